@@ -75,9 +75,9 @@ def tables() -> list[Table]:
         table_of(
             "Megatron 2024", _megatron_2024(), {"pp_schedule": ("interleaved_1f1b", "1f1b"), "micro_batch_size": (1, 2)}
         ),
-        table_of("vTrain 3.6B", _vtrain(), {"gpu": ("a100", "a100-40gb")}),
+        table_of("vTrain 3.6B", _vtrain(), {"gpu": ("a100", "a100-40gb"), "zero": (0, 1)}),
         table_of("torchtitan", _torchtitan()),
-        table_of("NeMo dense", _nemo()),
+        table_of("NeMo dense", nemo()),
         table_of("llm-foundry A100", _llm_foundry()),
         table_of("playbook", _playbook()),
     ]
@@ -111,6 +111,10 @@ KINDS: dict[str, Gpu] = GPUS | {
 """kinds of the tables; torchtitan's H100 has 96 GB of HBM2e and is limited to 500 W"""
 STORED_SCORES = {"flash_attention": False, "sequence_parallel": False, "dropout": True}
 """Megatron-LM before 2022: scores through memory, dropout, no sequence parallelism"""
+
+
+FROZEN = {"frozen_weights": True, "gradient_bytes": 0, "master_bytes": 0, "optimizer": "sgd"}
+"""only adapters are trained"""
 
 
 _DEFAULTS: Row = {
@@ -324,15 +328,20 @@ def _torchtitan() -> Iterator[Row]:
 _NEMO_DTYPES = {"": "fp8", "BF16": "bf16", "NVFP4": "fp4"}
 
 
+_OLD_KERNEL = "NeMo24.03"
+"""containers whose launcher disables cuDNN's attention: NVTE_FUSED_ATTN: 0 in launcher_scripts/conf/config.yaml of
+NVIDIA/NeMo-Framework-Launcher for 24.03.01"""
 _STAGES = {"LLAMA2-13B": 10, "LLAMA2-70B": 20}
 """chunks per rank of the same table's pre-training rows, where a fine-tuning row leaves them blank"""
 
 
-def _nemo() -> Iterator[Row]:
+def nemo(*, adapters: bool = False) -> Iterator[Row]:
+    """Dense models; ``adapters``: the fine-tuning rows that train adapters, and not the others."""
     models = {row["model"]: _nemo_shape(row) for row in read("nemo_models.csv")}
     for row in read("nemo_performance.csv"):
         gpu = row["system"].removeprefix("DGX-").lower()
-        if row["model"] not in models or gpu not in GPUS or row["task"] == "LoRA" or row["section"].startswith("LoRA"):
+        frozen = row["task"] == "LoRA" or row["section"].startswith("LoRA")
+        if row["model"] not in models or gpu not in GPUS or frozen != adapters or row["malformed_row"] == "True":
             continue
         ways = {name: int(float(row[name] or 1)) for name in ("tp", "pp", "cp", "vp")}
         gpus, batch, micro, sequence = (int(row[name]) for name in ("num_gpus", "gbs", "mbs", "seq_len"))
@@ -341,6 +350,7 @@ def _nemo() -> Iterator[Row]:
         yield {
             "gpu": gpu,
             "trainer": "megatron",
+            "profile": FROZEN if frozen else {},
             "dp": dp,
             "tp": ways["tp"],
             "pp": ways["pp"],
@@ -352,6 +362,7 @@ def _nemo() -> Iterator[Row]:
             "dtype": _NEMO_DTYPES.get(row["precision"], "fp8"),
             "gpus_per_node": 72 if gpu.startswith("gb") else 8,
             "tp_overlap": True,
+            "attention_kernel": "flash-2" if row["container"].startswith(_OLD_KERNEL) else "cudnn",
             **interleaved((ways["vp"] if row["vp"] else _STAGES.get(row["model"], 1)) if ways["pp"] > 1 else 1),
             "shape": models[row["model"]],
             "seconds": batch * sequence / float(row["tok_s_gpu"]) / gpus,

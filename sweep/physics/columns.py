@@ -90,10 +90,14 @@ def matrix_input_bytes(columns: Mapping[str, Any]) -> Any:
     return np.where(equals(columns, "dtype", "fp8"), 1.0, element_bytes(columns))
 
 
+def expert_width(columns: Mapping[str, Any]) -> Any:
+    """Ranks that share one routed expert: the column ``etp``, or else tp."""
+    return read(columns, "etp") if "etp" in columns else read(columns, "tp")
+
+
 def expert_split(columns: Mapping[str, Any]) -> Any:
-    """Over how many ranks one layer's routed experts are split: ep * etp, etp being tp unless a column sets it."""
-    width = read(columns, "etp") if "etp" in columns else read(columns, "tp")
-    return read(columns, "ep") * width
+    """Over how many ranks one layer's routed experts are split: ep * etp."""
+    return read(columns, "ep") * expert_width(columns)
 
 
 def local_tokens(columns: Mapping[str, Any]) -> Any:

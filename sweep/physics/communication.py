@@ -16,7 +16,6 @@ from sweep.physics import constants, pipeline
 from sweep.physics.columns import element_bytes, local_tokens, read
 from sweep.physics.machine import LARGE_BYTES, Machine
 from sweep.physics.measured import MeasuredCollective
-from sweep.physics.shapes import shape_columns
 
 Columns = Mapping[str, Any]
 
@@ -48,14 +47,15 @@ def collective_s(
 
 def nominal_s(columns: Columns, bytes_: Any, ranks: Any, nodes: Any, machine: Machine, kind: str) -> Any:
     """Seconds of one collective by the constants alone."""
+    if kind == "exchange":
+        return _nominal_exchange_s(columns, bytes_, bytes_, ranks, nodes, machine)
     passes = 2.0 if kind == "reduce" else 1.0
     inside_share = constants.INSIDE_REDUCE if kind == "reduce" else constants.INSIDE_GATHER
     cloud = machine.network == "efa"
-    between_share = constants.EFA_SHARE if cloud else constants.BETWEEN_SHARE
     per_node = np.maximum(np.asarray(ranks) / nodes, 1)
     wire = passes * bytes_ * (ranks - 1) / np.maximum(ranks, 1)
     inside = wire / (machine.inside_bytes_per_s * inside_share.median)
-    between = wire / per_node / (machine.between_bytes_per_s(columns) * between_share.median)
+    between = wire / per_node / (machine.between_bytes_per_s(columns) * machine.between_share.median)
     steps = constants.INSIDE_STEP_S.median
     within = (ranks - nodes) * steps
     if cloud:
@@ -70,7 +70,33 @@ def nominal_s(columns: Columns, bytes_: Any, ranks: Any, nodes: Any, machine: Ma
     return np.where(nodes > 1, np.maximum(inside, between), inside) + latency
 
 
-_FAMILY = {"all_reduce": "reduce", "all_gather": "gather", "reduce_scatter": "gather", "all_to_all": "gather"}
+def exchange_s(columns: Columns, to_ranks: Any, to_nodes: Any, ranks: Any, nodes: Any, machine: Machine) -> Any:
+    """Seconds of an all-to-all in which a rank has bytes for every rank, and bytes that it has to send every node.
+
+    They differ where a message is sent to a node once for several of its ranks.
+    """
+    alone = _nominal_exchange_s(columns, to_ranks, to_nodes, ranks, nodes, machine)
+    if machine.measured.collectives:
+        alone = alone * _measured_ratio(columns, to_ranks, nodes, machine, "exchange")
+    return np.where(np.asarray(ranks) > 1, alone, 0.0)
+
+
+def _nominal_exchange_s(
+    columns: Columns, to_ranks: Any, to_nodes: Any, ranks: Any, nodes: Any, machine: Machine
+) -> Any:
+    """Each GPU sends what it has over its own link and its own network card.
+
+    Unlike a ring's, its traffic is not shared by the cards of a node (NVIDIA/nccl-tests issues 130 and 267).
+    """
+    inside = to_ranks * (ranks - nodes) / np.maximum(ranks, 1)
+    across = to_nodes * (nodes - 1) / np.maximum(nodes, 1)
+    link = machine.inside_bytes_per_s * constants.EXCHANGE_SHARE.median
+    wire = machine.between_bytes_per_s(columns) * machine.between_share.median
+    steps = (ranks / nodes - 1) * constants.INSIDE_STEP_S.median + (nodes - 1) * constants.BETWEEN_STEP_S.median
+    return np.maximum(inside / link, across / wire) + constants.INSIDE_BASE_S.median + steps
+
+
+_FAMILY = {"all_reduce": "reduce", "all_gather": "gather", "reduce_scatter": "gather", "all_to_all": "exchange"}
 
 
 def _measured_ratio(columns: Columns, bytes_: Any, nodes: Any, machine: Machine, kind: str) -> Any:
@@ -116,9 +142,12 @@ def tensor_s(columns: Columns, machine: Machine, *, sequence_parallel: bool = Tr
 def send_s(columns: Columns, machine: Machine) -> Any:
     """Seconds of one send of a micro-batch's activations to the next stage."""
     size = activation_bytes(columns) / read(columns, "tp")
-    crosses = axis_nodes(columns, "pp") > 1
-    share = constants.EFA_SHARE if machine.network == "efa" else constants.BETWEEN_SHARE
-    between = machine.between_bytes_per_s(columns) * share.median
+    return send_bytes_s(columns, size, axis_nodes(columns, "pp") > 1, machine)
+
+
+def send_bytes_s(columns: Columns, size: Any, crosses: Any, machine: Machine) -> Any:
+    """Seconds of one send from a GPU to another, of another node where it crosses."""
+    between = machine.between_bytes_per_s(columns) * machine.between_share.median
     speed = np.where(crosses, between, machine.inside_bytes_per_s * constants.INSIDE_GATHER.median)
     ratio = 1.0
     if machine.measured.collectives:
@@ -131,24 +160,6 @@ def sends(columns: Columns) -> Any:
     """Sends of activations and their gradients that a stage waits for: each way per chunk and micro-batch."""
     in_turn = read(columns, "grad_accum") + (read(columns, "pp") - 1) / pipeline.chunks_per_rank(columns)
     return np.where(read(columns, "pp") > 1, 2.0 * pipeline.chunks_per_rank(columns) * in_turn, 0.0)
-
-
-def context_s(columns: Columns, machine: Machine) -> Any:
-    """Seconds of passing keys and values round the context-parallel ring in one layer's forward."""
-    shape = shape_columns(columns)
-    heads = np.asarray(shape.num_kv_heads) / np.minimum(read(columns, "tp"), shape.num_kv_heads)
-    cp = read(columns, "cp")
-    total = 2 * element_bytes(columns) * heads * shape.head_dim * local_tokens(columns) * cp
-    return collective_s(columns, total, cp, axis_nodes(columns, "cp"), machine)
-
-
-def expert_s(columns: Columns, machine: Machine) -> Any:
-    """Seconds of sending tokens to their experts and back in one layer's forward: two exchanges."""
-    shape = shape_columns(columns)
-    size = activation_bytes(columns) * np.maximum(shape.experts_per_token, 1) / read(columns, "tp")
-    ep = read(columns, "ep")
-    nodes = np.maximum(np.ceil(ep / read(columns, "gpus_per_node")), 1)
-    return collective_s(columns, 2 * size, ep, nodes, machine, calls=2.0)
 
 
 def activation_bytes(columns: Columns) -> Any:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 OLD_MEGATRON = ("Megatron 2020", "Megatron 2021 (April)", "Megatron 2021 (January)", "vTrain 3.6B")
 TITAN, PLAYBOOK = ("torchtitan",), ("playbook",)
-SEEN_TABLES = (*OLD_MEGATRON, "Megatron 2024", *TITAN, "NeMo dense", "llm-foundry A100", *PLAYBOOK)
-"""tables of training runs whose errors were looked at while mechanisms were chosen"""
+FIRST_TABLES = (*OLD_MEGATRON, "Megatron 2024", *TITAN, "NeMo dense", "llm-foundry A100", *PLAYBOOK)
+"""tables of training runs whose errors were looked at while the first mechanisms were chosen"""
+SEEN_TABLES = (*FIRST_TABLES, "NeMo experts", "NeMo experts, Kimi K2", "NeMo LoRA")
+"""and while those of experts, context parallelism and adapters were: of experts only the means over all rows"""
 
 
 @dataclass(frozen=True)
@@ -76,14 +78,14 @@ ORDINARY_SHAPE = Constant(
     0.04,
     "SemiAnalysis, MI300X against H100 and H200 (2024-12): Llama 70B's shapes with random inputs reach 720 TFLOP/s in "
     "bf16 and 1,280 in fp8 on H100, against 794 and 1,403 of the best shape",
-    seen=SEEN_TABLES,
+    seen=FIRST_TABLES,
 )
 """rate of a large product of a model's shape over that of the best shape"""
 SLOWEST_GPU = Constant(
     0.97,
     0.03,
     "ML Engineering: 5 % between the matmul rates of the GPUs of a node; all wait for the slowest",
-    seen=SEEN_TABLES,
+    seen=FIRST_TABLES,
 )
 TILE = Constant(
     128.0 * 128.0, 0.5, "cuBLAS and CUTLASS: outputs of 128 x 128 per thread block; half a wave is idle on average"
@@ -113,6 +115,33 @@ MULTIPROCESSORS = {
     "h20": 78,
 }
 """from the makers' architecture papers; else 132 (H100)"""
+
+ROUTED = (
+    Constant(
+        6.0,
+        0.25,
+        "elements read and written per element of a routed token, forward: gathered by rank, sorted by expert, sorted "
+        "back (two each), summed per token (Megatron Core's token dispatcher; the exchange's own traffic is in it)",
+        seen=SEEN_TABLES,
+    ),
+    Constant(7.0, 0.25, "their backward, and the gradient of the router's weights", seen=SEEN_TABLES),
+)
+"""memory traffic of a mixture's permutations, (forward, backward)"""
+PERMUTATION_SHARE = Constant(
+    0.42,
+    0.25,
+    "gathering rows of routed tokens on H200: vLLM's kernel reaches 1.6 to 1.8 TB/s, a tuned one 1.8 to 2.4, of 4.8 "
+    "(tile-ai/TileOPs pull request 603)",
+    seen=SEEN_TABLES,
+)
+"""of the memory's rate, which MEMORY_SHARE is for plain kernels"""
+STREAMS = Constant(
+    4.0,
+    0.3,
+    "Transformer Engine's products of experts, a kernel each, run in 4 streams; so predicted, 16 of 2048 x 768 x 2048 "
+    "reach 564 TFLOP/s on H100 and 8 of 4096 rows 608: measured 554 and 628 (TransformerEngine pull request 2045)",
+    seen=SEEN_TABLES,
+)
 
 MEMORY_SHARE = Constant(
     0.80, 0.10, "elementwise and norm kernels reach 75 to 90 % of HBM's rate (STREAM on A100: 0.87 to 0.9)"
@@ -172,6 +201,15 @@ INSIDE_GATHER = Constant(
     "all-gather in a node of 8 H100: 250 GB/s of 450 at 256 MB (Ultra-Scale Playbook), 360 at several GB (nccl-tests)",
     seen=(*OLD_MEGATRON, *TITAN),
 )
+EXCHANGE_SHARE = Constant(
+    0.77,
+    0.12,
+    "DeepEP: dispatch and combine over 8 H800, 153 and 158 GB/s of 200 (V1), over 8 B200 643 to 740 of 900 (V2); NCCL "
+    "370 of 450 for what is not an all-reduce on H100 (NVIDIA/nccl-tests issue 212)",
+    seen=SEEN_TABLES,
+)
+"""all-to-all within a node; across nodes DeepEP reaches 43 to 58 of 50 GB/s, tokens within the node included: no less
+than BETWEEN_SHARE"""
 INSIDE_BASE_S = Constant(1.5e-5, 0.4, NCCL + ": 8.4 us, and the launch of the kernel on all ranks")
 INSIDE_STEP_S = Constant(3.4e-6, 0.3, NCCL)
 BETWEEN_SHARE = Constant(0.85, 0.12, "nccl-tests on InfiniBand (about 0.95 of the wire) and EFA (0.73), large messages")
@@ -198,6 +236,20 @@ TENSOR_HIDDEN = Constant(
 LAUNCH_S = Constant(
     1.0e-5, 0.35, "host time of one eager operation, dispatch, autograd and launch: 5 to 25 us by processor", PLAYBOOK
 )
+EXPERT_LAUNCHES = Constant(
+    1.0,
+    0.4,
+    "host time of one expert's product over that of an eager operation: a view, two allocations and a launch from a "
+    "loop in C++ (NVIDIA/TransformerEngine issue 1499; multi_stream_cublas_gemm)",
+    seen=SEEN_TABLES,
+)
+SMALL_KERNEL_S = Constant(
+    3.8e-6,
+    0.4,
+    "NVIDIA, Getting Started with CUDA Graphs (2019): a kernel of 2.9 us takes 3.8 us in a stream of such kernels",
+    seen=SEEN_TABLES,
+)
+"""of a router's kernels, which work on a few numbers per token"""
 CROSSING_LAYER_S = Constant(
     3.5e-3, 0.4, "observed in the playbook's runs alone: see Behaviour.blocking_sends", PLAYBOOK
 )

@@ -34,12 +34,13 @@ def sent(columns: Columns, machine: Machine, profile: MemoryProfile, behaviour: 
 
     Stage 0 all-reduces gradients once. Stages 1 and 2 scatter them and gather weights; FSDP scatters in stages 2 and 3
     for every micro-batch, or once under a pipeline. Stage 3 also gathers weights twice for every micro-batch (arXiv
-    1910.02054 sec. 7), or once under a pipeline, which keeps them gathered.
+    1910.02054 sec. 7), or once under a pipeline, which keeps them gathered. Frozen weights have no gradients.
     """
     shape = shape_columns(columns)
     stage = stage_parameters(columns, shape, "first", profile)
     zero, once = read(columns, "zero"), np.where(read(columns, "pp") > 1, 1.0, read(columns, "grad_accum"))
     gradient = np.where(element_bytes(columns) == 4, 4.0, gradient_comm_bytes(columns, behaviour))
+    gradient = gradient * (not profile.frozen_weights)
     layers = np.maximum(read(columns, "num_layers") / read(columns, "pp"), 1)
     gradients: Any = 0.0
     weights: Any = 0.0
@@ -56,7 +57,8 @@ def sent(columns: Columns, machine: Machine, profile: MemoryProfile, behaviour: 
         gather_calls = np.where(zero == 3, layers, 1.0 if behaviour.weights_at_once else calls)
         gathered = moved(count * element_bytes(columns), "gather", gather_calls)
         again = np.where(read(columns, "pp") > 1, 1.0, 2 * once)
-        weights = weights + gathered * np.where(zero == 3, again, np.where(zero >= 1, 1.0, 0.0))
+        updated = np.where(zero >= 1, 1.0, 0.0) * (not profile.frozen_weights)
+        weights = weights + gathered * np.where(zero == 3, again, updated)
     return Sent(gradients, weights, _tied_s(columns, machine, shape, gradient))
 
 
@@ -76,7 +78,8 @@ def _tied_s(columns: Columns, machine: Machine, shape: Any, gradient: Any) -> An
 def exposed_s(
     columns: Columns, machine: Machine, profile: MemoryProfile, behaviour: Behaviour, forward: Any, backward: Any
 ) -> Any:
-    """Seconds that the step waits. ``forward``, ``backward``: the busiest stage's seconds for one micro-batch.
+    """Seconds that the step waits. ``forward``, ``backward``: the busiest stage's seconds for one micro-batch, the
+    waits for its host included.
 
     What a backward hides takes multiprocessors from it. The first gather and the last reduction are hidden by nothing.
     """

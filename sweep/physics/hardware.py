@@ -28,6 +28,8 @@ class Gpu:
     """between the GPUs of a node (NVLink, Infinity Fabric, else PCIe), both directions together, as data sheets say"""
     network_bytes_per_s: float | None = None
     """typical share of the network per GPU and direction; a site may have less"""
+    link_domain: int | None = None
+    """GPUs that these links join, where they are more than a node's: of several nodes in a rack"""
     source: str = ""
     measured: MeasuredRates | None = None
     """of a site: rates of its own nodes and network"""
@@ -143,6 +145,7 @@ GPUS: dict[str, Gpu] = {
             memory_bytes_per_s=8000 * GB,
             link_bytes_per_s=1800 * GB,
             network_bytes_per_s=50 * GB,
+            link_domain=72,
             source="NVIDIA GB200 NVL72 data sheet, per GPU (180 PFLOPS dense bf16, 13.4 TB for 72)",
         ),
         Gpu(

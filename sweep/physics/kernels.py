@@ -6,16 +6,17 @@ Each is a pair (forward, backward) of numbers or arrays over candidates.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sweep.physics import constants
-from sweep.physics.columns import element_bytes, equals, local_tokens, read
+from sweep.physics import constants, experts
+from sweep.physics.columns import element_bytes, equals, expert_width, local_tokens, read
 from sweep.physics.machine import Machine
 from sweep.physics.profiles import MemoryProfile
 from sweep.physics.shapes import router_parameters, shape_columns
-from sweep.physics.trainers import Behaviour
+from sweep.physics.trainers import ANY_TRAINER, Behaviour
 
 Columns = Mapping[str, Any]
 
@@ -27,72 +28,101 @@ class Passes(NamedTuple):
     backward: Any
 
 
-def product_s(rows: Any, width: Any, depth: Any, flops_per_s: Any, machine: Machine, groups: Any = 1.0) -> Any:
-    """Seconds of ``groups`` products of rows x depth with depth x width.
+def product_s(
+    rows: Any,
+    width: Any,
+    depth: Any,
+    flops_per_s: Any,
+    machine: Machine,
+    groups: Any = 1.0,
+    together: Any = np.inf,
+) -> Any:
+    """Seconds of ``groups`` products of rows x depth with depth x width, of which so many run ``together``.
 
     Half a wave of thread blocks is idle on average, and a block first fills its pipeline; no product is faster than the
     memory that it reads and writes (roofline).
     """
-    idle = 0.5 * machine.multiprocessors * constants.TILE.median / (rows * width * groups)
+    wave = machine.multiprocessors * constants.TILE.median / (rows * width)
+    idle = 0.5 * wave / np.minimum(groups, together)
     compute = 2.0 * rows * width * depth * groups / flops_per_s * (1 + idle) * (1 + constants.DEPTH.median / depth)
     moved = 2.0 * groups * (rows * depth + depth * width + rows * width)
     return np.maximum(compute, moved / machine.memory_bytes_per_s)
 
 
-def products(columns: Columns, machine: Machine) -> Passes:
-    """The matrices of one layer: query, key and value; output; the MLP's, or those of experts."""
+@dataclass(frozen=True)
+class _Products:
+    """The speed of a layer's matrix products."""
+
+    flops_per_s: Any
+    machine: Machine
+    frozen: bool
+    """weights have no gradient"""
+    together: float = np.inf
+    """products of experts that run at once"""
+
+    def both(self, rows: Any, width: Any, depth: Any, groups: Any = 1.0) -> Passes:
+        """A product, and those of its backward: gradients of its input and of its weight."""
+
+        def seconds(rows: Any, width: Any, depth: Any) -> Any:
+            return product_s(rows, width, depth, self.flops_per_s, self.machine, groups, self.together)
+
+        to_weight = 0.0 if self.frozen else seconds(depth, width, rows)
+        return Passes(seconds(rows, width, depth), seconds(rows, depth, width) + to_weight)
+
+
+def products(columns: Columns, machine: Machine, behaviour: Behaviour = ANY_TRAINER, *, frozen: bool = False) -> Passes:
+    """The matrices of one layer: query, key and value; output; the MLP's, or those of experts.
+
+    ``frozen`` weights have no gradient.
+    """
     shape, tp, rows = shape_columns(columns), read(columns, "tp"), local_tokens(columns)
+    together = constants.STREAMS.median if behaviour.kernel_per_expert else np.inf
     rate = machine.matmul_flops(columns) * constants.SLOWEST_GPU.median
+    speed = _Products(rate, machine, frozen, together)
     hidden = np.asarray(shape.hidden_size, dtype=np.float64)
     heads, kv = shape.num_heads * shape.head_dim / tp, np.maximum(shape.num_kv_heads / tp, 1) * shape.head_dim
-    found = [_both(rows, heads + 2 * kv, hidden, rate, machine), _both(rows, hidden, heads, rate, machine)]
-    found += _mlp(columns, shape, rate, machine)
+    found = [speed.both(rows, heads + 2 * kv, hidden), speed.both(rows, hidden, heads)]
+    found += _mlp(columns, shape, speed)
     return Passes(sum(one.forward for one in found), sum(one.backward for one in found))
 
 
-def _mlp(columns: Columns, shape: Any, rate: Any, machine: Machine) -> list[Passes]:
-    tp, rows = read(columns, "tp"), local_tokens(columns)
-    experts = np.asarray(shape.num_experts, dtype=np.float64)
-    mixture = experts > 0
-    shared = (
-        np.where(mixture, shape.shared_experts * np.asarray(shape.moe_intermediate_size), shape.intermediate_size) / tp
-    )
-    width = np.maximum(shared, 1e-9)
-    hidden, inner = np.asarray(shape.hidden_size, dtype=np.float64), 1 + np.asarray(shape.gated_mlp) * 1.0
-    found = []
-    if shared.any():
-        some = [_both(rows, inner * width, hidden, rate, machine), _both(rows, hidden, width, rate, machine)]
-        found += [Passes(*(np.where(shared > 0, one, 0.0) for one in both)) for both in some]
-    if mixture.any():
-        local = np.maximum(experts / read(columns, "ep"), 1)
-        each = rows * np.maximum(shape.experts_per_token, 1) / local
-        split = np.maximum(
-            np.asarray(shape.moe_intermediate_size) / (read(columns, "etp") if "etp" in columns else tp), 1
-        )
-        some = [
-            _both(each, inner * split, hidden, rate, machine, local),
-            _both(each, hidden, split, rate, machine, local),
-        ]
-        some.append(Passes(*(rows * router_parameters(shape) * passes * 2.0 / rate for passes in (1, 2))))
-        found += [Passes(*(np.where(mixture, one, 0.0) for one in both)) for both in some]
-    return found
+def _mlp(columns: Columns, shape: Any, speed: _Products) -> list[Passes]:
+    """Of mixture layers the shared and the routed experts and the router, of others the MLP, each by its share."""
+    tp, mixture = read(columns, "tp"), experts.share(columns)
+    shared = shape.shared_experts * np.asarray(shape.moe_intermediate_size, dtype=np.float64) / tp
+    found = [(1 - mixture, _dense_mlp(columns, shape, np.asarray(shape.intermediate_size) / tp, speed))]
+    found += [(mixture, _dense_mlp(columns, shape, shared, speed))]
+    found += [(mixture, _routed(columns, shape, speed))] if np.any(mixture > 0) else []
+    return [Passes(*(part * one for one in both)) for part, several in found for both in several]
 
 
-def _both(rows: Any, width: Any, depth: Any, rate: Any, machine: Machine, groups: Any = 1.0) -> Passes:
-    """A product, and those of its backward: gradients of its input and of its weight."""
-    to_input = product_s(rows, depth, width, rate, machine, groups)
-    to_weight = product_s(depth, width, rows, rate, machine, groups)
-    return Passes(product_s(rows, width, depth, rate, machine, groups), to_input + to_weight)
+def _dense_mlp(columns: Columns, shape: Any, width: Any, speed: _Products) -> list[Passes]:
+    if not np.any(width > 0):
+        return []
+    rows, hidden = local_tokens(columns), np.asarray(shape.hidden_size, dtype=np.float64)
+    inner, wide = 1 + np.asarray(shape.gated_mlp) * 1.0, np.maximum(width, 1e-9)
+    found = [speed.both(rows, inner * wide, hidden), speed.both(rows, hidden, wide)]
+    return [Passes(*(np.where(width > 0, one, 0.0) for one in both)) for both in found]
 
 
-def output_products(columns: Columns, machine: Machine) -> Passes:
+def _routed(columns: Columns, shape: Any, speed: _Products) -> list[Passes]:
+    """The products of a rank's experts, one kernel or each its own; the router's on the rank's own tokens."""
+    local, hidden = experts.local_experts(columns), np.asarray(shape.hidden_size, dtype=np.float64)
+    rows = experts.padded(experts.rows_per_expert(columns))
+    inner = 1 + np.asarray(shape.gated_mlp) * 1.0
+    split = np.maximum(np.asarray(shape.moe_intermediate_size) / expert_width(columns), 1)
+    found = [speed.both(rows, inner * split, hidden, local), speed.both(rows, hidden, split, local)]
+    router = local_tokens(columns) * router_parameters(shape) * 2.0 / speed.flops_per_s
+    return [*found, Passes(router, router if speed.frozen else 2 * router)]
+
+
+def output_products(columns: Columns, machine: Machine, *, frozen: bool = False) -> Passes:
     """The output projection, in half precision also where layers compute in fewer bits."""
-    shape, rows = shape_columns(columns), local_tokens(columns)
-    rate = machine.by_dtype(columns, lambda dtype: machine.matmul_rate(_wide(dtype)))
+    shape = shape_columns(columns)
+    rate = machine.by_dtype(columns, lambda dtype: machine.matmul_rate(_wide(dtype))) * constants.SLOWEST_GPU.median
     width = np.asarray(shape.vocab_size) / read(columns, "tp")
-    return _both(
-        rows, width, np.asarray(shape.hidden_size, dtype=np.float64), rate * constants.SLOWEST_GPU.median, machine
-    )
+    hidden = np.asarray(shape.hidden_size, dtype=np.float64)
+    return _Products(rate, machine, frozen).both(local_tokens(columns), width, hidden)
 
 
 def _wide(dtype: str) -> str:
@@ -108,17 +138,23 @@ def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behavi
     peak = machine.by_dtype(columns, lambda dtype: machine.peak(_wide(dtype)))
     if not profile.flash_attention:
         return _stored_attention(pairs, work, machine, profile)
-    architecture = machine.architecture
-    kernel = behaviour.attention if (behaviour.attention, architecture) in constants.ATTENTION else "flash-2"
-    shares = constants.ATTENTION[kernel, architecture]
-    known = (
-        sequence
-        / (sequence + constants.ATTENTION_HALF.median)
-        * np.where(np.asarray(shape.head_dim) < 96, constants.HEAD_64.median, 1.0)
-    )
-    measured = machine.matmul_scale
-    forward, backward = (work / 2 / (peak * share.median * known * measured) for share in shares)
+    block = sequence / read(columns, "cp")
+    narrow = np.where(np.asarray(shape.head_dim) < 96, constants.HEAD_64.median, 1.0)
+    known = block / (block + constants.ATTENTION_HALF.median) * narrow * machine.matmul_scale
+    shares = _kernel_shares(columns, machine, behaviour)
+    forward, backward = (work / 2 / (peak * share * known) for share in shares)
     return Passes(forward, 2.5 * backward)
+
+
+def _kernel_shares(columns: Columns, machine: Machine, behaviour: Behaviour) -> tuple[Any, Any]:
+    """Shares of the peak, forward and backward, of the trainer's kernel, or of the one in ``attention_kernel``."""
+    names = read(columns, "attention_kernel") if "attention_kernel" in columns else np.asarray(behaviour.attention)
+    found: list[Any] = [np.zeros(names.shape), np.zeros(names.shape)]
+    for name in np.unique(names):
+        known = (str(name), machine.architecture) in constants.ATTENTION
+        shares = constants.ATTENTION[str(name) if known else "flash-2", machine.architecture]
+        found = [np.where(names == name, share.median, one) for share, one in zip(shares, found, strict=True)]
+    return found[0], found[1]
 
 
 def _stored_attention(pairs: Any, work: Any, machine: Machine, profile: MemoryProfile) -> Passes:
@@ -138,10 +174,10 @@ def elementwise(columns: Columns, machine: Machine, profile: MemoryProfile, beha
     split = tp if profile.sequence_parallel else 1.0
     whole = np.asarray(shape.hidden_size) / split
     heads = shape.head_dim * (shape.num_heads + 2 * np.asarray(shape.num_kv_heads)) / tp
-    mixture = np.asarray(shape.num_experts) > 0
+    mixture = experts.share(columns)
     used = (shape.experts_per_token + shape.shared_experts) * np.asarray(shape.moe_intermediate_size)
-    width = np.where(mixture, used, shape.intermediate_size) / tp * np.where(np.asarray(shape.gated_mlp) > 0, 1.0, 0.6)
-    whole = whole * (1 + np.where(mixture, 0.5 * np.asarray(shape.experts_per_token), 0.0))
+    width = (mixture * used + (1 - mixture) * shape.intermediate_size) / tp
+    width = width * np.where(np.asarray(shape.gated_mlp) > 0, 1.0, 0.6)
     fused = read(columns, "compile") > 0 if "compile" in columns else np.asarray(False)
 
     def moved(norm: Any, inner: float, head: Any, best: tuple[float, float, float]) -> Any:
@@ -159,8 +195,13 @@ def elementwise(columns: Columns, machine: Machine, profile: MemoryProfile, beha
     backward = moved(norms[1], behaviour.width_backward, turns[1], (13.0, 5.0, 2.0))
     element = element_bytes(columns)
     small = equals(columns, "dtype", "fp8", "fp4")
-    cast = np.where(small, np.asarray(shape.hidden_size) * 2 + heads + width, 0.0)
+    routed = mixture * experts.routed_elements(columns) / rows
+    cast = np.where(small, np.asarray(shape.hidden_size) * 2 + heads + width + routed, 0.0)
     scale = rows / machine.memory_bytes_per_s
+    slower = constants.MEMORY_SHARE.median / constants.PERMUTATION_SHARE.median
+    forward, backward = (
+        one + slower * each.median * routed for one, each in zip((forward, backward), constants.ROUTED, strict=True)
+    )
     return Passes((element * forward + 3.0 * cast) * scale, (element * backward + 5.0 * cast) * scale)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sweep.physics import constants
-from sweep.physics.columns import read
+from sweep.physics.columns import Numbers, read
 from sweep.physics.constants import Constant
 from sweep.physics.hardware import Gpu
 from sweep.physics.measured import MeasuredRates
@@ -34,6 +34,17 @@ class Machine:
     def measured(self) -> MeasuredRates:
         """What was measured on the cluster; empty if nothing was."""
         return self.gpu.measured or _NOTHING
+
+    def within_links(self, columns: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The columns, a node being as many GPUs as the links join: of an NVL72 rack 72, though a node has four.
+
+        Not where something was measured between nodes: then that is how fast they are.
+        """
+        known, domain = self.measured, self.gpu.link_domain or 0
+        across = known.between_bytes_per_s is not None or any(one.nodes > 1 for one in known.collectives)
+        if across or not np.any(read(columns, "gpus_per_node") < domain):
+            return columns
+        return Numbers({**columns, "gpus_per_node": np.maximum(read(columns, "gpus_per_node"), float(domain))})
 
     def matmul_flops(self, columns: Mapping[str, Any]) -> Any:
         """FLOP/s of the best matrix products in each candidate's dtype."""
@@ -114,6 +125,11 @@ class Machine:
     def inside_bytes_per_s(self) -> float:
         """One direction of the links inside a node."""
         return self.measured.inside_bytes_per_s or (self.gpu.link_bytes_per_s or 2 * _NOMINAL_LINK) / 2
+
+    @property
+    def between_share(self) -> Constant:
+        """Share of the network's rate that large messages reach."""
+        return constants.EFA_SHARE if self.network == "efa" else constants.BETWEEN_SHARE
 
     def between_bytes_per_s(self, columns: Mapping[str, Any]) -> Any:
         """One GPU's share of the network between nodes."""

@@ -145,7 +145,7 @@ def describe(
     group: int = 0,
 ) -> Layouts:
     """Candidates given as columns (arrays, or numbers for one). ``group``: number of the trainer and cluster."""
-    columns = Numbers.of(columns)
+    columns = Numbers.of(Machine(gpu=gpu).within_links(columns))
     found: StepTime = predict(columns, gpu, profile)
     parts = np.broadcast_arrays(*(np.atleast_1d(one) for one in found.by_part().values()))
     size = len(parts[0])

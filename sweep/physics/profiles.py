@@ -104,6 +104,8 @@ class MemoryProfile:
     """what the caching allocator reserves per byte that is allocated at the peak"""
     reserved: bool = False
     """peaks are what the allocator reserves: what the loss leaves is not yet used again by the first backward"""
+    frozen_weights: bool = False
+    """only adapters are trained (LoRA)"""
     compiled: bool = False
     """layers are compiled: a compiler stores what "cheap" selective recomputation stores, and recomputes the rest"""
     margin: float = 0.1
@@ -248,6 +250,7 @@ def with_frozen_weights(profile: MemoryProfile) -> MemoryProfile:
         bucket_bytes=0,
         master_bytes=profile.weight_bytes if profile.fsdp else 0,
         optimizer="sgd",
+        frozen_weights=True,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.physics import communication, constants, data_parallel, kernels, pipeline
+from sweep.physics import adapters, communication, constants, context, data_parallel, experts, kernels, pipeline
 from sweep.physics.columns import Numbers, equals, read
 from sweep.physics.hardware import Gpu
 from sweep.physics.kernels import Passes
@@ -74,20 +74,23 @@ def predict(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFI
     Columns of a layout and shape, ``sequence_length``, ``dtype`` and ``gpus_per_node``. Unknown peaks and links count
     as nominal ones: that gives an order, but no reliable seconds.
     """
-    columns, machine, behaviour = Numbers.of(columns), machine_of(gpu, profile), behaviour_of(profile.name)
-    layer, head = _layer(columns, machine, profile, behaviour), _head(columns, machine, behaviour)
+    machine, behaviour = machine_of(gpu, profile), behaviour_of(profile.name)
+    columns = Numbers.of(machine.within_links(columns))
+    layer, head = _layer(columns, machine, profile, behaviour), _head(columns, machine, profile, behaviour)
     layers, ends = _busiest(columns, profile, layer, head)
     micro_batches = read(columns, "grad_accum")
     forward = layers * layer.forward + ends * head.forward
     backward = layers * layer.backward + ends * head.backward
-    launch = _launch_s(columns, behaviour, layers, forward, backward)
+    waits_for_host = _launches(columns, behaviour, layers, forward, backward, adapters.host_operations(profile))
+    launch = sum(waits_for_host)
     busy = {
         name: micro_batches * (layers * layer.parts[name] + ends * head.parts.get(name, 0.0)) for name in layer.parts
     }
     all_layers = np.asarray(shape_columns(columns).num_layers, dtype=np.float64)
     average = (all_layers * layer.total + head.total) / read(columns, "pp") + launch
     waits = communication.send_s(columns, machine) * (1 - behaviour.sends_hidden)
-    data = data_parallel.exposed_s(columns, machine, profile, behaviour, forward, backward)
+    passes = (forward + waits_for_host.forward, backward + waits_for_host.backward)
+    data = data_parallel.exposed_s(columns, machine, profile, behaviour, *passes)
     return StepTime(
         matmul_s=busy["matmul"],
         attention_s=busy["attention"],
@@ -162,17 +165,32 @@ def _layer(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile,
     cheap = selective * (profile.selective != "attention")
     hidden = read(columns, "tp_overlap") if "tp_overlap" in columns else 0.0
     shown = 1 - np.maximum(behaviour.tensor_hidden, hidden * constants.TENSOR_HIDDEN.median)
-    accumulated = _per_layer_parameters(columns, profile) * behaviour.gradient_traffic / machine.memory_bytes_per_s
+    trained = 0.0 if profile.frozen_weights else 1.0
+    accumulated = (
+        trained * _per_layer_parameters(columns, profile) * behaviour.gradient_traffic / machine.memory_bytes_per_s
+    )
     elementwise = kernels.elementwise(columns, machine, profile, behaviour)
     tensor = communication.tensor_s(columns, machine, sequence_parallel=profile.sequence_parallel) * shown
-    context = communication.context_s(columns, machine) * (1 - behaviour.context_hidden)
-    expert = communication.expert_s(columns, machine)
+    tensor = tensor * experts.tensor_share(columns, behaviour)
+    attention = kernels.attention(columns, machine, profile, behaviour)
+    merging = context.merging_s(columns, machine, behaviour)
+    exchanged = context.exposed_s(columns, machine, behaviour, attention)
+    expert = experts.exchange_s(columns, machine, behaviour)
+    small, adapted = experts.small_kernels_s(columns, behaviour), adapters.traffic_s(columns, machine, profile)
     passes = {
-        "matmul": _with(kernels.products(columns, machine), full + cheap * behaviour.products_again),
-        "attention": _with(kernels.attention(columns, machine, profile, behaviour), full + core),
-        "memory": _with(Passes(elementwise.forward, elementwise.backward + accumulated), full + cheap),
+        "matmul": _with(
+            kernels.products(columns, machine, behaviour, frozen=profile.frozen_weights),
+            full + cheap * behaviour.products_again,
+        ),
+        "attention": _with(attention, full + core),
+        "memory": _with(
+            Passes(
+                elementwise.forward + small[0] + adapted[0], elementwise.backward + accumulated + small[1] + adapted[1]
+            ),
+            full + cheap,
+        ),
         "tensor": _with(Passes(tensor, tensor), full),
-        "context": _with(Passes(context, 2 * context), full),
+        "context": _with(Passes(*(sum(pair) for pair in zip(merging, exchanged, strict=True))), full + core),
         "expert": _with(Passes(expert, expert), full),
     }
     forward, backward = (sum(one[i] for one in passes.values()) for i in (0, 1))
@@ -184,9 +202,11 @@ def _with(passes: Passes, again: Any) -> Passes:
     return Passes(passes.forward, passes.backward + again * passes.forward)
 
 
-def _head(columns: Mapping[str, Any], machine: Machine, behaviour: Behaviour) -> _Cost:
-    product, loss = kernels.output_products(columns, machine), kernels.loss(columns, machine, behaviour)
+def _head(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile, behaviour: Behaviour) -> _Cost:
+    product = kernels.output_products(columns, machine, frozen=profile.frozen_weights)
+    loss = kernels.loss(columns, machine, behaviour)
     vocabulary = read(columns, "vocab_size") * read(columns, "hidden_size") / read(columns, "tp")
+    vocabulary = 0.0 if profile.frozen_weights else vocabulary
     accumulated = vocabulary * behaviour.gradient_traffic / machine.memory_bytes_per_s
     parts = {"matmul": sum(product), "memory": loss + accumulated}
     return _Cost(parts, product.forward + 0.5 * loss, product.backward + 0.5 * loss + accumulated)
@@ -205,13 +225,24 @@ def _busiest(columns: Mapping[str, Any], profile: MemoryProfile, layer: _Cost, h
     return np.choose(longest, layers), np.choose(longest, ends)
 
 
-def _launch_s(columns: Mapping[str, Any], behaviour: Behaviour, layers: Any, forward: Any, backward: Any) -> Any:
+def _launches(
+    columns: Mapping[str, Any],
+    behaviour: Behaviour,
+    layers: Any,
+    forward: Any,
+    backward: Any,
+    adapted: tuple[float, float] = (0.0, 0.0),
+) -> Passes:
     """Seconds per micro-batch by which the host's work exceeds the GPU's."""
     each = constants.LAUNCH_S.median
     split = behaviour.tensor_operations * (read(columns, "tp") > 1)
     gathers = 12.0 * (read(columns, "zero") == 3)
     fused = read(columns, "compile") > 0 if "compile" in columns else np.asarray(False)
-    first, second = (np.where(fused, 8.0, count) + split + gathers for count in behaviour.operations)
+    further = zip(experts.host_operations(columns, behaviour), adapted, strict=True)
+    first, second = (
+        np.where(fused, 8.0, count) + split + gathers + sum(more)
+        for count, more in zip(behaviour.operations, further, strict=True)
+    )
     again = equals(columns, "recompute", "full") * first
     accumulated = behaviour.gradient_operations * behaviour.layer_tensors
     host_forward = layers * first * each
@@ -223,7 +254,7 @@ def _launch_s(columns: Mapping[str, Any], behaviour: Behaviour, layers: Any, for
             np.maximum(host_forward, min_host / 3),
             np.maximum(host_backward, min_host * 2 / 3),
         )
-    return np.maximum(host_forward - forward, 0.0) + np.maximum(host_backward - backward, 0.0)
+    return Passes(np.maximum(host_forward - forward, 0.0), np.maximum(host_backward - backward, 0.0))
 
 
 def _stages_cross(columns: Mapping[str, Any]) -> Any:
@@ -246,6 +277,8 @@ def _per_layer_parameters(columns: Mapping[str, Any], profile: MemoryProfile) ->
 
 
 def _optimizer_s(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile, behaviour: Behaviour) -> Any:
+    if profile.frozen_weights:
+        return np.zeros_like(read(columns, "grad_accum"))
     dense, routed = stage_parameters(columns, shape_columns(columns), "first", profile)
     ways = [np.where(read(columns, "zero") >= 1, n, 1.0) for n in shards(columns)]
     return behaviour.optimizer_traffic * (dense / ways[0] + routed / ways[1]) / machine.memory_bytes_per_s

@@ -33,6 +33,14 @@ class Behaviour:
     """host operations of a layer, forward and backward (C++ autograd: two thirds of the cost each)"""
     tensor_operations: float = 12.0
     """further ones under tensor parallelism, per pass: autograd functions in Python, collectives"""
+    expert_operations: tuple[float, float] = (30.0, 40.0)
+    """further ones of a mixture layer, forward and backward: router, top-k, counts, permutations, exchanges"""
+    kernel_per_expert: bool = False
+    """each expert's product is a kernel of its own, launched from a loop in C++"""
+    sends_tokens_once: bool = False
+    """a dispatcher (DeepEP, HybridEP) sends a token to a rank once, for all of its experts there; else once for each"""
+    splits_routed_tokens: bool = True
+    """each tensor-parallel rank sends its part of a micro-batch's tokens to experts; else all of them send all"""
     layer_tensors: float = 6.0
     """parameter tensors of a layer"""
     gradient_operations: float = 0.0
@@ -55,8 +63,16 @@ class Behaviour:
     """ZeRO-1 gathers weights while the next forward runs"""
     tensor_hidden: float = 0.0
     """share of tensor-parallel communication that matrix products hide"""
-    context_hidden: float = 0.7
-    """share of key and value passing that attention hides"""
+    context_kind: str = "ring"
+    """how context parallelism shares keys and values: "ring" passes them round; "gather first" gathers all while the
+    first block is computed; "gather" before it computes, in one block, and scatters their gradients"""
+    context_repeats_keys: bool = False
+    """it exchanges keys and values repeated for every query head"""
+    context_gradient_ratio: float = 1.0
+    """bytes of the gradients of keys and values that it passes round, over those of keys and values"""
+    context_merge_bytes: tuple[float, float] = (6.0, 12.0)
+    """memory traffic per query element and block, forward and backward: partial outputs rescaled and added in one
+    kernel, gradients of queries, keys and values added"""
     sends_hidden: float = 0.0
     """share of pipeline sends that run concurrently with compute"""
     blocking_sends: bool = False
@@ -71,11 +87,18 @@ class Behaviour:
     """tables of training runs looked at before these facts were chosen"""
 
 
+_TORCH_MERGE = (40.0, 60.0)
+"""torch's ring attention: outputs cast to fp32, three eager operations on them, keys and values joined; in backward
+fp32 sums of three gradients, which are joined too"""
+
 TRAINERS: dict[str, Behaviour] = {
     "ours": Behaviour(
         source="bench_workloads/transformer: eager modules, FSDP2, SDPA's flash attention",
         gradient_traffic=10.0,
         bucket_bytes=1e9,
+        splits_routed_tokens=False,
+        context_kind="gather",
+        context_merge_bytes=(0.0, 0.0),
     ),
     "torchtitan": Behaviour(
         seen=TITAN,
@@ -90,6 +113,10 @@ TRAINERS: dict[str, Behaviour] = {
         optimizer_traffic=36.0,
         products_again=0.5,
         gradient_traffic=10.0,
+        context_repeats_keys=True,
+        context_kind="gather first",
+        context_gradient_ratio=2.0,
+        context_merge_bytes=_TORCH_MERGE,
     ),
     "nanotron": Behaviour(
         seen=PLAYBOOK,
@@ -114,8 +141,10 @@ TRAINERS: dict[str, Behaviour] = {
         source="NVIDIA/Megatron-LM and Megatron Core with Transformer Engine: fused bias, activation, dropout and norm "
         "kernels, "
         "gradients accumulated in fp32 by the weight gradient's product, cuDNN attention, --overlap-grad-reduce, "
-        "--overlap-param-gather",
+        "--overlap-param-gather; mixtures: GroupedLinear, and the flex dispatcher of Megatron-Bridge's recipes",
         attention="cudnn",
+        kernel_per_expert=True,
+        sends_tokens_once=True,
         gradient_comm_bytes=2.0,
         norm_forward=9.0,
         norm_backward=14.0,

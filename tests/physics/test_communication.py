@@ -121,20 +121,12 @@ def test_fully_sharded_weights_are_gathered_once_per_step_under_a_pipeline():
 def test_an_axis_of_width_one_sends_nothing():
     alone = columns(dp=1, tp=1, pp=1, cp=1, ep=1)
     data = data_parallel.sent(alone, H100, PROFILES["ours"], TRAINERS["ours"])
-    others = (c.tensor_s, c.context_s, c.expert_s)
-    assert [*map(float, data), float(c.sends(alone)), *(float(f(alone, H100)) for f in others)] == [0] * 7
-
-
-def test_experts_and_context_send_when_they_are_spread():
-    assert c.expert_s(columns("Mixtral-8x7B", ep=8, dp=8), H100) > 0
-    near = c.context_s(columns(cp=4, sequence_length=65536), H100)
-    far = c.context_s(columns(cp=16, sequence_length=65536), H100)
-    assert 0 < near < far
+    assert [*map(float, data), float(c.sends(alone)), float(c.tensor_s(alone, H100))] == [0] * 5
 
 
 def test_numbers_and_arrays_give_equal_results():
     many = columns(tp=np.array([1, 2, 16]), dp=np.array([8, 4, 2]))
-    for function in (c.tensor_s, c.send_s, c.context_s):
+    for function in (c.tensor_s, c.send_s):
         found = np.broadcast_to(function(many, H100), 3)
         for i in range(3):
             one = columns(tp=int(many["tp"][i]), dp=int(many["dp"][i]))
@@ -249,7 +241,7 @@ def test_latency_of_rings_and_trees_between_nodes():
     assert seconds(0.0, 32, 4, efa, kind="reduce") == pytest.approx(base + 2 * 31 * constants.EFA_REDUCE_STEP_S.median)
 
 
-def test_a_layer_gathers_and_scatters_its_activations_twice_and_sends_tokens_to_experts_and_back():
+def test_a_layer_gathers_and_scatters_its_activations_twice():
     """arXiv 2205.05198 sec. 4.2.2: two of each a layer's forward, of s b h elements of two bytes."""
     size = 2 * 4096 * 4096
     assert c.activation_bytes(columns()) == size
@@ -257,17 +249,6 @@ def test_a_layer_gathers_and_scatters_its_activations_twice_and_sends_tokens_to_
     assert float(c.tensor_s(columns(tp=8), H100)) == pytest.approx(4 * seconds(size, 8, 1))
     both = float(c.tensor_s(columns(tp=8), H100, sequence_parallel=False))
     assert both == pytest.approx(2 * seconds(size, 8, 1, kind="reduce"))
-    experts = columns("Mixtral-8x7B", ep=8, dp=8)
-    assert float(c.expert_s(experts, H100)) == pytest.approx(2 * seconds(2 * size, 8, 1))
-    assert float(c.expert_s(experts | {"tp": 2}, H100)) == pytest.approx(2 * seconds(size, 8, 1))
-    assert float(c.expert_s(experts | {"gpus_per_node": 4}, H100)) == pytest.approx(2 * seconds(2 * size, 8, 2))
-
-
-@pytest.mark.parametrize(("tp", "heads"), [(1, 8), (2, 4), (8, 1), (16, 1)])
-def test_a_context_ring_passes_the_keys_and_values_of_a_ranks_heads_of_the_whole_sequence(tp, heads):
-    size = 2 * 2 * heads * 128 * 32768
-    found = c.context_s(columns("Llama-3-8B", tp=tp, cp=4, sequence_length=32768, gpus_per_node=64), H100)
-    assert float(found) == pytest.approx(seconds(size, 4, 1))
 
 
 def test_a_send_passes_a_ranks_part_of_the_activations_over_the_link_or_the_network():

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from sweep.physics import constants, kernels, step_time
@@ -48,7 +49,7 @@ def test_the_host_launches_each_operation_of_a_layer_and_what_the_gpu_does_meanw
     forward = 4 * (first + more) * each
     backward = 4 * ((second + more) * 2 / 3 + again + accumulated) * each
     found = [
-        float(step_time._launch_s(columns, behaviour, 4.0, *gpu)) for gpu in ((0, 0), (forward / 2, 9.0), (9.0, 0))
+        float(sum(step_time._launches(columns, behaviour, 4.0, *gpu))) for gpu in ((0, 0), (forward / 2, 9.0), (9.0, 0))
     ]
     assert found == pytest.approx([forward + backward, forward / 2, backward])
 
@@ -64,7 +65,7 @@ def test_where_sends_across_nodes_block_the_host_a_layers_passes_have_a_least_ti
     across = MODELS["8B"].as_dict() | {"pp": 2, "dp": 8, "cp": 1, "tp": tp, "gpus_per_node": 8, "recompute": "none"}
 
     def found(columns, behaviour, *gpu):
-        return float(step_time._launch_s(columns, behaviour, 4.0, *gpu))
+        return float(sum(step_time._launches(columns, behaviour, 4.0, *gpu)))
 
     assert found(across, NANOTRON, 0.0, 0.0) == pytest.approx(min_s)
     assert found(across, NANOTRON, 0.0, 9.0) == pytest.approx(min_s / 3)
@@ -107,17 +108,56 @@ def test_a_dense_layers_products_are_those_of_its_four_matrices_and_of_two_gradi
 
 
 @pytest.mark.parametrize("layout", [{}, {"ep": 4}, {"tp": 2}, {"tp": 2, "etp": 1}, {"ep": 8}])
-def test_a_mixtures_products_are_those_of_each_expert_of_a_rank_the_shared_one_and_the_router(layout):
-    """tiny-moe: 8 experts of width 192, two a token, and a shared one; tokens spread evenly over a rank's experts."""
+@pytest.mark.parametrize("trainer", ["ours", "megatron"])
+def test_a_mixtures_products_are_those_of_each_expert_of_a_rank_the_shared_one_and_the_router(layout, trainer):
+    """tiny-moe: 8 experts of width 192, two a token, and a shared one; tokens spread evenly over a rank's experts, and
+    half a tile of rows computed in vain for each. Ranks of a tensor-parallel group that have experts of their own have
+    a part of the tokens each. Four of Megatron's products run at once, all of one expert each."""
     rate = H100.matmul_rate("bf16") * constants.SLOWEST_GPU.median
     tp, local = layout.get("tp", 1), 8 / layout.get("ep", 1)
-    each, width = 4096 * 2 / local, 192 / layout.get("etp", tp)
+    etp, together = layout.get("etp", tp), 4 if trainer == "megatron" else np.inf
+    each, width = 4096 * 2 / local * etp / tp + 64, 192 / etp
     wanted = 4096 * 128 * 8 * 2 / rate
     for groups, rows, inner in ((1, 4096, 192 / tp), (local, each, width)):
-        wanted += product_s(rows, 2 * inner, 128, rate, H100, groups) + product_s(rows, 128, inner, rate, H100, groups)
+        for sizes in ((rows, 2 * inner, 128), (rows, 128, inner)):
+            wanted += product_s(*sizes, rate, H100, groups, together)
     others = kernels.products(cells(replace(PLAIN, intermediate_size=1), tp=tp), H100)
     mlp = product_s(4096, 2 / tp, 128, rate, H100) + product_s(4096, 128, 1 / tp, rate, H100)
-    assert kernels.products(cells(MIXED, **layout), H100).forward == pytest.approx(others.forward - mlp + wanted)
+    found = kernels.products(cells(MIXED, **layout), H100, TRAINERS[trainer]).forward
+    assert found == pytest.approx(others.forward - mlp + wanted)
+
+
+@pytest.mark.parametrize(("experts", "rows", "measured"), [(8, 4096, 627.9), (16, 2048, 553.9)])
+def test_products_of_experts_are_as_fast_as_was_published(experts, rows, measured):
+    """NVIDIA/TransformerEngine pull request 2045: (experts, rows, 768, 2048) on H100 in bf16, a kernel per expert."""
+    seconds = product_s(rows, 768, 2048, H100.matmul_rate("bf16"), H100, experts, constants.STREAMS.median)
+    assert 2 * rows * 768 * 2048 * experts / seconds / 1e12 == pytest.approx(measured, rel=0.05)
+
+
+@pytest.mark.parametrize(("groups", "rows", "width", "depth", "measured"), [
+    (4, 8192, 4096, 7168, 1297), (4, 8192, 7168, 2048, 1099), (8, 4096, 4096, 7168, 1288), (8, 4096, 7168, 2048, 1093),
+])  # fmt: skip
+def test_grouped_products_in_eight_bits_are_as_fast_as_was_published(groups, rows, width, depth, measured):
+    """deepseek-ai/DeepGEMM, README of 2025-02, grouped products of contiguous rows on H800, TFLOP/s."""
+    seconds = product_s(rows, width, depth, H100.matmul_rate("fp8"), H100, groups)
+    assert 2 * rows * width * depth * groups / seconds / 1e12 == pytest.approx(measured, rel=0.1)
+
+
+def test_leading_dense_layers_of_a_mixture_have_the_dense_mlp():
+    """Half of four layers, on average."""
+    mixed, half = (kernels.products(cells(shape), H100).forward for shape in (MIXED, replace(MIXED, dense_layers=2)))
+    dense = replace(MIXED, num_experts=0, experts_per_token=0, shared_experts=0)
+    assert half == pytest.approx((mixed + kernels.products(cells(dense), H100).forward) / 2)
+
+
+@pytest.mark.parametrize("shape", [MODELS["8B"], MODELS["Mixtral-8x7B"]])
+def test_frozen_weights_have_no_gradient(shape):
+    """Of a backward's two products the one for the input is left."""
+    trained, frozen = (kernels.products(cells(shape), H100, frozen=frozen) for frozen in (False, True))
+    assert frozen.forward == trained.forward
+    assert 0.4 < frozen.backward / trained.backward < 0.6
+    ends = [kernels.output_products(cells(shape), H100, frozen=frozen).backward for frozen in (False, True)]
+    assert 0.4 < ends[1] / ends[0] < 0.6
 
 
 def per_token(found):
@@ -165,10 +205,14 @@ def test_compiled_elementwise_kernels_move_the_least_whatever_the_trainer_and_ca
         assert per_token(small) == pytest.approx([fused[0] + 3 * cast, fused[1] + 5 * cast])
 
 
-def test_a_mixture_moves_its_copies_of_tokens_and_the_width_of_the_experts_that_a_token_uses():
-    """Half of the residual path's traffic again for each routed expert of a token."""
-    found = per_token(kernels.elementwise(cells(MIXED, compile=True), H100, MEGATRON, NANOTRON))
-    assert found[0] == pytest.approx(2 * (8 * 128 * (1 + 0.5 * 2) + 3 * 3 * 192 + 2 * 256))
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_a_mixture_moves_its_copies_of_tokens_and_the_width_of_the_experts_that_a_token_uses(dtype):
+    """Six elements for each of a routed token, forward, at the rate of gathering rows, and its cast to eight bits."""
+    found = per_token(kernels.elementwise(cells(MIXED, compile=True, dtype=dtype), H100, MEGATRON, NANOTRON))
+    routed, width = 2 * 128, 3 * 192
+    cast = 3 * (2 * 128 + 2 * 128 + width + routed) if dtype == "fp8" else 0
+    rows = 2 * 6 * routed * 0.8 / 0.42
+    assert found[0] == pytest.approx(2 * (8 * 128 + 3 * width + 2 * 256) + rows + cast)
 
 
 def test_the_loss_moves_what_the_trainer_states_per_logit_and_sixteen_bytes_compiled():
@@ -224,5 +268,11 @@ def test_facts_of_trainers_are_those_of_their_sources(trainer, fact, value):
 
 def test_a_trainer_without_known_facts_is_eager_pytorch():
     assert behaviour_of("some other") == replace(
-        TRAINERS["ours"], gradient_traffic=8.0, bucket_bytes=160e6, source=ANY_TRAINER.source
+        TRAINERS["ours"],
+        gradient_traffic=8.0,
+        bucket_bytes=160e6,
+        splits_routed_tokens=True,
+        context_kind="ring",
+        context_merge_bytes=(6.0, 12.0),
+        source=ANY_TRAINER.source,
     )

@@ -12,6 +12,7 @@ from sweep.physics.hardware import GPUS
 from sweep.physics.machine import Machine
 from sweep.physics.measured import MeasuredCollective, MeasuredRates
 from sweep.physics.profiles import PROFILES
+from sweep.physics.step_time import predict
 
 H100 = GPUS["h100"]
 COLLECTIVE = {"kind": "all_gather", "nodes": 2, "ranks": 16, "bytes": 1 << 20, "seconds": 0.001}
@@ -221,3 +222,18 @@ def test_nodes_of_gpus_without_a_known_network_share_an_eighth_of_the_link():
     neither = Machine(gpu=replace(H100, network_bytes_per_s=None, link_bytes_per_s=None))
     assert (neither.inside_bytes_per_s, neither.between_bytes_per_s({})) == (2e11, 2.5e10)
     assert Machine(gpu=replace(H100, memory_bytes_per_s=None)).memory_bytes_per_s == pytest.approx(1e12 * 0.8)
+
+
+def test_the_links_of_a_rack_join_more_gpus_than_a_node_has():
+    """A GB200's node in Slurm has four GPUs, the NVLink domain 72: within it, tensor parallelism crosses no network.
+    Where something was measured between nodes, that counts."""
+    layout = MODELS["Llama-3.1-405B"].as_dict() | {"sequence_length": 8192, "dtype": "bf16", "tp": 8, "dp": 8}
+    for name in ("gb200", "gb300"):
+        gpu = GPUS[name]
+        trays, racks = (predict(layout | {"gpus_per_node": n}, gpu, PROFILES["megatron"]) for n in (4, 72))
+        assert trays.total_s == racks.total_s
+        slow = replace(gpu, measured=MeasuredRates(date="2026-01-01", nodes=("a", "b"), between_bytes_per_s=4e10))
+        measured = predict(layout | {"gpus_per_node": 4}, slow, PROFILES["megatron"])
+        assert measured.tensor_s > 3 * trays.tensor_s
+    trays, boxes = (predict(layout | {"gpus_per_node": n}, GPUS["b200"], PROFILES["megatron"]) for n in (4, 72))
+    assert trays.tensor_s > 3 * boxes.tensor_s

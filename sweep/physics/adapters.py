@@ -1,0 +1,42 @@
+"""Low-rank adapters in a model whose own weights are frozen (LoRA, Hu et al. 2021, arXiv 2106.09685).
+
+Of the products that a layer has, those with the adapters are a hundredth; but they read and write activations as wide
+as the layer's own. The matrix of queries, keys and values has one: as in the paper's sec. 4.2, and in the recipes of
+NVIDIA-NeMo/Megatron-Bridge (target_modules linear_qkv in scripts/performance).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sweep.physics.columns import element_bytes, local_tokens, read
+from sweep.physics.machine import Machine
+from sweep.physics.profiles import MemoryProfile
+from sweep.physics.shapes import shape_columns
+
+FORWARD, BACKWARD = (1.0, 6.0), (5.0, 4.0)
+"""elements that an adapter reads and writes per element of its matrix's (input, output): the input read once, the
+output written, scaled (2) and added (3); in backward the output's gradient scaled (2) and read twice, the input read
+for its weight's gradient, its own gradient written and added (3)"""
+OPERATIONS = (6.0, 8.0)
+"""host operations of an adapter, forward and backward"""
+
+
+def traffic_s(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile) -> tuple[Any, Any]:
+    """Seconds of a layer's adapter, forward and backward: its memory traffic. 0 without adapters."""
+    if not profile.frozen_weights:
+        return 0.0, 0.0
+    shape = shape_columns(columns)
+    into = np.asarray(shape.hidden_size)
+    out = shape.head_dim * (shape.num_heads + 2 * np.asarray(shape.num_kv_heads)) / read(columns, "tp")
+    scale = local_tokens(columns) * element_bytes(columns) / machine.memory_bytes_per_s
+    forward, backward = (scale * (one[0] * into + one[1] * out) for one in (FORWARD, BACKWARD))
+    return forward, backward
+
+
+def host_operations(profile: MemoryProfile) -> tuple[float, float]:
+    """Host operations of a layer's adapter, forward and backward."""
+    return OPERATIONS if profile.frozen_weights else (0.0, 0.0)
