@@ -58,10 +58,11 @@ def verdict(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
     tied = len(ties) if isinstance(ties, (list, tuple, np.ndarray)) else 0
     ahead = lead_text(cell, metric)
     if rivals == 0:
-        return "alone", "the only configuration that was measured here"
+        same_work = " of its sequence length and GPU" if cell.get("of_other_work") else ""
+        return "alone", f"the only configuration{same_work} that was measured here"
     if tied:
         others = "one other configuration" if tied == 1 else f"{tied} other configurations"
-        return "tie", f"within noise of {others}; the second is {ahead} behind"
+        return "tie", f"within noise of {others}; {ahead} ahead of the second"
     if not float(cell["high"]) > float(cell["low"]) and int(cell["repeats"]) < 2:
         return "unknown", f"leads by {ahead}; the spread of its iterations is not known"
     if min(int(cell["repeats"]), int(cell["runner_up_repeats"])) < 2 or not cell["spread_freedom"]:
