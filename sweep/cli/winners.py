@@ -124,15 +124,13 @@ def _other_work(records: pd.DataFrame, row: Row) -> list[str]:
     mine = records[
         (records["model"] == row["model"]) & (records["nodes"] == row["nodes"]) & (records["outcome"] == "ok")
     ]
-    found = []
-    for name, what in _KINDS_OF_WORK.items():
-        own = row[name]
-        if own is not None and (mine[name].dropna() != own).any():
-            value = repr(own) if isinstance(own, str) else own
-            found.append(
-                f'runs of another {what} were measured here too (--filter "{name} == {value}" leaves them out)'
-            )
-    return found
+    other = [name for name in _KINDS_OF_WORK if row[name] is not None and (mine[name].dropna() != row[name]).any()]
+    if not other:
+        return []
+    values = {name: repr(row[name]) if isinstance(row[name], str) else row[name] for name in other}
+    what = " or ".join(_KINDS_OF_WORK[name] for name in other)
+    remedy = " and ".join(f"{name} == {value}" for name, value in values.items())
+    return [f'runs of another {what} were measured here too (--filter "{remedy}" leaves them out)']
 
 
 def _nothing(cells: Sequence[tuple[str, int]], records: pd.DataFrame, metric: str, models: Sequence[str]) -> Mistake:
