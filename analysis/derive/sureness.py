@@ -68,6 +68,8 @@ def verdict(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
     if min(int(cell["repeats"]), int(cell["runner_up_repeats"])) < 2 or not cell["spread_freedom"]:
         return "leads", f"leads by {ahead} within one run; the spread between runs is unknown"
     spread, freedom = float(cell["run_spread"]), int(cell["spread_freedom"])
+    if not spread > 0:
+        return "leads", f"leads by {ahead}; the repeats' figures are equal, so they do not show how much runs differ"
     chance = chance_of(float(cell["least_lead"]), spread, freedom, rivals)
     between = (
         f"the spread between runs of {spread:.1%} ({int(cell['repeats'])} and {int(cell['runner_up_repeats'])} runs)"

@@ -179,6 +179,16 @@ def test_everything_is_shown_within_100_columns(tmp_path):
         assert best is None or f"{best / 1000:.3g}k" in row
 
 
+def test_a_long_message_leaves_the_count_and_the_outcome_whole(tmp_path):
+    """In 80 columns the count was gone, the outcome cut, and the message ended within the exception's module."""
+    sweep = made(tmp_path, ("1B",), (1,))
+    message = "bench_workloads.trainers.driver.driver.TrainerEndedError: command ended without error, " + "x" * 99
+    start, recorded = attempt_events(sweep.runs[0], Outcome.PYTHON_EXCEPTION)
+    recorded = dataclasses.replace(recorded, record=dataclasses.replace(recorded.record, message=message))
+    text = rendered(followed(sweep, [*pilot_events("p0001", 1, nodes=("n1",)), start, recorded]), width=80)
+    assert re.search("1 +python_exception +TrainerEndedError: command ended", text)
+
+
 def test_wide_and_tall_grids_fit_the_terminal(tmp_path):
     sweep = made(
         tmp_path,
@@ -378,6 +388,7 @@ def test_a_launch_in_a_terminal_and_one_without(tmp_path):
     assert "12/12 runs" in plain
     assert re.search(r"p0001 +running +[0-9:]* +local-0", plain)
     assert re.search(r"\d+ +python_exception", plain)
+    assert re.search(r"12 runs: .*\s+python_exception: \S.*\s+`sweep status .*`sweep explain .* what to try", plain)
     assert "rank-hours spent" in plain
     frames = written.count("best tok/s/GPU")
     assert 2 <= frames < 200

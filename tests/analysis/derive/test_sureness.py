@@ -257,3 +257,12 @@ def test_work_that_no_row_states_is_the_same():
     rows = rows_of((200.0,), (100.0,)).assign(gpu=None)
     (cell,) = analysis.best_per_cell(rows).to_dict("records")
     assert cell["runner_up"] == 100.0
+
+
+def test_repeats_with_equal_figures_do_not_show_how_much_runs_differ():
+    """A trainer that prints a step time of one digit: a spread of 0 would make any lead clear."""
+    kind, text = claim((200.0, 200.0), (100.0, 100.0))
+    assert (kind, text) == (
+        "leads",
+        "leads by 100.0%; the repeats' figures are equal, so they do not show how much runs differ",
+    )
