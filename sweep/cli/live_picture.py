@@ -190,11 +190,12 @@ def _failures(tally: Tally) -> Table:
     """Failed runs by reason, each with the message of the latest."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     shown = list(tally.failures.items())[:FAILURES_SHOWN]
-    table.add_column(justify="right", no_wrap=True, min_width=max((len(f"{n:,}") for _, n in shown), default=0))
-    table.add_column(no_wrap=True, min_width=max((len(outcome) for outcome, _ in shown), default=0))
-    table.add_column(no_wrap=True, overflow="ellipsis")
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column()  # the only one that may be wrapped, so that it alone gives way; its text is cut instead
     for outcome, number in shown:
-        table.add_row(f"{number:,}", Text(outcome, style="red"), Text(brief(tally.example(outcome)), style="dim"))
+        message = Text(brief(tally.example(outcome)), style="dim", no_wrap=True, overflow="ellipsis")
+        table.add_row(f"{number:,}", Text(outcome, style="red"), message)
     if len(tally.failures) > FAILURES_SHOWN:
         rest = list(tally.failures.items())[FAILURES_SHOWN:]
         table.add_row(f"{sum(number for _, number in rest):,}", f"{len(rest)} further reasons")

@@ -73,7 +73,7 @@ def pilot_events(name, width, start=0.0, nodes=()) -> Iterator[Event]:
 
 
 def attempt_events(
-    planned, outcome=Outcome.OK, *, number=1, pilot="p0001", start=100.0, took=20.0, rate=1000.0
+    planned, outcome=Outcome.OK, *, number=1, pilot="p0001", start=100.0, took=20.0, rate=1000.0, message=None
 ) -> Iterator[Event]:
     yield AttemptStarted(time=start, run_id=planned.run_id, attempt=number, pilot=pilot, nodes=("n1",))
     if outcome is not None:
@@ -82,7 +82,7 @@ def attempt_events(
             attempt=number,
             pilot=pilot,
             outcome=outcome,
-            message=f"how {outcome} came about",
+            message=message or f"how {outcome} came about",
             started_at=start,
             ended_at=start + took,
             node_names=("n1",),
@@ -183,9 +183,8 @@ def test_a_long_message_leaves_the_count_and_the_outcome_whole(tmp_path):
     """In 80 columns the count was gone, the outcome cut, and the message ended within the exception's module."""
     sweep = made(tmp_path, ("1B",), (1,))
     message = "bench_workloads.trainers.driver.driver.TrainerEndedError: command ended without error, " + "x" * 99
-    start, recorded = attempt_events(sweep.runs[0], Outcome.PYTHON_EXCEPTION)
-    recorded = dataclasses.replace(recorded, record=dataclasses.replace(recorded.record, message=message))
-    text = rendered(followed(sweep, [*pilot_events("p0001", 1, nodes=("n1",)), start, recorded]), width=80)
+    failed = attempt_events(sweep.runs[0], Outcome.PYTHON_EXCEPTION, message=message)
+    text = rendered(followed(sweep, [*pilot_events("p0001", 1, nodes=("n1",)), *failed]), width=80)
     assert re.search("1 +python_exception +TrainerEndedError: command ended", text)
 
 

@@ -253,7 +253,7 @@ def test_on_a_phone_each_best_configuration_is_read_without_scrolling(browser, t
         assert shown.locator("#sure .scroll").evaluate("e => e.scrollWidth <= e.clientWidth")
         first = shown.locator(".winners tbody tr").first
         assert all(first.locator("td").nth(at).is_visible() for at in range(8))
-        assert first.locator("td").first.evaluate("e => getComputedStyle(e, '::before').content") == '"nodes" " "'
+        assert first.locator("td").first.evaluate("e => getComputedStyle(e, '::before').content").startswith('"nodes')
 
 
 def test_a_page_of_a_running_sweep_loads_itself_again_and_keeps_the_filter(browser, tmp_path):
