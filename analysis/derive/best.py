@@ -1,4 +1,4 @@
-"""The best configuration of each cell, its interval, what else is within noise of it, and why a cell is blank.
+"""The best configuration of each cell, its interval, and what else is within noise of it.
 
 A configuration's value is the median over its repeats. Its interval comes from its iterations: with a few of them
 from the fastest to the slowest (five iterations cover the true median with probability 0.94), with many from the
@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from analysis.derive.blanks import explain_blanks
 from analysis.derive.sureness import least_lead, run_spread
+from analysis.derive.swept import with_swept
 from analysis.filters import keep, names_in
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from sweep.errors import Mistake, SweepError
-from sweep.records.schema import CONFIGURATION_NAMES, CROWDED, OUT_OF_MEMORY
+from sweep.records.schema import CONFIGURATION_NAMES, CROWDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 CELL = ["model", "nodes"]
 
 LAYOUT = ["dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum", "zero", "recompute", "pp_schedule"]
+
+SAME_WORK = ("sequence_length", "gpu")
+"""Configurations of a cell that differ in these do other work, or on another machine: neither is ahead of the other"""
 
 NEEDED: tuple[str, ...] = (
     *("run_id", "sweep_name", "attempt", "repeat", "outcome", "final", "simulated", "predicted", "suspect", "notes"),
@@ -51,9 +56,6 @@ POOLED: dict[str, str] = {
     "step_time_max_s": "max",
 }
 """Columns that are of all repeats of a configuration. The first of a finalist was a fast one, else it were none"""
-
-
-BLANK_COLUMNS = ["model", "nodes", "status", "label", "reason"]
 
 
 def truth(column: pd.Series[Any]) -> pd.Series[bool]:
@@ -119,28 +121,33 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
 def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.DataFrame:
     """One row per (model, nodes) that has a measurement: the best configuration's record and its interval.
 
-    Adds to the columns of ``measured``: ``configurations`` (how many were measured in the cell), ``ties`` (run_ids of
-    the others within noise of the best, best first), ``runner_up`` and ``runner_up_repeats`` (the second's value and
-    number of runs) and ``least_lead`` (see ``analysis.derive.sureness``). ``crowded_runs`` are those of the cell.
+    Adds to the columns of ``measured``: ``configurations`` (how many of the cell do the best's work: ``SAME_WORK``),
+    ``of_other_work`` (how many do other work), ``ties`` (run_ids of those within noise of the best, best first),
+    ``runner_up`` and ``runner_up_repeats`` (the second's value and number of runs) and ``least_lead`` (see
+    ``analysis.derive.sureness``), all among the same work; ``swept``: words for what else than the layout differs in
+    the table (``analysis.derive.swept``). ``crowded_runs`` are those of the same work together.
     """
     chosen = metric_named(metric)
     rows = measured(records, chosen)
     sign = -1.0 if chosen.higher_is_better else 1.0
     order = rows.assign(order=sign * rows["value"], memory=rows["peak_memory_bytes"].astype(float))
     order = order.sort_values(["order", "memory", "run_id"], kind="stable").drop(columns=["order", "memory"])
-    cell = order.groupby(CELL)
     best = order.drop_duplicates(CELL).set_index(CELL)
+    measured_here = order.groupby(CELL).size()
+    order = order[_same_work(order, best)]
+    cell = order.groupby(CELL)
     rest = order[order.duplicated(CELL)]
     best = best.assign(
         configurations=cell.size(),
+        of_other_work=measured_here - cell.size(),
         ties=_ties(order, best, chosen),
         runner_up=_second(order, "value"),
         runner_up_repeats=_second(order, "repeats"),
         least_lead=least_lead(best, rest, chosen, CELL),
         crowded_runs=cell["crowded_runs"].sum(),
     )
-    added = ("configurations", "ties", "runner_up", "runner_up_repeats", "least_lead")
-    found: pd.DataFrame = best.reset_index()[[*rows.columns, *added]]
+    added = ("configurations", "of_other_work", "ties", "runner_up", "runner_up_repeats", "least_lead")
+    found: pd.DataFrame = with_swept(best.reset_index()[[*rows.columns, *added]], rows)
     return found
 
 
@@ -220,6 +227,16 @@ def _all_notes(rows: pd.DataFrame, key: pd.Series[int]) -> pd.Series[Any]:
 def _list(value: Any) -> list[Any]:
     """The items of a list column's cell; none where it is null."""
     return list(value) if isinstance(value, (list, tuple, np.ndarray)) else []
+
+
+def _same_work(order: pd.DataFrame, best: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows do the work of their cell's best; what neither states is equal."""
+    equal: pd.Series[bool] = pd.Series(True, index=order.index)
+    cell = pd.MultiIndex.from_frame(order[CELL])
+    for name in SAME_WORK:
+        theirs = pd.Series(best[name].reindex(cell).to_numpy(), index=order.index)
+        equal &= (order[name] == theirs).fillna(False).astype(bool) | (order[name].isna() & theirs.isna())
+    return equal
 
 
 def _second(order: pd.DataFrame, column: str) -> pd.Series[float]:
@@ -304,96 +321,3 @@ def _named_size(name: str) -> float:
     units = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
     found = re.findall(r"(?<![A-Z0-9.])(\d+(?:\.\d+)?)([KMBT])(?![A-Z0-9])", name.upper())
     return float(found[-1][0]) * units[found[-1][1]] if found else math.inf
-
-
-def explain_blanks(
-    cells: pd.DataFrame,
-    records: pd.DataFrame,
-    plan: pd.DataFrame | None,
-    metric: Metric,
-    everything: pd.DataFrame | None = None,
-) -> pd.DataFrame:
-    """``status``, ``label`` and ``reason`` of each given (model, nodes).
-
-    ``records``: the attempt that counts of each run. ``plan``: candidates with status run or rejected, or None
-    where the results came without one; its column ``left_out``, where it has one, holds the reason not to run.
-    ``everything``: the records before a filter took some away.
-    """
-    before = set() if everything is None else set(zip(everything["model"], everything["nodes"], strict=True))
-    tried = dict(list(records.groupby(["model", "nodes"]))) if len(records) else {}
-    planned = dict(list(plan.groupby(["model", "nodes"]))) if plan is not None and len(plan) else {}
-    rows = []
-    for model, nodes in cells.itertuples(index=False):
-        verdict = _explain(tried.get((model, nodes)), planned.get((model, nodes)), plan is not None, metric)
-        if (model, nodes) in before and (model, nodes) not in tried:
-            verdict = ("filtered", "filtered", "its records do not meet the filter")
-        rows.append((model, nodes, *verdict))
-    table: pd.DataFrame = pd.DataFrame(rows, columns=BLANK_COLUMNS).astype(cells.dtypes.to_dict())
-    return table
-
-
-def _explain(
-    tried: pd.DataFrame | None, planned: pd.DataFrame | None, has_plan: bool, metric: Metric
-) -> tuple[str, str, str]:
-    """(status, label, reason) of one blank cell."""
-    waiting, left_out = _waiting(tried, planned)
-    if tried is not None and len(tried):
-        return _explain_tried(tried, waiting, metric)
-    if waiting:
-        return "not_run", "not run", f"not run yet: {_count(waiting, 'run')} planned"
-    if left_out:
-        words = ", ".join(f"{word} ({_count(number, 'run')})" for word, number in sorted(left_out.items()))
-        return "not_run", "not run", f"not run: {words}"
-    if planned is not None and len(planned):
-        return "no_layout", "no layout", f"no layout works: {_rejections(planned)}"
-    where = "the grid has no candidate here" if has_plan else "the data has no run here"
-    return "absent", "–", where
-
-
-def _explain_tried(tried: pd.DataFrame, waiting: int, metric: Metric) -> tuple[str, str, str]:
-    counts = tried["outcome"].fillna("ok").value_counts()
-    ok = int(counts.get("ok", 0))
-    rest = f"; {_count(waiting, 'run')} not run yet" if waiting else ""
-    if ok:
-        return "unmeasured", "no value", f"{_count(ok, 'run')} ok, but without {metric.label}{rest}"
-    words = ", ".join(f"{number} {outcome}" if len(counts) > 1 else str(outcome) for outcome, number in counts.items())
-    outcomes = set(counts.index)
-    if outcomes <= OUT_OF_MEMORY:
-        kind = "OOM"
-    else:
-        kind = next(iter(outcomes)).replace("_", " ") if len(outcomes) == 1 else "failed"
-    label = kind if waiting or len(tried) == 1 else f"all {kind}"
-    return "failed", label, f"{_all(len(tried))} failed: {words}{rest}"
-
-
-def _waiting(tried: pd.DataFrame | None, planned: pd.DataFrame | None) -> tuple[int, dict[str, int]]:
-    """Runs of the plan that have no record: how many are still to start, and how many will not, by reason."""
-    if planned is None:
-        return 0, {}
-    runs = planned[planned["status"] == "run"]
-    if tried is not None:
-        runs = runs[~runs["run_id"].isin(tried["run_id"])]
-    words = runs["left_out"].dropna() if "left_out" in runs else runs["run_id"].iloc[:0]
-    counts = words.astype(str).str.removeprefix("not_run_").value_counts()
-    return len(runs) - len(words), {str(word): int(number) for word, number in counts.items()}
-
-
-def _rejections(planned: pd.DataFrame) -> str:
-    """How many candidates were rejected, and the most common reason with one example of its text."""
-    reasons = [str(text) for texts in planned.get("reasons", ()) if texts is not None for text in texts]
-    many = f"{_count(len(planned), 'candidate')} rejected"
-    if not reasons:
-        return many
-    reasons = [re.sub(r"^\w+: ", "", text) for text in reasons]
-    kinds = pd.Series([re.sub(r"\d+(\.\d+)?", "#", text) for text in reasons])
-    commonest = kinds.value_counts().index[0]
-    example = reasons[int(kinds[kinds == commonest].index[0])]
-    return f"{many}, most often: {example}" if len(set(kinds)) > 1 else f"{many}: {example}"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" + "s" * (number != 1)
-
-
-def _all(number: int) -> str:
-    return {1: "the only run", 2: "both runs"}.get(number, f"all {number} runs")

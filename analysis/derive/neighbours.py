@@ -125,9 +125,15 @@ class _Sides:
             return row | {"how": "failed", "reason": str(found["outcome"].iloc[-1])}
         found = self.plan.with_value(axis, value)
         if len(found) and (found["status"] == "rejected").all():
-            return row | {"how": "rejected", "reason": str(found["reasons"].iloc[0]).partition(":")[0]}
+            return row | {"how": "rejected", "reason": _rule(found["reasons"].iloc[0])}
         layout = stepped(self.winner, axis, value)
         return row | {"how": "unknown", "layout": layout} if layout is not None else None
+
+
+def _rule(reasons: Any) -> str:
+    """The rule that the first of a candidate's reasons names."""
+    first = reasons if isinstance(reasons, str) else next(iter(reasons if reasons is not None else ()), "")
+    return str(first).partition(":")[0]
 
 
 def stepped(winner: Mapping[str, Any], axis: str, value: Any) -> dict[str, Any] | None:

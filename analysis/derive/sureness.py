@@ -58,15 +58,18 @@ def verdict(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
     tied = len(ties) if isinstance(ties, (list, tuple, np.ndarray)) else 0
     ahead = lead_text(cell, metric)
     if rivals == 0:
-        return "alone", "the only configuration that was measured here"
+        same_work = " of its sequence length and GPU" if cell.get("of_other_work") else ""
+        return "alone", f"the only configuration{same_work} that was measured here"
     if tied:
         others = "one other configuration" if tied == 1 else f"{tied} other configurations"
-        return "tie", f"within noise of {others}; the second is {ahead} behind"
+        return "tie", f"within noise of {others}; {ahead} ahead of the second"
     if not float(cell["high"]) > float(cell["low"]) and int(cell["repeats"]) < 2:
         return "unknown", f"leads by {ahead}; the spread of its iterations is not known"
     if min(int(cell["repeats"]), int(cell["runner_up_repeats"])) < 2 or not cell["spread_freedom"]:
         return "leads", f"leads by {ahead} within one run; the spread between runs is unknown"
     spread, freedom = float(cell["run_spread"]), int(cell["spread_freedom"])
+    if not spread > 0:
+        return "leads", f"leads by {ahead}; the repeats' figures are equal, so they do not show how much runs differ"
     chance = chance_of(float(cell["least_lead"]), spread, freedom, rivals)
     between = (
         f"the spread between runs of {spread:.1%} ({int(cell['repeats'])} and {int(cell['runner_up_repeats'])} runs)"

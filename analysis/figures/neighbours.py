@@ -49,7 +49,8 @@ def draw(tables: Tables) -> Figure:
             "A neighbour differs from the winner by the next value (−, +) of one axis; data-parallel degree and "
             "accumulation follow. Below its value: how much slower (−) or faster (+) it is. In italics with ≈: not "
             "measured, predicted by the step-time model. tie: measured within noise. edge: the sweep has no further "
-            "value there, though one is possible. Empty: there is none, or nothing is known of it.",
+            "value there, though one is possible. cannot run: the plan rejects it. Empty: there is none, or nothing is "
+            "known of it.",
             *[f"{len(cells) - len(shown)} cells are left out."] * (len(cells) > len(shown)),
         ],
         simulated=style.simulated(tables.records),
@@ -110,7 +111,7 @@ def _face(row: dict[str, Any], worst: float) -> Any:
 
 
 def _write(axes: Axes, x: int, y: int, row: dict[str, Any]) -> None:
-    below = {"edge": "edge", "failed": _short(row["reason"]), "rejected": _short(row["reason"])}.get(row["how"], "")
+    below = {"edge": "edge", "failed": _short(row["reason"]), "rejected": _rejected(row["reason"])}.get(row["how"], "")
     if not math.isnan(row["ratio"]):
         below = f"{'≈' if row['how'] == 'predicted' else ''}{_percent(row['ratio'])}{' tie' if row['tie'] else ''}"
     ink = style.FAINT if row["how"] in ("edge", "failed", "rejected", "unknown") else style.INK
@@ -125,6 +126,11 @@ def _write(axes: Axes, x: int, y: int, row: dict[str, Any]) -> None:
 def _percent(ratio: float) -> str:
     percent = 100 * (ratio - 1)
     return f"{percent:+.0f} %".replace("-", "−") if abs(percent) >= 100 * ROUNDED else "0 %"
+
+
+def _rejected(reason: str) -> str:
+    """By what, where it is memory; a rule's name is longer than a tile."""
+    return reason if reason == "memory" else "cannot run"
 
 
 def _short(reason: str) -> str:

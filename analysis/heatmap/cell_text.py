@@ -61,7 +61,7 @@ def is_predicted(cell: Mapping[Any, Any]) -> bool:
 
 
 def layout(cell: Mapping[str, Any]) -> list[Group]:
-    """DP TP PP, CP and EP where they are used; MBS GAS; ZeRO and recomputation."""
+    """DP TP PP, CP and EP where they are used; MBS GAS; ZeRO and recomputation; what else the table varies."""
     parallel = [f"{name.upper()}{int(cell[name])}" for name in ("dp", "tp", "pp") if known(cell.get(name))]
     parallel += [
         f"{name.upper()}{int(cell[name])}" for name in ("cp", "ep") if known(cell.get(name)) and cell[name] > 1
@@ -77,7 +77,9 @@ def layout(cell: Mapping[str, Any]) -> list[Group]:
         extra.append({"full": "rc-full", "selective": "rc-sel"}.get(recompute, f"rc-{recompute}"))
     if has_bf16_states(cell):
         extra.append("bf16-states")
-    return [group for group in (parallel, batch, extra) if group]
+    swept = cell.get("swept")
+    further = [str(word) for word in swept] if isinstance(swept, list) else []
+    return [group for group in (parallel, batch, extra, further) if group]
 
 
 def has_bf16_states(cell: Mapping[str, Any]) -> bool:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import click
 
+from sweep.cli.best_table import table
 from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.names import metric_option
 from sweep.cli.options import METRIC, json_option
-from sweep.cli.winners import Row, complete, table, winners
+from sweep.cli.winners import Row, complete, winners
 from sweep.errors import SweepError
 
 WIDTH = 140
@@ -66,4 +67,5 @@ def _print(rows: Sequence[Row], metric: str, *, to_stderr: bool) -> None:
     from rich.console import Console
 
     stream = sys.stderr if to_stderr else sys.stdout
-    Console(stderr=to_stderr, highlight=False, width=None if stream.isatty() else WIDTH).print(table(rows, metric))
+    console = Console(stderr=to_stderr, highlight=False, width=None if stream.isatty() else WIDTH)
+    console.print(table(rows, metric, console.width))

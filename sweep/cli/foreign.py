@@ -45,6 +45,8 @@ def import_results(file: Path, map_file: Path | None, out: Path | None, as_json:
         click.echo(note, err=True)
     outcomes = ", ".join(f"{count} {word}" for word, count in done.outcomes.items())
     click.echo(f"{target}: {plural(done.rows, 'record')} ({outcomes}), {len(done.suspects)} suspect", err=True)
+    if done.stated_again:
+        click.echo(f"{plural(done.stated_again, 'row')} with the figures of another row: not counted again", err=True)
     show_best([target])
     click.echo(f"next: `sweep heatmap {target}` draws it, `sweep report {target}` writes a page", err=True)
     return 0

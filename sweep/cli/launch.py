@@ -22,7 +22,7 @@ from sweep.cli.options import (
     sweep_command,
     track_option,
 )
-from sweep.cli.progress_text import counted, hours_text, hours_unit, plural
+from sweep.cli.progress_text import brief, counted, hours_text, hours_unit, plural
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from sweep.launcher.loop import Launcher
     from sweep.plan.runs import Plan
     from sweep.store.sweep import Sweep
+
+FAILURES_SHOWN = 5
+"""outcomes whose latest message the end of a launch shows"""
 
 
 @click.command(cls=SweepCommand, short_help="Plan, submit pilots, and watch them to the end.")
@@ -340,6 +343,11 @@ def _finish(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
         click.echo(json.dumps(summary))
     words = ", ".join(text for text, _ in counted(found))
     click.echo(f"{path}: {plural(len(sweep.runs), 'run')}: {words}", err=True)
+    failures = followed.tally.failures
+    for outcome in list(failures)[:FAILURES_SHOWN]:
+        click.echo(f"{outcome}: {brief(followed.tally.example(outcome)) or 'no message'}", err=True)
+    if failures:
+        click.echo(f"`sweep status {path}` names the runs, `sweep explain {path} RUN` says what to try", err=True)
     if picture is not None:
         show_best([path])
         click.echo(f"heatmap: {picture}", err=True)

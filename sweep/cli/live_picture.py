@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from sweep.cli.progress_text import NOT_RUN, counted, eta, hours_text, hours_unit, plural, saved_text
+from sweep.cli.progress_text import NOT_RUN, brief, counted, eta, hours_text, hours_unit, plural, saved_text
 from sweep.cli.winners import SIMULATED
 from sweep.contract import node_group_of
 from sweep.physics.shapes import total_parameters
@@ -189,12 +189,13 @@ def _pilot_row(pilot: PilotState, at: tuple[str, float | None] | None, now: floa
 def _failures(tally: Tally) -> Table:
     """Failed runs by reason, each with the message of the latest."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    table.add_column(justify="right")
+    shown = list(tally.failures.items())[:FAILURES_SHOWN]
+    table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ellipsis")
-    for outcome, number in list(tally.failures.items())[:FAILURES_SHOWN]:
-        message = " ".join(tally.example(outcome).split())
-        table.add_row(f"{number:,}", Text(outcome, style="red"), Text(message, style="dim"))
+    table.add_column()  # the only one that may be wrapped, so that it alone gives way; its text is cut instead
+    for outcome, number in shown:
+        message = Text(brief(tally.example(outcome)), style="dim", no_wrap=True, overflow="ellipsis")
+        table.add_row(f"{number:,}", Text(outcome, style="red"), message)
     if len(tally.failures) > FAILURES_SHOWN:
         rest = list(tally.failures.items())[FAILURES_SHOWN:]
         table.add_row(f"{sum(number for _, number in rest):,}", f"{len(rest)} further reasons")

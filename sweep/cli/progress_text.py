@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -102,3 +103,8 @@ def hours_text(hours: float) -> str:
     if hours >= 100:
         return f"{hours:,.0f}"
     return f"{hours:.1f}" if hours >= 1 else f"{hours:.2g}"
+
+
+def brief(message: str) -> str:
+    """A message on one line, without the modules that the name of its exception begins with."""
+    return re.sub(r"^(?:\w+\.)+(?=\w+: )", "", " ".join(message.split()))

@@ -14,7 +14,6 @@ from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import RenderableType
 
 CONFIGURATION = (
     *("model", "nodes", "gpus_per_node", "gpus", "gpu", "workload", "sequence_length", "global_batch_tokens"),
@@ -23,6 +22,8 @@ CONFIGURATION = (
 )
 """Everything that makes the run"""
 SIMULATED = "simulated: no model was trained, the times are made up"
+
+_KINDS_OF_WORK = {"sequence_length": "sequence length", "gpu": "kind of GPU", "global_batch_tokens": "global batch"}
 
 Row = dict[str, Any]
 
@@ -54,54 +55,25 @@ def winners(
     order = model_order(records, list(dict.fromkeys(found["model"])))
     wanted = found[(found["model"].isin(models) | (not models)) & (found["nodes"].isin(widths) | (not widths))]
     if wanted.empty:
-        raise SweepError(_nothing(found[["model", "nodes"]].to_records(index=False).tolist(), metric, models))
+        raise SweepError(_nothing(found[["model", "nodes"]].to_records(index=False).tolist(), matching, metric, models))
     light = wanted.drop(columns=[name for name in HEAVY if name in wanted])
     rows: list[Row] = json.loads(light.to_json(orient="records", double_precision=15))
     claims = [verdict(cell, ranked) for cell in wanted.to_dict("records")]
     for row, (claim, sentence) in zip(rows, claims, strict=True):
         row |= {"verdict": claim, "sureness": sentence, "margin": _margin(row, ranked.higher_is_better)}
         row |= {name: json.loads(row.get(f"{name}_json") or "{}") for name in ("params", "env")}
-        row["notes"] = [*(row["notes"] or ()), *_unequal_steps(matching, row, metric)]
+        row["notes"] = [*(row["notes"] or ()), *(_unequal_steps(matching, row, metric) or _other_work(matching, row))]
     return sorted(rows, key=lambda row: (order.index(row["model"]), row["nodes"]))
 
 
 def complete(row: Mapping[str, Any], metric: str) -> Row:
     """All that makes a winner's run, and all that rates it: the columns of every export."""
     metrics = {metric: row["value"], "tokens_per_second_per_gpu": row["tokens_per_second_per_gpu"], "mfu": row["mfu"]}
+    metrics |= {"reported_mfu": row["reported_mfu"]} if row["reported_mfu"] is not None else {}
     metrics |= {name: row[name] for name in ("peak_memory_bytes", "margin", "verdict", "sureness", "repeats")}
     marks = {"simulated": bool(row["simulated"]), "suspect": bool(row["suspect"]), "notes": row["notes"] or []}
     ran = {"node_names": row.get("node_names"), "run_id": row["run_id"]}
     return {**{name: row[name] for name in CONFIGURATION}, **metrics, **marks, **ran}
-
-
-def table(rows: Sequence[Row], metric: str = METRIC) -> RenderableType:
-    """The winners as a table for a terminal, with the marks that they need."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    from analysis.metrics import metric_named, number
-
-    ranked = metric_named(metric)
-    title = "Best configuration per model and node count" + (f" ({SIMULATED})" if any_simulated(rows) else "")
-    found = Table("model", "nodes", "layout", ranked.label, "MFU", "memory", "margin", "how sure", title=title)
-    for column in found.columns[3:7]:
-        column.justify = "right"
-    found.columns[2].max_width = 40
-    for row in rows:
-        value = number(row["value"] * ranked.factor)
-        cells = (layout_text(row), value, mfu_text(row), _memory(row), _percent(row["margin"]), row["sureness"])
-        found.add_row(row["model"], str(row["nodes"]), *(Text(cell) for cell in cells))
-    return Group(found, *(Text(text, style="yellow") for text in remarks(rows)))
-
-
-def remarks(rows: Sequence[Row]) -> list[str]:
-    """What must be said with the numbers: why MFU is blank, and each winner's notes."""
-    found = []
-    if any(row["mfu"] is None and row["gpu"] == "cpu" for row in rows):
-        found.append("MFU is blank on a CPU: it is relative to a GPU's peak.")
-    found += [f"{row['model']} on {row['nodes']}: {note}" for row in rows for note in row["notes"] or ()]
-    return found
 
 
 def best(source: str | Path, metric: str = METRIC) -> pd.DataFrame:
@@ -127,12 +99,6 @@ def layout_text(row: Mapping[str, Any]) -> str:
     return " ".join(word for group in layout(row) for word in group)
 
 
-def mfu_text(row: Mapping[str, Any]) -> str:
-    """The MFU, else the one that an imported source reports."""
-    value = row["mfu"] if row["mfu"] is not None else row["reported_mfu"]
-    return _percent(value)
-
-
 def rounded(value: Any) -> Any:
     """A number with four digits, for people; anything else as it is."""
     if not isinstance(value, float) or not math.isfinite(value) or value == 0:
@@ -153,7 +119,24 @@ def _unequal_steps(records: pd.DataFrame, row: Row, metric: str) -> list[str]:
     return [f"steps of {tokens.min():,.0f} to {tokens.max():,.0f} tokens are not comparable by their time ({remedy})"]
 
 
-def _nothing(cells: Sequence[tuple[str, int]], metric: str, models: Sequence[str]) -> Mistake:
+def _other_work(records: pd.DataFrame, row: Row) -> list[str]:
+    """That a cell ranks work of several kinds together. The lead is over the same sequence length and GPU only."""
+    mine = records[
+        (records["model"] == row["model"]) & (records["nodes"] == row["nodes"]) & (records["outcome"] == "ok")
+    ]
+    other = [name for name in _KINDS_OF_WORK if row[name] is not None and (mine[name].dropna() != row[name]).any()]
+    if not other:
+        return []
+    values = {name: repr(row[name]) if isinstance(row[name], str) else row[name] for name in other}
+    what = " or ".join(_KINDS_OF_WORK[name] for name in other)
+    remedy = " and ".join(f"{name} == {value}" for name, value in values.items())
+    return [f'runs of another {what} were measured here too (--filter "{remedy}" leaves them out)']
+
+
+def _nothing(cells: Sequence[tuple[str, int]], records: pd.DataFrame, metric: str, models: Sequence[str]) -> Mistake:
+    if not cells and len(records) and not (records["outcome"].fillna("ok") == "ok").any():
+        ends = ", ".join(f"{number} {outcome}" for outcome, number in records["outcome"].value_counts().items())
+        return Mistake(f"no run succeeded: {ends}", remedy="`sweep report` has what each said")
     if not cells:
         return Mistake(f"no measured configuration has {metric}", remedy="another --metric or --filter")
     known = {model for model, _ in cells}
@@ -171,13 +154,3 @@ def _margin(row: Mapping[str, Any], higher_is_better: bool) -> float | None:
     if not best or not second:
         return None
     return float(best / second - 1 if higher_is_better else second / best - 1)
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
-
-
-def _memory(row: Mapping[str, Any]) -> str:
-    from analysis.metrics import memory_text
-
-    return "–" if row["peak_memory_bytes"] is None else memory_text(float(row["peak_memory_bytes"]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from sweep.contract import LAYOUT, Layout, Run
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.foreign.mapping import BY_NAME, ImportMap, Reading
+from sweep.foreign.repeats import Number, differing, numbers
 from sweep.foreign.row import Row, nearest_size, separated_sizes, size_names
 from sweep.foreign.units import factor
 from sweep.outcomes import Outcome
@@ -19,7 +19,7 @@ from sweep.physics import flops, shapes
 from sweep.physics.catalogue import MODELS
 from sweep.records.json_columns import json_text
 from sweep.records.record import configuration, record_from
-from sweep.records.schema import MEASURED, Efficiency, Rates, Record
+from sweep.records.schema import CONFIGURATION_NAMES, MEASURED, Efficiency, Rates, Record
 
 MOST_MISTAKES = 20
 DEFAULT_GPUS_PER_NODE = 8
@@ -51,8 +51,20 @@ def records_of_rows(rows: Sequence[Mapping[str, Any]], mapping: ImportMap, file:
         rest = len(mistakes) - MOST_MISTAKES
         more = [Mistake(f"and {rest} further mistakes", file)] if rest > 0 else []
         raise SweepError(mistakes[:MOST_MISTAKES] + more)
-    seen: Counter[str] = Counter()
-    return [_record(row, mapping, seen) for row in separated_sizes(found)]
+    sized = separated_sizes(found)
+    return [_record(row, mapping, number) for row, number in zip(sized, numbers(sized), strict=True)]
+
+
+def doubtful_repeats(records: Sequence[Record], rows: Sequence[Mapping[str, Any]], mapping: ImportMap) -> list[Record]:
+    """The records, with a note where those of one configuration differ in what the map does not distinguish."""
+    read = {reading.source for name, reading in mapping.columns.items() if name in MEASURED}
+    places = [at for at, record in enumerate(records) if record.outcome is Outcome.OK and record.attempt == 1]
+    keys = [tuple(getattr(records[at], name) for name in CONFIGURATION_NAMES) for at in places]
+    found = list(records)
+    for at, note in zip(places, differing(keys, [rows[at] for at in places], read), strict=True):
+        if note is not None:
+            found[at] = replace(found[at], notes=[*(found[at].notes or ()), note])
+    return found
 
 
 class _RowError(Exception):
@@ -72,7 +84,8 @@ def _more_lines(lines: Sequence[int]) -> str:
 def unknown_columns(columns: Sequence[str], mapping: ImportMap) -> list[str]:
     """Columns of the source that the map does not read."""
     choices = (mapping.flops, mapping.flops_counted, mapping.frozen_weights)
-    read = {reading.source for reading in (*mapping.columns.values(), *choices) if isinstance(reading, Reading)}
+    readings = (*mapping.columns.values(), *mapping.params.values(), *choices)
+    read = {reading.source for reading in readings if isinstance(reading, Reading)}
     return [name for name in columns if name not in read]
 
 
@@ -80,13 +93,15 @@ def _check_sources(row: Mapping[str, Any], mapping: ImportMap, file: str) -> Non
     """Columns that the map names and the table lacks; a map of the schema itself takes what there is."""
     plain = all(reading == Reading(source=name) for name, reading in mapping.columns.items())
     needed = ("model", "sequence_length", "nodes") if plain else mapping.columns
-    missing = [n for n in needed if n in mapping.columns and mapping.columns[n].source not in row]
+    readings = {**{f"params.{name}": reading for name, reading in mapping.params.items()}, **mapping.columns}
+    missing = [name for name in (*needed, *readings) if name in readings and readings[name].source not in row]
+    missing = [name for name in dict.fromkeys(missing) if name in needed or name not in mapping.columns]
     if missing:
         otherwise = "the map must say which column gives it" if not plain else "--map FILE says which column gives it"
         raise SweepError(
             [
                 Mistake(f"no column {source!r}, which gives {n}", file, 1, remedy=nearest(source, row, otherwise))
-                for n, source in ((n, mapping.columns[n].source) for n in missing)
+                for n, source in ((n, readings[n].source) for n in missing)
             ]
         )
     if not any(name in MEASURED and reading.source in row for name, reading in mapping.columns.items()):
@@ -102,12 +117,13 @@ def _row(row: Mapping[str, Any], mapping: ImportMap, line: int) -> Row:
     frozen = bool(_chosen(row, mapping.frozen_weights, "frozen_weights"))
     executed = _chosen(row, mapping.flops_counted, "flops_counted") == "executed"
     label, shapes_of_it = str(given["model"]), _shapes(given, mapping)
+    params = _params(row, mapping) | ({"frozen_weights": True} if frozen else {})
     found = [
         Row(
             line=line,
             cells=row,
             given=given | {"model": name},
-            run=_run(given | {"model": name}, shape, frozen),
+            run=_run(given | {"model": name}, shape, params),
             convention=convention,
             executed=executed,
         )
@@ -116,12 +132,11 @@ def _row(row: Mapping[str, Any], mapping: ImportMap, line: int) -> Row:
     return nearest_size(found)
 
 
-def _record(row: Row, mapping: ImportMap, seen: Counter[str]) -> Record:
-    run = replace(row.run, repeat=seen[row.run.run_id])
-    seen[row.run.run_id] += 1
+def _record(row: Row, mapping: ImportMap, number: Number) -> Record:
+    run = replace(row.run, repeat=number[0])
     values = {**row.given, **vars(configuration(run, row.given.get("gpu")))}
     values |= {name: row.given.get(name) for name in _OF_THE_SOURCE}
-    values |= {"run_id": run.run_id, "attempt": 1, "repeat": run.repeat, "sweep_name": mapping.name}
+    values |= {"run_id": run.run_id, "attempt": number[1], "repeat": run.repeat, "sweep_name": mapping.name}
     unknown = {name: row.cells[name] for name in unknown_columns(list(row.cells), mapping)}
     extra: dict[str, Any] = {"source": unknown}
     if row.executed and row.tflops:
@@ -133,6 +148,7 @@ def _record(row: Row, mapping: ImportMap, seen: Counter[str]) -> Record:
 def _given(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
     """The record's columns that the row and the map's constants state; a failed row's metrics may be any text."""
     given, facts = dict(mapping.constants), []
+    stated = "outcome" in given or ("outcome" in mapping.columns and mapping.columns["outcome"].source in row)
     try:
         outcome = _outcome(row, mapping)
     except ValueError as error:
@@ -150,7 +166,15 @@ def _given(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
             given[name] = value
     if facts:
         raise _RowError(facts)
+    if not stated and not given.keys() & MEASURED:
+        return given | {"outcome": str(Outcome.UNKNOWN), "message": "the source states neither outcome nor measurement"}
     return given | {"outcome": str(outcome)}
+
+
+def _params(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
+    """The trainer's parameters that the row states, as the map's ``values`` write them, else as text."""
+    found = {name: _chosen_value(row.get(reading.source), reading) for name, reading in mapping.params.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _outcome(row: Mapping[str, Any], mapping: ImportMap) -> Outcome:
@@ -167,15 +191,18 @@ def _outcome(row: Mapping[str, Any], mapping: ImportMap) -> Outcome:
 
 def _value(cell: Any, reading: Reading, name: str) -> Any:
     """One value in the record's type and unit; None if the source has none."""
+    found = _chosen_value(cell, reading)
+    return None if found is None else _typed(found, reading, name)
+
+
+def _chosen_value(cell: Any, reading: Reading) -> Any:
+    """What the cell says by the map, before it gets a type; None if the source has none."""
     text = _text(cell)
     if reading.match is not None:
         hit = re.search(reading.match, text)
         text = hit.group(1) if hit else ""
     found: Any = reading.values.get(text, text if not reading.values or text == "" else reading.otherwise)
-    found = reading.otherwise if found in ("", None) else found
-    if found is None:
-        return None
-    return _typed(found, reading, name)
+    return reading.otherwise if found in ("", None) else found
 
 
 def _typed(value: Any, reading: Reading, name: str) -> Any:
@@ -238,7 +265,7 @@ def _shapes(given: Mapping[str, Any], mapping: ImportMap) -> list[dict[str, Any]
     return [shapes.ModelShape(**values).as_dict() for values in plain]
 
 
-def _run(given: Mapping[str, Any], shape: Mapping[str, Any], frozen: bool) -> Run:
+def _run(given: Mapping[str, Any], shape: Mapping[str, Any], params: Mapping[str, Any]) -> Run:
     layout = {name: given[name] for name in LAYOUT if given.get(name) is not None}
     return Run(
         workload=str(given.get("workload") or "imported"),
@@ -250,7 +277,7 @@ def _run(given: Mapping[str, Any], shape: Mapping[str, Any], frozen: bool) -> Ru
         layout=Layout(**layout),
         dtype=str(given.get("dtype") or "bf16"),
         compile=bool(given.get("compile", False)),
-        params={"frozen_weights": True} if frozen else {},
+        params=dict(params),
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from sweep.contract import LAYOUT, Layout
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.files import read_table, read_text
-from sweep.foreign.convert import records_of_rows, unknown_columns
+from sweep.foreign.convert import doubtful_repeats, records_of_rows, unknown_columns
 from sweep.foreign.mapping import ImportMap, plain_map, read_map
 from sweep.foreign.plausible import marked
 from sweep.inputs import yaml_lines
@@ -51,6 +51,8 @@ class Imported:
     """(line of the source, what is wrong with it)"""
     unmapped: Sequence[str]
     """columns of the source that no column of the record uses, stored under their own names"""
+    stated_again: int = 0
+    """rows with a measurement that another row has too: they do not count as repeats"""
 
     def document(self) -> dict[str, Any]:
         """As JSON values."""
@@ -70,11 +72,13 @@ def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
     table = _read_table(file)
     rows = table.to_pylist()
     records = marked(records_of_rows(rows, mapping, str(file)), mapping.flops_stated)
+    records = doubtful_repeats(records, rows, mapping)
     unmapped = unknown_columns(table.column_names, mapping)
-    run_ids = [record.run_id for record in records]
-    write_results(target, records, lambda results: _with_unknown(results, table, unmapped, run_ids))
+    keys = [(record.run_id, record.attempt) for record in records]
+    write_results(target, records, lambda results: _with_unknown(results, table, unmapped, keys))
     suspects = [(i, "; ".join(r.notes or ())) for i, r in enumerate(records, start=2) if r.suspect]
-    return Imported(target, len(records), Counter(str(r.outcome) for r in records), suspects, unmapped)
+    outcomes, again = Counter(str(r.outcome) for r in records), sum((r.attempt or 1) > 1 for r in records)
+    return Imported(target, len(records), outcomes, suspects, unmapped, again)
 
 
 def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:
@@ -164,12 +168,15 @@ def _read_table(path: Path) -> pa.Table:
         raise SweepError(Mistake(fact, str(path), int(line[1]) if line else None, remedy=remedy)) from None
 
 
-def _with_unknown(results: pa.Table, source: pa.Table, names: Sequence[str], run_ids: Sequence[str]) -> pa.Table:
-    """Add the source's further columns to the results, by run_id; a name that the schema uses gets a prefix."""
+def _with_unknown(
+    results: pa.Table, source: pa.Table, names: Sequence[str], keys: Sequence[tuple[str | None, int | None]]
+) -> pa.Table:
+    """Add the source's further columns to the results, by run_id and attempt; the schema's names get a prefix."""
     import pyarrow as pa
 
-    place = {run_id: i for i, run_id in enumerate(run_ids)}
-    rows = pa.array([place[run_id] for run_id in results.column("run_id").to_pylist()])
+    place = {key: i for i, key in enumerate(keys)}
+    found = zip(results.column("run_id").to_pylist(), results.column("attempt").to_pylist(), strict=True)
+    rows = pa.array([place[key] for key in found])
     schema = {column.name for column in COLUMNS + COLLECTED}
     for name in names:
         column = source.column(name).take(rows)

@@ -6,6 +6,7 @@ columns:                       # column of the record: column of the source, or 
   tp: {from: parallelism, match: 'TP (\\d+)', otherwise: 1}
   outcome: {from: status, values: {success: ok, failed: unknown}}
 constants: {gpu: h100, workload: nanotron}
+params: {kernel: kernel}                          # further parts of the configuration, read as columns are
 models: {1B: 1B, mine: {num_layers: 4, ...}}      # name in the source: model of the catalogue, or a shape
                                # [80B, 70B]: the source gives several sizes this name; a row has the one that it states
 flops: playbook                # convention of mfu, or {from: column, values: {...}, otherwise: ...}
@@ -32,7 +33,7 @@ from sweep.physics.flops import CONVENTIONS
 from sweep.physics.shapes import ModelShape
 from sweep.records.schema import COLUMNS
 
-_KEYS = ("name", "columns", "constants", "models", "flops", "flops_counted", "frozen_weights")
+_KEYS = ("name", "columns", "constants", "params", "models", "flops", "flops_counted", "frozen_weights")
 _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "flops": tuple(CONVENTIONS),
     "flops_counted": ("model", "executed"),
@@ -66,6 +67,8 @@ class ImportMap:
     name: str
     columns: Mapping[str, Reading]
     constants: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Reading] = field(default_factory=dict)
+    """parameter of the trainer -> how to read it"""
     models: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
     """name in the source -> fields of the shapes that it stands for, mostly one; a text value names a column of the
     record (learned_positions)"""
@@ -86,6 +89,7 @@ def read_map(document: Document) -> ImportMap:
     ]
     columns = _columns(document, _mapping(document, "columns", mistakes), mistakes)
     constants = _constants(document, _mapping(document, "constants", mistakes), mistakes)
+    params = _params(document, _mapping(document, "params", mistakes), mistakes)
     models = _models(document, _mapping(document, "models", mistakes), mistakes)
     flops = _choice(document, "flops", value.get("flops", "matmul-causal"), mistakes)
     counted = _choice(document, "flops_counted", value.get("flops_counted", "model"), mistakes)
@@ -100,6 +104,7 @@ def read_map(document: Document) -> ImportMap:
         name=name,
         columns=columns,
         constants=constants,
+        params=params,
         models=models,
         flops=flops,
         flops_counted=counted,
@@ -139,6 +144,13 @@ def _columns(document: Document, given: Mapping[str, Any], mistakes: list[Mistak
             mistakes += _outcomes(document, reading, path)
         found[name] = reading
     return found
+
+
+def _params(document: Document, given: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, Reading]:
+    found = {str(name): _reading(document, value, ("params", name), mistakes) for name, value in given.items()}
+    units = [name for name, reading in found.items() if reading is not None and reading.unit is not None]
+    mistakes += [document.mistake("a parameter has no unit", ("params", name)) for name in units]
+    return {name: reading for name, reading in found.items() if reading is not None}
 
 
 def _known(document: Document, name: str, path: Path, mistakes: list[Mistake]) -> bool:

@@ -178,7 +178,9 @@ def _renamed(row: Row, base: Row) -> Row:
     """The row as of another model than the base, named by the size that its figures mean."""
     label, mine, other = row.run.model, row.stated_flops_per_token, base.stated_flops_per_token
     assert mine is not None
-    per_parameter = (4 if row.run.params else 6) + 2 * (row.executed and row.run.layout.recompute == "full")
+    per_parameter = (4 if row.run.params.get("frozen_weights") is True else 6) + 2 * (
+        row.executed and row.run.layout.recompute == "full"
+    )
     difference = (mine - row.counted_flops_per_token) / per_parameter
     name = f"{label} ({_billions(shapes.total_parameters(row.shape) + difference)})"
     note = (

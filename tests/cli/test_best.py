@@ -6,7 +6,8 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from sweep.cli.winners import CONFIGURATION
+from sweep.cli.best_table import table
+from sweep.cli.winners import CONFIGURATION, winners
 from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS
 from sweep.records.collect import write_results
@@ -64,6 +65,68 @@ def test_times_of_steps_of_different_batches_are_not_compared_in_silence(tmp_pat
     one = ("--filter", "global_batch_tokens == 2048")
     assert "comparable" not in command("best", tmp_path / "r.parquet", "--metric", "step_time_median_s", *one)[1]
     assert "comparable" not in command("best", tmp_path / "r.parquet")[1]
+
+
+def terminal(rows, width):
+    """The table as lines of a terminal of that width."""
+    import io
+
+    from rich.console import Console
+
+    stream = io.StringIO()
+    Console(file=stream, width=width, highlight=False).print(table(rows, width=width))
+    return stream.getvalue().splitlines()
+
+
+def test_a_narrow_terminal_shows_every_figure_whole(results):
+    """The issue's 80 columns: seven lines a cell, with the metric's name and half of the sentence cut off."""
+    rows = winners([results])
+    lines = terminal(rows, 80)
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if "…" in line]
+    assert "tok/s/GPU" in lines[1]
+    assert len(lines) <= 4 + 2 * len(rows) + 1, "two lines a cell, and what the words mean"
+    assert "leads: ahead, but not shown beyond the spread between runs" in lines
+    assert any("within one run" in line for line in terminal(rows, 140)), "a wide one has the sentence in the table"
+
+
+def test_a_note_of_several_cells_is_shown_once(tmp_path):
+    runs = [made_run(nodes=nodes, dp=2 * nodes, grad_accum=gas) for nodes in (1, 2) for gas in (4, 8)]
+    write_results(tmp_path / "r.parquet", [made_record(run, notes=["the host was busy"]) for run in runs])
+    text = " ".join(terminal(winners([tmp_path / "r.parquet"]), 80))
+    assert text.count("the host was busy") == 1
+    assert "on 1, 2: the host was busy" in text
+
+
+def test_work_of_several_kinds_in_a_cell_is_noted_and_gives_no_lead(tmp_path, command):
+    runs = [made_run(sequence_length=length) for length in (128, 1024)]
+    write_results(tmp_path / "r.parquet", [made_record(run) for run in runs])
+    (row,) = json.loads(command("best", tmp_path / "r.parquet", "--json")[1])
+    assert (row["verdict"], row["margin"]) == ("alone", None)
+    (note,) = row["notes"]
+    assert "runs of another sequence length or global batch were measured here too" in note
+    wanted = ("--filter", note.split('"')[1])
+    (row,) = json.loads(command("best", tmp_path / "r.parquet", *wanted, "--json")[1])
+    assert not row["notes"]
+
+
+def test_the_mfu_that_a_source_states_is_marked_and_in_the_json(tmp_path, command):
+    record = dataclasses.replace(made_record(made_run()), mfu=None, reported_mfu=0.371, gpu="h100")
+    write_results(tmp_path / "r.parquet", [record])
+    out = command("best", tmp_path / "r.parquet")[1]
+    assert "37.1%*" in out
+    assert "*: the MFU that the source states" in out
+    (row,) = json.loads(command("best", tmp_path / "r.parquet", "--json")[1])
+    assert (row["mfu"], row["reported_mfu"]) == (None, 0.371)
+
+
+def test_where_all_runs_failed_that_is_the_error(tmp_path, command):
+    ends = (Outcome.OOM_CUDA, Outcome.OOM_CUDA, Outcome.HANG)
+    records = [made_record(made_run(grad_accum=2**at), outcome=outcome) for at, outcome in enumerate(ends)]
+    write_results(tmp_path / "r.parquet", records)
+    code, _, err = command("best", tmp_path / "r.parquet")
+    assert code == 2
+    assert "no run succeeded: 2 oom_cuda, 1 hang" in err
 
 
 def test_an_unknown_model_gets_the_nearest(results, command):

@@ -73,7 +73,7 @@ def pilot_events(name, width, start=0.0, nodes=()) -> Iterator[Event]:
 
 
 def attempt_events(
-    planned, outcome=Outcome.OK, *, number=1, pilot="p0001", start=100.0, took=20.0, rate=1000.0
+    planned, outcome=Outcome.OK, *, number=1, pilot="p0001", start=100.0, took=20.0, rate=1000.0, message=None
 ) -> Iterator[Event]:
     yield AttemptStarted(time=start, run_id=planned.run_id, attempt=number, pilot=pilot, nodes=("n1",))
     if outcome is not None:
@@ -82,7 +82,7 @@ def attempt_events(
             attempt=number,
             pilot=pilot,
             outcome=outcome,
-            message=f"how {outcome} came about",
+            message=message or f"how {outcome} came about",
             started_at=start,
             ended_at=start + took,
             node_names=("n1",),
@@ -177,6 +177,15 @@ def test_everything_is_shown_within_100_columns(tmp_path):
         )
         row = next(line for line in lines if line.startswith(f"{model} "))
         assert best is None or f"{best / 1000:.3g}k" in row
+
+
+def test_a_long_message_leaves_the_count_and_the_outcome_whole(tmp_path):
+    """In 80 columns the count was gone, the outcome cut, and the message ended within the exception's module."""
+    sweep = made(tmp_path, ("1B",), (1,))
+    message = "bench_workloads.trainers.driver.driver.TrainerEndedError: command ended without error, " + "x" * 99
+    failed = attempt_events(sweep.runs[0], Outcome.PYTHON_EXCEPTION, message=message)
+    text = rendered(followed(sweep, [*pilot_events("p0001", 1, nodes=("n1",)), *failed]), width=80)
+    assert re.search("1 +python_exception +TrainerEndedError: command ended", text)
 
 
 def test_wide_and_tall_grids_fit_the_terminal(tmp_path):
@@ -378,6 +387,7 @@ def test_a_launch_in_a_terminal_and_one_without(tmp_path):
     assert "12/12 runs" in plain
     assert re.search(r"p0001 +running +[0-9:]* +local-0", plain)
     assert re.search(r"\d+ +python_exception", plain)
+    assert re.search(r"12 runs: .*\s+python_exception: \S.*\s+`sweep status .*`sweep explain .* what to try", plain)
     assert "rank-hours spent" in plain
     frames = written.count("best tok/s/GPU")
     assert 2 <= frames < 200

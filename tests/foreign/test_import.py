@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from sweep.cli.main import cli
+from sweep.cli.winners import winners
 from sweep.errors import SweepError
 from sweep.foreign.convert import records_of_rows
 from sweep.foreign.files import import_file, read_recorded
@@ -82,7 +83,7 @@ def test_unknown_columns_are_stored(tmp_path):
 
 
 def test_a_failed_rows_metrics_may_be_any_text_and_repeats_are_numbered():
-    first, second, third = records(ROW, ROW, {**ROW, "status": "OOM", "ktok": "OOM", "gib": None})
+    first, second, third = records(ROW, {**ROW, "ktok": 30.1}, {**ROW, "status": "OOM", "ktok": "OOM", "gib": None})
     assert (first.repeat, second.repeat, third.repeat) == (0, 1, 2)
     assert len({record.run_id for record in (first, second, third)}) == 3
     assert third.outcome == "oom_cuda"
@@ -327,7 +328,64 @@ def test_two_measurements_of_one_model_are_repeats_and_a_corrected_mfu_is_no_oth
     rows = [{**ROW, "ktok": rate, "mfu": 100 * base.mfu * rate / 30} for rate in (30.0, 7.0)]
     assert [(r.model, r.repeat) for r in records(*rows)] == [("small", 0), ("small", 1)]
     corrected = records(ROW, {**ROW, "mfu": ROW["mfu"] * 1.15})
-    assert [(r.model, r.repeat) for r in corrected] == [("small", 0), ("small", 1)]
+    assert [(r.model, r.repeat, r.attempt) for r in corrected] == [("small", 0, 1), ("small", 0, 2)]
+
+
+def import_of(tmp_path, *rows, text=MAP):
+    source, map_file = tmp_path / "t.parquet", tmp_path / "m.yaml"
+    map_file.write_text(text)
+    pq.write_table(pa.Table.from_pylist(list(rows)), source)
+    return import_file(source, map_file, tmp_path / "out.parquet")
+
+
+def test_equal_figures_are_one_measurement_and_make_nothing_clear(tmp_path):
+    """Two copies of every row: a spread of 0 between them would make any lead clear."""
+    slower = {**ROW, "dp": 2, "tp": 4, "gas": 8, "ktok": 29.0}
+    done = import_of(tmp_path, ROW, ROW, slower, slower, {**slower, "gib": None})
+    assert done.stated_again == 3
+    (row,) = winners([done.path])
+    assert (row["verdict"], row["repeats"]) == ("unknown", 1)
+    table = pq.read_table(done.path, columns=["run_id", "attempt", "final", "colour"]).to_pylist()
+    assert [(row["attempt"], row["final"]) for row in table if "-dp4-" in row["run_id"]] == [(1, True), (2, False)]
+    assert {row["colour"] for row in table} == {"red"}
+
+
+def test_another_peak_memory_is_another_measurement(tmp_path):
+    assert import_of(tmp_path, ROW, {**ROW, "gib": 21.0}).stated_again == 0
+
+
+def test_rows_that_differ_in_what_the_map_does_not_distinguish_are_noted(tmp_path):
+    """As torchtitan's rows with and without async TP: their median is no configuration's speed."""
+    rows = [{**ROW, "kernel": kernel, "ktok": rate, "mfu": None} for kernel, rate in (("plain", 20.0), ("fused", 30.0))]
+    rows += [{**row, "mbs": 1, "gas": 8, "ktok": row["ktok"] / 2} for row in rows]
+    done = import_of(tmp_path, *rows)
+    (row,) = winners([done.path])
+    assert row["notes"] == ["2 rows of the source have this configuration, but differ in kernel"]
+    assert (row["suspect"], row["value"]) == (False, 25_000)
+    done = import_of(tmp_path, *rows, text=MAP + "params: {kernel: kernel}\n")
+    (row,) = winners([done.path])
+    assert (row["notes"], row["params"], row["value"]) == ([], {"kernel": "fused"}, 30_000)
+    assert row["swept"] == ["kernel=fused"]
+
+
+def test_a_parameter_is_read_as_a_column_is():
+    text = MAP + "params: {async_tp: {from: colour, match: '(red)', values: {red: true}, otherwise: false}}\n"
+    found = records_of_rows([ROW, {**ROW, "colour": "blue"}], mapping(text), "table.csv")
+    assert [json.loads(record.params_json) for record in found] == [{"async_tp": True}, {"async_tp": False}]
+    assert len({record.run_id for record in found}) == 2
+    with pytest.raises(SweepError, match=r"no column 'shade', which gives params\.shade"):
+        records_of_rows([ROW], mapping(MAP + "params: {shade: shade}\n"), "table.csv")
+    with pytest.raises(SweepError, match="a parameter has no unit"):
+        mapping(MAP + "params: {shade: {from: colour, unit: GiB}}\n")
+
+
+def test_a_row_without_outcome_and_measurement_is_not_a_success():
+    text = MAP.replace("  outcome: {from: status, values: {fine: ok, broke: unknown, OOM: oom_cuda}}\n", "")
+    (record,) = records_of_rows([{**ROW, "ktok": None, "gib": None, "mfu": None}], mapping(text), "table.csv")
+    assert (record.outcome, record.message) == ("unknown", "the source states neither outcome nor measurement")
+    assert records_of_rows([ROW], mapping(text), "table.csv")[0].outcome == "ok"
+    (record,) = records({**ROW, "ktok": None, "gib": None, "mfu": None})
+    assert record.outcome == "ok", "as its source states"
 
 
 def test_replay_of_what_was_imported_by_the_command_line(tmp_path):
@@ -393,6 +451,19 @@ def published(tmp_path, table, name):
 def test_the_three_retracted_mfu_values_of_torchtitan_are_caught_and_nothing_else(tmp_path):
     done = published(tmp_path, "torchtitan_performance", "torchtitan")
     assert [line for line, _ in done.suspects] == [12, 13, 14]
+
+
+@reference
+def test_the_best_of_torchtitans_table_is_the_row_that_it_publishes(tmp_path):
+    """Its rows differ in async TP, the scaling of float8, compile and schedule, none of which is a layout's."""
+    done = published(tmp_path, "torchtitan_performance", "torchtitan")
+    found = {(row["model"], row["nodes"]): (row["value"], row["swept"]) for row in winners([done.path])}
+    value, words = found["llama3-8B", 8]
+    assert value == 5570.1
+    assert {"fp8", "async_tp=true", "float8=tensorwise"} <= set(words)
+    value, words = found["llama3.1-405B", 64]
+    assert (value, "interleaved_1f1b" in words) == (128, True)
+    assert found["llama3.1-8B", 1][0] == 8532
 
 
 @reference

@@ -231,7 +231,8 @@ def skipped(gathered: Gathered) -> list[str]:
 def impossible_values(gathered: Gathered) -> list[str]:
     """What the trainer reported and no run can have: left out."""
     return [
-        f"{name}: {len(values)} impossible {'value' if len(values) == 1 else 'values'} left out, such as {values[0]:g}"
+        f"{name}: {len(values)} impossible {'value' if len(values) == 1 else 'values'} left out, such as "
+        f"{f'{100 * values[0]:g}%' if name == 'mfu' else f'{values[0]:g}'}"
         for name, values in sorted(gathered.dropped.items())
     ]
 

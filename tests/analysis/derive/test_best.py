@@ -403,7 +403,7 @@ def test_pooled_rows_have_the_records_columns_and_no_other_index():
         "run_spread",
         "spread_freedom",
     }
-    added = {"configurations", "ties", "runner_up", "runner_up_repeats", "least_lead"}
+    added = {"configurations", "of_other_work", "ties", "runner_up", "runner_up_repeats", "least_lead", "swept"}
     assert set(best_per_cell(rows)) == set(pooled) | added
 
 

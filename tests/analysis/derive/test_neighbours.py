@@ -104,7 +104,7 @@ def test_an_axis_without_order_has_its_other_values():
 
 def test_a_rejected_candidate_states_the_rule():
     plan = pd.DataFrame({
-        "model": ["1B"], "nodes": [1], "status": ["rejected"], "reasons": ["memory: 90 GiB of 80"], "run_id": [None],
+        "model": ["1B"], "nodes": [1], "status": ["rejected"], "reasons": [["memory: 90 GiB of 80"]], "run_id": [None],
         "tp": [2], "pp": [1], "cp": [1], "ep": [1], "micro_batch_size": [1], "zero": [0], "recompute": ["none"],
         "dtype": ["bf16"], "compile": [False],
     })  # fmt: skip

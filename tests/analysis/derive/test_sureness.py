@@ -178,7 +178,7 @@ def test_a_lead_counts_by_the_numbers_of_runs_behind_both():
 
 def test_a_measurement_alone_states_so_and_ties_are_counted():
     assert claim((100.0,)) == ("alone", "the only configuration that was measured here")
-    assert claim((100.0,), (99.9,))[1] == "within noise of one other configuration; the second is 0.1% behind"
+    assert claim((100.0,), (99.9,))[1] == "within noise of one other configuration; 0.1% ahead of the second"
     assert claim((100.0,), (99.9,), (99.8,))[1].startswith("within noise of 2 other configurations")
 
 
@@ -237,3 +237,32 @@ def test_a_chance_of_just_the_level_is_no_claim():
     assert chance_of(lead * 1.001, 0.01, 1, 1) < LEVEL < chance_of(lead * 0.999, 0.01, 1, 1)
     assert verdict({**cell, "least_lead": lead * 1.001}, METRIC)[0] == "clear"
     assert verdict({**cell, "least_lead": lead * 0.999}, METRIC)[0] == "leads"
+
+
+def test_no_lead_is_claimed_over_other_work():
+    """Tokens per second at another sequence length, or on another GPU, are no rival's."""
+    rows = rows_of((200.0,), (100.0,), (50.0,)).assign(gpu="h100", sequence_length=[2048, 8192, 2048])
+    rows.loc[2, "gpu"] = "a100"
+    (cell,) = analysis.best_per_cell(rows).to_dict("records")
+    assert verdict(cell, METRIC) == (
+        "alone",
+        "the only configuration of its sequence length and GPU that was measured here",
+    )
+    assert math.isnan(cell["runner_up"])
+    (cell,) = analysis.best_per_cell(rows.assign(sequence_length=2048)).to_dict("records")
+    assert verdict(cell, METRIC)[1].startswith("leads by 100.0%"), "over the second on the same GPU"
+
+
+def test_work_that_no_row_states_is_the_same():
+    rows = rows_of((200.0,), (100.0,)).assign(gpu=None)
+    (cell,) = analysis.best_per_cell(rows).to_dict("records")
+    assert cell["runner_up"] == 100.0
+
+
+def test_repeats_with_equal_figures_do_not_show_how_much_runs_differ():
+    """A trainer that prints a step time of one digit: a spread of 0 would make any lead clear."""
+    kind, text = claim((200.0, 200.0), (100.0, 100.0))
+    assert (kind, text) == (
+        "leads",
+        "leads by 100.0%; the repeats' figures are equal, so they do not show how much runs differ",
+    )

@@ -245,6 +245,17 @@ def test_a_narrow_window_scrolls_no_further_than_its_text(browser, tmp_path):
         assert events.console == []
 
 
+def test_on_a_phone_each_best_configuration_is_read_without_scrolling(browser, tmp_path):
+    """Nine columns side by side hid the speed, and left as much blank as the sentences beyond the edge took."""
+    file = tmp_path / "report.html"
+    file.write_text(build(made_grid(2, 2), None, About(title="phone", sources=[], written="today")))
+    with opened(browser, file, viewport={"width": 420, "height": 900}) as (shown, _):
+        assert shown.locator("#sure .scroll").evaluate("e => e.scrollWidth <= e.clientWidth")
+        first = shown.locator(".winners tbody tr").first
+        assert all(first.locator("td").nth(at).is_visible() for at in range(8))
+        assert first.locator("td").first.evaluate("e => getComputedStyle(e, '::before').content").startswith('"nodes')
+
+
 def test_a_page_of_a_running_sweep_loads_itself_again_and_keeps_the_filter(browser, tmp_path):
     file = tmp_path / "report.html"
     file.write_text(build(made_grid(1, 2), None, About(title="first", sources=[], written="now", refresh_s=4)))

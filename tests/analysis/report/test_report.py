@@ -71,7 +71,7 @@ def test_it_states_whether_the_best_is_beyond_noise():
     assert "leads by 11.1% within one run; the spread between runs is unknown" in build(clear, None, ABOUT)
     tied = rows.assign(tokens_per_second_per_gpu=[100.0, 99.9, 80.0])
     page = build(tied, None, ABOUT)
-    assert "within noise of one other configuration; the second is 0.1% behind" in page
+    assert "within noise of one other configuration; 0.1% ahead of the second" in page
     assert "<li><code>r0-0-1</code></li>" in page
     assert "the only configuration that was measured here" in build(rows.iloc[:1], None, ABOUT)
     unknown = clear.assign(step_time_min_s=None, step_time_max_s=None)

@@ -1,0 +1,108 @@
+"""Why a cell of the heatmap has no best configuration, as text. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from sweep.records.schema import OUT_OF_MEMORY
+
+if TYPE_CHECKING:
+    from analysis.metrics import Metric
+
+BLANK_COLUMNS = ["model", "nodes", "status", "label", "reason"]
+
+
+def explain_blanks(
+    cells: pd.DataFrame,
+    records: pd.DataFrame,
+    plan: pd.DataFrame | None,
+    metric: Metric,
+    everything: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """``status``, ``label`` and ``reason`` of each given (model, nodes).
+
+    ``records``: the attempt that counts of each run. ``plan``: candidates with status run or rejected, or None
+    where the results came without one; its column ``left_out``, where it has one, holds the reason not to run.
+    ``everything``: the records before a filter took some away.
+    """
+    before = set() if everything is None else set(zip(everything["model"], everything["nodes"], strict=True))
+    tried = dict(list(records.groupby(["model", "nodes"]))) if len(records) else {}
+    planned = dict(list(plan.groupby(["model", "nodes"]))) if plan is not None and len(plan) else {}
+    rows = []
+    for model, nodes in cells.itertuples(index=False):
+        verdict = _explain(tried.get((model, nodes)), planned.get((model, nodes)), plan is not None, metric)
+        if (model, nodes) in before and (model, nodes) not in tried:
+            verdict = ("filtered", "filtered", "its records do not meet the filter")
+        rows.append((model, nodes, *verdict))
+    table: pd.DataFrame = pd.DataFrame(rows, columns=BLANK_COLUMNS).astype(cells.dtypes.to_dict())
+    return table
+
+
+def _explain(
+    tried: pd.DataFrame | None, planned: pd.DataFrame | None, has_plan: bool, metric: Metric
+) -> tuple[str, str, str]:
+    """(status, label, reason) of one blank cell."""
+    waiting, left_out = _waiting(tried, planned)
+    if tried is not None and len(tried):
+        return _explain_tried(tried, waiting, metric)
+    if waiting:
+        return "not_run", "not run", f"not run yet: {_count(waiting, 'run')} planned"
+    if left_out:
+        words = ", ".join(f"{word} ({_count(number, 'run')})" for word, number in sorted(left_out.items()))
+        return "not_run", "not run", f"not run: {words}"
+    if planned is not None and len(planned):
+        return "no_layout", "no layout", f"no layout works: {_rejections(planned)}"
+    where = "the grid has no candidate here" if has_plan else "the data has no run here"
+    return "absent", "–", where
+
+
+def _explain_tried(tried: pd.DataFrame, waiting: int, metric: Metric) -> tuple[str, str, str]:
+    counts = tried["outcome"].fillna("ok").value_counts()
+    ok = int(counts.get("ok", 0))
+    rest = f"; {_count(waiting, 'run')} not run yet" if waiting else ""
+    if ok:
+        return "unmeasured", "no value", f"{_count(ok, 'run')} ok, but without {metric.label}{rest}"
+    words = ", ".join(f"{number} {outcome}" if len(counts) > 1 else str(outcome) for outcome, number in counts.items())
+    outcomes = set(counts.index)
+    if outcomes <= OUT_OF_MEMORY:
+        kind = "OOM"
+    else:
+        kind = next(iter(outcomes)).replace("_", " ") if len(outcomes) == 1 else "failed"
+    label = kind if waiting or len(tried) == 1 else f"all {kind}"
+    return "failed", label, f"{_all(len(tried))} failed: {words}{rest}"
+
+
+def _waiting(tried: pd.DataFrame | None, planned: pd.DataFrame | None) -> tuple[int, dict[str, int]]:
+    """Runs of the plan that have no record: how many are still to start, and how many will not, by reason."""
+    if planned is None:
+        return 0, {}
+    runs = planned[planned["status"] == "run"]
+    if tried is not None:
+        runs = runs[~runs["run_id"].isin(tried["run_id"])]
+    words = runs["left_out"].dropna() if "left_out" in runs else runs["run_id"].iloc[:0]
+    counts = words.astype(str).str.removeprefix("not_run_").value_counts()
+    return len(runs) - len(words), {str(word): int(number) for word, number in counts.items()}
+
+
+def _rejections(planned: pd.DataFrame) -> str:
+    """How many candidates were rejected, and the most common reason with one example of its text."""
+    reasons = [str(text) for texts in planned.get("reasons", ()) if texts is not None for text in texts]
+    many = f"{_count(len(planned), 'candidate')} rejected"
+    if not reasons:
+        return many
+    reasons = [re.sub(r"^\w+: ", "", text) for text in reasons]
+    kinds = pd.Series([re.sub(r"\d+(\.\d+)?", "#", text) for text in reasons])
+    commonest = kinds.value_counts().index[0]
+    example = reasons[int(kinds[kinds == commonest].index[0])]
+    return f"{many}, most often: {example}" if len(set(kinds)) > 1 else f"{many}: {example}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" + "s" * (number != 1)
+
+
+def _all(number: int) -> str:
+    return {1: "the only run", 2: "both runs"}.get(number, f"all {number} runs")

@@ -1,0 +1,65 @@
+"""What differs between the configurations of a table, in addition to their layouts: as short words. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("workload", "gpu", "sequence_length", "dtype", "compile", "pp_schedule")
+NESTED = ("params_json", "env_json")
+SHOWN_ELSEWHERE = {"weights_dtype"}
+"""parameters that the layout's own words name"""
+LONGEST = 28
+"""characters of a word that a tile or a table can have"""
+
+
+def with_swept(best: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """``best`` with the column ``swept``: for each row the words of what differs among all ``rows``."""
+    names = [name for name in COLUMNS if name in rows and rows[name].nunique(dropna=False) > 1]
+    keys = {name: _differing(rows[name]) for name in NESTED if name in rows}
+    words = [_words(row, names, keys) for row in best.to_dict("records")]
+    swept = np.empty(len(words), dtype=object)
+    swept[:] = words
+    found: pd.DataFrame = best.assign(swept=swept)
+    return found
+
+
+def _differing(texts: pd.Series[Any]) -> list[str]:
+    """The keys of JSON objects that do not have one value throughout."""
+    objects = [_object(text) for text in texts.unique()]
+    keys = sorted({key for found in objects for key in found} - SHOWN_ELSEWHERE)
+    return [key for key in keys if len({json.dumps(found.get(key), sort_keys=True) for found in objects}) > 1]
+
+
+def _object(text: Any) -> dict[str, Any]:
+    found = json.loads(text) if isinstance(text, str) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _words(row: Mapping[Any, Any], names: list[str], keys: Mapping[str, list[str]]) -> list[str]:
+    found = [word for name in names if (word := _word(name, row))]
+    for name, wanted in keys.items():
+        values = _object(row[name])
+        found += [f"{key}={_plain(values[key])}" for key in wanted if key in values]
+    return [word if len(word) <= LONGEST else word[: LONGEST - 1] + "…" for word in found]
+
+
+def _word(name: str, row: Mapping[Any, Any]) -> str:
+    value = row[name]
+    if value is None or value != value or type(value).__name__ == "NAType":
+        return ""
+    if name == "pp_schedule":
+        return str(value) if row["pp"] is not None and row["pp"] > 1 else ""
+    if name == "compile":
+        return "compile" if value else "eager"
+    return f"seq{int(value)}" if name == "sequence_length" else str(value)
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

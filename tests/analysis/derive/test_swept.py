@@ -1,0 +1,50 @@
+"""The words for what differs between configurations in addition to their layouts, shown wherever the layout is."""
+
+import json
+
+import numpy as np
+
+import analysis
+from analysis.derive.swept import LONGEST
+from analysis.heatmap.cell_text import layout
+from tests.support.made_records import made_grid
+
+
+def swept_of(**columns):
+    """The words of a cell whose second configuration is the faster one."""
+    rows = made_grid(1, 1, per_cell=2).assign(tokens_per_second_per_gpu=[100.0, 200.0])
+    for name, values in columns.items():
+        rows[name] = np.array(values, dtype=object)
+    (cell,) = analysis.best_per_cell(rows).to_dict("records")
+    return cell
+
+
+def test_what_has_one_value_throughout_is_not_named():
+    assert swept_of(dtype=["bf16", "bf16"], compile=[True, True])["swept"] == []
+
+
+def test_number_format_compile_and_schedule_are():
+    cell = swept_of(dtype=["bf16", "fp8"], compile=[True, False], pp=[2, 2], pp_schedule=["1f1b", "interleaved_1f1b"])
+    assert cell["swept"] == ["fp8", "eager", "interleaved_1f1b"]
+    assert layout(cell)[-1] == ["fp8", "eager", "interleaved_1f1b"], "in every tile and table"
+
+
+def test_the_schedule_of_one_stage_is_none():
+    assert swept_of(pp=[2, 1], pp_schedule=["1f1b", "gpipe"])["swept"] == []
+
+
+def test_parameters_and_variables_are_by_the_key_that_differs():
+    params = [json.dumps({"fused": True, "depth": 2}), json.dumps({"fused": False, "depth": 2})]
+    env = [json.dumps({}), json.dumps({"NCCL_ALGO": "Tree"})]
+    assert swept_of(params_json=params, env_json=env)["swept"] == ["fused=false", "NCCL_ALGO=Tree"]
+
+
+def test_a_sequence_length_and_a_gpu_are_named_where_a_table_mixes_them():
+    assert swept_of(sequence_length=[4096, 8192], gpu=["a100", "h100"])["swept"] == ["h100", "seq8192"]
+
+
+def test_a_long_value_is_cut_and_an_unknown_one_left_out():
+    params = [json.dumps({}), json.dumps({"techniques": "x" * 99})]
+    (word,) = swept_of(params_json=params, dtype=["bf16", None])["swept"]
+    assert len(word) == LONGEST
+    assert word.endswith("…")
