@@ -141,8 +141,8 @@ SITE: tuple[LineRule, ...] = (
         "not enough disk|not enough free disk|insufficient disk|disk full|out of disk|ephemeral",
         r"^(?!.*(?:cgroup|inotify)).*No space left on device|Disk quota exceeded|\[Errno (?:28|122|27|30)\]"
         r"|\bE(?:NOSPC|DQUOT|ROFS)\b|(?<!API )(?<!rate )quota exceeded(?! for)|disk is full"
-        r"|Read-only file system|File too large|not enough (?:free )?disk space|insufficient disk|disk full|out of disk space"
-        r"|low on resource: ephemeral-storage|ephemeral local storage usage exceeds",
+        r"|Read-only file system|File too large|not enough (?:free )?disk space|insufficient disk|disk full"
+        r"|out of disk space|low on resource: ephemeral-storage|ephemeral local storage usage exceeds",
         advice=_SPACE,
     ),
     # torch.save on a full disk: the zip writer fails before the file system reports it.
