@@ -46,6 +46,7 @@ _VALUE = rf"""(?:(?P<embedded>\\+["'])(?P<within>(?:\\\\(?P=embedded)|(?!\\+["']
 """a value in quotes, in quotes as they are within a JSON text, or up to the next space or quote"""
 _WORDS = ("token", "secret", "pass", "pwd", "credential", "key", "pat", "auth", "jwt")
 _LONGEST_NAME = 60
+_PILOT = re.compile(r".*-[0-9a-f]{8}-p\d+")
 _BEFORE = re.compile(r"[A-Za-z0-9_-]+$")
 _HEAD = r"""(?P<name>[A-Za-z0-9_-]+)(?P<between>\\*["']?\s{0,4}(?:=>|->|[=:])\s{0,4}|[ \t]{1,4})"""
 _NAMED = re.compile(_HEAD + _VALUE, re.VERBOSE)
@@ -132,7 +133,12 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _has_form_of_token(value: str) -> bool:
-    return len(value) >= 18 and bool(re.fullmatch(r"(?=.*\d)(?=.*[A-Za-z])[\w.~+=$-]+", value))
+    """As services issue them. The journal's own ``token`` is the job name of a pilot, and none."""
+    return (
+        len(value) >= 18
+        and not _PILOT.fullmatch(value)
+        and bool(re.fullmatch(r"(?=.*\d)(?=.*[A-Za-z])[\w.~+=$-]+", value))
+    )
 
 
 def redacted_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -232,8 +238,8 @@ class Redaction:
 
 
 def _without_named(text: str) -> str:
-    """Without the values of names that say that they are secret."""
-    parts, done = [], 0
+    """Without the values of names that say that they are secret; one with a token's form is removed everywhere."""
+    parts, done, issued = [], 0, set()
     for start in _names(text):
         pattern = None if start < done else _pattern_of(text[start : start + _LONGEST_NAME])
         found = pattern.match(text, start) if pattern else None
@@ -241,8 +247,12 @@ def _without_named(text: str) -> str:
         if place is not None:
             begin, end, spelled = place
             parts += [text[done:begin], spelled]
+            issued.add(text[begin:end])
             done = end
-    return "".join(parts) + text[done:]
+    clean = "".join(parts) + text[done:]
+    for value in filter(_has_form_of_token, sorted(issued, key=len, reverse=True)):
+        clean = clean.replace(value, REDACTED)
+    return clean
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -272,7 +282,8 @@ def _secret_value(found: re.Match[str]) -> tuple[int, int, str] | None:
     groups = found.groupdict()
     group = next(name for name in ("within", "quoted", "bare") if groups.get(name) is not None)
     value, start = found[group], found.start(group)
-    number = group == "bare" and found["between"].startswith('"')  # of a JSON document: it must remain one
+    unquoted = found.string[start - 1] not in "\"'"
+    number = group == "bare" and unquoted and found["between"].startswith('"')  # of JSON, which must remain JSON
     if number:
         value = re.split(r"[,}\]]", value)[0]
     apart = not found["between"].isspace() or (found["name"].isupper() and _has_form_of_token(value))

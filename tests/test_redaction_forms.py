@@ -137,6 +137,7 @@ def test_a_secret_is_removed_in_every_form(text):
         {"api_key": 12345678, "steps": 3},
         {"env": {"DB_PASSWORD": 'a"b\\c,d}e' + S, "PATH": "/usr/bin"}},
         {"lines": [f"export HF_TOKEN='{S}", "it's done"], "token": 5},
+        {"token": S, "time": 1.5},
         {"nested": json.dumps({"password": S, "text": 'say "x"'})},
     ],
 )
@@ -187,6 +188,16 @@ def test_names_of_secrets_that_were_rotated_or_abbreviated(name):
 @pytest.mark.parametrize("name", ["", "7", "_", "OLDPWD", "PWD", "PASS", "IMAGE_TOKEN", "SORT_KEY"])
 def test_names_of_no_secret(name):
     assert not is_secret_name(name)
+
+
+def test_the_name_of_a_pilots_job_is_no_secret():
+    line = '{"event":"pilot_intent","token":"a-long-name-of-a-sweep-6034c631-p0001","nodes":2}'
+    assert PLAIN.clean(line) == line
+
+
+def test_a_token_that_the_text_names_once_is_removed_wherever_it_stands():
+    assert PLAIN.clean(f"HF_TOKEN={S}\nlogged in with {S}\n") == f"HF_TOKEN={REDACTED}\nlogged in with {REDACTED}\n"
+    assert PLAIN.clean("DB_PASSWORD=training\ntraining starts\n") == f"DB_PASSWORD={REDACTED}\ntraining starts\n"
 
 
 def test_the_rest_of_a_log_remains():
