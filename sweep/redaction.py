@@ -26,13 +26,13 @@ _OF_A_KEY = (
     "api|access|secret|private|auth|account|storage|shared|encryption|signing|master|deploy|deployment|service|ssh|hmac|"
     "root|subscription|license|openai|anthropic|kaggle|wandb|comet|ngc|hf"
 )
-"""what stands before ``key`` in the names of keys that are secret; a cache key or a partition key is none"""
+"""what comes before ``key`` in the names of keys that are secret; a cache key or a partition key is none"""
 _TOKENIZERS = re.compile(
     "bos|eos|eod|eot|pad|unk|sep|cls|mask|stop|special|start|end|begin|image|audio|video|new|next|first|last"
 )
-"""what stands before ``token`` in the names of a tokenizer's special tokens"""
+"""what comes before ``token`` in the names of a tokenizer's special tokens"""
 _ISSUED = re.compile("api|access|auth|refresh|session|security|bearer|oauth|bot|user|hub|personal|deploy|csrf")
-"""what stands before ``token`` in the names of tokens that a service issues, in lower case as well"""
+"""what comes before ``token`` in the names of tokens that a service issues, in lower case as well"""
 _ROTATED = re.compile("v|old|new|prev|previous|current|next|backup|bak|rotated|prod|dev|staging|test|ro|rw|id")
 """what follows the name of a secret that is kept in several versions"""
 _PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")

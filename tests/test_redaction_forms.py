@@ -1,4 +1,4 @@
-"""Forms in which logs, environments and configuration files show secrets, and what only looks like one."""
+"""Forms in which logs, environments and configuration files show secrets, and what is only similar."""
 
 import json
 
@@ -174,7 +174,7 @@ def test_a_json_document_remains_one(document):
         "git@github.com:me/project.git",
     ],
 )
-def test_what_only_looks_like_a_secret_is_unchanged(text):
+def test_what_only_resembles_a_secret_is_unchanged(text):
     assert PLAIN.clean(text) == text
 
 
@@ -195,7 +195,7 @@ def test_the_name_of_a_pilots_job_is_no_secret():
     assert PLAIN.clean(line) == line
 
 
-def test_a_token_that_the_text_names_once_is_removed_wherever_it_stands():
+def test_a_token_that_the_text_names_once_is_removed_everywhere():
     assert PLAIN.clean(f"HF_TOKEN={S}\nlogged in with {S}\n") == f"HF_TOKEN={REDACTED}\nlogged in with {REDACTED}\n"
     assert PLAIN.clean("DB_PASSWORD=training\ntraining starts\n") == f"DB_PASSWORD={REDACTED}\ntraining starts\n"
 

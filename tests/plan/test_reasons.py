@@ -22,7 +22,7 @@ def test_every_reason_is_stored_with_its_numbers():
 
 
 def test_a_batch_that_no_accumulation_reaches_names_the_nearest_and_the_tolerance():
-    (reason,) = reasons(plan_of(BASE + "micro_batch_size: [7, 8]\nglobal_batch_tolerance: 0.02\n")).values()
+    (reason,) = reasons(plan_of(BASE + "micro_batch_size: [7, 8]\nglobal_batch_tolerance: 0.02\n"))
     assert reason.startswith("batch_equation: ")
     assert reason.endswith("(tolerance 2 %)")
 
