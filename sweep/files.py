@@ -111,7 +111,9 @@ def _parquet(path: Path) -> Iterator[Any]:
     try:
         with naming(path), path.open("rb") as file:
             yield pq.ParquetFile(file)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         remedy = "`sweep import` converts CSV and other tables"
         raise SweepError(Mistake("not a readable Parquet file", file=str(path), remedy=remedy)) from error
 

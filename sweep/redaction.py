@@ -5,6 +5,7 @@ A token without a known form, under an ordinary name, is not recognized.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shlex
@@ -20,42 +21,124 @@ REDACTED = "<redacted>"
 SHORTEST = 6
 """characters: shorter values occur in ordinary text, and no service issues them"""
 
-_WORDS = ("TOKEN", "SECRETS?(?:_[A-Z0-9]+)*", "PASSWORDS?", "PASSWD", "PASSPHRASE", "CREDENTIALS?")
-_NAME = f"(?:(?:{'|'.join((*_WORDS, '(?:API|PRIVATE)_?KEYS?', 'ACCESS_?KEY(?:_?ID)?'))})(?:_?[0-9]+)?)"
-_SECRET_NAME = re.compile(rf"(?:^|[A-Z0-9_]*_|[A-Z0-9]*){_NAME}$", re.IGNORECASE)
-_TOKENIZERS = re.compile(r"(?:^|.*_)(?:BOS|EOS|EOD|EOT|PAD|UNK|SEP|CLS|MASK|STOP|SPECIAL)_?TOKEN$", re.IGNORECASE)
-"""names of a tokenizer's special tokens"""
-_ASSIGNMENT = re.compile(
-    rf"""(?P<name>\b(?:[A-Z0-9_]*{_NAME}|(?i:(?:[a-z0-9]+[_-])*(?:api[_-]?key|password|passwd|secret|
-    access[_-]token|auth[_-]token|client[_-]secret|private[_-]key))))\b
-    (?P<between>\\?["']?\s*[=:]\s*\\?["']?)(?P<value>[^\s"'\\,;{{}}]{{{SHORTEST},}})""",
-    re.VERBOSE,
+_NEVER_OTHERWISE = r"secrets?|passwords?|passwd|passphrases?|credentials?|jwt"
+_OF_A_KEY = (
+    "api|access|secret|private|auth|account|storage|shared|encryption|signing|master|deploy|deployment|service|ssh|hmac|"
+    "root|subscription|license|openai|anthropic|kaggle|wandb|comet|ngc|hf"
 )
-"""``NAME=value`` and ``"name": "value"``, the quotes also as they are within a JSON text"""
+"""what comes before ``key`` in the names of keys that are secret; a cache key or a partition key is none"""
+_TOKENIZERS = re.compile(
+    "bos|eos|eod|eot|pad|unk|sep|cls|mask|stop|special|start|end|begin|image|audio|video|new|next|first|last"
+)
+"""what comes before ``token`` in the names of a tokenizer's special tokens"""
+_ISSUED = re.compile("api|access|auth|refresh|session|security|bearer|oauth|bot|user|hub|personal|deploy|csrf")
+"""what comes before ``token`` in the names of tokens that a service issues, in lower case as well"""
+_ROTATED = re.compile("v|old|new|prev|previous|current|next|backup|bak|rotated|prod|dev|staging|test|ro|rw|id")
+"""what follows the name of a secret that is kept in several versions"""
+_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+_NEVER_ELSE = re.compile(rf"\w*(?:{_NEVER_OTHERWISE})$")
+_KEY = re.compile(rf"(?:.* )?(?:{_OF_A_KEY}) ?keys?$")
+
+_CHARACTERS = r"(?:[^\s\"'\\]|\\\\|\\[^\"'\\nrtu])"
+_VALUE = rf"""(?:(?P<embedded>\\+["'])(?P<within>(?:\\\\(?P=embedded)|(?!\\+["'])[^"\n]){{0,2000}})(?=(?P=embedded))
+    |(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote))[^"\\\n]){{0,2000}})(?=(?P=quote))
+    |\\*["']?(?P<bare>{_CHARACTERS}{{1,2000}}))"""
+"""a value in quotes, in quotes as they are within a JSON text, or up to the next space or quote"""
+_WORDS = ("token", "secret", "pass", "pwd", "credential", "key", "pat", "auth", "jwt")
+_LONGEST_NAME = 60
+_PILOT = re.compile(r".*-[0-9a-f]{8}-p\d+")
+_BEFORE = re.compile(r"[A-Za-z0-9_-]+$")
+_HEAD = r"""(?P<name>[A-Za-z0-9_-]+)(?P<between>\\*["']?\s{0,4}(?:=>|->|[=:])\s{0,4}|[ \t]{1,4})"""
+_NAMED = re.compile(_HEAD + _VALUE, re.VERBOSE)
+"""``NAME=value``, ``"name": "value"``, ``name -> value``, ``ENV NAME value``"""
+_FORM = re.compile(_HEAD + r"""\\*["']?(?P<bare>[\w.~+=$-]{18,4000})(?![^\s"'\\,;)}\]])""", re.VERBOSE)
+"""the same with a value that has a token's form"""
 _KNOWN = re.compile(
     r"""
     \bhf_[A-Za-z0-9]{20,}                           # Hugging Face
     | \bgh[pousr]_[A-Za-z0-9]{30,} | \bgithub_pat_\w{30,}   # GitHub
-    | \bglpat-[\w-]{20,}                            # GitLab
+    | \bgl(?:pat|dt|rt|cbt|ptt|ft|soat)-[\w-]{20,}  # GitLab
     | \bsk-[A-Za-z0-9_-]{20,}                       # OpenAI, Anthropic
     | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b                 # AWS
-    | \bAIza[\w-]{30,}                              # Google
-    | \bxox[abeprs]-[\w-]{10,}                      # Slack
+    | \bAIza[\w-]{30,} | \bya29\.[\w-]{20,}         # Google
+    | \bxox[abeprs]-[\w-]{10,} | \bhooks\.slack\.com/services/[\w/]+ | \bdiscord(?:app)?\.com/api/webhooks/[\w/-]+
     | \beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}        # a JSON web token
-    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----.*?-----END[ ][A-Z ]*PRIVATE[ ]KEY-----
+    | \b(?:nvapi-|dckr_pat_|pypi-|npm_|r8_|wandb_v1_|dapi|glsa_)[\w-]{20,}   # NVIDIA, Docker, PyPI, npm, Replicate, …
+    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
+      (?:.{0,20000}?-----END[ ][A-Z ]*PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
+        |(?:(?:\s|\\n)*(?:\[?\w{1,12}\]?:[ ])?[A-Za-z0-9+/=]{16,})*)   # one whose end was cut off
     """,
     re.VERBOSE | re.DOTALL,
 )
 """forms that the services document for their tokens"""
-_OPTION = re.compile(rf"""--(?P<name>[A-Za-z][\w-]*)(?P<between>=|[ ]+)(?!--)(?P<value>[^\s"'\\,;<]{{{SHORTEST},}})""")
+_OPTION = re.compile(
+    rf"""--(?P<name>[A-Za-z][\w-]*)(?P<between>=|[ ]+)(?P<open>\\*["']?)(?!--)(?P<value>[^\s"'\\,;<]{{{SHORTEST},}})"""
+)
 """``--hf-token VALUE`` and ``--hf-token=VALUE``"""
-_BEARER = re.compile(r"(?P<name>\b(?:Bearer|Basic)\s+)(?P<value>[\w.~+/=-]{16,})")
-_URL = re.compile(r"(?P<name>\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)(?P<value>[^\s:/@]+)(?=@)")
+_AFTER = tuple(
+    (keys.split("|"), re.compile(pattern, re.VERBOSE))
+    for keys, pattern in (
+        (
+            "authorization",
+            r"""(?P<name>\b(?i:(?:proxy-)?authorization)\\*["']?\s*[:=]\s*\\*["']?(?:(?i:bearer|basic|token|digest)\s+)?)
+            (?P<value>[\w.~+/=-]{6,})""",
+        ),
+        ("bearer|basic", r"(?P<name>\b(?:(?i:bearer)|Basic)\s+)(?P<value>[\w.~+/=-]{16,})"),
+        ("cookie", r"(?P<name>\b(?i:(?:set-)?cookie):\s*)(?P<value>[^\"'\\\n]{6,})"),
+        ("password", r"(?P<name>\bpassword(?:\s|\\n)+)(?P<value>(?=[\w-]*\d)[\w.~+/=-]{16,})"),  # netrc
+        ("wandb", r"(?P<name>\bwandb\s+login\s+(?:--\S+\s+){0,9})(?P<value>[\w-]{16,})"),
+        ("sshpass", r"(?P<name>\bsshpass\s+-p\s*\\*[\"']?)(?P<value>[^\s\"'\\]+)"),
+        (
+            "curl",
+            r"(?P<name>\bcurl\s(?:[^\n]{0,200}?\s)?(?:-u|--user)[ =]\\*[\"']?[^\s:\"'\\]{1,99}:)(?P<value>[^\s\"'\\]+)",
+        ),
+        ("$oauthtoken", r"(?P<name>[$]oauthtoken\b[^\w\n]{1,8})(?P<value>[\w-]{16,})"),
+        (
+            "?|&",
+            r"""(?P<name>[?&](?i:x-amz-(?:signature|security-token|credential)|x-goog-signature|sig|signature|auth|key|token|
+            password|secret|[a-z]{1,20}[_-]?token|[a-z]{1,20}[_-]?key)=)(?P<value>[^&\s"'\\]{6,})""",
+        ),
+        (
+            "@",
+            r"""(?P<name>\b[a-z][a-z0-9+.-]{0,20}://[^\s:/@"'\\]{0,99}:)
+            (?P<value>(?!\d{1,5}/)[^\s"'\\]{1,200})(?=@[\w.-]+(?:[:/?\s"'\\,)\]]|$))""",
+        ),
+        ("@", r"(?P<name>\b[a-z][a-z0-9+.-]{0,20}://)(?P<value>(?=[\w-]{0,200}\d)[\w-]{16,200})(?=@)"),
+    )
+)
+"""a secret after words that announce one"""
 
 
 def is_secret_name(name: str) -> bool:
     """Whether a variable of this name holds a secret: HF_TOKEN, AWS_SECRET_ACCESS_KEY; not TOKENIZERS_PARALLELISM."""
-    return _SECRET_NAME.match(name) is not None and _TOKENIZERS.match(name) is None
+    return _is_secret(name.upper(), "")
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Is ``value`` the secret that ``name`` says? Where the name leaves it open, the value must have a token's form."""
+    words = [word.lower() for word in _PARTS.findall(name)]
+    while len(words) > 1 and _ROTATED.fullmatch(words[-1]):
+        words.pop()
+    if not words:
+        return False
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    upper = name.isupper()
+    if _NEVER_ELSE.match(last) or _KEY.match(" ".join(words)) or (upper and before.startswith("secret")):
+        return True
+    if last.endswith("token") and not _TOKENIZERS.fullmatch(before):
+        return upper or _ISSUED.fullmatch(before) is not None or _has_form_of_token(value)
+    if last in ("pass", "pwd", "pat") and before not in ("", "old"):
+        return upper or _has_form_of_token(value)
+    return last == "auth" and _has_form_of_token(value)
+
+
+def _has_form_of_token(value: str) -> bool:
+    """As services issue them. The journal's own ``token`` is the job name of a pilot, and none."""
+    return (
+        len(value) >= 18
+        and not _PILOT.fullmatch(value)
+        and bool(re.fullmatch(r"(?=.*\d)(?=.*[A-Za-z])[\w.~+=$-]+", value))
+    )
 
 
 def redacted_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -135,11 +218,13 @@ class Redaction:
         """The text without secrets."""
         if self._values is not None:
             text = self._values.sub(REDACTED, text)
-        text = _KNOWN.sub(REDACTED, text)
-        text = _ASSIGNMENT.sub(rf"\g<name>\g<between>{REDACTED}", text)
-        text = _OPTION.sub(_without_value, text)
-        text = _BEARER.sub(rf"\g<name>{REDACTED}", text)
-        return _URL.sub(rf"\g<name>{REDACTED}", text)
+        lower = text.lower()
+        text = _without_named(_KNOWN.sub(REDACTED, text))
+        text = _OPTION.sub(_without_option, text)
+        for keys, pattern in _AFTER:
+            if any(key in lower for key in keys):
+                text = pattern.sub(rf"\g<name>{REDACTED}", text)
+        return text
 
     def clean_value(self, value: Any) -> Any:
         """JSON values without secrets: texts are cleaned at any depth."""
@@ -152,6 +237,61 @@ class Redaction:
         return value
 
 
-def _without_value(found: re.Match[str]) -> str:
+def _without_named(text: str) -> str:
+    """Without the values of names that say that they are secret; one with a token's form is removed everywhere."""
+    parts, done, issued = [], 0, set()
+    for start in _names(text):
+        pattern = None if start < done else _pattern_of(text[start : start + _LONGEST_NAME])
+        found = pattern.match(text, start) if pattern else None
+        place = _secret_value(found) if found else None
+        if place is not None:
+            begin, end, spelled = place
+            parts += [text[done:begin], spelled]
+            issued.add(text[begin:end])
+            done = end
+    clean = "".join(parts) + text[done:]
+    for value in filter(_has_form_of_token, sorted(issued, key=len, reverse=True)):
+        clean = clean.replace(value, REDACTED)
+    return clean
+
+
+@functools.lru_cache(maxsize=10_000)
+def _pattern_of(text: str) -> re.Pattern[str] | None:
+    """What finds the value of the name that the text begins with; None if that is no secret."""
+    name = re.match(r"[A-Za-z0-9_-]*", text)
+    assert name is not None  # it matches the empty text
+    if _is_secret(name.group(), ""):
+        return _NAMED
+    return _FORM if _is_secret(name.group(), "0a" * 9) else None
+
+
+def _names(text: str) -> list[int]:
+    """Where the names begin that hold one of ``_WORDS``."""
+    lower, starts = text.replace("\u0130", "I").lower(), set()
+    for word in _WORDS:
+        at = lower.find(word)
+        while at >= 0:
+            before = _BEFORE.search(text[max(0, at - _LONGEST_NAME) : at])
+            starts.add(at - len(before.group()) if before else at)
+            at = lower.find(word, at + len(word))
+    return sorted(starts)
+
+
+def _secret_value(found: re.Match[str]) -> tuple[int, int, str] | None:
+    """Where the value begins and ends, and what replaces it; None where it is no secret."""
+    groups = found.groupdict()
+    group = next(name for name in ("within", "quoted", "bare") if groups.get(name) is not None)
+    value, start = found[group], found.start(group)
+    unquoted = found.string[start - 1] not in "\"'"
+    number = group == "bare" and unquoted and found["between"].startswith('"')  # of JSON, which must remain JSON
+    if number:
+        value = re.split(r"[,}\]]", value)[0]
+    apart = not found["between"].isspace() or (found["name"].isupper() and _has_form_of_token(value))
+    if len(value) < SHORTEST or value.startswith(REDACTED) or not apart or not _is_secret(found["name"], value):
+        return None
+    return start, start + len(value), f'"{REDACTED}"' if number else REDACTED
+
+
+def _without_option(found: re.Match[str]) -> str:
     secret = is_secret_name(found["name"].replace("-", "_"))
-    return f"--{found['name']}{found['between']}{REDACTED}" if secret else found[0]
+    return f"--{found['name']}{found['between']}{found['open']}{REDACTED}" if secret else found[0]

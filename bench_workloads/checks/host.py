@@ -33,7 +33,8 @@ def memlock() -> dict[str, Any]:
 
 def shared_memory() -> dict[str, Any]:
     """Room in the shared memory's file system, and of which kind that is."""
-    return {**_room(SHARED_MEMORY), "filesystem": file_system(SHARED_MEMORY, Path("/proc/mounts").read_text())}
+    place = SHARED_MEMORY.resolve()  # a link to /run/shm on some systems
+    return {**_room(place), "filesystem": file_system(place, Path("/proc/mounts").read_text())}
 
 
 def scratch() -> dict[str, Any]:
@@ -71,10 +72,11 @@ def nccl_variables() -> dict[str, str]:
 
 
 def processors() -> dict[str, Any]:
-    """CPUs that the process may use, those of the machine, and a cgroup's quota in CPUs (None: no quota)."""
+    """CPUs that the process may use, those of the machine, a cgroup's quota in CPUs (None: none that is shown)."""
     return {
         "allowed": len(os.sched_getaffinity(0)),
         "online": os.cpu_count(),
+        "cgroups": CGROUPS.is_dir() and any(CGROUPS.iterdir()),
         "quota_cpus": quota_cpus(Path("/proc/self/cgroup").read_text(), CGROUPS),
     }
 

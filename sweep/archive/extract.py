@@ -23,6 +23,7 @@ def extract(archive: Path, into: Path | None) -> SweepDir:
     target: Path | None = None
     aside: Path | None = None
     missing: list[Path] = []
+    folder = ""
     if not archive.is_file():
         raise SweepError(Mistake("no such archive", file=str(archive), remedy="a file that `sweep archive` made"))
     try:
@@ -36,7 +37,10 @@ def extract(archive: Path, into: Path | None) -> SweepDir:
                     missing = [above for above in target.absolute().parents if not above.exists()]
                     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                     aside = Path(tempfile.mkdtemp(prefix=f".{target.name[:80]}.", dir=target.parent))
-                _write(tar, member, aside, archive)
+                    folder = PurePosixPath(member.name).parts[0]
+                _write(tar, member, folder, aside, archive)
+        if aside is None or not SweepDir(aside).provenance.is_file():
+            raise _no_archive(archive)
     except (tarfile.TarError, pa.ArrowException, EOFError) as error:
         _remove(aside, missing)
         raise _no_archive(archive) from error
@@ -50,8 +54,7 @@ def extract(archive: Path, into: Path | None) -> SweepDir:
     except SweepError:
         _remove(aside, missing)
         raise
-    if target is None or aside is None:
-        raise _no_archive(archive)
+    assert target is not None  # with ``aside``
     aside.rename(target)
     sweep = SweepDir(target)
     sweep.create_skeleton()
@@ -69,15 +72,19 @@ def _target(member: tarfile.TarInfo, archive: Path, into: Path | None) -> Path:
     return target
 
 
-def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, aside: Path, archive: Path) -> None:
-    """One file, below the directory whatever its name is."""
-    inside = PurePosixPath(*PurePosixPath(member.name).parts[1:])
+def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: str, aside: Path, archive: Path) -> None:
+    """One file, below the directory whatever its name is. Each name may come once, below the archive's one folder."""
+    above, *inside = PurePosixPath(member.name).parts or ("",)
     source = tar.extractfile(member) if member.isreg() else None
-    if source is None or not inside.parts or ".." in inside.parts:
+    if source is None or above != folder or not inside or ".." in inside:
         raise _no_archive(archive)
-    path = aside / inside
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with path.open("xb") as file:
+    path = aside.joinpath(*inside)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = path.open("xb")
+    except (FileExistsError, NotADirectoryError) as error:
+        raise _no_archive(archive) from error
+    with file:
         shutil.copyfileobj(source, file)
     path.chmod(0o600)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from sweep.checks.check import Finding, Json, Rule, Stated, Verdict
 from sweep.checks.rules import each_row
-from sweep.checks.tools import Fields, first, number, nvidia_smi, nvlinks
+from sweep.checks.tools import Fields, first, known, number, nvidia_smi, nvlinks
 from sweep.physics.hardware import gpu_kind
 
 MEMORY_IN_USE_MIB = 2048.0
@@ -60,18 +60,22 @@ def needed(value: str | None) -> str:
 
 
 def count(value: Json, stated: Stated) -> Finding:
-    """As many GPUs as the site states."""
+    """As many GPUs as the site states. More: nvidia-smi shows those that the job was not given, too."""
     found = len(gpus_of(value))
-    verdict = Verdict.OK if found == stated.gpus_per_node else Verdict.BELOW_FLOOR
+    verdict = Verdict.BELOW_FLOOR if found < stated.gpus_per_node else Verdict.OK
+    if found > stated.gpus_per_node:
+        verdict = Verdict.WARNING
     return Finding(verdict=verdict, found=str(found), expected=str(stated.gpus_per_node), number=float(found))
 
 
 def kind(value: Json, stated: Stated) -> Finding:
-    """Of the kind that the site states."""
+    """Of the kind that the site states; a name that no kind is known for shows nothing."""
     names = {gpu.get("Product Name", "") for gpu in gpus_of(value)}
     wrong = sorted(name for name in names if gpu_kind([name]) not in (None, stated.gpu))
     shown = ", ".join(sorted(names))
-    return Finding(verdict=Verdict.BELOW_FLOOR if wrong else Verdict.OK, found=shown, expected=stated.gpu)
+    unread = any(gpu_kind([name]) is None for name in names)
+    verdict = Verdict.BELOW_FLOOR if wrong else Verdict.UNKNOWN if unread else Verdict.OK
+    return Finding(verdict=verdict, found=shown or "no name", expected=stated.gpu)
 
 
 def driver(value: Json, _: Stated) -> Finding:
@@ -87,7 +91,10 @@ def ecc(gpu: Fields) -> str | None:
     """Uncorrectable errors since the driver was loaded."""
     names = [n for n in gpu if re.match(r"ECC Errors / Volatile / .*Uncorrectable", n)]
     needed(first(gpu, *names))
-    bad = [f"{name.rpartition(' / ')[2]} {gpu[name]}" for name in names if (number(gpu[name]) or 0) > 0]
+    counts = {name: number(gpu[name]) for name in names if known(gpu[name]) is not None}
+    bad = [f"{name.rpartition(' / ')[2]} {gpu[name]}" for name, count in counts.items() if count]
+    if not bad and None in counts.values():
+        raise ValueError("a count of errors is no number")
     return ", ".join(bad) or None
 
 

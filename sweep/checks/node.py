@@ -16,6 +16,8 @@ LINKS = "bench_workloads.checks.accelerators:nvidia_smi_nvlink"
 GIB = 2.0**30
 MEMLOCK_BYTES = 32 * GIB
 SHARED_MEMORY_BYTES = 8 * GIB
+MEMORY_FILE_SYSTEMS = ("tmpfs", "devtmpfs")
+"""where /dev/shm is a directory of /dev itself, it is in the kernel's devtmpfs: memory as well"""
 SCRATCH_BYTES = 1 * GIB
 CLOCK_S = 30.0
 SMI_S = 5.0
@@ -43,7 +45,7 @@ def shared_memory(value: Json, _: Stated) -> Finding:
     kind = value.get("filesystem") if isinstance(value, Mapping) else None
     enough = min(SHARED_MEMORY_BYTES, 0.5 * total)
     found = f"{quantity(free, 'B')} free of {quantity(total, 'B')}, {kind}"
-    verdict = Verdict.OK if free >= enough and kind == "tmpfs" else Verdict.BELOW_FLOOR
+    verdict = Verdict.OK if free >= enough and kind in MEMORY_FILE_SYSTEMS else Verdict.BELOW_FLOOR
     if total < SHARED_MEMORY_BYTES and not verdict.unfit:
         verdict = Verdict.WARNING
     return Finding(verdict=verdict, found=found, expected="tmpfs, half of it or 8 GiB free", number=free)
@@ -77,6 +79,9 @@ def adapters(value: Json, stated: Stated) -> Finding:
         if row.get("state") != "Active" and row.get("link_layer") != "Ethernet"
     ]
     found = f"{len(up)} active, {max(rates, default=0):g} Gb/s"
+    if not up and (stated.gpu == "cpu" or stated.nodes < 2):
+        # RDMA-capable Ethernet adapters that nothing uses
+        return Finding(verdict=Verdict.WARNING, found=found, expected="an active port, where nodes use RDMA")
     if down or not up:
         return Finding(verdict=Verdict.BELOW_FLOOR, found="; ".join([found, *down]), expected="all ports active")
     needed = (gpu_of(stated.gpu).network_bytes_per_s or 0) * stated.gpus_per_node * 8 / 1e9
@@ -96,6 +101,8 @@ def quota(value: Json, _: Stated) -> Finding:
     """A CPU quota of a cgroup below the processors that the process may use throttles it without a trace."""
     allowed = number_of(value, "allowed")
     limit = value.get("quota_cpus") if isinstance(value, Mapping) else None
+    if isinstance(value, Mapping) and value.get("cgroups") is False:
+        raise ValueError("the cgroups are not mounted here")
     if limit is None:
         return Finding(verdict=Verdict.OK, found="none", expected="none, or all CPUs")
     cpus = number_of(limit)

@@ -10,7 +10,18 @@ from sweep.checks.check import Json
 Fields = dict[str, str]
 """path of headings, joined by " / " -> value"""
 _FIELD = re.compile(r"^( *)([^:\n]*?)(?: *: (.*))?$")
-_NOTHING = ("", "N/A", "[N/A]", "Not Found", "[Not Supported]", "Requested functionality has been deprecated")
+_NOTHING = (
+    "",
+    "N/A",
+    "[N/A]",
+    "Not Found",
+    "Not Supported",
+    "[Not Supported]",
+    "Unknown Error",
+    "[Unknown Error]",
+    "ERR!",
+    "Requested functionality has been deprecated",
+)
 
 
 def nvidia_smi(text: str) -> tuple[Fields, list[Fields]]:

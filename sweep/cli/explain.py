@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -119,7 +120,12 @@ def _measured_in(file: Path) -> list[Record]:
     from sweep.files import read_table
     from sweep.records.schema import Record, arrow_types
 
-    rows = [row for row in read_table(file, types=arrow_types()).to_pylist() if row.get("final", True)]
+    table = read_table(file, types=arrow_types())
+    needed = (field.name for field in dataclasses.fields(Record) if field.default is dataclasses.MISSING)
+    if missing := [name for name in needed if name not in table.column_names]:
+        fact = f"no column {' and '.join(missing)}: not the results of a sweep"
+        raise SweepError(Mistake(fact, file=str(file), remedy="`sweep import` brings other tables into the schema"))
+    rows = [row for row in table.to_pylist() if row.get("final", True)]
     found = [Record(**{name: row[name] for name in row if name in Record.__dataclass_fields__}) for row in rows]
     return [one for one in found if one.outcome in (Outcome.OK, None) and one.step_time_median_s]
 

@@ -44,12 +44,13 @@ def extend(
     from sweep.cli.launch import check_runnable
     from sweep.inputs.load import load_grid
     from sweep.plan.build import build
-    from sweep.store.directory import find_sweep
+    from sweep.store.directory import check_own, find_sweep
     from sweep.store.extend import extend as write
     from sweep.store.extend import extension, mistakes_of
     from sweep.store.sweep import open_sweep
 
     sweep = open_sweep(find_sweep(directory).path)
+    check_own(sweep.directory)
     grid = load_grid(grid_file, overrides)
     if mistakes := mistakes_of(sweep, grid, _site(grid, site_given)):
         raise SweepError(mistakes)

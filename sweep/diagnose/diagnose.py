@@ -10,6 +10,7 @@ from dataclasses import replace
 from sweep.diagnose.exits import exit_hit
 from sweep.diagnose.model import Diagnosis, Facts, Hit, RankEnd, Weight
 from sweep.diagnose.scan import scan
+from sweep.diagnose.stated import stated_error
 from sweep.outcomes import Outcome
 
 _FIRST, _LAST = -1.0, math.inf
@@ -69,7 +70,8 @@ def diagnose(facts: Facts) -> Diagnosis:
 
 def diagnose_text(text: str) -> Diagnosis:
     """The cause that a log file shows; ``outcome`` is None for a healthy log."""
-    return _chosen(replace(hit, order=(0.0, float(hit.position))) for hit in scan(text))
+    hits = scan(text) or stated_error(text)
+    return _chosen(replace(hit, order=(0.0, float(hit.position))) for hit in hits)
 
 
 def _chosen(hits: Iterable[Hit]) -> Diagnosis:

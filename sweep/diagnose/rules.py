@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sweep.diagnose.model import LineRule
 from sweep.diagnose.rules_gpu import GPU
+from sweep.diagnose.rules_launch import LAUNCH
 from sweep.diagnose.rules_net import NET
 from sweep.diagnose.rules_program import PROGRAM
 from sweep.diagnose.rules_site import SITE
@@ -14,6 +15,7 @@ _FIRST = (
     "xid-recoverable",
     "nccl-shm-full",
     "duplicate-gpu",
+    "ib-memlock",
     "slurm-oom",
     "kernel-oom",
     "ecc",
@@ -23,10 +25,10 @@ _FIRST = (
     "import-binary",
     "nan-stop",
 )
-_LAST = ("nccl-warn", "gloo-error", "elastic-report", "slurm-task-end", "slurm-cancelled")
+_LAST = ("nccl-warn", "gloo-error", "mpi-report", "elastic-report", "slurm-task-end", "slurm-cancelled")
 
 
-_BY_NAME = {item.name: item for item in (*GPU, *SITE, *NET, *PROGRAM)}
+_BY_NAME = {item.name: item for item in (*GPU, *SITE, *NET, *LAUNCH, *PROGRAM)}
 _BETWEEN = [name for name in _BY_NAME if name not in _FIRST and name not in _LAST]
 
 RULES: tuple[LineRule, ...] = tuple(_BY_NAME[name] for name in (*_FIRST, *_BETWEEN, *_LAST))

@@ -128,12 +128,15 @@ GPU: tuple[LineRule, ...] = (
         "cuda error|cudaerror|cublas_status|cublaslt|cudnn_status|cudnn error|cusolver_status|cufft|illegal memory "
         "access|"
         "device-side assert|triton error|cuda driver error|cuda failure|cuda_error_|cuda runtime error|hip error|"
-        "misaligned address|unspecified launch failure|cudagraph|no kernel image|cuda exception",
-        r"(?<!no )CUDA(?: driver| runtime)? error(?!s might| handling)|(?<!\w)cudaError[A-Z(]|(?:CUBLAS|CUDNN"
+        "misaligned address|unspecified launch failure|cudagraph|no kernel image|cuda exception|"
+        "memory access fault by gpu|hw exception by gpu|hsa_status_error",
+        r"^(?!.*Warning: ).*(?:(?<!no )CUDA(?: driver| runtime)? error(?!s might| handling)"
+        r"|(?<!\w)cudaError[A-Z(]|(?:CUBLAS|CUDNN"
         r"|CUSOLVER|CUFFT)_STATUS_(?!SUCCESS)\w+"
         r"|CUFFT error|cuDNN error|illegal memory access was|device-side assert triggered|Triton Error \["
         r"|Cuda failure|CUDA_ERROR_(?!HANDL)\w+"
-        r"|HIP error|misaligned address|unspecified launch failure|no kernel image is available|CUDA exception",
+        r"|HIP error|misaligned address|unspecified launch failure|no kernel image is available|CUDA exception"
+        r"|Memory access fault by GPU|HW Exception by GPU|HSA_STATUS_ERROR_\w+)",
         advice=_BUG,
     ),
     rule(

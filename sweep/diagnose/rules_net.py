@@ -75,7 +75,7 @@ NET: tuple[LineRule, ...] = (
         "remote peer|connection closed|closed by peer|connection reset|broken pipe|remote process exit|"
         "ncclremoteerror|should dump|"
         "remote server shutdown|communicator was aborted|socket recv failed|failed to recv|connection was likely "
-        "closed|peer closed|"
+        "closed|peer closed|distributed service|"
         "store has failed|rendezvousconnectionerror|rendezvousclosederror|store->get|failed to send message",
         r"(?:NCCL|c10d|gloo|TCPStore|rank ?\d|socket|Rendezvous|peer|dist\w*"
         r"|torch).{0,200}(?:closed by (?:remote )?peer|connection closed|reset by peer"
@@ -83,6 +83,7 @@ NET: tuple[LineRule, ...] = (
         r"|got error: (?!Socket Timeout|wait timeout))"
         r"|ncclRemoteError|\"should dump\" flag|NCCL communicator was aborted"
         r"|connection to the C10d store has failed|RendezvousClosedError"
+        r"|JAX distributed service detected fatal errors"
         r"|Connection closed by remote peer|\b(?:ConnectionResetError|BrokenPipeError|ConnectionAbortedError)\b",
         advice=_PEER,
     ),
@@ -108,16 +109,26 @@ NET: tuple[LineRule, ...] = (
         "waiting for clients|waiting for workers|socket has timed out|store based barrier|rendezvoustimeouterror|"
         "socket timeout|"
         "wait timeout after|timed out waiting|operation timed out|diststoreerror|timed out initializing|connect "
-        "timeout",
+        "timeout|barrier timed out",
         r"Timed out after \d+ seconds waiting|(?:client )?socket has timed out"
         r"|Timed out initializing process group|RendezvousTimeoutError"
         r"|(?:Dist\w+Error|RuntimeError|store|c10d).{0,400}Socket Timeout|timed out waiting (?:for"
         r"|on) .{0,40}(?:rank|barrier|worker|client)|wait timeout after \d+ ?ms"
         r"|Timed out waiting \d+ms for"
-        r"|(?:gloo|c10d|TCPStore|barrier).{0,160}timed out",
+        r"|(?:gloo|c10d|TCPStore|barrier).{0,160}timed out|DEADLINE_EXCEEDED.{0,80}(?:Barrier|GetKeyValue)",
         advice="Not every rank joined the rendezvous: look for ranks that failed to start, and check MASTER_ADDR, "
         "the port and "
         "that nodes reach each other.",
+    ),
+    # The network card pins buffers: what is short is the limit of locked memory, not the node's memory.
+    rule(
+        "ib-memlock",
+        Outcome.NCCL_ERROR,
+        Weight.CAUSE,
+        "ibv_reg_|ibv_create_|fi_mr_reg",
+        r"(?:ibv_(?:reg|create)_\w+|fi_mr_reg\w*).{0,80}(?:Cannot allocate memory|ENOMEM|-12\b)",
+        advice="The limit of locked memory is too low for RDMA: it must be unlimited in the job (ulimit -l; "
+        "LimitMEMLOCK of slurmd, PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or the container's --ulimit).",
     ),
     rule(
         "ib-error",

@@ -70,10 +70,10 @@ SITE: tuple[LineRule, ...] = (
         Weight.CAUSE,
         "oom_kill event|oom-kill event|oom killed|: out of memory|exceeded memory limit|exceeded step memory|"
         "exceeded job memory|"
-        "out_of_memory|oomkilled|memory limit|term_memlimit",
+        "out_of_memory|oomkilled|memory limit|term_memlimit|low on resource: memory",
         r"oom[-_]kill event|OOM Killed|task[s]? [\d,\-]+: Out Of Memory|exceeded (?:step "
         r"|job )?(?:virtual )?memory limit(?! at some point)|State=OUT_OF_MEMORY|(?-i:\bOUT_OF_MEMORY\b)|OOMKilled"
-        r"|TERM_MEMLIMIT",
+        r"|TERM_MEMLIMIT|node was low on resource: memory",
         advice=_HOST,
     ),
     # Slurm up to 17.11 writes it at the end of any step that once met its limit, also of one that only dropped caches
@@ -138,10 +138,11 @@ SITE: tuple[LineRule, ...] = (
         Weight.CAUSE,
         "no space left|disk quota exceeded|errno 28]|errno 122]|edquot|enospc|quota exceeded|disk is full|"
         "read-only file system|file too large|"
-        "not enough disk|not enough free disk|insufficient disk|disk full|out of disk",
-        r"No space left on device(?!.*inotify)|Disk quota exceeded|\[Errno (?:28|122|27|30)\]|\bE(?:NOSPC|DQUOT"
-        r"|ROFS)\b|(?<!API )(?<!rate )quota exceeded(?! for)|disk is full|Read-only file system|File too large"
-        r"|not enough (?:free )?disk space|insufficient disk|disk full|out of disk space",
+        "not enough disk|not enough free disk|insufficient disk|disk full|out of disk|ephemeral",
+        r"^(?!.*(?:cgroup|inotify)).*No space left on device|Disk quota exceeded|\[Errno (?:28|122|27|30)\]"
+        r"|\bE(?:NOSPC|DQUOT|ROFS)\b|(?<!API )(?<!rate )quota exceeded(?! for)|disk is full"
+        r"|Read-only file system|File too large|not enough (?:free )?disk space|insufficient disk|disk full"
+        r"|out of disk space|low on resource: ephemeral-storage|ephemeral local storage usage exceeds",
         advice=_SPACE,
     ),
     # torch.save on a full disk: the zip writer fails before the file system reports it.

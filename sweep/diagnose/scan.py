@@ -52,7 +52,7 @@ _RETRIES = "Retrying (Retry("
 
 def scan(text: str) -> list[Hit]:
     """All matching lines of ``text``, in order, without those that the text shows to be recovered from."""
-    text = _condensed(_plain(text))
+    text = _condensed(plain(text))
     lower = text.lower()
     claimed: dict[int, Hit] = {}
     for item in RULES:
@@ -67,9 +67,14 @@ def scan(text: str) -> list[Hit]:
     return _still_standing(hits, text)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Without carriage returns (progress bars) and colours, and such that lower-casing preserves every offset."""
     return _ANSI.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).replace("\u0130", "I")
+
+
+def continues(text: str, position: int) -> bool:
+    """Does ``text`` report an iteration after ``position``, or anywhere that the work was done?"""
+    return _PROGRESS.search(text, position) is not None or _DONE.search(text) is not None
 
 
 def _condensed(text: str) -> str:

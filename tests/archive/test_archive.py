@@ -25,7 +25,7 @@ env: {{WANDB_API_KEY: {SECRETS["of the grid"]}}}
 site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, env: {{HF_TOKEN: {SECRETS["of the site"]}}}}}
 """
 READING = ("status DIR", "best DIR", "report DIR --no-figures", "heatmap DIR", "collect DIR", "export best DIR")
-CONTINUING = ("resume DIR", "rerun DIR --failed", "nodes DIR add n7")
+CONTINUING = ("resume DIR", "rerun DIR --failed", "nodes DIR add n7", "extend DIR DIR/grid.yaml -o iterations=9")
 
 
 @pytest.fixture(scope="module")
@@ -118,12 +118,24 @@ def test_an_existing_directory_and_a_foreign_file_are_refused(archive, tmp_path)
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_member_outside_the_directory_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("s/archive.json", "s/provenance.json", "s/../../outside"),
+        ("s/archive.json", "s/provenance.json", "/tmp/outside"),
+        ("s/archive.json", "s/provenance.json", "other/outside"),
+        ("s/archive.json", "s/provenance.json", "s/provenance.json"),
+        ("s/archive.json", "s/provenance.json", "s/provenance.json/below"),
+        ("s/archive.json",),
+        ("../archive.json", "../provenance.json"),
+    ],
+)
+def test_members_that_no_archive_of_ours_has_are_refused(tmp_path, names):
     path = tmp_path / "evil.tar.zst"
     with pa.CompressedOutputStream(str(path), "zstd") as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
-        for name in ("s/archive.json", "s/../../outside"):
+        for name in names:
             tar.addfile(tarfile.TarInfo(name))
     done = driving.run("unarchive", path, "--dir", tmp_path / "in" / "s")
-    assert done.returncode == 2
-    assert not (tmp_path / "outside").exists()
-    assert not (tmp_path / "in" / "s").exists()
+    assert done.returncode == 2, done.stderr
+    assert "no archive of a sweep" in done.stderr
+    assert [found.name for found in tmp_path.rglob("*")] == ["evil.tar.zst"]

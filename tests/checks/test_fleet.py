@@ -107,6 +107,7 @@ def test_locked_memory(bytes_, gpu, verdict):
 @pytest.mark.parametrize(("free", "total", "kind", "verdict"), [
     (2**36, 2**37, "tmpfs", Verdict.OK),
     (2**30, 2**37, "tmpfs", Verdict.BELOW_FLOOR),
+    (2**36, 2**37, "devtmpfs", Verdict.OK),
     (2**36, 2**37, "ext4", Verdict.BELOW_FLOOR),
     (2**26, 2**26, "tmpfs", Verdict.WARNING),
 ])  # fmt: skip
@@ -129,6 +130,22 @@ def test_half_of_the_cpus_by_a_quota():
     value = {"allowed": 64, "online": 64, "quota_cpus": 32.0}
     found = evaluate(node_check("CPU quota"), Reading(value=value), CPU)
     assert (found.verdict, found.found) == (Verdict.BELOW_FLOOR, "32 of 64 CPUs")
+
+
+def test_a_quota_where_no_cgroup_is_mounted_is_unknown():
+    value = {"allowed": 64, "online": 64, "cgroups": False, "quota_cpus": None}
+    assert evaluate(node_check("CPU quota"), Reading(value=value), CPU).verdict is Verdict.UNKNOWN
+    assert evaluate(node_check("CPU quota"), Reading(value={**value, "cgroups": True}), CPU).verdict is Verdict.OK
+    assert evaluate(node_check("CPUs"), Reading(value=value), CPU).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(("gpu", "nodes", "verdict"), [
+    ("cpu", 8, Verdict.WARNING), ("h100", 1, Verdict.WARNING), ("h100", 2, Verdict.BELOW_FLOOR),
+])  # fmt: skip
+def test_an_unused_ethernet_adapter_is_a_defect_only_where_nodes_need_rdma(gpu, nodes, verdict):
+    files = {"state": "1: DOWN", "phys_state": "3: Disabled", "rate": "40 Gb/sec (4X QDR)", "link_layer": "Ethernet"}
+    reading = Reading(value=[{"adapter": "mlx5_0", "port": 1, "files": files}])
+    assert evaluate(node_check("adapters"), reading, Stated(gpu=gpu, nodes=nodes)).verdict is verdict
 
 
 def test_checks_of_a_tier_have_names_sources_and_remedies():

@@ -1,5 +1,6 @@
 """Texts of real tools: their parsers, and the checks on them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,25 @@ def test_another_number_or_kind_of_gpus_than_stated():
     assert finding("GPU count", text, Stated(gpu="h100", gpus_per_node=8)).verdict is Verdict.BELOW_FLOOR
     assert finding("GPU kind", text, Stated(gpu="a100", gpus_per_node=2)).verdict is Verdict.BELOW_FLOOR
     assert finding("GPU kind", text).verdict is Verdict.OK
+
+
+def test_gpus_beyond_those_that_the_job_has_are_no_defect():
+    text = sample("nvidia-smi-q.h100.txt")
+    assert finding("GPU count", text, Stated(gpu="h100", gpus_per_node=1)).verdict is Verdict.WARNING
+    assert finding("GPU count", text, Stated(gpu="h100", gpus_per_node=2)).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize("name", ["NVIDIA Future X100", ""])
+def test_a_gpu_whose_kind_is_not_known_is_unknown(name):
+    text = re.sub(r"(Product Name +:).*", rf"\1 {name}", sample("nvidia-smi-q.h100.txt"))
+    assert finding("GPU kind", text).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("text", ["Unknown Error", "ERR!", "many"])
+def test_a_count_of_errors_that_is_no_number_is_unknown(text):
+    given = re.sub(r"(Uncorrectable[^:\n]*:) \d+", rf"\1 {text}", sample("nvidia-smi-q.h100.txt"))
+    assert given != sample("nvidia-smi-q.h100.txt")
+    assert finding("ECC", given).verdict is Verdict.UNKNOWN
 
 
 def test_links_of_a_gpu_that_has_fewer_than_the_others():

@@ -135,6 +135,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "empty.parquet").touch()
     pq.write_table(pa.table({"user": ["x"], "token": [SECRET]}), root / "foreign.parquet")
     pq.write_table(pa.table({"model": [SECRET], "nodes": ["many"], "outcome": [1.5]}), root / "wrong.parquet")
+    whole = bytearray((root / "s" / "results.parquet").read_bytes())
+    whole[len(whole) // 2 : -8] = bytes(len(whole) - 8 - len(whole) // 2)  # its footer is zeros; the marks are there
+    (root / "damaged.parquet").write_bytes(whole)
     shutil.copy(sweep.directory.plan, root / "plan.parquet")
     os.mkfifo(root / "pipe")
     (root / "unreadable").write_text(GRID)
@@ -239,8 +242,8 @@ def test_every_command_is_of_the_class_that_checks_options_and_files() -> None:
 
 
 WRONG = ("missing", "unreadable", "closed", TOO_LONG, "binary", "empty", "empty.parquet", "foreign.parquet",
-         "wrong.parquet", "plan.parquet", "directory", "file", "secret.yaml", "secret.txt", "secret.csv",
-         "grid.yaml/below", "/dev/zero", "pipe")  # fmt: skip
+         "wrong.parquet", "damaged.parquet", "plan.parquet", "directory", "file", "secret.yaml", "secret.txt",
+         "secret.csv", "grid.yaml/below", "/dev/zero", "pipe")  # fmt: skip
 
 
 TEXTS = ("file", "secret.yaml", "secret.txt", "secret.csv")

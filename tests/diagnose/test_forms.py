@@ -8,6 +8,7 @@ from sweep.diagnose.diagnose import diagnose_text
 from sweep.diagnose.rules import RULES
 from sweep.diagnose.scan import scan
 from sweep.outcomes import NO_FAILURE
+from tests.support import issues_later, issues_of_launch
 from tests.support.log_messages import HEALTHY, MESSAGES
 
 FORMS: list[tuple[str, str]] = [
@@ -286,6 +287,8 @@ FORMS: list[tuple[str, str]] = [
     ("xid_hardware", "RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution"),
     ("unknown", "slurmstepd: error: *** STEP 1.0 ON n1 FAILED (non-zero exit code or other failure mode) ***"),
     ("oom_cuda|nccl_error", "NCCL WARN Failed to CUDA calloc async 10485760 bytes"),
+    ("node_fail", "ORTE has lost communication with a remote daemon.\n\n  Remote daemon: [[53,0],14] on node b4124"),
+    ("network", "ssh: connect to host n2 port 22: Connection timed out"),
     ("hang", "INFO: task python:4711 blocked for more than 120 seconds."),
     ("node_fail", "{1}[Hardware Error]: event severity: fatal"),
     ("nccl_error", "n1:1:2 [0] init.cc:1 NCCL WARN Mismatched NCCL version detected : rank 0 22605 rank 1 22703"),
@@ -332,6 +335,7 @@ def test_healthy_form_is_no_failure(text: str) -> None:
 
 
 def test_every_rule_is_used() -> None:
-    texts = [*(text for _, _, text in MESSAGES), *(text for _, text in FORMS), *HEALTHY]
+    ends = [text for _, _, text in (*MESSAGES, *issues_of_launch.ENDS, *issues_later.ENDS)]
+    texts = [*ends, *(text for _, text in FORMS), *HEALTHY]
     used = {hit.source for text in texts for hit in scan(text)}
     assert {rule.name for rule in RULES} - used == set()

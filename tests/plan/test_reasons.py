@@ -21,6 +21,12 @@ def test_every_reason_is_stored_with_its_numbers():
     ]
 
 
+def test_a_batch_that_no_accumulation_reaches_names_the_nearest_and_the_tolerance():
+    (reason,) = reasons(plan_of(BASE + "micro_batch_size: [7, 8]\nglobal_batch_tolerance: 0.02\n"))
+    assert reason.startswith("batch_equation: ")
+    assert reason.endswith("(tolerance 2 %)")
+
+
 def test_reasons_that_need_a_whole_dp_are_absent_without_one():
     plan = plan_of(BASE + "tp: [1, 4]\nconstraints: ['dp < 1', 'grad_accum < 1']\n")
     by_tp = {row["tp"]: [reason.split(":")[0] for reason in row["reasons"]] for row in rejected(plan)}

@@ -86,6 +86,14 @@ def test_memory_rules_out_runs_of_trainers_with_a_profile_and_of_known_gpus():
     assert found.memory_limit_bytes == memory.usable_bytes(H100)
 
 
+def test_a_run_that_needs_half_as_much_again_as_there_is_memory_is_impossible():
+    small = run(model="1B", dp=8, zero=1, workload="megatron")
+    fits = float(candidates(small).memory_use[0])
+    less = candidates(small, gpu=replace(H100, memory_bytes=int(H100.memory_bytes * fits / 1.5)))
+    assert 1.2 < less.memory_use[0] < 1.9
+    assert less.impossible.tolist() == [True]
+
+
 def test_predicted_peaks_are_wide_for_a_trainer_without_a_profile_and_absent_without_a_known_memory():
     found = candidates(run(workload="megatron", dp=8), run(dp=8))
     assert found.peaks.spreads.tolist() == [KNOWN_TRAINER, UNKNOWN_TRAINER]

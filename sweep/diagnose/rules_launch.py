@@ -1,0 +1,146 @@
+"""Lines of what starts the ranks: Slurm's daemons, containers, MPI, ssh, compilers at run time, downloads.
+
+Sources: Slurm src/common/slurm_errno.c and src/slurmd/slurmstepd, NVIDIA pyxis and enroot, Apptainer, Open MPI's and
+MPICH's launchers, OpenSSH, pdsh, torch.utils.cpp_extension, DeepSpeed op_builder, Triton, huggingface_hub.
+"""
+
+from __future__ import annotations
+
+from sweep.diagnose.model import LineRule, Weight, rule
+from sweep.outcomes import Outcome
+
+_OF_A_NODE = "Slurm could not set the job up on this node: run again without it, and inform the administrators."
+_OFFLINE = (
+    "Fetch it once on a host with internet access, into a cache that all nodes share (HF_HOME), and set "
+    "HF_HUB_OFFLINE=1; or correct its name."
+)
+
+LAUNCH: tuple[LineRule, ...] = (
+    # Slurm's controller, not a node of the job: slurm_receive_msgs and "Task launch" name one of those.
+    rule(
+        "slurm-unreachable",
+        Outcome.NETWORK,
+        Weight.SUSPECT,
+        "slurm controller|socket timed out on send/recv|authentication error|configuration source",
+        r"(?:(?:sbatch|srun|salloc|squeue|scontrol|sacct|sinfo):|slurm_\w+) (?:error|fatal): "
+        r"(?!.*(?:launch|slurm_receive_msgs)).*(?:Unable to contact slurm controller|Socket timed out on send/recv"
+        r"|Protocol authentication error|establish a configuration source)",
+        advice="Slurm's controller did not answer: it is busy or was restarted; repeat it later.",
+    ),
+    rule(
+        "slurm-setup",
+        Outcome.NODE_FAIL,
+        Weight.SUSPECT,
+        "slurmd could not|invalid job credential|prologslurmctld failed",
+        r"Slurmd could not \w+|failed on node \S+: Invalid job credential|PrologSlurmctld failed",
+        advice=_OF_A_NODE,
+    ),
+    rule(
+        "slurm-cgroup",
+        Outcome.NODE_FAIL,
+        Weight.CONSEQUENCE,
+        "cgroup|container_",
+        r"slurmstepd\S*: error: .*(?:cgroup.*No space left|unable to (?:create|add|instan\w+) .*(?:cgroup| cg )"
+        r"|container_\w+join.*fail)",
+        advice=_OF_A_NODE,
+    ),
+    rule(
+        "container-start",
+        Outcome.CONFIG_ERROR,
+        Weight.SUSPECT,
+        "pyxis|enroot|fatal: |oci runtime|docker: error|spank: required plugin",
+        r"pyxis: .*(?:couldn't start container|container start failed|failed to (?:import|create)|exited too soon"
+        r"|no such container)|enroot-\w+: .*(?:fail|no such|not found)"
+        r"|^FATAL: +.*(?:image|container|mount|overlay|fakeroot|setuid|exec)"
+        r"|OCI runtime \w+ failed|docker: Error response from daemon|spank: required plugin \S+ .*failed",
+        advice="The container did not start: check the image's name and path, access to its registry, its mounts, and "
+        "that it holds the shell or entry point (pyxis: a path begins with / or ./).",
+    ),
+    rule(
+        "mpi-start",
+        Outcome.CONFIG_ERROR,
+        Weight.SUSPECT,
+        "pmi support|not enough slots|pmi2_init|pmi_init|direct launched using",
+        r"not built with SLURM's PMI support|not enough slots available|PMI2?_Init failed|direct launched using .srun",
+        advice="MPI and the launcher do not fit: choose a plug-in that this MPI was built with (srun --mpi=list), or "
+        "request as many tasks as ranks.",
+    ),
+    rule(
+        "mpi-lost-host",
+        Outcome.NODE_FAIL,
+        Weight.CONSEQUENCE,
+        "lost communication with a remote daemon",
+        advice="A host of the MPI job no longer answers: look for its own messages, and run again without it.",
+    ),
+    rule(
+        "mpi-report",
+        Outcome.UNKNOWN,
+        Weight.SIGN,
+        "mpirun noticed|primary job|bad termination|mpi_abort was invoked|non-zero status|daemon has unexpectedly|"
+        "occurred in mpi_init",
+        r"mpirun\S* (?:noticed|detected) that|Primary job +terminated normally, but|BAD TERMINATION OF ONE"
+        r"|MPI_ABORT was invoked|daemon has unexpectedly failed|An error occurred in MPI_Init",
+        advice="MPI reports that a process ended, not why: look for the first error in that process's own log.",
+    ),
+    rule(
+        "ssh-refused",
+        Outcome.CONFIG_ERROR,
+        Weight.SUSPECT,
+        "publickey|host key verification|ssh exited|via ssh",
+        r"Permission denied \((?:publickey|password|keyboard|gssapi)|Host key verification failed"
+        r"|not reachable via ssh|: ssh exited with exit code [1-9]",
+        advice="The launcher logs in to the other nodes by ssh, and may not: set up keys without a password and known "
+        "hosts, or start the ranks with srun.",
+    ),
+    rule(
+        "ssh-unreachable",
+        Outcome.NETWORK,
+        Weight.SUSPECT,
+        "ssh: connect to host|ssh: could not resolve",
+        advice="The launcher cannot reach a node by ssh: check its name, port and network, or start the ranks with "
+        "srun.",
+    ),
+    # Kernels and extensions that are compiled on the node, at run time.
+    rule(
+        "build-tools",
+        Outcome.IMPORT_ERROR,
+        Weight.SUSPECT,
+        "cuda_home|rocm_home|ninja is required|cannot find -l|c compiler|unsupported gnu version|fatal error: ",
+        r"^(?!.*(?:WARN|INFO|DEBUG)).*(?:(?:CUDA|ROCM)_HOME\b.{0,40}(?:does not exist|not set)"
+        r"|Ninja is required to load|\bld: cannot find -l\w|Failed to find C compiler|unsupported GNU version"
+        r"|fatal error: \S+\.(?:h|hpp|cuh): No such file)",
+        advice="The node cannot compile what the program builds at run time: load the compiler and the CUDA toolkit "
+        "there (CUDA_HOME), or build it beforehand into the environment.",
+    ),
+    rule(
+        "not-on-this-gpu",
+        Outcome.CONFIG_ERROR,
+        Weight.SUSPECT,
+        "only supports|not support|n't support|requires ",
+        r"(?:Error|Exception): .*(?:only supports? [^.]{0,40}GPUs?\b"
+        r"|(?:not|n't) support(?:ed)? [^.]{0,30}(?:bf16|bfloat16|fp8|float8|tf32)"
+        r"|(?:bf16|bfloat16|fp8|float8|tf32)\b[^.]{0,40} not supported"
+        r"|requires [^.]{0,40}(?:Ampere|Hopper|Blackwell|compute capability))",
+        advice="This GPU, or this build of the library, lacks what was asked for: choose another data type or kernel, "
+        "or nodes with newer GPUs.",
+    ),
+    rule(
+        "model-not-there",
+        Outcome.CONFIG_ERROR,
+        Weight.SUSPECT,
+        "localentrynotfounderror|offlinemodeisenabled|can't load |couldn't connect to|couldn't reach",
+        r"LocalEntryNotFoundError: |OfflineModeIsEnabled: "
+        r"|Error: (?:Can't load (?:the )?[\w ]{3,20} for |We couldn't connect to|Couldn't reach)",
+        advice=_OFFLINE,
+    ),
+    rule(
+        "download",
+        Outcome.NETWORK,
+        Weight.SUSPECT,
+        "client error|server error|too many requests|max retries exceeded|name resolution|failed to resolve",
+        r"^(?!.*(?:WARN|INFO|DEBUG|thrown while requesting))"
+        r".*(?:Error|Exception)\b.*(?:429 Client Error|Too Many Requests|\b5\d\d Server Error"
+        r"|Max retries exceeded with url|Temporary failure in name resolution|Failed to resolve)",
+        advice="A download failed: all ranks may ask at once, or the nodes have no internet access. " + _OFFLINE,
+    ),
+)
