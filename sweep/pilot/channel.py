@@ -35,8 +35,7 @@ from sweep.store.directory import write_derived
 
 CHALLENGE_BYTES = 32
 HANDSHAKE_TIMEOUT_S = 10.0
-"""two messages each way, as long as Slurm's default MessageTimeout; below QUIET_S, so that a stuck one is tried again
-in time"""
+"""two messages each way, as long as Slurm's default MessageTimeout"""
 _HEAD = struct.Struct("!I32s")
 """of a frame: the message's length and its HMAC-SHA-256"""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-HEARTBEAT_S = 5.0
-"""how often each side sends a sign of life: nine in SILENCE_S"""
-QUIET_S = 7.0
-"""a heartbeat is missing: what the other side does is unknown for now, and no rank is late that its agent reports on"""
+HEARTBEAT_S = 2.0
+"""how often each side sends a sign of life: 22 in SILENCE_S"""
+QUIET_S = 4.0
+"""a heartbeat is missing: what the other side does is unknown for now, and no rank is late that its agent reports on.
+Well below any limit of a rank: its last heartbeat is older than its agent's last message, by an iteration or more, so
+that its limit may be up before the agent counts as unresponsive"""
 SILENCE_S = 45.0
 """Then the connection is given up. TCP sends lost data again 0.2 s after the loss, then after twice the time each time
 (RFC 6298, section 5.5): 13, 26 and 51 s after it. So a network that was away for 25 s is back within 26 s."""

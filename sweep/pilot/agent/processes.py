@@ -29,8 +29,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 ACTIVITY_CHECK_S = 5.0
-"""as often as the agent sends a heartbeat (``timeouts.HEARTBEAT_S``): no limit that depends on activity is shorter than
-60 s by default"""
+"""it reads /proc for each process of a rank: no limit that depends on activity is shorter than 60 s by default"""
 ACTIVITY_SHARE = 0.1
 """fraction of one core: below it, waiting loops and pings of libraries"""
 ACTIVITY_BYTES = 1 << 20
