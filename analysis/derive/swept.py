@@ -62,4 +62,4 @@ def _word(name: str, row: Mapping[Any, Any]) -> str:
 
 
 def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return value if isinstance(value, str) and value else json.dumps(value)

@@ -483,7 +483,7 @@ def test_guided_on_the_playbooks_runs_and_without_each_model(tmp_path, models):
     overall = report(replay(recorded, strategy_named("guided"), Budget(runs=runs)))["overall"]
     assert overall["mean_regret"] <= 0.01
     assert overall["worst_regret"] <= 0.03
-    assert overall["runs_to_within_2pct_share"] <= 0.09
+    assert overall["runs_to_within_2pct_share"] <= 0.1, "of a budget of a tenth"
     assert overall["successes_rejected"] == 0
 
 

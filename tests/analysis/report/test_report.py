@@ -60,7 +60,7 @@ def test_the_result_is_that_of_best_per_cell():
     rows = made_grid(3, 4)
     page = build(rows, None, ABOUT)
     best = analysis.best_per_cell(rows)
-    shown = re.findall(r'<tr id="cell-\d+"><th scope="row">(.*?)</th><td class="n">(\d+)</td>', page)
+    shown = re.findall(r'<tr id="cell-\d+"><th scope="row">(.*?)</th><td class="n" data-label="nodes">(\d+)</td>', page)
     assert sorted(shown) == sorted((str(m), str(n)) for m, n in zip(best["model"], best["nodes"], strict=True))
     assert all(f"<code>{run_id}</code>" in page for run_id in best["run_id"])
 
