@@ -2,7 +2,8 @@
 
     python -m tests.support.mutants --seed 1,2,3 --sample 30 [PACKAGE…]
 
-The score is the share of mutants that a test notices, of those that are not equivalent by `equivalents.yaml`.
+The score is the share of mutants that a test notices, by failing or by not ending in time (counted apart), of those
+that are not equivalent by `equivalents.yaml`.
 Exit code 1 where a score is below the floor.
 """
 
@@ -19,7 +20,7 @@ from pathlib import Path
 import yaml
 
 from tests.support.mutants.changes import Change, changes
-from tests.support.mutants.running import TestsOfLines, changed_file, copied, killed, preload, tests_of_lines
+from tests.support.mutants.running import TestsOfLines, changed_file, copied, end_of_tests, preload, tests_of_lines
 from tests.support.paths import REPOSITORY
 
 COMPARE = ("compare", "compare_noise", "certificate", "history")
@@ -38,6 +39,7 @@ PACKAGES = {
 """name -> its code, and its tests"""
 EQUIVALENTS = Path(__file__).with_name("equivalents.yaml")
 FLOOR = 85.0
+NOTICED = ("killed", "out of time")
 
 
 class Equivalents:
@@ -81,11 +83,11 @@ def _score(
         source = (copy / change.file).read_text()
         end = _end_of(change, source, copy, nearest, equivalents)
         ends[end] += 1
-        if end != "killed":
+        if end not in NOTICED:
             line, becomes = change.lines(source)
             print(f"  {end}: {change.file}:{change.line}\n    - {line}\n    + {becomes}", flush=True)
     unequal = len(sample) - ends["equivalent"]
-    score = 100.0 * ends["killed"] / unequal if unequal else 100.0
+    score = 100.0 * sum(ends[end] for end in NOTICED) / unequal if unequal else 100.0
     counted = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
     print(f"{name}: {score:.0f} % (seed {seed}, {len(sample)} mutants: {counted})", flush=True)
     return score
@@ -98,7 +100,7 @@ def _end_of(change: Change, source: str, copy: Path, nearest: TestsOfLines, equi
     if not tests:
         return "not run by any test"
     with changed_file(copy / change.file, change.apply(source)):
-        return "killed" if killed(copy, tests, sum(nearest.seconds[test] for test in tests)) else "survived"
+        return end_of_tests(copy, tests, sum(nearest.seconds[test] for test in tests))
 
 
 def _seeds(text: str) -> list[int]:

@@ -132,8 +132,8 @@ def tests_of_lines(copy: Path, sources: Sequence[str], tests: Sequence[str]) -> 
     return TestsOfLines(by_line, {name: float(took) for took, name in rows})
 
 
-def killed(copy: Path, tests: Sequence[str], normal_s: float) -> bool:
-    """Whether one of the tests fails (or none ends in time) on the copy as it is now."""
+def end_of_tests(copy: Path, tests: Sequence[str], normal_s: float) -> str:
+    """``killed`` where a test fails on the copy as it is now, ``out of time`` where they never end, else ``survived``."""
     limit_s = max(SHORTEST_S, PATIENCE * normal_s)
 
     def run() -> int:
@@ -143,7 +143,9 @@ def killed(copy: Path, tests: Sequence[str], normal_s: float) -> bool:
         return next(filter(None, ends), 0)
 
     code, _ = _forked(copy, run, limit_s)
-    return code is None or code in FAILED_CODES
+    if code is None:
+        return "out of time"
+    return "killed" if code in FAILED_CODES else "survived"
 
 
 def _batches(tests: Sequence[str]) -> Iterator[Sequence[str]]:
