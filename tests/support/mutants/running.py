@@ -133,7 +133,7 @@ def tests_of_lines(copy: Path, sources: Sequence[str], tests: Sequence[str]) -> 
 
 
 def end_of_tests(copy: Path, tests: Sequence[str], normal_s: float) -> str:
-    """``killed`` where a test fails on the copy as it is now, ``out of time`` where they never end, else ``survived``."""
+    """``killed`` where a test fails on the copy as it is now, ``out of time`` where none ends, else ``survived``."""
     limit_s = max(SHORTEST_S, PATIENCE * normal_s)
 
     def run() -> int:
