@@ -261,16 +261,16 @@ def _ties(order: pd.DataFrame, best: pd.DataFrame, metric: Metric) -> pd.Series[
 
 
 def _interval(rows: pd.DataFrame, metric: Metric) -> dict[str, Any]:
-    """``low`` and ``high`` of each row, from the spread of its iterations; the value itself where none is known."""
+    """``low`` and ``high`` of each row, from the spread of its iterations; the value itself for an end not known."""
     value = rows["value"].to_numpy(float)
-    if metric.time_like == 0 or not {"step_time_median_s", "step_time_min_s", "step_time_max_s"} <= set(rows):
+    if metric.time_like == 0:
         return {"low": value, "high": value}
     median = rows["step_time_median_s"].to_numpy(float)
     fast, slow = _step_interval(rows)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ends = [value * (median / fast) ** metric.time_like, value * (median / slow) ** metric.time_like]
-    low, high = np.fmin(*ends), np.fmax(*ends)
-    return {"low": np.where(np.isfinite(low), low, value), "high": np.where(np.isfinite(high), high, value)}
+        ends = [value * (median / end) ** metric.time_like for end in (fast, slow)]
+    known = [value, *(np.where(np.isfinite(end), end, value) for end in ends)]
+    return {"low": np.min(known, axis=0), "high": np.max(known, axis=0)}
 
 
 def _step_interval(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:

@@ -105,7 +105,7 @@ def _busy(nodes: pd.DataFrame, attempts: pd.DataFrame | None) -> pd.DataFrame:
     ok, running = one["outcome"] == "ok", one["outcome"].isna()
     parts = [one.assign(state="running", begin_=edges[0], end_=end)[running]]
     for state, low, high in (("starting", 0, 1), ("measuring", 1, 2), ("clearing", 2, 3)):
-        begin, finish = edges[low].fillna(end if low else edges[0]), edges[high].fillna(end)
+        begin, finish = edges[low].fillna(end), edges[high].fillna(end)
         parts.append(one.assign(state=state, begin_=begin, end_=finish)[ok])
     parts.append(one.assign(state="failed", begin_=edges[0], end_=end)[~ok & ~running])
     table = pd.concat(parts)

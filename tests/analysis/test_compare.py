@@ -117,6 +117,10 @@ def test_other_work_in_every_cell_is_refused_with_the_first_cell_the_number_of_o
     assert sequence == [f"the sequence of {where} differs: 4096 in A, 8192 in B"]
     shape = refused(a.assign(shape_json='{"layers": 1}'), b.assign(shape_json='{"layers": 2}'))
     assert shape == [f"the model's shape of {where} differs"], "a shape is too long to be quoted"
+    by_cell = a.assign(sequence_length=a["nodes"] * 1000)
+    assert refused(by_cell, b.assign(sequence_length=8192)) == [
+        f"the sequence of {where} differs: 1000 in A, 8192 in B"
+    ]
 
 
 def test_other_work_in_one_cell_is_not_excused_by_equal_work_in_another():

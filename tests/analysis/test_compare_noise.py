@@ -153,6 +153,9 @@ def test_the_noise_is_estimated_from_two_and_a_half_degrees_of_freedom_on(count)
 def test_a_metric_that_iterations_do_not_show_has_no_error_by_them():
     found = n.noise_of([(row(), row())] * 9, [0.0] * 9, MEMORY)
     assert found.iterations == 0.0
+    gains = list(np.random.default_rng(5).normal(0, 0.15, 9))
+    spread, _ = robust_spread([gains])
+    assert n.noise_of([(row(), row())] * 9, gains, MEMORY).deviation == pytest.approx(spread)
 
 
 @pytest.mark.parametrize("times", [None, math.nan])

@@ -78,6 +78,19 @@ def test_a_rerun_asks_for_one_further_attempt():
     assert sweep_state.run(RUN).ok.number == 1
 
 
+def test_a_rerun_that_a_node_failed_is_tried_again_although_the_run_was_ok_before_it():
+    sweep_state = state_of(started(1), record(1, Outcome.OK))
+    sweep_state.apply(RerunRequested(time=3.0, run_id=RUN, after=1))
+    for event in (started(2), record(2, Outcome.NODE_FAIL)):
+        sweep_state.apply(event)
+    assert sweep_state.run(RUN).next_attempt() == 3
+
+
+def test_an_ok_run_is_not_tried_again_for_a_surplus_attempt_that_a_node_failed():
+    sweep_state = state_of(started(1), record(1, Outcome.OK), started(2), record(2, Outcome.NODE_FAIL))
+    assert sweep_state.run(RUN).next_attempt() is None
+
+
 def test_a_cancellation_holds_until_the_next_session():
     sweep_state = state_of(SessionBegan(time=1.0), CancelRequested(time=2.0))
     assert sweep_state.cancelled

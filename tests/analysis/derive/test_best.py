@@ -157,9 +157,11 @@ def test_one_disturbed_iteration_of_many_does_not_make_everything_a_tie():
 @pytest.mark.parametrize("n", [5, 6, 7, 8, 9, 12, 20, 50, 100, 200, 201, 1000])
 def test_the_order_statistics_cover_the_median(n):
     times = [1.0 + k / n for k in range(n)]
-    best = best_per_cell(frame(timed(100, times[0], times[-1], step_times_s=times)))
-    skip = times.index(pytest.approx(100 / best["high"].item()))
-    assert best["low"].item() == pytest.approx(100 / times[-1 - skip])
+    median = times[n // 2]
+    row = timed(100, times[0], times[-1], step_times_s=times, step_time_median_s=median)
+    best = best_per_cell(frame(row))
+    skip = times.index(pytest.approx(100 * median / best["high"].item()))
+    assert best["low"].item() == pytest.approx(100 * median / times[-1 - skip])
     left_out = 2 * sum(math.comb(n, k) for k in range(skip + 1)) / 2**n
     assert 1 - left_out >= 0.9
     assert skip == 0 or skip > n / 2 - 3 * math.sqrt(n)
@@ -427,3 +429,30 @@ def test_of_many_steps_as_many_are_left_out_as_by_the_binomial_itself(n):
     while (tail := tail + math.comb(n, exact + 1) * 2.0 ** (1 - n)) <= 0.1:
         exact += 1
     assert exact - 1 <= trimmed(n) <= exact
+
+
+@pytest.mark.parametrize("n", [3, 11, 37, 92, 163, 199])
+def test_of_up_to_200_steps_as_many_are_left_out_as_the_binomial_allows(n):
+    def covered(skip):
+        return 1 - 2 * sum(math.comb(n, k) for k in range(skip + 1)) / 2**n
+
+    skip = trimmed(n)
+    assert skip == 0 or covered(skip) >= 0.9
+    assert covered(skip + 1) < 0.9
+
+
+@pytest.mark.parametrize(("missing", "intervals"), [
+    ("step_time_median_s", [[100, 100], [50, 50]]),
+    ("step_time_min_s", [[50, 100], [25, 50]]),
+    ("step_time_max_s", [[100, 200], [50, 100]]),
+])  # fmt: skip
+def test_an_interval_ends_at_the_value_on_the_side_that_is_not_known(missing, intervals):
+    rows = frame(timed(100, 0.5, 2.0), timed(50, 0.5, 2.0, tp=2))
+    pooled = measured(completed(rows).drop(columns=missing), RATE)
+    assert pooled[["low", "high"]].to_numpy().tolist() == intervals
+
+
+def test_a_row_that_does_not_state_its_sequence_length_is_other_work_than_a_best_that_does():
+    rows = frame(timed(100, 1, 1), timed(50, 1, 1, tp=2))
+    (best,) = best_per_cell(rows.assign(sequence_length=pd.array([4096, None], dtype="Int64"))).to_dict("records")
+    assert (best["configurations"], best["of_other_work"]) == (1, 1)

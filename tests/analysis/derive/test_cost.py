@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.derive.cost import by_outcome, gpu_hours
+from analysis.derive.cost import by_outcome, gpu_hours, unit_of
 
 
 def test_what_outcomes_cost():
@@ -59,3 +59,9 @@ def test_the_table_has_a_row_of_five_numbers_per_outcome_from_0_on():
         {"outcome": "hang", "attempts": 1, "gpu_hours": 2.0, "timed": 1},
     ]
     assert table.index.tolist() == [0, 1]
+
+
+def test_less_than_an_hour_is_stated_in_minutes_of_ranks_where_all_ran_on_cpus():
+    on_gpus, on_cpus = (pd.DataFrame({"gpu": [kind, None]}) for kind in ("h100", "cpu"))
+    assert [unit_of(on_gpus, hours) for hours in (0.99, 1.0)] == [("GPU-minutes", 60.0), ("GPU-hours", 1.0)]
+    assert [unit_of(on_cpus, hours) for hours in (0.99, 1.0)] == [("rank-minutes", 60.0), ("rank-hours", 1.0)]

@@ -20,6 +20,7 @@ def test_an_unknown_value_of_an_axis_is_that_of_the_others_that_are_unknown():
     column = pd.Series([1.0, np.nan])
     assert derived._equal(column, np.nan).tolist() == derived._equal(column, None).tolist() == [False, True]
     assert derived._equal(column, 1.0).tolist() == [True, False]
+    assert derived._equal(column.astype("Float64"), 1.0).tolist() == [True, False]
 
 
 RATE = METRICS["tokens_per_second_per_gpu"]

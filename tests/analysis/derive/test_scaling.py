@@ -31,6 +31,7 @@ def test_amdahls_law_is_recovered_and_needs_three_points():
     table = pd.DataFrame({"model": "m", "gpus": gpus, "tokens_per_second": 1 / (1e-6 + 1e-3 / gpus)})
     fit = amdahl(table)["m"]
     assert fit.serial_share == pytest.approx(1e-6 / (1e-6 + 1e-3))
+    assert amdahl(table.head(3))["m"].serial_share == pytest.approx(fit.serial_share)
     assert amdahl(table.head(2)) == {}
 
 

@@ -266,3 +266,9 @@ def test_repeats_with_equal_figures_do_not_show_how_much_runs_differ():
         "leads",
         "leads by 100.0%; the repeats' figures are equal, so they do not show how much runs differ",
     )
+
+
+def test_a_lead_is_in_units_of_the_spread_of_a_difference_of_means_of_the_repeats():
+    best = analysis.best_per_cell(rows_of((200.0, 201.0, 202.0, 203.0), (100.0, 101.0))).iloc[0]
+    lead = math.log(best["value"] / 100.5)
+    assert best["least_lead"] == pytest.approx(lead / math.sqrt(1 / 4 + 1 / 2), rel=1e-3)

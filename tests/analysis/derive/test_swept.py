@@ -48,3 +48,10 @@ def test_a_long_value_is_cut_and_an_unknown_one_left_out():
     (word,) = swept_of(params_json=params, dtype=["bf16", None])["swept"]
     assert len(word) == LONGEST
     assert word.endswith("…")
+
+
+def test_a_value_that_just_fits_is_whole():
+    longest = LONGEST - len("techniques=")
+    words = [json.dumps({"techniques": "x" * size}) for size in (longest, longest + 1)]
+    assert swept_of(params_json=[json.dumps({}), words[0]])["swept"] == ["techniques=" + "x" * longest]
+    assert swept_of(params_json=[json.dumps({}), words[1]])["swept"] == ["techniques=" + "x" * (longest - 1) + "…"]
