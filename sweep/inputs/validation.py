@@ -167,13 +167,8 @@ def _keys(model: type[Any], loc: Sequence[str | int]) -> list[str]:
 
 def _inner(annotation: Any) -> Any:
     """The model in an annotation such as ``Site | None`` or ``dict[str, ModelShape]``."""
-    for part in (annotation, *get_args(annotation)):
-        if hasattr(part, "model_fields") or dataclasses.is_dataclass(part):
-            return part
-        for deeper in get_args(part):
-            if hasattr(deeper, "model_fields") or dataclasses.is_dataclass(deeper):
-                return deeper
-    return annotation
+    parts = (annotation, *get_args(annotation))
+    return next((p for p in parts if hasattr(p, "model_fields") or dataclasses.is_dataclass(p)), annotation)
 
 
 def _kind(value: Any) -> str:

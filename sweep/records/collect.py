@@ -197,7 +197,7 @@ def _read_journals(
                 if isinstance(event, Recorded):
                     records.append(event.record)
                 elif isinstance(event, RerunRequested):
-                    rerun_after[event.run_id] = max(rerun_after.get(event.run_id, 0), event.after)
+                    rerun_after[event.run_id] = max(rerun_after.get(event.run_id, event.after), event.after)
             if records:
                 tables.append(table_of(records, str(path)))
             if events and path.name.startswith("pilot-"):  # it grows while the leader runs

@@ -65,6 +65,16 @@ BAD = {
         "{m: {num_layers: 2, hidden_size: 8, num_heads: 3, num_kv_heads: 2, intermediate_size: 8, vocab_size: 9}}",
         "not a multiple of num_kv_heads",
     ),
+    "a negative size": (
+        "models",
+        "{m: {num_layers: -1, hidden_size: 8, num_heads: 2, intermediate_size: 8, vocab_size: 9}}",
+        "-1 is out of range",
+    ),
+    "a huge size": (
+        "models",
+        "{m: {num_layers: 2147483648, hidden_size: 8, num_heads: 2, intermediate_size: 8, vocab_size: 9}}",
+        "2147483648 is out of range",
+    ),
     "hostile model name": ("models", "{'a; rm -rf ~': {num_layers: 2}}", "the shape lacks"),
     "hostile name": ("name", "'\"; rm -rf ~\"'", "is not allowed here"),
     "template in a name": ("name", "'{{ x }}'", "is not allowed here"),
