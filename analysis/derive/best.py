@@ -279,7 +279,7 @@ def _step_interval(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     slow = rows["step_time_max_s"].to_numpy(float, copy=True)
     if "step_times_s" in rows:
         for at, times in enumerate(rows["step_times_s"]):
-            if times is not None and np.size(times) >= MANY:
+            if np.size(times) >= MANY:
                 ordered, skip = np.sort(np.asarray(times, dtype=float)), trimmed(np.size(times))
                 fast[at], slow[at] = ordered[skip], ordered[-1 - skip]
     return fast, slow

@@ -164,6 +164,7 @@ def test_one_step_is_to_the_next_value_of_the_sweep_or_beyond_its_edge(axis, val
 
 @pytest.mark.parametrize(("changes", "axis", "values", "steps"), [
     ({"zero": 3}, "zero", {0, 3}, [(-1, 0)]), ({"zero": 0}, "zero", {0, 3}, [(1, 3)]),
+    ({"zero": 2}, "zero", {1, 2}, [(-1, 1), (1, None)]),
     ({"tp": 8, "dp": 1}, "tp", {4, 8}, [(-1, 4)]), ({"micro_batch_size": 8, "grad_accum": 1}, "micro_batch_size",
      {4, 8}, [(-1, 4)]), ({"tp": None}, "tp", {1, 2}, []), ({"tp": float("nan")}, "tp", {1, 2}, []),
     ({"grad_accum": None}, "tp", {1, 2}, [(-1, 1)]),
@@ -197,6 +198,7 @@ def test_gpus_and_batch_stay_the_same_after_a_step(axis, value, follows):
     ({"how": "measured", "ratio": 1.12}, "12 % faster"), ({"how": "measured", "ratio": 0.996}, "as fast"),
     ({"how": "measured", "ratio": 0.9949}, "1 % slower"), ({"how": "measured", "ratio": 1.0051}, "1 % faster"),
     ({"how": "measured", "ratio": 0.5, "tie": True}, "50 % slower, within noise"),
+    ({"how": "measured", "ratio": 0.2}, "80 % slower"),
     ({"how": "predicted", "ratio": 0.97, "tie": True}, "predicted 3 % slower"),
     ({"how": "predicted", "ratio": 1.0}, "predicted as fast"), ({"how": "failed", "reason": "hang"}, "failed: hang"),
     ({"how": "rejected", "reason": "memory"}, "cannot run: memory"), ({"how": "edge"}, "not in the sweep"),

@@ -50,6 +50,11 @@ def test_an_attempt_starts_measures_and_clears_and_the_rest_is_idle():
     assert shares(table).sum() == pytest.approx(1)
 
 
+def test_a_part_of_an_attempt_that_took_no_time_is_no_segment():
+    table = segments(*frames([allocation()], [attempt(10.0, clear=0.0)]))
+    assert [state for state, *_ in spans(table)] == ["idle", "starting", "measuring", "idle"]
+
+
 def test_attempts_side_by_side_stay_on_their_nodes():
     both = [allocation(node="n1"), allocation(node="n2")]
     table = segments(*frames(both, [attempt(10.0, nodes=["n1"]), attempt(12.0, nodes=["n2"], outcome="hang")]))
