@@ -65,6 +65,7 @@ def test_hostile_values_of_options_are_refused(key, value):
         ("srun: ['--container-image image.sqsh']", "is not an srun option"),
         ("srun: ['--ntasks=3']", "--ntasks is set by sweep itself"),
         ('container_prefix: ["a\\nb"]', "one line of text"),
+        ('container_prefix: ["a\\x1fb"]', "one line of text"),
         ('scratch: "/tmp\\nx"', "one line of text"),
         ("torch_version: 2.13", "expected text"),
         ("max_pilots: -1", "expected at least 1"),

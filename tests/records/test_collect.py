@@ -46,7 +46,7 @@ def line_of(record):
     return encode(record_event(record)).decode() + "\n"
 
 
-def test_a_record_comes_back_as_it_was_written(sweep):
+def test_a_record_comes_back_as_it_was_written_and_without_a_message(sweep, capfd):
     record = made_record(gpu="h100", facts={"a": 1})
     write_journal(sweep, "p1", [LauncherAlive(time=1.0), record_event(record)])
     done = collect(sweep)
@@ -54,6 +54,7 @@ def test_a_record_comes_back_as_it_was_written(sweep):
     assert {column.name: row[column.name] for column in COLUMNS} == as_json(record)
     assert (row["final"], row["surplus"]) == (True, False)
     assert (done.attempts, done.new, done.runs, done.outcomes) == (1, 1, 1, {"ok": 1})
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_table_states_units_and_meanings(sweep):
