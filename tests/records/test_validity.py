@@ -1,7 +1,6 @@
 """Implausible measurements, and the parts of a record one by one."""
 
 import dataclasses
-import json
 
 import pytest
 
