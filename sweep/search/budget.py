@@ -105,8 +105,10 @@ class Budget:
 def _levelled(tries: Ints, room: Ints, price: Floats, left: float) -> Ints:
     """Number of the remaining runs per cell, so that all cells get as near as possible to the same number of tries.
 
-    The rest, too few for all cells, goes to the cells with the fewest tries.
+    The rest, too few for all cells, goes to the cells with the fewest tries. A cell whose next run costs more than what
+    is left holds up no other.
     """
+    room = np.where(price <= left, room, 0)
 
     def upto(level: int) -> Ints:
         return np.minimum(np.maximum(level - tries, 0), room)

@@ -115,6 +115,11 @@ def test_node_hours_are_shared_in_runs_of_each_cells_price(hours, wanted):
     assert shares(Budget(node_hours=hours), known()) == wanted
 
 
+@pytest.mark.parametrize(("hours", "wanted"), [(3, [1, 0]), (4, [0, 1])])
+def test_a_cell_whose_next_run_costs_more_than_is_left_leaves_the_rest_to_others(hours, wanted):
+    assert shares(Budget(node_hours=hours), known(begun=[0, 1])) == wanted
+
+
 def test_spent_node_hours_are_no_longer_there():
     assert shares(Budget(node_hours=5), known(begun=[0, 3])) == [1, 0]
     assert shares(Budget(node_hours=6), known(begun=[0, 3])) == [1, 1]

@@ -97,6 +97,17 @@ def test_measured_peaks_change_nothing_for_a_run_whose_memory_cannot_be_predicte
     assert not found.infeasible[4:].any()
 
 
+def test_measured_peaks_far_below_the_memory_rule_out_nothing_that_fits_it():
+    """They are as predicted: a run that needs more than any of them and less than the memory stays."""
+    given = [run(mbs=mbs, dp=8, tp=2, workload="nanotron") for mbs in (1, 2, 3, 4, 6, 8)]
+    found = Known(from_configurations([f"run-{i:016x}" for i in range(6)], given, GPUS["h100"]))
+    use, limit = found.candidates.memory_use, found.candidates.memory_limit_bytes
+    assert 1.3 * use[2] < use[5] < 1.0
+    for index in range(3):
+        found.end(index, Outcome.OK, 100.0, use[index] * limit)
+    assert not found.infeasible.any()
+
+
 def test_peaks_that_were_not_predicted_correct_no_prediction():
     """A trainer without a profile needs little; another's runs of the same model stay as feasible as they were."""
     given = [run(mbs=mbs, dp=8, workload=name) for name in ("nanotron", "somebody") for mbs in (1, 2, 3, 4)]
