@@ -42,8 +42,8 @@ def draw(tables: Tables) -> Figure:
     left, right = made.axes
     _draw_configurations(left, runs, configurations)
     _draw_sets(right, sets.head(MOST_ROWS))
+    right.axvline(0, color=style.INK, linewidth=0.6)
     for axes in (left, right):
-        axes.axvline(0, color=style.INK, linewidth=0.6)
         axes.margins(x=0.08)
         style.ruled(axes, "x")
         for label in axes.get_yticklabels():
@@ -65,6 +65,7 @@ def _draw_configurations(axes: Axes, runs: pd.DataFrame, configurations: Any) ->
     for series, (name, _) in enumerate(_kinds(runs)):
         axes.plot([], [], style.MARKERS[series], color=style.COLOURS[series], markersize=4, label=name)
     axes.set_yticks(range(len(labels)), labels, fontsize=style.SMALL)
+    axes.vlines(0, -0.6, len(labels) - 0.4, color=style.INK, linewidth=0.6)  # not through the legend
     axes.set_ylim(len(labels) - 0.4 + _legend_rows(runs), -0.6)
     axes.set_xlabel("speed against the median run (%)")
     style.legend(axes, loc="lower center", ncols=2)

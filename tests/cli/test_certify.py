@@ -114,3 +114,10 @@ def test_real_local_sweeps_5_percent_slower_fail_and_1_percent_slower_pass(tmp_p
         document = json.loads(done.stdout)
         found[name] = ({one["verdict"] for one in document["workloads"]}, done.returncode)
     assert found == {"same": ({"pass"}, 0), "one": ({"pass"}, 0), "five": ({"fail"}, 1)}
+    for command in ("compare", "history"):
+        slower = {}
+        for name in found:
+            done = driving.run(command, good, tmp_path / name, "--fail-if-slower", "3%")
+            slower[name] = done.returncode
+            assert (") *" in done.stdout) is (name == "five"), (command, name, done.stdout)
+        assert slower == {"same": 0, "one": 0, "five": 1}, command
