@@ -147,6 +147,7 @@ def test_all_repeats_together_are_a_share_of_the_runs_and_few_in_a_small_sweep(
     share: float, runs: int, repeated: int, left: int
 ) -> None:
     assert room(share, runs, repeated) == left
+    assert room(share, runs) == room(share, runs, 0), "a plan has none at first"
 
 
 def test_every_cells_best_two_come_before_any_cells_third() -> None:
