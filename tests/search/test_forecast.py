@@ -114,3 +114,14 @@ def test_what_would_run_out_of_memory_by_the_measured_peaks_is_not_forecast_to_b
     (cell,) = forecast(given, measured, ~measured)["cells"]
     assert cell["top_1_regret"] == pytest.approx(regret)
     assert cell["top_3_regret"] == 0.0
+
+
+def test_the_best_layouts_of_a_cell_are_its_own():
+    grid = candidates((1, 2, 4))
+    found = expected_best(recorded(candidates((1,)), [400.0, 600.0, 900.0, 1000.0]), grid, most=3)
+    assert {cell: {int(grid.nodes[one.row]) for one in best} for cell, best in found.items()} == {
+        0: {1},
+        1: {2},
+        2: {4},
+    }
+    assert {len(best) for best in found.values()} == {3}

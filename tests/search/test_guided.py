@@ -54,6 +54,7 @@ def test_gains_are_over_the_cells_best_and_a_cells_first_success_counts_for_a_fa
     (dict.fromkeys(range(4), 100.0), [1, 0]),
     ({**dict.fromkeys(range(5), 100.0), **dict.fromkeys(range(8, 12))}, [1, 0]),
     ({**dict.fromkeys(range(4)), **dict.fromkeys(range(8, 13), 100.0)}, [0, 1]),
+    ({**dict.fromkeys(range(4), 100.0), **dict.fromkeys(range(8, 12))}, [1, 0]),
     (dict.fromkeys(range(8), 100.0), [1]),
 ])  # fmt: skip
 def test_cells_take_turns_by_their_runs_until_each_has_four_and_then_the_greatest_gain_is_next(ends, turns):

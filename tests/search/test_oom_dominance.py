@@ -89,8 +89,9 @@ def test_what_holds_fewer_samples_is_spared_where_they_are_held(schedule, worklo
     assert known.ruled_out.tolist() == [True, not spared]
 
 
-def test_without_a_pipeline_no_trainer_holds_more_of_a_step_than_a_micro_batch():
-    many, few = (run(dp=dp, gas=gas, workload="somebody") for dp, gas in ((2, 64), (16, 8)))
+@pytest.mark.parametrize(("workload", "fewest"), [("somebody", 8), ("nanotron", 2)])
+def test_without_a_pipeline_no_trainer_holds_more_of_a_step_than_a_micro_batch(workload, fewest):
+    many, few = (run(dp=128 // gas, gas=gas, workload=workload) for gas in (64, fewest))
     known = Known(candidates(many, few))
     known.end(0, Outcome.OOM_CUDA)
     assert known.ruled_out.all()

@@ -70,7 +70,9 @@ def test_failures_are_as_likely_as_believed_and_what_needs_more_memory_fails_fir
 
 def test_exhaustive_saves_nothing_and_a_budget_is_held(candidates):
     hours = float((candidates.nodes * candidates.expected_s).sum()) / 3600
-    for one in replays(candidates, strategy_named("exhaustive"), Budget(), 2):
+    whole = list(replays(candidates, strategy_named("exhaustive"), Budget(), 2))
+    assert len(whole) == 2
+    for one in whole:
         assert (one.runs, one.mean_regret) == (len(candidates), 0.0)
         assert one.node_hours == pytest.approx(hours)
     for one in replays(candidates, strategy_named("guided"), Budget(runs=8), 2):
