@@ -1,6 +1,7 @@
 """From journals to results.parquet: one row per attempt, with whether it counts; only new lines are read."""
 
 import dataclasses
+import gc
 import json
 import time
 
@@ -328,3 +329,19 @@ def test_attempts_after_the_one_that_counts_are_surplus(outcomes, rerun_after, f
     found = which_count(rows, {"r": rerun_after})
     assert found.index[found["final"]].tolist() == [final]
     assert found.index[found["surplus"]].tolist() == surplus
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_callers_garbage_collection_is_as_before_a_collect_also_where_that_fails(sweep, enabled):
+    write_journal(sweep, "p1", [LauncherAlive(time=1.0)])
+    was = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        collect(sweep)
+        assert gc.isenabled() is enabled
+        (sweep.path / "journal" / "pilot-broken.jsonl").symlink_to("nowhere")
+        with pytest.raises(FileNotFoundError):
+            collect(sweep)
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if was else gc.disable)()
