@@ -120,6 +120,15 @@ def test_after_a_rerun_the_new_measurement_counts_once_it_is_ok(sweep):
     assert [(r["attempt"], r["final"]) for r in rows(sweep)] == [(1, False), (2, False), (3, True)]
 
 
+def test_of_several_reruns_the_latest_counts_in_whatever_order_they_are_read(sweep):
+    first, second = (RerunRequested(time=1e9 + after, run_id=made_run().run_id, after=after) for after in (1, 2))
+    write_journal(sweep, "p", [record_event(attempt(number)) for number in (1, 2, 3)])
+    write_journal(sweep, "rerun-a", [second])
+    write_journal(sweep, "rerun-b", [first])
+    collect(sweep)
+    assert [(r["attempt"], r["final"]) for r in rows(sweep)] == [(1, False), (2, False), (3, True)]
+
+
 def test_a_torn_last_line_is_left_for_the_next_read(sweep):
     whole = line_of(attempt(2))
     write_journal(sweep, "p", [record_event(attempt(1))])

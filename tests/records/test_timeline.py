@@ -118,12 +118,12 @@ def test_a_node_that_failed_is_lost_from_then_on_unless_it_ran_again(sweep):
     assert {r["node"]: r["lost_at"] for r in table(sweep, "pilots")} == {"n1": 111.0, "n2": None}
 
 
-@pytest.mark.parametrize(("reason", "told"), [("NonZeroExitCode", "NonZeroExitCode"), ("", "FAILED")])
-def test_a_pilot_that_did_not_say_why_it_ended_has_the_schedulers_reason_or_else_its_state(sweep, reason, told):
+@pytest.mark.parametrize(("reason", "reported"), [("NonZeroExitCode", "NonZeroExitCode"), ("", "FAILED")])
+def test_a_pilot_that_reported_no_reason_has_the_schedulers_reason_or_else_its_state(sweep, reason, reported):
     write_journal(sweep, "launcher-1", [intent(), PilotGone(time=140.0, pilot="p1", word="FAILED", reason=reason)])
     write_journal(sweep, "pilot-p1", [started()])
     collect(sweep)
-    assert {row["reason"] for row in table(sweep, "pilots")} == {told}
+    assert {row["reason"] for row in table(sweep, "pilots")} == {reported}
 
 
 def test_a_pilots_own_reason_stays_when_the_scheduler_reports_its_end_later(sweep):
