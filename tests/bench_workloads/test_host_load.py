@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from bench_workloads import host_load
@@ -20,9 +21,12 @@ linux = pytest.mark.skipif(not host_load.STAT.exists(), reason="/proc/stat is Li
 def test_busy_processes_crowd_the_host() -> None:
     spinners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
     try:
-        time.sleep(0.5)
+        deadline = time.monotonic() + 60
+        while not all(psutil.Process(spinner.pid).cpu_times().user > 0 for spinner in spinners):
+            assert time.monotonic() < deadline, "they do not run"
+            time.sleep(0.05)
         with HostLoad() as load:
-            time.sleep(1)
+            time.sleep(1)  # the time that is sampled
     finally:
         for spinner in spinners:
             spinner.kill()

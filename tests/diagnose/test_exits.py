@@ -50,6 +50,13 @@ def test_a_code_means_what_the_program_that_returns_it_means(code, outcome, weig
     assert (hit.outcome, hit.weight, hit.evidence) == (outcome, weight, f"exit code {code}")
 
 
+def test_a_shells_code_of_the_last_signal_is_still_that_signal():
+    """Linux numbers its signals from 1 to 64; the last ones have no name everywhere."""
+    hit = exit_hit(128 + 64, None)
+    assert hit is not None
+    assert hit.evidence.startswith("ended by signal 64 ")
+
+
 def test_no_code_and_zero_are_no_failure():
     assert exit_hit(None, None) is None
     assert exit_hit(0, None) is None

@@ -11,6 +11,7 @@ from tests.support import driving
 from tests.support.cut_network import network
 from tests.support.faults.table import note
 from tests.support.paths import REPOSITORY
+from tests.support.process_kinds import RANKS, find
 
 __all__ = ["network"]
 
@@ -71,8 +72,7 @@ def test_an_agent_that_is_cut_off_comes_back_and_its_run_is_measured_again(tmp_p
     prefix = network.enter('case " $* " in *" --index 1 "*) true;; *) false;; esac')
     launcher = launch(tmp_path, "local", env, nodes=[2], batches=[1, 2], step_s=0.6, prefix=prefix)
     directory = tmp_path / "s"
-    driving.wait_for(lambda: running_on(directory, "local-1"))
-    time.sleep(1.0)
+    driving.wait_for(lambda: running_on(directory, "local-1") and len(find("rank", directory, launcher)) == RANKS)
     with network.cut_for(4.5):
         pass
     assert launcher.wait(120) == 0, output(tmp_path)

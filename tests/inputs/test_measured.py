@@ -76,7 +76,7 @@ def test_without_it_the_gpu_is_that_of_the_data_sheet(folder):
     ("matmul_flops: {bf16: -3}", "rates must be positive"),
     ("collectives: [{kind: broadcast, nodes: 2, ranks: 16, bytes: 1, seconds: 1}]", "kind is one of all_reduce"),
     ("collectives: [{kind: all_reduce, nodes: 2, ranks: 1, bytes: 1, seconds: 1}]", "ranks (at least 2"),
-    ("collectives: [{kind: all_reduce, nodes: 2}]", "ranks is missing"),
+    ("collectives: [{kind: all_reduce, nodes: 2}]", ".yaml:1: collectives[0]: ranks is missing"),
     ("- 3", "expected keys with values, found a list"),
 ])  # fmt: skip
 def test_a_mistake_is_reported_at_its_place(folder, text, words):

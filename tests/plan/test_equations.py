@@ -152,3 +152,33 @@ def test_a_batch_that_is_off_by_just_the_tolerance_is_accepted(micro, accepted):
     text = BASE.replace("gpus_per_node: 6", "gpus_per_node: 1").replace("3072", str(40 * 64))
     plan = plan_of(text + f"global_batch_tolerance: 0.1\nmicro_batch_size: [1, {micro}]\n")
     assert (micro in {planned.run().layout.micro_batch_size for planned in plan.runs}) is accepted
+
+
+def test_of_two_equally_near_batches_the_smaller_is_offered_first():
+    """Sequences of 64 on six GPUs: steps of 5 times 384 tokens and of 7 times, and 6 times are asked for."""
+    assert refused(6 * 384, micro="[5, 7]").startswith("near values: 1,920, 2,688; or ")
+
+
+def refused_per_gpu(further):
+    """The remedy for 500 tokens per GPU on one and two nodes of six GPUs."""
+    with pytest.raises(SweepError) as caught:
+        plan_of(BASE.replace("global_batch: 3072", "tokens_per_gpu: 500") + further, overrides=["nodes=[1,2]"])
+    return caught.value.mistakes[0].remedy
+
+
+def test_batches_near_those_of_one_node_count_are_offered_and_none_of_another():
+    assert refused_per_gpu("").startswith("near values: 512; or ")
+
+
+@pytest.mark.parametrize(
+    ("micro", "remedy"),
+    [
+        (3, "near values: 496; or global_batch_tolerance: 0.008"),  # 31 steps of 192 tokens, on each GPU 496
+        (1, "global_batch_tolerance: 0.003"),  # 94 steps of 64 tokens are no whole number on each of 12 GPUs
+    ],
+)
+def test_what_is_near_on_the_first_node_count_that_has_a_layout_is_offered_where_each_gpu_has_whole_tokens(
+    micro, remedy
+):
+    """Twelve stages need two nodes."""
+    assert refused_per_gpu(f"pp: 12\nmicro_batch_size: {micro}\n") == remedy

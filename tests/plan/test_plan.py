@@ -71,15 +71,17 @@ def test_every_cell_gets_its_best_before_any_its_second():
     assert {planned.predicted_s for planned in cpu.runs} == {None}
 
 
-def test_duplicate_runs_are_refused():
-    grid = parse_grid(BASE, "grid.yaml")
+@pytest.mark.parametrize(("text", "named"), [(BASE, 1), (BASE + "micro_batch_size: auto\npp: auto\n", 10)])
+def test_duplicate_runs_are_refused_and_at_most_ten_are_named(text, named):
+    grid = parse_grid(text, "grid.yaml")
     (product,) = products(grid, grid.site, ANY)
     builder = Builder(grid, grid.site, ANY.name, rules_for(grid, grid.site, ANY))
     for _ in range(2):
         for columns in chunks(product):
             builder.add(product, columns)
-    with pytest.raises(SweepError, match="same run_id small-"):
+    with pytest.raises(SweepError, match="same run_id small-") as caught:
         builder.table()
+    assert len(caught.value.mistakes) == named
 
 
 def test_a_plan_goes_around_through_parquet(tmp_path):

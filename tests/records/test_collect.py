@@ -1,6 +1,7 @@
 """From journals to results.parquet: one row per attempt, with whether it counts; only new lines are read."""
 
 import dataclasses
+import gc
 import json
 import time
 
@@ -116,6 +117,15 @@ def test_after_a_rerun_the_new_measurement_counts_once_it_is_ok(sweep):
     collect(sweep)
     assert [r["final"] for r in rows(sweep)] == [True, False]
     write_journal(sweep, "p", [record_event(attempt(3))])
+    collect(sweep)
+    assert [(r["attempt"], r["final"]) for r in rows(sweep)] == [(1, False), (2, False), (3, True)]
+
+
+def test_of_several_reruns_the_latest_counts_in_whatever_order_they_are_read(sweep):
+    first, second = (RerunRequested(time=1e9 + after, run_id=made_run().run_id, after=after) for after in (1, 2))
+    write_journal(sweep, "p", [record_event(attempt(number)) for number in (1, 2, 3)])
+    write_journal(sweep, "rerun-a", [second])
+    write_journal(sweep, "rerun-b", [first])
     collect(sweep)
     assert [(r["attempt"], r["final"]) for r in rows(sweep)] == [(1, False), (2, False), (3, True)]
 
@@ -329,3 +339,19 @@ def test_attempts_after_the_one_that_counts_are_surplus(outcomes, rerun_after, f
     found = which_count(rows, {"r": rerun_after})
     assert found.index[found["final"]].tolist() == [final]
     assert found.index[found["surplus"]].tolist() == surplus
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_callers_garbage_collection_is_as_before_a_collect_also_where_that_fails(sweep, enabled):
+    write_journal(sweep, "p1", [LauncherAlive(time=1.0)])
+    was = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        collect(sweep)
+        assert gc.isenabled() is enabled
+        (sweep.path / "journal" / "pilot-broken.jsonl").symlink_to("nowhere")
+        with pytest.raises(FileNotFoundError):
+            collect(sweep)
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if was else gc.disable)()

@@ -1,5 +1,7 @@
 """The time line's tables: who held which node when, and when each attempt began, measured and ended."""
 
+from dataclasses import replace
+
 import pyarrow.parquet as pq
 import pytest
 
@@ -114,6 +116,31 @@ def test_a_node_that_failed_is_lost_from_then_on_unless_it_ran_again(sweep):
     write_journal(sweep, "launcher-1", [NodeBad(time=1.0, node="n2", reason="the user's word")])
     collect(sweep)
     assert {r["node"]: r["lost_at"] for r in table(sweep, "pilots")} == {"n1": 111.0, "n2": None}
+
+
+@pytest.mark.parametrize(("reason", "reported"), [("NonZeroExitCode", "NonZeroExitCode"), ("", "FAILED")])
+def test_a_pilot_that_reported_no_reason_has_the_schedulers_reason_or_else_its_state(sweep, reason, reported):
+    write_journal(sweep, "launcher-1", [intent(), PilotGone(time=140.0, pilot="p1", word="FAILED", reason=reason)])
+    write_journal(sweep, "pilot-p1", [started()])
+    collect(sweep)
+    assert {row["reason"] for row in table(sweep, "pilots")} == {reported}
+
+
+def test_a_pilots_own_reason_stays_when_the_scheduler_reports_its_end_later(sweep):
+    write_journal(sweep, "pilot-p1", [started(), PilotEnded(time=130.0, pilot="p1", reason="no remaining run fits")])
+    collect(sweep)
+    write_journal(sweep, "launcher-1", [PilotGone(time=140.0, pilot="p1", word="COMPLETED")])
+    collect(sweep)
+    assert {row["reason"] for row in table(sweep, "pilots")} == {"no remaining run fits"}
+
+
+@pytest.mark.parametrize(("attempts_end", "lost_at"), [(110.0, 110.0), (None, 125.0)])
+def test_a_node_is_lost_at_its_attempts_end_and_at_the_records_time_where_that_is_unknown(sweep, attempts_end, lost_at):
+    record = replace(ended(made_run(), ["n1", "n2"], 101.0, 110.0, Outcome.NODE_FAIL).record, ended_at=attempts_end)
+    recorded = Recorded(time=125.0, record=record, accused=("n2",))
+    write_journal(sweep, "pilot-p1", [started(), recorded])
+    collect(sweep)
+    assert {r["node"]: r["lost_at"] for r in table(sweep, "pilots")} == {"n1": None, "n2": lost_at}
 
 
 @pytest.mark.parametrize("cut", range(1, 8))

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from sweep.pilot.agent import processes
@@ -135,7 +136,8 @@ def nvidia_smi(tmp_path, monkeypatch):
 
 def test_processes_that_were_on_the_gpus_before_the_attempt_or_are_others_leave_the_node_clean(sleeper, nvidia_smi):
     before = sleeper(None, None)
-    time.sleep(2.1)
+    while psutil.Process(before).create_time() >= time.time() - processes.START_TIME_ERROR_S:
+        time.sleep(0.05)
     since = time.time()
     during = sleeper(None, None)
     root = 1 if os.getuid() else None  # a test as root has no other user's process

@@ -61,6 +61,23 @@ def test_a_failure_has_a_log_and_a_record(existing):
     assert "['a']" in attempt_log(record, result)
 
 
+class Polled(Link):
+    """A link that counts how often its attempt asks whether it is unresponsive: once or more per look at the limits."""
+
+    polls = 0
+
+    @property
+    def quiet(self):
+        self.polls += 1
+        return super().quiet
+
+    async def polled(self, times):
+        """Wait for so many more polls, or the attempt's end."""
+        until = self.polls + times
+        while self.polls < until and self.inbox is not None:
+            await asyncio.sleep(0.005)
+
+
 def test_an_agent_that_was_stopped_with_its_ranks_is_back_before_they_are(existing, monkeypatch):
     """As after `scontrol resume`: its sign of life comes at once, the ranks' heartbeats when their step is done."""
     monkeypatch.setattr("sweep.pilot.leader.attempt.QUIET_CHECK_S", 0.02)
@@ -68,16 +85,16 @@ def test_an_agent_that_was_stopped_with_its_ranks_is_back_before_they_are(existi
 
     async def scenario():
         time_here = Time()
-        link = Link("n1", Open(), clock=time_here.clock)
+        link = Polled("n1", Open(), clock=time_here.clock)
         reading = asyncio.ensure_future(link.read())
         run, workload = a_run(existing), Workload(name="w", main="n:m", axes={})
         runner = AttemptRunner("r.1", run, workload, [link], limits, 0)
         playing = asyncio.ensure_future(played(runner, link, heartbeats(("steady", 1), ("steady", 2))))
         await link.channel.wait_until_sent(Start)
         time_here.passes(QUIET_S + 10)
-        await asyncio.sleep(0.5)
+        await link.polled(20)
         link.channel.incoming.put_nowait(Alive())
-        await asyncio.sleep(0.2)
+        await link.polled(2)
         if link.inbox is not None:
             for message in exits(0, 0):
                 receive(link, message)
