@@ -21,7 +21,7 @@ from analysis.compare.sides import (
     plain_layout,
     with_columns,
 )
-from analysis.derive.best import succeeded
+from analysis.derive.best import failed, succeeded
 from analysis.heatmap.cell_text import known
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from analysis.statistics import holm
@@ -69,6 +69,9 @@ def compare(
     found = noise_of(pairs, raw, chosen)
     if noise is not None:
         found = replace(found, deviation=noise, freedom=ASSUMED_FREEDOM, estimated=False)
+    failing = _without_value(sides[0], sides[1], names, failed(sides[1].all_rows))
+    other = {run.run_a for run in failing}
+    ended = _without_value(sides[0], sides[1], names, ~succeeded(sides[1].all_rows))
     return Comparison(
         metric=chosen,
         level=level,
@@ -76,7 +79,8 @@ def compare(
         conditions=(*conditions, *_versions(a, b)),
         cells=_cells(sides[0], sides[1], pairs, chosen, found, level),
         runs=_runs(pairs, chosen, found, level),
-        failing=_failing(sides[0], sides[1], names),
+        failing=failing,
+        stopped=tuple(run for run in ended if run.run_a not in other),
     )
 
 
@@ -194,16 +198,16 @@ def _verdict(changes: Sequence[Change], level: float) -> str:
     return "same"
 
 
-def _failing(a: Side, b: Side, names: Sequence[str]) -> tuple[Failing, ...]:
-    """Configurations with a value in A that failed in B and have no value there."""
+def _without_value(a: Side, b: Side, names: Sequence[str], ended: pd.Series[bool]) -> tuple[Failing, ...]:
+    """Configurations with a value in A and none in B, where it ``ended`` otherwise."""
     measured = {key_of(row, names) for row in b.rows}
-    rows = b.all_rows[~succeeded(b.all_rows)].to_dict("records")
-    failed = {key_of({str(k): v for k, v in row.items()}, names): row for row in rows}
+    rows = b.all_rows[ended].to_dict("records")
+    of_key = {key_of({str(k): v for k, v in row.items()}, names): row for row in rows}
     found = []
     for row in a.rows:
         key = key_of(row, names)
-        if key in failed and key not in measured:
-            other = failed[key]
+        if key in of_key and key not in measured:
+            other = of_key[key]
             found.append(
                 Failing(
                     model=str(row["model"]),
