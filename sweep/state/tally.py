@@ -51,9 +51,9 @@ class Cell:
         """
         return [_median(rates) for rates in self.rates.values()]
 
-    def median_with(self, run_id: str) -> float | None:
-        """That of the configuration of a run; None where it was not measured."""
-        return next((_median(rates) for rates in self.rates.values() if run_id in rates), None)
+    def median_with(self, run_id: str) -> tuple[float, int] | None:
+        """(median, its runs) of the configuration of a run; None where it was not measured."""
+        return next(((_median(rates), len(rates)) for rates in self.rates.values() if run_id in rates), None)
 
 
 def _median(rates: Mapping[str, float]) -> float:

@@ -119,7 +119,7 @@ def test_a_cells_best_is_the_configuration_with_the_highest_median_of_its_repeat
     cell = tally(runs, *done).cells["1B", 1]
     assert sorted(cell.medians()) == [1200.0, 1400.0]
     assert (cell.best, cell.winner in ("b", "b1")) == (1400.0, True)
-    assert (cell.median_with("a"), cell.median_with("a2"), cell.median_with("c")) == (1200.0, 1200.0, None)
+    assert (cell.median_with("a"), cell.median_with("a2"), cell.median_with("c")) == ((1200.0, 3), (1200.0, 3), None)
     with_one_less = tally(runs, *done, ended("b", 0, 5, outcome=Outcome.CONFIG_MISMATCH)[1]).cells["1B", 1]
     assert (with_one_less.best, with_one_less.winner) == (1300.0, "b1"), "a record that is corrected counts no longer"
 
