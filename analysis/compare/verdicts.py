@@ -23,7 +23,7 @@ from analysis.compare.sides import (
 )
 from analysis.derive.best import failed, succeeded
 from analysis.heatmap.cell_text import known
-from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
+from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, metric_named
 from analysis.statistics import holm
 from sweep.errors import Mistake, SweepError
 
@@ -61,8 +61,7 @@ def compare(
     pairs = list(pairs_of(sides[0].rows, sides[1].rows, names))
     common = set(sides[0].best) & set(sides[1].best)
     if not common:
-        fact = f"no cell has {chosen.label} in both: {len(sides[0].best)} cells in A, {len(sides[1].best)} in B"
-        raise SweepError(Mistake(fact, remedy="compare sweeps of the same models and node counts"))
+        raise SweepError(_nothing_in_both(sides, chosen))
     if not anyway and (different := _not_comparable(sides[0], sides[1], pairs)):
         raise SweepError(different)
     raw = [gain(x, y, chosen) for x, y in pairs]
@@ -82,6 +81,25 @@ def compare(
         failing=failing,
         stopped=tuple(run for run in ended if run.run_a not in other),
     )
+
+
+def _nothing_in_both(sides: Sequence[Side], metric: Metric) -> Mistake:
+    """Why no cell has a value in both: a sweep without any, or other cells."""
+    without = [name for name, side in zip("AB", sides, strict=True) if not side.best]
+    if not without:
+        counts = f"{len(sides[0].best)} cells in A, {len(sides[1].best)} in B"
+        fact = f"no cell has {metric.label} in both: {counts}"
+        return Mistake(fact, remedy="compare sweeps of the same models and node counts")
+    fact = f"no run of {' and of '.join(without)} has {metric.label}"
+    ok = [side.all_rows[succeeded(side.all_rows)] for side in sides]
+    known = [one.name for one in METRICS.values() if all(_has(one, rows) for rows in ok)]
+    remedy = f"both have {', '.join(known)}" if known else "compare sweeps with runs that are ok"
+    return Mistake(fact, path="--metric", remedy=remedy)
+
+
+def _has(metric: Metric, rows: pd.DataFrame) -> bool:
+    columns = [metric.column, *([metric.needs] if metric.needs else [])]
+    return all(name in rows for name in columns) and bool(rows[columns].notna().all(axis=1).any())
 
 
 WORK = {"shape_json": "the model's shape", "sequence_length": "the sequence", "global_batch_tokens": "the batch"}

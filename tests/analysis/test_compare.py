@@ -85,6 +85,20 @@ def test_cells_lost_missing_and_new():
     assert [(cell.model, cell.nodes) for cell in found.slower_cells(0.5)] == [("1B", 2)]
 
 
+def test_a_metric_that_a_sweep_does_not_have_is_named_with_those_that_both_have():
+    a, b = noisy(1), noisy(2)
+    with pytest.raises(SweepError) as caught:
+        compare(a.assign(energy_j_per_token=0.5), b, metric="energy_j_per_token")
+    (mistake,) = caught.value.mistakes
+    assert mistake.fact == "no run of B has energy of the GPUs (J/token)"
+    assert "tokens_per_second_per_gpu" in mistake.remedy
+    assert "energy" not in mistake.remedy
+    with pytest.raises(SweepError, match="no run of A and of B has energy"):
+        compare(a, b, metric="energy_j_per_token")
+    with pytest.raises(SweepError, match=r"no run of B has tokens/s/GPU \(compare sweeps with runs that are ok"):
+        compare(a, b.assign(outcome="hang"))
+
+
 @pytest.mark.parametrize("outcome", ["cancelled", "preempted"])
 def test_a_run_that_was_stopped_in_b_did_not_fail_there(outcome):
     a, b = noisy(1), noisy(2).assign(message="by the user")
