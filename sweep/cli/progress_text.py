@@ -6,6 +6,8 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+from sweep.plan.runs import ASSUMED_RUN_S
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -46,12 +48,15 @@ def plural(number: int, thing: str) -> str:
 
 
 def eta(followed: FollowedSweep) -> str:
-    """The time left as text, from predictions and the runs' durations so far."""
+    """The time left as text, from predictions and the runs' durations so far; without either, that it is unknown."""
     tally, left_out = followed.tally, followed.left_out()
     found = tally.counts(left_out)
     if not found.get("waiting") and not found.get("running"):
         return "done"
     running = any(pilot.open and pilot.started_at is not None for pilot in followed.sweep_state.pilots.values())
+    if not tally.informed:
+        assumed = span_text(tally.seconds_left(time.time(), left_out))
+        return f"time left unknown until a run has ended ({assumed} if each takes {ASSUMED_RUN_S:g} s)"
     text = f"{range_text(*tally.range_left(time.time(), left_out))} to go"
     return text if running else f"{text} once a pilot runs"
 

@@ -187,6 +187,29 @@ def test_the_estimate_is_off_by_two_standard_errors_and_towards_the_ended_by_the
     assert ASSUMED_FACTOR == 2.0
 
 
+@pytest.mark.parametrize("took", [1.0, 3.0, 100.0, 1000.0])
+@pytest.mark.parametrize("known", [0, 1, 2])
+def test_the_first_ranges_hold_what_runs_of_one_duration_take(took, known):
+    """A start takes nearly nothing where the modules are preloaded, so that attempts end far sooner than predicted."""
+    runs = [planned(f"r{at}", predicted_s=32.0) for at in range(12)]
+    found = tally(runs, *(ended(run.run_id, 0, took) for run in runs[:known]))
+    low, high = found.range_left(0.0)
+    left = (12 - known) * took
+    if known:
+        assert low <= left * (1 + 1e-9)
+        assert left <= high * (1 + 1e-9)
+    else:
+        assert (low, high) == pytest.approx((12 * 2.0, 12 * 64.0)), "without the assumed start, and twice"
+
+
+def test_without_a_prediction_nothing_is_known_until_an_attempt_has_ended():
+    runs = [planned(name, predicted_s=None) for name in "ab"]
+    assert not tally(runs).informed
+    assert not tally(runs, started("a", 0)).informed
+    assert tally(runs, ended("a", 0, 3)).informed
+    assert tally([A]).informed
+
+
 def test_runs_that_end_far_sooner_than_predicted_do_not_raise_the_most_that_is_left():
     """A hundred runs of 100 s, of which the first ones take a second: the upper end falls with each of them."""
     runs = [planned(f"r{at}") for at in range(100)]

@@ -98,13 +98,15 @@ def test_an_expression_of_the_iteration_that_matches_nothing_is_named_with_the_l
     grid = GRID.format(script=script.name, start=start, python=sys.executable)
     (tmp_path / "grid.yaml").write_text(grid.replace("micro_batch_size: [4, 8]", "micro_batch_size: 4"))
     words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes")
-    done = driving.run(*words, "-o", f'params.metrics="iteration: epoch {{number}}, step"', cwd=tmp_path)
+    done = driving.run(*words, "-o", 'params.metrics="iteration: epoch {number}, step"', cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     (record,) = driving.records_of(tmp_path / "s")
     assert record["outcome"] == "config_error", record["message"]
     assert "`iteration` of params.metrics, 'epoch {number}, step', matched no line" in record["message"]
     assert re.search(r"the last ones were .*'the last line of rank [01]'$", record["message"]), record["message"]
-    assert record["advice"].startswith("The trainer trained, but its iterations were not recognized: correct `iteration`")
+    assert record["advice"].startswith(
+        "The trainer trained, but its iterations were not recognized: correct `iteration`"
+    )
 
 
 def test_impossible_values_are_left_out_with_a_note(measured):
