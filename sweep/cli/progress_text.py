@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from sweep.inputs.site import Site
     from sweep.store.follow import FollowedSweep
 
+LEAST_FREE_BYTES = 4096
+"""less than a block of the usual file systems (mkfs.ext4, XFS, tmpfs): not even a line can be added"""
 NOT_RUN = "not_run_"
 """what the states of runs that will not be started begin with, before the reason"""
 
@@ -27,7 +30,16 @@ def summary_line(followed: FollowedSweep) -> str:
     queued = sum(pilot.started_at is None for pilot in pilots)
     spent = f"{hours_text(tally.gpu_hours(time.time())[0])} {hours_unit(followed.sweep.site)}"
     runs = f"{plural(tally.total, 'run')}: {words}; pilots: {len(pilots) - queued} running, {queued} queued"
-    return f"{runs}; {spent}; {eta(followed)}"
+    return f"{runs}; {spent}; {full_text(followed) or eta(followed)}"
+
+
+def full_text(followed: FollowedSweep) -> str:
+    """That no more fits on the sweep's file system while it is not done: pilots wait, as nothing is to be lost."""
+    found = followed.tally.counts(followed.left_out())
+    place = followed.sweep.directory.path
+    if not (found.get("waiting") or found.get("running")) or shutil.disk_usage(place).free >= LEAST_FREE_BYTES:
+        return ""
+    return f"the file system of {place} is full: nothing more is recorded until space is freed, then it goes on"
 
 
 def counted(found: Mapping[str, int]) -> list[tuple[str, str]]:
