@@ -152,7 +152,7 @@ def test_of_a_run_without_repeats_there_is_one_speed(tmp_path: Path, command: Co
     assert "median:" not in out
 
 
-def test_a_prediction_beyond_the_measured_step_is_said(tmp_path: Path, command: Command) -> None:
+def test_a_prediction_beyond_the_measured_step_is_stated(tmp_path: Path, command: Command) -> None:
     sweep = made(tmp_path / "s", REPEATED)
     sweep.directory.pilot("p0001").mkdir(mode=0o700)
     journal = Journal(sweep.directory.journal("pilot-p0001"))

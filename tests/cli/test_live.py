@@ -399,7 +399,7 @@ def test_a_launch_in_a_terminal_and_one_without(tmp_path):
     assert "rank-hours; done" in done.stderr
 
 
-def test_a_full_file_system_is_said_until_the_sweep_is_done(tmp_path, monkeypatch):
+def test_a_full_file_system_is_stated_until_the_sweep_is_done(tmp_path, monkeypatch):
     sweep = made(tmp_path, models=["1B"], nodes=[1])
     followed = FollowedSweep(sweep)
     followed.refresh()

@@ -17,7 +17,7 @@ def test_a_csv_is_pointed_to_import(name, tmp_path, monkeypatch, command):
     assert err == "error: t.csv: a table of its own format, not results (`sweep import t.csv` converts it)\n"
 
 
-def test_an_import_writes_to_the_current_directory_and_says_what_to_do_next(tmp_path, monkeypatch, command):
+def test_an_import_writes_to_the_current_directory_and_names_the_next_step(tmp_path, monkeypatch, command):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     columns = {"model": "1B", "nodes": 1, "sequence_length": 128, "dp": 1, "tp": 1, "pp": 1, "micro_batch_size": 1}
