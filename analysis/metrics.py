@@ -175,7 +175,5 @@ def _digits(value: float) -> str:
 
 
 def memory_text(peak_bytes: float) -> str:
-    """GPU memory as text: 41.8 GiB, 512 MiB."""
-    if peak_bytes >= GIB:
-        return f"{_digits(peak_bytes / GIB)} GiB"
-    return f"{_digits(peak_bytes / 2**20)} MiB" if peak_bytes >= 2**20 else f"{_digits(peak_bytes / 2**10)} KiB"
+    """GPU memory as text, in one unit everywhere: 41.8 GiB, 0.342 GiB."""
+    return f"{_digits(peak_bytes / GIB)} GiB"

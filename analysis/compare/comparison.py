@@ -73,7 +73,7 @@ class CellPair:
     typical: Change | None
     """the median over these; None below two"""
     verdict: str
-    """same, better, worse, lost (A has a value, B tried and failed), missing (B did not try), new"""
+    """same, better, worse, lost (A has a value, B tried and failed), missing (B did not try, or was stopped), new"""
 
     def slowdown(self, level: float) -> float:
         """By how much it is significantly worse, as a fraction; 0 where it is not."""
@@ -94,7 +94,7 @@ class CellPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Failing:
-    """A configuration that A measured and that fails in B."""
+    """A configuration that A measured and that fails in B, or was stopped there from outside."""
 
     model: str
     nodes: int
@@ -116,6 +116,8 @@ class Comparison:
     cells: tuple[CellPair, ...]
     runs: tuple[RunPair, ...]
     failing: tuple[Failing, ...]
+    stopped: tuple[Failing, ...] = ()
+    """those that a user or the scheduler ended in B: no failure, but not measured either"""
 
     def changed_cells(self) -> list[CellPair]:
         """Cells that are significantly better or worse, or that are lost."""
@@ -140,4 +142,5 @@ class Comparison:
             "cells": [asdict(cell) for cell in self.cells],
             "runs": [asdict(run) for run in self.runs],
             "failing": [asdict(run) for run in self.failing],
+            "stopped": [asdict(run) for run in self.stopped],
         }

@@ -36,7 +36,8 @@ class Side:
         self.best: dict[Cell, Row] = {}
         for row in self.rows:
             self.best.setdefault(cell_of(row), row)
-        self.tried = {cell_of(row) for row in self.all_rows[best.CELL].to_dict("records")}
+        tried = self.all_rows[best.succeeded(self.all_rows) | best.failed(self.all_rows)]
+        self.tried = {cell_of(row) for row in tried[best.CELL].to_dict("records")}
 
 
 def with_columns(records: pd.DataFrame) -> pd.DataFrame:

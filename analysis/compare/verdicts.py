@@ -21,9 +21,9 @@ from analysis.compare.sides import (
     plain_layout,
     with_columns,
 )
-from analysis.derive.best import succeeded
+from analysis.derive.best import failed, succeeded
 from analysis.heatmap.cell_text import known
-from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
+from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, metric_named
 from analysis.statistics import holm
 from sweep.errors import Mistake, SweepError
 
@@ -61,14 +61,16 @@ def compare(
     pairs = list(pairs_of(sides[0].rows, sides[1].rows, names))
     common = set(sides[0].best) & set(sides[1].best)
     if not common:
-        fact = f"no cell has {chosen.label} in both: {len(sides[0].best)} cells in A, {len(sides[1].best)} in B"
-        raise SweepError(Mistake(fact, remedy="compare sweeps of the same models and node counts"))
+        raise SweepError(_nothing_in_both(sides, chosen))
     if not anyway and (different := _not_comparable(sides[0], sides[1], pairs)):
         raise SweepError(different)
     raw = [gain(x, y, chosen) for x, y in pairs]
     found = noise_of(pairs, raw, chosen)
     if noise is not None:
         found = replace(found, deviation=noise, freedom=ASSUMED_FREEDOM, estimated=False)
+    failing = _without_value(sides[0], sides[1], names, failed(sides[1].all_rows))
+    other = {run.run_a for run in failing}
+    ended = _without_value(sides[0], sides[1], names, ~succeeded(sides[1].all_rows))
     return Comparison(
         metric=chosen,
         level=level,
@@ -76,8 +78,28 @@ def compare(
         conditions=(*conditions, *_versions(a, b)),
         cells=_cells(sides[0], sides[1], pairs, chosen, found, level),
         runs=_runs(pairs, chosen, found, level),
-        failing=_failing(sides[0], sides[1], names),
+        failing=failing,
+        stopped=tuple(run for run in ended if run.run_a not in other),
     )
+
+
+def _nothing_in_both(sides: Sequence[Side], metric: Metric) -> Mistake:
+    """Why no cell has a value in both: a sweep without any, or other cells."""
+    without = [name for name, side in zip("AB", sides, strict=True) if not side.best]
+    if not without:
+        counts = f"{len(sides[0].best)} cells in A, {len(sides[1].best)} in B"
+        fact = f"no cell has {metric.label} in both: {counts}"
+        return Mistake(fact, remedy="compare sweeps of the same models and node counts")
+    fact = f"no run of {' and of '.join(without)} has {metric.label}"
+    ok = [side.all_rows[succeeded(side.all_rows)] for side in sides]
+    known = [one.name for one in METRICS.values() if all(_has(one, rows) for rows in ok)]
+    remedy = f"both have {', '.join(known)}" if known else "compare sweeps with runs that are ok"
+    return Mistake(fact, path="--metric", remedy=remedy)
+
+
+def _has(metric: Metric, rows: pd.DataFrame) -> bool:
+    columns = [metric.column, *([metric.needs] if metric.needs else [])]
+    return all(name in rows for name in columns) and bool(rows[columns].notna().all(axis=1).any())
 
 
 WORK = {"shape_json": "the model's shape", "sequence_length": "the sequence", "global_batch_tokens": "the batch"}
@@ -194,16 +216,16 @@ def _verdict(changes: Sequence[Change], level: float) -> str:
     return "same"
 
 
-def _failing(a: Side, b: Side, names: Sequence[str]) -> tuple[Failing, ...]:
-    """Configurations with a value in A that failed in B and have no value there."""
+def _without_value(a: Side, b: Side, names: Sequence[str], ended: pd.Series[bool]) -> tuple[Failing, ...]:
+    """Configurations with a value in A and none in B, where it ``ended`` otherwise."""
     measured = {key_of(row, names) for row in b.rows}
-    rows = b.all_rows[~succeeded(b.all_rows)].to_dict("records")
-    failed = {key_of({str(k): v for k, v in row.items()}, names): row for row in rows}
+    rows = b.all_rows[ended].to_dict("records")
+    of_key = {key_of({str(k): v for k, v in row.items()}, names): row for row in rows}
     found = []
     for row in a.rows:
         key = key_of(row, names)
-        if key in failed and key not in measured:
-            other = failed[key]
+        if key in of_key and key not in measured:
+            other = of_key[key]
             found.append(
                 Failing(
                     model=str(row["model"]),

@@ -22,6 +22,7 @@ from analysis.derive.swept import with_swept
 from analysis.filters import keep, names_in
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from sweep.errors import Mistake, SweepError
+from sweep.outcomes import FROM_OUTSIDE
 from sweep.records.schema import CONFIGURATION_NAMES, CROWDED
 
 if TYPE_CHECKING:
@@ -87,6 +88,11 @@ def completed(records: pd.DataFrame) -> pd.DataFrame:
 def succeeded(records: pd.DataFrame) -> pd.Series[bool]:
     """Outcome ok; a foreign table may have no outcomes; then a value suffices."""
     return (records["outcome"] == "ok") | records["outcome"].isna()
+
+
+def failed(records: pd.DataFrame) -> pd.Series[bool]:
+    """Ended by a failure: not by success, nor by a user or the scheduler."""
+    return ~succeeded(records) & ~records["outcome"].isin([str(outcome) for outcome in FROM_OUTSIDE])
 
 
 def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:

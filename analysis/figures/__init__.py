@@ -80,6 +80,14 @@ class Drawn:
     lacking: str | None
     """why the data do not hold what the figure shows; the figure then shows only this text"""
 
+    def _repr_png_(self) -> bytes:
+        """What a notebook shows of it."""
+        import io
+
+        buffer = io.BytesIO()
+        self.figure.savefig(buffer, format="png")
+        return buffer.getvalue()
+
 
 def draw(name: str, tables: Tables | pd.DataFrame) -> Drawn:
     """Draw one figure of the registry, or the heatmap. ``tables``: or the records alone, as ``analysis.load`` gives

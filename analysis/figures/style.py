@@ -126,14 +126,14 @@ def panel_title(axes: Axes, text: str) -> None:
 
 
 def log_scale(axis: Any, low: float, high: float) -> None:
-    """A logarithmic scale with enough numbers to read it by: 1, 2, 5 where it spans less than two decades."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    """A logarithmic scale with enough numbers to read it by, and no tick without one: 1, 2, 5 up to three decades."""
+    from matplotlib.ticker import LogLocator, NullLocator
 
     (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
-    if high < 100 * low:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 4 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)))
+    if high < 1000 * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 4 * low else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)))
     axis.set_major_formatter(tick)
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())
 
 
 def tick(value: float, _at: object = None) -> str:

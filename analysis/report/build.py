@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from analysis.derive.best import NEEDED, cells, completed, counting, succeeded, truth
+from analysis.derive.best import NEEDED, cells, completed, counting, failed, succeeded, truth
 from analysis.derive.neighbours import neighbours
 from analysis.derive.planned import with_predictions
 from analysis.heatmap import caption
@@ -104,16 +104,19 @@ def build(
 def _progress(records: pd.DataFrame, plan: pd.DataFrame | None) -> dict[str, Any]:
     """How many runs are ok, failed and not yet measured, and the time of all attempts."""
     final = counting(records)
-    ok = int(succeeded(final).sum())
+    ok, failures = int(succeeded(final).sum()), int(failed(final).sum())
+    waiting, left_out = len(final) - ok - failures, 0
     planned = None if plan is None else plan[plan["status"] == "run"]
-    waiting = 0
     if planned is not None and "run_id" in planned:
-        waiting = int((~planned["run_id"].isin(final["run_id"].dropna())).sum())
+        missing = planned[~planned["run_id"].isin(final["run_id"].dropna())]
+        left_out = int(missing["left_out"].notna().sum()) if "left_out" in missing else 0
+        waiting += len(missing) - left_out
     return {
         "attempts": len(records),
         "ok": ok,
-        "failed": len(final) - ok,
+        "failed": failures,
         "waiting": waiting,
+        "left_out": left_out,
         "rejected": 0 if plan is None else int((plan["status"] == "rejected").sum()),
         "suspect": int(final["suspect"].fillna(False).astype(bool).sum()),
         "spent": time_spent(records),

@@ -75,16 +75,22 @@ def _override(text: str) -> str:
     return key + equals + grid_shown(f"{key}: {value}").removeprefix(f"{key}: ")
 
 
-def rejections_of(plan: pd.DataFrame | None, most: int = 8) -> tuple[tuple[str, int], ...]:
-    """Why candidates were not run: the reason's name and how many candidates have it, most frequent first."""
+def rejections_of(plan: pd.DataFrame | None, most: int = 8) -> str:
+    """Why candidates were not run, most frequent reason first: `memory (80), divides (60); 20 have several reasons and
+    count with each`. Empty where none was rejected.
+    """
     if plan is None or "reasons" not in plan:
-        return ()
-    rejected = plan[plan["status"] == "rejected"]
+        return ""
     counts: Counter[str] = Counter()
-    for reasons in rejected["reasons"]:
-        named = [] if reasons is None else [str(reason).partition(":")[0] for reason in reasons]
-        counts.update(set(named))
-    return tuple(counts.most_common(most))
+    several = 0
+    for reasons in plan.loc[plan["status"] == "rejected", "reasons"]:
+        named = set() if reasons is None else {str(reason).partition(":")[0] for reason in reasons}
+        counts.update(named)
+        several += len(named) > 1
+    shown = ", ".join(f"{reason} ({count:,})" for reason, count in counts.most_common(most))
+    shown += f" and {len(counts) - most} rarer" if len(counts) > most else ""
+    have = "1 has several reasons and counts" if several == 1 else f"{several:,} have several reasons and count"
+    return f"{shown}; {have} with each" if several else shown
 
 
 def _shared(records: pd.DataFrame, name: str, label: str) -> Fact | None:

@@ -95,6 +95,8 @@ class Adapter:
     hints: tuple[Hint, ...] = ()
     expected: Callable[[Run], Mapping[str, str]] = lambda _: {}
     """what the user's own patterns should find: our name -> the name in the grid; each is noted if no line has it"""
+    iteration: Callable[[Run], str] = lambda _: ""
+    """the user's own expression of an iteration, for the message where no line has it"""
 
     @property
     def name(self) -> str:

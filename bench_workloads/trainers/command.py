@@ -55,6 +55,11 @@ def expected(run: Run) -> dict[str, str]:
     return {UNITS[name][0] if name in UNITS else name: name for name in given}
 
 
+def iteration(run: Run) -> str:
+    """What ``metrics`` states for the iteration, as it was written."""
+    return metrics_of(param(WORKLOAD, run, "metrics", str))[ITERATION].replace(f"({NUMBER})", "{number}")
+
+
 @functools.lru_cache(maxsize=64)
 def reader_of(text: str) -> Reader:
     """The reader described by a text of ``metrics``. Raises ValueError."""
@@ -190,4 +195,5 @@ ADAPTER = Adapter(
     configure=configure,
     reader=reader,
     expected=expected,
+    iteration=iteration,
 )

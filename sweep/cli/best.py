@@ -54,13 +54,14 @@ def best(
     return 0
 
 
-def show_best(sources: Sequence[Path], metric: str = METRIC) -> None:
-    """The table on stderr, at the end of another command; nothing where no cell was measured."""
+def show_best(sources: Sequence[Path], metric: str = METRIC) -> bool:
+    """Print the table on stderr, at the end of another command. False, and nothing, where no cell was measured."""
     try:
         rows = winners(sources, metric)
     except SweepError:
-        return
+        return False
     _print(rows, metric, to_stderr=True)
+    return True
 
 
 def _print(rows: Sequence[Row], metric: str, *, to_stderr: bool) -> None:

@@ -100,10 +100,11 @@ def _lines(found: Comparison) -> list[str]:
     lines += [f"throughout: {name}: {a} -> {b}" for name, a, b in found.conditions]
     lines += _cell_lines(found)
     lines += _run_lines(found)
-    if found.failing:
-        lines.append(f"fail in B and worked in A: {plural(len(found.failing), 'configuration')}:")
-        lines += [f"  {run.run_a}: {run.outcome} {run.message}".rstrip() for run in found.failing[:SHOWN]]
-        lines += _more(len(found.failing))
+    for words, runs in (("fail in B", found.failing), ("stopped in B before they were measured", found.stopped)):
+        if runs:
+            lines.append(f"{words} and worked in A: {plural(len(runs), 'configuration')}:")
+            lines += [f"  {run.run_a}: {run.outcome} {run.message}".rstrip() for run in runs[:SHOWN]]
+            lines += _more(len(runs))
     return lines
 
 

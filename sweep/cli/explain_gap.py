@@ -80,6 +80,10 @@ def gap_lines(found: Mapping[str, Any]) -> list[str]:
     """The same as text."""
     nodes = f"{found['nodes']} node{'s' * (found['nodes'] != 1)}"
     lines = [f"{found['model']} on {nodes}: {found['run_id']}", f"{'step:':11} {_step(found)}"]
+    if (predicted_s := found["predicted_step_s"]) is not None and predicted_s > found["step_s"] * (1 + LEAST_SHARE):
+        over = predicted_s / found["step_s"] - 1
+        words = f"its parts sum to {seconds_text(predicted_s)}, {over:.0%} more than the step that was measured"
+        lines.append(f"{'model:':11} {words}: predicted causes are too large, in all by that much")
     if shown := [loss for loss in found["losses"] if loss["share"] >= LEAST_SHARE]:
         lines.append("likeliest causes:")
         lines += _causes(shown)

@@ -28,10 +28,12 @@ def measured(directory: SweepDir, record: Record) -> dict[str, Any]:
     followed.refresh()
     cell = followed.tally.cells.get((record.model or "", record.nodes or 0))
     rates = sorted(cell.medians(), reverse=True) if cell is not None else []
-    own = cell.median_with(record.run_id) if cell is not None else None
+    own, repeats = (cell.median_with(record.run_id) if cell is not None else None) or (None, 0)
     rank = None if own is None else 1 + sum(rate > own for rate in rates)
     return {
         **{name: getattr(record, name) for name in MEASURED},
+        "median_tokens_per_second_per_gpu": own,
+        "measured_runs": repeats,
         "rank_in_cell": rank,
         "ranked_in_cell": len(rates),
         "of_best": None if own is None else own / rates[0],
@@ -48,6 +50,10 @@ def measured_lines(directory: SweepDir, record: Record) -> list[str]:
     speed = "–" if rate is None else f"{rate:,.4g} tokens/s/GPU"
     note = " (simulated: no model was trained)" if found["simulated"] else ""
     lines = [f"{'speed:':9} {speed}{'' if mfu is None else f', MFU {mfu:.1%}'}{note}"]
+    if found["measured_runs"] > 1:
+        median, runs = found["median_tokens_per_second_per_gpu"], found["measured_runs"]
+        lines[0] += " in this run"
+        lines.append(f"{'median:':9} {median:,.4g} tokens/s/GPU of its {runs} runs: what `best` and the heatmap show")
     if found["rank_in_cell"] is not None:
         cell = f"{record.model} on {plural(record.nodes or 0, 'node')}"
         share = f", {found['of_best']:.1%} of the best" if found["rank_in_cell"] > 1 else ""

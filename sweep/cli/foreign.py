@@ -47,6 +47,9 @@ def import_results(file: Path, map_file: Path | None, out: Path | None, as_json:
     click.echo(f"{target}: {plural(done.rows, 'record')} ({outcomes}), {len(done.suspects)} suspect", err=True)
     if done.stated_again:
         click.echo(f"{plural(done.stated_again, 'row')} with the figures of another row: not counted again", err=True)
-    show_best([target])
-    click.echo(f"next: `sweep heatmap {target}` draws it, `sweep report {target}` writes a page", err=True)
+    heatmap, report = f"`sweep heatmap {target}` draws it", f"`sweep report {target}` writes a page"
+    if show_best([target]):
+        click.echo(f"next: {heatmap}, {report}", err=True)
+    else:
+        click.echo(f"no run has a speed: there is no best to draw; {report} of what is there", err=True)
     return 0

@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from sweep.cli.progress_text import NOT_RUN, brief, counted, eta, hours_text, hours_unit, plural, saved_text
+from sweep.cli.progress_text import NOT_RUN, brief, counted, eta, full_text, hours_text, hours_unit, plural, saved_text
 from sweep.cli.winners import SIMULATED
 from sweep.contract import node_group_of
 from sweep.physics.shapes import total_parameters
@@ -73,7 +73,7 @@ def _head(followed: FollowedSweep, now: float) -> RenderableType:
     done = asked_for - found.get("waiting", 0) - found.get("running", 0)
     held, used = tally.gpu_hours(now)
     share = f", {used / held:.0%} of them in attempts" if held > 0 and used <= held else ""
-    words = "cancelled" if followed.sweep_state.cancelled else eta(followed)
+    words = "cancelled" if followed.sweep_state.cancelled else full_text(followed) or eta(followed)
     omitted = f" ({left_out:,} left out, {saved_text(followed)})" if left_out else ""
     line = Table.grid(padding=(0, 2), expand=False)
     bar = ProgressBar(total=max(1, asked_for), completed=done, width=24, complete_style="cyan", finished_style="green")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from typing import TYPE_CHECKING
+
+from sweep.plan.runs import ASSUMED_RUN_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,6 +15,8 @@ if TYPE_CHECKING:
     from sweep.inputs.site import Site
     from sweep.store.follow import FollowedSweep
 
+LEAST_FREE_BYTES = 4096
+"""less than a block of the usual file systems (mkfs.ext4, XFS, tmpfs): not even a line can be added"""
 NOT_RUN = "not_run_"
 """what the states of runs that will not be started begin with, before the reason"""
 
@@ -25,7 +30,16 @@ def summary_line(followed: FollowedSweep) -> str:
     queued = sum(pilot.started_at is None for pilot in pilots)
     spent = f"{hours_text(tally.gpu_hours(time.time())[0])} {hours_unit(followed.sweep.site)}"
     runs = f"{plural(tally.total, 'run')}: {words}; pilots: {len(pilots) - queued} running, {queued} queued"
-    return f"{runs}; {spent}; {eta(followed)}"
+    return f"{runs}; {spent}; {full_text(followed) or eta(followed)}"
+
+
+def full_text(followed: FollowedSweep) -> str:
+    """That no more fits on the sweep's file system while it is not done: pilots wait, as nothing is to be lost."""
+    found = followed.tally.counts(followed.left_out())
+    place = followed.sweep.directory.path
+    if not (found.get("waiting") or found.get("running")) or shutil.disk_usage(place).free >= LEAST_FREE_BYTES:
+        return ""
+    return f"the file system of {place} is full: nothing more is recorded until space is freed, then it goes on"
 
 
 def counted(found: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -46,12 +60,15 @@ def plural(number: int, thing: str) -> str:
 
 
 def eta(followed: FollowedSweep) -> str:
-    """The time left as text, from predictions and the runs' durations so far."""
+    """The time left as text, from predictions and the runs' durations so far; without either, that it is unknown."""
     tally, left_out = followed.tally, followed.left_out()
     found = tally.counts(left_out)
     if not found.get("waiting") and not found.get("running"):
         return "done"
     running = any(pilot.open and pilot.started_at is not None for pilot in followed.sweep_state.pilots.values())
+    if not tally.informed:
+        assumed = span_text(tally.seconds_left(time.time(), left_out))
+        return f"time left unknown until a run has ended ({assumed} if each takes {ASSUMED_RUN_S:g} s)"
     text = f"{range_text(*tally.range_left(time.time(), left_out))} to go"
     return text if running else f"{text} once a pilot runs"
 

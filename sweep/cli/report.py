@@ -145,13 +145,14 @@ class _Work:
         import analysis
         from analysis.derive.neighbours import STEPPED
         from analysis.report import About, build, columns_needed
+        from sweep.cli.results import with_left_out
         from sweep.records.collect import collect
 
         for sweep in self.sweeps:
             collect(sweep)
         places = [*(sweep.path for sweep in self.sweeps), *self.files]
         records = analysis.load(places, columns_needed())
-        plan = analysis.load_plan(places, STEPPED)
+        plan = with_left_out(analysis.load_plan(places, STEPPED), places)
         grid, provenance = _origin(self.sweeps) if len(places) == 1 else (None, {})
         about = About(
             title=_title(records, places),

@@ -160,7 +160,7 @@ def _draw_predicted(
     return drawn
 
 
-def _with_left_out(plan: pd.DataFrame | None, places: list[Path]) -> pd.DataFrame | None:
+def with_left_out(plan: pd.DataFrame | None, places: list[Path]) -> pd.DataFrame | None:
     """The plan with a column for why a run will not be started: strategy or budget."""
     from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import open_sweep
@@ -184,7 +184,7 @@ def _draw(places: list[Path], target: Path, *, keep: str | None = None, **appear
     check_format(target)
     asked = [] if keep is None else names_in(keep)
     records = analysis.load(places, [*NEEDED, *(name for name in asked if name not in NEEDED)])
-    plan = _with_left_out(analysis.load_plan(places, asked), places)
+    plan = with_left_out(analysis.load_plan(places, asked), places)
     drawn = analysis.draw_heatmap(records, plan, keep=keep, **appearance)
     save(drawn, target)
     return drawn

@@ -34,8 +34,9 @@ ALL_LINES = 10_000
 def status(directory: Path | None, watch: bool, as_json: bool) -> int:
     """Show a sweep's progress, from its journals alone: no launcher has to run, and the scheduler is not queried.
 
-    The time left is a range: until three attempts have ended, from half to twice what was predicted; then by how much
-    their durations differed from their predictions.
+    The time left is a range: until three attempts have ended, from half to twice what was predicted, or more where
+    attempts or a start in no time would make it so; then by how much durations differed from predictions. Where none
+    was predicted and none has ended, it is unknown.
 
     \b
     Examples:
@@ -170,7 +171,7 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
         "counts": tally.counts(left_out),
         "eta": eta(followed),
         "eta_s": tally.seconds_left(now, left_out),
-        "eta_range_s": list(tally.range_left(now, left_out)),
+        "eta_range_s": list(tally.range_left(now, left_out)) if tally.informed else None,
         "elapsed_s": elapsed_s(sweep_state, now),
         "gpu_hours": {"allocated": held, "attempts": used, "saved": saved_hours},
         "saved_dollars": saved_dollars,

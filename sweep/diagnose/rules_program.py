@@ -27,6 +27,16 @@ _DIVISIBLE = (
 )
 
 PROGRAM: tuple[LineRule, ...] = (
+    # of our own driver, where the user's expression of an iteration found nothing
+    rule(
+        "metrics-pattern",
+        Outcome.CONFIG_ERROR,
+        Weight.CAUSE,
+        "of params.metrics",
+        r"`iteration` of params\.metrics, .* matched no line",
+        advice="The trainer trained, but its iterations were not recognized: correct `iteration` in params.metrics of "
+        "the grid. The message has the expression and the last lines that it was tried on.",
+    ),
     rule(
         "import-binary",
         Outcome.IMPORT_ERROR,

@@ -26,7 +26,10 @@ def parse_since(text: str, now: float) -> float:
 
 
 def earlier(directory: Path, since: float) -> list[dict[str, Json]]:
-    """Reports of the runs in this directory that began after that, oldest first."""
+    """Reports of the runs in this directory that began after that, oldest first. Raises SweepError if it is missing."""
+    if not directory.is_dir():
+        remedy = "--dir names the directory of `sweep doctor`'s runs"
+        raise SweepError(Mistake("no such directory: no run is recorded here", file=str(directory), remedy=remedy))
     reports = []
     for path in sorted(directory.glob("*/report.json")):
         try:
@@ -42,7 +45,8 @@ def line(report: Mapping[str, Json]) -> str:
     """One run in a line: when, where, whether all was fit, who was excluded, the rates."""
     at = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(str(report.get("began_at") or 0))))
     nodes, excluded, rates = report.get("nodes"), report.get("exclude"), report.get("rates")
-    text = f"{at}  {report.get('site')}  {len(nodes) if isinstance(nodes, list) else 0} nodes  "
+    count = len(nodes) if isinstance(nodes, list) else 0
+    text = f"{at}  {report.get('site')}  {count} node{'s' * (count != 1)}  "
     text += "fit" if report.get("fit") else "unfit"
     if isinstance(excluded, dict) and excluded:
         text += f"  exclude {', '.join(sorted(excluded))}"

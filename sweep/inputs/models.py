@@ -82,6 +82,8 @@ def _shape(name: str, value: Any, path: Path, problems: list[Problem]) -> ModelS
 def _known(name: str, path: Path, problems: list[Problem]) -> ModelShape | None:
     if name not in MODELS:
         remedy = f"{nearest(name, MODELS)}; or write its shape: {{{name[:20]}: {{num_layers: …}}}}"
+        if name.endswith(".json"):
+            remedy = f"a model by its file has a name: {{mine: {name[:60]}}}"
         problems.append(Problem(path, f"unknown model {name[:60]!r}", remedy))
     return MODELS.get(name)
 

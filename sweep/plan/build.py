@@ -18,11 +18,11 @@ from sweep.inputs.site import Site
 from sweep.inputs.validation import amount_text
 from sweep.inputs.yaml_lines import Path
 from sweep.plan.expand import AxisProduct, Columns, Indices, chunks, products
-from sweep.plan.predict import ASSUMED_START_S, FITS, Physics, Predicted, costs, order
+from sweep.plan.predict import FITS, Physics, Predicted, costs, order
 from sweep.plan.reasons import broken_by, listed, reason_numbers
 from sweep.plan.rules import rules_for
 from sweep.plan.run_ids import VARYING, identities
-from sweep.plan.runs import Plan
+from sweep.plan.runs import ASSUMED_START_S, Plan
 from sweep.plan.table import SCHEMA, WORDS, Words, candidates, integers, lists, numbers, table_of, texts, words
 from sweep.plugins import find_workload
 

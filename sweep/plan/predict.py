@@ -28,10 +28,6 @@ FITS = Rule(
 digits, so that texts stay few."""
 
 
-ASSUMED_START_S = 30.0
-"""seconds of import, rendezvous, build and teardown of one attempt, before any is measured"""
-
-
 @dataclass(frozen=True)
 class Predicted:
     """Predictions for candidates; nan if there are none."""

@@ -13,6 +13,9 @@ from sweep.contract import Run, node_group_of
 ASSUMED_RUN_S = 60.0
 """assumed duration of one attempt if nothing was measured and the hardware's speed is unknown"""
 
+ASSUMED_START_S = 30.0
+"""seconds of import, rendezvous, build and teardown that are in a predicted attempt, before any is measured"""
+
 RUN_COLUMNS = ["run_id", "model", "nodes", "predicted_s", "run_json", "position"]
 """the columns of a plan's table that ``runs_of`` reads: a caller that needs no others need not load them"""
 

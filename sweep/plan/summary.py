@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from sweep.contract import LAYOUT
-from sweep.plan.predict import ASSUMED_START_S
-from sweep.plan.runs import ASSUMED_RUN_S, Plan
+from sweep.plan.runs import ASSUMED_RUN_S, ASSUMED_START_S, Plan
 from sweep.plan.table import as_numpy
 
 COMMONEST = 10

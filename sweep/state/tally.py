@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sweep.outcomes import Outcome
-from sweep.plan.runs import ASSUMED_RUN_S, PlannedRun
+from sweep.plan.runs import ASSUMED_RUN_S, ASSUMED_START_S, PlannedRun
 from sweep.state.state import Attempt, PilotState, RunState, SweepState
 
 PLACES = ("ok", "running", "waiting")
@@ -17,7 +17,7 @@ PLACES = ("ok", "running", "waiting")
 MIN_ENDED = 3
 """ended attempts below which their own spread says too little"""
 ASSUMED_FACTOR = 2.0
-"""until then the time left is taken to be between a half and twice the estimate; `sweep status --help` says so"""
+"""until then the time left is at least from half to twice the estimate; `sweep status --help` says so"""
 WIDE = 2.0
 """standard errors on each side of an estimate: about 95 % of a normal distribution"""
 
@@ -51,9 +51,9 @@ class Cell:
         """
         return [_median(rates) for rates in self.rates.values()]
 
-    def median_with(self, run_id: str) -> float | None:
-        """That of the configuration of a run; None where it was not measured."""
-        return next((_median(rates) for rates in self.rates.values() if run_id in rates), None)
+    def median_with(self, run_id: str) -> tuple[float, int] | None:
+        """(median, its runs) of the configuration of a run; None where it was not measured."""
+        return next(((_median(rates), len(rates)) for rates in self.rates.values() if run_id in rates), None)
 
 
 def _median(rates: Mapping[str, float]) -> float:
@@ -105,13 +105,15 @@ class _Ended:
         one = self.predicted_s / self.number
         return (self.seconds + one) / (self.predicted_s + one)
 
-    def factors(self, to_come: int) -> tuple[float, float]:
+    def factors(self, to_come: int, without_start: float) -> tuple[float, float]:
         """(least, most) that the mean of what is to come may be, as multiples of the corrected prediction.
 
         What the attempt that was only assumed changes widens the side on which the attempts that ended are.
+        ``without_start``: of the prediction, what is no assumed start.
         """
         if self.number < MIN_ENDED:
-            return 1 / ASSUMED_FACTOR, ASSUMED_FACTOR
+            took = max(self.seconds, 1e-3) / self.predicted_s / self.correction if self.number else 1.0
+            return min(1 / ASSUMED_FACTOR, without_start, took), max(ASSUMED_FACTOR, took)
         mean = self.log_ratio / self.number
         variance = max(0.0, self.log_ratio_squared / self.number - mean**2) * self.number / (self.number - 1)
         error = math.sqrt(variance * (1 / self.number + 1 / max(1, to_come)))
@@ -218,10 +220,17 @@ class Tally:
     def range_left(self, now: float, left_out: Mapping[str, str] | None = None) -> tuple[float, float]:
         """(low, high) that ``seconds_left`` may be: by the spread of the attempts' ratios so far, for the mean of
         those and of the runs to come, and by what the attempt that was only assumed changes.
+
+        Before ``MIN_ENDED`` attempts: also what those that ended took, and starts that take no time.
         """
         left_s = self.seconds_left(now, left_out)
-        low, high = self._ended.factors(self._words["waiting"] + self._words["running"])
+        low, high = self._ended.factors(self._words["waiting"] + self._words["running"], self._without_start)
         return left_s * low, left_s * high
+
+    @property
+    def informed(self) -> bool:
+        """Whether the time left has a basis: an attempt that ended, or a prediction."""
+        return bool(self._ended.number) or self._predicted
 
     def gpu_hours(self, now: float) -> tuple[float, float]:
         """GPU-hours spent so far: (allocated to pilots, used by attempts)."""
@@ -255,7 +264,9 @@ class Tally:
         self._in_flight: dict[str, None] = {}
         self._ended = _Ended()
         predicted = [planned.predicted_s for planned in self._runs.values() if planned.predicted_s]
+        self._predicted = bool(predicted)
         self._assumed_s = sum(predicted) / len(predicted) if predicted else ASSUMED_RUN_S
+        self._without_start = max(0.0, 1 - ASSUMED_START_S / self._assumed_s)
         self._waiting_node_s = sum(map(self._expected, self._runs))
         self._cells: dict[tuple[str, int], Cell] = {}
         for planned in self._runs.values():

@@ -85,6 +85,41 @@ def test_cells_lost_missing_and_new():
     assert [(cell.model, cell.nodes) for cell in found.slower_cells(0.5)] == [("1B", 2)]
 
 
+def test_a_metric_that_a_sweep_does_not_have_is_named_with_those_that_both_have():
+    a, b = noisy(1), noisy(2)
+    with pytest.raises(SweepError) as caught:
+        compare(a.assign(energy_j_per_token=0.5), b, metric="energy_j_per_token")
+    (mistake,) = caught.value.mistakes
+    assert mistake.fact == "no run of B has energy of the GPUs (J/token)"
+    assert "tokens_per_second_per_gpu" in mistake.remedy
+    assert "energy" not in mistake.remedy
+    with pytest.raises(SweepError, match="no run of A and of B has energy"):
+        compare(a, b, metric="energy_j_per_token")
+    with pytest.raises(SweepError, match=r"no run of B has tokens/s/GPU \(compare sweeps with runs that are ok"):
+        compare(a, b.assign(outcome="hang"))
+
+
+@pytest.mark.parametrize("outcome", ["cancelled", "preempted"])
+def test_a_run_that_was_stopped_in_b_did_not_fail_there(outcome):
+    a, b = noisy(1), noisy(2).assign(message="by the user")
+    b.loc[b["model"].eq("1B") & b["nodes"].eq(2), "outcome"] = outcome
+    found = compare(a, b)
+    assert found.failing == ()
+    assert [(run.outcome, run.message) for run in found.stopped] == [(outcome, "by the user")] * 4
+    verdicts = {(cell.model, cell.nodes): cell.verdict for cell in found.cells}
+    assert verdicts["1B", 2] == "missing", "it was not lost: nothing failed"
+    assert found.slower_cells(0.03) == []
+
+
+def test_a_configuration_whose_repeat_was_stopped_has_failed_all_the_same():
+    a, b = noisy(1), noisy(2)
+    at = b["model"].eq("1B") & b["nodes"].eq(2)
+    b.loc[at, "outcome"] = "hang"
+    repeat = b[at].assign(outcome="cancelled", run_id=b["run_id"][at] + "r")
+    found = compare(a, pd.concat([b, repeat], ignore_index=True))
+    assert ([run.outcome for run in found.failing], found.stopped) == (["hang"] * 4, ())
+
+
 def test_what_differs_throughout_is_reported_and_does_not_split_the_pairs():
     a = noisy(1).assign(env_json='{"NCCL_ALGO":"Ring"}', versions_json='{"nccl": "2.26"}')
     b = noisy(2).assign(env_json='{"NCCL_ALGO":"Tree"}', versions_json='{"nccl": "2.27"}')

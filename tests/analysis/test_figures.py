@@ -326,3 +326,25 @@ def test_a_hundred_thousand_records_are_drawn_in_seconds():
         took_s = time.process_time() - begun
         print(f"{name}: {took_s:.1f} s")
         assert took_s < 8
+
+
+@pytest.mark.parametrize("name", ["cost", "scaling"])
+@pytest.mark.parametrize("spread", [1.0, 2.0, 20.0, 100.0])
+def test_every_tick_of_a_logarithmic_axis_has_its_number_and_there_are_enough_to_read_it_by(name, spread):
+    rows = made_grid(2, 4)
+    rows["tokens_per_second"] *= np.where(rows["model"] == "1B", spread, 1.0)
+    rows["tokens_per_second_per_gpu"] *= np.where(rows["model"] == "1B", spread, 1.0)
+    figure = figures.draw(name, Tables(rows)).figure
+    FigureCanvasAgg(figure).draw()
+    axes = figure.axes[0]
+    for axis in [axes.yaxis, *([axes.xaxis] if name == "cost" else [])]:
+        low, high = sorted(axis.get_view_interval())
+        assert axis.get_scale() == "log"
+        shown = [tick.label1.get_text() for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+        assert len([text for text in shown if text]) == len(shown) >= 3, shown
+        assert [tick for tick in axis.get_minorticklocs() if low <= tick <= high] == []
+
+
+def test_a_notebook_shows_the_picture_of_what_was_drawn():
+    for name in ("heatmap", "cost"):
+        assert figures.draw(name, made_grid(1, 2))._repr_png_().startswith(b"\x89PNG")

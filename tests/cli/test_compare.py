@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pandas as pd
 import pytest
 
 from tests.support import driving
@@ -25,3 +26,14 @@ def test_the_command_guards_a_performance(tmp_path):
     assert "1 worse" in shown.stdout
     assert driving.run("compare", old, new, "--fail-if-slower", "lots").returncode == 2
     assert driving.run("compare", old, tmp_path / "none").returncode == 2
+
+
+def test_a_run_that_was_cancelled_is_listed_apart_from_those_that_fail(tmp_path):
+    old, new = results(tmp_path / "old.parquet", 1.0), results(tmp_path / "new.parquet", 1.0)
+    rows = pd.read_parquet(new)
+    rows.loc[0, ["outcome", "message"]] = ["cancelled", "by the user"]
+    rows.to_parquet(new)
+    done = driving.run("compare", old, new)
+    assert done.returncode == 0, done.stderr
+    assert "fail in B" not in done.stdout
+    assert "stopped in B before they were measured and worked in A: 1 configuration:" in done.stdout

@@ -128,6 +128,46 @@ def repeated(path: Path, slow_s: float) -> Sweep:
     return sweep
 
 
+def test_a_repeated_run_is_shown_with_its_own_speed_and_the_median_that_best_shows(
+    tmp_path: Path, command: Command
+) -> None:
+    sweep = repeated(tmp_path / "s", slow_s=1.2)
+    _, out, _ = command("best", tmp_path / "s", "--json")
+    (winner,) = json.loads(out)
+    _, out, _ = command("explain", tmp_path / "s", sweep.runs[0].run_id, "--json")
+    found = json.loads(out)[0]["measured"]
+    assert found["median_tokens_per_second_per_gpu"] == pytest.approx(winner["tokens_per_second_per_gpu"])
+    assert found["tokens_per_second_per_gpu"] < 0.9 * found["median_tokens_per_second_per_gpu"]
+    assert (found["measured_runs"], found["rank_in_cell"]) == (5, 1)
+    _, out, _ = command("explain", tmp_path / "s", sweep.runs[0].run_id)
+    own, median = (next(line for line in out.splitlines() if line.startswith(word)) for word in ("speed:", "median:"))
+    assert own.endswith(" in this run")
+    assert median.endswith(" tokens/s/GPU of its 5 runs: what `best` and the heatmap show")
+
+
+def test_of_a_run_without_repeats_there_is_one_speed(tmp_path: Path, command: Command) -> None:
+    sweep = measured(tmp_path / "s", H100)
+    _, out, _ = command("explain", tmp_path / "s", sweep.runs[0].run_id)
+    assert "in this run" not in out
+    assert "median:" not in out
+
+
+def test_a_prediction_beyond_the_measured_step_is_stated(tmp_path: Path, command: Command) -> None:
+    sweep = made(tmp_path / "s", REPEATED)
+    sweep.directory.pilot("p0001").mkdir(mode=0o700)
+    journal = Journal(sweep.directory.journal("pilot-p0001"))
+    journal.append(record_event(made_record(sweep.runs[0].run(), [0.001] * 3, gpu="h100")))
+    journal.close()
+    _, out, _ = command("explain", tmp_path / "s", sweep.runs[0].run_id, "--gap", "--json")
+    (found,) = json.loads(out)
+    assert sum(one["seconds"] for one in found["losses"] if not one["measured"]) > found["step_s"]
+    lines = "\n".join(gap_lines(found))
+    more = found["predicted_step_s"] / found["step_s"] - 1
+    assert re.search(rf"^model: .* sum to .*, {more:.0%} more than the step that was measured", lines, re.MULTILINE)
+    slow = {**found, "step_s": 2 * found["predicted_step_s"]}
+    assert "model:" not in "\n".join(gap_lines(slow))
+
+
 def test_slower_nodes_are_a_cause_with_what_checks_found_on_them(tmp_path: Path, command: Command) -> None:
     sweep = repeated(tmp_path / "s", slow_s=1.2)
     _, out, _ = command("explain", tmp_path / "s", sweep.runs[0].run_id, "--gap", "--json")

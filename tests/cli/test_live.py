@@ -9,6 +9,7 @@ import pty
 import random
 import re
 import select
+import shutil
 import struct
 import sys
 import termios
@@ -21,7 +22,7 @@ import pytest
 from rich.console import Console
 
 from sweep.cli import live_picture
-from sweep.cli.progress_text import range_text, saved, saved_text, span_text
+from sweep.cli.progress_text import full_text, range_text, saved, saved_text, span_text, summary_line
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.plan.build import build
@@ -396,3 +397,17 @@ def test_a_launch_in_a_terminal_and_one_without(tmp_path):
     assert "\x1b" not in done.stderr
     assert "12 runs: " in done.stderr
     assert "rank-hours; done" in done.stderr
+
+
+def test_a_full_file_system_is_stated_until_the_sweep_is_done(tmp_path, monkeypatch):
+    sweep = made(tmp_path, models=["1B"], nodes=[1])
+    followed = FollowedSweep(sweep)
+    followed.refresh()
+    assert full_text(followed) == ""
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=4095))
+    assert full_text(followed).startswith(
+        f"the file system of {sweep.directory.path} is full: nothing more is recorded"
+    )
+    assert full_text(followed) in summary_line(followed)
+    assert "to go" not in summary_line(followed)

@@ -88,6 +88,19 @@ def test_history(tmp_path):
         parse_since("yesterday", 0.0)
 
 
+def test_a_missing_directory_is_a_mistake_and_no_history_without_runs(tmp_path, command):
+    code, out, err = command("doctor", "--since", "7d", "--dir", tmp_path / "none")
+    assert (code, out) == (2, "")
+    (message,) = err.strip().splitlines()
+    assert f"{tmp_path}/none: no such directory" in message
+    code, _, err = command("doctor", "--since", "7d", "--dir", tmp_path)
+    assert (code, err) == (0, "0 runs\n")
+
+
+def test_one_node_is_not_1_nodes():
+    assert "  1 node  " in line({**report().as_json(), "nodes": ["n1"]})
+
+
 ANSWERS = [
     {"kind": "nodes", "nodes": ["n1", "n2", "n3"], "missing": ["n4"], "time": 0.0},
     {"kind": "readings", "tier": "node", "node": "n1", "readings": {"m:f": {"value": 1}}, "problem": ""},

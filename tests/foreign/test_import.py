@@ -494,3 +494,18 @@ def test_prune_misses_no_cells_best(tmp_path):
     assert overall["cell_bests_rejected"] == 0
     assert overall["successes_rejected"] <= 0.01 * len(recorded.candidates)
     assert overall["worst_regret"] == 0
+
+
+def test_an_import_without_a_speed_does_not_point_to_the_heatmap(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "map.yaml").write_text(MAP)
+    for name, status in (("fine", "fine"), ("bad", "OOM")):
+        row = {**ROW, "status": status, **({} if status == "fine" else {"ktok": "", "mfu": ""})}
+        (tmp_path / f"{name}.csv").write_text(",".join(row) + "\n" + ",".join(map(str, row.values())) + "\n")
+    code, _, err = command("import", "fine.csv", "--map", "map.yaml")
+    assert code == 0, err
+    assert err.splitlines()[-1].startswith("next: `sweep heatmap fine.results.parquet` draws it")
+    code, _, err = command("import", "bad.csv", "--map", "map.yaml")
+    assert code == 0, err
+    assert "sweep heatmap" not in err
+    assert err.splitlines()[-1].startswith("no run has a speed: there is no best to draw; `sweep report bad.results")

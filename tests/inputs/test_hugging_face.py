@@ -55,6 +55,11 @@ def test_a_grid_takes_one_as_a_path_and_inline(tmp_path: Path) -> None:
         assert parse_grid(grid.to_yaml(), "again.yaml") == grid, "the shape is stored"
 
 
+def test_a_file_in_a_list_of_models_needs_a_name() -> None:
+    with pytest.raises(SweepError, match=r"a model by its file has a name: \{mine: theirs/config.json\}"):
+        parse_grid(GRID.replace("{}", "[theirs/config.json]"), "grid.yaml")
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -119,7 +119,7 @@ def test_a_cells_best_is_the_configuration_with_the_highest_median_of_its_repeat
     cell = tally(runs, *done).cells["1B", 1]
     assert sorted(cell.medians()) == [1200.0, 1400.0]
     assert (cell.best, cell.winner in ("b", "b1")) == (1400.0, True)
-    assert (cell.median_with("a"), cell.median_with("a2"), cell.median_with("c")) == (1200.0, 1200.0, None)
+    assert (cell.median_with("a"), cell.median_with("a2"), cell.median_with("c")) == ((1200.0, 3), (1200.0, 3), None)
     with_one_less = tally(runs, *done, ended("b", 0, 5, outcome=Outcome.CONFIG_MISMATCH)[1]).cells["1B", 1]
     assert (with_one_less.best, with_one_less.winner) == (1300.0, "b1"), "a record that is corrected counts no longer"
 
@@ -185,6 +185,29 @@ def test_the_estimate_is_off_by_two_standard_errors_and_towards_the_ended_by_the
     few = tally(runs, ended("a", 0, 100), ended("b", 0, 400))
     assert few.range_left(400.0) == pytest.approx((few.seconds_left(400.0) / 2, few.seconds_left(400.0) * 2))
     assert ASSUMED_FACTOR == 2.0
+
+
+@pytest.mark.parametrize("took", [1.0, 3.0, 100.0, 1000.0])
+@pytest.mark.parametrize("known", [0, 1, 2])
+def test_the_first_ranges_hold_what_runs_of_one_duration_take(took, known):
+    """A start takes nearly nothing where the modules are preloaded, so that attempts end far sooner than predicted."""
+    runs = [planned(f"r{at}", predicted_s=32.0) for at in range(12)]
+    found = tally(runs, *(ended(run.run_id, 0, took) for run in runs[:known]))
+    low, high = found.range_left(0.0)
+    left = (12 - known) * took
+    if known:
+        assert low <= left * (1 + 1e-9)
+        assert left <= high * (1 + 1e-9)
+    else:
+        assert (low, high) == pytest.approx((12 * 2.0, 12 * 64.0)), "without the assumed start, and twice"
+
+
+def test_without_a_prediction_nothing_is_known_until_an_attempt_has_ended():
+    runs = [planned(name, predicted_s=None) for name in "ab"]
+    assert not tally(runs).informed
+    assert not tally(runs, started("a", 0)).informed
+    assert tally(runs, ended("a", 0, 3)).informed
+    assert tally([A]).informed
 
 
 def test_runs_that_end_far_sooner_than_predicted_do_not_raise_the_most_that_is_left():

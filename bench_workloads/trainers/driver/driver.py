@@ -33,6 +33,8 @@ TERM_S = 4.0
 """after SIGTERM; then SIGKILL"""
 LAST_LINES_S = 3.0
 """for late messages of other ranks, once the own trainer ended"""
+SHOWN_LINES, SHOWN_OF_A_LINE = 3, 80
+"""of a trainer's output in a message; characters of each"""
 _READ = 1 << 16
 _FIELDS = ("iteration", "values", "effective", "begun")
 """fields of a ``ParsedLine`` that a rank sends on"""
@@ -218,15 +220,23 @@ class _Driver:
                 self._log(f"hint: {hint.text}")
         if code is None or code == 0:
             reported, needed = self._speakers.most_iterations(), self._run.warmup_iterations + self._run.iterations
-            unmatched = self._adapter.expected(self._run) and not reported
             raise TrainerEndedError(
                 f"{self._adapter.name} ended without error, but reported {reported} of {needed} iterations to measure"
-                + ("; the expression of `iteration` in params.metrics matched no line" if unmatched else "")
+                + ("" if reported else self._unmatched())
             )
         if code < 0:
             signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
             os.kill(os.getpid(), -code)
         raise SystemExit(code)
+
+    def _unmatched(self) -> str:
+        """That the user's own expression matched nothing, and the last lines that it was tried on."""
+        expression = self._adapter.iteration(self._run)
+        last = [line.strip()[:SHOWN_OF_A_LINE] for line in self._last if line.strip()][-SHOWN_LINES:]
+        if not expression or not last:
+            return ""
+        lines = ", ".join(map(repr, last))
+        return f": `iteration` of params.metrics, {expression!r}, matched no line; the last ones were {lines}"
 
     def _log(self, text: str) -> None:
         with contextlib.suppress(OSError):

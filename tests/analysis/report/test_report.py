@@ -20,7 +20,7 @@ from analysis.report import About, build, columns_needed
 from analysis.report.attempts import MOST_ROWS, table_of
 from analysis.report.figures import compact
 from analysis.report.page import json_for_html
-from analysis.report.surroundings import environment_of, grid_shown, how_to_reproduce
+from analysis.report.surroundings import environment_of, grid_shown, how_to_reproduce, rejections_of
 from analysis.report.usage import as_grid, usage_of
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
@@ -54,6 +54,35 @@ def text_of(page: str) -> str:
 
 def data_of(page: str) -> dict:
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def planned(statuses, reasons, left_out=None):
+    rows = {"model": "1B", "nodes": 1, "status": statuses, "reasons": reasons, "left_out": left_out}
+    names = [f"r{at}" if status == "run" else None for at, status in enumerate(statuses)]
+    return pd.DataFrame({**rows, "run_id": names})
+
+
+def test_candidates_with_several_reasons_are_not_taken_for_more_candidates():
+    plan = planned(["rejected"] * 4, [["memory: a", "divides: b"], ["memory: a"], ["divides: c", "memory: d"], None])
+    assert rejections_of(plan) == "memory (3), divides (2); 2 have several reasons and count with each"
+    assert rejections_of(plan[:2]) == "memory (2), divides (1); 1 has several reasons and counts with each"
+    assert rejections_of(plan[1:2]) == "memory (1)"
+    many = planned(["rejected"] * 10, [[f"rule{at}: a"] for at in range(10)])
+    assert rejections_of(many).endswith("rule7 (1) and 2 rarer")
+    assert rejections_of(planned(["run"], [[]])) == rejections_of(None) == ""
+    page = text_of(build(made_grid(1, 1), plan, ABOUT))
+    assert "4 candidates of the grid cannot work and were not run: memory (3), divides (2); 2 have several" in page
+
+
+def test_counts_of_the_head_are_of_runs_that_failed_wait_or_were_left_out():
+    rows = made_grid(1, 1, per_cell=3, failing=False)
+    rows["run_id"] = [f"r{at}" for at in range(len(rows))]
+    rows.loc[rows.index[:2], "outcome"] = ["hang", "cancelled"]
+    ok = len(rows) - 2
+    statuses = ["run"] * (len(rows) + 3)
+    left_out = [None] * (len(rows) + 1) + ["not_run_strategy"] * 2
+    page = text_of(build(rows, planned(statuses, [[]] * len(statuses), left_out), ABOUT))
+    assert f"runs ok {ok} runs failed 1 not measured yet 2 runs left out 2" in page
 
 
 def test_the_result_is_that_of_best_per_cell():
@@ -253,6 +282,20 @@ def test_watch_writes_until_the_sweep_is_done(tmp_path):
     assert data_of(page)["refresh_s"] is None, "the last page does not load itself again"
     assert "Simulated:" in page
     assert f"{directory}/report.html: " in done.stderr, "it was written before the sweep was done"
+
+
+def test_the_page_of_a_sweep_counts_what_the_budget_left_out_apart(tmp_path):
+    grid = tmp_path / "grid.yaml"
+    grid.write_text(
+        "name: short\nworkload: simulated\nmodels: [1B]\nnodes: 1\nsequence_length: 128\nglobal_batch: 1024\n"
+        "micro_batch_size: [1, 2, 4]\niterations: 2\nparams: {step_s: 0.01}\nbudget: {runs: 1}\n"
+        "site: {name: here, gpu: cpu, gpus_per_node: 2, max_local_ranks: 2}\n"
+    )
+    launched = driving.run("launch", grid, "--yes", "--executor", "local", "--dir", tmp_path / "s", timeout=100)
+    assert launched.returncode == 0, launched.stderr
+    assert driving.run("report", tmp_path / "s", "--no-figures").returncode == 0
+    text = text_of((tmp_path / "s/report.html").read_text())
+    assert "runs ok 1 runs failed 0 runs left out" in text
 
 
 def test_a_plan_without_records_makes_a_page_that_waits(tmp_path):

@@ -91,6 +91,24 @@ def test_an_expression_that_matched_nothing_is_noted_and_shown_at_the_end(measur
     assert "'grad_norm' matched no line" in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("start", ["rank", "node"])
+def test_an_expression_of_the_iteration_that_matches_nothing_is_named_with_the_lines_it_was_tried_on(start, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.replace("LOSS", "0.0"))
+    grid = GRID.format(script=script.name, start=start, python=sys.executable)
+    (tmp_path / "grid.yaml").write_text(grid.replace("micro_batch_size: [4, 8]", "micro_batch_size: 4"))
+    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes")
+    done = driving.run(*words, "-o", 'params.metrics="iteration: epoch {number}, step"', cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    (record,) = driving.records_of(tmp_path / "s")
+    assert record["outcome"] == "config_error", record["message"]
+    assert "`iteration` of params.metrics, 'epoch {number}, step', matched no line" in record["message"]
+    assert re.search(r"the last ones were .*'the last line of rank [01]'$", record["message"]), record["message"]
+    assert record["advice"].startswith(
+        "The trainer trained, but its iterations were not recognized: correct `iteration`"
+    )
+
+
 def test_impossible_values_are_left_out_with_a_note(measured):
     for record in driving.records_of(measured[0] / "s"):
         assert any(note.startswith("mfu: 3 impossible values left out, such as -1") for note in record["notes"])
