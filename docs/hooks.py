@@ -46,7 +46,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def _commands() -> str:
     """Each command's help, as the terminal shows it."""
-    main = click.Context(cli, info_name="sweep", terminal_width=80, max_content_width=80)
+    # Of a terminal's 80 columns click leaves two empty
+    main = click.Context(cli, info_name="sweep", terminal_width=78, **cli.context_settings)
     sections = []
     for name, command in _with_subcommands(main):
         context = click.Context(command, info_name=name.removeprefix("sweep "), parent=main)

@@ -1,9 +1,14 @@
 """Tables in the documentation that are made from the code equal it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from bench_workloads import WORKLOADS
 from docs.generated import DOCS, PLACE, TABLES, written
+from docs.hooks import on_page_markdown
+from sweep.cli.main import COMMANDS
+from tests.support import driving
 
 PAGES = [page.relative_to(DOCS).as_posix() for page in sorted(DOCS.rglob("*.md")) if PLACE.search(page.read_text())]
 
@@ -28,3 +33,12 @@ def test_every_key_and_parameter_has_a_meaning(name):
         return
     empty = [row[0].strip("`") for row in rows if len(row) < 3 or not row[2].strip()]
     assert empty == unexplained.get(name, [])
+
+
+@pytest.mark.parametrize("name", ["plan", "export best", "nodes"])
+def test_the_page_of_commands_has_what_the_terminal_shows(name):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="reference/commands.md"))
+    text = on_page_markdown((DOCS / "reference/commands.md").read_text(), page)
+    shown = driving.run(*name.split(), "--help", env={"COLUMNS": "80"}).stdout
+    assert f"## sweep {name}\n\n```text\n{shown.rstrip()}\n```" in text
+    assert [command for command in COMMANDS if f"\n## sweep {command}\n" not in text] == []
