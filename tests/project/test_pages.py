@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -93,3 +94,24 @@ def test_a_plug_in_of_a_page_conforms_as_the_page_checks_it(page, module, tmp_pa
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("page", "module"),
+    [("own-workload.md", "mybench"), ("own-strategy.md", "mystrategy"), ("own-tracker.md", "mytracker")],
+)
+def test_pip_builds_the_plug_in_of_a_page_alongside_its_test_and_a_sweep(page, module, tmp_path):
+    """setuptools refuses to guess which of several modules or folders a package consists of."""
+    code, check = blocks(page, "python")
+    (tmp_path / f"{module}.py").write_text(code)
+    (tmp_path / f"test_{module}.py").write_text(check)
+    (tmp_path / "pyproject.toml").write_text(*blocks(page, "toml"))
+    (tmp_path / "sweeps" / "first").mkdir(parents=True)
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", "built"]
+    command = [sys.executable, "-m", "pip", "wheel", *options, "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = (tmp_path / "built").glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert [name for name in names if "dist-info" not in name] == [f"{module}.py"]
+    assert f"{module}-0.1.dist-info/entry_points.txt" in names
