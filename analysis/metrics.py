@@ -174,8 +174,8 @@ def _digits(value: float) -> str:
     return f"{value:.{min(decimals, 6)}f}"
 
 
-def memory_text(peak_bytes: float) -> str:
-    """GPU memory as text: 41.8 GiB, 512 MiB."""
-    if peak_bytes >= GIB:
-        return f"{_digits(peak_bytes / GIB)} GiB"
-    return f"{_digits(peak_bytes / 2**20)} MiB" if peak_bytes >= 2**20 else f"{_digits(peak_bytes / 2**10)} KiB"
+def memory_text(size_bytes: float) -> str:
+    """Memory, or the size of a file, as text: 41.8 GiB, 512 MiB."""
+    if size_bytes >= GIB:
+        return f"{_digits(size_bytes / GIB)} GiB"
+    return f"{_digits(size_bytes / 2**20)} MiB" if size_bytes >= 2**20 else f"{_digits(size_bytes / 2**10)} KiB"

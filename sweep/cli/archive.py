@@ -35,6 +35,7 @@ def archive(directory: Path | None, out: Path | None, logs: str, as_json: bool) 
       sweep archive
       sweep archive sweeps/first --out first.tar.zst --logs all
     """
+    from analysis.metrics import memory_text
     from sweep.archive.pack import SUFFIX, pack
     from sweep.store.follow import read_state
 
@@ -45,7 +46,7 @@ def archive(directory: Path | None, out: Path | None, logs: str, as_json: bool) 
         counts = {"files": packed.files, "logs": packed.logs, "bytes": packed.bytes, "redacted": packed.redacted}
         click.echo(json.dumps({"archive": str(path)} | counts))
         return 0
-    click.echo(f"{path}: {plural(packed.files, 'file')}, {packed.logs} of them logs, {packed.bytes / 2**20:.1f} MiB")
+    click.echo(f"{path}: {plural(packed.files, 'file')}, {packed.logs} of them logs, {memory_text(packed.bytes)}")
     if packed.redacted:
         click.echo(f"secrets were removed from {packed.redacted} of them")
     return 0
