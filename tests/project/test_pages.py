@@ -10,6 +10,7 @@ import zipfile
 
 import pytest
 
+from docs import dark
 from sweep.outcomes import Outcome
 from tests.support import driving
 from tests.support.paths import REPOSITORY
@@ -56,6 +57,14 @@ def test_the_documentation_builds_strictly(tmp_path):
     for page in DOCS.rglob("*.md"):
         where = page.relative_to(DOCS).with_suffix("").as_posix()
         assert f"]({where}/)" in index, where
+    drawn = [path.relative_to(DOCS / "images") for path in (DOCS / "images").rglob("*-dark.png")]
+    assert len(drawn) >= 13
+    pages = [page.read_text() for page in (tmp_path / "site").rglob("*.html")]
+    for path in drawn:  # by docs/dark.py
+        dark_one, light_one = f"images/{path}#only-dark", f"images/{str(path).replace('-dark', '')}#only-light"
+        counts = [(text.count(dark_one), text.count(light_one)) for text in pages if dark_one in text]
+        assert counts, f"no page shows {path}"
+        assert set(counts) == {(1, 1)}
 
 
 def test_each_figure_of_the_gallery_is_drawn_by_its_command(tmp_path):
@@ -64,7 +73,8 @@ def test_each_figure_of_the_gallery_is_drawn_by_its_command(tmp_path):
     pictures = re.findall(r"\]\(images/gallery/(\w+)\.png\)", (DOCS / "gallery.md").read_text())
     assert len(commands) == len(pictures) >= 7
     names = [command.split()[3] for command in commands if command.startswith("sweep figures")]
-    assert pictures == ["heatmap", *names]
+    assert pictures == ["heatmap", *names] == list(dark.GALLERY)
+    assert [name for name in pictures if not (DOCS / f"images/gallery/{name}-dark.png").exists()] == []
     done = driving.run(*shlex.split(commands[0])[1:], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     # The others as one command: each starts matplotlib
