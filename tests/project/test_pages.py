@@ -74,7 +74,9 @@ def test_each_figure_of_the_gallery_is_drawn_by_its_command(tmp_path):
     assert len(commands) == len(pictures) >= 7
     names = [command.split()[3] for command in commands if command.startswith("sweep figures")]
     assert pictures == ["heatmap", *names] == list(dark.GALLERY)
-    assert [name for name in pictures if not (DOCS / f"images/gallery/{name}-dark.png").exists()] == []
+    assert [name for name in pictures if not (DOCS / f"images/gallery/{name}-dark.png").exists()] == [], (
+        "draw them: python -m docs.dark"
+    )
     done = driving.run(*shlex.split(commands[0])[1:], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     # The others as one command: each starts matplotlib
