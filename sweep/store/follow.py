@@ -143,7 +143,7 @@ class FollowedSweep:
     def at_rest(self) -> bool:
         """No pilot is open, and nothing runs or waits that a launcher would submit pilots for.
 
-        Where no launcher runs, nobody asks the scheduler for pilots: their own last lines count.
+        Where no launcher runs, no process asks the scheduler for pilots: their own last lines count.
         """
         found = self.tally.counts(self.left_out())
         if found.get("running") or (found.get("waiting") and not self.sweep_state.cancelled):
