@@ -38,15 +38,19 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return found[0]  # for the strict build to complain about
         if file not in ELSEWHERE and not file.startswith("docs/"):
             return text
-        to = ELSEWHERE.get(file, file.removeprefix("docs/"))
-        return f"{picture}[{text}]({posixpath.relpath(to, posixpath.dirname(source) or '.')}{anchor or ''})"
+        to = posixpath.relpath(ELSEWHERE.get(file, file.removeprefix("docs/")), posixpath.dirname(source) or ".")
+        dark = file.replace(".png", "-dark.png")
+        if picture and dark != file and (ROOT / dark).exists():  # the theme hides the one whose name ends otherwise
+            return f"![{text}]({to}#only-light)![{text}]({to.replace('.png', '-dark.png')}#only-dark)"
+        return f"{picture}[{text}]({to}{anchor or ''})"
 
     return LINK.sub(link, markdown.replace("<!-- commands -->", _commands()))
 
 
 def _commands() -> str:
     """Each command's help, as the terminal shows it."""
-    main = click.Context(cli, info_name="sweep", terminal_width=80, max_content_width=80)
+    # Of a terminal's 80 columns click leaves two empty
+    main = click.Context(cli, info_name="sweep", terminal_width=78, **cli.context_settings)
     sections = []
     for name, command in _with_subcommands(main):
         context = click.Context(command, info_name=name.removeprefix("sweep "), parent=main)

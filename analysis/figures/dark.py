@@ -33,7 +33,7 @@ CONTRAST = 3.0
 
 def darken(figure: Figure) -> None:
     """Change the colours of all that the figure shows: those of ``DARK``, and of lines and points that are too dark."""
-    from matplotlib.collections import Collection
+    from matplotlib.collections import Collection, PolyCollection, QuadMesh
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
     from matplotlib.text import Text
@@ -42,9 +42,10 @@ def darken(figure: Figure) -> None:
     parts = {Text: ("color",), Line2D: ("color", "markerfacecolor", "markeredgecolor")}
     parts |= {Patch: ("edgecolor", "facecolor"), Collection: ("edgecolor", "facecolor")}
     for artist in figure.findobj():
+        area = isinstance(artist, (Patch, QuadMesh)) or type(artist) is PolyCollection  # its subclass: bands of a curve
         for kind, names in parts.items():
             if isinstance(artist, kind):
-                _recolour(artist, names, thin=not isinstance(artist, Patch))
+                _recolour(artist, names, thin=not area)
     for text, ink in inks.items():
         face = _face_behind(text)
         if face is not None and _contrast(ink, face) > _contrast(text.get_color(), face):
@@ -52,14 +53,18 @@ def darken(figure: Figure) -> None:
 
 
 def _face_behind(text: Text) -> Any:
-    """The colour of the rectangle that a text of a chart is on, such as a cell of a table; None if it is on none."""
+    """The colour of the cell of a table or heatmap that a text of a chart is on; None if it is on none."""
+    from matplotlib.collections import PolyCollection
     from matplotlib.patches import Rectangle
 
     axes = text.axes
     if axes is None or text.get_transform() != axes.transData:
         return None
-    cells = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
-    behind = [cell.get_facecolor() for cell in cells if cell.get_bbox().contains(*text.get_position())]
+    cells = [(patch.get_bbox(), patch.get_facecolor()) for patch in axes.patches if isinstance(patch, Rectangle)]
+    for several in axes.collections:
+        if type(several) is PolyCollection:
+            cells += zip((path.get_extents() for path in several.get_paths()), several.get_facecolor(), strict=True)
+    behind = [colour for bounds, colour in cells if bounds.contains(*text.get_position())]
     return behind[-1] if behind else None
 
 

@@ -63,7 +63,7 @@ def data_uri(figure: Figure) -> str:
     svg = compact(_saved(figure, "svg").decode()) if _marks(figure) <= MOST_MARKS else ""
     if 0 < len(svg) <= LARGEST_SVG:
         return f"data:image/svg+xml,{quote(svg, safe=IN_A_URI)}"
-    return f"data:image/png;base64,{base64.b64encode(_in_few_colours(_saved(figure, 'png'))).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(png_in_few_colours(figure)).decode()}"
 
 
 def compact(svg: str) -> str:
@@ -78,12 +78,12 @@ def _short(number: re.Match[str]) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".") if abs(value) >= 1 else f"{value:.4g}"
 
 
-def _in_few_colours(png: bytes) -> bytes:
+def png_in_few_colours(figure: Figure) -> bytes:
     """A PNG with a palette: a figure has few colours, and is three times as large with 24 bits for each point."""
     from PIL import Image
 
     sink = io.BytesIO()
-    with Image.open(io.BytesIO(png)) as image:
+    with Image.open(io.BytesIO(_saved(figure, "png"))) as image:
         image.convert("RGB").quantize(PALETTE, dither=Image.Dither.NONE).save(sink, "PNG", optimize=True)
     return sink.getvalue()
 

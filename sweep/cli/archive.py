@@ -35,6 +35,8 @@ def archive(directory: Path | None, out: Path | None, logs: str, as_json: bool) 
       sweep archive
       sweep archive sweeps/first --out first.tar.zst --logs all
     """
+    from rich.filesize import decimal
+
     from sweep.archive.pack import SUFFIX, pack
     from sweep.store.follow import read_state
 
@@ -45,7 +47,7 @@ def archive(directory: Path | None, out: Path | None, logs: str, as_json: bool) 
         counts = {"files": packed.files, "logs": packed.logs, "bytes": packed.bytes, "redacted": packed.redacted}
         click.echo(json.dumps({"archive": str(path)} | counts))
         return 0
-    click.echo(f"{path}: {plural(packed.files, 'file')}, {packed.logs} of them logs, {packed.bytes / 2**20:.1f} MiB")
+    click.echo(f"{path}: {plural(packed.files, 'file')}, {packed.logs} of them logs, {decimal(packed.bytes)}")
     if packed.redacted:
         click.echo(f"secrets were removed from {packed.redacted} of them")
     return 0

@@ -29,7 +29,11 @@ Redraw = Callable[["FollowedSweep"], None]
 def live_view(console: Console | None = None) -> Iterator[Redraw]:
     """Yields a function that shows a sweep; the last state stays on the screen at the end."""
     if console is None and not sys.stderr.isatty():
-        yield _plain()
+        plain = _Lines()
+        try:
+            yield plain.show
+        finally:
+            plain.print()
         return
     from rich.console import Console as RichConsole
     from rich.live import Live
@@ -64,18 +68,24 @@ class _Drawing:
         self._drawn_at = time.monotonic()
 
 
-def _plain() -> Redraw:
-    """A line whenever the counts change, at most every few seconds; at least one every half minute."""
-    printed, printed_at = "", 0.0
+class _Lines:
+    """A line whenever the counts change, at most every few seconds; at least one every half minute; and the last."""
 
-    def show(followed: FollowedSweep) -> None:
-        nonlocal printed, printed_at
-        quiet_s = time.monotonic() - printed_at
-        if quiet_s <= PLAIN_AT_MOST_EVERY_S:
+    def __init__(self) -> None:
+        self._followed: FollowedSweep | None = None
+        self._printed, self._printed_at = "", 0.0
+
+    def show(self, followed: FollowedSweep) -> None:
+        self._followed = followed
+        quiet_s = time.monotonic() - self._printed_at
+        if quiet_s > PLAIN_AT_MOST_EVERY_S:
+            self.print(again=quiet_s > PLAIN_EVERY_S)
+
+    def print(self, *, again: bool = False) -> None:
+        """``again``: also if nothing changed."""
+        if self._followed is None:
             return
-        line = summary_line(followed)
-        if line != printed or quiet_s > PLAIN_EVERY_S:
+        line = summary_line(self._followed)
+        if again or line != self._printed:
             click.echo(line, err=True)
-            printed, printed_at = line, time.monotonic()
-
-    return show
+            self._printed, self._printed_at = line, time.monotonic()

@@ -140,5 +140,7 @@ def problems_of_the_rest(value: Any) -> list[Problem]:
     except ValidationError as error:
         for item in error.errors():
             rest.pop(str(item["loc"][0]), None)
+    if "workload" in asked and "workload" not in rest:
+        return []  # what an unknown workload can do is unknown
     grid, _ = check(Grid, _NECESSARY | rest)
     return [] if grid is None else _problems_with_workload(grid)

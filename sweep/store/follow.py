@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sweep.plan.runs import PlannedRun
 from sweep.state.state import SweepState
 from sweep.state.tally import Tally
+from sweep.store import lease
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
 from sweep.store.snapshot import LeftOut, Snapshot, load, save
@@ -140,10 +141,16 @@ class FollowedSweep:
 
     @property
     def at_rest(self) -> bool:
-        """No pilot is open, and nothing runs or waits that a launcher would submit pilots for."""
+        """No pilot is open, and nothing runs or waits that a launcher would submit pilots for.
+
+        Where no launcher runs, no process asks the scheduler for pilots: their own last lines count.
+        """
         found = self.tally.counts(self.left_out())
-        waits = bool(found.get("waiting")) and not self.sweep_state.cancelled
-        return not (waits or found.get("running") or any(pilot.open for pilot in self.sweep_state.pilots.values()))
+        if found.get("running") or (found.get("waiting") and not self.sweep_state.cancelled):
+            return False
+        still = [pilot for pilot in self.sweep_state.pilots.values() if pilot.open]
+        own = all(pilot.ended is not None for pilot in still)
+        return not still or (own and lease.holder(self.sweep.directory) is None)
 
     def store_if_due(self) -> None:
         """Write a snapshot if many events came after the last one. For the launcher, which does so for all readers."""

@@ -1,6 +1,7 @@
 """A sweep in one file: opened elsewhere by every reading command, continued by none, without its user's secrets."""
 
 import json
+import re
 import tarfile
 
 import pyarrow as pa
@@ -73,7 +74,8 @@ def test_logs_are_those_of_failures_unless_asked(sweep_dir, tmp_path, archive):
     logs = [name for name in texts(archive[0]) if name.startswith("s/logs/")]
     assert len(logs) == len(failed) == archive[1]["logs"] > 0
     for choice, count in (("all", len(driving.records_of(sweep_dir))), ("none", 0)):
-        driving.run("archive", sweep_dir, "--out", tmp_path / choice, "--logs", choice, cwd=tmp_path)
+        done = driving.run("archive", sweep_dir, "--out", tmp_path / choice, "--logs", choice, cwd=tmp_path)
+        assert re.search(rf"^{tmp_path / choice}: \d+ files, {count} of them logs, [1-9][\d.]* kB\n", done.stdout)
         assert len([name for name in texts(tmp_path / choice) if name.startswith("s/logs/")]) == count
 
 

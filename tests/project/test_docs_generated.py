@@ -1,9 +1,15 @@
 """Tables in the documentation that are made from the code equal it."""
 
+import subprocess
+import sys
+
 import pytest
 
 from bench_workloads import WORKLOADS
 from docs.generated import DOCS, PLACE, TABLES, written
+from sweep.cli.main import COMMANDS
+from tests.support import driving
+from tests.support.paths import REPOSITORY
 
 PAGES = [page.relative_to(DOCS).as_posix() for page in sorted(DOCS.rglob("*.md")) if PLACE.search(page.read_text())]
 
@@ -28,3 +34,25 @@ def test_every_key_and_parameter_has_a_meaning(name):
         return
     empty = [row[0].strip("`") for row in rows if len(row) < 3 or not row[2].strip()]
     assert empty == unexplained.get(name, [])
+
+
+PAGE_OF_COMMANDS = """
+from types import SimpleNamespace
+from docs.hooks import on_page_markdown
+print(on_page_markdown("<!-- commands -->", SimpleNamespace(file=SimpleNamespace(src_uri="reference/commands.md"))))
+"""
+
+
+@pytest.fixture(scope="module")
+def page_of_commands():
+    """Made in a process of its own, as a build does: click stores a command's option --help at its first use."""
+    command = [sys.executable, "-c", PAGE_OF_COMMANDS]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("name", ["plan", "export best", "nodes"])
+def test_the_page_of_commands_has_what_the_terminal_shows(name, page_of_commands):
+    assert "<!-- commands -->" in (DOCS / "reference/commands.md").read_text()
+    shown = driving.run(*name.split(), "--help", env={"COLUMNS": "80"}).stdout
+    assert f"## sweep {name}\n\n```text\n{shown.rstrip()}\n```" in page_of_commands
+    assert [command for command in COMMANDS if f"## sweep {command}\n" not in page_of_commands] == []

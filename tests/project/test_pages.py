@@ -6,9 +6,11 @@ import re
 import shlex
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
+from docs import dark
 from sweep.outcomes import Outcome
 from tests.support import driving
 from tests.support.paths import REPOSITORY
@@ -55,6 +57,14 @@ def test_the_documentation_builds_strictly(tmp_path):
     for page in DOCS.rglob("*.md"):
         where = page.relative_to(DOCS).with_suffix("").as_posix()
         assert f"]({where}/)" in index, where
+    drawn = [path.relative_to(DOCS / "images") for path in (DOCS / "images").rglob("*-dark.png")]
+    assert len(drawn) >= 13
+    pages = [page.read_text() for page in (tmp_path / "site").rglob("*.html")]
+    for path in drawn:  # by docs/dark.py
+        dark_one, light_one = f"images/{path}#only-dark", f"images/{str(path).replace('-dark', '')}#only-light"
+        counts = [(text.count(dark_one), text.count(light_one)) for text in pages if dark_one in text]
+        assert counts, f"no page shows {path}"
+        assert set(counts) == {(1, 1)}
 
 
 def test_each_figure_of_the_gallery_is_drawn_by_its_command(tmp_path):
@@ -63,7 +73,10 @@ def test_each_figure_of_the_gallery_is_drawn_by_its_command(tmp_path):
     pictures = re.findall(r"\]\(images/gallery/(\w+)\.png\)", (DOCS / "gallery.md").read_text())
     assert len(commands) == len(pictures) >= 7
     names = [command.split()[3] for command in commands if command.startswith("sweep figures")]
-    assert pictures == ["heatmap", *names]
+    assert pictures == ["heatmap", *names] == list(dark.GALLERY)
+    assert [name for name in pictures if not (DOCS / f"images/gallery/{name}-dark.png").exists()] == [], (
+        "draw them: python -m docs.dark"
+    )
     done = driving.run(*shlex.split(commands[0])[1:], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     # The others as one command: each starts matplotlib
@@ -93,3 +106,24 @@ def test_a_plug_in_of_a_page_conforms_as_the_page_checks_it(page, module, tmp_pa
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("page", "module"),
+    [("own-workload.md", "mybench"), ("own-strategy.md", "mystrategy"), ("own-tracker.md", "mytracker")],
+)
+def test_pip_builds_the_plug_in_of_a_page_alongside_its_test_and_a_sweep(page, module, tmp_path):
+    """setuptools refuses to guess which of several modules or folders a package consists of."""
+    code, check = blocks(page, "python")
+    (tmp_path / f"{module}.py").write_text(code)
+    (tmp_path / f"test_{module}.py").write_text(check)
+    (tmp_path / "pyproject.toml").write_text(*blocks(page, "toml"))
+    (tmp_path / "sweeps" / "first").mkdir(parents=True)
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", "built"]
+    command = [sys.executable, "-m", "pip", "wheel", *options, "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = (tmp_path / "built").glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert [name for name in names if "dist-info" not in name] == [f"{module}.py"]
+    assert f"{module}-0.1.dist-info/entry_points.txt" in names

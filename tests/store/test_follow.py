@@ -7,10 +7,11 @@ import time
 import msgspec
 import pytest
 
+from sweep.cli.live import live_view
 from sweep.outcomes import Outcome
 from sweep.search.search import Search
-from sweep.state.events import PilotIntended, RerunRequested, SessionBegan
-from sweep.store import follow, snapshot
+from sweep.state.events import PilotEnded, PilotIntended, RerunRequested, SessionBegan
+from sweep.store import follow, lease, snapshot
 from sweep.store.follow import FollowedSweep
 from sweep.store.journal import Journal
 from sweep.store.sweep import open_sweep
@@ -115,3 +116,33 @@ def test_while_a_pilot_is_open_the_launchers_answer_of_a_minute_ago_is_used(tmp_
         snapshot.save(directory, msgspec.structs.replace(stored, left_out=older))
         with pytest.raises(AssertionError, match="a search was made"):
             counts(command, directory.path)
+
+
+def test_a_sweep_whose_pilot_ended_is_at_rest_unless_a_launcher_may_go_on(tmp_path):
+    """As after `launch --detach` on Slurm: only a launcher would ask whether the job is gone."""
+    sweep = made(tmp_path / "s")
+    intent = PilotIntended(time=time.time(), pilot="p0001", token="t", nodes=2, time_limit_s=600)
+    Journal(sweep.directory.journal("launcher-0009")).append(intent)
+    pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
+    assert not followed(sweep).at_rest
+    Journal(sweep.directory.journal("pilot-p0001-end")).append(
+        PilotEnded(time=time.time(), pilot="p0001", reason="done")
+    )
+    assert followed(sweep).at_rest
+    launcher = lease.take(sweep.directory)
+    assert not followed(sweep).at_rest
+    launcher.release()
+    assert followed(sweep).at_rest
+
+
+def test_the_last_line_of_a_watch_without_a_terminal_is_the_state_at_its_end(tmp_path, capsys):
+    sweep = made(tmp_path / "s")
+    watched = followed(sweep)
+    with live_view() as show:
+        show(watched)
+        pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
+        watched.refresh()
+        show(watched)
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("4 runs: 4 waiting")
+    assert last.startswith("4 runs: 4 ok")

@@ -368,6 +368,24 @@ def test_text_on_a_cell_stays_legible_on_a_dark_page(face, ink):
     assert to_hex(beside.get_color()) == dark.INK
 
 
+def test_a_heatmap_on_a_dark_page_keeps_the_colours_of_its_cells_and_is_legible():
+    from matplotlib.collections import PolyCollection
+
+    figure = analysis.draw_heatmap(made_grid(2, 4)).figure
+    (cells,) = (artist for artist in figure.findobj() if type(artist) is PolyCollection)
+    faces, labels = cells.get_facecolor().tolist(), [text for text in cells.axes.texts if text.get_text()]
+    dark.darken(figure)
+    assert cells.get_facecolor().tolist() == faces
+    assert len({tuple(face) for face in faces}) > 4
+    for text in labels:
+        (face,) = (
+            face for path, face in zip(cells.get_paths(), faces, strict=True)
+            if path.get_extents().contains(*text.get_position())
+        )  # fmt: skip
+        pair = sorted(luminance(to_rgb(colour)) + 0.05 for colour in (text.get_color(), face))
+        assert pair[1] / pair[0] > 4.5
+
+
 def test_figures_on_a_dark_page_have_the_pages_own_colours():
     (styles,) = re.findall(r"\{% set dark %\}(.*?)\{% endset %\}", (REPOSITORY / "templates/report.css.j2").read_text())
     of_page = dict(part.removeprefix("--").split(":") for part in styles.split(";"))
