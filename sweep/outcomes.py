@@ -36,8 +36,5 @@ class Outcome(str, Enum):
         return self.value
 
 
-FROM_OUTSIDE = frozenset({Outcome.CANCELLED, Outcome.PREEMPTED})
-"""Ended by a user or the scheduler: neither measured nor failed"""
-
 NO_FAILURE = "no_failure"
 """The diagnosis of a healthy log. It is not an outcome of an attempt."""
