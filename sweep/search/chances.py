@@ -20,9 +20,9 @@ _DRAWS = 256
 
 def cdf(z: Floats) -> Floats:
     """P(x <= z) of Student's t with 5 degrees of freedom."""
-    angle = np.arctan(z / np.sqrt(FREEDOM))
-    sine, cosine = np.sin(angle), np.cos(angle)
-    found: Floats = 0.5 + (angle + sine * cosine + 2 / 3 * sine * cosine**3) / np.pi
+    tangent = z / np.sqrt(FREEDOM)
+    cosine_squared = 1 / (1 + tangent * tangent)
+    found: Floats = 0.5 + (np.arctan(tangent) + tangent * cosine_squared * (1 + 2 / 3 * cosine_squared)) / np.pi
     return found
 
 
@@ -34,8 +34,9 @@ def probability_above(mean: Floats, spread: Floats, threshold: Floats | float) -
 def expected_improvement(mean: Floats, spread: Floats, threshold: Floats) -> Floats:
     """E[max(x - threshold, 0)]."""
     z = (mean - threshold) / spread
-    density = _SCALE * (1 + z**2 / FREEDOM) ** -3
-    found: Floats = spread * ((FREEDOM + z**2) / (FREEDOM - 1) * density + z * cdf(z))
+    more = 1 + z**2 / FREEDOM
+    tail = FREEDOM / (FREEDOM - 1) * _SCALE / (more * more)  # (freedom + z^2) / (freedom - 1) times the density
+    found: Floats = spread * (tail + z * cdf(z))
     return found
 
 
@@ -48,23 +49,39 @@ def together(
     add up their chances. What each run has alone is known exactly: the draws are corrected by how far they are off it
     (a ratio estimator), and neither result is below that of the best run alone or above the sum of all.
     """
-    size, spread = len(mean), np.sqrt(np.diag(covariance))
-    normal, scale, uniform = _draws(size)
-    root = np.linalg.cholesky(covariance + np.diag(np.full(size, 1e-8 + 1e-6 * np.diag(covariance).mean())))
-    drawn = mean[:, None] + (root @ normal) * scale
-    gains = np.where(uniform < works[:, None], drawn - threshold, -np.inf)
-    gain_alone = works * expected_improvement(mean, spread, np.full(size, threshold))
-    above_alone = works * probability_above(mean, spread, threshold + tolerance)
-    gain = _corrected(np.maximum(gains, 0), gain_alone)
-    above = _corrected((gains > tolerance).astype(np.float64), above_alone)
+    gains, gain = _gains_together(mean, covariance, works, threshold)
+    alone = works * probability_above(mean, np.sqrt(np.diag(covariance)), threshold + tolerance)
+    better = gains > tolerance
+    above = _corrected(np.count_nonzero(better) / better.size, float(better.any(axis=0).mean()), alone)
     return gain, min(1.0, above)
 
 
-def _corrected(drawn: Floats, alone: Floats) -> float:
-    """The mean of the greatest of several non-negative values. ``alone``: the exact mean of each."""
-    found = float(drawn.mean())
-    corrected = float(drawn.max(axis=0).mean()) * float(alone.mean()) / found if found > 0 else 0.0
-    return float(np.clip(corrected, alone.max(), alone.sum()))
+def gain_together(mean: Floats, covariance: Floats, works: Floats, threshold: float) -> float:
+    """The first of the two alone."""
+    return _gains_together(mean, covariance, works, threshold)[1]
+
+
+def _gains_together(mean: Floats, covariance: Floats, works: Floats, threshold: float) -> tuple[Floats, float]:
+    """(draws of each run's improvement: 0 where there is none; the expected one of the best of them)."""
+    size = len(mean)
+    normal, scale, uniform = _draws(size)
+    padded = covariance.copy()
+    padded.flat[:: size + 1] += 1e-8 + 1e-6 * np.diag(covariance).mean()
+    root = np.linalg.cholesky(padded)
+    gains = (root @ normal) * scale
+    gains += (mean - threshold)[:, None]
+    np.copyto(gains, -np.inf, where=uniform >= works[:, None])
+    np.maximum(gains, 0, out=gains)
+    alone = works * expected_improvement(mean, np.sqrt(np.diag(covariance)), np.full(size, threshold))
+    return gains, _corrected(float(gains.mean()), float(gains.max(axis=0).mean()), alone)
+
+
+def _corrected(drawn: float, greatest: float, alone: Floats) -> float:
+    """The mean of the greatest of several non-negative values. ``drawn``: the mean of their draws; ``greatest``: of
+    each draw's greatest; ``alone``: the exact mean of each.
+    """
+    corrected = greatest * float(alone.mean()) / drawn if drawn > 0 else 0.0
+    return max(float(alone.max()), min(corrected, float(alone.sum())))
 
 
 @cache

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sweep.search.pieces import Pieces, finished
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -22,6 +24,8 @@ LEAST_LEARNED = 0.02
 """an observation that would narrow the variance by a smaller share is left out: each one costs time"""
 ROOM = 128
 """further observations before the array of them is made larger"""
+ROWS_AT_ONCE = 32
+"""covariances with all candidates of so many observations are one piece of work"""
 
 
 class Belief:
@@ -39,16 +43,27 @@ class Belief:
     @classmethod
     def given(cls, mean: Floats, variance: Floats, column: Callable[[int], Floats], data: Data) -> Belief:
         """The belief after many observations at once. ``data.covariance``: (observations, candidates)."""
+        return finished(cls.conditioning(mean, variance, column, data))
+
+    @classmethod
+    def conditioning(
+        cls, mean: Floats, variance: Floats, column: Callable[[int], Floats], data: Data
+    ) -> Pieces[Belief]:
+        """The same in pieces."""
         found = cls(mean, variance, column, room=ROOM + len(data.indices))
         if not len(data.indices):
             return found
         within = data.covariance[:, data.indices] + np.diag(data.noise)
         inverse = np.linalg.inv(np.linalg.cholesky(within))
-        rows = inverse @ data.covariance
-        found.mean += (inverse @ (data.values - mean[data.indices])) @ rows
-        found.variance -= np.einsum("ij,ij->j", rows, rows)
-        found._rows[: len(rows)] = rows
-        found._used = len(rows)
+        whitened = inverse @ (data.values - mean[data.indices])
+        yield
+        for first in range(0, len(inverse), ROWS_AT_ONCE):
+            part = slice(first, min(first + ROWS_AT_ONCE, len(inverse)))
+            rows = np.matmul(inverse[part, : part.stop], data.covariance[: part.stop], out=found._rows[part])
+            found.mean += whitened[part] @ rows
+            found.variance -= np.einsum("ij,ij->j", rows, rows)
+            yield
+        found._used = len(inverse)
         return found
 
     def observe(self, index: int, value: float, noise: float) -> None:

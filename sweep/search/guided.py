@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.search.candidates import Bools
-from sweep.search.chances import expected_improvement, probability_above, together
+from sweep.search.chances import expected_improvement, gain_together, probability_above, together
 from sweep.search.finalists import NEAR, finalists
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.observations import Known
@@ -102,7 +102,7 @@ class Guided:
         """Whether the cell stops, and how sure that is."""
         c = known.candidates
         rows = np.flatnonzero((c.cells == cell) & (c.repeats == 0) & ~known.begun & ~known.infeasible)
-        return self._outlook(known, self._left(known, rows), cell)
+        return self._outlook(known, self._left(known, rows), cell, sure=True)
 
     def _left(self, known: Known, rows: Ints) -> _Left:
         beliefs, cells = known.beliefs(), known.candidates.cells[rows]
@@ -114,7 +114,8 @@ class Guided:
         gains, above = np.where(some, gains, FIRST_GAIN * works), np.where(some, above, 1.0) * works
         return _Left(rows, cells, mean, works, gains, above)
 
-    def _outlook(self, known: Known, left: _Left, cell: int) -> Outlook:
+    def _outlook(self, known: Known, left: _Left, cell: int, *, sure: bool = False) -> Outlook:
+        """``sure``: work out how sure it is, too."""
         mine = left.of(cell)
         if not len(mine):
             return Outlook(True, 0.0, 1.0, ())
@@ -133,10 +134,12 @@ class Guided:
         if not np.isfinite(known.best[cell]):
             return Outlook(False, float(gains.max()), 0.0, excluded)
         top = mine[np.argsort(-gains, kind="stable")[:MOST_TOGETHER]]
-        gain, above = together(
-            left.means[top], known.beliefs().covariance(left.rows[top]), left.works[top],
-            float(known.best[cell]), float(np.log1p(self.tolerance)),
-        )  # fmt: skip
+        covariance = known.beliefs().covariance(left.rows[top])
+        several = left.means[top], covariance, left.works[top], float(known.best[cell])
+        if not sure:
+            gain = gain_together(*several)
+            return Outlook(gain <= self.least_gain, gain, 0.0, excluded)
+        gain, above = together(*several, float(np.log1p(self.tolerance)))
         return Outlook(gain <= self.least_gain, gain, 1 - above, excluded)
 
     def _in_cell(self, known: Known, left: _Left, cell: int) -> Pick | None:
@@ -176,11 +179,13 @@ def untried_values(known: Known, left: _Left, cell: int) -> list[tuple[str, str,
     c, mine, found = known.candidates, left.of(cell), []
     begun = np.flatnonzero(known.begun & (c.cells == cell))
     for axis, codes in c.main_axes.items():
-        tried, here = np.zeros(int(codes.max()) + 1, dtype=bool), codes[left.rows[mine]]
-        tried[codes[begun]] = True
-        for code in np.unique(here[~tried[here]]).tolist():
+        here, number = codes[left.rows[mine]], int(codes.max()) + 1
+        untried = np.bincount(here, minlength=number).astype(bool)
+        untried[codes[begun]] = False
+        for code in np.flatnonzero(untried).tolist():
             places = mine[here == code]
-            found.append((axis, str(np.broadcast_to(c.columns[axis], len(c))[left.rows[places[0]]]), places))
+            column = c.columns[axis]
+            found.append((axis, str(column if np.ndim(column) == 0 else column[left.rows[places[0]]]), places))
     return found
 
 

@@ -7,8 +7,7 @@ processes"). An axis value that was never measured shares little with those that
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,9 @@ class LayoutKernel:
         self._columns: dict[int, Floats] = {}
         self.variances = self._orders([np.ones(1)] * len(self._codes), (1,))[:, 0]
         """prior variance of a candidate by order, before scales"""
+        self._all_values = self._having(True for _ in self.names)
+        self.values = self._having(name not in _OF_CELLS for name in self.names)
+        """(candidates, values): 1 where a candidate has it, for every value of the axes within a cell"""
 
     def column(self, index: int) -> Floats:
         """(orders, candidates): with one candidate."""
@@ -58,23 +60,19 @@ class LayoutKernel:
 
     def within(self, indices: Ints) -> Floats:
         """(orders, indices, indices)."""
-        codes = [codes[indices] for codes in self._codes]
-        parts = [table[c[:, None], c[None, :]] for table, c in zip(self._tables, codes, strict=True)]
+        own = [codes[indices] for codes in self._codes]
+        parts = [table.take(codes, 0).take(codes, 1) for table, codes in zip(self._tables, own, strict=True)]
         return self._orders(parts, (len(indices), len(indices)))
 
     def untested(self, measured: Ints) -> Floats:
         """(candidates, values): 1 where a candidate has a value of an axis that none of the measured ones has."""
-        found = [np.zeros((self.size, 0))]
-        for codes in self._codes:
-            values = np.setdiff1d(codes, codes[measured])
-            found.append((codes[:, None] == values).astype(np.float64))
-        return np.concatenate(found, axis=1)
+        found: Floats = self._all_values[:, ~self._all_values[measured].any(axis=0)]
+        return found
 
-    @cached_property
-    def values(self) -> Floats:
-        """(candidates, values): 1 where a candidate has it, for every value of the axes within a cell."""
-        axes = zip(self.names, self._codes, self._tables, strict=True)
-        found = [codes[:, None] == np.arange(len(table)) for name, codes, table in axes if name not in _OF_CELLS]
+    def _having(self, chosen: Iterable[bool]) -> Floats:
+        """(candidates, values): 1 where a candidate has it, for every value of some axes."""
+        axes = zip(self._codes, self._tables, chosen, strict=True)
+        found = [codes[:, None] == np.arange(len(table)) for codes, table, asked in axes if asked]
         return np.concatenate([np.zeros((self.size, 0)), *found], axis=1).astype(np.float64)
 
     def _orders(self, parts: Sequence[Floats], shape: tuple[int, ...]) -> Floats:

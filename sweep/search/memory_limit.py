@@ -28,6 +28,7 @@ class MemoryLimit:
         self._points = stated + np.outer([error, MISSTATED_ERROR], _POINTS)
         density = np.exp(-0.5 * _POINTS**2)
         self._weights = np.outer([1 - MISSTATED, MISSTATED], density / density.sum())
+        self._hypotheses: list[tuple[float, float, float]] | None = None
 
     def is_above(self, peak: float, variance: float) -> None:
         """A run with about this peak (logarithm of its share of the memory) worked."""
@@ -40,7 +41,9 @@ class MemoryLimit:
     def above(self, peaks: Floats, variances: Floats) -> Floats:
         """Probability that runs with about these peaks fit."""
         found = np.zeros(len(peaks))
-        for odds, mean, variance in self._hypotheses():
+        if self._hypotheses is None:
+            self._hypotheses = self._summed_up()
+        for odds, mean, variance in self._hypotheses:
             found += odds * normal_cdf((mean - peaks) / np.sqrt(variance + variances))
         return found
 
@@ -51,7 +54,7 @@ class MemoryLimit:
         mean = float(points @ weights)
         return mean, max(float((points - mean) ** 2 @ weights), (points[1] - points[0]) ** 2)
 
-    def _hypotheses(self) -> list[tuple[float, float, float]]:
+    def _summed_up(self) -> list[tuple[float, float, float]]:
         """(probability, mean, variance) of the first, and of each quarter of the second: it may end abruptly."""
         found = []
         for points, weights, parts in zip(self._points, self._weights, (1, _QUARTERS), strict=True):
@@ -69,4 +72,4 @@ class MemoryLimit:
 
     def _condition(self, likelihood: Floats) -> None:
         found = self._weights * np.maximum(likelihood, 1e-12)
-        self._weights = found / found.sum()
+        self._weights, self._hypotheses = found / found.sum(), None

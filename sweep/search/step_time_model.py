@@ -17,8 +17,9 @@ import numpy as np
 
 from sweep.physics.constants import TRAINER
 from sweep.physics.prediction import FACTOR_SPREADS, Layouts, corrected
-from sweep.search.gaussian import Belief, Data, Floats, Ints, log_evidence
-from sweep.search.layout_kernel import ORDERS, LayoutKernel
+from sweep.search.gaussian import ROWS_AT_ONCE, Belief, Data, Floats, Ints, log_evidence
+from sweep.search.layout_kernel import LayoutKernel
+from sweep.search.pieces import Pieces, finished
 from sweep.search.surprises import SLAB, surprises
 
 MOST_ANCHORS = 256
@@ -64,8 +65,10 @@ class Scales:
     def residual(self, orders: Floats, left: Any, right: Any) -> Floats:
         """Covariance of the residuals. ``orders``: by order of the effect; ``left``, ``right``: number of the size."""
         factors = np.array(self.by_size)
-        joint = factors[left] * factors[right]
-        found: Floats = self.single**2 * orders[0] + self.paired**2 * orders[1] + self.joint**2 * joint * orders[2]
+        joint = self.joint**2 * (factors[left] * factors[right])
+        of_values = self.single**2 * orders[0]
+        of_values += self.paired**2 * orders[1]
+        found: Floats = of_values + joint * orders[2]
         return found
 
 
@@ -74,6 +77,8 @@ PRIOR_OF_SCALES = 0.8
 STEP = 1.5
 """factor between two values of a scale that are compared"""
 LEAST_NOISE = 0.003
+SCALES_AT_ONCE = 3
+"""whose values are compared in one piece of work"""
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,8 @@ class Fit:
     scales: Scales = field(default_factory=Scales)
     disturbed: float = DISTURBED
     """share of runs that something else slowed down"""
+    linear: Floats | None = None
+    """slopes of all candidates by everything uncertain, in its spreads; of a fit that is complete"""
 
     @classmethod
     def prior(cls, layouts: Layouts, scales: Scales) -> Fit:
@@ -98,46 +105,64 @@ class StepTimes:
     def __init__(self, layouts: Layouts, sizes: Ints, kernel: LayoutKernel) -> None:
         """``sizes``: number of each candidate's number of nodes."""
         self._layouts, self._sizes, self._kernel = layouts, sizes, kernel
-        self._special = np.zeros((len(layouts), 0))
-        """effects of single values and pairs: of those that no run tested, and of those that surprised"""
 
     def fitted(self, indices: Ints, log_times: Floats) -> tuple[Fit, Belief]:
         """The factors and scales that fit the measurements best, and the belief given them."""
+        return finished(self.fitting(indices, log_times))
+
+    def fitting(self, indices: Ints, log_times: Floats) -> Pieces[tuple[Fit, Belief]]:
+        """The same in pieces."""
         indices, log_times = indices[-MOST_ANCHORS:], log_times[-MOST_ANCHORS:]
         usual = Scales(by_size=(1.0,) * (int(self._sizes.max(initial=0)) + 1))
         fit, extra = Fit.prior(self._layouts, usual), np.zeros(len(indices))
-        covariances, surprising = np.empty((ORDERS, 0, len(self._layouts))), np.zeros((len(self._layouts), 0))
+        surprising = np.zeros((len(self._layouts), 0))
         if len(indices):
-            covariances = self._kernel.columns(indices)
-            within = covariances[:, :, indices]
-            data = MeasuredTimes(self._layouts.take(indices), self._sizes[indices], log_times, within)
+            within = self._kernel.within(indices)
+            seen = MeasuredTimes(self._layouts.take(indices), self._sizes[indices], log_times, within)
             for _ in range(2):
-                fit, extra = data.doubted(data.factors(fit, extra))
-                fit = data.scaled(data.factors(fit, extra), extra)
+                fit = seen.factors(fit, extra)
+                yield
+                fit, extra = seen.doubted(fit)
+                yield
+                fit = seen.factors(fit, extra)
+                yield
+                fit = yield from seen.scaling(fit, extra)
+                fit = seen.factors(fit, extra)
+                yield
                 # After the scales: where all runs of a size differ wildly, nothing about one value is surprising.
-                surprising = data.surprises(data.factors(fit, extra), self._kernel.values, indices)
-                data = replace(data, surprising=surprising[indices])
-            fit = data.factors(fit, extra)
+                surprising = seen.surprises(fit, self._kernel.values, indices)
+                seen = replace(seen, surprising=surprising[indices])
+                yield
+            fit = seen.factors(fit, extra)
+            yield
         mean, linear = linearised(self._layouts, fit)
+        yield
         scales, sizes = fit.scales, self._sizes
         # The scale of tested values says little of the others, which keep the prior's.
         more = math.sqrt(max(Scales().single ** 2 - scales.single**2, 0.0))
-        self._special = np.concatenate([more * self._kernel.untested(indices), surprising], axis=1)
-        linear = np.concatenate([linear, self._special], axis=1)
-        variance = (linear**2).sum(axis=1) + scales.residual(self._kernel.variances[:, None], sizes, sizes)
+        linear = np.concatenate([linear, more * self._kernel.untested(indices), surprising], axis=1)
+        variance = np.einsum("ij,ij->i", linear, linear)
+        variance += scales.residual(self._kernel.variances[:, None], sizes, sizes)
+        yield
 
         def column(index: int) -> Floats:
             found: Floats = linear @ linear[index] + scales.residual(self._kernel.column(index), sizes[index], sizes)
             return found
 
-        covariance = linear[indices] @ linear.T + scales.residual(covariances, sizes[indices][:, None], sizes)
+        covariance = linear[indices] @ linear.T
+        yield
+        for place, index in enumerate(indices.tolist()):
+            covariance[place] += scales.residual(self._kernel.column(index), sizes[index], sizes)
+            if place % ROWS_AT_ONCE == ROWS_AT_ONCE - 1:
+                yield
         data_noise = fit.scales.noise**2 + extra
-        return fit, Belief.given(mean, variance, column, Data(indices, log_times, data_noise, covariance))
+        data = Data(indices, log_times, data_noise, covariance)
+        return replace(fit, linear=linear), (yield from Belief.conditioning(mean, variance, column, data))
 
     def prior_within(self, fit: Fit, indices: Ints) -> Floats:
         """Prior covariance among some candidates."""
-        linear = np.concatenate([linearised(self._layouts.take(indices), fit)[1], self._special[indices]], axis=1)
-        sizes = self._sizes[indices]
+        assert fit.linear is not None
+        linear, sizes = fit.linear[indices], self._sizes[indices]
         found: Floats = linear @ linear.T + fit.scales.residual(self._kernel.within(indices), sizes[:, None], sizes)
         return found
 
@@ -150,7 +175,8 @@ def linearised(layouts: Layouts, fit: Fit) -> tuple[Floats, Floats]:
     slopes = np.concatenate([shares * layouts.spreads, layouts.causes * (shares @ layouts.loadings)], axis=1)
     trainer = np.full((len(layouts), 1), TRAINER.spread)
     linear = np.concatenate([slopes, layouts.factors * FACTOR_SPREADS, trainer], axis=1)
-    return median - slopes @ fit.factors, fit.scales.physics * linear
+    linear *= fit.scales.physics
+    return median - slopes @ fit.factors, linear
 
 
 @dataclass(frozen=True)
@@ -166,8 +192,13 @@ class MeasuredTimes:
 
     def covariance(self, linear: Floats, scales: Scales, extra: Floats) -> Floats:
         """Of the measurements. ``extra``: additional variance of each run's noise."""
-        residual = scales.residual(self.within, self.sizes[:, None], self.sizes)
-        found: Floats = linear @ linear.T + residual + np.diag(scales.noise**2 + extra)
+        found: Floats = linear @ linear.T + self.unexplained(scales, extra)
+        return found
+
+    def unexplained(self, scales: Scales, extra: Floats) -> Floats:
+        """The part of it that does not depend on the factors."""
+        found = scales.residual(self.within, self.sizes[:, None], self.sizes)
+        _add_to_diagonal(found, scales.noise**2 + extra)
         return found if self.surprising is None else found + self.surprising @ self.surprising.T
 
     def surprises(self, fit: Fit, values: Floats, indices: Ints) -> Floats:
@@ -186,9 +217,10 @@ class MeasuredTimes:
 
     def factors(self, fit: Fit, extra: Floats) -> Fit:
         """Gauss-Newton steps to the most probable factors, everything else integrated out."""
+        unexplained = self.unexplained(fit.scales, extra)
         for _ in range(3):
             mean, linear = linearised(self.layouts, fit)
-            weights = np.linalg.solve(self.covariance(linear, fit.scales, extra), self.log_times - mean)
+            weights = np.linalg.solve(linear @ linear.T + unexplained, self.log_times - mean)
             slopes = linear[:, : len(fit.factors)]
             step = fit.scales.physics * (slopes.T @ weights) - fit.factors
             fit = replace(fit, factors=fit.factors + step / max(1.0, float(np.abs(step).max()) / 2))
@@ -196,28 +228,44 @@ class MeasuredTimes:
 
     def scaled(self, fit: Fit, extra: Floats) -> Fit:
         """The scales of most evidence, one after another, in steps of a factor."""
+        return finished(self.scaling(fit, extra))
+
+    def scaling(self, fit: Fit, extra: Floats) -> Pieces[Fit]:
+        """The same in pieces."""
         some = slice(-MOST_FOR_SCALES, None)
         sizes, within = self.sizes[some], self.within[:, some, some]
         mean, linear = linearised(self.layouts.take(some), replace(fit, scales=replace(fit.scales, physics=1.0)))
         error, gram = self.log_times[some] - mean, linear @ linear.T
-        own = np.zeros_like(gram) if self.surprising is None else (self.surprising @ self.surprising.T)[some, some]
+        own = None if self.surprising is None else (self.surprising @ self.surprising.T)[some, some]
 
         def value(scales: Scales) -> float:
             away = np.log(np.concatenate([np.array(scales.values) / Scales().values, scales.by_size])) / PRIOR_OF_SCALES
-            residual = scales.residual(within, sizes[:, None], sizes)
-            covariance = scales.physics**2 * gram + own + residual + np.diag(scales.noise**2 + extra[some])
+            covariance = scales.residual(within, sizes[:, None], sizes)
+            covariance += scales.physics**2 * gram
+            if own is not None:
+                covariance += own
+            _add_to_diagonal(covariance, scales.noise**2 + extra[some])
             return log_evidence(error, covariance) - 0.5 * float(away @ away)
 
         best, most = fit.scales, value(fit.scales)
         names = [*("physics", "single", "paired", "joint", "noise"), *np.unique(sizes).tolist()]
-        for name in names * 2:
-            for factor in (STEP, 1 / STEP):
+        at = (0,) * len(names)
+        """steps of each scale; what was compared once is not better the next time"""
+        compared = {at}
+        for turn, (place, name) in enumerate(list(enumerate(names)) * 2, start=1):
+            for step, factor in ((1, STEP), (-1, 1 / STEP)):
                 while True:
+                    there = (*at[:place], at[place] + step, *at[place + 1 :])
                     other = best.times(name, factor)
-                    found = value(other) if other.noise >= LEAST_NOISE and other.physics >= 1 else -math.inf
+                    if there in compared or other.noise < LEAST_NOISE or other.physics < 1:
+                        break
+                    compared.add(there)
+                    found = value(other)
                     if found <= most:
                         break
-                    best, most = other, found
+                    best, most, at = other, found, there
+            if turn % SCALES_AT_ONCE == 0:
+                yield
         return replace(fit, scales=best)
 
     def doubted(self, fit: Fit) -> tuple[Fit, Floats]:
@@ -230,6 +278,10 @@ class MeasuredTimes:
         count = DISTURBED * DISTURBED_RUNS + float((1 - undisturbed).sum())
         fit = replace(fit, disturbed=count / (DISTURBED_RUNS + len(slower)))
         return fit, disturbance_variance(slower, alone, fit.disturbed)
+
+
+def _add_to_diagonal(square: Floats, values: Floats) -> None:
+    square.flat[:: len(square) + 1] += values
 
 
 def trust(slower: Floats, variance: Floats, disturbed: float) -> Floats:
