@@ -68,6 +68,18 @@ class Budget:
             free &= spent[c.cells] + hours <= self.node_hours_per_cell
         return free
 
+    def enough_for_all(self, known: Known, seconds: Floats, free: Bools) -> bool:
+        """Whether each cell is certain to have a share, whichever of the ``free`` runs are open.
+
+        Fewer open runs leave more for other cells; so it is certain if that is so with all of them open. In node-hours
+        it never is, since the price of a cell's run is the mean of the open ones.
+        """
+        if self.node_hours is not None or self.node_hours_per_cell is not None:
+            return False
+        first = free & ~self._again(known)[0]
+        left = self.shares(known, seconds, first)
+        return bool((left[known.candidates.cells[first]] > 0).all())
+
     def shares(self, known: Known, seconds: Floats, open_: Bools) -> Ints:
         """How many further runs each cell may start, of the ``open_`` ones.
 

@@ -163,7 +163,7 @@ class Search:
         if "free" not in self._cached:
             elapsed_s = max(self._seen_at - self._began_at, 0.0)
             free = self._budget.affordable(known, self._seconds, elapsed_s)
-            if self._budget.whole:
+            if self._budget.whole and not self._budget.enough_for_all(known, self._seconds, free):
                 free &= (self._shares(known, free) > 0)[known.candidates.cells]
             self._cached["free"] = free
         found: Bools = self._cached["free"]

@@ -143,6 +143,26 @@ def test_a_share_is_of_all_runs_and_at_least_one(limits, runs):
     assert Budget.of({"wall_time": 3600.0}, 40) == Budget(wall_s=3600.0)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_where_each_cell_is_certain_of_a_share_it_has_one_whichever_runs_are_open(seed):
+    generator = np.random.default_rng(seed)
+    nodes, seconds = generator.integers(1, 5, 40), np.full(40, HOUR_S)
+    found = known(nodes.tolist(), begun=np.flatnonzero(generator.random(40) < 0.3).tolist())
+    cells, certain = found.candidates.cells, 0
+    for runs in range(int(found.tries.sum()) + 1, 45):
+        for limits in ({"runs": runs}, {"runs": runs, "runs_per_cell": 9}):
+            budget = Budget(**limits)
+            free = budget.affordable(found, seconds)
+            if not budget.enough_for_all(found, seconds, free):
+                continue
+            certain += 1
+            for share in (0.05, 0.3, 0.9):
+                open_ = free & (generator.random(40) < share)
+                assert (budget.shares(found, seconds, open_)[cells[open_]] > 0).all()
+    assert certain
+    assert not Budget(runs=400, node_hours=1e6).enough_for_all(found, seconds, ~found.begun)
+
+
 def with_repeats(begun=()):
     """Two configurations in each of two cells, and each once more: the last four runs."""
     given = [{**run(mbs=2**i), "nodes": n, "repeat": again} for again in (0, 1) for n in (1, 2) for i in range(2)]
