@@ -14,8 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sweep.search.pieces import Pieces, finished
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -25,7 +23,7 @@ LEAST_LEARNED = 0.02
 ROOM = 128
 """further observations before the array of them is made larger"""
 ROWS_AT_ONCE = 32
-"""covariances with all candidates of so many observations are one piece of work"""
+"""so many rows of the factor are multiplied at once: right of the last one's diagonal all are zero"""
 
 
 class Belief:
@@ -43,26 +41,17 @@ class Belief:
     @classmethod
     def given(cls, mean: Floats, variance: Floats, column: Callable[[int], Floats], data: Data) -> Belief:
         """The belief after many observations at once. ``data.covariance``: (observations, candidates)."""
-        return finished(cls.conditioning(mean, variance, column, data))
-
-    @classmethod
-    def conditioning(
-        cls, mean: Floats, variance: Floats, column: Callable[[int], Floats], data: Data
-    ) -> Pieces[Belief]:
-        """The same in pieces."""
         found = cls(mean, variance, column, room=ROOM + len(data.indices))
         if not len(data.indices):
             return found
         within = data.covariance[:, data.indices] + np.diag(data.noise)
         inverse = np.linalg.inv(np.linalg.cholesky(within))
         whitened = inverse @ (data.values - mean[data.indices])
-        yield
         for first in range(0, len(inverse), ROWS_AT_ONCE):
             part = slice(first, min(first + ROWS_AT_ONCE, len(inverse)))
             rows = np.matmul(inverse[part, : part.stop], data.covariance[: part.stop], out=found._rows[part])
             found.mean += whitened[part] @ rows
             found.variance -= np.einsum("ij,ij->j", rows, rows)
-            yield
         found._used = len(inverse)
         return found
 

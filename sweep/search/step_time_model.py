@@ -17,9 +17,8 @@ import numpy as np
 
 from sweep.physics.constants import TRAINER
 from sweep.physics.prediction import FACTOR_SPREADS, Layouts, corrected
-from sweep.search.gaussian import ROWS_AT_ONCE, Belief, Data, Floats, Ints, log_evidence
+from sweep.search.gaussian import Belief, Data, Floats, Ints, log_evidence
 from sweep.search.layout_kernel import LayoutKernel
-from sweep.search.pieces import Pieces, finished
 from sweep.search.surprises import SLAB, surprises
 
 MOST_ANCHORS = 256
@@ -77,8 +76,6 @@ PRIOR_OF_SCALES = 0.8
 STEP = 1.5
 """factor between two values of a scale that are compared"""
 LEAST_NOISE = 0.003
-SCALES_AT_ONCE = 3
-"""whose values are compared in one piece of work"""
 
 
 @dataclass(frozen=True)
@@ -108,10 +105,6 @@ class StepTimes:
 
     def fitted(self, indices: Ints, log_times: Floats) -> tuple[Fit, Belief]:
         """The factors and scales that fit the measurements best, and the belief given them."""
-        return finished(self.fitting(indices, log_times))
-
-    def fitting(self, indices: Ints, log_times: Floats) -> Pieces[tuple[Fit, Belief]]:
-        """The same in pieces."""
         indices, log_times = indices[-MOST_ANCHORS:], log_times[-MOST_ANCHORS:]
         usual = Scales(by_size=(1.0,) * (int(self._sizes.max(initial=0)) + 1))
         fit, extra = Fit.prior(self._layouts, usual), np.zeros(len(indices))
@@ -121,43 +114,32 @@ class StepTimes:
             seen = MeasuredTimes(self._layouts.take(indices), self._sizes[indices], log_times, within)
             for _ in range(2):
                 fit = seen.factors(fit, extra)
-                yield
                 fit, extra = seen.doubted(fit)
-                yield
                 fit = seen.factors(fit, extra)
-                yield
-                fit = yield from seen.scaling(fit, extra)
+                fit = seen.scaled(fit, extra)
                 fit = seen.factors(fit, extra)
-                yield
                 # After the scales: where all runs of a size differ wildly, nothing about one value is surprising.
                 surprising = seen.surprises(fit, self._kernel.values, indices)
                 seen = replace(seen, surprising=surprising[indices])
-                yield
             fit = seen.factors(fit, extra)
-            yield
         mean, linear = linearised(self._layouts, fit)
-        yield
         scales, sizes = fit.scales, self._sizes
         # The scale of tested values says little of the others, which keep the prior's.
         more = math.sqrt(max(Scales().single ** 2 - scales.single**2, 0.0))
         linear = np.concatenate([linear, more * self._kernel.untested(indices), surprising], axis=1)
         variance = np.einsum("ij,ij->i", linear, linear)
         variance += scales.residual(self._kernel.variances[:, None], sizes, sizes)
-        yield
 
         def column(index: int) -> Floats:
             found: Floats = linear @ linear[index] + scales.residual(self._kernel.column(index), sizes[index], sizes)
             return found
 
         covariance = linear[indices] @ linear.T
-        yield
         for place, index in enumerate(indices.tolist()):
             covariance[place] += scales.residual(self._kernel.column(index), sizes[index], sizes)
-            if place % ROWS_AT_ONCE == ROWS_AT_ONCE - 1:
-                yield
         data_noise = fit.scales.noise**2 + extra
         data = Data(indices, log_times, data_noise, covariance)
-        return replace(fit, linear=linear), (yield from Belief.conditioning(mean, variance, column, data))
+        return replace(fit, linear=linear), Belief.given(mean, variance, column, data)
 
     def prior_within(self, fit: Fit, indices: Ints) -> Floats:
         """Prior covariance among some candidates."""
@@ -228,10 +210,6 @@ class MeasuredTimes:
 
     def scaled(self, fit: Fit, extra: Floats) -> Fit:
         """The scales of most evidence, one after another, in steps of a factor."""
-        return finished(self.scaling(fit, extra))
-
-    def scaling(self, fit: Fit, extra: Floats) -> Pieces[Fit]:
-        """The same in pieces."""
         some = slice(-MOST_FOR_SCALES, None)
         sizes, within = self.sizes[some], self.within[:, some, some]
         mean, linear = linearised(self.layouts.take(some), replace(fit, scales=replace(fit.scales, physics=1.0)))
@@ -252,7 +230,7 @@ class MeasuredTimes:
         at = (0,) * len(names)
         """steps of each scale; what was compared once is not better the next time"""
         compared = {at}
-        for turn, (place, name) in enumerate(list(enumerate(names)) * 2, start=1):
+        for place, name in list(enumerate(names)) * 2:
             for step, factor in ((1, STEP), (-1, 1 / STEP)):
                 while True:
                     there = (*at[:place], at[place] + step, *at[place + 1 :])
@@ -264,8 +242,6 @@ class MeasuredTimes:
                     if found <= most:
                         break
                     best, most, at = other, found, there
-            if turn % SCALES_AT_ONCE == 0:
-                yield
         return replace(fit, scales=best)
 
     def doubted(self, fit: Fit) -> tuple[Fit, Floats]:
