@@ -71,6 +71,9 @@ def doctor(
     from sweep.inputs.load import choose_executor, load_site
 
     if since is not None:
+        if not directory.is_dir():
+            remedy = "--dir names the directory of `sweep doctor`'s runs"
+            raise SweepError(Mistake("no such directory: no run is recorded here", file=str(directory), remedy=remedy))
         return _show_earlier(earlier(directory, parse_since(since, time.time())), as_json)
     chosen = choose_executor(executor)
     site = load_site(given=site_given, executor=chosen)
