@@ -13,6 +13,12 @@ from tests.support.log_messages import HEALTHY, MESSAGES
 
 FORMS: list[tuple[str, str]] = [
     (
+        "config_error",
+        "bench_workloads.trainers.driver.driver.TrainerEndedError: command ended without error, but reported 0 of 6 "
+        "iterations to measure: `iteration` of params.metrics, 'epoch {number}, step', matched no line; the last ones "
+        "were 'step 5: loss 2.31', 'step 6: loss 2.30'",
+    ),
+    (
         "nan_loss",
         "bench_workloads.transformer.measure.NotANumberError: loss or gradient norm is not finite at iteration 1: "
         "loss 6.931472301483154, gradient norm nan",
