@@ -53,7 +53,7 @@ def test_the_answers_are_those_of_the_code_that_wrote_it(asked, question):
         # how sure depends on repeats today; then, on the iterations of one run
         assert (then["facts"][-2], now["facts"][-2]) == ("GPU-hours of attempts", "rank-minutes of attempts")
         assert float(now["facts"][-1]) == pytest.approx(60 * float(then["facts"][-1]), rel=5e-3)  # three digits
-        # of the runs that were not measured, those that the search left out and that a user stopped are told apart
+        # of the runs that were not measured, those left out by the search and those stopped by a user count apart
         assert sum(int(now["facts"][at]) for at in (5, 7)) == sum(int(then["facts"][at]) for at in (5, 7))
         # memory is in GiB everywhere
         now, then = (json.loads(re.sub(r"[\d.]+ [GM]iB", "", json.dumps(answer))) for answer in (now, then))
