@@ -44,16 +44,18 @@ $(VENV)/.torch: $(VENV)/.made
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml
-	$(PIP) install --quiet $(PIP_OPTIONS) --editable .
+	@echo "installing sweep and the other packages it needs (README.md has their size), a minute or more without output"
+	@$(PIP) install --quiet $(PIP_OPTIONS) --editable .
 	touch $@
 
+# --use-pep517: an old pip warns about a package that has no wheel
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet $(PIP_OPTIONS) --editable ".[dev]"
+	@echo "installing what the tests and the documentation need besides, a minute or more without output"
+	@$(PIP) install --quiet --use-pep517 $(PIP_OPTIONS) --editable ".[dev]"
 	touch $@
 
 demo: $(VENV)/.installed
 	$(BIN)/sweep demo --dir $(DEMO_DIR)
-	@echo "The heatmap: $(CURDIR)/$(DEMO_DIR)/figures/heatmap.png"
 
 system-packages:
 	tests/support/system-packages
