@@ -24,3 +24,8 @@ from analysis.compare.sides import columns_needed
 from analysis.compare.verdicts import LEVEL, compare
 
 __all__ = ["LEVEL", "CellPair", "Change", "Comparison", "columns_needed", "compare"]
+
+
+def __dir__() -> list[str]:
+    """The public names alone: for completion by tab."""
+    return sorted(__all__)

@@ -22,7 +22,7 @@ from analysis.derive.swept import with_swept
 from analysis.filters import keep, names_in
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from sweep.errors import Mistake, SweepError
-from sweep.records.schema import CONFIGURATION_NAMES, CROWDED
+from sweep.records.schema import CONFIGURATION_NAMES, CROWDED, INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,7 @@ def succeeded(records: pd.DataFrame) -> pd.Series[bool]:
 
 def failed(records: pd.DataFrame) -> pd.Series[bool]:
     """Ended by a failure: not by success, nor by a user or the scheduler."""
-    return ~succeeded(records) & ~records["outcome"].isin(["cancelled", "preempted"])
+    return ~succeeded(records) & ~records["outcome"].isin(INTERRUPTED)
 
 
 def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:

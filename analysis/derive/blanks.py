@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from sweep.records.schema import OUT_OF_MEMORY
+from sweep.records.schema import INTERRUPTED, OUT_OF_MEMORY
 
 if TYPE_CHECKING:
     from analysis.metrics import Metric
@@ -65,14 +65,26 @@ def _explain_tried(tried: pd.DataFrame, waiting: int, metric: Metric) -> tuple[s
     rest = f"; {_count(waiting, 'run')} not run yet" if waiting else ""
     if ok:
         return "unmeasured", "no value", f"{_count(ok, 'run')} ok, but without {metric.label}{rest}"
-    words = ", ".join(f"{number} {outcome}" if len(counts) > 1 else str(outcome) for outcome, number in counts.items())
-    outcomes = set(counts.index)
+    stopped, failed = counts[counts.index.isin(INTERRUPTED)], counts[~counts.index.isin(INTERRUPTED)]
+    if failed.empty:
+        label = next(iter(stopped.index)) if len(stopped) == 1 else "not measured"
+        return "unmeasured", label, f"not measured: {_all(len(tried))} {_outcomes(stopped)}{rest}"
+    outcomes = set(failed.index)
     if outcomes <= OUT_OF_MEMORY:
         kind = "OOM"
     else:
         kind = next(iter(outcomes)).replace("_", " ") if len(outcomes) == 1 else "failed"
-    label = kind if waiting or len(tried) == 1 else f"all {kind}"
-    return "failed", label, f"{_all(len(tried))} failed: {words}{rest}"
+    label = kind if waiting or len(tried) == 1 or len(stopped) else f"all {kind}"
+    if len(stopped):
+        interrupted = ", ".join(f"{number} {outcome}" for outcome, number in stopped.items())
+        return "failed", label, f"{_count(int(failed.sum()), 'run')} failed: {_outcomes(failed)}; {interrupted}{rest}"
+    return "failed", label, f"{_all(len(tried))} failed: {_outcomes(failed)}{rest}"
+
+
+def _outcomes(counts: pd.Series[int]) -> str:
+    """The outcome, or each with its number."""
+    words = [f"{number} {outcome}" if len(counts) > 1 else str(outcome) for outcome, number in counts.items()]
+    return ", ".join(words)
 
 
 def _waiting(tried: pd.DataFrame | None, planned: pd.DataFrame | None) -> tuple[int, dict[str, int]]:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.derive.axes import AXES
-from analysis.derive.best import CELL, best_per_cell, completed, counting, measured, succeeded
+from analysis.derive.best import CELL, best_per_cell, completed, counting, failed, measured
 from analysis.derive.predicted import predict_by_physics
 from analysis.metrics import Metric
 from sweep.physics.hardware import GPUS
@@ -44,10 +44,10 @@ def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric)
     a failure, the rule of a rejection; ``tie``: it was measured within noise of the winner.
     """
     winners = best_per_cell(records, metric.name)
-    failed = counting(completed(records))
-    tables = [measured(records, metric), failed[~succeeded(failed)], _with_layouts(plan)]
+    final = counting(completed(records))
+    tables = [measured(records, metric), final[failed(final)], _with_layouts(plan)]
     cells = [dict(iter(table.groupby(CELL))) for table in tables]
-    values = _values(tables)
+    values = _values([*tables, final])
     found = []
     for row in winners.to_dict("records"):
         winner = {str(name): value for name, value in row.items()}

@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CAPTIONS", "FIGURES", "Drawn", "LackingError", "Tables", "draw", "load_tables", "named"]
 
+
+def __dir__() -> list[str]:
+    """The public names alone: for completion by tab."""
+    return sorted(__all__)
+
+
 FIGURES: dict[str, Callable[[Tables], Figure]] = {
     "scaling": scaling.draw,
     "axes": axes.draw,

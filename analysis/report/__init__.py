@@ -9,3 +9,8 @@ from analysis.report.build import About, build, columns_needed
 from analysis.report.figures import Picture
 
 __all__ = ["About", "Picture", "build", "columns_needed"]
+
+
+def __dir__() -> list[str]:
+    """The public names alone: for completion by tab."""
+    return sorted(__all__)

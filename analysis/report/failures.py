@@ -47,8 +47,8 @@ class Failure:
 
 
 def failures_of(records: pd.DataFrame) -> tuple[Failure, ...]:
-    """Failed attempts, the most frequent outcome first. Missing columns count as null."""
-    failed = records[records["outcome"].notna() & (records["outcome"] != "ok")]
+    """Failed attempts but those that a user cancelled, the most frequent outcome first. Missing columns are null."""
+    failed = records[records["outcome"].notna() & ~records["outcome"].isin(["ok", "cancelled"])]
     parts = failed.groupby("outcome", sort=False)
     found = [_failure(str(outcome), rows) for outcome, rows in parts]
     return tuple(sorted(found, key=lambda failure: (-failure.count, failure.outcome)))

@@ -95,20 +95,23 @@ _MODULE = '''"""Written by sweep: one run of torchtitan, on random tokens."""
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-import torch
-from torchtitan.components.checkpoint import CheckpointManager
-from torchtitan.components.dataloader import ParallelAwareDataloader
-from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
-from torchtitan.components.metrics import MetricsProcessor
-from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
-from torchtitan.components.tokenizer import BaseTokenizer
-from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
-from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
-from torchtitan.distributed.pipeline_parallel import pipeline_llm
-from torchtitan.models import llama3
-from torchtitan.models.common import ComplexRoPE, Embedding, Linear, RMSNorm
-from torchtitan.protocols.model_spec import ModelSpec
-from torchtitan.trainer import Trainer
+try:
+    import torch
+    from torchtitan.components.checkpoint import CheckpointManager
+    from torchtitan.components.dataloader import ParallelAwareDataloader
+    from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+    from torchtitan.components.metrics import MetricsProcessor
+    from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
+    from torchtitan.components.tokenizer import BaseTokenizer
+    from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
+    from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
+    from torchtitan.distributed.pipeline_parallel import pipeline_llm
+    from torchtitan.models import llama3
+    from torchtitan.models.common import ComplexRoPE, Embedding, Linear, RMSNorm
+    from torchtitan.protocols.model_spec import ModelSpec
+    from torchtitan.trainer import Trainer
+except ImportError as error:  # torchtitan answers one with "Cannot import module", without what is missing
+    raise RuntimeError(f"torchtitan's environment lacks a package: {error}") from error
 
 RUN = SimpleNamespace(
 VALUES
@@ -361,6 +364,10 @@ ADAPTER = Adapter(
     package="torchtitan",
     convention="torchtitan",
     hints=(
+        Hint(
+            pattern="No module named 'triton'",
+            text="torchtitan imports triton, which torch's CPU wheels lack: install it",
+        ),
         Hint(
             pattern="Torch not compiled with CUDA enabled|Found no NVIDIA driver",
             text="torchtitan 0.3 needs a GPU: its device is CUDA where torch finds none",

@@ -107,6 +107,8 @@ class Check:
     """needs an accelerator"""
     majority: bool = False
     """what is found must be what most nodes have"""
+    remark: bool = False
+    """with ``majority``: what differs is worth knowing, and excludes no node"""
     median: bool = False
     """the number must not be below the median of the nodes by more than the tolerance"""
 

@@ -47,7 +47,7 @@ def evaluate_all(checks: Sequence[Check], answers: Sequence[NodeReadings], state
             if not one.problem
         }
         if check.majority:
-            findings = against_majority(findings)
+            findings = against_majority(findings, remark=check.remark)
         if check.median:
             findings = against_median(findings)
         found += [result(check, node, finding) for node, finding in findings.items()]
@@ -71,14 +71,17 @@ def no_answer(node: str, problem: str, tier: str = "node") -> CheckResult:
     )
 
 
-def against_majority(findings: Mapping[str, Finding]) -> dict[str, Finding]:
-    """Who differs from what more than half of the readable nodes have; without a majority all are warned of."""
+def against_majority(findings: Mapping[str, Finding], *, remark: bool = False) -> dict[str, Finding]:
+    """Who differs from what more than half of the readable nodes have; without a majority all are warned of.
+
+    ``remark``: who differs is warned of, too.
+    """
     counts = Counter(one.found for one in findings.values() if one.verdict is Verdict.OK)
     if len(counts) < 2:
         return dict(findings)
     most, number = counts.most_common(1)[0]
     clear = 2 * number > counts.total() and counts.total() >= FEWEST
-    verdict = Verdict.DIFFERS if clear else Verdict.WARNING
+    verdict = Verdict.DIFFERS if clear and not remark else Verdict.WARNING
     expected = f"{most} ({number} of {counts.total()} nodes)"
     return {
         node: replace(one, verdict=verdict, expected=expected)

@@ -76,10 +76,15 @@ def setting(*keys: str) -> Rule:
     return evaluate
 
 
+def keeps_accounting(value: Json) -> bool:
+    """Whether the controller's configuration names a store of ended jobs, QOS and limits."""
+    return not plugin_of(value, "AccountingStorageType").endswith("none")
+
+
 def accounting(value: Json, _: Stated) -> Finding:
     """With accounting the end of a job is known after squeue has forgotten it."""
     kind = plugin_of(value, "AccountingStorageType")
-    verdict = Verdict.WARNING if kind.endswith("none") else Verdict.OK
+    verdict = Verdict.OK if keeps_accounting(value) else Verdict.WARNING
     return Finding(verdict=verdict, found=kind, expected="accounting_storage/slurmdbd")
 
 
@@ -230,7 +235,13 @@ SLURM: tuple[Check, ...] = (
         "",
         "scontrol show config",
     ),
-    check("QOS limits", "qos", shown, "", "sacctmgr show qos"),
+    check(
+        "QOS limits",
+        "qos",
+        shown,
+        "ask the administrators how long a job, and how many nodes and jobs of a user may be",
+        "sacctmgr show qos",
+    ),
     check("KillWait", "config", kill_wait, "ask for KillWait=30 (Slurm's default)", "scontrol show config"),
     check(
         "preemption",
@@ -259,7 +270,7 @@ SLURM: tuple[Check, ...] = (
         "accounting",
         "config",
         accounting,
-        "without slurmdbd sweeps work, but the end of old jobs is not known",
+        "without slurmdbd sweeps work, but neither the end of old jobs nor the limits of a QOS can be known",
         "scontrol show config",
     ),
 )

@@ -12,7 +12,18 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from sweep.cli.progress_text import NOT_RUN, brief, counted, eta, full_text, hours_text, hours_unit, plural, saved_text
+from sweep.cli.progress_text import (
+    NOT_RUN,
+    brief,
+    counted,
+    eta,
+    full_text,
+    hours_text,
+    hours_unit,
+    pilots_text,
+    plural,
+    saved_text,
+)
 from sweep.cli.winners import SIMULATED
 from sweep.contract import node_group_of
 from sweep.physics.shapes import total_parameters
@@ -54,7 +65,7 @@ def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> Rendera
         _heatmap(tally, models, max(MODELS_SHOWN, room)),
         Text("n/m: of m runs n have ended; brighter: nearer to the model's best", style="dim"),
     ]
-    shown = (("best so far", best), (_pilots_title(sweep_state), pilots), ("latest", latest), ("failures", failures))
+    shown = (("best so far", best), (pilots_text(sweep_state), pilots), ("latest", latest), ("failures", failures))
     for title, table in shown:
         if table.row_count:
             parts += [Text(), Text(title, style="bold"), table]
@@ -170,16 +181,12 @@ def _pilots(sweep_state: SweepState, tally: Tally, now: float) -> Table:
     return table
 
 
-def _pilots_title(sweep_state: SweepState) -> str:
-    held = [pilot for pilot in sweep_state.pilots.values() if pilot.open]
-    queued = sum(pilot.started_at is None for pilot in held)
-    return f"pilots: {len(held) - queued} running, {queued} queued"
-
-
 def _pilot_row(pilot: PilotState, at: tuple[str, float | None] | None, now: float) -> Sequence[RenderableType]:
     nodes = Text(_first_names(pilot.node_names, 2) or plural(pilot.nodes, "node"), no_wrap=True)
     if pilot.started_at is None:
         return pilot.name, Text("queued", style="dim"), Text(_clock(now - pilot.intended_at), style="dim"), nodes
+    if pilot.ended is not None:
+        return pilot.name, Text("ending", style="dim"), "", nodes, Text(pilot.ended, style="dim", no_wrap=True)
     if at is None:
         return pilot.name, Text("running", style="cyan"), "", nodes, Text("between runs", style="dim")
     doing = Text(at[0], no_wrap=True, overflow="ellipsis")

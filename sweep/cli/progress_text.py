@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sweep.inputs.site import Site
+    from sweep.state.state import SweepState
     from sweep.store.follow import FollowedSweep
 
-LEAST_FREE_BYTES = 4096
-"""less than a block of the usual file systems (mkfs.ext4, XFS, tmpfs): not even a line can be added"""
 NOT_RUN = "not_run_"
 """what the states of runs that will not be started begin with, before the reason"""
 
@@ -26,20 +25,40 @@ def summary_line(followed: FollowedSweep) -> str:
     tally = followed.tally
     found = tally.counts(followed.left_out())
     words = ", ".join(text for text, _ in counted(found))
-    pilots = [pilot for pilot in followed.sweep_state.pilots.values() if pilot.open]
-    queued = sum(pilot.started_at is None for pilot in pilots)
     spent = f"{hours_text(tally.gpu_hours(time.time())[0])} {hours_unit(followed.sweep.site)}"
-    runs = f"{plural(tally.total, 'run')}: {words}; pilots: {len(pilots) - queued} running, {queued} queued"
+    runs = f"{plural(tally.total, 'run')}: {words}; {pilots_text(followed.sweep_state)}"
     return f"{runs}; {spent}; {full_text(followed) or eta(followed)}"
 
 
+def pilots_text(sweep_state: SweepState) -> str:
+    """Pilots running and queued, and those whose last line is written while the scheduler may still list their job."""
+    held = [pilot for pilot in sweep_state.pilots.values() if pilot.open]
+    running, ending = sum(pilot.running for pilot in held), sum(pilot.ended is not None for pilot in held)
+    text = f"pilots: {running} running, {len(held) - running - ending} queued"
+    return f"{text}, {ending} ending" if ending else text
+
+
 def full_text(followed: FollowedSweep) -> str:
-    """That no more fits on the sweep's file system while it is not done: pilots wait, as nothing is to be lost."""
+    """That no more fits on the sweep's file system while it is not done: pilots wait, as nothing is to be lost.
+
+    Full is: not one block or not one inode is left. A quota that the file system does not count as its size is not
+    seen, and a read-only one (an image of an ended sweep) has nothing to record.
+    """
     found = followed.tally.counts(followed.left_out())
     place = followed.sweep.directory.path
-    if not (found.get("waiting") or found.get("running")) or shutil.disk_usage(place).free >= LEAST_FREE_BYTES:
+    there = os.statvfs(place)
+    no_inode = there.f_files > 0 and there.f_favail == 0
+    full = (there.f_bavail == 0 or no_inode) and not there.f_flag & os.ST_RDONLY
+    if not full or not (found.get("waiting") or found.get("running")):
         return ""
-    return f"the file system of {place} is full: nothing more is recorded until space is freed, then it goes on"
+    full_of = "full" if there.f_bavail == 0 else "full (no inode is left)"
+    text = f"the file system of {place} is {full_of}: nothing more is recorded until space is freed"
+    from sweep.store import lease
+
+    lives = any(pilot.running for pilot in followed.sweep_state.pilots.values()) or lease.holder(
+        followed.sweep.directory
+    )
+    return f"{text}, then it goes on" if lives else f"{text}, then `sweep resume {place}` continues"
 
 
 def counted(found: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -65,7 +84,7 @@ def eta(followed: FollowedSweep) -> str:
     found = tally.counts(left_out)
     if not found.get("waiting") and not found.get("running"):
         return "done"
-    running = any(pilot.open and pilot.started_at is not None for pilot in followed.sweep_state.pilots.values())
+    running = any(pilot.running for pilot in followed.sweep_state.pilots.values())
     if not tally.informed:
         assumed = span_text(tally.seconds_left(time.time(), left_out))
         return f"time left unknown until a run has ended ({assumed} if each takes {ASSUMED_RUN_S:g} s)"

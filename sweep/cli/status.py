@@ -120,14 +120,19 @@ def _delay(sweep: Sweep, sweep_state: SweepState) -> str | None:
 
 
 def _failed(sweep: Sweep, sweep_state: SweepState) -> list[tuple[str, RunState, Attempt]]:
-    """The runs whose last attempt failed, with it, in the plan's order."""
+    """The runs whose last attempt failed, with it, in the plan's order. What the user cancelled did not."""
     from sweep.outcomes import Outcome
 
     found = []
     for planned in sweep.runs:
         state = sweep_state.runs.get(planned.run_id)
         last = state.last if state is not None else None
-        if state is None or last is None or last.outcome in (None, Outcome.OK) or state.ok is not None:
+        if (
+            state is None
+            or last is None
+            or last.outcome in (None, Outcome.OK, Outcome.CANCELLED)
+            or state.ok is not None
+        ):
             continue
         found.append((planned.run_id, state, last))
     return found

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sweep.cli.options import METRIC
 from sweep.cli.sources import all_results
 from sweep.errors import Mistake, SweepError, nearest
+from sweep.records.schema import INTERRUPTED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,6 +137,8 @@ def _other_work(records: pd.DataFrame, row: Row) -> list[str]:
 def _nothing(cells: Sequence[tuple[str, int]], records: pd.DataFrame, metric: str, models: Sequence[str]) -> Mistake:
     if not cells and len(records) and not (records["outcome"].fillna("ok") == "ok").any():
         ends = ", ".join(f"{number} {outcome}" for outcome, number in records["outcome"].value_counts().items())
+        if records["outcome"].isin(INTERRUPTED).all():
+            return Mistake(f"no run was measured: {ends}", remedy="`sweep resume` of its sweep measures the rest")
         return Mistake(f"no run succeeded: {ends}", remedy="`sweep report` has what each said")
     if not cells:
         return Mistake(f"no measured configuration has {metric}", remedy="another --metric or --filter")

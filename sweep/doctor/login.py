@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sweep.checks.check import Check, CheckResult, Json, Reading, Stated, evaluate, readers, result
 from sweep.checks.login import LOGIN, READ, SLURM
-from sweep.doctor.login_readers import LIMIT_S, LoginReaders
+from sweep.doctor.login_readers import LIMIT_S, LoginReaders, UnreadableError
 from sweep.inputs.site import Site
 from sweep.plugins import load_object
 
@@ -41,6 +41,8 @@ def read(names: Sequence[str], function: Callable[[str], Callable[[], Json]]) ->
         began = time.monotonic()
         try:
             value, error = function(name)(), ""
+        except UnreadableError as problem:
+            value, error = None, str(problem)[:300]
         except Exception as problem:  # a reader may raise anything: unreadable is a verdict of its own
             value, error = None, f"{type(problem).__name__}: {problem}"[:300]
         found[name] = Reading(value=value, error=error, seconds=time.monotonic() - began)

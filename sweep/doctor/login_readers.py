@@ -16,6 +16,7 @@ from pathlib import Path
 from bench_workloads.checks.host import file_system
 from bench_workloads.checks.host import nccl_variables as host_nccl_variables
 from sweep.checks.check import Json
+from sweep.checks.login import keeps_accounting
 from sweep.executors.executor import PilotRequest
 from sweep.inputs.detect import SINFO_FORMAT, parse_config, parse_sinfo
 from sweep.inputs.site import Site
@@ -33,6 +34,10 @@ print(platform.python_version(), version["__version__"], version.get("cuda"))
 """run by the site's Python: what torch states of itself, without the seconds of its import"""
 TIMES = 5
 """writes, links and renames are repeated so often: the slowest counts"""
+
+
+class UnreadableError(RuntimeError):
+    """A reading that cannot be had; the message alone says why."""
 
 
 class LoginReaders:
@@ -68,7 +73,7 @@ class LoginReaders:
             if group.partition == self._site.partition or (self._site.partition is None and group.default)
         ]
         if not groups:
-            raise ValueError(f"sinfo lists no partition {self._site.partition or '(default)'}")
+            raise UnreadableError(f"sinfo lists no partition {self._site.partition or '(default)'}")
         limit_s = groups[0].time_limit_s
         return {
             "name": groups[0].partition,
@@ -80,9 +85,15 @@ class LoginReaders:
         }
 
     def qos(self) -> Json:
-        """Limits of the site's QOS, or of all."""
+        """Limits of the site's QOS, or of all. Slurm keeps them in its accounting."""
         command = ["sacctmgr", "-nP", "show", "qos", "format=Name,MaxWall,MaxTRESPU,MaxJobsPU,MaxSubmitPU"]
-        lines = [line for line in output(command).splitlines() if line.strip()]
+        try:
+            found = output(command)
+        except UnreadableError:
+            if keeps_accounting(self.config()):
+                raise
+            raise UnreadableError("this cluster keeps no accounting: a QOS and its limits cannot be read") from None
+        lines = [line for line in found.splitlines() if line.strip()]
         mine = [line for line in lines if line.split("|")[0] == self._site.qos] or lines
         return "; ".join(mine[:8])
 
@@ -156,7 +167,7 @@ class LoginReaders:
     def logind(self) -> Json:
         """Whether logind kills a user's processes at logout, and whether this user's may linger."""
         kills: bool | None = None
-        with contextlib.suppress(OSError, RuntimeError, subprocess.TimeoutExpired):
+        with contextlib.suppress(UnreadableError):
             text = output(["busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1",
                            "org.freedesktop.login1.Manager", "KillUserProcesses"])  # fmt: skip
             kills = text.split()[-1] == "true"
@@ -175,20 +186,27 @@ class LoginReaders:
 
 
 def output(command: Sequence[str], *, both: bool = False, fails: bool = False) -> str:
-    """What a command prints. Raises OSError, TimeoutExpired, RuntimeError where it fails (unless ``fails``)."""
+    """What a command prints. Raises UnreadableError where it cannot be run or fails (unless ``fails``)."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("SINFO_", "SCONTROL_", "SRUN_"))}
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=LIMIT_S,
-        env=environment,
-        check=False,
-    )
+    name = command[0]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=LIMIT_S,
+            env=environment,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise UnreadableError(f"{name} is not installed here") from error
+    except subprocess.TimeoutExpired as error:
+        raise UnreadableError(f"{name} did not answer within {LIMIT_S:g} s") from error
     if done.returncode and not fails:
-        raise RuntimeError(f"{command[0]}: {(done.stderr or done.stdout).strip()[:200] or f'exit {done.returncode}'}")
+        said = " ".join((done.stderr or done.stdout).split())[:200].removeprefix(f"{name}: ")
+        raise UnreadableError(f"{name}: {said or f'exit {done.returncode}'}")
     return done.stdout + done.stderr if both else done.stdout
 
 
@@ -206,7 +224,7 @@ def _version(name: str) -> str | None:
 
 def _driver_cuda() -> str | None:
     """The CUDA version that nvidia-smi states; None on a host without GPUs, as most login nodes are."""
-    with contextlib.suppress(OSError, RuntimeError, subprocess.TimeoutExpired):
+    with contextlib.suppress(UnreadableError):
         found = re.search(r"CUDA Version *: *([\d.]+)", output(["nvidia-smi", "-q"]))
         return found[1] if found else None
     return None

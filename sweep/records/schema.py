@@ -229,6 +229,8 @@ COLLECTED = (
 """Columns that `collect` adds: they depend on the run's other attempts, or on prices that may change afterwards."""
 
 OUT_OF_MEMORY = frozenset({str(Outcome.OOM_CUDA), str(Outcome.OOM_HOST)})
+INTERRUPTED = frozenset({str(Outcome.CANCELLED), str(Outcome.PREEMPTED)})
+"""ended by the user or the scheduler: neither a measurement nor a failure"""
 """Outcomes that mean: it does not fit in memory"""
 
 CROWDED = "the host had more work than cores while it was timed"

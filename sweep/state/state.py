@@ -140,6 +140,11 @@ class PilotState:
         """Not yet known to be gone."""
         return self.gone is None
 
+    @property
+    def running(self) -> bool:
+        """Its leader has started, and has not written its last line. Its job may outlive that line by some seconds."""
+        return self.open and self.started_at is not None and self.ended is None
+
     def wrote(self, event: Event) -> None:
         """Note a line of its leader."""
         self.last_line_at = max(event.time, self.last_line_at or event.time)

@@ -214,7 +214,7 @@ class Tally:
         for planned, attempt in self.in_flight():
             expected_s = (planned.predicted_s or self._assumed_s) * self._ended.correction
             node_s += self._width(planned) * max(0.0, expected_s - (now - (attempt.started_at or now)))
-        at_work = sum(pilot.nodes for pilot in self._sweep_state.pilots.values() if pilot.open and pilot.started_at)
+        at_work = sum(pilot.nodes for pilot in self._sweep_state.pilots.values() if pilot.running)
         return max(0.0, node_s) / (1 if self._serial else at_work or max(self._widths, default=1))
 
     def range_left(self, now: float, left_out: Mapping[str, str] | None = None) -> tuple[float, float]:
@@ -347,7 +347,7 @@ def elapsed_s(sweep_state: SweepState, now: float) -> float | None:
     if not pilots:
         return None
     ended = [pilot.ended_at or now for pilot in pilots]
-    until = now if any(pilot.open for pilot in pilots) else max(ended)
+    until = now if any(pilot.open and pilot.ended is None for pilot in pilots) else max(ended)
     return max(0.0, until - min(pilot.intended_at for pilot in pilots))
 
 

@@ -30,3 +30,8 @@ __all__ = [
     "example_attempt",
     "example_run",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names alone: for completion by tab."""
+    return sorted(__all__)

@@ -1,11 +1,13 @@
 """Texts of real tools: their parsers, and the checks on them."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sweep.checks.check import Reading, Stated, Verdict, evaluate
+from sweep.checks.check import NodeReadings, Reading, Stated, Verdict, evaluate
+from sweep.checks.fleet import evaluate_all, to_exclude
 from sweep.checks.node import LINKS, NODE, SMI
 from sweep.checks.tools import ibstat, nvidia_smi, nvlinks, port_of_sys
 
@@ -17,9 +19,13 @@ def sample(name):
     return (SAMPLES / name).read_text()
 
 
-def finding(name, value, stated=H100):
+def named(name):
     (check,) = [check for check in NODE if check.name == name]
-    return evaluate(check, Reading(value=value), stated)
+    return check
+
+
+def finding(name, value, stated=H100):
+    return evaluate(named(name), Reading(value=value), stated)
 
 
 def test_fields_of_nvidia_smi_are_found_by_their_headings():
@@ -53,6 +59,36 @@ def test_a_healthy_gpu_passes_all():
     stated = Stated(gpu="h100", gpus_per_node=1)
     found = {check.name: evaluate(check, Reading(value=alone), stated).verdict for check in NODE if check.reader == SMI}
     assert set(found.values()) == {Verdict.OK}, found
+
+
+@pytest.mark.parametrize("change", [
+    ("96.00.61.00.01", "96.00.74.00.01"),  # VBIOS
+    ("535.104.05", "535.161.08"),  # driver and GSP firmware
+])  # fmt: skip
+def test_another_version_of_driver_or_firmware_is_a_remark_and_excludes_no_node(change):
+    text = sample("nvidia-smi-q.h100.txt")
+    answers = [
+        NodeReadings(node=name, readings={SMI: Reading(value=text.replace(*change) if name == "n3" else text)})
+        for name in ("n1", "n2", "n3", "n4")
+    ]
+    found = {one.node: one for one in evaluate_all([named("driver")], answers, H100)}
+    assert {node: one.finding.verdict for node, one in found.items()} == {
+        **dict.fromkeys(("n1", "n2", "n4"), Verdict.OK),
+        "n3": Verdict.WARNING,
+    }
+    assert found["n3"].finding.found != found["n1"].finding.found
+    assert found["n3"].finding.expected == f"{found['n1'].finding.found} (3 of 4 nodes)"
+    assert to_exclude(found.values()) == {}
+
+
+def test_a_site_that_demands_one_driver_registers_that_check():
+    text = sample("nvidia-smi-q.h100.txt")
+    answers = [
+        NodeReadings(node=name, readings={SMI: Reading(value=text.replace("535.104", "535.161", by))})
+        for name, by in (("n1", 0), ("n2", 0), ("n3", -1))
+    ]
+    demanded = replace(named("driver"), name="one driver", remark=False)
+    assert list(to_exclude(evaluate_all([demanded], answers, H100))) == ["n3"]
 
 
 def test_what_a_driver_does_not_state_is_unknown_and_never_ok():

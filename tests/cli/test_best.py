@@ -129,6 +129,13 @@ def test_where_all_runs_failed_that_is_the_error(tmp_path, command):
     assert "no run succeeded: 2 oom_cuda, 1 hang" in err
 
 
+def test_where_all_runs_were_cancelled_none_failed(tmp_path, command):
+    write_results(tmp_path / "r.parquet", [made_record(made_run(), outcome=Outcome.CANCELLED)])
+    code, _, err = command("best", tmp_path / "r.parquet")
+    assert code == 2
+    assert "no run was measured: 1 cancelled (`sweep resume` of its sweep measures the rest)" in err
+
+
 def test_an_unknown_model_gets_the_nearest(results, command):
     code, _, err = command("best", results, "--model", "8b")
     assert (code, "measured: 1B on 1, 1B on 2" in err) == (2, True), err

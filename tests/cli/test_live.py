@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import os
@@ -9,14 +10,15 @@ import pty
 import random
 import re
 import select
-import shutil
 import struct
+import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fcntl import ioctl
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -180,6 +182,27 @@ def test_everything_is_shown_within_100_columns(tmp_path):
         assert best is None or f"{best / 1000:.3g}k" in row
 
 
+def test_a_pilot_that_wrote_its_last_line_is_ending_and_not_running(tmp_path):
+    """Its job may be listed for some seconds more: the watch said "pilots: 1 running" and "done" in one line."""
+    sweep = made(tmp_path, ("1B",), (1,))
+    events = [*pilot_events("p0001", 1, nodes=("n1",)), *pilot_events("p0002", 1)]
+    for planned in sweep.runs:
+        events += attempt_events(planned)
+    events.append(PilotEnded(time=500.0, pilot="p0001", reason="no remaining run fits"))
+    middle = followed(sweep, events)
+    assert "pilots: 0 running, 1 queued, 1 ending" in summary_line(middle)
+    text = rendered(middle)
+    assert "pilots: 0 running, 1 queued, 1 ending" in text
+    assert re.search(r"p0001 +ending +n1 +no remaining run fits", text)
+
+
+def test_without_a_running_pilot_the_time_left_begins_once_one_runs(tmp_path):
+    sweep = made(tmp_path, ("1B",), (1,))
+    events = [*pilot_events("p0001", 1, nodes=("n1",)), *attempt_events(sweep.runs[0])]
+    ended = PilotEnded(time=500.0, pilot="p0001", reason="SIGTERM")
+    assert "once a pilot runs" in summary_line(followed(sweep, [*events, ended]))
+
+
 def test_a_long_message_leaves_the_count_and_the_outcome_whole(tmp_path):
     """In 80 columns the count was gone, the outcome cut, and the message ended within the exception's module."""
     sweep = made(tmp_path, ("1B",), (1,))
@@ -282,6 +305,7 @@ def test_elapsed_time_ends_with_the_last_pilot():
     sweep_state.apply_all(pilot_events("p0001", 1, start=1000.0, nodes=["n1"]))
     assert elapsed_s(sweep_state, NOW) == NOW - 1000
     sweep_state.apply(PilotEnded(time=3000.0, pilot="p0001", reason="done"))
+    assert elapsed_s(sweep_state, NOW) == 2000, "its job may be listed for some seconds more"
     sweep_state.apply(PilotGone(time=3100.0, pilot="p0001", word="ENDED"))
     assert elapsed_s(sweep_state, NOW) == 2000
 
@@ -399,15 +423,57 @@ def test_a_launch_in_a_terminal_and_one_without(tmp_path):
     assert "rank-hours; done" in done.stderr
 
 
-def test_a_full_file_system_is_stated_until_the_sweep_is_done(tmp_path, monkeypatch):
-    sweep = made(tmp_path, models=["1B"], nodes=[1])
-    followed = FollowedSweep(sweep)
-    followed.refresh()
-    assert full_text(followed) == ""
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=4095))
-    assert full_text(followed).startswith(
-        f"the file system of {sweep.directory.path} is full: nothing more is recorded"
-    )
-    assert full_text(followed) in summary_line(followed)
-    assert "to go" not in summary_line(followed)
+@pytest.fixture
+def small(tmp_path) -> Iterator[Callable[[str], Path]]:
+    """Mounts a file system of this size; further options after a comma."""
+    path = tmp_path / "small"
+    path.mkdir()
+    mounted = []
+
+    def mount(options: str) -> Path:
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(path)], check=False).returncode:
+            pytest.skip("no tmpfs can be mounted here")
+        mounted.append(path)
+        return path
+
+    yield mount
+    for each in mounted:
+        subprocess.run(["umount", "--lazy", str(each)], check=True)
+
+
+def fill(place: Path) -> None:
+    """Write until nothing fits."""
+    with contextlib.suppress(OSError), (place / "filler").open("wb") as file:
+        while True:
+            file.write(b"x" * 4096)
+            file.flush()
+
+
+def test_a_full_file_system_is_stated_with_what_continues_until_the_sweep_is_done(small):
+    place = small("size=1m")
+    sweep = made(place, models=["1B"], nodes=[1])
+    write_journal(sweep.directory, "all", pilot_events("p0001", 1, nodes=("n1",)))
+    reader = FollowedSweep(sweep)
+    reader.refresh()
+    assert full_text(reader) == ""
+    fill(place)
+    full = f"the file system of {sweep.directory.path} is full: nothing more is recorded until space is freed, then "
+    assert full_text(reader) == full + "it goes on"
+    assert full_text(reader) in summary_line(reader)
+    assert "to go" not in summary_line(reader)
+    reader.sweep_state.apply(PilotEnded(time=3000.0, pilot="p0001", reason="SIGTERM"))
+    assert full_text(reader) == full + f"`sweep resume {sweep.directory.path}` continues", "neither pilot nor launcher"
+    subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+    assert full_text(reader) == "", "an image of an ended sweep has nothing to record"
+
+
+def test_a_file_system_without_a_free_inode_is_full(small):
+    place = small("size=1m,nr_inodes=40")
+    sweep = made(place, models=["1B"], nodes=[1])
+    reader = FollowedSweep(sweep)
+    reader.refresh()
+    assert full_text(reader) == ""
+    with contextlib.suppress(OSError):
+        for number in range(40):
+            (place / str(number)).touch()
+    assert "is full (no inode is left): nothing more" in full_text(reader)

@@ -7,6 +7,8 @@ import pytest
 
 from sweep.checks.check import Reading
 from sweep.doctor.login import read
+from sweep.doctor.login_readers import LoginReaders, output
+from sweep.inputs.site import parse_site
 from tests.support import driving
 
 SITE = "gpu: cpu\ngpus_per_node: 2\npilot_time: 10m\n"
@@ -55,6 +57,37 @@ def test_what_hangs_and_what_raises_is_unreadable(monkeypatch):
     assert found["fine"] == Reading(value=3, seconds=found["fine"].seconds)
 
 
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("exit 3", "sacctmgr: exit 3"),
+        ("echo 'sacctmgr: error: slurm_persist_conn_open' >&2; exit 1", "sacctmgr: error: slurm_persist_conn_open"),
+        ("sleep 5", "sacctmgr did not answer within 0.3 s"),
+        (None, "sacctmgr is not installed here"),
+    ],
+)
+def test_a_command_that_fails_hangs_or_is_missing_is_reported_without_our_exception(
+    tmp_path, monkeypatch, script, words
+):
+    if script is not None:
+        (tmp_path / "sacctmgr").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "sacctmgr").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))
+    monkeypatch.setattr("sweep.doctor.login_readers.LIMIT_S", 0.3)
+    assert read(["qos"], lambda _: lambda: output(["sacctmgr", "show", "qos"]))["qos"].error == words
+
+
+@pytest.mark.parametrize("config", [
+    {"SLURM_VERSION": "22.05.8", "AccountingStorageType": "accounting_storage/none"},
+    {"SLURM_VERSION": "25.11.7"},  # it states (null)
+])  # fmt: skip
+def test_without_accounting_the_limits_of_a_qos_cannot_be_read(tmp_path, monkeypatch, config):
+    readers = LoginReaders(parse_site(SITE, "site.yaml"), "slurm", tmp_path)
+    monkeypatch.setattr(readers, "_config", config)
+    found = read(["qos"], lambda _: readers.qos)["qos"]
+    assert found.error == "this cluster keeps no accounting: a QOS and its limits cannot be read"
+
+
 @pytest.mark.slurm
 def test_a_healthy_cluster_in_time(tmp_path, slurm_cluster):
     began = time.monotonic()
@@ -98,3 +131,5 @@ def test_without_accounting(tmp_path, slurm_cluster_no_accounting):
     found = login(tmp_path, "--executor", "slurm", env=slurm_cluster_no_accounting.env)
     assert found["accounting"]["verdict"] == "warning"
     assert found["QOS limits"]["verdict"] == "unknown"
+    assert found["QOS limits"]["found"] == "this cluster keeps no accounting: a QOS and its limits cannot be read"
+    assert not [row for row in found.values() if "Error" in row["found"]], "the reason alone, not our exception"

@@ -1,5 +1,6 @@
 """What `import sweep` offers: the few names that scripts and notebooks need, each loaded when it is asked for."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,15 @@ def test_a_notebook_completes_names_and_draws_by_name(tmp_path: Path):
     ]
     with pytest.raises(sweep.SweepError, match="did you mean heatmap"):
         analysis.figures.draw("heatmaps", records)
+
+
+@pytest.mark.parametrize("package", ["sweep", "sweep.testing", "analysis", "analysis.figures", "analysis.report"])
+def test_completion_lists_public_names_only(package):
+    """`analysis.figures.<TAB>` listed the modules that it imports."""
+    module = importlib.import_module(package)
+    beyond = {"figures", "report"} if package == "analysis" else set()
+    assert set(dir(module)) == set(module.__all__) | beyond
+    assert all(getattr(module, name) is not None for name in dir(module))
 
 
 def test_records_of_a_sweep_directory(tmp_path: Path):

@@ -252,6 +252,22 @@ FAILED = [{"outcome": "oom_cuda"}, {"outcome": "oom_host"}, {"outcome": "hang"}]
             None,
             ("unmeasured", "no value", "1 run ok, but without tokens/s/GPU"),
         ),
+        (frame({"outcome": "cancelled"}), None, ("unmeasured", "cancelled", "not measured: the only run cancelled")),
+        (
+            frame({"outcome": "cancelled"}, {"outcome": "cancelled"}),
+            plan(run("r0"), run("r1"), run("r2")),
+            ("unmeasured", "cancelled", "not measured: both runs cancelled; 1 run not run yet"),
+        ),
+        (
+            frame({"outcome": "cancelled"}, {"outcome": "preempted"}),
+            None,
+            ("unmeasured", "not measured", "not measured: both runs 1 cancelled, 1 preempted"),
+        ),
+        (
+            frame(*FAILED[:2], {"outcome": "cancelled"}),
+            None,
+            ("failed", "OOM", "2 runs failed: 1 oom_cuda, 1 oom_host; 1 cancelled"),
+        ),
         (NOTHING, plan(run("a"), run("b")), ("not_run", "not run", "not run yet: 2 runs planned")),
         (
             NOTHING,

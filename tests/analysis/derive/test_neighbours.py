@@ -86,6 +86,12 @@ def test_a_failed_neighbour_states_its_outcome():
     assert (row["how"], row["reason"], described(row)) == ("failed", "oom_cuda", "failed: oom_cuda")
 
 
+def test_a_neighbour_that_was_cancelled_is_not_known():
+    rows = table(({}, 100.0), ({"micro_batch_size": 2}, None)).assign(outcome=["ok", "cancelled"])
+    row = by_step(neighbours(rows, None, RATE))["micro_batch_size", 1]
+    assert (row["how"], row["value"]) == ("predicted", "2"), "no measurement, no failure, and no edge of the grid"
+
+
 def test_a_winner_at_the_end_of_what_was_tried_is_at_the_edge_of_the_grid():
     rows = table(({"tp": 2}, 100.0), ({"tp": 1}, 80.0))
     found = by_step(neighbours(rows, None, RATE))

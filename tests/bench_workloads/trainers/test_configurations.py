@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from bench_workloads.trainers import TRAINERS, nemo
+from sweep.diagnose.diagnose import diagnose_text
+from sweep.outcomes import Outcome
 from sweep.physics import shapes
 from sweep.plan.rules import broken_by_run
 from sweep.plugins import find_trainer
@@ -105,6 +107,33 @@ def test_torchtitan_takes_its_configuration_and_builds_the_model_that_was_asked(
     assert found["batch"] == [2, 16]
     layout = run.layout
     assert found["layout"] == [layout.dp, layout.tp, layout.pp, layout.cp]
+
+
+WITHOUT = """
+import sys
+sys.modules[sys.argv[1]] = None
+try:
+    exec(sys.argv[2])
+except ImportError as error:
+    print(f"Cannot import module: {type(error).__name__}")  # all that torchtitan's ConfigManager says
+"""
+
+
+@pytest.mark.parametrize(("package", "code", "variable"), [
+    ("torchtitan", "import sweep_torchtitan", None),
+    pytest.param("spmd_types", TITAN, "SWEEP_TORCHTITAN_PYTHON", marks=pytest.mark.long),
+])  # fmt: skip
+def test_a_package_that_torchtitan_lacks_is_named(package, code, variable, tmp_path):
+    """Its ConfigManager drops the text of an ImportError."""
+    python = named(variable) if variable else sys.executable
+    env = {**os.environ, "PYTHONPATH": str(exported("torchtitan", 0, tmp_path).folder)}
+    command = [python, "-c", WITHOUT, package, code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=env, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("RuntimeError: torchtitan's environment lacks a package: "), done.stdout + done.stderr
+    assert package in last
+    found = diagnose_text(done.stderr)
+    assert (found.outcome, "Install the missing module" in found.advice) == (Outcome.IMPORT_ERROR, True)
 
 
 MEGATRON = """
