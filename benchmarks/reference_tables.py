@@ -8,6 +8,7 @@ values that its trainer's published scripts use, the first of which is assumed.
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,10 @@ Row = dict[str, Any]
 """columns of one layout, with gpu, trainer, what its profile differs in, label, seconds"""
 
 
+NOT_STATED = "not stated"
+"""a fact's value that leaves the model's own assumption"""
+
+
 @dataclass(frozen=True)
 class Rows:
     """Measured layouts of one trainer on one kind of GPU."""
@@ -38,15 +43,20 @@ class Rows:
     labels: tuple[str, ...]
 
     def assuming(self, facts: Mapping[str, Any]) -> Rows:
-        """The same rows with another gpu or other values of some columns; the batch stays, so other micro-batches are
-        more or fewer.
+        """The same rows with another gpu, tensor-parallel mode, or other values of some columns; the batch stays, so
+        other micro-batches are more or fewer. ``polled_from``: runs on so many nodes and more polled their sends.
         """
-        columns = {name: value for name, value in facts.items() if name != "gpu"}
+        columns, gpu, profile = dict(facts), self.gpu, self.profile
         if "micro_batch_size" in columns:
             sequences = self.columns["micro_batch_size"] * self.columns["grad_accum"]
-            columns = {**columns, "grad_accum": np.maximum(sequences // columns["micro_batch_size"], 1)}
-        gpu = KINDS[facts["gpu"]] if "gpu" in facts else self.gpu
-        return Rows(gpu, self.profile, {**self.columns, **columns}, self.seconds, self.labels)
+            columns["grad_accum"] = np.maximum(sequences // columns["micro_batch_size"], 1)
+        if "gpu" in columns:
+            gpu = KINDS[columns.pop("gpu")]
+        if "tp_mode" in columns:
+            profile = replace(profile, sequence_parallel=columns.pop("tp_mode") == "REDUCE_SCATTER")
+        if (min_nodes := columns.pop("polled_from", NOT_STATED)) != NOT_STATED:
+            columns["polled_sends"] = self.columns["nodes"] >= (np.inf if min_nodes == "no run" else min_nodes)
+        return Rows(gpu, profile, {**self.columns, **columns}, self.seconds, self.labels)
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,10 @@ class Table:
     rows: tuple[Rows, ...]
     unknown: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """fact that the table does not state -> values of it, the assumed one first"""
+
+    def possible(self) -> list[dict[str, Any]]:
+        """Every combination of such values; the assumed one first."""
+        return [dict(zip(self.unknown, one, strict=True)) for one in itertools.product(*self.unknown.values())]
 
 
 def folder() -> Path:
@@ -79,7 +93,7 @@ def tables() -> list[Table]:
         table_of("torchtitan", _torchtitan()),
         table_of("NeMo dense", nemo()),
         table_of("llm-foundry A100", _llm_foundry()),
-        table_of("playbook", _playbook()),
+        table_of("playbook", _playbook(), _PLAYBOOK_UNKNOWN),
     ]
 
 
@@ -402,6 +416,16 @@ def _llm_foundry() -> Iterator[Row]:
             "seconds": int(row["global_batch_tokens"]) / float(row["throughput_tok_per_s_per_gpu"]) / gpus,
             "label": f"{row['gpu']} {row['model']} seq {sequence} gpus {gpus}",
         }
+
+
+_PLAYBOOK_UNKNOWN = {
+    "polled_from": (NOT_STATED, "no run", 64, 32, 16, 8, 4, 2, 1),
+    "tp_mode": ("REDUCE_SCATTER", "ALL_REDUCE"),
+}
+"""Stated by the benchmark's own script (huggingface/nanotron, scripts/scaling_benchmarks.py, with the configuration and
+job of branch nouamane/bench2): 1F1B, gradients in fp32, buckets of 25 MB, one step measured, the third; by the playbook
+EFA. Not stated for a run: which of two versions of p2p.py it ran, with sleeps or without. The script measured pipelines
+again that were older than a certain job, fewest GPUs first. It has both modes of tensor parallelism."""
 
 
 def _playbook() -> Iterator[Row]:

@@ -79,7 +79,7 @@ class Behaviour:
     """a send blocks the host until the other stage has answered. Then no work is queued ahead: where stages are on
     several nodes, a layer's passes take CROSSING_LAYER_S and CROSSING_RANK_S per tensor-parallel rank at least, and a
     micro-batch waits SEND_WAIT_S on many nodes. No measurement of the component is published: those constants are
-    from the playbook's runs"""
+    from the playbook's runs. Its benchmark had a version that sleeps between looks at its sends: SEND_POLL_S"""
     network: str = "infiniband"
     """network of the clusters on which it is mostly run: "infiniband", or "efa" with slower latencies"""
     source: str = ""
