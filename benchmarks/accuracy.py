@@ -197,7 +197,7 @@ def main() -> None:
         print("\n".join(constant_lines()))
         return
     found = tables() + unseen_tables()
-    seen = [table for table in found if table.name in constants.SEEN_TABLES]
+    seen = [table for table in found if table.name in constants.ALL_SEEN_TABLES]
     print("\n".join(accuracy_lines(seen)))
     playbook = next(table for table in found if table.name == "playbook")
     order = ranking(*playbook.rows)

@@ -43,8 +43,9 @@ class Rows:
     labels: tuple[str, ...]
 
     def assuming(self, facts: Mapping[str, Any]) -> Rows:
-        """The same rows with another gpu, tensor-parallel mode, or other values of some columns; the batch stays, so
-        other micro-batches are more or fewer. ``polled_from``: runs on so many nodes and more polled their sends.
+        """The same rows with another gpu, version of the trainer or tensor-parallel mode, or other values of columns;
+        the batch stays, so other micro-batches are more or fewer. ``polled_from``: runs on so many nodes and more
+        polled their sends.
         """
         columns, gpu, profile = dict(facts), self.gpu, self.profile
         if "micro_batch_size" in columns:
@@ -52,6 +53,8 @@ class Rows:
             columns["grad_accum"] = np.maximum(sequences // columns["micro_batch_size"], 1)
         if "gpu" in columns:
             gpu = KINDS[columns.pop("gpu")]
+        if "version" in columns:
+            profile = replace(profile, name=columns.pop("version"))
         if "tp_mode" in columns:
             profile = replace(profile, sequence_parallel=columns.pop("tp_mode") == "REDUCE_SCATTER")
         if (min_nodes := columns.pop("polled_from", NOT_STATED)) != NOT_STATED:
@@ -89,7 +92,7 @@ def tables() -> list[Table]:
         table_of(
             "Megatron 2024", _megatron_2024(), {"pp_schedule": ("interleaved_1f1b", "1f1b"), "micro_batch_size": (1, 2)}
         ),
-        table_of("vTrain 3.6B", _vtrain(), {"gpu": ("a100", "a100-40gb"), "zero": (0, 1)}),
+        table_of("vTrain 3.6B", _vtrain(), _VTRAIN_UNKNOWN),
         table_of("torchtitan", _torchtitan()),
         table_of("NeMo dense", nemo()),
         table_of("llm-foundry A100", _llm_foundry()),
@@ -123,8 +126,10 @@ KINDS: dict[str, Gpu] = GPUS | {
     )
 }
 """kinds of the tables; torchtitan's H100 has 96 GB of HBM2e and is limited to 500 W"""
-STORED_SCORES = {"flash_attention": False, "sequence_parallel": False, "dropout": True}
-"""Megatron-LM before 2022: scores through memory, dropout, no sequence parallelism"""
+STORED_SCORES = {
+    "name": "megatron-2021", "flash_attention": False, "sequence_parallel": False, "dropout": True,
+}  # fmt: skip
+"""Megatron-LM before 2022: scores through memory, dropout, no sequence parallelism, no communication under products"""
 
 
 FROZEN = {"frozen_weights": True, "gradient_bytes": 0, "master_bytes": 0, "optimizer": "sgd"}
@@ -265,6 +270,15 @@ def _megatron_2024() -> Iterator[Row]:
                 "label": row["model"],
                 "seconds": batch * sequence * per_token / (float(row["tflops_per_gpu"]) * 1e12 * gpus),
             }
+
+
+_VTRAIN_UNKNOWN = {
+    "gpu": ("a100", "a100-40gb"),
+    "zero": (0, 1),
+    "version": ("megatron-2021", "megatron"),
+}
+"""The version is not stated: the authors' simulator has all-reduces of a backward one after the other with its kernels
+(src/predictor.py), as Megatron-LM until August 2021"""
 
 
 def _vtrain() -> Iterator[Row]:

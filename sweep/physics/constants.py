@@ -15,6 +15,8 @@ FIRST_TABLES = (*OLD_MEGATRON, "Megatron 2024", *TITAN, "NeMo dense", "llm-found
 """tables of training runs whose errors were looked at while the first mechanisms were chosen"""
 SEEN_TABLES = (*FIRST_TABLES, "NeMo experts", "NeMo experts, Kimi K2", "NeMo LoRA")
 """and while those of experts, context parallelism and adapters were: of experts only the means over all rows"""
+ALL_SEEN_TABLES = (*SEEN_TABLES, "BigScience")
+"""and before versions of Megatron that hide communication were distinguished (``sweep.physics.trainers``)"""
 
 
 @dataclass(frozen=True)

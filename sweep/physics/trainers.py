@@ -5,7 +5,7 @@ Facts of their source code and documentation; how long an operation takes is in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sweep.physics.constants import OLD_MEGATRON, PLAYBOOK, TITAN
 
@@ -176,6 +176,15 @@ TRAINERS: dict[str, Behaviour] = {
         gradient_comm_bytes=2.0,
     ),
 }
+TRAINERS["megatron-2021"] = replace(
+    TRAINERS["megatron"],
+    seen=(*OLD_MEGATRON, "BigScience"),
+    source="NVIDIA/Megatron-LM until August 2021 (the asynchronous all-reduce came with cf7efd4) and "
+    "bigscience-workshop/Megatron-DeepSpeed: megatron/mpu/layers.py reduces the gradient of a column's input before "
+    "that of its weight is computed; megatron/p2p_communication.py waits for each send and synchronizes the GPU",
+    tensor_hidden=0.0,
+    sends_hidden=0.0,
+)
 """profile -> behaviour"""
 ANY_TRAINER = Behaviour(source="eager PyTorch modules with flash attention")
 
