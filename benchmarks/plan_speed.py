@@ -17,6 +17,7 @@ from sweep.contract import Workload
 from sweep.inputs.load import parse_grid
 from sweep.plan.build import build
 from sweep.plan.runs import to_table
+from sweep.plan.table import PARQUET
 
 GRID = """
 models: [1B, 8B]
@@ -52,7 +53,7 @@ def main(thousands: int) -> None:
     built = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.parquet"
-        pq.write_table(table, path, compression="zstd")
+        pq.write_table(table, path, **PARQUET)
         size = path.stat().st_size
     end = time.perf_counter()
     runs = table.num_rows - table.column("run_id").null_count

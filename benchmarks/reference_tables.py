@@ -8,6 +8,7 @@ values that its trainer's published scripts use, the first of which is assumed.
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,10 @@ Row = dict[str, Any]
 """columns of one layout, with gpu, trainer, what its profile differs in, label, seconds"""
 
 
+NOT_STATED = "not stated"
+"""a fact's value that leaves the model's own assumption"""
+
+
 @dataclass(frozen=True)
 class Rows:
     """Measured layouts of one trainer on one kind of GPU."""
@@ -38,15 +43,23 @@ class Rows:
     labels: tuple[str, ...]
 
     def assuming(self, facts: Mapping[str, Any]) -> Rows:
-        """The same rows with another gpu or other values of some columns; the batch stays, so other micro-batches are
-        more or fewer.
+        """The same rows with another gpu, version of the trainer or tensor-parallel mode, or other values of columns;
+        the batch stays, so other micro-batches are more or fewer. ``polled_from``: runs on so many nodes and more
+        polled their sends.
         """
-        columns = {name: value for name, value in facts.items() if name != "gpu"}
+        columns, gpu, profile = dict(facts), self.gpu, self.profile
         if "micro_batch_size" in columns:
             sequences = self.columns["micro_batch_size"] * self.columns["grad_accum"]
-            columns = {**columns, "grad_accum": np.maximum(sequences // columns["micro_batch_size"], 1)}
-        gpu = KINDS[facts["gpu"]] if "gpu" in facts else self.gpu
-        return Rows(gpu, self.profile, {**self.columns, **columns}, self.seconds, self.labels)
+            columns["grad_accum"] = np.maximum(sequences // columns["micro_batch_size"], 1)
+        if "gpu" in columns:
+            gpu = KINDS[columns.pop("gpu")]
+        if "version" in columns:
+            profile = replace(profile, name=columns.pop("version"))
+        if "tp_mode" in columns:
+            profile = replace(profile, sequence_parallel=columns.pop("tp_mode") == "REDUCE_SCATTER")
+        if (min_nodes := columns.pop("polled_from", NOT_STATED)) != NOT_STATED:
+            columns["polled_sends"] = self.columns["nodes"] >= (np.inf if min_nodes == "no run" else min_nodes)
+        return Rows(gpu, profile, {**self.columns, **columns}, self.seconds, self.labels)
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,10 @@ class Table:
     rows: tuple[Rows, ...]
     unknown: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """fact that the table does not state -> values of it, the assumed one first"""
+
+    def possible(self) -> list[dict[str, Any]]:
+        """Every combination of such values; the assumed one first."""
+        return [dict(zip(self.unknown, one, strict=True)) for one in itertools.product(*self.unknown.values())]
 
 
 def folder() -> Path:
@@ -75,11 +92,11 @@ def tables() -> list[Table]:
         table_of(
             "Megatron 2024", _megatron_2024(), {"pp_schedule": ("interleaved_1f1b", "1f1b"), "micro_batch_size": (1, 2)}
         ),
-        table_of("vTrain 3.6B", _vtrain(), {"gpu": ("a100", "a100-40gb"), "zero": (0, 1)}),
+        table_of("vTrain 3.6B", _vtrain(), _VTRAIN_UNKNOWN),
         table_of("torchtitan", _torchtitan()),
         table_of("NeMo dense", nemo()),
         table_of("llm-foundry A100", _llm_foundry()),
-        table_of("playbook", _playbook()),
+        table_of("playbook", _playbook(), _PLAYBOOK_UNKNOWN),
     ]
 
 
@@ -109,8 +126,10 @@ KINDS: dict[str, Gpu] = GPUS | {
     )
 }
 """kinds of the tables; torchtitan's H100 has 96 GB of HBM2e and is limited to 500 W"""
-STORED_SCORES = {"flash_attention": False, "sequence_parallel": False, "dropout": True}
-"""Megatron-LM before 2022: scores through memory, dropout, no sequence parallelism"""
+STORED_SCORES = {
+    "name": "megatron-2021", "flash_attention": False, "sequence_parallel": False, "dropout": True,
+}  # fmt: skip
+"""Megatron-LM before 2022: scores through memory, dropout, no sequence parallelism, no communication under products"""
 
 
 FROZEN = {"frozen_weights": True, "gradient_bytes": 0, "master_bytes": 0, "optimizer": "sgd"}
@@ -251,6 +270,15 @@ def _megatron_2024() -> Iterator[Row]:
                 "label": row["model"],
                 "seconds": batch * sequence * per_token / (float(row["tflops_per_gpu"]) * 1e12 * gpus),
             }
+
+
+_VTRAIN_UNKNOWN = {
+    "gpu": ("a100", "a100-40gb"),
+    "zero": (0, 1),
+    "version": ("megatron-2021", "megatron"),
+}
+"""The version is not stated: the authors' simulator has all-reduces of a backward one after the other with its kernels
+(src/predictor.py), as Megatron-LM until August 2021"""
 
 
 def _vtrain() -> Iterator[Row]:
@@ -402,6 +430,16 @@ def _llm_foundry() -> Iterator[Row]:
             "seconds": int(row["global_batch_tokens"]) / float(row["throughput_tok_per_s_per_gpu"]) / gpus,
             "label": f"{row['gpu']} {row['model']} seq {sequence} gpus {gpus}",
         }
+
+
+_PLAYBOOK_UNKNOWN = {
+    "polled_from": (NOT_STATED, "no run", 64, 32, 16, 8, 4, 2, 1),
+    "tp_mode": ("REDUCE_SCATTER", "ALL_REDUCE"),
+}
+"""Stated by the benchmark's own script (huggingface/nanotron, scripts/scaling_benchmarks.py, with the configuration and
+job of branch nouamane/bench2): 1F1B, gradients in fp32, buckets of 25 MB, one step measured, the third; by the playbook
+EFA. Not stated for a run: which of two versions of p2p.py it ran, with sleeps or without. The script measured pipelines
+again that were older than a certain job, fewest GPUs first. It has both modes of tensor parallelism."""
 
 
 def _playbook() -> Iterator[Row]:

@@ -1,9 +1,10 @@
-"""Published step times: NeMo's mixtures of experts and adapters, and two runs of BigScience.
+"""Published step times: NeMo's mixtures of experts and adapters, and runs of BigScience.
 
-Nothing in the model was chosen by BigScience's. NeMo's were so until mechanisms of experts, context parallelism and
-adapters were added (2026-11-24): those come from measurements of components, but the mean error of these tables was
-looked at between them, of adapters each row's. A change of the model in view of a table adds its name to
-``sweep.physics.constants.SEEN_TABLES``, and ``python -m benchmarks.accuracy`` prints it with the others.
+Nothing in the model was chosen by BigScience's first tests. The others were so until mechanisms of experts, context
+parallelism and adapters were added (2026-11-24), and versions of Megatron: those come from measurements of components
+and from sources, but the mean error of these tables was looked at between them, of adapters and of BigScience's two
+training runs each row's. A change of the model in view of a table adds its name to
+``sweep.physics.constants.ALL_SEEN_TABLES``, and ``python -m benchmarks.accuracy`` prints it with the others.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ def unseen_tables() -> list[Table]:
         table_of("NeMo experts, Kimi K2", _nemo(_LATER)),
         table_of("NeMo LoRA", nemo(adapters=True)),
         table_of("BigScience", _bigscience()),
+        table_of("BigScience, first tests", _bigscience_tests()),
     ]
 
 
@@ -115,6 +117,39 @@ def _bigscience() -> Iterator[Row]:
         "seconds": _median_s("experiments/gpt2-meg/meg_gpt2_perf_n16", "1024.0"),
         "label": "52B on 64 V100",
     }
+
+
+_TESTS = {4: (40, 6144), 8: (48, 7168), 16: (64, 9216), 32: (64, 12288), 64: (64, 16384)}
+"""nodes -> layers, hidden size"""
+
+
+def _bigscience_tests() -> Iterator[Row]:
+    """The largest models that fit 4 to 64 nodes of 4 V100, with four sequences per step; and 52B by two engines, of
+    Megatron and of DeepSpeed. Layouts: experiments/gpt2-meg/meg_gpt2_base_n*.slurm and
+    experiments/gpt2-meg-ds-3d/meg_ds_3d_gpt2_perf_n16.slurm of the same repository.
+    """
+    common = {
+        "trainer": "megatron", "gpu": "v100", "dp": 1, "tp": 4, "recompute": "full", "profile": STORED_SCORES,
+        "dtype": "fp16", "gpus_per_node": 4, "network_bytes_per_s": 12.5e9, "dp_overlap": 0.0, "sequence_length": 1024,
+    }  # fmt: skip
+    for nodes, (layers, hidden) in _TESTS.items():
+        yield common | {
+            "pp": nodes,
+            "micro_batch_size": 1,
+            "grad_accum": 4,
+            "shape": gpt(layers, hidden, 32, 50688, 1024),
+            "seconds": _median_s(f"experiments/gpt2-meg/meg_gpt2_base_n{nodes}_", "4.0"),
+            "label": f"hidden {hidden} on {4 * nodes} V100",
+        }
+    for engine in ("off", "on"):
+        yield common | {
+            "pp": 16,
+            "micro_batch_size": 4,
+            "grad_accum": 256,
+            "shape": gpt(64, 8192, 32, 50688, 1024),
+            "seconds": _median_s(f"experiments/gpt2-meg-ds-3d/meg_ds_3d_gpt2_perf_n16-ds-{engine}", "1024.0"),
+            "label": f"52B on 64 V100, DeepSpeed {engine}",
+        }
 
 
 def _median_s(path: str, batch: str) -> float:

@@ -43,6 +43,9 @@ class Numbers(Mapping[str, Any]):
             self._known[key] = make()
         return self._known[key]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
     def __getitem__(self, name: str) -> Any:
         return self._columns[name]
 
@@ -71,6 +74,12 @@ def _number(columns: Mapping[str, Any], name: str) -> Any:
 
 def equals(columns: Mapping[str, Any], name: str, *values: str) -> Any:
     """True where the column is one of the texts."""
+    if isinstance(columns, Numbers):
+        return columns.once((name, values), lambda: _equals(columns, name, values))
+    return _equals(columns, name, values)
+
+
+def _equals(columns: Mapping[str, Any], name: str, values: tuple[str, ...]) -> Any:
     column = read(columns, name)
     if column.ndim == 0:
         return np.asarray(str(column) in values)
@@ -78,6 +87,11 @@ def equals(columns: Mapping[str, Any], name: str, *values: str) -> Any:
     for value in values:
         found |= column == value
     return found
+
+
+def words_in(column: Any) -> list[str]:
+    """The texts that occur in a column."""
+    return [str(column)] if column.ndim == 0 else [str(word) for word in np.unique(column)]
 
 
 def element_bytes(columns: Mapping[str, Any]) -> Any:

@@ -15,6 +15,8 @@ FIRST_TABLES = (*OLD_MEGATRON, "Megatron 2024", *TITAN, "NeMo dense", "llm-found
 """tables of training runs whose errors were looked at while the first mechanisms were chosen"""
 SEEN_TABLES = (*FIRST_TABLES, "NeMo experts", "NeMo experts, Kimi K2", "NeMo LoRA")
 """and while those of experts, context parallelism and adapters were: of experts only the means over all rows"""
+ALL_SEEN_TABLES = (*SEEN_TABLES, "BigScience")
+"""and before versions of Megatron that hide communication were distinguished (``sweep.physics.trainers``)"""
 
 
 @dataclass(frozen=True)
@@ -264,6 +266,17 @@ SEND_WAIT_S = Constant(
 WIDEST_SEEN = 64.0
 SEND_WAIT_POWER = 2.5
 """nodes to which SEND_WAIT_S refers, and the power of their number with which it grows: likewise observed"""
+SEND_POLL_S = Constant(
+    0.1,
+    0.1,
+    "huggingface/nanotron, branch nouamane/bench2 (67c5ebb, 2024-12-27, the playbook's benchmark), "
+    "parallel/pipeline_parallel/p2p.py: time.sleep(0.1) until a transfer of metadata is complete",
+    PLAYBOOK,
+)
+SEND_POLLS = (5.0, 10.0)
+"""Sleeps of a micro-batch with two stages and with more, from the same source: a tensor has two transfers of metadata;
+a forward sends two tensors, a backward one; a stage in the middle receives and sends. What the first transfer of each
+exchange waits for ends half a sleep late on average, each further one takes a whole one."""
 STEP_S = Constant(1.0e-2, 0.7, "batch, loss and norm read back, logging: a few host synchronisations per step")
 """what a step takes beyond its parts"""
 

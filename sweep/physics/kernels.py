@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sweep.physics import constants, experts
-from sweep.physics.columns import element_bytes, equals, expert_width, local_tokens, read
+from sweep.physics.columns import element_bytes, equals, expert_width, local_tokens, read, words_in
 from sweep.physics.machine import Machine
 from sweep.physics.profiles import MemoryProfile
 from sweep.physics.shapes import router_parameters, shape_columns
@@ -150,9 +150,9 @@ def _kernel_shares(columns: Columns, machine: Machine, behaviour: Behaviour) -> 
     """Shares of the peak, forward and backward, of the trainer's kernel, or of the one in ``attention_kernel``."""
     names = read(columns, "attention_kernel") if "attention_kernel" in columns else np.asarray(behaviour.attention)
     found: list[Any] = [np.zeros(names.shape), np.zeros(names.shape)]
-    for name in np.unique(names):
-        known = (str(name), machine.architecture) in constants.ATTENTION
-        shares = constants.ATTENTION[str(name) if known else "flash-2", machine.architecture]
+    for name in words_in(names):
+        known = (name, machine.architecture) in constants.ATTENTION
+        shares = constants.ATTENTION[name if known else "flash-2", machine.architecture]
         found = [np.where(names == name, share.median, one) for share, one in zip(shares, found, strict=True)]
     return found[0], found[1]
 

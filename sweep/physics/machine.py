@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sweep.physics import constants
-from sweep.physics.columns import Numbers, read
+from sweep.physics.columns import Numbers, read, words_in
 from sweep.physics.constants import Constant
 from sweep.physics.hardware import Gpu
 from sweep.physics.measured import MeasuredRates
@@ -63,8 +63,8 @@ class Machine:
         """A rate for each candidate's dtype."""
         dtype = read(columns, "dtype")
         found: Any = np.zeros(dtype.shape)
-        for name in np.unique(dtype):
-            found = np.where(dtype == name, rate(str(name)), found)
+        for name in words_in(dtype):
+            found = np.where(dtype == name, rate(name), found)
         return found
 
     def matmul_rate(self, dtype: str) -> float:

@@ -76,7 +76,16 @@ class ModelShape:
 
 
 def shape_columns(columns: Mapping[str, Any]) -> SimpleNamespace:
-    """Columns of shape fields (arrays or scalars) as an object that the counts below take."""
+    """Columns of shape fields (arrays or scalars) as an object that the counts below take.
+
+    Made once for columns that cache what is derived from them (``sweep.physics.columns.Numbers``, which needs numpy).
+    """
+    once = getattr(columns, "once", None)
+    found: SimpleNamespace = once(("shape",), lambda: _shape_columns(columns)) if once else _shape_columns(columns)
+    return found
+
+
+def _shape_columns(columns: Mapping[str, Any]) -> SimpleNamespace:
     defaults = {f.name: f.default for f in dataclasses.fields(ModelShape) if f.default is not dataclasses.MISSING}
     names = {f.name for f in dataclasses.fields(ModelShape)}
     return SimpleNamespace(**{**defaults, **{name: columns[name] for name in names if name in columns}})

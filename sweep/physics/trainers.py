@@ -5,7 +5,7 @@ Facts of their source code and documentation; how long an operation takes is in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sweep.physics.constants import OLD_MEGATRON, PLAYBOOK, TITAN
 
@@ -79,7 +79,7 @@ class Behaviour:
     """a send blocks the host until the other stage has answered. Then no work is queued ahead: where stages are on
     several nodes, a layer's passes take CROSSING_LAYER_S and CROSSING_RANK_S per tensor-parallel rank at least, and a
     micro-batch waits SEND_WAIT_S on many nodes. No measurement of the component is published: those constants are
-    from the playbook's runs"""
+    from the playbook's runs. Its benchmark had a version that sleeps between looks at its sends: SEND_POLL_S"""
     network: str = "infiniband"
     """network of the clusters on which it is mostly run: "infiniband", or "efa" with slower latencies"""
     source: str = ""
@@ -176,6 +176,15 @@ TRAINERS: dict[str, Behaviour] = {
         gradient_comm_bytes=2.0,
     ),
 }
+TRAINERS["megatron-2021"] = replace(
+    TRAINERS["megatron"],
+    seen=(*OLD_MEGATRON, "BigScience"),
+    source="NVIDIA/Megatron-LM until August 2021 (the asynchronous all-reduce came with cf7efd4) and "
+    "bigscience-workshop/Megatron-DeepSpeed: megatron/mpu/layers.py reduces the gradient of a column's input before "
+    "that of its weight is computed; megatron/p2p_communication.py waits for each send and synchronizes the GPU",
+    tensor_hidden=0.0,
+    sends_hidden=0.0,
+)
 """profile -> behaviour"""
 ANY_TRAINER = Behaviour(source="eager PyTorch modules with flash attention")
 

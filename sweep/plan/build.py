@@ -17,13 +17,26 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.inputs.validation import amount_text
 from sweep.inputs.yaml_lines import Path
-from sweep.plan.expand import AxisProduct, Columns, Indices, chunks, products
+from sweep.plan.expand import CHUNK, AxisProduct, Columns, Indices, chunks, products
 from sweep.plan.predict import FITS, Physics, Predicted, costs, order
 from sweep.plan.reasons import broken_by, listed, reason_numbers
 from sweep.plan.rules import rules_for
 from sweep.plan.run_ids import VARYING, identities
 from sweep.plan.runs import ASSUMED_START_S, Plan
-from sweep.plan.table import SCHEMA, WORDS, Words, candidates, integers, lists, numbers, table_of, texts, words
+from sweep.plan.table import (
+    SCHEMA,
+    WORDS,
+    Words,
+    candidates,
+    integers,
+    lists,
+    numbers,
+    plain_candidates,
+    table_of,
+    texts,
+    typed,
+    words,
+)
 from sweep.plugins import find_workload
 
 _OFFERED = 3
@@ -74,10 +87,11 @@ class Builder:
         self.use(site, rules)
         self._words = Words()
         self._rejected: list[tuple[Mapping[str, Any], Any, Any]] = []
-        self._runs: list[Any] = []
+        self._runs: list[Mapping[str, Any]] = []
+        self._ids: list[str] = []
+        self._run_jsons: list[str] = []
         self._cells: list[tuple[int, str]] = []
         self._costs: list[Any] = []
-        self._repeats: list[Indices] = []
 
     def use(self, site: Site, rules: Sequence[Rule]) -> None:
         """The nodes and the rules of the candidates that come next."""
@@ -100,7 +114,7 @@ class Builder:
 
     def table(self) -> Any:
         """One row per candidate: the runs in their order, then the rejected. Raises SweepError for duplicate runs."""
-        parts = [self._ordered_runs()] if self._runs else []
+        parts = self._ordered_runs() if self._ids else []
         for batch, offsets, codes in self._rejected:
             reasons = lists(offsets, self._words.array("reasons", codes))
             parts.append(table_of("rejected", len(offsets) - 1, {**batch, "reasons": reasons}, self._words))
@@ -126,7 +140,8 @@ class Builder:
         offsets, codes = listed(found, columns.size)
         # Candidates without a reason have no codes, so the offsets of the others remain valid.
         row_offsets = np.append(offsets[:-1][rows], offsets[-1]).astype(np.int32)
-        batch = candidates(columns, rows, self._words) | _peaks(predicted, rows)
+        batch = candidates(columns, rows, self._words)
+        batch["predicted_peak_bytes"] = _peaks(predicted.peak_bytes[rows])
         self._rejected.append((batch, row_offsets, codes.astype(np.int32)))
 
     def _keep(self, product: AxisProduct, columns: Columns, rows: Indices, predicted: Predicted) -> None:
@@ -134,20 +149,18 @@ class Builder:
             return
         step_s = self._physics.step_s(columns, rows)
         cost = costs(step_s, integers(columns, "global_batch_tokens", rows), predicted.over[rows])
-        batch = candidates(columns, rows, self._words) | _peaks(predicted, rows)
+        batch = plain_candidates(columns, rows, self._words)
+        batch["predicted_peak_bytes"] = predicted.peak_bytes[rows]
         if self._gpu.peaks_flops:
             iterations = self._grid.warmup_iterations + self._grid.iterations
-            batch["predicted_step_s"] = numbers(step_s, pa.float64())
-            batch["predicted_s"] = numbers(ASSUMED_START_S + iterations * step_s, pa.float64())
-        batch["reasons"] = lists(np.zeros(len(rows) + 1), words(np.zeros(0), []))
+            batch["predicted_step_s"] = step_s
+            batch["predicted_s"] = ASSUMED_START_S + iterations * step_s
         values = {name: self._plain(columns, name, rows) for name in VARYING if name != "repeat"}
         for repeat in range(self._grid.repeats):
             named = list(identities(self._grid, product, {**values, "repeat": [repeat] * len(rows)}))
-            batch["run_id"] = texts([run_id for run_id, _ in named])
-            batch["run_json"] = texts([run_json for _, run_json in named])
-            self._repeats.append(np.full(len(rows), repeat))
-            batch["repeat"] = numbers(self._repeats[-1], pa.int32())
-            self._runs.append((dict(batch), len(rows)))
+            self._ids += [run_id for run_id, _ in named]
+            self._run_jsons += [run_json for _, run_json in named]
+            self._runs.append({**batch, "repeat": np.full(len(rows), repeat)})
             self._cells += [(product.nodes, product.row)] * len(rows)
             self._costs.append(cost)
 
@@ -159,21 +172,30 @@ class Builder:
             return [known[code] for code in codes.tolist()]
         return integers(columns, name, rows).tolist()  # type: ignore[no-any-return]
 
-    def _ordered_runs(self) -> Any:
-        tables = [table_of("run", size, batch, self._words) for batch, size in self._runs]
-        runs = pa.concat_tables(tables).unify_dictionaries()
-        ids = runs.column("run_id").to_pylist()
-        _refuse_duplicates(ids)
-        places = order(self._cells, np.concatenate(self._costs), np.concatenate(self._repeats), ids)
-        runs = runs.take(numbers(places, pa.int64()))
-        index = SCHEMA.get_field_index("position")
-        return runs.set_column(index, SCHEMA.field(index), numbers(np.arange(len(places)), pa.int32()))
+    def _ordered_runs(self) -> list[Any]:
+        """Tables of the runs, in the order in which they are to be measured: texts of one are bounded."""
+        _refuse_duplicates(self._ids)
+        batch = {name: np.concatenate([one[name] for one in self._runs]) for name in self._runs[0]}
+        places = order(self._cells, np.concatenate(self._costs), batch["repeat"], self._ids)
+        return [self._run_table(batch, places[start : start + CHUNK], start) for start in range(0, len(places), CHUNK)]
+
+    def _run_table(self, batch: Mapping[str, Any], places: Indices, start: int) -> Any:
+        """The runs at some places of all, of which the first has the position ``start``."""
+        size = len(places)
+        found = {name: values[places] for name, values in batch.items()}
+        peaks = _peaks(found.pop("predicted_peak_bytes"))
+        arrays = {name: one if name in WORDS else typed(name, one) for name, one in found.items()}
+        arrays["predicted_peak_bytes"] = peaks
+        arrays["position"] = typed("position", np.arange(start, start + size))
+        arrays["run_id"] = texts([self._ids[place] for place in places])
+        arrays["run_json"] = texts([self._run_jsons[place] for place in places])
+        arrays["reasons"] = lists(np.zeros(size + 1), words(np.zeros(0), []))
+        return table_of("run", size, arrays, self._words)
 
 
-def _peaks(predicted: Predicted, rows: Indices) -> dict[str, Any]:
-    peaks = predicted.peak_bytes[rows]
+def _peaks(peaks: Any) -> Any:
     known = np.isfinite(peaks)
-    return {"predicted_peak_bytes": numbers(np.where(known, peaks, 0), pa.int64(), ~known)}
+    return numbers(np.where(known, peaks, 0), pa.int64(), ~known)
 
 
 def _place(rule: str) -> Path:

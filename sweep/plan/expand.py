@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -226,10 +226,11 @@ def _solve_batch(columns: Columns, product: AxisProduct) -> None:
 
 
 def _ignore_schedule_without_pipeline(columns: Columns) -> None:
-    asked = columns["pp_schedule"]
     plain = DEFAULTS["pp_schedule"]
-    schedule = np.where(columns["pp"] == 1, plain, asked)
-    columns.derive("pp_schedule", lambda: schedule)
+    schedules = tuple(dict.fromkeys((*columns.values_of("pp_schedule"), plain)))
+    asked = columns.codes.get("pp_schedule", 0)
+    codes = np.where(columns["pp"] == 1, schedules.index(plain), asked)
+    columns.derive_words("pp_schedule", schedules, codes)
 
 
 class Columns(Mapping[str, Any]):
@@ -247,13 +248,13 @@ class Columns(Mapping[str, Any]):
         named: Mapping[str, tuple[str, ...]],
     ) -> None:
         self._facts = facts
-        self._axes = axes
+        self._axes = dict(axes)
         self.size = size
         """number of candidates"""
         self.named = named
         """the names of the parameters ("params") and of the variables ("env")"""
-        self.codes = codes
-        """axis -> index of each candidate's value; an axis of one value has no entry"""
+        self.codes = dict(codes)
+        """axis or column of words -> index of each candidate's value; an axis of one value has no entry"""
         self._made: dict[str, Any] = {}
         self._derived: dict[str, Callable[[], Any]] = {}
         self.read: set[str] = set()
@@ -263,6 +264,22 @@ class Columns(Mapping[str, Any]):
         """Add a column, or replace one, that is computed when it is first read."""
         self._made.pop(name, None)
         self._derived[name] = make
+
+    def derive_words(self, name: str, words: Sequence[str], codes: Any) -> None:
+        """Add a column, or replace one, whose values are few texts: ``codes`` are their indices."""
+        self._made.pop(name, None)
+        self._derived.pop(name, None)
+        self._axes[name] = tuple(words)
+        self.codes[name] = np.broadcast_to(codes, self.size)
+
+    def coded(self, name: str) -> tuple[tuple[Any, ...], Indices] | None:
+        """(values, index of each candidate's among them) where these are known without looking at every candidate."""
+        if name in self._derived or name not in self.codes:
+            return None
+        return self._axes[name], self.codes[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._derived or name in self._axes or name in self._facts
 
     def __getitem__(self, name: str) -> Any:
         self.read.add(name)

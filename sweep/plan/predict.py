@@ -14,10 +14,11 @@ from sweep.physics import memory, pipeline, step_time
 from sweep.physics.columns import Numbers
 from sweep.physics.hardware import GIB, Gpu
 from sweep.physics.profiles import PROFILES, SETTINGS, MemoryProfile, profile_of
+from sweep.plan.distinct import distinct
 from sweep.plan.expand import Columns, Indices
 
 Floats = npt.NDArray[np.float64]
-_RANKS = np.array([f"a rank of the {stage} stage" for stage in pipeline.STAGES])
+_RANKS = (*(f"a rank of the {stage} stage" for stage in pipeline.STAGES), "a rank")
 FITS = Rule(
     "memory",
     lambda c: c["over memory"],
@@ -82,7 +83,7 @@ class Physics:
         number = np.zeros(len(rows), dtype=np.int64)
         for name in varied:
             number = number * len(columns.values_of(name)) + columns.codes[name][rows]
-        for group in np.unique(number):
+        for group in distinct(number)[0]:
             mine = rows[number == group]
             values = {name: np.broadcast_to(columns[name], columns.size)[mine[0]] for name in names}
             profile = profile_of(self._workload, values, compiled=bool(values.get("compile", False)))
@@ -96,7 +97,7 @@ class Physics:
         columns.derive("over memory", lambda: broken)
         columns.derive("needed GiB", lambda: three_digits(needed / GIB))
         columns.derive("states GiB", lambda: three_digits(states / GIB))
-        columns.derive("heaviest rank", lambda: np.where(piped, _RANKS[stage], "a rank"))
+        columns.derive_words("heaviest rank", _RANKS, np.where(piped, stage, len(_RANKS) - 1))
         columns.derive("gpu name", lambda: f"the {self._gpu.name}")
         columns.derive("usable GiB", lambda: round((self._usable or 0.0) / GIB, 1))
         allowed = f"an error of {100 * margin:g} % is allowed for"
@@ -119,6 +120,9 @@ class Taken(Mapping[str, Any]):
 
     def __init__(self, columns: Columns, rows: Indices) -> None:
         self._columns, self._rows = columns, rows
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
 
     def __getitem__(self, name: str) -> Any:
         column = self._columns[name]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from sweep.contract import Rule
 from sweep.errors import Mistake, SweepError
+from sweep.plan.distinct import distinct
 from sweep.plan.expand import FROM_BATCH, FROM_DP, Columns, Indices
 
 Mask = npt.NDArray[np.bool_]
@@ -55,12 +56,12 @@ def reason_numbers(rule: Rule, columns: Columns, rows: Indices, string_table: St
     """For each row the number of its reason: the rule's name, and the text with the candidate's own values."""
     fields = [name for _, name, _, _ in string.Formatter().parse(rule.reason) if name]
     combined, values = _combine([_coded(columns, name, rows) for name in dict.fromkeys(fields)], len(rows))
-    kinds, inverse = np.unique(combined, return_inverse=True)
+    kinds, places = distinct(combined)
     names = list(dict.fromkeys(fields))
     head = rule.name.replace(":", "")
     texts = [rule.reason.format(**dict(zip(names, values(kind), strict=True))) for kind in kinds]
     numbers = [string_table.number(f"{head}: {text}") for text in texts]
-    return np.asarray(numbers, dtype=np.int64)[inverse]
+    return np.asarray(numbers, dtype=np.int64)[places]
 
 
 def listed(found: Sequence[tuple[Indices, Indices]], size: int) -> tuple[Indices, Indices]:
@@ -79,6 +80,9 @@ def listed(found: Sequence[tuple[Indices, Indices]], size: int) -> tuple[Indices
 
 def _coded(columns: Columns, name: str, rows: Indices) -> tuple[Any, list[Any]]:
     """(codes, values): the column's values at the rows as indices into a list of values."""
+    if known := columns.coded(name):
+        values, codes = known
+        return codes[rows], list(values)
     column = columns[name]
     if np.ndim(column) == 0:
         return None, [column.item() if isinstance(column, np.generic | np.ndarray) else column]
@@ -86,8 +90,8 @@ def _coded(columns: Columns, name: str, rows: Indices) -> tuple[Any, list[Any]]:
         texts = StringTable()
         codes = np.asarray([texts.number(str(value)) for value in column[rows]], dtype=np.int64)
         return codes, texts.texts
-    values, codes = np.unique(column[rows], return_inverse=True)
-    return codes, values.tolist()
+    kinds, codes = distinct(column[rows])
+    return codes, kinds.tolist()
 
 
 def _combine(coded: list[tuple[Any, list[Any]]], size: int) -> tuple[Indices, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sweep.plan.distinct import distinct
 from sweep.plan.expand import Columns, Indices
 from sweep.plan.reasons import StringTable
 
@@ -51,6 +52,13 @@ solution."""
 
 MOST_TEXT_BYTES = int(np.iinfo(np.int32).max)
 """of one Arrow array: its offsets are 32-bit"""
+PARQUET = {
+    "compression": "zstd",
+    "use_dictionary": ["status", *WORDS, "reasons.list.element"],
+    "write_statistics": False,
+    "write_page_checksum": True,
+}
+"""how a plan is written: plans are read whole, and numbers of millions of candidates cost less as they are"""
 CANDIDATE = ("model", *INTEGERS, "global_batch_tokens", *WORDS[1:], "compile")
 """the columns that distinguish candidates"""
 
@@ -65,11 +73,12 @@ class Words:
         """The numbers of the column's values at the rows."""
         if name in ("params", "env"):
             return _codes_of_json(self, columns, name, rows)
-        column = columns["model row" if name == "model" else name]
-        if np.ndim(column) == 0:
-            return np.full(len(rows), self.string_tables[name].number(str(column)))
-        values, inverse = np.unique(column[rows], return_inverse=True)
-        return np.asarray([self.string_tables[name].number(str(v)) for v in values], dtype=np.int64)[inverse]
+        column = "model row" if name == "model" else name
+        known = columns.coded(column)
+        if known is None:
+            return np.full(len(rows), self.string_tables[name].number(str(columns[column])))
+        values, codes = known
+        return np.asarray([self.string_tables[name].number(str(v)) for v in values], dtype=np.int64)[codes[rows]]
 
     def array(self, name: str, codes: Indices) -> Any:
         """Numbers as an Arrow dictionary column."""
@@ -83,9 +92,9 @@ def _codes_of_json(string_table: Words, columns: Columns, name: str, rows: Indic
     for part in parts:
         if part in columns.codes:
             combined = combined * len(columns.values_of(part)) + columns.codes[part][rows]
-    kinds, inverse = np.unique(combined, return_inverse=True)
+    kinds, places = distinct(combined)
     numbers = [string_table.string_tables[name].number(_json(columns, parts, int(kind))) for kind in kinds]
-    return np.asarray(numbers, dtype=np.int64)[inverse]
+    return np.asarray(numbers, dtype=np.int64)[places]
 
 
 def _json(columns: Columns, parts: Sequence[str], kind: int) -> str:
@@ -110,15 +119,15 @@ def candidates(columns: Columns, rows: Indices, string_table: Words) -> dict[str
     whole = np.broadcast_to(columns["dp is whole"], columns.size)[rows]
     near = np.broadcast_to(columns["batch is near"], columns.size)[rows] & whole
     missing = {"dp": ~whole, "grad_accum": ~near, "global_batch_tokens": ~near}
-    out: dict[str, Any] = {}
-    for name in INTEGERS:
-        out[name] = numbers(integers(columns, name, rows), pa.int32(), missing.get(name))
-    tokens = integers(columns, "global_batch_tokens", rows)
-    out["global_batch_tokens"] = numbers(tokens, pa.int64(), missing["global_batch_tokens"])
-    out["compile"] = numbers(integers(columns, "compile", rows), pa.bool_())
-    for name in WORDS:
-        out[name] = string_table.codes(columns, name, rows).astype(np.int32)
-    return out
+    plain = plain_candidates(columns, rows, string_table)
+    return {name: one if name in WORDS else typed(name, one, missing.get(name)) for name, one in plain.items()}
+
+
+def plain_candidates(columns: Columns, rows: Indices, string_table: Words) -> dict[str, Any]:
+    """The rows by column, whether or not their equations have a solution; texts by their numbers."""
+    names = (*INTEGERS, "global_batch_tokens", "compile")
+    out = {name: integers(columns, name, rows) for name in names}
+    return out | {name: string_table.codes(columns, name, rows).astype(np.int32) for name in WORDS}
 
 
 def table_of(status: str, size: int, arrays: Mapping[str, Any], string_table: Words) -> Any:
@@ -139,6 +148,11 @@ def numbers(values: npt.NDArray[Any], kind: Any, missing: npt.NDArray[np.bool_] 
         data = np.ascontiguousarray(values, dtype=kind.to_pandas_dtype())
     valid = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
     return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(data)])
+
+
+def typed(name: str, values: npt.NDArray[Any], missing: npt.NDArray[np.bool_] | None = None) -> Any:
+    """The numbers as an array of the column's type in SCHEMA."""
+    return numbers(values, SCHEMA.field(name).type, missing)
 
 
 def texts(values: Sequence[str]) -> Any:

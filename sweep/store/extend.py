@@ -21,7 +21,7 @@ from sweep.files import read_table
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.plan.runs import Plan, to_table
-from sweep.plan.table import SCHEMA, further
+from sweep.plan.table import PARQUET, SCHEMA, further
 from sweep.state.events import Extended
 from sweep.store.directory import SweepDir, write_once
 from sweep.store.journal import write_request
@@ -123,7 +123,7 @@ def extend(sweep: SweepDir, grid: Grid, added: Extension) -> Path:
     the next one.
     """
     sink = io.BytesIO()
-    pyarrow.parquet.write_table(added.table, sink, compression="zstd", write_page_checksum=True)
+    pyarrow.parquet.write_table(added.table, sink, **PARQUET)
     path = _write(sweep, grid.as_stored().to_yaml(), sink.getvalue())
     write_request(sweep, "extend", [Extended(time=time.time(), plan=path.name, runs=added.runs, argv=tuple(sys.argv))])
     return path

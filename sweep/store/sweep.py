@@ -26,6 +26,7 @@ from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
 from sweep.plan.expand import compiled_by_default
 from sweep.plan.runs import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
+from sweep.plan.table import PARQUET
 from sweep.plugins import find_workload
 from sweep.store import lease
 from sweep.store.directory import SweepDir, find_sweep, write_derived, write_once
@@ -77,7 +78,7 @@ def _write_inputs(sweep: SweepDir, grid: Grid, site: Site, plan: Plan) -> None:
     write_derived(sweep.grid, grid.as_stored().to_yaml())
     write_derived(sweep.site, _site_yaml(site))
     sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(to_table(plan), sink, compression="zstd", write_page_checksum=True)
+    pyarrow.parquet.write_table(to_table(plan), sink, **PARQUET)
     write_derived(sweep.plan, sink.getvalue().to_pybytes())
 
 

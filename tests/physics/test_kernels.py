@@ -87,6 +87,19 @@ def test_blocking_sends_wait_a_second_for_each_micro_batch_on_64_nodes(layout, s
     assert step_time._send_waits_s(columns, TRAINERS["megatron"]) == 0
 
 
+@pytest.mark.parametrize(("layout", "seconds"), [
+    ({"pp": 2, "dp": 1, "polled_sends": 1}, 0.5 * (8 + 2 - 1)),  # two stages: half a second for each micro-batch
+    ({"pp": 8, "dp": 8, "polled_sends": 1}, 1.0 * (8 + 8 - 1)),  # a second where stages in the middle receive and send
+    ({"pp": 1, "dp": 64, "polled_sends": 1}, 0),
+    ({"pp": 8, "dp": 8, "polled_sends": 0}, 0),
+])  # fmt: skip
+def test_polled_sends_wait_half_a_second_or_a_whole_one_for_each_micro_batch(layout, seconds):
+    """Two stages: a forward's four transfers of metadata and a backward's two, 0.1 s each, the first of each half."""
+    columns = {"tp": 8, "cp": 1, "grad_accum": 8, "gpus_per_node": 8} | layout
+    assert step_time._send_waits_s(columns, NANOTRON) == pytest.approx(seconds)
+    assert step_time._send_waits_s(columns, TRAINERS["megatron"]) == 0
+
+
 PLAIN, MIXED = MODELS["tiny-1M"], MODELS["tiny-moe"]
 MEGATRON = PROFILES["megatron"]
 
@@ -256,6 +269,7 @@ def test_attention_that_stores_its_scores_is_traffic_and_what_products_take_long
     ("megatron", "gradient_comm_bytes", 2), ("llm-foundry", "gradient_comm_bytes", 2),
     ("deepspeed", "gradient_comm_bytes", 2), ("nanotron", "gradient_comm_bytes", 4),
     ("picotron", "gradient_operations", TRAINERS["nanotron"].gradient_operations - 1),  # no accumulation in fp32
+    ("megatron-2021", "tensor_hidden", 0), ("megatron-2021", "sends_hidden", 0),  # neither was under products then
     ("nanotron", "blocking_sends", True), ("megatron", "blocking_sends", False), ("ours", "blocking_sends", False),
     ("nanotron", "weights_at_once", True), ("megatron", "weights_at_once", False),
     ("megatron", "overlaps_weights", True), ("ours", "overlaps_weights", False),
