@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,7 +34,7 @@ class PageEvents:
 def browser() -> Iterator[Browser]:
     """Fail (SWEEP_REQUIRE_BROWSER=1) or skip where there is none."""
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    reason = None if program else f"no browser is installed (one of {', '.join(CHROMIUM)})"
+    reason = _driver_fails() if program else f"no browser is installed (one of {', '.join(CHROMIUM)})"
     if reason and os.environ.get("SWEEP_REQUIRE_BROWSER") == "1":
         pytest.fail(f"SWEEP_REQUIRE_BROWSER=1, but {reason}", pytrace=False)
     if reason:
@@ -44,6 +46,18 @@ def browser() -> Iterator[Browser]:
         started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=120_000)
         yield started
         started.close()
+
+
+def _driver_fails() -> str | None:
+    """Why Playwright's driver does not start here, if so: it needs libatomic, which a small Debian lacks."""
+    done = subprocess.run(
+        [sys.executable, "-m", "playwright", "--version"], capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        return None
+    return (
+        f"Playwright's driver of the browser does not start: {(done.stderr.strip() or 'no message').splitlines()[-1]}"
+    )
 
 
 @contextmanager
