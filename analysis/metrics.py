@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+LEAST_GIB = 0.01
+"""10 MiB: a thousandth of the smallest GPU; less is no difference between layouts"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """One number of a record, or one derived from it, as it is displayed."""
@@ -175,5 +179,8 @@ def _digits(value: float) -> str:
 
 
 def memory_text(peak_bytes: float) -> str:
-    """GPU memory as text, in one unit everywhere: 41.8 GiB, 0.342 GiB."""
-    return f"{_digits(peak_bytes / GIB)} GiB"
+    """GPU memory as text, in one unit everywhere, rounded to what a reader compares: 41.8 GiB, 0.34 GiB, <0.01 GiB."""
+    gib = peak_bytes / GIB
+    if 0 < gib < LEAST_GIB / 2:
+        return f"<{LEAST_GIB} GiB"
+    return f"{gib:.2f} GiB" if 0 < gib < 1 else f"{_digits(gib)} GiB"

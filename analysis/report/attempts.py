@@ -63,7 +63,7 @@ FIELDS: tuple[Field, ...] = (
         label="memory GiB",
         title="peak memory of the fullest rank",
         factor=1 / GIB,
-        shown_digits=3,
+        shown_digits=2,
     ),
     Field(name="total_s", label="took s", title="the attempt from order to clean node, seconds", shown_digits=1),
     Field(name="attempt", label="attempt", title="1 for the first execution of the run"),

@@ -47,6 +47,8 @@ def measured_lines(directory: SweepDir, record: Record) -> list[str]:
     found = measured(directory, record)
     predicted = found["predicted"]
     rate, mfu = found["tokens_per_second_per_gpu"], found["mfu"]
+    from analysis.metrics import memory_text
+
     speed = "–" if rate is None else f"{rate:,.4g} tokens/s/GPU"
     note = " (simulated: no model was trained)" if found["simulated"] else ""
     lines = [f"{'speed:':9} {speed}{'' if mfu is None else f', MFU {mfu:.1%}'}{note}"]
@@ -63,7 +65,7 @@ def measured_lines(directory: SweepDir, record: Record) -> list[str]:
     pairs = (
         ("step", "step_s", found["step_time_median_s"], seconds_text),
         ("attempt", "attempt_s", found["total_s"], seconds_text),
-        ("memory", "peak_bytes", found["peak_memory_bytes"], _gib),
+        ("memory", "peak_bytes", found["peak_memory_bytes"], memory_text),
     )
     for name, key, value, text in pairs:
         lines.append(f"{name + ':':9} {_against(predicted[key], value, text)}")
@@ -138,10 +140,6 @@ def _against(predicted: float | None, value: float | None, text: Any) -> str:
 def seconds_text(value: float) -> str:
     """310 ms, 2.4 s."""
     return f"{1000 * value:.3g} ms" if value < 1 else f"{value:.3g} s"
-
-
-def _gib(value: float) -> str:
-    return f"{value / 2**30:.3g} GiB"
 
 
 def _median(values: Any) -> float | None:

@@ -151,6 +151,7 @@ def _flags(rows: Sequence[Row], metric: str) -> str:
     """One line of shell arguments per cell, after comments that name the cell and judge its value."""
     import shlex
 
+    from analysis.metrics import memory_text
     from sweep.cli import export_trainer
 
     lines = []
@@ -159,7 +160,7 @@ def _flags(rows: Sequence[Row], metric: str) -> str:
         words = [f"--{name.replace('_', '-')}={_flag(value)}" for name, value in (made | row["params"]).items()]
         environment = [export_trainer.assignment(name, str(value)) for name, value in row["env"].items()]
         verdict_text = [f"{metric} {row[metric]:.6g}", row["sureness"], plural(row["repeats"], "run")]
-        verdict_text += [f"peak memory {row['peak_memory_bytes'] / 2**30:.4g} GiB"] if row["peak_memory_bytes"] else []
+        verdict_text += [f"peak memory {memory_text(row['peak_memory_bytes'])}"] if row["peak_memory_bytes"] else []
         verdict_text += [f"MFU {row['mfu']:.1%}"] if row["mfu"] is not None else []
         verdict_text += [SIMULATED] * row["simulated"] + row["notes"]
         place = f"{row['model']} on {plural(row['nodes'], 'node')} of {row['gpus_per_node']} {row['gpu'] or 'GPUs'}"

@@ -173,8 +173,8 @@ def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
     mistakes = [*document.mistakes, *document.located(problems or read_models(document))]
     if mistakes and not (inline or file):  # a name of the catalogue: the document is ours
         return None, [replace(mistake, file=None, line=None, path="MODEL") for mistake in mistakes]
-    if mistakes:
-        return None, mistakes
+    if mistakes:  # of a file: the document is ours, too
+        return None, [replace(each, file=None, line=None, path=model) for each in mistakes] if file else mistakes
     return next(iter(document.value["models"].values())), []
 
 

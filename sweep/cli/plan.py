@@ -154,13 +154,15 @@ def _line(row: dict[str, Any]) -> str:
 
 def _guess(row: dict[str, Any]) -> str:
     """A run's predictions as text; empty if there are none."""
+    from analysis.metrics import memory_text
+
     words = []
     if row["predicted_s"] is not None:
         step = row["predicted_step_s"]
         rate = row["global_batch_tokens"] / step / row["gpus"]
         words.append(f"about {row['predicted_s']:.0f} s, {step:.3g} s a step, {rate:,.0f} tokens/s/GPU")
     if row["predicted_peak_bytes"] is not None:
-        words.append(f"peak {row['predicted_peak_bytes'] / 2**30:.1f} GiB")
+        words.append(f"peak {memory_text(row['predicted_peak_bytes'])}")
     return "  " + ", ".join(words) if words else ""
 
 
@@ -190,6 +192,8 @@ def _best_table(cells: list[dict[str, Any]]) -> Any:
     """The layout of each cell that the step-time model expects to be the fastest."""
     from rich.table import Table
 
+    from analysis.metrics import memory_text
+
     title = "Predicted best per cell, not measured (step-time and memory models)"
     table = Table("model", "nodes", "layout", "tokens/s/GPU", "9 of 10 within", "memory", title=title)
     for column in (table.columns[1], *table.columns[3:]):
@@ -197,7 +201,7 @@ def _best_table(cells: list[dict[str, Any]]) -> Any:
     for cell in (cell for cell in cells if cell["predicted_best"]):
         found = cell["predicted_best"]
         peak = found["peak_memory_bytes"]
-        memory = "–" if peak is None else f"{peak / 2**30:.1f} GiB"
+        memory = "–" if peak is None else memory_text(peak)
         speed = f"{found['tokens_per_second_per_gpu']:,.0f}"
         within = f"{found['low']:,.0f} to {found['high']:,.0f}"
         table.add_row(cell["model"], str(cell["nodes"]), layout_text(found), speed, within, memory)

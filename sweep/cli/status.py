@@ -84,6 +84,7 @@ def _show(followed: FollowedSweep) -> None:
     from rich.console import Console
 
     from sweep.cli.live_picture import picture
+    from sweep.outcomes import Outcome
     from sweep.store import lease
 
     sweep, sweep_state, console = followed.sweep, followed.sweep_state, Console()
@@ -91,7 +92,7 @@ def _show(followed: FollowedSweep) -> None:
     alive = f"launcher: {launcher}" if launcher else "no launcher runs"
     console.print(f"{sweep.directory.path}; {alive}", markup=False, highlight=False, soft_wrap=True)
     console.print(picture(followed, time.time(), height=ALL_LINES))
-    failures = _failed(sweep, sweep_state)
+    failures = [each for each in _failed(sweep, sweep_state) if each[2].outcome is not Outcome.CANCELLED]
     for run_id, _, last in failures[:FAILURES_SHOWN]:
         console.print(
             f"{last.outcome}: {run_id} (attempt {last.number}): {last.message or ''}",
@@ -120,19 +121,14 @@ def _delay(sweep: Sweep, sweep_state: SweepState) -> str | None:
 
 
 def _failed(sweep: Sweep, sweep_state: SweepState) -> list[tuple[str, RunState, Attempt]]:
-    """The runs whose last attempt failed, with it, in the plan's order. What the user cancelled did not."""
+    """The runs whose last attempt failed, with it, in the plan's order."""
     from sweep.outcomes import Outcome
 
     found = []
     for planned in sweep.runs:
         state = sweep_state.runs.get(planned.run_id)
         last = state.last if state is not None else None
-        if (
-            state is None
-            or last is None
-            or last.outcome in (None, Outcome.OK, Outcome.CANCELLED)
-            or state.ok is not None
-        ):
+        if state is None or last is None or last.outcome in (None, Outcome.OK) or state.ok is not None:
             continue
         found.append((planned.run_id, state, last))
     return found

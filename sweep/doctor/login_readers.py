@@ -205,8 +205,8 @@ def output(command: Sequence[str], *, both: bool = False, fails: bool = False) -
     except subprocess.TimeoutExpired as error:
         raise UnreadableError(f"{name} did not answer within {LIMIT_S:g} s") from error
     if done.returncode and not fails:
-        message = " ".join((done.stderr or done.stdout).split())[:200].removeprefix(f"{name}: ")
-        raise UnreadableError(f"{name}: {message or f'exit {done.returncode}'}")
+        text = " ".join((done.stderr or done.stdout).split())[:200].removeprefix(f"{name}: ")
+        raise UnreadableError(f"{name}: {text or f'exit {done.returncode}'}")
     return done.stdout + done.stderr if both else done.stdout
 
 

@@ -6,7 +6,8 @@ as the catalogue says, are taken: of another one some part would be missing in s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sweep.physics.shapes import ModelShape
@@ -37,6 +38,18 @@ _SIZES = {
 }
 """field of a shape -> its names in a config.json; the first five are required"""
 _REQUIRED = tuple(_SIZES)[:5]
+_EXPERTS = ("num_experts", "experts_per_token")
+_REQUIRED_OF: dict[str, tuple[str, ...]] = {
+    "mistral": ("num_kv_heads",),
+    "smollm3": ("num_kv_heads",),
+    "qwen2": ("num_kv_heads",),
+    "qwen3": ("num_kv_heads", "head_dim"),
+    "qwen3_moe": ("num_kv_heads", *_EXPERTS, "moe_intermediate_size"),
+    "gemma": ("num_kv_heads", "head_dim"),
+    "mixtral": ("num_kv_heads", *_EXPERTS),
+    "gpt_oss": ("num_kv_heads", "head_dim", *_EXPERTS),
+}
+"""model_type -> further fields that its file must state: its class has a default that is not that of a shape"""
 
 
 def is_config(value: Mapping[Any, Any]) -> bool:
@@ -47,9 +60,15 @@ def is_config(value: Mapping[Any, Any]) -> bool:
 def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[str]]:
     """(the shape, what is wrong with the config)."""
     family = config.get("model_type")
-    if family not in FAMILIES:
-        return None, [f"model_type is none of {', '.join(FAMILIES)}; write the shape instead"]
-    sizes, wrong = _sizes(config)
+    if not isinstance(family, str) or family not in FAMILIES:
+        named = f" {family}" if isinstance(family, str) and re.fullmatch(r"[\w.-]{1,40}", family) else ""
+        shape = "{num_layers: …, hidden_size: …, num_heads: …, intermediate_size: …, vocab_size: …}"
+        return None, [f"model_type{named} is none of {', '.join(FAMILIES)}; write the shape instead: {shape}"]
+    sizes, wrong = _sizes(config, (*_REQUIRED, *_REQUIRED_OF.get(family, ())))
+    if config.get("decoder_sparse_step") not in (None, 1) or config.get("mlp_only_layers"):
+        wrong.append(
+            "decoder_sparse_step or mlp_only_layers: only some of the layers have experts, a shape has no such"
+        )
     found = {**FAMILIES[family], **sizes}
     if config.get("tie_word_embeddings") is not None:
         found["tied_embeddings"] = bool(config["tie_word_embeddings"])
@@ -65,13 +84,14 @@ def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[
         return None, [str(error)]
 
 
-def _sizes(config: Mapping[str, Any]) -> tuple[dict[str, int], list[str]]:
-    """The sizes that the config states, by field; and what is wrong with them."""
+def _sizes(config: Mapping[str, Any], required: Collection[str]) -> tuple[dict[str, int], list[str]]:
+    """The sizes that the config states, by field; and what is wrong with them. A key that is null counts as stated."""
     found, wrong = {}, []
     for field, keys in _SIZES.items():
         key = next((key for key in keys if config.get(key) is not None), None)
         if key is None:
-            wrong += [f"{keys[0]} is missing"] * (field in _REQUIRED)
+            stated = field not in _REQUIRED and any(key in config for key in keys)
+            wrong += [f"{' or '.join(keys)} is missing"] * (field in required and not stated)
         elif type(config[key]) is not int or not 0 < config[key] < 2**31:
             wrong.append(f"{key} is not a positive whole number")
         else:

@@ -25,6 +25,7 @@ from rich.console import Console
 
 from sweep.cli import live_picture
 from sweep.cli.progress_text import full_text, range_text, saved, saved_text, span_text, summary_line
+from sweep.cli.status import status
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.plan.build import build
@@ -194,6 +195,17 @@ def test_a_pilot_that_wrote_its_last_line_is_ending_and_not_running(tmp_path):
     text = rendered(middle)
     assert "pilots: 0 running, 1 queued, 1 ending" in text
     assert re.search(r"p0001 +ending +n1 +no remaining run fits", text)
+
+
+def test_a_cancelled_attempt_is_not_listed_among_the_failures(tmp_path, capsys):
+    sweep = made(tmp_path, ("1B",), (1,))
+    (one, other), started = sweep.runs[:2], pilot_events("p0001", 1, nodes=("n1",))
+    failed = attempt_events(one, Outcome.CANCELLED), attempt_events(other, Outcome.HANG)
+    write_journal(sweep.directory, "all", [*started, *failed[0], *failed[1]])
+    status.main([str(sweep.directory.path)], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert f"hang: {other.run_id}" in shown
+    assert f"cancelled: {one.run_id}" not in shown, "it waits to be measured"
 
 
 def test_without_a_running_pilot_the_time_left_begins_once_one_runs(tmp_path):

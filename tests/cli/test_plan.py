@@ -105,7 +105,8 @@ def test_runs_are_shown_with_what_is_predicted_of_them(monkeypatch, capsys):
     rows = [row for row in plan_of("smollm3-384").table.to_pylist() if row["status"] == "run"]
     for line, row in zip(out.splitlines(), rows, strict=True):
         assert f"about {row['predicted_s']:.0f} s, " in line
-        assert f"peak {row['predicted_peak_bytes'] / 2**30:.1f} GiB" in line
+        gib = row["predicted_peak_bytes"] / 2**30
+        assert f"peak {gib:.{1 if gib >= 10 else 2}f} GiB" in line
 
 
 def test_the_plan_shows_what_will_be_searched(monkeypatch, capsys):

@@ -66,7 +66,7 @@ def test_a_file_in_a_list_of_models_needs_a_name() -> None:
         ("{", "is not a readable config.json"),
         ("[1]", "is not a readable config.json"),
         (None, "is not a readable config.json"),
-        (json.dumps({"model_type": "bert", "num_hidden_layers": 2}), "model_type is none of llama"),
+        (json.dumps({"model_type": "bert", "num_hidden_layers": 2}), "model_type bert is none of llama"),
         (json.dumps({"model_type": "llama", "hidden_size": "big"}), "hidden_size is not a positive whole number"),
         (json.dumps({"model_type": "llama", "hidden_size": 64}), "num_hidden_layers is missing"),
     ],
@@ -88,7 +88,41 @@ def test_memory_takes_one(tmp_path: Path, command: Command) -> None:
     assert found[0]["stages"] == found[1]["stages"]
 
 
+def test_memory_names_the_file_of_a_mistake(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIGS["Llama-3-8B"] | {"model_type": "gemma2"}))
+    code, _, err = command("memory", path)
+    assert (code, err.startswith(f"error: {path}: model_type gemma2 is none of llama, ")) == (2, True), err
+
+
 def test_sizes_that_fit_no_model_are_refused_with_the_reason() -> None:
     found, wrong = shape_of_config(config("llama", 2, 64, 6, 4, 128, 1000, head_dim=8))
     assert found is None
     assert wrong == ["num_heads 6 is not a multiple of num_kv_heads 4"]
+
+
+@pytest.mark.parametrize(("name", "lost", "named"), [
+    ("Qwen3-30B-A3B", "num_experts", "num_experts or num_local_experts is missing"),  # it was taken for a dense model
+    ("Qwen3-30B-A3B", "moe_intermediate_size", "moe_intermediate_size is missing"),
+    ("Mixtral-8x7B", "num_local_experts", "num_experts or num_local_experts is missing"),
+    ("Mixtral-8x7B", "num_key_value_heads", "num_key_value_heads is missing"),  # transformers' default is 8
+    ("Gemma-7B", "head_dim", "head_dim is missing"),  # and 256
+])  # fmt: skip
+def test_what_transformers_would_add_by_default_must_be_stated(name: str, lost: str, named: str) -> None:
+    found, wrong = shape_of_config({key: value for key, value in CONFIGS[name].items() if key != lost})
+    assert (found, named in wrong) == (None, True), wrong
+
+
+def test_without_the_key_a_llama_has_as_many_key_value_heads_as_heads() -> None:
+    stated = config("llama", 2, 64, 4, 4, 128, 1000)
+    assert shape_of_config({k: v for k, v in stated.items() if k != "num_key_value_heads"}) == shape_of_config(stated)
+    null = config("mistral", 2, 64, 4, 4, 128, 1000, num_key_value_heads=None)
+    assert shape_of_config(null) == shape_of_config(stated), "null is as many, too"
+
+
+@pytest.mark.parametrize("more", [{"decoder_sparse_step": 2}, {"mlp_only_layers": [0, 1]}])
+def test_experts_in_some_layers_only_are_no_shape(more: dict[str, Any]) -> None:
+    found, wrong = shape_of_config(CONFIGS["Qwen3-30B-A3B"] | more)
+    assert (found, len(wrong), "only some of the layers have experts" in wrong[0]) == (None, 1, True)
+    usual = CONFIGS["Qwen3-30B-A3B"] | {"decoder_sparse_step": 1, "mlp_only_layers": []}
+    assert shape_of_config(usual) == (MODELS["Qwen3-30B-A3B"], [])

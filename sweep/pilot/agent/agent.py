@@ -47,7 +47,8 @@ class Agent:
 
     def __init__(self, node: str, index: int, scratch: Path, clock: PausingClock | None = None) -> None:
         self._clock = clock or PausingClock()
-        self._node = Node(node, index, scratch, make_temporary(scratch), self._clock)
+        temporary, self._temporary_lock = make_temporary(scratch)
+        self._node = Node(node, index, scratch, temporary, self._clock)
         self._zygotes = ZygotePool(node)
         self._attempt: NodeAttempt | None = None
         self._channel: AgentChannel | None = None
@@ -95,6 +96,7 @@ class Agent:
         ranks = self._attempt.ranks if self._attempt is not None else []
         await clear(ranks, [], grace_s, self.reap)
         remove_scratch(self._node.scratch)
+        os.close(self._temporary_lock)
 
     def terminated(self) -> None:
         """SIGTERM came: report it before anything else, so that the leader accuses no node of what now ends."""

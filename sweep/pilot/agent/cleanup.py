@@ -10,11 +10,19 @@ kinds that NCCL, torch and Python's multiprocessing make, created during the att
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import os
+import re
+import shutil
 import signal
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import psutil
 
 from sweep.pilot.agent.processes import (
     NODE_MARK,
@@ -27,19 +35,7 @@ from sweep.pilot.agent.processes import (
     send,
 )
 from sweep.pilot.agent.ranks import Rank
-
-if TYPE_CHECKING:
-    import psutil
-
-
-import contextlib
-import re
-import shutil
-import tempfile
-from collections.abc import Iterable
-from pathlib import Path
-
-import psutil
+from sweep.pilot.job import kernel_boot
 
 KILL_WAIT_S = 8.0
 """a process that outlives SIGKILL for so long hangs in the kernel (state D): its node is not clean. With evidence (6 s)
@@ -138,11 +134,40 @@ def _held(directory: Path) -> set[str]:
     return held
 
 
-def make_temporary(scratch: Path) -> Path:
-    """A short-named directory for TMPDIR (sockets' paths are bounded), found by a link in the pilot's scratch."""
-    made = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=scratch.parent))
+def make_temporary(scratch: Path) -> tuple[Path, int]:
+    """A short-named directory for TMPDIR (sockets' paths are bounded), found by a link in the pilot's scratch.
+
+    Also a descriptor that locks it, until it is closed or this process ends in any way. Removes those whose agent was
+    killed, and whose scratch is gone, so that no later pilot finds them by the link.
+    """
+    prefix = f"{TEMPORARY_PREFIX}{zlib.crc32(kernel_boot().encode()):08x}."
+    if kernel_boot():
+        _remove_unlocked(scratch.parent, prefix)
+    while True:
+        made = Path(tempfile.mkdtemp(prefix=prefix, dir=scratch.parent))
+        descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+        with contextlib.suppress(OSError):  # a file system without locks: no other agent can lock it either
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if made.exists():  # else another agent removed it before it was locked
+            break
+        os.close(descriptor)
     (scratch / TEMPORARY_LINK).symlink_to(made)
-    return made
+    return made, descriptor
+
+
+def _remove_unlocked(parent: Path, prefix: str) -> None:
+    """Remove temporary directories that no agent of this kernel holds. On a shared file system other nodes' locks may
+    not be seen, so the prefix names the kernel's boot; what older versions made is not locked and has another prefix.
+    """
+    for path in parent.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(descriptor).st_uid == os.getuid():
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path)
+            finally:
+                os.close(descriptor)
 
 
 def empty(directory: Path) -> None:

@@ -1,9 +1,11 @@
 """Files that an attempt leaks on its node: which are removed, which are not."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from sweep.pilot.agent.cleanup import empty, make_temporary, remove_scratch, remove_shared_memory
 
@@ -44,7 +46,7 @@ def test_files_from_before_the_attempt_stay(tmp_path):
 def test_the_temporary_directory_is_removed_with_the_scratch(tmp_path):
     scratch = tmp_path / "token.n1.x"
     scratch.mkdir()
-    temporary = make_temporary(scratch)
+    temporary, _ = make_temporary(scratch)
     (temporary / "deep").mkdir()
     (temporary / "deep" / "file").touch()
     (temporary / "link").symlink_to(tmp_path)
@@ -62,3 +64,47 @@ def test_a_link_that_is_not_ours_is_not_followed(tmp_path):
     (scratch / "tmp").symlink_to(precious)
     remove_scratch(scratch)
     assert precious.exists()
+
+
+AGENT = """
+import sys
+from pathlib import Path
+from sweep.pilot.agent.cleanup import make_temporary
+scratch = Path(sys.argv[1])
+scratch.mkdir()
+print(make_temporary(scratch)[0], flush=True)
+input()
+"""
+
+
+def an_agent(scratch: Path) -> tuple[subprocess.Popen[str], Path]:
+    """A process that holds a temporary directory, with its path."""
+    agent = subprocess.Popen(
+        [sys.executable, "-c", AGENT, scratch], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    return agent, Path(agent.stdout.readline().strip())
+
+
+def test_what_a_killed_agent_left_is_removed_by_the_next_and_what_a_living_one_holds_is_not(tmp_path):
+    living, held = an_agent(tmp_path / "other.n1.x")
+    killed, left = an_agent(tmp_path / "token.n1.x")
+    shutil.rmtree(tmp_path / "token.n1.x")  # as a cleaner of /tmp does: no pilot finds the directory by its link
+    (left / "file").touch()
+    killed.kill()
+    killed.wait()
+    of_an_old_version, of_another_host = tmp_path / "sweep-tmp.3er5i3mz", tmp_path / "sweep-tmp.0a0b0c0d.3er5i3mz"
+    of_an_old_version.mkdir()
+    of_another_host.mkdir()
+    (tmp_path / "next.n1.x").mkdir()
+    mine, _ = make_temporary(tmp_path / "next.n1.x")
+    temporary = {path for path in tmp_path.iterdir() if path.name.startswith("sweep-tmp.")}
+    assert temporary == {held, mine, of_an_old_version, of_another_host}
+    living.communicate("\n")
+
+
+def test_two_agents_that_start_at_once_have_their_own_directories(tmp_path):
+    agents = [an_agent(tmp_path / f"token.n{number}.x") for number in range(4)]
+    assert all(path.is_dir() for _, path in agents)
+    assert len({path for _, path in agents}) == 4
+    for agent, _ in agents:
+        agent.communicate("\n")
