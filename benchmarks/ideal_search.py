@@ -21,9 +21,10 @@ import numpy as np
 from benchmarks import worlds
 from benchmarks.random_worlds import Found, statements, strategies_table, tried
 from benchmarks.worlds import EVALUATION_SEEDS
+from sweep.search.belief_in_parts import BeliefInParts, Parts
 from sweep.search.beliefs import Beliefs
 from sweep.search.candidates import Candidates
-from sweep.search.gaussian import Belief, Data, Floats, Ints
+from sweep.search.gaussian import Belief, Floats, Ints, Observed
 from sweep.search.memory_limit import MemoryLimit
 from sweep.search.memory_model import Peaks
 from sweep.search.observations import Known
@@ -43,26 +44,30 @@ class DrawnTimes:
         self._mean = log_times.mean(axis=0)
         self._rows = (log_times - self._mean) / np.sqrt(len(log_times) - 1)
 
-    def fitted(self, indices: Ints, log_times: Floats) -> tuple[Fit, Belief]:
+    def fitted(self, indices: Ints, log_times: Floats) -> tuple[Fit, BeliefInParts]:
         """Nothing is fitted: the moments given the measurements, less those of disturbed runs."""
         fit = Fit(np.empty(0), Scales(noise=NOISE), DISTURBED)
-        covariance = self._rows[:, indices].T @ self._rows
         noise = np.full(len(indices), NOISE**2)
+        within, error = self.within(indices), log_times - self._mean[indices]
         if len(indices):
-            inverse = np.linalg.inv(covariance[:, indices] + np.diag(noise))
+            inverse = np.linalg.inv(within + np.diag(noise))
             alone = 1 / np.diag(inverse)
-            slower = (inverse @ (log_times - self._mean[indices])) * alone
-            noise = noise + disturbance_variance(slower, alone, DISTURBED)
-        data = Data(indices, log_times, noise, covariance)
-        return fit, Belief.given(self._mean, (self._rows**2).sum(axis=0), self._column, data)
+            noise = noise + disturbance_variance((inverse @ error) * alone, alone, DISTURBED)
+        observed = Observed.of(within + np.diag(noise), error)
+        return fit, BeliefInParts(Parts(np.zeros(len(self._mean), dtype=np.int64)), self, indices, observed)
 
-    def prior_within(self, _: Fit, indices: Ints) -> Floats:
-        """Prior covariance among some candidates."""
-        found: Floats = self._rows[:, indices].T @ self._rows[:, indices]
+    def moments(self, part: int) -> tuple[Floats, Floats]:  # noqa: ARG002
+        """Mean and variance of all candidates, which are one part."""
+        return self._mean, (self._rows**2).sum(axis=0)
+
+    def between(self, observed: Ints, part: int) -> Floats:  # noqa: ARG002
+        """(observed, candidates): prior covariances."""
+        found: Floats = self._rows[:, observed].T @ self._rows
         return found
 
-    def _column(self, index: int) -> Floats:
-        found: Floats = self._rows[:, index] @ self._rows
+    def within(self, rows: Ints) -> Floats:
+        """Prior covariances among some candidates."""
+        found: Floats = self._rows[:, rows].T @ self._rows[:, rows]
         return found
 
 

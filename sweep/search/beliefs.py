@@ -17,7 +17,8 @@ from sweep.outcomes import Outcome
 from sweep.search.candidates import Candidates
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.memory_model import Peaks
-from sweep.search.step_time_model import StepTimes, disturbance_variance
+from sweep.search.step_time_model import disturbance_variance
+from sweep.search.step_times import StepTimes
 
 REFIT_GROWTH, REFIT_EVERY = 1.25, 200
 """times are refitted when their number has grown by this factor, or by this many"""
@@ -71,18 +72,18 @@ class Beliefs:
 
     def log_rates(self, rows: Ints) -> Floats:
         """Mean of the logarithm of tokens/s/GPU."""
-        found: Floats = self._candidates.log_tokens_per_gpu[rows] - self._belief.mean[rows]
+        found: Floats = self._candidates.log_tokens_per_gpu[rows] - self._belief.moments(rows)[0]
         return found
 
     def spreads(self, rows: Ints, *, measured: bool) -> Floats:
         """Standard deviation of the same; of a further measurement, or of the rate without its noise."""
         noise = self.fit.scales.noise**2 if measured else 0.0
-        found: Floats = np.sqrt(np.maximum(self._belief.variance[rows], 0.0) + noise)
+        found: Floats = np.sqrt(np.maximum(self._belief.moments(rows)[1], 0.0) + noise)
         return found
 
     def covariance(self, rows: Ints) -> Floats:
         """Of the logarithms of rates without noise, among some candidates."""
-        return self._belief.covariance(rows, self._times.prior_within(self.fit, rows))
+        return self._belief.covariance(rows)
 
     def success(self, rows: Ints) -> Floats:
         """Probability that a run works."""
@@ -93,9 +94,9 @@ class Beliefs:
         """Condition on what was measured since the last refit."""
         for place in range(self._taught, len(self._measured)):
             index, value = self._measured[place], self._log_times[place]
-            variance = self._belief.variance[index] + self.fit.scales.noise**2
-            slower = np.array([value - self._belief.mean[index]])
-            extra = float(disturbance_variance(slower, np.array([variance]), self.fit.disturbed)[0])
+            mean, variance = self._belief.moments(np.array([index]))
+            slower, known = np.array([value]) - mean, variance + self.fit.scales.noise**2
+            extra = float(disturbance_variance(slower, known, self.fit.disturbed)[0])
             self._belief.observe(index, value, self.fit.scales.noise**2 + extra)
         self._taught = len(self._measured)
 

@@ -26,13 +26,43 @@ ROWS_AT_ONCE = 32
 """so many rows of the factor are multiplied at once: right of the last one's diagonal all are zero"""
 
 
+@dataclass(frozen=True)
+class Observation:
+    """What one more observation says, of whichever candidates."""
+
+    shared: Floats
+    """its covariance with each earlier one, less what those before that one explain, over that one's spread"""
+    spread: float
+    """of what was to be expected"""
+    surprise: float
+    """how far it is off that, over the spread"""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What many observations at once say, of whichever candidates."""
+
+    inverse: Floats
+    """of the lower root of their covariance"""
+    surprises: Floats
+    """what each is off what those before it had let expect, over the spread of that"""
+
+    @classmethod
+    def of(cls, covariance: Floats, error: Floats) -> Observed:
+        """``covariance``: of the observations, with their noise; ``error``: their values less the means."""
+        inverse = np.linalg.inv(np.linalg.cholesky(covariance))
+        return cls(inverse, inverse @ error)
+
+
 class Belief:
     """Mean and covariance of a number per candidate. Mutable: ``observe`` conditions it.
 
     ``column(i)``: the prior covariance of all candidates with candidate i.
     """
 
-    def __init__(self, mean: Floats, variance: Floats, column: Callable[[int], Floats], room: int = ROOM) -> None:
+    def __init__(
+        self, mean: Floats, variance: Floats, column: Callable[[int], Floats] | None = None, room: int = ROOM
+    ) -> None:
         self.mean, self.variance = mean.copy(), variance.copy()
         self._column = column
         self._rows: Floats = np.empty((room, len(mean)))
@@ -42,40 +72,55 @@ class Belief:
     def given(cls, mean: Floats, variance: Floats, column: Callable[[int], Floats], data: Data) -> Belief:
         """The belief after many observations at once. ``data.covariance``: (observations, candidates)."""
         found = cls(mean, variance, column, room=ROOM + len(data.indices))
-        if not len(data.indices):
-            return found
-        within = data.covariance[:, data.indices] + np.diag(data.noise)
-        inverse = np.linalg.inv(np.linalg.cholesky(within))
-        whitened = inverse @ (data.values - mean[data.indices])
+        if len(data.indices):
+            within = data.covariance[:, data.indices] + np.diag(data.noise)
+            found.learn_first(data.covariance, Observed.of(within, data.values - mean[data.indices]))
+        return found
+
+    def learn_first(self, covariance: Floats, observed: Observed) -> None:
+        """Condition on the first observations. ``covariance``: (observations, candidates)."""
+        inverse = observed.inverse
         for first in range(0, len(inverse), ROWS_AT_ONCE):
             part = slice(first, min(first + ROWS_AT_ONCE, len(inverse)))
-            rows = np.matmul(inverse[part, : part.stop], data.covariance[: part.stop], out=found._rows[part])
-            found.mean += whitened[part] @ rows
-            found.variance -= np.einsum("ij,ij->j", rows, rows)
-        found._used = len(inverse)
-        return found
+            rows = np.matmul(inverse[part, : part.stop], covariance[: part.stop], out=self._rows[part])
+            self.mean += observed.surprises[part] @ rows
+            self.variance -= np.einsum("ij,ij->j", rows, rows)
+        self._used = len(inverse)
 
     def observe(self, index: int, value: float, noise: float) -> None:
         """Condition on candidate ``index`` having ``value``, with Gaussian error of variance ``noise``."""
-        shared = self.covariance_with(index)
-        scale = math.sqrt(max(shared[index], 0.0) + noise)
-        row = shared / scale
-        self.mean += row * ((value - self.mean[index]) / scale)
-        self.variance -= row**2
+        assert self._column is not None
+        self.learn(self._column(index), self.observation(index, value, noise))
+
+    def observation(self, index: int, value: float, noise: float) -> Observation:
+        """What it says that candidate ``index`` has ``value``, with Gaussian error of variance ``noise``."""
+        spread = math.sqrt(max(float(self.variance[index]), 0.0) + noise)
+        return Observation(self._rows[: self._used, index].copy(), spread, (value - float(self.mean[index])) / spread)
+
+    def learn(self, covariance: Floats, seen: Observation) -> None:
+        """Condition on one more observation. ``covariance``: of the candidates with the observed one, a priori."""
         if self._used == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
-        self._rows[self._used] = row
+            self._rows = np.concatenate([self._rows, np.empty((max(len(self._rows), ROOM), len(self.mean)))])
+        row = np.subtract(covariance, seen.shared @ self._rows[: self._used], out=self._rows[self._used])
+        row /= seen.spread
+        self.mean += row * seen.surprise
+        self.variance -= row**2
         self._used += 1
 
     def covariance_with(self, index: int) -> Floats:
         """Covariance of all candidates with one, as conditioned so far."""
+        assert self._column is not None
         rows = self._rows[: self._used]
         found: Floats = self._column(index) - rows[:, index] @ rows
         return found
 
+    def explained(self, indices: Ints) -> Floats:
+        """(observations, some candidates): the products of two columns add up to what they explain of a covariance."""
+        return self._rows[: self._used, indices]
+
     def covariance(self, indices: Ints, prior: Floats) -> Floats:
         """Among some candidates. ``prior``: their prior covariance."""
-        rows = self._rows[: self._used, indices]
+        rows = self.explained(indices)
         found: Floats = prior - rows.T @ rows
         return found
 

@@ -54,9 +54,11 @@ class LayoutKernel:
             self._columns[index] = self._orders(parts, (self.size,))
         return self._columns[index]
 
-    def columns(self, indices: Ints) -> Floats:
-        """(orders, indices, candidates)."""
-        return np.stack([self.column(i) for i in indices.tolist()], axis=1)
+    def columns(self, indices: Ints, rows: Ints) -> Floats:
+        """(orders, indices, rows): of some candidates with others."""
+        pairs = zip(self._tables, self._codes, strict=True)
+        parts = [table.take(codes[indices], 0).take(codes[rows], 1) for table, codes in pairs]
+        return self._orders(parts, (len(indices), len(rows)))
 
     def within(self, indices: Ints) -> Floats:
         """(orders, indices, indices)."""
@@ -64,9 +66,9 @@ class LayoutKernel:
         parts = [table.take(codes, 0).take(codes, 1) for table, codes in zip(self._tables, own, strict=True)]
         return self._orders(parts, (len(indices), len(indices)))
 
-    def untested(self, measured: Ints) -> Floats:
-        """(candidates, values): 1 where a candidate has a value of an axis that none of the measured ones has."""
-        found: Floats = self._all_values[:, ~self._all_values[measured].any(axis=0)]
+    def untested(self, measured: Ints, rows: Ints) -> Floats:
+        """(rows, values): 1 where one has a value of an axis that none of the measured ones has."""
+        found: Floats = self._all_values[rows][:, ~self._all_values[measured].any(axis=0)]
         return found
 
     def _having(self, chosen: Iterable[bool]) -> Floats:

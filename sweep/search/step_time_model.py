@@ -1,4 +1,4 @@
-"""What is believed of the step times of all candidates: physics with uncertain factors, and what physics leaves out.
+"""How step times depend on layouts: physics with uncertain factors, and what physics leaves out, fitted to some runs.
 
 log time = log sum of parts * factors + effects + residual + noise. Parts, spreads of their factors and effects are
 those of ``sweep.physics.prediction``, one set for all cells, so that neighbours in nodes and size inform each other.
@@ -17,12 +17,9 @@ import numpy as np
 
 from sweep.physics.constants import TRAINER
 from sweep.physics.prediction import FACTOR_SPREADS, Layouts, corrected
-from sweep.search.gaussian import Belief, Data, Floats, Ints, log_evidence
-from sweep.search.layout_kernel import LayoutKernel
+from sweep.search.gaussian import Floats, Ints, log_evidence
 from sweep.search.surprises import SLAB, surprises
 
-MOST_ANCHORS = 256
-"""a fit uses this many of the latest measurements; the factors keep what earlier ones taught"""
 MOST_FOR_SCALES = 128
 """the scales of the residual are found from this many of them"""
 SLOWDOWN = 1.0
@@ -64,13 +61,13 @@ class Scales:
     def residual(self, orders: Floats, left: Any, right: Any) -> Floats:
         """Covariance of the residuals. ``orders``: by order of the effect; ``left``, ``right``: number of the size."""
         factors = np.array(self.by_size)
-        joint = self.joint**2 * (factors[left] * factors[right])
-        of_values = self.single**2 * orders[0]
-        of_values += self.paired**2 * orders[1]
-        found: Floats = of_values + joint * orders[2]
+        found: Floats = orders[2] * (self.joint**2 * (factors[left] * factors[right]))
+        found += self.single**2 * orders[0]
+        found += self.paired**2 * orders[1]
         return found
 
 
+Steps = tuple[int, ...]
 PRIOR_OF_SCALES = 0.8
 """standard deviation of the logarithm of each scale"""
 STEP = 1.5
@@ -87,8 +84,6 @@ class Fit:
     scales: Scales = field(default_factory=Scales)
     disturbed: float = DISTURBED
     """share of runs that something else slowed down"""
-    linear: Floats | None = None
-    """slopes of all candidates by everything uncertain, in its spreads; of a fit that is complete"""
 
     @classmethod
     def prior(cls, layouts: Layouts, scales: Scales) -> Fit:
@@ -96,57 +91,11 @@ class Fit:
         return cls(np.zeros(layouts.parts.shape[1] + layouts.causes.shape[1]), scales)
 
 
-class StepTimes:
-    """Beliefs about the logarithm of each candidate's seconds."""
-
-    def __init__(self, layouts: Layouts, sizes: Ints, kernel: LayoutKernel) -> None:
-        """``sizes``: number of each candidate's number of nodes."""
-        self._layouts, self._sizes, self._kernel = layouts, sizes, kernel
-
-    def fitted(self, indices: Ints, log_times: Floats) -> tuple[Fit, Belief]:
-        """The factors and scales that fit the measurements best, and the belief given them."""
-        indices, log_times = indices[-MOST_ANCHORS:], log_times[-MOST_ANCHORS:]
-        usual = Scales(by_size=(1.0,) * (int(self._sizes.max(initial=0)) + 1))
-        fit, extra = Fit.prior(self._layouts, usual), np.zeros(len(indices))
-        surprising = np.zeros((len(self._layouts), 0))
-        if len(indices):
-            within = self._kernel.within(indices)
-            seen = MeasuredTimes(self._layouts.take(indices), self._sizes[indices], log_times, within)
-            for _ in range(2):
-                fit = seen.factors(fit, extra)
-                fit, extra = seen.doubted(fit)
-                fit = seen.factors(fit, extra)
-                fit = seen.scaled(fit, extra)
-                fit = seen.factors(fit, extra)
-                # After the scales: where all runs of a size differ wildly, nothing about one value is surprising.
-                surprising = seen.surprises(fit, self._kernel.values, indices)
-                seen = replace(seen, surprising=surprising[indices])
-            fit = seen.factors(fit, extra)
-        mean, linear = linearised(self._layouts, fit)
-        scales, sizes = fit.scales, self._sizes
-        # The scale of tested values says little of the others, which keep the prior's.
-        more = math.sqrt(max(Scales().single ** 2 - scales.single**2, 0.0))
-        linear = np.concatenate([linear, more * self._kernel.untested(indices), surprising], axis=1)
-        variance = np.einsum("ij,ij->i", linear, linear)
-        variance += scales.residual(self._kernel.variances[:, None], sizes, sizes)
-
-        def column(index: int) -> Floats:
-            found: Floats = linear @ linear[index] + scales.residual(self._kernel.column(index), sizes[index], sizes)
-            return found
-
-        covariance = linear[indices] @ linear.T
-        for place, index in enumerate(indices.tolist()):
-            covariance[place] += scales.residual(self._kernel.column(index), sizes[index], sizes)
-        data_noise = fit.scales.noise**2 + extra
-        data = Data(indices, log_times, data_noise, covariance)
-        return replace(fit, linear=linear), Belief.given(mean, variance, column, data)
-
-    def prior_within(self, fit: Fit, indices: Ints) -> Floats:
-        """Prior covariance among some candidates."""
-        assert fit.linear is not None
-        linear, sizes = fit.linear[indices], self._sizes[indices]
-        found: Floats = linear @ linear.T + fit.scales.residual(self._kernel.within(indices), sizes[:, None], sizes)
-        return found
+def effects(values: Floats, names: list[Ints]) -> Floats:
+    """(runs, effects) of values and pairs that have their own, times its spread. ``values``: 1 where a run has one."""
+    columns = [values[:, name].prod(axis=1) for name in names]
+    found: Floats = SLAB * np.array(columns).reshape(len(columns), len(values)).T
+    return found
 
 
 def linearised(layouts: Layouts, fit: Fit) -> tuple[Floats, Floats]:
@@ -183,19 +132,13 @@ class MeasuredTimes:
         _add_to_diagonal(found, scales.noise**2 + extra)
         return found if self.surprising is None else found + self.surprising @ self.surprising.T
 
-    def surprises(self, fit: Fit, values: Floats, indices: Ints) -> Floats:
-        """(candidates, effects) of values and pairs that have their own, times its spread.
-
-        ``values``: (candidates, values), 1 where one has it; ``indices``: of the measured ones.
-        """
+    def surprises(self, fit: Fit, values: Floats) -> list[Ints]:
+        """Values and pairs of them that have an effect of their own. ``values``: (runs, values), 1 where one has it."""
         mean, linear = linearised(self.layouts, fit)
         covariance = replace(self, surprising=None).covariance(linear, fit.scales, np.zeros(len(mean)))
         some = slice(-MOST_FOR_SCALES, None)
-        error, mine = (self.log_times - mean)[some], values[indices][some]
-        found = surprises(mine, error, covariance[some, some], fit.disturbed, SLOWDOWN)
-        columns = [values[:, name].prod(axis=1) for name in found]
-        effects: Floats = SLAB * np.array(columns).reshape(len(columns), len(values)).T
-        return effects
+        error = (self.log_times - mean)[some]
+        return surprises(values[some], error, covariance[some, some], fit.disturbed, SLOWDOWN)
 
     def factors(self, fit: Fit, extra: Floats) -> Fit:
         """Gauss-Newton steps to the most probable factors, everything else integrated out."""
@@ -211,26 +154,25 @@ class MeasuredTimes:
     def scaled(self, fit: Fit, extra: Floats) -> Fit:
         """The scales of most evidence, one after another, in steps of a factor."""
         some = slice(-MOST_FOR_SCALES, None)
-        sizes, within = self.sizes[some], self.within[:, some, some]
         mean, linear = linearised(self.layouts.take(some), replace(fit, scales=replace(fit.scales, physics=1.0)))
-        error, gram = self.log_times[some] - mean, linear @ linear.T
-        own = None if self.surprising is None else (self.surprising @ self.surprising.T)[some, some]
+        own = None if self.surprising is None else self.surprising[some]
+        parts = _Sum(self.within[:, some, some], linear @ linear.T, self.sizes[some], own)
+        error, extra = self.log_times[some] - mean, extra[some]
+        start = np.array([*fit.scales.values, *fit.scales.by_size])
+        usual = np.array([*Scales().values, *(1.0 for _ in fit.scales.by_size)])
+        away, further = (np.log(start / usual) / PRIOR_OF_SCALES).tolist(), math.log(STEP) / PRIOR_OF_SCALES
 
-        def value(scales: Scales) -> float:
-            away = np.log(np.concatenate([np.array(scales.values) / Scales().values, scales.by_size])) / PRIOR_OF_SCALES
-            covariance = scales.residual(within, sizes[:, None], sizes)
-            covariance += scales.physics**2 * gram
-            if own is not None:
-                covariance += own
-            _add_to_diagonal(covariance, scales.noise**2 + extra[some])
-            return log_evidence(error, covariance) - 0.5 * float(away @ away)
+        def value(scales: Scales, at: Steps) -> float:
+            """``at``: how many steps each scale is from the first."""
+            off = sum((w + step * further) ** 2 for w, step in zip(away, at, strict=True))
+            return log_evidence(error, parts.covariance(scales, extra)) - 0.5 * float(off)
 
-        best, most = fit.scales, value(fit.scales)
-        names = [*("physics", "single", "paired", "joint", "noise"), *np.unique(sizes).tolist()]
-        at = (0,) * len(names)
-        """steps of each scale; what was compared once is not better the next time"""
-        compared = {at}
-        for place, name in list(enumerate(names)) * 2:
+        names = list(enumerate(("physics", "single", "paired", "joint", "noise")))
+        names += [(len(names) + size, size) for size in np.unique(parts.sizes).tolist()]
+        best, at = fit.scales, (0,) * len(start)
+        most, compared = value(best, at), {at}
+        """what was compared once is not better the next time"""
+        for place, name in names * 2:
             for step, factor in ((1, STEP), (-1, 1 / STEP)):
                 while True:
                     there = (*at[:place], at[place] + step, *at[place + 1 :])
@@ -238,7 +180,7 @@ class MeasuredTimes:
                     if there in compared or other.noise < LEAST_NOISE or other.physics < 1:
                         break
                     compared.add(there)
-                    found = value(other)
+                    found = value(other, there)
                     if found <= most:
                         break
                     best, most, at = other, found, there
@@ -254,6 +196,27 @@ class MeasuredTimes:
         count = DISTURBED * DISTURBED_RUNS + float((1 - undisturbed).sum())
         fit = replace(fit, disturbed=count / (DISTURBED_RUNS + len(slower)))
         return fit, disturbance_variance(slower, alone, fit.disturbed)
+
+
+class _Sum:
+    """A covariance of measurements as a sum of parts, each times a scale: quick to compute for many scales."""
+
+    def __init__(self, within: Floats, physics: Floats, sizes: Ints, own: Floats | None) -> None:
+        self.sizes, number = sizes, len(sizes)
+        constant = np.zeros_like(physics) if own is None else own @ own.T
+        self._parts = np.stack([*within, physics, constant]).reshape(5, number**2)
+        self._joint, self._by_size = within[2].copy(), (1.0,) * (int(sizes.max(initial=0)) + 1)
+
+    def covariance(self, scales: Scales, extra: Floats) -> Floats:
+        """``extra``: additional variance of each run's noise."""
+        if scales.by_size != self._by_size:
+            factors = np.array(scales.by_size)[self.sizes]
+            np.multiply(self._joint, factors[:, None] * factors, out=self._parts[2].reshape(self._joint.shape))
+            self._by_size = scales.by_size
+        weights = np.array([scales.single, scales.paired, scales.joint, scales.physics, 1.0]) ** 2
+        found: Floats = (weights @ self._parts).reshape(self._joint.shape)
+        _add_to_diagonal(found, scales.noise**2 + extra)
+        return found
 
 
 def _add_to_diagonal(square: Floats, values: Floats) -> None:

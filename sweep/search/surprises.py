@@ -8,7 +8,6 @@ Beauchamp 1988), one after another, while the evidence for one outweighs its pri
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 
@@ -30,41 +29,45 @@ def surprises(values: Floats, error: Floats, covariance: Floats, disturbed: floa
     ``covariance``. The other explanation of a slow run is that something ``disturbed`` it (the prior share of such
     runs), by ``slowdown`` (a standard deviation).
     """
-    runs, names = len(error), _separable(values)
-    columns = np.stack([values[:, name].prod(axis=1) for name in names], axis=1) if names else np.zeros((runs, 0))
+    runs, (names, columns) = len(error), _separable(values)
     how_many = Counter(map(len, names))
     number = np.array([how_many[len(name)] for name in names])
     effects = np.concatenate([SLAB * columns, slowdown * np.eye(runs)], axis=1)
     odds = np.concatenate([np.log(EXPECTED / number), np.full(runs, math.log(disturbed))])
     inverse, found = np.linalg.inv(covariance), []
+    weights = np.concatenate([inverse @ (SLAB * columns), slowdown * inverse], axis=1)
+    """the inverse times the effects"""
     for _ in range(MOST + int(2 * disturbed * runs)):
-        weights = inverse @ effects
-        more, lean = 1 + (effects * weights).sum(axis=0), weights.T @ error
+        more, lean = 1 + np.einsum("ij,ij->j", effects, weights), error @ weights
         gains = odds - 0.5 * np.log(more) + 0.5 * lean**2 / more
         gains[len(names) :][lean[len(names) :] < 0] = -math.inf  # nothing makes a run faster
         best = int(np.argmax(gains))
         if gains[best] <= 0:
             break
-        inverse = inverse - np.outer(weights[:, best], weights[:, best]) / more[best]
+        taken = weights[:, best].copy()
+        weights -= np.outer(
+            taken, taken @ effects / more[best]
+        )  # the effect's variance is in the covariance from now on
         odds[best] = -math.inf
         found += [names[best]] if best < len(names) else []
     return found[:MOST]
 
 
-def _separable(values: Floats) -> list[Ints]:
-    """Values and pairs that several runs have and others do not; of those with the same runs the first, values first.
+def _separable(values: Floats) -> tuple[list[Ints], Floats]:
+    """Values and pairs that several runs have and others do not, and (runs, these): 1 where a run has one.
 
-    One run with a value cannot be distinguished from a disturbed one.
+    Of those with the same runs the first, values first. One run with a value cannot be distinguished from a disturbed
+    one.
     """
     runs, single = len(values), np.arange(values.shape[1])
-    together = values.T @ values
-    pairs = [(a, b) for a, b in itertools.combinations(single.tolist(), 2) if together[a, b]]
-    seen: set[bytes] = set()
-    found = []
-    for name in [*((a,) for a in single.tolist()), *pairs]:
-        column = values[:, name].prod(axis=1)
-        key = column.tobytes()
-        if 1 < column.sum() < runs and key not in seen:
-            seen.add(key)
-            found.append(np.array(name, dtype=np.int64))
-    return found
+    a, b = np.triu_indices(values.shape[1], 1)
+    columns = np.concatenate([values, values[:, a] * values[:, b]], axis=1)
+    names = [*single[:, None], *np.stack([a, b], axis=1)]
+    have = columns.sum(axis=0)
+    several = np.flatnonzero((have > 1) & (have < runs)).tolist()
+    patterns = np.ascontiguousarray(columns.T > 0)
+    first: dict[bytes, int] = {}
+    for place in several:
+        first.setdefault(patterns[place].tobytes(), place)
+    selected = list(first.values())
+    return [names[place] for place in selected], columns[:, selected]

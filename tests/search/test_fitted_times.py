@@ -11,7 +11,8 @@ from sweep.physics.step_time import PARTS
 from sweep.physics.unknown_trainer import NAMES
 from sweep.search.candidates import from_configurations
 from sweep.search.gaussian import Belief, Data
-from sweep.search.step_time_model import Scales, StepTimes, disturbance_variance
+from sweep.search.step_time_model import Scales, disturbance_variance
+from sweep.search.step_times import StepTimes
 from tests.support.configurations import run
 from tests.support.synthetic_cluster import truth
 

@@ -29,16 +29,16 @@ def test_covariances_are_sums_over_axes_and_pairs_and_the_product_of_all():
     everyone = np.arange(4)
     wanted = np.array([[by_order(a, b) for b in everyone] for a in everyone]).transpose(2, 0, 1)
     assert kernel.within(everyone) == pytest.approx(wanted)
-    assert kernel.columns(everyone) == pytest.approx(wanted)
+    assert kernel.columns(everyone, everyone) == pytest.approx(wanted)
     assert kernel.column(2) == pytest.approx(wanted[:, 2])
     assert kernel.variances == pytest.approx(by_order(0, 0)) == [3, 3, 1]
 
 
 def test_values_that_no_measured_run_has_are_untested():
-    untested = LayoutKernel(AXES, 4).untested(np.array([0, 1]))
+    untested = LayoutKernel(AXES, 4).untested(np.array([0, 1]), np.arange(4))
     # tp 8; the kind 2; ZeRO 3
     assert sorted(map(tuple, untested.T.astype(int).tolist())) == [(0, 0, 0, 1), (0, 0, 1, 0), (0, 0, 1, 1)]
-    assert LayoutKernel(AXES, 4).untested(np.arange(4)).shape == (4, 0)
+    assert LayoutKernel(AXES, 4).untested(np.arange(4), np.arange(4)).shape == (4, 0)
 
 
 def test_every_value_of_an_axis_within_a_cell_is_one_and_those_of_cells_are_not():

@@ -21,6 +21,7 @@ from sweep.search.step_time_model import (
     MeasuredTimes,
     Scales,
     disturbance_variance,
+    effects,
     linearised,
     trust,
 )
@@ -179,11 +180,13 @@ def test_a_value_whose_runs_are_all_far_slower_has_an_effect_of_its_own(candidat
     """ZeRO stage 1; of all candidates, measured or not, those with it have the effect."""
     stage = np.asarray(candidates.columns["zero"]) == 1
     data, fit = measured(candidates, 0.9 * stage), fit_of(candidates, single=0.05)
-    found = data.surprises(fit, candidates.kernel.values, np.arange(16))
+    values = candidates.kernel.values
+    found = effects(values, data.surprises(fit, values))
     assert found.shape == (16, 1)
     assert set(found[:, 0].tolist()) == {0.0, SLAB}
     assert len({bool(value) == bool(slow) for value, slow in zip(found[:, 0], stage, strict=True)}) == 1
-    assert measured(candidates, 0.0 * stage).surprises(fit, candidates.kernel.values, np.arange(16)).shape == (16, 0)
+    assert measured(candidates, 0.0 * stage).surprises(fit, values) == []
+    assert effects(values, []).shape == (16, 0)
 
 
 def test_what_physics_leaves_uncertain_is_that_of_its_parts_factors_and_trainer():

@@ -8,7 +8,8 @@ import pytest
 
 from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations
-from sweep.search.step_time_model import SLOWDOWN, StepTimes
+from sweep.search.step_time_model import SLOWDOWN
+from sweep.search.step_times import StepTimes
 from sweep.search.surprises import SLAB, surprises
 from tests.support.configurations import run
 

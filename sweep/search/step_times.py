@@ -1,0 +1,161 @@
+"""What is believed of the step times of all candidates, by the fit to those that were measured. Pure.
+
+The fit looks at measured runs alone. What it says of the candidates of one number of nodes is worked out when they are
+asked for (``belief_in_parts``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sweep.physics.prediction import Layouts
+from sweep.search.belief_in_parts import BeliefInParts, Parts
+from sweep.search.gaussian import Floats, Ints, Observed
+from sweep.search.layout_kernel import ORDERS, LayoutKernel
+from sweep.search.step_time_model import Fit, MeasuredTimes, Scales, effects, linearised
+
+MOST_ANCHORS = 256
+"""a fit uses this many of the latest measurements; the factors keep what earlier ones taught"""
+MOST_STORED = 512
+"""covariances of so many measured runs are stored: those of a fit, and of all that condition it until the next"""
+
+
+class StepTimes:
+    """Beliefs about the logarithm of each candidate's seconds."""
+
+    def __init__(self, layouts: Layouts, sizes: Ints, kernel: LayoutKernel) -> None:
+        """``sizes``: number of each candidate's number of nodes."""
+        self._layouts, self._sizes, self._kernel = layouts, sizes, kernel
+        self._parts = Parts(sizes)
+        self._sides = [_Side(layouts.take(rows), rows, Covariances(kernel, rows)) for rows in self._parts.rows]
+
+    def fitted(self, indices: Ints, log_times: Floats) -> tuple[Fit, BeliefInParts]:
+        """The factors and scales that fit the measurements best, and the belief given them."""
+        indices, log_times = indices[-MOST_ANCHORS:], log_times[-MOST_ANCHORS:]
+        usual = Scales(by_size=(1.0,) * (int(self._sizes.max(initial=0)) + 1))
+        fit, extra, names = Fit.prior(self._layouts, usual), np.zeros(len(indices)), list[Ints]()
+        within, values = self._kernel.within(indices), self._kernel.values[indices]
+        layouts, own = self._layouts.take(indices), effects(values, names)
+        seen = MeasuredTimes(layouts, self._sizes[indices], log_times, within, own)
+        if len(indices):
+            for _ in range(2):
+                fit = seen.factors(fit, extra)
+                fit, extra = seen.doubted(fit)
+                fit = seen.factors(fit, extra)
+                fit = seen.scaled(fit, extra)
+                fit = seen.factors(fit, extra)
+                # After the scales: where all runs of a size differ wildly, nothing about one value is surprising.
+                names = seen.surprises(fit, values)
+                own = effects(values, names)
+                seen = replace(seen, surprising=own)
+            fit = seen.factors(fit, extra)
+        mean, linear = linearised(seen.layouts, fit)
+        slopes = np.concatenate([linear, own], axis=1)
+        prior = _Prior(self._parts, self._sides, self._kernel, _Fitted(fit, names, indices, slopes))
+        observed = Observed.of(seen.covariance(linear, fit.scales, extra), log_times - mean)
+        return fit, BeliefInParts(self._parts, prior, indices, observed)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The candidates of one number of nodes."""
+
+    layouts: Layouts
+    rows: Ints
+    covariances: Covariances
+
+
+class Covariances:
+    """Of some candidates with measured ones, by order of the effect. The latest that were asked for are stored."""
+
+    def __init__(self, kernel: LayoutKernel, rows: Ints) -> None:
+        self._rows, self._kernel = rows, kernel
+        self._places: dict[int, int] = {}
+        self._stored: Floats = np.empty((ORDERS, MOST_STORED, len(rows)))  # the system provides what is written to
+
+    def of(self, indices: Ints) -> Floats:
+        """(orders, indices, candidates)."""
+        asked = indices.tolist()
+        missing = [index for index in dict.fromkeys(asked) if index not in self._places]
+        if missing and len(self._places) + len(missing) > MOST_STORED:
+            self._places, missing = {}, list(dict.fromkeys(asked))
+        if missing:
+            self._keep(missing)
+        places = [self._places[index] for index in asked]
+        first, last = places[0], places[-1]
+        if places == list(range(first, last + 1)):
+            return self._stored[:, first : last + 1]  # no copy
+        found: Floats = self._stored[:, places]
+        return found
+
+    def _keep(self, missing: list[int]) -> None:
+        used, size = len(self._places), len(self._places) + len(missing)
+        self._stored[:, used:size] = self._kernel.columns(np.array(missing, dtype=np.int64), self._rows)
+        self._places.update(zip(missing, range(used, size), strict=True))
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """A fit, and the runs that it is to."""
+
+    fit: Fit
+    names: list[Ints]
+    """of values and pairs of values that have an effect of their own"""
+    measured: Ints
+    slopes: Floats
+    """of these, by everything uncertain that they share with anything, in its spreads"""
+
+
+class _Prior:
+    """What a fit's scales and factors say of the candidates before any run conditions it."""
+
+    def __init__(self, parts: Parts, sides: list[_Side], kernel: LayoutKernel, to: _Fitted) -> None:
+        self._parts, self._sides, self._kernel, self._to = parts, sides, kernel, to
+        self._scales = to.fit.scales
+        # The scale of tested values says little of the others, which keep the prior's.
+        self._more = math.sqrt(max(Scales().single ** 2 - self._scales.single**2, 0.0))
+        self._linear: dict[int, tuple[Floats, Floats]] = {}
+
+    def moments(self, part: int) -> tuple[Floats, Floats]:
+        """Mean and variance of a part's candidates."""
+        mean, linear = self._linearised(part)
+        variance = np.einsum("ij,ij->i", linear, linear)
+        variance += self._scales.residual(self._kernel.variances[:, None], part, part)
+        return mean, variance
+
+    def between(self, observed: Ints, part: int) -> Floats:
+        """(observed, a part's candidates): covariances."""
+        slopes = self._to.slopes if observed is self._to.measured else self._slopes(observed)
+        linear = self._linearised(part)[1][:, : slopes.shape[1]]  # no measured run has what is untested
+        found: Floats = slopes @ linear.T
+        orders = self._sides[part].covariances.of(observed)
+        found += self._scales.residual(orders, self._parts.of[observed][:, None], part)
+        return found
+
+    def within(self, rows: Ints) -> Floats:
+        """Covariances among some candidates."""
+        sizes, linear = self._parts.of[rows], self._slopes(rows)
+        found: Floats = linear @ linear.T
+        found += self._scales.residual(self._kernel.within(rows), sizes[:, None], sizes)
+        return found
+
+    def _slopes(self, rows: Ints) -> Floats:
+        """Of some candidates by everything uncertain, in its spreads."""
+        split = self._parts.split(rows)
+        found = np.empty((len(rows), self._linearised(split[0][0])[1].shape[1]))
+        for part, at in split:
+            found[at] = self._linearised(part)[1][self._parts.places[rows[at]]]
+        return found
+
+    def _linearised(self, part: int) -> tuple[Floats, Floats]:
+        """Means of a part's candidates, and their slopes."""
+        if part not in self._linear:
+            side, to = self._sides[part], self._to
+            mean, linear = linearised(side.layouts, to.fit)
+            own = effects(self._kernel.values[side.rows], to.names)
+            untested = self._more * self._kernel.untested(to.measured, side.rows)
+            self._linear[part] = mean, np.concatenate([linear, own, untested], axis=1)
+        return self._linear[part]
