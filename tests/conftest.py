@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +13,10 @@ import pytest
 
 from tests.support.browser import browser
 from tests.support.command_line import command
+from tests.support.left_out import pytest_terminal_summary
 from tests.support.slurm.cluster import Cluster, unavailable
 
-__all__ = ["browser", "command"]
+__all__ = ["browser", "command", "pytest_terminal_summary"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores it, and so would every launcher that is started here
@@ -43,13 +43,6 @@ SCHEDULER = {
 """files that ask what the scheduler and single nodes do; the other Slurm tests are of whole sweeps"""
 
 
-ADDED_BY = {
-    "sudo make test": ("needs root", "need root", "Slurm", "browser", "mounted", "cgroup", "namespace", "bindfs"),
-    "make test SWEEP_REFERENCE_DATA=FOLDER": ("SWEEP_REFERENCE_DATA",),
-}
-"""command -> words in the reason of a test that it would add (system-packages installs what that needs)"""
-
-
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Workers of pytest-xdist: two have a Slurm cluster each, and begin at once; the others take file after file."""
@@ -72,27 +65,6 @@ def _group(item: pytest.Item) -> str:
     if not item.get_closest_marker("slurm"):
         return file
     return "slurm, scheduler" if file in SCHEDULER else "slurm, sweeps"
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What this machine could not run, by reason, and the commands that would add it."""
-    skipped = terminalreporter.stats.get("skipped", [])
-    reasons = Counter(left_out(report.longrepr) for report in skipped)
-    if reasons:
-        terminalreporter.section("left out on this machine")
-        for reason, count in reasons.most_common():
-            terminalreporter.write_line(f"{count} test{'s' if count > 1 else ''}: {reason}")
-        for command, words in ADDED_BY.items():
-            if command.startswith("sudo") and os.geteuid() == 0:
-                continue  # what root could add is there: this machine does not allow the rest
-            if named := [word for word in words if any(word in reason for reason in reasons)]:
-                terminalreporter.write_line(f"this adds those for {', '.join(named)}:  {command}")
-
-
-def left_out(skip: object) -> str:
-    """The reason of a skipped test's report: (file, line, "Skipped: reason")."""
-    text = str(skip[2] if isinstance(skip, tuple) else skip)
-    return text.removeprefix("Skipped: ")
 
 
 @pytest.fixture(scope="session")

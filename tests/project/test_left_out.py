@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import pytest_terminal_summary
+from tests.support.left_out import pytest_terminal_summary
 from tests.support.paths import REPOSITORY
 
 SYSTEM_PACKAGES = REPOSITORY / "tests/support/system-packages"
