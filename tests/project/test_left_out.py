@@ -71,3 +71,14 @@ def test_only_an_ordinary_user_is_asked_to_become_root(user, monkeypatch):
         *(["this adds those for namespace:  sudo make test"] if user else []),
         "this adds those for SWEEP_REFERENCE_DATA:  make test SWEEP_REFERENCE_DATA=FOLDER",
     ]
+
+
+def test_where_ip_is_not_installed_the_tests_of_a_cut_network_are_left_out(tmp_path):
+    """On such a machine, as an ordinary user has it."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/faults/test_network.py"]
+    env = {**os.environ, "PATH": str(tmp_path)}
+    done = subprocess.run(
+        [*command, "-k", "cut_off_comes_back"], cwd=REPOSITORY, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "no network namespace can be made here: ip is not installed" in done.stdout

@@ -14,6 +14,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from sweep.errors import SweepError
@@ -269,10 +270,9 @@ def test_trackio_reports_a_server_that_is_down_and_stored_runs_are_not_doubled(t
 
 
 def processes_naming(text):
-    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [
-        line for line in listed if text in line and str(os.getpid()) not in line.split()[:1] and "pytest" not in line
-    ]
+    """By psutil: a small Debian has no ps."""
+    listed = {process.pid: " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])}
+    return [words for pid, words in listed.items() if text in words and pid != os.getpid() and "pytest" not in words]
 
 
 def test_one_session_at_a_time(tmp_path):
