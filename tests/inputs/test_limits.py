@@ -280,7 +280,8 @@ def test_mistakes_of_options_come_before_those_of_the_first_line():
 
 def test_a_wrong_size_is_named_by_the_key_that_the_config_has():
     names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
-    config = {"model_type": "mixtral"} | dict.fromkeys(names, 8)
+    further = ("num_key_value_heads", "num_local_experts", "num_experts_per_tok")
+    config = {"model_type": "mixtral"} | dict.fromkeys((*names, *further), 8)
     for key in ("num_local_experts", "num_experts_per_tok"):
         assert shape_of_config(config | {key: -1})[1] == [f"{key} is not a positive whole number"]
     del config["hidden_size"], config["vocab_size"]
