@@ -40,8 +40,8 @@ def forecast(recorded: RecordedRun, fit: Bools, predict: Bools) -> dict[str, Any
     ``mape``, ``median_error`` and ``bias``: mean and median absolute and mean relative error of tokens/s/GPU.
     ``sibling_mape``: the mean absolute error of another prediction of the same runs, from the measurement of the most
     similar other run of the cell, by how much faster or slower than that one each is expected to be; None for a cell's
-    only run. ``spearman``: of the order within a cell; ``top_1_regret``, ``top_3_regret``: 1 - the best measured rate of
-    the one or three best predicted runs over the cell's best. Overall: means over runs (errors) and over cells.
+    only run. ``spearman``: of the order within a cell; ``top_1_regret``, ``top_3_regret``: 1 - the best measured rate
+    of the one or three best predicted runs over the cell's best. Overall: means over runs (errors) and over cells.
     """
     c, known = recorded.candidates, Known(recorded.candidates)
     for index in np.flatnonzero(fit).tolist():
