@@ -152,7 +152,7 @@ def _lines(document: dict[str, Any]) -> list[str]:
 
 def _forecast_lines(document: dict[str, Any]) -> list[str]:
     """Errors of the predicted cells as a table."""
-    names = ("mape", "bias", "spearman", "top_1_regret", "top_3_regret")
+    names = ("mape", "median_error", "sibling_mape", "bias", "spearman", "top_1_regret", "top_3_regret")
     lines = [f"{'model':>12} {'nodes':>5} {'runs':>5} " + " ".join(f"{name.replace('_', ' '):>12}" for name in names)]
     overall = {"model": "all", "nodes": "", "runs": document["overall"]["runs_predicted"], **document["overall"]}
     for cell in [*document["cells"], overall]:

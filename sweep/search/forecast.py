@@ -37,9 +37,11 @@ def selected(candidates: Candidates, condition: str, path: str) -> Bools:
 def forecast(recorded: RecordedRun, fit: Bools, predict: Bools) -> dict[str, Any]:
     """Learn from all ``fit`` runs, predict the ``predict`` runs: errors per cell and overall, as JSON values.
 
-    ``mape`` and ``bias``: mean absolute and mean relative error of tokens/s/GPU; ``spearman``: of the order within a
-    cell; ``top_1_regret``, ``top_3_regret``: 1 - the best measured rate of the one or three best predicted runs over
-    the cell's best. Overall: means over runs (errors) and over cells.
+    ``mape``, ``median_error`` and ``bias``: mean and median absolute and mean relative error of tokens/s/GPU.
+    ``sibling_mape``: the mean absolute error of another prediction of the same runs, from the measurement of the most
+    similar other run of the cell, by how much faster or slower than that one each is expected to be; None for a cell's
+    only run. ``spearman``: of the order within a cell; ``top_1_regret``, ``top_3_regret``: 1 - the best measured rate
+    of the one or three best predicted runs over the cell's best. Overall: means over runs (errors) and over cells.
     """
     c, known = recorded.candidates, Known(recorded.candidates)
     for index in np.flatnonzero(fit).tolist():
@@ -51,10 +53,9 @@ def forecast(recorded: RecordedRun, fit: Bools, predict: Bools) -> dict[str, Any
     asked = predict & ~fit
     cells = [_cell(recorded, predicted, order, np.flatnonzero(asked & (c.cells == i)), i) for i in np.unique(c.cells)]
     found = [cell for cell in cells if cell is not None]
-    worked = asked & recorded.worked
-    errors = np.exp(predicted[worked]) / recorded.tokens_per_second_per_gpu[worked] - 1
-    overall: dict[str, Any] = {"runs_fitted": int(fit.sum()), "runs_predicted": int(worked.sum())}
-    overall |= {"mape": float(np.abs(errors).mean()), "bias": float(errors.mean())} if len(errors) else {}
+    worked = np.flatnonzero(asked & recorded.worked)
+    overall: dict[str, Any] = {"runs_fitted": int(fit.sum()), "runs_predicted": len(worked)}
+    overall |= _errors(recorded, predicted, worked) if len(worked) else {}
     for name in ("spearman", *(f"top_{top}_regret" for top in TOP)):
         values = [cell[name] for cell in found if cell[name] is not None]
         overall[name] = float(np.mean(values)) if values else None
@@ -68,13 +69,38 @@ def _cell(recorded: RecordedRun, predicted: Floats, order: Floats, rows: Ints, c
     model, nodes = recorded.candidates.cell_names[cell]
     best, ranked = float(rates[worked].max()), rows[np.argsort(-order[rows], kind="stable")]
     gained = np.where(recorded.worked[ranked], np.nan_to_num(rates[ranked]), 0.0)
-    errors = np.exp(predicted[worked]) / rates[worked] - 1
     regrets = {f"top_{top}_regret": 1 - float(gained[:top].max()) / best for top in TOP}
     return {
         "model": model, "nodes": nodes, "runs": len(worked),
-        "mape": float(np.abs(errors).mean()), "bias": float(errors.mean()),
+        **_errors(recorded, predicted, worked),
         "spearman": _spearman(predicted[worked], rates[worked]), **regrets,
     }  # fmt: skip
+
+
+def _errors(recorded: RecordedRun, predicted: Floats, worked: Ints) -> dict[str, float | None]:
+    """Of predicted logarithms of rates, of runs that worked."""
+    measured = np.log(recorded.tokens_per_second_per_gpu[worked])
+    errors = np.expm1(predicted[worked] - measured)
+    found: list[Floats] = []
+    for cell in np.unique(recorded.candidates.cells[worked]):
+        mine = np.flatnonzero(recorded.candidates.cells[worked] == cell)
+        if len(mine) > 1:
+            off = predicted[worked[mine]] - measured[mine]
+            found.append(np.expm1(off - off[_siblings(recorded.candidates, worked[mine])]))
+    return {
+        "mape": float(np.abs(errors).mean()),
+        "median_error": float(np.median(np.abs(errors))),
+        "sibling_mape": float(np.abs(np.concatenate(found)).mean()) if found else None,
+        "bias": float(errors.mean()),
+    }
+
+
+def _siblings(candidates: Candidates, rows: Ints) -> Ints:
+    """Of each row the place of the most similar other one."""
+    near = candidates.kernel.within(rows)[-1]  # by all axes at once
+    np.fill_diagonal(near, -1.0)
+    found: Ints = near.argmax(axis=1)
+    return found
 
 
 def _spearman(left: Floats, right: Floats) -> float | None:

@@ -59,10 +59,29 @@ def test_a_run_that_failed_teaches_no_rate_and_of_all_chosen_only_those_not_fitt
     assert (cell["nodes"], cell["runs"]) == (2, 3)
     assert cell["mape"] == pytest.approx(np.abs(errors).mean())
     assert cell["bias"] == pytest.approx(errors.mean())
+    assert cell["median_error"] == pytest.approx(np.median(np.abs(errors)))
     assert cell["spearman"] is not None, "three runs have an order"
     whole = found["overall"]
     assert (whole["runs_fitted"], whole["runs_predicted"]) == (4, 3)
     assert (whole["mape"], whole["bias"], whole["spearman"]) == (cell["mape"], cell["bias"], cell["spearman"])
+
+
+def test_the_most_similar_run_of_the_cell_foretells_each_by_how_much_faster_it_is_expected_to_be():
+    """Micro-batches of 1, 2 and 8 on two nodes: 2 is nearest to both others, 1 to 2. One run alone has no sibling."""
+    c = candidates((1, 2, 4), (1, 2, 8))
+    rates = np.array([900.0, 1000.0, 1100.0, 800.0, 500.0, 1000.0, 700.0, np.nan, np.nan])
+    outcomes = [Outcome.OK] * 7 + [Outcome.UNKNOWN] * 2
+    found = forecast(recorded(c, rates, outcomes), np.arange(9) < 3, np.arange(9) > 2)
+    known = Known(c)
+    for index in range(3):
+        known.end(index, Outcome.OK, rates[index])
+    predicted = np.exp(known.predicted(np.arange(9)))
+    ratio = predicted[[3, 4, 5]] / predicted[[4, 3, 4]]
+    wanted = np.abs(rates[[4, 3, 4]] * ratio / rates[[3, 4, 5]] - 1).mean()
+    assert [cell["nodes"] for cell in found["cells"]] == [2, 4]
+    assert found["cells"][0]["sibling_mape"] == pytest.approx(wanted)
+    assert found["cells"][1]["sibling_mape"] is None
+    assert found["overall"]["sibling_mape"] == pytest.approx(wanted)
 
 
 def test_a_rate_of_zero_of_a_successful_run_teaches_nothing():
