@@ -202,6 +202,8 @@ def output(command: Sequence[str], *, both: bool = False, fails: bool = False) -
         )
     except FileNotFoundError as error:
         raise UnreadableError(f"{name} is not installed here") from error
+    except OSError as error:
+        raise UnreadableError(f"{name} cannot be run: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
         raise UnreadableError(f"{name} did not answer within {LIMIT_S:g} s") from error
     if done.returncode and not fails:

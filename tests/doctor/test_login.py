@@ -77,6 +77,13 @@ def test_a_command_that_fails_hangs_or_is_missing_is_reported_without_our_except
     assert read(["qos"], lambda _: lambda: output(["sacctmgr", "show", "qos"]))["qos"].error == words
 
 
+def test_a_command_that_cannot_be_run_is_named(tmp_path):
+    """An empty file with the bit of a program, as a broken installation leaves."""
+    (tmp_path / "sacctmgr").touch(0o755)
+    found = read(["qos"], lambda _: lambda: output([str(tmp_path / "sacctmgr")]))["qos"].error
+    assert found == f"{tmp_path / 'sacctmgr'} cannot be run: Exec format error"
+
+
 @pytest.mark.parametrize("config", [
     {"SLURM_VERSION": "22.05.8", "AccountingStorageType": "accounting_storage/none"},
     {"SLURM_VERSION": "25.11.7"},  # it states (null)
