@@ -12,7 +12,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -28,12 +28,22 @@ from sweep.search.gaussian import Belief, Floats, Ints, Observed
 from sweep.search.memory_limit import MemoryLimit
 from sweep.search.memory_model import Peaks
 from sweep.search.observations import Known
-from sweep.search.step_time_model import Fit, Scales, disturbance_variance
+from sweep.search.scales import Scales
+from sweep.search.step_time_model import Fit, disturbance_variance
 
 IDEAL = "guided, given the generator"
 DRAWS, AT_ONCE = 2000, 50
 NOISE, DISTURBED = 0.0095, 0.0125
 """of `worlds._noise`: the median of the noise, the mean share of disturbed runs"""
+
+
+@dataclass(frozen=True)
+class DrawnFit:
+    """Measurements, as ``DrawnTimes`` believes them."""
+
+    indices: Ints
+    log_times: Floats
+    fit: Fit = field(default_factory=lambda: Fit(np.empty(0), Scales(noise=NOISE), DISTURBED))
 
 
 class DrawnTimes:
@@ -44,17 +54,24 @@ class DrawnTimes:
         self._mean = log_times.mean(axis=0)
         self._rows = (log_times - self._mean) / np.sqrt(len(log_times) - 1)
 
-    def fitted(self, indices: Ints, log_times: Floats) -> tuple[Fit, BeliefInParts]:
-        """Nothing is fitted: the moments given the measurements, less those of disturbed runs."""
-        fit = Fit(np.empty(0), Scales(noise=NOISE), DISTURBED)
-        noise = np.full(len(indices), NOISE**2)
-        within, error = self.within(indices), log_times - self._mean[indices]
+    def unmeasured(self) -> DrawnFit:
+        """The fit to nothing."""
+        return DrawnFit(np.empty(0, dtype=np.int64), np.empty(0))
+
+    def fitted(self, indices: Ints, log_times: Floats, last: DrawnFit) -> DrawnFit:  # noqa: ARG002
+        """Nothing is fitted."""
+        return DrawnFit(indices, log_times)
+
+    def belief(self, fitted: DrawnFit) -> BeliefInParts:
+        """The moments given the measurements, less those of disturbed runs."""
+        indices, noise = fitted.indices, np.full(len(fitted.indices), NOISE**2)
+        within, error = self.within(indices), fitted.log_times - self._mean[indices]
         if len(indices):
             inverse = np.linalg.inv(within + np.diag(noise))
             alone = 1 / np.diag(inverse)
             noise = noise + disturbance_variance((inverse @ error) * alone, alone, DISTURBED)
         observed = Observed.of(within + np.diag(noise), error)
-        return fit, BeliefInParts(Parts(np.zeros(len(self._mean), dtype=np.int64)), self, indices, observed)
+        return BeliefInParts(Parts(np.zeros(len(self._mean), dtype=np.int64)), self, indices, observed)
 
     def moments(self, part: int) -> tuple[Floats, Floats]:  # noqa: ARG002
         """Mean and variance of all candidates, which are one part."""
@@ -99,7 +116,8 @@ class DrawnBeliefs(Beliefs):
     def __init__(self, candidates: Candidates, made: Drawn) -> None:
         super().__init__(candidates)
         self._times: Any = DrawnTimes(made.log_times)
-        self.fit, self._belief = self._times.fitted(np.empty(0, dtype=np.int64), np.empty(0))
+        self._fitted: Any = self._times.unmeasured()
+        self._belief = self._times.belief(self._fitted)
         self._peaks = DrawnPeaks(made.log_use, made.log_limits)
 
 

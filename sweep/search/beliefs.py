@@ -1,7 +1,7 @@
 """What is believed of all candidates after a number of ends: their rates, and their chances to succeed. Pure.
 
 A function of the ends in their order. Between refits each end conditions the Gaussian beliefs at once; the refits, at
-fixed numbers of measurements, find factors and scales again.
+fixed numbers of measurements, each find factors and scales from those of the one before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sweep.outcomes import Outcome
 from sweep.search.candidates import Candidates
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.memory_model import Peaks
-from sweep.search.step_time_model import disturbance_variance
+from sweep.search.step_time_model import Fit, disturbance_variance
 from sweep.search.step_times import StepTimes
 
 REFIT_GROWTH, REFIT_EVERY = 1.25, 200
@@ -45,10 +45,11 @@ class Beliefs:
         _one_thread()
         self._candidates = candidates
         self._times = StepTimes(candidates.layouts, candidates.sizes, candidates.kernel)
-        self.fit, self._belief = self._times.fitted(np.empty(0, dtype=np.int64), np.empty(0))
+        self._fitted = self._times.unmeasured()
+        self._belief = self._times.belief(self._fitted)
         self._measured: list[int] = []
         self._log_times: list[float] = []
-        self._fitted = self._taught = 0
+        self._refitted = self._taught = 0
         self._peaks = None if candidates.peaks is None else Peaks(candidates.peaks, candidates.kernel)
         self._failed, self._tried = np.zeros(len(candidates)), np.zeros(len(candidates))
         """per candidate, the weights of similar runs that failed for other reasons than memory, and of all tried"""
@@ -61,14 +62,20 @@ class Beliefs:
             if end.log_rate is not None:
                 self._measured.append(index)
                 self._log_times.append(float(self._candidates.log_tokens_per_gpu[index]) - end.log_rate)
-        last = self._fitted
+        last = self._refitted
         while (following := min(int(last * REFIT_GROWTH) + 1, last + REFIT_EVERY)) <= len(self._measured):
             last = following
-        if last != self._fitted:
             mine = np.array(self._measured[:last], dtype=np.int64)
-            self.fit, self._belief = self._times.fitted(mine, np.array(self._log_times[:last]))
-            self._taught = self._fitted = last
+            self._fitted = self._times.fitted(mine, np.array(self._log_times[:last]), self._fitted)
+        if last != self._refitted:
+            self._belief = self._times.belief(self._fitted)
+            self._taught = self._refitted = last
         self._observe()
+
+    @property
+    def fit(self) -> Fit:
+        """The latest."""
+        return self._fitted.fit
 
     def log_rates(self, rows: Ints) -> Floats:
         """Mean of the logarithm of tokens/s/GPU."""
@@ -89,6 +96,10 @@ class Beliefs:
         """Probability that a run works."""
         found = 1 - self._others(rows)
         return found if self._peaks is None else found * self._peaks.fits(rows)
+
+    def undisturbed(self, rows: Ints) -> Floats:
+        """Probability that nothing else slows a run down."""
+        return np.full(len(rows), 1 - self.fit.disturbed)
 
     def _observe(self) -> None:
         """Condition on what was measured since the last refit."""

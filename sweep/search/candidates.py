@@ -75,10 +75,11 @@ class Candidates:
         if "hidden_size" not in self.columns or not len(self):
             return Layouts.similar(len(self))
         places, found = [], []
+        others = np.flatnonzero(~self._has_profile)
+        further = len(NAMES) if len(others) else 0
         for group, (mine, profile) in enumerate(self._profiles):
             places.append(mine)
-            found.append(describe(self._some(mine), self.gpu, profile, group=group).padded(0, len(NAMES)))
-        others = np.flatnonzero(~self._has_profile)
+            found.append(describe(self._some(mine), self.gpu, profile, group=group).padded(0, further))
         if len(others):
             places.append(others)
             unknown = describe_unknown(self._some(others), self.gpu, group=len(found))

@@ -1,7 +1,7 @@
 """What remaining runs may gain: chances and expected improvements over the best so far, from beliefs. Pure.
 
 Beliefs about rates are normal given factors and scales, which are themselves uncertain: tails are those of Student's t
-with 5 degrees of freedom.
+with 5 degrees of freedom, with the standard deviation that is believed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import numpy as np
 from sweep.search.gaussian import Floats
 
 FREEDOM = 5.0
+NARROW = np.sqrt((FREEDOM - 2) / FREEDOM)
+"""Student's t times this has a standard deviation of 1"""
 _SCALE = 8 / (3 * np.pi * np.sqrt(5.0))
 """of the density of Student's t with 5 degrees of freedom"""
 _DRAWS = 256
@@ -28,15 +30,16 @@ def cdf(z: Floats) -> Floats:
 
 def probability_above(mean: Floats, spread: Floats, threshold: Floats | float) -> Floats:
     """P(x > threshold)."""
-    return cdf((mean - threshold) / spread)
+    return cdf((mean - threshold) / (NARROW * spread))
 
 
 def expected_improvement(mean: Floats, spread: Floats, threshold: Floats) -> Floats:
     """E[max(x - threshold, 0)]."""
-    z = (mean - threshold) / spread
+    width = NARROW * spread
+    z = (mean - threshold) / width
     more = 1 + z**2 / FREEDOM
     tail = FREEDOM / (FREEDOM - 1) * _SCALE / (more * more)  # (freedom + z^2) / (freedom - 1) times the density
-    found: Floats = spread * (tail + z * cdf(z))
+    found: Floats = width * (tail + z * cdf(z))
     return found
 
 
@@ -90,5 +93,5 @@ def _draws(size: int) -> tuple[Floats, Floats, Floats]:
     generator = np.random.default_rng(size)
     normal = generator.standard_normal((size, _DRAWS))
     squares = np.sort(generator.chisquare(FREEDOM, 100 * _DRAWS))[50::100]  # one per stratum: tails as they should be
-    scale = np.sqrt(FREEDOM / generator.permutation(squares))
+    scale = NARROW * np.sqrt(FREEDOM / generator.permutation(squares))
     return normal, scale, generator.random((size, _DRAWS))

@@ -140,18 +140,23 @@ class Data:
     covariance: Floats
 
 
-def log_evidence(values: Floats, covariance: Floats) -> float:
-    """Log density of values that are jointly normal about 0 (without the constant)."""
+def bordered(covariance: Floats, values: Floats) -> Floats:
+    """A covariance with its values as a further row and column: their root holds what the log evidence needs."""
     size = len(values)
-    bordered = np.empty((size + 1, size + 1))
-    bordered[:size, :size], bordered[size, :size], bordered[:size, size] = covariance, values, values
-    bordered[size, size] = sys.float_info.max  # of any size: it changes no other element of the root
+    found = np.empty((size + 1, size + 1))
+    found[:size, :size], found[size, :size], found[:size, size] = covariance, values, values
+    found[size, size] = sys.float_info.max  # of any size: it changes no other element of the root
+    return found
+
+
+def log_evidence(bordered: Floats) -> float:
+    """Log density of values that are jointly normal about 0 (without the constant), by ``bordered``."""
     try:
         root = np.linalg.cholesky(bordered)
     except np.linalg.LinAlgError:
         return -math.inf
-    whitened = root[size, :size]  # the inverse of the covariance's own root, times the values
-    return -0.5 * float(whitened @ whitened) - float(np.log(np.diag(root)[:size]).sum())
+    whitened = root[-1, :-1]  # the inverse of the covariance's own root, times the values
+    return -0.5 * float(whitened @ whitened) - float(np.log(root.diagonal()[:-1]).sum())
 
 
 def normal_cdf(z: Floats) -> Floats:

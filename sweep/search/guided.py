@@ -68,7 +68,7 @@ class Guided:
     """an axis value is excluded if no run that has it has a higher chance"""
     least_gain: float = 0.01
     """expected gain of all that is left below which a cell stops"""
-    min_tries: int = 4
+    min_tries: int = 2
     """runs of a cell before it may stop, and before the greatest gain decides which cell is next"""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
@@ -107,11 +107,12 @@ class Guided:
     def _left(self, known: Known, rows: Ints) -> _Left:
         beliefs, cells = known.beliefs(), known.candidates.cells[rows]
         works, mean = beliefs.success(rows), beliefs.log_rates(rows)
+        better = works * beliefs.undisturbed(rows)
         some = np.isfinite(known.best[cells])
         best = np.where(some, known.best[cells], mean)
-        gains = expected_improvement(mean, beliefs.spreads(rows, measured=False), best) * works
+        gains = expected_improvement(mean, beliefs.spreads(rows, measured=False), best) * better
         above = probability_above(mean, beliefs.spreads(rows, measured=True), best + float(np.log1p(self.tolerance)))
-        gains, above = np.where(some, gains, FIRST_GAIN * works), np.where(some, above, 1.0) * works
+        gains, above = np.where(some, gains, FIRST_GAIN * works), np.where(some, above * better, works)
         return _Left(rows, cells, mean, works, gains, above)
 
     def _outlook(self, known: Known, left: _Left, cell: int, *, sure: bool = False) -> Outlook:

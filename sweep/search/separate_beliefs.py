@@ -51,6 +51,10 @@ class SeparateBeliefs:
         """Probability that a run works."""
         return self._each(rows, lambda beliefs, own: beliefs.success(own))
 
+    def undisturbed(self, rows: Ints) -> Floats:
+        """Probability that nothing else slows a run down."""
+        return self._each(rows, lambda beliefs, own: beliefs.undisturbed(own))
+
     def _each(self, rows: Ints, ask: Callable[[Beliefs, Ints], Floats]) -> Floats:
         found = np.zeros(len(rows))
         for cell in np.unique(self._cells[rows]).tolist():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from sweep.physics.prediction import Layouts
 from sweep.search.belief_in_parts import BeliefInParts, Parts
 from sweep.search.gaussian import Floats, Ints, Observed
 from sweep.search.layout_kernel import ORDERS, LayoutKernel
-from sweep.search.step_time_model import Fit, MeasuredTimes, Scales, effects, linearised
+from sweep.search.scales import Scales
+from sweep.search.step_time_model import Fit, MeasuredTimes, effects, linearised
 
 MOST_ANCHORS = 256
 """a fit uses this many of the latest measurements; the factors keep what earlier ones taught"""
@@ -32,31 +34,56 @@ class StepTimes:
         self._parts = Parts(sizes)
         self._sides = [_Side(layouts.take(rows), rows, Covariances(kernel, rows)) for rows in self._parts.rows]
 
-    def fitted(self, indices: Ints, log_times: Floats) -> tuple[Fit, BeliefInParts]:
-        """The factors and scales that fit the measurements best, and the belief given them."""
-        indices, log_times = indices[-MOST_ANCHORS:], log_times[-MOST_ANCHORS:]
+    def unmeasured(self) -> Fitted:
+        """The fit to nothing."""
         usual = Scales(by_size=(1.0,) * (int(self._sizes.max(initial=0)) + 1))
-        fit, extra, names = Fit.prior(self._layouts, usual), np.zeros(len(indices)), list[Ints]()
-        within, values = self._kernel.within(indices), self._kernel.values[indices]
-        layouts, own = self._layouts.take(indices), effects(values, names)
-        seen = MeasuredTimes(layouts, self._sizes[indices], log_times, within, own)
-        if len(indices):
-            for _ in range(2):
-                fit = seen.factors(fit, extra)
-                fit, extra = seen.doubted(fit)
-                fit = seen.factors(fit, extra)
-                fit = seen.scaled(fit, extra)
-                fit = seen.factors(fit, extra)
-                # After the scales: where all runs of a size differ wildly, nothing about one value is surprising.
-                names = seen.surprises(fit, values)
-                own = effects(values, names)
-                seen = replace(seen, surprising=own)
-            fit = seen.factors(fit, extra)
+        return self._to(Fit.prior(self._layouts, usual), np.empty(0, dtype=np.int64), np.empty(0), [])
+
+    def fitted(self, indices: Ints, log_times: Floats, last: Fitted) -> Fitted:
+        """The factors and scales that fit the measurements best, from those of the ``last`` fit, to fewer of them."""
+        found = self._to(last.fit, indices[-MOST_ANCHORS:], log_times[-MOST_ANCHORS:], last.names)
+        seen, values = found.seen, self._kernel.values[found.measured]
+        fit, extra = seen.doubted(found.fit)
+        fit = seen.factors(fit, extra)
+        fit = seen.scaled(fit, extra)
+        fit = seen.factors(fit, extra)
+        # After the scales: where all runs of a size differ wildly, nothing about one value is surprising.
+        names = seen.surprises(fit, values)
+        seen = replace(seen, surprising=effects(values, names))
+        return replace(found, fit=seen.factors(fit, extra), names=names, seen=seen, extra=extra)
+
+    def belief(self, fitted: Fitted) -> BeliefInParts:
+        """What is believed of all candidates, given the measurements that were fitted."""
+        seen, fit = fitted.seen, fitted.fit
         mean, linear = linearised(seen.layouts, fit)
-        slopes = np.concatenate([linear, own], axis=1)
-        prior = _Prior(self._parts, self._sides, self._kernel, _Fitted(fit, names, indices, slopes))
-        observed = Observed.of(seen.covariance(linear, fit.scales, extra), log_times - mean)
-        return fit, BeliefInParts(self._parts, prior, indices, observed)
+        observed = Observed.of(seen.covariance(linear, fit.scales, fitted.extra), seen.log_times - mean)
+        prior = _Prior(self._parts, self._sides, self._kernel, fitted)
+        return BeliefInParts(self._parts, prior, fitted.measured, observed)
+
+    def _to(self, fit: Fit, measured: Ints, log_times: Floats, names: list[Ints]) -> Fitted:
+        own = effects(self._kernel.values[measured], names)
+        within = self._kernel.within(measured)
+        seen = MeasuredTimes(self._layouts.take(measured), self._sizes[measured], log_times, within, own)
+        return Fitted(fit, names, measured, seen, np.zeros(len(measured)))
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fit, and the runs that it is to."""
+
+    fit: Fit
+    names: list[Ints]
+    """of values and pairs of values that have an effect of their own"""
+    measured: Ints
+    seen: MeasuredTimes
+    extra: Floats
+    """additional variance of the noise of each measurement, by how much it is doubted"""
+
+    @cached_property
+    def slopes(self) -> Floats:
+        """Of these, by everything uncertain that they share with anything, in its spreads."""
+        found: Floats = np.concatenate([linearised(self.seen.layouts, self.fit)[1], self.seen.surprising], axis=1)
+        return found
 
 
 @dataclass(frozen=True)
@@ -97,22 +124,10 @@ class Covariances:
         self._places.update(zip(missing, range(used, size), strict=True))
 
 
-@dataclass(frozen=True)
-class _Fitted:
-    """A fit, and the runs that it is to."""
-
-    fit: Fit
-    names: list[Ints]
-    """of values and pairs of values that have an effect of their own"""
-    measured: Ints
-    slopes: Floats
-    """of these, by everything uncertain that they share with anything, in its spreads"""
-
-
 class _Prior:
     """What a fit's scales and factors say of the candidates before any run conditions it."""
 
-    def __init__(self, parts: Parts, sides: list[_Side], kernel: LayoutKernel, to: _Fitted) -> None:
+    def __init__(self, parts: Parts, sides: list[_Side], kernel: LayoutKernel, to: Fitted) -> None:
         self._parts, self._sides, self._kernel, self._to = parts, sides, kernel, to
         self._scales = to.fit.scales
         # The scale of tested values says little of the others, which keep the prior's.

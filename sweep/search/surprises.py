@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import cache
 
 import numpy as np
 
@@ -34,20 +35,23 @@ def surprises(values: Floats, error: Floats, covariance: Floats, disturbed: floa
     number = np.array([how_many[len(name)] for name in names])
     effects = np.concatenate([SLAB * columns, slowdown * np.eye(runs)], axis=1)
     odds = np.concatenate([np.log(EXPECTED / number), np.full(runs, math.log(disturbed))])
-    inverse, found = np.linalg.inv(covariance), []
+    inverse, found = np.linalg.inv(covariance), list[Ints]()
     weights = np.concatenate([inverse @ (SLAB * columns), slowdown * inverse], axis=1)
     """the inverse times the effects"""
+    more, lean = 1 + np.einsum("ij,ij->j", effects, weights), error @ weights
+    taken: list[tuple[Floats, Floats]] = []
     for _ in range(MOST + int(2 * disturbed * runs)):
-        more, lean = 1 + np.einsum("ij,ij->j", effects, weights), error @ weights
         gains = odds - 0.5 * np.log(more) + 0.5 * lean**2 / more
         gains[len(names) :][lean[len(names) :] < 0] = -math.inf  # nothing makes a run faster
         best = int(np.argmax(gains))
         if gains[best] <= 0:
             break
-        taken = weights[:, best].copy()
-        weights -= np.outer(
-            taken, taken @ effects / more[best]
-        )  # the effect's variance is in the covariance from now on
+        # From now on the effect's variance is in the covariance.
+        own = weights[:, best] - sum(shared[best] * other for other, shared in taken)
+        shared = own @ effects / more[best]
+        taken.append((own, shared))
+        lean = lean - (error @ own) * shared
+        more = more - more[best] * shared**2
         odds[best] = -math.inf
         found += [names[best]] if best < len(names) else []
     return found[:MOST]
@@ -59,10 +63,9 @@ def _separable(values: Floats) -> tuple[list[Ints], Floats]:
     Of those with the same runs the first, values first. One run with a value cannot be distinguished from a disturbed
     one.
     """
-    runs, single = len(values), np.arange(values.shape[1])
-    a, b = np.triu_indices(values.shape[1], 1)
-    columns = np.concatenate([values, values[:, a] * values[:, b]], axis=1)
-    names = [*single[:, None], *np.stack([a, b], axis=1)]
+    runs, number = values.shape
+    pairs = _pairs(number)
+    columns = np.concatenate([values, values[:, pairs[:, 0]] * values[:, pairs[:, 1]]], axis=1)
     have = columns.sum(axis=0)
     several = np.flatnonzero((have > 1) & (have < runs)).tolist()
     patterns = np.ascontiguousarray(columns.T > 0)
@@ -70,4 +73,11 @@ def _separable(values: Floats) -> tuple[list[Ints], Floats]:
     for place in several:
         first.setdefault(patterns[place].tobytes(), place)
     selected = list(first.values())
-    return [names[place] for place in selected], columns[:, selected]
+    names = [pairs[place - number] if place >= number else np.array([place]) for place in selected]
+    return names, columns[:, selected]
+
+
+@cache
+def _pairs(number: int) -> Ints:
+    """(pairs, 2) of so many values."""
+    return np.stack(np.triu_indices(number, 1), axis=1)

@@ -8,8 +8,9 @@ from sweep.search import step_times
 from sweep.search.belief_in_parts import BeliefInParts, Parts
 from sweep.search.candidates import from_configurations
 from sweep.search.gaussian import Observed
-from sweep.search.step_times import Covariances, StepTimes
+from sweep.search.step_times import Covariances
 from tests.support.configurations import run
+from tests.support.fitted_times import fitted_to
 
 OF = np.array([2, 0, 0, 1, 2, 1, 0, 2, 1, 0, 2, 2])
 """number of each candidate's part"""
@@ -92,7 +93,7 @@ def test_a_run_of_two_nodes_conditions_one_node_by_the_joint_distribution(candid
     """The layouts' own effects differ in scale by number of nodes; the covariance is taken from the prior's."""
     c, rows = candidates, np.arange(0, 12, 2)
     times = np.log(c.layouts.parts.sum(axis=1)) + 0.1 * np.cos(np.arange(12)) * (c.nodes == 2)
-    _, belief = StepTimes(c.layouts, c.sizes, c.kernel).fitted(rows, times[rows])
+    _, belief = fitted_to(c, rows, times[rows])
     everyone = np.arange(12)
     before, mean = belief.covariance(everyone), belief.mean
     assert np.diag(before) == pytest.approx(belief.variance)

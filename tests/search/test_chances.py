@@ -15,7 +15,8 @@ def test_the_chance_to_be_better():
 
 def test_expected_gains_are_those_of_drawn_rates():
     generator = np.random.default_rng(0)
-    drawn = -0.1 + 0.2 * generator.standard_t(5, size=400_000)
+    drawn = -0.1 + 0.2 * np.sqrt(3 / 5) * generator.standard_t(5, size=400_000)
+    assert drawn.std() == pytest.approx(0.2, rel=0.01)
     expected = expected_improvement(np.array([-0.1]), np.array([0.2]), np.float64(0.05))[0]
     assert expected == pytest.approx(np.maximum(drawn - 0.05, 0).mean(), rel=0.03)
 

@@ -11,17 +11,18 @@ from sweep.physics.step_time import PARTS
 from sweep.physics.unknown_trainer import NAMES
 from sweep.search.candidates import from_configurations
 from sweep.search.gaussian import Belief, Data
-from sweep.search.step_time_model import Scales, disturbance_variance
+from sweep.search.scales import Scales
+from sweep.search.step_time_model import disturbance_variance
 from sweep.search.step_times import StepTimes
 from tests.support.configurations import run
+from tests.support.fitted_times import fitted_to
 from tests.support.synthetic_cluster import truth
 
 
 def learned(recorded, seconds, rows):
     """Mean of the log seconds of all candidates once those of the rows were measured."""
     c = recorded.candidates
-    fit, belief = StepTimes(c.layouts, c.sizes, c.kernel).fitted(rows, np.log(seconds[rows]))
-    return fit, belief
+    return fitted_to(c, rows, np.log(seconds[rows]))
 
 
 def test_the_fit_finds_which_part_is_slow():
@@ -38,7 +39,7 @@ def test_repeats_of_one_layout_give_the_noise():
     given = [run(dp=8, repeat=repeat) for repeat in range(60)]
     c = from_configurations([f"run-{i:016x}" for i in range(60)], given, GPUS["h100"])
     seconds = c.layouts.parts.sum(axis=1) * np.exp(0.1 * np.random.default_rng(0).standard_normal(60))
-    fit, _ = StepTimes(c.layouts, c.sizes, c.kernel).fitted(np.arange(60), np.log(seconds))
+    fit, _ = fitted_to(c, np.arange(60), np.log(seconds))
     assert 0.1 / 1.3 < fit.scales.noise < 0.1 * 1.3
 
 
@@ -82,7 +83,7 @@ def test_what_no_run_tested_stays_uncertain(workload):
     ]  # fmt: skip
     c = from_configurations([f"run-{i:016x}" for i in range(16)], given, GPUS["h100"])
     rows = np.array([0, 2, 3, 4, 5, 7])
-    _, belief = StepTimes(c.layouts, c.sizes, c.kernel).fitted(rows, np.log(c.layouts.parts.sum(axis=1)[rows]) + 0.3)
+    _, belief = fitted_to(c, rows, np.log(c.layouts.parts.sum(axis=1)[rows]) + 0.3)
     left = [1, 6]
     assert (1.5 * belief.spread(np.array(left)) < belief.spread(np.array(left) + 8)).all()
 
@@ -131,7 +132,7 @@ def test_a_slow_network_shows_in_every_part_that_crosses_it_and_not_on_one_node(
         gpu = Gpu(name="unnamed", peaks_flops={"bf16": 1e15}, memory_bytes=80 * 10**9, link_bytes_per_s=2e9)
         candidates = from_configurations(["a-0000000000000000", "b-0000000000000001"], runs, gpu)
         times = StepTimes(candidates.layouts, candidates.sizes, candidates.kernel)
-        _, prior = times.fitted(np.empty(0, dtype=np.int64), np.empty(0))
-        _, belief = times.fitted(np.array([0]), prior.mean[:1] + 2.0)
+        prior = times.belief(times.unmeasured())
+        _, belief = fitted_to(candidates, np.array([0]), prior.mean[:1] + 2.0)
         slower[nodes] = float(belief.mean[1] - prior.mean[1])
     assert slower[2] > 2 * slower[1]

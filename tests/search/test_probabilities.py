@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sweep.search import chances, gaussian
-from sweep.search.gaussian import Belief, Data, log_evidence, normal_cdf, normal_density, one_sided
+from sweep.search.gaussian import Belief, Data, bordered, log_evidence, normal_cdf, normal_density, one_sided
 
 Z = np.linspace(-12.0, 12.0, 48_001)
 
@@ -21,11 +21,11 @@ def students_density(z):
     (0.0, 0.5), (0.727, 0.75), (1.476, 0.9), (2.015, 0.95), (2.571, 0.975), (4.032, 0.995), (-2.015, 0.05),
 ])  # fmt: skip
 def test_students_t_is_that_of_the_tables(quantile, share):
-    """Any table of critical values, 5 degrees of freedom."""
+    """Any table of critical values, 5 degrees of freedom; its standard deviation is the root of 5/3."""
     assert chances.cdf(np.array([quantile]))[0] == pytest.approx(share, abs=2e-4)
-    assert chances.probability_above(np.array([3.0]), np.array([2.0]), 3.0 - 2 * quantile)[0] == pytest.approx(
-        share, abs=2e-4
-    )
+    spread = 2 * math.sqrt(5 / 3)
+    above = chances.probability_above(np.array([3.0]), np.array([spread]), 3.0 - 2 * quantile)[0]
+    assert above == pytest.approx(share, abs=2e-4)
 
 
 @pytest.mark.parametrize("z", [-6.0, -1.5, -0.3, 0.0, 0.4, 2.0, 5.0])
@@ -34,7 +34,8 @@ def test_the_expected_improvement_is_the_integral_over_students_t(z, threshold, 
     wide = np.linspace(-100.0, 100.0, 20_001)
     gain = np.maximum(spread * (z + wide), 0) * students_density(wide)
     wanted = float(gain.sum() * (wide[1] - wide[0]))
-    found = chances.expected_improvement(np.array([threshold + spread * z]), np.array([spread]), np.array([threshold]))
+    mean, deviation = threshold + spread * z, spread * math.sqrt(5 / 3)
+    found = chances.expected_improvement(np.array([mean]), np.array([deviation]), np.array([threshold]))
     assert found[0] == pytest.approx(wanted, rel=1e-3)
 
 
@@ -114,8 +115,8 @@ def test_the_evidence_is_the_density_of_the_values():
     determinant = 2.0 * 1.0 - 0.6**2
     inverse = np.array([[1.0, -0.6], [-0.6, 2.0]]) / determinant
     wanted = -0.5 * values @ inverse @ values - 0.5 * math.log(determinant)
-    assert log_evidence(values, covariance) == pytest.approx(wanted)
-    assert log_evidence(values, np.array([[1.0, 2.0], [2.0, 1.0]])) == -math.inf, "no covariance"
+    assert log_evidence(bordered(covariance, values)) == pytest.approx(wanted)
+    assert log_evidence(bordered(np.array([[1.0, 2.0], [2.0, 1.0]]), values)) == -math.inf, "no covariance"
 
 
 @pytest.fixture

@@ -11,15 +11,12 @@ import pytest
 from sweep.physics import constants
 from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations
+from sweep.search.scales import LEAST_NOISE, PRIOR_OF_SCALES, PRIOR_OF_SIZES, STEP, Scales
 from sweep.search.step_time_model import (
     DISTURBED,
-    LEAST_NOISE,
-    PRIOR_OF_SCALES,
     SLOWDOWN,
-    STEP,
     Fit,
     MeasuredTimes,
-    Scales,
     disturbance_variance,
     effects,
     linearised,
@@ -47,7 +44,7 @@ def measured(candidates, error):
     indices = np.arange(len(candidates))
     mean, _ = linearised(candidates.layouts, fit_of(candidates))
     within = candidates.kernel.within(indices)
-    return MeasuredTimes(candidates.layouts, candidates.sizes, mean + error, within)
+    return MeasuredTimes(candidates.layouts, candidates.sizes, mean + error, within, np.zeros((len(indices), 0)))
 
 
 ERROR = 0.1 * np.sin(1.7 * np.arange(16))
@@ -63,11 +60,10 @@ def test_the_covariance_of_residuals_sums_each_order_by_its_scale_and_a_layouts_
         assert found[a, b] == pytest.approx(wanted)
 
 
-def test_one_scale_is_changed_at_a_time():
-    scales = Scales(by_size=(1.0, 2.0))
-    assert scales.times("paired", 3.0) == replace(scales, paired=3 * scales.paired)
-    assert scales.times(1, 3.0) == replace(scales, by_size=(1.0, 6.0))
-    assert scales.values == (scales.physics, scales.single, scales.paired, scales.joint, scales.noise)
+def test_scales_are_those_of_all_runs_and_then_of_each_number_of_nodes():
+    scales = Scales(physics=2.0, by_size=(1.0, 3.0))
+    assert scales.values == (2.0, scales.single, scales.paired, scales.joint, scales.noise, 1.0, 3.0)
+    assert Scales.of(scales.values) == scales
 
 
 @pytest.mark.parametrize("slower", [-1.0, -0.1, 0.0, 0.1, 0.3, 0.6])
@@ -136,8 +132,10 @@ def value(data, fit, scales):
     covariance = covariance_of(data, replace(fit, scales=scales))
     error = data.log_times - linearised(data.layouts, fit)[0]
     density = -0.5 * error @ np.linalg.inv(covariance) @ error - 0.5 * np.linalg.slogdet(covariance)[1]
-    priors = zip((*scales.values, *scales.by_size), (*Scales().values, 1.0, 1.0), strict=True)
-    return density - 0.5 * sum((math.log(scale / usual) / PRIOR_OF_SCALES) ** 2 for scale, usual in priors)
+    priors = zip(
+        scales.values, Scales(by_size=(1.0, 1.0)).values, 5 * [PRIOR_OF_SCALES] + 2 * [PRIOR_OF_SIZES], strict=True
+    )
+    return density - 0.5 * sum((math.log(scale / usual) / wide) ** 2 for scale, usual, wide in priors)
 
 
 @pytest.mark.parametrize("size", [0.03, 1.0, 6.0])
@@ -149,11 +147,12 @@ def test_of_all_scales_a_step_away_none_explains_the_times_better(candidates, si
     assert fit.scales.physics >= 1
     assert fit.scales.noise >= LEAST_NOISE
     steps = 0
-    for name, factor in product(("physics", "single", "paired", "joint", "noise", 0, 1), (STEP, 1 / STEP)):
-        other = fit.scales.times(name, factor)
+    for place, factor in product(range(7), (STEP, 1 / STEP)):
+        values = fit.scales.values
+        other = Scales.of((*values[:place], values[place] * factor, *values[place + 1 :]))
         if other.physics >= 1 and other.noise >= LEAST_NOISE:
             steps += 1
-            assert value(data, fit, other) <= best + 1e-9, (name, factor)
+            assert value(data, fit, other) <= best + 1e-9, (place, factor)
     assert steps >= 12
 
 

@@ -89,10 +89,12 @@ def test_until_a_cell_stops_how_sure_its_best_is_is_stated_only_if_it_was_comput
         for cell in range(2):
             found = guided.outlook(known, cell)
             early, large = known.tries[cell] < guided.min_tries, found.gain > guided.least_gain
+            left = guided._left(known, np.flatnonzero(~known.begun & ~known.infeasible))
+            alone = found.gain == left.gains[left.of(cell)].max(initial=-1.0)
             seen.add((bool(early), bool(large), found.stopped))
             assert not (found.stopped and (early or large))
             assert 0 <= found.sure <= 1
-            if early or (large and not found.excluded):
+            if early or (large and alone):
                 assert found.sure == 0
                 assert (found.gain == np.inf) == early
     assert {(True, True, False), (False, True, False), (False, False, True)} <= seen

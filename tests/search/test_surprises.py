@@ -9,9 +9,9 @@ import pytest
 from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations
 from sweep.search.step_time_model import SLOWDOWN
-from sweep.search.step_times import StepTimes
 from sweep.search.surprises import SLAB, surprises
 from tests.support.configurations import run
+from tests.support.fitted_times import fitted_to
 
 VALUES = np.array([[a == 0, a == 1, a == 2, b == 0, b == 1] for a, b in product(range(3), range(2))], dtype=float)
 """six runs of two axes, with three and two values"""
@@ -75,7 +75,7 @@ def test_what_two_runs_with_a_slow_value_teach_holds_for_the_others_with_it():
     true = np.log(c.layouts.parts.sum(axis=1)) + np.log(3) * slow
     rows = np.array([0, 3, 5, 7, 10, 13, 20])
     assert slow[rows].sum() == 2
-    fit, belief = StepTimes(c.layouts, c.sizes, c.kernel).fitted(rows, true[rows])
+    fit, belief = fitted_to(c, rows, true[rows])
     error = np.abs(belief.mean - true)
     assert error[~slow].max() < 0.15
     assert error[slow].max() < 0.35

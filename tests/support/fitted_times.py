@@ -1,0 +1,18 @@
+"""The step-time model fitted to some runs, as a search fits it that refits twice."""
+
+from __future__ import annotations
+
+from sweep.search.belief_in_parts import BeliefInParts
+from sweep.search.candidates import Candidates
+from sweep.search.gaussian import Floats, Ints
+from sweep.search.step_time_model import Fit
+from sweep.search.step_times import StepTimes
+
+
+def fitted_to(c: Candidates, rows: Ints, log_times: Floats) -> tuple[Fit, BeliefInParts]:
+    """The fit, and the belief given it."""
+    times = StepTimes(c.layouts, c.sizes, c.kernel)
+    found = times.unmeasured()
+    for _ in range(2):
+        found = times.fitted(rows, log_times, found)
+    return found.fit, times.belief(found)
