@@ -1,7 +1,7 @@
 """The table of all strategies on recorded results: python benchmarks/search_table.py RESULTS.parquet [SHARE].
 
-RESULTS comes from `sweep import` or `sweep collect`. Prints Markdown: all models, then each model replayed alone, each also
-with rates that are off by chance, and how guided does when every part of its physics is off by a random factor.
+RESULTS comes from `sweep import` or `sweep collect`. Prints Markdown: all models, then each model replayed alone,
+each also with rates off by chance, and how guided does when every part of its physics is off by a random factor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COLUMNS = (
 )
 CHANCES = 20
 NOISE, NOISY = 0.01, 40
-"""standard deviation of the logarithm by which rates are off, as those of two measurements of one run are, and trials"""
+"""standard deviation of the logarithm by which rates are off, as those of repeated runs are, and trials"""
 
 
 def overall(recorded: RecordedRun, strategy: str, share: float) -> dict[str, Any]:
