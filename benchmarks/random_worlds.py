@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.worlds import DEVELOPMENT_SEEDS, EVALUATION_SEEDS, SyntheticCluster, world
+from benchmarks.worlds import EVALUATION_SEEDS, SyntheticCluster, world
 from sweep.plugins import STRATEGIES
 from sweep.search.budget import Budget
 from sweep.search.candidates import Bools
@@ -170,12 +170,12 @@ def statements(all_found: Sequence[Found]) -> list[str]:
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=len(EVALUATION_SEEDS), help="how many of them")
-    parser.add_argument("--development", action="store_true", help="the development seeds, not the evaluation's")
+    parser.add_argument("--first", type=int, default=EVALUATION_SEEDS[0], help="the first of them")
     parser.add_argument("--share", type=float, default=0.1, help="budget, as a share of the runs")
     parser.add_argument("--strategies", nargs="+", default=[*STRATEGIES, ORACLE])
     parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args(argv)
-    seeds = (DEVELOPMENT_SEEDS if given.development else EVALUATION_SEEDS)[: given.seeds]
+    seeds = range(given.first, given.first + given.seeds)
     work = partial(one_world, given.strategies, given.share)
     if given.processes > 1:
         with ProcessPoolExecutor(given.processes) as pool:
