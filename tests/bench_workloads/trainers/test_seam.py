@@ -99,7 +99,7 @@ def reasons(trainer, axes="", shape=""):
         ("deepspeed", "tp: 2\nparams: {script: x}", "", "cannot vary tp"),
         ("deepspeed", "", "", "params.script names no script"),
         ("nemo", "pp: 4", "", "6 layers cannot be split evenly"),
-        ("command", "params: {metrics: 'iteration: (\\d+)'}", "", "no jinja2 template"),
+        ("command", "params: {metrics: 'iteration: (\\d+)'}", "", "params.command names no command line"),
         ("command", "params: {command: 'x {{ tp', metrics: 'iteration: (\\d+)'}", "", "no jinja2 template"),
         ("command", "params: {command: x, metrics: 'loss: (\\d+)'}", "", "cannot be read"),
     ],
