@@ -96,6 +96,7 @@ def reasons(trainer, axes="", shape=""):
         ("nanotron", "ep: 2", ", num_experts: 8, experts_per_token: 2", "the adapter writes dense models only"),
         ("picotron", "zero: 1\nparams: {model_name: x}", "", "cannot vary zero"),
         ("picotron", "", "", "params.model_name names no model"),
+        ("picotron", "params: {model_name: x}", ", tied_embeddings: true", "tied embeddings are not those"),
         ("deepspeed", "tp: 2\nparams: {script: x}", "", "cannot vary tp"),
         ("deepspeed", "", "", "params.script names no script"),
         ("nemo", "pp: 4", "", "6 layers cannot be split evenly"),
