@@ -123,9 +123,9 @@ def _problem_of_template(text: str) -> bool:
 
     try:
         jinja2.Environment(autoescape=False).parse(text)  # noqa: S701
-        return not text.strip()
     except jinja2.TemplateError:
         return True
+    return False
 
 
 def _problem_of_metrics(text: str) -> bool:
@@ -183,6 +183,7 @@ WORKLOAD = Workload(
     params=Settings.defaults(),
     choices=SHARED_CHOICES,
     rules=(
+        Rule("command", _any("command", lambda text: not text.strip()), "params.command names no command line"),
         Rule(
             "command_template", _any("command", _problem_of_template), "params.command is no jinja2 template: {command}"
         ),

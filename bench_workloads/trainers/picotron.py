@@ -2,11 +2,13 @@
 
 Written against picotron main of 2025 (59714b1): keys of `template/base_config.json`, the line of `train.py`.
 `params.root` is a checkout. The model is one of the Hugging Face hub by name, or a directory with its `config.json`,
-tokenizer and weights' file: picotron takes width, vocabulary and MLP from there, and layers and heads from us.
+tokenizer and weights' file: picotron takes width, vocabulary and MLP from there, and layers and heads from us. What it
+counts as the model's parameters shows whether that is the run's model.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +17,12 @@ from typing import Any
 from bench_workloads.trainers import decoder
 from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Launch, Reader, TrainerParameters, param
 from bench_workloads.trainers.driver.driver import drive
-from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
+from bench_workloads.trainers.driver.reading import NUMBER, PatternReader, number
 from sweep.contract import Progress, RankRun, Rule, Run, Workload
+from sweep.physics.shapes import ModelShape, total_parameters
 
 CONFIG = "picotron.json"
+_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
 _ENGINES = {"1f1b": "1f1b", "gpipe": "afab"}
 
 
@@ -85,8 +89,8 @@ def configuration(run: Run, directory: str, steps: int) -> dict[str, Any]:
     }
 
 
-def reader(_run: Run) -> Reader:
-    """The line of a step: rates have two decimals and a suffix."""
+def reader(run: Run) -> Reader:
+    """The line of a step: rates have two decimals and a suffix. Before it, the number of the model's parameters."""
     return PatternReader(
         r"\bStep:\s*(\d+)\s*\|",
         {
@@ -96,7 +100,26 @@ def reader(_run: Run) -> Reader:
             "mfu_percent": rf"MFU:\s*({NUMBER})%",
             "reserved_gb": rf"Memory usage:\s*({NUMBER})GB",
         },
+        {"parameters": (r"Number of parameters: ([\d.]+[KMBT]?)", functools.partial(_parameters, run))},
     )
+
+
+def _parameters(run: Run, printed: str) -> int:
+    """The parameters of the run's model where picotron prints those, else as many as it prints.
+
+    Its count (`get_num_params`) adds up what tensor parallelism splits, by parts of names: so it has the norms before
+    the MLPs, which are whole on each rank, once per rank (`post_attention_layernorm`).
+    """
+    shape = ModelShape(**run.shape)  # type: ignore[arg-type]
+    parameters = int(total_parameters(shape))
+    counted = parameters + (run.layout.tp - 1) * shape.num_layers * shape.hidden_size
+    return parameters if printed == _readable(counted) else round(number(printed) or 0)
+
+
+def _readable(count: int) -> str:
+    """As picotron prints numbers (`to_readable_format`)."""
+    unit, suffix = next((unit for unit in _UNITS if count >= unit[0]), (1.0, ""))
+    return f"{count / unit:.2f}{suffix}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +136,11 @@ class Settings(TrainerParameters):
     """its CPU mode, which computes in fp32"""
 
 
+UNTIED = Rule(
+    "tied_embeddings",
+    lambda c: c["tied_embeddings"] == True,  # noqa: E712
+    "the trainer's output projection has weights of its own: tied embeddings are not those",
+)
 WORKLOAD = Workload(
     name="picotron",
     same_start=False,
@@ -127,6 +155,7 @@ WORKLOAD = Workload(
         decoder.KV_HEADS_BY_TP,
         decoder.VOCABULARY_BY_TP,
         decoder.LAYERS_BY_STAGES,
+        UNTIED,
         Rule(
             "model_name",
             lambda c: c["model_name"] == "",

@@ -31,6 +31,8 @@ from sweep.redaction import REDACTED, Redaction, redacted_environment, secret_va
 
 MASTER_PORT = 29500
 """torchrun's own default"""
+_OF_THE_OUTPUT = ("metrics",)
+"""parameters that say how a run's output is read: a command alone needs none"""
 CHECKOUT = "--param root=DIR for a checkout, --param workdir=DIR for another directory"
 
 
@@ -160,7 +162,7 @@ def _made(
     if not run.shape:
         raise SweepError(Mistake("the record lacks the model's shape", path=cell))
     beyond = [f"{trainer} has no {text}" for text in _beyond(run, adapter.workload)]
-    if impossible := beyond or [f"{trainer}: {reason}" for reason in broken_by_run(run, adapter.workload)]:
+    if impossible := beyond or _broken(run, adapter.workload):
         raise SweepError([Mistake(fact, path=cell, remedy=_remedy(fact)) for fact in impossible])
     steps = iterations or run.warmup_iterations + run.iterations
     try:
@@ -187,9 +189,25 @@ def _note(workload: str, trainer: str) -> str:
     return f"measured by the workload {workload}, whose parameters are left out: {trainer} was not measured"
 
 
+def _broken(run: Run, workload: Workload) -> list[str]:
+    """The trainer's rules that the run breaks. A parameter that the record does not state has its default there."""
+    facts = []
+    for reason in broken_by_run(run, workload):
+        parameter = _parameter(reason)
+        if parameter is not None and parameter not in run.params:
+            facts.append(f"the trainer {workload.name} needs params.{parameter}, which the record does not state")
+        else:
+            facts.append(f"{workload.name}: {reason}")
+    return [fact for fact in facts if _parameter(fact) not in _OF_THE_OUTPUT]
+
+
+def _parameter(fact: str) -> str | None:
+    return match[1] if (match := re.search(r"\bparams\.(\w+)", fact)) else None
+
+
 def _remedy(fact: str) -> str | None:
     """Where a parameter is wrong, it can be given; a layout cannot."""
-    return f"--param {match[1]}=VALUE" if (match := re.search(r"\bparams\.(\w+)", fact)) else None
+    return None if (parameter := _parameter(fact)) is None else f"--param {parameter}=VALUE"
 
 
 def _cannot_run(launch: Any, start: str, cell: str) -> list[Mistake]:

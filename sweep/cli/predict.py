@@ -55,6 +55,8 @@ def predict(grid_file: Path, results: Path, overrides: tuple[str, ...], site_giv
     if missing := unlearned(recorded, candidates):
         click.echo(missing, err=True)
     measured = _measured(recorded)
+    if not measured:
+        click.echo(f"note: no run of {results} has a speed: those of the models of physics are shown", err=True)
     cells = [
         _cell(candidates, cell, best, measured.get(candidates.cell_names[cell]))
         for cell, best in expected_best(recorded, candidates, MOST).items()

@@ -62,7 +62,7 @@ def collect(directory: Path | None, as_json: bool) -> int:
     show_default=True, help="Text of a cell.",
 )  # fmt: skip
 @click.option(
-    "--width", "width_in", type=FiniteRange(), default=7.0, show_default=True, help="Inches; 7 is a page's width."
+    "--width", "width_in", type=FiniteRange(2, 60), default=7.0, show_default=True, help="Inches; 7 is a page's width."
 )
 @click.option(
     "--predicted",

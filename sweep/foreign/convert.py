@@ -22,6 +22,7 @@ from sweep.records.record import configuration, record_from
 from sweep.records.schema import CONFIGURATION_NAMES, MEASURED, Efficiency, Rates, Record
 
 MOST_MISTAKES = 20
+MOST_COLUMNS = 40
 DEFAULT_GPUS_PER_NODE = 8
 _OF_THE_SOURCE = (
     *("gpus", "global_batch_tokens", "warmup_iterations", "iterations"),
@@ -92,21 +93,41 @@ def unknown_columns(columns: Sequence[str], mapping: ImportMap) -> list[str]:
 def _check_sources(row: Mapping[str, Any], mapping: ImportMap, file: str) -> None:
     """Columns that the map names and the table lacks; a map of the schema itself takes what there is."""
     plain = all(reading == Reading(source=name) for name, reading in mapping.columns.items())
-    needed = ("model", "sequence_length", "nodes") if plain else mapping.columns
-    readings = {**{f"params.{name}": reading for name, reading in mapping.params.items()}, **mapping.columns}
-    missing = [name for name in (*needed, *readings) if name in readings and readings[name].source not in row]
-    missing = [name for name in dict.fromkeys(missing) if name in needed or name not in mapping.columns]
-    if missing:
-        otherwise = "the map must say which column gives it" if not plain else "--map FILE says which column gives it"
-        raise SweepError(
-            [
-                Mistake(f"no column {source!r}, which gives {n}", file, 1, remedy=nearest(source, row, otherwise))
-                for n, source in ((n, readings[n].source) for n in missing)
-            ]
-        )
+    params = {f"params.{name}": reading for name, reading in mapping.params.items()}
+    facts = {**_lacks(row, mapping), **_unread(row, params)} if plain else _unread(row, {**params, **mapping.columns})
     if not any(name in MEASURED and reading.source in row for name, reading in mapping.columns.items()):
         remedy = "such as tokens_per_second_per_gpu or step_time_median_s; --map FILE says which column gives it"
-        raise SweepError(Mistake("no column has an outcome or a measurement", file, 1, remedy=remedy))
+        facts["no column has an outcome or a measurement"] = remedy
+    if facts:
+        raise SweepError([Mistake(fact, file, 1, remedy=remedy) for fact, remedy in facts.items()])
+
+
+def _lacks(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, str]:
+    """What a table with the record's own columns lacks of them, and the remedy."""
+    given = row.keys() | mapping.constants.keys()
+    missing = [name for name in ("model", "sequence_length") if name not in given]
+    missing += ["nodes"] * given.isdisjoint({"nodes", "gpus"})
+    if not missing:
+        return {}
+    names = ", ".join(missing) + (" (or gpus)" if missing[-1] == "nodes" else "")
+    shown = ", ".join(list(row)[:MOST_COLUMNS]) + (", …" if len(row) > MOST_COLUMNS else "")
+    fact = f"no column{'s' * (len(missing) > 1)} {names}, which every run needs; the table has {shown}"
+    first = missing[0]
+    remedy = (
+        f"a map states what gives it: --map FILE with, for example, `columns: {{{first}: COLUMN}}` or "
+        f"`constants: {{{first}: VALUE}}`; whole maps are in examples/import"
+    )
+    return {fact: remedy}
+
+
+def _unread(row: Mapping[str, Any], readings: Mapping[str, Reading]) -> dict[str, str]:
+    """The columns that the map reads and the table lacks, and the remedies."""
+    otherwise = "the map must say which column gives it"
+    return {
+        f"no column {reading.source!r}, which gives {name}": nearest(reading.source, row, otherwise)
+        for name, reading in readings.items()
+        if reading.source not in row
+    }
 
 
 def _row(row: Mapping[str, Any], mapping: ImportMap, line: int) -> Row:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from sweep.contract import Measurement, Run, Scalar
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import best_matmul_share, gpu_kind
+from sweep.physics.shapes import ModelShape, total_parameters
 from sweep.records.schema import Metrics
 
 
@@ -57,6 +58,8 @@ def requested(run: Run) -> dict[str, Scalar]:
     values: dict[str, Scalar] = dataclasses.asdict(run.layout)
     if run.layout.pp == 1:
         del values["pp_schedule"]
+    if run.shape:
+        values["parameters"] = int(total_parameters(ModelShape(**run.shape)))  # type: ignore[arg-type]
     return values | {
         "gpus": run.gpus,
         "world_size": run.gpus,

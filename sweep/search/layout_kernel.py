@@ -26,7 +26,7 @@ ORDERS = 3
 
 
 class LayoutKernel:
-    """Covariances of candidates by the order of the effect: one axis, two axes, all axes. Caches columns."""
+    """Covariances of candidates by the order of the effect: one axis, two axes, all axes."""
 
     def __init__(self, axes: Mapping[str, Floats], size: int) -> None:
         """``axes``: name -> position of each candidate, in doublings; or its category, an integer."""
@@ -40,7 +40,6 @@ class LayoutKernel:
             self._codes.append(codes.ravel().astype(np.int64))
             self._tables.append(np.exp(-apart))
         self.size = size
-        self._columns: dict[int, Floats] = {}
         self.variances = self._orders([np.ones(1)] * len(self._codes), (1,))[:, 0]
         """prior variance of a candidate by order, before scales"""
         self._all_values = self._having(True for _ in self.names)
@@ -48,11 +47,9 @@ class LayoutKernel:
         """(candidates, values): 1 where a candidate has it, for every value of the axes within a cell"""
 
     def column(self, index: int) -> Floats:
-        """(orders, candidates): with one candidate."""
-        if index not in self._columns:
-            parts = [table[codes[index]][codes] for table, codes in zip(self._tables, self._codes, strict=True)]
-            self._columns[index] = self._orders(parts, (self.size,))
-        return self._columns[index]
+        """(orders, candidates): with one candidate. Not stored: all of them of 5,000 candidates are 600 MB."""
+        parts = [table[codes[index]][codes] for table, codes in zip(self._tables, self._codes, strict=True)]
+        return self._orders(parts, (self.size,))
 
     def columns(self, indices: Ints, rows: Ints) -> Floats:
         """(orders, indices, rows): of some candidates with others."""

@@ -210,6 +210,16 @@ def test_status_and_predictions_mark_runs_as_simulated(results, tmp_path, monkey
         assert json.loads(command("predict", "grid.yaml", "--from", source, "--json")[1])["simulated"] is expected
 
 
+def test_a_prediction_from_runs_without_a_speed_states_that_it_is_of_physics(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grid.yaml").write_text(PREDICTABLE)
+    for name, changes, expected in (("failed", {"outcome": Outcome.OOM_CUDA}, True), ("ok", {}, False)):
+        write_results(tmp_path / f"{name}.parquet", [made_record(made_run(), **changes)])
+        code, _, err = command("predict", "grid.yaml", "--from", f"{name}.parquet")
+        assert code == 0, err
+        assert (f"no run of {name}.parquet has a speed" in err) is expected
+
+
 def test_compare_refuses_different_work(tmp_path, command):
     for name, tokens in (("a", 2048), ("b", 4096)):
         write_results(tmp_path / name, [made_record(made_run(zero=zero, sequence_length=tokens)) for zero in (0, 1)])

@@ -235,6 +235,20 @@ def test_parameters_that_are_wrong_are_refused_together(tmp_path):
     assert "has no effect" in exported(tmp_path / "r.parquet", "--param", "root=x", code=2)
 
 
+def test_a_record_without_its_command_line_is_refused_as_that(tmp_path):
+    """As of an imported table: it says that a command was measured, not which."""
+    trainer_results(tmp_path / "r.parquet", workload="command", dtype="bf16")
+    refused = exported(tmp_path / "r.parquet", "--format", "command", code=2)
+    assert refused.splitlines() == [
+        "error: llama on 1 node: the trainer command needs params.command, which the record does not state "
+        "(--param command=VALUE)"
+    ]
+    shown = exported(tmp_path / "r.parquet", "--format", "command", "--param", "command=run --tp {{ tp }}")
+    assert "run --tp 1" in shown
+    refused = exported(tmp_path / "r.parquet", "--format", "command", "--param", "command={{ tp", code=2)
+    assert "params.command is no jinja2 template: {{ tp (--param command=VALUE)" in refused
+
+
 def more(options):
     return [word for option in options for word in ("--param", option)]
 

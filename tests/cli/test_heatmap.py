@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from analysis.heatmap.draw import NARROWEST_IN, WIDEST_IN, draw
 from analysis.metrics import number
 from sweep.cli.main import cli
 from sweep.contract import Measurement, Run
@@ -16,6 +17,7 @@ from sweep.outcomes import Outcome
 from sweep.plan.build import build
 from sweep.records.collect import write_results
 from tests.support.made_records import (
+    made_grid,
     made_record,
     made_run,
     made_sweep,
@@ -88,13 +90,21 @@ def test_several_sweeps_are_drawn_as_one(sweep, tmp_path):
         (["--filter", "zero == 2"], "no record meets"),
         (["--out", "x.bmp"], "unknown picture format"),
         (["--annotate", "all"], "unknown annotation"),
-        (["--width", "0"], "no width for a figure"),
     ],
 )
 def test_mistakes_are_named_and_draw_nothing(sweep, arguments, words_):
     done = invoke("heatmap", sweep.path, *arguments)
     assert isinstance(done.exception, SweepError)
     assert words_ in str(done.exception)
+    assert not sweep.figures.exists()
+
+
+def test_the_width_has_the_limits_of_the_picture(sweep):
+    done = invoke("heatmap", sweep.path, "--width", "1.9")
+    assert isinstance(done.exception, SweepError)
+    assert f"1.9 is not in the range {NARROWEST_IN:g}<=x<={WIDEST_IN:g}" in str(done.exception)
+    with pytest.raises(SweepError, match=r"1\.9 inches is no width for a figure"):
+        draw(made_grid(1, 2), width_in=1.9)
     assert not sweep.figures.exists()
 
 

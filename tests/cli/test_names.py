@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,6 +39,16 @@ def test_every_option_of_these_knows_its_names() -> None:
     assert {max(option.opts, key=len) for _, option in NAMED} >= NAMES
     other = [(words, option.opts) for words, option in options() if NAMES & set(option.opts)]
     assert [each for each in other if each not in [(words, option.opts) for words, option in NAMED]] == []
+
+
+def test_no_help_shows_what_only_the_program_means(command: Command) -> None:
+    """An end of a range that is not stated, a default that is none, an object or a member of an enumeration."""
+    objects = r"<(?:function|class|built-in|module) |\bobject at 0x|\b[A-Z][a-z]\w*\.[A-Z_]{2,}\b|\bSentinel|\bUNSET\b"
+    internal = re.compile(rf"\bNone\b|\[default: ?[;\]]|{objects}")
+    for words in sorted({words for words, _ in options()}):
+        code, out, _ = command(*words, "--help")
+        assert code == 0
+        assert internal.findall(out) == [], words
 
 
 @pytest.mark.parametrize(("words", "option"), NAMED, ids=lambda each: str(each))

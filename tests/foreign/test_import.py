@@ -15,7 +15,7 @@ from sweep.cli.winners import winners
 from sweep.errors import SweepError
 from sweep.foreign.convert import records_of_rows
 from sweep.foreign.files import import_file, read_recorded
-from sweep.foreign.mapping import read_map
+from sweep.foreign.mapping import plain_map, read_map
 from sweep.foreign.plausible import findings
 from sweep.inputs import yaml_lines
 from sweep.records.record import problems
@@ -166,6 +166,24 @@ def test_columns_that_the_table_lacks_are_all_named():
 def notes(**change):
     (record,) = records(ROW)
     return "; ".join(findings([replace(record, **change)])[0])
+
+
+def test_a_table_without_a_needed_column_is_an_error_with_its_columns_and_the_map():
+    """No similar name is suggested: `model` is no remedy for missing nodes."""
+    plain = plain_map("t")
+    with pytest.raises(SweepError) as caught:
+        records_of_rows([{"Model": "1B", "sequence_length": 4096, "tok_s": 1.0}], plain, "table.csv")
+    needed, measured = map(str, caught.value.mistakes)
+    assert needed == (
+        "table.csv:1: no columns model, nodes (or gpus), which every run needs; the table has Model, "
+        "sequence_length, tok_s (a map states what gives it: --map FILE with, for example, `columns: {model: COLUMN}` "
+        "or `constants: {model: VALUE}`; whole maps are in examples/import)"
+    )
+    assert "no column has an outcome or a measurement" in measured
+    row = {"model": "1B", "sequence_length": 4096, "tokens_per_second_per_gpu": 1000.0}
+    with pytest.raises(SweepError, match=r"no column nodes \(or gpus\), which .* `columns: {nodes: COLUMN}`"):
+        records_of_rows([row], plain, "table.csv")
+    assert records_of_rows([{**row, "gpus": 16}], plain, "table.csv")[0].nodes == 2
 
 
 def test_a_sound_record_has_no_notes():

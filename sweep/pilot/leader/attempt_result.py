@@ -55,7 +55,9 @@ class AttemptResult:
         diagnosis = _diagnosis(state)
         message = None
         if diagnosis.outcome is not None and diagnosis.outcome is not Outcome.OK:
-            message = state.verdict.text if state.verdict is not None else diagnosis.evidence
+            message = diagnosis.evidence
+            if state.verdict is not None and state.verdict.outcome is diagnosis.outcome:
+                message = state.verdict.text
         return cls(
             diagnosis,
             message,

@@ -13,7 +13,7 @@ from bench_workloads.trainers.driver.reading import Lines
 from sweep.contract import Measurement
 from sweep.plugins import find_trainer
 from sweep.records.validity import mismatches
-from tests.support.trainers.layouts import run_of
+from tests.support.trainers.layouts import SHAPE, run_of
 
 
 def parsed(trainer, *lines, **layout):
@@ -317,6 +317,21 @@ def test_picotron():
         "loss": 10.8211, "tokens_per_second": 182_440, "tokens_per_second_per_gpu": 22_800, "mfu": 0.3812,
         "reserved_bytes": 41.2e9,
     })
+
+
+# What get_num_params of 59714b1 returned for SHAPE with 7 layers, by layout, and to_readable_format made of it
+@pytest.mark.parametrize(
+    ("layout", "printed"),
+    [({"tp": 2}, "5.18M"), ({"pp": 2}, "5.18M"), ({"tp": 2, "pp": 2}, "5.18M"), ({"tp": 4}, "5.19M")],
+)
+def test_picotron_with_another_model_is_detected(layout, printed):
+    """It takes width, MLP and vocabulary from `model_name`: another model than the grid's would have its record."""
+    run = dataclasses.replace(run_of("picotron", **layout), shape={**SHAPE, "num_layers": 7}, iterations=1)
+    for text, wrong in ((printed, []), ("5.23M", ["parameters: requested 5181184, ran 5230000 (rank 0)"])):
+        read = find_trainer("picotron").reader(run).read(f"Number of parameters: {text}")
+        given = Measurement(step_times_s=[1.0], effective=stated(read))
+        assert "parameters" in given.effective
+        assert mismatches(run, [given]) == wrong
 
 
 def test_deepspeed():

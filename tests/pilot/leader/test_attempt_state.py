@@ -145,6 +145,23 @@ def test_a_failure_is_diagnosed_from_what_is_left_of_it():
     assert (result.removed, result.not_cleaned) == ({"n1": ("nccl-1",)}, {"n2": ("pid 7",)})
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_kernels_kill_explains_the_silence_that_follows_it(killed):
+    """A rank waits for a process that the OOM killer took, or dies so late that its heartbeat was due before."""
+    line = "oom-kill: 1 processes of the memory cgroup /job (its limit is 1 bytes)"
+    attempt, now = after(heartbeat(0, "steady", 1), heartbeat(1, "steady", 1))
+    attempt.end(Verdict(Outcome.HANG, "no progress for 20 s: rank 1 on n2 stopped", (1,)))
+    attempt.end_ranks(now)
+    attempt.cleared("n1", clean(0))
+    attempt.cleared("n2", clean(1, kernel=(line,) * killed))
+    result = AttemptResult.of(attempt, now)
+    if killed:
+        assert (result.diagnosis.outcome, result.message, result.accused) == (Outcome.OOM_HOST, line, ())
+    else:
+        assert result.diagnosis.outcome is Outcome.HANG
+        assert (result.message, result.accused) == ("no progress for 20 s: rank 1 on n2 stopped", ("n2",))
+
+
 @pytest.mark.parametrize("lines", [(), ("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",)])
 def test_an_xid_names_the_node_that_reported_it(lines):
     attempt, now = after(exited(0, None, 9), exited(1, None, 9))
