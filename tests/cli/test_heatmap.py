@@ -134,9 +134,9 @@ def of_one_node(folder, times):
 
 
 def test_a_grids_other_cells_are_predicted_from_results_and_marked(tmp_path):
-    """By what the measured cell says of the speed: twice as fast there, twice as fast here."""
+    """By what the measured cell says of the speed: half as fast again there, about half as fast again here."""
     predicted = {}
-    for times in (1, 2):
+    for times in (1, 1.5):
         measured = of_one_node(tmp_path, times)
         words = (tmp_path / "small.parquet", "--predicted", tmp_path / "grid.yaml", "--json")
         done = invoke("heatmap", *words, "--out", tmp_path / "h.svg")
@@ -145,7 +145,7 @@ def test_a_grids_other_cells_are_predicted_from_results_and_marked(tmp_path):
         assert cells[1]["tokens_per_second_per_gpu"] == pytest.approx(max(measured.values()))
         assert [cells[nodes]["predicted"] for nodes in (1, 2)] == [False, True]
         predicted[times] = cells[2]["tokens_per_second_per_gpu"]
-    assert predicted[2] == pytest.approx(2 * predicted[1], rel=0.1)
+    assert predicted[1.5] == pytest.approx(1.5 * predicted[1], rel=0.1)
     picture = (tmp_path / "h.svg").read_text()
     assert "(some predicted)" in picture
     assert picture.count("pred.") == 2, "one cell, and the note that explains it"
