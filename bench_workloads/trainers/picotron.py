@@ -100,7 +100,7 @@ def reader(run: Run) -> Reader:
             "mfu_percent": rf"MFU:\s*({NUMBER})%",
             "reserved_gb": rf"Memory usage:\s*({NUMBER})GB",
         },
-        {"parameters": (r"Number of parameters: ([\d.]+[KMBT]?)", functools.partial(_parameters, run))},
+        {"parameters_total": (r"Number of parameters: ([\d.]+[KMBT]?)", functools.partial(_parameters, run))},
     )
 
 

@@ -59,7 +59,7 @@ def requested(run: Run) -> dict[str, Scalar]:
     if run.layout.pp == 1:
         del values["pp_schedule"]
     if run.shape:
-        values["parameters"] = int(total_parameters(ModelShape(**run.shape)))  # type: ignore[arg-type]
+        values["parameters_total"] = int(total_parameters(ModelShape(**run.shape)))  # type: ignore[arg-type]
     return values | {
         "gpus": run.gpus,
         "world_size": run.gpus,

@@ -327,10 +327,10 @@ def test_picotron():
 def test_picotron_with_another_model_is_detected(layout, printed):
     """It takes width, MLP and vocabulary from `model_name`: another model than the grid's would have its record."""
     run = dataclasses.replace(run_of("picotron", **layout), shape={**SHAPE, "num_layers": 7}, iterations=1)
-    for text, wrong in ((printed, []), ("5.23M", ["parameters: requested 5181184, ran 5230000 (rank 0)"])):
+    for text, wrong in ((printed, []), ("5.23M", ["parameters_total: requested 5181184, ran 5230000 (rank 0)"])):
         read = find_trainer("picotron").reader(run).read(f"Number of parameters: {text}")
         given = Measurement(step_times_s=[1.0], effective=stated(read))
-        assert "parameters" in given.effective
+        assert "parameters_total" in given.effective
         assert mismatches(run, [given]) == wrong
 
 
