@@ -110,14 +110,20 @@ def _lacks(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, str]:
     if not missing:
         return {}
     names = ", ".join(missing) + (" (or gpus)" if missing[-1] == "nodes" else "")
-    shown = ", ".join(list(row)[:MOST_COLUMNS]) + (", …" if len(row) > MOST_COLUMNS else "")
-    fact = f"no column{'s' * (len(missing) > 1)} {names}, which every run needs; the table has {shown}"
+    fact = f"no column{'s' * (len(missing) > 1)} {names}, which every run needs; the table has {_shown(row)}"
     first = missing[0]
     remedy = (
         f"a map states what gives it: --map FILE with, for example, `columns: {{{first}: COLUMN}}` or "
         f"`constants: {{{first}: VALUE}}`; whole maps are in examples/import"
     )
     return {fact: remedy}
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    """The names of a table's columns, unless none is a record's: a file that is no table may hold secrets."""
+    if BY_NAME.keys().isdisjoint(name.lower() for name in row):
+        return f"{len(row)} columns, none of which a record has"
+    return ", ".join(list(row)[:MOST_COLUMNS]) + (", …" if len(row) > MOST_COLUMNS else "")
 
 
 def _unread(row: Mapping[str, Any], readings: Mapping[str, Reading]) -> dict[str, str]:
