@@ -229,9 +229,9 @@ COLLECTED = (
 """Columns that `collect` adds: they depend on the run's other attempts, or on prices that may change afterwards."""
 
 OUT_OF_MEMORY = frozenset({str(Outcome.OOM_CUDA), str(Outcome.OOM_HOST)})
-INTERRUPTED = frozenset({str(Outcome.CANCELLED), str(Outcome.PREEMPTED)})
-"""ended by the user or the scheduler: neither a measurement nor a failure"""
 """Outcomes that mean: it does not fit in memory"""
+INTERRUPTED = frozenset({str(Outcome.CANCELLED), str(Outcome.PREEMPTED)})
+"""Outcomes of what the user or the scheduler ended: neither a measurement nor a failure"""
 
 CROWDED = "the host had more work than cores while it was timed"
 """A note. Such load comes in spells, which may cover all repeats of one configuration and none of another's"""

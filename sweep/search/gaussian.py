@@ -68,15 +68,6 @@ class Belief:
         self._rows: Floats = np.empty((room, len(mean)))
         self._used = 0
 
-    @classmethod
-    def given(cls, mean: Floats, variance: Floats, column: Callable[[int], Floats], data: Data) -> Belief:
-        """The belief after many observations at once. ``data.covariance``: (observations, candidates)."""
-        found = cls(mean, variance, column, room=ROOM + len(data.indices))
-        if len(data.indices):
-            within = data.covariance[:, data.indices] + np.diag(data.noise)
-            found.learn_first(data.covariance, Observed.of(within, data.values - mean[data.indices]))
-        return found
-
     def learn_first(self, covariance: Floats, observed: Observed) -> None:
         """Condition on the first observations. ``covariance``: (observations, candidates)."""
         inverse = observed.inverse
@@ -107,37 +98,9 @@ class Belief:
         self.variance -= row**2
         self._used += 1
 
-    def covariance_with(self, index: int) -> Floats:
-        """Covariance of all candidates with one, as conditioned so far."""
-        assert self._column is not None
-        rows = self._rows[: self._used]
-        found: Floats = self._column(index) - rows[:, index] @ rows
-        return found
-
     def explained(self, indices: Ints) -> Floats:
         """(observations, some candidates): the products of two columns add up to what they explain of a covariance."""
         return self._rows[: self._used, indices]
-
-    def covariance(self, indices: Ints, prior: Floats) -> Floats:
-        """Among some candidates. ``prior``: their prior covariance."""
-        rows = self.explained(indices)
-        found: Floats = prior - rows.T @ rows
-        return found
-
-    def spread(self, indices: Ints) -> Floats:
-        """Standard deviations."""
-        found: Floats = np.sqrt(np.maximum(self.variance[indices], 0.0))
-        return found
-
-
-@dataclass(frozen=True)
-class Data:
-    """Observations: of which candidates, their values, the variance of their errors, covariances with all."""
-
-    indices: Ints
-    values: Floats
-    noise: Floats
-    covariance: Floats
 
 
 def bordered(covariance: Floats, values: Floats) -> Floats:

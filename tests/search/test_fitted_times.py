@@ -10,7 +10,6 @@ from sweep.physics.hardware import GPUS, Gpu
 from sweep.physics.step_time import PARTS
 from sweep.physics.unknown_trainer import NAMES
 from sweep.search.candidates import from_configurations
-from sweep.search.gaussian import Belief, Data
 from sweep.search.scales import Scales
 from sweep.search.step_time_model import disturbance_variance
 from sweep.search.step_times import StepTimes
@@ -86,23 +85,6 @@ def test_what_no_run_tested_stays_uncertain(workload):
     _, belief = fitted_to(c, rows, np.log(c.layouts.parts.sum(axis=1)[rows]) + 0.3)
     left = [1, 6]
     assert (1.5 * belief.spread(np.array(left)) < belief.spread(np.array(left) + 8)).all()
-
-
-def test_conditioning_one_by_one_is_conditioning_at_once():
-    place = np.linspace(0, 3, 30)
-    covariance = np.exp(-np.abs(place[:, None] - place[None, :]))
-    rows, values, noise = np.array([3, 22, 11]), np.array([0.5, -0.2, 1.0]), np.array([0.01, 0.2, 0.01])
-    mean, variance = np.sin(place), np.diag(covariance)
-    data = Data(rows, values, noise, covariance[rows])
-    once = Belief.given(mean, variance, lambda i: covariance[i], data)
-    single = Belief(mean, variance, lambda i: covariance[i], room=1)
-    for row, value, error in zip(rows, values, noise, strict=True):
-        single.observe(int(row), value, error)
-    weights = covariance[:, rows] @ np.linalg.inv(covariance[np.ix_(rows, rows)] + np.diag(noise))
-    assert np.allclose(once.mean, mean + weights @ (values - mean[rows]))
-    assert np.allclose(single.mean, once.mean)
-    assert np.allclose(single.variance, once.variance)
-    assert np.allclose(single.covariance_with(7), (covariance - weights @ covariance[rows])[7])
 
 
 def test_a_disturbed_run_is_doubted_and_a_fast_one_is_not():

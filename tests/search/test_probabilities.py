@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sweep.search import chances, gaussian
-from sweep.search.gaussian import Belief, Data, bordered, log_evidence, normal_cdf, normal_density, one_sided
+from sweep.search.gaussian import Belief, Observed, bordered, log_evidence, normal_cdf, normal_density, one_sided
 
 Z = np.linspace(-12.0, 12.0, 48_001)
 
@@ -138,23 +138,22 @@ def test_beliefs_are_the_conditional_distribution(prior, number):
     def column(index):
         return covariance[:, index]
 
-    stepwise = Belief(mean, np.diag(covariance), column)
+    stepwise = Belief(mean, np.diag(covariance), column, room=1)
     for index, value in zip(indices.tolist(), values, strict=True):
         stepwise.observe(index, value, 0.3)
-    data = Data(indices, values, noise, covariance[indices])
-    rest = np.array([85, 88])
-    for found in (stepwise, Belief.given(mean, np.diag(covariance), column, data)):
+    once, rest = Belief(mean, np.diag(covariance), room=max(number, 1)), np.array([85, 88])
+    within = covariance[np.ix_(indices, indices)] + np.diag(noise)
+    once.learn_first(covariance[indices], Observed.of(within, values - mean[indices]))
+    for found in (stepwise, once):
         assert np.allclose(found.mean, wanted_mean)
         assert np.allclose(found.variance, np.diag(wanted))
-        assert np.allclose(found.covariance(rest, covariance[np.ix_(rest, rest)]), wanted[np.ix_(rest, rest)])
-        assert np.allclose(found.covariance_with(86), wanted[:, 86])
-        assert np.allclose(found.spread(rest), np.sqrt(np.diag(wanted)[rest]))
+        explained = found.explained(rest)
+        assert np.allclose(covariance[np.ix_(rest, rest)] - explained.T @ explained, wanted[np.ix_(rest, rest)])
     assert np.array_equal(mean, prior[0]), "the prior's own arrays stay"
 
 
 def test_what_is_left_of_a_variance_is_never_below_nothing():
     belief = Belief(np.zeros(1), np.array([-1e-12]), lambda _: np.array([-1e-12]))
-    assert belief.spread(np.array([0]))[0] == 0.0
     belief.observe(0, 1.0, 0.1)
     assert np.isfinite(belief.mean).all()
 
