@@ -14,7 +14,7 @@ from sweep.contract import Layout, Run
 from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
-from sweep.plan.runs import PlannedRun
+from sweep.planning.runs import PlannedRun
 from sweep.search.candidates import from_plan
 from sweep.search.observations import Known
 from sweep.search.search import Search, choose

@@ -34,8 +34,8 @@ import psutil
 from sweep.contract import Measurement
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
-from sweep.plan.build import build
-from sweep.plan.runs import PlannedRun
+from sweep.planning.build import build
+from sweep.planning.runs import PlannedRun
 from sweep.records.record import EndedAttempt, build_record
 from sweep.records.schema import Durations, Ending
 from sweep.state.events import (

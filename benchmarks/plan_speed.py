@@ -15,9 +15,9 @@ from pathlib import Path
 
 from sweep.contract import Workload
 from sweep.inputs.load import parse_grid
-from sweep.plan.build import build
-from sweep.plan.runs import to_table
-from sweep.plan.table import PARQUET
+from sweep.planning.build import build
+from sweep.planning.runs import to_table
+from sweep.planning.table import PARQUET
 
 GRID = """
 models: [1B, 8B]

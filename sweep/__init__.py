@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from sweep.inputs.grid import Grid
     from sweep.inputs.load import load_grid, load_site
     from sweep.inputs.site import Site
-    from sweep.plan.build import build as build_plan
-    from sweep.plan.runs import Plan
+    from sweep.planning.build import build as build_plan
+    from sweep.planning.runs import Plan
     from sweep.records.collect import read_records
     from sweep.store.sweep import Sweep, open_sweep
     from sweep.version import __version__
@@ -48,13 +48,13 @@ __all__ = [
 
 _PLACES = {
     "Grid": "sweep.inputs.grid:Grid",
-    "Plan": "sweep.plan.runs:Plan",
+    "Plan": "sweep.planning.runs:Plan",
     "Site": "sweep.inputs.site:Site",
     "Sweep": "sweep.store.sweep:Sweep",
     "SweepError": "sweep.errors:SweepError",
     "__version__": "sweep.version:__version__",
     "best": "sweep.cli.winners:best",
-    "build_plan": "sweep.plan.build:build",
+    "build_plan": "sweep.planning.build:build",
     "load_grid": "sweep.inputs.load:load_grid",
     "load_site": "sweep.inputs.load:load_site",
     "open_sweep": "sweep.store.sweep:open_sweep",

@@ -19,7 +19,7 @@ SAME_FLOPS = ["model", "sequence_length", "dtype"]
 
 
 def predicted_records(plan: pd.DataFrame, factors: Mapping[str, float] | None = None) -> pd.DataFrame:
-    """A row per run of a plan (all columns of ``sweep.plan.table.SCHEMA``) with predicted speed and memory.
+    """A row per run of a plan (all columns of ``sweep.planning.table.SCHEMA``) with predicted speed and memory.
 
     Column ``predicted`` is true: figures made of these rows are marked. ``factors``: run_id -> by what factor 1 in 20
     runs is slower than predicted, and 1 in 20 faster; the interval of step times is theirs. Raises SweepError where

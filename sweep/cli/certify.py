@@ -94,7 +94,7 @@ def _check_baseline(good: pd.DataFrame, grid: Grid, site: Site, baseline: Path, 
     """Raises SweepError where the baseline is the suite's own directory, or has none of its runs."""
     from analysis.compare.sides import SAME, Side, key_of, with_columns
     from analysis.metrics import metric_named
-    from sweep.plan.build import build
+    from sweep.planning.build import build
 
     if target.resolve() in (baseline.resolve(), *baseline.resolve().parents):
         fact = "the suite would be checked against its own results"

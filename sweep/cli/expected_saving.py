@@ -14,7 +14,7 @@ from sweep.errors import Mistake, SweepError
 if TYPE_CHECKING:
     from sweep.inputs.grid import Grid
     from sweep.inputs.site import Site
-    from sweep.plan.runs import Plan
+    from sweep.planning.runs import Plan
     from sweep.search.saving import Replay
 
 DRAWS = 5
@@ -27,7 +27,7 @@ def expected_saving(grid: Grid, site: Site, plan: Plan) -> dict[str, Any]:
 
     Raises SweepError for a plan of too many runs.
     """
-    from sweep.plan.runs import runs_on
+    from sweep.planning.runs import runs_on
     from sweep.search.budget import Budget
     from sweep.search.candidates import from_plan
     from sweep.search.saving import replays

@@ -25,7 +25,7 @@ from sweep.inputs.yaml_lines import load
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
 from sweep.pilot.leader.network import interface_variables
-from sweep.plan.rules import broken_by_run
+from sweep.planning.rules import broken_by_run
 from sweep.plugins import find_trainer, trainer_names
 from sweep.redaction import REDACTED, Redaction, redacted_environment, secret_values
 

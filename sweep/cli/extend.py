@@ -43,7 +43,7 @@ def extend(
     """
     from sweep.cli.launch import check_runnable
     from sweep.inputs.load import load_grid
-    from sweep.plan.build import build
+    from sweep.planning.build import build
     from sweep.store.directory import check_own, find_sweep
     from sweep.store.extend import extend as write
     from sweep.store.extend import extension, mistakes_of

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sweep.inputs.grid import Grid
     from sweep.inputs.site import Site
     from sweep.launcher.loop import Launcher
-    from sweep.plan.runs import Plan
+    from sweep.planning.runs import Plan
     from sweep.store.sweep import Sweep
 
 FAILURES_SHOWN = 5
@@ -81,7 +81,7 @@ def launch(
       sweep launch grid.yaml --dry-run
     """
     from sweep.inputs.load import choose_executor, load_inputs
-    from sweep.plan.build import build
+    from sweep.planning.build import build
     from sweep.store.directory import PROVENANCE
     from sweep.store.sweep import check_same, check_vacant, create, open_sweep
 
@@ -181,7 +181,7 @@ def _nothing_to_cancel(sweep: Sweep) -> str | None:
 def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
     """Raises SweepError if there is nothing to run, or if it cannot run here."""
     from sweep.inputs.load import max_local_ranks
-    from sweep.plan.build import nothing_to_run
+    from sweep.planning.build import nothing_to_run
 
     mistakes = [] if plan.runs else [nothing_to_run(grid)]
     if executor == "local" and site.node_groups:
@@ -200,7 +200,7 @@ def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
 
 def _spending(plan: Plan, grid: Grid, site: Site, executor: str) -> str:
     from sweep.launcher.submission import limits_of
-    from sweep.plan.runs import runs_on
+    from sweep.planning.runs import runs_on
     from sweep.search.budget import Budget
     from sweep.search.finalists import room
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from sweep.inputs.site import Site
-    from sweep.plan.runs import Plan, PlannedRun
+    from sweep.planning.runs import Plan, PlannedRun
 
 
 def predictions(
@@ -27,7 +27,7 @@ def predictions(
     they predict it. Raises SweepError for bad input, or where nothing can be predicted.
     """
     from sweep.inputs.load import load_inputs
-    from sweep.plan.build import build
+    from sweep.planning.build import build
 
     grid, site = load_inputs(grid_file, (), site_given, None)
     plan = build(grid, site)
@@ -37,7 +37,7 @@ def predictions(
 
 def factors(runs: Sequence[PlannedRun], site: Site) -> dict[str, float]:
     """run_id -> by what factor 1 in 20 runs is slower than the models of physics predict, and 1 in 20 faster."""
-    from sweep.plan.runs import runs_on
+    from sweep.planning.runs import runs_on
     from sweep.search.candidates import from_plan
     from sweep.search.forecast import uncertainty
 

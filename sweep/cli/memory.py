@@ -180,7 +180,7 @@ def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
 
 def _layout_mistakes(model: str, shape: ModelShape, options: Mapping[str, Any], beyond: int) -> list[Mistake]:
     """What no trainer can run; ``beyond``: the stages that the profile's trainer has in addition to layers."""
-    from sweep.plan.rules import GENERAL, layers_by_stages
+    from sweep.planning.rules import GENERAL, layers_by_stages
 
     columns = {**_columns(shape, options), "model": model}
     rules = {rule.name: rule for rule in (*GENERAL, layers_by_stages(beyond))}

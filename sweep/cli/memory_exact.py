@@ -73,7 +73,7 @@ def exact(
 
 def _refuse(workload: Workload, columns: Mapping[str, Any]) -> None:
     """Raise for what our workload rejects, every reason at once."""
-    from sweep.plan.rules import applies
+    from sweep.planning.rules import applies
 
     if columns["dtype"] not in workload.choices["dtype"]:
         raise SweepError(Mistake(f"our workload has no {columns['dtype']}", path="--dtype", remedy="bf16 or fp32"))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sweep.inputs.grid import Grid
     from sweep.inputs.site import Site
-    from sweep.plan.runs import Plan
+    from sweep.planning.runs import Plan
 
 _SHOWN = ("model", "nodes", *LAYOUT, "dtype", "compile", "params", "env")
 _PREDICTED = ("gpus", "global_batch_tokens", "predicted_peak_bytes", "predicted_step_s", "predicted_s")
@@ -56,7 +56,7 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
     """
     from sweep.cli.expected_saving import expected_saving, show_saving
     from sweep.inputs.load import load_inputs
-    from sweep.plan.build import build, nothing_to_run
+    from sweep.planning.build import build, nothing_to_run
 
     grid, site = load_inputs(grid_file, overrides, site_given, None)
     if show == "model":
@@ -86,7 +86,7 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
 def _summary(plan: Plan, site: Site) -> dict[str, Any]:
     """The plan in numbers; of each cell's predicted best, the interval that 9 of 10 such runs are expected in."""
     from sweep.cli.learned import factors
-    from sweep.plan.summary import summary
+    from sweep.planning.summary import summary
 
     document = summary(plan)
     best = {one["run_id"]: one for cell in document["cells"] if (one := cell["predicted_best"])}

@@ -41,7 +41,7 @@ def predict(grid_file: Path, results: Path, overrides: tuple[str, ...], site_giv
     from sweep.errors import SweepError
     from sweep.foreign.files import read_recorded
     from sweep.inputs.load import load_inputs
-    from sweep.plan.build import build, nothing_to_run
+    from sweep.planning.build import build, nothing_to_run
     from sweep.search.candidates import from_plan
     from sweep.search.forecast import expected_best, unlearned
 

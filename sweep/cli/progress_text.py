@@ -7,7 +7,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from sweep.plan.runs import ASSUMED_RUN_S
+from sweep.planning.runs import ASSUMED_RUN_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

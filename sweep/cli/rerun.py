@@ -20,7 +20,7 @@ from sweep.errors import Mistake, SweepError
 from sweep.outcomes import Outcome
 
 if TYPE_CHECKING:
-    from sweep.plan.runs import PlannedRun
+    from sweep.planning.runs import PlannedRun
     from sweep.state.state import RunState, SweepState
     from sweep.store.directory import SweepDir
 

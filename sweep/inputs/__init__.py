@@ -2,5 +2,5 @@
 
 A check returns problems (path in the file, fact, remedy); ``Document.located`` looks up the line once, at the edge.
 Only ``load`` reads files, and only it and ``detect`` query the machine. What
-follows from a grid belongs to ``sweep.plan``.
+follows from a grid belongs to ``sweep.planning``.
 """

@@ -10,7 +10,7 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.launcher.pilots_wanted import pilots_wanted
 from sweep.launcher.submission import capacity_of
-from sweep.plan.runs import Plan, runs_on
+from sweep.planning.runs import Plan, runs_on
 from sweep.plugins import find_executor
 from sweep.state.state import SweepState
 

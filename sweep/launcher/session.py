@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from sweep.executors.executor import Executor
-from sweep.plan.runs import PlannedRun
+from sweep.planning.runs import PlannedRun
 from sweep.search.search import waiting
 from sweep.state.events import Event, LauncherAlive, SessionBegan, SessionEnded
 from sweep.state.state import Attempt, PilotState, SweepState

@@ -14,7 +14,7 @@ from sweep.launcher.pilots_wanted import Capacity, Wanted, nodes_to_avoid, pilot
 from sweep.launcher.session import Session, Width, token_of
 from sweep.pilot.limits import Limits
 from sweep.pilot.order import PilotOrder
-from sweep.plan.runs import runs_on
+from sweep.planning.runs import runs_on
 from sweep.search.search import waiting
 from sweep.state.events import PilotGone, PilotIntended, PilotSubmitted, SubmitDelayed
 from sweep.state.state import SweepState

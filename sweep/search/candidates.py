@@ -18,7 +18,7 @@ from sweep.physics.prediction import Layouts, describe, describe_unknown
 from sweep.physics.profiles import PROFILES, SIZED_TRAINER, MemoryProfile, profile_of
 from sweep.physics.step_time import PARTS
 from sweep.physics.unknown_trainer import NAMES
-from sweep.plan.runs import PlannedRun
+from sweep.planning.runs import PlannedRun
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.layout_kernel import LayoutKernel, axes_of
 from sweep.search.memory_model import KNOWN_TRAINER, UNKNOWN_TRAINER, PredictedPeaks, predicted_peaks

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sweep.physics.hardware import Gpu
-from sweep.plan.runs import PlannedRun, runs_on
+from sweep.planning.runs import PlannedRun, runs_on
 from sweep.search.finalists import to_repeat
 from sweep.search.search import Search
 from sweep.state.state import SweepState

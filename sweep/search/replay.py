@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from sweep.outcomes import Outcome
-from sweep.plan.predict import order
-from sweep.plan.runs import ASSUMED_RUN_S
+from sweep.planning.predict import order
+from sweep.planning.runs import ASSUMED_RUN_S
 from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
 from sweep.search.gaussian import Floats, Ints

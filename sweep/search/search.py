@@ -16,7 +16,7 @@ import numpy as np
 
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import Gpu
-from sweep.plan.runs import PlannedRun
+from sweep.planning.runs import PlannedRun
 from sweep.search.budget import Budget
 from sweep.search.candidates import UNKNOWN_GPU, Bools, Candidates, from_plan
 from sweep.search.gaussian import Ints

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sweep.outcomes import Outcome
-from sweep.plan.runs import ASSUMED_RUN_S, ASSUMED_START_S, PlannedRun
+from sweep.planning.runs import ASSUMED_RUN_S, ASSUMED_START_S, PlannedRun
 from sweep.state.state import Attempt, PilotState, RunState, SweepState
 
 PLACES = ("ok", "running", "waiting")

@@ -20,8 +20,8 @@ from sweep.errors import Mistake, SweepError
 from sweep.files import read_table
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
-from sweep.plan.runs import Plan, to_table
-from sweep.plan.table import PARQUET, SCHEMA, further
+from sweep.planning.runs import Plan, to_table
+from sweep.planning.table import PARQUET, SCHEMA, further
 from sweep.state.events import Extended
 from sweep.store.directory import SweepDir, write_once
 from sweep.store.journal import write_request

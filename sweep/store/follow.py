@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sweep.plan.runs import PlannedRun
+from sweep.planning.runs import PlannedRun
 from sweep.state.state import SweepState
 from sweep.state.tally import Tally
 from sweep.store import lease

@@ -24,9 +24,9 @@ from sweep.files import remove_empty
 from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
-from sweep.plan.expand import compiled_by_default
-from sweep.plan.runs import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
-from sweep.plan.table import PARQUET
+from sweep.planning.expand import compiled_by_default
+from sweep.planning.runs import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
+from sweep.planning.table import PARQUET
 from sweep.plugins import find_workload
 from sweep.store import lease
 from sweep.store.directory import SweepDir, find_sweep, write_derived, write_once

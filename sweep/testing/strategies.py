@@ -10,7 +10,7 @@ import numpy as np
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
-from sweep.plan.build import build
+from sweep.planning.build import build
 from sweep.plugins import find_strategy
 from sweep.search.candidates import Bools, Candidates, from_plan
 from sweep.search.observations import Known

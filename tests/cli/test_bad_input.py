@@ -147,7 +147,7 @@ def test_mistakes_of_grid_and_site_are_reported_together(tmp_path, monkeypatch, 
 def standing(tmp_path, monkeypatch):
     """A sweep directory as a launch leaves it before its first pilot."""
     from sweep.inputs.load import parse_grid
-    from sweep.plan.build import build
+    from sweep.planning.build import build
     from sweep.store.sweep import create
 
     monkeypatch.chdir(tmp_path)

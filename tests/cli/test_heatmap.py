@@ -14,7 +14,7 @@ from sweep.contract import Measurement, Run
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
-from sweep.plan.build import build
+from sweep.planning.build import build
 from sweep.records.collect import write_results
 from tests.support.made_records import (
     made_grid,

@@ -13,7 +13,7 @@ from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
 from sweep.inputs.starter_files import GRID, SITE, WIDEST, grid_text, site_text
 from sweep.physics.hardware import GPUS
-from sweep.plan.build import build
+from sweep.planning.build import build
 from tests.support.command_line import Command
 from tests.support.made_sweeps import tree
 from tests.support.slurm.cluster import Cluster

@@ -28,7 +28,7 @@ from sweep.cli.progress_text import full_text, range_text, saved, saved_text, sp
 from sweep.cli.status import status
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
-from sweep.plan.build import build
+from sweep.planning.build import build
 from sweep.state.events import (
     AttemptStarted,
     Event,

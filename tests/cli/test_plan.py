@@ -11,7 +11,7 @@ import pytest
 
 from sweep.cli.main import main
 from sweep.inputs.load import parse_grid
-from sweep.plan.build import build
+from sweep.planning.build import build
 from tests.support.paths import REPOSITORY
 
 ROOT = REPOSITORY
@@ -170,7 +170,7 @@ def test_planning_imports_neither_torch_nor_pandas():
 
 def test_reading_a_plan_back_is_light():
     """A pilot reads plans: it must not pay for what makes them."""
-    code = "import sys, sweep.plan.runs; sys.exit(str({'numpy', 'pydantic', 'yaml'} & set(sys.modules) or ''))"
+    code = "import sys, sweep.planning.runs; sys.exit(str({'numpy', 'pydantic', 'yaml'} & set(sys.modules) or ''))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1)
     assert done.stderr.strip() == ""

@@ -8,8 +8,8 @@ import yaml
 from sweep.doctor.measured import measured_rates
 from sweep.inputs.load import load_inputs
 from sweep.inputs.site import parse_measured
-from sweep.plan.build import build
-from sweep.plan.runs import to_table
+from sweep.planning.build import build
+from sweep.planning.runs import to_table
 from tests.support import driving
 from tests.support.doctor.driving import examine
 

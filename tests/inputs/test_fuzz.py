@@ -10,7 +10,7 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
 from sweep.inputs.yaml_lines import dump, load
-from sweep.plan.build import build
+from sweep.planning.build import build
 
 scalars = st.one_of(
     st.none(),

@@ -13,8 +13,8 @@ from sweep.inputs.load import load_inputs, load_site
 from sweep.inputs.site import parse_site
 from sweep.physics.hardware import GPUS
 from sweep.physics.measured import MeasuredCollective
-from sweep.plan.build import build
-from sweep.plan.runs import to_table
+from sweep.planning.build import build
+from sweep.planning.runs import to_table
 
 SITE = "gpus_per_node: 8\ngpu: h100\n"
 MEASURED = """\

@@ -7,7 +7,7 @@ import pytest
 
 from sweep.launcher.pilots_wanted import PATIENCE_S, SHARE_S, Capacity, pilots_wanted, unproductive_widths
 from sweep.outcomes import Outcome
-from sweep.plan.runs import PlannedRun
+from sweep.planning.runs import PlannedRun
 from sweep.search.search import Search, choose, waiting
 from sweep.state.state import Attempt, PilotState, SweepState
 from tests.support.configurations import run as a_run

@@ -9,7 +9,7 @@ from bench_workloads.transformer.settings import CHOICES
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import NodeGroup, parse_site
 from sweep.physics.schedules import SCHEDULES
-from sweep.plan.build import build
+from sweep.planning.build import build
 from tests.support.paths import REPOSITORY
 
 TEXT = (REPOSITORY / "docs" / "grid.md").read_text()

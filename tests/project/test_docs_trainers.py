@@ -11,7 +11,7 @@ import yaml
 from bench_workloads.trainers import TRAINERS
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import parse_site
-from sweep.plan.build import build
+from sweep.planning.build import build
 from tests.support.paths import REPOSITORY
 
 GUIDES = REPOSITORY / "docs/trainers"

@@ -27,7 +27,7 @@ PURE = (
         "sweep/diagnose/",
         "sweep/checks/",
     ),
-    *("sweep/inputs/", "sweep/plan/", "sweep/state/", "sweep/search/", "sweep/records/"),
+    *("sweep/inputs/", "sweep/planning/", "sweep/state/", "sweep/search/", "sweep/records/"),
     *("sweep/launcher/pilots_wanted.py", "sweep/executors/script.py"),
     *("sweep/pilot/messages.py", "sweep/pilot/limits.py", "sweep/pilot/agent/heartbeats.py"),
     *("sweep/pilot/agent/environment.py", "sweep/pilot/timeouts.py"),

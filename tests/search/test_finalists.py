@@ -10,7 +10,7 @@ import pytest
 from sweep.contract import Run
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
-from sweep.plan.runs import PlannedRun
+from sweep.planning.runs import PlannedRun
 from sweep.plugins import STRATEGIES
 from sweep.search.candidates import from_configurations
 from sweep.search.finalists import finalists, room, to_repeat

@@ -8,7 +8,7 @@ import pytest
 
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
-from sweep.plan.runs import PlannedRun
+from sweep.planning.runs import PlannedRun
 from sweep.search.beliefs import OTHER_FAILURES
 from sweep.search.budget import Budget
 from sweep.search.candidates import from_configurations, from_plan

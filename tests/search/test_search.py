@@ -8,7 +8,7 @@ import pytest
 
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
-from sweep.plan.runs import PlannedRun
+from sweep.planning.runs import PlannedRun
 from sweep.plugins import STRATEGIES
 from sweep.search.search import BY_BUDGET, BY_STRATEGY, Search, choose, waiting
 from sweep.state.events import CancelRequested, Recorded, RecordFacts, RerunRequested

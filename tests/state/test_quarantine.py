@@ -9,7 +9,7 @@ import pytest
 
 from sweep.launcher.pilots_wanted import nodes_to_avoid
 from sweep.outcomes import Outcome
-from sweep.plan.runs import PlannedRun
+from sweep.planning.runs import PlannedRun
 from sweep.search.search import Search, choose
 from sweep.state.events import NodeBad, NodeCleared, NodeFit, Recorded, RecordFacts
 from sweep.state.quarantine import SLOW_IN_RUNS, by_chance

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from sweep.outcomes import Outcome
-from sweep.plan.runs import ASSUMED_RUN_S, PlannedRun
+from sweep.planning.runs import ASSUMED_RUN_S, PlannedRun
 from sweep.state.events import (
     AttemptStarted,
     PilotGone,

@@ -8,7 +8,7 @@ import pytest
 
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
-from sweep.plan.build import build
+from sweep.planning.build import build
 from sweep.store.directory import SweepDir
 from sweep.store.lease import this_process
 from sweep.store.sweep import create

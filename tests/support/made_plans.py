@@ -2,9 +2,9 @@
 
 from sweep.contract import Workload
 from sweep.inputs.load import parse_grid
-from sweep.plan.build import build
-from sweep.plan.runs import to_table
-from sweep.plan.summary import summary
+from sweep.planning.build import build
+from sweep.planning.runs import to_table
+from sweep.planning.summary import summary
 
 AXES = frozenset(("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile"))
 ANY = Workload(

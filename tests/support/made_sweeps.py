@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
-from sweep.plan.build import build
+from sweep.planning.build import build
 from sweep.state.events import AttemptStarted
 from sweep.store.journal import Journal
 from sweep.store.sweep import Sweep, create

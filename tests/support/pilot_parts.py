@@ -18,7 +18,7 @@ from sweep.pilot.leader.record import Conducted
 from sweep.pilot.limits import Limits
 from sweep.pilot.messages import Clean, Heartbeat, Heartbeats, Prepare, Prepared, RankExited, Start, Stop
 from sweep.pilot.order import PilotOrder
-from sweep.plan.build import build
+from sweep.planning.build import build
 from sweep.store.sweep import create
 
 GRID = """\

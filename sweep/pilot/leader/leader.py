@@ -21,7 +21,7 @@ from sweep.pilot.leader.preflight import Preflight
 from sweep.pilot.leader.record import Conducted, recording_of
 from sweep.pilot.leader.start_limits import ObservedStarts
 from sweep.pilot.order import PilotOrder
-from sweep.plan.runs import PlannedRun
+from sweep.planning.runs import PlannedRun
 from sweep.redaction import secret_values
 from sweep.search.search import Choice, Search, choose
 from sweep.state.events import AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted, Recorded

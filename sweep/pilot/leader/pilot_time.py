@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sweep.pilot.order import PilotOrder
-from sweep.plan.runs import ASSUMED_RUN_S
+from sweep.planning.runs import ASSUMED_RUN_S
 
 UNKNOWN_RUN = 2.0
 """before any run was measured in this pilot, the next may take this many times the assumed duration"""

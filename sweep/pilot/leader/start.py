@@ -57,7 +57,7 @@ async def _lead(sweep: SweepDir, order: PilotOrder, job_id: str) -> None:
         import pyarrow.parquet  # here, and not above: these take most of the time
 
         from sweep.pilot.leader.leader import Leader
-        from sweep.plan.runs import RUN_COLUMNS, runs_of_all, runs_on
+        from sweep.planning.runs import RUN_COLUMNS, runs_of_all, runs_on
 
         tables = [pyarrow.parquet.ParquetFile(path).read(columns=list(RUN_COLUMNS)) for path in sweep.plans()]
         await Leader(sweep, order, runs_on(runs_of_all(tables), order.node_group), job_id, clock).lead(nodes)

@@ -14,7 +14,7 @@ from functools import cached_property
 from sweep.contract import Run
 from sweep.pilot.leader.watchdog import StartLimits
 from sweep.pilot.limits import Limits
-from sweep.plan.runs import PlannedRun
+from sweep.planning.runs import PlannedRun
 from sweep.state.events import Event, Recorded, RecordFacts
 
 ENOUGH = 3

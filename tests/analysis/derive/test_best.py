@@ -308,8 +308,8 @@ def test_a_filter_applies_to_records_and_plan_and_marks_filtered_cells():
 def test_a_real_plan_explains_what_no_layout_can_do(tmp_path):
     from sweep.inputs.load import parse_grid
     from sweep.inputs.site import parse_site
-    from sweep.plan.build import build
-    from sweep.plan.runs import to_table
+    from sweep.planning.build import build
+    from sweep.planning.runs import to_table
 
     text = "name: g\nmodels: [tiny-1M]\nworkload: transformer\nnodes: [1, 2]\nsequence_length: 64\n"
     grid = parse_grid(text + "global_batch: 4096\ntp: [3]\n", "g.yaml")

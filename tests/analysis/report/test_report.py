@@ -26,8 +26,8 @@ from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site
 from sweep.outcomes import Outcome
-from sweep.plan.build import build as build_plan
-from sweep.plan.runs import runs_of, to_table
+from sweep.planning.build import build as build_plan
+from sweep.planning.runs import runs_of, to_table
 from sweep.records.collect import write_results
 from tests.support import driving
 from tests.support.made_records import (

@@ -17,7 +17,7 @@ from bench_workloads.trainers import TRAINERS, nemo
 from sweep.diagnose.diagnose import diagnose_text
 from sweep.outcomes import Outcome
 from sweep.physics import shapes
-from sweep.plan.rules import broken_by_run
+from sweep.planning.rules import broken_by_run
 from sweep.plugins import find_trainer
 from tests.support.trainers.exported import exported
 from tests.support.trainers.layouts import GOLDEN, LAYOUTS, SHAPE, launches, run_of

@@ -11,7 +11,7 @@ from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.physics.flops import CONVENTIONS
 from sweep.physics.profiles import PROFILES, profile_of
-from sweep.plan.build import build
+from sweep.planning.build import build
 from sweep.plugins import find_trainer, find_workload, trainer_names, workload_names
 from tests.support.made_records import made_run
 from tests.support.paths import REPOSITORY

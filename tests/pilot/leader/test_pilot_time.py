@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sweep.pilot.leader.pilot_time import LATELY, MARGIN_S, UNKNOWN_RUN, PilotTime
-from sweep.plan.runs import ASSUMED_RUN_S
+from sweep.planning.runs import ASSUMED_RUN_S
 from tests.support.pilot_parts import LIMITS, order
 
 

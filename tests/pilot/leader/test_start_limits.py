@@ -12,7 +12,7 @@ from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.start_limits import MeasuredStart, ObservedStarts, limits_from
 from sweep.pilot.leader.watchdog import StartLimits, Watchdog
-from sweep.plan.runs import PlannedRun
+from sweep.planning.runs import PlannedRun
 from sweep.state.events import Recorded, RecordFacts
 from tests.support import driving
 from tests.support.pilot_parts import LIMITS, Mute, played

@@ -26,9 +26,9 @@ from tests.support.paths import REPOSITORY
 COMPARE = ("compare", "compare_noise", "certificate", "history")
 PACKAGES = {
     "inputs": ("sweep/inputs", ["tests/inputs"]),
-    "plan": ("sweep/plan", ["tests/plan"]),
+    "planning": ("sweep/planning", ["tests/planning"]),
     "state": ("sweep/state", ["tests/state"]),
-    "search": ("sweep/search", ["tests/search", "tests/plan/test_node_groups.py"]),
+    "search": ("sweep/search", ["tests/search", "tests/planning/test_node_groups.py"]),
     "records": ("sweep/records", ["tests/records"]),
     "diagnose": ("sweep/diagnose", ["tests/diagnose"]),
     "physics": ("sweep/physics", ["tests/physics"]),

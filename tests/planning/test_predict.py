@@ -11,10 +11,10 @@ from sweep.inputs.load import parse_grid
 from sweep.physics import memory, step_time
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES, profile_of
-from sweep.plan.build import build
-from sweep.plan.expand import chunks, products
-from sweep.plan.predict import Physics
-from sweep.plan.runs import to_table
+from sweep.planning.build import build
+from sweep.planning.expand import chunks, products
+from sweep.planning.predict import Physics
+from sweep.planning.runs import to_table
 
 AXES = frozenset(("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile"))
 CHOICES = {"recompute": ("none", "selective", "full"), "weights_dtype": ("fp32", "bf16")}

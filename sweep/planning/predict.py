@@ -14,8 +14,8 @@ from sweep.physics import memory, pipeline, step_time
 from sweep.physics.columns import Numbers
 from sweep.physics.hardware import GIB, Gpu
 from sweep.physics.profiles import PROFILES, SETTINGS, MemoryProfile, profile_of
-from sweep.plan.distinct import distinct
-from sweep.plan.expand import Columns, Indices
+from sweep.planning.distinct import distinct
+from sweep.planning.expand import Columns, Indices
 
 Floats = npt.NDArray[np.float64]
 _RANKS = (*(f"a rank of the {stage} stage" for stage in pipeline.STAGES), "a rank")

@@ -13,7 +13,7 @@ from sweep.inputs.load import load_inputs
 from sweep.physics import memory
 from sweep.physics.hardware import GIB, GPUS
 from sweep.physics.profiles import profile_of
-from sweep.plan.build import build
+from sweep.planning.build import build
 from tests.support.paths import REPOSITORY
 
 EXAMPLE = REPOSITORY / "examples" / "one-gpu.yaml"

@@ -10,7 +10,7 @@ from typing import Any
 
 from sweep.contract import LAYOUT, Layout, Run
 from sweep.inputs.grid import Grid
-from sweep.plan.expand import AxisProduct
+from sweep.planning.expand import AxisProduct
 
 VARYING = (*LAYOUT, "dtype", "compile", "params", "env", "repeat")
 """what differs between the runs of one product"""

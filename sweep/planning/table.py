@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sweep.plan.distinct import distinct
-from sweep.plan.expand import Columns, Indices
-from sweep.plan.reasons import StringTable
+from sweep.planning.distinct import distinct
+from sweep.planning.expand import Columns, Indices
+from sweep.planning.reasons import StringTable
 
 INTEGERS = (
     *("nodes", "gpus", "gpus_per_node", "sequence_length"),
@@ -187,7 +187,7 @@ def as_numpy(column: Any) -> npt.NDArray[Any]:
 
 
 def further(table: Any, earlier: Sequence[Any]) -> Any:
-    """The rows of the plan's table (``sweep.plan.table.SCHEMA``) that no earlier plan has.
+    """The rows of the plan's table (``sweep.planning.table.SCHEMA``) that no earlier plan has.
 
     A run is identified by its run_id; a rejected candidate by its configuration, so that a run stays a run.
     """

@@ -17,13 +17,13 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.inputs.validation import amount_text
 from sweep.inputs.yaml_lines import Path
-from sweep.plan.expand import CHUNK, AxisProduct, Columns, Indices, chunks, products
-from sweep.plan.predict import FITS, Physics, Predicted, costs, order
-from sweep.plan.reasons import broken_by, listed, reason_numbers
-from sweep.plan.rules import rules_for
-from sweep.plan.run_ids import VARYING, identities
-from sweep.plan.runs import ASSUMED_START_S, Plan
-from sweep.plan.table import (
+from sweep.planning.expand import CHUNK, AxisProduct, Columns, Indices, chunks, products
+from sweep.planning.predict import FITS, Physics, Predicted, costs, order
+from sweep.planning.reasons import broken_by, listed, reason_numbers
+from sweep.planning.rules import rules_for
+from sweep.planning.run_ids import VARYING, identities
+from sweep.planning.runs import ASSUMED_START_S, Plan
+from sweep.planning.table import (
     SCHEMA,
     WORDS,
     Words,
@@ -57,7 +57,7 @@ def build(grid: Grid, site: Site, workload: Workload | None = None) -> Plan:
 
 
 def build_table(grid: Grid, site: Site, workload: Workload | None) -> Any:
-    """One row per candidate (``sweep.plan.table.SCHEMA``). Raises SweepError as ``build`` does."""
+    """One row per candidate (``sweep.planning.table.SCHEMA``). Raises SweepError as ``build`` does."""
     workload = workload or _declared(grid)
     if problems := problems_of(grid, site, workload):
         raise SweepError(grid.located(problems))

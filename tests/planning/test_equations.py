@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sweep.errors import SweepError
-from sweep.plan.runs import to_table
+from sweep.planning.runs import to_table
 from tests.support.made_plans import BASE, SHAPE, plan_of
 
 

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from sweep.plan.runs import Plan, to_table
-from sweep.plan.summary import COMMONEST, summary
+from sweep.planning.runs import Plan, to_table
+from sweep.planning.summary import COMMONEST, summary
 from tests.support.made_plans import BASE, SHAPE, plan_of
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from sweep.contract import Rule
 from sweep.physics.catalogue import MODELS
-from sweep.plan.rules import GENERAL, applies, broken_by_run
+from sweep.planning.rules import GENERAL, applies, broken_by_run
 from tests.support.made_plans import ANY, BASE, SHAPE, plan_of
 from tests.support.made_records import made_run
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from sweep.contract import LAYOUT
-from sweep.plan.runs import ASSUMED_RUN_S, ASSUMED_START_S, Plan
-from sweep.plan.table import as_numpy
+from sweep.planning.runs import ASSUMED_RUN_S, ASSUMED_START_S, Plan
+from sweep.planning.table import as_numpy
 
 COMMONEST = 10
 """number of example reasons that a summary shows per rule"""

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from sweep.inputs.load import parse_grid
-from sweep.plan import expand
-from sweep.plan.expand import DEFAULTS, chunks, products
-from sweep.plan.runs import to_table
+from sweep.planning import expand
+from sweep.planning.expand import DEFAULTS, chunks, products
+from sweep.planning.runs import to_table
 from tests.support.made_plans import ANY, BASE, SHAPE, plan_of, reasons
 
 

@@ -11,12 +11,12 @@ import pytest
 from sweep.contract import Layout
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
-from sweep.plan import table
-from sweep.plan.build import Builder
-from sweep.plan.expand import chunks, products
-from sweep.plan.rules import rules_for
-from sweep.plan.runs import Plan, PlannedRun, runs_of, runs_of_all, runs_on, to_table
-from sweep.plan.summary import summary
+from sweep.planning import table
+from sweep.planning.build import Builder
+from sweep.planning.expand import chunks, products
+from sweep.planning.rules import rules_for
+from sweep.planning.runs import Plan, PlannedRun, runs_of, runs_of_all, runs_on, to_table
+from sweep.planning.summary import summary
 from tests.support.made_plans import ANY, BASE, plan_of
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sweep.plan.predict import costs, order, three_digits
+from sweep.planning.predict import costs, order, three_digits
 
 RUNS = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from(["a", "b"]), st.integers(1, 4), st.integers(0, 1)), max_size=12

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from sweep.contract import Rule
 from sweep.errors import Mistake, SweepError
-from sweep.plan.distinct import distinct
-from sweep.plan.expand import FROM_BATCH, FROM_DP, Columns, Indices
+from sweep.planning.distinct import distinct
+from sweep.planning.expand import FROM_BATCH, FROM_DP, Columns, Indices
 
 Mask = npt.NDArray[np.bool_]
 

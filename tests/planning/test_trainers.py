@@ -5,8 +5,8 @@ import json
 import pytest
 
 from sweep.inputs.load import parse_grid
-from sweep.plan.build import build
-from sweep.plan.runs import to_table
+from sweep.planning.build import build
+from sweep.planning.runs import to_table
 
 THREE_B = (
     "{num_layers: 28, hidden_size: 3072, num_heads: 32, intermediate_size: 8192, vocab_size: 131072, "

@@ -19,7 +19,7 @@ from sweep.expressions import holds
 from sweep.inputs.grid import AXES, DERIVED, Grid
 from sweep.inputs.site import Site
 from sweep.physics.profiles import PROFILES
-from sweep.plan.expand import DEFAULTS
+from sweep.planning.expand import DEFAULTS
 
 
 def layers_by_stages(beyond: int) -> Rule:

@@ -5,8 +5,8 @@ import pytest
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.physics.hardware import GPUS
-from sweep.plan.build import build
-from sweep.plan.summary import summary
+from sweep.planning.build import build
+from sweep.planning.summary import summary
 from sweep.search.node_groups import GroupedSearch
 from sweep.search.search import Search
 from sweep.state.events import Recorded, RecordFacts

@@ -58,7 +58,7 @@ class Plan:
 
     name: str
     table: Any
-    """pyarrow.Table of ``sweep.plan.table.SCHEMA``: runs first, in the order in which they are to be measured"""
+    """pyarrow.Table of ``sweep.planning.table.SCHEMA``: runs first, in the order in which they are to be measured"""
 
     @cached_property
     def runs(self) -> tuple[PlannedRun, ...]:

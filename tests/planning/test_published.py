@@ -16,8 +16,8 @@ from sweep.inputs.load import parse_grid
 from sweep.inputs.yaml_lines import dump
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
-from sweep.plan.build import build
-from sweep.plan.runs import to_table
+from sweep.planning.build import build
+from sweep.planning.runs import to_table
 
 REFERENCE = os.environ.get("SWEEP_REFERENCE_DATA")
 pytestmark = pytest.mark.skipif(not REFERENCE, reason="SWEEP_REFERENCE_DATA is not set")
