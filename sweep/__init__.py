@@ -6,7 +6,7 @@ For scripts and notebooks, alongside the command line:
 
     grid = sweep.load_grid("grid.yaml", ["nodes=[1,2]"])
     site = sweep.load_site(grid, "site.yaml")
-    plan = sweep.build_plan(grid, site)                 # plan.runs, plan.table
+    plan = sweep.plan(grid, site)                       # plan.runs, plan.table
     running = sweep.open_sweep("sweeps/first")          # running.runs, running.grid, running.directory
     records = sweep.read_records("sweeps/first")        # collects, then a DataFrame: one row per attempt
     best = sweep.best("sweeps/first")                   # the best configuration of each cell, and how sure it is
@@ -20,12 +20,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweep.cli.winners import best
     from sweep.errors import SweepError
     from sweep.inputs.grid import Grid
     from sweep.inputs.load import load_grid, load_site
     from sweep.inputs.site import Site
-    from sweep.planning.build import build as build_plan
+    from sweep.library.plan import plan
+    from sweep.library.winners import best
     from sweep.planning.runs import Plan
     from sweep.records.collect import read_records
     from sweep.store.sweep import Sweep, open_sweep
@@ -39,10 +39,10 @@ __all__ = [
     "SweepError",
     "__version__",
     "best",
-    "build_plan",
     "load_grid",
     "load_site",
     "open_sweep",
+    "plan",
     "read_records",
 ]
 
@@ -53,11 +53,11 @@ _PLACES = {
     "Sweep": "sweep.store.sweep:Sweep",
     "SweepError": "sweep.errors:SweepError",
     "__version__": "sweep.version:__version__",
-    "best": "sweep.cli.winners:best",
-    "build_plan": "sweep.planning.build:build",
+    "best": "sweep.library.winners:best",
     "load_grid": "sweep.inputs.load:load_grid",
     "load_site": "sweep.inputs.load:load_site",
     "open_sweep": "sweep.store.sweep:open_sweep",
+    "plan": "sweep.library.plan:plan",
     "read_records": "sweep.records.collect:read_records",
 }
 

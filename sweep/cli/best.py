@@ -12,9 +12,11 @@ import click
 from sweep.cli.best_table import table
 from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.names import metric_option
-from sweep.cli.options import METRIC, json_option
-from sweep.cli.winners import Row, complete, winners
+from sweep.cli.options import json_option
+from sweep.cli.sources import named
 from sweep.errors import SweepError
+from sweep.library.sources import METRIC
+from sweep.library.winners import Row, complete, winners
 
 WIDTH = 140
 """characters of a line where the output is no terminal"""
@@ -46,7 +48,7 @@ def best(
       sweep best sweeps/first --model 8B
       sweep best results.parquet --metric mfu --json
     """
-    rows = winners(sources, metric, expression, models, widths)
+    rows = winners(named(sources), metric, expression, models, widths)
     if as_json:
         click.echo(json.dumps([complete(row, metric) for row in rows]))
     else:

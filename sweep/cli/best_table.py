@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sweep.cli.options import METRIC
-from sweep.cli.winners import SIMULATED, Row, any_simulated, layout_text
+from sweep.library.sources import METRIC
+from sweep.library.winners import SIMULATED, Row, any_simulated, layout_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

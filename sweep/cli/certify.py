@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
-from sweep.cli.options import METRIC, Share, json_option, overrides_option, site_option
+from sweep.cli.options import Share, json_option, overrides_option, site_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import results_of
-from sweep.cli.winners import SIMULATED, layout_text
 from sweep.errors import Mistake, SweepError
+from sweep.library.sources import METRIC
+from sweep.library.winners import SIMULATED, layout_text
 
 if TYPE_CHECKING:
     import pandas as pd

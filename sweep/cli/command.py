@@ -11,7 +11,8 @@ import click
 from click.core import ParameterSource, iter_params_for_processing
 
 from sweep.errors import Mistake, SweepError, file_mistake, nearest
-from sweep.files import check_readable, check_regular, check_writable
+from sweep.files import check_regular, check_writable
+from sweep.library.sources import readable
 
 _NO_NUMBER = re.compile(r"is not a valid (integer|float)(?: range)?$")
 """how click names a value that is no number"""
@@ -84,7 +85,7 @@ class InputPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path. Raises SweepError where it cannot be read."""
-        return input_path(str(super().convert(value, param, ctx)))
+        return readable(str(super().convert(value, param, ctx)))
 
 
 class OutputPath(click.Path):
@@ -111,16 +112,6 @@ class OutputPath(click.Path):
             words = ("a file", "a directory") if self.directory else ("a directory", "a file")
             raise SweepError(Mistake(f"is {words[0]}, not {words[1]}", file=str(path), remedy=f"name {words[1]}"))
         return path
-
-
-def input_path(text: str | Path) -> Path:
-    """A path that the user names. Raises SweepError where it exists and cannot be read, or is no file or directory."""
-    path = Path(text)
-    try:
-        check_readable(path)
-    except OSError as error:
-        raise SweepError(file_mistake(error) or str(error)) from error
-    return path
 
 
 def without_effect(names: Sequence[str], why: str) -> list[Mistake]:

@@ -13,7 +13,7 @@ from sweep.cli.history import history
 from sweep.cli.options import comparison_options, json_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import results_of
-from sweep.cli.winners import SIMULATED
+from sweep.library.winners import SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -86,7 +86,7 @@ def _explain_log(log_file: Path, as_json: bool) -> int:
 def _explain_gap(directory: Path | None, run: str | None, as_json: bool) -> int:
     from sweep.cli.explain_gap import gap
     from sweep.cli.gap_nodes import NodesKnown
-    from sweep.cli.winners import winners
+    from sweep.library.winners import winners
     from sweep.records.collect import collect
     from sweep.store.sweep import open_sweep
 
@@ -106,7 +106,7 @@ def _explain_gap_of_file(file: Path, run: str | None, as_json: bool) -> int:
     from sweep.cli.explain_gap import gap
     from sweep.cli.gap_nodes import NodesKnown
     from sweep.cli.sources import results_of
-    from sweep.cli.winners import winners
+    from sweep.library.winners import winners
 
     place, _ = results_of(file)
     known = {record.run_id: record for record in _measured_in(place)}

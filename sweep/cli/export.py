@@ -13,8 +13,8 @@ from sweep.cli.command import InputPath, OutputPath, SweepCommand, SweepGroup, w
 from sweep.cli.names import metric_option, name_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import all_results, origin_of
-from sweep.cli.winners import SIMULATED, Row, complete, rounded, winners
 from sweep.errors import Mistake, SweepError
+from sweep.library.winners import SIMULATED, Row, complete, rounded, winners
 from sweep.plugins import trainer_names
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from sweep.cli.command import OutputPath, SweepCommand, input_path
+from sweep.cli.command import OutputPath, SweepCommand
 from sweep.cli.options import json_option
 from sweep.cli.sources import results_of
+from sweep.library.sources import readable
 
 
 @click.command(cls=SweepCommand, short_help="Scaling, axes, Pareto, outcomes, time line and more, as pictures.")
@@ -40,7 +41,7 @@ def figures(words: tuple[str, ...], out: Path | None, ending: str, as_json: bool
     from analysis import figures as drawing
     from analysis.heatmap.draw import save_figure
 
-    source = input_path(words[0]) if words and words[0] not in drawing.FIGURES else None
+    source = readable(words[0]) if words and words[0] not in drawing.FIGURES else None
     chosen = drawing.named(words if source is None else words[1:])
     place, folder = _place(source)
     tables = drawing.load_tables(place)

@@ -12,7 +12,7 @@ import click
 from sweep.cli.command import OutputPath, SweepCommand
 from sweep.cli.options import comparison_options, json_option
 from sweep.cli.sources import all_results
-from sweep.cli.winners import SIMULATED
+from sweep.library.winners import SIMULATED
 
 if TYPE_CHECKING:
     from analysis.compare.history import CellHistory, History

@@ -24,8 +24,8 @@ from sweep.cli.progress_text import (
     plural,
     saved_text,
 )
-from sweep.cli.winners import SIMULATED
 from sweep.contract import node_group_of
+from sweep.library.winners import SIMULATED
 from sweep.physics.shapes import total_parameters
 from sweep.state.tally import elapsed_s
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.command import SweepCommand, input_path
+from sweep.cli.command import SweepCommand
 from sweep.cli.options import json_option
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError, nearest
+from sweep.library.sources import readable
 
 if TYPE_CHECKING:
     from sweep.state.state import SweepState
@@ -60,7 +61,7 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
 def _parse(words: Sequence[str]) -> tuple[Path | None, str | None, list[str]]:
     """(directory, action, nodes). Raises SweepError with every mistake."""
     rest = list(words)
-    directory = input_path(rest.pop(0)) if rest and rest[0] not in ACTIONS else None
+    directory = readable(rest.pop(0)) if rest and rest[0] not in ACTIONS else None
     if not rest:
         return directory, None, []
     action, names = rest[0], rest[1:]

@@ -16,9 +16,6 @@ from sweep.plugins import tracker_names
 if TYPE_CHECKING:
     from click.decorators import FC
 
-METRIC = "tokens_per_second_per_gpu"
-"""The default metric that ranks configurations: ``analysis.metrics.DEFAULT_METRIC``, without its imports"""
-
 _MAIN = "import sys; sys.path[:] = [*filter(None, sys.path), {root!r}]; from sweep.cli.main import main; main()"
 
 

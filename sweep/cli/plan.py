@@ -12,9 +12,9 @@ import click
 from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.options import json_option, overrides_option, site_option
 from sweep.cli.progress_text import plural
-from sweep.cli.winners import layout_text
 from sweep.contract import LAYOUT
 from sweep.errors import SweepError
+from sweep.library.winners import layout_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ import click
 from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.options import json_option, overrides_option, site_option
 from sweep.cli.sources import results_of
-from sweep.cli.winners import SIMULATED, layout_text
 from sweep.contract import LAYOUT
+from sweep.library.winners import SIMULATED, layout_text
 
 if TYPE_CHECKING:
     from sweep.search.candidates import Candidates

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.command import SweepCommand, input_path
+from sweep.cli.command import SweepCommand
 from sweep.cli.find_run import find_run
 from sweep.cli.names import complete_run, name_option
 from sweep.cli.options import json_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError
+from sweep.library.sources import readable
 from sweep.outcomes import Outcome
 
 if TYPE_CHECKING:
@@ -101,8 +102,8 @@ def rerun(
 def _parse(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     """(directory, runs): the first word is a directory if one has that name, or if no run_id can contain it."""
     rest = list(words)
-    if rest and ("/" in rest[0] or rest[0] in (".", "..") or input_path(rest[0]).is_dir() or len(rest) > 1):
-        found = input_path(rest[0])
+    if rest and ("/" in rest[0] or rest[0] in (".", "..") or readable(rest[0]).is_dir() or len(rest) > 1):
+        found = readable(rest[0])
         if found.exists() or "/" in rest[0]:
             return found, rest[1:]
     return None, rest

@@ -11,10 +11,11 @@ import click
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.learned import predictions
 from sweep.cli.names import metric_option, name_option
-from sweep.cli.options import METRIC, FiniteRange, directory_argument, json_option, site_option
+from sweep.cli.options import FiniteRange, directory_argument, json_option, site_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import all_results, chosen_sweep
 from sweep.errors import SweepError
+from sweep.library.sources import METRIC
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import input_path
 from sweep.errors import Mistake, SweepError
 from sweep.files import read_text
+from sweep.library import sources as library
 
 if TYPE_CHECKING:
     from sweep.cli.export_trainer import Origin
     from sweep.store.directory import SweepDir
-
-TEXT_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".xlsx", ".txt")
 
 
 def chosen_sweep(directory: Path | None) -> SweepDir:
@@ -33,37 +31,19 @@ def chosen_sweep(directory: Path | None) -> SweepDir:
     return sweep
 
 
+def named(sources: Sequence[Path]) -> tuple[Path, ...]:
+    """The sources; without any, the newest sweep, which is then printed on stderr."""
+    return tuple(sources) or (chosen_sweep(None).path,)
+
+
 def results_of(source: Path | None) -> tuple[Path, SweepDir | None]:
-    """(what holds the results, its sweep): a Parquet file as it is; a sweep directory, its new records collected.
-
-    The newest sweep if none is named. Raises SweepError where it is neither.
-    """
-    from sweep.records.collect import collect
-
-    if source is None or input_path(source).is_dir():
-        sweep = chosen_sweep(source)
-        collect(sweep)
-        return sweep.path, sweep
-    if not source.exists():
-        raise SweepError(Mistake("no such results", file=str(source), remedy="a sweep directory or a Parquet file"))
-    if source.suffix.lower() in TEXT_TABLES:
-        remedy = f"`sweep import {source}` converts it"
-        raise SweepError(Mistake("a table of its own format, not results", file=str(source), remedy=remedy))
-    return source, None
+    """``sweep.library.sources.results_of``; the newest sweep is printed on stderr."""
+    return library.results_of(source if source is not None else chosen_sweep(None).path)
 
 
 def all_results(sources: Sequence[Path]) -> list[tuple[Path, SweepDir | None]]:
-    """``results_of`` each, or of the newest sweep. Raises SweepError with every mistake."""
-    found: list[tuple[Path, SweepDir | None]] = []
-    mistakes: list[Mistake] = []
-    for source in sources or (None,):
-        try:
-            found.append(results_of(source))
-        except SweepError as error:
-            mistakes += error.mistakes
-    if mistakes:
-        raise SweepError(mistakes)
-    return found
+    """``sweep.library.sources.all_results``; the newest sweep is printed on stderr."""
+    return library.all_results(named(sources))
 
 
 def origin_of(sweeps: Sequence[SweepDir | None]) -> Origin:

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sweep.cli.best_table import table
-from sweep.cli.winners import CONFIGURATION, winners
+from sweep.library.winners import CONFIGURATION, winners
 from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS
 from sweep.records.collect import write_results

@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from sweep.cli.main import cli
-from sweep.cli.winners import winners
 from sweep.errors import SweepError
 from sweep.foreign.convert import records_of_rows
 from sweep.foreign.files import import_file, read_recorded
 from sweep.foreign.mapping import plain_map, read_map
 from sweep.foreign.plausible import findings
 from sweep.inputs import yaml_lines
+from sweep.library.winners import winners
 from sweep.records.record import problems
 from sweep.search.budget import Budget
 from sweep.search.replay import replay, report

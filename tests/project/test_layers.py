@@ -47,7 +47,7 @@ ONLY_IN = {
     "submitit": ("sweep/executors/slurm.py",),
     "torch": ("bench_workloads/",),
     "matplotlib": ("analysis/",),
-    "pandas": ("analysis/", "sweep/records/collect.py", "sweep/cli/winners.py"),
+    "pandas": ("analysis/", "sweep/records/collect.py", "sweep/library/winners.py"),
     "simpleeval": ("sweep/expressions.py",),
     "msgspec": ("sweep/pilot/", "sweep/records/", "sweep/state/events.py", "sweep/store/", "sweep/trackers/shape.py"),
     "jinja2": ("sweep/executors/script.py", "analysis/", "bench_workloads/trainers/"),

@@ -20,8 +20,8 @@ def test_every_name_is_there_and_states_what_it_is():
         assert getattr(sweep, name) is not None
     documented = [getattr(sweep, name) for name in sweep.__all__ if name != "__version__"]
     assert all(thing.__doc__ for thing in documented)
-    with pytest.raises(AttributeError, match="no attribute 'launch'"):
-        sweep.launch  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'lunch'"):
+        sweep.lunch  # noqa: B018
 
 
 def test_importing_it_loads_nothing():
@@ -34,7 +34,7 @@ def test_from_a_grid_to_a_plan(tmp_path: Path):
     (tmp_path / "grid.yaml").write_text(GRID)
     (tmp_path / "site.yaml").write_text(SITE)
     grid = sweep.load_grid(tmp_path / "grid.yaml", ["nodes=[1]"])
-    plan = sweep.build_plan(grid, sweep.load_site(grid, str(tmp_path / "site.yaml")))
+    plan = sweep.plan(grid, sweep.load_site(grid, str(tmp_path / "site.yaml")))
     assert {(run.model, run.nodes) for run in plan.runs} == {("tiny-1M", 1)}
     with pytest.raises(sweep.SweepError, match="nodez"):
         sweep.load_grid(tmp_path / "grid.yaml", ["nodez=[1]"])

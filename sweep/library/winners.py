@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.cli.options import METRIC
-from sweep.cli.sources import all_results
 from sweep.errors import Mistake, SweepError, nearest
+from sweep.library.sources import METRIC, all_results
 from sweep.records.schema import INTERRUPTED
 
 if TYPE_CHECKING:

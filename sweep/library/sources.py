@@ -1,0 +1,61 @@
+"""What is read: results in a sweep directory or a Parquet file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sweep.errors import Mistake, SweepError, file_mistake
+from sweep.files import check_readable
+
+if TYPE_CHECKING:
+    from sweep.store.directory import SweepDir
+
+METRIC = "tokens_per_second_per_gpu"
+"""The default metric that ranks configurations: ``analysis.metrics.DEFAULT_METRIC``, without its imports"""
+TEXT_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".xlsx", ".txt")
+
+
+def readable(path: Path | str) -> Path:
+    """A path that the user names. Raises SweepError where it exists and cannot be read, or is no file or directory."""
+    path = Path(path)
+    try:
+        check_readable(path)
+    except OSError as error:
+        raise SweepError(file_mistake(error) or str(error)) from error
+    return path
+
+
+def results_of(source: Path | None) -> tuple[Path, SweepDir | None]:
+    """(what holds the results, its sweep): a Parquet file as it is; a sweep directory, its new records collected.
+
+    The newest sweep if none is named. Raises SweepError where it is neither.
+    """
+    from sweep.records.collect import collect
+    from sweep.store.directory import find_sweep
+
+    if source is None or readable(source).is_dir():
+        sweep = find_sweep(source)
+        collect(sweep)
+        return sweep.path, sweep
+    if not source.exists():
+        raise SweepError(Mistake("no such results", file=str(source), remedy="a sweep directory or a Parquet file"))
+    if source.suffix.lower() in TEXT_TABLES:
+        remedy = f"`sweep import {source}` converts it"
+        raise SweepError(Mistake("a table of its own format, not results", file=str(source), remedy=remedy))
+    return source, None
+
+
+def all_results(sources: Sequence[Path]) -> list[tuple[Path, SweepDir | None]]:
+    """``results_of`` each, or of the newest sweep. Raises SweepError with every mistake."""
+    results: list[tuple[Path, SweepDir | None]] = []
+    mistakes: list[Mistake] = []
+    for source in sources or (None,):
+        try:
+            results.append(results_of(source))
+        except SweepError as error:
+            mistakes += error.mistakes
+    if mistakes:
+        raise SweepError(mistakes)
+    return results
