@@ -69,7 +69,7 @@ test-long: $(VENV)/.installed-dev
 
 # Every layout against one process, fp32 and bf16, and a table of the distances
 test-parallel: $(VENV)/.installed-dev
-	SWEEP_TRUTH_TABLE=docs/parallel-truth.md $(BIN)/python -m pytest tests/bench_workloads -m parallel --timeout=600 $(PYTEST_OPTIONS)
+	SWEEP_TRUTH_TABLE=docs/research/parallel-truth.md $(BIN)/python -m pytest tests/bench_workloads -m parallel --timeout=600 $(PYTEST_OPTIONS)
 
 # PACKAGES="state search" for some of them
 mutants: $(VENV)/.installed-dev

@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parent
 PLACE = re.compile(r"<!-- generated: (?P<name>[\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
 SEE = {
-    "workload": "grid.md#workloads",
-    "models": "grid.md#models",
+    "workload": "reference/grid.md#workloads",
+    "models": "reference/grid.md#models",
     "params": "reference/workloads.md",
     "strategy": "search.md",
-    "budget": "grid.md#budget",
+    "budget": "reference/grid.md#budget",
     "preflight": "doctor.md#before-a-pilots-first-run",
-    "timeouts": "grid.md#timeouts",
+    "timeouts": "reference/grid.md#timeouts",
     "container_prefix": "containers.md",
     "srun": "containers.md",
-    "node_groups": "grid.md#several-kinds-of-nodes",
+    "node_groups": "reference/grid.md#several-kinds-of-nodes",
     "measured": "prediction.md#measured-rates-of-a-cluster",
     "adaptive": "measurement.md",
 }

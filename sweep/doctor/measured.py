@@ -20,7 +20,7 @@ from sweep.files import write_whole
 from sweep.physics.measured import KINDS, MeasuredCollective, MeasuredRates
 
 LEAST_SPREAD = 0.01
-"""two measurements of one node differ by as much: docs/measurement.md"""
+"""two measurements of one node differ by as much: docs/research/measurement.md"""
 HEADER = "# Written by `sweep doctor`: what was measured on these nodes. Plans use it instead of data sheets.\n"
 
 

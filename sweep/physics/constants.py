@@ -295,4 +295,4 @@ FACTORS: dict[str, Constant] = {
 """what a layout may use -> how far its step time may be off for it, in a trainer and cluster where no run tested it"""
 TRAINER = Constant(1.0, 0.06, "this trainer and cluster against the model, the same for every layout")
 RESIDUAL = Constant(1.0, 0.06, "between a layout and its neighbours")
-NOISE = Constant(1.0, 0.04, "between two runs of one layout: 1 to 5 % (docs/measurement.md)")
+NOISE = Constant(1.0, 0.04, "between two runs of one layout: 1 to 5 % (docs/research/measurement.md)")

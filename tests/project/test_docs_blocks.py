@@ -277,11 +277,12 @@ def stated(figure, text):
 
 
 def at_commit(commit, page):
-    """A page of docs/ at a commit, there perhaps a part of the page above it; as it is now where no history is."""
+    """A page of docs/ at a commit, perhaps before it moved to a folder; as it is now where no history is."""
     assert re.fullmatch(r"[0-9a-f]{7}", commit)
     if git("cat-file", "-e", commit) is None:
         return (REPOSITORY / "docs" / page).read_text()
-    return git("show", f"{commit}:docs/{page}") or git("show", f"{commit}:docs/{Path(page).parent}.md")
+    before = (page, f"{Path(page).parent}.md", Path(page).name)
+    return next(filter(None, (git("show", f"{commit}:docs/{place}") for place in before)))
 
 
 def git(*words):

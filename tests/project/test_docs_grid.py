@@ -1,4 +1,4 @@
-"""docs/grid.md: its examples work, and it names every workload; its tables are held by test_docs_generated."""
+"""docs/grid.md and its reference: examples work, every workload is named; test_docs_generated holds the tables."""
 
 import dataclasses
 import json
@@ -13,9 +13,10 @@ from sweep.planning.build import build
 from tests.support.paths import REPOSITORY
 
 TEXT = (REPOSITORY / "docs" / "grid.md").read_text()
-PARTS = dict(part.split("\n", 1) for part in TEXT.split("\n## ")[1:])
+REFERENCE = (REPOSITORY / "docs" / "reference" / "grid.md").read_text()
+PARTS = dict(part.split("\n", 1) for part in REFERENCE.split("\n## ")[1:])
 """heading -> its text"""
-FIRST, POINTS, BUDGET, GROUPS, SHAPE, THEIRS = re.findall(r"```yaml\n(.*?)```", TEXT, flags=re.DOTALL)
+FIRST, POINTS, BUDGET, SHAPE, THEIRS, GROUPS = re.findall(r"```yaml\n(.*?)```", TEXT + REFERENCE, flags=re.DOTALL)
 
 
 CONFIG = {
@@ -68,7 +69,7 @@ def test_the_constraints_and_points_work():
 def test_node_groups_are_an_example_that_works_and_every_key_of_theirs_is_named():
     site = parse_site(GROUPS, "docs/grid.md")
     assert {group: part.hardware.name for group, part in site.parts.items()} == {"h100": "h100", "a100": "a100"}
-    text = TEXT.split("### Several kinds of nodes")[1].split("\n## ")[0]
+    text = REFERENCE.split("### Several kinds of nodes")[1].split("\n## ")[0]
     assert [key for key in NodeGroup.model_fields if f"`{key}`" not in text] == []
 
 

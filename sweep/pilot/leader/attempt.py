@@ -22,7 +22,7 @@ from sweep.pilot.messages import Clean, NotPrepared, OfAttempt, Prepare, Prepare
 from sweep.pilot.timeouts import RETURN_S
 
 GRACE_S = 8.0
-"""from SIGTERM to SIGKILL: ranks that answer SIGTERM at all ended within 0.9 s (docs/faults.md, Measured)"""
+"""from SIGTERM to SIGKILL: ranks that answer SIGTERM at all ended within 0.9 s (docs/research/faults.md)"""
 SHORT_GRACE_S = 1.0
 """the same when the scheduler is ending the job, or nothing is left to lose"""
 CLEAN_S = 40.0

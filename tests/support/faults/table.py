@@ -1,4 +1,4 @@
-"""The table of faults in docs/faults.md: the tests write what they measured into the file that SWEEP_FAULT_TABLE names.
+"""The table of faults in docs/research/faults.md: the tests write what they measured into the file that SWEEP_FAULT_TABLE names.
 
 python -m tests.support.faults.table    # writes the other columns again, after a change of FAULTS
 """
@@ -16,7 +16,7 @@ from tests.support.slurm.services import machine_lock
 MEASURED = ("outcome", "s to detect", "s to clean", "processes left", "next run")
 HEAD = ("fault", "acted by", *MEASURED, "lost", "accused")
 BEGIN = "| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|\n"
-PAGE = REPOSITORY / "docs" / "faults.md"
+PAGE = REPOSITORY / "docs" / "research" / "faults.md"
 
 NOTHING, ATTEMPT, RUN = "nothing", "the attempt", "the run"
 NO_NODE, NODE, ITSELF = "none", "the node", "the run itself"
