@@ -79,7 +79,7 @@ def test_every_block_is_fenced_and_of_a_known_language():
 
 def test_the_flow_of_the_design_names_packages():
     (flow,) = [text for kind, text in FENCE.findall((REPOSITORY / "docs/design.md").read_text()) if kind == "text"]
-    parts = ["inputs", "plan", "launcher", "executors", "leader", "agent", "state", "search", "records", "analysis"]
+    parts = ["inputs", "planning", "launcher", "executors", "leader", "agent", "state", "search", "records", "analysis"]
     packages = {path.name for root in ("sweep", "sweep/pilot", ".") for path in (REPOSITORY / root).iterdir()}
     assert [part for part in parts if part not in flow or part not in packages] == []
 
