@@ -39,8 +39,9 @@ $(VENV)/.made:
 # On Linux pip's usual index has the CUDA build of torch (gigabytes); PIP_OPTIONS can name one that has the CPU build too,
 # which is taken where there is no NVIDIA GPU.
 $(VENV)/.torch: $(VENV)/.made
-	@$(BIN)/python tests/support/download_size.py --write $(VENV)/.torch-wanted $(PIP_OPTIONS) "$(TORCH)"
-	$(PIP) install $(PIP_OPTIONS) "$$(cat $(VENV)/.torch-wanted)"
+	wanted="$(TORCH)"; test -e /proc/driver/nvidia/version || \
+	    ! $(PIP) install --quiet --dry-run --no-deps $(PIP_OPTIONS) "$$wanted+cpu" >/dev/null 2>&1 || wanted="$$wanted+cpu"; \
+	$(PIP) install $(PIP_OPTIONS) "$$wanted"
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml
@@ -92,7 +93,6 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m tests.support.vocabulary
 
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
