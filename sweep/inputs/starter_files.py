@@ -52,7 +52,7 @@ SITE: tuple[Line, ...] = (
     ("co2_g_per_kwh", "380.0", "carbon intensity of the electricity, for the metric co2_g_per_million_tokens"),
     ("umask", '"0077"', "who else may read a sweep's directory: '0027' the group, '0022' everyone; in quotes"),
     ("measured", "{}", "rates measured on this cluster; usually in a file next to this one, NAME.measured.yaml"),
-    ("node_groups", "{}", "nodes of several kinds, such as {a100: {partition: gpu-a100, gpu: a100}} (docs/reference/grid.md)"),
+    ("node_groups", "{}", "nodes of several kinds: {a100: {partition: gpu-a100, gpu: a100}} (docs/reference/grid.md)"),
     ("poll_interval_s", "15s", "the scheduler is asked at most this often"),
     ("max_local_ranks", "8", "ranks at once on this machine, without Slurm"),
 )

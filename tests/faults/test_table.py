@@ -1,4 +1,4 @@
-"""The table in docs/research/faults.md has a row for every fault, each with the test that acts it, and none of them failed."""
+"""docs/research/faults.md has a row for every fault, each with the test that acts it, and none of them failed."""
 
 from sweep.outcomes import Outcome
 from tests.support.faults.table import BEGIN, FAULTS, PAGE, Fault, Row, rows_of, with_row

@@ -1,4 +1,4 @@
-"""The table of faults in docs/research/faults.md: the tests write what they measured into the file that SWEEP_FAULT_TABLE names.
+"""The table in docs/research/faults.md: tests write what they measured into the file that SWEEP_FAULT_TABLE names.
 
 python -m tests.support.faults.table    # writes the other columns again, after a change of FAULTS
 """
