@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from sweep.contract import Workload
+from sweep.contract import FREE, Workload
 from sweep.inputs.load import parse_grid
 from sweep.planning.build import build
 from sweep.planning.runs import to_table
@@ -36,9 +36,7 @@ site: {gpu: h100, gpus_per_node: 8}
 WORKLOAD = Workload(
     name="nanotron",
     main="nowhere:main",
-    axes=frozenset(
-        ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile")
-    ),
+    axes=frozenset({*FREE, "dtype", "compile"}),
     choices={"recompute": ("none", "selective", "full")},
 )
 

@@ -53,6 +53,11 @@ class Layout:
 
 LAYOUT = tuple(Layout.__dataclass_fields__)
 """names of a layout's fields, in order"""
+LAYOUT_NUMBERS = tuple(own.name for own in dataclasses.fields(Layout) if isinstance(own.default, int))
+LAYOUT_WORDS = tuple(name for name in LAYOUT if name not in LAYOUT_NUMBERS)
+DERIVED = ("dp", "grad_accum")
+"""follow from the others, by the number of GPUs and by the global batch; a grid may restrict them"""
+FREE = tuple(name for name in LAYOUT if name not in DERIVED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,9 @@ import pandas as pd
 from analysis.derive import best
 from analysis.heatmap.cell_text import known
 from analysis.metrics import Metric
+from sweep.contract import LAYOUT
 
-SAME = ("model", "nodes", "gpus_per_node", "sequence_length", "global_batch_tokens", *best.LAYOUT)
+SAME = ("model", "nodes", "gpus_per_node", "sequence_length", "global_batch_tokens", *LAYOUT)
 MAY_CHANGE = ("workload", "gpu", "dtype", "compile", "shape_json", "params_json", "env_json")
 """Part of a run's identity, unless each sweep has one value throughout: then it is what the comparison is about"""
 
@@ -65,7 +66,7 @@ def key_of(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
 
 def plain_layout(row: Row) -> dict[str, Any]:
     """The layout of a row as JSON values, without what is not known."""
-    found = {name: row[name] for name in best.LAYOUT if known(row.get(name))}
+    found = {name: row[name] for name in LAYOUT if known(row.get(name))}
     return {name: value.item() if hasattr(value, "item") else value for name, value in found.items()}
 
 

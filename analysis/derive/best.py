@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 CELL = ["model", "nodes"]
 
-LAYOUT = ["dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum", "zero", "recompute", "pp_schedule"]
-
 SAME_WORK = ("sequence_length", "gpu")
 """Configurations of a cell that differ in these do other work, or on another machine: neither is ahead of the other"""
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.derive.best import LAYOUT, completed, configuration_key, counting, natural, succeeded
+from analysis.derive.best import completed, configuration_key, counting, natural, succeeded
 from analysis.statistics import variance_ratio_chance
+from sweep.contract import LAYOUT
 
 COLUMNS = ("run_id", "model", "nodes", *LAYOUT, "configuration", "node_set", "switches", "ratio")
 

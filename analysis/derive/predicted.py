@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.derive.best import completed, counting, succeeded, truth
+from sweep.contract import LAYOUT_NUMBERS, LAYOUT_WORDS
 from sweep.physics import memory, step_time
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import profile_of
@@ -22,19 +23,8 @@ QUANTITIES: dict[str, tuple[str, str]] = {
 }
 """quantity -> (column of what was predicted, column of what was measured)"""
 
-LAYOUT_NUMBERS = (
-    "dp",
-    "tp",
-    "pp",
-    "cp",
-    "ep",
-    "zero",
-    "micro_batch_size",
-    "grad_accum",
-    "sequence_length",
-    "gpus_per_node",
-)
-LAYOUT_WORDS = ("recompute", "pp_schedule", "dtype")
+NUMBERS = (*LAYOUT_NUMBERS, "sequence_length", "gpus_per_node")
+WORDS = (*LAYOUT_WORDS, "dtype")
 
 
 def predictions(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
@@ -86,7 +76,7 @@ def _planned(plan: pd.DataFrame | None, wanted: list[str]) -> pd.DataFrame | Non
 def predict_by_physics(rows: pd.DataFrame) -> pd.DataFrame:
     """Records with columns predicted_peak_bytes and predicted_step_s of the models of ``sweep.physics``; else NaN."""
     peak, step = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
-    needed = [name for name in ("shape_json", *LAYOUT_NUMBERS, *LAYOUT_WORDS) if name in rows]
+    needed = [name for name in ("shape_json", *NUMBERS, *WORDS) if name in rows]
     whole = (
         rows[needed].notna().all(axis=1) & rows["shape_json"].notna() if "shape_json" in rows else rows["model"] == ""
     )
@@ -118,5 +108,5 @@ def columns_of(rows: pd.DataFrame) -> dict[str, Any]:
     """Records as the columns that ``sweep.physics`` reads: layout, batch and the fields of the shape."""
     shapes = [json.loads(text) for text in rows["shape_json"]]
     fields = {name: np.asarray([shape.get(name) for shape in shapes]) for name in (shapes[0] if shapes else ())}
-    numbers = {name: rows[name].to_numpy(float) for name in LAYOUT_NUMBERS}
-    return fields | numbers | {name: rows[name].to_numpy(str) for name in LAYOUT_WORDS}
+    numbers = {name: rows[name].to_numpy(float) for name in NUMBERS}
+    return fields | numbers | {name: rows[name].to_numpy(str) for name in WORDS}

@@ -9,9 +9,10 @@ import pandas as pd
 
 from analysis.derive.best import CELL, best_per_cell, completed, measured
 from analysis.metrics import METRICS
+from sweep.contract import FREE
 from sweep.physics.sizing import Scaling, fit_scaling
 
-SAME = ("model", "nodes", "tp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype")
+SAME = ("model", "nodes", *(name for name in FREE if name != "pp"), "dtype")
 
 
 def scaling(records: pd.DataFrame) -> pd.DataFrame:

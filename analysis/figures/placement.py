@@ -6,11 +6,11 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.derive.best import LAYOUT
 from analysis.derive.placement import Spread, by_node_set, placed, spread, widest
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 from analysis.text_fit import shortened
+from sweep.contract import LAYOUT
 
 if TYPE_CHECKING:
     import pandas as pd

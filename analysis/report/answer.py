@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.derive.best import LAYOUT
 from analysis.derive.neighbours import described, summary
 from analysis.derive.sureness import verdict
 from analysis.heatmap.cell_text import groups, is_predicted, known, layout
 from analysis.heatmap.colours import Scale, ink_on, relative, scale_of
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, memory_text, number
+from sweep.contract import LAYOUT
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,6 +17,7 @@ from analysis.report.attempts import FIELDS, metrics_for_axes, omission_text, ta
 from analysis.report.failures import failures_of, time_spent
 from analysis.report.page import render
 from analysis.report.usage import usage_of
+from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def build(
         "rejections": surroundings.rejections_of(plan),
         "left_out": omission_text(attempts),
     }
-    data = {"attempts": attempts, "axes": metrics_for_axes(attempts), "refresh_s": about.refresh_s}
+    data = {"attempts": attempts, "axes": metrics_for_axes(attempts), "layout": LAYOUT, "refresh_s": about.refresh_s}
     return render(content, data, [asdict(shade) for shade in heat.shades], [asdict(tick) for tick in heat.ticks])
 
 

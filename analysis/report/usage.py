@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from analysis.heatmap.cell_text import known
+from sweep.contract import LAYOUT
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
 
-LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
 SETTING = ("sequence_length", "global_batch_tokens", "dtype", "compile")
 
 

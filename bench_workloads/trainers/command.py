@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import shlex
 from collections.abc import Callable, Mapping
@@ -14,11 +13,19 @@ from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Launch, Re
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import ITERATION, NUMBER, UNITS, JsonReader, PatternReader, number
 from bench_workloads.trainers.driver.templates import render, variables
-from sweep.contract import Layout, Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.contract import LAYOUT, Progress, RankRun, Rule, Run, Scalar, Workload
 
 _STATED = frozenset(
-    {f.name for f in dataclasses.fields(Layout)}
-    | {"gpus", "world_size", "nodes", "sequence_length", "global_batch_tokens", "global_batch_sequences", "dtype"}
+    {
+        *LAYOUT,
+        "gpus",
+        "world_size",
+        "nodes",
+        "sequence_length",
+        "global_batch_tokens",
+        "global_batch_sequences",
+        "dtype",
+    }
 )
 """metric names that are compared with the requested layout"""
 
@@ -175,10 +182,7 @@ WORKLOAD = Workload(
     name="command",
     takes_listener=True,
     main="bench_workloads.trainers.command:main",
-    axes=frozenset(
-        {"dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule", "dtype"}
-        | {"compile"}
-    ),
+    axes=frozenset({*LAYOUT, "dtype", "compile"}),
     preload=("psutil", "jinja2", "bench_workloads.trainers.command"),
     params=Settings.defaults(),
     choices=SHARED_CHOICES,

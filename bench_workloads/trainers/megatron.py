@@ -25,7 +25,7 @@ from bench_workloads.trainers.adapter import (
 )
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
-from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.contract import LAYOUT, Progress, RankRun, Rule, Run, Scalar, Workload
 
 STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
     "world_size": (r"using world size: (\d+)", int),
@@ -233,9 +233,7 @@ WORKLOAD = Workload(
     same_start=False,
     takes_listener=True,
     main="bench_workloads.trainers.megatron:main",
-    axes=frozenset(
-        {"dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule", "dtype"}
-    ),
+    axes=frozenset({*LAYOUT, "dtype"}),
     preload=("psutil", "bench_workloads.trainers.megatron"),
     params=Settings.defaults(),
     choices={

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from sweep.contract import LAYOUT
 from sweep.physics import memory
 from sweep.physics.profiles import profile_of
 from sweep.state.events import Recorded, decoder
@@ -66,7 +67,7 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _predicted(record: dict[str, Any]) -> int | None:
-    names = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
+    names = LAYOUT
     columns = {**json.loads(record["shape_json"]), **{name: record[name] for name in names}}
     columns |= {"sequence_length": record["sequence_length"], "dtype": record["dtype"]}
     profile = profile_of(record["workload"], json.loads(record["params_json"]), compiled=bool(record["compile"]))

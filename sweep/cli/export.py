@@ -13,6 +13,7 @@ from sweep.cli.command import InputPath, OutputPath, SweepCommand, SweepGroup, w
 from sweep.cli.names import metric_option, name_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import all_results, origin_of
+from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError
 from sweep.library.winners import SIMULATED, Row, complete, rounded, winners
 from sweep.plugins import trainer_names
@@ -20,8 +21,7 @@ from sweep.plugins import trainer_names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum")
-AS_FLAGS = ("recompute", "pp_schedule", "dtype", "compile", "sequence_length", "global_batch_tokens")
+AS_FLAGS = ("dtype", "compile", "sequence_length", "global_batch_tokens")
 FORMS = ("json", "csv", "markdown", "flags")
 """Our own formats; any other name is a trainer's."""
 

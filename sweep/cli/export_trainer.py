@@ -15,7 +15,7 @@ from typing import Any
 
 from bench_workloads.trainers.adapter import Launch, from_here
 from bench_workloads.trainers.driver.starting import interpreter
-from sweep.contract import Layout, Run, Scalar, Workload, node_group_of
+from sweep.contract import LAYOUT, Layout, Run, Scalar, Workload, node_group_of
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.executors.script import options_of
 from sweep.files import write_whole
@@ -300,7 +300,7 @@ def run_of(record: Mapping[str, Any], trainer: str) -> Run:
     own = record.get("workload") == trainer
     plain = {f.name for f in dataclasses.fields(Run)} - {"layout", "shape", "params", "env", "workload", "repeat"}
     values = {name: record.get(name) for name in plain}
-    layout = {f.name: record.get(f.name) for f in dataclasses.fields(Layout)}
+    layout = {name: record.get(name) for name in LAYOUT}
     texts = {name: record.get(f"{name}_json") for name in ("shape", "params", "env")}
     required = [
         "model",

@@ -269,7 +269,7 @@ def _complete(given: dict[str, Any]) -> None:
     per_node = min(per_node, gpus)
     given.setdefault("nodes", -(-gpus // per_node))
     given |= {"gpus": gpus, "gpus_per_node": per_node}
-    for axis in ("tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum"):
+    for axis in set(LAYOUT) - {"dp", *_OF_THE_SOURCE}:
         given.setdefault(axis, 1)
     given.setdefault("dp", max(1, gpus // (given["tp"] * given["pp"] * given["cp"])))
     tokens = given["dp"] * given["micro_batch_size"] * given["grad_accum"] * given["sequence_length"]

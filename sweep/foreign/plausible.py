@@ -9,6 +9,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from sweep.contract import LAYOUT_NUMBERS
 from sweep.outcomes import Outcome
 from sweep.records.schema import Record
 from sweep.records.validity import implausible
@@ -22,7 +23,7 @@ NEIGHBOUR_FACTOR = 5.0
 MIN_NEIGHBOURS = 3
 NEAR_DOUBLINGS = 3
 """over all axes: one axis exchanged for another at the same batch"""
-_NEAR_AXES = attrgetter("dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum")
+_NEAR_AXES = attrgetter(*(name for name in LAYOUT_NUMBERS if name != "zero"))
 _NEAR_SAME = attrgetter("model", "nodes", "gpu", "sequence_length", "dtype", "recompute")
 
 

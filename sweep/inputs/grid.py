@@ -18,7 +18,7 @@ from pydantic import (
     field_validator,
 )
 
-from sweep.contract import Scalar
+from sweep.contract import DERIVED, FREE, Scalar
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.expressions import names_in
 from sweep.inputs.axes import AUTO, Auto, Counts, Sizes, Stages, Switches, Values, Words, listed, scalars
@@ -30,12 +30,10 @@ from sweep.physics.measured import MeasuredCollective, MeasuredRates
 from sweep.physics.shapes import ModelShape
 from sweep.plugins import find_workload, is_strategy, is_workload, strategy_names, workload_names
 
-AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile")
+AXES = (*FREE, "dtype", "compile")
 """the axes of every workload; parameters and environment variables are axes too"""
 FINALISTS = 0.1
 """default share of a cell's configurations that are measured again at the end"""
-DERIVED = ("dp", "grad_accum")
-"""follow from the two equations; a grid may restrict them"""
 FACTS = ("nodes", "gpus", "gpus_per_node", "sequence_length", "global_batch_tokens")
 """further columns that rules and constraints see, in addition to the fields of the model's shape"""
 COLUMNS = frozenset(

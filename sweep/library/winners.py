@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.library.sources import METRIC, all_results
 from sweep.records.schema import INTERRUPTED
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 CONFIGURATION = (
     *("model", "nodes", "gpus_per_node", "gpus", "gpu", "workload", "sequence_length", "global_batch_tokens"),
-    *("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule"),
+    *LAYOUT,
     *("dtype", "compile", "params", "env"),
 )
 """Everything that makes the run"""

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from sweep.contract import DERIVED, FREE
 from sweep.physics.shapes import ModelShape
 
-AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "dp", "grad_accum")
+FIXED = {"dtype": "bf16", "pp_schedule": "1f1b"}
+AXES = tuple(name for name in (*FREE, *DERIVED) if name not in FIXED)
 
 
 def layouts_on(
@@ -53,8 +55,7 @@ def layouts_on(
         ):
             rows.append((tp, pp, cp, ep, zero, micro, recompute, dp, grad_accum))
     found = {name: np.array([row[i] for row in rows]) for i, name in enumerate(AXES)}
-    fixed = {"sequence_length": sequence_length, "gpus_per_node": gpus_per_node, "dtype": "bf16", "pp_schedule": "1f1b"}
-    return {**shape.as_dict(), **fixed, **found}
+    return {**shape.as_dict(), "sequence_length": sequence_length, "gpus_per_node": gpus_per_node, **FIXED, **found}
 
 
 def divisors(number: int) -> tuple[int, ...]:

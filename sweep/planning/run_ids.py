@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sweep.contract import LAYOUT, Layout, Run
+from sweep.contract import LAYOUT, LAYOUT_NUMBERS, Layout, Run
 from sweep.inputs.grid import Grid
 from sweep.planning.expand import AxisProduct
 
@@ -64,7 +64,6 @@ def _slugs(product: AxisProduct, rows: Mapping[str, Sequence[Any]]) -> Iterator[
         layout=Layout(),
     )
     head = example.run_id.split("-dp1-tp1-pp1-")[0]
-    names = ("dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum", "zero")
-    for dp, tp, pp, cp, ep, mbs, gas, zero in zip(*(rows[name] for name in names), strict=True):
+    for dp, tp, pp, cp, ep, zero, mbs, gas in zip(*(rows[name] for name in LAYOUT_NUMBERS), strict=True):
         middle = (f"-cp{cp}" if cp > 1 else "") + (f"-ep{ep}" if ep > 1 else "")
         yield f"{head}-dp{dp}-tp{tp}-pp{pp}{middle}-mbs{mbs}-gas{gas}-z{zero}"

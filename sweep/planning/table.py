@@ -15,15 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sweep.contract import LAYOUT_NUMBERS, LAYOUT_WORDS
 from sweep.planning.distinct import distinct
 from sweep.planning.expand import Columns, Indices
 from sweep.planning.reasons import StringTable
 
-INTEGERS = (
-    *("nodes", "gpus", "gpus_per_node", "sequence_length"),
-    *("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum"),
-)
-WORDS = ("model", "recompute", "pp_schedule", "dtype", "params", "env")
+INTEGERS = ("nodes", "gpus", "gpus_per_node", "sequence_length", *LAYOUT_NUMBERS)
+WORDS = ("model", *LAYOUT_WORDS, "dtype", "params", "env")
 TEXT = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
     [

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sweep.contract import FREE
 from sweep.physics import memory
 from sweep.physics.columns import read
 from sweep.physics.hardware import Gpu
@@ -26,7 +27,7 @@ from sweep.search.oom_dominance import Needs, needs
 
 Bools = npt.NDArray[np.bool_]
 UNKNOWN_GPU = Gpu(name="unknown")
-MAIN_AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute")
+MAIN_AXES = tuple(name for name in FREE if name != "pp_schedule")
 """axes of which a search tries every value, or says why not"""
 MEMORY_ERROR = 0.12
 """standard deviation of the logarithm of a predicted peak"""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from sweep.contract import FREE, LAYOUT_NUMBERS
 from sweep.physics.columns import read
 from sweep.search.candidates import Bools, Candidates
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.observations import Known
 from sweep.search.strategies import Pick
 
-AXES = ("tp", "pp", "cp", "ep", "zero", "micro_batch_size")
-"""free axes; dp and grad_accum follow from them by the two equations of a layout"""
+AXES = tuple(name for name in FREE if name in LAYOUT_NUMBERS)
 HURTS = float(np.log(0.8))
 """effect (logarithm of the rate against the base) below which a value is dropped"""
 

@@ -21,6 +21,7 @@ from analysis.metrics import memory_text
 from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.adapter import from_here
 from sweep.cli import export, export_trainer
+from sweep.contract import LAYOUT_NUMBERS
 from sweep.outcomes import Outcome
 from sweep.physics.shapes import ModelShape
 from sweep.plugins import find_trainer, trainer_names
@@ -60,7 +61,7 @@ def test_json_has_a_row_per_cell_that_equals_the_best(results):
         of_cell = best.loc[row["model"], row["nodes"]]
         assert row["run_id"] == of_cell["run_id"]
         assert row["mfu"] == pytest.approx(of_cell["value"])
-        assert all(isinstance(row[name], int) for name in export.LAYOUT)
+        assert all(isinstance(row[name], int) for name in LAYOUT_NUMBERS)
     assert [(row["model"], row["nodes"]) for row in rows] == [(m, n) for m in ("1B", "4B") for n in (1, 2, 4)]
 
 
@@ -91,7 +92,7 @@ def test_flags_are_shell_arguments_of_the_layout(results):
     assert ": tokens_per_second_per_gpu " in comment
     reported = dict(word.removeprefix("--").split("=") for word in shlex.split(flags))
     assert reported.pop("recompute") == "selective"
-    assert {name.replace("_", "-"): str(row[name]) for name in export.LAYOUT}.items() <= reported.items()
+    assert {name.replace("_", "-"): str(row[name]) for name in LAYOUT_NUMBERS}.items() <= reported.items()
     assert reported["sequence-length"] == str(row["sequence_length"])
 
 

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from sweep.contract import Workload
+from sweep.contract import FREE, Workload
 from sweep.inputs.load import parse_grid
 from sweep.physics import memory, step_time
 from sweep.physics.hardware import GPUS
@@ -16,7 +16,7 @@ from sweep.planning.expand import chunks, products
 from sweep.planning.predict import Physics
 from sweep.planning.runs import to_table
 
-AXES = frozenset(("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile"))
+AXES = frozenset({*FREE, "dtype", "compile"})
 CHOICES = {"recompute": ("none", "selective", "full"), "weights_dtype": ("fp32", "bf16")}
 NANOTRON = Workload(name="nanotron", main="x:y", axes=AXES, choices=CHOICES)
 OURS = Workload(name="transformer", main="x:y", axes=AXES, choices=CHOICES, params={"weights_dtype": "fp32"})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep.contract import Workload
+from sweep.contract import FREE, Workload
 from sweep.inputs.load import parse_grid
 from sweep.inputs.yaml_lines import dump
 from sweep.physics.catalogue import MODELS
@@ -24,9 +24,7 @@ pytestmark = pytest.mark.skipif(not REFERENCE, reason="SWEEP_REFERENCE_DATA is n
 ANY = Workload(
     name="any",
     main="nowhere:main",
-    axes=frozenset(
-        ("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile")
-    ),
+    axes=frozenset({*FREE, "dtype", "compile"}),
 )
 LAYOUT = ("dp", "tp", "pp", "zero", "micro_batch_size", "grad_accum")
 

@@ -1,6 +1,5 @@
 """The schema of records: what breaks it, units, and the page that is written from it."""
 
-import dataclasses
 import math
 import typing
 from dataclasses import replace
@@ -8,10 +7,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from sweep.contract import LAYOUT
 from sweep.outcomes import Outcome
 from sweep.records import schema
 from sweep.records.record import problems, record_from
-from sweep.records.schema import COLLECTED, COLUMNS, Record, table_markdown
+from sweep.records.schema import COLLECTED, COLUMNS, CONFIGURATION_NAMES, Record, table_markdown
 from sweep.records.validity import requested
 from sweep.state.events import RecordFacts
 from tests.support.made_records import made_record, made_run
@@ -34,9 +34,10 @@ def test_all_measured_columns_have_units():
     assert len({column.name for column in COLUMNS + COLLECTED}) == len(COLUMNS + COLLECTED)
 
 
-def test_the_requested_names_hold_every_layout_field():
+def test_every_layout_field_is_a_column_and_a_requested_name():
     asked = requested(made_run(dp=1, pp=2))
-    assert {f.name for f in dataclasses.fields(made_run().layout)} <= set(asked)
+    assert set(LAYOUT) <= set(asked)
+    assert tuple(name for name in CONFIGURATION_NAMES if name in LAYOUT) == LAYOUT
     assert asked["world_size"] == 2
 
 

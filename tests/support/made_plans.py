@@ -1,12 +1,12 @@
 """Plans of a grid for a workload that can vary everything, for tests of plans."""
 
-from sweep.contract import Workload
+from sweep.contract import FREE, Workload
 from sweep.inputs.load import parse_grid
 from sweep.planning.build import build
 from sweep.planning.runs import to_table
 from sweep.planning.summary import summary
 
-AXES = frozenset(("tp", "pp", "cp", "ep", "zero", "micro_batch_size", "recompute", "pp_schedule", "dtype", "compile"))
+AXES = frozenset({*FREE, "dtype", "compile"})
 ANY = Workload(
     name="any",
     main="nowhere:main",
