@@ -17,7 +17,6 @@ from sweep.inputs.detect import (
     detect_site,
     other_partitions,
     parse_config,
-    parse_gpu_names,
     parse_gres,
     parse_sinfo,
     parse_time,
@@ -65,30 +64,6 @@ def test_the_widest_group_has_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("(null)", (0, "")),
-        ("gpu:2", (2, "")),
-        ("gpu", (1, "")),
-        ("gpu:h100:8(S:0-1)", (8, "h100")),
-        ("gpu:nvidia_h100_80gb_hbm3:8(S:0-1),shard:8", (8, "nvidia_h100_80gb_hbm3")),
-        ("gpu:a100:3(S:0,1),gpu:a30:1(S:1)", (4, "a100")),
-        ("shard:gpu:8", (0, "")),
-    ],
-)
-def test_gres(text: str, expected: tuple[int, str]) -> None:
-    assert parse_gres(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("infinite", None), ("n/a", None), ("30:00", 1800), ("4:00:00", 14400), ("2-01:00:00", 176_400), ("0:30", 30)],
-)
-def test_time(text: str, seconds: int | None) -> None:
-    assert parse_time(text) == seconds
-
-
-@pytest.mark.parametrize(
     ("name", "kind"),
     [
         ("NVIDIA H100 80GB HBM3", "h100"),
@@ -123,10 +98,6 @@ def test_gpu_kind(name: str, kind: str | None) -> None:
     assert gpu_kind([name]) == kind
 
 
-def test_gpu_names() -> None:
-    assert parse_gpu_names("NVIDIA H100 80GB HBM3\nNVIDIA H100 80GB HBM3\n\n") == ["NVIDIA H100 80GB HBM3"] * 2
-
-
 def test_config() -> None:
     config = parse_config(CONFIG)
     assert config["ClusterName"] == "sweep10240"
@@ -135,26 +106,11 @@ def test_config() -> None:
     assert "Epilog" not in config, "(null) is nothing"
 
 
-def test_a_site_comes_of_it() -> None:
-    group = widest_group(parse_sinfo(SINFO))
-    assert group is not None
-    facts = cluster_site(group, parse_config(CONFIG), ["NVIDIA H100 80GB HBM3"])
-    site = parse_site(yaml.safe_dump(dict(facts)), "detected")
-    assert (site.name, site.partition, site.gpu, site.gpus_per_node) == ("sweep10240", "main", "h100", 2)
-    assert (site.max_nodes, site.cpus_per_node, site.pilot_time_s) == (4, 8, 4 * 3600)
-
-
 def test_a_gpu_kind_that_is_not_reported_must_be_stated_by_the_user() -> None:
     group = widest_group(parse_sinfo(SINFO))
     assert group is not None
     with pytest.raises(SweepError, match=r"2 GPUs per node, but their kind .*write it in a site file: one of v100"):
         cluster_site(group, {}, [])
-
-
-def test_this_machine_is_a_site() -> None:
-    site = parse_site(yaml.safe_dump(dict(detect_site("local"))), "detected")
-    assert site.cpus_per_node == os.cpu_count()
-    assert site.gpus_per_node >= 1
 
 
 @pytest.mark.slurm
@@ -250,7 +206,10 @@ def test_a_cluster_without_a_partition_that_is_up_is_refused(monkeypatch: pytest
 
 @pytest.mark.parametrize(("text", "count", "kind"), [
     ("gpu:8", 8, ""), ("gpu", 1, ""), ("gpu:h100", 1, "h100"), ("gpu:a100:2,gpu:h100:4", 6, "h100"),
-    ("gpu:h100:2(S:0),gpu:h100:2(S:1),gpu:a100:3", 7, "h100"), ("shard:8", 0, ""), ("(null)", 0, ""),
+    ("gpu:h100:2(S:0),gpu:h100:2(S:1),gpu:a100:3", 7, "h100"), ("gpu:a100:2,gpu:a100:2", 4, "a100"), ("shard:8", 0, ""),
+    ("shard:gpu:8", 0, ""), ("(null)", 0, ""),
+    ("gpu:nvidia_h100_80gb_hbm3:8(S:0-1),shard:8", 8, "nvidia_h100_80gb_hbm3"),
+    ("gpu:a100:3(S:0,1),gpu:a30:1(S:1)", 4, "a100"),
 ])  # fmt: skip
 def test_gpus_of_a_node_are_summed_and_their_type_is_the_most_numerous(text: str, count: int, kind: str) -> None:
     assert parse_gres(text) == (count, kind)
@@ -258,7 +217,7 @@ def test_gpus_of_a_node_are_summed_and_their_type_is_the_most_numerous(text: str
 
 @pytest.mark.parametrize(("text", "seconds"), [
     ("30", None), ("5:07", 307), ("1:00:00", 3600), ("2-03:04:05", 2 * 86400 + 3 * 3600 + 4 * 60 + 5),
-    ("infinite", None),
+    ("infinite", None), ("n/a", None), ("2-01:00:00", 176_400), ("0:30", 30),
 ])  # fmt: skip
 def test_slurms_times_are_days_hours_minutes_and_seconds(text: str, seconds: int | None) -> None:
     assert parse_time(text) == seconds

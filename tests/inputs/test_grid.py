@@ -7,7 +7,7 @@ import yaml
 
 from sweep.errors import SweepError
 from sweep.inputs.grid import Grid, json_schema
-from sweep.inputs.load import load_inputs, parse_grid
+from sweep.inputs.load import parse_grid
 from sweep.inputs.yaml_lines import Problem
 from sweep.physics.catalogue import MODELS
 
@@ -97,6 +97,8 @@ BAD = {
     "a truth value for a variable": ("env", "{A: true}", "quote it"),
     "a bad timeout": ("timeouts", "{start: soon}", "is not a duration"),
     "an unknown timeout": ("timeouts", "{begin: 3}", "unknown key 'begin'"),
+    "a near strategy": ("strategy", "guide", "did you mean guided?"),
+    "an unknown key of a budget": ("budget", "{hours: 3}", "unknown key 'hours'"),
     "a bad site": ("site", "{gpu: h101, gpus_per_node: 8}", "did you mean h100?"),
     "an incomplete site": ("site", "{gpu: h100}", "gpus_per_node is missing"),
     "a parameter that is a mapping": ("params", "{x: {y: 1}}", "a range {from: 1"),
@@ -123,8 +125,6 @@ def test_each_bad_value_is_reported_once_at_its_line(case):
         ("\tname: x", "not YAML"),
         ("name: *nowhere", "not YAML"),
         ("name: x\x01y", "not YAML"),
-        ("[" * 5000, "nested more than 40 deep"),
-        (f"x: {'[' * 60}{']' * 60}", "nested more than 40 deep"),
         ("a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
             f"{c}: &{c} [{','.join([f'*{p}'] * 9)}]\n" for p, c in itertools.pairwise("abcdefghi")
         ), "aliases"),
@@ -195,40 +195,6 @@ def test_every_form_of_models():
     assert parse_grid(with_line("models", "8B")[0], "g").models == {"8B": MODELS["8B"]}
 
 
-@pytest.mark.parametrize(
-    ("value", "read"),
-    [
-        ("4", (4,)),
-        ("[1, 3, 6]", (1, 3, 6)),
-        ("{from: 1, to: 8}", (1, 2, 3, 4, 5, 6, 7, 8)),
-        ("{from: 2, to: 9, step: 3}", (2, 5, 8)),
-        ("{from: 1, to: 64, times: 2}", (1, 2, 4, 8, 16, 32, 64)),
-        ("{from: 3, to: 100, times: 2}", (3, 6, 12, 24, 48, 96)),
-        ("auto", "auto"),
-    ],
-)
-def test_every_form_of_an_axis(value, read):
-    assert parse_grid(with_line("pp", value)[0], "g").pp == read
-
-
-@pytest.mark.parametrize(
-    ("value", "tokens"),
-    [
-        ("1048576", 1048576),
-        ("1M", 1_000_000),
-        ("1Mi", 1_048_576),
-        ("2.36M", 2_360_000),
-        ("4e6", 4_000_000),
-        ("1_048_576", 1048576),
-        ("'1,048,576'", 1048576),
-        ("512Ki", 524288),
-        ("1.5Mi", 1572864),
-    ],
-)
-def test_every_form_of_a_batch(value, tokens):
-    assert parse_grid(with_line("global_batch", value)[0], "g").global_batch == tokens
-
-
 def test_yaml_has_no_surprises():
     """Numbers and words as YAML 1.2 has them: NO is a word, 010 is ten, 4:00:00 is a time."""
     text = GOOD + "env: {COUNTRY: NO, DEBUG: on, N: 010, V: 1.10}\nmax_run_time: 4:00:00\n"
@@ -251,14 +217,6 @@ def test_an_override_takes_the_lines_of_what_it_replaces_and_no_other_ones():
     found = {mistake.path: mistake.line for mistake in mistakes(text, ["timeouts={start: later}"])}
     assert found["iterations"] == at
     assert found["timeouts.start"] is None, "line 9 has what was replaced"
-
-
-def test_mistakes_of_the_grid_and_of_the_site_are_reported_together(tmp_path):
-    for name, text in (("grid.yaml", GOOD + "iterations: many\n"), ("site.yaml", "gpu: abacus\n")):
-        (tmp_path / name).write_text(text)
-    with pytest.raises(SweepError) as caught:
-        load_inputs(tmp_path / "grid.yaml", [], str(tmp_path / "site.yaml"), "local")
-    assert {mistake.path for mistake in caught.value.mistakes} >= {"iterations", "gpu"}
 
 
 def test_a_mistake_of_a_grid_that_was_made_in_python_names_no_file():
@@ -290,6 +248,7 @@ def test_a_grid_goes_around_through_yaml():
         "params: {a: [1, x, 0.5, null, true], b: 'no'}\nenv: {A: ['1', '010']}\nconstraints: [tp < 3]\n"
         "include: [{tp: 4}]\nexclude: [{tp: 1, nodes: [2]}]\nmax_run_time: 10m\n"
         "site: {gpu: h100, gpus_per_node: 8, setup: ['echo \"{{ x }}\"', 'a\n\n b'], partition: p}\npp: auto\n"
+        "strategy: guided\nbudget: {share: 0.1, wall_time: 2h}\n"
     )
     grid = parse_grid(text, "g")
     again = parse_grid(grid.to_yaml(), "h")
@@ -349,27 +308,6 @@ def test_a_mistake_deep_in_one_key_hides_no_unknown_parameter(wrong):
     assert sum("did you mean fused_optimizer?" in one for one in found) == 1, found
 
 
-GRID = "models: [1B]\nnodes: 1\nsequence_length: 4096\nglobal_batch: 1Mi\n"
-
-
-@pytest.mark.parametrize(
-    ("lines", "words", "path"),
-    [
-        ("strategy: guide", "did you mean guided?", "strategy"),
-        ("budget: {runs: 0}", "expected at least 1", "budget.runs"),
-        ("budget: {share: 1.5}", "expected at most 1", "budget.share"),
-        ("budget: {hours: 3}", "hours", "budget.hours"),
-        ("budget: {wall_time: soon}", "soon", "budget.wall_time"),
-    ],
-)
-def test_mistakes_in_strategy_and_budget_are_reported_with_their_path(lines, words, path):
-    with pytest.raises(SweepError) as caught:
-        parse_grid(GRID + lines + "\n", "grid.yaml")
-    (mistake,) = caught.value.mistakes
-    assert words in str(mistake)
-    assert (mistake.path, mistake.line) == (path, 5)
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -382,12 +320,6 @@ def test_mistakes_in_strategy_and_budget_are_reported_with_their_path(lines, wor
 def test_a_value_where_keys_belong_names_the_keys_and_a_percentage_the_share(line, message):
     (found,) = messages(f"{GOOD}{line}\n")
     assert message in found
-
-
-def test_a_budget_goes_around_through_yaml():
-    grid = parse_grid(GRID + "strategy: guided\nbudget: {share: 0.1, wall_time: 2h}\n", "grid.yaml")
-    assert grid.budget.wall_time == 7200
-    assert parse_grid(grid.to_yaml(), "again.yaml") == grid
 
 
 def test_grids_are_equal_where_all_their_keys_are():

@@ -86,19 +86,6 @@ def test_mistakes_of_both_files_are_reported_and_a_grid_that_is_wrong_has_no_sit
     assert (grid.nodes, site.gpu) == ((2,), "cpu")
 
 
-def test_a_machine_runs_as_many_ranks_as_its_site_states_else_two_per_core_and_eight_at_least(monkeypatch):
-    plain = "gpu: cpu\ngpus_per_node: 2\n"
-    assert max_local_ranks(parse_site(plain + "max_local_ranks: 3\n", "s.yaml")) == 3
-    for cores, wanted in ((64, 128), (5, 10), (4, 8), (2, 8), (None, 8)):
-        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
-        assert max_local_ranks(parse_site(plain, "s.yaml")) == wanted
-
-
-def test_an_executor_that_is_asked_for_is_taken_and_else_what_answers(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert [choose_executor(asked) for asked in ("slurm", "local", None)] == ["slurm", "local", "local"]
-
-
 @pytest.mark.parametrize(
     ("models", "where"), [("[1B, {big: none.json}]", "models[1].big"), ("{big: none.json}", "models.big")]
 )

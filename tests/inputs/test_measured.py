@@ -118,13 +118,6 @@ def test_a_slow_network_changes_the_order_in_favour_of_what_sends_least(folder):
     assert first_after in piped
 
 
-def test_slow_matrix_products_make_every_step_longer(folder):
-    before = order_of(folder)
-    (folder / "site.measured.yaml").write_text("matmul_flops: {bf16: 3.6e14}\n")
-    after = order_of(folder)
-    assert all(after[layout][1] > 1.2 * before[layout][1] for layout in before if layout[0] <= 2)
-
-
 def test_the_plan_shows_where_each_rate_is_from(folder):
     (folder / "site.measured.yaml").write_text(MEASURED)
     argv = [str(folder / "grid.yaml"), "--site", str(folder / "site.yaml"), "--show", "model"]

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from sweep.errors import SweepError
-from sweep.inputs.site import LEAST_PORTS, NodeGroup, parse_site
+from sweep.inputs.site import parse_site
 
 GOOD = "gpus_per_node: 8\ngpu: h100\n"
 
@@ -83,32 +83,6 @@ def test_all_mistakes_at_once():
     assert "gpus_per_node is missing" in str(found)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("4h", 14400),
-        ("30m", 1800),
-        ("90s", 90),
-        ("1h30m", 5400),
-        ("2d", 172800),
-        ("1-00:00:00", 86400),
-        ("02:30:00", 9000),
-        ("1-12:00", 129600),
-        ("600", 600),
-    ],
-)
-def test_every_form_of_a_duration(text, seconds):
-    assert parse_site(GOOD + f"pilot_time: {text}\n", "s").pilot_time_s == seconds
-
-
-@pytest.mark.parametrize("text", ["30", "4:00", "h", "4 hours", "-3m", "1h-", "1:2:3:4"])
-def test_invalid_or_ambiguous_durations(text):
-    if text == "30":
-        assert parse_site(GOOD + "pilot_time: 30\n", "s").pilot_time_s == 30
-        return
-    assert "is not a duration" in str(mistakes(GOOD + f"pilot_time: '{text}'\n")[0])
-
-
 def test_the_users_own_shell_is_passed_on_unchanged():
     setup = ["module load cuda/12.4", 'export X="{{ not a template }}"', "source ~/venv/bin/activate; echo $HOME"]
     assert parse_site(GOOD + yaml.safe_dump({"setup": setup}), "s").setup == tuple(setup)
@@ -123,55 +97,6 @@ def test_real_slurm_values_are_allowed():
     assert site.constraint == "[rack1|rack2]&nvme"
     assert site.sbatch == ("--exclude=n[1-3]", "--mail-user a@b.c", "--contiguous")
     assert site.hardware.peak_flops("bf16") == 989e12
-
-
-BOUNDS = [
-    ("gpus_per_node", 1, 1024), ("max_nodes", 1, 100_000), ("cpus_per_node", 1, 65536), ("max_pilots", 1, 10_000),
-    ("nice", -(2**31), 2**31 - 1), ("max_runs_per_pilot", 1, None), ("max_local_ranks", 1, 65536),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("key", "lowest", "highest"), BOUNDS)
-def test_a_sites_numbers_have_their_bounds_in_groups_too(key, lowest, highest):
-    plain = {"gpu": "h100", "gpus_per_node": 8}
-    for value, right in [(lowest, True), (lowest - 1, False)] + (
-        [(highest, True), (highest + 1, False)] if highest else []
-    ):
-        texts = [yaml.safe_dump(plain | {key: value})]
-        if key in NodeGroup.model_fields:
-            texts.append(yaml.safe_dump(plain | {"node_groups": {"a": {key: value}}}))
-        for text in texts:
-            if right:
-                assert parse_site(text, "site.yaml")
-            else:
-                with pytest.raises(SweepError, match=key):
-                    parse_site(text, "site.yaml")
-
-
-@pytest.mark.parametrize("key", ["dollars_per_gpu_hour", "co2_g_per_kwh"])
-def test_a_price_is_a_finite_number_and_above_nothing_where_it_divides(key):
-    def right(value):
-        try:
-            return bool(parse_site(f"gpu: h100\ngpus_per_node: 8\n{key}: {value}\n", "site.yaml"))
-        except SweepError:
-            return False
-
-    assert [right(value) for value in ("0.01", "0.0", "-0.5", ".inf", ".nan")] == [
-        True, key == "co2_g_per_kwh", False, False, False,
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("ports", "right"), [
-    ((1024, 65535), True), ((1023, 65535), False), ((1024, 65536), False), ((2000, 2000 + LEAST_PORTS - 1), True),
-    ((2000, 2000 + LEAST_PORTS - 2), False),
-])  # fmt: skip
-def test_a_range_of_ports_is_of_unprivileged_ones_and_wide_enough(ports, right):
-    text = f"gpu: h100\ngpus_per_node: 8\nport_range: {list(ports)}\n"
-    if right:
-        assert parse_site(text, "site.yaml").port_range == ports
-    else:
-        with pytest.raises(SweepError, match="port"):
-            parse_site(text, "site.yaml")
 
 
 def test_what_a_site_does_not_state_has_its_default():

@@ -70,20 +70,6 @@ def test_a_constraint_chooses_groups_and_sees_the_grids_model():
     assert cells == {("1B@fast", 1), ("1B@fast", 2), ("1B@fast", 4), ("1B@old", 1)}
 
 
-def test_more_nodes_than_any_group_has_are_refused():
-    groups = "node_groups: {fast: {max_nodes: 2}, old: {gpu: a100, max_nodes: 1}}"
-    with pytest.raises(SweepError, match="4 nodes are more than any max_nodes of the site's node groups 2"):
-        plan_of(groups)
-
-
-def test_measured_rates_are_of_the_sites_own_kind():
-    rates = "measured: {date: '2026-11-20', between_bytes_per_s: 4.0e+10}"
-    grid = parse_grid(GRID.format(site=f"{GROUPS}\n  {rates}", more=""), "grid.yaml")
-    measured = {group: part.hardware.measured for group, part in grid.site.parts.items()}
-    assert measured["fast"] is not None
-    assert measured["old"] is None
-
-
 @pytest.mark.parametrize(
     ("groups", "words"),
     [

@@ -116,31 +116,6 @@ def test_nothing_is_rejected_by_memory_without_a_memory_profile():
     assert all(row["predicted_s"] for row in rows if row["status"] == "run")
 
 
-def test_parameters_and_compilation_change_the_predicted_memory():
-    text = TEXT + "params: {weights_dtype: [fp32, bf16]}\ncompile: [false, true]\n"
-    grid, rows = rows_of(text, OURS, "nodes=[1]", "models=[8B]")
-    seen = set()
-    for row in [row for row in rows if row["grad_accum"] is not None][::3]:
-        params = {"weights_dtype": "bf16" if "bf16" in row["params"] else "fp32"}
-        profile = profile_of("transformer", params, compiled=row["compile"])
-        peak = memory.peak_bytes(columns_of(grid, row), profile)
-        assert row["predicted_peak_bytes"] == int(peak)
-        seen.add((params["weights_dtype"], row["compile"], row["status"]))
-    assert {("bf16", True, "run"), ("fp32", False, "rejected")} <= seen
-
-
-def test_what_a_compiler_and_bf16_weights_keep_is_never_more():
-    grid, rows = rows_of(TEXT, OURS)
-    plain = profile_of("transformer", {})
-    for params, compiled in (({"weights_dtype": "bf16"}, False), ({}, True)):
-        less = profile_of("transformer", params, compiled=compiled)
-        for row in rows[::29]:
-            columns = columns_of(grid, row)
-            smaller = memory.peak_bytes(columns, less)
-            assert smaller <= memory.peak_bytes(columns, plain)
-    assert profile_of("strange", {}) is None
-
-
 SIZED = """\
 models: [1B]
 nodes: [1]

@@ -4,7 +4,6 @@ Reads the folder that SWEEP_REFERENCE_DATA names; skipped where it is unset.
 """
 
 import csv
-import dataclasses
 import os
 from collections import defaultdict
 from pathlib import Path
@@ -152,21 +151,3 @@ def test_no_published_success_is_rejected_and_short_pipelines_are():
                 rejected_failures += status.get(layout) != "run"
     assert successes > 900
     assert rejected_failures / failures > 0.1
-
-
-def test_memory_rejects_three_quarters_of_the_published_failures_and_no_success():
-    """Layouts recorded both as success and as failed are omitted from the failures."""
-    nanotron = dataclasses.replace(ANY, name="nanotron")
-    retained = rejected = 0
-    for cell, found in cells().items():
-        status = planned(*cell, found, nanotron)
-        layouts = {"success": set(), "failed": set()}
-        for row in found:
-            layout = tuple(int(row["zero_stage" if name == "zero" else name]) for name in LAYOUT)
-            layouts["success" if row["status"] == "success" else "failed"].add(layout)
-        assert all(status[layout] == "run" for layout in layouts["success"])
-        for layout in layouts["failed"] - layouts["success"]:
-            rejected += status.get(layout) != "run"
-            retained += status.get(layout) == "run"
-    print(f"rejected {rejected} of {rejected + retained} failed layouts")
-    assert rejected / (rejected + retained) > 0.7

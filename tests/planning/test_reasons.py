@@ -33,12 +33,6 @@ def test_reasons_that_need_a_whole_dp_are_absent_without_one():
     assert by_tp == {1: ["constraints[0]", "constraints[1]"], 4: ["gpu_equation", "kv_heads_by_tp"]}
 
 
-def test_micro_batches_must_fill_the_pipeline():
-    plan = plan_of(BASE + "micro_batch_size: 12\npp: [3, 6]\n")
-    assert [planned.run().layout.pp for planned in plan.runs] == [3]
-    assert reasons(plan) == {"micro_batches_by_pp: grad_accum=4 micro-batches cannot fill pp=6 stages (at least pp-1)"}
-
-
 def test_tp_stays_in_a_node_unless_allowed():
     text = BASE.replace("nodes: [1]", "nodes: [2]") + "tp: [6, 12]\n"
     assert reasons(plan_of(text)) == {

@@ -33,15 +33,6 @@ def test_rules_about_torch_versions(specifier, version, holds):
     assert applies(Rule("r", lambda c: True, "why", specifier), version) is holds
 
 
-def test_ep_may_span_data_context_and_tensor_ranks():
-    """dp*cp*tp ranks share a stage's tokens: ep=8 over dp=2, cp=2 and tp=2 is legal, ep=3 is not."""
-    (rule,) = [rule for rule in GENERAL if rule.name == "ep_by_replicas"]
-    columns = {"dp": 2, "cp": 2, "tp": 2}
-    assert not rule.broken({**columns, "ep": 8})
-    assert rule.broken({**columns, "ep": 3})
-    assert rule.broken({**columns, "ep": 16})
-
-
 def broken(name, **columns):
     """Whether the general rule rejects a candidate of these sizes."""
     plain = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "dp": 1, "num_heads": 12, "num_kv_heads": 6, "num_layers": 12}
@@ -84,15 +75,6 @@ def test_a_schedule_without_a_pipeline_breaks_no_rule_of_schedules(pp, reasons):
     rule = Rule("no_gpipe", lambda c: np.asarray(c["pp_schedule"]) == "gpipe", "{pp_schedule} does not work here")
     run = made_run(dp=1, pp=pp, gpus_per_node=pp, pp_schedule="gpipe", shape=MODELS["tiny-1M"].as_dict())
     assert broken_by_run(run, replace(ANY, rules=(rule,))) == reasons
-
-
-@pytest.mark.parametrize(
-    "axes", ["cp: [1, 2]\ntp: [1, 3]\n", "pp: [1, 2, 3]\nzero: [0, 1]\nmicro_batch_size: [1, 2]\n"]
-)
-def test_a_plans_run_ids_are_those_of_its_runs(axes):
-    found = plan_of(BASE.replace("gpus_per_node: 6", "gpus_per_node: 12") + axes).runs
-    assert len(found) > 1
-    assert [planned.run_id for planned in found] == [planned.run().run_id for planned in found]
 
 
 def test_a_mixtures_run_ids_are_those_of_its_runs():
