@@ -140,16 +140,18 @@ def costs(step_s: Any, tokens: Any, over: Any) -> Any:
     return step_s / tokens * np.where(over, 100.0, 1.0)
 
 
-def order(cells: Sequence[Any], cost: Any, repeats: Any, ids: Sequence[str]) -> Indices:
-    """The order of the runs, given each one's (nodes, model), cost, repeat and run_id."""
+def order(cells: Sequence[Any], cost: Any, repeats: Any, ids: Sequence[str], impossible: Any = False) -> Indices:
+    """The order of the runs, given each one's (nodes, model), cost, repeat and run_id: cells in turn, the best of each
+    first. ``impossible`` ones come after all others, so that they take no turn of their cell.
+    """
     digest = np.array([int(run_id[-16:], 16) for run_id in ids], dtype=np.uint64)
     numbers = {cell: i for i, cell in enumerate(sorted(set(cells)))}
     cell = np.array([numbers[c] for c in cells], dtype=np.int64)
     cost, repeat = np.asarray(cost, dtype=np.float64), np.asarray(repeats, dtype=np.int64)
-    by_cell = np.lexsort((digest, cost, repeat, cell))
+    last = np.broadcast_to(impossible, len(cell))
+    by_cell = np.lexsort((digest, cost, repeat, last, cell))
     starts = np.concatenate([[True], np.diff(cell[by_cell]) != 0]) if len(by_cell) else np.array([], dtype=bool)
     place = np.arange(len(by_cell)) - np.maximum.accumulate(np.where(starts, np.arange(len(by_cell)), 0))
     rank = np.empty(len(by_cell), dtype=np.int64)
     rank[by_cell] = place
-    found: Indices = np.lexsort((digest, cell, rank, repeat))
-    return found
+    return np.lexsort((digest, cell, rank, repeat, last)).astype(np.int64)

@@ -52,9 +52,9 @@ class Replayed:
 
 
 def promising_order(candidates: Candidates) -> Ints:
-    """Candidates ordered as in a plan, by the search's predictions before anything is measured."""
+    """Candidates ordered as in a plan, by the search's predictions before anything is measured; impossible ones last."""
     predicted = Known(candidates).predicted(np.arange(len(candidates)))
-    return order(candidates.cells.tolist(), -predicted, candidates.repeats, candidates.ids)
+    return order(candidates.cells.tolist(), -predicted, candidates.repeats, candidates.ids, candidates.impossible)
 
 
 def replay(recorded: RecordedRun, strategy: Strategy, budget: Budget) -> Replayed:

@@ -50,11 +50,11 @@ def strategy_named(name: str) -> Strategy:
 
 
 class Exhaustive:
-    """Every run, in the plan's order: the most promising of every cell first."""
+    """Every run, in the plan's order: the most promising of every cell first, and those last that cannot fit."""
 
-    def pick(self, known: Known, free: Bools) -> Pick | None:  # noqa: ARG002
-        """The first that is free."""
-        return _first(free, "next in the plan")
+    def pick(self, known: Known, free: Bools) -> Pick | None:
+        """The first that is free and feasible; if there is none, the first that is free."""
+        return _first(free & ~known.infeasible, "next in the plan") or _first(free, "next in the plan; it cannot fit")
 
     def open(self, known: Known, free: Bools) -> Bools:  # noqa: ARG002
         """All."""

@@ -8,24 +8,26 @@ from hypothesis import strategies as st
 from sweep.planning.predict import costs, order, three_digits
 
 RUNS = st.lists(
-    st.tuples(st.integers(0, 2), st.sampled_from(["a", "b"]), st.integers(1, 4), st.integers(0, 1)), max_size=12
+    st.tuples(st.integers(0, 2), st.sampled_from(["a", "b"]), st.integers(1, 4), st.integers(0, 1), st.booleans()),
+    max_size=12,
 )
 
 
 @settings(max_examples=60)
 @given(RUNS)
-def test_repeats_come_after_all_first_runs_and_each_cells_best_before_any_second(runs):
-    """By repeat, then by place in the own cell (cost, then the run_id's digest), then by nodes and model."""
+def test_the_best_of_every_cell_comes_before_any_second_then_repeats_and_impossible_runs_after_all_others(runs):
+    """By feasibility, then repeat, then place in the own cell (cost, then the run_id's digest), then nodes and model."""
     ids = [f"run-{(7919 * number) % 2**16:016x}" for number in range(len(runs))]
-    cells = [(nodes, model) for nodes, model, _, _ in runs]
-    found = order(cells, [cost for _, _, cost, _ in runs], [repeat for *_, repeat in runs], ids)
+    nodes, models, costs, repeats, impossible = zip(*runs, strict=True) if runs else ((),) * 5
+    cells = list(zip(nodes, models, strict=True))
+    found = order(cells, costs, repeats, ids, np.array(impossible, dtype=bool))
 
     def place(number):
-        """How many of the own cell come before: all first runs, before any repeat."""
-        key = lambda i: (runs[i][3], runs[i][2], ids[i])  # noqa: E731
+        """How many of the own cell come before."""
+        key = lambda i: (impossible[i], repeats[i], costs[i], ids[i])  # noqa: E731
         return sum(key(other) < key(number) for other in range(len(runs)) if cells[other] == cells[number])
 
-    wanted = sorted(range(len(runs)), key=lambda i: (runs[i][3], place(i), cells[i], ids[i]))
+    wanted = sorted(range(len(runs)), key=lambda i: (impossible[i], repeats[i], place(i), cells[i], ids[i]))
     assert found.tolist() == wanted
 
 

@@ -85,6 +85,18 @@ def test_guided_without_the_other_model(results, model):
     assert found["worst_regret"] <= 0.03
 
 
+@pytest.mark.parametrize("name", ["prune", "exhaustive"])
+def test_runs_that_cannot_fit_take_no_turn_of_their_cell(results, name):
+    """A tenth of the runs finds every cell's best, but the lone one of 1B on 64 nodes: the 18th that is predicted."""
+    recorded = read_recorded(results)
+    spent = replay(recorded, strategy_named(name), Budget(runs=len(recorded.candidates) // 10))
+    assert set(np.bincount(recorded.candidates.cells[spent.order]).tolist()) == {11, 12}
+    done = report(spent)
+    regrets = {(cell["model"], cell["nodes"]): cell["regret"] for cell in done["cells"]}
+    assert regrets.pop(("1B", 64)) < 0.41
+    assert np.mean(list(regrets.values())) <= 0.005
+
+
 def test_prune_misses_no_success_and_avoids_most_failures_under_a_budget(results):
     whole = overall(results, "prune", 1.0)
     assert whole["successes_rejected"] == whole["cell_bests_rejected"] == 0
