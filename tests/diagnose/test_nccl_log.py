@@ -119,22 +119,6 @@ def test_other_programs_are_ignored() -> None:
     assert summarize(["step 1 loss 2.0", "export NCCL_DEBUG=INFO"]) is None
 
 
-def test_findings_for_shared_memory_and_channels_and_slow_start() -> None:
-    lines = [
-        *["n1:1:1 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct/direct"] * 3,
-        "n1:1:1 [0] NCCL INFO 24 coll channels, 16 nvls channels, 32 p2p channels, 32 p2p channels per peer",
-        "n1:1:1 [0] NCCL INFO 2 coll channels, 2 collnet channels, 0 nvls channels, 2 p2p channels",
-        "n1:1:1 [0] NCCL INFO Init timings - ncclCommInitRank: rank 0 nranks 4 total 28.31 (bootstrap 28.13)",
-    ]
-    seen = summarize(lines)
-    assert seen is not None
-    text = "\n".join(seen.findings)
-    assert "host shared memory" in text
-    assert "from 2 to 24 channels" in text
-    assert "28.3 s, of which bootstrap 28.1 s" in text
-    assert seen.as_json()["coll_channels"] == (2, 24)
-
-
 def test_one_communicator_alone_has_no_fewer_channels_than_another() -> None:
     seen = summarize(["n1:1:1 [0] NCCL INFO 0 coll channels, 0 collnet channels, 0 nvls channels, 0 p2p channels"])
     assert seen is not None
