@@ -250,10 +250,6 @@ class Grid(BaseModel):
         """Whether no model is trained: the times are made up."""
         return self.workload == "simulated"
 
-    def as_stored(self) -> Grid:
-        """As a sweep's directory holds it: a grid without ``finalists`` there is older than they are, and has none."""
-        return self.model_copy(update={"finalists": self.finalists_share})
-
     def to_yaml(self) -> str:
         """The grid with every default, overrides applied: ``parse_grid`` of it gives an equal grid."""
         return dump({k: v for k, v in self.model_dump(warnings=False).items() if v is not None})

@@ -14,7 +14,7 @@ def plan_finalists(session: Session) -> None:
     Call it when nothing waits. Raises OSError, SweepError.
     """
     sweep = session.sweep
-    share = sweep.grid.finalists or 0.0  # a sweep that was planned before there were finalists has none
+    share = sweep.grid.finalists_share
     if not share:
         return
     repeats = [planned.run().repeat >= sweep.grid.repeats for planned in sweep.runs]

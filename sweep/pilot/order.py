@@ -75,5 +75,5 @@ class PilotOrder:
 
     @classmethod
     def read(cls, directory: Path) -> PilotOrder:
-        """Read the order in a pilot's directory; what an older launcher did not write has its default."""
+        """Read the order in a pilot's directory."""
         return msgspec.json.decode((directory / FILE_NAME).read_bytes(), type=cls)

@@ -280,7 +280,7 @@ def decoder(record_type: type) -> Callable[[bytes], Event]:
             _check_text(line)
             event: Event = fast.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            event = _tolerant(line, kinds, EventError(str(error)))
+            raise EventError(str(error)) from None
         if not 0 <= event.time <= LATEST:
             raise EventError(f"its time is {event.time}, not unix seconds")
         return event
@@ -294,15 +294,6 @@ def _check_text(line: bytes) -> None:
         raise EventError(f"NUL bytes from its byte {line.index(0)} on")
     if not line.isascii():
         line.decode()
-
-
-def _tolerant(line: bytes, kinds: Any, refusal: EventError) -> Event:
-    """The event of a line with NaN, which version 0.1 could write and JSON does not allow."""
-    try:
-        event: Event = msgspec.convert(json.loads(line), kinds)
-    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
-        raise refusal from None
-    return event
 
 
 decode = decoder(RecordFacts)

@@ -75,7 +75,7 @@ def extension(sweep: Sweep, grid: Grid, plan: Plan) -> Extension:
     """What the plan of a grid adds. Raises SweepError where a plan of the sweep cannot be read."""
     table = further(to_table(plan), _tables(sweep))
     runs = table.num_rows - int(table.column("run_id").null_count)
-    asked = {key: (getattr(sweep.grid, key), getattr(grid.as_stored(), key)) for key in SETTINGS}
+    asked = {key: (getattr(sweep.grid, key), getattr(grid, key)) for key in SETTINGS}
     return Extension(
         table=table,
         runs=runs,
@@ -124,7 +124,7 @@ def extend(sweep: SweepDir, grid: Grid, added: Extension) -> Path:
     """
     sink = io.BytesIO()
     pyarrow.parquet.write_table(added.table, sink, **PARQUET)
-    path = _write(sweep, grid.as_stored().to_yaml(), sink.getvalue())
+    path = _write(sweep, grid.to_yaml(), sink.getvalue())
     write_request(sweep, "extend", [Extended(time=time.time(), plan=path.name, runs=added.runs, argv=tuple(sys.argv))])
     return path
 

@@ -24,10 +24,8 @@ from sweep.files import remove_empty
 from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
-from sweep.planning.expand import compiled_by_default
 from sweep.planning.runs import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
 from sweep.planning.table import PARQUET
-from sweep.plugins import find_workload
 from sweep.store import lease
 from sweep.store.directory import SweepDir, find_sweep, write_derived, write_once
 from sweep.version import __version__
@@ -75,7 +73,7 @@ def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str
 
 def _write_inputs(sweep: SweepDir, grid: Grid, site: Site, plan: Plan) -> None:
     """The input files of an incomplete sweep (no provenance yet); an interrupted creation's are replaced."""
-    write_derived(sweep.grid, grid.as_stored().to_yaml())
+    write_derived(sweep.grid, grid.to_yaml())
     write_derived(sweep.site, _site_yaml(site))
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(to_table(plan), sink, **PARQUET)
@@ -205,13 +203,11 @@ def mistakes_of_site(sweep: Sweep, site: Site | None) -> list[Mistake]:
 
 def holds(sweep: Sweep, grid: Grid) -> bool:
     """Is it one of the grids that the sweep was started or extended with, on any site?"""
-    return _asked(grid, sweep.site) in [_asked(one, sweep.site) for one in sweep.grids]
+    return _on_any_site(grid) in map(_on_any_site, sweep.grids)
 
 
-def _asked(grid: Grid, site: Site) -> str:
-    """The grid on any site. Earlier versions stored `compile` as false where it was not stated: what it is on a CPU."""
-    stated = grid.compile or (compiled_by_default(find_workload(grid.workload), site),)
-    return grid.model_copy(update={"site": None, "compile": stated, "finalists": None}).to_yaml()
+def _on_any_site(grid: Grid) -> str:
+    return grid.model_copy(update={"site": None}).to_yaml()
 
 
 def check_vacant(directory: Path) -> None:

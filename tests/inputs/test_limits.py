@@ -82,7 +82,6 @@ def test_what_a_grid_omits_has_one_value_per_axis_and_the_documented_defaults():
     assert (timeouts.start, timeouts.first_iteration, timeouts.steady) == (300, 300, 20)
     assert (found.finalists_share, grid(workload="simulated").finalists_share) == (0.1, 0.0)
     assert grid(workload="simulated", finalists=0.2).finalists_share == 0.2
-    assert found.as_stored().finalists == 0.1
 
 
 def test_what_a_site_omits_has_the_documented_defaults():

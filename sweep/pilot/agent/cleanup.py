@@ -157,7 +157,7 @@ def make_temporary(scratch: Path) -> tuple[Path, int]:
 
 def _remove_unlocked(parent: Path, prefix: str) -> None:
     """Remove temporary directories that no agent of this kernel holds. On a shared file system other nodes' locks may
-    not be seen, so the prefix names the kernel's boot; what older versions made is not locked and has another prefix.
+    not be seen, so the prefix names the kernel's boot.
     """
     for path in parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):

@@ -1,8 +1,4 @@
-"""Messages between an agent and its zygotes: JSON lines on one socket. Standard library only: ranks inherit it.
-
-Agents of an older version, which still run, start today's zygote: neither the keys nor their meaning change, and what
-older agents do not send has a default.
-"""
+"""Messages between an agent and its zygotes: JSON lines on one socket. Standard library only: ranks inherit it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""Compatibility with other versions of sweep: their directories, and their running pilots."""
