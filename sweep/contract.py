@@ -259,7 +259,7 @@ class Workload:
     axes: frozenset[str]
     """layout fields (and dtype, compile) that it can vary; any other must stay at its default"""
     preload: tuple[str, ...] = ()
-    """modules that the zygote imports before it forks ranks"""
+    """modules that the fork server imports before it forks ranks"""
     params: Mapping[str, Scalar] = field(default_factory=dict)
     """its own parameters and their defaults"""
     choices: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)

@@ -72,7 +72,7 @@ PARTS = (
     Part("layouts-8b", "8B: memory, MFU", f"{_HERE}.layouts:run_8b", 400),
     Part("layouts-3b", "3B: memory, MFU", f"{_HERE}.layouts:run_3b", 300),
     Part("outcomes", "Failures on the device, and how they are named", f"{_HERE}.outcomes:run", 240),
-    Part("processes", "Fork from the zygote; teardown", f"{_HERE}.processes:run", 120),
+    Part("processes", "Fork from the fork server; teardown", f"{_HERE}.processes:run", 120),
     Part("noise", "Repeats of one layout", f"{_HERE}.layouts:run_noise", 180),
     Part("input", "What a real token file costs, by worker processes", f"{_HERE}.input_pipeline:run", 120),
     Part("example", "sweep launch examples/one-gpu.yaml, to its heatmap", f"{_HERE}.layouts:run_example", 200),

@@ -1,4 +1,4 @@
-"""Processes on the GPU: ranks are forked from a zygote that never touches it, and nothing outlives a killed sweep."""
+"""Processes on the GPU: the fork server of the ranks never touches it, and nothing outlives a killed sweep."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ site: {{name: acceptance, gpu: {gpu}, gpus_per_node: 1, max_local_ranks: 1, pilo
 
 
 def run(setting: Setting) -> Result:
-    """Two forks with CUDA from one zygote, then a sweep whose launcher and leader are killed while a rank runs."""
+    """Two forks with CUDA from one fork server, then a sweep whose launcher and leader are killed while a rank runs."""
     result = Result()
     _fork_twice(setting, result)
     _kill(setting, result)
@@ -45,20 +45,22 @@ def gpu_processes() -> set[int]:
 
 def _fork_twice(setting: Setting, result: Result) -> None:
     from sweep.contract import Layout
-    from tests.support.ranks.harness import Zygote, a_run
+    from tests.support.ranks.harness import ForkServer, a_run
 
     before = gpu_processes()
-    zygote = Zygote("transformer")
+    fork_server = ForkServer("transformer")
     try:
         held = gpu_processes() - before
-        ranks = [zygote.attempt(a_run(Layout(), dtype="bf16"))[0] for _ in range(2)]
-        threads, left = zygote.threads, gpu_processes() - before
+        ranks = [fork_server.attempt(a_run(Layout(), dtype="bf16"))[0] for _ in range(2)]
+        threads, left = fork_server.threads, gpu_processes() - before
     finally:
-        zygote.close()
+        fork_server.close()
     result.checks += [
-        Check("the zygote has one thread", threads == 1, str(threads)),
+        Check("the fork server has one thread", threads == 1, str(threads)),
         Check("two ranks forked from it, one after another, measure", all(rank.exit == 0 for rank in ranks)),
-        Check("the zygote has no context", not held and not left if setting.gpu != "cpu" else None, f"{held | left}"),
+        Check(
+            "the fork server has no context", not held and not left if setting.gpu != "cpu" else None, f"{held | left}"
+        ),
     ]
     result.facts["devices"] = [
         message.get("device") for rank in ranks for message in rank.messages if "device" in message

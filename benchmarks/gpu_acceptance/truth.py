@@ -13,10 +13,10 @@ FP32, BF16 = (1e-5, 1e-5), (1e-3, 5e-3)
 
 def run(setting: Setting) -> Result:
     """Losses and gradient norms of three optimizer steps each."""
-    from tests.support.ranks.harness import Zygote
+    from tests.support.ranks.harness import ForkServer
 
     result = Result()
-    zygote = Zygote("transformer")
+    fork_server = ForkServer("transformer")
     began = time.monotonic()
     try:
         for dtype, bounds in (("fp32", FP32), ("bf16", BF16)):
@@ -24,9 +24,9 @@ def run(setting: Setting) -> Result:
                 if time.monotonic() - began > setting.seconds - 60:
                     result.checks.append(Check("all cases ran in time", False, f"stopped before {case.name} {dtype}"))
                     return result
-                _compare(zygote, case, dtype, bounds, result, device="cpu" if setting.gpu == "cpu" else "cuda")
+                _compare(fork_server, case, dtype, bounds, result, device="cpu" if setting.gpu == "cpu" else "cuda")
     finally:
-        zygote.close()
+        fork_server.close()
     return result
 
 
@@ -42,14 +42,14 @@ def _cases(*, tiny: bool) -> list[Any]:
     return [*of_one, *further, *(c for c in COMPILED if c.layout.gpus == 1), *kernels]
 
 
-def _compare(zygote: Any, case: Any, dtype: str, bounds: tuple[float, float], result: Result, device: str) -> None:
+def _compare(fork_server: Any, case: Any, dtype: str, bounds: tuple[float, float], result: Result, device: str) -> None:
     from tests.support.transformer.reference import truth
 
     run = case.run(dtype=dtype)
     if dtype == "fp32" and run.params.get("attention") in ("flash", "cudnn"):
         return  # these kernels take half precision only
     row: dict[str, Any] = {"case": case.name, "dtype": dtype}
-    rank = zygote.attempt(run)[0]
+    rank = fork_server.attempt(run)[0]
     if rank.exit or rank.failure:
         why = (rank.failure or {}).get("message", rank.stderr)[-300:]
         result.rows.append(row | {"error": why})

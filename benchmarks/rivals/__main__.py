@@ -167,7 +167,7 @@ def table(found: list[Found]) -> str:
 
 
 def preloaded_starts(task: Task) -> str:
-    """Time until the first iteration of a pilot's later runs (preloaded zygote), and the time between runs."""
+    """Time until the first iteration of a pilot's later runs (preloaded fork server), and the time between runs."""
     rows = [record for record in records(task) if record["outcome"] == "ok"]
     starts = [float(str(record["start_s"])) for record in rows[1:]]
     if not starts:

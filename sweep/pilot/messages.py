@@ -35,11 +35,11 @@ class Message(Value, frozen=True, tag_field="kind", tag=True):
 
 
 class Prepare(Message, frozen=True, kw_only=True):
-    """Leader, to each node of an attempt, first: have a zygote and a scratch directory."""
+    """Leader, to each node of an attempt, first: have a fork server and a scratch directory."""
 
     attempt: str
     preload: tuple[str, ...]
-    """modules that the zygote imports"""
+    """modules that the fork server imports"""
     env: Mapping[str, str]
     """the run's environment variables"""
     first: bool
@@ -86,14 +86,14 @@ class ClearStale(Message, frozen=True, kw_only=True):
 
 
 class Inspect(Message, frozen=True, kw_only=True):
-    """Leader, once per node: read what these readers read, and meanwhile have a zygote for the first run."""
+    """Leader, once per node: read what these readers read, and meanwhile have a fork server for the first run."""
 
     readers: tuple[str, ...]
     """"module:function" of each"""
     limit_s: float
     """a reader that takes longer is unreadable"""
     preload: tuple[str, ...]
-    """modules that the zygote imports"""
+    """modules that the fork server imports"""
     env: Mapping[str, str]
     """the run's environment variables"""
     ranks: int
@@ -151,7 +151,7 @@ class Prepared(Message, frozen=True, kw_only=True):
 
     attempt: str
     preloaded: bool
-    """False: the modules allow no zygote, each rank imports them itself"""
+    """False: the modules allow no fork server, each rank imports them itself"""
     master_addr: str | None = None
     """where rank 0 listens: first node only"""
     master_port: int | None = None

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sweep.contract import Place, Run, Workload
+from sweep.pilot.agent.fork_messages import ForkRequest, encode
 from sweep.pilot.agent.progress import Report, report_in
-from sweep.pilot.agent.zygote_messages import ForkRequest, encode
 
 POLL_S = 0.02
 TAIL_BYTES = 4000

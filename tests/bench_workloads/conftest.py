@@ -1,4 +1,4 @@
-"""One preloaded zygote for all tests of this folder, and the truth table that they write.
+"""One preloaded fork server for all tests of this folder, and the truth table that they write.
 
 With SWEEP_TRUTH_TABLE=FILE the table is written there: each layout, how far it is from one process, how long it took;
 and what torch cannot do.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ranks.harness import Zygote
+from tests.support.ranks.harness import ForkServer
 from tests.support.transformer.truths import Truths, page
 
 
@@ -26,8 +26,8 @@ def truths() -> Iterator[Truths]:
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
+def fork_server() -> Iterator[ForkServer]:
     pytest.importorskip("torch", reason="needs torch")
-    zygote = Zygote("transformer", "simulated")
-    yield zygote
-    zygote.close()
+    fork_server = ForkServer("transformer", "simulated")
+    yield fork_server
+    fork_server.close()

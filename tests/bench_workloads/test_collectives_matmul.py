@@ -10,15 +10,15 @@ from bench_workloads.collectives.settings import OPERATIONS, Settings, bus_bandw
 from bench_workloads.matmul.settings import Settings as MatmulSettings
 from bench_workloads.matmul.settings import products, swiglu_widths
 from sweep.contract import Layout
-from tests.support.ranks.harness import DENSE, Zygote, a_run
+from tests.support.ranks.harness import DENSE, ForkServer, a_run
 
 pytestmark = pytest.mark.parallel
 MIN_RUNS = {"min_bytes": 1024, "max_bytes": 65536, "factor": 8, "repeats": 2}
 
 
-def test_collectives_over_two_ranks(zygote: Zygote):
+def test_collectives_over_two_ranks(fork_server: ForkServer):
     run = a_run(Layout(dp=2), workload="collectives", iterations=3, params=MIN_RUNS)
-    ranks = [rank.measurement for rank in zygote.attempt(run)]
+    ranks = [rank.measurement for rank in fork_server.attempt(run)]
     rows = ranks[0]["extra"]["collectives"]
     assert {row["operation"] for row in rows} == set(OPERATIONS)
     assert {row["group"] for row in rows} == {"world"}, "one node: intra-node is the whole world"
@@ -40,10 +40,10 @@ def test_bus_bandwidth_is_that_of_nccl_tests(operation, factor):
     assert bus_bandwidth(operation, 8e9, 2.0, 8) == pytest.approx(4e9 * factor)
 
 
-def test_matmul_on_one_rank(zygote: Zygote):
+def test_matmul_on_one_rank(fork_server: ForkServer):
     params = {"squares": "64,128", "width_steps": 2, "repeats": 2}
     run = a_run(Layout(micro_batch_size=2), workload="matmul", shape=DENSE, params=params)
-    extra = zygote.attempt(run)[0].measurement["extra"]
+    extra = fork_server.attempt(run)[0].measurement["extra"]
     rows = extra["matmul"]
     assert all(row["tflops"] > 0 for row in rows)
     assert [row["m"] for row in rows if row["product"] == "square"] == [64, 128]

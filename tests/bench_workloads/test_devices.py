@@ -183,7 +183,7 @@ print("\\n".join(found))
 """
 
 
-def test_what_a_zygote_imports_asks_for_no_device():
+def test_what_a_fork_server_imports_asks_for_no_device():
     """torch refuses CUDA in a fork of a process that has counted the devices (torch/csrc/cuda/Module.cpp)."""
     import subprocess
     import sys

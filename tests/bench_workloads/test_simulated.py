@@ -18,19 +18,19 @@ from bench_workloads.simulated.settings import FAULTS, Settings
 from sweep.contract import Layout, Run
 from tests.support.driving import wait_for
 from tests.support.paths import REPOSITORY
-from tests.support.ranks.harness import Rank, Zygote, a_run
+from tests.support.ranks.harness import ForkServer, Rank, a_run
 from tests.support.simulated import big, placed
 
 
 @pytest.fixture(scope="module")
 def light():
-    """A zygote without torch."""
-    zygote = Zygote("simulated")
-    yield zygote
-    zygote.close()
+    """A fork server without torch."""
+    fork_server = ForkServer("simulated")
+    yield fork_server
+    fork_server.close()
 
 
-def rehearse(light: Zygote, ranks: int = 2, *, timeout_s: float = 30, **params) -> list[Rank]:
+def rehearse(light: ForkServer, ranks: int = 2, *, timeout_s: float = 30, **params) -> list[Rank]:
     run = a_run(Layout(dp=ranks), workload="simulated", params={"step_s": 0.01, "noise": 0.0, **params})
     return light.attempt(run, timeout_s=timeout_s)
 
@@ -41,7 +41,7 @@ def test_imports_no_torch():
     assert found.stdout.split() == ["False", "False"]
 
 
-def test_a_rank_sleeps_sends_heartbeats_and_measures(light: Zygote):
+def test_a_rank_sleeps_sends_heartbeats_and_measures(light: ForkServer):
     for rank in rehearse(light, step_s=0.05):
         assert rank.exit == 0
         found = rank.measurement
@@ -55,12 +55,12 @@ def test_a_rank_sleeps_sends_heartbeats_and_measures(light: Zygote):
         assert found["effective"]["dp"] == 2
 
 
-def test_fast_ranks_send_few_heartbeats(light: Zygote):
+def test_fast_ranks_send_few_heartbeats(light: ForkServer):
     run = a_run(Layout(), workload="simulated", iterations=200, params={"step_s": 0.002})
     assert len(light.attempt(run)[0].heartbeats) < 10
 
 
-def test_times_are_reported_for_the_real_speed(light: Zygote):
+def test_times_are_reported_for_the_real_speed(light: ForkServer):
     start = time.monotonic()
     rank = rehearse(light, 1, step_s=20.0, speed=1000.0)[0]
     assert time.monotonic() - start < 5
@@ -86,7 +86,7 @@ def test_times_are_reported_for_the_real_speed(light: Zygote):
         ("config_error", 1, "ValueError", "must be divisible by"),
     ],
 )
-def test_a_fault_ends_its_rank_and_leaves_the_other_waiting(light: Zygote, fault, exit_code, type_, text):
+def test_a_fault_ends_its_rank_and_leaves_the_other_waiting(light: ForkServer, fault, exit_code, type_, text):
     broken, waiting = rehearse(light, fault=fault, fault_rank=0, timeout_s=1.0)
     assert broken.exit == exit_code
     assert text in broken.stderr
@@ -95,13 +95,13 @@ def test_a_fault_ends_its_rank_and_leaves_the_other_waiting(light: Zygote, fault
 
 
 @pytest.mark.parametrize("fault", ["hang", "ignore_sigterm"])
-def test_a_hanging_rank_has_to_be_killed(light: Zygote, fault):
+def test_a_hanging_rank_has_to_be_killed(light: ForkServer, fault):
     ranks = rehearse(light, fault=fault, timeout_s=0.5)
     assert [rank.exit for rank in ranks] == [-signal.SIGKILL] * 2
     assert ranks[0].heartbeats[-1]["iteration"] == 1
 
 
-def test_signal_is_sent(light: Zygote):
+def test_signal_is_sent(light: ForkServer):
     assert rehearse(light, 1, fault="signal", fault_code=int(signal.SIGBUS))[0].exit == -signal.SIGBUS
 
 
@@ -132,7 +132,7 @@ def test_ignored_sigterm_survives_one():
         child.kill()
 
 
-def test_leaked_child_outlives_its_rank(light: Zygote):
+def test_leaked_child_outlives_its_rank(light: ForkServer):
     """The child has left the session and its parent: found by its memory map, then ended."""
     before = set(_sleepers())
     rank = rehearse(light, 1, fault="leak_child", fault_s=30.0)[0]
@@ -147,7 +147,7 @@ def test_leaked_child_outlives_its_rank(light: Zygote):
 
 
 def _sleepers() -> list[int]:
-    """Processes with the zygote's command line."""
+    """Processes with the fork server's command line."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -155,26 +155,26 @@ def _sleepers() -> list[int]:
                 line = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"tests.support.ranks.zygote\0simulated\0" in line:
+            if b"tests.support.ranks.fork_server\0simulated\0" in line:
                 found.append(int(entry.name))
     return found
 
 
-def test_slow_rank_is_slow_alone(light: Zygote):
+def test_slow_rank_is_slow_alone(light: ForkServer):
     quick, slow = rehearse(light, fault="slow_rank", fault_rank=1, fault_s=0.2)
     assert min(slow.measurement["step_times_s"]) > 0.2 > max(quick.measurement["step_times_s"])
 
 
-def test_one_iteration_is_disturbed(light: Zygote):
+def test_one_iteration_is_disturbed(light: ForkServer):
     times = rehearse(light, 1, fault="slow_iteration", fault_iteration=2, fault_s=0.3)[0].measurement["step_times_s"]
     assert times[1] > 0.3 > times[0]
 
 
-def test_mismatch_is_echoed(light: Zygote):
+def test_mismatch_is_echoed(light: ForkServer):
     assert rehearse(light, fault="config_mismatch")[0].measurement["effective"]["dp"] == 4
 
 
-def test_too_big_for_the_gpu_fails_out_of_memory(light: Zygote):
+def test_too_big_for_the_gpu_fails_out_of_memory(light: ForkServer):
     fits = big(Layout(tp=4, recompute="full"), params={"step_s": 0.01, "fault": "oom_cuda_if_too_big"})
     too_big = big(Layout(), params={"step_s": 0.01, "fault": "oom_cuda_if_too_big"})
     assert [rank.exit for rank in light.attempt(fits)] == [0] * 4

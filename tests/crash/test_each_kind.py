@@ -49,7 +49,7 @@ def assert_nothing_is_left(tmp_path, kind, executor, cluster=None, **grid):
 
 
 IN_CI = {"agent", "launcher", "leader"}
-"""on this machine; tests/crash/test_kills.py and tests/faults/test_ranks.py kill ranks and zygotes too"""
+"""on this machine; tests/crash/test_kills.py and tests/faults/test_ranks.py kill ranks and fork servers too"""
 
 
 @pytest.mark.parametrize(

@@ -62,11 +62,11 @@ def assert_requeued(directory, hits):
 
 @pytest.mark.parametrize("late_s", [0.0, 1.5])
 def test_agents_that_are_terminated_report_it_and_the_run_is_measured_again(tmp_path, late_s):
-    """SIGTERM to ranks, zygotes and agents, as Slurm signals a step: the leader gets none, the agents theirs late."""
+    """SIGTERM to ranks, fork servers, agents, as Slurm signals a step: none to the leader, late to the agents."""
     launcher = launch(tmp_path, "local", nodes=[2], batches=[1], step_s=0.7)
     directory = tmp_path / "s"
     driving.wait_for(lambda: measuring(directory))
-    processes = {kind: find(kind, directory, launcher) for kind in ("rank", "zygote", "agent")}
+    processes = {kind: find(kind, directory, launcher) for kind in ("rank", "fork server", "agent")}
     for kind, found in processes.items():
         if kind == "agent":
             time.sleep(late_s)
@@ -136,7 +136,7 @@ def stopped(processes, seconds):
 STOPPED = {
     ("agent",): "an agent is stopped (SIGSTOP) for 30 s",
     ("leader",): "the leader is stopped for 30 s",
-    ("leader", "agent", "zygote", "rank"): "all processes of a pilot are stopped for 30 s",
+    ("leader", "agent", "fork server", "rank"): "all processes of a pilot are stopped for 30 s",
 }
 
 

@@ -54,7 +54,7 @@ def test_help_loads_nothing_heavy() -> None:
         ("sweep.pilot.leader.leader", HEAVY - {"numpy", "pyarrow"}),
         ("sweep.pilot.agent.agent", HEAVY),
         ("sweep.pilot.agent.__main__", HEAVY),
-        ("sweep.pilot.agent.zygote", HEAVY | {"msgspec"}),
+        ("sweep.pilot.agent.fork_server", HEAVY | {"msgspec"}),
         ("bench_workloads.transformer", HEAVY),
         ("bench_workloads.simulated", HEAVY),
     ],

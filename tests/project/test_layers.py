@@ -31,7 +31,7 @@ PURE = (
     *("sweep/launcher/pilots_wanted.py", "sweep/executors/script.py"),
     *("sweep/pilot/messages.py", "sweep/pilot/limits.py", "sweep/pilot/agent/heartbeats.py"),
     *("sweep/pilot/agent/environment.py", "sweep/pilot/timeouts.py"),
-    *("sweep/pilot/agent/zygote_messages.py", "sweep/pilot/leader/attempt_state.py"),
+    *("sweep/pilot/agent/fork_messages.py", "sweep/pilot/leader/attempt_state.py"),
     *("sweep/pilot/leader/attempt_result.py", "sweep/pilot/leader/free_nodes.py"),
     *("sweep/pilot/leader/hang_suspects.py", "sweep/pilot/leader/watchdog.py"),
     *("sweep/pilot/leader/pilot_time.py", "sweep/pilot/leader/record.py", "sweep/pilot/leader/start_limits.py"),

@@ -106,7 +106,7 @@ class Scripted(Mute):
 
 
 class Image:
-    """A fake `Zygote`, also for each one started: it forks nothing and stores its requests.
+    """A fake `ForkServer`, also for each one started: it forks nothing and stores its requests.
 
     The first rank of each process prints ``words``, and all end with exit code 0 once they were read.
     """

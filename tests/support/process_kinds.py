@@ -1,4 +1,4 @@
-"""Which processes of a sweep are of which kind: launcher, leader, agent, zygote, rank, daemon, srun, slurmstepd."""
+"""The kind of a sweep's process: launcher, leader, agent, fork server, rank, daemon, srun, slurmstepd."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psutil
 from tests.support import driving
 from tests.support.slurm import processes
 
-LOCAL = ("launcher", "leader", "agent", "zygote", "rank")
+LOCAL = ("launcher", "leader", "agent", "fork server", "rank")
 SLURM = (*LOCAL, "srun", "slurmstepd of agents", "slurmstepd of the leader")
 
 
@@ -42,25 +42,25 @@ def _marked(directory) -> Iterator[psutil.Process]:
 
 
 def _python_kind(process: psutil.Process) -> str | None:
-    """agent, zygote, rank, daemon (leaked by a rank); None for anything else. A fork keeps its command line."""
+    """agent, fork server, rank, daemon (leaked by a rank); None for anything else. A fork keeps its command line."""
     with contextlib.suppress(psutil.Error, ProcessLookupError):
         words = process.cmdline()
         if process.name() == "srun":
             return None
         if "sweep.pilot.agent" in words:
             return "agent"
-        if "sweep.pilot.agent.zygote" in words:
+        if "sweep.pilot.agent.fork_server" in words:
             return _image_kind(process)
     return None
 
 
 def _image_kind(process: psutil.Process) -> str:
-    """A zygote stays in its agent's session, a rank leads one, a daemon's has no leader or is not a zygote's."""
+    """A fork server stays in its agent's session, a rank leads one, a daemon's has no leader or another."""
     parent = process.parent()
-    if parent is not None and "sweep.pilot.agent.zygote" in parent.cmdline():
+    if parent is not None and "sweep.pilot.agent.fork_server" in parent.cmdline():
         return "rank" if os.getsid(process.pid) == process.pid else "daemon"
     if parent is not None and os.getsid(process.pid) == os.getsid(parent.pid):
-        return "zygote"
+        return "fork server"
     return "daemon"
 
 

@@ -1,4 +1,4 @@
-"""What the ranks of one process do in tests: rank 1 as set by the environment's `ACT`. Light: a zygote imports it."""
+"""What the ranks of one process do in tests: rank 1 as set by `ACT` in the environment. A fork server imports it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The process a pilot has on each of its nodes: starts ranks, forwards what they report, cleans up after them.
 
-Free of torch and single-threaded. It runs one attempt at a time, so all its descendants but the zygotes are that
+Free of torch and single-threaded. It runs one attempt at a time, so all its descendants but the fork servers are that
 attempt's. When it loses its leader, it ends its attempt and looks for the leader again: `sweep.pilot.agent.reconnect`.
 """
 
@@ -17,8 +17,8 @@ from bench_workloads.checks.reading import read_all
 from sweep.errors import log_error
 from sweep.pilot.agent.attempt import Node, NodeAttempt, compile_workers
 from sweep.pilot.agent.cleanup import clear, clear_dead, make_temporary, remove_scratch
+from sweep.pilot.agent.fork_servers import ForkServerError, ForkServerPool
 from sweep.pilot.agent.processes import ACTIVITY_CHECK_S, PILOT_MARK, tokens_of_sweep
-from sweep.pilot.agent.zygotes import ZygoteError, ZygotePool
 from sweep.pilot.channel import AgentChannel, ChannelError
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import kernel_boot, leaf_switch
@@ -49,7 +49,7 @@ class Agent:
         self._clock = clock or PausingClock()
         temporary, self._temporary_lock = make_temporary(scratch)
         self._node = Node(node, index, scratch, temporary, self._clock)
-        self._zygotes = ZygotePool(node)
+        self._fork_servers = ForkServerPool(node)
         self._attempt: NodeAttempt | None = None
         self._channel: AgentChannel | None = None
         self._last_message_at = 0.0
@@ -86,13 +86,13 @@ class Agent:
         return self._left
 
     async def abandon(self) -> None:
-        """The leader is lost: end the attempt. The zygotes stay, for the attempts after a new connection."""
+        """The leader is lost: end the attempt. The fork servers stay, for the attempts after a new connection."""
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             self._not_ended = tuple(await attempt.abandon())
 
     async def end(self, grace_s: float) -> None:
-        """End all ranks and zygotes and remove the pilot's files."""
+        """End all ranks and fork servers and remove the pilot's files."""
         ranks = self._attempt.ranks if self._attempt is not None else []
         await clear(ranks, [], grace_s, self.reap)
         remove_scratch(self._node.scratch)
@@ -106,7 +106,7 @@ class Agent:
 
     def reap(self) -> None:
         """Reap ended child processes."""
-        self._zygotes.reap()
+        self._fork_servers.reap()
 
     def _greet(self, channel: AgentChannel) -> None:
         node, stale = self._node, tuple(sorted(stale_tokens(self._node.scratch)))
@@ -127,7 +127,7 @@ class Agent:
     async def _handle(self, message: LeaderMessage, channel: AgentChannel) -> None:
         match message:
             case Prepare():
-                self._attempt = NodeAttempt(message, self._node, self._zygotes, channel)
+                self._attempt = NodeAttempt(message, self._node, self._fork_servers, channel)
                 await self._attempt.prepare()
             case Start() if self._attempt is not None:
                 await self._attempt.start(message)
@@ -139,7 +139,7 @@ class Agent:
                 channel.send(Cleared())
             case Inspect():
                 self._inspecting = asyncio.ensure_future(self._inspect(message, channel))
-                await preload(self._zygotes, message)
+                await preload(self._fork_servers, message)
             case Ping() | Leave():
                 pass
             case _:
@@ -185,10 +185,10 @@ class Agent:
             channel.send(Alive())
 
 
-async def preload(zygotes: ZygotePool, message: Inspect) -> None:
-    """Start the first run's zygote now: a failure is reported when that run is prepared."""
-    with contextlib.suppress(ZygoteError, OSError):
-        await zygotes.get(message.preload, {**compile_workers(message.ranks), **message.env})
+async def preload(fork_servers: ForkServerPool, message: Inspect) -> None:
+    """Start the first run's fork server now: a failure is reported when that run is prepared."""
+    with contextlib.suppress(ForkServerError, OSError):
+        await fork_servers.get(message.preload, {**compile_workers(message.ranks), **message.env})
 
 
 def readings(message: Inspect) -> str:

@@ -1,4 +1,4 @@
-"""One attempt on one node: zygote and directories, its ranks and their reports, teardown."""
+"""One attempt on one node: fork server and directories, its ranks and their reports, teardown."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sweep.outcomes import Outcome
 from sweep.pilot.agent import evidence
 from sweep.pilot.agent.cleanup import clear, empty, remove_scratch, remove_shared_memory
 from sweep.pilot.agent.environment import cache_directories
+from sweep.pilot.agent.fork_messages import ForkRequest
+from sweep.pilot.agent.fork_servers import ForkServer, ForkServerError, ForkServerPool
 from sweep.pilot.agent.heartbeats import HeartbeatBuffer
 from sweep.pilot.agent.kernel_log import KernelEvidence
 from sweep.pilot.agent.processes import Activity, left_on_gpus
 from sweep.pilot.agent.progress import RankHeartbeat, Report, failure
 from sweep.pilot.agent.ranks import Rank, one_per_process, start_ranks
-from sweep.pilot.agent.zygote_messages import ForkRequest
-from sweep.pilot.agent.zygotes import Zygote, ZygoteError, ZygotePool
 from sweep.pilot.channel import AgentChannel, ChannelError
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.messages import (
@@ -70,12 +70,12 @@ class Node:
 class NodeAttempt:
     """One attempt on this node, from Prepare to Clean."""
 
-    def __init__(self, order: Prepare, node: Node, zygotes: ZygotePool, channel: AgentChannel) -> None:
+    def __init__(self, order: Prepare, node: Node, fork_servers: ForkServerPool, channel: AgentChannel) -> None:
         self.ranks: list[Rank] = []
         self._order = order
         self._name = order.attempt
         self._node = node
-        self._zygotes = zygotes
+        self._fork_servers = fork_servers
         self._channel = channel
         self._scratch = node.scratch / order.attempt
         self._began_at = time.time()
@@ -85,33 +85,33 @@ class NodeAttempt:
         self._activity = Activity()
 
     async def prepare(self) -> None:
-        """Get a zygote, a scratch directory and, on the first node, a listening socket; then report."""
+        """Get a fork server, a scratch directory and, on the first node, a listening socket; then report."""
         try:
             self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-            zygote = await self._zygote()
+            fork_server = await self._fork_server()
             address, port = self._listen() if self._order.first else (None, None)
-        except (ZygoteError, OSError) as error:
+        except (ForkServerError, OSError) as error:
             self._channel.send(NotPrepared(attempt=self._name, outcome=_outcome_of(error), error=str(error)))
             return
         self._channel.send(
-            Prepared(attempt=self._name, preloaded=zygote.preloaded, master_addr=address, master_port=port)
+            Prepared(attempt=self._name, preloaded=fork_server.preloaded, master_addr=address, master_port=port)
         )
 
     async def start(self, order: Start) -> None:
         """Start the ranks."""
-        zygote = await self._zygote()
+        fork_server = await self._fork_server()
         if not order.takes_listener:
             self._close_listener()
         for places in [order.places] if order.one_process else [(place,) for place in order.places]:
-            await self._start_process(zygote, order, places)
+            await self._start_process(fork_server, order, places)
         self._close_listener()
 
     async def stop(self, order: Stop) -> None:
         """End the attempt: evidence, kill, checks; report the findings; then remove its files."""
         stacks = await evidence.gather(self.ranks, self._scratch) if order.evidence else {}
         killed = [rank.number for rank in self.ranks if rank.alive]
-        spared = [zygote.pid for zygote in self._zygotes.zygotes]
-        not_ended = await clear(self.ranks, spared, order.grace_s, self._zygotes.reap)
+        spared = [fork_server.pid for fork_server in self._fork_servers.fork_servers]
+        not_ended = await clear(self.ranks, spared, order.grace_s, self._fork_servers.reap)
         if not not_ended and not order.short:
             not_ended = await asyncio.to_thread(left_on_gpus, GPU_WAIT_S, self._began_at)
         self._flush()
@@ -137,8 +137,8 @@ class NodeAttempt:
 
     async def abandon(self) -> list[str]:
         """The leader is lost: end the ranks, without a report. Returns the processes that could not be ended."""
-        spared = [zygote.pid for zygote in self._zygotes.zygotes]
-        not_ended = await clear(self.ranks, spared, ABANDON_GRACE_S, self._zygotes.reap)
+        spared = [fork_server.pid for fork_server in self._fork_servers.fork_servers]
+        not_ended = await clear(self.ranks, spared, ABANDON_GRACE_S, self._fork_servers.reap)
         not_ended = not_ended or await asyncio.to_thread(left_on_gpus, GPU_WAIT_S, self._began_at)
         self._leave()
         return not_ended
@@ -152,16 +152,16 @@ class NodeAttempt:
         if busy:
             self._channel.send(Busy(attempt=self._name, ranks=busy))
 
-    async def _zygote(self) -> Zygote:
+    async def _fork_server(self) -> ForkServer:
         env = {**compile_workers(self._order.ranks), **self._order.env}
-        return await self._zygotes.get(self._order.preload, env)
+        return await self._fork_servers.get(self._order.preload, env)
 
     def _listen(self) -> tuple[str, int]:
         """Open rank 0's socket before any rank starts. It is passed on open, so the port cannot be taken."""
         self._listener = listen_on_free_port()
         return self._order.address or self._channel.local_address, int(self._listener.getsockname()[1])
 
-    async def _start_process(self, zygote: Zygote, order: Start, places: Sequence[Place]) -> None:
+    async def _start_process(self, fork_server: ForkServer, order: Start, places: Sequence[Place]) -> None:
         """One process, for the ranks of these places."""
         here = [replace(p, scratch_dir=str(self._scratch), ranks_in_process=len(places)) for p in places]
         log = self._scratch / f"rank{here[0].rank}.log"
@@ -172,8 +172,8 @@ class NodeAttempt:
         request = ForkRequest(main=order.main, run=order.run, places=tuple(here), env=env)
         listener = self._listener if here[0].rank == 0 else None
         try:
-            await start_ranks(zygote, ranks, request, listener, self._on_reports, self._on_exit)
-        except (ZygoteError, OSError) as error:
+            await start_ranks(fork_server, ranks, request, listener, self._on_reports, self._on_exit)
+        except (ForkServerError, OSError) as error:
             for rank in ranks:
                 self._not_started(rank, error)
 
@@ -243,7 +243,7 @@ class NodeAttempt:
 def compile_workers(ranks: int) -> dict[str, str]:
     """Share the node's cores between the compilers of its ranks: by default torch starts up to 32 workers for each.
 
-    Set before the zygote starts: torch reads it when it is imported. The user's own value is kept.
+    Set before the fork server starts: torch reads it when it is imported. The user's own value is kept.
     """
     name = "TORCHINDUCTOR_COMPILE_THREADS"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

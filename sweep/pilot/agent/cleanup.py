@@ -45,13 +45,13 @@ POLL_S = 0.02
 
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
-_OURS = re.compile(r"nccl-|torch_|sem\.|psm_|pymp-")
+_LEAKED = re.compile(r"nccl-|torch_|sem\.|psm_|pymp-")
 TEMPORARY_PREFIX = "sweep-tmp."
 TEMPORARY_LINK = "tmp"
 
 
 async def clear(ranks: Sequence[Rank], spare: Sequence[int], grace_s: float, reap: Callable[[], None]) -> list[str]:
-    """Kill every process of the attempt except `spare` (zygotes). Returns those that could not be killed, as text."""
+    """Kill every process of the attempt except `spare` (fork servers). Returns the survivors, as text."""
     for rank in ranks:
         rank.terminate()
     await _until(lambda: not any(rank.alive for rank in ranks), grace_s)
@@ -108,7 +108,7 @@ def remove_shared_memory(since: float, directory: Path = SHARED_MEMORY) -> list[
 
 def _files(directory: Path) -> Iterable[Path]:
     with contextlib.suppress(OSError):
-        return [path for path in directory.iterdir() if _OURS.match(path.name)]
+        return [path for path in directory.iterdir() if _LEAKED.match(path.name)]
     return []
 
 

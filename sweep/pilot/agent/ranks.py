@@ -1,4 +1,4 @@
-"""The agent's handles on its ranks: a process from a zygote, a log file and a progress pipe for each."""
+"""The agent's handles on its ranks: a process from a fork server, a log file and a progress pipe for each."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sweep.errors import log_error
+from sweep.pilot.agent.fork_messages import ForkRequest
+from sweep.pilot.agent.fork_servers import ForkServer
 from sweep.pilot.agent.processes import signal_group
 from sweep.pilot.agent.progress import ProgressPipe, Report
-from sweep.pilot.agent.zygote_messages import ForkRequest
-from sweep.pilot.agent.zygotes import Zygote
 
 
 @dataclass
@@ -74,7 +74,7 @@ OnReports = Callable[[Rank, list[Report]], None]
 
 
 async def start_ranks(
-    zygote: Zygote,
+    fork_server: ForkServer,
     ranks: Sequence[Rank],
     request: ForkRequest,
     listener: socket.socket | None,
@@ -97,7 +97,7 @@ async def start_ranks(
     log_fd = os.open(ranks[0].log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     fds = [log_fd, *pipes] + ([listener.fileno()] if listener is not None else [])
     try:
-        pid = await zygote.fork(request, fds, ended)
+        pid = await fork_server.fork(request, fds, ended)
         for rank in ranks:
             rank.pid = pid
     finally:

@@ -133,7 +133,7 @@ class AttemptRunner:
             self._state.verdict = Verdict(Outcome.UNKNOWN, "the pilot failed: " + traceback.format_exc(limit=-3))
 
     async def _prepare(self) -> tuple[str, int] | None:
-        """Zygotes and the listening socket: its address and port, or None if the attempt is over already."""
+        """Fork servers and the listening socket: its address and port, or None if the attempt is over already."""
         preload, env = self._workload.preload, self._run.env
         for number, link in enumerate(self._links):
             address = link.leaders_address() if number == 0 and link.on_this_host else None

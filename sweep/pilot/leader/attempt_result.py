@@ -43,7 +43,7 @@ class AttemptResult:
     @property
     def signalled(self) -> bool:
         """Whether a rank died of a signal that the pilot did not send and that nothing explains: the SIGTERM of a job's
-        step, or the SIGKILL that ranks get whose zygote had the SIGTERM first.
+        step, or the SIGKILL that ranks get whose fork server had the SIGTERM first.
         """
         if self.diagnosis.outcome not in (Outcome.CANCELLED, Outcome.UNKNOWN):
             return False

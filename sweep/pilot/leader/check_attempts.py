@@ -30,7 +30,7 @@ FURTHER = 2
 
 
 TORCH = ("torch", "torch.distributed", "bench_workloads.checks.rates", "bench_workloads.checks.exchange")
-"""one zygote for both programs: a node imports torch once"""
+"""one fork server for both programs: a node imports torch once"""
 
 
 def workload(name: str, *, torch: bool, listens: bool) -> Workload:

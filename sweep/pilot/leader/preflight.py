@@ -1,4 +1,4 @@
-"""Checks of a pilot's nodes: before its first run, while their zygotes start, and of one that was slow in runs.
+"""Checks of a pilot's nodes: before its first run, while their fork servers start, and of one that was slow in runs.
 
 Unfit nodes are left out.
 """
@@ -47,7 +47,7 @@ class Preflight:
         """nodes whose speed was checked since they were slow in runs"""
 
     def begin(self, links: Sequence[Link], first: Choice | None) -> None:
-        """Ask all nodes, if there is a run for them; their zygotes start meanwhile."""
+        """Ask all nodes, if there is a run for them; their fork servers start meanwhile."""
         if self._order.preflight == "off" or first is None:
             return
         run = first.planned.run()

@@ -66,7 +66,7 @@ class Watchdog:
         return cls(limits, now, ranks)
 
     def begin(self, now: float, start_limits: StartLimits | None = None) -> None:
-        """The nodes are ready and the ranks start now: preloading the zygote does not count as start."""
+        """The nodes are ready and the ranks start now: preloading the fork server does not count as start."""
         self.start_limits = start_limits
         for progress in self.ranks.values():
             progress.at = now

@@ -10,7 +10,7 @@ from sweep.contract import Layout, Run
 from sweep.physics import memory
 from sweep.physics.profiles import profile_of
 from sweep.physics.shapes import ModelShape, total_parameters
-from tests.support.ranks.harness import MOE, Zygote, a_run
+from tests.support.ranks.harness import MOE, ForkServer, a_run
 from tests.support.transformer.cases import case
 from tests.support.transformer.peaks import LARGER as SHAPE
 
@@ -45,11 +45,13 @@ def formulas(run: Run, stage: str = "first") -> float:
     return float(memory.breakdown(columns, profile, stage)["total"])
 
 
-def counted(zygote: Zygote, run: Run, attempts: int = 3) -> int:
+def counted(fork_server: ForkServer, run: Run, attempts: int = 3) -> int:
     """The heaviest rank's peak, the least of several attempts: releases by gloo's threads are not seen (cpu_memory), so
     a count is too high by the buffers that were not used again in time.
     """
-    return min(max(rank.measurement["peak_allocated_bytes"] for rank in zygote.attempt(run)) for _ in range(attempts))
+    return min(
+        max(rank.measurement["peak_allocated_bytes"] for rank in fork_server.attempt(run)) for _ in range(attempts)
+    )
 
 
 def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = False):
@@ -72,9 +74,9 @@ def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = False):
         "dp=2 zero=3 micro_batch_size=4",
     ],
 )
-def test_a_trace_is_what_a_real_run_counts(zygote: Zygote, words):
+def test_a_trace_is_what_a_real_run_counts(fork_server: ForkServer, words):
     """To 5 %. Gloo copies what it reduces and scatters, which NCCL does not: in ZeRO 2 and 3 some 3 % here."""
-    real = counted(zygote, run_of(words))
+    real = counted(fork_server, run_of(words))
     found = traced(run_of(words))
     assert found.peak_bytes == sum(found.parts.values()) == pytest.approx(real, rel=0.05)
 
@@ -89,10 +91,10 @@ def test_a_trace_is_what_a_real_run_counts(zygote: Zygote, words):
         pytest.param("dp=2 pp=2 ep=2 zero=1 micro_batch_size=2 grad_accum=4", marks=pytest.mark.long),
     ],
 )
-def test_a_trace_of_experts_is_what_a_real_run_counts(zygote: Zygote, words):
+def test_a_trace_of_experts_is_what_a_real_run_counts(fork_server: ForkServer, words):
     """To 7 %: the trace gives every expert equally many tokens, an untrained router nearly so."""
     run = run_of(words, shape=EXPERTS)
-    real = counted(zygote, run)
+    real = counted(fork_server, run)
     found = max((traced(run, stage) for stage in range(run.layout.pp)), key=lambda one: one.peak_bytes)
     assert found.peak_bytes == sum(found.parts.values()) == pytest.approx(real, rel=0.07)
 
@@ -106,21 +108,21 @@ def test_experts_of_a_trace_are_split_over_ep_and_their_tokens_stay_as_many():
 
 
 @pytest.mark.long
-def test_under_tp_a_rank_has_the_gradient_of_its_own_rows_of_the_embedding(zygote: Zygote):
+def test_under_tp_a_rank_has_the_gradient_of_its_own_rows_of_the_embedding(fork_server: ForkServer):
     """A gradient of the whole vocabulary, which torch's own embedding makes, would be 7 % more here."""
     shape = SHAPE | {"vocab_size": 16384, "num_layers": 2}
     run = run_of("tp=2 micro_batch_size=1 grad_accum=2", shape=shape, dtype="bf16")
-    real = max(rank.measurement["peak_allocated_bytes"] for rank in zygote.attempt(run))
+    real = max(rank.measurement["peak_allocated_bytes"] for rank in fork_server.attempt(run))
     found = traced(run)
     assert found.peak_bytes == pytest.approx(real, rel=0.01)
     assert formulas(run) == pytest.approx(real, rel=0.02)
     assert found.parts["gradients"] == found.parts["weights"], "fp32 both"
 
 
-def test_a_pipeline_holds_a_buffer_for_each_micro_batch_of_a_step(zygote: Zygote):
+def test_a_pipeline_holds_a_buffer_for_each_micro_batch_of_a_step(fork_server: ForkServer):
     """Of the first and of the last stage: hidden states that come, or gradients that come back."""
     few, many = (run_of(f"pp=2 micro_batch_size=1 grad_accum={n}") for n in (4, 16))
-    peaks = [[rank.measurement["peak_allocated_bytes"] for rank in zygote.attempt(run)] for run in (few, many)]
+    peaks = [[rank.measurement["peak_allocated_bytes"] for rank in fork_server.attempt(run)] for run in (few, many)]
     buffer, numbers = 128 * SHAPE["hidden_size"] * 4, 128 * 2 * 8
     for stage, name in enumerate(("first", "last")):
         assert peaks[1][stage] - peaks[0][stage] == pytest.approx(12 * (buffer + numbers), rel=0.01)

@@ -16,7 +16,7 @@ from sweep.physics.flops import (
     model_flops_per_token,
 )
 from sweep.physics.shapes import ModelShape, matmul_parameters, total_parameters
-from tests.support.ranks.harness import DENSE, MOE, SHAPES, Zygote, a_run
+from tests.support.ranks.harness import DENSE, MOE, SHAPES, ForkServer, a_run
 from tests.support.transformer.cases import case
 from tests.support.transformer.peaks import LARGER, WATCHED, peak_and_prediction
 
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.parallel
 COUNTED = {"count_flops": True}
 
 
-def measured(zygote: Zygote, layout: Layout, *, shape=None, **values) -> list[dict]:
-    return [rank.measurement for rank in zygote.attempt(a_run(layout, shape=shape, **values))]
+def measured(fork_server: ForkServer, layout: Layout, *, shape=None, **values) -> list[dict]:
+    return [rank.measurement for rank in fork_server.attempt(a_run(layout, shape=shape, **values))]
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_built_parameters_equal_physics(zygote: Zygote, name):
-    found = measured(zygote, Layout(), shape=SHAPES[name])
+def test_built_parameters_equal_physics(fork_server: ForkServer, name):
+    found = measured(fork_server, Layout(), shape=SHAPES[name])
     assert found[0]["parameters"] == total_parameters(ModelShape(**SHAPES[name]))
 
 
@@ -38,11 +38,11 @@ def test_built_parameters_equal_physics(zygote: Zygote, name):
     "words",
     ["dp=2 zero=3", "dp=2 tp=2 zero=3", "pp=2", "dp=2 pp=2 zero=1", "dp=2 ep=2 zero=3", "dp=2 ep=2 tp=2"],
 )
-def test_each_rank_holds_its_share(zygote: Zygote, words):
+def test_each_rank_holds_its_share(fork_server: ForkServer, words):
     """Weights that are split count once over the ranks; norms and router stay whole on each tp rank."""
     shape = MOE if "ep" in words else DENSE
     layout = case(words).layout
-    held = sum(m["parameters"] for m in measured(zygote, layout, shape=shape, warmup_iterations=0, iterations=1))
+    held = sum(m["parameters"] for m in measured(fork_server, layout, shape=shape, warmup_iterations=0, iterations=1))
     replicas = 1 if layout.zero else layout.dp
     whole = total_parameters(ModelShape(**shape))
     held_by_tp = _whole_on_tp(shape) * (layout.tp - 1)
@@ -78,11 +78,11 @@ def _routed_experts(shape: dict) -> int:
         *(pytest.param(*case, marks=pytest.mark.long) for case in [("pp=2", "dense"), ("pp=2", "moe")]),
     ],
 )
-def test_counted_flops_equal_the_formula(zygote: Zygote, name, words):
+def test_counted_flops_equal_the_formula(fork_server: ForkServer, name, words):
     """6 FLOPs per matmul weight and token; attention twice in forward, five products in backward (it recomputes)."""
     layout = case(words).layout
     run = a_run(layout, shape=SHAPES[name], warmup_iterations=2, iterations=1, params=COUNTED)
-    extra = zygote.attempt(run)[0].measurement["extra"]
+    extra = fork_server.attempt(run)[0].measurement["extra"]
     shape = ModelShape(**run.shape)
     tokens = run.global_batch_tokens
     multiplied = matmul_parameters(shape) + _router_again(shape, layout)
@@ -122,7 +122,7 @@ def test_physics_our_counter_and_that_of_torch_agree(name):
     assert theirs.get_total_flops() == ours.matmul, "torch does not know attention on CPU"
 
 
-def test_recomputation_is_counted(zygote: Zygote):
+def test_recomputation_is_counted(fork_server: ForkServer):
     """Full: one more forward of all layers, less what is not needed again. Selective: no matrix product again.
 
     The formula of HFU repeats all of the forward but the output projection: the count is less by what torch leaves out.
@@ -130,7 +130,7 @@ def test_recomputation_is_counted(zygote: Zygote):
 
     def flops(recompute: str) -> tuple[int, int]:
         run = a_run(Layout(recompute=recompute), shape=LARGER, warmup_iterations=2, params=COUNTED)
-        extra = zygote.attempt(run)[0].measurement["extra"]
+        extra = fork_server.attempt(run)[0].measurement["extra"]
         return extra["executed_matmul_flops_per_step"], extra["executed_attention_flops_per_step"]
 
     plain, selective, full = flops("none"), flops("selective"), flops("full")
@@ -145,20 +145,20 @@ def test_recomputation_is_counted(zygote: Zygote):
     assert full[1] == plain[1] + tokens * attention
 
 
-def test_what_a_split_backward_repeats_is_counted(zygote: Zygote):
+def test_what_a_split_backward_repeats_is_counted(fork_server: ForkServer):
     """Without a formula: zero-bubble schedules recompute a layer for its input and again for its weights."""
     run = a_run(case("pp=2 recompute=full pp_schedule=zbv_zero_bubble").layout, warmup_iterations=2, params=COUNTED)
-    extra = zygote.attempt(run)[0].measurement["extra"]
+    extra = fork_server.attempt(run)[0].measurement["extra"]
     of_model = 6 * matmul_parameters(ModelShape(**run.shape)) * run.global_batch_tokens
     assert extra["executed_matmul_flops_per_step"] > 1.5 * of_model
 
 
 @pytest.mark.long
-def test_memory_falls_as_predicted_by_theory(zygote: Zygote):
+def test_memory_falls_as_predicted_by_theory(fork_server: ForkServer):
     """Peak bytes of tensors, for each way to reduce them."""
 
     def peak(words: str) -> int:
-        return peak_and_prediction(zygote, words)[0]
+        return peak_and_prediction(fork_server, words)[0]
 
     assert peak("dp=2 zero=0") > peak("dp=2 zero=1") > peak("dp=2 zero=3")
     base = peak("dp=1 micro_batch_size=2 grad_accum=4")
@@ -183,9 +183,9 @@ def test_memory_falls_as_predicted_by_theory(zygote: Zygote):
         *(f"dp=1 micro_batch_size=8 grad_accum=1 recompute={kind}" for kind in ("none", "selective", "full")),
     ],
 )
-def test_peaks_are_those_of_the_memory_model(zygote: Zygote, words):
+def test_peaks_are_those_of_the_memory_model(fork_server: ForkServer, words):
     """To 15 %, on a model so small that single tensors count."""
-    found, predicted = peak_and_prediction(zygote, words)
+    found, predicted = peak_and_prediction(fork_server, words)
     assert found == pytest.approx(predicted, rel=0.15)
 
 
@@ -200,16 +200,16 @@ def test_a_block_without_recorded_release_ends_when_its_address_is_reused():
     assert highest({7: 100}, [(9, -50), (1, 10)]) == 110, "what was never counted is not taken off"
 
 
-def test_states_cost_sixteen_bytes_in_fp32(zygote: Zygote):
+def test_states_cost_sixteen_bytes_in_fp32(fork_server: ForkServer):
     """Weights, gradients and both moments, 4 bytes each, and the activations of a tiny batch on top."""
-    found = measured(zygote, Layout(), shape=LARGER, params=WATCHED)[0]
+    found = measured(fork_server, Layout(), shape=LARGER, params=WATCHED)[0]
     assert 16 * found["parameters"] < found["peak_allocated_bytes"] < 22 * found["parameters"]
     assert found["memory_kind"].startswith("tensors alive")
 
 
-def test_adaptive_goes_on_until_the_median_is_known_or_the_cap(zygote: Zygote):
+def test_adaptive_goes_on_until_the_median_is_known_or_the_cap(fork_server: ForkServer):
     def iterations(**params) -> int:
-        found = measured(zygote, Layout(dp=2), params={"adaptive": True, **params})
+        found = measured(fork_server, Layout(dp=2), params={"adaptive": True, **params})
         counts = {len(m["step_times_s"]) for m in found}
         assert len(counts) == 1, "ranks must stop together"
         return counts.pop()
@@ -218,9 +218,9 @@ def test_adaptive_goes_on_until_the_median_is_known_or_the_cap(zygote: Zygote):
     assert iterations(tolerance=1e9, max_iterations=40) == 7, "98 % needs seven samples"
 
 
-def test_the_run_reports_what_it_did(zygote: Zygote):
+def test_the_run_reports_what_it_did(fork_server: ForkServer):
     run = a_run(Layout(dp=2, tp=2, zero=3, grad_accum=3, micro_batch_size=2), dtype="bf16", iterations=1)
-    for rank in zygote.attempt(run):
+    for rank in fork_server.attempt(run):
         found = rank.measurement
         effective = found["effective"]
         asked = {"dp": 2, "tp": 2, "pp": 1, "cp": 1, "grad_accum": 3, "micro_batch_size": 2, "dtype": "bf16"}
@@ -237,36 +237,36 @@ def test_the_run_reports_what_it_did(zygote: Zygote):
         assert phases[-1] == "finish"
 
 
-def test_a_loss_that_is_no_number_is_an_error(zygote: Zygote):
+def test_a_loss_that_is_no_number_is_an_error(fork_server: ForkServer):
     run = a_run(Layout(dp=2), iterations=3, params={"learning_rate": float("1e30"), "clip_grad": 0.0})
-    for rank in zygote.attempt(run):
+    for rank in fork_server.attempt(run):
         assert rank.exit == 1
         assert rank.failure["type"].endswith("NotANumberError")
         assert "at iteration" in rank.failure["message"]
 
 
-def test_a_missing_peer_times_out(zygote: Zygote):
+def test_a_missing_peer_times_out(fork_server: ForkServer):
     """A rank whose peer never joins does not wait for torch's half hour."""
     params = {"process_group_timeout_s": 3.0, "straggler_rank": 1, "straggler_s": 30.0}
     start = time.monotonic()
-    ranks = zygote.attempt(a_run(Layout(dp=2), params=params), timeout_s=8)
+    ranks = fork_server.attempt(a_run(Layout(dp=2), params=params), timeout_s=8)
     assert ranks[0].exit == 1
     assert time.monotonic() - start < 25
     assert "imed out" in ranks[0].failure["message"]
 
 
-def test_a_profile_is_saved_on_request(zygote: Zygote, tmp_path):
+def test_a_profile_is_saved_on_request(fork_server: ForkServer, tmp_path):
     params = {"profile": True, "profile_dir": str(tmp_path / "traces")}
     run = a_run(Layout(dp=2), params=params)
-    names = {rank.measurement["extra"]["profile_files"][0] for rank in zygote.attempt(run)}
+    names = {rank.measurement["extra"]["profile_files"][0] for rank in fork_server.attempt(run)}
     assert names == {str(tmp_path / "traces" / f"{run.run_id}.rank{rank}.trace.json.gz") for rank in range(2)}
     with gzip.open(min(names)) as file:
         assert b"FSDP::" in file.read()
 
 
-def test_the_profile_comes_after_the_measurement(zygote: Zygote, tmp_path):
+def test_the_profile_comes_after_the_measurement(fork_server: ForkServer, tmp_path):
     """Its export may take minutes: the measurement is safe by then, and the next heartbeat is announced."""
-    rank = zygote.attempt(a_run(Layout(), params={"profile": True, "profile_dir": str(tmp_path)}))[0]
+    rank = fork_server.attempt(a_run(Layout(), params={"profile": True, "profile_dir": str(tmp_path)}))[0]
     kinds = [(message["kind"], message.get("phase"), message.get("due_s")) for message in rank.messages]
     assert kinds[-3:] == [("measurement", None, None), ("beat", "finish", 600.0), ("beat", "finish", None)]
     assert list(tmp_path.iterdir())
@@ -299,9 +299,9 @@ def test_annotations_on_the_gpus_timeline_are_no_computation():
     assert found == {"profile_compute_s": 6, "profile_exposed_communication_s": 2, "profile_idle_s": 2}
 
 
-def test_steps_without_a_synchronisation_between_them_train_the_same(zygote: Zygote):
+def test_steps_without_a_synchronisation_between_them_train_the_same(fork_server: ForkServer):
     each, several = (
-        measured(zygote, Layout(dp=2), iterations=n, params={"steps_per_sync": k})[0] for n, k in ((6, 1), (2, 3))
+        measured(fork_server, Layout(dp=2), iterations=n, params={"steps_per_sync": k})[0] for n, k in ((6, 1), (2, 3))
     )
     assert len(several["step_times_s"]) == 2
     assert several["losses"] == each["losses"]
@@ -309,9 +309,11 @@ def test_steps_without_a_synchronisation_between_them_train_the_same(zygote: Zyg
     assert several["effective"] == each["effective"]
 
 
-def test_warm_up_lasts_for_the_requested_time(zygote: Zygote):
+def test_warm_up_lasts_for_the_requested_time(fork_server: ForkServer):
     """By the sum of its steps, the first aside; ranks stop together."""
-    found = measured(zygote, Layout(dp=2), params={"warmup_seconds": 0.4, "straggler_rank": 0, "straggler_s": 0.05})
+    found = measured(
+        fork_server, Layout(dp=2), params={"warmup_seconds": 0.4, "straggler_rank": 0, "straggler_s": 0.05}
+    )
     counts = {len(m["warmup_times_s"]) for m in found}
     assert len(counts) == 1
     assert 2 <= counts.pop() <= 9, "a step takes 50 ms at least, on a busy machine much more"
@@ -319,8 +321,10 @@ def test_warm_up_lasts_for_the_requested_time(zygote: Zygote):
     assert all(len(m["step_times_s"]) == 2 and len(m["losses"]) == 2 + len(m["warmup_times_s"]) for m in found)
 
 
-def test_ranks_share_the_cores(zygote: Zygote):
-    cores = [rank.measurement["extra"]["cores"] for rank in zygote.attempt(a_run(Layout(dp=2), params={"threads": 0}))]
+def test_ranks_share_the_cores(fork_server: ForkServer):
+    cores = [
+        rank.measurement["extra"]["cores"] for rank in fork_server.attempt(a_run(Layout(dp=2), params={"threads": 0}))
+    ]
     mine = os.sched_getaffinity(0)
     if len(mine) < 2:
         pytest.skip("one core")

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from bench_workloads.transformer.data import Share  # noqa: E402
 from bench_workloads.transformer.token_file import FileBatches, Loading, TokenFile, TokenFileError  # noqa: E402
-from tests.support.ranks.harness import Zygote, a_run  # noqa: E402
+from tests.support.ranks.harness import ForkServer, a_run  # noqa: E402
 from tests.support.transformer.cases import case  # noqa: E402
 
 VOCABULARY, LENGTH = 256, 64
@@ -79,15 +79,15 @@ def test_a_file_that_cannot_feed_the_model_is_named(path, tmp_path):
         TokenFile(tmp_path / "none.bin", "uint16", share())
 
 
-def test_layouts_train_the_same_on_a_file_and_record_what_reading_costs(zygote: Zygote, path):
+def test_layouts_train_the_same_on_a_file_and_record_what_reading_costs(fork_server: ForkServer, path):
     """One rank that reads for itself, two with a worker each, and halves of a sequence."""
     found = []
     for words, workers in (("dp=1", 0), ("dp=2 zero=3", 1), ("cp=2", 0)):
         params = {"data": str(path), "data_workers": workers}
-        ranks = zygote.attempt(a_run(case(words).layout, params=params))
+        ranks = fork_server.attempt(a_run(case(words).layout, params=params))
         assert [rank.exit for rank in ranks] == [0] * len(ranks), ranks[0].stderr
         found.append(ranks[0].measurement)
-    synthetic = zygote.attempt(a_run(case("dp=1").layout))[0].measurement
+    synthetic = fork_server.attempt(a_run(case("dp=1").layout))[0].measurement
     for measured in found[1:]:
         assert measured["losses"] == pytest.approx(found[0]["losses"], rel=1e-6)
     assert found[0]["losses"][0] != pytest.approx(synthetic["losses"][0], rel=1e-4)

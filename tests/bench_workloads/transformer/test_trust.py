@@ -15,7 +15,7 @@ from sweep.contract import Layout, Measurement, Run
 from sweep.records.record import problems
 from tests.support import driving
 from tests.support.made_records import as_json, made_record
-from tests.support.ranks.harness import DENSE, MOE, Zygote, a_run
+from tests.support.ranks.harness import DENSE, MOE, ForkServer, a_run
 from tests.support.transformer.cases import case
 
 pytestmark = pytest.mark.parallel
@@ -43,9 +43,9 @@ site: {name: here, gpu: cpu, gpus_per_node: 2, max_local_ranks: 2, pilot_time: 1
 """
 
 
-def record_of(zygote: Zygote, run: Run) -> dict:
+def record_of(fork_server: ForkServer, run: Run) -> dict:
     """The record of an attempt by real ranks."""
-    given = [rank.measurement for rank in zygote.attempt(run)]
+    given = [rank.measurement for rank in fork_server.attempt(run)]
     measurements = [Measurement(**{k: v for k, v in m.items() if k != "kind"}) for m in given]
     record = made_record(run, measurements=measurements, gpu="cpu")
     assert problems(record) == []
@@ -53,10 +53,10 @@ def record_of(zygote: Zygote, run: Run) -> dict:
     return as_json(record)
 
 
-def with_straggler(zygote: Zygote, words: str, rank: int, late_s: float = LATE_S) -> dict:
+def with_straggler(fork_server: ForkServer, words: str, rank: int, late_s: float = LATE_S) -> dict:
     shape = (MOE if "ep" in words else DENSE) | FEW_LAYERS
     params = {"straggler_rank": rank, "straggler_s": late_s}
-    return record_of(zygote, a_run(case(words).layout, shape=shape, iterations=9, params=params))
+    return record_of(fork_server, a_run(case(words).layout, shape=shape, iterations=9, params=params))
 
 
 @pytest.mark.parametrize(
@@ -68,53 +68,53 @@ def with_straggler(zygote: Zygote, words: str, rank: int, late_s: float = LATE_S
         *(pytest.param(words, marks=pytest.mark.long) for words in ("cp=2", "dp=2 ep=2", "dp=4 zero=2")),
     ],
 )
-def test_the_record_names_the_rank_that_is_20_ms_late_in_each_step(zygote: Zygote, words):
+def test_the_record_names_the_rank_that_is_20_ms_late_in_each_step(fork_server: ForkServer, words):
     """Whichever rank it is: all ranks' steps take as long as its own, and only that rank never waits.
 
     Where a busy machine stretches a step far beyond 20 ms, the rank is late by half a step, to be identifiable.
     """
     for rank in (0, case(words).layout.gpus - 1):
-        record = with_straggler(zygote, words, rank)
+        record = with_straggler(fork_server, words, rank)
         named = [record["slow_rank"]]
         while named[-1] != rank and len(named) < TRIES:
-            record = with_straggler(zygote, words, rank, max(LATE_S, record["step_time_median_s"] / 2))
+            record = with_straggler(fork_server, words, rank, max(LATE_S, record["step_time_median_s"] / 2))
             named.append(record["slow_rank"])
         assert named[-1] == rank, f"rank {rank} sleeps, named were {named}"
 
 
-def test_no_rank_is_named_where_none_is_late(zygote: Zygote):
+def test_no_rank_is_named_where_none_is_late(fork_server: ForkServer):
     """None is, or on a busy machine varying ones: never always the same."""
-    named = [with_straggler(zygote, "dp=2 zero=0", -1)["slow_rank"]]
+    named = [with_straggler(fork_server, "dp=2 zero=0", -1)["slow_rank"]]
     while None not in named and len(set(named)) == 1 and len(named) < 3 * TRIES:
-        named.append(with_straggler(zygote, "dp=2 zero=0", -1)["slow_rank"])
+        named.append(with_straggler(fork_server, "dp=2 zero=0", -1)["slow_rank"])
     assert None in named or len(set(named)) > 1, f"always {named[0]}"
 
 
-def test_steps_alone_would_not_identify_the_straggler(zygote: Zygote):
+def test_steps_alone_would_not_identify_the_straggler(fork_server: ForkServer):
     """Why own times are measured: every rank's step is as long as the straggler's."""
-    record = with_straggler(zygote, "dp=2 zero=0", 1)
+    record = with_straggler(fork_server, "dp=2 zero=0", 1)
     first, second = record["rank_step_time_median_s"]
     assert first == pytest.approx(second, rel=0.2)
     assert min(first, second) > 0.02
 
 
-def test_a_straggler_in_a_tensor_parallel_pair_is_named(zygote: Zygote):
+def test_a_straggler_in_a_tensor_parallel_pair_is_named(fork_server: ForkServer):
     """On CPU a step of tensor parallelism is long by itself, on a busy one longer: it takes more to be a tenth late."""
     late_s, named = 0.3, []
     while 1 not in named and len(named) < TRIES:
         params = {"straggler_rank": 1, "straggler_s": late_s}
         run = a_run(case("tp=2").layout, shape=DENSE | {"num_layers": 1}, iterations=5, params=params)
-        record = record_of(zygote, run)
+        record = record_of(fork_server, run)
         named.append(record["slow_rank"])
         late_s = max(late_s, record["step_time_median_s"])
     assert named[-1] == 1, f"named were {named}"
 
 
-def test_one_disturbed_iteration_changes_neither_median_nor_rate(zygote: Zygote):
+def test_one_disturbed_iteration_changes_neither_median_nor_rate(fork_server: ForkServer):
     """One step of nine takes a second longer. Median and rate stay between those of the other steps."""
     params = {"straggler_rank": 1, "straggler_s": 1.0, "straggler_iteration": 4}
     run = a_run(Layout(dp=2), shape=DENSE | FEW_LAYERS, iterations=9, params=params)
-    record = record_of(zygote, run)
+    record = record_of(fork_server, run)
     times = record["step_times_s"]
     disturbed = times.index(max(times))
     assert disturbed == 3, "one iteration of warm-up comes first"

@@ -9,7 +9,7 @@ import pytest
 from bench_workloads.transformer import WORKLOAD
 from sweep.contract import Measurement
 from sweep.records.validity import mismatches
-from tests.support.ranks.harness import Rank, Zygote
+from tests.support.ranks.harness import ForkServer, Rank
 from tests.support.transformer.cases import CHOSEN, COMPILED, IMPOSSIBLE, TABLE, Case
 from tests.support.transformer.reference import truth
 from tests.support.transformer.truths import Truths
@@ -39,10 +39,10 @@ def furthest(measured: list[float], true: list[float]) -> float:
     return max(abs(a / b - 1) for a, b in zip(measured, true, strict=True))
 
 
-def compare(zygote: Zygote, run, bounds: tuple[float, float]) -> tuple[float, float]:
+def compare(fork_server: ForkServer, run, bounds: tuple[float, float]) -> tuple[float, float]:
     """Run it, and assert that each rank matches the reference. Returns the distances of loss and norm."""
     assert broken_rules(run) == []
-    ranks = zygote.attempt(run)
+    ranks = fork_server.attempt(run)
     losses, norms = truth(run)
     worst = (0.0, 0.0)
     for rank in ranks:
@@ -57,11 +57,11 @@ def compare(zygote: Zygote, run, bounds: tuple[float, float]) -> tuple[float, fl
     return worst
 
 
-def _check(truths: Truths, zygote: Zygote, case: Case, run, bounds: tuple[float, float]) -> None:
+def _check(truths: Truths, fork_server: ForkServer, case: Case, run, bounds: tuple[float, float]) -> None:
     """Compare, and store the line for the table: also of a failure."""
     start, worst = time.monotonic(), None
     try:
-        worst = compare(zygote, run, bounds)
+        worst = compare(fork_server, run, bounds)
     finally:
         truths.compared.append((case.name, run.dtype, run.gpus, worst, time.monotonic() - start))
 
@@ -77,26 +77,26 @@ def test_names_are_unique():
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_chosen_layouts_equal_one_process(zygote: Zygote, name: str):
-    compare(zygote, by_name(name).run(), FP32)
+def test_chosen_layouts_equal_one_process(fork_server: ForkServer, name: str):
+    compare(fork_server, by_name(name).run(), FP32)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", TABLE, ids=str)
-def test_layout_equals_one_process(zygote: Zygote, case: Case, truths):
-    _check(truths, zygote, case, case.run(), FP32)
+def test_layout_equals_one_process(fork_server: ForkServer, case: Case, truths):
+    _check(truths, fork_server, case, case.run(), FP32)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", TABLE, ids=str)
-def test_layout_equals_one_process_in_bf16(zygote: Zygote, case: Case, truths):
-    _check(truths, zygote, case, case.run(dtype="bf16"), BF16)
+def test_layout_equals_one_process_in_bf16(fork_server: ForkServer, case: Case, truths):
+    _check(truths, fork_server, case, case.run(dtype="bf16"), BF16)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", COMPILED, ids=str)
-def test_compiled_layout_equals_one_process(zygote: Zygote, case: Case, truths):
-    _check(truths, zygote, case, case.run(), FP32)
+def test_compiled_layout_equals_one_process(fork_server: ForkServer, case: Case, truths):
+    _check(truths, fork_server, case, case.run(), FP32)
 
 
 @pytest.mark.parametrize(("rule", "case"), IMPOSSIBLE, ids=lambda x: str(x))
@@ -106,10 +106,10 @@ def test_what_torch_cannot_do_is_rejected(rule: str, case: Case):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("rule", "case"), IMPOSSIBLE, ids=lambda x: str(x))
-def test_the_rejection_is_needed(zygote: Zygote, rule: str, case: Case, truths):
+def test_the_rejection_is_needed(fork_server: ForkServer, rule: str, case: Case, truths):
     """Run what the plan would reject: it fails, or its numbers are wrong. Once it does neither, the rule can go."""
     run = case.run()
-    happened = what_happens(zygote.attempt(run), run)
+    happened = what_happens(fork_server.attempt(run), run)
     reason = next(r.reason for r in WORKLOAD.rules if r.name == rule).format(**columns(run))
     truths.refused.append((case.name, happened or "nothing", reason))
     assert happened, f"{rule} can go"
@@ -130,14 +130,14 @@ def what_happens(ranks: list[Rank], run) -> str:
     return f"runs, with the norm {norm:.1%} off and the loss {loss:.1e}" if loss > FP32[0] or norm > FP32[1] else ""
 
 
-def test_the_comparison_sees_a_lost_gradient(zygote: Zygote):
+def test_the_comparison_sees_a_lost_gradient(fork_server: ForkServer):
     """The control: another global batch gives other numbers, far outside the bounds."""
     run = by_name("dp=2 zero=0").run()
-    found = zygote.attempt(run, seed=8)[0].measurement
+    found = fork_server.attempt(run, seed=8)[0].measurement
     losses, norms = truth(run)
     assert furthest(found["losses"], losses) > 100 * FP32[0]
     assert furthest(found["grad_norms"], norms) > 100 * FP32[1]
 
 
-def test_zygote_stays_single_threaded(zygote: Zygote):
-    assert zygote.threads == 1
+def test_fork_server_stays_single_threaded(fork_server: ForkServer):
+    assert fork_server.threads == 1

@@ -36,7 +36,9 @@ ODD_HEARTBEATS = [
 def test_an_odd_heartbeat_does_not_affect_other_messages(tmp_path, monkeypatch, odd):
     good = {"kind": "beat", "phase": "steady", "iteration": 6, "due_s": None}
     lines = [good, {"kind": "beat", **odd}, good, {"kind": "measurement", "step_times_s": [0.1]}]
-    monkeypatch.setattr("sweep.pilot.agent.zygotes.Zygote", Image("".join(f"{json.dumps(line)}\n" for line in lines)))
+    monkeypatch.setattr(
+        "sweep.pilot.agent.fork_servers.ForkServer", Image("".join(f"{json.dumps(line)}\n" for line in lines))
+    )
 
     async def scenario():
         line = Scripted(PREPARE, start(), until=RankExited)
@@ -86,7 +88,7 @@ def test_ranks_get_this_nodes_temporary_directory_whatever_tmpdir_is_and_the_use
 ):
     """The user's TMPDIR is the login node's, and would not be emptied after the attempt."""
     image = Image()
-    monkeypatch.setattr("sweep.pilot.agent.zygotes.Zygote", image)
+    monkeypatch.setattr("sweep.pilot.agent.fork_servers.ForkServer", image)
     monkeypatch.setenv("TMPDIR", "/home/user/tmp")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/home/user/kernels")
     asyncio.run(Agent("n1", 0, tmp_path).serve(Scripted(PREPARE, start(), until=RankExited)))

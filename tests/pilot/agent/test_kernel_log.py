@@ -59,7 +59,7 @@ async def nothing_left(*_):
 def test_a_kernel_log_that_cannot_be_read_does_not_fail_the_agent(tmp_path, monkeypatch, part):
     """The node matters more than the evidence."""
     monkeypatch.setattr(f"sweep.pilot.agent.kernel_log.{part}", fail)
-    monkeypatch.setattr("sweep.pilot.agent.zygotes.Zygote", Image())
+    monkeypatch.setattr("sweep.pilot.agent.fork_servers.ForkServer", Image())
     monkeypatch.setattr("sweep.pilot.agent.attempt.clear", nothing_left)
 
     async def scenario():

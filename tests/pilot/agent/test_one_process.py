@@ -9,9 +9,9 @@ import pytest
 from sweep.contract import Layout, Place, Run
 from sweep.pilot.agent import evidence
 from sweep.pilot.agent.agent import Agent
+from sweep.pilot.agent.fork_messages import ForkRequest
+from sweep.pilot.agent.fork_servers import ForkServer
 from sweep.pilot.agent.ranks import Rank, one_per_process, start_ranks
-from sweep.pilot.agent.zygote_messages import ForkRequest
-from sweep.pilot.agent.zygotes import Zygote
 from sweep.pilot.messages import RankExited, RankFailure
 from tests.support.paths import REPOSITORY
 from tests.support.pilot_parts import PREPARE, Image, Scripted, start
@@ -43,7 +43,7 @@ async def ranks_that(act, tmp_path, then):
     """Fork the ranks as one process; `then` ends them where they do not end."""
     reports = Reports()
     environment = {"ACT": act, "PYTHONPATH": str(REPOSITORY)}
-    zygote = await Zygote.start(["tests.support.shared_process"], environment)
+    fork_server = await ForkServer.start(["tests.support.shared_process"], environment)
     ranks = [Rank(number, tmp_path / "rank0.log") for number in range(RANKS)]
     places = tuple(
         Place(
@@ -61,13 +61,13 @@ async def ranks_that(act, tmp_path, then):
     main = "tests.support.shared_process:act"
     request = ForkRequest(main=main, run=RUN.canonical_json(), places=places, env={})
     try:
-        await start_ranks(zygote, ranks, request, None, reports.progress, reports.end)
+        await start_ranks(fork_server, ranks, request, None, reports.progress, reports.end)
         await then(ranks, reports)
         await asyncio.wait_for(all_ended(reports), 20)
     finally:
         for rank in ranks:
             rank.close_progress()
-        zygote.close()
+        fork_server.close()
     return reports, ranks
 
 
@@ -128,7 +128,7 @@ COMMON = {
 )
 def test_a_process_of_several_ranks_has_no_rank_in_its_environment(tmp_path, monkeypatch, one_process, own):
     image = Image()
-    monkeypatch.setattr("sweep.pilot.agent.zygotes.Zygote", image)
+    monkeypatch.setattr("sweep.pilot.agent.fork_servers.ForkServer", image)
     line = Scripted(PREPARE, start(2, one_process=one_process), until=RankExited)
     asyncio.run(Agent("n2", 1, tmp_path).serve(line))
     names = {"RANK", "LOCAL_RANK", *COMMON}

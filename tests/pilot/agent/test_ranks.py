@@ -2,13 +2,13 @@
 
 import asyncio
 
+from sweep.pilot.agent.fork_messages import ForkRequest
 from sweep.pilot.agent.ranks import Rank, start_ranks
-from sweep.pilot.agent.zygote_messages import ForkRequest
 from tests.support.pilot_parts import Image
 
 
 def test_the_exit_of_a_rank_is_reported_whatever_it_sent_last(tmp_path):
-    """The ends of others may come in the same read from the zygote."""
+    """The ends of others may come in the same read from the fork server."""
     request = ForkRequest(main="m:f", run="{}", places=(), env={})
 
     async def scenario():

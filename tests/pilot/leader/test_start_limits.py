@@ -122,7 +122,7 @@ def begun(start_limits, now=100.0):
     return dog
 
 
-def test_preloading_the_zygote_is_no_part_of_an_observed_start():
+def test_preloading_the_fork_server_is_no_part_of_an_observed_start():
     dog = begun(StartLimits(start_s=90, first_iteration_s=90))
     assert dog.verdict(189.9, PLACES) is None
     verdict = dog.verdict(190.0, PLACES)

@@ -78,7 +78,7 @@ FAULTS = {
     "`kill -9` of a launcher": Fault(_KINDS),
     "`kill -9` of launcher and leader": Fault(_KINDS, ATTEMPT),
     "`kill -9` of launcher and agent": Fault(_KINDS, ATTEMPT, NODE),
-    "`kill -9` of launcher and zygote": Fault(_KINDS, ATTEMPT),
+    "`kill -9` of launcher and fork server": Fault(_KINDS, ATTEMPT),
     "`kill -9` of launcher and rank": Fault(_KINDS, ATTEMPT),
     "`kill -9` of launcher and srun": Fault(_KINDS),
     "`kill -9` of launcher and slurmstepd of agents": Fault(_KINDS),

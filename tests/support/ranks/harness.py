@@ -1,4 +1,4 @@
-"""Request attempts from the zygote, and check the results."""
+"""Request attempts from the fork server, and check the results."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class Rank:
         return [m for m in self.messages if m["kind"] == "beat"]
 
 
-class Zygote:
-    """The preloaded zygote, as a subprocess with one thread."""
+class ForkServer:
+    """The preloaded fork server, as a subprocess with one thread."""
 
     def __init__(self, *workloads: str) -> None:
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.ranks.zygote", *workloads],
+            [sys.executable, "-m", "tests.support.ranks.fork_server", *workloads],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -84,7 +84,7 @@ class Zygote:
 
     def _answer(self):
         line = self._process.stdout.readline()
-        assert line, f"the zygote ended with {self._process.wait()}"
+        assert line, f"the fork server ended with {self._process.wait()}"
         return json.loads(line)
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from sweep.physics import memory
 from sweep.physics.profiles import profile_of
 from sweep.physics.shapes import ModelShape
-from tests.support.ranks.harness import DENSE, Zygote, a_run
+from tests.support.ranks.harness import DENSE, ForkServer, a_run
 from tests.support.transformer.cases import case
 
 LARGER = DENSE | {"hidden_size": 128, "intermediate_size": 384}
@@ -18,10 +18,10 @@ WATCHED = {"cpu_memory": True}
 
 
 @cache
-def peak_and_prediction(zygote: Zygote, words: str) -> tuple[int, float]:
+def peak_and_prediction(fork_server: ForkServer, words: str) -> tuple[int, float]:
     """Bytes of the heaviest rank, measured and by the memory model."""
     run = a_run(case(words).layout, shape=LARGER, sequence_length=128, params=WATCHED)
-    found = [rank.measurement["peak_allocated_bytes"] for rank in zygote.attempt(run)]
+    found = [rank.measurement["peak_allocated_bytes"] for rank in fork_server.attempt(run)]
     facts = {"sequence_length": run.sequence_length, "dtype": run.dtype, "compile": run.compile}
     columns = {**ModelShape(**run.shape).as_dict(), **asdict(run.layout), **facts}
     profile = profile_of("transformer", {})

@@ -18,7 +18,7 @@ def hang(*_: object) -> None:
 
 
 class HangingExchange(MetaPathFinder):
-    """Replaces the measurement as soon as its module is imported: whether in a zygote or in a rank."""
+    """Replaces the measurement as soon as its module is imported: whether in a fork server or in a rank."""
 
     def find_spec(self, name, path, target=None):
         if name != EXCHANGE:

@@ -1,9 +1,9 @@
-"""The preloaded zygote: imports a workload's modules once, then forks every rank's process of the pilot from it.
+"""The preloaded fork server: imports a workload's modules once, then forks every rank's process of the pilot from it.
 
 A fork of a process with threads may inherit a held lock, so it refuses to fork when an import left a thread behind.
 It never touches a GPU: a CUDA context does not survive a fork.
 
-It serves the agent that started it, on one socket: `sweep.pilot.agent.zygote_messages`.
+It serves the agent that started it, on one socket: `sweep.pilot.agent.fork_messages`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 from sweep.contract import Place, Progress, RankRun, Run
+from sweep.pilot.agent.fork_messages import Answer, Exited, Forked, ForkRequest, Ready, Refused, encode
 from sweep.pilot.agent.processes import die_with_parent, thread_count
-from sweep.pilot.agent.zygote_messages import Answer, Exited, Forked, ForkRequest, Ready, Refused, encode
 from sweep.plugins import load_object
 
 MAX_REQUEST_BYTES = 1 << 20

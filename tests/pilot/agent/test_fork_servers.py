@@ -1,14 +1,13 @@
-"""Messages between agent and zygote, and the zygote pool."""
+"""Messages between agent and fork server, and the fork server pool."""
 
 import asyncio
-import json
 
 import pytest
 
 from sweep.contract import Place
-from sweep.pilot.agent import zygotes
-from sweep.pilot.agent.zygote_messages import Exited, Forked, ForkRequest, Ready, Refused, decode_answer, encode
-from sweep.pilot.agent.zygotes import ZygoteError, ZygotePool
+from sweep.pilot.agent import fork_servers
+from sweep.pilot.agent.fork_messages import Exited, Forked, ForkRequest, Ready, Refused, decode_answer, encode
+from sweep.pilot.agent.fork_servers import ForkServerError, ForkServerPool
 
 PLACE = {"rank": 1, "world_size": 2, "local_rank": 1, "local_world_size": 2, "node_rank": 0, "master_addr": "n1"}
 PLACE |= {"master_port": 5, "seed": 3, "scratch_dir": "/s"}
@@ -19,40 +18,25 @@ def test_an_answer_arrives_as_it_was_sent(answer):
     assert decode_answer(encode(answer)) == answer
 
 
-@pytest.mark.parametrize(
-    ("line", "answer"),
-    [
-        ('{"ready": true, "error": null}', Ready()),
-        ('{"ready": false, "error": "no such module"}', Refused("no such module")),
-        ('{"pid": 7}', Forked(7)),
-        ('{"exited": 7, "status": 256}', Exited(7, 256)),
-    ],
-)
-def test_answers_as_older_zygotes_write_them(line, answer):
-    assert decode_answer(line.encode()) == answer
-
-
-def test_a_request_as_an_older_agent_writes_it():
-    line = {"main": "m:f", "run": "{}", "places": [PLACE], "env": {"A": "b"}}
-    request = ForkRequest.decode(json.dumps(line).encode())
-    assert request == ForkRequest(main="m:f", run="{}", places=(Place(**PLACE),), env={"A": "b"})
+def test_a_request_arrives_as_it_was_sent():
+    request = ForkRequest(main="m:f", run="{}", places=(Place(**PLACE),), env={"A": "b"})
     assert ForkRequest.decode(encode(request)) == request
 
 
 def pool_of(act):
     async def scenario():
-        pool = ZygotePool("n1")
+        pool = ForkServerPool("n1")
         try:
             return await act(pool)
         finally:
-            for zygote in pool.zygotes:
-                zygote.close()
+            for fork_server in pool.fork_servers:
+                fork_server.close()
 
     return asyncio.run(scenario())
 
 
-def test_a_zygote_is_shared_by_what_it_imports_and_the_least_recently_used_is_closed(monkeypatch):
-    monkeypatch.setattr(zygotes, "MAX_ZYGOTES", 2)
+def test_a_fork_server_is_shared_by_what_it_imports_and_the_least_recently_used_is_closed(monkeypatch):
+    monkeypatch.setattr(fork_servers, "MAX_FORK_SERVERS", 2)
 
     async def act(pool):
         first = await pool.get([], {})
@@ -60,17 +44,17 @@ def test_a_zygote_is_shared_by_what_it_imports_and_the_least_recently_used_is_cl
         second = await pool.get([], {"A": "b"})
         assert await pool.get([], {}) is first
         third = await pool.get([], {"A": "c"})
-        assert [zygote.pid for zygote in pool.zygotes] == [first.pid, third.pid]
+        assert [fork_server.pid for fork_server in pool.fork_servers] == [first.pid, third.pid]
         assert await pool.get([], {"A": "b"}) is not second
 
     pool_of(act)
 
 
-def test_a_zygote_that_died_is_replaced():
+def test_a_fork_server_that_died_is_replaced():
     async def act(pool):
         first = await pool.get([], {})
         first.died()
-        with pytest.raises(ZygoteError):
+        with pytest.raises(ForkServerError):
             await first.fork(ForkRequest(main="m:f", run="{}", places=(), env={}), [], lambda status: None)
         second = await pool.get([], {})
         assert (second is not first, second.dead, second.preloaded) == (True, False, True)

@@ -1,4 +1,4 @@
-"""Messages between an agent and its zygotes: JSON lines on one socket. Standard library only: ranks inherit it."""
+"""Messages between an agent and its fork servers: JSON lines on one socket. Standard library only: ranks inherit it."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ class ForkRequest:
 
 @dataclass(frozen=True)
 class Ready:
-    """Zygote, first: its modules are imported."""
+    """Fork server, first: its modules are imported."""
 
     ready: bool = True
 
 
 @dataclass(frozen=True)
 class Refused:
-    """Zygote, instead of Ready or Forked."""
+    """Fork server, instead of Ready or Forked."""
 
     error: str
 
 
 @dataclass(frozen=True)
 class Forked:
-    """Zygote, in answer to a request."""
+    """Fork server, in answer to a request."""
 
     pid: int
 
 
 @dataclass(frozen=True)
 class Exited:
-    """Zygote, whenever a process that it forked ended: its pid and wait status."""
+    """Fork server, whenever a process that it forked ended: its pid and wait status."""
 
     exited: int
     status: int
@@ -71,7 +71,7 @@ def encode(message: ForkRequest | Answer) -> bytes:
 
 
 def decode_answer(line: bytes) -> Answer:
-    """Decode a zygote's message."""
+    """Decode a fork server's message."""
     values = json.loads(line)
     if "exited" in values:
         return Exited(values["exited"], values["status"])

@@ -1,4 +1,4 @@
-"""The agent's zygotes: processes that imported a workload's modules, to fork ranks from."""
+"""The agent's fork servers: processes that imported a workload's modules, to fork ranks from."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sweep.errors import log_error
 from sweep.pilot.agent.environment import inherited
+from sweep.pilot.agent.fork_messages import Answer, Exited, Forked, ForkRequest, Ready, Refused, decode_answer, encode
 from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK
-from sweep.pilot.agent.zygote_messages import Answer, Exited, Forked, ForkRequest, Ready, Refused, decode_answer, encode
 
 PRELOAD_TIMEOUT_S = 240.0
 """below the default limit of a start (300 s): a slow import is reported as one"""
 FORK_TIMEOUT_S = 60.0
-"""a fork takes milliseconds; a zygote that is swapped out or stopped may take long"""
+"""a fork takes milliseconds; a fork server that is swapped out or stopped may take long"""
 READ_BYTES = 1 << 16
-MAX_ZYGOTES = 3
+MAX_FORK_SERVERS = 3
 
 
-class ZygoteError(Exception):
-    """A zygote could not be started, or has ended."""
+class ForkServerError(Exception):
+    """A fork server could not be started, or has ended."""
 
 
-class Zygote:
-    """A preloaded process of one (workload, environment). Made by `Zygote.start`."""
+class ForkServer:
+    """A preloaded process of one (workload, environment). Made by `ForkServer.start`."""
 
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
         self.pid = process.pid
@@ -47,36 +47,41 @@ class Zygote:
         asyncio.get_running_loop().add_reader(control, self._read)
 
     @classmethod
-    async def start(cls, preload: Sequence[str], env: Mapping[str, str]) -> Zygote:
-        """Start a zygote and wait until it has imported the modules. Raises ZygoteError with the reason."""
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "sweep.pilot.agent.zygote", str(theirs.fileno()), str(os.getpid()), *preload]
+    async def start(cls, preload: Sequence[str], env: Mapping[str, str]) -> ForkServer:
+        """Start a fork server and wait until it has imported the modules. Raises ForkServerError with the reason."""
+        control, remote = socket.socketpair()
+        command = [sys.executable, "-m", "sweep.pilot.agent.fork_server", str(remote.fileno()), str(os.getpid())]
         process = subprocess.Popen(
-            command, env={**inherited(os.environ), **env}, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+            [*command, *preload],
+            env={**inherited(os.environ), **env},
+            pass_fds=[remote.fileno()],
+            stdin=subprocess.DEVNULL,
         )
-        theirs.close()
-        ours.setblocking(False)
-        zygote = cls(process, ours)
+        remote.close()
+        control.setblocking(False)
+        fork_server = cls(process, control)
         try:
-            answer = await asyncio.wait_for(zygote._answers.get(), PRELOAD_TIMEOUT_S)
+            answer = await asyncio.wait_for(fork_server._answers.get(), PRELOAD_TIMEOUT_S)
         except asyncio.TimeoutError:
-            zygote.close()
-            raise ZygoteError(f"importing {', '.join(preload)} took over {PRELOAD_TIMEOUT_S:.0f} s") from None
+            fork_server.close()
+            raise ForkServerError(f"importing {', '.join(preload)} took over {PRELOAD_TIMEOUT_S:.0f} s") from None
         if isinstance(answer, Refused):
-            zygote.close()
-            raise ZygoteError(answer.error)
-        return zygote
+            fork_server.close()
+            raise ForkServerError(answer.error)
+        return fork_server
 
     async def fork(self, request: ForkRequest, fds: Sequence[int], on_exit: Callable[[int], None]) -> int:
-        """Fork one process; returns its pid. `on_exit` is called with the wait status. Raises ZygoteError."""
+        """Fork one process; returns its pid. `on_exit` is called with the wait status. Raises ForkServerError."""
         await self._send(encode(request), fds)
         try:
             answer = await asyncio.wait_for(self._answers.get(), FORK_TIMEOUT_S)
         except asyncio.TimeoutError:
             self.died()  # its late answer would be mistaken for another's
-            raise ZygoteError(f"the zygote did not fork in {FORK_TIMEOUT_S:.0f} s") from None
+            raise ForkServerError(f"the fork server did not fork in {FORK_TIMEOUT_S:.0f} s") from None
         if not isinstance(answer, Forked):
-            raise ZygoteError(answer.error if isinstance(answer, Refused) else "unexpected answer from the zygote")
+            raise ForkServerError(
+                answer.error if isinstance(answer, Refused) else "unexpected answer from the fork server"
+            )
         if answer.pid in self._early:
             asyncio.get_running_loop().call_soon(on_exit, self._early.pop(answer.pid))
         else:
@@ -84,10 +89,10 @@ class Zygote:
         return answer.pid
 
     def died(self) -> None:
-        """The zygote ended: its ranks died with it (PDEATHSIG), their statuses are unknown."""
+        """The fork server ended: its ranks died with it (PDEATHSIG), their statuses are unknown."""
         self.dead = True
         self.close()
-        self._answers.put_nowait(Refused("the zygote ended"))
+        self._answers.put_nowait(Refused("the fork server ended"))
         for on_exit in list(self._on_exit.values()):
             on_exit(signal.SIGKILL)
         self._on_exit.clear()
@@ -106,7 +111,7 @@ class Zygote:
             if sent < len(line):
                 await asyncio.get_running_loop().sock_sendall(self._control, line[sent:])
         except OSError as error:
-            raise ZygoteError(f"the zygote has ended: {error}") from error
+            raise ForkServerError(f"the fork server has ended: {error}") from error
 
     def _read(self) -> None:
         try:
@@ -131,31 +136,31 @@ class Zygote:
             self._early[answer.exited] = answer.status
 
 
-class ZygotePool:
-    """A node's zygotes, keyed by modules and environment."""
+class ForkServerPool:
+    """A node's fork servers, keyed by modules and environment."""
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._zygotes: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], Zygote] = {}
+        self._fork_servers: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], ForkServer] = {}
 
     @property
-    def zygotes(self) -> list[Zygote]:
-        """All zygotes, least recently used first. They persist across attempts."""
-        return list(self._zygotes.values())
+    def fork_servers(self) -> list[ForkServer]:
+        """All fork servers, least recently used first. They persist across attempts."""
+        return list(self._fork_servers.values())
 
-    async def get(self, preload: Sequence[str], env: Mapping[str, str]) -> Zygote:
-        """A zygote for these; the least recently used is closed when there are too many. Raises ZygoteError."""
+    async def get(self, preload: Sequence[str], env: Mapping[str, str]) -> ForkServer:
+        """One for these; the least recently used is closed when there are too many. Raises ForkServerError."""
         key = (tuple(preload), tuple(sorted(env.items())))
-        zygote = self._zygotes.pop(key, None)
-        if zygote is None or zygote.dead:
-            while len(self._zygotes) >= MAX_ZYGOTES:
-                self._zygotes.pop(next(iter(self._zygotes))).close()
-            zygote = await self._start(preload, env)
-        self._zygotes[key] = zygote
-        return zygote
+        fork_server = self._fork_servers.pop(key, None)
+        if fork_server is None or fork_server.dead:
+            while len(self._fork_servers) >= MAX_FORK_SERVERS:
+                self._fork_servers.pop(next(iter(self._fork_servers))).close()
+            fork_server = await self._start(preload, env)
+        self._fork_servers[key] = fork_server
+        return fork_server
 
     def reap(self) -> None:
-        """Reap orphans reparented to this process, and detect zygotes that died."""
+        """Reap orphans reparented to this process, and detect fork servers that died."""
         while True:
             try:
                 pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -163,18 +168,18 @@ class ZygotePool:
                 return
             if pid == 0:
                 return
-            for key, zygote in list(self._zygotes.items()):
-                if zygote.pid == pid:
-                    del self._zygotes[key]
-                    zygote.died()
+            for key, fork_server in list(self._fork_servers.items()):
+                if fork_server.pid == pid:
+                    del self._fork_servers[key]
+                    fork_server.died()
 
-    async def _start(self, preload: Sequence[str], env: Mapping[str, str]) -> Zygote:
-        """Start a zygote; where the modules cannot be preloaded, one that imports nothing."""
+    async def _start(self, preload: Sequence[str], env: Mapping[str, str]) -> ForkServer:
+        """Start a fork server; where the modules cannot be preloaded, one that imports nothing."""
         marked = {**env, PILOT_MARK: os.environ.get(PILOT_MARK, ""), NODE_MARK: self._node}
         try:
-            return await Zygote.start(preload, marked)
-        except ZygoteError as error:
+            return await ForkServer.start(preload, marked)
+        except ForkServerError as error:
             log_error(f"{self._node}: ranks start without preload: {error}")
-            zygote = await Zygote.start([], marked)
-            zygote.preloaded = False
-            return zygote
+            fork_server = await ForkServer.start([], marked)
+            fork_server.preloaded = False
+            return fork_server

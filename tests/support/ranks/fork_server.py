@@ -1,4 +1,4 @@
-"""A preloaded zygote that forks ranks: started once per test session, so that no rank pays for imports.
+"""A preloaded fork server that forks ranks: started once per test session, so that no rank pays for imports.
 
 Reads one JSON request a line on stdin, writes one JSON answer a line on stdout. Not a test double: the ranks are real
 processes that run the workload's own entry point.
