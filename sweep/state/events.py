@@ -264,8 +264,9 @@ def encode(event: Event) -> bytes:
     """The event as a line of a journal, without its line end."""
     try:
         return _encoder.encode(event)
-    except UnicodeEncodeError:  # a file name that is not UTF-8 holds lone surrogates: JSON can only escape those
-        return json.dumps(msgspec.to_builtins(event), separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # a file name that is not UTF-8 holds lone surrogates, which no decoder takes
+        text = json.dumps(msgspec.to_builtins(event), ensure_ascii=False).encode(errors="replace")
+        return _encoder.encode(json.loads(text))
 
 
 def decoder(record_type: type) -> Callable[[bytes], Event]:

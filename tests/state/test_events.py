@@ -241,10 +241,9 @@ def test_the_form_is_fixed(event, form):
     assert decode(line(form)) == event
 
 
-def test_a_name_that_is_not_utf_8_is_written_in_ascii():
+def test_a_name_that_is_not_utf_8_is_written_with_a_question_mark():
     event = Extended(time=1.5, plan="plan-0002.parquet", runs=1, argv=("sweep", "extend", "gr\udce9d.yaml"))
-    assert decode(encode(event)) == event
-    assert encode(event) == line({"event": "extend", "time": 1.5, "plan": event.plan, "runs": 1, "argv": event.argv})
+    assert decode(encode(event)).argv == ("sweep", "extend", "gr?d.yaml")
 
 
 # --- what is no event
