@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from sweep.physics import communication as c
@@ -27,27 +26,11 @@ def seconds(size, ranks, nodes, machine=H100, **given):
     return float(c.collective_s({}, size, float(ranks), float(nodes), machine, **given))
 
 
-def test_a_ring_moves_n_minus_one_nths():
-    """All-gather of b bytes over n ranks: (n-1)/n b at the link's share in one direction; all-reduce twice that."""
-    gather = seconds(HUGE, 8, 1)
-    assert gather == pytest.approx(HUGE * 7 / 8 / (450e9 * constants.INSIDE_GATHER.median), rel=1e-3)
-    reduce = seconds(HUGE, 8, 1, kind="reduce")
-    assert reduce == pytest.approx(2 * HUGE * 7 / 8 / (450e9 * constants.INSIDE_REDUCE.median), rel=1e-3)
-    assert seconds(HUGE, 1, 1) == 0
-
-
 def test_between_nodes_the_network_binds_and_every_gpu_carries_its_part():
     slow = replace(H100, gpu=replace(H100.gpu, network_bytes_per_s=10e9))
     each = 10e9 * constants.BETWEEN_SHARE.median
     assert seconds(HUGE, 16, 2, slow) == pytest.approx(HUGE * 15 / 16 / 8 / each, rel=1e-3)
     assert seconds(HUGE, 16, 16, slow) == pytest.approx(HUGE * 15 / 16 / each, rel=1e-3)
-
-
-def test_many_ranks_take_the_tree():
-    """A tree's latency grows with the logarithm, a ring's with the number of nodes."""
-    tiny = [seconds(1.0, 8 * n, n, kind="reduce") for n in (2, 64, 1024)]
-    assert tiny[1] < 16 * tiny[0]
-    assert tiny[2] < 2 * tiny[1]
 
 
 @pytest.mark.parametrize(("kind", "nodes", "bus"), [
@@ -73,21 +56,6 @@ def test_bandwidths_that_were_published_for_efa(kind, nodes, bus):
 ])  # fmt: skip
 def test_nodes_that_an_axis_spans(axis, layout, nodes):
     assert c.axis_nodes(columns(**layout), axis) == nodes
-
-
-def test_tensor_parallelism_takes_longer_the_wider_it_is_and_much_longer_across_nodes():
-    times = [float(c.tensor_s(columns(tp=tp), H100)) for tp in (1, 2, 8, 16)]
-    assert times == sorted(times)
-    assert times[0] == 0
-    assert times[3] > 1.3 * times[2]
-
-
-def test_all_reduces_move_as_much_as_gathers_and_scatters():
-    """arXiv 2205.05198 sec. 4.2.2: sequence parallelism changes the collectives, not their volume."""
-    even = replace(H100, gpu=replace(H100.gpu, link_bytes_per_s=9e9))
-    split, whole = (float(c.tensor_s(columns(tp=8), even, sequence_parallel=one)) for one in (True, False))
-    ratio = constants.INSIDE_GATHER.median / constants.INSIDE_REDUCE.median
-    assert whole == pytest.approx(split * ratio, rel=0.02)
 
 
 def test_zero_volume_is_that_of_its_paper():
@@ -124,15 +92,6 @@ def test_an_axis_of_width_one_sends_nothing():
     assert [*map(float, data), float(c.sends(alone)), float(c.tensor_s(alone, H100))] == [0] * 5
 
 
-def test_numbers_and_arrays_give_equal_results():
-    many = columns(tp=np.array([1, 2, 16]), dp=np.array([8, 4, 2]))
-    for function in (c.tensor_s, c.send_s):
-        found = np.broadcast_to(function(many, H100), 3)
-        for i in range(3):
-            one = columns(tp=int(many["tp"][i]), dp=int(many["dp"][i]))
-            assert function(one, H100) == pytest.approx(found[i])
-
-
 def measured(*found):
     return replace(H100, gpu=replace(H100.gpu, measured=MeasuredRates(collectives=found)))
 
@@ -144,19 +103,6 @@ def test_a_measured_collective_is_predicted_as_measured():
     inside = seconds(1e9, 8, 1, kind="reduce")
     assert seconds(1e9, 8, 1, machine, kind="reduce") == inside, "within a node nothing was measured"
     assert seconds(1e9, 32, 4, machine) > 3 * seconds(1e9, 32, 4), "other kinds of collective share the network"
-
-
-def test_large_and_small_collectives_are_measured_apart_and_node_counts_interpolated():
-    found = measured(
-        MeasuredCollective(kind="all_gather", nodes=2, ranks=16, bytes=1 << 30, seconds=0.004),
-        MeasuredCollective(kind="all_gather", nodes=8, ranks=64, bytes=1 << 30, seconds=0.016),
-        MeasuredCollective(kind="all_gather", nodes=2, ranks=16, bytes=1 << 14, seconds=0.010),
-    )
-    large = [seconds(float(1 << 30), 8 * n, n, found) for n in (2, 4, 8, 16)]
-    assert large[0] == pytest.approx(0.004)
-    assert large[0] < large[1] < large[2] == pytest.approx(0.016)
-    assert large[2] < large[3]
-    assert seconds(float(1 << 14), 16, 2, found) == pytest.approx(0.010)
 
 
 def test_one_rank_copies_no_slices_of_sharded_tensors():

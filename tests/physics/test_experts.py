@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from sweep.physics import communication, constants, experts, step_time
@@ -113,12 +112,3 @@ def test_few_tokens_of_many_experts_wait_for_the_host():
     assert step_time.predict(few, GPUS["h100"], PROFILES["megatron"]).launch_s > 0
     many = few | {"sequence_length": 16384}
     assert step_time.predict(many, GPUS["h100"], PROFILES["megatron"]).launch_s == 0
-
-
-def test_numbers_and_arrays_give_equal_results():
-    many = columns(tp=np.array([1, 2]), ep=np.array([8, 64]))
-    for trainer in (OURS, MEGATRON):
-        found = experts.exchange_s(many, H100, trainer)
-        for place in range(2):
-            one = columns(tp=int(many["tp"][place]), ep=int(many["ep"][place]))
-            assert float(experts.exchange_s(one, H100, trainer)) == pytest.approx(found[place])

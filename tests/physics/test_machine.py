@@ -65,14 +65,6 @@ def test_unknown_hardware_has_nominal_rates():
     assert unknown.memory_bytes_per_s == 1e12 * constants.MEMORY_SHARE.median
 
 
-@pytest.mark.parametrize(("gpu", "wanted"), [
-    ("v100", "ampere"), ("a100", "ampere"), ("l40s", "ampere"), ("h100", "hopper"), ("h200", "hopper"),
-    ("b200", "blackwell"),
-])  # fmt: skip
-def test_attention_kernels_by_the_architecture_of_the_gpu(gpu, wanted):
-    assert machine(gpu).architecture == wanted
-
-
 @pytest.mark.parametrize(("gpu", "dtype", "row"), [
     ("h100", "bf16", ("h100", "bf16")),
     ("h100", "fp8", ("h100", "fp8")),
@@ -166,18 +158,6 @@ def test_what_no_collective_can_take_is_refused(wrong):
 ])  # fmt: skip
 def test_what_a_collective_can_take_is_accepted(right):
     assert MeasuredCollective(**COLLECTIVE | right)
-
-
-@pytest.mark.parametrize("name", ["memory_bytes_per_s", "inside_bytes_per_s", "between_bytes_per_s"])
-@pytest.mark.parametrize(("rate", "accepted"), [(0, False), (-1, False), (1e18, False), (0.5, True), (1e17, True)])
-def test_rates_are_positive_and_of_this_world(name, rate, accepted):
-    if accepted:
-        assert getattr(MeasuredRates(**{name: rate}), name) == rate
-        return
-    with pytest.raises(ValueError, match="rates must be positive"):
-        MeasuredRates(**{name: rate})
-    with pytest.raises(ValueError, match="rates must be positive"):
-        MeasuredRates(matmul_flops={"bf16": rate})
 
 
 def test_rates_of_a_file_may_be_whole_numbers_and_lists_and_nothing_else_is_in_it():

@@ -4,13 +4,12 @@ Reads the folder that SWEEP_REFERENCE_DATA names; skipped where it is unset.
 """
 
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from benchmarks.calibration import calibrate
-from sweep.physics import activations, memory, pipeline
+from sweep.physics import memory
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES, profile_of
@@ -75,21 +74,6 @@ def test_calibration_by_a_fifth_of_the_runs_in_any_order():
         errors.append(calibrated_error(found, order[: len(found) // 5], np.arange(len(found))))
         assert errors[-1] < 0.075
     assert np.mean(errors) < error(first_stage(found), found).mean() * 0.7
-
-
-def test_calibration_by_the_fastest_fifth_does_no_great_harm():
-    """In the file's order the first fifth are the fastest runs: of narrow tp, and of the build that stores inputs."""
-    found = successes()
-    everything = np.arange(len(found))
-    assert calibrated_error(found, everything[: len(found) // 5], everything) < 0.12
-
-
-def test_calibration_by_one_model_serves_the_other():
-    found = successes()
-    names = column(found, "model_label", str)
-    for known in ("1B", "8B"):
-        rest = np.flatnonzero(names != known)
-        assert calibrated_error(found, np.flatnonzero(names == known), rest) < 0.12
 
 
 def ambiguous(found):
@@ -254,39 +238,6 @@ def test_megatrons_calculator_agrees_on_activations_with_sequence_parallelism():
     assert seen > 500
 
 
-PAPER = {
-    "no parallelism": ("none", 1, False),
-    "tensor parallel (baseline)": ("none", 8, False),
-    "tensor + sequence parallel": ("none", 8, True),
-    "tensor parallel + selective recompute": ("selective", 8, False),
-    "tensor + sequence parallel + selective recompute": ("selective", 8, True),
-    "full recompute": ("full", 1, False),
-}
-
-
-def test_table_2_of_2205_05198_exactly():
-    formulas = {row["configuration"]: row["bytes_per_layer"] for row in rows("megatron_activation_formulas_2205.csv")}
-    s, b, h, a = 2048, 4, 6144, 64
-    for name, (recompute, t, sequence_parallel) in PAPER.items():
-        shape = ModelShape(
-            num_layers=48, hidden_size=h, num_heads=a, intermediate_size=4 * h, vocab_size=51200, gated_mlp=False
-        )
-        profile = dataclasses.replace(PROFILES["paper"], sequence_parallel=sequence_parallel)
-        columns = {"tp": t, "micro_batch_size": b, "sequence_length": s, "recompute": recompute} | shape.as_dict()
-        found = s * b * activations.layer_bytes_per_token(columns, shape, profile)
-        wanted = eval(formulas[name], {"__builtins__": {}}, {"s": s, "b": b, "h": h, "a": a, "t": t})
-        assert found == pytest.approx(wanted, rel=1e-12), name
-
-
-@pytest.mark.parametrize("pp", [2, 4, 8])
-def test_pipelines_of_2205_05198_exactly(pp):
-    m, layers = 64, 48
-    base = {"pp": pp, "grad_accum": m, "num_layers": layers}
-    assert pipeline.in_flight(base, "first") * layers / pp == layers
-    looped = base | {"pp_schedule": "interleaved_1f1b", "virtual_stages": 3}
-    assert pipeline.in_flight(looped, "first") * layers / pp == pytest.approx(layers * (1 + (pp - 1) / (pp * 3)))
-
-
 def deepspeed_profile(row):
     """What the estimator counts where it puts states on the host."""
     profile = PROFILES["deepspeed"]
@@ -358,13 +309,6 @@ def theory_activations(s, layers, h, a, recompute):
     return memory.step_bytes(columns, PROFILES["paper"], "first")["activations"]
 
 
-def test_bubbles_of_the_playbooks_figure():
-    for row in figure("pp_bubblesize"):
-        m, v = (int(part.split("=")[1]) for part in row["y"].split(", "))
-        columns = {"pp": 8, "grad_accum": m, "pp_schedule": "interleaved_1f1b", "virtual_stages": v}
-        assert pipeline.bubble_fraction(columns) == pytest.approx(float(row["x"]))
-
-
 def torchtitan_rows():
     for row in rows("torchtitan_performance.csv"):
         if row["peak_mem_gib"] and row["model"] == "llama3.1-8B":
@@ -389,13 +333,3 @@ def test_peaks_of_torchtitan_runs_are_of_the_right_size():
     print("torchtitan", [round(e, 2) for e in errors])
     assert len(errors) >= 8
     assert np.mean(np.abs(errors)) < 0.35
-
-
-def test_one_definition_serves_one_run_and_many():
-    found = successes()[:50]
-    columns = playbook(found)
-    many = memory.peak_bytes(columns, NANOTRON)
-    for i in range(0, len(found), 7):
-        one = {name: value if np.ndim(value) == 0 else value[i] for name, value in columns.items()}
-        assert memory.peak_bytes(one, NANOTRON) == pytest.approx(many[i])
-    assert SimpleNamespace(**columns).tp.shape == many.shape

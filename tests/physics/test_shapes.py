@@ -393,11 +393,6 @@ def test_a_layer_is_a_mixture_where_the_shape_has_experts_unless_stated():
         assert shapes.layer_parameters(shape) == shapes.layer_parameters(shape, moe=mixture)
 
 
-def test_learned_positions_are_a_row_of_the_hidden_size_each():
-    plain, learned = (replace(MODELS["8B"], learned_positions=count) for count in (0, 1024))
-    assert shapes.total_parameters(learned) - shapes.total_parameters(plain) == 1024 * MODELS["8B"].hidden_size
-
-
 @pytest.mark.parametrize(("name", "total"), [  # by transformers' num_parameters()
     ("Llama-2-13B", 13_015_864_320), ("Llama-2-70B", 68_976_648_192), ("Llama-3.2-3B", 3_212_749_824),
 ])  # fmt: skip

@@ -127,31 +127,6 @@ def test_bubbles_of_the_papers(schedule, v, wanted):
     assert pipeline.bubble_fraction(layout) == pytest.approx(wanted)
 
 
-def test_zero_bubble_schedules_idle_less():
-    layout = {"pp": 4, "grad_accum": 8, "virtual_stages": 2}
-    idle = [
-        float(pipeline.bubble_fraction(layout | {"pp_schedule": s})) for s in ("zbv_zero_bubble", "dualpipev", "1f1b")
-    ]
-    assert idle == sorted(idle)
-    assert idle[0] > 0
-
-
-def test_wide_tensor_parallelism_pays_for_leaving_the_node():
-    inside, outside = (float(predict(columns(tp=tp), H100).tensor_s) for tp in (8, 16))
-    assert outside > 1.3 * inside
-
-
-def test_more_micro_batches_fill_a_pipeline():
-    speeds = [float(tokens_per_second_per_gpu(columns(pp=8, grad_accum=m), H100)) for m in (8, 16, 64)]
-    assert speeds == sorted(speeds)
-
-
-def test_unknown_hardware_still_gives_an_order():
-    times = step_time_s(columns(dtype=np.array(["bf16", "bf16"]), micro_batch_size=np.array([1, 4])), GPUS["cpu"])
-    assert np.isfinite(times).all()
-    assert times[0] < times[1]
-
-
 @pytest.mark.parametrize("trainer", ["ours", "nanotron", "megatron"])
 def test_without_a_pipeline_every_schedule_takes_the_same_time(trainer):
     found = {

@@ -71,24 +71,6 @@ def test_a_sweep_without_records_has_an_empty_table(sweep):
     assert rows(sweep) == []
 
 
-def test_the_first_ok_counts_and_later_attempts_are_surplus(sweep):
-    made = [attempt(1, Outcome.HANG), attempt(2), attempt(3), attempt(4, Outcome.OOM_CUDA)]
-    write_journal(sweep, "p1", map(record_event, made))
-    collect(sweep)
-    assert [(r["attempt"], r["final"], r["surplus"]) for r in rows(sweep)] == [
-        (1, False, False),
-        (2, True, False),
-        (3, False, True),
-        (4, False, True),
-    ]
-
-
-def test_where_none_is_ok_the_last_attempt_counts(sweep):
-    write_journal(sweep, "p1", map(record_event, [attempt(2, Outcome.HANG), attempt(1, Outcome.NODE_FAIL)]))
-    assert collect(sweep).outcomes == {"hang": 1}
-    assert [r["final"] for r in rows(sweep)] == [False, True]
-
-
 @pytest.mark.parametrize("late_in_the_same_read", [True, False])
 def test_a_late_ok_supersedes_lost_whichever_is_read_first(sweep, late_in_the_same_read):
     lost, late = attempt(1, Outcome.LOST), attempt(1)

@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep.outcomes import Outcome
-from sweep.records.collect import collect, one_row_per_attempt, which_count
+from sweep.records.collect import one_row_per_attempt, which_count
 from sweep.state.events import Event, Recorded, RecordFacts, RerunRequested
 from sweep.state.state import SweepState
-from tests.support.made_records import made_sweep
 
 RUNS = ("run-a", "run-b")
 own_outcomes = st.sampled_from([Outcome.OK, Outcome.OK, Outcome.HANG, Outcome.OOM_CUDA, Outcome.NODE_FAIL])
@@ -82,19 +81,3 @@ def test_the_record_of_an_attempt_that_counts_is_the_same_in_the_table_and_in_th
     for run_id, attempt, outcome in history[0]:
         outcomes.setdefault((run_id, attempt), set()).add(outcome)
     assert in_table == {key: str(next(iter(them - {Outcome.LOST}), Outcome.LOST)) for key, them in outcomes.items()}
-
-
-def test_a_sweep_without_a_record_has_an_empty_table(tmp_path):
-    """Its columns have no values to infer types from."""
-    assert collect(made_sweep(tmp_path / "s")).attempts == 0
-
-
-def test_a_failed_rerun_is_surplus_while_the_ok_attempt_before_it_counts():
-    import pandas as pd
-
-    from sweep.records.collect import which_count
-
-    rows = pd.DataFrame({"run_id": ["r", "r"], "attempt": [1, 2], "outcome": ["ok", "hang"]})
-    found = which_count(rows, {"r": 1})
-    assert found["final"].tolist() == [True, False]
-    assert found["surplus"].tolist() == [False, True]

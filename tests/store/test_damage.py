@@ -10,16 +10,13 @@ from sweep.launcher.lost_attempts import mark_late_attempts_lost
 from sweep.launcher.session import token_of
 from sweep.launcher.watch import Watch
 from sweep.state.events import (
-    CancelRequested,
     EventError,
     LauncherAlive,
     PilotAlive,
     RerunRequested,
-    SessionBegan,
     decode,
     encode,
 )
-from sweep.state.state import SweepState
 from sweep.store.directory import Claim, SweepDir, claims_of, try_claim
 from sweep.store.journal import Journal, JournalReader, read_events
 from sweep.store.sweep import open_sweep
@@ -165,16 +162,6 @@ def test_damage_in_a_field_that_a_reader_passes_over_is_found():
     for damage in (b"\xff\xfe", b"\0\0"):
         with pytest.raises(EventError):
             decode(record % damage)
-
-
-def test_a_cancellation_and_a_session_that_are_read_twice_count_once():
-    """A line that is there twice, or a journal that is read again, neither cancels a resumed sweep nor resumes it."""
-    began, cancelled, resumed = SessionBegan(time=1.0), CancelRequested(time=2.0), SessionBegan(time=3.0)
-    state = SweepState()
-    state.apply_all([began, cancelled, resumed, cancelled])
-    assert not state.cancelled
-    state.apply_all([CancelRequested(time=4.0), began, resumed])
-    assert state.cancelled
 
 
 # --- claims

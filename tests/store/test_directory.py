@@ -268,12 +268,6 @@ def test_colleagues_may_read_what_the_sites_umask_allows(tmp_path, umask, direct
     assert {mode for path, mode in modes.items() if path.is_file()} == {files}
 
 
-@pytest.mark.parametrize("umask", ["'0700'", "'rwx'", "27", "'9'"])
-def test_a_umask_that_is_none_is_one_clear_error(tmp_path, umask):
-    with pytest.raises(SweepError, match="umask"):
-        made(tmp_path / "s", GRID.replace("max_local_ranks: 8", f"umask: {umask}"))
-
-
 @pytest.mark.parametrize("stated", ["", "{}", "not JSON", '{"directory": ""}', '{"directory": "/does/not/exist"}'])
 def test_where_the_directory_of_its_launch_is_gone_or_not_stated_none_is_known(tmp_path, stated):
     (tmp_path / "provenance.json").write_text(stated)
