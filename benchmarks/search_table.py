@@ -1,4 +1,4 @@
-"""The table of all strategies on recorded results: python benchmarks/search_table.py RESULTS.parquet [SHARE].
+"""The table of all strategies on recorded results: python -m benchmarks.search_table RESULTS.parquet [SHARE].
 
 RESULTS comes from `sweep import` or `sweep collect`. Prints Markdown: all models, then each model replayed alone,
 each also with rates off by chance, and how guided does when every part of its physics is off by a random factor.
@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.replay import RANDOM, InRandomOrder, replay, report, strategy_of
 from sweep.foreign.files import read_recorded
 from sweep.plugins import STRATEGIES
 from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
-from sweep.search.replay import RecordedRun, replay, report
-from sweep.search.strategies import strategy_named
+from sweep.search.replay import RecordedRun
+from sweep.search.strategies import Strategy
 
 COLUMNS = (
     *("runs_spent", "failures_avoided_share", "successes_rejected", "cell_bests_rejected"),
@@ -30,9 +31,10 @@ NOISE, NOISY = 0.01, 40
 """standard deviation of the logarithm by which rates are off, as those of repeated runs are, and trials"""
 
 
-def overall(recorded: RecordedRun, strategy: str, share: float) -> dict[str, Any]:
+def overall(recorded: RecordedRun, strategy: str | Strategy, share: float) -> dict[str, Any]:
     runs = max(1, int(share * len(recorded.candidates)))
-    return report(replay(recorded, strategy_named(strategy), Budget(runs=runs)))["overall"]
+    asked = strategy_of(strategy) if isinstance(strategy, str) else strategy
+    return report(replay(recorded, asked, Budget(runs=runs)))["overall"]
 
 
 def shown(value: float | None) -> str:
@@ -45,12 +47,7 @@ def row(name: str, found: dict[str, Any]) -> str:
 
 def by_chance(recorded: RecordedRun, share: float) -> str:
     """The mean over many random orders: a single one is not representative."""
-    found = []
-    for seed in range(CHANCES):
-        generator = np.random.default_rng(seed)
-        c = recorded.candidates
-        ids = tuple(f"{generator.integers(2**62):016x}" for _ in c.ids)
-        found.append(overall(replace(recorded, candidates=replace(c, ids=ids)), "random", share))
+    found = [overall(recorded, InRandomOrder(seed), share) for seed in range(CHANCES)]
     means = {name: statistics.fmean(one[name] or 0 for one in found) for name in ("mean_regret", "worst_regret")}
     return (
         f"Random, mean of {CHANCES} orders: mean regret {means['mean_regret']:.1%}, worst {means['worst_regret']:.1%}."
@@ -100,7 +97,7 @@ def main() -> None:
         print(
             f"\n{title}, {len(recorded.candidates)} runs, budget {share:.0%}\n\n{head}\n|" + "---|" * (len(COLUMNS) + 1)
         )
-        for name in STRATEGIES:
+        for name in (*STRATEGIES, RANDOM):
             print(row(name, overall(recorded, name, share)))
         if share < 1:
             for name in ("prune", "guided"):

@@ -44,7 +44,6 @@ STRATEGIES: dict[str, str] = {
     "prune": "sweep.search.strategies:Prune",
     "guided": "sweep.search.guided:Guided",
     "playbook": "sweep.search.playbook:OneAxisFirst",
-    "random": "sweep.search.strategies:InRandomOrder",
 }
 """name -> "module:attribute" of a class that takes no arguments"""
 

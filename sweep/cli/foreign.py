@@ -23,7 +23,7 @@ from sweep.cli.progress_text import plural
 )
 @json_option
 def import_results(file: Path, map_file: Path | None, out: Path | None, as_json: bool) -> int:
-    """Convert a foreign table to the record schema, for heatmap, report, replay and compare.
+    """Convert a foreign table to the record schema, for heatmap, report, predict and compare.
 
     Units are checked, unknown columns are retained, MFU is recomputed from tokens/s and the model's shape by one named
     convention; the source's own MFU stays as reported_mfu. Implausible rows are marked as suspect.

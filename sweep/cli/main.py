@@ -41,7 +41,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "size": ("sweep.cli.size:size", "How many GPUs for how long, and where more no longer pay off."),
     "nodes": ("sweep.cli.nodes:nodes", "Nodes, their verdicts, quarantine; add, pardon."),
     "import": ("sweep.cli.foreign:import_results", "Foreign results (CSV, Parquet) into the record schema."),
-    "replay": ("sweep.cli.replay:replay", "How a search strategy would have done on recorded results."),
     "predict": ("sweep.cli.predict:predict", "A grid's best layouts as measured runs predict them, with intervals."),
     "logs": ("sweep.cli.logs:logs", "The output of an attempt, or of a pilot."),
     "rerun": ("sweep.cli.rerun:rerun", "Measure runs again, as a further attempt of each."),

@@ -169,7 +169,7 @@ class Grid(BaseModel):
     of others within 3 % of the best. A small sweep may have up to 8, for at most half of its runs; 0: none. They are
     beyond a `budget` of runs, and within one of time. Default: 0.1, and 0 for the simulated workload"""
     strategy: str = "prune"
-    """which runs to measure, in which order: exhaustive, prune, guided, playbook or random"""
+    """which runs to measure, in which order: exhaustive, prune, guided or playbook"""
     transfer: bool = True
     """`guided` expects of a cell what the runs of other cells showed: small ones order and shorten large ones. `false`:
     each (model, nodes) by its own runs alone"""

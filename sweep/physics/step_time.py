@@ -1,6 +1,6 @@
 """How long one optimizer step takes, part by part, and how uncertain each part is: the one step-time model.
 
-The order of a plan, its deadlines and cost, ``sweep size``, the search and replay all ask this module. Every part is a
+The order of a plan, its deadlines and cost, ``sweep size`` and the search ask this module. Every part is a
 number or an array over candidates. Its constants are in ``sweep.physics.constants``, with sources; measured rates of a
 cluster replace them (``sweep.physics.machine``), measured runs update the prediction (``sweep.physics.prediction``).
 """

@@ -66,11 +66,6 @@ class Candidates:
         return {run_id: i for i, run_id in enumerate(self.ids)}
 
     @cached_property
-    def digests(self) -> npt.NDArray[np.uint64]:
-        """The digest of each run_id as a number: a reproducible order."""
-        return np.array([int(run_id[-16:], 16) for run_id in self.ids], dtype=np.uint64)
-
-    @cached_property
     def layouts(self) -> Layouts:
         """The runs as the step-time model describes them; all the same if the runs have no model (collectives)."""
         if "hidden_size" not in self.columns or not len(self):

@@ -16,7 +16,8 @@ from sweep.outcomes import Outcome
 from sweep.search.beliefs import OTHER_FAILURES, Beliefs
 from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
-from sweep.search.replay import RecordedRun, mean_regrets, replay
+from sweep.search.observations import Known
+from sweep.search.replay import RecordedRun, steps
 from sweep.search.strategies import Strategy
 
 
@@ -34,8 +35,16 @@ def replays(candidates: Candidates, strategy: Strategy, budget: Budget, draws: i
     """The strategy in as many worlds, one after another. The same seed gives the same worlds to every strategy."""
     hours = candidates.nodes * candidates.expected_s / 3600
     for world in worlds(candidates, draws, seed):
-        done = replay(world, strategy, budget)
-        yield Replay(len(done.order), float(hours[done.order].sum()), mean_regrets(done)[-1])
+        known = Known(candidates)
+        spent = [pick.index for pick in steps(known, world, strategy, budget)]
+        yield Replay(len(spent), float(hours[spent].sum()), _mean_regret(known, world))
+
+
+def _mean_regret(known: Known, world: RecordedRun) -> float:
+    best = np.zeros(len(known.best))
+    np.maximum.at(best, known.candidates.cells, np.where(world.worked, world.tokens_per_second_per_gpu, 0.0))
+    some = best > 0
+    return float(np.mean(1 - np.exp(known.best[some]) / best[some])) if some.any() else 0.0
 
 
 def worlds(candidates: Candidates, draws: int, seed: int = 0) -> Iterator[RecordedRun]:

@@ -73,21 +73,6 @@ class Prune:
         return free & ~known.infeasible
 
 
-class InRandomOrder:
-    """Every run, in an order that depends only on the run_ids. A baseline for comparison."""
-
-    def pick(self, known: Known, free: Bools) -> Pick | None:
-        """The free run with the smallest digest."""
-        rows = np.flatnonzero(free)
-        if not len(rows):
-            return None
-        return Pick(int(rows[int(np.argmin(known.candidates.digests[rows]))]), "random order")
-
-    def open(self, known: Known, free: Bools) -> Bools:  # noqa: ARG002
-        """All."""
-        return free
-
-
 def _first(free: Bools, why: str) -> Pick | None:
     places = np.flatnonzero(free)
     return Pick(int(places[0]), why) if len(places) else None

@@ -289,7 +289,6 @@ def test_clearing_a_node_that_is_not_excluded_is_refused(tmp_path, command):
         (("memory", "1B", "--tp", "-1", "--pp", "0", "--zero", "9"), ["--tp", "--pp", "--zero"]),
         (("memory", "1B", "--plot", "x.jpg"), [".png, .svg, .pdf"]),
         (("rerun", "nowhere/s", "--failed"), ["nowhere/s: no such directory"]),
-        (("replay", "x.parquet", "--budget", "0"), ["--budget", "over 0%, at most 100%"]),
         (("lunch",), ["launch"]),
         (("status", "a", "b"), ["unexpected: 'b'"]),
         (("launch",), ["GRID: this argument is missing"]),

@@ -40,7 +40,7 @@ ALONE = {"explain": {"--log": ()}, "size": {"--from": ("--model", "1B", "--gpus"
 """what goes with an option, where it is not the command's required arguments"""
 EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "local"), "report": ("--no-figures",),
          "rerun": ("--failed",), "track": ("--to", "trackio"), "figures": ("outcomes",), "extend": ("--dry-run",),
-         "nodes": ("add", "n7"), "replay": ("--strategy", "all")}  # fmt: skip
+         "nodes": ("add", "n7")}  # fmt: skip
 CREATES = {"demo": "directory", "init": "directory", "figures": "out", "export best": "out", "launch": "directory",
            "unarchive": "into", "doctor": "directory", "certify": "directory"}  # fmt: skip
 """commands whose output is a directory: the parameter"""
@@ -233,7 +233,7 @@ def assert_refused(done: Done, words: Sequence[str]) -> None:
 
 
 def test_every_command_is_of_the_class_that_checks_options_and_files() -> None:
-    assert {("plan",), ("launch",), ("export", "best"), ("replay",)} <= set(commands())
+    assert {("plan",), ("launch",), ("export", "best")} <= set(commands())
     other = [words for words in commands() if not isinstance(command_of(words), SweepCommand)]
     assert not other, f"declare them with cls=SweepCommand: {other}"
     plain = [p.name for p in PLACES if type(p.param.type) is click.Path]

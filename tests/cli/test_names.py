@@ -14,12 +14,12 @@ import pytest
 
 from sweep.cli.main import cli
 from sweep.cli.names import OneOf
-from sweep.plugins import strategy_names, trainer_names
+from sweep.plugins import trainer_names
 from tests.support.command_line import Command
 from tests.support.made_sweeps import made
 from tests.support.paths import REPOSITORY
 
-NAMES = {"--metric", "--format", "--strategy", "--gpu", "--trainer", "--to", "--track", "--outcome", "--executor"}
+NAMES = {"--metric", "--format", "--gpu", "--trainer", "--to", "--track", "--outcome", "--executor"}
 """options whose values are names, in whichever command"""
 
 
@@ -85,7 +85,6 @@ def completed(here: Path, *words: str) -> list[str]:
     [
         (("best", "--metric", "mf"), {"mfu"}),
         (("export", "best", "--format", ""), {"json", "csv", "markdown", "flags", *trainer_names()}),
-        (("replay", "--strategy", ""), {*strategy_names(), "all"}),
         (("figures", "--format", "s"), {"svg"}),
         (("size", "--gpu", "h100-"), {"h100-pcie", "h100-nvl"}),
         (("memory", "SmolLM"), {"SmolLM3-3B"}),

@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+import benchmarks.replay
+from benchmarks.replay import replay, report
 from sweep.cli.main import cli
 from sweep.errors import SweepError
 from sweep.foreign.convert import records_of_rows
@@ -20,7 +22,6 @@ from sweep.inputs import yaml_lines
 from sweep.library.winners import winners
 from sweep.records.record import problems
 from sweep.search.budget import Budget
-from sweep.search.replay import replay, report
 from sweep.search.strategies import strategy_named
 from tests.support.paths import REPOSITORY
 
@@ -406,24 +407,21 @@ def test_a_row_without_outcome_and_measurement_is_not_a_success():
     assert record.outcome == "ok", "as its source states"
 
 
-def test_replay_of_what_was_imported_by_the_command_line(tmp_path):
+def test_replay_of_what_was_imported(tmp_path, capsys):
     source, map_file, out = tmp_path / "t.parquet", tmp_path / "m.yaml", tmp_path / "out.parquet"
     map_file.write_text(MAP)
     rows = [{**ROW, "mbs": mbs, "gas": 64 // mbs, "ktok": 10.0 + mbs} for mbs in (1, 2, 4, 8, 16)]
     rows += [{**ROW, "mbs": 32, "gas": 2, "status": "broke", "ktok": None}]
     pq.write_table(pa.Table.from_pylist(rows), source)
-    runner = CliRunner()
-    done = runner.invoke(cli, ["import", str(source), "--map", str(map_file), "--out", str(out), "--json"])
+    done = CliRunner().invoke(cli, ["import", str(source), "--map", str(map_file), "--out", str(out), "--json"])
     assert json.loads(done.stdout)["rows"] == 6
-    shown = runner.invoke(cli, ["replay", str(out), "--strategy", "exhaustive", "--json"])
-    document = json.loads(shown.stdout)
-    assert set(document["overall"]) == {
-        "runs_total", "runs_spent", "failures_avoided_share", "successes_rejected", "cell_bests_rejected",
-        "mean_regret", "worst_regret", "runs_to_within_2pct_share",
-    }  # fmt: skip
+    assert benchmarks.replay.main([str(out), "--strategy", "exhaustive", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
     assert document["overall"]["runs_spent"] == 6
     assert document["overall"]["failures_avoided_share"] == 0
     assert document["cells"][0] | {"model": "small", "nodes": 1, "regret": 0.0} == document["cells"][0]
+    assert benchmarks.replay.main([str(out), "--strategy", "all", "--budget", "50%"]) == 0
+    assert "random" in capsys.readouterr().out
 
 
 def test_where_the_first_run_is_the_best_one_run_was_needed(tmp_path):
@@ -445,14 +443,13 @@ def test_a_source_without_a_flops_convention_is_not_checked_by_ours(tmp_path):
     assert not import_file(source, map_file, tmp_path / "out.parquet").suspects
 
 
-@pytest.mark.parametrize("options", [["--strategy", "clever"], ["--budget", "2"], ["--model", "9B"]])
-def test_replay_refuses_what_makes_no_sense(tmp_path, options):
+def test_results_without_a_run_of_the_model_are_refused(tmp_path):
     from sweep.records.collect import write_results
 
     out = tmp_path / "out.parquet"
     write_results(out, records(ROW))
-    found = CliRunner().invoke(cli, ["replay", str(out), *options])
-    assert isinstance(found.exception, SweepError)
+    with pytest.raises(SweepError, match="there are no runs of 9B"):
+        read_recorded(out, ["9B"])
 
 
 # Published tables, read from where the environment says.

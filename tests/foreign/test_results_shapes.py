@@ -45,7 +45,7 @@ def test_what_is_no_shape_is_one_clear_error(tmp_path, command, shape, fact):
     place = table.column_names.index("shape_json")
     damaged = table.set_column(place, "shape_json", pa.array([shape] * len(table)))
     pq.write_table(damaged, tmp_path / "damaged.parquet")
-    code, out, err = command("replay", tmp_path / "damaged.parquet")
+    code, out, err = command("predict", sweep.directory.grid, "--from", tmp_path / "damaged.parquet")
     assert (code, out) == (2, "")
     assert f"{tmp_path / 'damaged.parquet'}: its shape_json has what is no model's shape" in err
     assert fact in err

@@ -16,7 +16,7 @@ RUNS = st.lists(
 @settings(max_examples=60)
 @given(RUNS)
 def test_the_best_of_every_cell_comes_before_any_second_then_repeats_and_impossible_runs_after_all_others(runs):
-    """By feasibility, then repeat, then place in the own cell (cost, then the run_id's digest), then nodes and model."""
+    """By feasibility, then repeat, then place in the own cell (cost, the run_id's digest), then nodes and model."""
     ids = [f"run-{(7919 * number) % 2**16:016x}" for number in range(len(runs))]
     nodes, models, costs, repeats, impossible = zip(*runs, strict=True) if runs else ((),) * 5
     cells = list(zip(nodes, models, strict=True))

@@ -117,12 +117,6 @@ def test_each_trainers_runs_are_described_by_its_own_model_in_the_plans_order():
     assert len(set(groups)) == 3
 
 
-def test_digests_are_the_run_ids_numbers():
-    given = [run(), run(mbs=2)]
-    found = from_configurations(["a-00000000000000ff", "a-8000000000000000"], given, H100)
-    assert found.digests.tolist() == [255, 2**63]
-
-
 def test_joined_candidates_are_the_first_then_the_second():
     grid, measured = (
         candidates(run(dp=8), {**run(dp=8), "nodes": 2}),

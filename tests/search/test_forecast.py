@@ -5,11 +5,12 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.forecast import forecast, selected
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations, joined_candidates
-from sweep.search.forecast import expected_best, forecast, selected
+from sweep.search.forecast import expected_best
 from sweep.search.observations import Known
 from sweep.search.replay import RecordedRun
 from tests.support.configurations import run
@@ -27,19 +28,18 @@ def recorded(c, rates, outcomes=None, peaks=None):
 
 def test_runs_are_chosen_by_a_condition_on_their_columns_and_their_cells_model():
     c = candidates((1, 2, 4))
-    assert selected(c, "nodes <= 2 and micro_batch_size > 4", "fit").nonzero()[0].tolist() == [3, 7]
-    assert selected(c, "model == '1B'", "fit").all()
+    assert selected(c, "nodes <= 2 and micro_batch_size > 4").nonzero()[0].tolist() == [3, 7]
+    assert selected(c, "model == '1B'").all()
 
 
 @pytest.mark.parametrize(("condition", "fact"), [
     ("nodes +", "'nodes +': "), ("colour == 1", "'colour == 1': "), ("nodes > 99", "no run has nodes > 99"),
 ])  # fmt: skip
-def test_a_condition_that_chooses_nothing_or_is_none_names_its_option(condition, fact):
+def test_a_condition_that_chooses_nothing_or_is_none_is_an_error(condition, fact):
     with pytest.raises(SweepError) as raised:
-        selected(candidates((1,)), condition, "--fit")
+        selected(candidates((1,)), condition)
     (mistake,) = raised.value.mistakes
     assert mistake.fact.startswith(fact)
-    assert mistake.path == "--fit"
 
 
 def test_a_run_that_failed_teaches_no_rate_and_of_all_chosen_only_those_not_fitted_are_predicted():

@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.forecast import forecast, selected
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.physics.step_time import PARTS
 from sweep.physics.unknown_trainer import NAMES
 from sweep.search.candidates import from_configurations
-from sweep.search.forecast import expected_best, forecast, selected, uncertainty
+from sweep.search.forecast import expected_best, uncertainty
 from sweep.search.observations import Known
 from sweep.search.replay import RecordedRun
 from tests.support.configurations import run
@@ -52,7 +53,7 @@ def test_small_cells_predict_large_ones():
     seconds = parts @ np.where(np.arange(parts.shape[1]) == len(PARTS) + NAMES.index("work"), 3.0, 1.0)
     rates = np.where(recorded.worked, np.exp(c.log_tokens_per_gpu) / seconds, np.nan)
     slow = replace(recorded, tokens_per_second_per_gpu=rates)
-    small = selected(c, "nodes == 1", "--fit")
+    small = selected(c, "nodes == 1")
     found = forecast(slow, small, ~small)["overall"]
     untaught = forecast(slow, np.zeros(len(c), dtype=bool), ~small)["overall"]
     assert (found["runs_fitted"], found["runs_predicted"]) == (small.sum(), (recorded.worked & ~small).sum())
@@ -61,7 +62,7 @@ def test_small_cells_predict_large_ones():
     assert found["spearman"] > 0.95
     assert found["top_3_regret"] <= found["top_1_regret"] <= 0.3
     with pytest.raises(SweepError, match="no run has nodes > 64"):
-        selected(c, "nodes > 64", "--predict")
+        selected(c, "nodes > 64")
 
 
 def test_measured_runs_predict_a_grid_of_other_node_counts_with_intervals():

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from benchmarks.replay import Replayed, replay, report
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.search.budget import Budget
 from sweep.search.candidates import from_configurations
 from sweep.search.observations import Known
-from sweep.search.replay import RecordedRun, Replayed, mean_regrets, replay, report, steps
+from sweep.search.replay import RecordedRun, steps
 from sweep.search.strategies import Exhaustive, Prune
 from tests.support.configurations import run
 
@@ -75,14 +76,6 @@ def test_each_step_is_known_only_after_it_was_asked_for():
         assert not known.begun[number]
         assert known.begun[:number].all()
     assert np.allclose(np.exp(known.log_rates), RATES, equal_nan=True)
-
-
-def test_the_mean_regret_falls_with_each_better_run_of_a_cell():
-    """The best of the cells are 100 and 60."""
-    done = Replayed(recorded(), np.array([0, 1, 4, 2, 6]), np.zeros(7, dtype=bool))
-    wanted = [1.0, (0.1 + 1) / 2, (0.1 + 1) / 2, (0.1 + 1 / 6) / 2, (0 + 1 / 6) / 2, 0.0]
-    assert mean_regrets(done) == pytest.approx(wanted)
-    assert mean_regrets(Replayed(recorded([NAN] * 7), np.array([0]), np.zeros(7, dtype=bool))) == [0.0, 0.0]
 
 
 def test_recorded_durations_are_spent_and_a_run_without_one_takes_a_minute():

@@ -13,6 +13,7 @@ from sweep.search.beliefs import OTHER_FAILURES
 from sweep.search.budget import Budget
 from sweep.search.candidates import from_configurations, from_plan
 from sweep.search.observations import Known
+from sweep.search.replay import steps
 from sweep.search.saving import replays, worlds
 from sweep.search.strategies import strategy_named
 from tests.support.configurations import run
@@ -79,6 +80,18 @@ def test_exhaustive_saves_nothing_and_a_budget_is_held(candidates):
         assert one.runs <= 8
         assert 0 < one.node_hours < hours
         assert 0 <= one.mean_regret < 1
+
+
+@pytest.mark.parametrize("runs", [1, 5, 17])
+def test_the_regret_is_the_mean_over_cells_of_what_the_best_measured_rate_is_below_the_best(candidates, runs):
+    drawn = replays(candidates, strategy_named("prune"), Budget(runs=runs), 3)
+    for world, found in zip(worlds(candidates, 3), drawn, strict=True):
+        rates = np.where(world.worked, world.tokens_per_second_per_gpu, 0.0)
+        cells, known = candidates.cells, Known(candidates)
+        mine = [pick.index for pick in steps(known, world, strategy_named("prune"), Budget(runs=runs))]
+        best = [rates[cells == cell].max() for cell in (0, 1)]
+        measured = [rates[[i for i in mine if cells[i] == cell]].max(initial=0.0) for cell in (0, 1)]
+        assert found.mean_regret == pytest.approx(1 - np.mean(np.array(measured) / best))
 
 
 def test_every_strategy_sees_the_same_worlds(candidates):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.replay import InRandomOrder, replay, report
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
@@ -15,7 +16,7 @@ from sweep.search.candidates import from_configurations
 from sweep.search.chances import expected_improvement
 from sweep.search.guided import Guided, Outlook
 from sweep.search.observations import Known
-from sweep.search.replay import RecordedRun, replay, report, steps
+from sweep.search.replay import RecordedRun, steps
 from sweep.search.strategies import strategy_named
 from tests.support.configurations import run
 from tests.support.synthetic_cluster import truth
@@ -26,7 +27,7 @@ def test_every_strategy_asks_for_each_run_once_at_most_and_ends(name):
     recorded = truth()
     done = replay(recorded, strategy_named(name), Budget())
     assert len(set(done.order)) == len(done.order) <= len(recorded.candidates)
-    if name in ("exhaustive", "random"):
+    if name == "exhaustive":
         assert len(done.order) == len(recorded.candidates)
         assert report(done)["overall"]["worst_regret"] == 0
 
@@ -34,7 +35,7 @@ def test_every_strategy_asks_for_each_run_once_at_most_and_ends(name):
 def test_an_unknown_strategy_is_named_with_the_choices():
     with pytest.raises(SweepError, match=r"guidedd.*did you mean guided"):
         strategy_named("guidedd")
-    with pytest.raises(SweepError, match="choose from: exhaustive, guided, playbook, prune, random"):
+    with pytest.raises(SweepError, match="choose from: exhaustive, guided, playbook, prune"):
         strategy_named("xyz")
 
 
@@ -43,7 +44,7 @@ def test_guided_finds_the_best_with_a_fifth_of_the_runs_on_clusters_that_physics
     recorded = truth(seed)
     budget = Budget(runs=len(recorded.candidates) // 5)
     guided = report(replay(recorded, Guided(), budget))["overall"]
-    by_chance = report(replay(recorded, strategy_named("random"), budget))["overall"]
+    by_chance = report(replay(recorded, InRandomOrder(), budget))["overall"]
     assert guided["mean_regret"] <= 0.03
     assert guided["mean_regret"] <= by_chance["mean_regret"]
 
@@ -169,7 +170,7 @@ def test_the_run_that_finds_a_cells_best_is_counted_among_those_it_took(best):
     found = from_configurations([f"run-{i:016x}" for i in range(3)], [run(mbs=mbs) for mbs in (1, 2, 4)], GPUS["h100"])
     rates = np.full(3, 1000.0)
     rates[best] = 4000.0
-    done = replay(RecordedRun(found, (Outcome.OK,) * 3, rates, np.full(3, np.nan)), strategy_named("random"), Budget())
+    done = replay(RecordedRun(found, (Outcome.OK,) * 3, rates, np.full(3, np.nan)), InRandomOrder(), Budget())
     (cell,) = report(done)["cells"]
     assert cell["runs_to_within_2pct"] == list(done.order).index(best) + 1
 
