@@ -39,7 +39,7 @@ def expected_saving(grid: Grid, site: Site, plan: Plan) -> dict[str, Any]:
         )
         raise SweepError(Mistake(fact, remedy="narrow the grid, such as -o models=[8B] or -o nodes=[1,2]"))
     groups = [(runs_on(plan.runs, group), part.hardware) for group, part in site.parts.items()]
-    sets = [from_plan(runs, gpu, transfer=grid.transfer) for runs, gpu in groups if runs]
+    sets = [from_plan(runs, gpu) for runs, gpu in groups if runs]
     limits, found = grid.budget.model_dump(exclude_none=True), {}
     for name in dict.fromkeys([grid.strategy, "guided"]):
         drawn: list[list[Replay]] = []

@@ -170,9 +170,6 @@ class Grid(BaseModel):
     beyond a `budget` of runs, and within one of time. Default: 0.1, and 0 for the simulated workload"""
     strategy: str = "prune"
     """which runs to measure, in which order: exhaustive, prune, guided or playbook"""
-    transfer: bool = True
-    """`guided` expects of a cell what the runs of other cells showed: small ones order and shorten large ones. `false`:
-    each (model, nodes) by its own runs alone"""
     budget: BudgetLimits = BudgetLimits()
     """limits on runs, node-hours and wall time"""
     isolate: bool = False

@@ -103,7 +103,6 @@ GRID: tuple[tuple[str, tuple[Line, ...]], ...] = (
             ("repeats", "1", "measurements of each configuration"),
             ("finalists", "0.1", "share of all runs that measure the best of the cells again at the end; 0: none"),
             ("strategy", "prune", "or exhaustive, guided, playbook"),
-            ("transfer", "true", "guided: what small cells show is expected of large ones"),
             ("budget", "{node_hours: 20, runs_per_cell: 10}", "also share, runs, wall_time, node_hours_per_cell"),
             ("isolate", "true", "a run of several nodes has the fabric to itself"),
             ("preflight", "quick", "check a pilot's nodes before its first run: quick, node, perf or off"),

@@ -209,7 +209,6 @@ class Submission:
             torch_version=site.torch_version,
             seed=grid.seed,
             strategy=grid.strategy,
-            transfer=grid.transfer,
             budget=grid.limits,
             max_runs=site.max_runs_per_pilot,
             same_nodes=session.local or (request.node_group, request.nodes) in session.same_nodes,

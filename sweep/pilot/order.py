@@ -48,8 +48,6 @@ class PilotOrder:
     seed: int = 0
     strategy: str = "exhaustive"
     """which run comes next, and which are excluded"""
-    transfer: bool = True
-    """what the runs of one cell show is expected of the others too"""
     budget: dict[str, int | float] = field(default_factory=dict)
     """limits of ``sweep.inputs.grid.BudgetLimits`` that are given"""
     max_runs: int | None = None

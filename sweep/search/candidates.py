@@ -54,8 +54,6 @@ class Candidates:
     """each run's expected duration"""
     planned: bool = False
     """a plan accepted them: its workload's rules decide which micro-batches a pipeline needs, not a general rule"""
-    transfer: bool = True
-    """what the runs of one cell show is expected of the others too"""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -81,24 +79,6 @@ class Candidates:
             unknown = describe_unknown(self._some(others), self.gpu, group=len(found))
             found.append(unknown.padded(len(PARTS), 0))
         return Layouts.joined(found).take(np.argsort(np.concatenate(places)))
-
-    @cached_property
-    def by_cell(self) -> tuple[tuple[Ints, Candidates], ...]:
-        """Of each cell by number: its rows, and its candidates alone."""
-        rows = [np.flatnonzero(self.cells == cell) for cell in range(len(self.cell_names))]
-        return tuple((mine, self.of_rows(mine)) for mine in rows)
-
-    def of_rows(self, rows: Ints) -> Candidates:
-        """Some of the candidates, with the cells' numbers of all."""
-        picked = rows.tolist()
-        return replace(
-            self,
-            ids=tuple(self.ids[i] for i in picked),
-            columns=self._some(rows),
-            kinds=[self.kinds[i] for i in picked],
-            workloads=tuple(self.workloads[i] for i in picked),
-            **{name: getattr(self, name)[rows] for name in ("cells", "nodes", "repeats", "expected_s")},
-        )
 
     @cached_property
     def sizes(self) -> Ints:
@@ -228,13 +208,13 @@ class Candidates:
         return found
 
 
-def from_plan(runs: Sequence[PlannedRun], gpu: Gpu = UNKNOWN_GPU, *, transfer: bool = True) -> Candidates:
+def from_plan(runs: Sequence[PlannedRun], gpu: Gpu = UNKNOWN_GPU) -> Candidates:
     """The candidates of a plan's runs."""
     # One JSON text: keys that recur in thousands of runs are created once.
     values = json.loads(f"[{','.join([run.run_json for run in runs])}]")
     expected = np.array([run.expected_s for run in runs], dtype=np.float64)
     found = from_configurations([run.run_id for run in runs], values, gpu)
-    return replace(found, planned=True, expected_s=expected, transfer=transfer)
+    return replace(found, planned=True, expected_s=expected)
 
 
 def from_configurations(ids: Sequence[str], runs: Sequence[Mapping[str, Any]], gpu: Gpu) -> Candidates:

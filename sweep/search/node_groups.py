@@ -18,14 +18,11 @@ from sweep.state.state import SweepState
 class GroupedSearch:
     """The search of each node group. On a site without groups: the one search of all runs."""
 
-    def __init__(
-        self, runs: Sequence[PlannedRun], gpus: Mapping[str, Gpu], strategy: str, budget: Any, *, transfer: bool = True
-    ) -> None:
+    def __init__(self, runs: Sequence[PlannedRun], gpus: Mapping[str, Gpu], strategy: str, budget: Any) -> None:
         """``gpus``: node group -> its GPU; "" -> the GPU of a site without groups."""
         self._runs = [runs_on(runs, group) for group in gpus]
         self._searches = [
-            Search.of(own, gpu, strategy, budget, transfer=transfer)
-            for own, gpu in zip(self._runs, gpus.values(), strict=True)
+            Search.of(own, gpu, strategy, budget) for own, gpu in zip(self._runs, gpus.values(), strict=True)
         ]
 
     def asked_for(self, sweep_state: SweepState) -> Sequence[PlannedRun]:

@@ -16,7 +16,6 @@ from sweep.outcomes import Outcome
 from sweep.search.beliefs import Beliefs, End
 from sweep.search.candidates import MEMORY_ERROR, Bools, Candidates
 from sweep.search.gaussian import Floats, Ints
-from sweep.search.separate_beliefs import SeparateBeliefs
 
 RULES_OUT = frozenset({Outcome.OOM_CUDA})
 """Outcomes that rule out runs that need more; not oom_host, since a host's memory is shared with other processes"""
@@ -52,7 +51,7 @@ class Known:
         self._ends: dict[int, _Ended] = {}
         self._ended = InOrder()
         self._peaks = InOrder()
-        self._beliefs: Beliefs | SeparateBeliefs | None = None
+        self._beliefs: Beliefs | None = None
         self._taught = 0
         self._over: Bools = np.zeros(size, dtype=bool)
         self._peaks_read = 0
@@ -130,10 +129,10 @@ class Known:
         found: Bools = self.candidates.impossible | self.ruled_out | self._over
         return found
 
-    def beliefs(self) -> Beliefs | SeparateBeliefs:
+    def beliefs(self) -> Beliefs:
         """What is believed of all candidates, given how runs ended so far."""
         if self._beliefs is None or self._ended.changed_before(self._taught):
-            self._beliefs = Beliefs(self.candidates) if self.candidates.transfer else SeparateBeliefs(self.candidates)
+            self._beliefs = Beliefs(self.candidates)
             self._taught = 0
         if self._taught < len(self._ended):
             further = self._ended.first(len(self._ended))[self._taught :].tolist()

@@ -40,15 +40,13 @@ class Search:
         gpu: Gpu | None = None,
         strategy: str = "exhaustive",
         budget: Budget | None = None,
-        *,
-        transfer: bool = True,
     ) -> None:
         self._runs = runs
         self._strategy: Strategy = strategy_named(strategy)
         self._budget = budget
         self._expected = np.array([run.expected_s for run in runs], dtype=np.float64)
         self._widths = sorted({run.nodes for run in runs}, reverse=True)
-        self._candidates: Candidates = from_plan(runs, gpu or UNKNOWN_GPU, transfer=transfer)
+        self._candidates: Candidates = from_plan(runs, gpu or UNKNOWN_GPU)
         self._read: int
         self._known: Known
         self._begin(SweepState())
@@ -60,12 +58,10 @@ class Search:
         gpu: Gpu | None = None,
         strategy: str = "exhaustive",
         limits: Any = None,
-        *,
-        transfer: bool = True,
     ) -> Search:
-        """The search of a grid's ``strategy``, ``transfer`` and ``budget`` (its limits as a mapping; empty: none)."""
+        """The search of a grid's ``strategy`` and ``budget`` (its limits as a mapping; empty: none)."""
         given = {key: value for key, value in (limits or {}).items() if value is not None}
-        search = cls(runs, gpu, strategy, transfer=transfer)
+        search = cls(runs, gpu, strategy)
         if given:
             asked_for = int((search._candidates.repeats < given.get("repeats", math.inf)).sum())
             search._budget = Budget.of(given, asked_for)

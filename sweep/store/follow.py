@@ -184,13 +184,13 @@ class FollowedSweep:
             sweep = self.sweep
             grid = sweep.grid
             gpus = {group: part.hardware for group, part in sweep.site.parts.items()}
-            self._search = GroupedSearch(sweep.runs, gpus, grid.strategy, grid.limits, transfer=grid.transfer)
+            self._search = GroupedSearch(sweep.runs, gpus, grid.strategy, grid.limits)
         return self._search
 
 
 def _question(sweep: Sweep) -> str:
     """A digest of all inputs of the search, except the runs' events."""
-    of = [__version__, sweep.grid.strategy, repr(sweep.grid.transfer), repr(sweep.grid.budget)]
+    of = [__version__, sweep.grid.strategy, repr(sweep.grid.budget)]
     of += [repr(part.hardware) for part in sweep.site.parts.values()]
     digest = hashlib.sha256("\n".join(of + [run.run_id for run in sweep.runs]).encode())
     digest.update(array("d", [math.nan if run.predicted_s is None else run.predicted_s for run in sweep.runs]))

@@ -8,7 +8,6 @@ from sweep.physics.hardware import GPUS
 from sweep.planning.build import build
 from sweep.planning.summary import summary
 from sweep.search.node_groups import GroupedSearch
-from sweep.search.search import Search
 from sweep.state.events import Recorded, RecordFacts
 from sweep.state.state import SweepState
 
@@ -94,16 +93,6 @@ def test_each_group_has_its_own_search_and_budget():
     left_out = search.left_out(SweepState())
     assert set(left_out) == {run.run_id for run in runs} - {run.run_id for run in asked}
     assert {run.node_group for run in runs if run.run_id in left_out} == {"fast", "old"}
-
-
-@pytest.mark.parametrize("transfer", [True, False])
-def test_whether_cells_learn_from_each_other_is_the_grids_for_every_group(monkeypatch, transfer):
-    grid = parse_grid(GRID.format(site=GROUPS, more=""), "grid.yaml")
-    gpus, seen = {group: part.hardware for group, part in grid.site.parts.items()}, []
-    made = Search.of
-    monkeypatch.setattr(Search, "of", lambda *words, **named: seen.append(made(*words, **named)) or seen[-1])
-    GroupedSearch(build(grid, grid.site).runs, gpus, "guided", {}, transfer=transfer)
-    assert [search.known.candidates.transfer for search in seen] == [transfer] * len(gpus)
 
 
 def test_the_best_two_of_every_groups_cells_are_measured_again_before_any_third():

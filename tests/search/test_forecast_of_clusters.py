@@ -103,7 +103,16 @@ def part(c, rows):
     """Some of the candidates, as a sweep of their own."""
     numbers = {cell: i for i, cell in enumerate(dict.fromkeys(c.cells[rows].tolist()))}
     cells = np.array([numbers[cell] for cell in c.cells[rows].tolist()])
-    return replace(c.of_rows(rows), cells=cells, cell_names=tuple(c.cell_names[cell] for cell in numbers))
+    return replace(
+        c,
+        ids=tuple(c.ids[i] for i in rows),
+        columns={name: value if np.ndim(value) == 0 else value[rows] for name, value in c.columns.items()},
+        kinds=[c.kinds[i] for i in rows],
+        workloads=tuple(c.workloads[i] for i in rows),
+        cells=cells,
+        cell_names=tuple(c.cell_names[cell] for cell in numbers),
+        **{name: getattr(c, name)[rows] for name in ("nodes", "repeats", "expected_s")},
+    )
 
 
 def test_before_anything_is_measured_one_run_in_twenty_is_slower_than_the_stated_factor():

@@ -59,7 +59,7 @@ def test_what_the_strategy_leaves_out_is_stored_and_needs_no_search(tmp_path, co
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("after", ["rerun", "record", "strategy", "transfer", "gpu", "plan"])
+@pytest.mark.parametrize("after", ["rerun", "record", "strategy", "gpu", "plan"])
 def test_a_stored_answer_that_is_out_of_date_is_not_used(tmp_path, command, monkeypatch, after):
     existing, first = out_of_memory(tmp_path / "s")
     directory = existing.directory
@@ -73,9 +73,9 @@ def test_a_stored_answer_that_is_out_of_date_is_not_used(tmp_path, command, monk
     elif after == "strategy":
         directory.grid.write_text(directory.grid.read_text().replace("strategy: prune", "strategy: exhaustive"))
     asked = open_sweep(directory.path)
-    if after in ("transfer", "gpu", "plan"):
-        site, grid = asked.site.model_copy(update={"gpu": "h100"}), asked.grid.model_copy(update={"transfer": False})
-        other = {"gpu": {"site": site}, "transfer": {"grid": grid}, "plan": {"runs": asked.runs[1:]}}[after]
+    if after in ("gpu", "plan"):
+        site = asked.site.model_copy(update={"gpu": "h100"})
+        other = {"gpu": {"site": site}, "plan": {"runs": asked.runs[1:]}}[after]
         monkeypatch.setattr(Search, "of", no_search)
         assert followed(asked).left_out(), "stored"
         with pytest.raises(AssertionError, match="a search was made"):

@@ -47,7 +47,7 @@ class Leader:
         self._job_id = job_id
         self._files = Files(sweep, f"pilot-{order.name}")
         self._sweep_state = SweepState()
-        self._search = Search.of(runs, order.hardware, order.strategy, order.budget, transfer=order.transfer)
+        self._search = Search.of(runs, order.hardware, order.strategy, order.budget)
         self._starts = ObservedStarts(runs)
         self._taken: set[tuple[str, int]] = set()
         self._time = PilotTime(order, os.environ, time.time())

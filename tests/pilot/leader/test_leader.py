@@ -2,16 +2,10 @@
 
 import os
 
-import pytest
-
-from sweep.pilot.clock import PausingClock
-from sweep.pilot.leader.leader import Leader
 from sweep.pilot.order import PilotOrder
-from sweep.search.search import Search
 from tests.support import driving
-from tests.support.made_sweeps import made
 from tests.support.paths import REPOSITORY
-from tests.support.pilot_parts import GRID, order
+from tests.support.pilot_parts import GRID
 
 PLUG_IN = """
 from sweep.contract import Workload
@@ -37,20 +31,11 @@ def test_a_workload_that_the_node_does_not_have_is_an_import_error(tmp_path):
     assert all("plugged" in record["message"] for record in records)
 
 
-@pytest.mark.parametrize("transfer", [True, False])
-def test_the_leaders_search_transfers_as_its_order_states(tmp_path, monkeypatch, transfer):
-    existing, seen = made(tmp_path / "s"), []
-    of = Search.of
-    monkeypatch.setattr(Search, "of", lambda *words, **named: seen.append(of(*words, **named)) or seen[-1])
-    Leader(existing.directory, order(transfer=transfer), existing.runs, "1", PausingClock())
-    assert [search.known.candidates.transfer for search in seen] == [transfer]
-
-
 def test_the_order_of_a_pilot_states_what_the_grid_does(tmp_path):
     (tmp_path / "grid.yaml").write_text(GRID)
-    words = ("launch", tmp_path / "grid.yaml", "-o", "transfer=false", "-o", "strategy=guided")
+    words = ("launch", tmp_path / "grid.yaml", "-o", "strategy=guided")
     done = driving.run(*words, "--dir", tmp_path / "s", "--executor", "local", "--yes")
     assert done.returncode == 0, done.stderr
     (pilot,) = (tmp_path / "s" / "pilots").iterdir()
     found = PilotOrder.read(pilot)
-    assert (found.transfer, found.strategy) == (False, "guided")
+    assert found.strategy == "guided"
