@@ -2,17 +2,16 @@
 
 Per table the mean absolute and the signed error of predictions before anything is measured; where a table leaves facts
 open, the range over values of them; of the playbook how well its cells are ordered, over such values too; apart,
-tables that nothing in the model was chosen by; then how often measured values fall into the predicted intervals, each
-table predicted after an update by all others, and how often values drawn from that prediction would. ``--rows`` adds
-every row with its parts, ``--constants`` every constant with its spread, its source and the tables looked at before it
-was chosen.
+tables that nothing in the model was chosen by; then how often measured values fall into the predicted intervals.
+``--rows`` adds every row with its parts, ``--constants`` every constant with its spread, its source and the tables
+looked at before it was chosen.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -21,16 +20,11 @@ from benchmarks.reference_tables import Rows, Table, tables
 from benchmarks.unseen_tables import unseen_tables
 from sweep.physics import constants, step_time
 from sweep.physics.constants import Constant
-from sweep.physics.prediction import Layouts, Posterior, describe, students_quantile
+from sweep.physics.prediction import Layouts, describe
 from sweep.physics.trainers import TRAINERS
 
-ROWS_OF_A_TABLE = 60
-"""of every table as many count for the update, so that none decides alone"""
 DISTURBED = 2.5
 """a run that took this many times as long as predicted, or as its cell's best, was hardly slow by its layout"""
-SEED = 0
-DRAWS = 400
-"""of a table's values from their prediction"""
 
 
 def ratios(table: Table, **assumed: Any) -> Any:
@@ -105,67 +99,25 @@ def order_lines(table: Table) -> Iterator[str]:
     yield f"\nhighest Spearman {highest:.3f}, lowest top-1 regret {lowest:.1%}"
 
 
-def described(table: Table, group: int) -> tuple[Layouts, Any]:
-    layouts = Layouts.joined([describe(rows.columns, rows.gpu, rows.profile, group=group) for rows in table.rows])
+def described(table: Table) -> tuple[Layouts, Any]:
+    layouts = Layouts.joined([describe(rows.columns, rows.gpu, rows.profile) for rows in table.rows])
     return layouts, np.log(np.concatenate([rows.seconds for rows in table.rows]))
 
 
-def some(number: int, generator: np.random.Generator, most: int) -> Any:
-    return generator.permutation(number)[:most]
-
-
-@dataclass(frozen=True)
-class Intervals:
-    """How measured values of a table lie in the intervals predicted after an update by a part of every other table."""
-
-    error: float
-    """MAPE of the medians"""
-    inside: Any
-    """(2, rows) whether a value is in the 50 % and in the 90 % interval"""
-    drawn: Any
-    """(2, DRAWS) shares of the table's rows that are, of values drawn from the prediction itself"""
-
-
-def intervals(found: list[Table]) -> dict[str, Intervals]:
-    """Table -> how its values lie in their intervals.
-
-    Rows of one table err in common, so that few of them are independent: of values drawn jointly from the prediction
-    the share in an interval varies, too, from table to table.
-    """
-    generator = np.random.default_rng(SEED)
-    all_of = [described(table, group) for group, table in enumerate(found)]
-    chosen = [some(len(seconds), generator, ROWS_OF_A_TABLE) for _, seconds in all_of]
-    result = {}
-    for place, table in enumerate(found):
-        others = [i for i in range(len(found)) if i != place]
-        layouts = Layouts.joined([all_of[i][0].take(chosen[i]) for i in others])
-        after = Posterior().update(layouts, np.concatenate([all_of[i][1][chosen[i]] for i in others]))
-        mean, sd = after.log_seconds(all_of[place][0])
-        bounds = np.array([students_quantile(share, after.degrees_of_freedom) for share in (0.75, 0.95)])
-        spread = sd * bounds[:, None]
-        draws = after.sample(all_of[place][0], DRAWS, generator)
-        noise = np.sqrt(after.noise(all_of[place][0]))
-        draws = draws + noise * generator.standard_normal(draws.shape)
-        drawn = (np.abs(draws - mean)[None] < spread[:, None, :]).mean(axis=2)
-        errors = all_of[place][1] - mean
-        result[table.name] = Intervals(mape(-errors), np.abs(errors) < spread, drawn)
-    return result
-
-
 def interval_lines(found: list[Table]) -> Iterator[str]:
-    yield "| table | MAPE after the others | in 50 % interval | 9 of 10 draws | in 90 % interval | 9 of 10 draws |"
-    yield "|---|---|---|---|---|---|"
+    """How measured values lie in the intervals that are predicted before anything is measured."""
+    yield "| table | rows | in 50 % interval | in 90 % interval |"
+    yield "|---|---|---|---|"
     inside = []
-    for name, one in intervals(found).items():
-        inside.append(one.inside)
-        (half, most), (low, high) = one.inside.mean(axis=1), np.quantile(one.drawn, (0.05, 0.95), axis=1)
-        yield (
-            f"| {name} | {one.error:.1%} | {half:.0%} | {low[0]:.0%} to {high[0]:.0%} | {most:.0%} | "
-            f"{low[1]:.0%} to {high[1]:.0%} |"
-        )
-    rows, mean = np.concatenate(inside, axis=1).mean(axis=1), np.mean([one.mean(axis=1) for one in inside], axis=0)
-    yield f"| all rows | | {rows[0]:.0%} | | {rows[1]:.0%} | |"
-    yield f"| mean of the tables | | {mean[0]:.0%} | | {mean[1]:.0%} | |"
+    for table in found:
+        layouts, log_seconds = described(table)
+        off = np.abs(log_seconds - layouts.log_median) / layouts.prior_sd
+        inside.append(off < np.array([[NormalDist().inv_cdf(share)] for share in (0.75, 0.95)]))
+        half, most = inside[-1].mean(axis=1)
+        yield f"| {table.name} | {len(off)} | {half:.0%} | {most:.0%} |"
+    whole = np.concatenate(inside, axis=1)
+    half, most = whole.mean(axis=1)
+    yield f"| all rows | {whole.shape[1]} | {half:.0%} | {most:.0%} |"
 
 
 def constant_lines() -> Iterator[str]:

@@ -2,9 +2,9 @@
 
 Prints rank correlation (Spearman) and top-1 regret within its cells, of several predictors over the same runs:
 
-- ours, before anything is measured, and after nine tenths of the table itself (each tenth by the others);
-- ours, if for each run it were known which of two versions of nanotron it ran, one that sleeps between looks at its
-  sends and one that does not: here the one that is nearer to its measured time;
+- the model, before anything is measured;
+- the model, if for each run it were known which of two versions of nanotron it ran, one that sleeps between looks at
+  its sends and one that does not: here the one that is nearer to its measured time;
 - the measured time of a run's sibling: the same layout with ZeRO 1 instead of 0, or the reverse. It is a second
   measurement, but for what the stage costs, so what it cannot foresee is hardly in the layout.
 """
@@ -19,9 +19,7 @@ import numpy as np
 from benchmarks.accuracy import DISTURBED, described
 from benchmarks.reference_tables import Rows, tables
 from sweep.physics import step_time
-from sweep.physics.prediction import Posterior
 
-SHARES, SEED = 10, 0
 FEWEST_SIBLINGS = 5
 """pairs of a cell that counts"""
 LAYOUT = ("dp", "tp", "pp", "micro_batch_size", "grad_accum")
@@ -36,17 +34,6 @@ def order_within(cells: Any, predicted: Any, measured: Any) -> tuple[float, floa
         found.append((np.corrcoef(*ranks)[0, 1], 1 - theirs.min() / theirs[np.argmin(ours)]))
     correlation, regret = np.mean(found, axis=0)
     return float(correlation), float(regret)
-
-
-def after_most_of_it(layouts: Any, log_seconds: Any) -> Any:
-    """Seconds of every run, predicted after an update by the runs of all other tenths."""
-    predicted = np.zeros(len(log_seconds))
-    order = np.random.default_rng(SEED).permutation(len(log_seconds))
-    for tenth in np.array_split(order, SHARES):
-        known = np.setdiff1d(order, tenth)
-        after = Posterior().update(layouts.take(known), log_seconds[known])
-        predicted[tenth] = after.log_seconds(layouts.take(tenth))[0]
-    return np.exp(predicted)
 
 
 def of_the_nearer_version(rows: Rows) -> Any:
@@ -73,17 +60,15 @@ def siblings(rows: Rows) -> Any:
 def main() -> int:
     table = next(one for one in tables() if one.name == "playbook")
     (rows,) = table.rows
-    layouts, log_seconds = described(table, 0)
-    before, after = np.exp(layouts.log_median), after_most_of_it(layouts, log_seconds)
+    before = np.exp(described(table)[0].log_median)
     cells, pairs = np.array(rows.labels), siblings(rows)
     mine, other = pairs.ravel(), pairs[:, ::-1].ravel()
     apart = np.abs(np.log(rows.seconds[pairs[:, 0]] / rows.seconds[pairs[:, 1]]))
     print("| predicted by | runs | Spearman | top-1 regret |\n|---|---|---|---|")
     for name, places, values in (
-        ("ours, nothing measured", np.arange(len(cells)), before),
-        ("ours, after nine tenths of the table", np.arange(len(cells)), after),
-        ("ours, if each run's version were known", np.arange(len(cells)), of_the_nearer_version(rows)),
-        ("ours, nothing measured; runs with a sibling", mine, before[mine]),
+        ("the model, nothing measured", np.arange(len(cells)), before),
+        ("the model, if each run's version were known", np.arange(len(cells)), of_the_nearer_version(rows)),
+        ("the model, nothing measured; runs with a sibling", mine, before[mine]),
         ("the sibling's measured time", mine, rows.seconds[other]),
     ):
         correlation, regret = order_within(cells[places], values, rows.seconds[places])

@@ -11,7 +11,7 @@ import numpy as np
 from sweep.physics import memory
 from sweep.physics.hardware import Gpu
 from sweep.physics.layouts import AXES, layouts_on
-from sweep.physics.prediction import Posterior, describe
+from sweep.physics.prediction import describe
 from sweep.physics.profiles import MemoryProfile
 from sweep.physics.shapes import ModelShape
 
@@ -58,9 +58,8 @@ def fastest_layout(
     rows = np.flatnonzero(fits)
     columns = {name: value[rows] if np.ndim(value) else value for name, value in columns.items()}
     described = describe(columns, gpu, profile)
-    median, sd = Posterior().log_seconds(described)
     tokens = columns["dp"] * columns["micro_batch_size"] * columns["grad_accum"] * sequence_length
-    speed = np.log(tokens / gpus) - median
+    speed = np.log(tokens / gpus) - described.log_median
     best = int(np.argmax(speed))
-    low, middle, high = (float(np.exp(speed[best] + z * sd[best])) for z in (-LIKELY, 0.0, LIKELY))
+    low, middle, high = (float(np.exp(speed[best] + z * described.prior_sd[best])) for z in (-LIKELY, 0.0, LIKELY))
     return Fastest({name: columns[name][best].item() for name in AXES}, middle, low, high)

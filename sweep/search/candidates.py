@@ -71,13 +71,12 @@ class Candidates:
         places, found = [], []
         others = np.flatnonzero(~self._has_profile)
         further = len(NAMES) if len(others) else 0
-        for group, (mine, profile) in enumerate(self._profiles):
+        for mine, profile in self._profiles:
             places.append(mine)
-            found.append(describe(self._some(mine), self.gpu, profile, group=group).padded(0, further))
+            found.append(describe(self._some(mine), self.gpu, profile).padded(0, further))
         if len(others):
             places.append(others)
-            unknown = describe_unknown(self._some(others), self.gpu, group=len(found))
-            found.append(unknown.padded(len(PARTS), 0))
+            found.append(describe_unknown(self._some(others), self.gpu).padded(len(PARTS), 0))
         return Layouts.joined(found).take(np.argsort(np.concatenate(places)))
 
     @cached_property

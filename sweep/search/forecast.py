@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.physics.fastest import LIKELY
-from sweep.physics.prediction import Posterior, students_quantile
 from sweep.search.candidates import Candidates, joined_candidates
-from sweep.search.chances import FREEDOM
 from sweep.search.gaussian import Floats
 from sweep.search.observations import Known
 from sweep.search.replay import RecordedRun
@@ -48,14 +46,14 @@ def expected_best(recorded: RecordedRun, grid: Candidates, most: int) -> Mapping
     for place, outcome in enumerate(recorded.outcomes):
         rate, peak = recorded.tokens_per_second_per_gpu[place], recorded.peak_memory_bytes[place]
         known.end(len(grid) + place, outcome, float(rate) if rate > 0 else None, float(peak) if peak > 0 else None)
-    beliefs, able, wide = known.beliefs(), ~known.infeasible[: len(grid)], students_quantile(0.95, FREEDOM)
+    beliefs, able = known.beliefs(), ~known.infeasible[: len(grid)]
     found = {}
     for cell in np.unique(grid.cells).tolist():
         rows = np.flatnonzero((grid.cells == cell) & able)
         mean, works = beliefs.log_rates(rows), beliefs.success(rows)
         spread = beliefs.spreads(rows, measured=False)
         best = np.argsort(-(mean + np.log(np.maximum(works, 1e-9))), kind="stable")[:most]
-        rates = np.exp(mean[best, None] + wide * spread[best, None] * np.array([0.0, -1.0, 1.0])).tolist()
+        rates = np.exp(mean[best, None] + LIKELY * spread[best, None] * np.array([0.0, -1.0, 1.0])).tolist()
         found[cell] = [
             Expected(int(row), rate, low, high, float(chance))
             for row, (rate, low, high), chance in zip(rows[best], rates, works[best], strict=True)
@@ -65,6 +63,4 @@ def expected_best(recorded: RecordedRun, grid: Candidates, most: int) -> Mapping
 
 def uncertainty(unmeasured: Candidates) -> Floats:
     """By what factor 1 in 20 runs is slower than predicted, and 1 in 20 faster, where nothing was measured."""
-    _, spread = Posterior().log_seconds(unmeasured.layouts)
-    found: Floats = np.exp(LIKELY * spread)
-    return found
+    return np.asarray(np.exp(LIKELY * unmeasured.layouts.prior_sd))

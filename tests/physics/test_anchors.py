@@ -14,7 +14,7 @@ from sweep.physics import memory
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.pipeline import STAGES
-from sweep.physics.prediction import Posterior, describe
+from sweep.physics.prediction import describe
 from sweep.physics.profiles import PROFILES, profile_of
 from sweep.physics.step_time import predict
 
@@ -110,7 +110,8 @@ def predicted(name):
     columns, profile = MODELS[model].as_dict() | BASE | layout, PROFILES[trainer]
     if layout.get("compile"):
         profile = profile_of(trainer, {}, compiled=True) or profile
-    median, sd = Posterior().log_seconds(describe(columns, GPUS[gpu], profile))
+    found = describe(columns, GPUS[gpu], profile)
+    median, sd = found.log_median, found.prior_sd
     parts = {f"{part}_ms": 1e3 * seconds for part, seconds in predict(columns, GPUS[gpu], profile).by_part().items()}
     bytes_ = {f"{stage}_mib": memory.stage_totals(columns, profile)[stage] / 2**20 for stage in STAGES}
     found = {"log_seconds": median[0], "spread": sd[0]} | parts | bytes_

@@ -10,7 +10,7 @@ from sweep.physics.catalogue import MODELS
 from sweep.physics.fastest import fastest_layout
 from sweep.physics.hardware import GPUS
 from sweep.physics.layouts import AXES, divisors, layouts_on
-from sweep.physics.prediction import Posterior, describe
+from sweep.physics.prediction import describe
 from sweep.physics.profiles import PROFILES
 
 TINY, MIXTURE, H100 = MODELS["tiny-1M"], MODELS["tiny-moe"], GPUS["h100"]
@@ -68,7 +68,8 @@ def test_the_fastest_layout_is_the_one_of_most_predicted_tokens_among_those_that
     found = fastest_layout(shape, H100, 16, profile, **GIVEN)
     assert found is not None
     columns = layouts_on(shape, 16, **GIVEN)
-    median, sd = Posterior().log_seconds(describe(columns, H100, profile))
+    described = describe(columns, H100, profile)
+    median, sd = described.log_median, described.prior_sd
     tokens = columns["dp"] * columns["micro_batch_size"] * columns["grad_accum"] * 4096
     speed = np.where(memory.fits(columns, H100, profile).fits, tokens / 16 / np.exp(median), 0.0)
     best = int(np.argmax(speed))

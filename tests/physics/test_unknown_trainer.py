@@ -106,12 +106,11 @@ def test_a_part_that_a_layout_lacks_is_as_good_as_nothing_and_never_zero():
 def test_a_layout_in_columns_is_counted_as_one_alone():
     columns = SHAPE.as_dict() | {"sequence_length": 4096, "gpus_per_node": 8, "dtype": "bf16"}
     many = {"tp": np.array([1, 4]), "dp": np.array([8, 2]), "zero": np.array([0, 3]), "grad_accum": 8}
-    layouts = describe_unknown(columns | many | {"recompute": "none", "nodes": 1}, H100, group=3)
+    layouts = describe_unknown(columns | many | {"recompute": "none", "nodes": 1}, H100)
     for row, (tp, dp, zero) in enumerate(((1, 8, 0), (4, 2, 3))):
         assert layouts.parts[row] == pytest.approx([*counted(tp=tp, dp=dp, zero=zero).values()])
     assert (layouts.spreads == 1.0).all(), "every factor is as good as unknown"
     assert not layouts.factors.any()
-    assert layouts.groups.tolist() == [3, 3]
 
 
 def test_between_nodes_the_slower_network_counts():

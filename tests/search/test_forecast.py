@@ -103,8 +103,8 @@ def test_a_forecast_without_any_success_has_no_figures():
     }  # fmt: skip
 
 
-def test_expected_rates_are_those_of_the_recorded_runs_with_nine_tenths_of_students_t():
-    """2.015 spreads to either side: any table, 5 degrees of freedom."""
+def test_expected_rates_are_those_of_the_recorded_runs_with_nine_tenths_of_a_normal_distribution():
+    """1.645 spreads to either side."""
     measured, grid = candidates((1, 2)), candidates((4,), (1, 2, 4, 8, 16, 32))
     given = recorded(measured, [500.0, 700.0, 900.0, 1000.0] * 2, peaks=[1e10, 2e10, 4e10, 7.5e10] * 2)
     (found,) = expected_best(given, grid, 3).values()
@@ -119,8 +119,8 @@ def test_expected_rates_are_those_of_the_recorded_runs_with_nine_tenths_of_stude
     for one in found:
         spread = known.beliefs().spreads(np.array([one.row]), measured=False)[0]
         assert one.tokens_per_second_per_gpu == pytest.approx(rates[one.row])
-        assert math.log(one.high / one.tokens_per_second_per_gpu) == pytest.approx(2.015 * spread, rel=6e-3)
-        assert math.log(one.tokens_per_second_per_gpu / one.low) == pytest.approx(2.015 * spread, rel=6e-3)
+        assert math.log(one.high / one.tokens_per_second_per_gpu) == pytest.approx(1.645 * spread)
+        assert math.log(one.tokens_per_second_per_gpu / one.low) == pytest.approx(1.645 * spread)
         assert one.works == pytest.approx(works[one.row])
 
 
