@@ -30,7 +30,10 @@ class Mistake:
 
 
 class SweepError(Exception):
-    """The user's input is wrong: every mistake at once. The command line prints them and exits 2."""
+    """The user's input is wrong: every mistake at once. The command line prints them and exits with the code."""
+
+    exit_code = 2
+    """2: the input is wrong; 1, of a subclass: the work failed"""
 
     def __init__(self, mistakes: Sequence[Mistake] | Mistake | str) -> None:
         if isinstance(mistakes, str):

@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from sweep.cli.command import OutputPath, SweepCommand
+from sweep.cli.launch import note, show_launched
+from sweep.cli.live import live_view
 from sweep.errors import Mistake, SweepError
 from sweep.shipped import shipped_folder
 
@@ -26,8 +28,7 @@ NO_TORCH = (
     show_default=True,
     help="Sweep directory.",
 )
-@click.pass_context
-def demo(ctx: click.Context, directory: Path) -> int:
+def demo(directory: Path) -> int:
     """Measure 16 layouts of two tiny models with real torch processes on this machine, the best of each cell twice, and
     draw the heatmap.
 
@@ -39,11 +40,12 @@ def demo(ctx: click.Context, directory: Path) -> int:
       sweep demo
       sweep demo --dir /tmp/demo
     """
-    from sweep.cli.launch import launch
+    from sweep.inputs.load import load_grid
+    from sweep.library.launch import launch
 
     if importlib.util.find_spec("torch") is None:
         raise SweepError(Mistake("the demo trains with torch, which is not installed here", remedy=NO_TORCH))
-    grid = shipped_folder("examples") / "laptop.yaml"
-    arguments = [str(grid), "--executor", "local", "--dir", str(directory), "--yes"]
-    with launch.make_context("launch", arguments, parent=ctx) as launching:
-        return int(launch.invoke(launching))
+    grid = load_grid(shipped_folder("examples") / "laptop.yaml")
+    with live_view() as show:
+        launched = launch(grid, directory=directory, executor="local", on_step=show, note=note)
+    return show_launched(launched, detach=False, as_json=False)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,25 +11,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
+from sweep.cli.live import live_view
 from sweep.cli.options import (
     FiniteRange,
     directory_argument,
     json_option,
     overrides_option,
     site_option,
-    sweep_command,
     track_option,
 )
-from sweep.cli.progress_text import brief, counted, hours_text, hours_unit, plural
+from sweep.cli.progress_text import brief, counted, hours_text, plural
 from sweep.cli.sources import chosen_sweep
-from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
     from sweep.inputs.grid import Grid
     from sweep.inputs.site import Site
-    from sweep.launcher.loop import Launcher
-    from sweep.planning.runs import Plan
-    from sweep.store.sweep import Sweep
+    from sweep.library.estimate import Estimate
+    from sweep.library.launch import Launched
+    from sweep.store.extend import Extension
 
 FAILURES_SHOWN = 5
 """outcomes whose latest message the end of a launch shows"""
@@ -52,7 +49,8 @@ FAILURES_SHOWN = 5
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before anything is submitted.")
 @click.option("--detach", is_flag=True, help="Submit and return; continue with `sweep status` and `sweep resume`.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and the scripts; submit and write nothing.")
+@click.option("--add", is_flag=True, help="Add the grid's runs to the sweep in DIR, which has another grid.")
+@click.option("--dry-run", is_flag=True, help="Show what would be submitted or added; submit and write nothing.")
 @click.option("--takeover", is_flag=True, help="Replace a launcher that holds the sweep.")
 @track_option
 @json_option
@@ -64,6 +62,7 @@ def launch(
     directory: Path | None,
     yes: bool,
     detach: bool,
+    add: bool,
     dry_run: bool,
     takeover: bool,
     tracker: str | None,
@@ -71,7 +70,9 @@ def launch(
 ) -> int:
     """Measure every run of a grid: plan it, submit pilots, watch them, and draw the heatmap.
 
-    If the directory holds a sweep of the same grid, it resumes. It may be killed at any moment.
+    If the directory holds a sweep of the same grid, it resumes: safe to kill, run again to resume. With --add another
+    grid's new runs are added to the sweep. A cell must have the same meaning in both: workload, sequence length, batch,
+    seed, models of one name, and the site; the last grid's strategy, budget and timeouts apply to the whole sweep.
 
     \b
     Examples:
@@ -79,33 +80,31 @@ def launch(
       sweep launch grid.yaml --site h100.yaml --dir sweeps/first --yes
       sweep launch grid.yaml -o micro_batch_size=[1,2,4] -o iterations=10
       sweep launch grid.yaml --dry-run
+      sweep launch wider.yaml --dir sweeps/first --add
     """
-    from sweep.inputs.load import choose_executor, load_inputs
-    from sweep.planning.build import build
-    from sweep.store.directory import PROVENANCE
-    from sweep.store.sweep import check_same, check_vacant, create, open_sweep
+    from sweep.inputs.load import load_stated
 
-    chosen = choose_executor(executor)
-    grid, site = load_inputs(grid_file, overrides, site_given, chosen)
-    _check_tracker(tracker, detach, chosen)
-    directory = directory or Path("sweeps") / grid.name
-    exists = (directory / PROVENANCE).is_file()
-    if exists:
-        sweep = open_sweep(directory)
-    else:
-        check_vacant(directory)
-        plan = build(grid, site)
-        check_runnable(plan, grid, site, chosen)
-        if dry_run:
-            return _dry_run(plan, grid, site, chosen, as_json)
-        if not yes and sys.stdin.isatty() and not click.confirm(_spending(plan, grid, site, chosen), err=True):
-            raise click.Abort
-        sweep = create(directory, grid, site, plan, executor=chosen, grid_text=grid_file.read_text(encoding="utf-8"))
-    stated = site if site_given is not None or grid.site is not None else None
-    check_same(sweep, grid, chosen, stated)  # also if another launch has just created it
+    grid, site = load_stated(grid_file, overrides, site_given)
     if dry_run:
-        raise SweepError(Mistake("this sweep exists already", file=str(directory), remedy="`sweep status` shows it"))
-    return _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, as_json=as_json)
+        return _dry_run(grid, site, directory, executor, add=add, as_json=as_json)
+    from sweep.library.launch import launch as launch_sweep
+
+    ask = not yes and sys.stdin.isatty()
+    with live_view() as show:
+        launched = launch_sweep(
+            grid,
+            site,
+            directory=directory,
+            executor=executor,
+            add=add,
+            takeover=takeover,
+            detach=detach,
+            tracker=tracker,
+            approve=_ask if ask else _no_question,
+            on_step=show,
+            note=note,
+        )
+    return show_launched(launched, detach=detach, as_json=as_json)
 
 
 @click.command(cls=SweepCommand, short_help="Continue exactly what is missing or may be retried.")
@@ -123,11 +122,12 @@ def resume(directory: Path | None, detach: bool, takeover: bool, tracker: str | 
       sweep resume
       sweep resume sweeps/first --detach
     """
-    from sweep.store.sweep import open_sweep
+    from sweep.library.launch import resume as resume_sweep
 
-    sweep = open_sweep(chosen_sweep(directory).path)
-    _check_tracker(tracker, detach, sweep.executor)
-    return _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, as_json=as_json)
+    path = chosen_sweep(directory).path
+    with live_view() as show:
+        launched = resume_sweep(path, takeover=takeover, detach=detach, tracker=tracker, on_step=show, note=note)
+    return show_launched(launched, detach=detach, as_json=as_json)
 
 
 @click.command(cls=SweepCommand, short_help="Stop pilots and ranks; record every attempt.")
@@ -145,210 +145,131 @@ def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
       sweep cancel
       sweep cancel sweeps/first
     """
-    from sweep.launcher.cancel import cancel_sweep
-    from sweep.store.sweep import open_sweep
+    from sweep.library.cancel import cancel as cancel_sweep
 
-    sweep = open_sweep(chosen_sweep(directory).path)
-    if (why := _nothing_to_cancel(sweep)) is not None:
-        click.echo(json.dumps({"cancelled": False, "pilots_open": [], "reason": why})) if as_json else None
-        click.echo(f"nothing to cancel: {why}", err=True)
-        return 0
-    gone, sweep_state = cancel_sweep(sweep, timeout)
-    still = sorted(pilot.name for pilot in sweep_state.pilots.values() if pilot.open)
+    cancelled = cancel_sweep(chosen_sweep(directory).path, timeout)
+    left = list(cancelled.open_pilots)
     if as_json:
-        click.echo(json.dumps({"cancelled": gone, "pilots_open": still}))
-    elif gone:
-        click.echo(f"cancelled; `sweep resume {sweep.directory.path}` continues", err=True)
-    else:
-        click.echo(f"still there after {timeout:.0f} s: {', '.join(still)}; try again, or see `sweep status`", err=True)
-    return 0 if gone else 1
+        reason = {} if cancelled.nothing is None else {"reason": cancelled.nothing}
+        click.echo(json.dumps({"cancelled": not left and not reason, "pilots_open": left} | reason))
+    elif cancelled.nothing is None and not left:
+        note(f"cancelled; `sweep resume {cancelled.directory}` continues")
+    elif left:
+        note(f"still there after {timeout:.0f} s: {', '.join(left)}; try again, or see `sweep status`")
+    if cancelled.nothing is not None:
+        note(f"nothing to cancel: {cancelled.nothing}")
+    return 1 if left else 0
 
 
-def _nothing_to_cancel(sweep: Sweep) -> str | None:
-    """Why a cancellation would change nothing; None where something runs, waits, or a launcher lives."""
-    from sweep.store import lease
-    from sweep.store.follow import FollowedSweep
-
-    followed = FollowedSweep(sweep)
-    followed.refresh()
-    if lease.holder(sweep.directory) is not None or any(p.open for p in followed.sweep_state.pilots.values()):
-        return None
-    if followed.sweep_state.cancelled:
-        return "the sweep is cancelled already"
-    return "every run of the sweep has ended" if followed.at_rest else None
+def note(text: str) -> None:
+    """A line for the user, on stderr."""
+    click.echo(text, err=True)
 
 
-def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
-    """Raises SweepError if there is nothing to run, or if it cannot run here."""
-    from sweep.inputs.load import max_local_ranks
-    from sweep.planning.build import nothing_to_run
-
-    mistakes = [] if plan.runs else [nothing_to_run(grid)]
-    if executor == "local" and site.node_groups:
-        fact = "the executor local has one kind of node, this machine, and the site has node_groups"
-        mistakes.append(Mistake(fact, path="node_groups", remedy="another site, or --executor slurm"))
-    widest = max((planned.nodes for planned in plan.runs), default=0) * site.gpus_per_node
-    if executor == "local" and widest > max_local_ranks(site):
-        fact = f"the widest run has {plural(widest, 'rank')}, and this machine may run {max_local_ranks(site)} at once"
-        mistakes.append(grid.mistake(fact, ("nodes",), "fewer nodes, or max_local_ranks in the site"))
-    if grid.max_run_time is not None and grid.max_run_time > site.pilot_time_s:
-        fact = f"a run may take {grid.max_run_time:.0f} s, and a pilot has {site.pilot_time_s:.0f} s"
-        mistakes.append(grid.mistake(fact, ("max_run_time",), "less, or a longer pilot_time in the site"))
-    if mistakes:
-        raise SweepError(mistakes)
+def _no_question(_: Estimate) -> None:
+    pass
 
 
-def _spending(plan: Plan, grid: Grid, site: Site, executor: str) -> str:
-    from sweep.launcher.submission import limits_of
-    from sweep.planning.runs import runs_on
-    from sweep.search.budget import Budget
-    from sweep.search.finalists import room
-
-    expected, most, count = 0.0, 0.0, 0
-    for group, part in site.parts.items():  # a budget is each group's own
-        runs = runs_on(plan.runs, group)
-        budget = Budget.of(grid.budget.model_dump(), len(runs))
-        nodes = sorted((planned.nodes for planned in runs), reverse=True)[: budget.runs]
-        allowed = budget.node_hours or math.inf
-        each_h = sum(run.nodes * run.expected_s for run in runs) / 3600 / max(1, len(runs)) * len(nodes)
-        expected += min(each_h, allowed) * part.gpus_per_node
-        most += min(sum(nodes) * limits_of(grid).attempt_s / 3600, allowed) * part.gpus_per_node
-        count += len(nodes)
-    pilots = sum(part.max_pilots for part in site.parts.values())
-    where = "on this machine" if executor == "local" else f"on Slurm, up to {plural(pilots, 'pilot')} at once"
-    estimate = f"about {hours_text(expected)} {hours_unit(site)}"
-    limit = f"at most {hours_text(most)} if each took its time limit"
-    repeats = room(grid.finalists_share, count)
-    again = f"; then up to {plural(repeats, 'finalist')} once more" if repeats else ""
-    return f"{plural(count, 'run')} {where}: {estimate}, {limit}{again}. Continue?"
+def _ask(about: Estimate) -> None:
+    """Ask whether to spend it; Abort where the user does not want to."""
+    unit = "rank-hours" if about.cpu else "GPU-hours"
+    where = "on this machine" if about.pilots is None else f"on Slurm, up to {plural(about.pilots, 'pilot')} at once"
+    expected = f"about {hours_text(about.gpu_hours)} {unit}"
+    most = f"at most {hours_text(about.most_gpu_hours)} if each took its time limit"
+    again = f"; then up to {plural(about.repeats, 'finalist')} once more" if about.repeats else ""
+    click.confirm(f"{plural(about.runs, 'run')} {where}: {expected}, {most}{again}. Continue?", err=True, abort=True)
 
 
-def _dry_run(plan: Plan, grid: Grid, site: Site, executor: str, as_json: bool) -> int:
-    """What would be submitted first, for each node count."""
-    from sweep.launcher.dry_run import first_scripts
+def _dry_run(
+    grid: Grid, site: Site | None, directory: Path | None, executor: str | None, *, add: bool, as_json: bool
+) -> int:
+    """What would be submitted first, for each node count; or what would be added."""
+    if add:
+        from sweep.library.launch import added_by, directory_of
 
-    scripts = first_scripts(plan, grid, site, executor)
-    if as_json:
-        click.echo(json.dumps({"runs": len(plan.runs), "executor": executor, "scripts": scripts}))
+        directory = directory_of(grid, directory)
+        added = added_by(directory, grid, site, executor)
+        if as_json:
+            click.echo(json.dumps({"directory": str(directory)} | _added_document(added)))
+        else:
+            _show_added(added)
+            note("nothing was written")
         return 0
-    click.echo(f"{plural(len(plan.runs), 'run')}; nothing was written or submitted", err=True)
-    for width, script in scripts.items():
+    from sweep.library.dry_run import dry_run
+
+    would = dry_run(grid, site, directory=directory, executor=executor)
+    if as_json:
+        click.echo(json.dumps({"runs": would.runs, "executor": would.executor, "scripts": dict(would.scripts)}))
+        return 0
+    note(f"{plural(would.runs, 'run')}; nothing was written or submitted")
+    for width, script in would.scripts.items():
         click.echo(f"# pilot of {plural(int(width), 'node')}\n{script}")
     return 0
 
 
-def _check_tracker(tracker: str | None, detach: bool, executor: str) -> None:
-    """Raises SweepError if the named tracker is not available, before anything is written or submitted."""
-    if tracker is not None:
-        from sweep.cli.track import check_tracker
-
-        check_tracker(tracker, detach=detach, executor=executor)
-
-
-def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, as_json: bool) -> int:
-    from sweep.launcher.loop import Launcher, executor_of
-    from sweep.store import lease
-
-    if detach and sweep.executor == "local":
-        return _detach_local(sweep, takeover, tracker, as_json)
-    launcher = Launcher(sweep, lease.take(sweep.directory, takeover=takeover), executor_of(sweep))
-    if detach:
-        return _submit_and_leave(sweep, launcher, as_json)
-    return _watch(sweep, launcher, tracker, as_json)
-
-
-def _submit_and_leave(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
-    """One poll and its actions; 1 if runs wait and no pilot was submitted."""
-    from sweep.launcher.submission import StuckError
-
-    path = sweep.directory.path
-    try:
-        launcher.step()
-    except StuckError as error:
-        click.echo(f"error: {error}", err=True)
-    launcher.close()
-    jobs = [pilot.job_id for pilot in launcher.sweep_state.pilots.values() if pilot.open and pilot.job_id is not None]
+def show_launched(launched: Launched, *, detach: bool, as_json: bool) -> int:
+    """Print what a launch came to; 1 where no run is ok, or a detached launch could submit nothing."""
+    document: dict[str, Any] = {"directory": str(launched.directory)}
+    if launched.added is not None:
+        document["added"] = _added_document(launched.added)
+        _show_added(launched.added)
+    if launched.holder is not None or detach:
+        return _show_left(launched, document, as_json)
     if as_json:
-        click.echo(json.dumps({"directory": str(path), "jobs": jobs}))
-    if not jobs and not launcher.done:
-        click.echo(f"error: no pilot could be submitted; try again with `sweep resume {path} --detach`", err=True)
-        return 1
-    click.echo(f"{plural(len(jobs), 'pilot')} submitted; `sweep status {path}` shows its progress", err=True)
-    return 0
+        document |= {"runs": launched.runs, "counts": dict(launched.counts), "time": time.time()}
+        click.echo(json.dumps(document | {"heatmap": str(launched.heatmap) if launched.heatmap is not None else None}))
+    words = ", ".join(text for text, _ in counted(launched.counts))
+    note(f"{launched.directory}: {plural(launched.runs, 'run')}: {words}")
+    for outcome, message in list(launched.failures.items())[:FAILURES_SHOWN]:
+        note(f"{outcome}: {brief(message) or 'no message'}")
+    if launched.failures:
+        where = launched.directory
+        note(f"`sweep status {where}` names the runs, `sweep explain {where} RUN` says what to try")
+    if launched.heatmap is not None:
+        from sweep.cli.best import show_best
+
+        show_best([launched.directory])
+        note(f"heatmap: {launched.heatmap}")
+    return 0 if launched.counts.get("ok") and not launched.cancelled else 1
 
 
-def _detach_local(sweep: Sweep, takeover: bool, tracker: str | None, as_json: bool) -> int:
-    """This machine has no scheduler: a launcher in the background replaces it."""
-    path = sweep.directory.path
-    with (path / "launcher.out").open("ab") as output:
-        command = sweep_command("resume", str(path), *["--takeover"] * takeover)
-        command += ["--track", tracker] if tracker is not None else []
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-    if as_json:
-        click.echo(json.dumps({"directory": str(path), "launcher_pid": process.pid}))
-    click.echo(f"launcher {process.pid} runs in the background; `sweep status {path}` shows its progress", err=True)
-    return 0
-
-
-def _watch(sweep: Sweep, launcher: Launcher, tracker: str | None, as_json: bool) -> int:
-    """The live view, to the end; then results and heatmap."""
-    from sweep.cli.live import live_view
-    from sweep.cli.track import tracking_alongside
-    from sweep.launcher.loop import give_back
-    from sweep.launcher.submission import StuckError
-    from sweep.store.lease import LeaseLostError
-
-    give_back()
-    try:
-        with tracking_alongside(sweep, tracker), live_view() as show:
-            launcher.run(show)
-    except (StuckError, LeaseLostError) as error:
-        click.echo(f"error: {error}", err=True)
-        if isinstance(error, StuckError):
-            launcher.close()
-        return 1
-    except KeyboardInterrupt:
-        return _interrupted(sweep, launcher)
-    return _finish(sweep, launcher, as_json)
-
-
-def _interrupted(sweep: Sweep, launcher: Launcher) -> int:
-    """Ctrl-C: on this machine it means stop; on a cluster the pilots run without the launcher."""
-    path = sweep.directory.path
-    if sweep.executor == "local":
-        click.echo("stopping the ranks …", err=True)
-        launcher.cancel(60.0, lambda _followed: None)
-        click.echo(f"stopped; `sweep resume {path}` continues", err=True)
+def _show_left(launched: Launched, document: dict[str, Any], as_json: bool) -> int:
+    """What goes on without this process."""
+    path, progress = launched.directory, f"`sweep status {launched.directory}` shows its progress"
+    if launched.holder is not None:
+        document, text = document | {"launcher": launched.holder}, f"the running launcher ({launched.holder}) goes on"
+    elif launched.background is not None:
+        document |= {"launcher_pid": launched.background}
+        text = f"launcher {launched.background} runs in the background"
     else:
-        click.echo(f"pilots run on; `sweep resume {path}` watches them, `sweep cancel {path}` stops them", err=True)
-    launcher.close()
-    return 130
+        document |= {"jobs": list(launched.jobs)}
+        text = f"{plural(len(launched.jobs), 'pilot')} submitted"
+    click.echo(json.dumps(document)) if as_json else None
+    if launched.holder is None and launched.background is None and not launched.jobs and not launched.ended:
+        note(f"error: no pilot could be submitted; try again with `sweep resume {path} --detach`")
+        return 1
+    note(f"{text}; {progress}")
+    return 0
 
 
-def _finish(sweep: Sweep, launcher: Launcher, as_json: bool) -> int:
-    from sweep.cli.best import show_best
-    from sweep.cli.results import draw_heatmap
-    from sweep.launcher.loop import give_back
+def _added_document(added: Extension) -> dict[str, Any]:
+    settings = {key: [_plain(old), _plain(new)] for key, (old, new) in added.settings.items()}
+    counts = {"runs": added.runs, "rejected": added.rejected, "planned_before": added.planned_before}
+    return {**counts, "settings": settings}
 
-    give_back()
-    sweep, followed = launcher.followed.sweep, launcher.followed
-    found = dict(followed.tally.counts(followed.left_out()))
-    path = sweep.directory.path
-    picture = draw_heatmap(sweep.directory) if found.get("ok") else None
-    summary: dict[str, Any] = {"directory": str(path), "runs": len(sweep.runs), "counts": found, "time": time.time()}
-    summary["heatmap"] = str(picture) if picture is not None else None
-    if as_json:
-        click.echo(json.dumps(summary))
-    words = ", ".join(text for text, _ in counted(found))
-    click.echo(f"{path}: {plural(len(sweep.runs), 'run')}: {words}", err=True)
-    failures = followed.tally.failures
-    for outcome in list(failures)[:FAILURES_SHOWN]:
-        click.echo(f"{outcome}: {brief(followed.tally.example(outcome)) or 'no message'}", err=True)
-    if failures:
-        click.echo(f"`sweep status {path}` names the runs, `sweep explain {path} RUN` says what to try", err=True)
-    if picture is not None:
-        show_best([path])
-        click.echo(f"heatmap: {picture}", err=True)
-    return 0 if found.get("ok") and not launcher.sweep_state.cancelled else 1
+
+def _show_added(added: Extension) -> None:
+    note(f"{added.runs} new runs; {added.planned_before} of the grid's runs were planned before")
+    for key, (old, new) in added.settings.items():
+        note(f"{key}: {_words(new)} from now on, {_words(old)} until now")
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(exclude_none=True) if hasattr(value, "model_dump") else value
+
+
+def _words(value: Any) -> str:
+    plain = _plain(value)
+    if isinstance(plain, dict):
+        return ", ".join(f"{key} {item:g}" for key, item in plain.items()) or "none"
+    return "none" if plain is None else str(plain)

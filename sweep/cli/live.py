@@ -35,22 +35,19 @@ def live_view(console: Console | None = None) -> Iterator[Redraw]:
         finally:
             plain.print()
         return
-    from rich.console import Console as RichConsole
-    from rich.live import Live
-
-    with Live(console=console or RichConsole(stderr=True), auto_refresh=False, transient=False) as live:
-        drawing = _Drawing(live)
-        try:
-            yield drawing.show
-        finally:
-            drawing.draw()
+    drawing = _Drawing(console)
+    try:
+        yield drawing.show
+    finally:
+        drawing.end()
 
 
 class _Drawing:
-    """Draws the picture once a second, and at the end."""
+    """Draws the picture from the first state on, once a second, and at the end."""
 
-    def __init__(self, live: Live) -> None:
-        self._live = live
+    def __init__(self, console: Console | None) -> None:
+        self._console = console
+        self._live: Live | None = None
         self._followed: FollowedSweep | None = None
         self._drawn_at = 0.0
 
@@ -59,13 +56,27 @@ class _Drawing:
         if time.monotonic() - self._drawn_at >= DRAW_EVERY_S:
             self.draw()
 
+    def end(self) -> None:
+        if self._live is not None:
+            self.draw()
+            self._live.stop()
+
     def draw(self) -> None:
         from sweep.cli.live_picture import picture
 
-        if self._followed is None:
-            return
+        assert self._followed is not None
+        if self._live is None:
+            self._live = self._started()
         self._live.update(picture(self._followed, time.time(), height=self._live.console.size.height), refresh=True)
         self._drawn_at = time.monotonic()
+
+    def _started(self) -> Live:
+        from rich.console import Console
+        from rich.live import Live
+
+        live = Live(console=self._console or Console(stderr=True), auto_refresh=False, transient=False)
+        live.start()
+        return live
 
 
 class _Lines:

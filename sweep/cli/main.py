@@ -21,7 +21,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("sweep.cli.init:init", "Write a commented grid and site for this cluster or machine."),
     "doctor": ("sweep.cli.doctor:doctor", "Is this cluster fit to be measured, and how fast are its parts."),
     "launch": ("sweep.cli.launch:launch", "Plan, submit pilots, and watch them to the end."),
-    "extend": ("sweep.cli.extend:extend", "Add another grid's runs to an existing sweep."),
     "resume": ("sweep.cli.launch:resume", "Continue exactly what is missing or may be retried."),
     "cancel": ("sweep.cli.launch:cancel", "Stop pilots and ranks; record every attempt."),
     "status": ("sweep.cli.status:status", "What ran, what runs, what failed and why."),
@@ -100,7 +99,7 @@ def main() -> None:
         code = cli(prog_name="sweep", standalone_mode=False)
     except SweepError as error:
         _print(error.mistakes)
-        sys.exit(2)
+        sys.exit(error.exit_code)
     except (click.exceptions.Abort, KeyboardInterrupt):
         sys.exit(130)
     except HELP as error:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,18 +13,6 @@ from sweep.plugins import tracker_names
 
 if TYPE_CHECKING:
     from click.decorators import FC
-
-_MAIN = "import sys; sys.path[:] = [*filter(None, sys.path), {root!r}]; from sweep.cli.main import main; main()"
-
-
-def sweep_command(*words: str) -> list[str]:
-    """The argument list that runs `sweep WORDS` with this interpreter, as its installed script does.
-
-    Not `python -m sweep.cli.main`: that puts the working directory before installed packages, and a user's folder
-    named analysis before ours.
-    """
-    root = str(Path(__file__).parents[2])  # last: where sweep is in a checkout that is not installed
-    return [sys.executable, "-c", _MAIN.format(root=root), *words]
 
 
 class FiniteRange(click.FloatRange):

@@ -145,7 +145,7 @@ class _Work:
         import analysis
         from analysis.derive.neighbours import STEPPED
         from analysis.report import About, build, columns_needed
-        from sweep.cli.results import with_left_out
+        from sweep.library.heatmap import with_left_out
         from sweep.records.collect import collect
 
         for sweep in self.sweeps:
@@ -225,7 +225,7 @@ def _origin(sweeps: list[SweepDir]) -> tuple[str | None, dict[str, Any]]:
     provenance = provenance_of(sweeps[0])
     grid = provenance.get("grid") or (sweeps[0].grid.read_text() if sweeps[0].grid.is_file() else None)
     further = [sweeps[0].grid_of(plan) for plan in sweeps[0].plans()[1:]]
-    added = "".join(f"\n# {path.name}, added by `sweep extend`:\n{path.read_text()}" for path in further)
+    added = "".join(f"\n# {path.name}, added by `sweep launch --add`:\n{path.read_text()}" for path in further)
     return f"{grid or ''}{added}" if added else grid, provenance
 
 

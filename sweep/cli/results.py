@@ -13,15 +13,11 @@ from sweep.cli.learned import predictions
 from sweep.cli.names import metric_option, name_option
 from sweep.cli.options import FiniteRange, directory_argument, json_option, site_option
 from sweep.cli.progress_text import plural
-from sweep.cli.sources import all_results, chosen_sweep
+from sweep.cli.sources import all_results, chosen_sweep, named
 from sweep.errors import SweepError
-from sweep.library.sources import METRIC
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from analysis.heatmap.draw import Heatmap
-    from sweep.store.directory import SweepDir
 
 
 @click.command(cls=SweepCommand, short_help="Records to results.parquet.")
@@ -110,32 +106,14 @@ def heatmap(
     else:
         if useless := without_effect(["site_given"], "without --predicted"):
             raise SweepError(useless)
-        places, default = _places(sources)
-        target = out or default
-        drawn = _draw(places, target, **appearance)
+        from sweep.library.heatmap import draw_heatmap
+
+        target, drawn = draw_heatmap(named(sources), out, **appearance)
     if as_json:
         click.echo(json.dumps({"path": str(target), "cells": drawn.rows()}))
     else:
         click.echo(str(target))
     return 0
-
-
-def draw_heatmap(sweep: SweepDir) -> Path:
-    """Collect, draw with every default, and return the picture's path."""
-    from sweep.launcher.loop import give_back
-
-    places, target = _places((sweep.path,))
-    give_back()
-    _draw(places, target, metric=METRIC)
-    return target
-
-
-def _places(sources: tuple[Path, ...]) -> tuple[list[Path], Path]:
-    """What to read (sweeps are collected first), and where the picture goes by default."""
-    found = all_results(sources)
-    place, sweep = found[0]
-    picture = place.with_name("heatmap.png") if sweep is None else sweep.figures / "heatmap.png"
-    return [place for place, _ in found], picture if len(found) == 1 else Path("heatmap.png")
 
 
 def _draw_predicted(
@@ -157,35 +135,5 @@ def _draw_predicted(
         ((place, _),) = all_results(sources)
         records = with_predictions(analysis.load([place], NEEDED), predicted)
     drawn = analysis.draw_heatmap(records, candidates, **appearance)
-    save(drawn, target)
-    return drawn
-
-
-def with_left_out(plan: pd.DataFrame | None, places: list[Path]) -> pd.DataFrame | None:
-    """The plan with a column for why a run will not be started: strategy or budget."""
-    from sweep.store.follow import FollowedSweep
-    from sweep.store.sweep import open_sweep
-
-    if plan is None:
-        return None
-    words: dict[str, str] = {}
-    for place in (place for place in places if place.is_dir()):
-        followed = FollowedSweep(open_sweep(place))
-        followed.refresh()
-        words |= followed.left_out()
-    return plan.assign(left_out=plan["run_id"].map(words)) if words else plan
-
-
-def _draw(places: list[Path], target: Path, *, keep: str | None = None, **appearance: Any) -> Heatmap:
-    import analysis
-    from analysis.derive.best import NEEDED
-    from analysis.filters import names_in
-    from analysis.heatmap.draw import check_format, save
-
-    check_format(target)
-    asked = [] if keep is None else names_in(keep)
-    records = analysis.load(places, [*NEEDED, *(name for name in asked if name not in NEEDED)])
-    plan = with_left_out(analysis.load_plan(places, asked), places)
-    drawn = analysis.draw_heatmap(records, plan, keep=keep, **appearance)
     save(drawn, target)
     return drawn

@@ -7,10 +7,8 @@ import json
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +16,10 @@ import click
 
 from sweep.cli.command import SweepCommand
 from sweep.cli.names import name_option
-from sweep.cli.options import directory_argument, json_option, sweep_command
+from sweep.cli.options import directory_argument, json_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep
-from sweep.errors import Mistake, SweepError
+from sweep.errors import SweepError
 from sweep.plugins import tracker_names
 
 if TYPE_CHECKING:
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 POLL_S = 2.0
 AGAIN_S = (10.0, 300.0)
 """first delay before a retry; it doubles each time, up to the second value"""
-LAST_WORDS_S = 30.0
-"""how long a finished sweep waits for its tracker"""
 ORPHAN_S = 600
 """how long a tracker may run after its launcher was killed"""
 
@@ -96,10 +92,10 @@ def _write_all(tracking: Tracking, sweep: Sweep) -> str | None:
 
 def _picture(sweep: Sweep) -> Path | None:
     """The heatmap as it is now, or None if nothing can be drawn yet."""
-    from sweep.cli.results import draw_heatmap
+    from sweep.library.heatmap import draw_heatmap
 
     try:
-        return draw_heatmap(sweep.directory)
+        return draw_heatmap([sweep.directory.path])[0]
     except SweepError as error:
         click.echo(f"no heatmap for the tracker: {error}", err=True)
         return None
@@ -120,56 +116,3 @@ def _follow(tracking: Tracking) -> None:
         except TrackerError as error:
             click.echo(f"{error}; trying again in {again_s:.0f} s", err=True)
             again_at, again_s = time.monotonic() + again_s, min(2 * again_s, AGAIN_S[1])
-
-
-def check_tracker(name: str, *, detach: bool, executor: str) -> None:
-    """Raises SweepError if a sweep about to start names a tracker that is not available."""
-    from sweep.trackers.tracker import open_tracker
-
-    if detach and executor != "local":
-        fact = "a detached launcher cannot track"
-        raise SweepError(Mistake(fact, path="--track", remedy=f"later: `sweep track DIR --to {name}`"))
-    open_tracker(name, "check", Path.cwd())
-
-
-@contextlib.contextmanager
-def tracking_alongside(sweep: Sweep, name: str | None) -> Iterator[None]:
-    """A process alongside the launcher that tracks runs as they end. If it fails, the sweep continues.
-
-    Its standard input ends with the launcher, also if that is killed: this stops it.
-    """
-    if name is None:
-        yield
-        return
-    child = _start(sweep.directory.path, name)
-    try:
-        yield
-    finally:
-        if child is not None and (problem := _end(child, LAST_WORDS_S)) is not None:
-            click.echo(f"{problem}; `sweep track {sweep.directory.path} --to {name}` continues", err=True)
-
-
-def _start(path: Path, name: str) -> subprocess.Popen[bytes] | None:
-    command = sweep_command("track", str(path), "--to", name, "--follow")
-    try:
-        with (path / "track.out").open("ab") as output:
-            return subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
-            )
-    except OSError as error:
-        click.echo(f"no tracking with this launch: {error}", err=True)
-        return None
-
-
-def _end(child: subprocess.Popen[bytes], wait_s: float) -> str | None:
-    """Let the child write the rest, for a limited time; then end it and all its processes. The error as text."""
-    assert child.stdin is not None
-    with contextlib.suppress(OSError):
-        child.stdin.close()
-    try:
-        code = child.wait(wait_s)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        return f"the tracker did not end within {wait_s:.0f} s"
-    return "the tracker failed, and track.out in the sweep directory has the reason" if code else None

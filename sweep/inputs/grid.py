@@ -247,6 +247,11 @@ class Grid(BaseModel):
         """Whether no model is trained: the times are made up."""
         return self.workload == "simulated"
 
+    @property
+    def text(self) -> str:
+        """What the user wrote, without overrides; empty where it was not read from a file."""
+        return self._source.text if self._source is not None else ""
+
     def to_yaml(self) -> str:
         """The grid with every default, overrides applied: ``parse_grid`` of it gives an equal grid."""
         return dump({k: v for k, v in self.model_dump(warnings=False).items() if v is not None})

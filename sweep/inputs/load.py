@@ -100,6 +100,12 @@ def load_inputs(path: Path, overrides: Sequence[str], site: str | None, executor
     """Grid and site. ``executor``: None if it is detected, should a site have to be. Raises SweepError with every
     mistake of both.
     """
+    grid, stated = load_stated(path, overrides, site)
+    return grid, stated or load_site(None, None, executor)
+
+
+def load_stated(path: Path, overrides: Sequence[str], site: str | None) -> tuple[Grid, Site | None]:
+    """Grid and site; None where the user states no site. Raises SweepError with every mistake of both."""
     mistakes: list[Mistake] = []
     grid = found = None
     try:
@@ -107,10 +113,10 @@ def load_inputs(path: Path, overrides: Sequence[str], site: str | None, executor
     except SweepError as error:
         mistakes += error.mistakes
     try:
-        found = load_site(grid, site, executor) if site is not None or grid is not None else None
+        found = load_site(grid, site) if site is not None or (grid is not None and grid.site is not None) else None
     except SweepError as error:
         mistakes += error.mistakes
-    if grid is None or found is None or mistakes:
+    if grid is None or mistakes:
         raise SweepError(mistakes)
     return grid, found
 

@@ -37,6 +37,7 @@ class Document:
 
     value: Any
     file: str
+    text: str = ""
     lines: dict[Path, int] = field(default_factory=dict)
     """path -> line, from 1; an override has line 0, which means none"""
     mistakes: list[Mistake] = field(default_factory=list)
@@ -77,7 +78,7 @@ def load(text: str, file: str) -> Document:
         raise SweepError(_not_yaml(error, file)) from None
     except yaml.YAMLError:
         raise SweepError(Mistake("not YAML: a character that text cannot hold", file)) from None
-    document = Document(None, file)
+    document = Document(None, file, text)
     value = _Reader(document).read(root, (), 0) if root is not None else None
     document.value = None if value is _REFUSED else value
     return document

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from sweep.launcher.session import Session
+from sweep.launcher.launcher import Launcher
 from sweep.search.finalists import room
 from sweep.store.extend import extend, repeats_of
 
 
-def plan_finalists(session: Session) -> None:
+def plan_finalists(launcher: Launcher) -> None:
     """Extend the sweep by a repeat of each finalist that has none, where its grid asks for it: up to a share of the
     runs that the strategy and the budget started.
 
     Call it when nothing waits. Raises OSError, SweepError.
     """
-    sweep = session.sweep
+    sweep = launcher.sweep
     share = sweep.grid.finalists_share
     if not share:
         return
     repeats = [planned.run().repeat >= sweep.grid.repeats for planned in sweep.runs]
-    began = session.followed.sweep_state.runs.keys()
+    began = launcher.followed.sweep_state.runs.keys()
     asked_for = sum(run.run_id in began for run, again in zip(sweep.runs, repeats, strict=True) if not again)
     left = room(share, asked_for, sum(repeats))
-    if again := session.followed.finalists_to_repeat(share)[:left]:
-        session.lease.check()
+    if again := launcher.followed.finalists_to_repeat(share)[:left]:
+        launcher.lease.check()
         extend(sweep.directory, sweep.grids[-1], repeats_of(sweep, again))
-        session.followed.refresh_plans()
+        launcher.followed.refresh_plans()

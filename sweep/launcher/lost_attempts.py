@@ -7,7 +7,7 @@ import time
 from sweep.diagnose.diagnose import diagnose
 from sweep.diagnose.model import Facts
 from sweep.executors.executor import JobState, JobStatus
-from sweep.launcher.session import Session
+from sweep.launcher.launcher import Launcher
 from sweep.outcomes import Outcome
 from sweep.records.record import EndedAttempt, build_record
 from sweep.records.schema import Ending
@@ -16,18 +16,18 @@ from sweep.state.state import PilotState
 from sweep.store.directory import UNKNOWN_PILOT, claims_of
 
 
-def mark_attempts_lost(session: Session, pilot: PilotState, status: JobStatus) -> None:
+def mark_attempts_lost(launcher: Launcher, pilot: PilotState, status: JobStatus) -> None:
     """Record `lost` for what the pilot started or claimed and never recorded; then close it.
 
     Raises LeaseLostError where another launcher took over while this one waited: then it decides.
     """
-    session.lease.check()
-    began = {key: attempt.started_at for key, attempt in session.unrecorded if attempt.pilot == pilot.name}
-    for run_id, number, claim in claims_of(session.directory, known=session.sweep_state.has_record):
+    launcher.lease.check()
+    began = {key: attempt.started_at for key, attempt in launcher.unrecorded if attempt.pilot == pilot.name}
+    for run_id, number, claim in claims_of(launcher.directory, known=launcher.sweep_state.has_record):
         if claim.pilot == pilot.name:
             began[run_id, number] = claim.time
     for key, began_at in began.items():
-        _mark_lost(session, key, began_at, pilot, status)
+        _mark_lost(launcher, key, began_at, pilot, status)
     gone = PilotGone(
         time=time.time(),
         pilot=pilot.name,
@@ -35,49 +35,49 @@ def mark_attempts_lost(session: Session, pilot: PilotState, status: JobStatus) -
         reason=status.reason,
         ended_at=status.ended_at,
     )
-    session.write(gone)
+    launcher.write(gone)
 
 
-def mark_late_attempts_lost(session: Session) -> None:
+def mark_late_attempts_lost(launcher: Launcher) -> None:
     """Mark lost what became visible only after its pilot was closed (a claim in a stale directory, a leader
     that was cut off and kept running).
     """
-    for key, attempt in session.unrecorded:
-        _mark_lost_of_closed(session, key, attempt.started_at, attempt.pilot)
-    if not session.open_pilots:
-        for run_id, number, claim in claims_of(session.directory, known=session.sweep_state.has_record):
-            _mark_lost_of_closed(session, (run_id, number), claim.time, claim.pilot)
+    for key, attempt in launcher.unrecorded:
+        _mark_lost_of_closed(launcher, key, attempt.started_at, attempt.pilot)
+    if not launcher.open_pilots:
+        for run_id, number, claim in claims_of(launcher.directory, known=launcher.sweep_state.has_record):
+            _mark_lost_of_closed(launcher, (run_id, number), claim.time, claim.pilot)
 
 
-def _mark_lost_of_closed(session: Session, key: tuple[str, int], began_at: float | None, name: str) -> None:
-    pilot = session.sweep_state.pilots.get(name)
-    if name == UNKNOWN_PILOT and not session.open_pilots:  # a damaged claim: its holder is gone
+def _mark_lost_of_closed(launcher: Launcher, key: tuple[str, int], began_at: float | None, name: str) -> None:
+    pilot = launcher.sweep_state.pilots.get(name)
+    if name == UNKNOWN_PILOT and not launcher.open_pilots:  # a damaged claim: its holder is gone
         pilot = PilotState(name, gone="GONE", intended_at=time.time())
     if pilot is not None and pilot.gone is not None:
-        _mark_lost(session, key, began_at, pilot, JobStatus(state=JobState.GONE, word=pilot.gone))
+        _mark_lost(launcher, key, began_at, pilot, JobStatus(state=JobState.GONE, word=pilot.gone))
 
 
 def _mark_lost(
-    session: Session, key: tuple[str, int], began_at: float | None, pilot: PilotState, status: JobStatus
+    launcher: Launcher, key: tuple[str, int], began_at: float | None, pilot: PilotState, status: JobStatus
 ) -> None:
     """Write the record of an attempt without one. Raises LeaseLostError."""
-    session.lease.check()
+    launcher.lease.check()
     run_id, number = key
-    if session.sweep_state.has_record(run_id, number) or (planned := session.followed.planned(run_id)) is None:
+    if launcher.sweep_state.has_record(run_id, number) or (planned := launcher.followed.planned(run_id)) is None:
         return  # a run of a plan that is not visible here yet: marked lost once it is
-    attempt = session.sweep_state.run_state(run_id).attempts.get(number)
+    attempt = launcher.sweep_state.run_state(run_id).attempts.get(number)
     ended = EndedAttempt(
         run=planned.run(),
         number=number,
-        sweep_name=session.sweep.grid.name,
+        sweep_name=launcher.sweep.grid.name,
         pilot=pilot.name,
         job_id=pilot.job_id,
         nodes=attempt.nodes if attempt is not None else (),
-        gpu=session.sweep.site.part(planned.node_group).gpu,
+        gpu=launcher.sweep.site.part(planned.node_group).gpu,
         started_at=(began := began_at or pilot.started_at or pilot.intended_at),
         ended_at=max(began, status.ended_at or pilot.last_line_at or time.time()),
     )
-    session.write(Recorded(time=time.time(), record=build_record(ended, _ending(pilot, status))))
+    launcher.write(Recorded(time=time.time(), record=build_record(ended, _ending(pilot, status))))
 
 
 def _ending(pilot: PilotState, status: JobStatus) -> Ending:

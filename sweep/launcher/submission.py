@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from sweep.errors import SweepError
 from sweep.executors.executor import PilotRequest, SubmitError
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
+from sweep.launcher.launcher import Launcher, Width, token_of
 from sweep.launcher.pilots_wanted import Capacity, Wanted, nodes_to_avoid, pilots_wanted, unproductive_widths
-from sweep.launcher.session import Session, Width, token_of
 from sweep.pilot.limits import Limits
 from sweep.pilot.order import PilotOrder
 from sweep.planning.runs import runs_on
@@ -36,8 +37,10 @@ NOTHING_S = 0.01
 _PILOT_NAME = re.compile(r"p\d+")
 
 
-class StuckError(Exception):
+class StuckError(SweepError):
     """Nothing more can be done without the user: the scheduler rejects permanently, or pilots cannot work."""
+
+    exit_code = 1
 
 
 def limits_of(grid: Grid) -> Limits:
@@ -67,10 +70,10 @@ def capacity_of(grid: Grid, site: Site, executor: str, sweep_state: SweepState, 
 
 
 class Submission:
-    """Submits the pilots of a session."""
+    """Submits the pilots of a launcher."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
         self._not_before = 0.0
         self._back_off_s = FIRST_BACK_OFF_S
 
@@ -79,7 +82,7 @@ class Submission:
         if time.monotonic() < self._not_before:
             return
         began_s = time.process_time()
-        all_wanted = [wanted for group in self._session.sweep.site.parts for wanted in self._wanted(group)]
+        all_wanted = [wanted for group in self._launcher.sweep.site.parts for wanted in self._wanted(group)]
         took_s = time.process_time() - began_s
         self._not_before = time.monotonic() + (took_s / TOP_UP_SHARE if took_s > NOTHING_S else 0.0)
         for wanted in all_wanted:
@@ -88,39 +91,39 @@ class Submission:
 
     def _wanted(self, group: str) -> Sequence[Wanted]:
         """The pilots of one node group that are wanted now."""
-        session, sweep = self._session, self._session.sweep
-        capacity = capacity_of(sweep.grid, sweep.site, sweep.executor, session.sweep_state, node_group=group)
-        return pilots_wanted(runs_on(session.asked_for, group), session.sweep_state, capacity)
+        launcher, sweep = self._launcher, self._launcher.sweep
+        capacity = capacity_of(sweep.grid, sweep.site, sweep.executor, launcher.sweep_state, node_group=group)
+        return pilots_wanted(runs_on(launcher.asked_for, group), launcher.sweep_state, capacity)
 
     def infeasible(self) -> frozenset[Width]:
         """The widths for which pilots are useless, if nothing else waits and no pilot is open; else empty."""
-        session = self._session
-        if session.open_pilots:
+        launcher = self._launcher
+        if launcher.open_pilots:
             return frozenset()
-        groups = session.sweep.site.parts
-        given_up = {(group, width) for group in groups for width in unproductive_widths(session.sweep_state, group)}
-        choices = waiting(session.asked_for, session.sweep_state)
+        groups = launcher.sweep.site.parts
+        given_up = {(group, width) for group in groups for width in unproductive_widths(launcher.sweep_state, group)}
+        choices = waiting(launcher.asked_for, launcher.sweep_state)
         widths = {(choice.planned.node_group, choice.planned.nodes) for choice in choices}
         return frozenset(given_up) if widths and widths <= given_up else frozenset()
 
     def why_stuck(self, widths: frozenset[Width]) -> StuckError:
         """The error for pilots that repeatedly started no attempt."""
-        name = max(self._session.sweep_state.pilots)
+        name = max(self._launcher.sweep_state.pilots)
         return StuckError(
             f"pilots of {', '.join(_nodes_text(*width) for width in sorted(widths))} end without starting a run; "
-            f"the last output of {name}: {_last_output(self._session.directory.pilot(name))}"
+            f"the last output of {name}: {_last_output(self._launcher.directory.pilot(name))}"
         )
 
     def _submit(self, wanted: Wanted) -> bool:
         """Write the intent, then submit. False where the scheduler must not be asked for a while."""
-        session = self._session
-        session.lease.check()
-        session.refresh()
-        if session.sweep_state.cancelled:
+        launcher = self._launcher
+        launcher.lease.check()
+        launcher.refresh()
+        if launcher.sweep_state.cancelled:
             return False
         elsewhere = self._elsewhere(wanted)
         request = self._request(wanted, elsewhere)
-        directory = session.directory.pilot(request.name)
+        directory = launcher.directory.pilot(request.name)
         make_directory(directory)
         self._order(request).write(directory)
         intent = PilotIntended(
@@ -131,65 +134,65 @@ class Submission:
             time_limit_s=request.time_limit_s,
             node_group=request.node_group,
             elsewhere=bool(elsewhere),
-            cluster=session.executor.cluster(),
+            cluster=launcher.executor.cluster(),
         )
-        session.show_alive()
-        session.lease.check()  # the scheduler may have been slow to answer
-        session.write(intent)
+        launcher.show_alive()
+        launcher.lease.check()  # the scheduler may have been slow to answer
+        launcher.write(intent)
         try:
-            job_id = session.executor.submit(request)
+            job_id = launcher.executor.submit(request)
         except SubmitError as error:
             self._failed(request, error, elsewhere=bool(elsewhere))
             return False
-        session.write(PilotSubmitted(time=time.time(), pilot=request.name, job_id=job_id))
+        launcher.write(PilotSubmitted(time=time.time(), pilot=request.name, job_id=job_id))
         self._back_off_s = FIRST_BACK_OFF_S
         return True
 
     def _failed(self, request: PilotRequest, error: SubmitError, *, elsewhere: bool) -> None:
-        session = self._session
+        launcher = self._launcher
         if not error.retry:
-            session.write(PilotGone(time=time.time(), pilot=request.name, word="REFUSED", reason=str(error)))
+            launcher.write(PilotGone(time=time.time(), pilot=request.name, word="REFUSED", reason=str(error)))
             if elsewhere:  # no other nodes: the retry must use the nodes where the run failed
-                session.same_nodes.add((request.node_group, request.nodes))
+                launcher.same_nodes.add((request.node_group, request.nodes))
                 return
-            bad = session.sweep_state.bad_nodes
+            bad = launcher.sweep_state.bad_nodes
             quarantine = f"; {len(bad)} nodes are in quarantine, see `sweep nodes`" if bad else ""
             nodes = _nodes_text(request.node_group, request.nodes)
             raise StuckError(f"the scheduler rejects the pilot of {nodes}: {error}{quarantine}")
         # It may have been accepted all the same: the intent stays open until the token is searched for.
-        session.write(SubmitDelayed(time=time.time(), pilot=request.name, reason=str(error)))
+        launcher.write(SubmitDelayed(time=time.time(), pilot=request.name, reason=str(error)))
         self._not_before = max(self._not_before, time.monotonic() + self._back_off_s)
         self._back_off_s = min(2 * self._back_off_s, MAX_BACK_OFF_S)
 
     def _elsewhere(self, wanted: Wanted) -> frozenset[str]:
         """The nodes that the pilot's retries must avoid, beyond the quarantine."""
-        session = self._session
-        if session.local or (wanted.node_group, wanted.nodes) in session.same_nodes:
+        launcher = self._launcher
+        if launcher.local or (wanted.node_group, wanted.nodes) in launcher.same_nodes:
             return frozenset()
-        runs = runs_on(session.asked_for, wanted.node_group)
-        return nodes_to_avoid(runs, session.sweep_state, wanted.nodes) - frozenset(session.sweep_state.bad_nodes)
+        runs = runs_on(launcher.asked_for, wanted.node_group)
+        return nodes_to_avoid(runs, launcher.sweep_state, wanted.nodes) - frozenset(launcher.sweep_state.bad_nodes)
 
     def _request(self, wanted: Wanted, elsewhere: frozenset[str]) -> PilotRequest:
-        session = self._session
+        launcher = self._launcher
         number = 1 + max((int(name[1:]) for name in self._names() if _PILOT_NAME.fullmatch(name)), default=0)
         name = f"p{number:04d}"
         return PilotRequest(
-            token=token_of(session.sweep.sweep_id, name),
+            token=token_of(launcher.sweep.sweep_id, name),
             name=name,
             nodes=wanted.nodes,
             time_limit_s=wanted.time_limit_s,
             node_group=wanted.node_group,
-            exclude=tuple(sorted(elsewhere.union(session.sweep_state.bad_nodes))),
+            exclude=tuple(sorted(elsewhere.union(launcher.sweep_state.bad_nodes))),
         )
 
     def _names(self) -> Sequence[str]:
         """Pilots known from the journals and, after a crash between the two, from their directories."""
-        directories = (self._session.directory.path / "pilots").iterdir()
-        return [*self._session.sweep_state.pilots, *(path.name for path in directories)]
+        directories = (self._launcher.directory.path / "pilots").iterdir()
+        return [*self._launcher.sweep_state.pilots, *(path.name for path in directories)]
 
     def _order(self, request: PilotRequest) -> PilotOrder:
-        session, grid = self._session, self._session.sweep.grid
-        site = session.sweep.site.part(request.node_group)
+        launcher, grid = self._launcher, self._launcher.sweep.grid
+        site = launcher.sweep.site.part(request.node_group)
         return PilotOrder(
             name=request.name,
             token=request.token,
@@ -200,7 +203,7 @@ class Submission:
             gpu=site.gpu,
             measured=site.measured,
             time_limit_s=request.time_limit_s,
-            executor=session.sweep.executor,
+            executor=launcher.sweep.executor,
             scratch=site.scratch,
             container_prefix=site.container_prefix,
             srun=site.srun,
@@ -211,10 +214,10 @@ class Submission:
             strategy=grid.strategy,
             budget=grid.limits,
             max_runs=site.max_runs_per_pilot,
-            same_nodes=session.local or (request.node_group, request.nodes) in session.same_nodes,
-            side_by_side=not session.local,
+            same_nodes=launcher.local or (request.node_group, request.nodes) in launcher.same_nodes,
+            side_by_side=not launcher.local,
             isolate=grid.isolate,
-            preflight=grid.preflight or DEFAULT_PREFLIGHT[session.local],
+            preflight=grid.preflight or DEFAULT_PREFLIGHT[launcher.local],
             limits=limits_of(grid),
         )
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from sweep.errors import log_error
 from sweep.executors.executor import JobState, JobStatus, SubmitError
+from sweep.launcher.launcher import Launcher, token_of
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
-from sweep.launcher.session import Session, token_of
 from sweep.state.events import PilotSubmitted, PilotUnresponsive
 from sweep.state.state import PilotState
 
@@ -38,11 +38,11 @@ def answer_about(pilot: PilotState, status: JobStatus) -> JobStatus:
 
 
 class Watch:
-    """Watches the pilots of a session."""
+    """Watches the pilots of a launcher."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._poll_s = LOCAL_POLL_S if session.local else session.sweep.site.poll_interval_s
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+        self._poll_s = LOCAL_POLL_S if launcher.local else launcher.sweep.site.poll_interval_s
         self._poll_after = 0.0
         self._gone_since: dict[str, float] = {}
         self._last_heartbeat: dict[str, tuple[int, float]] = {}
@@ -71,9 +71,9 @@ class Watch:
 
         Such a job would exit at once, but wait for nodes until then, longer than its sweep.
         """
-        session, here = self._session, self._session.executor.cluster()
-        closed = {p.job_id: p for p in session.sweep_state.pilots.values() if p.job_id and p.cluster in ("", here)}
-        statuses = session.executor.poll(list(closed)) if closed else {}
+        launcher, here = self._launcher, self._launcher.executor.cluster()
+        closed = {p.job_id: p for p in launcher.sweep_state.pilots.values() if p.job_id and p.cluster in ("", here)}
+        statuses = launcher.executor.poll(list(closed)) if closed else {}
         waiting = (
             job for job, status in statuses.items() if answer_about(closed[job], status).state is JobState.PENDING
         )
@@ -81,28 +81,28 @@ class Watch:
 
     def _close_ended(self) -> None:
         """A pilot that wrote its last line has recorded everything: no need to poll the scheduler."""
-        for pilot in [pilot for pilot in self._session.open_pilots if pilot.ended is not None]:
+        for pilot in [pilot for pilot in self._launcher.open_pilots if pilot.ended is not None]:
             mark_attempts_lost(
-                self._session, pilot, JobStatus(state=JobState.GONE, word="ENDED", reason=pilot.ended or "")
+                self._launcher, pilot, JobStatus(state=JobState.GONE, word="ENDED", reason=pilot.ended or "")
             )
 
     def _poll(self) -> None:
         """Poll the scheduler once for all open pilots; mark lost those that are gone."""
-        self._session.show_alive()
+        self._launcher.show_alive()
         pilots = self._of_this_cluster()
         submitted = {pilot.job_id: pilot for pilot in pilots if pilot.job_id is not None}
-        statuses = self._session.executor.poll(list(submitted)) if submitted else {}
+        statuses = self._launcher.executor.poll(list(submitted)) if submitted else {}
         for job_id, pilot in submitted.items():
             self._check_pilot(pilot, answer_about(pilot, statuses.get(job_id, JobStatus(state=JobState.UNKNOWN))))
         for pilot in pilots:
             if pilot.job_id is None:
                 self._find_job(pilot)
-        mark_late_attempts_lost(self._session)
+        mark_late_attempts_lost(self._launcher)
 
     def _of_this_cluster(self) -> list[PilotState]:
         """The open pilots whose jobs the scheduler asked here can know."""
-        here, found = self._session.executor.cluster(), []
-        for pilot in self._session.open_pilots:
+        here, found = self._launcher.executor.cluster(), []
+        for pilot in self._launcher.open_pilots:
             if pilot.cluster in ("", here):
                 found.append(pilot)
             elif here and pilot.name not in self._reported:
@@ -118,11 +118,11 @@ class Watch:
 
         The token is that of its intent; or made again from its name, where the intent's line is damaged.
         """
-        self._session.show_alive()
-        token = pilot.token or token_of(self._session.sweep.sweep_id, pilot.name)
-        state, job_id = self._session.executor.find(token)
+        self._launcher.show_alive()
+        token = pilot.token or token_of(self._launcher.sweep.sweep_id, pilot.name)
+        state, job_id = self._launcher.executor.find(token)
         if job_id is not None:
-            self._session.write(PilotSubmitted(time=time.time(), pilot=pilot.name, job_id=job_id))
+            self._launcher.write(PilotSubmitted(time=time.time(), pilot=pilot.name, job_id=job_id))
         elif state is JobState.GONE:
             self._check_pilot(pilot, JobStatus(state=JobState.GONE, word="NEVER_SUBMITTED"))
 
@@ -133,10 +133,10 @@ class Watch:
             self._check_running(pilot, status)
             return
         since = self._gone_since.setdefault(pilot.name, time.monotonic())
-        wait_s = 0.0 if self._session.local else VISIBLE_S
+        wait_s = 0.0 if self._launcher.local else VISIBLE_S
         if time.monotonic() - since >= wait_s:
             self._read_last_lines(pilot)
-            mark_attempts_lost(self._session, pilot, status)
+            mark_attempts_lost(self._launcher, pilot, status)
 
     def _check_running(self, pilot: PilotState, status: JobStatus) -> None:
         """Cancel a job that runs without its leader, and one that waits for nodes that do not exist."""
@@ -150,18 +150,18 @@ class Watch:
             self._last_heartbeat[pilot.name] = pilot.heartbeats, now
         elif now - since > TIMEOUT_S:
             self._last_heartbeat[pilot.name] = pilot.heartbeats, now
-            self._session.write(PilotUnresponsive(time=time.time(), pilot=pilot.name, silent_s=now - since))
+            self._launcher.write(PilotUnresponsive(time=time.time(), pilot=pilot.name, silent_s=now - since))
             self._cancel([pilot.job_id])
         if status.state is JobState.PENDING and "ReqNodeNotAvail" in status.reason and pilot.elsewhere:
-            self._session.same_nodes.add((pilot.node_group, pilot.nodes))
+            self._launcher.same_nodes.add((pilot.node_group, pilot.nodes))
             self._cancel([pilot.job_id])
 
     def _read_last_lines(self, pilot: PilotState) -> None:
         """Read its journal without cached sizes: NFS may report an old size (actimeo) until the file is opened."""
-        path = self._session.directory.journal(f"pilot-{pilot.name}")
+        path = self._launcher.directory.journal(f"pilot-{pilot.name}")
         with contextlib.suppress(FileNotFoundError):
             path.open("rb").close()
-        self._session.refresh(resting=True)
+        self._launcher.refresh(resting=True)
 
     def _cancel(self, job_ids: Sequence[str]) -> None:
         """Cancel the jobs, and again only after a while: a pilot needs its time to clean up."""
@@ -169,5 +169,5 @@ class Watch:
         due = [job_id for job_id in job_ids if now >= self._ask_again_at.get(job_id, 0.0)]
         if due:
             with contextlib.suppress(SubmitError):  # the scheduler does not answer: the next poll tries again
-                self._session.executor.cancel(due)
+                self._launcher.executor.cancel(due)
                 self._ask_again_at.update(dict.fromkeys(due, now + CANCEL_AGAIN_S))

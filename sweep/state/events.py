@@ -196,7 +196,7 @@ class RerunRequested(Event, frozen=True, kw_only=True, tag="rerun"):
 
 
 class Extended(Event, frozen=True, kw_only=True, tag="extend"):
-    """`sweep extend`, after it wrote a further plan."""
+    """After a further plan was written: `sweep launch --add`, or finalists."""
 
     plan: str
     runs: int

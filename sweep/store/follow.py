@@ -119,7 +119,7 @@ class FollowedSweep:
         return self._journals.refresh(resting=resting)
 
     def refresh_plans(self) -> None:
-        """Add the runs of `sweep extend`. Raises OSError, SweepError."""
+        """Add the runs of further plans. Raises OSError, SweepError."""
         if tuple(self.sweep.directory.plans()) != self.sweep.plans:
             self._use(open_sweep(self.sweep.directory.path))
 

@@ -25,8 +25,10 @@ QUIET_S = 180.0
 it waits for the scheduler: for at most 60 s for sbatch, 30 s each for squeue, scontrol and a sacct per 500 jobs"""
 
 
-class LeaseLostError(Exception):
+class LeaseLostError(SweepError):
     """Another launcher took over."""
+
+    exit_code = 1
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):

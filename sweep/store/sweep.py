@@ -49,7 +49,7 @@ class Sweep:
     """the grid of each plan"""
 
 
-def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str, grid_text: str) -> Sweep:
+def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str) -> Sweep:
     """Write a new sweep directory: input, plan and provenance, the provenance last. Returns the sweep.
 
     Raises SweepError if another launch is creating it right now. One that another has just created is returned as is.
@@ -63,7 +63,7 @@ def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str
         if not sweep.provenance.is_file():
             _write_inputs(sweep, grid, site, plan)
             sweep_id = f"{grid.name[:40]}-{os.urandom(4).hex()}"
-            write_once(sweep.provenance, json.dumps(_provenance(sweep_id, executor, grid_text), indent=1))
+            write_once(sweep.provenance, json.dumps(_provenance(sweep_id, executor, grid.text), indent=1))
         held.release()
     except OSError:
         _remove_unfinished(sweep, held, made)
@@ -172,7 +172,7 @@ def check_same(sweep: Sweep, grid: Grid, executor: str, site: Site | None) -> No
     mistakes = mistakes_of_site(sweep, site)
     where = str(sweep.directory.path)
     if not holds(sweep, grid):
-        remedy = f"`sweep extend {where} GRID` adds this one's runs to it; or name another with --dir"
+        remedy = f"`sweep launch GRID --dir {where} --add` adds this one's runs to it; or name another with --dir"
         mistakes.append(Mistake("this directory holds the sweep of another grid", file=where, remedy=remedy))
     if sweep.executor != executor:
         fact = f"this sweep was started with the executor {sweep.executor}, not {executor}"

@@ -153,7 +153,7 @@ def standing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID)
     grid = parse_grid(GRID, "grid.yaml")
-    return create(tmp_path / "s", grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
+    return create(tmp_path / "s", grid, grid.site, build(grid, grid.site), executor="local")
 
 
 def test_a_sweep_that_another_launcher_holds(tmp_path, monkeypatch, capsys, standing):

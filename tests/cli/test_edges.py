@@ -39,7 +39,7 @@ VALUES = {
 ALONE = {"explain": {"--log": ()}, "size": {"--from": ("--model", "1B", "--gpus", "8")}}
 """what goes with an option, where it is not the command's required arguments"""
 EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "local"), "report": ("--no-figures",),
-         "rerun": ("--failed",), "track": ("--to", "trackio"), "figures": ("outcomes",), "extend": ("--dry-run",),
+         "rerun": ("--failed",), "track": ("--to", "trackio"), "figures": ("outcomes",),
          "nodes": ("add", "n7")}  # fmt: skip
 CREATES = {"demo": "directory", "init": "directory", "figures": "out", "export best": "out", "launch": "directory",
            "unarchive": "into", "doctor": "directory", "certify": "directory"}  # fmt: skip
@@ -436,8 +436,8 @@ REST = {"unarchive": ("--dir", "new"), "predict": ("--from", "s"), "doctor": ("-
         "size": ("--from", "s", "--tokens", "1T", "--gpus", "8", "--model", "tiny-1M"),
         "memory": ("--plot", "time.png")}  # fmt: skip
 """the rest of a command that does something"""
-ONLY_READS = {"plan", "schema", "extend", "cancel", "status", "explain"}
-"""commands that need no space here: the sweep is finished, and `extend` has --dry-run. All others write, if only the
+ONLY_READS = {"plan", "schema", "cancel", "status", "explain"}
+"""commands that need no space here: the sweep is finished. All others write, if only the
 new records of the sweep"""
 
 

@@ -67,7 +67,7 @@ def made(tmp_path, models=("1B", "8B", "70B"), nodes=(1, 2, 4, 8), name="ultrasc
     grid = parse_grid(GRID.format(models=list(models), nodes=list(nodes), name=name), "grid.yaml")
     plan = build(grid, grid.site)
     assert plan.runs
-    return create(tmp_path / name, grid, grid.site, plan, executor="local", grid_text="")
+    return create(tmp_path / name, grid, grid.site, plan, executor="local")
 
 
 def pilot_events(name, width, start=0.0, nodes=()) -> Iterator[Event]:

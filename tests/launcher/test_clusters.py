@@ -8,8 +8,8 @@ from sweep.state.events import AttemptStarted, PilotIntended, PilotStarted, Pilo
 from sweep.state.state import PilotState
 from sweep.store.journal import Journal
 from tests.support import driving
+from tests.support.launchers import launcher_of
 from tests.support.made_sweeps import made
-from tests.support.sessions import session_of
 
 
 class Scheduler:
@@ -45,17 +45,17 @@ def test_only_its_own_cluster_reports_that_a_job_is_gone(tmp_path, capsys, here,
         launcher.append(PilotSubmitted(time=2.0, pilot="p0001", job_id="7"))
         pilot.append(PilotStarted(time=2.0, pilot="p0001", job_id="7", nodes=("n1",)))
         pilot.append(AttemptStarted(time=3.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
-    session = session_of(existing)
-    session.executor = Scheduler(here)
-    session.local = True  # gone at the first answer
-    watch = Watch(session)
+    launcher = launcher_of(existing)
+    launcher.executor = Scheduler(here)
+    launcher.local = True  # gone at the first answer
+    watch = Watch(launcher)
     watch.check()
     watch.cancel_all()
-    assert session.sweep_state.pilots["p0001"].open != lost
+    assert launcher.sweep_state.pilots["p0001"].open != lost
     assert len(driving.records_of(directory.path)) == int(lost and submitted)
-    assert bool(session.executor.asked) == lost
+    assert bool(launcher.executor.asked) == lost
     assert ("of a, and this host asks b" in capsys.readouterr().err) == (here == "b")
-    session.close()
+    launcher.close()
 
 
 def test_an_answer_about_another_job_of_that_id_is_unknown():

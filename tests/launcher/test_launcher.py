@@ -8,7 +8,8 @@ import pytest
 
 from sweep.executors.executor import JobState, JobStatus
 from sweep.executors.slurm_states import parse_squeue
-from sweep.launcher.loop import Launcher
+from sweep.launcher.launcher import Launcher
+from sweep.launcher.loop import Loop
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
 from sweep.launcher.watch import Watch
 from sweep.state.events import (
@@ -21,13 +22,12 @@ from sweep.state.events import (
     PilotSubmitted,
     PilotUnresponsive,
 )
-from sweep.store import lease
 from sweep.store.directory import Claim, try_claim
 from sweep.store.journal import Journal, JournalReader
 from tests.support import driving
+from tests.support.launchers import launcher_of
 from tests.support.made_records import made_record, record_event
 from tests.support.made_sweeps import made
-from tests.support.sessions import session_of
 
 
 @pytest.fixture
@@ -54,9 +54,9 @@ def test_a_claim_seen_only_after_its_pilot_was_closed_is_marked_lost(existing):
     directory, run_id = existing.directory, existing.runs[0].run_id
     write_events(directory, "launcher-earlier", INTENT, GONE)
     try_claim(directory, run_id, 1, Claim(pilot="p0001", job_id="7", time=5.0))
-    session = session_of(existing)
-    Watch(session).check()
-    session.close()
+    launcher = launcher_of(existing)
+    Watch(launcher).check()
+    launcher.close()
     (lost,) = driving.records_of(directory.path)
     assert (lost["run_id"], lost["attempt"], lost["outcome"]) == (run_id, 1, "lost")
     assert driving.state_of(directory.path).run(run_id).next_attempt() == 2
@@ -68,9 +68,9 @@ def test_an_attempt_that_began_without_a_visible_claim_is_marked_lost(existing):
     write_events(
         directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",))
     )
-    session = session_of(existing)
-    Watch(session).check()
-    session.close()
+    launcher = launcher_of(existing)
+    Watch(launcher).check()
+    launcher.close()
     (lost,) = driving.records_of(directory.path)
     assert (lost["outcome"], lost["node_names"]) == ("lost", ["n1"])
 
@@ -81,13 +81,13 @@ def test_attempts_of_an_open_pilot_are_not_marked_lost(existing):
     write_events(
         directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",))
     )
-    session = session_of(existing)
-    mark_late_attempts_lost(session)
+    launcher = launcher_of(existing)
+    mark_late_attempts_lost(launcher)
     assert not driving.records_of(directory.path)
-    mark_attempts_lost(session, session.sweep_state.pilots["p0001"], JobStatus(state=JobState.GONE, word="FAILED"))
-    mark_late_attempts_lost(session)
+    mark_attempts_lost(launcher, launcher.sweep_state.pilots["p0001"], JobStatus(state=JobState.GONE, word="FAILED"))
+    mark_late_attempts_lost(launcher)
     assert len(driving.records_of(directory.path)) == 1
-    session.close()
+    launcher.close()
 
 
 class CachedAttributes:
@@ -145,58 +145,58 @@ def watched(existing, monkeypatch, state):
     for event in (STARTED, ALIVE):
         journal.append(event)
     nfs, clock = CachedAttributes(monkeypatch), Clock(monkeypatch)
-    session = session_of(existing)
-    session.executor, session.local = Scheduler(state), False
-    watch = Watch(session)
+    launcher = launcher_of(existing)
+    launcher.executor, launcher.local = Scheduler(state), False
+    watch = Watch(launcher)
     watch.check()
-    session.refresh()  # from here on NFS keeps the journal's size
+    launcher.refresh()  # from here on NFS keeps the journal's size
     clock.now += 700
     nfs.opened.clear()
-    return watch, session, journal, nfs, clock
+    return watch, launcher, journal, nfs, clock
 
 
 @pytest.mark.parametrize("lives", [True, False])
 def test_a_pilot_has_timed_out_only_if_its_opened_journal_shows_it(existing, monkeypatch, lives):
-    watch, session, journal, nfs, clock = watched(existing, monkeypatch, JobState.RUNNING)
+    watch, launcher, journal, nfs, clock = watched(existing, monkeypatch, JobState.RUNNING)
     if lives:
         journal.append(ALIVE)
     watch.check()
-    assert session.executor.cancelled == ([] if lives else ["7"])
+    assert launcher.executor.cancelled == ([] if lives else ["7"])
     nfs.opened.clear()
     clock.now += 40
     watch.check()
     assert nfs.opened == [], "while a pilot is not under suspicion its journal is opened only where it grew"
     assert len(driving.events_of(existing.directory.path, PilotUnresponsive)) == (0 if lives else 1)
-    session.close()
+    launcher.close()
 
 
 def test_a_suspended_pilot_is_not_unresponsive_and_its_time_begins_when_it_continues(existing, monkeypatch):
     """Its processes are stopped (`scontrol suspend`, gang scheduling): they cannot write heartbeats."""
-    watch, session, _, _, clock = watched(
+    watch, launcher, _, _, clock = watched(
         existing, monkeypatch, parse_squeue("7|SUSPENDED|n1|N/A|s-p0001|None")["7"].state
     )
     for state in [JobState.SUSPENDED] * 100 + [JobState.RUNNING]:
-        session.executor.state = state
+        launcher.executor.state = state
         watch.check()
         clock.now += 15  # the interval of polls
-    assert session.executor.cancelled == []
+    assert launcher.executor.cancelled == []
     clock.now += 10_000
     watch.check()
-    assert session.executor.cancelled == ["7"], "it continued, and its leader did not"
-    session.close()
+    assert launcher.executor.cancelled == ["7"], "it continued, and its leader did not"
+    launcher.close()
 
 
 def test_the_last_lines_of_a_gone_pilot_are_read_before_it_is_marked_lost(existing, monkeypatch):
-    watch, session, journal, *_ = watched(existing, monkeypatch, JobState.GONE)
+    watch, launcher, journal, *_ = watched(existing, monkeypatch, JobState.GONE)
     run_id = existing.runs[0].run_id
     try_claim(existing.directory, run_id, 1, Claim(pilot="p0001", job_id="7", time=5.0))
     record = made_record(existing.runs[0].run(), pilot="p0001", started_at=5.0, ended_at=6.0)
     journal.append(record_event(record, 6.0))
     watch.check()
-    assert session.sweep_state.pilots["p0001"].gone is not None
+    assert launcher.sweep_state.pilots["p0001"].gone is not None
     (found,) = driving.records_of(existing.directory.path)
     assert found["outcome"] == "ok", "not lost"
-    session.close()
+    launcher.close()
 
 
 def test_what_a_failing_file_system_cut_off_is_read_again(existing):
@@ -222,11 +222,16 @@ def test_missing_heartbeats_do_not_count_while_the_launcher_waits_for_the_file_s
     """They cannot write heartbeats either; their healthy jobs must not be cancelled when it answers again."""
     monkeypatch.setattr("sweep.launcher.loop.HUNG_S", 0.05)
     monkeypatch.setattr("sweep.launcher.loop.REFUSED_S", 0.0)
+
+    def poll(_followed):
+        raise EnoughError
+
     clock, scheduler = Clock(monkeypatch), Scheduler(JobState.RUNNING)
     write_events(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
     write_events(existing.directory, "pilot-p0001", STARTED, ALIVE)
-    launcher = Launcher(existing, lease.take(existing.directory), scheduler)
-    launcher.step()
+    launcher = Launcher(existing, executor=scheduler)
+    loop = Loop(launcher, poll)
+    loop.step()
     clock.now += 700
     trouble, read = [reading], JournalReader.new_events
 
@@ -237,31 +242,28 @@ def test_missing_heartbeats_do_not_count_while_the_launcher_waits_for_the_file_s
         time.sleep(0.1 * (trouble_now == "slow"))
         return read(reader, **how)
 
-    def poll(_sweep_state):
-        raise EnoughError
-
     monkeypatch.setattr(JournalReader, "new_events", new_events)
     with pytest.raises(EnoughError):
-        launcher.run(poll)
+        loop.run()
     assert scheduler.cancelled == ([] if timeouts_reset else ["7"])
     launcher.close()
 
 
 def test_a_pilot_missing_in_one_poll_is_lost_only_once_its_last_lines_had_time_to_appear(existing, monkeypatch):
-    watch, session, _, _, clock = watched(existing, monkeypatch, JobState.RUNNING)
-    session.executor.state = JobState.GONE
+    watch, launcher, _, _, clock = watched(existing, monkeypatch, JobState.RUNNING)
+    launcher.executor.state = JobState.GONE
     watch.check()
-    assert session.sweep_state.pilots["p0001"].gone is None
+    assert launcher.sweep_state.pilots["p0001"].gone is None
     clock.now += 16  # the scheduler is polled every 15 s
     watch.check()
-    assert session.sweep_state.pilots["p0001"].gone is not None
-    session.close()
+    assert launcher.sweep_state.pilots["p0001"].gone is not None
+    launcher.close()
 
 
 def test_a_cancelled_sweep_is_done_though_runs_wait(existing):
-    session = session_of(existing)
-    assert not session.done
-    session.write(CancelRequested(time=5.0))
-    session.refresh()
-    assert session.done
-    session.close()
+    launcher = launcher_of(existing)
+    assert not launcher.done
+    launcher.write(CancelRequested(time=5.0))
+    launcher.refresh()
+    assert launcher.done
+    launcher.close()

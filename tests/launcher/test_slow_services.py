@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from sweep.executors.executor import JobState, JobStatus
-from sweep.launcher.loop import Launcher
+from sweep.launcher.launcher import Launcher
 from sweep.launcher.lost_attempts import mark_attempts_lost
 from sweep.launcher.watch import Watch
 from sweep.state.events import (
@@ -29,8 +29,8 @@ from sweep.store.directory import SweepDir
 from sweep.store.journal import Journal, JournalReader
 from sweep.store.lease import LeaseLostError
 from tests.support import driving
+from tests.support.launchers import launcher_of
 from tests.support.made_sweeps import made
-from tests.support.sessions import session_of
 
 INTENT = PilotIntended(time=1.0, pilot="p0001", token="t", nodes=1, time_limit_s=60)
 SUBMITTED = PilotSubmitted(time=2.0, pilot="p0001", job_id="7")
@@ -81,14 +81,14 @@ class Scheduler:
 def test_a_slow_scheduler_is_asked_less_often(existing, monkeypatch):
     """It takes 12 s to answer: at most a tenth of the time is spent so."""
     write(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
-    session, clock = session_of(existing), Clock(monkeypatch, "sweep.launcher.watch")
-    session.executor = Scheduler(JobState.PENDING, lambda: setattr(clock, "now", clock.now + 12.0))
-    watch, began = Watch(session), clock.now
+    launcher, clock = launcher_of(existing), Clock(monkeypatch, "sweep.launcher.watch")
+    launcher.executor = Scheduler(JobState.PENDING, lambda: setattr(clock, "now", clock.now + 12.0))
+    watch, began = Watch(launcher), clock.now
     while clock.now < began + 600:
         watch.check()
         clock.now += 0.5
-    assert session.executor.polls <= 600 / (12 / 0.1) + 1
-    session.close()
+    assert launcher.executor.polls <= 600 / (12 / 0.1) + 1
+    launcher.close()
 
 
 @pytest.mark.parametrize(("state", "cancelled"), [(JobState.SUSPENDED, []), (JobState.RUNNING, ["7"])])
@@ -96,25 +96,25 @@ def test_a_suspended_job_may_be_unresponsive(existing, monkeypatch, state, cance
     """Gang scheduling, or an administrator: an hour later it continues."""
     write(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
     write(existing.directory, "pilot-p0001", STARTED)
-    session, clock = session_of(existing), Clock(monkeypatch, "sweep.launcher.watch")
-    session.executor, session.local = Scheduler(state), False
-    watch = Watch(session)
+    launcher, clock = launcher_of(existing), Clock(monkeypatch, "sweep.launcher.watch")
+    launcher.executor, launcher.local = Scheduler(state), False
+    watch = Watch(launcher)
     for _ in range(2):
         watch.check()
         clock.now += 3600
-    assert session.executor.cancelled == cancelled
-    session.close()
+    assert launcher.executor.cancelled == cancelled
+    launcher.close()
 
 
 def test_a_launcher_shows_that_it_lives_before_it_waits_for_the_scheduler(existing, monkeypatch):
     write(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
-    session = session_of(existing)
-    session.executor, session.heartbeat_at = Scheduler(JobState.PENDING), 0.0
+    launcher = launcher_of(existing)
+    launcher.executor, launcher.heartbeat_at = Scheduler(JobState.PENDING), 0.0
     seen = []
-    session.executor.wait = lambda: seen.extend(driving.events_of(existing.directory.path, LauncherAlive))
-    Watch(session).check()
+    launcher.executor.wait = lambda: seen.extend(driving.events_of(existing.directory.path, LauncherAlive))
+    Watch(launcher).check()
     assert len(seen) == 1
-    session.close()
+    launcher.close()
 
 
 def test_lost_is_written_under_a_checked_lease_only(existing):
@@ -122,11 +122,11 @@ def test_lost_is_written_under_a_checked_lease_only(existing):
     directory, run_id = existing.directory, existing.runs[0].run_id
     write(directory, "launcher-earlier", INTENT, SUBMITTED)
     write(directory, "pilot-p0001", AttemptStarted(time=3.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
-    session = session_of(existing)
-    session.refresh()
+    launcher = launcher_of(existing)
+    launcher.refresh()
     lease.take(directory, takeover=True)
     with pytest.raises(LeaseLostError):
-        mark_attempts_lost(session, session.sweep_state.pilots["p0001"], JobStatus(state=JobState.GONE))
+        mark_attempts_lost(launcher, launcher.sweep_state.pilots["p0001"], JobStatus(state=JobState.GONE))
     assert driving.records_of(directory.path) == []
     assert driving.events_of(directory.path, PilotGone) == []
 
@@ -196,11 +196,11 @@ def test_gpu_hours_of_a_pilot_that_ended_unwatched_are_counted_to_its_end(existi
 def test_a_job_that_was_requeued_after_its_pilot_ended_is_cancelled_with_the_sweep(existing):
     gone = PilotGone(time=3.0, pilot="p0001", word="ENDED")
     write(existing.directory, "launcher-earlier", INTENT, SUBMITTED, gone)
-    launcher = Launcher(existing, lease.take(existing.directory), Scheduler(JobState.PENDING))
-    watch = launcher._watch
+    launcher = Launcher(existing, executor=Scheduler(JobState.PENDING))
+    watch = Watch(launcher)
     watch.cancel_requeued()
-    assert watch._session.executor.cancelled == ["7"]
-    watch._session.executor = running = Scheduler(JobState.RUNNING)
+    assert launcher.executor.cancelled == ["7"]
+    launcher.executor = running = Scheduler(JobState.RUNNING)
     watch.cancel_requeued()
     assert running.cancelled == [], "it ends by itself within seconds"
     launcher.close()

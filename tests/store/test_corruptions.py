@@ -9,11 +9,11 @@ import time
 import pytest
 
 from sweep.executors.executor import JobState, JobStatus, SubmitError
-from sweep.launcher.loop import Launcher
+from sweep.launcher.launcher import Launcher
+from sweep.launcher.loop import Loop
 from sweep.records.collect import collect
 from sweep.state.events import PilotAlive, Recorded, decode, encode
 from sweep.state.state import SweepState
-from sweep.store import lease
 from sweep.store.directory import SweepDir
 from sweep.store.follow import FollowedState, read_state
 from sweep.store.journal import JournalReader
@@ -119,10 +119,11 @@ def test_a_reader_that_read_the_journal_before_reads_what_is_appended_later(orig
 def test_the_launcher_goes_on_and_marks_what_has_no_record_left(original, tmp_path, seeds):
     for seed in seeds:
         directory, done = damaged(original, tmp_path, seed)
-        launcher = Launcher(dataclasses.replace(original, directory=directory), lease.take(directory), Gone())
-        launcher._watch._poll_s = 0.0
+        launcher = Launcher(dataclasses.replace(original, directory=directory), executor=Gone())
+        loop = Loop(launcher)
+        loop._watch._poll_s = 0.0
         for _ in range(3):
-            launcher.step()
+            loop.step()
         state = launcher.sweep_state
         assert not [pilot.name for pilot in state.pilots.values() if pilot.open and pilot.name <= "p0002"], (seed, done)
         first = [run.attempts[1].outcome for run in state.runs.values()]

@@ -6,8 +6,8 @@ import pytest
 
 from sweep.errors import SweepError
 from sweep.executors.executor import JobState, JobStatus
+from sweep.launcher.launcher import token_of
 from sweep.launcher.lost_attempts import mark_late_attempts_lost
-from sweep.launcher.session import token_of
 from sweep.launcher.watch import Watch
 from sweep.state.events import (
     EventError,
@@ -21,8 +21,8 @@ from sweep.store.directory import Claim, SweepDir, claims_of, try_claim
 from sweep.store.journal import Journal, JournalReader, read_events
 from sweep.store.sweep import open_sweep
 from tests.support import driving
+from tests.support.launchers import launcher_of
 from tests.support.made_sweeps import made
-from tests.support.sessions import session_of
 
 FIRST, NEXT, LAST = (LauncherAlive(time=float(number)) for number in (1, 2, 3))
 
@@ -182,9 +182,9 @@ def test_the_attempt_of_a_damaged_claim_is_marked_lost_once_no_pilot_is_left(tmp
     directory, run_id = existing.directory, existing.runs[0].run_id
     directory.claim(run_id, 1).write_bytes(damage)
     (directory.claims / "a note of mine").write_text("x")
-    session = session_of(existing)
-    mark_late_attempts_lost(session)
-    session.close()
+    launcher = launcher_of(existing)
+    mark_late_attempts_lost(launcher)
+    launcher.close()
     (lost,) = driving.records_of(directory.path)
     assert (lost["run_id"], lost["attempt"], lost["outcome"]) == (run_id, 1, "lost")
     assert driving.state_of(directory.path).run(run_id).next_attempt() == 2
@@ -223,15 +223,15 @@ def test_a_pilot_whose_first_lines_are_damaged_is_found_by_its_name(tmp_path, su
     """Else a launcher would wait for it indefinitely."""
     existing = made(tmp_path / "s")
     Journal(existing.directory.journal("pilot-p0001")).append(PilotAlive(time=3.0, pilot="p0001"))
-    session = session_of(existing)
-    session.executor = Scheduler({token_of(existing.sweep_id, "p0001"): "7"} if submitted else {})
-    session.local = True
+    launcher = launcher_of(existing)
+    launcher.executor = Scheduler({token_of(existing.sweep_id, "p0001"): "7"} if submitted else {})
+    launcher.local = True
     for _ in range(3):
-        watch = Watch(session)
+        watch = Watch(launcher)
         watch.check()
-    pilot = session.sweep_state.pilots["p0001"]
+    pilot = launcher.sweep_state.pilots["p0001"]
     assert (pilot.open, pilot.job_id) == (False, "7" if submitted else None)
-    session.close()
+    launcher.close()
 
 
 # --- what is written once

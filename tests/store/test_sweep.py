@@ -24,8 +24,8 @@ def test_a_creation_is_refused_while_another_makes_the_directory(tmp_path):
     holder = msgspec.structs.replace(this_process(), pid=other.pid, process_started=began)
     (directory.launchers / "1").write_bytes(msgspec.json.encode(holder))
     with pytest.raises(SweepError, match="another launcher holds"):
-        create(directory.path, grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
+        create(directory.path, grid, grid.site, build(grid, grid.site), executor="local")
     assert not directory.provenance.exists()
     other.kill()
     other.wait()
-    create(directory.path, grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
+    create(directory.path, grid, grid.site, build(grid, grid.site), executor="local")

@@ -31,7 +31,7 @@ def made(directory: Path, text: str = GRID) -> Sweep:
     """A sweep before its first pilot."""
     grid = parse_grid(text, "grid.yaml")
     assert grid.site is not None
-    return create(directory, grid, grid.site, build(grid, grid.site), executor="local", grid_text=text)
+    return create(directory, grid, grid.site, build(grid, grid.site), executor="local")
 
 
 def pilot_wrote(sweep: Sweep, pilot: str, *ends: tuple[str, int, Outcome | None]) -> None:

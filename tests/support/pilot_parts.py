@@ -38,7 +38,7 @@ site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m}
 @pytest.fixture
 def existing(tmp_path):
     grid = parse_grid(GRID, "grid.yaml")
-    return create(tmp_path / "s", grid, grid.site, build(grid, grid.site), executor="local", grid_text=GRID)
+    return create(tmp_path / "s", grid, grid.site, build(grid, grid.site), executor="local")
 
 
 def a_run(existing):

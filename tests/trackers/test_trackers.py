@@ -228,7 +228,7 @@ def test_a_tracker_that_hangs_costs_a_sweep_nothing_but_the_last_wait(tmp_path, 
     from tests.support.wandb_file import read_all
 
     env = {"WANDB_MODE": "online", "WANDB_BASE_URL": hanging_server, "WANDB_API_KEY": "0" * 40}
-    quick = "import sweep.cli.track as t; t.LAST_WORDS_S = 3.0; from sweep.cli.main import main; main()"
+    quick = "import sweep.library.background as t; t.LAST_WORDS_S = 3.0; from sweep.cli.main import main; main()"
     monkeypatch.setattr(driving, "SWEEP", [sys.executable, "-c", quick])
     started = time.monotonic()
     done = launch(tmp_path / "s", "--track", "wandb", "--json", micro_batch_sizes=[1, 2], env=env)

@@ -1,4 +1,4 @@
-"""`sweep extend`: another grid's runs become a further plan, and existing plans do not change."""
+"""A grid that is added to a sweep: its runs become a further plan, and existing plans do not change."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import analysis
+from sweep.errors import SweepError
 from sweep.executors.executor import JobState, JobStatus, PilotRequest
-from sweep.inputs.load import parse_grid
-from sweep.launcher.loop import Launcher
+from sweep.inputs.load import load_stated, parse_grid
+from sweep.launcher.launcher import Launcher
+from sweep.launcher.loop import Loop
+from sweep.library.launch import Launched, launch
 from sweep.outcomes import Outcome
 from sweep.state.events import AttemptStarted
 from sweep.store import extend, lease
@@ -27,25 +30,31 @@ WIDER = GRID.replace("nodes: [1, 2]", "nodes: [2, 4]").replace("size: [1, 2]", "
 
 @pytest.fixture
 def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
-    """A sweep of one and two nodes; its first run is ok. Also a grid of two and four."""
+    """A sweep of one and two nodes that a launcher holds; its first run is ok. Also a grid of two and four."""
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID)
     Path("wider.yaml").write_text(WIDER)
     sweep = made(tmp_path / "s")
     pilot_wrote(sweep, "p0001", (sweep.runs[0].run_id, 1, Outcome.OK))
+    lease.take(sweep.directory)
     return sweep
+
+
+def add(grid: str, *overrides: str, site: str | None = None, directory: str = "s") -> Launched:
+    """What launching the grid with --add comes to; this process holds the sweep, so that it only adds."""
+    return launch(*load_stated(Path(grid), overrides, site), directory=directory, add=True)
 
 
 def ids(sweep: Sweep) -> list[str]:
     return [planned.run_id for planned in sweep.runs]
 
 
-def test_new_runs_follow_the_old_ones(sweep: Sweep, command: Command) -> None:
+def test_new_runs_follow_the_old_ones(sweep: Sweep) -> None:
     before = tree(sweep.directory.path)
-    code, out, err = command("extend", "s", "wider.yaml")
-    assert (code, out) == (0, "")
-    assert "3 new runs; 1 of the grid's runs were planned before" in err
-    assert "`sweep resume" in err
+    launched = add("wider.yaml")
+    assert launched.holder is not None
+    assert launched.added is not None
+    assert (launched.runs, launched.added.runs, launched.added.planned_before) == (7, 3, 1)
     now = open_sweep(sweep.directory.path)
     assert ids(now)[: len(sweep.runs)] == ids(sweep)
     assert [planned.nodes for planned in now.runs[len(sweep.runs) :]] == [2, 4, 4]
@@ -56,7 +65,7 @@ def test_new_runs_follow_the_old_ones(sweep: Sweep, command: Command) -> None:
 
 
 def test_every_reader_has_all_plans(sweep: Sweep, command: Command) -> None:
-    command("extend", "s", "wider.yaml")
+    add("wider.yaml")
     document = json.loads(command("status", "s", "--json")[1])
     assert (document["runs"], document["counts"]) == (7, {"ok": 1, "waiting": 6})
     assert {(cell["nodes"], cell["runs"]) for cell in document["cells"]} == {(1, 2), (2, 3), (4, 2)}
@@ -75,8 +84,8 @@ def test_a_rejected_candidate_is_listed_once_and_a_run_stays_a_run(sweep: Sweep,
     Path("first.yaml").write_text(stricter + "constraints: [micro_batch_size > 1]\n")
     wider = stricter.replace("size: [1, 2, 4]", "size: [1, 2, 4, 8, 16]")
     Path("second.yaml").write_text(wider + "constraints: [micro_batch_size > 2, micro_batch_size != 8]\n")
-    assert command("extend", "s", "first.yaml")[0] == 0
-    assert command("extend", "s", "second.yaml")[0] == 0
+    add("first.yaml")
+    add("second.yaml")
     tables = [pq.read_table(path) for path in sweep.directory.plans()]
     assert len(tables) == 3
     rows = [row for table in tables for row in table.to_pylist()]
@@ -89,30 +98,40 @@ def test_a_rejected_candidate_is_listed_once_and_a_run_stays_a_run(sweep: Sweep,
     assert positions == list(range(len(positions)))
 
 
-def test_the_same_again_adds_nothing(sweep: Sweep, command: Command) -> None:
-    command("extend", "s", "wider.yaml")
+def test_the_same_again_adds_nothing(sweep: Sweep) -> None:
+    add("wider.yaml")
     before = tree(sweep.directory.path)
     for grid in ("wider.yaml", "grid.yaml"):
-        code, _, err = command("extend", "s", grid)
-        assert (code, "nothing to add: nothing was written" in err) == (0, True)
+        added = add(grid).added
+        assert added is not None
+        assert added.empty
     assert tree(sweep.directory.path) == before
 
 
-def test_launching_either_grid_resumes_and_a_third_gets_a_remedy(sweep: Sweep, command: Command) -> None:
-    command("extend", "s", "wider.yaml")
-    lease.take(sweep.directory)
+def test_launching_either_grid_resumes_and_a_third_is_to_be_added(sweep: Sweep) -> None:
+    add("wider.yaml")
     for grid in ("grid.yaml", "wider.yaml"):
-        code, _, err = command("launch", grid, "--dir", "s", "--executor", "local", "--yes")
-        assert (code, "another launcher holds this sweep" in err) == (2, True)
-    code, _, err = command("launch", "grid.yaml", "--dir", "s", "--executor", "local", "-o", "nodes=[3]", "--yes")
-    assert code == 2
-    assert "the sweep of another grid (`sweep extend" in err
+        with pytest.raises(SweepError, match="another launcher holds this sweep"):
+            launch(parse_grid(Path(grid).read_text(), grid), directory="s", executor="local")
+    with pytest.raises(SweepError, match=r"the sweep of another grid \(`sweep launch GRID --dir \S+ --add`"):
+        launch(parse_grid(GRID, "g", ["nodes=[3]"]), directory="s", executor="local")
 
 
 def test_settings_of_the_last_grid_are_in_force(sweep: Sweep, command: Command) -> None:
-    code, out, _ = command("extend", "s", "grid.yaml", "-o", "budget.runs=3", "-o", "name=other", "--json")
+    words = ("launch", "grid.yaml", "--dir", "s", "--add", "-o", "budget.runs=3", "-o", "name=other")
+    before = tree(sweep.directory.path)
+    code, out, err = command(*words, "--dry-run", "--json")
+    added = json.loads(out)
+    assert (code, added["runs"], added["settings"], err) == (0, 0, {"budget": [{}, {"runs": 3}]}, "")
+    assert command(*words, "--dry-run") == (0, "", (
+        "0 new runs; 4 of the grid's runs were planned before\n"
+        "budget: runs 3 from now on, none until now\nnothing was written\n"
+    ))  # fmt: skip
+    assert tree(sweep.directory.path) == before
+    code, out, err = command(*words, "--json")
     document = json.loads(out)
-    assert (code, document["runs"], document["settings"]) == (0, 0, {"budget": [{}, {"runs": 3}]})
+    del added["directory"]
+    assert (code, document["added"], document["launcher"] in err) == (0, added, True)
     now = open_sweep(sweep.directory.path)
     assert (now.grid.name, now.grid.budget.runs, ids(now)) == ("good", 3, ids(sweep))
     counts = json.loads(command("status", "s", "--json")[1])["counts"]
@@ -122,40 +141,26 @@ def test_settings_of_the_last_grid_are_in_force(sweep: Sweep, command: Command) 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["wider.yaml", "-o", "sequence_length=128"], ["sequence_length is 128", "is 64", "wider.yaml"]),
-        (["wider.yaml", "-o", "workload=matmul", "-o", "seed=1"], ["workload is matmul", "seed is 1"]),
-        (["wider.yaml", "-o", "global_batch=8192"], ["global_batch is 8192"]),
+        (["wider.yaml", "sequence_length=128"], ["sequence_length is 128", "is 64", "wider.yaml"]),
+        (["wider.yaml", "workload=matmul", "seed=1"], ["workload is matmul", "seed is 1"]),
+        (["wider.yaml", "global_batch=8192"], ["global_batch is 8192"]),
         (
-            ["wider.yaml", "-o", "site.gpus_per_node=4"],
+            ["wider.yaml", "site.gpus_per_node=4"],
             ["started with another site", "gpus_per_node differs", "site.yaml"],
         ),
         (["shape.yaml"], ["tiny-1M has another shape"]),
-        (["wider.yaml", "--site", "none.yaml"], ["none.yaml"]),
-        (["none.yaml"], ["no such grid file"]),
-        (["wider.yaml", "-o", "nodes=[0]"], ["nodes"]),
-        (["wider.yaml", "-o", "constraints=[tp > 1]"], ["no candidate of this grid can work"]),
-        (["wider.yaml", "-o", "nodes=[8]"], ["the widest run has 16 ranks"]),
+        (["wider.yaml", "constraints=[tp > 1]"], ["no candidate of this grid can work"]),
+        (["wider.yaml", "nodes=[8]"], ["the widest run has 16 ranks"]),
     ],
 )
-def test_bad_input_changes_nothing(
-    sweep: Sweep, command: Command, tmp_path: Path, arguments: list[str], words: list[str]
-) -> None:
+def test_bad_input_changes_nothing(sweep: Sweep, tmp_path: Path, arguments: list[str], words: list[str]) -> None:
     shape = "{num_layers: 2, hidden_size: 64, num_heads: 4, intermediate_size: 128, vocab_size: 512}"
     Path("shape.yaml").write_text(WIDER.replace("[tiny-1M]", f"{{tiny-1M: {shape}}}"))
     before = tree(tmp_path)
-    code, out, err = command("extend", "s", *arguments)
-    assert (code, out) == (2, ""), err
-    assert "Traceback" not in err
+    with pytest.raises(SweepError) as caught:
+        add(*arguments)
     for word in words:
-        assert word in err
-    assert tree(tmp_path) == before
-
-
-def test_a_directory_that_is_no_sweep_and_a_dry_run(sweep: Sweep, command: Command, tmp_path: Path) -> None:
-    before = tree(tmp_path)
-    assert command("extend", ".", "wider.yaml")[0] == 2
-    code, _, err = command("extend", "s", "wider.yaml", "--dry-run")
-    assert (code, "3 new runs" in err, "nothing was written" in err) == (0, True, True)
+        assert word in str(caught.value)
     assert tree(tmp_path) == before
 
 
@@ -170,12 +175,13 @@ def test_cut_off_before_the_plan_the_sweep_is_as_it_was(
         real(path, data)
 
     monkeypatch.setattr(extend, "write_once", cut_off)
-    assert command("extend", "s", "wider.yaml")[0] == 130
+    with pytest.raises(KeyboardInterrupt):
+        add("wider.yaml")
     assert (sweep.directory.path / "grid-0002.yaml").is_file()
     assert open_sweep(sweep.directory.path).runs == sweep.runs
     monkeypatch.setattr(extend, "write_once", real)
-    assert command("extend", "s", "grid.yaml", "-o", "iterations=9")[0] == 0  # another grid takes the next number
-    assert command("extend", "s", "wider.yaml")[0] == 0  # the same command continues where it was interrupted
+    add("grid.yaml", "iterations=9")  # another grid takes the next number
+    add("wider.yaml")  # the same command continues where it was interrupted
     now = open_sweep(sweep.directory.path)
     assert [path.name for path in now.plans] == ["plan.parquet", "plan-0002.parquet", "plan-0003.parquet"]
     assert len(set(ids(now))) == len(now.runs) == 4 + 4 + 3
@@ -183,7 +189,7 @@ def test_cut_off_before_the_plan_the_sweep_is_as_it_was(
 
 
 def test_a_run_that_two_extensions_added_counts_once(sweep: Sweep, command: Command) -> None:
-    command("extend", "s", "wider.yaml")
+    add("wider.yaml")
     plan, grid = sweep.directory.extension(3)[1], sweep.directory.extension(3)[0]
     plan.write_bytes(sweep.directory.extension(2)[1].read_bytes())
     grid.write_bytes(sweep.directory.extension(2)[0].read_bytes())
@@ -195,11 +201,11 @@ def test_a_run_that_two_extensions_added_counts_once(sweep: Sweep, command: Comm
 
 
 def test_a_torn_plan_is_reported(sweep: Sweep, command: Command) -> None:
-    command("extend", "s", "wider.yaml")
+    add("wider.yaml")
     sweep.directory.extension(2)[1].write_bytes(b"PAR1 torn")
-    for arguments in (["status", "s"], ["extend", "s", "grid.yaml"]):
-        code, _, err = command(*arguments)
-        assert (code, "plan-0002.parquet" in err, "Traceback" in err) == (2, True, False)
+    assert "plan-0002.parquet" in command("status", "s")[2]
+    with pytest.raises(SweepError, match=r"plan-0002\.parquet"):
+        add("grid.yaml")
 
 
 class Patient:
@@ -232,20 +238,20 @@ class Patient:
 def test_a_running_launcher_measures_the_new_runs(sweep: Sweep, command: Command) -> None:
     """It also sets straight what a pilot of its own left of a run that was added after the launcher began."""
     executor = Patient()
-    launcher = Launcher(sweep, lease.take(sweep.directory), executor)
-    launcher.step()
+    launcher = Launcher(sweep, executor=executor, takeover=True)
+    loop = Loop(launcher)
+    loop.step()
     old = executor.submitted[-1]
-    _, _, err = command("extend", "s", "wider.yaml")
-    assert "the running launcher (process " in err
+    add("wider.yaml")
     new = open_sweep(sweep.directory.path).runs[-1]
     pilot_wrote_into(sweep, old.name, new.run_id)
     executor.state = JobState.GONE
     deadline = time.monotonic() + 10
     while not launcher.sweep_state.has_record(new.run_id, 1) and time.monotonic() < deadline:
-        launcher.step()
+        loop.step()
         time.sleep(0.1)
     assert launcher.sweep_state.runs[new.run_id].attempts[1].outcome is Outcome.LOST
-    launcher.step()
+    loop.step()
     assert not launcher.done
     assert max(request.nodes for request in executor.submitted) == 4
     launcher.close()

@@ -1,4 +1,4 @@
-"""One launcher session: the sweep, the state rebuilt from all journals, and its own journal."""
+"""A launcher: the lease's holder, what it knows of the sweep from all journals, and its own journal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 from sweep.executors.executor import Executor
 from sweep.planning.runs import PlannedRun
+from sweep.plugins import find_executor
 from sweep.search.search import waiting
 from sweep.state.events import Event, LauncherAlive, SessionBegan, SessionEnded
 from sweep.state.state import Attempt, PilotState, SweepState
 from sweep.store.follow import FollowedSweep
 from sweep.store.journal import Journal
-from sweep.store.lease import Lease
+from sweep.store.lease import take
 from sweep.store.sweep import Sweep
 
 ALIVE_S = 20.0
@@ -25,14 +26,19 @@ Width = tuple[str, int]
 """of pilots: their node group, and how many of its nodes"""
 
 
-class Session:
-    """One holder of the lease, from its first journal line to its last."""
+class Launcher:
+    """One holder of the lease, from its first journal line to its last: ``sweep.launcher.loop`` makes it act."""
 
-    def __init__(self, sweep: Sweep, lease: Lease, executor: Executor) -> None:
+    def __init__(self, sweep: Sweep, *, takeover: bool = False, executor: Executor | None = None) -> None:
+        """Take the lease. ``executor``: by default the one that the sweep was started with.
+
+        Raises SweepError where a living launcher holds it, unless ``takeover``.
+        """
+        lease = take(sweep.directory, takeover=takeover)
         self.followed = FollowedSweep(sweep)
         self.directory = sweep.directory
         self.lease = lease
-        self.executor = executor
+        self.executor: Executor = executor or find_executor(sweep.executor)(sweep.site, sweep.directory.path)
         self.local = sweep.executor == "local"
         self.same_nodes: set[Width] = set()
         """those for which the cluster has only nodes that failed"""

@@ -1,0 +1,219 @@
+"""From a grid to measured runs: create or extend a sweep, submit its pilots, watch them to the end; and resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sweep.errors import Mistake, SweepError
+from sweep.inputs.grid import Grid
+from sweep.inputs.load import choose_executor, load_site
+from sweep.inputs.site import Site
+from sweep.launcher.launcher import Launcher
+from sweep.launcher.loop import Loop, give_back
+from sweep.launcher.submission import StuckError
+from sweep.library.background import check_tracker, resume_in_background, tracking_alongside
+from sweep.library.estimate import Estimate, check_runnable, estimate
+from sweep.library.heatmap import draw_heatmap
+from sweep.planning.build import build
+from sweep.planning.runs import Plan
+from sweep.store import lease
+from sweep.store.directory import SweepDir, check_own
+from sweep.store.extend import Extension, extend, extension, mistakes_of
+from sweep.store.follow import FollowedSweep
+from sweep.store.sweep import Sweep, check_same, check_vacant, create, open_sweep
+
+OnStep = Callable[[FollowedSweep], None]
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launched:
+    """What a launch came to: to the sweep's end, or, detached, to its first pilots."""
+
+    directory: Path
+    runs: int
+    ended: bool = False
+    """no run waits and no pilot is open"""
+    cancelled: bool = False
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """state or outcome -> runs; empty if the launch did not wait for the end"""
+    failures: Mapping[str, str] = field(default_factory=dict)
+    """outcome -> the latest message of such a run, the most frequent outcome first"""
+    heatmap: Path | None = None
+    """None if no run is ok"""
+    jobs: tuple[str, ...] = ()
+    """of the pilots that a detached launch left"""
+    background: int | None = None
+    """the process that goes on with it on this machine"""
+    holder: str | None = None
+    """another launcher, which goes on with what was added"""
+    added: Extension | None = None
+    """by a grid that extends the sweep"""
+
+
+def launch(
+    grid: Grid,
+    site: Site | None = None,
+    *,
+    directory: Path | str | None = None,
+    executor: str | None = None,
+    add: bool = False,
+    takeover: bool = False,
+    detach: bool = False,
+    tracker: str | None = None,
+    approve: Callable[[Estimate], None] = lambda _estimate: None,
+    on_step: OnStep = lambda _followed: None,
+    note: Note = lambda _text: None,
+) -> Launched:
+    """Measure every run of a grid: plan it, submit pilots, watch them to the end, and draw the heatmap.
+
+    ``site``: by default the grid's own, otherwise detected. ``directory``: by default sweeps/<name of the grid>; one
+    that holds a sweep of the same grid is resumed. ``add``: extend the sweep there by the grid's runs. ``detach``:
+    return once pilots are submitted. ``tracker``: also writes runs there as they end. ``approve`` is called before a
+    new sweep is written, and may raise; ``on_step`` after each step; ``note`` with what a user should know meanwhile.
+
+    Raises SweepError with every mistake; its subclasses StuckError and LeaseLostError where the work cannot go on; and
+    KeyboardInterrupt, after the ranks of this machine are stopped.
+    """
+    directory, stated, added = directory_of(grid, directory), site or grid.site, None
+    if add:
+        sweep = open_sweep(directory)
+        _check_tracker(tracker, detach, sweep.executor)
+        sweep, added = _extended(sweep, grid, stated, executor)
+        if not takeover and (holder := lease.holder(sweep.directory)) is not None:
+            return Launched(directory=sweep.directory.path, runs=len(sweep.runs), holder=holder, added=added)
+    else:
+        executor = choose_executor(executor)
+        _check_tracker(tracker, detach, executor)
+        if SweepDir(directory).provenance.is_file():
+            sweep = open_sweep(directory)
+        else:
+            site, plan = new_plan(grid, stated, directory, executor)
+            approve(estimate(plan, grid, site, executor))
+            sweep = create(directory, grid, site, plan, executor=executor)
+        check_same(sweep, grid, executor, stated)  # also if another launch has just created it
+    launched = _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, on_step=on_step, note=note)
+    return replace(launched, added=added)
+
+
+def resume(
+    directory: Path | str,
+    *,
+    takeover: bool = False,
+    detach: bool = False,
+    tracker: str | None = None,
+    on_step: OnStep = lambda _followed: None,
+    note: Note = lambda _text: None,
+) -> Launched:
+    """Continue a sweep: what is missing or may be retried, and nothing else. Arguments and errors as of ``launch``."""
+    sweep = open_sweep(directory)
+    _check_tracker(tracker, detach, sweep.executor)
+    return _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, on_step=on_step, note=note)
+
+
+def added_by(directory: Path | str, grid: Grid, site: Site | None = None, executor: str | None = None) -> Extension:
+    """What a grid would add to a sweep. Raises SweepError with every reason why it cannot extend it."""
+    return _extension(open_sweep(directory), grid, site or grid.site, executor)
+
+
+def directory_of(grid: Grid, directory: Path | str | None) -> Path:
+    """The one named, or sweeps/<name of the grid>."""
+    return Path("sweeps") / grid.name if directory is None else Path(directory)
+
+
+def new_plan(grid: Grid, stated: Site | None, directory: Path, executor: str) -> tuple[Site, Plan]:
+    """The site and the plan of a sweep that can be created in the directory, and run. Raises SweepError."""
+    check_vacant(directory)
+    site = stated or load_site(grid, None, executor)
+    plan = build(grid, site)
+    check_runnable(plan, grid, site, executor)
+    return site, plan
+
+
+def _extension(sweep: Sweep, grid: Grid, site: Site | None, executor: str | None) -> Extension:
+    check_own(sweep.directory)
+    mistakes = mistakes_of(sweep, grid, site)
+    if executor not in (None, sweep.executor):
+        fact = f"this sweep was started with the executor {sweep.executor}, not {executor}"
+        mistakes.append(Mistake(fact, file=str(sweep.directory.path), remedy=f"--executor {sweep.executor}"))
+    if mistakes:
+        raise SweepError(mistakes)
+    plan = build(grid, sweep.site)
+    check_runnable(plan, grid, sweep.site, sweep.executor)
+    return extension(sweep, grid, plan)
+
+
+def _extended(sweep: Sweep, grid: Grid, site: Site | None, executor: str | None) -> tuple[Sweep, Extension]:
+    """The sweep with the grid's runs, and what they are."""
+    added = _extension(sweep, grid, site, executor)
+    if added.empty:
+        return sweep, added
+    extend(sweep.directory, grid, added)
+    return open_sweep(sweep.directory.path), added
+
+
+def _check_tracker(tracker: str | None, detach: bool, executor: str) -> None:
+    """Raises SweepError if the named tracker is not available, before anything is written or submitted."""
+    if tracker is not None:
+        check_tracker(tracker, detach=detach, executor=executor)
+
+
+def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, on_step: OnStep, note: Note) -> Launched:
+    directory = sweep.directory.path
+    if detach and sweep.executor == "local":  # no scheduler here: a launcher in the background replaces it
+        process = resume_in_background(directory, takeover=takeover, tracker=tracker)
+        return Launched(directory=directory, runs=len(sweep.runs), background=process)
+    launcher = Launcher(sweep, takeover=takeover)
+    if detach:
+        return _submit_once(launcher, note)
+    give_back()
+    try:
+        with tracking_alongside(directory, tracker, note):
+            Loop(launcher, on_step).run()
+    except StuckError:
+        launcher.close()
+        raise
+    except KeyboardInterrupt:
+        _interrupted(launcher, note)
+        raise
+    launched = _ended(launcher.followed)
+    del launcher  # with its search and plans: drawing needs the memory
+    give_back()
+    return replace(launched, heatmap=draw_heatmap([directory])[0] if launched.counts.get("ok") else None)
+
+
+def _submit_once(launcher: Launcher, note: Note) -> Launched:
+    """One poll and its actions."""
+    try:
+        Loop(launcher).step()
+    except StuckError as error:
+        note(f"error: {error}")
+    launcher.close()
+    jobs = tuple(pilot.job_id for pilot in launcher.open_pilots if pilot.job_id is not None)
+    return Launched(directory=launcher.directory.path, runs=len(launcher.sweep.runs), ended=launcher.done, jobs=jobs)
+
+
+def _interrupted(launcher: Launcher, note: Note) -> None:
+    """Ctrl-C: on this machine it means stop; on a cluster the pilots run without the launcher."""
+    path = launcher.directory.path
+    if launcher.local:
+        note("stopping the ranks …")
+        Loop(launcher).cancel(60.0)
+        note(f"stopped; `sweep resume {path}` continues")
+    else:
+        note(f"pilots run on; `sweep resume {path}` watches them, `sweep cancel {path}` stops them")
+    launcher.close()
+
+
+def _ended(followed: FollowedSweep) -> Launched:
+    tally = followed.tally
+    return Launched(
+        directory=followed.sweep.directory.path,
+        runs=len(followed.sweep.runs),
+        ended=True,
+        cancelled=followed.sweep_state.cancelled,
+        counts=dict(tally.counts(followed.left_out())),
+        failures={str(outcome): tally.example(outcome) for outcome in tally.failures},
+    )
