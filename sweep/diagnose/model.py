@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import Any
 
+from sweep.diagnose.literals import literals
 from sweep.outcomes import Outcome
 
 
@@ -68,13 +69,14 @@ class Weight(IntEnum):
 
 @dataclass(frozen=True)
 class LineRule:
-    """One kind of line. ``keys`` (lower case) are searched first; ``pattern`` is tried only on lines with a key."""
+    """One kind of line."""
 
     name: str
     outcome: Outcome
     weight: Weight
-    keys: tuple[str, ...]
     pattern: re.Pattern[str]
+    keys: tuple[str, ...]
+    """lower-case texts of which every match of the pattern holds one: it is tried only near one"""
     advice: str
     guess: bool = False
     """applies only to bare text: if exit codes and kernel lines are known, they decide instead"""
@@ -86,16 +88,15 @@ def rule(
     name: str,
     outcome: Outcome,
     weight: Weight,
-    keys: str,
-    pattern: str = "",
+    pattern: str,
     *,
     advice: str,
     guess: bool = False,
     lasting: bool = False,
 ) -> LineRule:
-    """A rule; ``keys`` are separated by ``|``, an empty pattern means that a key is enough. Case is ignored."""
+    """A rule whose pattern ignores case."""
     compiled = re.compile(pattern, re.IGNORECASE)
-    return LineRule(name, outcome, weight, tuple(keys.lower().split("|")), compiled, advice, guess, lasting)
+    return LineRule(name, outcome, weight, compiled, literals(pattern), advice, guess, lasting)
 
 
 @dataclass(frozen=True)

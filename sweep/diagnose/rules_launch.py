@@ -21,7 +21,6 @@ LAUNCH: tuple[LineRule, ...] = (
         "slurm-unreachable",
         Outcome.NETWORK,
         Weight.SUSPECT,
-        "slurm controller|socket timed out on send/recv|authentication error|configuration source",
         r"(?:(?:sbatch|srun|salloc|squeue|scontrol|sacct|sinfo):|slurm_\w+) (?:error|fatal): "
         r"(?!.*(?:launch|slurm_receive_msgs)).*(?:Unable to contact slurm controller|Socket timed out on send/recv"
         r"|Protocol authentication error|establish a configuration source)",
@@ -31,7 +30,6 @@ LAUNCH: tuple[LineRule, ...] = (
         "slurm-setup",
         Outcome.NODE_FAIL,
         Weight.SUSPECT,
-        "slurmd could not|invalid job credential|prologslurmctld failed",
         r"Slurmd could not \w+|failed on node \S+: Invalid job credential|PrologSlurmctld failed",
         advice=_OF_A_NODE,
     ),
@@ -39,7 +37,6 @@ LAUNCH: tuple[LineRule, ...] = (
         "slurm-cgroup",
         Outcome.NODE_FAIL,
         Weight.CONSEQUENCE,
-        "cgroup|container_",
         r"slurmstepd\S*: error: .*(?:cgroup.*No space left|unable to (?:create|add|instan\w+) .*(?:cgroup| cg )"
         r"|container_\w+join.*fail)",
         advice=_OF_A_NODE,
@@ -48,7 +45,6 @@ LAUNCH: tuple[LineRule, ...] = (
         "container-start",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
-        "pyxis|enroot|fatal: |oci runtime|docker: error|spank: required plugin",
         r"pyxis: .*(?:couldn't start container|container start failed|failed to (?:import|create)|exited too soon"
         r"|no such container)|enroot-\w+: .*(?:fail|no such|not found)"
         r"|^FATAL: +.*(?:image|container|mount|overlay|fakeroot|setuid|exec)"
@@ -60,7 +56,6 @@ LAUNCH: tuple[LineRule, ...] = (
         "mpi-start",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
-        "pmi support|not enough slots|pmi2_init|pmi_init|direct launched using",
         r"not built with SLURM's PMI support|not enough slots available|PMI2?_Init failed|direct launched using .srun",
         advice="MPI and the launcher do not fit: choose a plug-in that this MPI was built with (srun --mpi=list), or "
         "request as many tasks as ranks.",
@@ -76,8 +71,6 @@ LAUNCH: tuple[LineRule, ...] = (
         "mpi-report",
         Outcome.UNKNOWN,
         Weight.SIGN,
-        "mpirun noticed|primary job|bad termination|mpi_abort was invoked|non-zero status|daemon has unexpectedly|"
-        "occurred in mpi_init",
         r"mpirun\S* (?:noticed|detected) that|Primary job +terminated normally, but|BAD TERMINATION OF ONE"
         r"|MPI_ABORT was invoked|daemon has unexpectedly failed|An error occurred in MPI_Init",
         advice="MPI reports that a process ended, not why: look for the first error in that process's own log.",
@@ -86,7 +79,6 @@ LAUNCH: tuple[LineRule, ...] = (
         "ssh-refused",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
-        "publickey|host key verification|ssh exited|via ssh",
         r"Permission denied \((?:publickey|password|keyboard|gssapi)|Host key verification failed"
         r"|not reachable via ssh|: ssh exited with exit code [1-9]",
         advice="The launcher logs in to the other nodes by ssh, and may not: set up keys without a password and known "
@@ -105,7 +97,6 @@ LAUNCH: tuple[LineRule, ...] = (
         "build-tools",
         Outcome.IMPORT_ERROR,
         Weight.SUSPECT,
-        "cuda_home|rocm_home|ninja is required|cannot find -l|c compiler|unsupported gnu version|fatal error: ",
         r"^(?!.*(?:WARN|INFO|DEBUG)).*(?:(?:CUDA|ROCM)_HOME\b.{0,40}(?:does not exist|not set)"
         r"|Ninja is required to load|\bld: cannot find -l\w|Failed to find C compiler|unsupported GNU version"
         r"|fatal error: \S+\.(?:h|hpp|cuh): No such file)",
@@ -116,7 +107,6 @@ LAUNCH: tuple[LineRule, ...] = (
         "not-on-this-gpu",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
-        "only supports|not support|n't support|requires ",
         r"(?:Error|Exception): .*(?:only supports? [^.]{0,40}GPUs?\b"
         r"|(?:not|n't) support(?:ed)? [^.]{0,30}(?:bf16|bfloat16|fp8|float8|tf32)"
         r"|(?:bf16|bfloat16|fp8|float8|tf32)\b[^.]{0,40} not supported"
@@ -128,7 +118,6 @@ LAUNCH: tuple[LineRule, ...] = (
         "model-not-there",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
-        "localentrynotfounderror|offlinemodeisenabled|can't load |couldn't connect to|couldn't reach",
         r"LocalEntryNotFoundError: |OfflineModeIsEnabled: "
         r"|Error: (?:Can't load (?:the )?[\w ]{3,20} for |We couldn't connect to|Couldn't reach)",
         advice=_OFFLINE,
@@ -137,7 +126,6 @@ LAUNCH: tuple[LineRule, ...] = (
         "download",
         Outcome.NETWORK,
         Weight.SUSPECT,
-        "client error|server error|too many requests|max retries exceeded|name resolution|failed to resolve",
         r"^(?!.*(?:WARN|INFO|DEBUG|thrown while requesting))"
         r".*(?:Error|Exception)\b.*(?:429 Client Error|Too Many Requests|\b5\d\d Server Error"
         r"|Max retries exceeded with url|Temporary failure in name resolution|Failed to resolve)",

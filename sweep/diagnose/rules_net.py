@@ -25,7 +25,6 @@ NET: tuple[LineRule, ...] = (
         "port-in-use",
         Outcome.PORT_IN_USE,
         Weight.SUSPECT,
-        "eaddrinuse|already in use|another process is utilizing|errno: 98|errno 98|failed to listen on any",
         r"EADDRINUSE|another process is utilizing it|address already in use|(?:port"
         r"|socket)\W.{0,40} (?:is )?already in use(?!.{0,60}(?:trying"
         r"|using another|instead))"
@@ -52,7 +51,6 @@ NET: tuple[LineRule, ...] = (
         "nccl-info-abort",
         Outcome.UNKNOWN,
         Weight.SIGN,
-        "nccl info",
         r"NCCL INFO .*(?:Abort COMPLETE|Connection closed by localRank)",
         advice=_PEER,
     ),
@@ -60,7 +58,6 @@ NET: tuple[LineRule, ...] = (
         "nccl-shm-full",
         Outcome.DISK_FULL,
         Weight.CAUSE,
-        "/dev/shm|shared memory segment|shmopen",  # noqa: S108 (a text to look for)
         r"(?:failed to extend|while creating|while attaching to|posix_fallocate|No space left).{0,60}(?:/dev/shm"
         r"|shared memory segment)"
         r"|/dev/shm/\S+.*No space left",
@@ -72,11 +69,6 @@ NET: tuple[LineRule, ...] = (
         "peer-gone",
         Outcome.NCCL_ERROR,
         Weight.CONSEQUENCE,
-        "remote peer|connection closed|closed by peer|connection reset|broken pipe|remote process exit|"
-        "ncclremoteerror|should dump|"
-        "remote server shutdown|communicator was aborted|socket recv failed|failed to recv|connection was likely "
-        "closed|peer closed|distributed service|"
-        "store has failed|rendezvousconnectionerror|rendezvousclosederror|store->get|failed to send message",
         r"(?:NCCL|c10d|gloo|TCPStore|rank ?\d|socket|Rendezvous|peer|dist\w*"
         r"|torch).{0,200}(?:closed by (?:remote )?peer|connection closed|reset by peer"
         r"|broken pipe|remote process exit\w+|aborted on rank|Socket recv failed|likely closed|shutdown or crash"
@@ -91,10 +83,6 @@ NET: tuple[LineRule, ...] = (
         "collective-timeout",
         Outcome.NCCL_TIMEOUT,
         Weight.SUSPECT,
-        "collective operation timeout|before timing out|heartbeat monitor timed out|watchdog got stuck|collective "
-        "timeout|"
-        "monitoredbarrier|timeout at collective|watchdog timeout|nccl timeout|processgroupnccl timed out|failed or "
-        "timed out|workncclimpl",
         r"(?:caught|due to a?|observed.{0,60}) ?collective (?:operation )?timeout|before timing out"
         r"|Heartbeat monitor timed out|watchdog got stuck"
         r"|collective timeout|monitoredBarrier.*(?:failed|timed out|did not|reach)|failed to pass monitoredBarrier"
@@ -106,10 +94,6 @@ NET: tuple[LineRule, ...] = (
         "rendezvous-timeout",
         Outcome.NCCL_TIMEOUT,
         Weight.SUSPECT,
-        "waiting for clients|waiting for workers|socket has timed out|store based barrier|rendezvoustimeouterror|"
-        "socket timeout|"
-        "wait timeout after|timed out waiting|operation timed out|diststoreerror|timed out initializing|connect "
-        "timeout|barrier timed out",
         r"Timed out after \d+ seconds waiting|(?:client )?socket has timed out"
         r"|Timed out initializing process group|RendezvousTimeoutError"
         r"|(?:Dist\w+Error|RuntimeError|store|c10d).{0,400}Socket Timeout|timed out waiting (?:for"
@@ -125,7 +109,6 @@ NET: tuple[LineRule, ...] = (
         "ib-memlock",
         Outcome.NCCL_ERROR,
         Weight.CAUSE,
-        "ibv_reg_|ibv_create_|fi_mr_reg",
         r"(?:ibv_(?:reg|create)_\w+|fi_mr_reg\w*).{0,80}(?:Cannot allocate memory|ENOMEM|-12\b)",
         advice="The limit of locked memory is too low for RDMA: it must be unlimited in the job (ulimit -l; "
         "LimitMEMLOCK of slurmd, PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or the container's --ulimit).",
@@ -134,7 +117,6 @@ NET: tuple[LineRule, ...] = (
         "ib-error",
         Outcome.NCCL_ERROR,
         Weight.SUSPECT,
-        "net/ib|net/ofi|ibv_|async fatal event|async event|efa",
         r"NCCL WARN.{0,80}(?:NET/IB ?:.*(?:completion|async)|Call to ibv_\w+ failed|async fatal event"
         r"|NET/OFI.*(?:fail|error))|ibv_\w+ failed"
         r"|communicator encountered a fatal error|NET/IB ?: ?Got (?:completion|async)",
@@ -145,7 +127,6 @@ NET: tuple[LineRule, ...] = (
         "nccl-connect",
         Outcome.NCCL_ERROR,
         Weight.SUSPECT,
-        "connect|no route|bootstrap|no socket interface|no device found matching|interface",
         r"(?:NCCL )?WARN.{0,80}(?:connect(?: to)?\b.*(?:fail|refused|route|returned|timed)|Bootstrap.*(?:fail|no )"
         r"|No (?:usable |socket )?interface)"
         r"|(?:socketStartConnect|socketPollConnect|socketFinalizeConnect|ncclSocketConnect).*(?:fail|return|refused)"
@@ -158,9 +139,6 @@ NET: tuple[LineRule, ...] = (
         "nccl-error",
         Outcome.NCCL_ERROR,
         Weight.SUSPECT,
-        "nccl error|nccl failure|ncclsystemerror|ncclinternalerror|ncclunhandledcudaerror|ncclinvalidusage|"
-        "ncclinvalidargument|distbackenderror|"
-        "unhandled system error|unhandled cuda error|ncclcomminitrank failed|nccl communicator",
         r"NCCL (?:error|failure)\b(?!.{0,4}handling)|nccl(?:System|Internal|UnhandledCuda|InvalidUsage"
         r"|InvalidArgument)Error|ncclInvalid(?:Usage|Argument)\b|DistBackendError"
         r"|unhandled (?:system|cuda) error|ncclCommInitRank failed",
@@ -170,7 +148,6 @@ NET: tuple[LineRule, ...] = (
         "nccl-warn",
         Outcome.NCCL_ERROR,
         Weight.CONSEQUENCE,
-        "nccl warn",
         r"NCCL WARN (?!.*(?:MTU|Could not|NCCL_\w+ (?:set|is)|GID|[Pp]lugin|ignor|fallback|not supported|Fabric"
         r"|topology|P2P is disabled|has no|version|kernel command line))",
         advice="Look for NCCL's first WARN line on every rank; run once with NCCL_DEBUG=INFO.",
@@ -179,7 +156,6 @@ NET: tuple[LineRule, ...] = (
         "gloo-error",
         Outcome.NCCL_ERROR,
         Weight.CONSEQUENCE,
-        "gloo/|gloo::|distnetworkerror|diststoreerror",
         r"(?:third_party/gloo|gloo::).*(?:error|fail|exception|closed)|\bDist(?:Network|Store)Error\b",
         advice=_PEER,
     ),
@@ -188,7 +164,6 @@ NET: tuple[LineRule, ...] = (
         "elastic-segfault",
         Outcome.SEGFAULT,
         Weight.SUSPECT,
-        "exitcode|sigsegv|signal 11|exit code|return code",
         r"exitcode ?: ?-11\b|(?:exits with |exited with )?(?:exit|return) code ?[=:]? ?(?:-11|139)\b|SIGSEGV"
         r"|Signal 11\b",
         advice="A native library crashed: run the rank with PYTHONFAULTHANDLER=1, and check that the compiled "
@@ -198,7 +173,6 @@ NET: tuple[LineRule, ...] = (
         "elastic-sigbus",
         Outcome.SEGFAULT,
         Weight.CONSEQUENCE,
-        "exitcode|sigbus|signal 7",
         r"exitcode ?: ?-7\b|SIGBUS|Signal 7 \(",
         advice="SIGBUS: mostly a full /dev/shm or a truncated mapped file: enlarge /dev/shm.",
     ),
@@ -206,7 +180,6 @@ NET: tuple[LineRule, ...] = (
         "elastic-sigkill",
         Outcome.OOM_HOST,
         Weight.CONSEQUENCE,
-        "exitcode|sigkill|signal 9|exit code|return code|signal: 9",
         r"exitcode ?: ?-9\b|(?:exit|return) code ?[=:]? ?(?:-9|137)\b|Signal 9 \(SIGKILL\)"
         r"|died with <Signals\.SIGKILL|terminated with signal SIGKILL",
         advice="SIGKILL without a message is mostly the kernel's OOM killer: check dmesg, ask for more memory or use "
@@ -218,11 +191,6 @@ NET: tuple[LineRule, ...] = (
         "elastic-report",
         Outcome.UNKNOWN,
         Weight.SIGN,
-        "childfailederror|failed (exitcode|exitcode  :|exitcode :|root cause (first|closing signal|death signal|"
-        "error_file: <n/a>|returned non-zero|"
-        "exits with return code|processraisedexception|received by pid|terminate called|core dumped|sigabrt|fatal "
-        "python error|"
-        "local_rank",
         r"ChildFailedError|exitcode ?: ?-?[1-9]|\(exitcode: -?[1-9]|Root Cause \(first|(?:closing|death) signal"
         r"|returned non-zero exit status"
         r"|return code = -?[1-9]|ProcessRaisedException|Signal \d+ \(SIG\w+\) received|terminate called after"

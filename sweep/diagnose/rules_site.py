@@ -20,9 +20,6 @@ SITE: tuple[LineRule, ...] = (
         "slurm-preempted",
         Outcome.PREEMPTED,
         Weight.SUSPECT,
-        "due to preemption|due to job requeue|has been preempted|job is preempted|term_preempt|was preempted|job "
-        "was requeued|"
-        "spot interruption|preemption notice",
         r"DUE TO (?:PREEMPTION|JOB REQUEUE)|(?:job|step|instance|node|task).{0,40}(?:has been|was|is"
         r"|being) (?:preempted|requeued)|TERM_PREEMPT|spot interruption|preemption notice",
         advice="A job of higher priority took the nodes: run again, or use a partition or QOS that is not preempted.",
@@ -32,8 +29,6 @@ SITE: tuple[LineRule, ...] = (
         "slurm-time-limit",
         Outcome.TIME_LIMIT,
         Weight.SUSPECT,
-        "due to time limit|term_runlimit|walltime|job has timed out|reached its time limit|time limit exhausted|"
-        "due to deadline|timed-out and not checkpoint",
         r"DUE TO (?:TIME LIMIT|DEADLINE)|TERM_RUNLIMIT|walltime .*exceed|exceeded.{0,20}walltime|Job has timed out"
         r"|reached its time limit|time limit exhausted|timed-out and not checkpoint",
         advice="The job's time limit: ask for more time, or measure fewer iterations; check whether it was slow "
@@ -44,10 +39,6 @@ SITE: tuple[LineRule, ...] = (
         "slurm-node-fail",
         Outcome.NODE_FAIL,
         Weight.CAUSE,
-        "due to node fail|node failure on|job not ending with signals|kill task failed|not responding, setting "
-        "down|zero bytes were transmitted|"
-        "batch job complete failure|node_fail|lost contact with|missing from batch node|due to node|node fail|"
-        "still not ready",
         r"DUE TO NODE \S*\s?FAIL|node fail(?:ure|ed)\b|JOB NOT ENDING WITH SIGNALS|Kill task failed"
         r"|not responding, setting DOWN|Zero Bytes were transmitted"
         r"|batch job complete failure|(?-i:\bNODE_FAIL\b)|are still not ready|lost contact with (?:node|host)"
@@ -59,7 +50,6 @@ SITE: tuple[LineRule, ...] = (
         "slurm-launch-failed",
         Outcome.NODE_FAIL,
         Weight.SUSPECT,
-        "task launch for|application launch failed|prolog|launch failed requeued|job credential",
         r"Task launch for .* failed on node|Application launch failed: (?:Communication|Socket|Zero"
         r"|Unable to contact|Can't find)|(?:task |job )?prolog (?:error|fail)|prolog failed|launch failed requeued",
         advice="Slurm could not start the step on a node: run again without that node, and inform the administrators.",
@@ -68,9 +58,6 @@ SITE: tuple[LineRule, ...] = (
         "slurm-oom",
         Outcome.OOM_HOST,
         Weight.CAUSE,
-        "oom_kill event|oom-kill event|oom killed|: out of memory|exceeded memory limit|exceeded step memory|"
-        "exceeded job memory|"
-        "out_of_memory|oomkilled|memory limit|term_memlimit|low on resource: memory",
         r"oom[-_]kill event|OOM Killed|task[s]? [\d,\-]+: Out Of Memory|exceeded (?:step "
         r"|job )?(?:virtual )?memory limit(?! at some point)|State=OUT_OF_MEMORY|(?-i:\bOUT_OF_MEMORY\b)|OOMKilled"
         r"|TERM_MEMLIMIT|node was low on resource: memory",
@@ -88,7 +75,6 @@ SITE: tuple[LineRule, ...] = (
         "kernel-oom",
         Outcome.OOM_HOST,
         Weight.CAUSE,
-        "oom-kill|out of memory: kill|oom_reaper|invoked oom-killer|killed process|running low on memory",
         r"oom-kill(?::|er)|Out of memory: Kill|oom_reaper: reaped|Killed process \d+|node running low on memory",
         advice=_HOST,
     ),
@@ -96,9 +82,6 @@ SITE: tuple[LineRule, ...] = (
         "host-malloc",
         Outcome.OOM_HOST,
         Weight.CAUSE,
-        "memoryerror|cannot allocate memory|std::bad_alloc|defaultcpuallocator|can't allocate memory|errno 12]|"
-        "unable to allocate|"
-        "could not allocate|arraymemoryerror|not enough memory|out of host memory",
         r"(?:^|[\s.:\]])(?:_Array)?MemoryError\b|Cannot allocate memory|std::bad_alloc|DefaultCPUAllocator"
         r"|can't allocate memory|Unable to allocate [\d.]+ [KMGT]iB|out of host memory",
         advice=_HOST,
@@ -107,7 +90,6 @@ SITE: tuple[LineRule, ...] = (
         "shm-bus-error",
         Outcome.DISK_FULL,
         Weight.CAUSE,
-        "shared memory|bus error|/dev/shm|</torch_",
         r"insufficient shared memory|out of shared memory|unable to write to file </torch_"
         r"|raise your shared memory limit"
         r"|killed by signal: Bus error|unable to (?:open|resize|mmap|write) .{0,20}shared memory|/dev/shm.*(?:full"
@@ -119,7 +101,6 @@ SITE: tuple[LineRule, ...] = (
         "worker-killed",
         Outcome.OOM_HOST,
         Weight.SUSPECT,
-        "killed by signal: killed|killed by signal 9|sigkilled|abruptly terminated",
         r"killed by signal:? (?:Killed|9)|process(?:es)? (?:was|were) SIGKILLed",
         advice=_HOST,
     ),
@@ -127,7 +108,6 @@ SITE: tuple[LineRule, ...] = (
         "killed",
         Outcome.OOM_HOST,
         Weight.CONSEQUENCE,
-        "killed",
         r"^\s*(?:\S+: line \d+:\s+)?(?:\d+ )?Killed(?:\s|$)|^\S*Killed\s*$",
         advice="A bare «Killed» is mostly the kernel's OOM killer: check dmesg. " + _HOST,
         guess=True,
@@ -136,9 +116,6 @@ SITE: tuple[LineRule, ...] = (
         "disk-full",
         Outcome.DISK_FULL,
         Weight.CAUSE,
-        "no space left|disk quota exceeded|errno 28]|errno 122]|edquot|enospc|quota exceeded|disk is full|"
-        "read-only file system|file too large|"
-        "not enough disk|not enough free disk|insufficient disk|disk full|out of disk|ephemeral",
         r"^(?!.*(?:cgroup|inotify)).*No space left on device|Disk quota exceeded|\[Errno (?:28|122|27|30)\]"
         r"|\bE(?:NOSPC|DQUOT|ROFS)\b|(?<!API )(?<!rate )quota exceeded(?! for)|disk is full"
         r"|Read-only file system|File too large|not enough (?:free )?disk space|insufficient disk|disk full"
@@ -150,7 +127,6 @@ SITE: tuple[LineRule, ...] = (
         "torch-save-failed",
         Outcome.DISK_FULL,
         Weight.CAUSE,
-        "inline_container|pytorchstreamwriter|file write failed|iostream error",
         r"inline_container\.cc.*(?:unexpected pos|file write failed|failed writing)|PytorchStreamWriter failed"
         r"|basic_ios::clear: iostream error",
         advice=_SPACE,
@@ -159,10 +135,6 @@ SITE: tuple[LineRule, ...] = (
         "slurm-submit",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
-        "batch job submission failed|unable to allocate resources|unable to create step|invalid partition|invalid "
-        "account|"
-        "invalid generic resource|requested node configuration|unrecognized option|invalid option|job violates|"
-        "invalid job|sbatch: error|sbatch: fatal|srun: fatal|srun: error|allocation failure|task count specification",
         r"(?:batch job submission failed|unable to allocate resources|unable to create step[^:]*"
         r"|allocation failure|(?:sbatch|srun|salloc): fatal|(?:sbatch|srun|salloc): error): ?(?!.*(?:Node fail"
         r"|Socket timed|Unable to contact|Connection|Exited|temporarily|Timed out|Invalid job id|task \d|tasks \d))"
@@ -174,7 +146,6 @@ SITE: tuple[LineRule, ...] = (
         "kernel-hung-task",
         Outcome.HANG,
         Weight.SUSPECT,
-        "blocked for more than",
         r"task \S+ blocked for more than \d+ seconds",
         advice="A process hung in the kernel (D state), mostly on a file system or a driver: avoid the node until "
         "it is gone.",
@@ -183,7 +154,6 @@ SITE: tuple[LineRule, ...] = (
         "kernel-hardware",
         Outcome.NODE_FAIL,
         Weight.CAUSE,
-        "[hardware error]|kernel panic|soft lockup|hard lockup|machine check",
         r"\[Hardware Error\](?!.*[Cc]orrected)|Kernel panic|(?:soft|hard) lockup",
         advice="The node's hardware or kernel failed: avoid it, and inform the administrators.",
     ),
@@ -191,7 +161,6 @@ SITE: tuple[LineRule, ...] = (
         "kernel-segfault",
         Outcome.SEGFAULT,
         Weight.SUSPECT,
-        "segfault at|general protection",
         r"segfault at [0-9a-f]+ ip|traps: .*general protection",
         advice="A native library crashed, named at the line's end: check that it matches torch, CUDA and the driver.",
     ),
@@ -200,7 +169,6 @@ SITE: tuple[LineRule, ...] = (
         "slurm-cancelled",
         Outcome.CANCELLED,
         Weight.CONSEQUENCE,
-        "cancelled at|cancelled by|force terminated|revoked|got signal: |signalexception",
         r"CANCELLED AT \S+ (?:by|\*\*\*)|CANCELLED by \d+|Force Terminated|job allocation \d+ has been revoked"
         r"|Process \d+ got signal: (?:1|2|15)\b",
         advice="The job or step was cancelled: if that was not intended, look for an earlier failure of a task.",
@@ -210,7 +178,6 @@ SITE: tuple[LineRule, ...] = (
         "keyboard-interrupt",
         Outcome.CANCELLED,
         Weight.CONSEQUENCE,
-        "keyboardinterrupt",
         r"^\W*(?:\[?rank ?\d+\]?: ?)?KeyboardInterrupt\b",
         advice="The run was interrupted from outside.",
         lasting=True,
@@ -219,7 +186,6 @@ SITE: tuple[LineRule, ...] = (
         "slurm-task-end",
         Outcome.UNKNOWN,
         Weight.SIGN,
-        "srun: error|non-zero exit code|due to task failure|job step aborted|due to ",
         r"srun: error: .*task.*(?:Exited with exit code|Terminated|Killed|Aborted|Broken pipe)|DUE TO TASK FAILURE"
         r"|FAILED \(non-zero exit code"
         r"|Job step aborted|CANCELLED AT .* DUE TO",

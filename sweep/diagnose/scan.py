@@ -1,7 +1,8 @@
 """Finds the lines of a text that show why something failed.
 
-Linear in the text: each rule's literal keys are searched in the lower-cased text, and its pattern is tried only on
-lines that hold one. Lines are searched in a window, so that one very long line costs no more than many short ones.
+Linear in the text: the literals that each rule's pattern needs are searched in the lower-cased text, and the pattern
+is tried only on lines that hold one. Lines are searched in a window, so that one very long line costs no more than
+many short ones.
 """
 
 from __future__ import annotations
@@ -68,8 +69,12 @@ def scan(text: str) -> list[Hit]:
 
 
 def plain(text: str) -> str:
-    """Without carriage returns (progress bars) and colours, and such that lower-casing preserves every offset."""
-    return _ANSI.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).replace("\u0130", "I")
+    """Without carriage returns (progress bars) and colours, and such that lower-casing preserves every offset.
+
+    Nor with the long s, which a pattern that ignores case takes for an s, and lower-casing does not.
+    """
+    text = _ANSI.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return text.replace("\u0130", "I").replace("\u017f", "s")
 
 
 def continues(text: str, position: int) -> bool:
