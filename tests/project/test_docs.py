@@ -1,68 +1,311 @@
-"""The README's commands run as written, its files parse, its pictures exist."""
+"""Every block and command of the documentation parses, and what it names exists. What is executed: test_docs_run,
+test_contributing; tables that are made from the code: test_docs_generated."""
 
+import ast
+import configparser
+import dataclasses
+import importlib
+import importlib.util
+import json
 import re
 import shlex
 import subprocess
+from pathlib import Path
 
+import click
 import pytest
+import yaml
 
+from bench_workloads import WORKLOADS
+from bench_workloads.trainers import TRAINERS
+from bench_workloads.transformer.settings import CHOICES
 from sweep.cli.main import COMMANDS, cli
+from sweep.errors import SweepError
+from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
-from sweep.inputs.site import parse_site
+from sweep.inputs.site import NodeGroup, Site, parse_site
+from sweep.outcomes import Outcome
+from sweep.physics.measured import MeasuredRates
+from sweep.physics.schedules import SCHEDULES
+from sweep.planning.build import build
 from sweep.plugins import STRATEGIES
 from tests.support import driving
+from tests.support.markdown import DOCS, FENCE, PAGES, blocks, commands, prose
 from tests.support.paths import REPOSITORY
 
-ROOT = REPOSITORY
-README = (ROOT / "README.md").read_text()
-COMMANDS_SHOWN = [
-    line[2:] for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL) for line in block.splitlines()
-]
-YAML = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+OTHERS = {"pip", "pipx", "uv", "cd", "export", "install", "python3"}
+"""programs of terminal blocks that are not this project's"""
+TEXTS = {"design.md": 1, "grid.md": 1, "reports.md": 1}
+"""blocks that are neither code nor commands: held here and in test_docs_run"""
+RATES = {field.name for field in dataclasses.fields(MeasuredRates)}
+MAKE = (REPOSITORY / "Makefile").read_text()
+ROOTS = "(?:sweep|analysis|bench_workloads|benchmarks|tests|examples|templates|docs)"
+FILE = re.compile(rf"`({ROOTS}/[^\s`:]*)")
+SITE = {"gpu": "h100", "gpus_per_node": 8}
+EXAMPLE = {"models": ["8B"], "nodes": [1, 64], "sequence_length": 4096, "global_batch": "1Mi"}
+CONFIG = {
+    "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
+}  # fmt: skip
+"""of a Hugging Face repository: Llama 3 8B"""
+WRITTEN = {"tests/bench_workloads/trainers/golden/tinytrain.json"}
+"""by a command of an example of CONTRIBUTING.md, which test_contributing applies"""
 
 
-def test_the_readme_shows_two_commands_and_both_are_targets():
-    made = [command for command in COMMANDS_SHOWN if command.startswith("make")]
-    assert made == ["make demo", "make test"]
-    for command in made:
-        subprocess.run(["make", "-n", command.split()[1]], cwd=ROOT, check=True, capture_output=True)
+def fenced(language):
+    """(page, block) of every page, as parameters of a test."""
+    found = [(page, text) for page in PAGES for text in blocks(page, language)]
+    return [pytest.param(page, text, id=f"{page.stem}-{number}") for number, (page, text) in enumerate(found)]
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS_SHOWN if c.startswith("sweep ")])
-def test_a_command_of_the_readme(command, tmp_path):
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    done = driving.run(*shlex.split(command)[1:], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["examples"]
+def in_sentences(page):
+    """Commands in backquotes; a placeholder, or an argument that the sentence gives, may stand for the rest."""
+    return re.findall(rf"`((?:sweep |make |python -m |python {ROOTS}/)[^`]+)`", prose(page).replace("\n", " "))
 
 
-def test_the_readmes_grid_and_site_are_valid():
-    grid, site = YAML
-    assert parse_grid(grid, "README.md").name == "llama-8b"
-    assert parse_site(site, "README.md").gpus_per_node == 8
+def test_every_block_is_fenced_and_of_a_known_language():
+    kinds = {kind for page in PAGES for kind, _ in FENCE.findall(page.read_text())}
+    assert kinds == {"yaml", "python", "toml", "console", "bash", "diff", "markdown", "text"}
+    for page in PAGES:
+        assert not re.search(r"^ *```|^~~~|^\n {4,}\S", prose(page), re.MULTILINE), (
+            f"{page}: a block without a language"
+        )
+    assert [page.name for page in PAGES for kind, _ in FENCE.findall(page.read_text()) if kind == "diff"] == (
+        ["CONTRIBUTING.md"] * (REPOSITORY / "CONTRIBUTING.md").read_text().count("```diff\n")
+    ), "test_contributing applies them"
+    texts = [page.name for page in PAGES for kind, _ in FENCE.findall(page.read_text()) if kind == "text"]
+    assert {name: texts.count(name) for name in texts} == TEXTS
 
 
-def test_the_site_and_the_options_of_the_cluster_page_are_valid():
-    page = (ROOT / "docs" / "cluster.md").read_text()
-    (site,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    assert parse_site(site, "docs/cluster.md").gpus_per_node == 8
-    shown = re.findall(r"(?:^\$ |`)sweep ([a-z]+)([^`\n]*)", page, re.MULTILINE)
-    assert {"init", "plan", "launch", "status", "resume"} <= {name for name, _ in shown}
-    for name, words in shown:
-        options = {option for parameter in cli.get_command(None, name).params for option in parameter.opts}
-        assert set(re.findall(r" (--?[a-z][a-z-]*)", words)) <= options, (name, words)
+def test_the_flow_of_the_design_names_packages():
+    (flow,) = blocks(DOCS / "design.md", "text")
+    parts = ["inputs", "planning", "launcher", "executors", "leader", "agent", "state", "search", "records", "analysis"]
+    packages = {path.name for root in ("sweep", "sweep/pilot", ".") for path in (REPOSITORY / root).iterdir()}
+    assert [part for part in parts if part not in flow or part not in packages] == []
+
+
+@pytest.mark.parametrize(("page", "text"), fenced("yaml"))
+def test_a_yaml_block_is_a_grid_a_site_or_keys_that_can_be_added_to_one(page, text, tmp_path, monkeypatch):
+    content = yaml.safe_load(text)
+    keys = set(content)
+    if f"{content.get('workload')} = " in page.read_text():  # registered by a block of the page, which is executed
+        assert keys <= set(Grid.model_fields)
+    elif {"models", "nodes", "sequence_length"} <= keys:
+        parse_grid(text, page.name)
+    elif {"gpu", "gpus_per_node"} <= keys:
+        parse_site(text, page.name)
+    elif keys <= set(Grid.model_fields):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "path").mkdir()
+        (tmp_path / "path/config.json").write_text(json.dumps(CONFIG))
+        assert parse_grid(yaml.safe_dump(EXAMPLE | {"site": SITE} | content, sort_keys=False), page.name).models
+    elif keys <= set(Site.model_fields):
+        assert parse_site(yaml.safe_dump(SITE | content), page.name)
+    else:
+        assert keys <= RATES, keys - RATES
+
+
+@pytest.mark.parametrize(("page", "text"), fenced("python"))
+def test_a_python_block_imports_what_exists(page, text):
+    """Of the project; a page's own modules are those that it names as files."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in ("sweep", "analysis", "bench_workloads"):
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                assert hasattr(module, name.name) or importlib.util.find_spec(f"{node.module}.{name.name}"), name.name
+
+
+@pytest.mark.parametrize(("page", "text"), fenced("toml"))
+def test_a_toml_block_registers_under_a_group_of_ours(page, text):
+    project = configparser.ConfigParser()
+    project.read_string(text)
+    groups = [section for section in project.sections() if "entry-points" in section]
+    sources = (REPOSITORY / "sweep/plugins.py").read_text()
+    assert groups
+    assert all(f'"{re.search(chr(34) + "(.*)" + chr(34), group)[1]}"' in sources for group in groups)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
+def test_commands_and_files_that_a_page_names_exist(page):
+    found = [(line, problem_of(registered(line, page))) for line in commands(page)]
+    found += [(line, problem_of(line, whole=False)) for line in in_sentences(page)]
+    made = WRITTEN | set(re.findall(r"^`([\w./]+)`:$", page.read_text(), re.MULTILINE))
+    found += [
+        (name, not list(REPOSITORY.glob(name.rstrip("/")))) for name in FILE.findall(prose(page)) if name not in made
+    ]
+    assert [(text, problem) for text, problem in found if problem] == []
+
+
+def registered(line, page):
+    """A command with a tracker that a block of the page registers, as test_docs_run does: with one of ours."""
+    own = [
+        name
+        for kind, text in FENCE.findall(page.read_text())
+        if kind == "toml"
+        for name in re.findall(r"^([\w-]+) =", text, re.MULTILINE)
+    ]
+    return re.sub(rf"--to (?:{'|'.join(own)})$", "--to trackio", line) if own else line
+
+
+def problem_of(line, *, whole=True):
+    """What is wrong with a command line, or None. ``whole``: it can be typed as it is, so nothing may be missing."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        return str(error)
+    while words and re.match(r"[A-Z_]+=", words[0]):
+        name = words.pop(0).split("=")[0]
+        if not any(f'"{name}"' in path.read_text() for path in (REPOSITORY / "tests").rglob("*.py")):
+            return f"no variable {name}"
+    if any(word in ("|", ">", "&&") for word in words):
+        parts = [part.split(" > ")[0] for part in re.split(r" \| | && ", line)]
+        return next(filter(None, (problem_of(part, whole=whole) for part in parts)), None)
+    if Path(words[0]).name in OTHERS:
+        return None
+    checks = {"sweep": of_sweep, "make": of_make, "python": of_python}
+    return checks[words[0]](words[1:], whole=whole) if words[0] in checks else f"no program {words[0]}"
+
+
+def of_sweep(words, *, whole):
+    """Parsed as the command itself does: options, their values, arguments. Files need not exist."""
+    if words[0] == "--help" or words[0].isupper():  # `sweep COMMAND --help`
+        return None
+    command = cli.get_command(None, words[0])
+    if command is None:
+        return f"no command {words[0]}"
+    if not whole:
+        known = options_of(command, words)
+        unknown = [word for word in words if re.match(r"--?[a-z]", word) and word.split("=")[0] not in known]
+        return f"unknown options {unknown}" if unknown else None
+    try:
+        context = command.make_context(words[0], words[1:])
+    except (SweepError, click.UsageError) as error:
+        return str(error)
+    if isinstance(command, click.Group):
+        return None if set(words) & set(command.commands) or not context.args else f"no subcommand in {words}"
+    keys = [key.split("=")[0].split(".")[0] for key in context.params.get("overrides") or ()]
+    unknown = [key for key in keys if key not in Grid.model_fields]
+    missing = [word for word in words if word.startswith("examples/") and not (REPOSITORY / word).exists()]
+    return f"no key {unknown}" if unknown else f"no file {missing}" if missing else None
+
+
+def options_of(command, words):
+    parts = [command]
+    if isinstance(command, click.Group):
+        parts += [command.commands[word] for word in words if word in command.commands]
+    return {option for part in parts for parameter in part.params for option in parameter.opts} | {"--help"}
+
+
+def of_make(words, *, whole):
+    targets = [word for word in words if "=" not in word]
+    variables = [word.split("=")[0] for word in words if "=" in word]
+    missing = [target for target in targets if not re.search(rf"^{target}:", MAKE, re.MULTILINE)]
+    missing += [name for name in variables if f"$({name})" not in MAKE]
+    return f"no target or variable {missing}" if missing else None
+
+
+def of_python(words, *, whole):
+    """A module or a file of the project; its options must be in its source, pytest's files must exist."""
+    if words[0] == "-m" and words[1] == "pytest":
+        paths = [word.split("::")[0] for word in words[2:] if word.startswith("tests/")]
+        missing = [path for path in paths if not (REPOSITORY / path).exists()]
+        return f"no file {missing}" if missing else None
+    if words[0] == "-m":
+        place, rest = REPOSITORY / words[1].replace(".", "/"), words[2:]
+        sources = sorted(place.glob("*.py")) or [place.with_suffix(".py")]
+    else:
+        sources, rest = [REPOSITORY / words[0]], words[1:]
+    if not all(source.exists() for source in sources):
+        return f"no module {words[:2]}"
+    text = "".join(source.read_text() for source in sources)
+    unknown = [word for word in rest if word.startswith("--") and f'"{word}"' not in text]
+    return f"unknown options {unknown}" if unknown else None
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("sweep launch grid.yaml --sitee h100.yaml", "no such option"),
+        ("sweep launch grid.yaml -o node=2", "no key ['node']"),
+        ("sweep launch", "this argument is missing"),
+        ("sweep launch examples/nowhere.yaml", "no file ['examples/nowhere.yaml']"),
+        ("sweep report results.parquet --metric speed", "speed"),
+        ("sweep lanch grid.yaml", "no command lanch"),
+        ("sweep launch grid.yaml --executor local|slurm", "local|slurm"),
+        ("make tests", "no target or variable ['tests']"),
+        ("make demo TORHC=torch", "no target or variable ['TORHC']"),
+        ("python -m benchmarks.rival", "no module"),
+        ("python -m benchmarks.rivals --turns 3", "unknown options ['--turns']"),
+        ("python -m pytest tests/nowhere.py", "no file ['tests/nowhere.py']"),
+        ("SWEEP_NOTHING=1 make test", "no variable SWEEP_NOTHING"),
+        ("torchrun train.py", "no program torchrun"),
+        ("sweep export best 'sweeps", "No closing quotation"),
+    ],
+)
+def test_a_wrong_command_is_found(line, problem):
+    assert problem in problem_of(line)
+
+
+def test_a_figure_of_the_numbers_page_is_in_the_section_behind_it_and_was_there_at_its_commit():
+    table = [line for line in (REPOSITORY / "docs/numbers.md").read_text().splitlines() if line.startswith("| [")]
+    assert len(table) >= 10
+    for line in table:
+        what, figure, command, data, commit = (cell.strip() for cell in line.strip("|").split(" | "))
+        page, anchor = re.search(r"\]\(([\w/-]+\.md)(?:#([\w-]+))?\)", what).groups()
+        assert stated(figure, section(page, anchor)), f"{figure} is not in {page}#{anchor}"
+        assert stated(figure, at_commit(commit, page)), f"{figure} was not on {page} at {commit}"
+        assert data
+        assert problem_of(command.strip("`")) is None
+
+
+def test_the_commits_of_the_numbers_page_are_all_in_the_history():
+    """None is where there is no repository, or a shallow one."""
+    commits = re.findall(r"\| ([0-9a-f]{7}) \|$", (REPOSITORY / "docs/numbers.md").read_text(), re.MULTILINE)
+    lacking = [commit for commit in commits if git("cat-file", "-e", commit) is None]
+    assert len(commits) >= 10
+    if git("rev-parse", "--is-shallow-repository") == "false\n" and len(lacking) < len(commits):
+        assert not lacking
+
+
+def section(page, anchor):
+    """The part of a page under the heading of an anchor; the whole page without one."""
+    text = (REPOSITORY / "docs" / page).read_text()
+    parts = {re.sub(r"[^\w -]", "", part.split("\n", 1)[0]).strip().lower().replace(" ", "-"): part
+             for part in re.split(r"^#+ ", text, flags=re.MULTILINE)}  # fmt: skip
+    return parts[anchor] if anchor else text
+
+
+def stated(figure, text):
+    """Is the figure in the text as a number of its own? A unit may be in the head of its column."""
+    number, _, unit = figure.partition(" ")
+    after = rf"(?: {re.escape(unit)}| \|)" if unit else "(?=[ ,;])"
+    return re.search(rf"(?<![\d.,-]){re.escape(number)}{after}", text)
+
+
+def at_commit(commit, page):
+    """A page of docs/ at a commit, perhaps before it moved to a folder; as it is now where no history is."""
+    assert re.fullmatch(r"[0-9a-f]{7}", commit)
+    if git("cat-file", "-e", commit) is None:
+        return (REPOSITORY / "docs" / page).read_text()
+    before = (page, f"{Path(page).parent}.md", Path(page).name)
+    return next(filter(None, (git("show", f"{commit}:docs/{place}") for place in before)))
+
+
+def git(*words):
+    done = subprocess.run(["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else None
 
 
 def test_every_command_is_in_the_readme_and_the_design():
-    design = (ROOT / "docs" / "design.md").read_text()
+    readme, design = (REPOSITORY / "README.md").read_text(), (DOCS / "design.md").read_text()
     for name in COMMANDS:
-        assert f"`sweep {name}" in README, name
+        assert f"`sweep {name}" in readme, name
         assert f"`sweep {name}" in design or f"`{name}`" in design, name
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_is_documented(name):
-    assert f"| `{name}` | " in (ROOT / "docs" / "search.md").read_text()
+    assert f"| `{name}` | " in (DOCS / "search.md").read_text()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -72,14 +315,68 @@ def test_every_command_has_help_with_examples(name):
     assert f"sweep {name}" in done.stdout.replace("Usage: sweep", "", 1)
 
 
-def test_links_and_pictures_exist():
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+@pytest.mark.parametrize("page", PAGES[:2], ids=["README", "CONTRIBUTING"])
+def test_links_of_a_page_that_mkdocs_does_not_build_exist(page):
+    for target in re.findall(r"\]\(([^)#:]+)\)", prose(page)):
+        assert (page.parent / target).exists(), target
 
 
-def test_a_mistyped_command_is_answered_with_the_nearest():
-    done = driving.run("lanch", "grid.yaml")
-    assert done.returncode == 2
-    assert "no such command 'lanch'" in done.stderr
-    assert "did you mean launch" in done.stderr
+def test_a_message_of_the_troubleshooting_page_is_one_that_the_product_prints():
+    sources = [path.read_text() for path in (REPOSITORY / "sweep").rglob("*.py")]
+    headings = re.findall(r"^### (.+)$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    assert len(headings) >= 15
+    outcomes = {str(outcome) for outcome in Outcome}
+    unknown = [text for text in headings if text not in outcomes and not any(text in source for source in sources)]
+    assert unknown == []
+
+
+def test_the_two_equations_of_the_grids_page_hold_for_every_run():
+    (equations,) = blocks(DOCS / "grid.md", "text")
+    grid = parse_grid(blocks(DOCS / "grid.md", "yaml")[0].replace("1B", "8B"), "docs/grid.md")
+    runs = [planned.run() for planned in build(grid, grid.site).runs]
+    assert runs
+    for run in runs:
+        known = {"GPUs": run.gpus, "batch": run.global_batch_tokens, "sequence_length": run.sequence_length}
+        for line in equations.splitlines():
+            left, _, right = line.replace("global batch in tokens", "batch").partition(" = ")
+            assert eval(left, {**known, **dataclasses.asdict(run.layout)}) == known[right], (line, run.run_id)
+
+
+def test_the_references_name_every_workload_key_of_a_node_group_and_value_of_the_transformer():
+    grid, workloads = ((DOCS / "reference" / f"{name}.md").read_text() for name in ("grid", "workloads"))
+    groups = grid.split("### Several kinds of nodes")[1].split("\n## ")[0]
+    assert [key for key in NodeGroup.model_fields if f"`{key}`" not in groups] == []
+    table = grid.split("\n## Workloads")[1].split("\n## ")[0]
+    assert [name for name in WORKLOADS if f"`{name}`" not in table] == []
+    transformer = workloads.split("## transformer")[1].split("\n## ")[0]
+    names = [*SCHEDULES, *(str(choice) for choices in CHOICES.values() for choice in choices)]
+    assert [name for name in names if name not in transformer] == []
+
+
+GUIDES = dict(
+    re.findall(
+        r"^\| \[.*?\]\(trainers/([\w-]+)\.md\).*?\| `(\w+)` \|", (DOCS / "trainers.md").read_text(), re.MULTILINE
+    )
+)
+"""page -> workload"""
+ON_GPUS = [(page, text) for page in GUIDES for text in blocks(DOCS / f"trainers/{page}.md", "yaml")
+           if "site: {gpu: cpu" not in text]  # fmt: skip
+
+
+def test_every_trainer_has_a_guide_in_the_table():
+    assert set(GUIDES.values()) == set(TRAINERS)
+    linked = set(re.findall(r"\(trainers/([\w-]+)\.md\)", (DOCS / "trainers.md").read_text()))
+    assert linked == {page.stem for page in (DOCS / "trainers").glob("*.md")}
+
+
+@pytest.mark.parametrize(("page", "text"), ON_GPUS)
+def test_each_value_of_a_guides_grid_is_in_a_run_that_fits_an_h100(page, text):
+    """Or a reader would get a plan in which something that the guide shows is silently impossible. The grids of
+    examples/trainers/ are those of their guides and are executed: test_command.py, test_external.py."""
+    grid = parse_grid(text, page)
+    runs = [planned.run() for planned in build(grid, parse_site("gpu: h100\ngpus_per_node: 8\n", "site")).runs]
+    assert {run.nodes for run in runs} == set(grid.nodes)
+    assert {run.model for run in runs} == set(yaml.safe_load(text)["models"])
+    axes = [axis for axis in ("tp", "pp", "cp", "zero", "recompute", "pp_schedule") if axis in grid.model_fields_set]
+    for axis in axes:
+        assert {getattr(run.layout, axis) for run in runs} == set(getattr(grid, axis)), axis

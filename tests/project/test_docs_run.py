@@ -1,0 +1,242 @@
+"""Pages that lead through something are done as they are written; pip's part by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import yaml
+
+from docs import dark
+from sweep.outcomes import Outcome
+from sweep.records.collect import write_results
+from tests.support import driving
+from tests.support.made_records import made_measurement, made_record, made_run
+from tests.support.made_sweeps import GRID, made, pilot_wrote
+from tests.support.markdown import DOCS, blocks, commands, install_plugin
+from tests.support.paths import REPOSITORY
+
+
+def sweep_commands(page, *but):
+    return [line for line in commands(page) if line.startswith("sweep ") and not line.startswith(but)]
+
+
+def run(command, folder, **how):
+    done = driving.run(*shlex.split(command)[1:], cwd=folder, **how)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done
+
+
+@pytest.mark.parametrize("command", sweep_commands(REPOSITORY / "README.md"))
+def test_a_command_of_the_readme(command, tmp_path):
+    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
+    run(command, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["examples"]
+
+
+@pytest.mark.timeout(600)
+def test_the_tutorial_leads_to_a_heatmap(tmp_path):
+    (tmp_path / "first.yaml").write_text(*blocks(DOCS / "tutorial.md", "yaml"))
+    lines = sweep_commands(DOCS / "tutorial.md")
+    assert len(lines) >= 8
+    for command in lines:
+        run(command, tmp_path)
+    assert (tmp_path / "sweeps" / "first" / "figures" / "heatmap.png").is_file()
+    assert (tmp_path / "sweeps" / "first" / "report.html").is_file()
+    (code,) = blocks(DOCS / "tutorial.md", "python")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" ok") == 3
+
+
+SMALLER = {
+    "workload": "simulated", "models": ["tiny-1M"], "nodes": [1, 2], "sequence_length": 32, "global_batch": 1024,
+    "micro_batch_size": [2, 4], "dtype": "fp32", "iterations": 3, "params": {"step_s": 0.05, "speed": 10},
+    "finalists": 0,
+}  # fmt: skip
+"""replaces what `sweep init` proposes for GPUs; tests/system/test_slurm.py trains on Slurm"""
+
+
+@pytest.mark.slurm
+@pytest.mark.timeout(600)
+def test_the_cluster_tutorial_leads_to_a_heatmap(slurm_cluster, tmp_path):
+    """On a real Slurm; what a cluster without GPUs cannot have is replaced."""
+    how = {"env": slurm_cluster.env, "timeout": 280}
+    init, *after_init = sweep_commands(DOCS / "cluster.md")
+    run(init, tmp_path, **how)
+    site, grid = tmp_path / "first/site.yaml", tmp_path / "first/grid.yaml"
+    detected = yaml.safe_load(site.read_text())
+    partition = re.search(r"PartitionName=(\w+)", slurm_cluster.conf.read_text())[1]
+    assert (detected["gpu"], detected["gpus_per_node"], detected["partition"]) == ("h100", 2, partition)
+    site.write_text(yaml.safe_dump({**detected, "gpu": "cpu", "poll_interval_s": 1}))
+    grid.write_text(yaml.safe_dump({"name": yaml.safe_load(grid.read_text())["name"], **SMALLER}))
+    assert [command.split()[1] for command in after_init] == [
+        "plan", "launch", "launch", "launch", "status", "resume", "report",
+    ]  # fmt: skip
+    with contextlib.ExitStack() as started:
+        for command in after_init:
+            if "--watch" in command:  # in a second terminal: only a launcher submits a pilot for what must be retried
+                watching = driving.start(*shlex.split(command)[1:], cwd=tmp_path, env=slurm_cluster.env)
+                started.callback(watching.wait)
+                started.callback(watching.kill)
+                continue
+            done = run(command, tmp_path, **how)
+            if "--dry-run" in command:
+                assert "#SBATCH" in done.stdout
+                assert not (tmp_path / "sweeps").exists()
+        assert watching.wait(60) == 0
+    for name in ("smoke", "first"):
+        records = driving.records_of(tmp_path / "sweeps" / name)
+        assert [record["outcome"] for record in records].count("ok") == 4
+    assert (tmp_path / "sweeps/first/figures/heatmap.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "sweeps/first/report.html").is_file()
+
+
+@pytest.mark.parametrize("command", sweep_commands(DOCS / "reports.md", "sweep certify"))
+def test_a_command_of_the_page_of_reports(command, tmp_path):
+    """Those that read; `sweep certify` measures: tests/cli/test_certify.py."""
+    for name in re.findall(r"\b\w+\.parquet", (DOCS / "reports.md").read_text()):
+        write_results(tmp_path / name, [made_record(made_run(zero=zero)) for zero in (0, 1)])
+    (tmp_path / "larger.yaml").write_text(GRID)
+    sweep = made(tmp_path / "sweeps" / "first")
+    pilot_wrote(sweep, "p0001", *((planned.run_id, 1, Outcome.OK) for planned in sweep.runs))
+    with sweep.directory.site.open("a") as site:
+        site.write("dollars_per_gpu_hour: 2.5\n")
+    if "unarchive" in command:
+        driving.run("archive", "sweeps/first", cwd=tmp_path)
+    assert run(command, tmp_path).stdout.strip()
+
+
+def test_the_comparison_that_the_page_of_reports_shows_is_printed(tmp_path):
+    """12 cells of four layouts, twice, with noise; the second copy has another NCCL, and one cell slower by 5 %."""
+    noise = np.random.default_rng(21)
+    for name, nccl in (("old", "2.26"), ("new", "2.27")):
+        records = []
+        for model, nodes in [(model, nodes) for model in ("1B", "4B", "8B") for nodes in (1, 2, 4, 8)]:
+            slower = 1.05 if (name, model, nodes) == ("new", "4B", 4) else 1
+            for tp, zero in ((1, 0), (1, 1), (2, 0), (2, 1)):
+                ran = made_run(model=model, nodes=nodes, dp=2 * nodes // tp, tp=tp, zero=zero)
+                step_s = 0.1 * nodes * slower * (1 + 0.02 * tp + 0.01 * zero) * noise.normal(1, 0.004)
+                times = noise.normal(step_s, 0.003 * step_s, 10)
+                measured = [made_measurement(*times, versions={"nccl": nccl})] * ran.gpus
+                records.append(made_record(ran, node_names=[f"n{i}" for i in range(nodes)], measurements=measured))
+        write_results(tmp_path / f"{name}.parquet", records)
+    (shown,) = blocks(DOCS / "reports.md", "text")
+    assert run("sweep compare old.parquet new.parquet", tmp_path).stdout == shown
+
+
+def test_each_figure_of_the_gallery_is_drawn_by_its_command(tmp_path):
+    (tmp_path / "docs").symlink_to(DOCS)
+    lines = sweep_commands(DOCS / "gallery.md")
+    pictures = re.findall(r"\]\(images/gallery/(\w+)\.png\)", (DOCS / "gallery.md").read_text())
+    assert len(lines) == len(pictures) >= 7
+    names = [command.split()[3] for command in lines if command.startswith("sweep figures")]
+    assert pictures == ["heatmap", *names] == list(dark.GALLERY)
+    assert [name for name in pictures if not (DOCS / f"images/gallery/{name}-dark.png").exists()] == [], (
+        "draw them: python -m docs.dark"
+    )
+    run(lines[0], tmp_path)
+    # The others as one command: each starts matplotlib
+    done = run(f"sweep figures docs/data/laptop.parquet {' '.join(names)} --out .", tmp_path)
+    assert {path.stem for path in tmp_path.glob("*.png")} == set(pictures)
+    assert "no " not in done.stderr
+
+
+def test_the_documentation_builds_strictly(tmp_path):
+    """Links, anchors, code references: a warning is an error."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    index = (tmp_path / "site" / "llms.txt").read_text()
+    for page in DOCS.rglob("*.md"):
+        assert f"]({page.relative_to(DOCS).with_suffix('').as_posix()}/)" in index, page
+    drawn = [path.relative_to(DOCS / "images") for path in (DOCS / "images").rglob("*-dark.png")]
+    assert len(drawn) >= 13
+    pages = [page.read_text() for page in (tmp_path / "site").rglob("*.html")]
+    for path in drawn:  # by docs/dark.py
+        dark_one, light_one = f"images/{path}#only-dark", f"images/{str(path).replace('-dark', '')}#only-light"
+        counts = [(text.count(dark_one), text.count(light_one)) for text in pages if dark_one in text]
+        assert counts, f"no page shows {path}"
+        assert set(counts) == {(1, 1)}
+
+
+PLUGINS = pytest.mark.parametrize(
+    ("page", "module"),
+    [("own-workload.md", "mybench"), ("own-strategy.md", "mystrategy"), ("own-tracker.md", "mytracker")],
+)
+
+
+def on_path(folder):
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))}
+
+
+@PLUGINS
+def test_a_plug_in_of_a_page_conforms_as_the_page_checks_it(page, module, tmp_path):
+    install_plugin(DOCS / page, module, tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [*command, f"test_{module}.py"], cwd=tmp_path, env={**os.environ, **on_path(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+@PLUGINS
+def test_pip_builds_the_plug_in_of_a_page_alongside_its_test_and_a_sweep(page, module, tmp_path):
+    """setuptools refuses to guess which of several modules or folders a package consists of."""
+    install_plugin(DOCS / page, module, tmp_path)
+    (tmp_path / "pyproject.toml").write_text(*blocks(DOCS / page, "toml"))
+    (tmp_path / "sweeps" / "first").mkdir(parents=True)
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", "built"]
+    command = [sys.executable, "-m", "pip", "wheel", *options, "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = (tmp_path / "built").glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert [name for name in names if "dist-info" not in name] == [f"{module}.py"]
+    assert f"{module}-0.1.dist-info/entry_points.txt" in names
+
+
+MEETING = """
+import torch
+import torch.distributed as dist
+from sweep.contract import Measurement, Phase, Workload
+
+
+def main(run, progress):
+    dist.init_process_group("gloo")
+    progress.heartbeat(Phase.STEADY, 0)
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    assert int(total) == dist.get_world_size() == run.place.world_size
+    dist.destroy_process_group()
+    progress.measured(Measurement(step_times_s=[0.1] * run.iterations))
+
+
+WORKLOAD = Workload(
+    name="mybench", main="mybench:main", axes=frozenset({"dp", "micro_batch_size", "grad_accum"}), params={"work": 100}
+)
+"""
+"""as users' own code does it: ranks meet by the variables alone, and nothing of ours is involved"""
+
+
+@pytest.mark.parametrize(("code", "ok"), [(None, 6), (MEETING, 2)], ids=["as it is written", "with torch.distributed"])
+def test_the_workload_of_its_page_is_measured(code, ok, tmp_path):
+    """Four layouts, and the best two once more; as users' own code meets, two."""
+    install_plugin(DOCS / "own-workload.md", "mybench", tmp_path)
+    if code is not None:
+        (tmp_path / "mybench.py").write_text(code)
+    (tmp_path / "grid.yaml").write_text(blocks(DOCS / "own-workload.md", "yaml")[0])
+    more = "" if code is None else " -o params.work=1"
+    done = run(f"sweep launch grid.yaml --dir s --executor local --yes --json{more}", tmp_path, env=on_path(tmp_path))
+    assert json.loads(done.stdout)["counts"] == {"ok": ok}
+    assert {len(record["step_times_s"]) for record in driving.records_of(tmp_path / "s")} == {5}
