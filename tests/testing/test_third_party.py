@@ -16,28 +16,6 @@ from tests.support import driving
 
 PACKAGE = {
     "theirs/__init__.py": "",
-    "theirs/workload.py": """
-import time
-
-from sweep.contract import Measurement, Phase, Workload
-
-
-def main(run, progress):
-    times = []
-    for number in range(run.warmup_iterations + run.iterations):
-        progress.heartbeat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
-        begin = time.perf_counter()
-        time.sleep(0.002 * run.layout.micro_batch_size * run.params.get("work", 1))
-        times.append(time.perf_counter() - begin)
-    timed = times[run.warmup_iterations :]
-    effective = {"dp": run.layout.dp, "micro_batch_size": run.layout.micro_batch_size}
-    warmup = times[: run.warmup_iterations]
-    progress.measured(Measurement(step_times_s=timed, warmup_times_s=warmup, effective=effective))
-
-
-AXES = frozenset({"dp", "micro_batch_size", "grad_accum"})
-WORKLOAD = Workload(name="their-bench", main="theirs.workload:main", axes=AXES, params={"work": 1})
-""",
     "theirs/trainer.py": """
 import json
 import time
@@ -105,7 +83,6 @@ class LastFirst:
     "theirs-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n",
     "theirs-1.0.dist-info/entry_points.txt": """
 [sweep.workloads]
-their-bench = theirs.workload:WORKLOAD
 their-trainer = theirs.trainer:WORKLOAD
 
 [sweep.trainers]
@@ -118,10 +95,6 @@ their-strategy = theirs.strategy:LastFirst
 from sweep.testing import check_strategy, check_trainer, check_workload
 
 OUTPUT = "data parallel: 2\\niter 1 | loss 3.000\\niter 2 | loss 1.500\\n"
-
-
-def test_the_workload():
-    check_workload("their-bench")
 
 
 def test_the_trainer():
@@ -137,7 +110,7 @@ def test_the_strategy():
 """,
 }
 GRID = """
-workload: {workload}
+workload: their-trainer
 strategy: their-strategy
 models: [tiny-1M]
 nodes: 1
@@ -145,7 +118,7 @@ sequence_length: 64
 global_batch: 1024
 micro_batch_size: [1, 2, 4]
 iterations: 3
-site: {{gpu: cpu, gpus_per_node: 2}}
+site: {gpu: cpu, gpus_per_node: 2}
 """
 
 
@@ -169,35 +142,28 @@ def test_its_own_tests_pass_with_the_conformance_checks(folder: Path) -> None:
         command, env={**os.environ, **on_path(folder)}, cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout
-    assert "4 passed" in done.stdout
+    assert "3 passed" in done.stdout
 
 
-@pytest.mark.parametrize("workload", ["their-bench", "their-trainer"])
-def test_it_runs_in_a_sweep_to_records(workload: str, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "grid.yaml").write_text(GRID.format(workload=workload))
+def test_it_runs_in_a_sweep_to_records_and_its_best_is_exported_in_its_own_format(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(GRID)
     words = ("launch", "grid.yaml", "--dir", "s", "--executor", "local", "--yes", "--json")
     done = driving.run(*words, cwd=tmp_path, env=on_path(folder))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["counts"] == {"ok": 3}
     records = driving.records_of(tmp_path / "s")
-    assert [record["workload"] for record in records] == [workload] * 3
+    assert [record["workload"] for record in records] == ["their-trainer"] * 3
     assert all(len(record["step_times_s"]) == 3 for record in records)
     planned = pyarrow.parquet.read_table(tmp_path / "s" / "plan.parquet")["run_id"].drop_null().to_pylist()
     assert [record["run_id"] for record in records] == planned[::-1], "its strategy takes the last of the plan first"
-
-
-def test_the_best_of_its_trainer_is_exported_in_its_own_format(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "grid.yaml").write_text(GRID.format(workload="their-bench"))
-    words = ("launch", "grid.yaml", "--dir", "s", "--executor", "local", "--yes", "--json")
-    assert driving.run(*words, cwd=tmp_path, env=on_path(folder)).returncode == 0
     done = driving.run("export", "best", "s", "--format", "their-trainer", cwd=tmp_path, env=on_path(folder))
     assert done.returncode == 0, done.stderr
     assert '"dp": 2' in done.stdout
 
 
 def test_without_the_package_its_names_are_unknown(tmp_path: Path) -> None:
-    (tmp_path / "grid.yaml").write_text(GRID.format(workload="their-bench"))
+    (tmp_path / "grid.yaml").write_text(GRID)
     done = driving.run("plan", "grid.yaml", cwd=tmp_path)
     assert done.returncode == 2
-    assert "unknown workload 'their-bench'" in done.stderr
+    assert "unknown workload 'their-trainer'" in done.stderr
     assert "unknown strategy 'their-strategy'" in done.stderr
