@@ -34,9 +34,7 @@ def load(source: Source | Iterable[Source], columns: Sequence[str] | None = None
     """
     import pandas as pd
 
-    sources = [source] if isinstance(source, (str, Path)) else list(source)
-    files = [results_file(Path(item)) for item in sources]
-    frames = [_frame(file, columns) for file in files]
+    frames = [_frame(results_file(path), columns) for path in _paths(source)]
     if not frames:
         raise SweepError("no results were named: give a sweep directory or a Parquet file")
     frame = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
@@ -49,15 +47,21 @@ def load(source: Source | Iterable[Source], columns: Sequence[str] | None = None
 def load_plan(source: Source | Iterable[Source], columns: Sequence[str] = ()) -> pd.DataFrame | None:
     """The candidates of the plans next to the results, or None where there is none: a file needs no plan.
 
-    Columns: model, nodes, status (run or rejected), reasons, run_id and those asked for that the plan has.
+    Columns: model, nodes, status (run or rejected), reasons, run_id, skipped (strategy or budget where the run will
+    not be started for it, else null) and those asked for that the plan has.
     """
     import pandas as pd
 
-    sources = [source] if isinstance(source, (str, Path)) else list(source)
     frames = []
-    for files in (_plan_files(Path(item)) for item in sources):
-        frames += _once([_plan_frame(file, columns) for file in files])
-    return pd.concat(frames, ignore_index=True) if frames else None
+    for path in _paths(source):
+        frames += _once([_plan_frame(file, columns) for file in _plan_files(path)])
+    if not frames:
+        return None
+    plan: pd.DataFrame = pd.concat(frames, ignore_index=True)
+    skipped = _companion(source, "skipped.parquet", ("run_id", "skipped"))
+    reasons = {} if skipped is None else dict(zip(skipped["run_id"], skipped["skipped"], strict=True))
+    plan["skipped"] = plan["run_id"].map(reasons).astype(object)
+    return plan
 
 
 def load_allocations(source: Source | Iterable[Source]) -> pd.DataFrame | None:
@@ -77,9 +81,8 @@ def _companion(source: Source | Iterable[Source], name: str, needed: Sequence[st
     """The tables of that name next to the results of each sweep directory, as one."""
     import pandas as pd
 
-    sources = [source] if isinstance(source, (str, Path)) else list(source)
     frames = []
-    for folder in (Path(item) for item in sources):
+    for folder in _paths(source):
         if not (folder / name).is_file():
             continue
         frame = _to_pandas(read_table(folder / name))
@@ -89,6 +92,10 @@ def _companion(source: Source | Iterable[Source], name: str, needed: Sequence[st
             raise SweepError(Mistake(f"no column {', '.join(missing)}", file=str(folder / name), remedy=remedy))
         frames.append(frame.assign(source=str(folder)))
     return pd.concat(frames, ignore_index=True) if frames else None
+
+
+def _paths(source: Source | Iterable[Source]) -> list[Path]:
+    return [Path(item) for item in ([source] if isinstance(source, (str, Path)) else source)]
 
 
 def results_file(source: Path) -> Path:

@@ -57,6 +57,18 @@ def paragraph(text: str, room_pt: float, size: float) -> list[str]:
     return wrap(text.split(), room_pt, size)
 
 
+def wrap_phrases(phrases: Sequence[str], room: float, size: float) -> list[str]:
+    """Phrases joined by dots into lines; a line breaks between phrases only."""
+    lines: list[str] = []
+    for phrase in (shortened(phrase, room, size) for phrase in phrases):
+        longer = f"{lines[-1]} · {phrase}" if lines else phrase
+        if lines and width_pt(longer, size) <= room:
+            lines[-1] = longer
+        else:
+            lines.append(phrase)
+    return lines
+
+
 def shortened(text: str, room_pt: float, size: float) -> str:
     """The text, with its end cut off where it is too wide."""
     if width_pt(text, size) <= room_pt:

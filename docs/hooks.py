@@ -39,9 +39,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         if file not in ELSEWHERE and not file.startswith("docs/"):
             return text
         to = posixpath.relpath(ELSEWHERE.get(file, file.removeprefix("docs/")), posixpath.dirname(source) or ".")
-        dark = file.replace(".png", "-dark.png")
-        if picture and dark != file and (ROOT / dark).exists():  # the theme hides the one whose name ends otherwise
-            return f"![{text}]({to}#only-light)![{text}]({to.replace('.png', '-dark.png')}#only-dark)"
         return f"{picture}[{text}]({to}{anchor or ''})"
 
     return LINK.sub(link, markdown.replace("<!-- commands -->", _commands()))

@@ -17,12 +17,12 @@ import numpy as np
 import pandas as pd
 
 from analysis.derive.blanks import explain_blanks
-from analysis.derive.sureness import least_lead, run_spread
+from analysis.derive.confidence import least_lead, run_spread
 from analysis.derive.swept import with_swept
 from analysis.filters import keep, names_in
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from sweep.errors import Mistake, SweepError
-from sweep.records.schema import CONFIGURATION_NAMES, CROWDED, INTERRUPTED
+from sweep.records.schema import CONFIGURATION_NAMES, INTERRUPTED, OVERSUBSCRIBED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,24 +96,26 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     """One row per configuration that was measured, repeats pooled.
 
     Adds ``value`` (median over repeats), ``low`` and ``high`` (its interval), all in the metric's own unit,
-    ``repeats`` (how many), ``crowded_runs`` (how many of them on a host with more work than cores), and ``run_spread``
-    with ``spread_freedom`` of all repeats together. Speeds and times (``POOLED``) and notes are of all repeats of the
-    configuration, the rest is of the one nearest to the median.
+    ``repeats`` (how many), ``oversubscribed_runs`` (how many of them on a host with more work than cores), and
+    ``run_spread`` with ``spread_freedom`` of all repeats together. Speeds and times (``POOLED``) and notes are of all
+    repeats of the configuration, the rest is of the one nearest to the median.
     """
     rows = counting(completed(records)).dropna(subset=CELL)
     rows = rows.assign(value=metric.of(rows))
     rows = rows[succeeded(rows) & np.isfinite(rows["value"].to_numpy(float))]
-    rows = rows.assign(**_interval(rows, metric), crowded=[CROWDED in _list(notes) for notes in rows["notes"]])
+    rows = rows.assign(
+        **_interval(rows, metric), oversubscribed=[OVERSUBSCRIBED in _list(notes) for notes in rows["notes"]]
+    )
     key = configuration_key(rows)
     spread, freedom = run_spread(rows, key)
     pooled = rows.groupby(key)
     summary = pooled.agg(
         value=("value", "median"), low=("low", "min"), high=("high", "max"), repeats=("value", "size"),
-        crowded_runs=("crowded", "sum"),
+        oversubscribed_runs=("oversubscribed", "sum"),
     )  # fmt: skip
     distance = (rows["value"] - key.map(summary["value"])).abs()
     nearest = rows.assign(key=key, distance=distance).sort_values("distance", kind="stable").drop_duplicates("key")
-    chosen = nearest.set_index("key").sort_index().drop(columns=["distance", "crowded"])
+    chosen = nearest.set_index("key").sort_index().drop(columns=["distance", "oversubscribed"])
     chosen = chosen.assign(**{name: summary[name] for name in summary}, run_spread=spread, spread_freedom=freedom)
     chosen = chosen.assign(**rows.astype(dict.fromkeys(POOLED, float)).groupby(key).agg(POOLED))
     chosen = chosen.assign(notes=_all_notes(rows, key).reindex(chosen.index).combine_first(chosen["notes"]))
@@ -127,8 +129,8 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
     Adds to the columns of ``measured``: ``configurations`` (how many of the cell do the best's work: ``SAME_WORK``),
     ``of_other_work`` (how many do other work), ``ties`` (run_ids of those within noise of the best, best first),
     ``runner_up`` and ``runner_up_repeats`` (the second's value and number of runs) and ``least_lead`` (see
-    ``analysis.derive.sureness``), all among the same work; ``swept``: words for what else than the layout differs in
-    the table (``analysis.derive.swept``). ``crowded_runs`` are those of the same work together.
+    ``analysis.derive.confidence``), all among the same work; ``swept``: words for what else than the layout differs in
+    the table (``analysis.derive.swept``). ``oversubscribed_runs`` are those of the same work together.
     """
     chosen = metric_named(metric)
     rows = measured(records, chosen)
@@ -147,7 +149,7 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
         runner_up=_second(order, "value"),
         runner_up_repeats=_second(order, "repeats"),
         least_lead=least_lead(best, rest, chosen, CELL),
-        crowded_runs=cell["crowded_runs"].sum(),
+        oversubscribed_runs=cell["oversubscribed_runs"].sum(),
     )
     added = ("configurations", "of_other_work", "ties", "runner_up", "runner_up_repeats", "least_lead")
     found: pd.DataFrame = with_swept(best.reset_index()[[*rows.columns, *added]], rows)

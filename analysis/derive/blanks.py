@@ -25,7 +25,7 @@ def explain_blanks(
     """``status``, ``label`` and ``reason`` of each given (model, nodes).
 
     ``records``: the attempt that counts of each run. ``plan``: candidates with status run or rejected, or None
-    where the results came without one; its column ``left_out``, where it has one, holds the reason not to run.
+    where the results came without one; its column ``skipped``, where it has one, holds why a run will not be started.
     ``everything``: the records before a filter took some away.
     """
     before = set() if everything is None else set(zip(everything["model"], everything["nodes"], strict=True))
@@ -45,14 +45,14 @@ def _explain(
     tried: pd.DataFrame | None, planned: pd.DataFrame | None, has_plan: bool, metric: Metric
 ) -> tuple[str, str, str]:
     """(status, label, reason) of one blank cell."""
-    waiting, left_out = _waiting(tried, planned)
+    waiting, skipped = _waiting(tried, planned)
     if tried is not None and len(tried):
         return _explain_tried(tried, waiting, metric)
     if waiting:
         return "not_run", "not run", f"not run yet: {_count(waiting, 'run')} planned"
-    if left_out:
-        words = ", ".join(f"{word} ({_count(number, 'run')})" for word, number in sorted(left_out.items()))
-        return "not_run", "not run", f"not run: {words}"
+    if skipped:
+        words = (f"skipped ({reason}): {_count(number, 'run')}" for reason, number in sorted(skipped.items()))
+        return "not_run", "not run", "; ".join(words)
     if planned is not None and len(planned):
         return "no_layout", "no layout", f"no layout works: {_rejections(planned)}"
     where = "the grid has no candidate here" if has_plan else "the data has no run here"
@@ -94,9 +94,8 @@ def _waiting(tried: pd.DataFrame | None, planned: pd.DataFrame | None) -> tuple[
     runs = planned[planned["status"] == "run"]
     if tried is not None:
         runs = runs[~runs["run_id"].isin(tried["run_id"])]
-    words = runs["left_out"].dropna() if "left_out" in runs else runs["run_id"].iloc[:0]
-    counts = words.astype(str).str.removeprefix("not_run_").value_counts()
-    return len(runs) - len(words), {str(word): int(number) for word, number in counts.items()}
+    reasons = runs["skipped"].dropna() if "skipped" in runs else runs["run_id"].iloc[:0]
+    return len(runs) - len(reasons), {str(reason): int(number) for reason, number in reasons.value_counts().items()}
 
 
 def _rejections(planned: pd.DataFrame) -> str:

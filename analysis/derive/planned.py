@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 SAME_FLOPS = ["model", "sequence_length", "dtype"]
-"""what the FLOPs per token and the peak depend on, on one kind of GPU: MFU is proportional to the rate"""
+"""what the FLOPs per token and the GPU's peak FLOP/s depend on, on one kind of GPU: MFU is proportional to the rate"""
 
 
 def predicted_records(plan: pd.DataFrame, factors: Mapping[str, float] | None = None) -> pd.DataFrame:

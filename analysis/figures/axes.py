@@ -35,7 +35,7 @@ def draw(tables: Tables) -> Figure:
     values = _comparable(rows, metric)
     columns = len(axes_names) if len(axes_names) < 5 else 3 if len(axes_names) < 7 else 4
     groups = {name: _groups(values, rows[name], columns) for name in axes_names}
-    crowded = any(len(groups[name]) < rows[name].nunique() for name in axes_names)
+    shortened = any(len(groups[name]) < rows[name].nunique() for name in axes_names)
     many = -(-len(axes_names) // columns)
     made = style.sheet(
         f"{_label(metric).split(' (')[0]} by the degree of each axis",
@@ -44,7 +44,7 @@ def draw(tables: Tables) -> Figure:
             "Box: quartiles and median; whiskers: 5th and 95th percentile; dot: the best. Under each box: its value, "
             "and how many configurations have it. Axes vary together: a box shows what came with a value, not what it "
             "causes.",
-            *["Of an axis with many values: the most measured ones."] * crowded,
+            *["Of an axis with many values: the most measured ones."] * shortened,
         ],
         simulated=style.simulated(rows),
         rows=many,

@@ -61,9 +61,9 @@ def _draw_spread(right: Axes, rows: pd.DataFrame, at: int, many: int) -> None:
     """Error bar of each median, next to its point."""
     first = float(rows["value"].iloc[0])
     known = rows[rows["high"] > rows["low"]]
-    beside = known["nodes"].to_numpy(float) * 2 ** (0.03 * (at - (many - 1) / 2))
+    offset = known["nodes"].to_numpy(float) * 2 ** (0.03 * (at - (many - 1) / 2))
     low, high = (100 * known[name].to_numpy(float) / first for name in ("low", "high"))
-    right.vlines(beside, low, high, color=style.COLOURS[at], linewidth=2, alpha=0.35)
+    right.vlines(offset, low, high, color=style.COLOURS[at], linewidth=2, alpha=0.35)
 
 
 def _finish(left: Axes, right: Axes, table: pd.DataFrame) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.derive.best import model_order
 from analysis.heatmap import caption
 from analysis.metrics import short
-from analysis.text_fit import LINE, paragraph, shortened, width_pt
+from analysis.text_fit import LINE, paragraph, width_pt, wrap_phrases
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,18 +75,6 @@ def sheet(
     for axes in made.flat:
         plain(axes)
     return Sheet(figure, list(made.flat))
-
-
-def wrap_phrases(phrases: Sequence[str], room: float, size: float) -> list[str]:
-    """Phrases joined by dots into lines; a line breaks between phrases only."""
-    lines: list[str] = []
-    for phrase in (shortened(phrase, room, size) for phrase in phrases):
-        longer = f"{lines[-1]} · {phrase}" if lines else phrase
-        if lines and width_pt(longer, size) <= room:
-            lines[-1] = longer
-        else:
-            lines.append(phrase)
-    return lines
 
 
 def _write(figure: Figure, title: str, head: Sequence[str], foot: Sequence[str], height: float) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from analysis.heatmap.node_groups import split
-from analysis.metrics import Metric, number, short
+from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, number, short
 from analysis.text_fit import paragraph
 
 if TYPE_CHECKING:
@@ -56,7 +57,21 @@ class Scale:
         return [(value / self.factor, short(value)) for value in within]
 
 
-def relative(table: pd.DataFrame, shown: Metric) -> pd.Series[float]:
+def coloured(table: pd.DataFrame, metric: Metric) -> tuple[pd.DataFrame, Metric, Scale | None]:
+    """(cells with columns ``shown`` and ``relative``, what they show, the scale of the measured ones or None).
+
+    They show the metric; for tokens/s/GPU, which do not compare between models, the MFU where every cell has one.
+    ``relative``: what colours a cell.
+    """
+    best = table["status"] == "best"
+    has_mfu = bool(best.any()) and bool(np.isfinite(table.loc[best, "mfu"].astype(float)).all())
+    shown = METRICS["mfu"] if metric.name == DEFAULT_METRIC and has_mfu else metric
+    table = table.assign(shown=shown.of(table))
+    table = table.assign(relative=_relative(table, shown))
+    return table, shown, _scale(table.loc[best, "relative"].to_numpy(float), shown) if best.any() else None
+
+
+def _relative(table: pd.DataFrame, shown: Metric) -> pd.Series[float]:
     """The value that colours the cells: the value, or where models do not compare, its fraction of the model's best."""
     values = table["shown"].astype(float)
     if shown.absolute:
@@ -67,11 +82,7 @@ def relative(table: pd.DataFrame, shown: Metric) -> pd.Series[float]:
     return fractions.astype(float)
 
 
-def scale_of(best: pd.DataFrame, shown: Metric) -> Scale | None:
-    """The scale of the measured cells, or None where there are none."""
-    if best.empty:
-        return None
-    values = best["relative"].to_numpy(float)
+def _scale(values: np.ndarray, shown: Metric) -> Scale:
     high = float(values.max())
     low = min(float(values.min()), high * (1 - MIN_SPAN))
     if shown.absolute:
@@ -80,15 +91,10 @@ def scale_of(best: pd.DataFrame, shown: Metric) -> Scale | None:
 
 
 def ink_on(face: Colour) -> str:
-    """Black or white, whichever contrasts more."""
-    behind = luminance(face)
+    """Black or white, whichever contrasts more (relative luminance: WCAG 2)."""
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in face[:3])
+    behind = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     return "white" if 1.05 / (behind + 0.05) > (behind + 0.05) / 0.05 else "black"
-
-
-def luminance(colour: Sequence[float]) -> float:
-    """Relative luminance of red, green and blue from 0 to 1 (WCAG 2)."""
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3])
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def draw_bar(figure: Figure, axes: Axes, scale: Scale, *, room_pt: float, size: float, ink: str) -> None:

@@ -18,11 +18,11 @@ from analysis.derive.best import cells as derive_cells
 from analysis.derive.best import truth
 from analysis.heatmap import caption
 from analysis.heatmap.cell_text import LEVELS, groups, lines
-from analysis.heatmap.colours import Scale, draw_bar, ink_on, relative, scale_of
+from analysis.heatmap.colours import Scale, coloured, draw_bar, ink_on
 from analysis.heatmap.node_groups import Arrangement, of_group, split
 from analysis.heatmap.page import LABEL, MARGIN, Page, plan_page
-from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, metric_named
-from analysis.text_fit import LINE, Group, paragraph, shortened, width_pt
+from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
+from analysis.text_fit import LINE, Group, paragraph, shortened, width_pt, wrap_phrases
 from sweep.errors import Mistake, SweepError
 from sweep.files import write_whole
 
@@ -123,10 +123,8 @@ def draw(
     if records.empty and (plan is None or plan.empty):
         raise SweepError(Mistake("no records and no plan: there is nothing to draw", remedy="run the sweep first"))
     table = derive_cells(records, plan, metric, keep)
-    shown = _shown(table[table["status"] == "best"], chosen)
-    table = table.assign(shown=shown.of(table))
-    table = table.assign(relative=relative(table, shown))
-    scale, parts = scale_of(table[table["status"] == "best"], shown), split(table["model"])
+    table, shown, scale = coloured(table, chosen)
+    parts = split(table["model"])
     if node_group is not None:
         table = of_group(table, node_group)
     arrangement = Arrangement.of(table, parts)
@@ -195,12 +193,6 @@ def _bearable(figure: Figure, dpi: int) -> int:
     return max(60, min(dpi, int(30_000 / max(figure.get_size_inches()))))
 
 
-def _shown(best: pd.DataFrame, metric: Metric) -> Metric:
-    """What colours and headlines show: the metric, or for tokens/s/GPU the MFU where every cell has one."""
-    has_mfu = "mfu" in best and len(best) > 0 and bool(best["mfu"].notna().all())
-    return METRICS["mfu"] if metric.name == DEFAULT_METRIC and has_mfu else metric
-
-
 def _figure(content: _Content, annotate: str, width: float, keep: str | None, node_group: str | None) -> Figure:
     from matplotlib.figure import Figure as MatplotlibFigure
 
@@ -244,17 +236,10 @@ def _title(content: _Content, room: float, keep: str | None, node_group: str | N
         name += " (some predicted)"
     phrases = caption.held_fixed(content.rows, content.best, content.metric)
     phrases += [f"only {word}" for word in (keep, f"nodes of {node_group}" if node_group else None) if word]
-    joined: list[str] = []
-    for phrase in (shortened(phrase, room, UNDER_TITLE) for phrase in phrases):
-        longer = f"{joined[-1]} · {phrase}" if joined else phrase
-        if joined and width_pt(longer, UNDER_TITLE) <= room:
-            joined[-1] = longer
-        else:
-            joined.append(phrase)
     size = TITLE
     while width_pt(name, size, bold=True) > room and size > SMALL:
         size -= 0.25
-    return [(name, size), *((line, UNDER_TITLE) for line in joined)]
+    return [(name, size), *((line, UNDER_TITLE) for line in wrap_phrases(phrases, room, UNDER_TITLE))]
 
 
 def _foot(content: _Content, page: Page) -> list[str]:

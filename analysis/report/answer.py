@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.derive.confidence import verdict
 from analysis.derive.neighbours import described, summary
-from analysis.derive.sureness import verdict
-from analysis.heatmap.cell_text import groups, is_predicted, known, layout
-from analysis.heatmap.colours import Scale, ink_on, relative, scale_of
-from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, memory_text, number
+from analysis.heatmap.cell_text import groups, known, layout
+from analysis.heatmap.colours import Scale, coloured, ink_on
+from analysis.metrics import Metric, memory_text, number
 from sweep.contract import LAYOUT
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ class Heat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Best:
-    """The best layout of a cell, as text."""
+class Winner:
+    """The best configuration of a cell, as text."""
 
     anchor: str
     model: str
@@ -84,21 +84,14 @@ class Best:
     layout: str
     value: str
     interval: str
-    """of a measured one that of its iterations and repeats, of a predicted one that of 9 in 10 such predictions; empty
-    where it is unknown"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Winner(Best):
-    """A best configuration that was measured."""
-
+    """of its iterations and repeats; empty where it is unknown"""
     mfu: str
     memory: str
     measured: str
     """how often: runs and iterations"""
     verdict: str
     """clear, tie, alone, leads or unknown"""
-    sureness: str
+    confidence: str
     """the verdict as a sentence"""
     suspect: bool
     """its numbers contradict something; the notes have what"""
@@ -114,11 +107,7 @@ class Winner(Best):
 
 def heat_of(table: pd.DataFrame, metric: Metric) -> Heat:
     """The cells of ``analysis.derive.best.cells``, with the texts that the drawn heatmap has."""
-    best = table[table["status"] == "best"]
-    shown = coloured_by(best, metric)
-    table = table.assign(shown=shown.of(table))
-    table = table.assign(relative=relative(table, shown))
-    scale = scale_of(table[table["status"] == "best"], shown)
+    table, shown, scale = coloured(table, metric)
     nodes = tuple(sorted({int(n) for n in table["nodes"]}))
     rows: dict[str, dict[int, Tile]] = {}
     for at, row in enumerate(table.to_dict("records")):
@@ -140,22 +129,10 @@ def winners_of(table: pd.DataFrame, metric: Metric, usage: Usage, around: pd.Dat
     found = []
     for at, row in enumerate(table.to_dict("records")):
         cell = {str(name): value for name, value in row.items()}
-        if cell["status"] == "best" and not is_predicted(cell):
+        if cell["status"] == "best":
             own = around[(around["model"] == cell["model"]) & (around["nodes"] == cell["nodes"])]
             found.append(_winner(cell, anchor_of(at), metric, usage, own))
     return tuple(found)
-
-
-def predictions_of(table: pd.DataFrame, metric: Metric) -> tuple[Best, ...]:
-    """The predicted cells of ``analysis.derive.best.cells``, in its order, as the measured cells predict them."""
-    cells = [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
-    return tuple(Best(**_best(cell, anchor_of(at), metric)) for at, cell in enumerate(cells) if is_predicted(cell))
-
-
-def coloured_by(best: pd.DataFrame, metric: Metric) -> Metric:
-    """The metric; for tokens/s/GPU, which do not compare between models, the MFU where every cell has one."""
-    has_mfu = len(best) > 0 and bool(np.isfinite(best["mfu"].astype(float)).all())
-    return METRICS["mfu"] if metric.name == DEFAULT_METRIC and has_mfu else metric
 
 
 def anchor_of(position: int) -> str:
@@ -197,12 +174,18 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, 
     claim, sentence = verdict(cell, metric)
     memory = cell.get("peak_memory_bytes")
     return Winner(
-        **_best(cell, anchor, metric),
+        anchor=anchor,
+        model=str(cell["model"]),
+        nodes=int(cell["nodes"]),
+        gpus=str(int(cell["gpus"])) if known(cell.get("gpus")) else "–",
+        layout=" · ".join(" ".join(words) for words in layout(cell)) or "–",
+        value=number(float(cell["value"]) * metric.factor),
+        interval=_interval(cell, metric),
         mfu=_percent(cell.get("mfu") if known(cell.get("mfu")) else cell.get("reported_mfu")),
         memory=memory_text(float(memory)) if known(memory) else "–",
         measured=_measured(cell),
         verdict=claim,
-        sureness=sentence,
+        confidence=sentence,
         suspect=known(cell.get("suspect")) and bool(cell["suspect"]),
         notes=_texts(cell.get("notes")),
         ties=_texts(cell.get("ties")),
@@ -211,19 +194,6 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, 
         run_id=str(cell.get("run_id")),
         usage=tuple(usage(cell)),
     )
-
-
-def _best(cell: Mapping[str, Any], anchor: str, metric: Metric) -> dict[str, Any]:
-    """The fields of ``Best``."""
-    return {
-        "anchor": anchor,
-        "model": str(cell["model"]),
-        "nodes": int(cell["nodes"]),
-        "gpus": str(int(cell["gpus"])) if known(cell.get("gpus")) else "–",
-        "layout": " · ".join(" ".join(words) for words in layout(cell)) or "–",
-        "value": number(float(cell["value"]) * metric.factor),
-        "interval": _interval(cell, metric),
-    }
 
 
 def _neighbour(row: Mapping[str, Any]) -> tuple[str, str]:

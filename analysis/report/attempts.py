@@ -55,7 +55,7 @@ FIELDS: tuple[Field, ...] = (
     Field(name="sequence_length", label="sequence", title="tokens of one sequence"),
     Field(name="global_batch_tokens", label="batch", title="tokens of one optimizer step"),
     Field(name="tokens_per_second_per_gpu", label="tok/s/GPU", title="tokens per second and GPU", shown_digits=1),
-    Field(name="mfu", label="MFU %", title="model FLOP/s over the dense peak", factor=100, shown_digits=1),
+    Field(name="mfu", label="MFU %", title="model FLOP/s over the dense peak FLOP/s", factor=100, shown_digits=1),
     Field(name="reported_mfu", label="MFU % (source)", title="what the source calls MFU", factor=100, shown_digits=1),
     Field(name="step_time_median_s", label="step s", title="median time of an iteration, seconds", shown_digits=3),
     Field(

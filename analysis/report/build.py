@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from analysis.derive.best import NEEDED, cells, completed, counting, failed, succeeded, truth
+from analysis.derive.best import NEEDED, cells, completed, counting, failed, succeeded
 from analysis.derive.neighbours import neighbours
-from analysis.derive.planned import with_predictions
 from analysis.heatmap import caption
 from analysis.metrics import DEFAULT_METRIC, metric_named
 from analysis.report import surroundings
-from analysis.report.answer import Usage, Winner, heat_of, predictions_of, winners_of
+from analysis.report.answer import Usage, Winner, heat_of, winners_of
 from analysis.report.attempts import FIELDS, metrics_for_axes, omission_text, table_of
 from analysis.report.failures import failures_of, time_spent
 from analysis.report.page import render
@@ -41,8 +40,6 @@ class About:
     grid: str | None = None
     """the grid file's text"""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    refresh_s: int | None = None
-    """reload interval of the page while the sweep runs"""
 
 
 def columns_needed() -> list[str]:
@@ -59,22 +56,19 @@ def build(
     usage: Usage = usage_of,
     pictures: Sequence[Picture] = (),
     history: HistorySection | None = None,
-    predicted: pd.DataFrame | None = None,
 ) -> str:
     """The page as HTML.
 
-    ``usage``: turns a best configuration into texts to copy. ``predicted``: records for the cells that were not
-    measured (``analysis.derive.planned.learned_records``); they are marked, and win nothing. Raises SweepError where
-    there is neither a record nor a candidate, or for an unknown metric.
+    ``usage``: turns a best configuration into texts to copy. Raises SweepError where there is neither a record nor a
+    candidate, or for an unknown metric.
     """
     chosen = metric_named(metric)
     if records.empty and (plan is None or plan.empty):
         raise SweepError(Mistake("no records and no plan: there is nothing to report", remedy="run the sweep first"))
     missing = [name for name in columns_needed() if name not in records]
     records = completed(records.assign(**dict.fromkeys(missing)) if missing else records)
-    table = cells(records if predicted is None else with_predictions(records, predicted), plan, metric)
-    guesses = truth(table["predicted"])
-    heat = heat_of(table.assign(marked=guesses), chosen)
+    table = cells(records, plan, metric)
+    heat = heat_of(table, chosen)
     winners = winners_of(table, chosen, usage, neighbours(records, plan, chosen))
     attempts = table_of(records, chosen)
     measured = caption.measured_rows(counting(records), None)
@@ -83,9 +77,8 @@ def build(
         "metric": chosen,
         "heat": heat,
         "winners": winners,
-        "predictions": predictions_of(table, chosen),
-        "sureness": _sureness(winners),
-        "held_fixed": caption.held_fixed(measured, table[(table["status"] == "best") & ~guesses], chosen),
+        "confidence": _confidence(winners),
+        "held_fixed": caption.held_fixed(measured, table[table["status"] == "best"], chosen),
         "simulated": caption.is_simulated(measured),
         "progress": _progress(records, plan),
         "blanks": _blanks(table),
@@ -96,9 +89,9 @@ def build(
         "grid": surroundings.grid_shown(about.grid) if about.grid else None,
         "reproduce": surroundings.how_to_reproduce(about.provenance),
         "rejections": surroundings.rejections_of(plan),
-        "left_out": omission_text(attempts),
+        "omitted": omission_text(attempts),
     }
-    data = {"attempts": attempts, "axes": metrics_for_axes(attempts), "layout": LAYOUT, "refresh_s": about.refresh_s}
+    data = {"attempts": attempts, "axes": metrics_for_axes(attempts), "layout": LAYOUT}
     return render(content, data, [asdict(shade) for shade in heat.shades], [asdict(tick) for tick in heat.ticks])
 
 
@@ -106,18 +99,18 @@ def _progress(records: pd.DataFrame, plan: pd.DataFrame | None) -> dict[str, Any
     """How many runs are ok, failed and not yet measured, and the time of all attempts."""
     final = counting(records)
     ok, failures = int(succeeded(final).sum()), int(failed(final).sum())
-    waiting, left_out = len(final) - ok - failures, 0
+    waiting, skipped = len(final) - ok - failures, 0
     planned = None if plan is None else plan[plan["status"] == "run"]
     if planned is not None and "run_id" in planned:
         missing = planned[~planned["run_id"].isin(final["run_id"].dropna())]
-        left_out = int(missing["left_out"].notna().sum()) if "left_out" in missing else 0
-        waiting += len(missing) - left_out
+        skipped = int(missing["skipped"].notna().sum()) if "skipped" in missing else 0
+        waiting += len(missing) - skipped
     return {
         "attempts": len(records),
         "ok": ok,
         "failed": failures,
         "waiting": waiting,
-        "left_out": left_out,
+        "skipped": skipped,
         "rejected": 0 if plan is None else int((plan["status"] == "rejected").sum()),
         "suspect": int(final["suspect"].fillna(False).astype(bool).sum()),
         "spent": time_spent(records),
@@ -139,7 +132,7 @@ def _cells(places: Mapping[str, Sequence[int]], most: int = 12) -> str:
     return "; ".join(texts) + (f"; and {more} more models" if more > 0 else "")
 
 
-def _sureness(winners: Sequence[Winner]) -> str:
+def _confidence(winners: Sequence[Winner]) -> str:
     """One sentence on how many winners are clear of noise."""
     if not winners:
         return ""

@@ -12,7 +12,6 @@ from urllib.parse import quote
 import numpy as np
 
 from analysis.figures import FIGURES, Drawn, Tables, draw
-from analysis.figures.dark import darken
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,8 +36,6 @@ class Picture:
     alt: str
     uri: str
     """the image as a data: URI; so embedded, it runs no script and loads nothing"""
-    dark_uri: str = ""
-    """the same for the page's dark theme"""
     lacking: str = ""
     """why there is no image: the data lack what it would show"""
 
@@ -49,13 +46,11 @@ def pictures_of(tables: Tables) -> list[Picture]:
 
 
 def picture_of(drawn: Drawn) -> Picture:
-    """A figure as SVG, or as PNG where the SVG would be large; its own colours end dark."""
+    """A figure as SVG, or as PNG where the SVG would be large."""
     if drawn.lacking is not None:
         return Picture(name=drawn.name, caption=drawn.caption, alt="", uri="", lacking=drawn.lacking)
     alt = _alt(drawn.caption, drawn.figure)
-    uri = data_uri(drawn.figure)
-    darken(drawn.figure)
-    return Picture(name=drawn.name, caption=drawn.caption, alt=alt, uri=uri, dark_uri=data_uri(drawn.figure))
+    return Picture(name=drawn.name, caption=drawn.caption, alt=alt, uri=data_uri(drawn.figure))
 
 
 def data_uri(figure: Figure) -> str:

@@ -45,7 +45,7 @@ def table(rows: Sequence[Row], metric: str = METRIC, width: int = NARROW) -> Ren
     found.columns[2].max_width = 40 if wide else 22
     for row in rows:
         value = number(row["value"] * ranked.factor)
-        sure = row["sureness"] if wide else _word(row)
+        sure = row["confidence"] if wide else _word(row)
         cells = (layout_text(row), value, _mfu(row), _memory(row), _percent(row["margin"]), sure)
         found.add_row(row["model"], str(row["nodes"]), *(Text(cell) for cell in cells))
     legend = [] if wide else _legend(rows)
@@ -56,7 +56,7 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     """What must be said with the numbers: why MFU is blank or whose it is, and the notes, equal ones together."""
     found = []
     if any(row["mfu"] is None and row["gpu"] == "cpu" for row in rows):
-        found.append("MFU is blank on a CPU: it is relative to a GPU's peak.")
+        found.append("MFU is blank on a CPU: it is relative to a GPU's peak FLOP/s.")
     if any(_is_reported(row) for row in rows):
         found.append("*: the MFU that the source states; its tokens/s do not give one here")
     cells: dict[str, dict[str, list[str]]] = {}

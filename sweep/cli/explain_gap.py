@@ -52,7 +52,7 @@ def gap(sweep: Sweep | None, record: Record, nodes: NodesKnown) -> dict[str, Any
 def facts_of(record: Record, parts_s: Mapping[str, float] | None, known: NodesKnown) -> Facts:
     """What the record and the prediction know of a run that is ok."""
     from sweep.diagnose.gap import Facts
-    from sweep.records.schema import CROWDED
+    from sweep.records.schema import OVERSUBSCRIBED
 
     further = json.loads(record.extra_json or "{}")
     step_s = record.step_time_median_s or 0.0
@@ -70,7 +70,7 @@ def facts_of(record: Record, parts_s: Mapping[str, float] | None, known: NodesKn
         slow=None if slow is None else f"rank {slow}{where}",
         step_times_s=record.step_times_s or (),
         elsewhere_s=known.elsewhere_s(record),
-        crowded=CROWDED in (record.notes or ()),
+        crowded=OVERSUBSCRIBED in (record.notes or ()),
         nodes_found=known.found(record),
         clocks_mhz=_lowered_clocks(further.get("device_samples")),
     )

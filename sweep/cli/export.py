@@ -159,7 +159,7 @@ def _flags(rows: Sequence[Row], metric: str) -> str:
         made = {name: row[name] for name in (*LAYOUT, *AS_FLAGS) if row[name] is not None}
         words = [f"--{name.replace('_', '-')}={_flag(value)}" for name, value in (made | row["params"]).items()]
         environment = [export_trainer.assignment(name, str(value)) for name, value in row["env"].items()]
-        verdict_text = [f"{metric} {row[metric]:.6g}", row["sureness"], plural(row["repeats"], "run")]
+        verdict_text = [f"{metric} {row[metric]:.6g}", row["confidence"], plural(row["repeats"], "run")]
         verdict_text += [f"peak memory {memory_text(row['peak_memory_bytes'])}"] if row["peak_memory_bytes"] else []
         verdict_text += [f"MFU {row['mfu']:.1%}"] if row["mfu"] is not None else []
         verdict_text += [SIMULATED] * row["simulated"] + row["notes"]

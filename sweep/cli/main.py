@@ -35,7 +35,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "unarchive": ("sweep.cli.archive:unarchive", "Open an archive of a sweep, for reading."),
     "export": ("sweep.cli.export:export", "The best configuration of each cell: JSON, CSV, a trainer's own format."),
     "track": ("sweep.cli.track:track", "Results to an experiment tracker."),
-    "figures": ("sweep.cli.figures:figures", "Scaling, axes, Pareto, outcomes, time line and more, as pictures."),
     "memory": ("sweep.cli.memory:memory", "What a layout needs on a GPU, or every layout that fits."),
     "size": ("sweep.cli.size:size", "How many GPUs for how long, and where more no longer pay off."),
     "nodes": ("sweep.cli.nodes:nodes", "Nodes, their verdicts, quarantine; add, pardon."),

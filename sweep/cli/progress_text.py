@@ -69,7 +69,7 @@ def counted(found: Mapping[str, int]) -> list[tuple[str, str]]:
     known = [word for word in ("ok", "running", "waiting") if word in found]
     left_out = sorted(word for word in found if word.startswith(NOT_RUN))
     failed = sorted(set(found) - {*known, *left_out}, key=lambda word: (-found[word], word))
-    texts = {word: f"left out by the {word.removeprefix(NOT_RUN)}" for word in left_out}
+    texts = {word: f"skipped ({word.removeprefix(NOT_RUN)})" for word in left_out}
     return [(f"{found[word]:,} {texts.get(word, word)}", word) for word in (*known, *failed, *left_out)]
 
 

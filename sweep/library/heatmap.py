@@ -6,14 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.launcher.loop import give_back
 from sweep.library.sources import all_results
-from sweep.store.follow import FollowedSweep
-from sweep.store.sweep import open_sweep
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from analysis.heatmap.draw import Heatmap
 
 
@@ -29,7 +24,6 @@ def draw_heatmap(sources: Sequence[Path], out: Path | None = None, **appearance:
     from analysis.heatmap.draw import check_format, save
 
     results = all_results(sources)
-    give_back()
     place, sweep = results[0]
     beside = place.with_name("heatmap.png") if sweep is None else sweep.figures / "heatmap.png"
     target = out or (beside if len(results) == 1 else Path("heatmap.png"))
@@ -38,18 +32,6 @@ def draw_heatmap(sources: Sequence[Path], out: Path | None = None, **appearance:
     keep = appearance.get("keep")
     asked = [name for name in ([] if keep is None else names_in(keep)) if name not in NEEDED]
     records = analysis.load(places, [*NEEDED, *asked])
-    drawn = analysis.draw_heatmap(records, with_left_out(analysis.load_plan(places, asked), places), **appearance)
+    drawn = analysis.draw_heatmap(records, analysis.load_plan(places, asked), **appearance)
     save(drawn, target)
     return target, drawn
-
-
-def with_left_out(plan: pd.DataFrame | None, places: Sequence[Path]) -> pd.DataFrame | None:
-    """The plan with a column for why a run will not be started: strategy or budget."""
-    if plan is None:
-        return None
-    words: dict[str, str] = {}
-    for place in (place for place in places if place.is_dir()):
-        followed = FollowedSweep(open_sweep(place))
-        followed.refresh()
-        words |= followed.left_out()
-    return plan.assign(left_out=plan["run_id"].map(words)) if words else plan

@@ -38,11 +38,11 @@ def winners(
 ) -> list[Row]:
     """The best configuration's record per cell, as JSON values, models from small to large.
 
-    In addition to its columns: value, margin, verdict, sureness, params, env. Raises SweepError where there is none.
+    In addition to its columns: value, margin, verdict, confidence, params, env. Raises SweepError where there is none.
     """
     import analysis
     from analysis.derive.best import NEEDED, model_order
-    from analysis.derive.sureness import verdict
+    from analysis.derive.confidence import verdict
     from analysis.filters import names_in
     from analysis.heatmap.draw import HEAVY
     from analysis.metrics import metric_named
@@ -61,7 +61,7 @@ def winners(
     rows: list[Row] = json.loads(light.to_json(orient="records", double_precision=15))
     claims = [verdict(cell, ranked) for cell in wanted.to_dict("records")]
     for row, (claim, sentence) in zip(rows, claims, strict=True):
-        row |= {"verdict": claim, "sureness": sentence, "margin": _margin(row, ranked.higher_is_better)}
+        row |= {"verdict": claim, "confidence": sentence, "margin": _margin(row, ranked.higher_is_better)}
         row |= {name: json.loads(row.get(f"{name}_json") or "{}") for name in ("params", "env")}
         row["notes"] = [*(row["notes"] or ()), *(_unequal_steps(matching, row, metric) or _other_work(matching, row))]
     return sorted(rows, key=lambda row: (order.index(row["model"]), row["nodes"]))
@@ -71,7 +71,7 @@ def complete(row: Mapping[str, Any], metric: str) -> Row:
     """All that makes a winner's run, and all that rates it: the columns of every export."""
     metrics = {metric: row["value"], "tokens_per_second_per_gpu": row["tokens_per_second_per_gpu"], "mfu": row["mfu"]}
     metrics |= {"reported_mfu": row["reported_mfu"]} if row["reported_mfu"] is not None else {}
-    metrics |= {name: row[name] for name in ("peak_memory_bytes", "margin", "verdict", "sureness", "repeats")}
+    metrics |= {name: row[name] for name in ("peak_memory_bytes", "margin", "verdict", "confidence", "repeats")}
     marks = {"simulated": bool(row["simulated"]), "suspect": bool(row["suspect"]), "notes": row["notes"] or []}
     ran = {"node_names": row.get("node_names"), "run_id": row["run_id"]}
     return {**{name: row[name] for name in CONFIGURATION}, **metrics, **marks, **ran}

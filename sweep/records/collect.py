@@ -1,6 +1,7 @@
 """Collects the journals' records into one table, `results.parquet`: derived, safe to delete.
 
-Next to it are the two tables of the time line (`sweep.records.timeline`): `pilots.parquet` and `timeline.parquet`.
+Next to it are the two tables of the time line (`sweep.records.timeline`), `pilots.parquet` and `timeline.parquet`, and
+that of the runs which will not be started (`sweep.records.skipped`).
 
 Each table's metadata stores how far each journal was read. A later collect reads only what was
 appended since. Any inconsistency (another schema, a journal that became shorter, a
@@ -26,6 +27,7 @@ from sweep.records.agreement import NOTE, disagreements, tolerance_of
 from sweep.records.prices import has_other_prices, priced, prices_of
 from sweep.records.record import decode_in_full, problems
 from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, Record, arrow_type
+from sweep.records.skipped import update_skipped
 from sweep.records.timeline import ATTEMPTS, PILOTS, Timeline, attempts_table, resumed
 from sweep.state.counting import attempt_that_counts, supersedes
 from sweep.state.events import Recorded, RerunRequested
@@ -96,6 +98,7 @@ def collect(sweep: SweepDir) -> Collected:
         table = priced(finished, prices)
         _write_timeline(sweep, table, line, progress_now)
         write_derived(sweep.results, _parquet(table, progress_now))  # last: with it the tables are of one collect
+    update_skipped(sweep)
     return _summary(sweep.results, table, new)
 
 

@@ -67,7 +67,7 @@ def efficiency(
     counted_matmul: float | None = None,
     stated: int | None = None,
 ) -> Efficiency:
-    """TFLOPS, MFU and HFU by a convention; null where the rate, the shape or the peak is unknown.
+    """TFLOPS, MFU and HFU by a convention; null where the rate, the shape or the peak FLOP/s is unknown.
 
     ``counted_matmul``: FLOPs of matrix products executed in one step, over all ranks, where counted. ``stated``: the
     size that an imported source states for its model.

@@ -86,12 +86,12 @@ class Efficiency:
     """How much of the hardware it used."""
 
     tflops_per_gpu: Annotated[float | None, "1e12 FLOP/s", "model FLOPs per second and GPU"] = None
-    mfu: Annotated[float | None, "fraction", "model FLOP/s over the dense peak; 0.42 is 42 %"] = None
-    hfu: Annotated[float | None, "fraction", "executed FLOP/s (with recomputation) over the dense peak"] = None
+    mfu: Annotated[float | None, "fraction", "model FLOP/s over the dense peak FLOP/s; 0.42 is 42 %"] = None
+    hfu: Annotated[float | None, "fraction", "executed FLOP/s (with recomputation) over the dense peak FLOP/s"] = None
     flops_per_token: Annotated[float | None, "FLOP", "model FLOPs of one token, forward and backward"] = None
-    peak_tflops_per_gpu: Annotated[float | None, "1e12 FLOP/s", "the dense peak that mfu and hfu are relative to"] = (
-        None
-    )
+    peak_tflops_per_gpu: Annotated[
+        float | None, "1e12 FLOP/s", "the dense peak FLOP/s that mfu and hfu are relative to"
+    ] = None
     flops_convention: Annotated[str | None, "", "how FLOPs were counted"] = None
     energy_j_per_token: Annotated[
         float | None, "J", "energy of the GPUs per token in timed steps, by their own counters; null if one has none"
@@ -233,7 +233,7 @@ OUT_OF_MEMORY = frozenset({str(Outcome.OOM_CUDA), str(Outcome.OOM_HOST)})
 INTERRUPTED = frozenset({str(Outcome.CANCELLED), str(Outcome.PREEMPTED)})
 """Outcomes of what the user or the scheduler ended: neither a measurement nor a failure"""
 
-CROWDED = "the host had more work than cores while it was timed"
+OVERSUBSCRIBED = "the host had more work than cores while it was timed"
 """A note. Such load comes in spells, which may cover all repeats of one configuration and none of another's"""
 
 TIME_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Durations))

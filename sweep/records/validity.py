@@ -123,7 +123,7 @@ def implausible(metrics: Metrics, gpu: str | None, dtype: str | None) -> list[st
     shares = {name: getattr(metrics, name) for name in ("mfu", "hfu", "reported_mfu", "reported_hfu")}
     for name, value in shares.items():
         if value is not None and value > 1:
-            notes.append(f"{name} is {value:.1%} of the peak: no hardware exceeds its peak")
+            notes.append(f"{name} is {value:.1%} of the peak FLOP/s: no hardware exceeds it")
         elif value is not None and value > best:
             notes.append(f"{name} is {value:.1%}: the best matrix product on {gpu} reaches {best:.0%}")
     if metrics.mfu is not None and metrics.hfu is not None and metrics.hfu < metrics.mfu * (1 - 1e-9):

@@ -281,32 +281,37 @@ def test_without_a_directory_it_is_the_newest_sweep(sweep, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sweeps").mkdir()
     (tmp_path / "sweeps" / "s").symlink_to(sweep.path)
-    done = invoke("figures", "scaling", "--out", tmp_path / "out")
+    done = invoke("report", "scaling", "--figures", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["scaling.png"]
 
 
-def test_all_figures_of_a_sweep_are_drawn(sweep):
-    done = invoke("figures", sweep.path)
+def test_all_figures_of_a_sweep_are_drawn(sweep, tmp_path):
+    done = invoke("report", sweep.path, "--figures", tmp_path / "all")
     assert done.exit_code == 0, done.output
-    assert sorted(p.name for p in sweep.figures.iterdir()) == sorted(f"{name}.png" for name in figures.FIGURES)
+    assert sorted(p.name for p in (tmp_path / "all").iterdir()) == sorted(f"{name}.png" for name in figures.FIGURES)
 
 
 def test_json_states_missing_data(tmp_path):
     write_results(tmp_path / "r.parquet", [made_record()])
-    done = invoke("figures", tmp_path / "r.parquet", "timeline", "outcomes", "--json", "--format", "svg")
+    words = (tmp_path / "r.parquet", "timeline", "outcomes", "--figures", tmp_path / "f", "--format", "svg")
+    done = invoke("report", *words, "--json")
     assert done.exit_code == 0, done.output
     first, second = json.loads(done.stdout)
     assert "journals" in first["lacking"]
     assert second["lacking"] is None
-    assert (tmp_path / "figures" / "outcomes.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "f" / "outcomes.svg").read_text().startswith("<?xml")
 
 
 def test_mistakes_draw_nothing(sweep, tmp_path):
-    done = invoke("figures", sweep.path, "nonsense")
-    assert isinstance(done.exception, SweepError)
-    assert not sweep.figures.exists()
-    assert isinstance(invoke("figures", tmp_path / "absent").exception, SweepError)
+    done = invoke("report", sweep.path, "paretto", "--figures", tmp_path / "f")
+    assert "unknown figure 'paretto' (did you mean pareto?)" in str(done.exception)
+    assert isinstance(invoke("report", sweep.path, "scaling").exception, SweepError), "the page has all figures"
+    for useless in (("--out", "x.html"), ("--metric", "mfu"), ("--no-figures",), ("--history", sweep.path)):
+        done = invoke("report", sweep.path, "--figures", tmp_path / "f", *useless)
+        assert f"{useless[0]}: has no effect with --figures" in str(done.exception)
+    assert "--format: has no effect without --figures" in str(invoke("report", sweep.path, "--format", "svg").exception)
+    assert not (tmp_path / "f").exists()
 
 
 def test_the_time_line_can_be_loaded(sweep):

@@ -52,7 +52,7 @@ def test_a_blank_mfu_on_a_cpu_has_its_reason_and_a_unit_is_shown_once(tmp_path, 
     write_results(tmp_path / "r.parquet", [made_record(made_run(), gpu="cpu")])
     code, out, _ = command("best", tmp_path / "r.parquet")
     assert code == 0
-    assert "MFU is blank on a CPU: it is relative to a GPU's peak." in out
+    assert "MFU is blank on a CPU: it is relative to a GPU's peak FLOP/s." in out
     assert (out.count("tokens/s/GPU"), out.count("tok/s")) == (1, 0), "in the heading"
 
 
@@ -292,7 +292,7 @@ def test_clearing_a_node_that_is_not_excluded_is_refused(tmp_path, command):
         (("lunch",), ["launch"]),
         (("status", "a", "b"), ["unexpected: 'b'"]),
         (("launch",), ["GRID: this argument is missing"]),
-        (("report", "--every", "9"), ["--every: has no effect without --watch"]),
+        (("report", "--anyway"), ["--anyway: has no effect without --history"]),
     ],
 )
 def test_nothing_is_accepted_in_silence_and_every_mistake_is_reported(tmp_path, monkeypatch, command, words, expected):

@@ -39,9 +39,9 @@ VALUES = {
 ALONE = {"explain": {"--log": ()}, "size": {"--from": ("--model", "1B", "--gpus", "8")}}
 """what goes with an option, where it is not the command's required arguments"""
 EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "local"), "report": ("--no-figures",),
-         "rerun": ("--failed",), "track": ("--to", "trackio"), "figures": ("outcomes",),
+         "rerun": ("--failed",), "track": ("--to", "trackio"),
          "nodes": ("add", "n7")}  # fmt: skip
-CREATES = {"demo": "directory", "init": "directory", "figures": "out", "export best": "out", "launch": "directory",
+CREATES = {"demo": "directory", "init": "directory", "export best": "out", "launch": "directory",
            "unarchive": "into", "doctor": "directory", "certify": "directory"}  # fmt: skip
 """commands whose output is a directory: the parameter"""
 WHILE = {"export best": ("--format", "megatron"), "memory": ("1B",),

@@ -25,7 +25,6 @@ from tests.support.made_records import (
     reference,
     write_journal,
 )
-from tests.support.made_sweeps import made
 from tests.support.paths import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
@@ -165,42 +164,6 @@ def test_predictions_of_physics_alone_have_the_interval_that_plan_states(tmp_pat
         cell = drawn[best[0]]
         assert (cell["run_id"], cell["ties"]) == (best[1]["run_id"], [])
         assert (cell["low"], cell["high"]) == pytest.approx((best[1]["low"], best[1]["high"]))
-
-
-def test_a_report_shows_the_predictions_next_to_what_was_measured_and_lets_none_win(tmp_path):
-    measured = of_one_node(tmp_path, 1)
-    out = tmp_path / "r.html"
-    words = (tmp_path / "small.parquet", "--predicted", tmp_path / "grid.yaml", "--no-figures", "--out", out)
-    done = invoke("report", *words)
-    assert done.exit_code == 0, done.output
-    page = out.read_text()
-    section = page[page.index('id="predicted"') : page.index('id="sure"')]
-    drawn = invoke("heatmap", *words[:3], "--json", "--out", tmp_path / "h.svg")
-    cell = next(cell for cell in json.loads(drawn.stdout)["cells"] if cell["nodes"] == 2)
-    interval = f"{number(cell['low'])} to {number(cell['high'])}"
-    assert section.count("<tr id=") == 1
-    assert f'>{number(cell["value"])}</td><td class="n">{interval}<' in section
-    assert page.count("pred.</b>") == 1, "the cell of the heatmap"
-    winners = page[page.index('id="sure"') :]
-    assert winners.count('<tr id="cell-') == 1
-    assert cell["run_id"] not in winners
-    assert str(number(max(measured.values()))) in winners
-    assert "not measured" not in (invoke("report", words[0], "--no-figures", "--out", out), out.read_text())[1]
-
-
-def test_a_report_of_a_sweep_that_has_no_record_yet_predicts_nothing(tmp_path):
-    """As `--watch` writes it at first: the page waits for the runs."""
-    (tmp_path / "grid.yaml").write_text(LARGER)
-    sweep = made(tmp_path / "s").directory
-    done = invoke("report", sweep.path, "--predicted", tmp_path / "grid.yaml", "--no-figures")
-    assert done.exit_code == 0, done.output
-    assert 'id="predicted"' not in (sweep.path / "report.html").read_text()
-
-
-def test_a_report_without_a_grid_to_predict_takes_no_site(tmp_path):
-    of_one_node(tmp_path, 1)
-    done = invoke("report", tmp_path / "small.parquet", "--site", "x", "--out", tmp_path / "r.html")
-    assert "without --predicted" in str(done.exception)
 
 
 def test_results_of_another_trainer_are_pointed_out(tmp_path):

@@ -85,7 +85,7 @@ def completed(here: Path, *words: str) -> list[str]:
     [
         (("best", "--metric", "mf"), {"mfu"}),
         (("export", "best", "--format", ""), {"json", "csv", "markdown", "flags", *trainer_names()}),
-        (("figures", "--format", "s"), {"svg"}),
+        (("report", "--format", "s"), {"svg"}),
         (("size", "--gpu", "h100-"), {"h100-pcie", "h100-nvl"}),
         (("memory", "SmolLM"), {"SmolLM3-3B"}),
     ],

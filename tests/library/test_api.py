@@ -50,7 +50,7 @@ def test_a_notebook_completes_names_and_draws_by_name(tmp_path: Path):
     assert "Best configuration" in " ".join(text.get_text() for text in drawn.figure.texts)
     assert analysis.figures.draw("outcomes", records).lacking is None
     best = sweep.best(tmp_path / "s")
-    assert best[["model", "dp", "sureness"]].to_numpy().tolist() == [
+    assert best[["model", "dp", "confidence"]].to_numpy().tolist() == [
         ["1B", 2, "the only configuration that was measured here"]
     ]
     with pytest.raises(sweep.SweepError, match="did you mean heatmap"):

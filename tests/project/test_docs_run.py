@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import yaml
 
-from docs import dark
 from sweep.outcomes import Outcome
 from sweep.records.collect import write_results
 from tests.support import driving
@@ -138,14 +137,11 @@ def test_each_figure_of_the_gallery_is_drawn_by_its_command(tmp_path):
     lines = sweep_commands(DOCS / "gallery.md")
     pictures = re.findall(r"\]\(images/gallery/(\w+)\.png\)", (DOCS / "gallery.md").read_text())
     assert len(lines) == len(pictures) >= 7
-    names = [command.split()[3] for command in lines if command.startswith("sweep figures")]
-    assert pictures == ["heatmap", *names] == list(dark.GALLERY)
-    assert [name for name in pictures if not (DOCS / f"images/gallery/{name}-dark.png").exists()] == [], (
-        "draw them: python -m docs.dark"
-    )
+    names = [command.split()[3] for command in lines if command.startswith("sweep report")]
+    assert pictures == ["heatmap", *names]
     run(lines[0], tmp_path)
     # The others as one command: each starts matplotlib
-    done = run(f"sweep figures docs/data/laptop.parquet {' '.join(names)} --out .", tmp_path)
+    done = run(f"sweep report docs/data/laptop.parquet {' '.join(names)} --figures .", tmp_path)
     assert {path.stem for path in tmp_path.glob("*.png")} == set(pictures)
     assert "no " not in done.stderr
 
@@ -158,14 +154,6 @@ def test_the_documentation_builds_strictly(tmp_path):
     index = (tmp_path / "site" / "llms.txt").read_text()
     for page in DOCS.rglob("*.md"):
         assert f"]({page.relative_to(DOCS).with_suffix('').as_posix()}/)" in index, page
-    drawn = [path.relative_to(DOCS / "images") for path in (DOCS / "images").rglob("*-dark.png")]
-    assert len(drawn) >= 13
-    pages = [page.read_text() for page in (tmp_path / "site").rglob("*.html")]
-    for path in drawn:  # by docs/dark.py
-        dark_one, light_one = f"images/{path}#only-dark", f"images/{str(path).replace('-dark', '')}#only-light"
-        counts = [(text.count(dark_one), text.count(light_one)) for text in pages if dark_one in text]
-        assert counts, f"no page shows {path}"
-        assert set(counts) == {(1, 1)}
 
 
 PLUGINS = pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.support.made_records import made_measurement, made_record, made_run
 @pytest.mark.parametrize(
     ("measured", "gpu", "dtype", "words"),
     [
-        ({"reported_mfu": 1.15}, "h100", "bf16", "no hardware exceeds its peak"),
+        ({"reported_mfu": 1.15}, "h100", "bf16", "no hardware exceeds it"),
         ({"mfu": 0.5, "hfu": 0.4}, "h100", "bf16", "hfu 40.0% is less than mfu 50.0%"),
         ({"tokens_per_second": 0.0}, None, None, "tokens_per_second is 0.0"),
         ({"mfu": 0.82}, "h100", "bf16", "the best matrix product on h100 reaches 81%"),

@@ -33,6 +33,6 @@ def test_the_best_two_of_each_cell_are_measured_in_another_start(tmp_path: Path)
     best = json.loads(driving.run("best", directory, "--json").stdout)
     repeated = [row for row in best if row["repeats"] == 2]  # a third may be ahead of what the best two show now
     assert repeated
-    assert all("spread between runs is unknown" not in row["sureness"] for row in repeated)
+    assert all("spread between runs is unknown" not in row["confidence"] for row in repeated)
     resumed = driving.run("resume", directory, "--json")
     assert json.loads(resumed.stdout)["counts"] == {"ok": 12}, "and not again"

@@ -101,6 +101,6 @@ def test_a_cell_without_a_run_states_that_the_budget_is_spent(tmp_path):
     assert counts["not_run_budget"] == len(open_sweep(directory).runs) - 1
     document = json.loads(driving.run("heatmap", directory, "--json", "--out", tmp_path / "h.svg").stdout)
     (blank,) = [cell for cell in document["cells"] if cell["status"] == "not_run"]
-    assert blank["reason"].startswith("not run: budget (")
+    assert blank["reason"].startswith("skipped (budget): ")
     status = driving.run("status", directory)
-    assert "left out by the budget" in status.stdout + status.stderr
+    assert "skipped (budget)" in status.stdout + status.stderr

@@ -15,7 +15,7 @@ from sweep.pilot.leader.watchdog import Verdict
 from sweep.pilot.order import PilotOrder
 from sweep.records.json_columns import Json
 from sweep.records.record import EndedAttempt, Findings, build_record, problems
-from sweep.records.schema import CROWDED, Durations, Ending, Record
+from sweep.records.schema import OVERSUBSCRIBED, Durations, Ending, Record
 
 ENDED_WITH_THE_JOB = frozenset({Outcome.NODE_FAIL, Outcome.NETWORK, Outcome.CANCELLED, Outcome.UNKNOWN})
 """outcomes seen when the whole job ends: the scheduler signals agents and ranks at the same moment as the leader"""
@@ -189,5 +189,5 @@ def _notes_of_the_workload(extras: Sequence[Mapping[str, Json]]) -> list[str]:
     notes = [note for extra in extras if isinstance(found := extra.get("notes"), list) for note in found]
     loads = [(extra.get("host_runnable_tasks"), extra.get("host_cores")) for extra in extras]
     if any(isinstance(a, (int, float)) and isinstance(b, (int, float)) and a > b for a, b in loads):
-        notes.append(CROWDED)
+        notes.append(OVERSUBSCRIBED)
     return list(dict.fromkeys(str(note) for note in notes))

@@ -347,13 +347,13 @@ def test_models_are_ordered_by_their_parameters_where_records_state_them():
     assert model_order(made, ["1B", "80B", "mine"]) == ["80B", "mine", "1B"]
 
 
-@pytest.mark.parametrize(("left_out", "expected"), [
-    (["not_run_budget", "not_run_budget"], "not run: budget (2 runs)"),
-    (["not_run_pruned", "not_run_budget"], "not run: budget (1 run), pruned (1 run)"),
-    (["not_run_budget", None], "not run yet: 1 run planned"),
+@pytest.mark.parametrize(("reasons", "expected"), [
+    (["budget", "budget"], "skipped (budget): 2 runs"),
+    (["strategy", "budget"], "skipped (budget): 1 run; skipped (strategy): 1 run"),
+    (["budget", None], "not run yet: 1 run planned"),
 ])  # fmt: skip
-def test_runs_that_the_search_left_out_are_named_by_their_reason(left_out, expected):
-    candidates = plan(*(run(f"r{at}", left_out=word) for at, word in enumerate(left_out)))
+def test_skipped_runs_are_named_by_their_reason(reasons, expected):
+    candidates = plan(*(run(f"r{at}", skipped=reason) for at, reason in enumerate(reasons)))
     assert explained(NOTHING, candidates) == ("not_run", "not run", expected)
 
 
@@ -417,7 +417,7 @@ def test_pooled_rows_have_the_records_columns_and_no_other_index():
         "low",
         "high",
         "repeats",
-        "crowded_runs",
+        "oversubscribed_runs",
         "run_spread",
         "spread_freedom",
     }

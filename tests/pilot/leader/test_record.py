@@ -11,7 +11,7 @@ from sweep.pilot.leader.record import findings_of, recording_of
 from sweep.pilot.leader.watchdog import Verdict
 from sweep.records.collect import table_of
 from sweep.records.record import Findings, problems, record_from
-from sweep.records.schema import CROWDED
+from sweep.records.schema import OVERSUBSCRIBED
 from tests.support.made_records import as_json, made_record
 from tests.support.pilot_parts import (
     conducted,
@@ -103,7 +103,7 @@ def test_a_host_with_more_work_than_cores_is_noted_and_does_not_make_a_record_su
     load = {"host_runnable_tasks": runnable, "host_cores": 2}
     busy = Measurement(step_times_s=[0.1] * 5, extra=load)
     record = recording_of(conducted(existing), result_of(Outcome.OK, busy), None, 2.0).record
-    assert record.notes.count(CROWDED) == noted
+    assert record.notes.count(OVERSUBSCRIBED) == noted
     assert not record.suspect
 
 

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 import analysis
-from analysis.derive.sureness import LEVEL, chance_of, lead_text, run_spread, verdict
+from analysis.derive.confidence import LEVEL, chance_of, lead_text, run_spread, verdict
 from analysis.metrics import METRICS
-from sweep.records.schema import CROWDED
+from sweep.records.schema import OVERSUBSCRIBED
 from tests.support.made_records import made_grid
 
 METRIC = METRICS["tokens_per_second_per_gpu"]
@@ -103,9 +103,9 @@ def test_of_equal_configurations_the_level_is_how_often_any_leads_all_others(con
     assert claims / len(leads) < 0.1 + 3 * math.sqrt(0.1 * 0.9 / len(leads))
 
 
-def crowded(rows: pd.DataFrame, *runs: str) -> tuple[str, str]:
+def oversubscribed(rows: pd.DataFrame, *runs: str) -> tuple[str, str]:
     """The claim where a host had more work than cores in these runs."""
-    rows = rows.assign(notes=[[CROWDED] if run in runs else None for run in rows["run_id"]])
+    rows = rows.assign(notes=[[OVERSUBSCRIBED] if run in runs else None for run in rows["run_id"]])
     (cell,) = analysis.best_per_cell(rows).to_dict("records")
     return verdict(cell, METRIC)
 
@@ -114,18 +114,18 @@ def crowded(rows: pd.DataFrame, *runs: str) -> tuple[str, str]:
 def test_nothing_is_clear_where_any_run_of_the_cell_met_more_work_than_cores(run: str):
     """Such load comes in spells: two repeats that agree may both have met one, and a slow rival too."""
     rows = rows_of((297.3, 298.0), (100.0, 101.0), (90.0,))
-    assert crowded(rows)[0] == "clear"
-    kind, text = crowded(rows, run)
+    assert oversubscribed(rows)[0] == "clear"
+    kind, text = oversubscribed(rows, run)
     assert kind == "leads"
     assert text.endswith("(2 and 2 runs); not clear: in 1 run the host had more work than cores")
-    assert "in 2 runs the host" in crowded(rows, run, "r1-0")[1]
+    assert "in 2 runs the host" in oversubscribed(rows, run, "r1-0")[1]
 
 
 def test_load_in_one_cell_takes_nothing_from_another():
     rows = rows_of((297.3, 298.0), (100.0, 101.0))
-    other = rows.assign(model="other", notes=[[CROWDED]] * len(rows), run_id="o-" + rows["run_id"])
+    other = rows.assign(model="other", notes=[[OVERSUBSCRIBED]] * len(rows), run_id="o-" + rows["run_id"])
     best = analysis.best_per_cell(pd.concat([rows, other], ignore_index=True)).set_index("model")
-    assert best["crowded_runs"].to_dict() == {rows["model"][0]: 0, "other": 4}
+    assert best["oversubscribed_runs"].to_dict() == {rows["model"][0]: 0, "other": 4}
 
 
 def test_the_shown_speed_and_mfu_are_those_of_all_repeats_and_not_of_the_lucky_one():
@@ -231,7 +231,7 @@ def test_a_clear_lead_names_its_size_the_number_of_configurations_and_both_numbe
 
 def test_a_chance_of_just_the_level_is_no_claim():
     cell = {"configurations": 2, "ties": [], "value": 110.0, "runner_up": 100.0, "low": 109.0, "high": 111.0}
-    cell |= {"repeats": 2, "runner_up_repeats": 2, "spread_freedom": 1, "run_spread": 0.01, "crowded_runs": 0}
+    cell |= {"repeats": 2, "runner_up_repeats": 2, "spread_freedom": 1, "run_spread": 0.01, "oversubscribed_runs": 0}
     # With one degree of freedom Student's t is Cauchy's distribution; either of the two may lead by chance
     lead = 0.01 / math.tan(math.pi * LEVEL / 2)
     assert chance_of(lead * 1.001, 0.01, 1, 1) < LEVEL < chance_of(lead * 0.999, 0.01, 1, 1)

@@ -76,8 +76,8 @@ def verdict(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
     )
     if chance >= LEVEL:
         return "leads", f"leads by {ahead}, not beyond {between}"
-    if crowded := int(cell["crowded_runs"]):
-        runs = f"{crowded} run{'s' * (crowded > 1)}"
+    if oversubscribed := int(cell["oversubscribed_runs"]):
+        runs = f"{oversubscribed} run{'s' * (oversubscribed > 1)}"
         return "leads", f"leads by {ahead}, beyond {between}; not clear: in {runs} the host had more work than cores"
     return "clear", f"{ahead} ahead of the second of {rivals + 1}, beyond {between}"
 

@@ -1,0 +1,69 @@
+"""Which runs the strategy or the budget will not start: `skipped.parquet`, derived, safe to delete.
+
+Figures and reports read it, so that they neither open a sweep nor run its search.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from typing import TYPE_CHECKING
+
+from sweep.errors import SweepError, log_error
+from sweep.files import read_table
+from sweep.store.directory import SweepDir, write_derived
+from sweep.store.follow import FollowedSweep
+from sweep.store.sweep import open_sweep
+from sweep.version import __version__
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SKIPPED_FILE = "skipped.parquet"
+"""next to the results"""
+_AS_OF = b"sweep.as_of"
+"""Key of the table's metadata: a digest of all inputs of the search."""
+_NOT_RUN = "not_run_"
+
+
+def update_skipped(sweep: SweepDir) -> None:
+    """Bring the table up to date with plans, grids, site and journals: columns run_id and skipped (budget, strategy).
+
+    Best effort: where the sweep cannot be opened or the file not be written, the reason is printed on stderr, and no
+    table, or the earlier one, remains.
+    """
+    if not sweep.plan.is_file():
+        return
+    as_of = _inputs(sweep)
+    file = sweep.path / SKIPPED_FILE
+    with contextlib.suppress(OSError, SweepError):
+        if (read_table(file).schema.metadata or {}).get(_AS_OF) == as_of:
+            return
+    try:
+        followed = FollowedSweep(open_sweep(sweep.path))
+        followed.refresh()
+        reasons = {run_id: reason.removeprefix(_NOT_RUN) for run_id, reason in followed.left_out().items()}
+        write_derived(file, _parquet(reasons, as_of))
+    except (OSError, SweepError) as error:
+        log_error(f"note: which runs are skipped is not known: {error}")
+
+
+def _inputs(sweep: SweepDir) -> bytes:
+    digest = hashlib.sha256(__version__.encode())
+    for path in (sweep.site, *(sweep.grid_of(plan) for plan in sweep.plans())):
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    sizes = [(path.name, path.stat().st_size) for path in (*sweep.plans(), *sweep.journals()) if path.is_file()]
+    digest.update(repr(sizes).encode())
+    return digest.hexdigest().encode()
+
+
+def _parquet(reasons: dict[str, str], as_of: bytes) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([("run_id", pa.string()), ("skipped", pa.string())], {_AS_OF: as_of})
+    table: pa.Table = pa.table([list(reasons), list(reasons.values())], schema=schema)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
