@@ -3,22 +3,17 @@
 Reads the folder that SWEEP_REFERENCE_DATA names; skipped where it is unset.
 """
 
-import csv
-import os
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
 from sweep.contract import FREE, Workload
 from sweep.inputs.load import parse_grid
 from sweep.inputs.yaml_lines import dump
-from sweep.physics.catalogue import MODELS
-from sweep.physics.shapes import ModelShape
 from sweep.planning.build import build
 from sweep.planning.runs import to_table
+from tests.support.published import RECOMMENDED, REFERENCE, rows
 
-REFERENCE = os.environ.get("SWEEP_REFERENCE_DATA")
 pytestmark = pytest.mark.skipif(not REFERENCE, reason="SWEEP_REFERENCE_DATA is not set")
 ANY = Workload(
     name="any",
@@ -26,44 +21,6 @@ ANY = Workload(
     axes=frozenset({*FREE, "dtype", "compile"}),
 )
 LAYOUT = ("dp", "tp", "pp", "zero", "micro_batch_size", "grad_accum")
-
-
-def rows(name):
-    with (Path(REFERENCE) / name).open() as file:
-        return list(csv.DictReader(file))
-
-
-def decoder(layers, hidden, heads, kv, width, vocab, experts=0, per_token=0):
-    """Public configurations that the catalogue does not hold."""
-    return ModelShape(
-        num_layers=layers,
-        hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=kv,
-        intermediate_size=width,
-        vocab_size=vocab,
-        num_experts=experts,
-        experts_per_token=per_token,
-    )
-
-
-RECOMMENDED = {
-    ("llama3", "8b"): MODELS["Llama-3-8B"],
-    ("llama3", "70b"): MODELS["Llama-3-70B"],
-    ("llama31", "405b"): MODELS["Llama-3.1-405B"],
-    ("mixtral", "8x7b"): MODELS["Mixtral-8x7B"],
-    ("mixtral", "8x22b"): MODELS["Mixtral-8x22B"],
-    ("gpt3", "175b"): decoder(96, 12288, 96, 96, 49152, 51200),
-    ("nemotron3", "8b"): decoder(32, 4096, 32, 32, 16384, 256000),
-    ("nemotron3", "22b"): decoder(40, 6144, 48, 48, 24576, 256000),
-    ("nemotron4", "15b"): decoder(32, 6144, 48, 8, 24576, 256000),
-    ("nemotron4", "340b"): decoder(96, 18432, 96, 8, 73728, 256000),
-    ("deepseek", "v3"): decoder(61, 7168, 128, 128, 18432, 129280, 256, 8),
-    ("llama4", "e16"): decoder(48, 5120, 40, 8, 8192, 202048, 16, 1),
-    ("llama4", "e128"): decoder(48, 5120, 40, 8, 8192, 202048, 128, 1),
-    ("qwen3", "30b_a3b"): decoder(48, 2048, 32, 4, 6144, 151936, 128, 8),
-    ("qwen3", "235b_a22b"): decoder(94, 4096, 64, 4, 12288, 151936, 128, 8),
-}
 
 
 def recommended():

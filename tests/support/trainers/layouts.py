@@ -4,6 +4,9 @@
 """
 
 import json
+from pathlib import Path
+
+import yaml
 
 from sweep.contract import Layout, Run
 from sweep.physics.shapes import ModelShape
@@ -17,71 +20,8 @@ SHAPE = ModelShape(
 MIXTURE = SHAPE | {"num_experts": 8, "experts_per_token": 2, "moe_intermediate_size": 128, "dense_layers": 1}
 
 LAYOUTS = {
-    "command": [
-        {"dp": 2},
-        {"dp": 2, "tp": 2},
-        {"pp": 2, "grad_accum": 4},
-        {"cp": 2, "dp": 2},
-        {"dp": 4, "zero": 3, "micro_batch_size": 2},
-        {"dp": 2, "recompute": "full", "dtype": "fp32"},
-    ],
-    "deepspeed": [
-        {"dp": 2},
-        {"dp": 2, "zero": 1, "grad_accum": 4},
-        {"dp": 4, "zero": 2, "micro_batch_size": 8},
-        {"dp": 4, "zero": 3},
-        {"dp": 1, "dtype": "fp32"},
-        {"dp": 8, "zero": 3, "grad_accum": 2, "micro_batch_size": 2, "dtype": "fp16"},
-    ],
-    "megatron": [
-        {"dp": 2},
-        {"dp": 2, "zero": 1, "grad_accum": 2},
-        {"dp": 2, "tp": 2, "zero": 1, "recompute": "full"},
-        {"pp": 2, "grad_accum": 4, "dp": 2, "recompute": "selective"},
-        {"cp": 2, "tp": 2, "dtype": "fp16"},
-        {
-            "dp": 2,
-            "pp": 2,
-            "ep": 2,
-            "zero": 1,
-            "pp_schedule": "interleaved_1f1b",
-            "grad_accum": 4,
-            "shape": MIXTURE,
-            "params": {"expert_tensor_parallel_size": 1},
-        },
-    ],
-    "nanotron": [
-        {"dp": 2},
-        {"dp": 2, "zero": 1, "grad_accum": 2},
-        {"dp": 2, "tp": 2, "zero": 1, "recompute": "full"},
-        {"pp": 2, "grad_accum": 4, "dp": 2},
-        {"cp": 2, "tp": 2},
-        {"dp": 2, "pp": 2, "zero": 1, "pp_schedule": "gpipe", "grad_accum": 4, "dtype": "fp32"},
-    ],
-    "nemo": [
-        {"dp": 2},
-        {"dp": 2, "zero": 1, "grad_accum": 2},
-        {"dp": 2, "tp": 2, "zero": 1, "recompute": "full"},
-        {"pp": 2, "grad_accum": 4, "dp": 2, "recompute": "selective"},
-        {"cp": 2, "tp": 2},
-        {"dp": 4, "zero": 1, "micro_batch_size": 4},
-    ],
-    "picotron": [
-        {"dp": 2},
-        {"dp": 2, "tp": 2, "grad_accum": 2},
-        {"pp": 2, "grad_accum": 4, "dp": 2},
-        {"pp": 2, "pp_schedule": "gpipe", "grad_accum": 2},
-        {"cp": 2, "tp": 2},
-        {"dp": 4, "micro_batch_size": 4, "dtype": "fp32", "params": {"use_cpu": True}},
-    ],
-    "torchtitan": [
-        {"dp": 2},
-        {"dp": 2, "zero": 3, "grad_accum": 2},
-        {"dp": 2, "tp": 2, "zero": 2, "recompute": "full"},
-        {"pp": 2, "grad_accum": 4, "dp": 2, "zero": 3, "recompute": "selective"},
-        {"cp": 2, "tp": 2},
-        {"dp": 4, "zero": 3, "dtype": "fp32", "compile": True, "micro_batch_size": 2},
-    ],
+    trainer: [{**layout, "shape": MIXTURE} if layout.get("shape") == "mixture" else layout for layout in layouts]
+    for trainer, layouts in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text()).items()
 }
 PARAMS = {
     "command": {
