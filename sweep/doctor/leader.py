@@ -24,11 +24,11 @@ from sweep.errors import log_error
 from sweep.executors.local import own_job_id
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import StepDaemon, cancel_own_job
+from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.check_attempts import READ, START_S, STEP_S, CheckAttempts, measure_rates, until_sure
 from sweep.pilot.leader.link import Link, one_machine
 from sweep.pilot.leader.network import set_variables
 from sweep.pilot.leader.nodes import agents
-from sweep.pilot.order import PilotOrder
 from sweep.plugins import find_workload
 from sweep.store.directory import write_once
 
@@ -38,9 +38,9 @@ HOSTNAMES_S = 20.0
 class DoctorLeader:
     """One pilot's run through the tiers."""
 
-    def __init__(self, folder: Path, order: PilotOrder, request: Request) -> None:
+    def __init__(self, folder: Path, spec: JobSpec, request: Request) -> None:
         self._folder = folder
-        self._order = order
+        self._spec = spec
         self._request = request
         self._answers = Answers(folder)
 
@@ -50,11 +50,11 @@ class DoctorLeader:
         assert me is not None
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
             asyncio.get_running_loop().add_signal_handler(number, me.cancel)
-        async with agents(self._order, self._folder / "pilots" / self._order.name, PausingClock()) as nodes:
+        async with agents(self._spec, self._folder / "pilots" / self._spec.name, PausingClock()) as nodes:
             await nodes.arrive()
             links = nodes.links
-            missing = sorted(set(expected_nodes(self._order)) - {link.node for link in links})
-            missing = missing[: self._order.nodes - len(links)]
+            missing = sorted(set(expected_nodes(self._spec)) - {link.node for link in links})
+            missing = missing[: self._spec.nodes - len(links)]
             self._answers.write("nodes", nodes=[link.node for link in links], missing=missing, time=time.time())
             for tier in self._request.tiers:
                 began = time.monotonic()
@@ -110,10 +110,10 @@ class DoctorLeader:
         self._answers.write("training", node=link.node, ranks=rows, problem=answer.problem)
 
 
-def expected_nodes(order: PilotOrder) -> list[str]:
+def expected_nodes(spec: JobSpec) -> list[str]:
     """The names of all nodes of the pilot, also of those that never connect."""
-    if order.executor == "local":
-        return [f"local-{index}" for index in range(order.nodes)]
+    if spec.executor == "local":
+        return [f"local-{index}" for index in range(spec.nodes)]
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         command = ["scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")]
         done = subprocess.run(
@@ -128,18 +128,18 @@ def main(directory: str, pilot: str) -> None:
     os.umask(0o077)
     above = StepDaemon()
     folder = Path(directory)
-    order = PilotOrder.read(folder / "pilots" / pilot)
-    job_id = own_job_id() if order.executor == "local" else os.environ["SLURM_JOB_ID"]
+    spec = JobSpec.read(folder / "pilots" / pilot)
+    job_id = own_job_id() if spec.executor == "local" else os.environ["SLURM_JOB_ID"]
     with contextlib.suppress(FileExistsError):
         write_once(folder / "pilots" / pilot / "started", json.dumps({"job_id": job_id, "host": socket.gethostname()}))
-        os.environ["SWEEP_PILOT"] = order.token
-        set_variables(order, os.environ)
+        os.environ["SWEEP_PILOT"] = spec.token
+        set_variables(spec, os.environ)
         try:
-            asyncio.run(DoctorLeader(folder, order, Request.read(folder)).lead())
+            asyncio.run(DoctorLeader(folder, spec, Request.read(folder)).lead())
         except asyncio.CancelledError:
             log_error("ended by a signal")
             Answers(folder).write("end", problem="the pilot was ended by a signal")
-    if order.executor == "slurm" and above.died:
+    if spec.executor == "slurm" and above.died:
         cancel_own_job()
 
 

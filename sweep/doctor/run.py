@@ -15,8 +15,8 @@ from sweep.doctor.request import PILOT, Answers, Request
 from sweep.errors import Mistake, SweepError
 from sweep.executors.executor import Executor, JobState, PilotRequest, SubmitError
 from sweep.inputs.site import Site
+from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.limits import Limits
-from sweep.pilot.order import PilotOrder
 from sweep.plugins import find_executor
 from sweep.store.directory import make_directory
 
@@ -76,7 +76,7 @@ def _prepare(site: Site, executor: str, folder: Path, asked: Asked) -> PilotRequ
     time_limit_s = START_S + sum(TIER_S[tier] for tier in asked.tiers) * (4 if asked.every_pair else 1)
     time_limit_s = min(time_limit_s, site.pilot_time_s)
     token = f"doctor{uuid.uuid4().hex[:12]}-{PILOT}"
-    PilotOrder(
+    JobSpec(
         name=PILOT,
         token=token,
         sweep_name="doctor",

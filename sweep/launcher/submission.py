@@ -1,4 +1,4 @@
-"""Submission of pilots: which are wanted now, their orders, and the submission: the intent is journalled first."""
+"""Submission of pilots: which are wanted now, their job specs, and the submission: the intent is journalled first."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.launcher.launcher import Launcher, Width, token_of
 from sweep.launcher.pilots_wanted import Capacity, Wanted, nodes_to_avoid, pilots_wanted, unproductive_widths
+from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.limits import Limits
-from sweep.pilot.order import PilotOrder
 from sweep.planning.runs import runs_on
 from sweep.search.search import waiting
 from sweep.state.events import PilotGone, PilotIntended, PilotSubmitted, SubmitDelayed
@@ -125,7 +125,7 @@ class Submission:
         request = self._request(wanted, elsewhere)
         directory = launcher.directory.pilot(request.name)
         make_directory(directory)
-        self._order(request).write(directory)
+        self._spec(request).write(directory)
         intent = PilotIntended(
             time=time.time(),
             pilot=request.name,
@@ -190,10 +190,10 @@ class Submission:
         directories = (self._launcher.directory.path / "pilots").iterdir()
         return [*self._launcher.sweep_state.pilots, *(path.name for path in directories)]
 
-    def _order(self, request: PilotRequest) -> PilotOrder:
+    def _spec(self, request: PilotRequest) -> JobSpec:
         launcher, grid = self._launcher, self._launcher.sweep.grid
         site = launcher.sweep.site.part(request.node_group)
-        return PilotOrder(
+        return JobSpec(
             name=request.name,
             token=request.token,
             sweep_name=grid.name,

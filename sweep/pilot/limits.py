@@ -1,4 +1,4 @@
-"""Limits on the time between heartbeats and on attempts: part of the launcher's order, for the leader's watchdog."""
+"""Limits on the time between heartbeats and on attempts: part of a pilot's job spec, for the leader's watchdog."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ import pytest
 
 from sweep.checks.check import CheckResult, Finding, Verdict
 from sweep.checks.node import NODE
+from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.preflight import checks_of, of_site, readings_in, reasons_to_exclude
 from sweep.pilot.limits import Limits
-from sweep.pilot.order import PilotOrder
 from sweep.state.events import AttemptStarted, NodeBad, NodeFit
 from tests.support import driving
 from tests.support.doctor.driving import DEFECT, needs_cgroup, needs_root
@@ -37,9 +37,9 @@ site:
 """
 
 
-def order(preflight, gpu):
+def spec(preflight, gpu):
     limits = Limits(start_s=1, first_iteration_s=1, steady_s=1, attempt_s=1)
-    return PilotOrder(
+    return JobSpec(
         name="p0001", token="t-p0001", sweep_name="s", nodes=1, gpus_per_node=8, gpu=gpu, time_limit_s=60,
         executor="slurm", scratch="/tmp", preflight=preflight, limits=limits,
     )  # fmt: skip
@@ -59,7 +59,7 @@ def test_what_is_wrong_on_all_nodes_excludes_no_node_and_is_reported(capsys):
 
 
 def test_quick_is_a_part_of_node_and_starts_no_interpreter():
-    quick, every = ({check.name for check in checks_of(order(which, "h100"))} for which in ("quick", "node"))
+    quick, every = ({check.name for check in checks_of(spec(which, "h100"))} for which in ("quick", "node"))
     assert quick < every
     assert every - quick >= {"torch import", "NVLinks", "GPU answer time"}
     assert {"memlock", "shared memory", "GPU count", "ECC"} <= quick

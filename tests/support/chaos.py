@@ -185,8 +185,8 @@ class Chaos:
         except psutil.Error:
             return None
         node, token = (environment.get(name, "") for name in (NODE_MARK, PILOT_MARK))
-        orders = (self.directory / "pilots").glob("*/order.json")
-        pilot = next((path.parent.name for path in orders if token and token in path.read_text()), None)
+        specs = (self.directory / "pilots").glob("*/job.json")
+        pilot = next((path.parent.name for path in specs if token and token in path.read_text()), None)
         runs = driving.state_of(self.directory).runs.items()
         attempts = ((run_id, attempt) for run_id, run in runs for attempt in run.attempts.values())
         return next(

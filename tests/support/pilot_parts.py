@@ -11,13 +11,13 @@ from sweep.contract import Phase, Place, Workload
 from sweep.diagnose.model import Diagnosis
 from sweep.inputs.load import parse_grid
 from sweep.pilot.clock import PausingClock
+from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.attempt_state import RankReport
 from sweep.pilot.leader.record import Conducted
 from sweep.pilot.limits import Limits
 from sweep.pilot.messages import Clean, Heartbeat, Heartbeats, Prepare, Prepared, RankExited, Start, Stop
-from sweep.pilot.order import PilotOrder
 from sweep.planning.build import build
 from sweep.store.sweep import create
 
@@ -135,7 +135,7 @@ class Image:
 
 
 def start(ranks=1, *, one_process=False):
-    """The leader's order to start the ranks of the second of two nodes."""
+    """The leader's message to start the ranks of the second of two nodes."""
     places = tuple(
         Place(
             rank=ranks + local,
@@ -201,17 +201,17 @@ LIMITS = Limits(start_s=300.0, first_iteration_s=300.0, steady_s=20.0, attempt_s
 """the limits of a grid without timeouts"""
 
 
-def order(**changes):
+def spec(**changes):
     values = {"name": "p0001", "token": "t", "sweep_name": "edges", "nodes": 1, "gpus_per_node": 2, "gpu": "cpu"}
     values |= {"time_limit_s": 1000, "executor": "local", "scratch": "/tmp", "limits": LIMITS}
-    return PilotOrder(**{**values, **changes})
+    return JobSpec(**{**values, **changes})
 
 
 def conducted(existing, limit_s=900.0):
     return Conducted(
         run=a_run(existing),
         attempt=1,
-        order=order(),
+        spec=spec(),
         job_id="7",
         nodes=("local-0",),
         leaf_switches=(None,),

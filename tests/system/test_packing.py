@@ -46,7 +46,7 @@ def overlap(a, b):
 
 
 def concurrent_with(record):
-    return set(json.loads(record["extra_json"]).get("beside", ()))
+    return set(json.loads(record["extra_json"]).get("concurrent_with", ()))
 
 
 def name(record):

@@ -70,14 +70,14 @@ class Node:
 class NodeAttempt:
     """One attempt on this node, from Prepare to Clean."""
 
-    def __init__(self, order: Prepare, node: Node, fork_servers: ForkServerPool, channel: AgentChannel) -> None:
+    def __init__(self, message: Prepare, node: Node, fork_servers: ForkServerPool, channel: AgentChannel) -> None:
         self.ranks: list[Rank] = []
-        self._order = order
-        self._name = order.attempt
+        self._wanted = message
+        self._name = message.attempt
         self._node = node
         self._fork_servers = fork_servers
         self._channel = channel
-        self._scratch = node.scratch / order.attempt
+        self._scratch = node.scratch / message.attempt
         self._began_at = time.time()
         self._kernel = KernelEvidence(node.name)
         self._listener: socket.socket | None = None
@@ -89,7 +89,7 @@ class NodeAttempt:
         try:
             self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
             fork_server = await self._fork_server()
-            address, port = self._listen() if self._order.first else (None, None)
+            address, port = self._listen() if self._wanted.first else (None, None)
         except (ForkServerError, OSError) as error:
             self._channel.send(NotPrepared(attempt=self._name, outcome=_outcome_of(error), error=str(error)))
             return
@@ -97,22 +97,22 @@ class NodeAttempt:
             Prepared(attempt=self._name, preloaded=fork_server.preloaded, master_addr=address, master_port=port)
         )
 
-    async def start(self, order: Start) -> None:
+    async def start(self, message: Start) -> None:
         """Start the ranks."""
         fork_server = await self._fork_server()
-        if not order.takes_listener:
+        if not message.takes_listener:
             self._close_listener()
-        for places in [order.places] if order.one_process else [(place,) for place in order.places]:
-            await self._start_process(fork_server, order, places)
+        for places in [message.places] if message.one_process else [(place,) for place in message.places]:
+            await self._start_process(fork_server, message, places)
         self._close_listener()
 
-    async def stop(self, order: Stop) -> None:
+    async def stop(self, message: Stop) -> None:
         """End the attempt: evidence, kill, checks; report the findings; then remove its files."""
-        stacks = await evidence.gather(self.ranks, self._scratch) if order.evidence else {}
+        stacks = await evidence.gather(self.ranks, self._scratch) if message.evidence else {}
         killed = [rank.number for rank in self.ranks if rank.alive]
         spared = [fork_server.pid for fork_server in self._fork_servers.fork_servers]
-        not_ended = await clear(self.ranks, spared, order.grace_s, self._fork_servers.reap)
-        if not not_ended and not order.short:
+        not_ended = await clear(self.ranks, spared, message.grace_s, self._fork_servers.reap)
+        if not not_ended and not message.short:
             not_ended = await asyncio.to_thread(left_on_gpus, GPU_WAIT_S, self._began_at)
         self._flush()
         remains = [
@@ -153,23 +153,23 @@ class NodeAttempt:
             self._channel.send(Busy(attempt=self._name, ranks=busy))
 
     async def _fork_server(self) -> ForkServer:
-        env = {**compile_workers(self._order.ranks), **self._order.env}
-        return await self._fork_servers.get(self._order.preload, env)
+        env = {**compile_workers(self._wanted.ranks), **self._wanted.env}
+        return await self._fork_servers.get(self._wanted.preload, env)
 
     def _listen(self) -> tuple[str, int]:
         """Open rank 0's socket before any rank starts. It is passed on open, so the port cannot be taken."""
         self._listener = listen_on_free_port()
-        return self._order.address or self._channel.local_address, int(self._listener.getsockname()[1])
+        return self._wanted.address or self._channel.local_address, int(self._listener.getsockname()[1])
 
-    async def _start_process(self, fork_server: ForkServer, order: Start, places: Sequence[Place]) -> None:
+    async def _start_process(self, fork_server: ForkServer, message: Start, places: Sequence[Place]) -> None:
         """One process, for the ranks of these places."""
         here = [replace(p, scratch_dir=str(self._scratch), ranks_in_process=len(places)) for p in places]
         log = self._scratch / f"rank{here[0].rank}.log"
         ranks = [Rank(place.rank, log) for place in here]
         self.ranks += ranks
-        env = {**self._environment(), **self._order.env, **here[0].torchrun_variables()}
-        env |= here[0].slurm_variables() if order.slurm_variables else {}
-        request = ForkRequest(main=order.main, run=order.run, places=tuple(here), env=env)
+        env = {**self._environment(), **self._wanted.env, **here[0].torchrun_variables()}
+        env |= here[0].slurm_variables() if message.slurm_variables else {}
+        request = ForkRequest(main=message.main, run=message.run, places=tuple(here), env=env)
         listener = self._listener if here[0].rank == 0 else None
         try:
             await start_ranks(fork_server, ranks, request, listener, self._on_reports, self._on_exit)

@@ -13,18 +13,18 @@ from pathlib import Path
 
 from sweep.errors import log_error
 from sweep.pilot.agent.cleanup import end_escaped, remove_scratch
-from sweep.pilot.order import PilotOrder
+from sweep.pilot.job_spec import JobSpec
 
 CLEAR_S = 40.0
 """as long as the leader waits for a node to be clean (CLEAN_S): a dead node does not answer, and the scheduler ends
 what runs there"""
 
 
-async def clear_orphans(order: PilotOrder, node: str) -> None:
+async def clear_orphans(spec: JobSpec, node: str) -> None:
     """Run this module on the node, alongside the agents' step. Errors are logged and do not stop the pilot."""
-    command = [sys.executable, "-m", "sweep.pilot.agent.orphans", order.token, node, order.scratch]
-    if order.executor == "slurm":
-        command = [*_srun_on(node), *order.srun, *order.container_prefix, *command]
+    command = [sys.executable, "-m", "sweep.pilot.agent.orphans", spec.token, node, spec.scratch]
+    if spec.executor == "slurm":
+        command = [*_srun_on(node), *spec.srun, *spec.container_prefix, *command]
     try:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sweep.pilot.job import all_cpus
-from sweep.pilot.order import PilotOrder
+from sweep.pilot.job_spec import JobSpec
 
 LEAVE_S = 20.0
 """how long srun may take to end once its agents did: twice Slurm's default MessageTimeout"""
@@ -20,17 +20,17 @@ LEAVE_S = 20.0
 Processes = Sequence[subprocess.Popen[bytes]]
 
 
-def start_agents(order: PilotOrder, directory: Path) -> Processes:
+def start_agents(spec: JobSpec, directory: Path) -> Processes:
     """Start an agent on each node."""
     output = os.open(directory / "agents.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-    agent = [*order.container_prefix, sys.executable, "-m", "sweep.pilot.agent", str(directory)]
-    agent += ["--scratch", order.scratch]
+    agent = [*spec.container_prefix, sys.executable, "-m", "sweep.pilot.agent", str(directory)]
+    agent += ["--scratch", spec.scratch]
     environment = dict(os.environ)
-    if order.executor == "slurm":
-        commands = [[*srun(order, environment), *agent]]
+    if spec.executor == "slurm":
+        commands = [[*srun(spec, environment), *agent]]
         environment |= STEP_ENVIRONMENT
     else:
-        commands = [[*agent, "--node", f"local-{index}", "--index", str(index)] for index in range(order.nodes)]
+        commands = [[*agent, "--node", f"local-{index}", "--index", str(index)] for index in range(spec.nodes)]
     try:
         return [
             subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
@@ -45,14 +45,14 @@ STEP_ENVIRONMENT = {"SLURM_OOM_KILL_STEP": "0"}
 (OOMKillStep): one rank's OOM would end the agents of all nodes. As a variable, since older sruns refuse the option."""
 
 
-def srun(order: PilotOrder, environment: Mapping[str, str]) -> list[str]:
+def srun(spec: JobSpec, environment: Mapping[str, str]) -> list[str]:
     """One step with all of each node, that survives the failure of another node (seen on Slurm 22.05).
 
     Agents are no MPI processes: without --mpi=none a site's default plugin would set PMI variables for them.
     """
-    command = ["srun", f"--nodes={order.nodes}", f"--ntasks={order.nodes}", "--ntasks-per-node=1", "--mpi=none"]
+    command = ["srun", f"--nodes={spec.nodes}", f"--ntasks={spec.nodes}", "--ntasks-per-node=1", "--mpi=none"]
     command += ["--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--cpu-bind=none", "--mem=0", "--unbuffered"]
-    return [*command, *all_cpus(environment), *order.srun]
+    return [*command, *all_cpus(environment), *spec.srun]
 
 
 def ended(processes: Processes) -> bool:

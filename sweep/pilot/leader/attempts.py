@@ -10,22 +10,22 @@ from dataclasses import replace
 from sweep.contract import Run
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
+from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.watchdog import StartLimits, Verdict
 from sweep.pilot.limits import Limits
-from sweep.pilot.order import PilotOrder
 from sweep.plugins import find_workload
 
 
 class Attempts:
     """Runs the attempts of a pilot."""
 
-    def __init__(self, order: PilotOrder) -> None:
+    def __init__(self, spec: JobSpec) -> None:
         self.stopping: Verdict | None = None
         """why all of them are being stopped"""
-        self._order = order
+        self._spec = spec
         self._runners: dict[str, AttemptRunner] = {}
         self._concurrent: dict[str, set[str]] = {}
         """running attempt -> those that overlapped it in time"""
@@ -43,7 +43,7 @@ class Attempts:
         """Run an attempt. An error fails it alone, and loses its nodes where ranks may be left there."""
         nodes = [link.node for link in links]
         try:
-            runner = self._runner(name, run, links, replace(self._order.limits, attempt_s=limit_s), start_limits)
+            runner = self._runner(name, run, links, replace(self._spec.limits, attempt_s=limit_s), start_limits)
             return await runner.conduct()
         except SweepError as error:  # a plug-in that the login node has and this one has not
             return AttemptResult.none(run, nodes, Outcome.IMPORT_ERROR, str(error))
@@ -75,7 +75,7 @@ class Attempts:
         self, name: str, run: Run, links: Sequence[Link], limits: Limits, start_limits: StartLimits | None
     ) -> AttemptRunner:
         workload = find_workload(run.workload)
-        seed, gpu = self._order.seed, self._order.gpu
+        seed, gpu = self._spec.seed, self._spec.gpu
         runner = AttemptRunner(name, run, workload, links, limits, seed, start_limits, gpu)
         self._add(name, runner)
         return runner

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from sweep.errors import SweepError
 from sweep.executors.executor import Executor, JobState, JobStatus, SubmitError
 from sweep.pilot.agent.orphans import clear_orphans
+from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.link import Link
 from sweep.pilot.messages import ClearStale
-from sweep.pilot.order import PilotOrder
 from sweep.plugins import find_executor
 from sweep.store.directory import SweepDir
 
@@ -21,11 +21,11 @@ CLEAR_STALE_S = 30.0
 while runs begin"""
 
 
-async def clear_stale_pilots(sweep: SweepDir, order: PilotOrder, links: Sequence[Link]) -> None:
+async def clear_stale_pilots(sweep: SweepDir, spec: JobSpec, links: Sequence[Link]) -> None:
     """Clear stale processes of this sweep's dead pilots from our nodes. Nothing if the scheduler does not answer."""
     tokens = sorted({token for link in links for token in link.stale_tokens})
     with contextlib.suppress(OSError, UnicodeError, SweepError):
-        dead = await asyncio.to_thread(dead_tokens, sweep, order.executor, tokens)
+        dead = await asyncio.to_thread(dead_tokens, sweep, spec.executor, tokens)
         asked = [link for link in links if set(link.stale_tokens) & set(dead)]
         for link in asked:
             link.send(ClearStale(tokens=tuple(dead)))
@@ -71,8 +71,8 @@ def _executor(sweep: SweepDir, name: str) -> Executor:
 class OrphanClearing:
     """Clears nodes whose agents died while the job goes on."""
 
-    def __init__(self, order: PilotOrder) -> None:
-        self._order = order
+    def __init__(self, spec: JobSpec) -> None:
+        self._spec = spec
         self._clearing: list[asyncio.Task[None]] = []
         self._watching: dict[Link, asyncio.Task[None]] = {}
         self._stopped = False
@@ -98,4 +98,4 @@ class OrphanClearing:
 
     async def _clear_after(self, link: Link) -> None:
         await link.gone.wait()
-        self._clearing.append(asyncio.ensure_future(clear_orphans(self._order, link.node)))
+        self._clearing.append(asyncio.ensure_future(clear_orphans(self._spec, link.node)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 
+from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.link import Link
-from sweep.pilot.order import PilotOrder
 
 MOST_LOSSES = 1
 """a node whose connection was lost more often is left out of the pilot: each time a run was lost with it"""
@@ -14,21 +14,21 @@ UNREACHABLE_S = 180.0
 its first arrival (``timeouts.ARRIVAL_S``)"""
 
 
-def usable(order: PilotOrder, links: Iterable[Link], quarantined: Container[str]) -> list[Link]:
+def usable(spec: JobSpec, links: Iterable[Link], quarantined: Container[str]) -> list[Link]:
     """The nodes that are connected, clean and not in quarantine (a single machine has no other)."""
     clean = [link for link in links if link.alive and link.clean and len(link.lost_at) <= MOST_LOSSES]
-    return clean if order.executor == "local" else [link for link in clean if link.node not in quarantined]
+    return clean if spec.executor == "local" else [link for link in clean if link.node not in quarantined]
 
 
-def widest(order: PilotOrder, free: int, running: Sequence[int]) -> int:
+def widest(spec: JobSpec, free: int, running: Sequence[int]) -> int:
     """Nodes of the widest run that may start now, given the free nodes and the nodes of each running run.
 
     A shared machine takes one run at a time, an isolated fabric one across nodes.
     """
-    if running and not order.side_by_side:
+    if running and not spec.side_by_side:
         return 0
     across = any(nodes > 1 for nodes in running)
-    return min(free, 1) if across and order.isolate else free
+    return min(free, 1) if across and spec.isolate else free
 
 
 def may_return(link: Link, now: float) -> bool:

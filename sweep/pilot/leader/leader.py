@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 
 from sweep.pilot.clock import PausingClock
+from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.attempt_log import store_log
 from sweep.pilot.leader.attempts import Attempts
 from sweep.pilot.leader.clearing import OrphanClearing, clear_stale_pilots
@@ -20,7 +21,6 @@ from sweep.pilot.leader.pilot_time import PilotTime
 from sweep.pilot.leader.preflight import Preflight
 from sweep.pilot.leader.record import Conducted, recording_of
 from sweep.pilot.leader.start_limits import ObservedStarts
-from sweep.pilot.order import PilotOrder
 from sweep.planning.runs import PlannedRun
 from sweep.redaction import secret_values
 from sweep.search.search import Choice, Search, choose
@@ -40,23 +40,23 @@ class Leader:
     """One pilot's run loop."""
 
     def __init__(
-        self, sweep: SweepDir, order: PilotOrder, runs: Sequence[PlannedRun], job_id: str, clock: PausingClock
+        self, sweep: SweepDir, spec: JobSpec, runs: Sequence[PlannedRun], job_id: str, clock: PausingClock
     ) -> None:
-        self._sweep, self._order = sweep, order
+        self._sweep, self._spec = sweep, spec
         self._runs = runs
         self._job_id = job_id
-        self._files = Files(sweep, f"pilot-{order.name}")
+        self._files = Files(sweep, f"pilot-{spec.name}")
         self._sweep_state = SweepState()
-        self._search = Search.of(runs, order.hardware, order.strategy, order.budget)
+        self._search = Search.of(runs, spec.hardware, spec.strategy, spec.budget)
         self._starts = ObservedStarts(runs)
         self._taken: set[tuple[str, int]] = set()
-        self._time = PilotTime(order, os.environ, time.time())
-        self._attempts = Attempts(order)
+        self._time = PilotTime(spec, os.environ, time.time())
+        self._attempts = Attempts(spec)
         self._clock = clock
         self._leaf_switches: dict[str, str | None] | None = None
         self._free_since: dict[str, float] = {}
-        self._orphans = OrphanClearing(order)
-        self._preflight = Preflight(order, self._attempts)
+        self._orphans = OrphanClearing(spec)
+        self._preflight = Preflight(spec, self._attempts)
         self._ending = Ending(self._attempts, self._orphans, self._cancelled)
 
     async def lead(self, nodes: Nodes) -> None:
@@ -68,13 +68,13 @@ class Leader:
         self._preflight.begin(nodes.links, self._choose(nodes.links, len(nodes.links)))
         tasks = [self._send_heartbeats(), self._ending.follow(nodes.terminated)]
         watching = [asyncio.ensure_future(task) for task in tasks]
-        await clear_stale_pilots(self._sweep, self._order, nodes.links)
+        await clear_stale_pilots(self._sweep, self._spec, nodes.links)
         self._free_since = dict.fromkeys(self._free_since, time.monotonic())
         reason = await self._measure_all(nodes)
         await self._orphans.end(at_once=self._ending.at_once)
         for task in watching:
             task.cancel()
-        await self._write(PilotEnded(time=time.time(), pilot=self._order.name, reason=reason))
+        await self._write(PilotEnded(time=time.time(), pilot=self._spec.name, reason=reason))
         self._files.close()
 
     async def _measure_all(self, nodes: Nodes) -> str:
@@ -86,11 +86,11 @@ class Leader:
         while True:
             await self._note_nodes(nodes.links)
             busy = {link.node for chosen in running.values() for link in chosen}
-            usable_now = usable(self._order, nodes.links, self._sweep_state.bad_nodes)
+            usable_now = usable(self._spec, nodes.links, self._sweep_state.bad_nodes)
             free = [link for link in usable_now if link.node not in busy]
             returning = [link for link in nodes.links if may_return(link, self._clock.now())]
             reason = self._reason_to_end(begun, nodes_left=bool(free or returning))
-            most = widest(self._order, len(free), [len(chosen) for chosen in running.values()])
+            most = widest(self._spec, len(free), [len(chosen) for chosen in running.values()])
             checked = self._preflight.due(self._sweep_state.slow_nodes, nodes.links, busy, free) if most else []
             checked = checked if reason is None and self._choose([*free, *checked[:1]], most + 1) else []
             choice = await self._next(free, most) if reason is None and not checked else None
@@ -116,16 +116,16 @@ class Leader:
             self._free_since = dict.fromkeys(leaf_switches, time.monotonic()) | self._free_since
             started = PilotStarted(
                 time=time.time(),
-                pilot=self._order.name,
+                pilot=self._spec.name,
                 job_id=self._job_id,
                 nodes=tuple(leaf_switches),
-                time_limit_s=self._order.time_limit_s,
+                time_limit_s=self._spec.time_limit_s,
             )
             await self._write(started)
         for link in unreachable(links, self._clock.now()):
             if link.node not in self._sweep_state.bad_nodes:
                 reason = f"its agent was lost and could not be reached for {UNREACHABLE_S:.0f} s"
-                await self._write(NodeBad(time=time.time(), pilot=self._order.name, node=link.node, reason=reason))
+                await self._write(NodeBad(time=time.time(), pilot=self._spec.name, node=link.node, reason=reason))
 
     async def _next(self, free: Sequence[Link], most: int) -> Choice | None:
         """Choose and claim the run to start now on at most `most` of the free nodes; None where there is none."""
@@ -137,7 +137,7 @@ class Leader:
             if await self._claim(choice):
                 started = AttemptStarted(
                     time=time.time(),
-                    pilot=self._order.name,
+                    pilot=self._spec.name,
                     run_id=choice.planned.run_id,
                     attempt=choice.attempt,
                     nodes=choice.nodes,
@@ -161,15 +161,15 @@ class Leader:
             frozenset(self._taken),
             names=[link.node for link in links],
             leaf_switches=self._leaf_switches or {},
-            same_nodes=self._order.same_nodes,
-            in_turn=not self._order.side_by_side,
+            same_nodes=self._spec.same_nodes,
+            in_turn=not self._spec.side_by_side,
             search=self._search,
         )
 
     def _reason_to_end(self, begun: int, *, nodes_left: bool) -> str | None:
         if self._ending.reason is not None:
             return self._ending.reason
-        if self._order.max_runs is not None and begun >= self._order.max_runs:
+        if self._spec.max_runs is not None and begun >= self._spec.max_runs:
             return f"measured {begun} runs, as many as the site allows a pilot"
         if not nodes_left:
             return "no node is left"
@@ -177,7 +177,7 @@ class Leader:
 
     async def _claim(self, choice: Choice) -> bool:
         key = (choice.planned.run_id, choice.attempt)
-        claim = Claim(pilot=self._order.name, job_id=self._job_id, time=time.time())
+        claim = Claim(pilot=self._spec.name, job_id=self._job_id, time=time.time())
         self._taken.add(key)
         return await self._files.claim(*key, claim)
 
@@ -189,23 +189,23 @@ class Leader:
         conducted = Conducted(
             run=run,
             attempt=choice.attempt,
-            order=self._order,
+            spec=self._spec,
             job_id=self._job_id,
             nodes=nodes,
             leaf_switches=tuple(link.leaf_switch for link in links),
             started_at=time.time(),
             idle_s=begun - min(self._free_since[node] for node in nodes),
-            limit_s=min(self._order.limits.attempt_s, self._time.left_s(time.time())),
+            limit_s=min(self._spec.limits.attempt_s, self._time.left_s(time.time())),
             concurrent=self._attempts.begin(name),
             secrets=frozenset(secret_values(os.environ)),
         )
-        start_limits = self._starts.start_limits(choice.planned, choice.attempt, self._order.limits)
+        start_limits = self._starts.start_limits(choice.planned, choice.attempt, self._spec.limits)
         result = await self._attempts.conduct(name, run, links, conducted.limit_s, start_limits)
         await self._ending.settled(signalled=result.signalled)
         found = recording_of(conducted, result, self._attempts.stopping, ended_at=time.time())
         recorded = Recorded(
             time=time.time(),
-            pilot=self._order.name,
+            pilot=self._spec.name,
             record=found.record,
             accused=found.accused,
             slow_node=found.slow_node,
@@ -214,7 +214,7 @@ class Leader:
         await store_log(self._files, self._sweep.log(run.run_id, choice.attempt), found.record, result)
         for node, left in result.not_cleaned.items():
             reason = "not clean after an attempt: " + "; ".join(left)
-            await self._write(NodeBad(time=time.time(), pilot=self._order.name, node=node, reason=reason))
+            await self._write(NodeBad(time=time.time(), pilot=self._spec.name, node=node, reason=reason))
         self._time.took(time.monotonic() - begun)
         self._free_since.update(dict.fromkeys(nodes, time.monotonic()))
 
@@ -230,7 +230,7 @@ class Leader:
     async def _send_heartbeats(self) -> None:
         while True:
             await asyncio.sleep(ALIVE_S)
-            await self._files.append(PilotAlive(time=time.time(), pilot=self._order.name))
+            await self._files.append(PilotAlive(time=time.time(), pilot=self._spec.name))
 
     async def _cancelled(self) -> bool:
         """Whether the user cancelled the sweep, by the newest lines of the journals."""

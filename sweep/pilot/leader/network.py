@@ -12,7 +12,7 @@ import psutil
 
 from bench_workloads.ports import VARIABLE, listen_on_free_port
 from sweep.errors import SweepError
-from sweep.pilot.order import PilotOrder
+from sweep.pilot.job_spec import JobSpec
 
 BACKLOG = 1024
 """the agents of all nodes connect at once"""
@@ -22,18 +22,18 @@ _NO_NETWORK = re.compile(
 """interfaces of containers, virtual machines, tunnels and management controllers: each node has the same there"""
 
 
-def listener(order: PilotOrder) -> socket.socket:
+def listener(spec: JobSpec) -> socket.socket:
     """The leader's listening socket; its agents prove the pilot's key."""
-    if order.port_range is not None:
+    if spec.port_range is not None:
         return listen_on_free_port()
     return socket.create_server(("", 0), backlog=BACKLOG)
 
 
-def set_variables(order: PilotOrder, environment: MutableMapping[str, str]) -> None:
+def set_variables(spec: JobSpec, environment: MutableMapping[str, str]) -> None:
     """What the site says of the network, for the leader, its agents and their ranks. The user's own values stay."""
-    if order.port_range is not None:
-        environment[VARIABLE] = "{}-{}".format(*order.port_range)
-    for name, value in interface_variables(order.interface).items():
+    if spec.port_range is not None:
+        environment[VARIABLE] = "{}-{}".format(*spec.port_range)
+    for name, value in interface_variables(spec.interface).items():
         environment.setdefault(name, value)
 
 

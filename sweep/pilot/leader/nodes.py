@@ -19,11 +19,11 @@ from sweep.pilot.channel import (
     new_key,
 )
 from sweep.pilot.clock import TICK_S, PausingClock
+from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.agents_step import Processes, ended, start_agents, wait_for_end
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.network import host_addresses, listener
 from sweep.pilot.messages import Hello, Leave, Ping
-from sweep.pilot.order import PilotOrder
 from sweep.pilot.timeouts import ARRIVAL_S, HEARTBEAT_S, STRAGGLER_S
 
 
@@ -78,9 +78,9 @@ class Nodes:
         self._tasks.add(reading)
         reading.add_done_callback(self._tasks.discard)
 
-    def start(self, order: PilotOrder, directory: Path) -> None:
+    def start(self, spec: JobSpec, directory: Path) -> None:
         """Start the agents' processes."""
-        self._processes = start_agents(order, directory)
+        self._processes = start_agents(spec, directory)
 
     async def arrive(self) -> None:
         """Wait until all agents have connected, or go on without the missing ones: they may still come."""
@@ -129,9 +129,9 @@ def waits(arrived: Sequence[float], wanted: int, began: float, now: float) -> bo
 
 
 @contextlib.asynccontextmanager
-async def agents(order: PilotOrder, directory: Path, clock: PausingClock) -> AsyncIterator[Nodes]:
+async def agents(spec: JobSpec, directory: Path, clock: PausingClock) -> AsyncIterator[Nodes]:
     """Start the agents; yield the nodes, which are still to arrive; on exit end the agents and wait."""
-    nodes, key = Nodes(order.nodes, clock), new_key()
+    nodes, key = Nodes(spec.nodes, clock), new_key()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -145,12 +145,12 @@ async def agents(order: PilotOrder, directory: Path, clock: PausingClock) -> Asy
         if isinstance(hello, Hello):
             nodes.join(channel, hello)
 
-    server = await asyncio.start_server(accept, sock=listener(order))
+    server = await asyncio.start_server(accept, sock=listener(spec))
     rendezvous = directory / "rendezvous"
     port = server.sockets[0].getsockname()[1]
-    node = os.environ.get("SLURMD_NODENAME", "") if order.executor == "slurm" else ""
-    Rendezvous(host_addresses(order.interface), port, key, node).write(rendezvous)
-    nodes.start(order, directory)
+    node = os.environ.get("SLURMD_NODENAME", "") if spec.executor == "slurm" else ""
+    Rendezvous(host_addresses(spec.interface), port, key, node).write(rendezvous)
+    nodes.start(spec, directory)
     watching = asyncio.ensure_future(nodes.watch())
     try:
         yield nodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sweep.pilot.order import PilotOrder
+from sweep.pilot.job_spec import JobSpec
 from sweep.planning.runs import ASSUMED_RUN_S
 
 UNKNOWN_RUN = 2.0
@@ -19,9 +19,9 @@ LATELY = 20
 class PilotTime:
     """The time of one pilot."""
 
-    def __init__(self, order: PilotOrder, environment: Mapping[str, str], now: float) -> None:
-        self._order = order
-        self._ends_at = min(_end_of_job(environment), now + order.time_limit_s)
+    def __init__(self, spec: JobSpec, environment: Mapping[str, str], now: float) -> None:
+        self._spec = spec
+        self._ends_at = min(_end_of_job(environment), now + spec.time_limit_s)
         self._durations: list[float] = []
 
     def took(self, seconds: float) -> None:
@@ -30,13 +30,13 @@ class PilotTime:
 
     def left_s(self, now: float) -> float:
         """Time left for runs."""
-        return self._ends_at - now - min(MARGIN_S, 0.1 * self._order.time_limit_s)
+        return self._ends_at - now - min(MARGIN_S, 0.1 * self._spec.time_limit_s)
 
     def next_run_s(self) -> float:
         """Estimate for the next run: somewhat more than the longest recent one."""
         if self._durations:
             return 1.5 * max(self._durations[-LATELY:])
-        return min(UNKNOWN_RUN * ASSUMED_RUN_S, self._order.limits.attempt_s, 0.5 * self._order.time_limit_s)
+        return min(UNKNOWN_RUN * ASSUMED_RUN_S, self._spec.limits.attempt_s, 0.5 * self._spec.time_limit_s)
 
 
 def _end_of_job(environment: Mapping[str, str]) -> float:

@@ -16,11 +16,11 @@ from sweep.checks.fleet import FEWEST, evaluate_all
 from sweep.checks.node import NODE
 from sweep.checks.speeds import Answer, accused_by_speed, evaluate_speeds
 from sweep.errors import log_error
+from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.attempts import Attempts
 from sweep.pilot.leader.check_attempts import CheckAttempts, measure_rates, until_sure
 from sweep.pilot.leader.link import Link, one_machine
 from sweep.pilot.messages import Inspect
-from sweep.pilot.order import PilotOrder
 from sweep.plugins import find_workload, found_checks
 from sweep.search.search import Choice
 from sweep.state.events import NodeBad, NodeFit
@@ -37,8 +37,8 @@ COMPARED = 4
 class Preflight:
     """The checks of one pilot: begun when its nodes have joined, evaluated before its first run."""
 
-    def __init__(self, order: PilotOrder, attempts: Attempts) -> None:
-        self._order = order
+    def __init__(self, spec: JobSpec, attempts: Attempts) -> None:
+        self._spec = spec
         self._attempts = attempts
         self._asked: list[Link] = []
         self._asked_at = 0.0
@@ -48,14 +48,14 @@ class Preflight:
 
     def begin(self, links: Sequence[Link], first: Choice | None) -> None:
         """Ask all nodes, if there is a run for them; their fork servers start meanwhile."""
-        if self._order.preflight == "off" or first is None:
+        if self._spec.preflight == "off" or first is None:
             return
         run = first.planned.run()
-        self._checks = checks_of(self._order)
+        self._checks = checks_of(self._spec)
         self._asked, self._asked_at = list(links), time.time()
         message = Inspect(
             readers=tuple(readers(self._checks)),
-            limit_s=LIMIT_S[self._order.preflight],
+            limit_s=LIMIT_S[self._spec.preflight],
             preload=tuple(find_workload(run.workload).preload),
             env=dict(run.env),
             ranks=run.gpus_per_node,
@@ -67,7 +67,7 @@ class Preflight:
         """Wait for the answers; an event for each node that must not be used."""
         if not self._asked:
             return []
-        deadline_s = LIMIT_S[self._order.preflight] + PATIENCE_S
+        deadline_s = LIMIT_S[self._spec.preflight] + PATIENCE_S
         waits = [asyncio.ensure_future(link.inspected.wait()) for link in self._asked]
         await asyncio.wait(waits, timeout=max(0.0, self._asked_at + deadline_s - time.time()))
         for wait in waits:
@@ -78,14 +78,14 @@ class Preflight:
             for link in self._asked
             if link.readings is not None and link in links
         ]
-        stated = Stated(gpu=self._order.gpu or "cpu", gpus_per_node=self._order.gpus_per_node)
+        stated = Stated(gpu=self._spec.gpu or "cpu", gpus_per_node=self._spec.gpus_per_node)
         found = [one for one in evaluate_all(self._checks, answers, stated) if one.finding.verdict.unfit]
         reasons = reasons_to_exclude(found, of_site(self._checks), len(answers))
-        if self._order.preflight == "perf":
+        if self._spec.preflight == "perf":
             fit = [link for link in links if link.alive and link.clean and link.node not in reasons]
             reasons |= await too_slow(fit, stated, self._attempts)
         return [
-            NodeBad(time=time.time(), pilot=self._order.name, node=node, reason=f"preflight: {reason}")
+            NodeBad(time=time.time(), pilot=self._spec.name, node=node, reason=f"preflight: {reason}")
             for node, reason in reasons.items()
         ]
 
@@ -96,22 +96,22 @@ class Preflight:
         idle = [link for link in links if link.alive and link.clean and link.node not in busy]
         new = (link for link in idle if link.node in suspects and link.node not in self._suspected)
         suspect, others = next(new, None), [link for link in usable if link.node not in suspects][:COMPARED]
-        if self._order.preflight == "off" or suspect is None or len(others) + 1 < FEWEST:
+        if self._spec.preflight == "off" or suspect is None or len(others) + 1 < FEWEST:
             return []
         return [suspect, *others]
 
     async def confirm(self, node: str, why: str, links: Sequence[Link]) -> list[NodeBad | NodeFit]:
         """Check the node, one of these, which was slow in runs; empty: that was not possible."""
         self._suspected.add(node)
-        stated = Stated(gpu=self._order.gpu or "cpu", gpus_per_node=self._order.gpus_per_node)
+        stated = Stated(gpu=self._spec.gpu or "cpu", gpus_per_node=self._spec.gpus_per_node)
         reasons = await too_slow(links, stated, self._attempts)
         if self._attempts.stopping is not None or not all(link.alive for link in links):
             return []
         self._suspected.discard(node)
         if node not in reasons:
-            return [NodeFit(time=time.time(), pilot=self._order.name, node=node)]
+            return [NodeFit(time=time.time(), pilot=self._spec.name, node=node)]
         reason = f"{why}; alone then {reasons[node]}"
-        return [NodeBad(time=time.time(), pilot=self._order.name, node=node, reason=reason)]
+        return [NodeBad(time=time.time(), pilot=self._spec.name, node=node, reason=reason)]
 
 
 async def too_slow(links: Sequence[Link], stated: Stated, attempts: Attempts) -> dict[str, str]:
@@ -131,11 +131,11 @@ async def too_slow(links: Sequence[Link], stated: Stated, attempts: Attempts) ->
     return reasons_to_exclude([one for one in found if one.node not in lost], ["answers"], len(links))
 
 
-def checks_of(order: PilotOrder) -> list[Check]:
-    """The checks that the order asks for, of other packages too."""
+def checks_of(spec: JobSpec) -> list[Check]:
+    """The checks that the job spec asks for, of other packages too."""
     every = [*NODE, *(check for check in found_checks() if check.tier == "node")]
-    chosen = [check for check in every if check.quick or order.preflight in ("node", "perf")]
-    return applicable(chosen, Stated(gpu=order.gpu or "cpu"))
+    chosen = [check for check in every if check.quick or spec.preflight in ("node", "perf")]
+    return applicable(chosen, Stated(gpu=spec.gpu or "cpu"))
 
 
 def readings_in(text: str | None) -> dict[str, Reading]:

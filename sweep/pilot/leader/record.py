@@ -10,9 +10,9 @@ from sweep.contract import Measurement, Run
 from sweep.diagnose.cuda_allocator import AllocatorVerdict, verdict_of
 from sweep.diagnose.nccl_log import summarize
 from sweep.outcomes import Outcome
+from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.watchdog import Verdict
-from sweep.pilot.order import PilotOrder
 from sweep.records.json_columns import Json
 from sweep.records.record import EndedAttempt, Findings, build_record, problems
 from sweep.records.schema import OVERSUBSCRIBED, Durations, Ending, Record
@@ -31,7 +31,7 @@ class Conducted:
 
     run: Run
     attempt: int
-    order: PilotOrder
+    spec: JobSpec
     job_id: str
     nodes: tuple[str, ...]
     leaf_switches: tuple[str | None, ...]
@@ -41,7 +41,7 @@ class Conducted:
     idle_s: float
     """how long its nodes were idle before"""
     limit_s: float
-    """its time limit: less than the order's limit where the pilot's time is nearly over"""
+    """its time limit: less than the job spec's limit where the pilot's time is nearly over"""
     concurrent: Set[str]
     """attempts of the same pilot that overlapped it in time"""
     secrets: Set[str] = frozenset()
@@ -79,7 +79,7 @@ def recording_of(conducted: Conducted, result: AttemptResult, stopping: Verdict 
         else:
             ending = replace(ending, message=f"{ending.message}; {reason}")
         record = _record(conducted, result, ending, [None] * len(measurements), ended_at)
-    if stopping is not None or conducted.order.executor == "local":  # locally all nodes are this one machine
+    if stopping is not None or conducted.spec.executor == "local":  # locally all nodes are this one machine
         return Recording(record=record)
     slow = None if record.slow_rank is None else conducted.nodes[record.slow_rank // conducted.run.gpus_per_node]
     return Recording(record=record, accused=result.accused, slow_node=slow)
@@ -95,8 +95,8 @@ def _outcome(conducted: Conducted, result: AttemptResult, stopping: Verdict | No
     outcome = result.diagnosis.outcome or Outcome.UNKNOWN
     if stopping is not None and outcome in ENDED_WITH_THE_JOB:
         return stopping.outcome, stopping.text
-    if outcome is Outcome.TIME_LIMIT and conducted.limit_s < conducted.order.limits.attempt_s:
-        if conducted.limit_s < MOST_OF_IT * conducted.order.time_limit_s:
+    if outcome is Outcome.TIME_LIMIT and conducted.limit_s < conducted.spec.limits.attempt_s:
+        if conducted.limit_s < MOST_OF_IT * conducted.spec.time_limit_s:
             return Outcome.PREEMPTED, f"the pilot's time ended before the run did: {result.message}"
         return outcome, f"longer than a whole pilot: raise pilot_time in the site ({result.message})"
     if outcome is Outcome.CANCELLED and stopping is None:
@@ -112,7 +112,7 @@ def _record(
     ended_at: float,
 ) -> Record:
     durations = Durations(**result.times_s, pilot_idle_s=conducted.idle_s)
-    facts: dict[str, Json] = {"left_in_dev_shm": result.removed, "beside": sorted(conducted.concurrent)}
+    facts: dict[str, Json] = {"left_in_dev_shm": result.removed, "concurrent_with": sorted(conducted.concurrent)}
     findings = findings_of((rank.tail for rank in result.ranks), [{} if m is None else m.extra for m in measurements])
     if result.stopped_s:
         facts["stopped_s"] = round(result.stopped_s, 1)
@@ -123,19 +123,19 @@ def _record(
 
 
 def _ended(conducted: Conducted, ended_at: float) -> EndedAttempt:
-    order = conducted.order
+    spec = conducted.spec
     return EndedAttempt(
         run=conducted.run,
         number=conducted.attempt,
-        sweep_name=order.sweep_name,
-        pilot=order.name,
+        sweep_name=spec.sweep_name,
+        pilot=spec.name,
         job_id=conducted.job_id,
         nodes=conducted.nodes,
         leaf_switches=conducted.leaf_switches,
-        gpu=order.gpu,
+        gpu=spec.gpu,
         started_at=conducted.started_at,
         ended_at=ended_at,
-        torch_version=order.torch_version,
+        torch_version=spec.torch_version,
         secrets=conducted.secrets,
     )
 

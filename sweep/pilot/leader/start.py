@@ -15,9 +15,9 @@ from pathlib import Path
 
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import StepDaemon, cancel_own_job
+from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.network import set_variables
 from sweep.pilot.leader.nodes import agents
-from sweep.pilot.order import PilotOrder
 from sweep.store.directory import SweepDir, write_once
 
 
@@ -28,39 +28,39 @@ def main(sweep_dir: str, pilot: str) -> None:
     sweep = SweepDir(Path(sweep_dir).absolute())
     os.chdir(sweep.launched_from() or ".")  # the agents' too, and their ranks'
     directory = sweep.pilot(pilot)
-    order = PilotOrder.read(directory)
-    job_id = _own_job_id(order)
+    spec = JobSpec.read(directory)
+    job_id = _own_job_id(spec)
     try:
         me = {"job_id": job_id, "host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
         write_once(directory / "started", json.dumps(me))
     except FileExistsError:
         return  # a second job with this token (its submission was assumed lost): the first does the work
-    os.environ["SWEEP_PILOT"] = order.token
-    set_variables(order, os.environ)
-    asyncio.run(_lead(sweep, order, job_id))
-    if order.executor == "slurm" and above.died:
+    os.environ["SWEEP_PILOT"] = spec.token
+    set_variables(spec, os.environ)
+    asyncio.run(_lead(sweep, spec, job_id))
+    if spec.executor == "slurm" and above.died:
         cancel_own_job()
 
 
-def _own_job_id(order: PilotOrder) -> str:
-    if order.executor != "local":
+def _own_job_id(spec: JobSpec) -> str:
+    if spec.executor != "local":
         return os.environ["SLURM_JOB_ID"]
     from sweep.executors.local import own_job_id  # psutil
 
     return own_job_id()
 
 
-async def _lead(sweep: SweepDir, order: PilotOrder, job_id: str) -> None:
+async def _lead(sweep: SweepDir, spec: JobSpec, job_id: str) -> None:
     clock = PausingClock()
     _defer_signals()
-    async with agents(order, sweep.pilot(order.name), clock) as nodes:
+    async with agents(spec, sweep.pilot(spec.name), clock) as nodes:
         import pyarrow.parquet  # here, and not above: these take most of the time
 
         from sweep.pilot.leader.leader import Leader
         from sweep.planning.runs import RUN_COLUMNS, runs_of_all, runs_on
 
         tables = [pyarrow.parquet.ParquetFile(path).read(columns=list(RUN_COLUMNS)) for path in sweep.plans()]
-        await Leader(sweep, order, runs_on(runs_of_all(tables), order.node_group), job_id, clock).lead(nodes)
+        await Leader(sweep, spec, runs_on(runs_of_all(tables), spec.node_group), job_id, clock).lead(nodes)
 
 
 def _defer_signals() -> None:

@@ -4,7 +4,7 @@ import os
 import stat
 
 from sweep.pilot.leader.agents_step import start_agents
-from tests.support.pilot_parts import order
+from tests.support.pilot_parts import spec
 
 SRUN = '#!/bin/sh\nprintf "%s\\n" "$@"\nenv\n'
 
@@ -16,7 +16,7 @@ def test_the_step_has_no_mpi_and_survives_the_oom_of_one_rank(tmp_path, monkeypa
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_OOM_KILL_STEP", "1")  # as sbatch sets it for the job's steps
     monkeypatch.delenv("SLURM_CPUS_ON_NODE", raising=False)
-    (process,) = start_agents(order(executor="slurm", nodes=3, srun=("--container-image=x",)), tmp_path)
+    (process,) = start_agents(spec(executor="slurm", nodes=3, srun=("--container-image=x",)), tmp_path)
     process.wait(20)
     output = (tmp_path / "agents.log").read_text().splitlines()
     assert output[: output.index("--container-image=x") + 1] == [

@@ -9,7 +9,7 @@ from sweep.pilot.leader import clearing
 from sweep.pilot.leader.clearing import OrphanClearing, clear_stale_pilots
 from sweep.pilot.leader.link import Link
 from sweep.pilot.messages import ClearStale
-from tests.support.pilot_parts import Mute, order
+from tests.support.pilot_parts import Mute, spec
 
 
 class Scheduler:
@@ -41,7 +41,7 @@ def test_only_what_the_scheduler_knows_to_be_gone_is_cleared(existing, monkeypat
     async def scenario():
         links = [Link("n1", Mute(), stale_tokens=tokens), Link("n2", Mute(), stale_tokens=("s-p0002",))]
         links[0].cleared.set()
-        await clear_stale_pilots(existing.directory, order(), links)
+        await clear_stale_pilots(existing.directory, spec(), links)
         return [link.channel.sent for link in links]
 
     asked, other = asyncio.run(scenario())
@@ -53,14 +53,14 @@ def test_only_what_the_scheduler_knows_to_be_gone_is_cleared(existing, monkeypat
 def test_a_node_is_cleared_after_its_agent_unless_the_whole_job_ends(monkeypatch, job_ends):
     cleared = []
 
-    async def clear(_order, node):
+    async def clear(_spec, node):
         cleared.append(node)
 
     monkeypatch.setattr(clearing, "clear_orphans", clear)
 
     async def scenario():
         links = [Link("n1", Mute()), Link("n2", Mute())]
-        orphans = OrphanClearing(order())
+        orphans = OrphanClearing(spec())
         orphans.watch(links)
         await asyncio.sleep(0)
         if job_ends:

@@ -4,7 +4,7 @@ import pytest
 
 from sweep.pilot.leader.free_nodes import UNREACHABLE_S, may_return, unreachable, usable, widest
 from sweep.pilot.leader.link import Link
-from tests.support.pilot_parts import Mute, order
+from tests.support.pilot_parts import Mute, spec
 
 
 @pytest.mark.parametrize(
@@ -19,13 +19,13 @@ from tests.support.pilot_parts import Mute, order
     ],
 )
 def test_a_shared_machine_takes_one_run_and_an_isolated_fabric_one_across_nodes(changes, running, expected):
-    assert widest(order(**changes), 4, running) == expected
+    assert widest(spec(**changes), 4, running) == expected
 
 
 @pytest.mark.parametrize(("executor", "expected"), [("slurm", ["n1"]), ("local", ["n1", "n4"])])
 def test_a_node_that_is_dead_dirty_or_in_quarantine_has_no_run(executor, expected):
     links = [Link("n1", Mute()), Link("n2", Mute(), alive=False), Link("n3", Mute(), clean=False), Link("n4", Mute())]
-    assert [link.node for link in usable(order(executor=executor), links, {"n4"})] == expected
+    assert [link.node for link in usable(spec(executor=executor), links, {"n4"})] == expected
 
 
 def lost(node, *at, gone=False, back=False):
@@ -38,7 +38,7 @@ def lost(node, *at, gone=False, back=False):
 
 def test_a_node_whose_connection_was_lost_twice_is_left_out():
     links = [lost("n1", 5.0, back=True), lost("n2", 5.0, 60.0, back=True)]
-    assert [link.node for link in usable(order(executor="slurm"), links, ())] == ["n1"]
+    assert [link.node for link in usable(spec(executor="slurm"), links, ())] == ["n1"]
 
 
 @pytest.mark.parametrize(

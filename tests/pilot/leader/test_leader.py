@@ -2,7 +2,7 @@
 
 import os
 
-from sweep.pilot.order import PilotOrder
+from sweep.pilot.job_spec import JobSpec
 from tests.support import driving
 from tests.support.paths import REPOSITORY
 from tests.support.pilot_parts import GRID
@@ -37,5 +37,5 @@ def test_the_order_of_a_pilot_states_what_the_grid_does(tmp_path):
     done = driving.run(*words, "--dir", tmp_path / "s", "--executor", "local", "--yes")
     assert done.returncode == 0, done.stderr
     (pilot,) = (tmp_path / "s" / "pilots").iterdir()
-    found = PilotOrder.read(pilot)
+    found = JobSpec.read(pilot)
     assert found.strategy == "guided"

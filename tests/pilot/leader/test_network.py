@@ -16,7 +16,7 @@ from sweep.pilot.leader.link import one_machine
 from sweep.pilot.leader.network import host_addresses, listener, ordered, set_variables
 from sweep.pilot.leader.nodes import Nodes
 from sweep.pilot.messages import Hello
-from tests.support.pilot_parts import Mute, order
+from tests.support.pilot_parts import Mute, spec
 
 BOUND = {
     "lo": ["127.0.0.1"],
@@ -52,12 +52,12 @@ def test_the_sites_interface_is_the_only_one_and_must_exist():
 
 def test_the_sites_interface_and_ports_reach_the_ranks_unless_the_user_sets_them():
     environment = {"GLOO_SOCKET_IFNAME": "eth7"}
-    set_variables(order(interface="ib0", port_range=(40000, 40099)), environment)
+    set_variables(spec(interface="ib0", port_range=(40000, 40099)), environment)
     assert environment == {
         "GLOO_SOCKET_IFNAME": "eth7", "NCCL_SOCKET_IFNAME": "ib0", "SWEEP_PORT_RANGE": "40000-40099"
     }  # fmt: skip
     plain = {}
-    set_variables(order(), plain)
+    set_variables(spec(), plain)
     assert plain == {}
 
 
@@ -79,10 +79,10 @@ def test_leader_and_ranks_listen_within_the_port_range(monkeypatch):
     assert allowed() == PORTS
     first, last = ports = eight_free_ports()
     environment = dict(os.environ)
-    set_variables(order(port_range=ports), environment)
+    set_variables(spec(port_range=ports), environment)
     monkeypatch.setenv("SWEEP_PORT_RANGE", environment["SWEEP_PORT_RANGE"])
     with contextlib.ExitStack() as stack:
-        listen = [lambda: listener(order(port_range=ports)), *[listen_on_free_port] * 7]
+        listen = [lambda: listener(spec(port_range=ports)), *[listen_on_free_port] * 7]
         sockets = [stack.enter_context(each()) for each in listen]
         assert sorted(each.getsockname()[1] for each in sockets) == list(range(first, last + 1))
         with pytest.raises(OSError, match=f"none of 8 ports in {first}-{last}"):

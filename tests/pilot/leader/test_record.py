@@ -15,8 +15,8 @@ from sweep.records.schema import OVERSUBSCRIBED
 from tests.support.made_records import as_json, made_record
 from tests.support.pilot_parts import (
     conducted,
-    order,
     result_of,
+    spec,
 )
 
 
@@ -81,7 +81,7 @@ def test_a_failure_keeps_its_outcome_where_its_numbers_are_none(existing):
 
 def test_the_record_lists_concurrent_attempts(existing):
     record = recording_of(conducted(existing), result_of(Outcome.HANG), None, 2.0).record
-    assert json.loads(record.extra_json)["beside"] == ["other.1"]
+    assert json.loads(record.extra_json)["concurrent_with"] == ["other.1"]
 
 
 def test_the_record_reports_that_the_pilot_was_stopped_meanwhile(existing):
@@ -123,7 +123,7 @@ def test_only_the_user_or_the_scheduler_cancels(existing):
 
 def test_attempts_that_end_with_the_whole_job_accuse_no_node(existing):
     stopping = Verdict(Outcome.PREEMPTED, "the pilot's job received SIGTERM")
-    slurm = dataclasses.replace(conducted(existing), order=order(executor="slurm"))
+    slurm = dataclasses.replace(conducted(existing), spec=spec(executor="slurm"))
     lost = recording_of(slurm, result_of(Outcome.NETWORK), stopping, 2.0).record
     assert lost.outcome == "preempted"
     accusing = dataclasses.replace(result_of(Outcome.NODE_FAIL), accused=("n1",))

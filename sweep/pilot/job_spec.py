@@ -1,4 +1,4 @@
-"""A launcher's order to a pilot: everything its leader needs besides the plan. Written once, next to its script."""
+"""A pilot's job spec: everything its leader needs besides the plan. The launcher writes it once, next to its script."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sweep.physics.measured import MeasuredRates
 from sweep.pilot.limits import Limits
 from sweep.store.directory import write_once
 
-FILE_NAME = "order.json"
+FILE_NAME = "job.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PilotOrder:
-    """One pilot's order."""
+class JobSpec:
+    """What one pilot's job is to do, where, and within which limits."""
 
     name: str
     token: str
@@ -68,10 +68,10 @@ class PilotOrder:
         return None if gpu is None else replace(gpu, measured=self.measured)
 
     def write(self, directory: Path) -> None:
-        """Write the order to the pilot's directory."""
+        """Write it to the pilot's directory."""
         write_once(directory / FILE_NAME, msgspec.json.format(msgspec.json.encode(self), indent=1))
 
     @classmethod
-    def read(cls, directory: Path) -> PilotOrder:
-        """Read the order in a pilot's directory."""
+    def read(cls, directory: Path) -> JobSpec:
+        """Read that of a pilot's directory."""
         return msgspec.json.decode((directory / FILE_NAME).read_bytes(), type=cls)
