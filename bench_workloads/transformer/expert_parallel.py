@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from bench_workloads.transformer import mlp
 from bench_workloads.transformer.mlp import Experts, MixtureOfExperts
 
 if TYPE_CHECKING:
@@ -52,8 +51,8 @@ class AllToAll:
         arriving = torch.empty_like(counts)
         dist.all_to_all_single(arriving, counts, group=self._group)
         by_source = arriving.view(self._ranks, self._local_experts)
-        sent = mlp.numbers_of(counts.view(self._ranks, -1).sum(dim=1), tokens.shape[0])
-        received = mlp.numbers_of(by_source.sum(dim=1), tokens.shape[0])
+        sent = counts.view(self._ranks, -1).sum(dim=1).tolist()  # waits for the device
+        received = by_source.sum(dim=1).tolist()
         travelled = all_to_all_single_autograd(tokens, received, sent, self._group)
         order = self._by_expert(by_source, sum(received))
         outputs = experts(travelled[order], by_source.sum(dim=0))

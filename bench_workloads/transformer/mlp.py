@@ -21,15 +21,6 @@ Product = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(tokens sorted by expert, a matrix per expert, tokens per expert) -> products in the order of the tokens"""
 
 
-def numbers_of(counts: Tensor, _expected: int) -> list[int]:
-    """Tokens of each part, as numbers on the host: on a GPU this waits for the device.
-
-    ``_expected``: their sum, if tokens are spread evenly. A trace without data has nothing else (``exact``).
-    """
-    numbers: list[int] = counts.tolist()
-    return numbers
-
-
 def run_here(tokens: Tensor, counts: Tensor, experts: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """Compute this rank's experts: the dispatch without expert parallelism."""
     return experts(tokens, counts)
@@ -79,7 +70,7 @@ class Experts(nn.Module):
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # sizes depend on the data
 def by_loop(tokens: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
     """Tokens (n, k) sorted by expert, weights (experts, k, m) -> (n, m), expert by expert. Waits for the device."""
-    return torch.cat([chunk @ weights[e] for e, chunk in enumerate(tokens.split(numbers_of(counts, tokens.shape[0])))])
+    return torch.cat([chunk @ weights[e] for e, chunk in enumerate(tokens.split(counts.tolist()))])
 
 
 def grouped(tokens: Tensor, weights: Tensor, counts: Tensor) -> Tensor:

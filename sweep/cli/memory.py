@@ -12,6 +12,7 @@ import click
 from sweep.cli.command import OutputPath, SweepCommand, without_effect
 from sweep.cli.names import OneOf, gpu_names, model_names, name_option, profile_names
 from sweep.cli.options import json_option
+from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from sweep.physics.shapes import ModelShape
 
 _UNITS = {"GiB": float(2**30), "GB": 1e9}
-_AXES = ("tp", "pp", "dp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute")
+_AXES = tuple(name for name in LAYOUT if name != "pp_schedule")
 _RULES = {
     "heads_by_tp": "--tp",
     "kv_heads_by_tp": "--tp",
@@ -36,12 +37,6 @@ _RULES = {
 }
 """a plan's general rule on one option and the shape -> the option. None between options: --fits solves for those"""
 _SHOWN_FITS = 30
-_NOT_EXACT = {
-    "--fits": "list_fits",
-    "--plot": "plot",
-    "--frozen-weights": "frozen_weights",
-    "--no-sequence-parallel": "whole_sequence",
-}
 
 
 class _Model(OneOf):
@@ -98,8 +93,6 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--gpus", type=click.IntRange(min=1), help="With --fits: how many GPUs.")
 @click.option("--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option("--global-batch", type=click.IntRange(min=1), default=2**20, help="With --fits: tokens per step. 1 Mi.")
-@click.option("--exact", is_flag=True, help="Trace our workload's own step, of one rank, on fake tensors. Needs torch.")
-@click.option("--stage", type=click.IntRange(min=0), help="With --exact: which pipeline rank. Default: the heaviest.")
 @click.option("--unit", type=click.Choice(["GiB", "GB"]), default="GiB", show_default=True, help="2^30 or 10^9 bytes.")
 @click.option(
     "--plot", type=OutputPath(endings=(".png", ".svg", ".pdf")),
@@ -119,16 +112,11 @@ def memory(model: str, **options: Any) -> int:
       sweep memory Llama-2-13B --sequence-length 1024 --profile paper --unit GB
       sweep memory '{num_layers: 40, hidden_size: 5120, num_heads: 40, intermediate_size: 20480, vocab_size: 51200}'
       sweep memory Llama-3-70B --fits --gpus 64 --recompute full --json
-      sweep memory Llama-3-70B --tp 8 --pp 8 --dp 8 --zero 1 --grad-accum 16 --recompute full --exact
     """
     shape, gpu, profile = _inputs(model, options)
     if options["list_fits"]:
         return _fits(model, shape, gpu, profile, options)
     columns = _columns(shape, options)
-    if options["exact"]:
-        from sweep.cli.memory_exact import exact
-
-        return exact(model, shape, columns, profile.optimizer, options, _UNITS[options["unit"]])
     document = _document(model, columns, gpu, profile)
     if options["plot"] is not None:
         _plot(options["plot"], document)
@@ -147,7 +135,6 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
         mistakes.append(Mistake("--plot draws one layout, --fits lists many", remedy="give one of them"))
     if not options["list_fits"]:
         mistakes += without_effect(("gpus", "global_batch", "gpus_per_node"), "without --fits")
-    mistakes += _exact_mistakes(options)
     profile = PROFILES.get(options["profile_name"], PROFILES["ours"])
     mistakes += [] if shape is None else _layout_mistakes(model, shape, options, profile.stages_beyond_layers)
     if mistakes or shape is None:
@@ -186,20 +173,6 @@ def _layout_mistakes(model: str, shape: ModelShape, options: Mapping[str, Any], 
     rules = {rule.name: rule for rule in (*GENERAL, layers_by_stages(beyond))}
     broken = (rule for name, rule in rules.items() if name in _RULES and rule.broken(columns))
     return [Mistake(rule.reason.format(**columns), path=_RULES[rule.name]) for rule in broken]
-
-
-def _exact_mistakes(options: Mapping[str, Any]) -> list[Mistake]:
-    """Options that --exact excludes, and --stage without it."""
-    pp = options["pp"] or 1
-    if not options["exact"]:
-        found = [Mistake("--stage names the rank that --exact traces", remedy="add --exact")]
-        return found if options["stage"] is not None else []
-    found = [Mistake(f"--exact traces one layout: not with {name}") for name, key in _NOT_EXACT.items() if options[key]]
-    if options["profile_name"] not in ("ours", "transformer"):
-        found.append(Mistake("--exact traces our own workload only", path="--profile", remedy="--profile ours"))
-    if options["stage"] is not None and options["stage"] >= pp:
-        found.append(Mistake(f"no stage {options['stage']} of pp={pp}", path="--stage", remedy=f"0 to {pp - 1}"))
-    return found
 
 
 def _columns(shape: ModelShape, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,8 +264,7 @@ def _fits(model: str, shape: ModelShape, gpu: Gpu, profile: MemoryProfile, optio
     click.echo(
         f"{len(rows):,} of {counts['tried']:,} layouts of {model} fit {options['gpus']} {gpu.name}; fastest first"
     )
-    names = ["dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute"]
-    names[4:4] = ["ep"] * bool(shape.num_experts)
+    names = [name for name in _AXES if name != "ep" or shape.num_experts]
     for row in rows[:_SHOWN_FITS]:
         words = " ".join(f"{name}={row[name]}" for name in names)
         speed = f"{row['predicted_tokens_per_second_per_gpu']:,.0f} tokens/s/GPU predicted"
@@ -311,10 +283,10 @@ def _fitting(
     import numpy as np
 
     from sweep.physics import memory as physics
-    from sweep.physics.layouts import AXES, layouts_on
+    from sweep.physics.layouts import layouts_on
     from sweep.physics.step_time import tokens_per_second_per_gpu
 
-    asked = {name: [options[name]] for name in AXES if options[name] is not None}
+    asked = {name: [options[name]] for name in _AXES if options[name] is not None}
     columns = layouts_on(
         shape,
         options["gpus"],
@@ -333,7 +305,7 @@ def _fitting(
     good = np.flatnonzero(~fit.over)
     rows = []
     for i in good[np.argsort(-speed[good], kind="stable")]:
-        row = {name: columns[name][i].item() for name in AXES}
+        row = {name: columns[name][i].item() for name in _AXES}
         row["needed_bytes"] = round(float(fit.needed_bytes[i]))
         row["predicted_tokens_per_second_per_gpu"] = round(float(speed[i]), 1)
         rows.append(row)

@@ -170,7 +170,7 @@ AXES = {
     "compile": ("compiling",),
     "grad_accum": ("accumulation",),
 }
-COMPOSITION = {"build", "main", "exact"}
+COMPOSITION = {"build", "main"}
 """the files that may import every axis: they build the whole trainer, run it, trace it"""
 
 
