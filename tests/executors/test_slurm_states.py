@@ -1,6 +1,9 @@
 """The scheduler's temporary rejections, explained."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from sweep.executors.executor import JobState, JobStatus
 from sweep.executors.slurm_states import (
@@ -15,68 +18,14 @@ from sweep.executors.slurm_states import (
     vanished,
 )
 
-
-@pytest.mark.parametrize(
-    ("message", "means"),
-    [
-        ("QOSMaxSubmitJobPerUserLimit; Job violates accounting/QOS policy", "limit of jobs in the queue"),
-        (
-            "sbatch: error: AssocGrpSubmitJobsLimit; Job violates accounting/QOS policy",
-            "your group has reached its limit of jobs",
-        ),
-        (
-            "sbatch: error: QOSGrpSubmitJobsLimit; Job violates accounting/QOS policy",
-            "your group has reached its limit of jobs",
-        ),
-        (
-            "AssocMaxSubmitJobLimit; Job violates accounting/QOS policy",
-            "you have reached your limit of jobs in the queue",
-        ),
-        (
-            "sbatch: error: If munged is up, restart with --num-threads=10; sbatch: error: Munge encode failed: Failed "
-            'to access "/run/munge/munge.socket.2": No such file or directory (Did you start munged?); sbatch: error: '
-            "slurm_send_node_msg: auth_g_create: REQUEST_SUBMIT_BATCH_JOB has authentication error; sbatch: error: "
-            "Batch job submission failed: Protocol authentication error",
-            "munge",
-        ),
-        ("Slurm temporarily unable to accept job, sleeping and retrying", "the cluster has reached its limit of jobs"),
-        ("Unable to contact slurm controller (connect failure)", "down or slow"),
-        ("Socket timed out on send/recv operation", "down or slow"),
-        ("sbatch did not answer within 60 s; it may have accepted the request", "down or slow"),
-        ("RPC rate limit exceeded", "too many requests"),
-    ],
-)
-def test_temporary_rejections_are_explained(message, means):
-    assert means in meaning(message)
-    assert may_work_later(message) or "did not answer" in message
+REJECTIONS = yaml.safe_load((Path(__file__).parent / "rejections.yaml").read_text())
 
 
-LATER = (
-    "sbatch: error: AssocGrpNodeLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy "
-    "(job submit limit, user's size and/or time limits)",
-    "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates "
-    "accounting/QOS policy (job submit limit, user's size and/or time limits)",
-    "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size "
-    "and/or time limits)",
-)
-NEVER = (
-    "sbatch: error: QOSMaxNodePerUserLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS "
-    "policy (job submit limit, user's size and/or time limits)",
-    "sbatch: error: QOSMaxWallDurationPerJobLimit\nsbatch: error: Batch job submission failed: Job violates "
-    "accounting/QOS policy (job submit limit, user's size and/or time limits)",
-    "sbatch: error: Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
-    "sbatch: error: invalid partition specified: gpu",
-)
-
-
-@pytest.mark.parametrize("message", LATER)
-def test_a_policy_that_may_be_the_number_of_jobs_is_tried_again_later(message):
-    assert may_work_later(message)
-
-
-@pytest.mark.parametrize("message", NEVER)
-def test_a_policy_whose_named_limit_is_this_jobs_size_or_time_is_not_tried_again(message):
-    assert not may_work_later(message)
+@pytest.mark.parametrize("rejection", REJECTIONS, ids=lambda rejection: rejection["message"][:60])
+def test_only_a_rejection_that_is_known_to_be_permanent_is_one(rejection):
+    """A policy that may be the number of jobs is tried again later; a limit of this job's own size or time is not."""
+    assert may_work_later(rejection["message"]) is rejection["later"]
+    assert rejection.get("means", "") in meaning(rejection["message"])
 
 
 def status(state):
@@ -210,37 +159,6 @@ def test_a_job_that_squeue_has_forgotten_is_gone_though_accounting_reports_runni
 )
 def test_the_job_id_is_found_in_what_a_sites_sbatch_prints(printed, job_id):
     assert job_id_of(printed) == job_id
-
-
-@pytest.mark.parametrize(
-    ("message", "later"),
-    [
-        ("sbatch: error: Batch job submission failed: Unspecified error", True),
-        ("sbatch: error: Batch job submission failed: Requested operation is presently disabled", True),
-        ("sbatch: error: Batch job submission failed: Required node not available (down, drained or reserved)", True),
-        ("sbatch: error: lua: this week the queue is closed", True),
-        ("sbatch exited with 1", True),
-        ("sbatch: error: invalid partition specified: nowhere; Invalid partition name specified", False),
-        ("Batch job submission failed: Invalid account or account/partition combination specified", False),
-        ("Batch job submission failed: Invalid qos specification", False),
-        ("Batch job submission failed: Invalid feature specification", False),
-        ("Batch job submission failed: Invalid generic resource (gres) specification", False),
-        ("Batch job submission failed: Node count specification invalid", False),
-        ("Batch job submission failed: More processors requested than permitted", False),
-        ("Batch job submission failed: Requested node configuration is not available", False),
-        ("Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)", False),
-        ("Batch job submission failed: User's group not permitted to use this partition", False),
-        ("Batch job submission failed: Access denied to requested reservation", False),
-        ("sbatch: unrecognized option '--no-such-option=3'", False),
-        ("sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.", False),
-        ("sbatch: error: QOSMaxWallDurationPerJobLimit; Job violates accounting/QOS policy", False),
-        ("sbatch: error: QOSMaxNodePerJobLimit; Job violates accounting/QOS policy", False),
-        ("sbatch: error: QOSMaxCpuMinutesPerJobLimit; Job violates accounting/QOS policy", False),
-    ],
-)
-def test_only_a_rejection_that_is_known_to_be_permanent_is_one(message, later):
-    """Texts of Slurm 22.05's library and clients."""
-    assert may_work_later(message) == later
 
 
 def test_a_job_as_squeue_and_sacct_show_it():
