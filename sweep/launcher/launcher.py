@@ -77,7 +77,7 @@ class Launcher:
             self.write(LauncherAlive(time=time.time()))
 
     def refresh(self, *, resting: bool = False) -> None:
-        """Read new events of all journals: see ``FollowedState.refresh``."""
+        """Read new events of all journals: see ``FollowedSweep.refresh``."""
         self.followed.refresh(resting=resting)
         self.followed.store_if_due()
 

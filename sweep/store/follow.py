@@ -31,55 +31,40 @@ STORE_S = 60.0
 """longest interval between the launcher's snapshots of a large running sweep"""
 
 
-class FollowedState:
-    """The state of a sweep: starts from the snapshot, and reads new events at each `refresh`."""
-
-    def __init__(self, directory: SweepDir) -> None:
-        stored = load(directory)
-        self.directory = directory
-        self.sweep_state = stored.sweep_state
-        self.stored_answer = stored.left_out
-        """result of the search, as of the snapshot"""
-        self.unstored = 0
-        """events that came after the snapshot"""
-        self.stored_at = time.monotonic()
-        self._reader = JournalReader(directory, stored.offsets)
-
-    def refresh(self, *, resting: bool = False) -> int:
-        """Read what was appended to the journals; how many events. Raises OSError, and then has read nothing.
-
-        ``resting``: of journals that did not grow for a while, too.
-        """
-        events = self._reader.new_events(resting=resting)
-        self.sweep_state.apply_all(events)
-        self.unstored += len(events)
-        return len(events)
-
-    def store(self, left_out: LeftOut | None = None) -> None:
-        """Write a snapshot."""
-        once = replace(self.sweep_state, touched=list(dict.fromkeys(self.sweep_state.touched)))
-        save(self.directory, Snapshot(offsets=self._reader.offsets, sweep_state=once, left_out=left_out))
-        self.unstored, self.stored_at = 0, time.monotonic()
-
-
 def read_state(directory: SweepDir) -> SweepState:
     """The current state of a sweep. Stores a snapshot if much had to be read."""
-    followed = FollowedState(directory)
-    followed.refresh()
-    if followed.unstored >= WORTH_EVENTS:
-        followed.store()
-    return followed.sweep_state
+    stored = load(directory)
+    reader, sweep_state = JournalReader(directory, stored.offsets), stored.sweep_state
+    events = reader.new_events()
+    sweep_state.apply_all(events)
+    if len(events) >= WORTH_EVENTS:
+        _write_snapshot(directory, reader, sweep_state)
+    return sweep_state
+
+
+def _write_snapshot(
+    directory: SweepDir, reader: JournalReader, sweep_state: SweepState, left_out: LeftOut | None = None
+) -> None:
+    once = replace(sweep_state, touched=list(dict.fromkeys(sweep_state.touched)))
+    save(directory, Snapshot(offsets=reader.offsets, sweep_state=once, left_out=left_out))
 
 
 class FollowedSweep:
-    """A sweep's plans, state, search and sums. ``max_age_s``: how old a search result may be while a pilot is
-    open; later ends are then not considered.
+    """A sweep's plans, state, search and sums: starts from the snapshot, and reads new events at each `refresh`.
+
+    ``max_age_s``: how old a search result may be while a pilot is open; later ends are then not considered.
     """
 
     def __init__(self, sweep: Sweep, *, max_age_s: float = 0.0) -> None:
-        self._journals = FollowedState(sweep.directory)
+        stored = load(sweep.directory)
+        self.sweep_state = stored.sweep_state
+        """the state, as of the last `refresh`"""
+        self._reader = JournalReader(sweep.directory, stored.offsets)
+        self._unstored = 0
+        """events that came after the snapshot"""
+        self._stored_at = time.monotonic()
         self._max_age_s = max_age_s
-        self._answer = self._journals.stored_answer
+        self._answer = self._stored_answer = stored.left_out
         self._answered_at = len(self.sweep_state.touched)
         self._use(sweep)
 
@@ -90,11 +75,6 @@ class FollowedSweep:
         self._question = _question(sweep)
         gpus = {group: part.gpus_per_node for group, part in sweep.site.parts.items()}
         self._tally = Tally(sweep.runs, gpus, serial=sweep.executor == "local")
-
-    @property
-    def sweep_state(self) -> SweepState:
-        """The state, as of the last `refresh`."""
-        return self._journals.sweep_state
 
     @property
     def tally(self) -> Tally:
@@ -114,9 +94,14 @@ class FollowedSweep:
         """The run of that name, if a known plan has it."""
         return self._planned.get(run_id)
 
-    def refresh(self, *, resting: bool = False) -> int:
-        """Read what was appended to the journals: see ``FollowedState.refresh``."""
-        return self._journals.refresh(resting=resting)
+    def refresh(self, *, resting: bool = False) -> None:
+        """Read what was appended to the journals. Raises OSError, and then has read nothing.
+
+        ``resting``: of journals that did not grow for a while, too.
+        """
+        events = self._reader.new_events(resting=resting)
+        self.sweep_state.apply_all(events)
+        self._unstored += len(events)
 
     def refresh_plans(self) -> None:
         """Add the runs of further plans. Raises OSError, SweepError."""
@@ -154,22 +139,27 @@ class FollowedSweep:
 
     def store_if_due(self) -> None:
         """Write a snapshot if many events came after the last one. For the launcher, which does so for all readers."""
-        many = self._journals.unstored >= WORTH_EVENTS
-        if many or (self.large and self._journals.unstored and time.monotonic() - self._journals.stored_at > STORE_S):
+        due = self.large and self._unstored and time.monotonic() - self._stored_at > STORE_S
+        if self._unstored >= WORTH_EVENTS or due:
             self.store()
 
     def store(self) -> None:
         """Write a snapshot; for a large sweep with the current search result."""
         if self.large:
             self.left_out()
-        self._journals.store(self._answer if self._answered_at == len(self.sweep_state.touched) else None)
+        self._store()
 
     def store_what_was_found(self) -> None:
         """Write a snapshot after one update, if reading or searching took long. Not while a launcher runs."""
-        searched = self._answer is not self._journals.stored_answer
+        searched = self._answer is not self._stored_answer
         at_rest = not any(pilot.open for pilot in self.sweep_state.pilots.values())
-        if self._journals.unstored >= WORTH_EVENTS or (self.large and searched and at_rest):
-            self._journals.store(self._answer if self._answered_at == len(self.sweep_state.touched) else None)
+        if self._unstored >= WORTH_EVENTS or (self.large and searched and at_rest):
+            self._store()
+
+    def _store(self) -> None:
+        current = self._answer if self._answered_at == len(self.sweep_state.touched) else None
+        _write_snapshot(self.sweep.directory, self._reader, self.sweep_state, current)
+        self._unstored, self._stored_at = 0, time.monotonic()
 
     def _answer_holds(self, answer: LeftOut) -> bool:
         if self._answered_at == len(self.sweep_state.touched):

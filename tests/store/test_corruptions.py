@@ -15,7 +15,7 @@ from sweep.records.collect import collect
 from sweep.state.events import PilotAlive, Recorded, decode, encode
 from sweep.state.state import SweepState
 from sweep.store.directory import SweepDir
-from sweep.store.follow import FollowedState, read_state
+from sweep.store.follow import FollowedSweep, read_state
 from sweep.store.journal import JournalReader
 from tests.support import driving
 from tests.support.corruption import corrupt, ended_sweep
@@ -96,7 +96,7 @@ def test_a_reader_that_read_the_journal_before_reads_what_is_appended_later(orig
         shutil.copytree(original.directory.path, directory.path)
         reader, chance = JournalReader(directory), random.Random(seed)
         before = reader.new_events()
-        followed = FollowedState(directory)
+        followed = FollowedSweep(dataclasses.replace(original, directory=directory))
         followed.refresh()
         done = corrupt(chance.choice([path for path in directory.journals() if path.stat().st_size > 200]), chance)
         later = PilotAlive(time=time.time(), pilot="p0001")

@@ -7,6 +7,7 @@ import itertools
 import msgspec
 import pytest
 
+from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.state.events import (
     AttemptStarted,
@@ -30,8 +31,10 @@ from sweep.state.quarantine import Ledger, MeasuredRun, NodeReport
 from sweep.state.state import Attempt, PilotState, RunState, SweepState
 from sweep.store import follow, snapshot
 from sweep.store.directory import SweepDir
-from sweep.store.follow import FollowedState, read_state
+from sweep.store.follow import FollowedSweep, read_state
 from sweep.store.journal import Journal, JournalReader
+from sweep.store.sweep import Sweep
+from tests.support.made_sweeps import GRID
 
 NODES = ("n1", "n2", "n3")
 
@@ -95,6 +98,13 @@ def sweep(tmp_path):
     return directory
 
 
+def followed_in(directory):
+    grid = parse_grid(GRID, "grid.yaml")
+    followed = FollowedSweep(Sweep(directory, grid, grid.site, "local", "s", ()))
+    followed.refresh()
+    return followed
+
+
 def write(sweep, writer, written):
     journal = Journal(sweep.journal(writer))
     for event in written:
@@ -117,14 +127,13 @@ def equal_but_for_touches(a, b):
 def test_the_stored_state_and_what_follows_equal_a_state_rebuilt_from_the_beginning(sweep, known):
     written = events()
     journal = write(sweep, "launcher-0001", written[:known])
-    followed = FollowedState(sweep)
-    followed.refresh()
+    followed = followed_in(sweep)
     followed.store()
     for event in written[known:]:
         journal.append(event)
     assert len(snapshot.load(sweep).offsets) == min(1, known)
-    later = FollowedState(sweep)
-    assert later.refresh() == len(written[known:])
+    assert JournalReader(sweep, snapshot.load(sweep).offsets).new_events() == written[known:]
+    later = followed_in(sweep)
     assert equal_but_for_touches(later.sweep_state, rebuilt(sweep))
     assert later.sweep_state.bad_nodes == rebuilt(sweep).bad_nodes
 
@@ -137,8 +146,7 @@ def sealed(content):
 @pytest.mark.parametrize("damage", ["cut", "one bit", "form", "longer", "gone", "not a map", "of version 0.1", "empty"])
 def test_one_that_does_not_fit_is_ignored(sweep, damage):
     write(sweep, "launcher-0001", events())
-    followed = FollowedState(sweep)
-    followed.refresh()
+    followed = followed_in(sweep)
     followed.store()
     stored = msgspec.msgpack.decode(sweep.snapshot.read_bytes()[32:])
     if damage == "form":
@@ -209,8 +217,7 @@ def default(field):
 def test_no_field_of_the_state_is_forgotten(sweep, kind):
     """The events are such that nothing is as it is by default."""
     write(sweep, "launcher-0001", events())
-    followed = FollowedState(sweep)
-    followed.refresh()
+    followed = followed_in(sweep)
     followed.sweep_state.pilots["p0001"].elsewhere = True
     followed.store()
     stored = snapshot.load(sweep).sweep_state
