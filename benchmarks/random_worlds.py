@@ -1,14 +1,13 @@
 """Strategies on random clusters with known truth: python -m benchmarks.random_worlds [--seeds N] [--share 0.1] ...
 
 Prints Markdown: each strategy and an oracle (it knows the noise-free rates and what cannot run, and measures with the
-same noise) with the regret of the cells' winners, the cells closed before the budget, and what the search stated of its
-chances. The worlds are those of `benchmarks/worlds.py`: by default the first of the 100 evaluation seeds.
+same noise) with the regret of the cells' winners and the cells closed before the budget. The clusters are those of
+`benchmarks/worlds.py`: by default the first of the 100 evaluation seeds.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -19,17 +18,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.replay import RANDOM, strategy_of
 from benchmarks.worlds import EVALUATION_SEEDS, SyntheticCluster, world
 from sweep.plugins import STRATEGIES
 from sweep.search.budget import Budget
 from sweep.search.candidates import Bools
 from sweep.search.observations import Known
 from sweep.search.replay import steps
-from sweep.search.strategies import Pick, Strategy, strategy_named
+from sweep.search.strategies import Pick, Strategy
 
 Floats = npt.NDArray[np.float64]
 ORACLE = "oracle"
-BINS = np.linspace(0, 1, 11)
 
 
 @dataclass(frozen=True)
@@ -62,41 +61,22 @@ class Found:
     spent: int = 0
     runs: int = 0
     bests_rejected: int = 0
-    stated: list[Floats] = field(default_factory=list)
-    came_true: list[Bools] = field(default_factory=list)
     excess: list[float] = field(default_factory=list)
     """per cell, the recorded regret of a closed cell"""
 
 
-def tried(made: SyntheticCluster, name: str, share: float, most_stated: int = 40, known: Known | None = None) -> Found:
-    """The replay of one strategy. What it says is noted at up to ``most_stated`` steps, evenly among them.
-
-    ``known``: nothing yet, with beliefs other than usual.
-    """
+def tried(made: SyntheticCluster, name: str, share: float) -> Found:
+    """The replay of one strategy."""
     recorded, c = made.recorded, made.recorded.candidates
-    strategy: Strategy = Oracle(made) if name == ORACLE else strategy_named(name)
-    runs = max(1, int(share * len(c)))
-    known, found = known or Known(c), Found(runs=len(c))
-    every = max(1, runs // most_stated)
-    for number, pick in enumerate(steps(known, recorded, strategy, Budget(runs=runs))):
-        if number % every == 0 and hasattr(strategy, "chance"):
-            _note(found, known, recorded, strategy, int(c.cells[pick.index]))
+    strategy: Strategy = Oracle(made) if name == ORACLE else strategy_of(name)
+    known, found = Known(c), Found(runs=len(c))
+    for _ in steps(known, recorded, strategy, Budget(runs=max(1, int(share * len(c))))):
+        pass
     found.spent = int(known.begun.sum())
     open_ = strategy.open(known, ~known.begun)
     for cell in range(len(c.cell_names)):
         _evaluate(found, made, known, np.flatnonzero(c.cells == cell), closed=not open_[c.cells == cell].any())
     return found
-
-
-def _note(found: Found, known: Known, recorded: Any, strategy: Any, cell: int) -> None:
-    """What the strategy says of every remaining run of the cell, and whether it would have come true."""
-    rows = np.flatnonzero((recorded.candidates.cells == cell) & ~known.begun & ~known.infeasible)
-    if not np.isfinite(known.best[cell]) or not len(rows):
-        return
-    found.stated.append(strategy.chance(known, rows, cell))
-    with np.errstate(invalid="ignore"):
-        better = np.log(recorded.tokens_per_second_per_gpu[rows]) > known.best[cell] + np.log1p(strategy.tolerance)
-    found.came_true.append(better & recorded.worked[rows])
 
 
 def _evaluate(found: Found, made: SyntheticCluster, known: Known, rows: Any, *, closed: bool) -> None:
@@ -142,37 +122,12 @@ def strategies_table(results: Sequence[dict[str, Found]], names: Sequence[str]) 
     return lines + [_row(name, [result[name] for result in results]) for name in names]
 
 
-def statements(all_found: Sequence[Found]) -> list[str]:
-    """Reliability of the stated chances of remaining runs to beat their cell's best by over the tolerance."""
-    stated = np.concatenate([part for f in all_found for part in f.stated] or [np.empty(0)])
-    true = np.concatenate([part for f in all_found for part in f.came_true] or [np.empty(0, dtype=bool)])
-    if not len(stated):
-        return []
-    lines = ["| stated chance | statements | mean stated | came true |", "|---|---|---|---|"]
-    for low, high in itertools.pairwise(BINS):
-        mine = (stated >= low) & ((stated < high) | (high == 1))
-        if mine.any():
-            lines.append(
-                f"| {low:.0%} to {high:.0%} | {mine.sum()} | {stated[mine].mean():.1%} | {true[mine].mean():.1%} |"
-            )
-    base = true.mean()
-    clipped = np.clip(stated, 1e-6, 1 - 1e-6)
-    score = np.where(true, np.log(clipped), np.log(1 - clipped)).mean()
-    constant = base * np.log(base) + (1 - base) * np.log(1 - base)
-    low = stated <= 0.05
-    return [
-        *lines, "",
-        f"{len(stated)} statements; log score {score:.4f}, of the base rate ({base:.1%}) {constant:.4f}; of the "
-        f"{low.sum()} of at most 5 % came true {true[low].mean():.2%}.",
-    ]  # fmt: skip
-
-
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=len(EVALUATION_SEEDS), help="how many of them")
     parser.add_argument("--first", type=int, default=EVALUATION_SEEDS[0], help="the first of them")
     parser.add_argument("--share", type=float, default=0.1, help="budget, as a share of the runs")
-    parser.add_argument("--strategies", nargs="+", default=[*STRATEGIES, ORACLE])
+    parser.add_argument("--strategies", nargs="+", default=[*STRATEGIES, RANDOM, ORACLE])
     parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args(argv)
     seeds = range(given.first, given.first + given.seeds)
@@ -186,10 +141,6 @@ def main(argv: Sequence[str]) -> int:
     cells = sum(len(next(iter(result.values())).regrets) for result in results)
     print(f"{len(seeds)} worlds, {min(runs)} to {max(runs)} runs, {cells} cells, budget {given.share:.0%}\n")
     print("\n".join(strategies_table(results, given.strategies)))
-    for name in given.strategies:
-        if lines := statements([result[name] for result in results]):
-            print(f"\nWhat {name} stated of its remaining runs:\n")
-            print("\n".join(lines))
     return 0
 
 

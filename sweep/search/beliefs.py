@@ -82,11 +82,9 @@ class Beliefs:
         found: Floats = self._candidates.log_tokens_per_gpu[rows] - self._belief.moments(rows)[0]
         return found
 
-    def spreads(self, rows: Ints, *, measured: bool) -> Floats:
-        """Standard deviation of the same; of a further measurement, or of the rate without its noise."""
-        noise = self.fit.scales.noise**2 if measured else 0.0
-        found: Floats = np.sqrt(np.maximum(self._belief.moments(rows)[1], 0.0) + noise)
-        return found
+    def spreads(self, rows: Ints) -> Floats:
+        """Standard deviation of the same, without the noise of a measurement."""
+        return np.asarray(np.sqrt(np.maximum(self._belief.moments(rows)[1], 0.0)))
 
     def covariance(self, rows: Ints) -> Floats:
         """Of the logarithms of rates without noise, among some candidates."""
@@ -96,10 +94,6 @@ class Beliefs:
         """Probability that a run works."""
         found = 1 - self._others(rows)
         return found if self._peaks is None else found * self._peaks.fits(rows)
-
-    def undisturbed(self, rows: Ints) -> Floats:
-        """Probability that nothing else slows a run down."""
-        return np.full(len(rows), 1 - self.fit.disturbed)
 
     def _observe(self) -> None:
         """Condition on what was measured since the last refit."""

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sweep.contract import FREE
 from sweep.physics import memory
 from sweep.physics.columns import read
 from sweep.physics.hardware import Gpu
@@ -27,8 +26,6 @@ from sweep.search.oom_dominance import Needs, needs
 
 Bools = npt.NDArray[np.bool_]
 UNKNOWN_GPU = Gpu(name="unknown")
-MAIN_AXES = tuple(name for name in FREE if name != "pp_schedule")
-"""axes of which a search tries every value, or says why not"""
 MEMORY_ERROR = 0.12
 """standard deviation of the logarithm of a predicted peak"""
 
@@ -153,16 +150,6 @@ class Candidates:
         """A number per model shape."""
         numbers: dict[str, int] = {}
         return np.array([numbers.setdefault(kind[1], len(numbers)) for kind in self.kinds], dtype=np.int64)
-
-    @cached_property
-    def main_axes(self) -> dict[str, Ints]:
-        """Each main axis that varies: a number per value."""
-        found = {}
-        for name in MAIN_AXES:
-            codes = np.unique(np.broadcast_to(self.columns[name], len(self)), return_inverse=True)[1].ravel()
-            if codes.any():
-                found[name] = codes.astype(np.int64)
-        return found
 
     @cached_property
     def kernel(self) -> LayoutKernel:

@@ -51,7 +51,7 @@ def expected_best(recorded: RecordedRun, grid: Candidates, most: int) -> Mapping
     for cell in np.unique(grid.cells).tolist():
         rows = np.flatnonzero((grid.cells == cell) & able)
         mean, works = beliefs.log_rates(rows), beliefs.success(rows)
-        spread = beliefs.spreads(rows, measured=False)
+        spread = beliefs.spreads(rows)
         best = np.argsort(-(mean + np.log(np.maximum(works, 1e-9))), kind="stable")[:most]
         rates = np.exp(mean[best, None] + LIKELY * spread[best, None] * np.array([0.0, -1.0, 1.0])).tolist()
         found[cell] = [

@@ -20,6 +20,9 @@ Ints = npt.NDArray[np.int64]
 
 LEAST_LEARNED = 0.02
 """an observation that would narrow the variance by a smaller share is left out: each one costs time"""
+FAR = -3.0
+"""spreads below 0 from which a normal distribution's density over its tail is computed by Sampford's bound (1953,
+Annals of Mathematical Statistics 24): both are 0 to a computer in the end"""
 ROOM = 128
 """further observations before the array of them is made larger"""
 ROWS_AT_ONCE = 32
@@ -34,7 +37,7 @@ class Observation:
     """its covariance with each earlier one, less what those before that one explain, over that one's spread"""
     spread: float
     """of what was to be expected"""
-    surprise: float
+    innovation: float
     """how far it is off that, over the spread"""
 
 
@@ -44,7 +47,7 @@ class Observed:
 
     inverse: Floats
     """of the lower root of their covariance"""
-    surprises: Floats
+    innovations: Floats
     """what each is off what those before it had let expect, over the spread of that"""
 
     @classmethod
@@ -74,7 +77,7 @@ class Belief:
         for first in range(0, len(inverse), ROWS_AT_ONCE):
             part = slice(first, min(first + ROWS_AT_ONCE, len(inverse)))
             rows = np.matmul(inverse[part, : part.stop], covariance[: part.stop], out=self._rows[part])
-            self.mean += observed.surprises[part] @ rows
+            self.mean += observed.innovations[part] @ rows
             self.variance -= np.einsum("ij,ij->j", rows, rows)
         self._used = len(inverse)
 
@@ -94,7 +97,7 @@ class Belief:
             self._rows = np.concatenate([self._rows, np.empty((max(len(self._rows), ROOM), len(self.mean)))])
         row = np.subtract(covariance, seen.shared @ self._rows[: self._used], out=self._rows[self._used])
         row /= seen.spread
-        self.mean += row * seen.surprise
+        self.mean += row * seen.innovation
         self.variance -= row**2
         self._used += 1
 
@@ -138,6 +141,12 @@ def normal_density(z: Floats) -> Floats:
     return found
 
 
+def expected_improvement(mean: Floats, spread: Floats, threshold: Floats) -> Floats:
+    """E[max(x - threshold, 0)] of normal x (Jones, Schonlau and Welch 1998, equation 15)."""
+    z = (mean - threshold) / spread
+    return np.maximum(spread * (normal_density(z) + z * normal_cdf(z)), 0.0)
+
+
 def one_sided(mean: float, variance: float, share: float) -> tuple[float, float, float]:
     """Learning that x > 0, or that something else happened: the observation (value, noise) that it amounts to.
 
@@ -151,6 +160,8 @@ def one_sided(mean: float, variance: float, share: float) -> tuple[float, float,
     density = float(normal_density(np.float64(z)))
     whole = share + (1 - share) * above
     slope = (1 - share) * density / max(whole, 1e-12)  # derivative of log whole by z
+    if share == 0 and z < FAR:
+        slope, above, whole = (math.sqrt(z**2 + 8) - 3 * z) / 4, 1.0, 1.0
     curvature = slope * (slope + z)
     if curvature < LEAST_LEARNED:
         return mean, math.inf, above / max(whole, 1e-12)

@@ -7,7 +7,7 @@ processes"). An axis value that was never measured shares little with those that
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,6 @@ CATEGORIES_APART = 2.0
 """lengths between any two categories (schedules, kernels, …)"""
 _DERIVED = ("dp", "gpus_per_node")
 """follow from the others"""
-_OF_CELLS = ("model", "nodes", "sequence_length")
-"""are the same for all runs of a cell"""
 ORDERS = 3
 
 
@@ -30,7 +28,6 @@ class LayoutKernel:
 
     def __init__(self, axes: Mapping[str, Floats], size: int) -> None:
         """``axes``: name -> position of each candidate, in doublings; or its category, an integer."""
-        self.names = tuple(axes)
         self._codes, self._tables = [], []
         for position in axes.values():
             values, codes = np.unique(position, return_inverse=True)
@@ -42,9 +39,9 @@ class LayoutKernel:
         self.size = size
         self.variances = self._orders([np.ones(1)] * len(self._codes), (1,))[:, 0]
         """prior variance of a candidate by order, before scales"""
-        self._all_values = self._having(True for _ in self.names)
-        self.values = self._having(name not in _OF_CELLS for name in self.names)
-        """(candidates, values): 1 where a candidate has it, for every value of the axes within a cell"""
+        having = [codes[:, None] == np.arange(len(t)) for codes, t in zip(self._codes, self._tables, strict=True)]
+        self._values = np.concatenate([np.zeros((size, 0)), *having], axis=1).astype(np.float64)
+        """(candidates, values): 1 where a candidate has it, for every value of every axis"""
 
     def column(self, index: int) -> Floats:
         """(orders, candidates): with one candidate. Not stored: all of them of 5,000 candidates are 600 MB."""
@@ -65,14 +62,8 @@ class LayoutKernel:
 
     def untested(self, measured: Ints, rows: Ints) -> Floats:
         """(rows, values): 1 where one has a value of an axis that none of the measured ones has."""
-        found: Floats = self._all_values[rows][:, ~self._all_values[measured].any(axis=0)]
+        found: Floats = self._values[rows][:, ~self._values[measured].any(axis=0)]
         return found
-
-    def _having(self, chosen: Iterable[bool]) -> Floats:
-        """(candidates, values): 1 where a candidate has it, for every value of some axes."""
-        axes = zip(self._codes, self._tables, chosen, strict=True)
-        found = [codes[:, None] == np.arange(len(table)) for codes, table, asked in axes if asked]
-        return np.concatenate([np.zeros((self.size, 0)), *found], axis=1).astype(np.float64)
 
     def _orders(self, parts: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
         total, squares, product = np.zeros(shape), np.zeros(shape), np.ones(shape)

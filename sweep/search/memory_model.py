@@ -2,7 +2,7 @@
 
 log (peak / limit) = log of the predicted one, its kinds (states, activations, …) weighted by uncertain factors, and a
 residual over layouts. Measured peaks condition it; so does, from one side, every run that ended well or ran out. The
-same ends show at which peak runs fail (``memory_limit``): a run that worked above the stated memory refutes it.
+same ends show at which peak runs fail: near the stated memory, unless a run worked well above it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import numpy as np
 
 from sweep.physics import memory
 from sweep.physics.profiles import MemoryProfile
-from sweep.search.gaussian import Belief, Floats, Ints, one_sided
+from sweep.search.gaussian import Belief, Floats, Ints, normal_cdf, one_sided
 from sweep.search.layout_kernel import LayoutKernel
-from sweep.search.memory_limit import MemoryLimit
 
 GROUPS = (
     ("weights", "gradients", "master_weights", "optimizer_states", "gradient_buckets"),
@@ -34,6 +33,12 @@ KNOWN_TRAINER = 0.12
 RESIDUAL = 0.05
 """standard deviation of one axis' effect on a peak, apart from those factors"""
 PEAK_NOISE = 0.01
+STATED, STATED_ERROR = -0.04, 0.04
+"""where runs fail, as the logarithm of a share of the stated memory: CUDA context, communication buffers and
+fragmentation take 1 to 4 GB of 80"""
+REFUTES, MISSTATED_ERROR = 3.0, 0.5
+"""spreads above the limit at which a run that worked refutes it (the site names another GPU, or peaks count something
+else), and the spread of where runs fail then"""
 
 
 @dataclass(frozen=True)
@@ -73,43 +78,50 @@ class Peaks:
 
         variance = (linear**2).sum(axis=1) + squares @ kernel.variances
         self._belief = Belief(predicted.log_use, variance, column)
-        self._limit = MemoryLimit()
+        self._limit, self._limit_variance = STATED, STATED_ERROR**2
 
     def fits(self, rows: Ints) -> Floats:
         """Probability that each row does not run out of memory."""
-        return self._limit.above(self._belief.mean[rows], np.maximum(self._belief.variance[rows], 0.0))
+        spare = self._limit - self._belief.mean[rows]
+        return normal_cdf(spare / np.sqrt(self._limit_variance + np.maximum(self._belief.variance[rows], 0.0)))
 
     def spread(self, index: int) -> float:
         """Standard deviation of the logarithm of a run's peak."""
-        return math.sqrt(max(float(self._belief.variance[index]), 0.0))
+        return math.sqrt(self._peak(index)[1])
 
     def measured(self, index: int, log_use: float) -> None:
         """A run ended well, with this peak."""
-        self._limit.is_above(log_use, PEAK_NOISE**2)
+        if log_use > self._limit + REFUTES * math.sqrt(self._limit_variance + PEAK_NOISE**2):
+            self._limit, self._limit_variance = log_use, MISSTATED_ERROR**2
+        spare, noise, _ = one_sided(self._limit - log_use, self._limit_variance + PEAK_NOISE**2, 0.0)
+        self._move_limit(log_use, PEAK_NOISE**2, spare, noise)
         if self.spread(index) > RESIDUAL:
             self._belief.observe(index, log_use, PEAK_NOISE**2)
 
     def fitted(self, index: int) -> None:
         """A run ended well, its peak unknown."""
         mean, variance = self._peak(index)
-        limit, error = self._limit.moments()
-        value, noise, _ = one_sided(limit - mean, variance + error, 0.0)
-        self._limit.is_above(mean, variance)
-        self._learn(index, limit - value, noise + error)
+        spare, noise, _ = one_sided(self._limit - mean, variance + self._limit_variance, 0.0)
+        self._learn(index, spare, noise)
 
     def failed(self, index: int, share: float) -> float:
         """A run failed. ``share``: the probability that one that fits does. Returns the probability that it ran out."""
         mean, variance = self._peak(index)
-        limit, error = self._limit.moments()
-        value, noise, _ = one_sided(mean - limit, variance + error, share)
-        over = 1 - float(self._limit.above(np.array([mean]), np.array([variance]))[0])
-        self._limit.is_below(mean, variance, share)
-        self._learn(index, limit + value, noise + error)
-        return over / max(over + share * (1 - over), 1e-12)
+        lacking, noise, ran_out = one_sided(mean - self._limit, variance + self._limit_variance, share)
+        self._learn(index, -lacking, noise)
+        return ran_out
 
     def _peak(self, index: int) -> tuple[float, float]:
         return float(self._belief.mean[index]), max(float(self._belief.variance[index]), 0.0)
 
-    def _learn(self, index: int, value: float, noise: float) -> None:
+    def _learn(self, index: int, spare: float, noise: float) -> None:
+        """What a run leaves of the limit was observed, with an error of this variance: it says something of both."""
         if math.isfinite(noise):
-            self._belief.observe(index, value, noise)
+            limit, variance = self._limit, self._limit_variance
+            self._move_limit(*self._peak(index), spare, noise)
+            self._belief.observe(index, limit - spare, noise + variance)
+
+    def _move_limit(self, peak: float, variance: float, spare: float, noise: float) -> None:
+        gain = self._limit_variance / (self._limit_variance + variance + noise)
+        self._limit += gain * (peak + spare - self._limit)
+        self._limit_variance *= 1 - gain

@@ -64,14 +64,14 @@ class Scales:
 class Evidence:
     """The log evidence of measurements for many scales: their covariance is a sum of parts, each times a scale."""
 
-    def __init__(self, error: Floats, within: Floats, physics: Floats, sizes: Ints, own: Floats, extra: Floats) -> None:
+    def __init__(self, error: Floats, within: Floats, physics: Floats, sizes: Ints, extra: Floats) -> None:
         """``error``: of log times. ``within``, ``physics``: covariances of residuals by order, and of factors, at
-        scales of 1. ``own``: (runs, effects) of values that have their own. ``extra``: variance besides the noise's.
+        scales of 1. ``extra``: variance besides the noise's.
         """
         self.sizes, number = sizes, len(error)
         self._parts = np.zeros((5, number + 1, number + 1))
         self._parts[:3, :number, :number], self._parts[3, :number, :number] = within, physics
-        self._parts[4] = bordered(own @ own.T, error)
+        self._parts[4] = bordered(np.zeros((number, number)), error)
         self._joint, self._extra = within[2].copy(), extra
         self._by_size: tuple[float, ...] = ()
 

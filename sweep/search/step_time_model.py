@@ -17,7 +17,6 @@ from sweep.physics.constants import TRAINER
 from sweep.physics.prediction import FACTOR_SPREADS, Layouts, corrected
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.scales import Evidence, Scales, most_evident
-from sweep.search.surprises import SLAB, surprises
 
 MOST_FOR_SCALES = 128
 """the scales of the residual are found from this many of them"""
@@ -46,13 +45,6 @@ class Fit:
         return cls(np.zeros(layouts.parts.shape[1] + layouts.causes.shape[1]), scales)
 
 
-def effects(values: Floats, names: list[Ints]) -> Floats:
-    """(runs, effects) of values and pairs that have their own, times its spread. ``values``: 1 where a run has one."""
-    columns = [values[:, name].prod(axis=1) for name in names]
-    found: Floats = SLAB * np.array(columns).reshape(len(columns), len(values)).T
-    return found
-
-
 def linearised(layouts: Layouts, fit: Fit) -> tuple[Floats, Floats]:
     """Mean of the log times where the factors are 1, and their slopes by everything uncertain, in its spreads."""
     number = layouts.parts.shape[1]
@@ -73,8 +65,6 @@ class MeasuredTimes:
     sizes: Ints
     log_times: Floats
     within: Floats
-    surprising: Floats
-    """(runs, effects) of values and pairs that have their own, times its spread"""
 
     def covariance(self, linear: Floats, scales: Scales, extra: Floats) -> Floats:
         """Of the measurements. ``extra``: additional variance of each run's noise."""
@@ -85,18 +75,7 @@ class MeasuredTimes:
         """The part of it that does not depend on the factors."""
         found = scales.residual(self.within, self.sizes[:, None], self.sizes)
         _add_to_diagonal(found, scales.noise**2 + extra)
-        found += self.surprising @ self.surprising.T
         return found
-
-    def surprises(self, fit: Fit, values: Floats) -> list[Ints]:
-        """Values and pairs of them that have an effect of their own. ``values``: (runs, values), 1 where one has it."""
-        mean, linear = linearised(self.layouts, fit)
-        covariance = replace(self, surprising=self.surprising[:, :0]).covariance(
-            linear, fit.scales, np.zeros(len(mean))
-        )
-        some = slice(-MOST_FOR_SCALES, None)
-        error = (self.log_times - mean)[some]
-        return surprises(values[some], error, covariance[some, some], fit.disturbed, SLOWDOWN)
 
     def factors(self, fit: Fit, extra: Floats) -> Fit:
         """Gauss-Newton steps to the most probable factors, everything else integrated out."""
@@ -116,8 +95,8 @@ class MeasuredTimes:
         """The scales of most evidence."""
         some = slice(-MOST_FOR_SCALES, None)
         mean, linear = linearised(self.layouts.take(some), replace(fit, scales=replace(fit.scales, physics=1.0)))
-        own, error = self.surprising[some], self.log_times[some] - mean
-        evidence = Evidence(error, self.within[:, some, some], linear @ linear.T, self.sizes[some], own, extra[some])
+        error = self.log_times[some] - mean
+        evidence = Evidence(error, self.within[:, some, some], linear @ linear.T, self.sizes[some], extra[some])
         return replace(fit, scales=most_evident(fit.scales, evidence))
 
     def doubted(self, fit: Fit) -> tuple[Fit, Floats]:

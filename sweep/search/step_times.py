@@ -17,7 +17,7 @@ from sweep.search.belief_in_parts import BeliefInParts, Parts
 from sweep.search.gaussian import Floats, Ints, Observed
 from sweep.search.layout_kernel import ORDERS, LayoutKernel
 from sweep.search.scales import Scales
-from sweep.search.step_time_model import Fit, MeasuredTimes, effects, linearised
+from sweep.search.step_time_model import Fit, MeasuredTimes, linearised
 
 MOST_ANCHORS = 256
 """a fit uses this many of the latest measurements; the factors keep what earlier ones taught"""
@@ -37,20 +37,16 @@ class StepTimes:
     def unmeasured(self) -> Fitted:
         """The fit to nothing."""
         usual = Scales(by_size=(1.0,) * (int(self._sizes.max(initial=0)) + 1))
-        return self._to(Fit.prior(self._layouts, usual), np.empty(0, dtype=np.int64), np.empty(0), [])
+        return self._to(Fit.prior(self._layouts, usual), np.empty(0, dtype=np.int64), np.empty(0))
 
     def fitted(self, indices: Ints, log_times: Floats, last: Fitted) -> Fitted:
         """The factors and scales that fit the measurements best, from those of the ``last`` fit, to fewer of them."""
-        found = self._to(last.fit, indices[-MOST_ANCHORS:], log_times[-MOST_ANCHORS:], last.names)
-        seen, values = found.seen, self._kernel.values[found.measured]
+        found = self._to(last.fit, indices[-MOST_ANCHORS:], log_times[-MOST_ANCHORS:])
+        seen = found.seen
         fit, extra = seen.doubted(found.fit)
         fit = seen.factors(fit, extra)
         fit = seen.scaled(fit, extra)
-        fit = seen.factors(fit, extra)
-        # After the scales: where all runs of a size differ wildly, nothing about one value is surprising.
-        names = seen.surprises(fit, values)
-        seen = replace(seen, surprising=effects(values, names))
-        return replace(found, fit=seen.factors(fit, extra), names=names, seen=seen, extra=extra)
+        return replace(found, fit=seen.factors(fit, extra), extra=extra)
 
     def belief(self, fitted: Fitted) -> BeliefInParts:
         """What is believed of all candidates, given the measurements that were fitted."""
@@ -60,11 +56,10 @@ class StepTimes:
         prior = _Prior(self._parts, self._sides, self._kernel, fitted)
         return BeliefInParts(self._parts, prior, fitted.measured, observed)
 
-    def _to(self, fit: Fit, measured: Ints, log_times: Floats, names: list[Ints]) -> Fitted:
-        own = effects(self._kernel.values[measured], names)
+    def _to(self, fit: Fit, measured: Ints, log_times: Floats) -> Fitted:
         within = self._kernel.within(measured)
-        seen = MeasuredTimes(self._layouts.take(measured), self._sizes[measured], log_times, within, own)
-        return Fitted(fit, names, measured, seen, np.zeros(len(measured)))
+        seen = MeasuredTimes(self._layouts.take(measured), self._sizes[measured], log_times, within)
+        return Fitted(fit, measured, seen, np.zeros(len(measured)))
 
 
 @dataclass(frozen=True)
@@ -72,8 +67,6 @@ class Fitted:
     """A fit, and the runs that it is to."""
 
     fit: Fit
-    names: list[Ints]
-    """of values and pairs of values that have an effect of their own"""
     measured: Ints
     seen: MeasuredTimes
     extra: Floats
@@ -82,8 +75,7 @@ class Fitted:
     @cached_property
     def slopes(self) -> Floats:
         """Of these, by everything uncertain that they share with anything, in its spreads."""
-        found: Floats = np.concatenate([linearised(self.seen.layouts, self.fit)[1], self.seen.surprising], axis=1)
-        return found
+        return linearised(self.seen.layouts, self.fit)[1]
 
 
 @dataclass(frozen=True)
@@ -170,7 +162,6 @@ class _Prior:
         if part not in self._linear:
             side, to = self._sides[part], self._to
             mean, linear = linearised(side.layouts, to.fit)
-            own = effects(self._kernel.values[side.rows], to.names)
             untested = self._more * self._kernel.untested(to.measured, side.rows)
-            self._linear[part] = mean, np.concatenate([linear, own, untested], axis=1)
+            self._linear[part] = mean, np.concatenate([linear, untested], axis=1)
         return self._linear[part]

@@ -490,27 +490,6 @@ def test_llm_foundrys_table_is_sound_and_its_mfu_reproduced(tmp_path):
     assert worst < 3e-3  # tokens/s/GPU are printed as whole numbers; H100 is taken to do 989.5 there
 
 
-@reference
-@pytest.mark.parametrize("models", [pytest.param((), marks=pytest.mark.long), ("1B",), ("8B",)])
-def test_guided_on_the_playbooks_runs_and_without_each_model(tmp_path, models):
-    recorded = read_recorded(published(tmp_path, "playbook_runs", "playbook").path, models)
-    runs = len(recorded.candidates) // 10
-    overall = report(replay(recorded, strategy_named("guided"), Budget(runs=runs)))["overall"]
-    assert overall["mean_regret"] <= 0.01
-    assert overall["worst_regret"] <= 0.03
-    assert overall["runs_to_within_2pct_share"] <= 0.1, "of a budget of a tenth"
-    assert overall["successes_rejected"] == 0
-
-
-@reference
-def test_prune_misses_no_cells_best(tmp_path):
-    recorded = read_recorded(published(tmp_path, "playbook_runs", "playbook").path)
-    overall = report(replay(recorded, strategy_named("prune"), Budget()))["overall"]
-    assert overall["cell_bests_rejected"] == 0
-    assert overall["successes_rejected"] <= 0.01 * len(recorded.candidates)
-    assert overall["worst_regret"] == 0
-
-
 def test_an_import_without_a_speed_does_not_point_to_the_heatmap(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "map.yaml").write_text(MAP)

@@ -60,11 +60,6 @@ def test_cells_are_models_and_numbers_of_nodes_and_models_are_shapes():
     assert found.index == {f"run-{i:016x}": i for i in range(4)}
 
 
-def test_main_axes_are_those_that_vary():
-    found = candidates(run(tp=2, zero=1), run(tp=8, zero=1), run(tp=2, zero=1, recompute="full")).main_axes
-    assert {name: codes.tolist() for name, codes in found.items()} == {"tp": [0, 1, 0], "recompute": [1, 1, 0]}
-
-
 @pytest.mark.parametrize(("pp", "gas", "impossible"), [(4, 2, True), (4, 3, False), (1, 1, False)])
 def test_a_pipeline_without_a_plans_rules_needs_as_many_micro_batches_as_further_stages(pp, gas, impossible):
     found = candidates(run(pp=pp, gas=gas))

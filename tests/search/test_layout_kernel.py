@@ -42,12 +42,6 @@ def test_values_that_no_measured_run_has_are_untested():
     assert LayoutKernel(AXES, 4).untested(np.arange(4), np.arange(4)).shape == (4, 0)
 
 
-def test_every_value_of_an_axis_within_a_cell_is_one_and_those_of_cells_are_not():
-    kernel = LayoutKernel({"tp": TP, "nodes": np.log2([1.0, 2, 4, 8]), "model": np.log2([1.0, 2, 4, 8])}, 4)
-    assert kernel.values.T.astype(int).tolist() == [[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0]]
-    assert LayoutKernel({}, 3).values.shape == (3, 0)
-
-
 KINDS = [("ours", "", '{"a": 1}', "{}"), ("ours", "", '{"a": 2}', '{"X": "1"}'), ("ours", "", "{}", '{"X": "1"}')]
 
 

@@ -6,11 +6,21 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from sweep.outcomes import Outcome
 from sweep.physics import memory
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES
 from sweep.search.candidates import from_configurations
-from sweep.search.memory_model import GROUPS, PEAK_NOISE, RESIDUAL, Peaks, predicted_peaks
+from sweep.search.memory_model import (
+    GROUPS,
+    PEAK_NOISE,
+    RESIDUAL,
+    STATED,
+    STATED_ERROR,
+    Peaks,
+    predicted_peaks,
+)
+from sweep.search.observations import Known
 from tests.support.configurations import run
 
 H100 = GPUS["h100"]
@@ -126,7 +136,7 @@ def test_an_end_without_a_measured_peak_moves_it_as_a_truncated_normal_does(shar
     peaks = Peaks(found.peaks, found.kernel)
     row = 5
     mean, variance = float(peaks._belief.mean[row]), float(peaks._belief.variance[row])
-    limit, error = peaks._limit.moments()
+    limit, error = peaks._limit, peaks._limit_variance
     spread = math.sqrt(variance + error)
     z = (limit - mean if fitted else mean - limit) / spread
     normal = NormalDist()
@@ -134,3 +144,35 @@ def test_an_end_without_a_measured_peak_moves_it_as_a_truncated_normal_does(shar
     _ = peaks.fitted(row) if fitted else peaks.failed(row, share)
     moved = variance / spread * slope * (-1 if fitted else 1)
     assert float(peaks._belief.mean[row]) == pytest.approx(mean + moved, abs=1e-5)
+
+
+def test_the_limit_moves_by_its_part_of_what_an_end_says():
+    """The rest is the peak's: both are uncertain, and only their difference was observed."""
+    found = candidates("somebody")
+    peaks = Peaks(found.peaks, found.kernel)
+    mean, variance = float(peaks._belief.mean[5]), float(peaks._belief.variance[5])
+    peaks.fitted(5)
+    moved = mean - float(peaks._belief.mean[5])
+    assert peaks._limit - STATED == pytest.approx(moved * STATED_ERROR**2 / variance)
+    assert 0 < peaks._limit_variance < STATED_ERROR**2
+
+
+def test_the_stated_memory_counts_until_a_measured_peak_refutes_it():
+    found = candidates()
+    peaks = Peaks(found.peaks, found.kernel)
+    peaks.measured(0, math.log(0.9))
+    assert peaks._limit == pytest.approx(STATED, abs=0.03)
+    for share in (1.2, 4.0):
+        peaks.measured(1, math.log(share))
+        assert math.log(share) < peaks._limit < math.log(share) + 0.6
+
+
+@pytest.mark.parametrize("workload", ["somebody", "nanotron"])
+def test_a_run_that_worked_above_the_stated_memory_keeps_others_possible(workload):
+    """Four times the predicted peaks, twice the stated memory, and all work: the next larger one may too."""
+    given = [run(mbs=mbs, zero=1, dp=8, gas=64 // mbs, workload=workload) for mbs in (1, 2, 4, 8)]
+    known = Known(from_configurations([f"run-{i:016x}" for i in range(4)], given, H100))
+    for place, share in enumerate((0.9, 1.3, 2.0)):
+        known.end(place, Outcome.OK, 1000.0 * (place + 1), share * 85e9)
+    assert not known.infeasible[3] or known.candidates.impossible[3]
+    assert known.success(np.array([3]))[0] > 0.05

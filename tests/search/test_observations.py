@@ -180,21 +180,19 @@ def test_every_measurement_teaches_from_the_first_one_on(number):
     found = known()
     rows = np.arange(8)
     twice = found.predicted(rows) + np.log(2)
-    wide = found.beliefs().spreads(rows, measured=False).copy()
+    wide = found.beliefs().spreads(rows).copy()
     for row in range(number):
         found.end(row, Outcome.OK, float(np.exp(twice[row])))
     assert found.predicted(rows)[:number] == pytest.approx(twice[:number], abs=0.05)
-    assert (found.beliefs().spreads(rows, measured=False)[:number] < 0.3 * wide[:number]).all()
+    assert (found.beliefs().spreads(rows)[:number] < 0.3 * wide[:number]).all()
 
 
-def test_a_further_measurement_is_as_uncertain_as_the_rate_and_its_noise():
+def test_the_spreads_are_those_of_the_joint_distribution():
     found = known()
     for row in range(3):
         found.end(row, Outcome.OK, 100.0 + row)
     beliefs, rows = found.beliefs(), np.arange(8)
-    rate, again = (beliefs.spreads(rows, measured=measured) for measured in (False, True))
-    assert again**2 - rate**2 == pytest.approx(np.full(8, beliefs.fit.scales.noise**2))
-    assert np.diag(beliefs.covariance(rows)) == pytest.approx(rate**2)
+    assert np.diag(beliefs.covariance(rows)) == pytest.approx(beliefs.spreads(rows) ** 2)
 
 
 def test_an_out_of_memory_is_no_failure_of_another_kind_and_an_unknown_end_is_partly_one():
@@ -231,7 +229,7 @@ def test_between_refits_a_measurement_counts_by_how_far_it_is_trusted(slower):
     for place in range(4):
         found.end(place, Outcome.OK, 100.0 + 10 * place)
     beliefs = found.beliefs()
-    mean, variance = float(beliefs.log_rates(row)[0]), float(beliefs.spreads(row, measured=False)[0]) ** 2
+    mean, variance = float(beliefs.log_rates(row)[0]), float(beliefs.spreads(row)[0]) ** 2
     noise, disturbed = beliefs.fit.scales.noise**2, beliefs.fit.disturbed
     extra = disturbance_variance(np.array([slower]), np.array([variance + noise]), disturbed)[0]
     found.end(5, Outcome.OK, float(np.exp(mean - slower)))

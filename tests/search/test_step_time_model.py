@@ -18,11 +18,9 @@ from sweep.search.step_time_model import (
     Fit,
     MeasuredTimes,
     disturbance_variance,
-    effects,
     linearised,
     trust,
 )
-from sweep.search.surprises import SLAB
 from tests.support.configurations import run
 
 
@@ -44,7 +42,7 @@ def measured(candidates, error):
     indices = np.arange(len(candidates))
     mean, _ = linearised(candidates.layouts, fit_of(candidates))
     within = candidates.kernel.within(indices)
-    return MeasuredTimes(candidates.layouts, candidates.sizes, mean + error, within, np.zeros((len(indices), 0)))
+    return MeasuredTimes(candidates.layouts, candidates.sizes, mean + error, within)
 
 
 ERROR = 0.1 * np.sin(1.7 * np.arange(16))
@@ -173,19 +171,6 @@ def test_each_run_is_doubted_by_what_all_others_predict_of_it(candidates):
     assert trusted[5] < 0.01 < 0.5 < min(np.delete(trusted, 5))
     doubted = 0.05 * 20 + 16 - sum(trusted)
     assert found.disturbed == pytest.approx(doubted / (20 + 16)), "a share of 1 in 20 counts as 20 runs"
-
-
-def test_a_value_whose_runs_are_all_far_slower_has_an_effect_of_its_own(candidates):
-    """ZeRO stage 1; of all candidates, measured or not, those with it have the effect."""
-    stage = np.asarray(candidates.columns["zero"]) == 1
-    data, fit = measured(candidates, 0.9 * stage), fit_of(candidates, single=0.05)
-    values = candidates.kernel.values
-    found = effects(values, data.surprises(fit, values))
-    assert found.shape == (16, 1)
-    assert set(found[:, 0].tolist()) == {0.0, SLAB}
-    assert len({bool(value) == bool(slow) for value, slow in zip(found[:, 0], stage, strict=True)}) == 1
-    assert measured(candidates, 0.0 * stage).surprises(fit, values) == []
-    assert effects(values, []).shape == (16, 0)
 
 
 def test_what_physics_leaves_uncertain_is_that_of_its_parts_factors_and_trainer():
