@@ -38,7 +38,7 @@ class NodesKnown:
         records = analysis.load(place, [*NEEDED, *COLUMNS])
         self._placed = placed(records)
         self._health = health(records).set_index("node")
-        self._excluded: Mapping[str, str] = {} if sweep is None else read_state(sweep).bad_nodes
+        self._excluded: Mapping[str, str] = {} if sweep is None else read_state(sweep).excluded_nodes
         self._unfit = _unfit_by_doctor(DOCTOR)
 
     def elsewhere_s(self, record: Record) -> list[float]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.command import OutputPath, SweepCommand
+from sweep.cli.command import OutputPath, SweepCommand, without_effect
 from sweep.cli.names import gpu_names, name_option
 from sweep.cli.options import json_option
 from sweep.cli.progress_text import plural
@@ -22,14 +22,17 @@ NAMES = ("grid.yaml", "site.yaml")
 OTHERS_SHOWN = 12
 
 
-@click.command(cls=SweepCommand, short_help="Write a commented grid and site for this cluster or machine.")
+@click.command(
+    cls=SweepCommand, short_help="Write a commented grid and site for this cluster or machine to start from."
+)
 @click.argument("directory", metavar="[DIR]", default=".", type=OutputPath(directory=True))
 @click.option(
     "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers, else local."
 )
 @name_option("--gpu", kind="GPU kind", names=gpu_names, check=False, help="The GPUs' kind, if it cannot be detected.")
+@click.option("--schema", is_flag=True, help="Print the grid's JSON schema, for editors, and write nothing.")
 @json_option
-def init(directory: Path, executor: str | None, gpu: str | None, as_json: bool) -> int:
+def init(directory: Path, executor: str | None, gpu: str | None, schema: bool, as_json: bool) -> int:
     """Write grid.yaml and site.yaml into DIR (default: here): a small first grid, and detected facts about the cluster.
 
     Every other key is there too, commented out, with its meaning. No existing file is overwritten.
@@ -39,7 +42,15 @@ def init(directory: Path, executor: str | None, gpu: str | None, as_json: bool) 
       sweep init
       sweep init scaling --gpu h100
       sweep init scaling --executor local
+      sweep init --schema > grid.schema.json
     """
+    if schema:
+        if useless := without_effect(["directory", "executor", "gpu", "as_json"], "with --schema"):
+            raise SweepError(useless)
+        from sweep.inputs.grid import json_schema
+
+        click.echo(json.dumps(json_schema(), indent=2))
+        return 0
     from sweep.inputs.detect import detect_site, other_partitions
     from sweep.inputs.load import choose_executor
     from sweep.inputs.starter_files import grid_text, site_text

@@ -69,7 +69,7 @@ def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> Rendera
     for title, table in shown:
         if table.row_count:
             parts += [Text(), Text(title, style="bold"), table]
-    bad = sweep_state.bad_nodes
+    bad = sweep_state.excluded_nodes
     if bad:
         parts.append(Text(f"excluded: {_first_names(sorted(bad))} (`sweep nodes` shows why)", style="yellow"))
     return Group(*parts)

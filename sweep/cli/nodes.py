@@ -1,4 +1,4 @@
-"""`sweep nodes`: the sweep's nodes, which are excluded and why; exclude or clear one."""
+"""`sweep nodes`: the sweep's nodes, which are excluded and why; exclude or release one."""
 
 from __future__ import annotations
 
@@ -21,39 +21,38 @@ if TYPE_CHECKING:
     from sweep.state.state import SweepState
     from sweep.store.directory import SweepDir
 
-ACTIONS = ("add", "pardon")
+ACTIONS = ("exclude", "release")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
-@click.command(cls=SweepCommand, short_help="Nodes, their verdicts, quarantine; add, pardon.")
-@click.argument("words", metavar="[DIR] [add|pardon NODE…]", nargs=-1)
+@click.command(cls=SweepCommand, short_help="List nodes and why some are excluded; exclude or release one.")
+@click.argument("words", metavar="[DIR] [exclude|release NODE…]", nargs=-1)
 @click.option("--reason", default="", help="Why a node is excluded; shown by `sweep status`.")
 @json_option
 def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
     """Show the nodes that a sweep ran on, and which of them are excluded, with the reason.
 
     A node is excluded after an Xid or its own failure, if its clean-up fails, if hangs point to it (the run was ok
-    without it, or two different runs stopped there), and if it is repeatedly the slowest. `pardon` clears it. Pilots
-    that are queued already may still get it; they then do not use it.
+    without it, or two different runs stopped there), and if it is repeatedly the slowest. `release` ends that. Pilots that are queued already may still get it; they then do not use it.
 
     \b
     Examples:
       sweep nodes
-      sweep nodes sweeps/first add node17 --reason "ECC errors"
-      sweep nodes sweeps/first pardon node17
+      sweep nodes sweeps/first exclude node17 --reason "ECC errors"
+      sweep nodes sweeps/first release node17
     """
     from sweep.store.follow import read_state
-    from sweep.store.requests import clear_nodes, exclude_nodes
+    from sweep.store.requests import exclude_nodes, release_nodes
 
     directory, action, names = _parse(words)
     sweep = chosen_sweep(directory)
-    if action == "add":
+    if action == "exclude":
         exclude_nodes(sweep, names, reason or "no reason given")
-    elif action == "pardon":
+    elif action == "release":
         _check_excluded(read_state(sweep), names, sweep)
-        clear_nodes(sweep, names)
+        release_nodes(sweep, names)
     elif reason:
-        raise SweepError(Mistake("--reason goes with add", remedy="`sweep nodes DIR add NODE --reason TEXT`"))
+        raise SweepError(Mistake("--reason goes with exclude", remedy="`sweep nodes DIR exclude NODE --reason TEXT`"))
     _show(read_state(sweep), as_json)
     return 0
 
@@ -81,41 +80,42 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, str | None, list[str]]:
 
 
 def _check_excluded(sweep_state: SweepState, names: Sequence[str], sweep: SweepDir) -> None:
-    """Raises SweepError for each node that is not excluded: there is nothing to pardon."""
-    bad, known = sweep_state.bad_nodes, _attempts(sweep_state, sweep_state.bad_nodes)
-    wrong = [name for name in names if name not in bad]
+    """Raises SweepError for each node that is not excluded: there is nothing to release."""
+    excluded = sweep_state.excluded_nodes
+    known = _attempts(sweep_state, excluded)
+    wrong = [name for name in names if name not in excluded]
     if not wrong:
         return
-    listed = f"excluded: {', '.join(sorted(bad))}" if bad else "no node is excluded"
+    listed = f"excluded: {', '.join(sorted(excluded))}" if excluded else "no node is excluded"
     raise SweepError(
         [
             Mistake(f"{name} is not excluded", file=str(sweep.path), remedy=listed)
             if name in known
-            else Mistake(f"the sweep has no node {name}", file=str(sweep.path), remedy=nearest(name, bad, listed))
+            else Mistake(f"the sweep has no node {name}", file=str(sweep.path), remedy=nearest(name, excluded, listed))
             for name in wrong
         ]
     )
 
 
 def _show(sweep_state: SweepState, as_json: bool) -> None:
-    bad = sweep_state.bad_nodes
+    excluded = sweep_state.excluded_nodes
     rows = [
-        {"node": node, "attempts": total, "ok": fine, "left_out": bad.get(node)}
-        for node, (total, fine) in sorted(_attempts(sweep_state, bad).items())
+        {"node": node, "attempts": total, "ok": fine, "excluded": excluded.get(node)}
+        for node, (total, fine) in sorted(_attempts(sweep_state, excluded).items())
     ]
     if as_json:
         click.echo(json.dumps({"nodes": rows}))
         return
     for row in rows:
-        words = f"excluded: {row['left_out']}" if row["left_out"] else "in use"
+        words = f"excluded: {row['excluded']}" if row["left_out"] else "in use"
         click.echo(f"{row['node']}: {row['ok']} of {row['attempts']} attempts ok; {words}")
     if not rows:
         click.echo("no attempt has begun, and no node is excluded", err=True)
 
 
-def _attempts(sweep_state: SweepState, bad: dict[str, str]) -> dict[str, tuple[int, int]]:
+def _attempts(sweep_state: SweepState, excluded: dict[str, str]) -> dict[str, tuple[int, int]]:
     """Node -> (attempts, ok ones)."""
-    total: Counter[str] = Counter(dict.fromkeys(bad, 0))
+    total: Counter[str] = Counter(dict.fromkeys(excluded, 0))
     fine: Counter[str] = Counter()
     for run in sweep_state.runs.values():
         for attempt in run.attempts.values():

@@ -1,26 +1,28 @@
-"""`sweep plan` and `sweep schema`: the plan of a grid, before anything is submitted."""
+"""`sweep plan`: the plan of a grid, and what its runs are expected to do, before anything is submitted."""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import InputPath, SweepCommand
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.options import json_option, overrides_option, site_option
 from sweep.cli.progress_text import plural
 from sweep.contract import LAYOUT
 from sweep.errors import SweepError
-from sweep.library.winners import layout_text
+from sweep.library.winners import SIMULATED, layout_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sweep.inputs.grid import Grid
     from sweep.inputs.site import Site
+    from sweep.library.forecast import Forecast
     from sweep.planning.runs import Plan
 
 _SHOWN = ("model", "nodes", *LAYOUT, "dtype", "compile", "params", "env")
@@ -28,22 +30,38 @@ _PREDICTED = ("gpus", "global_batch_tokens", "predicted_peak_bytes", "predicted_
 _REASONS_SHOWN = 3
 
 
-@click.command(cls=SweepCommand, short_help="Expand a grid, reject what cannot work, predict the rest.")
+@click.command(cls=SweepCommand, short_help="Show a grid's runs, rejections, predicted best and cost.")
 @click.argument("grid_file", metavar="GRID", type=InputPath())
 @click.option(
     "--show",
-    type=click.Choice(["rejected", "runs", "model", "saving"]),
+    type=click.Choice(["rejected", "runs", "model"]),
     help="One line per rejected candidate with every reason, or per run in measurement order; or the rates that step "
-    "times are predicted from, each with its spread and source; or what a search is expected to save (takes seconds to "
-    "minutes).",
+    "times are predicted from, each with its spread and source.",
 )
+@click.option(
+    "--from",
+    "results",
+    metavar="DIR_OR_PARQUET",
+    type=InputPath(),
+    help="Predict the best layouts from measured runs, such as those on fewer nodes.",
+)
+@click.option("--heatmap", "picture", metavar="FILE", type=OutputPath(), help="Draw the predicted best of each cell.")
 @overrides_option
 @site_option
 @json_option
-def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_given: str | None, as_json: bool) -> int:
-    """Show the plan of a grid: runs per model and node count, rejected candidates by reason, and an estimated cost.
+def plan(
+    grid_file: Path,
+    show: str | None,
+    results: Path | None,
+    picture: Path | None,
+    overrides: tuple[str, ...],
+    site_given: str | None,
+    as_json: bool,
+) -> int:
+    """Show the plan of a grid: runs per model and node count, rejected candidates by reason, predicted best and cost.
 
-    Nothing is written and nothing is submitted.
+    Nothing is measured. Nine of ten runs are expected within a prediction's interval. What the grid's strategy is
+    expected to measure is the median of simulated sweeps.
 
     \b
     Examples:
@@ -51,49 +69,43 @@ def plan(grid_file: Path, show: str | None, overrides: tuple[str, ...], site_giv
       sweep plan grid.yaml -o nodes=[1,2] -o tp=auto
       sweep plan grid.yaml --show rejected | grep tp=3
       sweep plan grid.yaml --site my-cluster --show model
-      sweep plan grid.yaml -o strategy=guided --show saving
+      sweep plan large.yaml --from sweeps/small --heatmap predicted.png
       sweep plan grid.yaml --json | jq .cells
     """
-    from sweep.cli.expected_saving import expected_saving, show_saving
     from sweep.inputs.load import load_inputs
-    from sweep.planning.build import build, nothing_to_run
+    from sweep.library.forecast import draw_predicted, forecast, plan_summary
+    from sweep.library.plan import plan as planned_by
+    from sweep.library.saving import expected_saving
+    from sweep.planning.build import nothing_to_run
 
+    if show is not None and (useless := without_effect(["results", "picture"], "with --show")):
+        raise SweepError(useless)
     grid, site = load_inputs(grid_file, overrides, site_given, None)
     if show == "model":
         _show_model(grid, site, as_json)
         return 0
-    found = build(grid, site)
-    if show == "saving" and found.runs:
-        saving = expected_saving(grid, site, found)
-        click.echo(json.dumps(saving)) if as_json else show_saving(saving)
-        return 0
-    searched = {"strategy": grid.strategy, "budget": grid.budget.model_dump(exclude_none=True)}
-    if as_json:
-        document = _summary(found, site) | searched
-        if show is not None:
-            document[show if show == "runs" else "rejected_candidates"] = list(_rows(found, show))
-        click.echo(json.dumps(document))
-    elif show is not None:
-        for row in _rows(found, show):
+    planned = planned_by(grid, site)
+    if show is not None and not as_json:
+        for row in _rows(planned, show):
             click.echo(_line(row))
     else:
-        _tables(_summary(found, site) | searched)
-    if not found.runs:
+        document = plan_summary(planned, site)
+        document |= {"strategy": grid.strategy, "budget": grid.budget.model_dump(exclude_none=True)}
+        document["expected"] = {name: asdict(one) for name, one in expected_saving(planned, grid, site).items()}
+        if show is not None:
+            document[show if show == "runs" else "rejected_candidates"] = list(_rows(planned, show))
+        learned = forecast(planned, site, results) if results is not None and planned.runs else None
+        if learned is not None:
+            document["forecast"] = asdict(learned)
+        if picture is not None and planned.runs:
+            document["heatmap"] = {
+                "path": str(picture),
+                "cells": draw_predicted(planned, site, picture, results).rows(),
+            }
+        click.echo(json.dumps(document)) if as_json else _tables(document, learned)
+    if not planned.runs:
         raise SweepError(nothing_to_run(grid))
     return 0
-
-
-def _summary(plan: Plan, site: Site) -> dict[str, Any]:
-    """The plan in numbers; of each cell's predicted best, the interval that 9 of 10 such runs are expected in."""
-    from sweep.cli.learned import factors
-    from sweep.planning.summary import summary
-
-    document = summary(plan)
-    best = {one["run_id"]: one for cell in document["cells"] if (one := cell["predicted_best"])}
-    for run_id, factor in factors([run for run in plan.runs if run.run_id in best], site).items():
-        rate = best[run_id]["tokens_per_second_per_gpu"]
-        best[run_id] |= {"low": rate / factor, "high": rate * factor}
-    return document
 
 
 def _show_model(grid: Grid, site: Site, as_json: bool) -> None:
@@ -117,20 +129,6 @@ def _show_model(grid: Grid, site: Site, as_json: bool) -> None:
         click.echo(f"{grid.workload} on {where}: {behaviour.source}")
         for name, value, source in found:
             click.echo(f"  {name}: {value}  ({source})")
-
-
-@click.command(cls=SweepCommand, short_help="Print the grid's JSON schema, for editors.")
-def schema() -> int:
-    """Print the JSON schema of a grid file, for editors that check YAML while you type.
-
-    \b
-    Example:
-      sweep schema > grid.schema.json
-    """
-    from sweep.inputs.grid import json_schema
-
-    click.echo(json.dumps(json_schema(), indent=2))
-    return 0
 
 
 def _rows(plan: Plan, show: str) -> Iterator[dict[str, Any]]:
@@ -166,7 +164,7 @@ def _guess(row: dict[str, Any]) -> str:
     return "  " + ", ".join(words) if words else ""
 
 
-def _tables(document: dict[str, Any]) -> None:
+def _tables(document: dict[str, Any], learned: Forecast | None) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -177,8 +175,16 @@ def _tables(document: dict[str, Any]) -> None:
     console.print(f"{document['name']}: {head}; {hours}", markup=False)
     limits = ", ".join(f"{name} {value:g}" for name, value in document["budget"].items())
     console.print(f"strategy: {document['strategy']}; budget: {limits or 'none'}", markup=False)
+    for name, one in document["expected"].items():
+        share = f"{one['runs']:,} of {plural(document['runs'], 'run')}, {one['node_hours']:,.2g} node-hours"
+        below = f"{one['mean_regret']:.1%} below the best of a cell"
+        console.print(f"{name}: expected to measure {share}, and to end {below} (simulated)", markup=False)
     console.print(_cell_table(document["cells"]))
-    if any(cell["predicted_best"] for cell in document["cells"]):
+    if learned is not None:
+        console.print(_forecast_table(learned))
+        for text in (learned.missing, SIMULATED if learned.simulated else None):
+            console.print(text, markup=False) if text else None
+    elif any(cell["predicted_best"] for cell in document["cells"]):
         console.print(_best_table(document["cells"]))
     if document["rejected_by_rule"]:
         reasons = Table("rejected by", "candidates", "such as", title="Rejected (a candidate counts with every rule)")
@@ -186,6 +192,8 @@ def _tables(document: dict[str, Any]) -> None:
         for rule in document["rejected_by_rule"]:
             reasons.add_row(rule["rule"], f"{rule['candidates']:,}", Text("\n".join(rule["such_as"][:_REASONS_SHOWN])))
         console.print(reasons)
+    if "heatmap" in document:
+        console.print(document["heatmap"]["path"], markup=False, soft_wrap=True)
 
 
 def _best_table(cells: list[dict[str, Any]]) -> Any:
@@ -205,6 +213,25 @@ def _best_table(cells: list[dict[str, Any]]) -> Any:
         speed = f"{found['tokens_per_second_per_gpu']:,.0f}"
         within = f"{found['low']:,.0f} to {found['high']:,.0f}"
         table.add_row(cell["model"], str(cell["nodes"]), layout_text(found), speed, within, memory)
+    return table
+
+
+def _forecast_table(learned: Forecast) -> Any:
+    """The best layouts of each cell as measured runs predict them."""
+    from rich.table import Table
+
+    runs = f"{learned.measured_runs:,} {'simulated' if learned.simulated else 'measured'} runs"
+    head = ("model", "nodes", "layout", "tokens/s/GPU", "9 of 10 within", "works", "best measured")
+    table = Table(*head, title=f"Predicted from {runs}, not measured")
+    for column in (table.columns[1], *table.columns[3:]):
+        column.justify = "right"
+    for cell in learned.cells:
+        measured = "–" if cell["best_measured"] is None else f"{cell['best_measured']:,.0f}"
+        for one in cell["layouts"]:
+            within = f"{one['low']:,.0f} to {one['high']:,.0f}"
+            rate = f"{one['predicted_tokens_per_second_per_gpu']:,.0f}"
+            works = f"{one['chance_to_run']:.0%}"
+            table.add_row(cell["model"], str(cell["nodes"]), layout_text(one), rate, within, works, measured)
     return table
 
 

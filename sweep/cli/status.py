@@ -102,7 +102,7 @@ def _show(followed: FollowedSweep) -> None:
         )
     if len(failures) > FAILURES_SHOWN:
         console.print(f"… and {len(failures) - FAILURES_SHOWN} more: `sweep status --json`")
-    for node, reason in sorted(sweep_state.bad_nodes.items()):
+    for node, reason in sorted(sweep_state.excluded_nodes.items()):
         console.print(f"node {node} is excluded: {reason}", markup=False)
     if (delay := _delay(sweep, sweep_state)) is not None:
         console.print(delay, markup=False, highlight=False, soft_wrap=True)
@@ -195,7 +195,7 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
         ],
         "pilots": [_pilot_values(pilot) for pilot in sweep_state.pilots.values()],
         "failures": _failures(sweep, sweep_state),
-        "bad_nodes": sweep_state.bad_nodes,
+        "excluded_nodes": sweep_state.excluded_nodes,
     }
 
 

@@ -63,7 +63,7 @@ def pilots_wanted(runs: Sequence[PlannedRun], sweep_state: SweepState, capacity:
     open_pilots = [pilot for pilot in sweep_state.pilots.values() if pilot.open and pilot.node_group == group]
     most = capacity.max_pilots if capacity.side_by_side else 1
     room = most - len(open_pilots)
-    open_widths = Counter(_width(pilot, sweep_state.bad_nodes) for pilot in open_pilots)
+    open_widths = Counter(_width(pilot, sweep_state.excluded_nodes) for pilot in open_pilots)
     given_up = unproductive_widths(sweep_state, group)
     counts = Counter(choice.planned.nodes for choice in waiting(runs, sweep_state))
     for width in given_up:
@@ -79,9 +79,9 @@ def pilots_wanted(runs: Sequence[PlannedRun], sweep_state: SweepState, capacity:
     return [Wanted(width, _time_limit_s(served[width] / needs[width], capacity), group) for width in sorted(wanted)]
 
 
-def _width(pilot: PilotState, bad_nodes: Container[str]) -> int:
+def _width(pilot: PilotState, excluded_nodes: Container[str]) -> int:
     """The widest run that a pilot can take: less than requested if it lost nodes or started without some."""
-    living = [node for node in pilot.node_names if node not in bad_nodes]
+    living = [node for node in pilot.node_names if node not in excluded_nodes]
     return len(living) if pilot.started_at is not None else pilot.nodes
 
 

@@ -155,22 +155,22 @@ class Submission:
             if elsewhere:  # no other nodes: the retry must use the nodes where the run failed
                 launcher.same_nodes.add((request.node_group, request.nodes))
                 return
-            bad = launcher.sweep_state.bad_nodes
-            quarantine = f"; {len(bad)} nodes are in quarantine, see `sweep nodes`" if bad else ""
+            excluded = launcher.sweep_state.excluded_nodes
+            hint = f"; {len(excluded)} nodes are excluded, see `sweep nodes`" if excluded else ""
             nodes = _nodes_text(request.node_group, request.nodes)
-            raise StuckError(f"the scheduler rejects the pilot of {nodes}: {error}{quarantine}")
+            raise StuckError(f"the scheduler rejects the pilot of {nodes}: {error}{hint}")
         # It may have been accepted all the same: the intent stays open until the token is searched for.
         launcher.write(SubmitDelayed(time=time.time(), pilot=request.name, reason=str(error)))
         self._not_before = max(self._not_before, time.monotonic() + self._back_off_s)
         self._back_off_s = min(2 * self._back_off_s, MAX_BACK_OFF_S)
 
     def _elsewhere(self, wanted: Wanted) -> frozenset[str]:
-        """The nodes that the pilot's retries must avoid, beyond the quarantine."""
+        """The nodes that the pilot's retries must avoid, beyond the excluded ones."""
         launcher = self._launcher
         if launcher.local or (wanted.node_group, wanted.nodes) in launcher.same_nodes:
             return frozenset()
         runs = runs_on(launcher.asked_for, wanted.node_group)
-        return nodes_to_avoid(runs, launcher.sweep_state, wanted.nodes) - frozenset(launcher.sweep_state.bad_nodes)
+        return nodes_to_avoid(runs, launcher.sweep_state, wanted.nodes) - frozenset(launcher.sweep_state.excluded_nodes)
 
     def _request(self, wanted: Wanted, elsewhere: frozenset[str]) -> PilotRequest:
         launcher = self._launcher
@@ -182,7 +182,7 @@ class Submission:
             nodes=wanted.nodes,
             time_limit_s=wanted.time_limit_s,
             node_group=wanted.node_group,
-            exclude=tuple(sorted(elsewhere.union(launcher.sweep_state.bad_nodes))),
+            exclude=tuple(sorted(elsewhere.union(launcher.sweep_state.excluded_nodes))),
         )
 
     def _names(self) -> Sequence[str]:

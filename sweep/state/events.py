@@ -181,8 +181,8 @@ class NodeFit(Event, frozen=True, kw_only=True, tag="node_fit"):
     pilot: str
 
 
-class NodeCleared(Event, frozen=True, kw_only=True, tag="node_pardoned"):
-    """`sweep nodes pardon`: earlier reports on the node no longer count."""
+class NodeReleased(Event, frozen=True, kw_only=True, tag="node_released"):
+    """`sweep nodes release`: earlier reports on the node no longer count."""
 
     node: str
 
@@ -245,7 +245,7 @@ _WithoutRecord: TypeAlias = (
     | AttemptStarted
     | NodeBad
     | NodeFit
-    | NodeCleared
+    | NodeReleased
     | RerunRequested
     | Extended
     | TrackingBegan

@@ -13,8 +13,8 @@ from sweep.state.events import (
     CancelRequested,
     Event,
     NodeBad,
-    NodeCleared,
     NodeFit,
+    NodeReleased,
     PilotAlive,
     PilotEnded,
     PilotGone,
@@ -171,14 +171,14 @@ class SweepState:
     """run_ids in the order of their events: a reader continues from its last position"""
 
     @property
-    def bad_nodes(self) -> dict[str, str]:
+    def excluded_nodes(self) -> dict[str, str]:
         """Node -> why later runs and pilots avoid it."""
         return quarantined(self.nodes, lambda report: self.run_state(report.run_id).verdict_on(report))
 
     @property
     def slow_nodes(self) -> dict[str, str]:
         """Node -> why, for those that runs alone make slow: a check may show that they are not."""
-        bad = self.bad_nodes
+        bad = self.excluded_nodes
         return {node: why for node, why in slow(self.nodes).items() if bad[node] == why}
 
     def apply_all(self, events: Iterable[Event]) -> None:
@@ -342,6 +342,6 @@ def _(event: NodeFit, sweep_state: SweepState) -> None:
 
 
 @_apply.register
-def _(event: NodeCleared, sweep_state: SweepState) -> None:
+def _(event: NodeReleased, sweep_state: SweepState) -> None:
     cleared_at = sweep_state.nodes.cleared_at
     cleared_at[event.node] = max(event.time, cleared_at.get(event.node, event.time))

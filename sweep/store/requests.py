@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from sweep.state.events import NodeBad, NodeCleared, RerunRequested
+from sweep.state.events import NodeBad, NodeReleased, RerunRequested
 from sweep.state.state import RunState
 from sweep.store.directory import SweepDir
 from sweep.store.journal import write_request
 
-ADDED = "left out by the user"
+ADDED = "excluded by the user"
 
 
 def reason_not_rerunnable(state: RunState | None) -> str | None:
@@ -38,6 +38,6 @@ def exclude_nodes(sweep: SweepDir, nodes: Sequence[str], reason: str) -> None:
     write_request(sweep, "nodes", [NodeBad(time=time.time(), node=node, reason=f"{ADDED}: {reason}") for node in nodes])
 
 
-def clear_nodes(sweep: SweepDir, nodes: Sequence[str]) -> None:
+def release_nodes(sweep: SweepDir, nodes: Sequence[str]) -> None:
     """Earlier reports on these nodes no longer count."""
-    write_request(sweep, "nodes", [NodeCleared(time=time.time(), node=node) for node in nodes])
+    write_request(sweep, "nodes", [NodeReleased(time=time.time(), node=node) for node in nodes])

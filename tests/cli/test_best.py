@@ -275,7 +275,7 @@ def test_clearing_a_node_that_is_not_excluded_is_refused(tmp_path, command):
     sweep = made(tmp_path / "s")
     pilot_wrote(sweep, "p0001", (sweep.runs[0].run_id, 1, Outcome.OK))
     before = sorted(sweep.directory.journals())
-    code, _, err = command("nodes", tmp_path / "s", "pardon", "n1", "n99")
+    code, _, err = command("nodes", tmp_path / "s", "release", "n1", "n99")
     assert code == 2
     assert "n1 is not excluded" in err
     assert "the sweep has no node n99" in err

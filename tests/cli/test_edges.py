@@ -40,7 +40,7 @@ ALONE = {"explain": {"--log": ()}, "size": {"--from": ("--model", "1B", "--gpus"
 """what goes with an option, where it is not the command's required arguments"""
 EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "local"), "report": ("--no-figures",),
          "rerun": ("--failed",), "track": ("--to", "trackio"),
-         "nodes": ("add", "n7")}  # fmt: skip
+         "nodes": ("exclude", "n7")}  # fmt: skip
 CREATES = {"demo": "directory", "init": "directory", "export best": "out", "launch": "directory",
            "unarchive": "into", "doctor": "directory", "certify": "directory"}  # fmt: skip
 """commands whose output is a directory: the parameter"""
@@ -436,7 +436,7 @@ REST = {"unarchive": ("--dir", "new"), "predict": ("--from", "s"), "doctor": ("-
         "size": ("--from", "s", "--tokens", "1T", "--gpus", "8", "--model", "tiny-1M"),
         "memory": ("--plot", "time.png")}  # fmt: skip
 """the rest of a command that does something"""
-ONLY_READS = {"plan", "schema", "cancel", "status", "explain"}
+ONLY_READS = {"plan", "cancel", "status", "explain"}
 """commands that need no space here: the sweep is finished. All others write, if only the
 new records of the sweep"""
 

@@ -1,4 +1,4 @@
-"""`sweep nodes`: nodes shown, excluded and cleared."""
+"""`sweep nodes`: nodes shown, excluded and released."""
 
 import json
 
@@ -28,24 +28,28 @@ def done(tmp_path_factory):
     return root / "s"
 
 
-def left_out(directory):
+def excluded(directory):
     rows = json.loads(driving.run("nodes", directory, "--json").stdout)["nodes"]
-    return {row["node"]: row["left_out"] for row in rows if row["left_out"]}
+    return {row["node"]: row["excluded"] for row in rows if row["excluded"]}
 
 
-def test_a_user_excludes_and_clears(done):
-    assert left_out(done) == {}
-    assert driving.run("nodes", done, "add", "n17", "n18", "--reason", "ECC errors").returncode == 0
-    assert left_out(done) == dict.fromkeys(("n17", "n18"), "left out by the user: ECC errors")
-    assert "node n17 is excluded: left out by the user: ECC errors" in driving.run("status", done).stdout
-    assert driving.run("nodes", done, "pardon", "n17").returncode == 0
-    assert list(left_out(done)) == ["n18"]
+def test_a_user_excludes_and_releases(done):
+    assert excluded(done) == {}
+    assert driving.run("nodes", done, "exclude", "n17", "n18", "--reason", "ECC errors").returncode == 0
+    assert excluded(done) == dict.fromkeys(("n17", "n18"), "excluded by the user: ECC errors")
+    assert "node n17 is excluded: excluded by the user: ECC errors" in driving.run("status", done).stdout
+    assert driving.run("nodes", done, "release", "n17").returncode == 0
+    assert list(excluded(done)) == ["n18"]
     assert "local-0: 1 of 1 attempts ok; in use" in driving.run("nodes", done).stdout
 
 
 @pytest.mark.parametrize(
     ("words", "reported"),
-    [(("drop", "n1"), "unknown action 'drop'"), (("add",), "no node is named"), (("add", "n[1-4]"), "not a node name")],
+    [
+        (("drop", "n1"), "unknown action 'drop'"),
+        (("exclude",), "no node is named"),
+        (("exclude", "n[1-4]"), "not a node name"),
+    ],
 )
 def test_mistakes_are_reported(done, words, reported):
     failed = driving.run("nodes", done, *words)

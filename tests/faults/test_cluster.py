@@ -102,7 +102,7 @@ def test_a_nodes_death(bench, slurm_cluster):
     assert all(
         node not in r["node_names"] for r in bench.records() if r["outcome"] == "ok" and r["started_at"] > fault_at
     )
-    shown = json.loads(driving.run("status", bench.directory, "--json", env=bench.env).stdout)["bad_nodes"]
+    shown = json.loads(driving.run("status", bench.directory, "--json", env=bench.env).stdout)["excluded_nodes"]
     assert list(shown) == [node]
     assert "node_fail" in shown[node]
     assert left == []

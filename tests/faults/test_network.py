@@ -63,7 +63,7 @@ def running_on(directory, node):
 
 def assert_no_node_is_accused(directory):
     assert not driving.events_of(directory, NodeBad)
-    assert not driving.state_of(directory).bad_nodes
+    assert not driving.state_of(directory).excluded_nodes
 
 
 def test_an_agent_that_is_cut_off_comes_back_and_its_run_is_measured_again(tmp_path, network):

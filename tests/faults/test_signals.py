@@ -57,7 +57,7 @@ def assert_requeued(directory, hits):
     assert {outcome for outcome, _ in ended} == {"ok", "preempted"}, ended
     assert [outcome for outcome, _ in ended].count("preempted") <= hits
     assert not driving.events_of(directory, NodeBad)
-    assert not driving.state_of(directory).bad_nodes
+    assert not driving.state_of(directory).excluded_nodes
 
 
 @pytest.mark.parametrize("late_s", [0.0, 1.5])

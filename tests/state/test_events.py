@@ -95,7 +95,7 @@ def test_a_line_longer_than_any_event_is_refused(monkeypatch):
     [
         b"", b" ", b"\0", b"\0" * 4096, b"rubbish", b"\xff\xfe", b"null", b"7", b'"session"', b"[]", b"{}", b"NaN",
         b'{"event":"cancel","time":1.5}\0', b'{"event":"cancel","time":1.5}{"event":"cancel","time":1.5}',
-        b'{"event":"node_pardoned","time":1.5,"node":"\xff"}', b"[" * 100_000, b'{"event":' * 100_000,
+        b'{"event":"node_released","time":1.5,"node":"\xff"}', b"[" * 100_000, b'{"event":' * 100_000,
         b'{"event":"cancel","time":1.5,"newer":' + b"[" * 100_000,
         b'{"event":"cancel","time":1.5,"newer":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b'{"event":"session","time":1.5,"pid":' + b"9" * 10_000 + b"}", b'{"event":"session","time":NaN}',

@@ -11,7 +11,7 @@ from sweep.launcher.pilots_wanted import nodes_to_avoid
 from sweep.outcomes import Outcome
 from sweep.planning.runs import PlannedRun
 from sweep.search.search import Search, choose
-from sweep.state.events import NodeBad, NodeCleared, NodeFit, Recorded, RecordFacts
+from sweep.state.events import NodeBad, NodeFit, NodeReleased, Recorded, RecordFacts
 from sweep.state.quarantine import SLOW_IN_RUNS, by_chance
 from sweep.state.retries import ELSEWHERE, RETRIES, SAME_EVERYWHERE, config_fault, may_retry
 from sweep.state.state import SweepState
@@ -58,8 +58,8 @@ def test_what_is_never_retried_needs_no_other_node():
 @pytest.mark.parametrize("outcome", [Outcome.XID_HARDWARE, Outcome.NODE_FAIL])
 def test_a_node_that_failed_itself_is_quarantined_at_once(outcome):
     sweep_state = state_of(record("r", 1, outcome, ("a1", "a2"), 1.0, accused=["a2"]))
-    assert list(sweep_state.bad_nodes) == ["a2"]
-    assert f"{outcome} in r.1" in sweep_state.bad_nodes["a2"]
+    assert list(sweep_state.excluded_nodes) == ["a2"]
+    assert f"{outcome} in r.1" in sweep_state.excluded_nodes["a2"]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.XID_HARDWARE, Outcome.NODE_FAIL])
@@ -69,32 +69,32 @@ def test_two_nodes_that_failed_themselves_are_not_the_runs_fault(outcome):
     assert may_retry([outcome, outcome], [A, B])
     first = record("r", 1, outcome, ("a1", "a2"), 1.0, accused=["a2"])
     second = record("r", 2, outcome, ("b1", "b2"), 2.0, accused=["b1"])
-    assert state_of(first, second).bad_nodes.keys() == {"a2", "b1"}
+    assert state_of(first, second).excluded_nodes.keys() == {"a2", "b1"}
     assert state_of(first, second).run("r").next_attempt() == 3
 
 
 def test_a_run_that_fails_the_same_way_elsewhere_clears_the_nodes():
     hangs = [record(run, 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a2"]) for run in ("r", "q")]
     elsewhere = record("r", 2, Outcome.HANG, ("b1", "b2"), 2.0, accused=["b1"])
-    assert list(state_of(*hangs).bad_nodes) == ["a2"]
-    assert state_of(*hangs, elsewhere).bad_nodes == {}
+    assert list(state_of(*hangs).excluded_nodes) == ["a2"]
+    assert state_of(*hangs, elsewhere).excluded_nodes == {}
 
 
 def test_one_hang_reports_a_node_and_success_elsewhere_quarantines_it():
     hang = record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a1"])
-    assert state_of(hang).bad_nodes == {}
+    assert state_of(hang).excluded_nodes == {}
     with_it = record("r", 2, Outcome.OK, ("a1", "b2"), 2.0)
-    assert state_of(hang, with_it).bad_nodes == {}
+    assert state_of(hang, with_it).excluded_nodes == {}
     without = record("r", 2, Outcome.OK, ("b1", "b2"), 2.0)
-    assert list(state_of(hang, without).bad_nodes) == ["a1"]
+    assert list(state_of(hang, without).excluded_nodes) == ["a1"]
 
 
 def test_hangs_of_two_different_runs_quarantine_and_two_of_one_run_do_not():
     first = record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a1"])
     again = record("r", 2, Outcome.HANG, ("a1", "b2"), 2.0, accused=["a1"])
     other = record("q", 1, Outcome.HANG, ("a1", "b1"), 3.0, accused=["a1"])
-    assert state_of(first, again).bad_nodes == {}
-    assert "2 different runs" in state_of(first, other).bad_nodes["a1"]
+    assert state_of(first, again).excluded_nodes == {}
+    assert "2 different runs" in state_of(first, other).excluded_nodes["a1"]
 
 
 def test_a_sweep_that_hangs_everywhere_does_not_take_the_cluster_out_of_service():
@@ -104,8 +104,8 @@ def test_a_sweep_that_hangs_everywhere_does_not_take_the_cluster_out_of_service(
         for node in range(10)
         for i in range(3)
     ]
-    assert all(len(state_of(*hangs[: count + 1]).bad_nodes) <= 3 for count in range(len(hangs)))
-    assert state_of(*hangs).bad_nodes == {}
+    assert all(len(state_of(*hangs[: count + 1]).excluded_nodes) <= 3 for count in range(len(hangs)))
+    assert state_of(*hangs).excluded_nodes == {}
 
 
 EIGHT = tuple(f"a{i}" for i in range(1, 9))
@@ -118,17 +118,19 @@ def slow_events(count, slow_in, nodes=EIGHT):
 def test_a_check_of_its_speed_clears_a_slow_node_until_it_is_slow_in_as_many_runs_again():
     fit = NodeFit(time=9.0, node="a1", pilot="p")
     assert list(state_of(*slow_events(9, 9)).slow_nodes) == ["a1"]
-    assert not state_of(*slow_events(9, 9), fit).bad_nodes
+    assert not state_of(*slow_events(9, 9), fit).excluded_nodes
     later = [record(f"s{i}", 1, Outcome.OK, EIGHT, 10.0 + i, slow="a1") for i in range(SLOW_IN_RUNS)]
-    assert not state_of(*slow_events(9, 9), fit, *later[1:]).bad_nodes
+    assert not state_of(*slow_events(9, 9), fit, *later[1:]).excluded_nodes
     assert list(state_of(*slow_events(9, 9), fit, *later).slow_nodes) == ["a1"]
 
 
 def test_a_check_clears_no_other_report():
     bad = NodeBad(time=1.0, node="a1", reason="not clean")
     found = state_of(*slow_events(9, 9), bad)
-    assert (found.bad_nodes, found.slow_nodes) == ({"a1": "not clean"}, {})
-    assert state_of(*slow_events(9, 9), bad, NodeFit(time=9.0, node="a1", pilot="p")).bad_nodes == {"a1": "not clean"}
+    assert (found.excluded_nodes, found.slow_nodes) == ({"a1": "not clean"}, {})
+    assert state_of(*slow_events(9, 9), bad, NodeFit(time=9.0, node="a1", pilot="p")).excluded_nodes == {
+        "a1": "not clean"
+    }
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def test_a_check_clears_no_other_report():
     [(2, 2, False), (SLOW_IN_RUNS, SLOW_IN_RUNS, True), (6, 3, False), (7, 4, True), (40, 5, False)],
 )
 def test_slowest_again_and_again(count, slow_in, bad):
-    assert ("a1" in state_of(*slow_events(count, slow_in)).bad_nodes) == bad
+    assert ("a1" in state_of(*slow_events(count, slow_in)).excluded_nodes) == bad
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_slowest_again_and_again(count, slow_in, bad):
     [(2, 4, 4, False), (2, 5, 5, True), (2, 8, 7, False), (2, 9, 8, True), (3, 3, 3, True), (3, 4, 3, False)],
 )
 def test_of_few_nodes_one_is_often_the_slowest_by_chance(nodes, count, slow_in, bad):
-    assert ("a1" in state_of(*slow_events(count, slow_in, EIGHT[:nodes])).bad_nodes) == bad
+    assert ("a1" in state_of(*slow_events(count, slow_in, EIGHT[:nodes])).excluded_nodes) == bad
 
 
 def test_the_chance_to_be_the_slowest_is_never_underestimated():
@@ -163,23 +165,23 @@ def test_the_chance_to_be_the_slowest_is_never_underestimated():
 def test_the_slowest_stage_or_expert_implies_nothing_about_its_node(axis):
     """The last stage computes the logits in every run: its node would be quarantined wrongly."""
     events = [record(f"r{i}", 1, Outcome.OK, ("a1", "a2"), float(i), slow="a2", **{axis: 2}) for i in range(9)]
-    assert state_of(*events).bad_nodes == {}
+    assert state_of(*events).excluded_nodes == {}
     slow = [record(f"s{i}", 1, Outcome.OK, EIGHT, float(i), slow="a2") for i in range(SLOW_IN_RUNS)]
-    assert list(state_of(*events, *slow).bad_nodes) == ["a2"], "nor do they speak for it"
+    assert list(state_of(*events, *slow).excluded_nodes) == ["a2"], "nor do they speak for it"
 
 
 def test_a_node_alone_is_never_the_slowest_of_several():
     events = [record(f"r{i}", 1, Outcome.OK, ("a1",), float(i), slow="a1") for i in range(9)]
-    assert state_of(*events).bad_nodes == {}
+    assert state_of(*events).excluded_nodes == {}
 
 
 def test_clearing_a_node_drops_earlier_reports_and_not_later_ones():
     dirty, again = (NodeBad(time=time, node="a1", reason="not clean") for time in (1.0, 3.0))
-    clear_nodes, late = (NodeCleared(time=time, node="a1") for time in (2.0, 99.0))
-    assert state_of(dirty).bad_nodes == {"a1": "not clean"}
-    assert state_of(dirty, clear_nodes).bad_nodes == {}
-    assert state_of(dirty, clear_nodes, again).bad_nodes == {"a1": "not clean"}
-    assert state_of(*slow_events(9, 9), late).bad_nodes == {}
+    release_nodes, late = (NodeReleased(time=time, node="a1") for time in (2.0, 99.0))
+    assert state_of(dirty).excluded_nodes == {"a1": "not clean"}
+    assert state_of(dirty, release_nodes).excluded_nodes == {}
+    assert state_of(dirty, release_nodes, again).excluded_nodes == {"a1": "not clean"}
+    assert state_of(*slow_events(9, 9), late).excluded_nodes == {}
 
 
 def test_the_order_of_records_does_not_matter():
@@ -189,11 +191,11 @@ def test_the_order_of_records_does_not_matter():
         record("q", 1, Outcome.XID_HARDWARE, ("c1", "c2"), 3.0, accused=["c2"]),
         *slow_events(4, 4),
     ]
-    expected = sorted(state_of(*events).bad_nodes)
+    expected = sorted(state_of(*events).excluded_nodes)
     assert expected == ["a1", "c2"]
     for seed in range(20):
         random.Random(seed).shuffle(events)
-        assert sorted(state_of(*events).bad_nodes) == expected
+        assert sorted(state_of(*events).excluded_nodes) == expected
 
 
 def planned(name, nodes=2):
@@ -225,50 +227,50 @@ def test_hangs_of_runs_that_hang_on_other_nodes_too_do_not_quarantine():
         for run, start in (("r", 1.0), ("q", 11.0))
         for attempt, nodes, time in ((1, ("a1", "a2"), start), (2, ("b1", "b2"), start + 1))
     ]
-    assert "2 different runs" in state_of(hangs[0], hangs[2]).bad_nodes["a1"]
-    assert state_of(*hangs).bad_nodes == {}
+    assert "2 different runs" in state_of(hangs[0], hangs[2]).excluded_nodes["a1"]
+    assert state_of(*hangs).excluded_nodes == {}
 
 
 def test_a_report_at_the_second_of_the_clearing_is_cleared():
-    bad, clear_nodes = NodeBad(time=2.0, node="a1", reason="not clean"), NodeCleared(time=2.0, node="a1")
-    assert state_of(bad, clear_nodes).bad_nodes == {}
+    bad, release_nodes = NodeBad(time=2.0, node="a1", reason="not clean"), NodeReleased(time=2.0, node="a1")
+    assert state_of(bad, release_nodes).excluded_nodes == {}
     after = NodeBad(time=2.5, node="a1", reason="not clean")
-    assert state_of(after, clear_nodes).bad_nodes == {"a1": "not clean"}
+    assert state_of(after, release_nodes).excluded_nodes == {"a1": "not clean"}
 
 
 def test_of_several_clearings_the_latest_holds_in_whatever_order_they_are_read():
-    clearings = [NodeCleared(time=time, node="a1") for time in (0.25, 2.0)]
+    clearings = [NodeReleased(time=time, node="a1") for time in (0.25, 2.0)]
     bad = NodeBad(time=0.5, node="a1", reason="not clean")
-    assert list(state_of(bad, clearings[0]).bad_nodes) == ["a1"]
-    assert state_of(bad, *clearings).bad_nodes == state_of(bad, *reversed(clearings)).bad_nodes == {}
+    assert list(state_of(bad, clearings[0]).excluded_nodes) == ["a1"]
+    assert state_of(bad, *clearings).excluded_nodes == state_of(bad, *reversed(clearings)).excluded_nodes == {}
 
 
 def test_only_a_nodes_own_runs_since_it_was_cleared_make_it_slow():
     """Slow in the first of six runs; then in three of five. A run on other nodes speaks neither for nor against it."""
     old, others = slow_events(6, 1), [record(f"o{i}", 1, Outcome.OK, ("b1", "b2"), 20.0 + i) for i in range(9)]
-    cleared = NodeCleared(time=5.0, node="a1")
+    cleared = NodeReleased(time=5.0, node="a1")
     new = [
         record(f"n{i}", 1, Outcome.OK, EIGHT, 10.0 + i, slow="a1" if i < SLOW_IN_RUNS else None)
         for i in range(SLOW_IN_RUNS + 2)
     ]
     reason = "held the slowest rank in 3 of its 5 runs over several nodes whose ranks have equal work"
-    assert state_of(*old, *others, cleared, *new).bad_nodes == {"a1": reason}
-    assert state_of(*old, *others, *new).bad_nodes == {}, "4 of 11"
-    late = NodeCleared(time=10.0, node="a1")
-    assert state_of(*old, *others, late, *new).bad_nodes == {}, "the first of them is cleared too"
+    assert state_of(*old, *others, cleared, *new).excluded_nodes == {"a1": reason}
+    assert state_of(*old, *others, *new).excluded_nodes == {}, "4 of 11"
+    late = NodeReleased(time=10.0, node="a1")
+    assert state_of(*old, *others, late, *new).excluded_nodes == {}, "the first of them is cleared too"
 
 
 def test_of_the_runs_at_the_second_of_the_clearing_none_speaks_for_a_node():
     """Four slow runs since, and as many that were not, of which one is of the very second of the clearing."""
     slow = [record(f"s{i}", 1, Outcome.OK, EIGHT, 3.0, slow="a1") for i in range(4)]
     well = [record(f"w{i}", 1, Outcome.OK, EIGHT, 2.0 if i == 0 else 3.0) for i in range(4)]
-    assert list(state_of(*slow, *well, NodeCleared(time=2.0, node="a1")).bad_nodes) == ["a1"]
-    assert state_of(*slow, *well).bad_nodes == {}
+    assert list(state_of(*slow, *well, NodeReleased(time=2.0, node="a1")).excluded_nodes) == ["a1"]
+    assert state_of(*slow, *well).excluded_nodes == {}
 
 
 def test_a_run_that_failed_shows_no_slow_node():
     events = [record(f"r{i}", 1, Outcome.NAN_LOSS, ("a1", "a2"), float(i), slow="a1") for i in range(9)]
-    assert state_of(*events).bad_nodes == {}
+    assert state_of(*events).excluded_nodes == {}
 
 
 @pytest.mark.parametrize(("on_the_node", "in_all", "bad"), [(3, 9, True), (2, 7, False), (2, 6, True), (2, 3, True)])
@@ -277,15 +279,15 @@ def test_hangs_quarantine_a_node_at_a_third_of_all_runs_that_hung(on_the_node, i
         record(f"r{i}", 1, Outcome.HANG, (node, "m"), float(i), accused=[node])
         for i, node in ((i, "a1" if i < on_the_node else f"n{i}") for i in range(in_all))
     ]
-    assert ("a1" in state_of(*hangs).bad_nodes) == bad
+    assert ("a1" in state_of(*hangs).excluded_nodes) == bad
 
 
 def test_a_run_that_was_ok_elsewhere_is_named_as_the_reason():
     hang = record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a1"])
     without = record("r", 2, Outcome.OK, ("b1", "b2"), 2.0)
-    assert state_of(hang, without).bad_nodes == {"a1": "hang in r.1: no message; the run was ok without it"}
+    assert state_of(hang, without).excluded_nodes == {"a1": "hang in r.1: no message; the run was ok without it"}
 
 
 def test_an_attempt_that_was_ok_before_the_hang_does_not_confirm_it():
     before = record("r", 1, Outcome.OK, ("b1", "b2"), 1.0)
-    assert state_of(before, record("r", 2, Outcome.HANG, ("a1", "a2"), 2.0, accused=["a1"])).bad_nodes == {}
+    assert state_of(before, record("r", 2, Outcome.HANG, ("a1", "a2"), 2.0, accused=["a1"])).excluded_nodes == {}

@@ -82,7 +82,7 @@ def test_readers_read_all_that_is_whole_and_report_the_rest(original, tmp_path, 
         healthy = SweepState()
         healthy.apply_all(sorted((decode(line) for line in expected), key=lambda event: event.time))
         assert (state.runs, state.pilots.keys()) == (healthy.runs, healthy.pilots.keys()), (seed, done)
-        assert state.bad_nodes == healthy.bad_nodes
+        assert state.excluded_nodes == healthy.excluded_nodes
         if seed < COLLECTED:
             records = {event.record.run_id for event in map(decode, expected) if isinstance(event, Recorded)}
             assert collect(directory).attempts == len(records), (seed, done)

@@ -100,7 +100,7 @@ def test_a_torn_last_line_is_left_for_the_next_read_and_then_read_whole(sweep, c
 GARBAGE = {
     "a line cut in the middle": b'{"event":"cancel","ti',
     "NUL bytes": b"\0" * 4096,
-    "no UTF-8": b'{"event":"node_pardoned","node":"n\xff","time":2.0}',
+    "no UTF-8": b'{"event":"node_released","node":"n\xff","time":2.0}',
     "an unknown kind": b'{"event":"from the future","time":2.0}',
     "a wrong type": b'{"event":"cancel","time":"noon"}',
 }

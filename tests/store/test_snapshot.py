@@ -14,8 +14,8 @@ from sweep.state.events import (
     CancelRequested,
     Event,
     NodeBad,
-    NodeCleared,
     NodeFit,
+    NodeReleased,
     PilotAlive,
     PilotEnded,
     PilotGone,
@@ -63,7 +63,7 @@ def events(runs=12) -> list[Event]:
         *written,
         RerunRequested(time=next(clock), run_id="run-0", after=1),
         NodeBad(time=next(clock), node="n1", reason="smells"),
-        NodeCleared(time=next(clock), node="n2"),
+        NodeReleased(time=next(clock), node="n2"),
         NodeFit(time=next(clock), node="n3", pilot="p0001"),
         PilotAlive(time=next(clock), pilot="p0001"),
         PilotEnded(time=next(clock), pilot="p0001", reason="done"),
@@ -135,7 +135,7 @@ def test_the_stored_state_and_what_follows_equal_a_state_rebuilt_from_the_beginn
     assert JournalReader(sweep, snapshot.load(sweep).offsets).new_events() == written[known:]
     later = followed_in(sweep)
     assert equal_but_for_touches(later.sweep_state, rebuilt(sweep))
-    assert later.sweep_state.bad_nodes == rebuilt(sweep).bad_nodes
+    assert later.sweep_state.excluded_nodes == rebuilt(sweep).excluded_nodes
 
 
 def sealed(content):

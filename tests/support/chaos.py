@@ -95,7 +95,7 @@ class Chaos:
             self._start("resume", self.directory, "--takeover")
 
     def _clear_nodes(self) -> None:
-        bad = driving.state_of(self.directory).bad_nodes
+        bad = driving.state_of(self.directory).excluded_nodes
         if len(bad) > BAD_SHARE * self.cluster.shape.nodes:
             driving.run("nodes", self.directory, "pardon", *bad, env=self.cluster.env)
             self.done["nodes cleared"] += 1

@@ -86,7 +86,7 @@ class Leader:
         while True:
             await self._note_nodes(nodes.links)
             busy = {link.node for chosen in running.values() for link in chosen}
-            usable_now = usable(self._spec, nodes.links, self._sweep_state.bad_nodes)
+            usable_now = usable(self._spec, nodes.links, self._sweep_state.excluded_nodes)
             free = [link for link in usable_now if link.node not in busy]
             returning = [link for link in nodes.links if may_return(link, self._clock.now())]
             reason = self._reason_to_end(begun, nodes_left=bool(free or returning))
@@ -123,7 +123,7 @@ class Leader:
             )
             await self._write(started)
         for link in unreachable(links, self._clock.now()):
-            if link.node not in self._sweep_state.bad_nodes:
+            if link.node not in self._sweep_state.excluded_nodes:
                 reason = f"its agent was lost and could not be reached for {UNREACHABLE_S:.0f} s"
                 await self._write(NodeBad(time=time.time(), pilot=self._spec.name, node=link.node, reason=reason))
 
