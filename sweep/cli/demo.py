@@ -19,7 +19,7 @@ NO_TORCH = (
 )
 
 
-@click.command(cls=SweepCommand, short_help="Two tiny models measured on this machine, to a heatmap.")
+@click.command(cls=SweepCommand)
 @click.option(
     "--dir",
     "directory",

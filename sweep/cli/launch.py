@@ -34,7 +34,7 @@ FAILURES_SHOWN = 5
 """outcomes whose latest message the end of a launch shows"""
 
 
-@click.command(cls=SweepCommand, short_help="Plan, submit pilots, and watch them to the end.")
+@click.command(cls=SweepCommand)
 @click.argument("grid_file", metavar="GRID", type=InputPath())
 @overrides_option
 @site_option
@@ -107,7 +107,7 @@ def launch(
     return show_launched(launched, detach=detach, as_json=as_json)
 
 
-@click.command(cls=SweepCommand, short_help="Continue exactly what is missing or may be retried.")
+@click.command(cls=SweepCommand)
 @directory_argument
 @click.option("--detach", is_flag=True, help="Submit and return.")
 @click.option("--yes", "-y", is_flag=True, expose_value=False, help="As for `launch`; resume asks nothing anyway.")
@@ -130,7 +130,7 @@ def resume(directory: Path | None, detach: bool, takeover: bool, tracker: str | 
     return show_launched(launched, detach=detach, as_json=as_json)
 
 
-@click.command(cls=SweepCommand, short_help="Stop pilots and ranks; record every attempt.")
+@click.command(cls=SweepCommand)
 @directory_argument
 @click.option(
     "--timeout", type=FiniteRange(min=0), default=120.0, show_default=True,

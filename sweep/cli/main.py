@@ -14,37 +14,54 @@ from sweep.errors import Mistake, SweepError
 from sweep.plugins import load_object
 from sweep.version import __version__
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "plan": ("sweep.cli.plan:plan", "Expand a grid, reject what cannot work, predict the rest."),
-    "demo": ("sweep.cli.demo:demo", "Two tiny models measured on this machine, to a heatmap."),
-    "schema": ("sweep.cli.plan:schema", "Print the grid's JSON schema, for editors."),
-    "init": ("sweep.cli.init:init", "Write a commented grid and site for this cluster or machine."),
-    "doctor": ("sweep.cli.doctor:doctor", "Is this cluster fit to be measured, and how fast are its parts."),
-    "launch": ("sweep.cli.launch:launch", "Plan, submit pilots, and watch them to the end."),
-    "resume": ("sweep.cli.launch:resume", "Continue exactly what is missing or may be retried."),
-    "cancel": ("sweep.cli.launch:cancel", "Stop pilots and ranks; record every attempt."),
-    "status": ("sweep.cli.status:status", "What ran, what runs, what failed and why."),
-    "collect": ("sweep.cli.results:collect", "Records to results.parquet."),
-    "best": ("sweep.cli.best:best", "The best configuration of each cell, as a table."),
-    "heatmap": ("sweep.cli.results:heatmap", "Best configuration per model and node count, as a picture."),
-    "report": ("sweep.cli.report:report", "One self-contained HTML page: best configurations, confidence, all data."),
-    "compare": ("sweep.cli.compare:compare", "Two sweeps cell by cell, with significance; a guard for CI."),
-    "history": ("sweep.cli.history:history", "One grid measured several times: what became slower, and since when."),
-    "certify": ("sweep.cli.certify:certify", "A suite measured and checked against a baseline: pass or fail."),
-    "archive": ("sweep.cli.archive:archive", "One compressed file of a sweep, without secrets."),
-    "unarchive": ("sweep.cli.archive:unarchive", "Open an archive of a sweep, for reading."),
-    "export": ("sweep.cli.export:export", "The best configuration of each cell: JSON, CSV, a trainer's own format."),
-    "track": ("sweep.cli.track:track", "Results to an experiment tracker."),
-    "memory": ("sweep.cli.memory:memory", "What a layout needs on a GPU, or every layout that fits."),
-    "size": ("sweep.cli.size:size", "How many GPUs for how long, and where more no longer pay off."),
-    "nodes": ("sweep.cli.nodes:nodes", "Nodes, their verdicts, quarantine; add, pardon."),
-    "import": ("sweep.cli.foreign:import_results", "Foreign results (CSV, Parquet) into the record schema."),
-    "predict": ("sweep.cli.predict:predict", "A grid's best layouts as measured runs predict them, with intervals."),
-    "logs": ("sweep.cli.logs:logs", "The output of an attempt, or of a pilot."),
-    "rerun": ("sweep.cli.rerun:rerun", "Measure runs again, as a further attempt of each."),
-    "explain": ("sweep.cli.explain:explain", "Why a run ended as it did, and what to try."),
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start": {
+        "demo": ("sweep.cli.demo:demo", "Measure two tiny models on this machine and draw the heatmap."),
+        "init": ("sweep.cli.init:init", "Write a commented grid and site to start from."),
+        "doctor": ("sweep.cli.doctor:doctor", "Check cluster health and measure component speed."),
+    },
+    "Plan": {
+        "plan": ("sweep.cli.plan:plan", "Show a grid's runs, rejections, predicted best and cost."),
+        "memory": ("sweep.cli.memory:memory", "Predict a layout's memory per GPU, or list the layouts that fit."),
+        "size": ("sweep.cli.size:size", "Estimate GPUs and time, and where adding GPUs stops paying off."),
+    },
+    "Run": {
+        "launch": ("sweep.cli.launch:launch", "Measure every run of a grid. Safe to kill; run again to resume."),
+        "resume": ("sweep.cli.launch:resume", "Continue with runs that are missing or may be retried."),
+        "status": ("sweep.cli.status:status", "Show what ran, what runs, and what failed and why."),
+        "cancel": ("sweep.cli.launch:cancel", "Stop all jobs and processes of a sweep, and record it."),
+        "rerun": ("sweep.cli.rerun:rerun", "Measure chosen runs again, as a further attempt of each."),
+        "nodes": ("sweep.cli.nodes:nodes", "List nodes and why some are excluded; exclude or release one."),
+    },
+    "Answer": {
+        "collect": ("sweep.cli.results:collect", "Write all records to results.parquet."),
+        "best": ("sweep.cli.best:best", "List or export the best configuration of each cell."),
+        "heatmap": ("sweep.cli.results:heatmap", "Draw the best configuration per model and node count."),
+        "report": ("sweep.cli.report:report", "Write one HTML page with results, confidence and all data."),
+        "compare": ("sweep.cli.compare:compare", "Find significant changes between sweeps, or check a baseline."),
+        "history": (
+            "sweep.cli.history:history",
+            "One grid measured several times: what became slower, when.",
+        ),
+        "certify": ("sweep.cli.certify:certify", "A suite measured and checked against a baseline: pass or fail."),
+        "export": (
+            "sweep.cli.export:export",
+            "The best configuration of each cell: JSON, CSV, a trainer's.",
+        ),
+    },
+    "Explain": {
+        "explain": ("sweep.cli.explain:explain", "Explain why a run ended as it did, and what to try."),
+        "logs": ("sweep.cli.logs:logs", "Print the output of an attempt or of a pilot."),
+    },
+    "Exchange": {
+        "import": ("sweep.cli.foreign:import_results", "Convert a table of results from elsewhere."),
+        "track": ("sweep.cli.track:track", "Send results to Weights & Biases, Trackio or MLflow."),
+        "archive": ("sweep.cli.archive:archive", "Pack a sweep into one file without secrets."),
+        "unarchive": ("sweep.cli.archive:unarchive", "Open an archive of a sweep, for reading."),
+    },
 }
-"""name -> ("module:attribute", the line in `sweep --help`)"""
+"""section of `sweep --help` -> command -> ("module:attribute", its line there)"""
+COMMANDS = {name: command for section in SECTIONS.values() for name, command in section.items()}
 
 
 class _LazyGroup(SweepGroup):
@@ -56,12 +73,16 @@ class _LazyGroup(SweepGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = load_object(COMMANDS[cmd_name][0])
+        place, line = COMMANDS[cmd_name]
+        command: click.Command = load_object(place)
+        command.short_help = line  # a shell's completion shows it
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))  # the same column in every section
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, (_, text) in section.items()])
 
 
 @click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -25,7 +25,7 @@ ACTIONS = ("exclude", "release")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
-@click.command(cls=SweepCommand, short_help="List nodes and why some are excluded; exclude or release one.")
+@click.command(cls=SweepCommand)
 @click.argument("words", metavar="[DIR] [exclude|release NODE…]", nargs=-1)
 @click.option("--reason", default="", help="Why a node is excluded; shown by `sweep status`.")
 @json_option
@@ -33,7 +33,8 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
     """Show the nodes that a sweep ran on, and which of them are excluded, with the reason.
 
     A node is excluded after an Xid or its own failure, if its clean-up fails, if hangs point to it (the run was ok
-    without it, or two different runs stopped there), and if it is repeatedly the slowest. `release` ends that. Pilots that are queued already may still get it; they then do not use it.
+    without it, or two different runs stopped there), and if it is repeatedly the slowest. `release` ends that. Pilots
+    that are queued already may still get it; they then do not use it.
 
     \b
     Examples:

@@ -30,7 +30,7 @@ _PREDICTED = ("gpus", "global_batch_tokens", "predicted_peak_bytes", "predicted_
 _REASONS_SHOWN = 3
 
 
-@click.command(cls=SweepCommand, short_help="Show a grid's runs, rejections, predicted best and cost.")
+@click.command(cls=SweepCommand)
 @click.argument("grid_file", metavar="GRID", type=InputPath())
 @click.option(
     "--show",
@@ -97,6 +97,7 @@ def plan(
         learned = forecast(planned, site, results) if results is not None and planned.runs else None
         if learned is not None:
             document["forecast"] = asdict(learned)
+            click.echo(learned.missing, err=True) if learned.missing else None
         if picture is not None and planned.runs:
             document["heatmap"] = {
                 "path": str(picture),
@@ -182,8 +183,7 @@ def _tables(document: dict[str, Any], learned: Forecast | None) -> None:
     console.print(_cell_table(document["cells"]))
     if learned is not None:
         console.print(_forecast_table(learned))
-        for text in (learned.missing, SIMULATED if learned.simulated else None):
-            console.print(text, markup=False) if text else None
+        console.print(SIMULATED, markup=False) if learned.simulated else None
     elif any(cell["predicted_best"] for cell in document["cells"]):
         console.print(_best_table(document["cells"]))
     if document["rejected_by_rule"]:

@@ -62,7 +62,7 @@ def full_text(followed: FollowedSweep) -> str:
 
 
 def counted(found: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Counts of runs as texts, each with its state: ok, running, waiting, failed by outcome, left out and by what.
+    """Counts of runs as texts, each with its state: ok, running, waiting, failed by outcome, skipped and why.
 
     The order does not depend on the counts, but for failures: a line that is printed again and again stays comparable.
     """

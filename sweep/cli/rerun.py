@@ -50,7 +50,7 @@ class Filters:
         return not self.cells or (planned.model, planned.nodes) in self.cells
 
 
-@click.command(cls=SweepCommand, short_help="Measure runs again, as a further attempt of each.")
+@click.command(cls=SweepCommand)
 @click.argument("words", metavar="[DIR] [RUN]...", nargs=-1, shell_complete=complete_run)
 @click.option("--failed", is_flag=True, help="Runs that failed finally.")
 @name_option(

@@ -33,7 +33,7 @@ ORPHAN_S = 600
 """how long a tracker may run after its launcher was killed"""
 
 
-@click.command(cls=SweepCommand, short_help="Results to an experiment tracker.")
+@click.command(cls=SweepCommand)
 @directory_argument
 @name_option("--to", "name", kind="tracker", names=tracker_names, required=True, help="Which tracker.")
 @click.option("--project", help="Default: the name of the grid.")

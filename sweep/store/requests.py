@@ -10,7 +10,7 @@ from sweep.state.state import RunState
 from sweep.store.directory import SweepDir
 from sweep.store.journal import write_request
 
-ADDED = "excluded by the user"
+ADDED = "by the user"
 
 
 def reason_not_rerunnable(state: RunState | None) -> str | None:

@@ -204,10 +204,12 @@ def test_status_and_predictions_mark_runs_as_simulated(results, tmp_path, monkey
         assert ("simulated: no model was trained" in command("status", path)[1]) is expected
     (tmp_path / "grid.yaml").write_text(PREDICTABLE)
     for source, expected in ((marked(results, tmp_path), True), (results, False)):
-        _, out, err = command("predict", "grid.yaml", "--from", source)
+        _, out, err = command("plan", "grid.yaml", "--from", source)
         assert ("simulated: no model was trained" in out) is expected, err
         assert ("measured runs" in out) is not expected
-        assert json.loads(command("predict", "grid.yaml", "--from", source, "--json")[1])["simulated"] is expected
+        assert (
+            json.loads(command("plan", "grid.yaml", "--from", source, "--json")[1])["forecast"]["simulated"] is expected
+        )
 
 
 def test_a_prediction_from_runs_without_a_speed_states_that_it_is_of_physics(tmp_path, monkeypatch, command):
@@ -215,7 +217,7 @@ def test_a_prediction_from_runs_without_a_speed_states_that_it_is_of_physics(tmp
     (tmp_path / "grid.yaml").write_text(PREDICTABLE)
     for name, changes, expected in (("failed", {"outcome": Outcome.OOM_CUDA}, True), ("ok", {}, False)):
         write_results(tmp_path / f"{name}.parquet", [made_record(made_run(), **changes)])
-        code, _, err = command("predict", "grid.yaml", "--from", f"{name}.parquet")
+        code, _, err = command("plan", "grid.yaml", "--from", f"{name}.parquet")
         assert code == 0, err
         assert (f"no run of {name}.parquet has a speed" in err) is expected
 
@@ -256,9 +258,10 @@ def test_a_plan_predicts_the_best_of_each_cell_and_draws_it(tmp_path, monkeypatc
     shown = command("plan", "grid.yaml")[1]
     assert "Predicted best per cell, not measured" in shown
     assert f"{best['low']:,.0f} to {best['high']:,.0f}" in shown
-    code, out, _ = command("heatmap", "--predicted", "grid.yaml", "--out", "p.svg")
-    assert (code, out.strip()) == (0, "p.svg")
-    assert command("heatmap", "--site", "x")[0] == 2, "no effect without --predicted"
+    code, out, _ = command("plan", "grid.yaml", "--heatmap", "p.svg")
+    assert (code, out.splitlines()[-1]) == (0, "p.svg")
+    assert "predicted" in (tmp_path / "p.svg").read_text()
+    assert "has no effect with --show" in command("plan", "grid.yaml", "--heatmap", "p.svg", "--show", "runs")[2]
 
 
 def test_cancel_of_a_finished_sweep_changes_nothing(tmp_path, command):

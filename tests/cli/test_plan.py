@@ -1,4 +1,4 @@
-"""`sweep plan` and `sweep schema`, and the example grids."""
+"""`sweep plan` and the example grids."""
 
 import importlib.metadata
 import json
@@ -150,7 +150,7 @@ def test_the_playbooks_batch_of_1m_offers_1mi(monkeypatch, capsys):
 
 
 def test_the_schema_is_one_document(monkeypatch, capsys):
-    code, out, _ = sweep(monkeypatch, capsys, "schema")
+    code, out, _ = sweep(monkeypatch, capsys, "init", "--schema")
     assert code == 0
     assert json.loads(out)["title"] == "Grid"
 
@@ -195,21 +195,18 @@ def test_a_registered_workload_is_found(monkeypatch, capsys, tmp_path):
 
 
 def test_the_expected_saving_of_a_search(monkeypatch, capsys):
-    words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "budget.runs=8", "--show", "saving")
+    words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "budget.runs=8")
     code, out, err = sweep(monkeypatch, capsys, *words, "--json")
     assert (code, err) == (0, "")
     document = json.loads(out)
-    assert list(document["strategies"]) == ["prune", "guided"]
-    for drawn in document["strategies"].values():
-        assert [one["runs"] for one in drawn] == [8] * 5, "of 16 runs in four cells: the budget"
-        assert all(0 < one["node_hours"] < document["node_hours"] for one in drawn)
-    code, out, _ = sweep(monkeypatch, capsys, *words)
-    assert code == 0
-    assert "5 simulated sweeps" in out
-    assert "all runs" in out
+    assert list(document["expected"]) == ["prune", "guided"]
+    for one in document["expected"].values():
+        assert one["runs"] == 8, "of 16 runs in four cells: the budget"
+        assert 0 < one["node_hours"] < document["predicted_node_hours"]
+    assert "guided: expected to measure 8 of 16 runs" in sweep(monkeypatch, capsys, *words)[1]
 
 
-def test_the_saving_of_too_large_a_plan_is_refused_with_the_remedy(monkeypatch, capsys):
-    code, out, err = sweep(monkeypatch, capsys, "plan", ROOT / "examples" / "ultrascale.yaml", "--show", "saving")
-    assert (code, out) == (2, "")
-    assert "narrow the grid" in err
+@pytest.mark.parametrize(("grid", "words"), [("laptop", ("-o", "strategy=exhaustive")), ("ultrascale", ())])
+def test_a_plan_of_all_runs_or_of_very_many_states_no_saving(monkeypatch, capsys, grid, words):
+    _, out, _ = sweep(monkeypatch, capsys, "plan", ROOT / "examples" / f"{grid}.yaml", *words, "--json")
+    assert json.loads(out)["expected"] == {}

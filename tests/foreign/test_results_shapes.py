@@ -28,8 +28,8 @@ def test_large_cells_are_predicted_from_records_without_derived_fields_of_their_
     same, found = (read_recorded(tmp_path / f"{name}.parquet").candidates for name in ("whole", "bare"))
     assert found.columns.keys() == same.columns.keys()
     assert found.columns["num_kv_heads"].tolist() == same.columns["num_kv_heads"].tolist()
-    code, out, err = command("predict", sweep.directory.grid, "--from", tmp_path / "bare.parquet", "--json")
-    assert (code, len(json.loads(out)["cells"])) == (0, len(same.cell_names)), err
+    code, out, err = command("plan", sweep.directory.grid, "--from", tmp_path / "bare.parquet", "--json")
+    assert (code, len(json.loads(out)["forecast"]["cells"])) == (0, len(same.cell_names)), err
 
 
 @pytest.mark.parametrize(("shape", "fact"), [
@@ -45,7 +45,7 @@ def test_what_is_no_shape_is_one_clear_error(tmp_path, command, shape, fact):
     place = table.column_names.index("shape_json")
     damaged = table.set_column(place, "shape_json", pa.array([shape] * len(table)))
     pq.write_table(damaged, tmp_path / "damaged.parquet")
-    code, out, err = command("predict", sweep.directory.grid, "--from", tmp_path / "damaged.parquet")
+    code, out, err = command("plan", sweep.directory.grid, "--from", tmp_path / "damaged.parquet")
     assert (code, out) == (2, "")
     assert f"{tmp_path / 'damaged.parquet'}: its shape_json has what is no model's shape" in err
     assert fact in err

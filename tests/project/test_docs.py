@@ -19,7 +19,7 @@ import yaml
 from bench_workloads import WORKLOADS
 from bench_workloads.trainers import TRAINERS
 from bench_workloads.transformer.settings import CHOICES
-from sweep.cli.main import COMMANDS, cli
+from sweep.cli.main import COMMANDS, SECTIONS, cli
 from sweep.errors import SweepError
 from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
@@ -294,6 +294,11 @@ def at_commit(commit, page):
 def git(*words):
     done = subprocess.run(["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     return done.stdout if done.returncode == 0 else None
+
+
+def test_there_are_few_commands_each_in_one_section():
+    assert len(COMMANDS) == sum(map(len, SECTIONS.values()))
+    assert len(COMMANDS) <= 22
 
 
 def test_every_command_is_in_the_readme_and_the_design():

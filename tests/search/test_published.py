@@ -54,8 +54,8 @@ def test_guided_at_six_percent_of_the_runs(results):
 def test_small_node_counts_and_other_models_predict_a_grid(results):
     grid = str(REPOSITORY / "examples" / "ultrascale.yaml")
     narrowed = ["-o", "models=[3B]", "-o", "nodes=[8,16]", "-o", "pp=[1,2]"]
-    done = CliRunner().invoke(cli, ["predict", grid, "--from", str(results), *narrowed, "--json"])
-    document = json.loads(done.stdout)
+    done = CliRunner().invoke(cli, ["plan", grid, "--from", str(results), *narrowed, "--json"])
+    document = json.loads(done.stdout)["forecast"]
     assert document["measured_runs"] == 1643
     assert [(cell["nodes"], cell["best_measured"], len(cell["layouts"])) for cell in document["cells"]] == [
         (8, None, 3), (16, None, 3)
@@ -65,7 +65,7 @@ def test_small_node_counts_and_other_models_predict_a_grid(results):
         assert first["low"] < first["predicted_tokens_per_second_per_gpu"] < first["high"]
         # 3B is between 1B and 8B, whose bests there are 30 to 31 and 6 to 6.6 thousand
         assert 8_000 < first["predicted_tokens_per_second_per_gpu"] < 30_000
-    shown = CliRunner().invoke(cli, ["predict", grid, "--from", str(results), *narrowed]).stdout
+    shown = CliRunner().invoke(cli, ["plan", grid, "--from", str(results), *narrowed]).stdout
     assert "not measured" in shown
 
 

@@ -24,7 +24,7 @@ from tests.support.process_kinds import find
 from tests.support.slurm.cluster import Cluster
 
 BAD_SHARE = 0.25
-"""of the nodes: once so many are in quarantine the user clears them, as after a repair"""
+"""of the nodes: once so many are excluded the user releases them, as after a repair"""
 
 
 @dataclass
@@ -63,13 +63,13 @@ class Chaos:
                 self.done[fault.__name__] += fault(self)
                 self._mend_due(time.monotonic())
                 self._keep_launcher()
-                self._clear_nodes()
+                self._release_nodes()
                 time.sleep(self.chance.uniform(*pauses_s))
             self._mend_due(float("inf"))
             while self.launcher.poll() != 0 and time.monotonic() - began < limit_s:
                 self._mend_due(float("inf"))
                 self._keep_launcher()
-                self._clear_nodes()
+                self._release_nodes()
                 time.sleep(0.5)
         assert self.launcher.poll() == 0, self.output()[-4000:]
 
@@ -94,10 +94,10 @@ class Chaos:
         if self.launcher.poll() not in (None, 0):
             self._start("resume", self.directory, "--takeover")
 
-    def _clear_nodes(self) -> None:
+    def _release_nodes(self) -> None:
         bad = driving.state_of(self.directory).excluded_nodes
         if len(bad) > BAD_SHARE * self.cluster.shape.nodes:
-            driving.run("nodes", self.directory, "pardon", *bad, env=self.cluster.env)
+            driving.run("nodes", self.directory, "release", *bad, env=self.cluster.env)
             self.done["nodes cleared"] += 1
 
     # --- what passes
