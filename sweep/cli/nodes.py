@@ -108,7 +108,7 @@ def _show(sweep_state: SweepState, as_json: bool) -> None:
         click.echo(json.dumps({"nodes": rows}))
         return
     for row in rows:
-        words = f"excluded: {row['excluded']}" if row["left_out"] else "in use"
+        words = f"excluded: {row['excluded']}" if row["excluded"] else "in use"
         click.echo(f"{row['node']}: {row['ok']} of {row['attempts']} attempts ok; {words}")
     if not rows:
         click.echo("no attempt has begun, and no node is excluded", err=True)
