@@ -13,10 +13,9 @@ import pytest
 
 from tests.support.browser import browser
 from tests.support.command_line import command
-from tests.support.left_out import pytest_terminal_summary
 from tests.support.slurm.cluster import Cluster, unavailable
 
-__all__ = ["browser", "command", "pytest_terminal_summary"]
+__all__ = ["browser", "command"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores it, and so would every launcher that is started here

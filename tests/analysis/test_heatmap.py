@@ -202,12 +202,6 @@ def test_blank_cells_state_their_reason():
     assert "not run: planned, no record yet." in written
 
 
-def test_names_are_never_parsed_as_formulas():
-    records = made_grid(1, 1).assign(model="$x^2$ {a}_b", workload="$\\frac{$")
-    sound(draw(records))
-    assert "$x^2$" in words(draw(records))
-
-
 @pytest.mark.parametrize(
     "face",
     [

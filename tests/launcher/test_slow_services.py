@@ -17,12 +17,9 @@ from sweep.state.events import (
     PilotEnded,
     PilotGone,
     PilotIntended,
-    PilotStarted,
     PilotSubmitted,
     RerunRequested,
 )
-from sweep.state.state import SweepState
-from sweep.state.tally import Tally
 from sweep.store import journal as journals
 from sweep.store import lease
 from sweep.store.directory import SweepDir
@@ -34,7 +31,6 @@ from tests.support.made_sweeps import made
 
 INTENT = PilotIntended(time=1.0, pilot="p0001", token="t", nodes=1, time_limit_s=60)
 SUBMITTED = PilotSubmitted(time=2.0, pilot="p0001", job_id="7")
-STARTED = PilotStarted(time=2.0, pilot="p0001", job_id="7", nodes=("n1",))
 
 
 @pytest.fixture
@@ -88,21 +84,6 @@ def test_a_slow_scheduler_is_asked_less_often(existing, monkeypatch):
         watch.check()
         clock.now += 0.5
     assert launcher.executor.polls <= 600 / (12 / 0.1) + 1
-    launcher.close()
-
-
-@pytest.mark.parametrize(("state", "cancelled"), [(JobState.SUSPENDED, []), (JobState.RUNNING, ["7"])])
-def test_a_suspended_job_may_be_unresponsive(existing, monkeypatch, state, cancelled):
-    """Gang scheduling, or an administrator: an hour later it continues."""
-    write(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
-    write(existing.directory, "pilot-p0001", STARTED)
-    launcher, clock = launcher_of(existing), Clock(monkeypatch, "sweep.launcher.watch")
-    launcher.executor, launcher.local = Scheduler(state), False
-    watch = Watch(launcher)
-    for _ in range(2):
-        watch.check()
-        clock.now += 3600
-    assert launcher.executor.cancelled == cancelled
     launcher.close()
 
 
@@ -178,19 +159,6 @@ def test_a_late_line_of_a_resting_journal_is_read_when_all_is_asked_for(tmp_path
     assert len(reader.new_events(resting=True)) == 1
     journal.append(PilotAlive(time=3.0, pilot="p0001"))
     assert len(reader.new_events()) == 1, "it rests no longer"
-
-
-@pytest.mark.parametrize(("ended_at", "hours"), [(None, 2.0), (1.5 * 3600, 3.0)])
-def test_gpu_hours_of_a_pilot_that_ended_unwatched_are_counted_to_its_end(existing, ended_at, hours):
-    """It started at 0:00 with 2 GPUs, wrote its last line at 1:00, and was found gone a day later."""
-    hour = 3600.0
-    state = SweepState()
-    state.apply(PilotIntended(time=0.0, pilot="p0001", token="t", nodes=1, time_limit_s=60))
-    state.apply(PilotStarted(time=0.0, pilot="p0001", job_id="7", nodes=("n1",)))
-    state.apply(PilotAlive(time=hour, pilot="p0001"))
-    state.apply(PilotGone(time=24 * hour, pilot="p0001", word="TIMEOUT", ended_at=ended_at))
-    held, _ = Tally(existing.runs, {"": 2}).update(state).gpu_hours(48 * hour)
-    assert held == pytest.approx(hours)
 
 
 def test_a_job_that_was_requeued_after_its_pilot_ended_is_cancelled_with_the_sweep(existing):

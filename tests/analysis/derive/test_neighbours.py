@@ -119,28 +119,11 @@ def test_a_rejected_candidate_states_the_rule():
     assert (row["how"], row["reason"]) == ("rejected", "memory")
 
 
-def test_data_parallelism_and_accumulation_follow_a_step():
-    winner = {"dp": 8, "tp": 1, "pp": 1, "cp": 1, "micro_batch_size": 2, "grad_accum": 4}
-    found = stepped(winner, "tp", 4)
-    assert (found["dp"], found["grad_accum"]) == (2, 16)
-    assert stepped(winner, "micro_batch_size", 8)["grad_accum"] == 1
-    assert stepped(winner, "micro_batch_size", 16) is None, "the batch has no such micro-batch"
-    assert stepped(winner, "tp", 16) is None, "there are 8 GPUs"
-
-
 def test_what_is_predicted_too_large_is_not_predicted_to_be_faster():
     large = json.dumps(MODELS["70B"].as_dict())
     rows = table(({"tp": 8}, 100.0), ({"tp": 4, "zero": 1}, 90.0)).assign(shape_json=large)
     row = by_step(neighbours(rows, None, RATE))["tp", -1]
     assert (row["how"], row["reason"]) == ("rejected", "memory")
-
-
-def test_words_for_each_kind():
-    row = {"how": "measured", "ratio": 0.88, "tie": False, "reason": ""}
-    assert described(row) == "12 % slower"
-    assert described({**row, "tie": True, "ratio": 0.999}) == "as fast, within noise"
-    assert described({**row, "how": "predicted", "ratio": 1.03}) == "predicted 3 % faster"
-    assert described({**row, "how": "edge"}) == "not in the sweep"
 
 
 def test_an_axis_that_was_not_varied_has_no_neighbours():

@@ -67,8 +67,7 @@ def sampled(name: str, equivalents: Equivalents, seed: int, size: int, root: Pat
 def scores_of(name: str, copy: Path, equivalents: Equivalents, seeds: Sequence[int], size: int) -> list[float]:
     """The package's score for each seed; which tests run which line is found out once for all of them."""
     samples = {seed: sampled(name, equivalents, seed, size, copy) for seed in seeds}
-    changed = PACKAGES[name][0]
-    preload(copy, changed, [place for place, _ in PACKAGES.values() if place != changed])
+    preload(copy)
     sources = sorted({change.file for sample in samples.values() for change in sample})
     nearest = tests_of_lines(copy, sources, PACKAGES[name][1])
     return [_score(name, copy, equivalents, nearest, seed, sample) for seed, sample in samples.items()]

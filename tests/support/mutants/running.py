@@ -139,8 +139,9 @@ def end_of_tests(copy: Path, tests: Sequence[str], normal_s: float) -> str:
     def run() -> int:
         sys.dont_write_bytecode = True  # that of the run without a change stays: a file is known by second and size
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-        ends = (int(pytest.main([*_arguments(batch), "-x"])) for batch in _batches(tests))
-        return next(filter(None, ends), 0)
+        # A few first: pytest imports the files of all the tests that it is given before it runs the first one
+        batches = [tests[start:end] for start, end in itertools.pairwise((0, *FIRST, len(tests))) if tests[start:end]]
+        return next(filter(None, (int(pytest.main([*_arguments(batch), "-x"])) for batch in batches)), 0)
 
     code, _ = _forked(copy, run, limit_s)
     if code is None:
@@ -148,44 +149,13 @@ def end_of_tests(copy: Path, tests: Sequence[str], normal_s: float) -> str:
     return "killed" if code in FAILED_CODES else "survived"
 
 
-def _batches(tests: Sequence[str]) -> Iterator[Sequence[str]]:
-    """A few first: pytest imports the files of all the tests that it is given before it runs the first one."""
-    for start, end in itertools.pairwise((0, *FIRST, len(tests))):
-        if tests[start:end]:
-            yield tests[start:end]
-
-
-def preload(copy: Path, changed: str, others: Sequence[str]) -> None:
-    """Import from the copy what tests need and no mutant changes: libraries, and of the other places (files or
-    folders) the modules that do not import a module of the changed place. A forked process then starts with them."""
-    _forget({name for name in sys.modules if name.partition(".")[0] in CODE})
+def preload(copy: Path) -> None:
+    """Import the libraries that most tests need; each forked process imports the project itself, from the copy."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in CODE]:
+        del sys.modules[name]
     sys.path[:] = [str(copy), *(path for path in sys.path if path not in ("", str(copy), str(REPOSITORY)))]
-    importlib.invalidate_caches()
     for name in PRELOADED:
         importlib.import_module(name)
-    mine = _module(changed)
-    for path in sorted(path for place in others for path in _files(copy / place)):
-        before = set(sys.modules)
-        importlib.import_module(_module(str(path.relative_to(copy))))
-        if any(name == mine or name.startswith(f"{mine}.") for name in sys.modules):
-            _forget({name for name in set(sys.modules) - before if name.partition(".")[0] in CODE})
-
-
-def _files(place: Path) -> list[Path]:
-    return [place] if place.is_file() else list(place.rglob("*.py"))
-
-
-def _module(path: str) -> str:
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def _forget(names: set[str]) -> None:
-    """Make the next import of these modules read their files."""
-    for name in names:
-        del sys.modules[name]
-        parent, _, own = name.rpartition(".")
-        if parent in sys.modules and hasattr(sys.modules[parent], own):
-            delattr(sys.modules[parent], own)
 
 
 def _arguments(tests: Sequence[str]) -> list[str]:
