@@ -1,6 +1,6 @@
-"""What a strategy is expected to leave out, before anything is measured: it is replayed on worlds drawn from the prior.
+"""What a strategy is expected to skip, before anything is measured: it is replayed on results drawn from the prior.
 
-A world gives every run a rate and an end, drawn from what the time and memory models believe of them all: rates
+Every run is given a rate and an end, drawn from what the time and memory models believe of them all: rates
 jointly, with the noise of a measurement; in a cell the runs that are likeliest to exceed the memory do so first; others
 fail by chance. What the beliefs do not contain, a real cluster may still do.
 """
@@ -23,7 +23,7 @@ from sweep.search.strategies import Strategy
 
 @dataclass(frozen=True)
 class Replay:
-    """A strategy in one world."""
+    """A strategy on drawn results."""
 
     runs: int
     node_hours: float
@@ -32,22 +32,22 @@ class Replay:
 
 
 def replays(candidates: Candidates, strategy: Strategy, budget: Budget, draws: int, seed: int = 0) -> Iterator[Replay]:
-    """The strategy in as many worlds, one after another. The same seed gives the same worlds to every strategy."""
+    """The strategy on so many draws, one after another. The same seed gives the same to every strategy."""
     hours = candidates.nodes * candidates.expected_s / 3600
-    for world in worlds(candidates, draws, seed):
+    for drawn in drawn_results(candidates, draws, seed):
         known = Known(candidates)
-        spent = [pick.index for pick in steps(known, world, strategy, budget)]
-        yield Replay(len(spent), float(hours[spent].sum()), _mean_regret(known, world))
+        spent = [pick.index for pick in steps(known, drawn, strategy, budget)]
+        yield Replay(len(spent), float(hours[spent].sum()), _mean_regret(known, drawn))
 
 
-def _mean_regret(known: Known, world: RecordedRun) -> float:
+def _mean_regret(known: Known, drawn: RecordedRun) -> float:
     best = np.zeros(len(known.best))
-    np.maximum.at(best, known.candidates.cells, np.where(world.worked, world.tokens_per_second_per_gpu, 0.0))
+    np.maximum.at(best, known.candidates.cells, np.where(drawn.worked, drawn.tokens_per_second_per_gpu, 0.0))
     some = best > 0
     return float(np.mean(1 - np.exp(known.best[some]) / best[some])) if some.any() else 0.0
 
 
-def worlds(candidates: Candidates, draws: int, seed: int = 0) -> Iterator[RecordedRun]:
+def drawn_results(candidates: Candidates, draws: int, seed: int = 0) -> Iterator[RecordedRun]:
     """Results of all candidates, drawn from the beliefs about them."""
     beliefs, rows = Beliefs(candidates), np.arange(len(candidates))
     mean, works = beliefs.log_rates(rows), beliefs.success(rows)

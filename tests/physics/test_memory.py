@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.calibration import calibrate
 from sweep.physics import activations, memory, pipeline, states
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
@@ -139,20 +138,6 @@ def test_reasons_come_with_their_numbers():
     assert fit.fits.tolist() == [False, True]
     assert fit.over.tolist() == [True, False]
     assert fit.needed_bytes[0] > fit.limit_bytes > fit.available_bytes
-
-
-def test_calibration_follows_measurements_nearby_and_nothing_far_away():
-    known = columns(tp=np.array([1, 2, 4]), dp=8, pp=1, grad_accum=4, gpus_per_node=8)
-    calibration = calibrate(known, np.ones(3), 1.2 * np.ones(3))
-    assert calibration.scale(columns(tp=2, dp=8, pp=1, grad_accum=4)) == pytest.approx(1.2, abs=0.05)
-    far = columns("tiny-1M", tp=1, dp=512, pp=64, grad_accum=512)
-    assert calibration.scale(far) == pytest.approx(1.0, abs=0.01)
-    assert calibration.spread(far) > 1.5 * calibration.spread(columns(tp=2, dp=8, pp=1, grad_accum=4))
-
-
-def test_calibration_without_any_measurement_changes_nothing():
-    nothing = calibrate(columns(), np.array([1.0]), np.array([np.nan]))
-    assert nothing.scale(columns(tp=np.array([1, 2]))).tolist() == [1, 1]
 
 
 def test_in_fp32_logits_take_twice_as_much_as_in_half_precision_and_never_less():

@@ -8,7 +8,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from benchmarks.calibration import calibrate
 from sweep.physics import memory
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
@@ -56,24 +55,6 @@ def test_most_of_what_is_left_is_one_unrecorded_habit():
     assert best.mean() <= 0.07
     alone = column(found, "tp") == 1
     assert np.allclose(again[alone], retained[alone])
-
-
-def calibrated_error(found, known, asked):
-    """Mean error over the asked rows of a calibration by the known ones."""
-    some = [found[i] for i in known]
-    calibration = calibrate(playbook(some), first_stage(some), measured(some))
-    rest = [found[i] for i in asked]
-    return error(first_stage(rest) * calibration.scale(playbook(rest)), rest).mean()
-
-
-def test_calibration_by_a_fifth_of_the_runs_in_any_order():
-    found = successes()
-    errors = []
-    for seed in range(3):
-        order = np.random.default_rng(seed).permutation(len(found))
-        errors.append(calibrated_error(found, order[: len(found) // 5], np.arange(len(found))))
-        assert errors[-1] < 0.075
-    assert np.mean(errors) < error(first_stage(found), found).mean() * 0.7
 
 
 def ambiguous(found):

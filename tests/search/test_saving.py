@@ -1,4 +1,4 @@
-"""The expected saving of a search: replays on worlds drawn from what is believed before anything is measured."""
+"""The expected saving of a search: replays on results drawn from what is believed before anything is measured."""
 
 import json
 from itertools import product
@@ -14,7 +14,7 @@ from sweep.search.budget import Budget
 from sweep.search.candidates import from_configurations, from_plan
 from sweep.search.observations import Known
 from sweep.search.replay import steps
-from sweep.search.saving import replays, worlds
+from sweep.search.saving import drawn_results, replays
 from sweep.search.strategies import strategy_named
 from tests.support.configurations import run
 
@@ -32,7 +32,7 @@ def candidates():
 def test_worlds_are_drawn_jointly_from_the_beliefs(candidates):
     """Runs that the model believes to err together do so: mean, spread and correlation of the logarithms of rates."""
     beliefs, rows = Known(candidates).beliefs(), np.arange(len(candidates))
-    drawn = np.log([world.tokens_per_second_per_gpu for world in worlds(candidates, 400)])
+    drawn = np.log([drawn.tokens_per_second_per_gpu for drawn in drawn_results(candidates, 400)])
     pair = [0, 1]
     sure = np.flatnonzero(beliefs.success(rows) > 0.85)[pair]
     both = drawn[~np.isnan(drawn[:, sure]).any(axis=1)][:, sure]
@@ -48,15 +48,15 @@ def test_rates_of_runs_that_differ_by_nothing_are_drawn_too():
     equal = from_configurations([f"run-{at:016x}" for at in range(24)], given, GPUS["h100"])
     values = np.linalg.eigvalsh(Known(equal).beliefs().covariance(np.arange(24)))
     assert values.min() < 0
-    for world in worlds(equal, 3):
-        worked = np.array(world.outcomes) == Outcome.OK
-        assert np.isfinite(world.tokens_per_second_per_gpu[worked]).all()
+    for drawn in drawn_results(equal, 3):
+        worked = np.array(drawn.outcomes) == Outcome.OK
+        assert np.isfinite(drawn.tokens_per_second_per_gpu[worked]).all()
         assert worked.any()
 
 
 def test_failures_are_as_likely_as_believed_and_what_needs_more_memory_fails_first(candidates):
     works, draws = Known(candidates).beliefs().success(np.arange(len(candidates))), 400
-    outcomes = np.array([world.outcomes for world in worlds(candidates, draws)])
+    outcomes = np.array([drawn.outcomes for drawn in drawn_results(candidates, draws)])
     ok = (outcomes == Outcome.OK).mean(axis=0)
     assert ok == pytest.approx(works, abs=4 * np.sqrt(0.25 / draws))
     assert works.min() < 0.1, "some exceed the memory"
@@ -84,18 +84,18 @@ def test_exhaustive_saves_nothing_and_a_budget_is_held(candidates):
 
 @pytest.mark.parametrize("runs", [1, 5, 17])
 def test_the_regret_is_the_mean_over_cells_of_what_the_best_measured_rate_is_below_the_best(candidates, runs):
-    drawn = replays(candidates, strategy_named("prune"), Budget(runs=runs), 3)
-    for world, found in zip(worlds(candidates, 3), drawn, strict=True):
-        rates = np.where(world.worked, world.tokens_per_second_per_gpu, 0.0)
+    replayed = replays(candidates, strategy_named("prune"), Budget(runs=runs), 3)
+    for drawn, found in zip(drawn_results(candidates, 3), replayed, strict=True):
+        rates = np.where(drawn.worked, drawn.tokens_per_second_per_gpu, 0.0)
         cells, known = candidates.cells, Known(candidates)
-        mine = [pick.index for pick in steps(known, world, strategy_named("prune"), Budget(runs=runs))]
+        mine = [pick.index for pick in steps(known, drawn, strategy_named("prune"), Budget(runs=runs))]
         best = [rates[cells == cell].max() for cell in (0, 1)]
         measured = [rates[[i for i in mine if cells[i] == cell]].max(initial=0.0) for cell in (0, 1)]
         assert found.mean_regret == pytest.approx(1 - np.mean(np.array(measured) / best))
 
 
-def test_every_strategy_sees_the_same_worlds(candidates):
-    first, second = (list(worlds(candidates, 2, seed=3)) for _ in range(2))
+def test_every_strategy_sees_the_same_drawn_results(candidates):
+    first, second = (list(drawn_results(candidates, 2, seed=3)) for _ in range(2))
     for one, other in zip(first, second, strict=True):
         assert one.outcomes == other.outcomes
         np.testing.assert_array_equal(one.tokens_per_second_per_gpu, other.tokens_per_second_per_gpu)

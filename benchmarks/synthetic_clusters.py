@@ -2,7 +2,7 @@
 
 They share no formula or constant with `sweep`: efficiency curves, collectives, pipelines and memory are written here
 again, with effects that the product's model lacks (waves of tiles, stragglers, host time per message, interactions of
-pairs of axes, single values that some build handles badly). A world is a function of its seed.
+pairs of axes, single values that some build handles badly). A cluster is a function of its seed.
 
 The priors are meant to cover clusters from a few desktop cards on Ethernet to current data centres, and trainers from
 careful to careless; each range is stated where it is drawn. They were written before the search that is judged on them.
@@ -56,13 +56,13 @@ class SyntheticCluster:
     """an out-of-memory is recorded as such; otherwise as a failure of unknown cause"""
 
 
-def world(seed: int) -> SyntheticCluster:
-    """The world of a seed."""
+def synthetic_cluster(seed: int) -> SyntheticCluster:
+    """The cluster of a seed."""
     for attempt in range(100):
         found = _drawn(seed, np.random.default_rng([41_017, seed, attempt]))
         if found is not None and (~found.doomed).mean() >= LEAST_FEASIBLE:
             return found
-    raise AssertionError("no feasible world")
+    raise AssertionError("no feasible cluster")
 
 
 def _drawn(seed: int, r: Random) -> SyntheticCluster | None:
@@ -91,7 +91,7 @@ def _drawn(seed: int, r: Random) -> SyntheticCluster | None:
         SyntheticCluster(
             seed,
             RecordedRun(
-                from_configurations([f"world-{_digest(seed, i)}" for i in range(len(c["dp"]))], configurations,
+                from_configurations([f"cluster-{_digest(seed, i)}" for i in range(len(c["dp"]))], configurations,
                                     _data_sheet(cluster)),
                 outcomes, np.where(ok, measured, np.nan), np.where(ok, peak, np.nan), seconds,
             ),
@@ -182,7 +182,7 @@ def _trainer(r: Random) -> dict[str, Any]:
 def _data_sheet(cluster: dict[str, float]) -> Gpu:
     """What the user's site says of the GPU: the maker's figures, its network not."""
     return Gpu(
-        name="world",
+        name="synthetic",
         peaks_flops={"bf16": cluster["flops"]},
         memory_bytes=int(cluster["memory"]),
         memory_bytes_per_s=cluster["memory_speed"],
@@ -413,7 +413,7 @@ def _codes(c: Columns) -> dict[str, npt.NDArray[np.int64]]:
 def _interactions(r: Random, codes: dict[str, npt.NDArray[np.int64]]) -> Floats:
     """What no formula has: a factor per value of each axis, per pair of values, per cell and axis; single bad values.
 
-    Scales of the logarithms: up to 0.1 per axis, 0.08 per pair of axes, 0.05 between cells; in half of the worlds one
+    Scales of the logarithms: up to 0.1 per axis, 0.08 per pair of axes, 0.05 between cells; in half of the clusters one
     to three values, or pairs of values, cost 1.1 to 3 times.
     """
     log, cells = np.zeros(len(codes["cell"])), codes["cell"]
@@ -438,7 +438,7 @@ def _interactions(r: Random, codes: dict[str, npt.NDArray[np.int64]]) -> Floats:
 
 
 def _cannot_run(r: Random, c: Columns) -> npt.NDArray[np.bool_]:
-    """In three worlds of ten: pairs of values that this trainer cannot run."""
+    """In three clusters of ten: pairs of values that this trainer cannot run."""
     found: npt.NDArray[np.bool_] = np.zeros(len(c["dp"]), dtype=bool)
     if r.random() < 0.3:
         for _ in range(int(r.integers(1, 3))):
@@ -449,7 +449,7 @@ def _cannot_run(r: Random, c: Columns) -> npt.NDArray[np.bool_]:
 
 
 def _noise(r: Random, size: int) -> Floats:
-    """Of repeated runs 0.3 to 3 %, and in half of the worlds up to 5 % of runs that were disturbed (1.1 to 4 times)."""
+    """Of repeated runs 0.3 to 3 %, and in half of the clusters up to 5 % of runs that were disturbed (1.1 to 4 times)."""
     found = np.exp(r.normal(0, _log_uniform(r, 0.003, 0.03), size))
     disturbed = r.random(size) < (r.uniform(0, 0.05) if r.random() < 0.5 else 0.0)
     noisy: Floats = np.where(disturbed, found * np.exp(r.uniform(np.log(1.1), np.log(4), size)), found)

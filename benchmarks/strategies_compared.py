@@ -1,8 +1,8 @@
-"""Strategies on random clusters with known truth: python -m benchmarks.random_worlds [--seeds N] [--share 0.1] ...
+"""Strategies on synthetic clusters: python -m benchmarks.strategies_compared [--seeds N] [--share 0.1] ...
 
 Prints Markdown: each strategy and an oracle (it knows the noise-free rates and what cannot run, and measures with the
 same noise) with the regret of the cells' winners and the cells closed before the budget. The clusters are those of
-`benchmarks/worlds.py`: by default the first of the 100 evaluation seeds.
+`benchmarks/synthetic_clusters.py`: by default the first of the 100 evaluation seeds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.replay import RANDOM, strategy_of
-from benchmarks.worlds import EVALUATION_SEEDS, SyntheticCluster, world
+from benchmarks.synthetic_clusters import EVALUATION_SEEDS, SyntheticCluster, synthetic_cluster
 from sweep.plugins import STRATEGIES
 from sweep.search.budget import Budget
 from sweep.search.candidates import Bools
@@ -51,7 +51,7 @@ class Oracle:
 
 @dataclass
 class Found:
-    """One strategy in one world."""
+    """One strategy on one cluster."""
 
     regrets: list[float] = field(default_factory=list)
     """per cell that has a feasible run: 1 - the winner's true rate over the best true rate that could be measured"""
@@ -95,8 +95,8 @@ def _evaluate(found: Found, made: SyntheticCluster, known: Known, rows: Any, *, 
     found.bests_rejected += bool(known.infeasible[best] and not known.begun[best])
 
 
-def one_world(names: Sequence[str], share: float, seed: int) -> dict[str, Found]:
-    made = world(seed)
+def one_cluster(names: Sequence[str], share: float, seed: int) -> dict[str, Found]:
+    made = synthetic_cluster(seed)
     return {name: tried(made, name, share) for name in names}
 
 
@@ -131,7 +131,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args(argv)
     seeds = range(given.first, given.first + given.seeds)
-    work = partial(one_world, given.strategies, given.share)
+    work = partial(one_cluster, given.strategies, given.share)
     if given.processes > 1:
         with ProcessPoolExecutor(given.processes) as pool:
             results = list(pool.map(work, seeds))
@@ -139,7 +139,7 @@ def main(argv: Sequence[str]) -> int:
         results = [work(seed) for seed in seeds]
     runs = [next(iter(result.values())).runs for result in results]
     cells = sum(len(next(iter(result.values())).regrets) for result in results)
-    print(f"{len(seeds)} worlds, {min(runs)} to {max(runs)} runs, {cells} cells, budget {given.share:.0%}\n")
+    print(f"{len(seeds)} clusters, {min(runs)} to {max(runs)} runs, {cells} cells, budget {given.share:.0%}\n")
     print("\n".join(strategies_table(results, given.strategies)))
     return 0
 
