@@ -1,41 +1,61 @@
-"""`sweep best`: the answer of a sweep on the screen, and the same table after launch, import and report."""
+"""`sweep best`: the answer of a sweep on the screen or for other programs; the table after launch, import, report."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from sweep.cli.best_table import table
-from sweep.cli.command import InputPath, SweepCommand
-from sweep.cli.names import metric_option
-from sweep.cli.options import json_option
-from sweep.cli.sources import named
-from sweep.errors import SweepError
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
+from sweep.cli.names import metric_option, name_option
+from sweep.cli.sources import all_results, origin_of
+from sweep.errors import Mistake, SweepError
 from sweep.library.sources import METRIC
-from sweep.library.winners import Row, complete, winners
+from sweep.library.winners import FORMS, Row, complete, winners
+from sweep.plugins import trainer_names
 
+if TYPE_CHECKING:
+    from sweep.library.trainer_format import Made
+
+TABLE = "table"
 WIDTH = 140
 """characters of a line where the output is no terminal"""
 
 
-@click.command(cls=SweepCommand, short_help="The best configuration of each cell, as a table.")
+@click.command(cls=SweepCommand, short_help="Each cell's best configuration: table, JSON, flags, a trainer's files.")
 @click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
+@name_option(
+    "--format", "form", kind="format", names=lambda: (TABLE, *FORMS, *trainer_names()), default=TABLE,
+    show_default=True, help="Or a trainer's name: its configuration files and command.",
+)  # fmt: skip
 @metric_option()
 @click.option("--filter", "expression", metavar="EXPRESSION", help='Only matching records, e.g. "zero <= 1".')
 @click.option("--model", "models", multiple=True, help="Only this model's cells. Repeatable.")
 @click.option("--nodes", "widths", type=int, multiple=True, help="Only cells with this many nodes. Repeatable.")
-@json_option
+@click.option("--iterations", type=click.IntRange(1), help="For a trainer's format. Default: as measured.")
+@click.option("--out", type=OutputPath(directory=True), help="For a trainer's format: directory for its files.")
+@click.option(
+    "--param", "params", metavar="NAME=VALUE", multiple=True,
+    help="For a trainer's format: its parameter, such as root=DIR. Repeatable.",
+)  # fmt: skip
+@click.option("--skip", is_flag=True, help="For a trainer's format: leave out cells that it cannot run, and list them.")
+@click.option("--json", "form", flag_value="json", help="The same as --format json.")
 def best(
     sources: tuple[Path, ...],
+    form: str,
     metric: str,
     expression: str | None,
     models: tuple[str, ...],
     widths: tuple[int, ...],
-    as_json: bool,
+    iterations: int | None,
+    out: Path | None,
+    params: tuple[str, ...],
+    skip: bool,
 ) -> int:
     """Show the best configuration per model and node count: layout, speed, MFU, memory, margin, and how sure it is.
 
@@ -47,13 +67,45 @@ def best(
       sweep best
       sweep best sweeps/first --model 8B
       sweep best results.parquet --metric mfu --json
+      sweep best sweeps/first --format flags --model 8B --nodes 4
+      sweep best sweeps/first --format TRAINER --out configs
+      sweep best sweeps/first --format TRAINER --param root=/shared/checkout
     """
-    rows = winners(named(sources), metric, expression, models, widths)
-    if as_json:
-        click.echo(json.dumps([complete(row, metric) for row in rows]))
-    else:
+    from sweep.library import trainer_format
+    from sweep.library.table_formats import text
+
+    own = form in (TABLE, *FORMS)
+    if not own:
+        trainer_format.check(form, (TABLE, *FORMS))
+    elif wrong := without_effect(["iterations", "out", "skip", "params"], f"with --format {form}"):
+        raise SweepError(wrong)
+    results = all_results(sources)
+    rows = winners([place for place, _ in results], metric, expression, models, widths)
+    if form == TABLE:
         _print(rows, metric, to_stderr=False)
+    elif own:
+        click.echo(text([complete(row, metric) for row in rows], form, metric), nl=False)
+    else:
+        given = trainer_format.parameters(params, form)
+        origin = origin_of([sweep for _, sweep in results])
+        made, mistakes = trainer_format.made_of(rows, form, iterations, out, given, origin)
+        _print_made(made, mistakes, out, skip)
     return 0
+
+
+def _print_made(made: Sequence[Made], mistakes: Sequence[Mistake], out: Path | None, skip: bool) -> None:
+    """What the trainer takes, or the files written of it. Raises SweepError where it cannot run a cell."""
+    from sweep.library import trainer_format
+
+    if mistakes and not (skip and made):
+        remedy = "--skip exports the others" if made else '--filter chooses among what it has, e.g. --filter "cp == 1"'
+        raise SweepError([replace(mistake, remedy=mistake.remedy or remedy) for mistake in mistakes])
+    written = trainer_format.text(made) if out is None else "".join(f"{p}\n" for p in trainer_format.write(made, out))
+    for mistake in mistakes:
+        click.echo(f"left out: {mistake}", err=True)
+    for note in (f"{cell.cell}: {cell.note}" for cell in made if cell.note):
+        click.echo(note, err=True)
+    click.echo(written, nl=False)
 
 
 def show_best(sources: Sequence[Path], metric: str = METRIC) -> bool:

@@ -44,10 +44,6 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
             "One grid measured several times: what became slower, when.",
         ),
         "certify": ("sweep.cli.certify:certify", "A suite measured and checked against a baseline: pass or fail."),
-        "export": (
-            "sweep.cli.export:export",
-            "The best configuration of each cell: JSON, CSV, a trainer's.",
-        ),
     },
     "Explain": {
         "explain": ("sweep.cli.explain:explain", "Explain why a run ended as it did, and what to try."),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.report.history import HistorySection
-    from sweep.cli.export_trainer import Origin
+    from sweep.library.trainer_format import Origin
     from sweep.store.directory import SweepDir
 
 
@@ -197,11 +197,11 @@ def _history(earlier: Sequence[Path], places: list[Path], metric: str, figures: 
 def _usage(origin: Origin, cell: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Texts to copy: the layout, a grid, and the trainer's own configuration if its adapter accepts the run."""
     from analysis.report.usage import plain_record, usage_of
-    from sweep.cli import export_trainer
+    from sweep.library import trainer_format
 
     texts, workload = list(usage_of(cell)), str(cell.get("workload"))
     with contextlib.suppress(SweepError):  # no adapter for that workload, or the record lacks values
-        export_trainer.check(workload, ())
-        made = export_trainer.made(plain_record(cell), workload, None, None, {}, origin)
-        texts.append((f"as {workload} takes it", export_trainer.text([made])))
+        trainer_format.check(workload, ())
+        made = trainer_format.made(plain_record(cell), workload, None, None, {}, origin)
+        texts.append((f"as {workload} takes it", trainer_format.text([made])))
     return texts

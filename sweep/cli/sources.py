@@ -14,7 +14,7 @@ from sweep.files import read_text
 from sweep.library import sources as library
 
 if TYPE_CHECKING:
-    from sweep.cli.export_trainer import Origin
+    from sweep.library.trainer_format import Origin
     from sweep.store.directory import SweepDir
 
 
@@ -48,8 +48,8 @@ def all_results(sources: Sequence[Path]) -> list[tuple[Path, SweepDir | None]]:
 
 def origin_of(sweeps: Sequence[SweepDir | None]) -> Origin:
     """Where the one sweep that was named was measured; not known of a file, or of several sources."""
-    from sweep.cli.export_trainer import Origin
     from sweep.inputs.load import load_site
+    from sweep.library.trainer_format import Origin
 
     if len(sweeps) != 1 or sweeps[0] is None:
         return Origin()

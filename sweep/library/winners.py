@@ -1,4 +1,4 @@
-"""The best configuration of each cell as values and as text, for `sweep best`, `sweep export best` and others."""
+"""The best configuration of each cell as values and as text, for `sweep best` and others."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ CONFIGURATION = (
     *("dtype", "compile", "params", "env"),
 )
 """Everything that makes the run"""
+FORMS = ("json", "csv", "markdown", "flags")
+"""Formats of ``table_formats``; any other name is a trainer's"""
 SIMULATED = "simulated: no model was trained, the times are made up"
 
 _KINDS_OF_WORK = {"sequence_length": "sequence length", "gpu": "kind of GPU", "global_batch_tokens": "global batch"}

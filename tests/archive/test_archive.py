@@ -25,7 +25,7 @@ params: {{step_s: 0.02, fault: ["", exception]}}
 env: {{WANDB_API_KEY: {SECRETS["of the grid"]}}}
 site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, env: {{HF_TOKEN: {SECRETS["of the site"]}}}}}
 """
-READING = ("status DIR", "best DIR", "report DIR --no-figures", "heatmap DIR", "collect DIR", "export best DIR")
+READING = ("status DIR", "best DIR", "report DIR --no-figures", "heatmap DIR", "collect DIR", "best DIR --format csv")
 CONTINUING = ("resume DIR", "rerun DIR --failed", "nodes DIR add n7", "extend DIR DIR/grid.yaml -o iterations=9")
 
 

@@ -143,7 +143,7 @@ def test_an_unknown_model_gets_the_nearest(results, command):
 
 @pytest.mark.parametrize("form", ["json", "csv", "markdown", "flags"])
 def test_every_format_has_what_makes_the_run_and_what_rates_it(results, tmp_path, command, form):
-    _, out, _ = command("export", "best", marked(results, tmp_path), "--format", form)
+    _, out, _ = command("best", marked(results, tmp_path), "--format", form)
     assert "simulated" in out
     assert "leads by" in out
     if form == "json":
@@ -165,8 +165,8 @@ def test_every_format_has_what_makes_the_run_and_what_rates_it(results, tmp_path
 
 
 def test_only_json_is_exact(results, command):
-    exact = json.loads(command("export", "best", results)[1])[0]["tokens_per_second_per_gpu"]
-    assert str(exact) not in command("export", "best", results, "--format", "markdown")[1]
+    exact = json.loads(command("best", results, "--json")[1])[0]["tokens_per_second_per_gpu"]
+    assert str(exact) not in command("best", results, "--format", "markdown")[1]
 
 
 def test_size_never_calls_simulated_runs_measured(results, tmp_path, command):

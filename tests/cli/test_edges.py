@@ -41,10 +41,10 @@ ALONE = {"explain": {"--log": ()}, "size": {"--from": ("--model", "1B", "--gpus"
 EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "local"), "report": ("--no-figures",),
          "rerun": ("--failed",), "track": ("--to", "trackio"),
          "nodes": ("exclude", "n7")}  # fmt: skip
-CREATES = {"demo": "directory", "init": "directory", "export best": "out", "launch": "directory",
+CREATES = {"demo": "directory", "init": "directory", "best": "out", "launch": "directory",
            "unarchive": "into", "doctor": "directory", "certify": "directory"}  # fmt: skip
 """commands whose output is a directory: the parameter"""
-WHILE = {"export best": ("--format", "megatron"), "memory": ("1B",),
+WHILE = {"best": ("--format", "megatron"), "memory": ("1B",),
          "certify": ("--baseline", "s", "--executor", "local", "--yes")}  # fmt: skip
 
 
@@ -233,7 +233,7 @@ def assert_refused(done: Done, words: Sequence[str]) -> None:
 
 
 def test_every_command_is_of_the_class_that_checks_options_and_files() -> None:
-    assert {("plan",), ("launch",), ("export", "best")} <= set(commands())
+    assert {("plan",), ("launch",), ("best",)} <= set(commands())
     other = [words for words in commands() if not isinstance(command_of(words), SweepCommand)]
     assert not other, f"declare them with cls=SweepCommand: {other}"
     plain = [p.name for p in PLACES if type(p.param.type) is click.Path]

@@ -1,4 +1,4 @@
-"""`sweep export best`: the winners as tables, and as trainers take them."""
+"""`sweep best --format`: the winners as tables for other programs, and as trainers take them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ import analysis
 from analysis.metrics import memory_text
 from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.adapter import from_here
-from sweep.cli import export, export_trainer
 from sweep.contract import LAYOUT_NUMBERS
+from sweep.library import table_formats, trainer_format
+from sweep.library.winners import FORMS
 from sweep.outcomes import Outcome
 from sweep.physics.shapes import ModelShape
 from sweep.plugins import find_trainer, trainer_names
@@ -39,7 +40,7 @@ LLAMA = ModelShape(
 
 
 def exported(*arguments, code=0):
-    done = driving.run("export", "best", *arguments)
+    done = driving.run("best", *arguments, *(() if "--format" in arguments else ("--json",)))
     assert done.returncode == code, done.stderr
     return done.stdout if code == 0 else done.stderr
 
@@ -116,7 +117,7 @@ def test_the_playbooks_published_winners(tmp_path):
     for cell in wanted.itertuples():
         best = found.loc[cell.model_label, cell.nodes]
         assert [best[n] for n in (*names, "zero")] == [getattr(cell, n) for n in (*names, "zero_stage")]
-    fastest = pd.DataFrame(json.loads(exported(source, "--json"))).set_index(["model", "nodes"])
+    fastest = pd.DataFrame(json.loads(exported(source))).set_index(["model", "nodes"])
     by_row = runs.set_index("row")
     for cell in wanted.itertuples():
         best, published = fastest.loc[cell.model_label, cell.nodes], by_row.loc[cell.best_by_tok_s_gpu_row]
@@ -159,7 +160,7 @@ def as_options(params):
 def test_every_adapter_writes_its_own_configuration(tmp_path, name):
     run = trainer_results(tmp_path / "r.parquet", dtype="bf16", micro_batch_size=2, params={"not": "the trainer's"})
     record = made_record(run)
-    of_trainer = export_trainer.run_of(as_json(record), name)
+    of_trainer = trainer_format.run_of(as_json(record), name)
     assert (of_trainer.layout, dict(of_trainer.shape), of_trainer.workload) == (run.layout, dict(LLAMA), name)
     assert not of_trainer.params
     given = needed_by(name, tmp_path)
@@ -216,7 +217,7 @@ def test_another_workloads_run_is_exported_only_to_trainers_that_can_run_it(tmp_
     record = as_json(made_record(run))
     found, mistakes = set(), {}
     for name in set(own_trainers()) - {"command"}:
-        made, mistakes[name] = export_trainer.made_of([record], name, None, tmp_path, needed_by(name, tmp_path))
+        made, mistakes[name] = trainer_format.made_of([record], name, None, tmp_path, needed_by(name, tmp_path))
         found |= {name} if made else set()
     assert all(name in str(one) for name, of_trainer in mistakes.items() for one in of_trainer)
     assert found == able
@@ -337,7 +338,7 @@ def test_the_command_of_a_sweep_has_what_its_site_gives_every_run(tmp_path):
     sweep.directory.provenance.write_text(json.dumps({**provenance, "directory": str(tmp_path)}))
     (tmp_path / "train.py").touch()
     pilot_wrote(sweep, "p0001", *((planned.run_id, 1, Outcome.OK) for planned in sweep.runs))
-    words = ("export", "best", tmp_path / "s", "--format", "command")
+    words = ("best", tmp_path / "s", "--format", "command")
     written = driving.run(*words, "--out", "out", cwd=tmp_path / "elsewhere")
     assert written.returncode == 0, written.stderr
     one, two = ((tmp_path / "elsewhere" / line).read_text() for line in written.stdout.split())
@@ -395,7 +396,7 @@ def test_cells_that_a_trainer_cannot_run_are_all_named_and_the_others_exported_w
     assert f"llama on 4 nodes: {lacking[0]} has no cp = 4" in reported
     assert "--skip exports the others" in reported
     options = ("--format", lacking[0], "--skip", *given, "--out", tmp_path / "o")
-    done = driving.run("export", "best", tmp_path / "r.parquet", *options)
+    done = driving.run("best", tmp_path / "r.parquet", *options)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in (tmp_path / "o").iterdir()] == ["llama-1-nodes"]
     assert done.stderr.count("left out: llama on") == 2
@@ -405,10 +406,10 @@ def test_cells_that_a_trainer_cannot_run_are_all_named_and_the_others_exported_w
 def test_wrong_input_lists_what_there_is(results):
     assert "did you mean json" in exported(results, "--format", "jsonn", code=2)
     reported = exported(results, "--format", "zzz", code=2)
-    assert all(name in reported for name in (*export.FORMS, *trainer_names()))
+    assert all(name in reported for name in (*FORMS, *trainer_names()))
     assert "4B on 4" in exported(results, "--model", "9B", code=2)
     assert "unknown metric" in exported(results, "--metric", "mfuu", code=2)
-    assert "is printed" in exported(results, "--out", "x", code=2)
+    assert "--out: has no effect with --format json" in exported(results, "--out", "x", code=2)
 
 
 def test_an_incomplete_record_is_refused_with_all_that_is_missing(tmp_path):
@@ -421,7 +422,7 @@ def test_an_incomplete_record_is_refused_with_all_that_is_missing(tmp_path):
 
 def test_no_trainer_is_named_by_the_command():
     names = [name for name in trainer_names() if name != "command"]
-    for module in (export, export_trainer):
+    for module in (table_formats, trainer_format):
         source = Path(module.__file__).read_text()
         ast.parse(source)
         assert not [name for name in names if re.search(rf"\b{name}\b", source, re.IGNORECASE)]

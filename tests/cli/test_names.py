@@ -84,7 +84,7 @@ def completed(here: Path, *words: str) -> list[str]:
     ("words", "expected"),
     [
         (("best", "--metric", "mf"), {"mfu"}),
-        (("export", "best", "--format", ""), {"json", "csv", "markdown", "flags", *trainer_names()}),
+        (("best", "--format", ""), {"table", "json", "csv", "markdown", "flags", *trainer_names()}),
         (("report", "--format", "s"), {"svg"}),
         (("size", "--gpu", "h100-"), {"h100-pcie", "h100-nvl"}),
         (("memory", "SmolLM"), {"SmolLM3-3B"}),

@@ -239,7 +239,7 @@ def of_python(words, *, whole):
         ("python -m pytest tests/nowhere.py", "no file ['tests/nowhere.py']"),
         ("SWEEP_NOTHING=1 make test", "no variable SWEEP_NOTHING"),
         ("torchrun train.py", "no program torchrun"),
-        ("sweep export best 'sweeps", "No closing quotation"),
+        ("sweep best 'sweeps", "No closing quotation"),
     ],
 )
 def test_a_wrong_command_is_found(line, problem):

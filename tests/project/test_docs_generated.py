@@ -50,7 +50,7 @@ def page_of_commands():
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("name", ["plan", "export best", "nodes"])
+@pytest.mark.parametrize("name", ["plan", "best", "nodes"])
 def test_the_page_of_commands_has_what_the_terminal_shows(name, page_of_commands):
     assert "<!-- commands -->" in (DOCS / "reference/commands.md").read_text()
     shown = driving.run(*name.split(), "--help", env={"COLUMNS": "80"}).stdout

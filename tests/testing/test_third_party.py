@@ -156,7 +156,7 @@ def test_it_runs_in_a_sweep_to_records_and_its_best_is_exported_in_its_own_forma
     assert all(len(record["step_times_s"]) == 3 for record in records)
     planned = pyarrow.parquet.read_table(tmp_path / "s" / "plan.parquet")["run_id"].drop_null().to_pylist()
     assert [record["run_id"] for record in records] == planned[::-1], "its strategy takes the last of the plan first"
-    done = driving.run("export", "best", "s", "--format", "their-trainer", cwd=tmp_path, env=on_path(folder))
+    done = driving.run("best", "s", "--format", "their-trainer", cwd=tmp_path, env=on_path(folder))
     assert done.returncode == 0, done.stderr
     assert '"dp": 2' in done.stdout
 

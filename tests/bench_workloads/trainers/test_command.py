@@ -119,14 +119,14 @@ def test_impossible_values_are_left_out_with_a_note(measured):
 def test_losses_of_another_data_order_are_no_contradiction(measured):
     """They differ by 0.7 %: too much for one training in fp32, usual between layouts of an ordinary trainer."""
     folder, _ = measured
-    done = driving.run("export", "best", folder / "s", "--format", "json")
+    done = driving.run("best", folder / "s", "--format", "json")
     (row,) = json.loads(done.stdout)
     assert not any("losses differ" in note for note in row["notes"])
 
 
 def test_the_exported_command_runs_unchanged(measured, tmp_path):
     folder, _ = measured
-    printed = driving.run("export", "best", folder / "s", "--format", "command", cwd=tmp_path)
+    printed = driving.run("best", folder / "s", "--format", "command", cwd=tmp_path)
     assert printed.returncode == 0, printed.stderr
     assert " -m torch.distributed.run --standalone --nproc-per-node=2 " in printed.stdout
     assert f"{folder}/python of the nodes" in printed.stdout

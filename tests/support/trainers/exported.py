@@ -1,4 +1,4 @@
-"""What `sweep export best` makes of a record of one of the layouts, as the trainer is given it."""
+"""What `sweep best` makes of a record of one of the layouts, as the trainer is given it."""
 
 import re
 import shlex
@@ -36,7 +36,7 @@ def exported(trainer: str, number: int, directory: Path, **params: str) -> Expor
     directory.mkdir(exist_ok=True)
     write_results(directory / "r.parquet", [replace(made_record(), **vars(configuration(run, None)))])
     words = ("--format", trainer, "--iterations", STEPS, "--out", directory / "out")
-    done = driving.run("export", "best", directory / "r.parquet", *words)
+    done = driving.run("best", directory / "r.parquet", *words)
     assert done.returncode == 0, done.stderr
     folder = directory / "out" / "small-1-nodes"
     *_, command = (folder / "command.sh").read_text().splitlines()

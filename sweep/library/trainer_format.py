@@ -77,21 +77,21 @@ def check(name: str, others: Sequence[str]) -> None:
 def parameters(options: Sequence[str], trainer: str) -> dict[str, Scalar]:
     """The trainer's parameters of ``--param NAME=VALUE``. Raises SweepError with all that is wrong with them."""
     workload = find_trainer(trainer).workload
-    found: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     mistakes: list[Mistake] = []
     for option in options:
         name, equals, text = option.partition("=")
         if not equals:
             mistakes.append(Mistake("a parameter is NAME=VALUE", f"--param {option}"))
         elif isinstance(workload.params.get(name), str):
-            found[name] = text
+            given[name] = text
         else:
-            found[name] = load(text, f"--param {option}").value
-    problems = parameter_problems({name: (value,) for name, value in found.items()}, workload)
+            given[name] = load(text, f"--param {option}").value
+    problems = parameter_problems({name: (value,) for name, value in given.items()}, workload)
     mistakes += [Mistake(one.fact, f"--param {one.path[-1]}", remedy=one.remedy) for one in problems]
     if mistakes:
         raise SweepError(mistakes)
-    return found
+    return given
 
 
 def made_of(
@@ -103,14 +103,14 @@ def made_of(
     origin: Origin = Origin(),
 ) -> tuple[list[Made], list[Mistake]]:
     """The cells that the trainer can run, and every mistake of the others. Arguments as of ``made``."""
-    found: list[Made] = []
+    cells: list[Made] = []
     mistakes: list[Mistake] = []
     for record in records:
         try:
-            found.append(made(record, trainer, iterations, out, params, origin))
+            cells.append(made(record, trainer, iterations, out, params, origin))
         except SweepError as error:
             mistakes += error.mistakes
-    return found, mistakes
+    return cells, mistakes
 
 
 def made(

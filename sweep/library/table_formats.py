@@ -1,0 +1,81 @@
+"""The best configuration of each cell as text for other programs: JSON, CSV, Markdown, shell arguments."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from sweep.contract import LAYOUT
+from sweep.library.winners import SIMULATED, Row, rounded
+
+AS_FLAGS = ("dtype", "compile", "sequence_length", "global_batch_tokens")
+
+
+def text(rows: Sequence[Row], form: str, metric: str) -> str:
+    """The winners (``winners.complete``) in a format of ``winners.FORMS``."""
+    if form == "flags":
+        return _flags(rows, metric)
+    return {"json": _json, "csv": _csv, "markdown": _markdown}[form](rows)
+
+
+def _json(rows: Sequence[Row]) -> str:
+    return json.dumps(rows, indent=1) + "\n"
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows([{name: _cell(value) for name, value in row.items()} for row in rows])
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A value in a table: rounded for people; mappings and lists as JSON."""
+    return json.dumps(value) if isinstance(value, dict | list) else rounded(value)
+
+
+def _markdown(rows: Sequence[Row]) -> str:
+    """Numbers right-aligned, as people read them; a bar in a name is escaped, since it would end the cell."""
+    from analysis.metrics import memory_text
+
+    texts = {"peak_memory_bytes": memory_text, "mfu": "{:.1%}".format, "margin": "{:.1%}".format}
+    numeric = {name for name in rows[0] if any(type(row[name]) in (int, float) for row in rows)}
+    heads = [name.removesuffix("_bytes") for name in rows[0]]
+    lines = [" | ".join(heads), " | ".join("---:" if name in numeric else "---" for name in rows[0])]
+    for row in rows:
+        cells = ["" if v is None else str(texts.get(name, _cell)(v)).replace("|", "\\|") for name, v in row.items()]
+        lines.append(" | ".join(cells))
+    return "".join(f"| {line} |\n" for line in lines)
+
+
+def _flags(rows: Sequence[Row], metric: str) -> str:
+    """One line of shell arguments per cell, after comments that name the cell and judge its value."""
+    from analysis.metrics import memory_text
+    from sweep.library.trainer_format import assignment
+
+    lines = []
+    for row in rows:
+        made = {name: row[name] for name in (*LAYOUT, *AS_FLAGS) if row[name] is not None}
+        words = [f"--{name.replace('_', '-')}={_flag(value)}" for name, value in (made | row["params"]).items()]
+        environment = [assignment(name, str(value)) for name, value in row["env"].items()]
+        verdict_text = [f"{metric} {row[metric]:.6g}", row["confidence"], _plural(row["repeats"], "run")]
+        verdict_text += [f"peak memory {memory_text(row['peak_memory_bytes'])}"] if row["peak_memory_bytes"] else []
+        verdict_text += [f"MFU {row['mfu']:.1%}"] if row["mfu"] is not None else []
+        verdict_text += [SIMULATED] * row["simulated"] + row["notes"]
+        place = f"{row['model']} on {_plural(row['nodes'], 'node')} of {row['gpus_per_node']} {row['gpu'] or 'GPUs'}"
+        lines += [f"# {place}, {row['run_id']}: {'; '.join(verdict_text)}"]
+        lines += [" ".join([*environment, shlex.join(words)])]
+    return "\n".join(lines) + "\n"
+
+
+def _plural(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
+def _flag(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
