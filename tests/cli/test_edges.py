@@ -36,14 +36,15 @@ VALUES = {
     "RUN": "n1-dp2", "MODEL": "1B",
     "DIR_OR_PARQUET": "s", "--tokens": "1T", "--to": "trackio", "--format": "json",
 }  # fmt: skip
-ALONE = {"explain": {"--log": ()}, "size": {"--from": ("--model", "1B", "--gpus", "8")}}
+ALONE = {
+    "explain": {"--log": ()},
+    "size": {"--from": ("--model", "1B", "--gpus", "8")},
+    "report": {"--figures": ("outcomes",)},
+}
 """what goes with an option, where it is not the command's required arguments"""
 EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "local"), "report": ("--no-figures",),
          "rerun": ("--failed",), "track": ("--to", "trackio"),
          "nodes": ("exclude", "n7")}  # fmt: skip
-CREATES = {"demo": "directory", "init": "directory", "best": "out", "launch": "directory",
-           "unarchive": "into", "doctor": "directory", "certify": "directory"}  # fmt: skip
-"""commands whose output is a directory: the parameter"""
 WHILE = {"best": ("--format", "megatron"), "memory": ("1B",),
          "certify": ("--baseline", "s", "--executor", "local", "--yes")}  # fmt: skip
 
@@ -288,7 +289,7 @@ def test_what_cannot_be_written_is_refused(answers: dict[tuple[str, ...], Done],
 
 
 def suffix_of(place: Place) -> str:
-    if CREATES.get(" ".join(place.command)) == place.param.name:
+    if isinstance(place.param.type, OutputPath) and place.param.type.directory:
         return ""
     return ".parquet" if place.command == ("import",) else ".png"
 
