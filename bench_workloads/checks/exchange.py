@@ -1,4 +1,4 @@
-"""Entry point of tiers ``pair`` and ``whole``: how fast nodes exchange data. All ranks of all nodes take part."""
+"""Entry point of tiers ``pair`` and ``all-nodes``: how fast nodes exchange data. All ranks of all nodes take part."""
 
 from __future__ import annotations
 

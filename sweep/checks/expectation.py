@@ -139,8 +139,3 @@ def host_copy(generation: int, width: int) -> Expectation:
         raise ValueError(f"PCIe generation {generation}")
     rate = 8e9 * 2 ** (generation - 3) * width * 128 / 130 / 8
     return Expectation(bound=rate, expected=HOST_SHARE * rate, basis=f"PCIe {generation} x{width}")
-
-
-def impossible_floor(floor: float, expectation: Expectation) -> bool:
-    """Whether a published floor demands what no machine reaches."""
-    return expectation.bound is not None and floor >= expectation.bound

@@ -1,4 +1,4 @@
-"""`sweep doctor`: is this cluster fit to be measured, and how fast are its parts."""
+"""`sweep doctor`: check cluster health and measure component speed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from sweep.doctor.report import Report
     from sweep.inputs.site import Site
 
-TIERS = ("login", "node", "perf", "train", "pair", "whole")
+TIERS = ("login", "node", "perf", "train", "pair", "all-nodes")
 """in the order in which they run"""
 USUAL = TIERS[:2]
 COLOURS = {"ok": "green", "warning": "yellow", "unknown": "yellow"}
 
 
-@click.command(cls=SweepCommand, short_help="Is this cluster fit to be measured, and how fast are its parts.")
+@click.command(cls=SweepCommand, short_help="Check cluster health and measure component speed.")
 @site_option
 @click.option(
     "--tier", "tiers", type=click.Choice([*TIERS, "all"]), multiple=True, help="Default: login and node. Repeatable."
@@ -66,8 +66,9 @@ def doctor(
       sweep doctor --site h100.yaml --tier perf --tier pair --nodes n1,n2,n7
       sweep doctor --since 7d
     """
-    from sweep.doctor.doctor import Wanted, examine
+    from sweep.doctor.doctor import examine
     from sweep.doctor.history import earlier, parse_since
+    from sweep.doctor.run import DoctorOptions
     from sweep.inputs.load import choose_executor, load_site
 
     if since is not None:
@@ -79,7 +80,7 @@ def doctor(
     site = load_site(given=site_given, executor=chosen)
     count, names = _nodes(nodes_given, site, chosen)
     asked = TIERS if "all" in tiers else tuple(tier for tier in TIERS if tier in (tiers or USUAL))
-    wanted = Wanted(
+    options = DoctorOptions(
         site=site,
         site_file=_site_file(site_given),
         executor=chosen,
@@ -88,7 +89,7 @@ def doctor(
         names=names,
         every_pair=every_pair,
     )
-    report = examine(wanted, directory, _Progress())
+    report = examine(options, directory, _Progress())
     _show(report, as_json=as_json)
     return 0 if report.fit else 1
 

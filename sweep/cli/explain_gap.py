@@ -12,7 +12,7 @@ from sweep.contract import node_group_of
 
 if TYPE_CHECKING:
     from sweep.cli.gap_nodes import NodesKnown
-    from sweep.diagnose.gap import Facts
+    from sweep.diagnose.gap import MeasuredStep
     from sweep.records.schema import Record
     from sweep.store.sweep import Sweep
 
@@ -49,9 +49,9 @@ def gap(sweep: Sweep | None, record: Record, nodes: NodesKnown) -> dict[str, Any
     }
 
 
-def facts_of(record: Record, parts_s: Mapping[str, float] | None, known: NodesKnown) -> Facts:
+def facts_of(record: Record, parts_s: Mapping[str, float] | None, known: NodesKnown) -> MeasuredStep:
     """What the record and the prediction know of a run that is ok."""
-    from sweep.diagnose.gap import Facts
+    from sweep.diagnose.gap import MeasuredStep
     from sweep.records.schema import OVERSUBSCRIBED
 
     further = json.loads(record.extra_json or "{}")
@@ -61,7 +61,7 @@ def facts_of(record: Record, parts_s: Mapping[str, float] | None, known: NodesKn
     nodes, per_node = record.node_names or [], record.gpus_per_node or 1
     slow = record.slow_rank
     where = "" if slow is None or slow // per_node >= len(nodes) else f" on {nodes[slow // per_node]}"
-    return Facts(
+    return MeasuredStep(
         step_s=step_s,
         ideal_s=None if record.mfu is None else record.mfu * step_s,
         executed_s=None if record.hfu is None else record.hfu * step_s,
@@ -70,7 +70,7 @@ def facts_of(record: Record, parts_s: Mapping[str, float] | None, known: NodesKn
         slow=None if slow is None else f"rank {slow}{where}",
         step_times_s=record.step_times_s or (),
         elsewhere_s=known.elsewhere_s(record),
-        crowded=OVERSUBSCRIBED in (record.notes or ()),
+        oversubscribed=OVERSUBSCRIBED in (record.notes or ()),
         nodes_found=known.found(record),
         clocks_mhz=_lowered_clocks(further.get("device_samples")),
     )

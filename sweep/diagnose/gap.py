@@ -30,7 +30,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class MeasuredStep:
     """What is known of a measured run; times in seconds of one step."""
 
     step_s: float
@@ -49,7 +49,7 @@ class Facts:
     """(median, greatest) clock during steps, where the GPU lowered it"""
     elsewhere_s: Sequence[float] = ()
     """steps of runs of the same configuration on other nodes, where this one is slower beyond their spread"""
-    crowded: bool = False
+    oversubscribed: bool = False
     """the host had more work than cores while the steps were timed"""
     nodes_found: Sequence[str] = ()
     """what checks and other runs found wrong with the run's nodes"""
@@ -67,7 +67,7 @@ class Loss:
     """False: by the step-time model alone"""
 
 
-def losses(facts: Facts) -> list[Loss]:
+def losses(facts: MeasuredStep) -> list[Loss]:
     """The losses that are positive, the largest first."""
     found = [*_measured(facts), *_predicted(facts)]
     left = _beyond_prediction(facts, sum(loss.seconds for loss in found if loss.measured and loss.cause != RECOMPUTED))
@@ -75,7 +75,7 @@ def losses(facts: Facts) -> list[Loss]:
     return sorted(real, key=lambda loss: -loss.seconds)
 
 
-def _measured(facts: Facts) -> Iterator[Loss]:
+def _measured(facts: MeasuredStep) -> Iterator[Loss]:
     if facts.executed_s is not None and facts.ideal_s is not None and facts.ideal_s > 0:
         more = facts.executed_s / facts.ideal_s - 1
         evidence = f"{more:.0%} more FLOPs are executed than the model has"
@@ -96,13 +96,13 @@ def _measured(facts: Facts) -> Iterator[Loss]:
         usual, fastest = statistics.median(facts.step_times_s), min(facts.step_times_s)
         evidence = f"the fastest of {len(facts.step_times_s)} iterations takes {fastest / usual:.0%} of the median"
         advice = "other jobs on the nodes or the network; repeats"
-        if facts.crowded:
+        if facts.oversubscribed:
             evidence += "; the host had more work than cores meanwhile"
             advice = "measure again on nodes without other work"
         yield Loss("unsteady iterations", usual - fastest, evidence, advice, True)
 
 
-def _slower_nodes(facts: Facts) -> Iterator[Loss]:
+def _slower_nodes(facts: MeasuredStep) -> Iterator[Loss]:
     """What the configuration's runs on other nodes take less, beyond what a slow rank of this run explains."""
     if not facts.elsewhere_s:
         return
@@ -113,11 +113,11 @@ def _slower_nodes(facts: Facts) -> Iterator[Loss]:
     yield Loss("slower nodes", facts.step_s - usual - (greatest - median), _with_nodes(runs, facts), advice, True)
 
 
-def _with_nodes(evidence: str, facts: Facts) -> str:
+def _with_nodes(evidence: str, facts: MeasuredStep) -> str:
     return "; ".join([evidence, *facts.nodes_found])
 
 
-def _predicted(facts: Facts) -> Iterator[Loss]:
+def _predicted(facts: MeasuredStep) -> Iterator[Loss]:
     if facts.parts_s is None:
         return
     kernels = sum(facts.parts_s.get(name, 0.0) for name in KERNELS)
@@ -127,7 +127,7 @@ def _predicted(facts: Facts) -> Iterator[Loss]:
         yield Loss(cause, seconds, f"{seconds / facts.step_s:.0%} of the step by the model", advice, False)
 
 
-def _beyond_prediction(facts: Facts, explained_s: float) -> Iterator[Loss]:
+def _beyond_prediction(facts: MeasuredStep, explained_s: float) -> Iterator[Loss]:
     """What neither the prediction nor a measured cause accounts for."""
     if facts.parts_s is None:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from sweep.checks.check import CheckResult, Json, Stated
@@ -14,55 +14,38 @@ from sweep.doctor.login import check_login
 from sweep.doctor.measured import measured_rates, write_measured
 from sweep.doctor.page import page
 from sweep.doctor.report import Report, rows_of
-from sweep.doctor.run import Asked, Progress, node_checks, run_on_nodes
+from sweep.doctor.run import DoctorOptions, Progress, node_checks, run_on_nodes
 from sweep.files import remove_empty, write_whole
-from sweep.inputs.site import Site
 from sweep.plugins import found_checks
 
 REPORT, TABLE, PAGE = "report.json", "results.parquet", "report.html"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What the user asks for."""
-
-    site: Site
-    site_file: Path | None
-    """measured rates go next to it; None: into the run's directory"""
-    executor: str
-    tiers: tuple[str, ...]
-    nodes: int
-    names: tuple[str, ...] = ()
-    every_pair: bool = False
-
-
-def examine(wanted: Wanted, directory: Path, progress: Progress) -> Report:
+def examine(options: DoctorOptions, directory: Path, progress: Progress) -> Report:
     """Check, evaluate and write. ``directory``: each run on nodes has its own folder in it."""
-    site, began_at = wanted.site, time.time()
+    site, began_at = options.site, time.time()
     more = found_checks()
     results: list[CheckResult] = []
     seconds: dict[str, float] = {}
-    if "login" in wanted.tiers:
+    if "login" in options.tiers:
         began = time.monotonic()
         login = [check for check in more if check.tier == "login"]
-        results += check_login(site, wanted.executor, directory, login)
+        results += check_login(site, options.executor, directory, login)
         seconds["login"] = round(time.monotonic() - began, 1)
     report = Report(site=site.name, gpu=site.gpu, nodes=(), results=tuple(results), began_at=began_at, seconds=seconds)
-    on_nodes = tuple(tier for tier in wanted.tiers if tier != "login")
-    if not on_nodes:
+    if not options.node_tiers:
         return report
     missing = [above for above in (directory.absolute(), *directory.absolute().parents) if not above.exists()]
     folder = run_folder(directory, began_at)
-    asked = Asked(tiers=on_nodes, nodes=wanted.nodes, names=wanted.names, every_pair=wanted.every_pair, more=more)
     try:
-        answers, problem = run_on_nodes(site, wanted.executor, folder, asked, progress)
+        answers, problem = run_on_nodes(options, folder, more, progress)
     except OSError as error:
         error.filename = error.filename or str(folder)
         if not any(folder.glob("pilots/*/started")):
             shutil.rmtree(folder, ignore_errors=True)
             remove_empty(missing)
         raise
-    stated = Stated(gpu=site.gpu, gpus_per_node=site.gpus_per_node, nodes=wanted.nodes)
+    stated = Stated(gpu=site.gpu, gpus_per_node=site.gpus_per_node, nodes=options.nodes)
     found = evaluate_answers(answers, node_checks(more, site.gpu), stated)
     tiers = {str(one["tier"]): one["seconds"] for one in answers if one["kind"] == "tier"}
     report = replace(
@@ -73,15 +56,15 @@ def examine(wanted: Wanted, directory: Path, progress: Progress) -> Report:
         pairs=tuple(pair_rows(answers)),
         problem=problem,
     )
-    return _written(report, answers, wanted, folder)
+    return _written(report, answers, options, folder)
 
 
-def _written(report: Report, answers: list[dict[str, Json]], wanted: Wanted, folder: Path) -> Report:
+def _written(report: Report, answers: list[dict[str, Json]], options: DoctorOptions, folder: Path) -> Report:
     """The run's files, and what was measured next to the site."""
     written = [str(folder / name) for name in (REPORT, TABLE, PAGE)]
     rates = measured_rates(answers, report.exclude, report.began_at)
     if rates is not None:
-        site = wanted.site_file or folder / "site.yaml"
+        site = options.site_file or folder / "site.yaml"
         path = site.with_suffix(f".measured{site.suffix}")
         write_measured(rates, path)
         written.append(str(path))

@@ -14,7 +14,7 @@ from sweep.checks.rules import number_of, quantity
 from sweep.checks.speeds import SPEEDS, Answer, evaluate_speeds, rows
 
 PAIR_REMEDY = "check this node's adapters, cables and switch port; run `sweep doctor --tier pair --every-pair`"
-WHOLE_REMEDY = "exclude the node; look at its agent's output, kernel log and adapters"
+ALL_NODES_REMEDY = "exclude the node; look at its agent's output, kernel log and adapters"
 DLROVER = "DLRover: two rounds of pairs, the better one counts; SuperBench's tolerance"
 
 
@@ -36,7 +36,7 @@ def evaluate_answers(answers: Sequence[Answer], checks: Sequence[Check], stated:
         results += [replace(one, tier=tier) if one.check == "answers" else one for one in found]
     exchanges = [exchange_of(one) for one in answers if one["kind"] == "exchange"]
     results += evaluate_pairs([one for one in exchanges if one.tier == "pair"], stated)
-    results += evaluate_whole([one for one in exchanges if one.tier == "whole"], guilty(answers), stated)
+    results += evaluate_all_nodes([one for one in exchanges if one.tier == "all-nodes"], guilty(answers), stated)
     return results
 
 
@@ -125,15 +125,15 @@ def _expected(operation: str, stated: Stated, exchanges: Sequence[Exchange]) -> 
     return all_reduce(stated.gpu, 2, stated.gpus_per_node, max(sizes, default=2.0**30), network=stated.network)
 
 
-def evaluate_whole(exchanges: Sequence[Exchange], named: Mapping[str, str], stated: Stated) -> list[CheckResult]:
+def evaluate_all_nodes(exchanges: Sequence[Exchange], named: Mapping[str, str], stated: Stated) -> list[CheckResult]:
     """A result for each width and operation, on the nodes of its slowest group; and for each guilty node."""
     results = [
         CheckResult(
             check="exchange",
-            tier="whole",
+            tier="all-nodes",
             node=node,
             finding=Finding(verdict=Verdict.NO_ANSWER, found=why, expected="an exchange with every node"),
-            remedy=WHOLE_REMEDY,
+            remedy=ALL_NODES_REMEDY,
             source="bisection: Primus preflight_bisect",
         )
         for node, why in named.items()
@@ -158,7 +158,7 @@ def _of_width(width: int, one: Exchange, row: Mapping[str, Json], stated: Stated
         finding = replace(finding, verdict=Verdict.WARNING)
     return CheckResult(
         check=f"{operation} of {quantity(size, 'B')} on {width} nodes",
-        tier="whole",
+        tier="all-nodes",
         node=", ".join(one.nodes) if width > 1 else one.nodes[0],
         finding=finding,
         remedy="" if finding.verdict is Verdict.OK else "compare with the pairs; see the topology of these nodes",

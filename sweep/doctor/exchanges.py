@@ -1,4 +1,4 @@
-"""Tiers ``pair`` and ``whole``: which nodes exchange data when, and the search for the guilty one by bisection."""
+"""Tiers ``pair`` and ``all-nodes``: which nodes exchange data when, and the search for the guilty one by bisection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAIR_CASES = {
     False: f"message:{MESSAGE_BYTES},send:8388608,all_reduce:8388608",
 }
 """GPUs: 1 GiB, as GCM's largest; on CPUs gloo takes as long for 8 MiB"""
-WHOLE_CASES = {
+ALL_NODES_CASES = {
     True: "all_reduce:67108864,all_reduce:1073741824,all_gather:1073741824",
     False: "all_reduce:8388608,all_gather:8388608",
 }
@@ -65,7 +65,7 @@ class Exchanges:
             slow = dict.fromkeys(node for operation in TOLERANCES for node in slow_in_pairs(found, operation))
             found += await self._round(once_more(list(slow), found))
 
-    async def whole(self) -> None:
+    async def all_nodes(self) -> None:
         """Each width, in groups that cover all nodes. A group that fails is halved until the guilty node is found."""
         guilty: set[str] = set()
         for width in widths(len(self._links)):
@@ -73,7 +73,7 @@ class Exchanges:
             if len(nodes) < 2:
                 return
             groups = groups_of(nodes, min(width, len(nodes)))
-            found = await asyncio.gather(*(self._exchange(group, "whole") for group in groups))
+            found = await asyncio.gather(*(self._exchange(group, "all-nodes") for group in groups))
             failed = [one for one in found if one.problem]
             fine = [node for one in found if not one.problem for node in one.nodes]
             for one in failed:
@@ -97,7 +97,7 @@ class Exchanges:
             if len(half) == 1 and not good:  # the other half failed without it, or else it is the guilty one
                 found += () if found else half
                 continue
-            again = await self._exchange(half if len(half) > 1 else (*half, good[0]), "whole")
+            again = await self._exchange(half if len(half) > 1 else (*half, good[0]), "all-nodes")
             if again.problem:
                 found += await self._halve(replace(again, nodes=half), good)
             else:
@@ -111,8 +111,8 @@ class Exchanges:
         return found
 
     async def _exchange(self, group: Group, tier: str) -> Exchange:
-        cases = (PAIR_CASES if tier == "pair" else WHOLE_CASES)[self._gpu]
-        if tier == "whole" and len(group) <= ALL_TO_ALL_NODES and self._gpu:
+        cases = (PAIR_CASES if tier == "pair" else ALL_NODES_CASES)[self._gpu]
+        if tier == "all-nodes" and len(group) <= ALL_TO_ALL_NODES and self._gpu:
             cases += ",all_to_all:67108864"
         ranks = self._request.gpus_per_node if self._gpu else 1
         answer = await self._attempts.conduct(EXCHANGE, [self._links[node] for node in group], ranks, {"cases": cases})

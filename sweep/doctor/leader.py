@@ -78,7 +78,7 @@ class DoctorLeader:
         else:
             attempts = self._attempts(1 if shared else len(links) or 1)
             exchanges = Exchanges(attempts, self._answers, self._request, links)
-            await (exchanges.pairs() if tier == "pair" else exchanges.whole())
+            await (exchanges.pairs() if tier == "pair" else exchanges.all_nodes())
 
     def _attempts(self, at_once: int) -> CheckAttempts:
         return CheckAttempts(self._request.gpu, at_once)

@@ -23,7 +23,7 @@ from sweep.store.directory import make_directory
 LEADER = "sweep.doctor.leader:main"
 POLL_S = 0.2
 JOB_POLL_S = 5.0
-TIER_S = {"node": 60.0, "perf": 180.0, "train": 300.0, "pair": 300.0, "whole": 600.0}
+TIER_S = {"node": 60.0, "perf": 180.0, "train": 300.0, "pair": 300.0, "all-nodes": 600.0}
 """wall time of the pilot per tier, generously: it ends as soon as it is done"""
 START_S = 300.0
 GONE_TWICE = 2
@@ -32,16 +32,23 @@ Progress = Callable[[Sequence[Mapping[str, Json]]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What the user asks to check on nodes."""
+class DoctorOptions:
+    """What the user asks for."""
 
+    site: Site
+    site_file: Path | None
+    """measured rates go next to it; None: into the run's directory"""
+    executor: str
     tiers: tuple[str, ...]
     nodes: int
     names: tuple[str, ...] = ()
     """these nodes; empty: any"""
     every_pair: bool = False
-    more: tuple[Check, ...] = ()
-    """checks of other packages"""
+
+    @property
+    def node_tiers(self) -> tuple[str, ...]:
+        """The tiers that need nodes."""
+        return tuple(tier for tier in self.tiers if tier != "login")
 
 
 def node_checks(more: Sequence[Check], gpu: str) -> list[Check]:
@@ -50,13 +57,17 @@ def node_checks(more: Sequence[Check], gpu: str) -> list[Check]:
 
 
 def run_on_nodes(
-    site: Site, executor: str, folder: Path, asked: Asked, progress: Progress
+    options: DoctorOptions, folder: Path, more: Sequence[Check], progress: Progress
 ) -> tuple[list[dict[str, Json]], str]:
-    """Submit, follow to the end; the answers, and why they are not complete (empty: they are)."""
-    if asked.names and executor == "slurm":
-        site = site.model_copy(update={"sbatch": (*site.sbatch, f"--nodelist={','.join(asked.names)}")})
-    request = _prepare(site, executor, folder, asked)
-    chosen: Executor = find_executor(executor)(site, folder, pilot_main=LEADER)
+    """Submit, follow to the end; the answers, and why they are not complete (empty: they are).
+
+    ``more``: checks of other packages.
+    """
+    site = options.site
+    if options.names and options.executor == "slurm":
+        site = site.model_copy(update={"sbatch": (*site.sbatch, f"--nodelist={','.join(options.names)}")})
+    request = _prepare(options, folder, more)
+    chosen: Executor = find_executor(options.executor)(site, folder, pilot_main=LEADER)
     try:
         job = chosen.submit(request)
     except SubmitError as error:
@@ -68,23 +79,23 @@ def run_on_nodes(
             chosen.cancel([job])
 
 
-def _prepare(site: Site, executor: str, folder: Path, asked: Asked) -> PilotRequest:
+def _prepare(options: DoctorOptions, folder: Path, more: Sequence[Check]) -> PilotRequest:
     """The run's directory with what its pilot needs."""
-    directory = folder / "pilots" / PILOT
+    site, directory = options.site, folder / "pilots" / PILOT
     directory.mkdir(parents=True, mode=0o700)
     make_directory(folder, 0o700)
-    time_limit_s = START_S + sum(TIER_S[tier] for tier in asked.tiers) * (4 if asked.every_pair else 1)
+    time_limit_s = START_S + sum(TIER_S[tier] for tier in options.node_tiers) * (4 if options.every_pair else 1)
     time_limit_s = min(time_limit_s, site.pilot_time_s)
     token = f"doctor{uuid.uuid4().hex[:12]}-{PILOT}"
     JobSpec(
         name=PILOT,
         token=token,
         sweep_name="doctor",
-        nodes=asked.nodes,
+        nodes=options.nodes,
         gpus_per_node=site.gpus_per_node,
         gpu=site.gpu,
         time_limit_s=int(time_limit_s),
-        executor=executor,
+        executor=options.executor,
         scratch=site.scratch,
         container_prefix=site.container_prefix,
         interface=site.interface,
@@ -93,13 +104,13 @@ def _prepare(site: Site, executor: str, folder: Path, asked: Asked) -> PilotRequ
         limits=Limits(start_s=120.0, first_iteration_s=60.0, steady_s=60.0, attempt_s=300.0),
     ).write(directory)
     Request(
-        tiers=asked.tiers,
-        readers=tuple(readers(node_checks(asked.more, site.gpu))),
+        tiers=options.node_tiers,
+        readers=tuple(readers(node_checks(more, site.gpu))),
         gpu=site.gpu,
         gpus_per_node=site.gpus_per_node,
-        every_pair=asked.every_pair,
+        every_pair=options.every_pair,
     ).write(folder)
-    return PilotRequest(token=token, name=PILOT, nodes=asked.nodes, time_limit_s=int(time_limit_s))
+    return PilotRequest(token=token, name=PILOT, nodes=options.nodes, time_limit_s=int(time_limit_s))
 
 
 def _follow(executor: Executor, job: str, answers: Answers, progress: Progress) -> tuple[list[dict[str, Json]], str]:

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from sweep.diagnose.gap import ADVICE, RECOMPUTED, Facts, losses
+from sweep.diagnose.gap import ADVICE, RECOMPUTED, MeasuredStep, losses
 from sweep.physics.step_time import PARTS
 
-NOTHING = Facts(step_s=1.0, ideal_s=None, executed_s=None, parts_s=None)
+NOTHING = MeasuredStep(step_s=1.0, ideal_s=None, executed_s=None, parts_s=None)
 PARTS_S = {"matmul": 0.5, "attention": 0.1, "bubble": 0.3, "data": 0.1}
-PREDICTED = Facts(step_s=1.0, ideal_s=0.4, executed_s=0.4, parts_s=PARTS_S)
+PREDICTED = MeasuredStep(step_s=1.0, ideal_s=0.4, executed_s=0.4, parts_s=PARTS_S)
 
 
 def found(facts):
@@ -61,7 +61,7 @@ def test_iterations_that_differ_cost_the_median_over_the_fastest():
 
 
 def test_of_iterations_on_a_host_with_more_work_than_cores_that_is_the_evidence_and_the_advice():
-    (loss,) = losses(replace(NOTHING, step_times_s=(0.8, 1.0, 3.0), crowded=True))
+    (loss,) = losses(replace(NOTHING, step_times_s=(0.8, 1.0, 3.0), oversubscribed=True))
     assert loss.evidence.endswith("; the host had more work than cores meanwhile")
     assert "without other work" in loss.advice
     (quiet,) = losses(replace(NOTHING, step_times_s=(0.8, 1.0, 3.0)))

@@ -53,6 +53,6 @@ def test_without_a_scheduler(tmp_path, network, defect):
 @pytest.mark.parametrize("nodes", [7, 8])
 def test_healthy_networks_accuse_no_node(tmp_path, network, nodes):
     made = network(names("local", nodes), {})
-    code, report = examine(tmp_path, "pair", "whole", nodes=nodes, network=made, timeout=PATIENCE_S)
+    code, report = examine(tmp_path, "pair", "all-nodes", nodes=nodes, network=made, timeout=PATIENCE_S)
     print("healthy:", shown(report))
     assert (code, unfit(report), report["exclude"]) == (0, set(), {})

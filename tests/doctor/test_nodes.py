@@ -69,7 +69,7 @@ def test_six_defects_without_a_scheduler(tmp_path):
 @each_time
 @pytest.mark.parametrize("half", [1, 2])
 def test_healthy_nodes_are_never_accused(tmp_path, slurm_cluster, nodes, time, half):
-    tiers = ("node", "perf", "pair", "whole")
+    tiers = ("node", "perf", "pair", "all-nodes")
     code, report = examine(
         tmp_path, *tiers, nodes=nodes, executor="slurm", env=slurm_cluster.env, timeout=PATIENCE_S
     )  # fmt: skip
@@ -94,7 +94,7 @@ def test_the_quota_of_a_node_with_half_the_cpu_is_named(tmp_path, slurm_cluster,
 @each_time
 def test_a_node_that_hangs_in_a_collective_is_found_by_bisection(tmp_path, slurm_cluster, nodes, time):
     code, report = examine(
-        tmp_path, "whole", nodes=nodes, defects={"n5": "hangs_in_collective"}, executor="slurm",
+        tmp_path, "all-nodes", nodes=nodes, defects={"n5": "hangs_in_collective"}, executor="slurm",
         env=slurm_cluster.env, timeout=PATIENCE_S,
     )  # fmt: skip
     assert unfit(report) == {("n5", "exchange")}
@@ -103,7 +103,7 @@ def test_a_node_that_hangs_in_a_collective_is_found_by_bisection(tmp_path, slurm
 
 @pytest.mark.long
 def test_a_node_that_hangs_is_named_by_pairs_and_by_the_whole_and_the_rest_is_measured(tmp_path):
-    code, report = examine(tmp_path, "pair", "whole", nodes=3, defects={"local-1": "hangs_in_collective"})
+    code, report = examine(tmp_path, "pair", "all-nodes", nodes=3, defects={"local-1": "hangs_in_collective"})
     assert {node for node, _ in unfit(report)} == {"local-1"}
     assert {check for _, check in unfit(report)} >= {"pair send", "exchange"}
     assert code == 1
