@@ -34,30 +34,15 @@ def tree(root: Path):
     return sorted((str(p.relative_to(root)), p.stat().st_mtime_ns, p.stat().st_size) for p in root.rglob("*"))
 
 
-GRIDS = {
+GRIDS = {  # of each kind of check one: tests/inputs and tests/planning have all
     "unknown key": (GRID + "micro_batch_sise: [1]\n", ["micro_batch_size", ":9"]),
-    "wrong type": (GRID.replace("[1]\n", "many\n", 1), ["nodes", ":4"]),
-    "impossible number": (GRID.replace("nodes: [1]", "nodes: [-3]"), ["nodes", ":4"]),
     "batch that no layout has": (GRID.replace("1024", "1M").replace("64", "4096"), ["1Mi", ":6"]),
     "not YAML": ("name: [unclosed\nnodes: }", [":"]),
-    "a bracket that is not closed": (GRID + "tp: [1,\n  2\npp: 1\n", [":9", "not closed"]),
     "empty": ("", ["grid.yaml"]),
-    "a list": ("- 1\n- 2\n", ["grid.yaml"]),
-    "duplicate key": (GRID + "nodes: [2]\n", ["nodes", ":9"]),
-    "unknown model": (GRID.replace("tiny-1M", "tiny-1N"), ["tiny-1N", ":3"]),
     "unknown workload": (GRID.replace("simulated", "simulator"), ["simulator", ":2"]),
-    "hostile name": (GRID.replace("good", "'\"; rm -rf ~\"'"), ["name", ":1"]),
-    "template in a name": (GRID.replace("good", "'{{ 7 * 7 }}'"), ["name", ":1"]),
     "hostile partition": (GRID.replace("gpu: cpu", "partition: 'a; rm -rf ~', gpu: cpu"), ["partition", ":8"]),
-    "new line in an account": (GRID.replace("gpu: cpu", 'account: "a\\n#SBATCH --uid=0", gpu: cpu'), ["account"]),
-    "template in a partition": (GRID.replace("gpu: cpu", "partition: '{{ x }}', gpu: cpu"), ["partition"]),
-    "constraint that calls": (GRID + 'constraints: [\'__import__("os").system("x")\']\n', ["constraints"]),
-    "constraint of unknown names": (GRID + "constraints: ['tpp > 1']\n", ["tpp", "tp"]),
-    "unknown GPU": (GRID.replace("gpu: cpu", "gpu: h1000"), ["h1000", ":8"]),
     "no runnable candidate": (GRID + "tp: [2]\nconstraints: ['tp == 1']\n", ["no candidate"]),
     "workload without the axis value": (GRID + "recompute: [sometimes]\n", ["sometimes"]),
-    "both batch and tokens_per_gpu": (GRID + "tokens_per_gpu: 64\n", ["tokens_per_gpu"]),
-    "a tag that makes objects": ("name: !!python/object/apply:os.system ['true']\n", ["grid.yaml"]),
 }
 
 
@@ -78,23 +63,11 @@ def test_a_bad_grid(tmp_path, monkeypatch, capsys, kind, command):
     assert tree(tmp_path) == before
 
 
-def test_all_mistakes_at_once(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("grid.yaml").write_text(GRID.replace("nodes: [1]", "nodes: x").replace("gpu: cpu", "gpu: zpu") + "foo: 1\n")
-    _, _, err = sweep(monkeypatch, capsys, "plan", "grid.yaml")
-    assert [line.split(":")[2] for line in err.splitlines() if line.startswith("error")] == ["4", "8", "9"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["plan", "missing.yaml"], ["missing.yaml", "no such"]),
-        (["plan", "."], ["directory"]),
-        (["plan", "binary.yaml"], ["not text"]),
         (["plan", "grid.yaml", "-o", "tpp=1"], ["tpp"]),
-        (["plan", "grid.yaml", "-o", "tp"], ["tp"]),
         (["plan", "grid.yaml", "--site", "nowhere"], ["nowhere"]),
-        (["plan", "grid.yaml", "--site", "missing.yaml"], ["missing.yaml"]),
         (["plan", "grid.yaml", "--site", "site.yaml"], ["partitoin", "partition"]),
         (
             ["launch", "grid.yaml", "--executor", "local", "-o", "nodes=[64]", "-o", "global_batch=8192", "--yes"],
@@ -104,20 +77,15 @@ def test_all_mistakes_at_once(tmp_path, monkeypatch, capsys):
         (["launch", "grid.yaml", "--executor", "local", "--dir", "full", "--yes"], ["not a sweep directory"]),
         (["launch", "grid.yaml", "--executor", "local", "--dir", "grid.yaml", "--yes"], ["not a directory"]),
         (["status", "."], ["not a sweep directory"]),
-        (["status", "missing"], ["no such directory"]),
         (["resume"], ["no sweep under"]),
         (["cancel", "full"], ["not a sweep directory"]),
-        (["collect", "missing"], ["missing"]),
-        (["heatmap", "grid.yaml"], ["grid.yaml"]),
         (["launch", "grid.yaml", "--executor", "loca"], ["loca"]),
-        (["lunch"], ["lunch"]),
     ],
 )
 def test_bad_arguments(tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID)
     Path("site.yaml").write_text("gpu: cpu\ngpus_per_node: 2\npartitoin: main\n")
-    Path("binary.yaml").write_bytes(bytes(range(256)))
     Path("full").mkdir()
     Path("full/mine.txt").write_text("mine")
     before = tree(tmp_path)
