@@ -37,7 +37,6 @@ from sweep.outcomes import Outcome
 from sweep.planning.build import build
 from sweep.planning.runs import PlannedRun
 from sweep.records.record import EndedAttempt, build_record
-from sweep.records.schema import Durations, Ending
 from sweep.state.events import (
     AttemptStarted,
     PilotAlive,
@@ -155,14 +154,11 @@ def _record(sweep: Sweep, planned: PlannedRun, pilot: str, job_id: str, nodes: l
     ok = outcome is Outcome.OK
     attempt = EndedAttempt(
         run=run, number=1, sweep_name=sweep.grid.name, pilot=pilot, job_id=job_id, nodes=nodes, gpu="h100",
-        started_at=now, ended_at=now + RUN_S,
-    )  # fmt: skip
-    ending = Ending(
-        outcome=outcome,
+        started_at=now, ended_at=now + RUN_S, outcome=outcome, times_s={"start_s": 0.5},
         message=None if ok else f"rank 3 failed on {nodes[0]}: {outcome}",
         evidence=None if ok else "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. " * 4,
-    )
-    record = build_record(attempt, ending, [measured if ok else None] * run.gpus, Durations(start_s=0.5))
+    )  # fmt: skip
+    record = build_record(attempt, [measured if ok else None] * run.gpus)
     values: dict[str, Any] = msgspec.to_builtins(record)
     return values
 

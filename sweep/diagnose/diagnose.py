@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import signal as signals
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from sweep.diagnose.exits import exit_hit
-from sweep.diagnose.model import Diagnosis, Facts, Hit, RankEnd, Weight
+from sweep.diagnose.model import Diagnosis, Hit, RankEnd, Weight
 from sweep.diagnose.scan import scan
 from sweep.diagnose.stated import stated_error
 from sweep.outcomes import Outcome
@@ -50,20 +50,31 @@ _ADVICE: dict[Outcome, str] = {
 _HEALTHY = Diagnosis(None, "no line reports a failure", "Nothing to do.")
 
 
-def diagnose(facts: Facts) -> Diagnosis:
+def diagnose(
+    ranks: Sequence[RankEnd],
+    *,
+    slurm_state: str | None = None,
+    kernel: Sequence[str] = (),
+    verdict: Outcome | None = None,
+    verdict_text: str = "",
+) -> Diagnosis:
     """The cause of an attempt's end. ``outcome`` is None if every rank ended well and nothing shows a failure.
+
+    ``slurm_state``: of the job (OUT_OF_MEMORY, NODE_FAIL, …), if known. ``kernel``: lines of the attempt's nodes and
+    time: Xid, OOM killer, segfaults. ``verdict``: the watcher's: hang, time_limit, node_fail, cancelled, preempted, …
 
     SIGKILL that was not ours is ``oom_host`` only if the kernel or Slurm reports it, else ``unknown``. 127 (and 126 and
     argparse's 2) without a better reason is ``config_error``: the command is wrong.
     """
-    well = all(rank.exit_code == 0 and rank.signal is None and rank.failure is None for rank in facts.ranks)
-    hits = [*_kernel(facts), *_verdict(facts), *_state(facts)]
-    if not (well and facts.ranks):
-        killed = _killed_first(facts)
-        hits += [hit for rank in facts.ranks for hit in _of_rank(rank, first_killed=rank is killed)]
+    well = all(rank.exit_code == 0 and rank.signal is None and rank.failure is None for rank in ranks)
+    of_job = list(_state(slurm_state))
+    hits = [*_kernel(kernel), *_verdict(verdict, verdict_text), *of_job]
+    if not (well and ranks):
+        killed = None if of_job else _killed_first(ranks)  # a stated end of the job explains the kill
+        hits += [hit for rank in ranks for hit in _of_rank(rank, first_killed=rank is killed)]
     elif not hits:
-        hits = [hit for rank in facts.ranks for hit in _of_rank(rank) if hit.outcome is Outcome.NAN_LOSS]
-    if well and facts.ranks and facts.verdict is None:
+        hits = [hit for rank in ranks for hit in _of_rank(rank) if hit.outcome is Outcome.NAN_LOSS]
+    if well and ranks and verdict is None:
         hits = [hit for hit in hits if hit.source != "kernel" and hit.outcome is not Outcome.CANCELLED]
     return _chosen(hits)
 
@@ -81,13 +92,10 @@ def _chosen(hits: Iterable[Hit]) -> Diagnosis:
     return Diagnosis(best.outcome, best.evidence, best.advice, best.rank, best.node)
 
 
-def _killed_first(facts: Facts) -> RankEnd | None:
-    """The rank killed from outside before any other ended: its peers' connection errors are consequences.
-
-    If Slurm's state reports the job's end, that explains the kill.
-    """
-    ended = sorted((r for r in facts.ranks if r.ended_at_s is not None), key=lambda r: r.ended_at_s or 0.0)
-    if not ended or ended[0].signal != signals.SIGKILL or ended[0].killed_by_us or any(_state(facts)):
+def _killed_first(ranks: Sequence[RankEnd]) -> RankEnd | None:
+    """The rank killed from outside before any other ended: its peers' connection errors are consequences."""
+    ended = sorted((r for r in ranks if r.ended_at_s is not None), key=lambda r: r.ended_at_s or 0.0)
+    if not ended or ended[0].signal != signals.SIGKILL or ended[0].killed_by_us:
         return None
     return ended[0]
 
@@ -115,32 +123,24 @@ def _failure(rank: RankEnd) -> list[Hit]:
     return found or [Hit(Outcome.PYTHON_EXCEPTION, Weight.SUSPECT, line[:500], advice)]
 
 
-def _kernel(facts: Facts) -> Iterator[Hit]:
+def _kernel(lines: Sequence[str]) -> Iterator[Hit]:
     """Xid and machine checks come before the ranks' own logs; OOM and segfaults add what these lack."""
-    for index, hit in enumerate(scan("\n".join(facts.kernel))):
+    for index, hit in enumerate(scan("\n".join(lines))):
         first = hit.weight is Weight.CAUSE and hit.outcome in (Outcome.XID_HARDWARE, Outcome.NODE_FAIL)
         order = (-2.0 if first else math.inf, float(index))
         yield replace(hit, order=order, source="kernel")
 
 
-def _verdict(facts: Facts) -> Iterator[Hit]:
-    if facts.verdict is None or facts.verdict is Outcome.OK:
+def _verdict(verdict: Outcome | None, text: str) -> Iterator[Hit]:
+    if verdict is None or verdict is Outcome.OK:
         return
-    weight, when = _VERDICTS.get(facts.verdict, (Weight.CAUSE, _FIRST))
-    evidence = facts.verdict_text or f"the watcher's verdict: {facts.verdict}"
-    yield Hit(
-        facts.verdict,
-        weight,
-        evidence,
-        _ADVICE.get(facts.verdict, "Read the attempt's evidence."),
-        order=(when, 0.0),
-    )
+    weight, when = _VERDICTS.get(verdict, (Weight.CAUSE, _FIRST))
+    evidence = text or f"the watcher's verdict: {verdict}"
+    yield Hit(verdict, weight, evidence, _ADVICE.get(verdict, "Read the attempt's evidence."), order=(when, 0.0))
 
 
-def _state(facts: Facts) -> Iterator[Hit]:
-    words = (facts.slurm_state or "").upper().split()
+def _state(slurm_state: str | None) -> Iterator[Hit]:
+    words = (slurm_state or "").upper().split()
     if words and words[0] in _STATES:
         outcome, weight, when = _STATES[words[0]]
-        yield Hit(
-            outcome, weight, f"Slurm's state of the job: {facts.slurm_state}", _ADVICE[outcome], order=(when, math.inf)
-        )
+        yield Hit(outcome, weight, f"Slurm's state of the job: {slurm_state}", _ADVICE[outcome], order=(when, math.inf))

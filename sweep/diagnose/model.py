@@ -1,46 +1,38 @@
-"""The types of diagnosis: the facts of an attempt's end, the rules, and the verdict."""
+"""The types of diagnosis: how the ranks ended, the rules, and the verdict."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import Any
 
+from sweep.contract import Measurement
 from sweep.diagnose.literals import literals
 from sweep.outcomes import Outcome
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class RankEnd:
-    """How one rank ended."""
+    """All that its agent reported of one rank."""
 
     rank: int
     node: str
+    measurement: Measurement | None = None
+    failure: Mapping[str, Any] | None = None
+    """the exception as ``sweep.contract.Progress.failed`` sends it: type, message, traceback"""
+    exited: bool = False
     exit_code: int | None = None
     signal: int | None = None
     ended_at_s: float | None = None
     """seconds since the attempt's start; None if unknown"""
-    failure: Mapping[str, Any] | None = None
-    """the exception as ``sweep.contract.Progress.failed`` sends it: type, message, traceback"""
-    log_tail: str = ""
     killed_by_us: bool = False
     """the agent's own teardown ended it: its end is a consequence, not a cause"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Facts:
-    """All facts of an attempt's end."""
-
-    ranks: Sequence[RankEnd]
-    slurm_state: str | None = None
-    """the job's Slurm state (OUT_OF_MEMORY, NODE_FAIL, …), if known"""
-    kernel: Sequence[str] = ()
-    """kernel lines of the attempt's nodes and time: Xid, OOM killer, segfaults"""
-    verdict: Outcome | None = None
-    """the watcher's verdict: hang, time_limit, node_fail, cancelled, preempted, …"""
-    verdict_text: str = ""
+    log_tail: str = ""
+    stacks: str = ""
+    progress: str = ""
+    """phase, iteration and last heartbeat, when it was ended"""
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 
 from sweep.diagnose.diagnose import diagnose
-from sweep.diagnose.model import Facts
 from sweep.executors.executor import JobState, JobStatus
 from sweep.launcher.launcher import Launcher
 from sweep.outcomes import Outcome
 from sweep.records.record import EndedAttempt, build_record
-from sweep.records.schema import Ending
 from sweep.state.events import PilotGone, Recorded
 from sweep.state.state import PilotState
 from sweep.store.directory import UNKNOWN_PILOT, claims_of
@@ -66,6 +64,8 @@ def _mark_lost(
     if launcher.sweep_state.has_record(run_id, number) or (planned := launcher.followed.planned(run_id)) is None:
         return  # a run of a plan that is not visible here yet: marked lost once it is
     attempt = launcher.sweep_state.run_state(run_id).attempts.get(number)
+    found = diagnose((), slurm_state=status.word or None)
+    meaning, known = _meaning(status.word, found.outcome), found.outcome is not None
     ended = EndedAttempt(
         run=planned.run(),
         number=number,
@@ -76,18 +76,12 @@ def _mark_lost(
         gpu=launcher.sweep.site.part(planned.node_group).gpu,
         started_at=(began := began_at or pilot.started_at or pilot.intended_at),
         ended_at=max(began, status.ended_at or pilot.last_line_at or time.time()),
-    )
-    launcher.write(Recorded(time=time.time(), record=build_record(ended, _ending(pilot, status))))
-
-
-def _ending(pilot: PilotState, status: JobStatus) -> Ending:
-    found = diagnose(Facts(ranks=(), slurm_state=status.word or None))
-    return Ending(
         outcome=Outcome.LOST,
-        message=f"its pilot's job {pilot.job_id} is gone ({_meaning(status.word, found.outcome)}) and left no record",
-        evidence=found.evidence if found.outcome is not None else None,
-        advice=found.advice if found.outcome is not None else None,
+        message=f"its pilot's job {pilot.job_id} is gone ({meaning}) and left no record",
+        evidence=found.evidence if known else None,
+        advice=found.advice if known else None,
     )
+    launcher.write(Recorded(time=time.time(), record=build_record(ended)))
 
 
 def _meaning(word: str, outcome: Outcome | None) -> str:

@@ -14,17 +14,7 @@ from sweep.outcomes import Outcome
 from sweep.physics import shapes
 from sweep.records.json_columns import Json, json_text, over_ranks
 from sweep.records.metrics import metrics, own_step_times_s, shape_of, slow_rank
-from sweep.records.schema import (
-    COLUMNS,
-    Configuration,
-    Durations,
-    Ending,
-    Identity,
-    Metrics,
-    Record,
-    Times,
-    VerdictColumns,
-)
+from sweep.records.schema import COLUMNS, Configuration, Identity, Metrics, Record, Times, VerdictColumns
 from sweep.records.validity import implausible, oddities, of_another_torch, refusal
 from sweep.redaction import Redaction, redacted_environment, redacted_parameters, secret_values
 from sweep.state.events import decoder
@@ -34,7 +24,7 @@ _TYPES = get_type_hints(Record)
 
 @dataclass(frozen=True, kw_only=True)
 class EndedAttempt:
-    """Which attempt ended, and where and when it ran: known whether or not anything was measured."""
+    """Which attempt ended, where, when and how: known whether or not anything was measured."""
 
     run: Run
     number: int
@@ -50,35 +40,26 @@ class EndedAttempt:
     started_at: float
     """unix seconds"""
     ended_at: float
+    outcome: Outcome
+    message: str | None = None
+    evidence: str | None = None
+    """the line that proves the outcome"""
+    advice: str | None = None
+    times_s: Mapping[str, float] = field(default_factory=dict)
+    """how long its parts took, by column (``sweep.records.schema.TIME_NAMES``)"""
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    """stored in ``extra_json``"""
+    notes: tuple[str, ...] = ()
+    """A note alone does not make a record suspect: slow communication is slow, not wrong"""
+    suspect: bool = False
+    """the numbers cannot be trusted"""
     torch_version: str | None = None
     """the ranks' torch version by the site, None where not stated. A different one is noted"""
     secrets: Collection[str] = ()
     """values that no text of the record may have, besides those of the run's own environment"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Findings:
-    """Findings about an attempt besides its measurements."""
-
-    facts: Mapping[str, Json] = field(default_factory=dict)
-    """stored in ``extra_json``"""
-    notes: tuple[str, ...] = ()
-    """A note alone does not make a record suspect: slow communication is slow, not wrong"""
-    invalid: bool = False
-    """the numbers cannot be trusted"""
-
-
-NOTHING_FOUND = Findings()
-UNKNOWN_DURATIONS = Durations()
-
-
-def build_record(
-    attempt: EndedAttempt,
-    ending: Ending,
-    measurements: Sequence[Measurement | None] = (),
-    durations: Durations = UNKNOWN_DURATIONS,
-    findings: Findings = NOTHING_FOUND,
-) -> Record:
+def build_record(attempt: EndedAttempt, measurements: Sequence[Measurement | None] = ()) -> Record:
     """The record of one attempt. ``measurements``: in rank order, None where a rank is missing its own.
 
     Only ``ok`` has metrics, and it stays ``ok`` only where every rank measured what was requested: else the
@@ -86,15 +67,15 @@ def build_record(
     (no measurement).
     """
     run, given = attempt.run, [m for m in measurements if m is not None]
-    if ending.outcome is Outcome.OK and (refused := refusal(run, measurements, attempt.gpu)) is not None:
-        ending = replace(ending, outcome=refused[0], message=refused[1])
-    measured = metrics(run, measurements, attempt.gpu, valid=ending.outcome is Outcome.OK)
+    if attempt.outcome is Outcome.OK and (refused := refusal(run, measurements, attempt.gpu)) is not None:
+        attempt = replace(attempt, outcome=refused[0], message=refused[1])
+    measured = metrics(run, measurements, attempt.gpu, valid=attempt.outcome is Outcome.OK)
     return Record(
         **vars(identity(attempt)),
         **vars(configuration(run, attempt.gpu)),
         **vars(measured),
-        **vars(verdict(attempt, ending, measured, given, findings)),
-        **vars(times(attempt, durations, given, findings)),
+        **vars(verdict(attempt, measured, given)),
+        **vars(times(attempt, given)),
     )
 
 
@@ -137,18 +118,21 @@ def configuration(run: Run, gpu: str | None) -> Configuration:
     )
 
 
-def verdict(
-    attempt: EndedAttempt, ending: Ending, measured: Metrics, given: Sequence[Measurement], findings: Findings
-) -> VerdictColumns:
+def verdict(attempt: EndedAttempt, measured: Metrics, given: Sequence[Measurement]) -> VerdictColumns:
     """The outcome, and what is odd about the ranks' measurements."""
     odd = oddities(given) + of_another_torch(given, attempt.torch_version)
     odd += implausible(measured, attempt.gpu, attempt.run.dtype)
     step_s = measured.step_time_median_s
-    redaction = Redaction(secret_values(attempt.run.env) | set(attempt.secrets))
+    clean = Redaction(secret_values(attempt.run.env) | set(attempt.secrets)).clean  # failing programs print their env
+    texts = (attempt.message, attempt.evidence, attempt.advice)
+    message, evidence, advice = (None if text is None else clean(text) for text in texts)
     return VerdictColumns(
-        **vars(_without_secrets(ending, redaction)),
-        suspect=bool(odd) or findings.invalid,
-        notes=[redaction.clean(note) for note in (*odd, *findings.notes)],
+        outcome=attempt.outcome,
+        message=message,
+        evidence=evidence,
+        advice=advice,
+        suspect=bool(odd) or attempt.suspect,
+        notes=[clean(note) for note in (*odd, *attempt.notes)],
         node_names=list(attempt.nodes),
         leaf_switches=list(attempt.leaf_switches) if any(attempt.leaf_switches) else None,
         slow_rank=None if step_s is None else slow_rank(own_step_times_s(given), step_s),
@@ -157,27 +141,16 @@ def verdict(
     )
 
 
-def _without_secrets(ending: Ending, redaction: Redaction) -> Ending:
-    """Programs print their environment when they fail."""
-
-    def clean(text: str | None) -> str | None:
-        return None if text is None else redaction.clean(text)
-
-    message, evidence, advice = map(clean, (ending.message, ending.evidence, ending.advice))
-    return replace(ending, message=message, evidence=evidence, advice=advice)
-
-
-def times(attempt: EndedAttempt, durations: Durations, given: Sequence[Measurement], findings: Findings) -> Times:
-    """How long its parts took, and further facts. The whole took from start to end unless ``durations`` says more."""
-    if durations.total_s is None:
-        durations = replace(durations, total_s=attempt.ended_at - attempt.started_at)
-    further = dict(findings.facts)
+def times(attempt: EndedAttempt, given: Sequence[Measurement]) -> Times:
+    """How long its parts took, and further facts. The whole took from start to end unless ``times_s`` says more."""
+    further = dict(attempt.facts)
     if given:
         further |= over_ranks([m.extra for m in given])
         further["phases_s"] = over_ranks([m.phases_s for m in given])
         further["warmup_times_s"] = list(given[0].warmup_times_s)
         further["device"] = given[0].device
-    return Times(**vars(durations), extra_json=json_text(further))
+    whole = {"total_s": attempt.ended_at - attempt.started_at}
+    return Times(**{**whole, **attempt.times_s}, extra_json=json_text(further))
 
 
 def record_from(values: Mapping[str, Json]) -> Record:

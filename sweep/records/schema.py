@@ -128,19 +128,13 @@ class Metrics(Training, MemoryColumns, Efficiency, Rates):  # a dataclass takes 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
-    """How an attempt ended."""
+class VerdictColumns:
+    """How it ended, and what is odd about it."""
 
     outcome: Annotated[Outcome, "", "how the attempt ended; ok or a named failure"]
     message: Annotated[str | None, "", "what happened, as text"] = None
     evidence: Annotated[str | None, "", "the line that proves the outcome"] = None
     advice: Annotated[str | None, "", "what to try"] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerdictColumns(Ending):
-    """How it ended, and what is odd about it."""
-
     suspect: Annotated[bool | None, "", "true: the numbers contradict something; see notes"] = None
     notes: Annotated[list[str] | None, "", "all oddities of the attempt"] = None
     node_names: Annotated[list[str] | None, "", "nodes of the attempt, in node rank order"] = None
@@ -153,8 +147,8 @@ class VerdictColumns(Ending):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Durations:
-    """How long its parts took."""
+class Times:
+    """How long its parts took, and facts without a column of their own."""
 
     start_s: Annotated[float | None, "s", "from start order to first iteration: import, rendezvous, build"] = None
     first_iteration_s: Annotated[float | None, "s", "the first warm-up iteration"] = None
@@ -164,12 +158,6 @@ class Durations:
     pilot_idle_s: Annotated[
         float | None, "s", "how long the attempt's nodes were allocated but idle just before it"
     ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Times(Durations):
-    """How long its parts took, and facts without a column of their own."""
-
     extra_json: Annotated[str | None, "", "further numbers and facts, as JSON; units in their names"] = None
 
 
@@ -236,7 +224,7 @@ INTERRUPTED = frozenset({str(Outcome.CANCELLED), str(Outcome.PREEMPTED)})
 OVERSUBSCRIBED = "the host had more work than cores while it was timed"
 """A note. Such load comes in spells, which may cover all repeats of one configuration and none of another's"""
 
-TIME_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Durations))
+TIME_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Times) if field.name != "extra_json")
 """The durations of an attempt's parts."""
 
 MEASURED = frozenset({"outcome", *(f.name for group in (Rates, Efficiency, MemoryColumns) for f in fields(group))})

@@ -10,7 +10,7 @@ import pytest
 
 from sweep.diagnose.diagnose import diagnose, diagnose_text
 from sweep.diagnose.exits import exit_hit
-from sweep.diagnose.model import Diagnosis, Facts, RankEnd
+from sweep.diagnose.model import Diagnosis, RankEnd
 from sweep.diagnose.vram import parse_cuda_memory
 from sweep.outcomes import Outcome
 
@@ -39,7 +39,7 @@ def torn_down(*numbers: int, **values: object) -> list[RankEnd]:
 
 
 def outcome(**facts: object) -> Outcome | None:
-    return diagnose(Facts(**{"ranks": [], **facts})).outcome
+    return diagnose(**{"ranks": [], **facts}).outcome
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_slurm_explains_a_sigkill(state: str, expected: Outcome) -> None:
 
 
 def test_sigkill_with_a_line_of_the_oom_killer() -> None:
-    found = diagnose(Facts(ranks=[rank(signal=9, ended_at_s=5.0)], kernel=[KILLED]))
+    found = diagnose([rank(signal=9, ended_at_s=5.0)], kernel=[KILLED])
     assert found.outcome is Outcome.OOM_HOST
     assert "Killed process 123" in found.evidence
 
@@ -122,7 +122,7 @@ def test_the_earliest_cause_wins_and_is_named_with_rank_and_node() -> None:
         rank(9, exit_code=1, ended_at_s=12.0, failure={"type": "KeyError", "message": "'a'"}),
         *torn_down(1, 2),
     ]
-    found = diagnose(Facts(ranks=ranks))
+    found = diagnose(ranks)
     assert (found.outcome, found.rank, found.node) == (Outcome.PYTHON_EXCEPTION, 9, "n1")
     assert found.evidence == "KeyError: 'a'"
 
@@ -143,7 +143,7 @@ def test_consequences_on_peers_do_not_hide_a_unreported_crash() -> None:
 
 def test_hang_is_the_cause_unless_a_rank_had_failed_by_itself() -> None:
     hung = {"verdict": Outcome.HANG, "verdict_text": "rank 3 on n0 stopped in iteration 3"}
-    found = diagnose(Facts(ranks=torn_down(0, 1, 2, 3), **hung))
+    found = diagnose(torn_down(0, 1, 2, 3), **hung)
     assert found == Diagnosis(Outcome.HANG, "rank 3 on n0 stopped in iteration 3", found.advice)
     terminated = 'Traceback (most recent call last):\n  File "a", line 1, in f\nRuntimeError: worker terminated'
     assert outcome(ranks=torn_down(0, 1, log_tail=terminated), **hung) is Outcome.HANG
@@ -176,7 +176,7 @@ def test_an_xid_that_programs_cause_does_not_override_the_cuda_error() -> None:
 
 
 def test_a_good_end_is_no_failure_whatever_the_kernel_reports_of_others() -> None:
-    found = diagnose(Facts(ranks=[rank(exit_code=0)], kernel=[KILLED]))
+    found = diagnose([rank(exit_code=0)], kernel=[KILLED])
     assert found.outcome is None
     assert outcome(ranks=[rank(exit_code=0, log_tail="CUDA out of memory, next batch size\n")]) is None
     lost = "".join(f"iteration {i}/ 9 | lm loss: nan |\n" for i in range(9))
@@ -184,7 +184,7 @@ def test_a_good_end_is_no_failure_whatever_the_kernel_reports_of_others() -> Non
 
 
 def test_advice_distinguishes_fragmentation_from_insufficient_memory() -> None:
-    fragmented = diagnose(Facts(ranks=[rank(exit_code=1, failure=OOM)])).advice
+    fragmented = diagnose([rank(exit_code=1, failure=OOM)]).advice
     assert "8.06 GiB were requested, 1.27 GiB were free of 79.10 GiB" in fragmented
     assert "expandable_segments" in fragmented
     need = OOM["message"].replace("12.65 GiB is reserved", "0.65 GiB is reserved")
@@ -295,10 +295,10 @@ def test_a_rank_that_was_killed_first_is_the_cause_and_its_peers_errors_are_cons
         RankEnd(rank=2, node="n2", exit_code=1, ended_at_s=5.3, log_tail=closed),
     ]
     killed = RankEnd(rank=1, node="n1", signal=9, ended_at_s=5.0)
-    found = diagnose(Facts(ranks=[peers[0], killed, peers[1]]))
+    found = diagnose([peers[0], killed, peers[1]])
     assert (found.outcome, found.rank) == (Outcome.UNKNOWN, 1)
     late = RankEnd(rank=1, node="n1", signal=9, ended_at_s=9.0)
-    assert diagnose(Facts(ranks=[peers[0], late, peers[1]])).outcome is Outcome.NCCL_ERROR
+    assert diagnose([peers[0], late, peers[1]]).outcome is Outcome.NCCL_ERROR
 
 
 WARNED = (

@@ -8,7 +8,7 @@ import pytest
 
 from sweep.diagnose.diagnose import diagnose, diagnose_text
 from sweep.diagnose.exits import exit_hit
-from sweep.diagnose.model import Facts, RankEnd, Weight
+from sweep.diagnose.model import RankEnd, Weight
 from sweep.outcomes import Outcome
 
 
@@ -83,7 +83,7 @@ LOST_PEER = "RuntimeError: [1] Connection closed by peer [10.0.0.2]:4711"
     ("timeout", Outcome.TIME_LIMIT), ("COMPLETING", Outcome.UNKNOWN),
 ])  # fmt: skip
 def test_a_jobs_state_explains_ranks_that_only_failed(state, outcome):
-    assert diagnose(Facts(ranks=[rank(exit_code=1)], slurm_state=state)).outcome is outcome
+    assert diagnose([rank(exit_code=1)], slurm_state=state).outcome is outcome
 
 
 @pytest.mark.parametrize(("state", "outcome"), [
@@ -93,42 +93,42 @@ def test_a_jobs_state_explains_ranks_that_only_failed(state, outcome):
 ])  # fmt: skip
 def test_a_state_that_follows_from_a_ranks_own_cause_does_not_hide_it(state, outcome):
     ends = [rank(exit_code=1, ended_at_s=5.0, log_tail=OOM)]
-    assert diagnose(Facts(ranks=ends, slurm_state=state)).outcome is outcome
+    assert diagnose(ends, slurm_state=state).outcome is outcome
 
 
 @pytest.mark.parametrize("killed_by_us", [False, True])
 def test_an_end_that_we_made_is_no_cause(killed_by_us):
     ends = [rank(signal=signal.SIGSEGV, killed_by_us=killed_by_us)]
-    assert (diagnose(Facts(ranks=ends)).outcome is Outcome.SEGFAULT) is not killed_by_us
+    assert (diagnose(ends).outcome is Outcome.SEGFAULT) is not killed_by_us
 
 
 def test_of_equal_evidence_the_earliest_rank_is_the_cause_and_a_killed_one_the_last():
     late, early = rank(0, exit_code=1, ended_at_s=9.0, log_tail=OOM), rank(1, exit_code=1, ended_at_s=3.0, log_tail=OOM)
-    assert diagnose(Facts(ranks=[late, early])).rank == 1
+    assert diagnose([late, early]).rank == 1
     unknown = rank(1, exit_code=1, log_tail=OOM)
-    assert diagnose(Facts(ranks=[unknown, late])).rank == 0, "an unknown time is the latest"
+    assert diagnose([unknown, late]).rank == 0, "an unknown time is the latest"
     ours = rank(1, exit_code=1, ended_at_s=3.0, log_tail=OOM, killed_by_us=True)
-    assert diagnose(Facts(ranks=[ours, late])).rank == 0
+    assert diagnose([ours, late]).rank == 0
 
 
 def test_a_rank_that_was_killed_before_its_peers_lost_it_is_the_cause():
     killed = rank(0, signal=signal.SIGKILL, ended_at_s=1.0)
     peer = rank(1, exit_code=1, ended_at_s=2.0, log_tail=LOST_PEER)
-    assert diagnose(Facts(ranks=[peer, killed])).rank == 0
+    assert diagnose([peer, killed]).rank == 0
     by_us = rank(0, signal=signal.SIGKILL, ended_at_s=1.0, killed_by_us=True)
-    assert diagnose(Facts(ranks=[peer, by_us])).rank == 1
+    assert diagnose([peer, by_us]).rank == 1
     later = rank(0, signal=signal.SIGKILL, ended_at_s=3.0)
-    assert diagnose(Facts(ranks=[peer, later])).rank == 1
+    assert diagnose([peer, later]).rank == 1
 
 
 def test_ranks_that_ended_well_fail_by_a_verdict_or_a_loss_alone():
     well = rank(exit_code=0, log_tail="step 1 loss: 2.0\nstep 2 loss: nan\nstep 3 loss: nan\n" + OOM)
-    assert diagnose(Facts(ranks=[well])).outcome is Outcome.NAN_LOSS
-    assert diagnose(Facts(ranks=[rank(exit_code=0)])).outcome is None
-    assert diagnose(Facts(ranks=[rank(exit_code=0)], slurm_state="CANCELLED")).outcome is None
-    assert diagnose(Facts(ranks=[rank(exit_code=0)], verdict=Outcome.CANCELLED)).outcome is Outcome.CANCELLED
-    assert diagnose(Facts(ranks=[rank(exit_code=0)], verdict=Outcome.OK)).outcome is None
-    assert diagnose(Facts(ranks=[], slurm_state="NODE_FAIL")).outcome is Outcome.NODE_FAIL
+    assert diagnose([well]).outcome is Outcome.NAN_LOSS
+    assert diagnose([rank(exit_code=0)]).outcome is None
+    assert diagnose([rank(exit_code=0)], slurm_state="CANCELLED").outcome is None
+    assert diagnose([rank(exit_code=0)], verdict=Outcome.CANCELLED).outcome is Outcome.CANCELLED
+    assert diagnose([rank(exit_code=0)], verdict=Outcome.OK).outcome is None
+    assert diagnose([], slurm_state="NODE_FAIL").outcome is Outcome.NODE_FAIL
 
 
 STEPS = "".join(f"step: {i} loss: 2.{9 - i}\n" for i in range(1, 6))
@@ -157,9 +157,9 @@ def test_what_a_program_recovers_from_is_forgotten_after_three_iterations_that_c
 
 def test_a_guess_in_a_log_hides_no_line_after_it():
     ends = [rank(exit_code=1, ended_at_s=1.0, log_tail=f"Killed\n{OOM}")]
-    assert diagnose(Facts(ranks=ends)).outcome is Outcome.OOM_CUDA
+    assert diagnose(ends).outcome is Outcome.OOM_CUDA
     ours = [rank(exit_code=1, killed_by_us=True, log_tail=f"ValueError: our signal came here\n{OOM}")]
-    assert diagnose(Facts(ranks=ours)).outcome is Outcome.OOM_CUDA
+    assert diagnose(ours).outcome is Outcome.OOM_CUDA
 
 
 def test_exit_codes_of_a_wrong_command_state_what_to_check():
@@ -178,15 +178,15 @@ KERNEL_XID = "[1.0] NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has 
 def test_a_gpu_that_the_kernel_lost_explains_a_rank_and_host_memory_only_what_the_rank_does_not():
     """The first failed before any rank; the kernel also kills what is left of a job that failed by itself."""
     ends = [rank(exit_code=1, ended_at_s=0.0, log_tail=OOM)]
-    assert diagnose(Facts(ranks=ends, kernel=[KERNEL_XID])).outcome is Outcome.XID_HARDWARE
-    assert diagnose(Facts(ranks=ends, kernel=[KERNEL_OOM])).outcome is Outcome.OOM_CUDA
+    assert diagnose(ends, kernel=[KERNEL_XID]).outcome is Outcome.XID_HARDWARE
+    assert diagnose(ends, kernel=[KERNEL_OOM]).outcome is Outcome.OOM_CUDA
 
 
 def test_the_kernels_first_line_about_a_node_is_the_cause_also_before_a_watchers_verdict():
     late = KERNEL_XID.replace("9b:00", "1b:00")
-    facts = Facts(ranks=[rank(exit_code=1)], kernel=[KERNEL_OOM, KERNEL_XID, late],
-                  verdict=Outcome.NODE_FAIL, slurm_state="NODE_FAIL")  # fmt: skip
-    found = diagnose(facts)
+    facts = {"kernel": [KERNEL_OOM, KERNEL_XID, late],
+                  "verdict": Outcome.NODE_FAIL, "slurm_state": "NODE_FAIL"}  # fmt: skip
+    found = diagnose([rank(exit_code=1)], **facts)
     assert found.outcome is Outcome.XID_HARDWARE
     assert "9b:00" in found.evidence
 
@@ -194,4 +194,4 @@ def test_the_kernels_first_line_about_a_node_is_the_cause_also_before_a_watchers
 def test_a_rank_may_be_killed_in_the_very_first_moment():
     killed = rank(0, signal=signal.SIGKILL, ended_at_s=0.0)
     peer = rank(1, exit_code=1, ended_at_s=0.5, log_tail=LOST_PEER)
-    assert diagnose(Facts(ranks=[peer, killed])).rank == 0
+    assert diagnose([peer, killed]).rank == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sweep.diagnose.diagnose import diagnose, diagnose_text
-from sweep.diagnose.model import Facts, RankEnd, Weight
+from sweep.diagnose.model import RankEnd, Weight
 from sweep.diagnose.rules import RULES
 from sweep.diagnose.scan import scan
 from sweep.outcomes import Outcome
@@ -57,33 +57,33 @@ def test_work_that_goes_on_in_any_form_overcomes_a_failure(form):
 
 
 def test_a_watchers_verdict_counts_before_slurms_state_of_the_same_weight():
-    both = Facts(ranks=[], verdict=Outcome.TIME_LIMIT, verdict_text="the run's own limit", slurm_state="TIMEOUT")
-    assert diagnose(both).evidence == "the run's own limit"
+    both = {"verdict": Outcome.TIME_LIMIT, "verdict_text": "the run's own limit", "slurm_state": "TIMEOUT"}
+    assert diagnose([], **both).evidence == "the run's own limit"
 
 
 def test_of_slurms_state_and_a_rank_whose_end_has_no_time_the_ranks_first_line_counts():
     end = RankEnd(rank=0, node="n1", exit_code=1, log_tail=REFUSED)
-    found = diagnose(Facts(ranks=[end], slurm_state="TIMEOUT"))
+    found = diagnose([end], slurm_state="TIMEOUT")
     assert found.outcome is Outcome.NCCL_ERROR
-    early = diagnose(Facts(ranks=[end], slurm_state="PREEMPTED"))
+    early = diagnose([end], slurm_state="PREEMPTED")
     assert early.outcome is Outcome.PREEMPTED, "which comes before all ranks"
 
 
 def test_a_watchers_verdict_counts_before_a_line_of_a_rank_whose_end_has_no_time():
     end = RankEnd(rank=0, node="n1", exit_code=1, log_tail=REFUSED)
-    assert diagnose(Facts(ranks=[end], verdict=Outcome.HANG)).outcome is Outcome.HANG
+    assert diagnose([end], verdict=Outcome.HANG).outcome is Outcome.HANG
 
 
 def test_a_state_that_comes_after_the_ranks_comes_after_each_of_their_lines():
     """The first line only follows from something else, so that the second one is the rank's cause."""
     end = RankEnd(rank=0, node="n1", exit_code=1, log_tail=f"{LOST_PEER}\n{REFUSED}")
     assert [hit.weight for hit in scan(end.log_tail)] == [Weight.CONSEQUENCE, Weight.SUSPECT]
-    assert diagnose(Facts(ranks=[end], slurm_state="TIMEOUT")).outcome is Outcome.NCCL_ERROR
+    assert diagnose([end], slurm_state="TIMEOUT").outcome is Outcome.NCCL_ERROR
 
 
 def test_a_state_that_comes_before_the_ranks_does_so_from_their_first_moment():
     end = RankEnd(rank=0, node="n1", exit_code=1, ended_at_s=0.0, log_tail=REFUSED)
-    assert diagnose(Facts(ranks=[end], slurm_state="PREEMPTED")).outcome is Outcome.PREEMPTED
+    assert diagnose([end], slurm_state="PREEMPTED").outcome is Outcome.PREEMPTED
 
 
 @pytest.mark.parametrize("before", ["", "\n", "\n\n", "starting\n"])
@@ -116,7 +116,7 @@ def test_colours_within_a_message_do_not_hide_it():
 def test_a_kill_that_a_log_reports_is_a_guess_that_the_known_end_of_the_rank_replaces(line):
     assert diagnose_text(f"step: 1\n{line}\n").outcome is Outcome.OOM_HOST
     end = RankEnd(rank=0, node="n1", exit_code=1, log_tail=line)
-    assert diagnose(Facts(ranks=[end])).outcome is Outcome.UNKNOWN
+    assert diagnose([end]).outcome is Outcome.UNKNOWN
 
 
 def test_a_loss_that_is_no_number_lasts_though_iterations_go_on():

@@ -14,8 +14,8 @@ import pytest
 
 from sweep.contract import Layout, Measurement, Run
 from sweep.outcomes import Outcome
-from sweep.records.record import EndedAttempt, Findings, build_record
-from sweep.records.schema import Durations, Ending, Record
+from sweep.records.record import EndedAttempt, build_record
+from sweep.records.schema import TIME_NAMES, Record
 from sweep.state.events import Event, Recorded, encode
 from sweep.store.directory import SweepDir
 
@@ -54,25 +54,17 @@ def made_record(
 ) -> Record:
     """The record of an attempt whose ranks all took the same times.
 
-    ``changes``: fields of ``EndedAttempt``, ``Ending``, ``Durations`` and ``Findings``, or the measurements.
+    ``changes``: fields of ``EndedAttempt``, its durations by column, or the measurements.
     """
     run = run or made_run()
-    ending = Ending(**_named(Ending, {"outcome": Outcome.OK}, changes))
     measured = [made_measurement(*times, peak_allocated_bytes=2**30) for _ in range(run.gpus)]
-    if ending.outcome != Outcome.OK:
+    if changes.get("outcome", Outcome.OK) != Outcome.OK:
         measured = [None] * run.gpus
     measured = changes.pop("measurements", measured)
-    durations = Durations(**_named(Durations, {}, changes))
-    findings = Findings(**_named(Findings, {}, changes))
+    times_s = {name: changes.pop(name) for name in TIME_NAMES if name in changes}
     about = {"number": attempt, "nodes": node_names, "gpu": None, "pilot": "p1", "job_id": None, "sweep_name": "made"}
-    about |= {"started_at": 100.0, "ended_at": 103.0}
-    return build_record(EndedAttempt(run=run, **(about | changes)), ending, measured, durations, findings)
-
-
-def _named(kind: type, defaults: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The changes that are fields of that class, taken out of the changes."""
-    names = {field.name for field in dataclasses.fields(kind)}
-    return defaults | {name: changes.pop(name) for name in list(changes) if name in names}
+    about |= {"started_at": 100.0, "ended_at": 103.0, "outcome": Outcome.OK, "times_s": times_s}
+    return build_record(EndedAttempt(run=run, **(about | changes)), measured)
 
 
 def made_sweep(path: Path) -> SweepDir:

@@ -4,21 +4,23 @@ import asyncio
 import contextlib
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 
 from sweep.contract import Phase, Place, Workload
-from sweep.diagnose.model import Diagnosis
+from sweep.diagnose.model import Diagnosis, RankEnd
 from sweep.inputs.load import parse_grid
+from sweep.outcomes import Outcome
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_result import AttemptResult
-from sweep.pilot.leader.attempt_state import RankReport
-from sweep.pilot.leader.record import Conducted
+from sweep.pilot.leader.record import recorded_of
 from sweep.pilot.limits import Limits
 from sweep.pilot.messages import Clean, Heartbeat, Heartbeats, Prepare, Prepared, RankExited, Start, Stop
 from sweep.planning.build import build
+from sweep.records.record import EndedAttempt
 from sweep.store.sweep import create
 
 GRID = """\
@@ -207,21 +209,24 @@ def spec(**changes):
     return JobSpec(**{**values, **changes})
 
 
-def conducted(existing, limit_s=900.0):
-    return Conducted(
+def recorded(existing, result, stopping=None, *, limit_s=900.0, executor="local", **changes):
+    """What is journalled of an attempt of two ranks with that result. ``changes``: of the attempt."""
+    attempt = EndedAttempt(
         run=a_run(existing),
-        attempt=1,
-        spec=spec(),
+        number=1,
+        sweep_name="edges",
+        pilot="p0001",
         job_id="7",
         nodes=("local-0",),
-        leaf_switches=(None,),
+        gpu="cpu",
         started_at=1.0,
-        idle_s=0.5,
-        limit_s=limit_s,
-        concurrent={"other.1"},
+        ended_at=2.0,
+        outcome=Outcome.UNKNOWN,
+        facts={"concurrent_with": ["other.1"]},
     )
+    return recorded_of(replace(attempt, **changes), result, spec(executor=executor), limit_s, stopping)
 
 
 def result_of(outcome, measurement=None):
-    ranks = [RankReport("local-0", measurement=measurement) for _ in range(2)]
+    ranks = [RankEnd(rank=rank, node="local-0", measurement=measurement) for rank in range(2)]
     return AttemptResult(Diagnosis(outcome, "", "", None, None), "why", ranks, {"total_s": 1.0})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sweep.diagnose.model import RankEnd
 from sweep.errors import log_error
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt_result import AttemptResult
-from sweep.pilot.leader.attempt_state import RankReport
 from sweep.pilot.leader.files import Files
 from sweep.records.schema import Record
 from sweep.store.directory import write_derived
@@ -18,18 +18,18 @@ def attempt_log(record: Record, result: AttemptResult) -> str:
     head = f"# {record.run_id}.{record.attempt}: {record.outcome}"
     parts = [head + (f": {record.message}" if record.message else "")]
     if record.outcome is Outcome.OK:
-        return "\n".join([*parts, _section(0, result.ranks[0], "output"), result.ranks[0].tail])
+        return "\n".join([*parts, _section(0, result.ranks[0], "output"), result.ranks[0].log_tail])
     for number, rank in enumerate(result.ranks):
         parts.append(_section(number, rank, "output"))
-        parts.append(rank.tail)
-        if rank.failure is not None and rank.failure.traceback not in rank.tail:
-            parts += [_section(number, rank, "exception"), rank.failure.traceback]
+        parts.append(rank.log_tail)
+        if rank.failure is not None and rank.failure["traceback"] not in rank.log_tail:
+            parts += [_section(number, rank, "exception"), rank.failure["traceback"]]
         if rank.stacks:
             parts += [_section(number, rank, "stacks before the kill"), rank.stacks]
     return "\n".join(parts) + "\n"
 
 
-def _section(number: int, rank: RankReport, what: str) -> str:
+def _section(number: int, rank: RankEnd, what: str) -> str:
     if rank.killed_by_us:
         end = "ended by the pilot"
     elif rank.signal is not None:

@@ -6,13 +6,11 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from sweep.contract import Run
 from sweep.diagnose.diagnose import diagnose
-from sweep.diagnose.model import Diagnosis, Facts, RankEnd
+from sweep.diagnose.model import Diagnosis, RankEnd
 from sweep.outcomes import Outcome
-from sweep.pilot.leader.attempt_state import AttemptState, RankReport
+from sweep.pilot.leader.attempt_state import AttemptState
 
 ENDING_SIGNALS = frozenset({signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP})
 
@@ -23,7 +21,7 @@ class AttemptResult:
 
     diagnosis: Diagnosis
     message: str | None
-    ranks: list[RankReport]
+    ranks: list[RankEnd]
     times_s: dict[str, float]
     not_cleaned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """node -> processes that could not be killed there"""
@@ -37,7 +35,7 @@ class AttemptResult:
     @classmethod
     def none(cls, run: Run, nodes: Sequence[str], outcome: Outcome, message: str) -> AttemptResult:
         """The result of an attempt of which only the outcome is known."""
-        ranks = [RankReport(nodes[rank // run.gpus_per_node]) for rank in range(run.gpus)]
+        ranks = [RankEnd(rank=rank, node=nodes[rank // run.gpus_per_node]) for rank in range(run.gpus)]
         return cls(Diagnosis(outcome, message, "", None, None), message, ranks, {})
 
     @property
@@ -75,7 +73,7 @@ def unexplained(state: AttemptState) -> bool:
     return state.verdict is None and not _signalled(state.ranks) and _diagnosis(state).outcome is Outcome.UNKNOWN
 
 
-def _signalled(ranks: Sequence[RankReport]) -> bool:
+def _signalled(ranks: Sequence[RankEnd]) -> bool:
     return any(rank.signal in ENDING_SIGNALS and not rank.killed_by_us for rank in ranks)
 
 
@@ -84,25 +82,11 @@ def _diagnosis(state: AttemptState) -> Diagnosis:
     if state.all_measured:
         return Diagnosis(Outcome.OK, "", "", None, None)
     verdict = state.verdict
-    facts = Facts(
-        ranks=[_end(number, report) for number, report in enumerate(state.ranks)],
+    return diagnose(
+        state.ranks,
         kernel=[line for lines in state.remains.kernel.values() for line in lines],
         verdict=verdict.outcome if verdict is not None else None,
         verdict_text=verdict.text if verdict is not None else "",
-    )
-    return diagnose(facts)
-
-
-def _end(number: int, report: RankReport) -> RankEnd:
-    return RankEnd(
-        rank=number,
-        node=report.node,
-        exit_code=report.exit_code,
-        signal=report.signal,
-        ended_at_s=report.ended_at_s,
-        failure=None if report.failure is None else msgspec.structs.asdict(report.failure),
-        log_tail=report.tail,
-        killed_by_us=report.killed_by_us,
     )
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sweep.contract import Measurement, Phase, Run
+import msgspec
+
+from sweep.contract import Phase, Run
+from sweep.diagnose.model import RankEnd
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.hang_suspects import innermost, suspects
 from sweep.pilot.leader.watchdog import StartLimits, Verdict, Watchdog
@@ -19,30 +22,10 @@ from sweep.pilot.messages import (
     Measured,
     OfAttempt,
     RankExited,
-    RankFailure,
 )
 
 FURTHER_FAILURES_S = 2.0
 """after the first rank failed, how long the others may take to fail by themselves: their errors are evidence"""
-
-
-@dataclass
-class RankReport:
-    """The leader's view of one rank."""
-
-    node: str
-    measurement: Measurement | None = None
-    failure: RankFailure | None = None
-    exited: bool = False
-    exit_code: int | None = None
-    signal: int | None = None
-    ended_at_s: float | None = None
-    """since the attempt began"""
-    killed_by_us: bool = False
-    tail: str = ""
-    stacks: str = ""
-    progress: str = ""
-    """phase, iteration and last heartbeat, when it was ended"""
 
 
 @dataclass
@@ -83,7 +66,7 @@ class AttemptState:
 
     def __init__(self, name: str, run: Run, nodes: Sequence[str], limits: Limits, now: float) -> None:
         self.name = name
-        self.ranks = [RankReport(nodes[rank // run.gpus_per_node]) for rank in range(run.gpus)]
+        self.ranks = [RankEnd(rank=rank, node=nodes[rank // run.gpus_per_node]) for rank in range(run.gpus)]
         self.verdict: Verdict | None = None
         """why it must be ended before its ranks end by themselves"""
         self.moments = Moments(now)
@@ -164,7 +147,7 @@ class AttemptState:
                 self.ranks[message.rank].measurement = message.measurement
                 self.moments.measured = now
             case Failed():
-                self.ranks[message.rank].failure = message.failure
+                self.ranks[message.rank].failure = msgspec.structs.asdict(message.failure)
             case RankExited():
                 self._exited(message, now)
             case _:
@@ -197,7 +180,7 @@ class AttemptState:
         """A node was cleaned, as far as possible."""
         for remains in message.ranks:
             report = self.ranks[remains.rank]
-            report.tail, report.stacks = remains.tail, remains.stacks
+            report.log_tail, report.stacks = remains.tail, remains.stacks
             report.killed_by_us = report.killed_by_us or remains.killed
         self.remains.kernel[node] = message.kernel
         if message.removed:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 
+from sweep.outcomes import Outcome
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.attempt_log import store_log
@@ -19,12 +20,13 @@ from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.nodes import Nodes
 from sweep.pilot.leader.pilot_time import PilotTime
 from sweep.pilot.leader.preflight import Preflight
-from sweep.pilot.leader.record import Conducted, recording_of
+from sweep.pilot.leader.record import recorded_of
 from sweep.pilot.leader.start_limits import ObservedStarts
 from sweep.planning.runs import PlannedRun
+from sweep.records.record import EndedAttempt
 from sweep.redaction import secret_values
 from sweep.search.search import Choice, Search, choose
-from sweep.state.events import AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted, Recorded
+from sweep.state.events import AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted
 from sweep.state.state import SweepState
 from sweep.store.directory import Claim, SweepDir
 
@@ -183,35 +185,34 @@ class Leader:
 
     async def _measure(self, choice: Choice, links: Sequence[Link]) -> None:
         """Run one attempt, from its first journal line to its record."""
-        run, begun = choice.planned.run(), time.monotonic()
-        name = f"{run.run_id}.{choice.attempt}"
-        nodes = tuple(link.node for link in links)
-        conducted = Conducted(
+        run, spec, began, begun = choice.planned.run(), self._spec, time.time(), time.monotonic()
+        name, nodes = f"{run.run_id}.{choice.attempt}", tuple(link.node for link in links)
+        idle_s = begun - min(self._free_since[node] for node in nodes)
+        limit_s = min(spec.limits.attempt_s, self._time.left_s(began))
+        concurrent = self._attempts.begin(name)
+        start_limits = self._starts.start_limits(choice.planned, choice.attempt, spec.limits)
+        result = await self._attempts.conduct(name, run, links, limit_s, start_limits)
+        await self._ending.settled(signalled=result.signalled)
+        attempt = EndedAttempt(
             run=run,
-            attempt=choice.attempt,
-            spec=self._spec,
+            number=choice.attempt,
+            sweep_name=spec.sweep_name,
+            pilot=spec.name,
             job_id=self._job_id,
             nodes=nodes,
-            leaf_switches=tuple(link.leaf_switch for link in links),
-            started_at=time.time(),
-            idle_s=begun - min(self._free_since[node] for node in nodes),
-            limit_s=min(self._spec.limits.attempt_s, self._time.left_s(time.time())),
-            concurrent=self._attempts.begin(name),
-            secrets=frozenset(secret_values(os.environ)),
+            leaf_switches=[link.leaf_switch for link in links],
+            gpu=spec.gpu,
+            started_at=began,
+            ended_at=time.time(),
+            outcome=result.diagnosis.outcome or Outcome.UNKNOWN,
+            times_s={"pilot_idle_s": idle_s},
+            facts={"concurrent_with": sorted(concurrent)} if concurrent else {},
+            torch_version=spec.torch_version,
+            secrets=secret_values(os.environ),  # its ranks inherit it: the site's ``env`` and ``setup``, the user's own
         )
-        start_limits = self._starts.start_limits(choice.planned, choice.attempt, self._spec.limits)
-        result = await self._attempts.conduct(name, run, links, conducted.limit_s, start_limits)
-        await self._ending.settled(signalled=result.signalled)
-        found = recording_of(conducted, result, self._attempts.stopping, ended_at=time.time())
-        recorded = Recorded(
-            time=time.time(),
-            pilot=self._spec.name,
-            record=found.record,
-            accused=found.accused,
-            slow_node=found.slow_node,
-        )
+        recorded = recorded_of(attempt, result, spec, limit_s, self._attempts.stopping)
         await self._write(recorded)
-        await store_log(self._files, self._sweep.log(run.run_id, choice.attempt), found.record, result)
+        await store_log(self._files, self._sweep.log(run.run_id, choice.attempt), recorded.record, result)
         for node, left in result.not_cleaned.items():
             reason = "not clean after an attempt: " + "; ".join(left)
             await self._write(NodeBad(time=time.time(), pilot=self._spec.name, node=node, reason=reason))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from sweep.contract import Measurement, Run
+import msgspec
+
+from sweep.contract import Measurement
 from sweep.diagnose.cuda_allocator import AllocatorVerdict, verdict_of
 from sweep.diagnose.nccl_log import summarize
 from sweep.outcomes import Outcome
@@ -14,8 +16,9 @@ from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.watchdog import Verdict
 from sweep.records.json_columns import Json
-from sweep.records.record import EndedAttempt, Findings, build_record, problems
-from sweep.records.schema import OVERSUBSCRIBED, Durations, Ending, Record
+from sweep.records.record import EndedAttempt, build_record, problems
+from sweep.records.schema import OVERSUBSCRIBED, Record
+from sweep.state.events import Recorded
 
 ENDED_WITH_THE_JOB = frozenset({Outcome.NODE_FAIL, Outcome.NETWORK, Outcome.CANCELLED, Outcome.UNKNOWN})
 """outcomes seen when the whole job ends: the scheduler signals agents and ranks at the same moment as the leader"""
@@ -25,78 +28,49 @@ MOST_PROBLEMS = 5
 """at most this many are reported: the first shows what the workload does wrong"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Conducted:
-    """The leader's view of an attempt."""
+def recorded_of(
+    attempt: EndedAttempt, result: AttemptResult, spec: JobSpec, limit_s: float, stopping: Verdict | None
+) -> Recorded[Record]:
+    """What is journalled of an attempt. ``attempt``: which it was, where and when; this adds how it ended.
 
-    run: Run
-    attempt: int
-    spec: JobSpec
-    job_id: str
-    nodes: tuple[str, ...]
-    leaf_switches: tuple[str | None, ...]
-    """of each node, by Slurm's topology"""
-    started_at: float
-    """unix seconds"""
-    idle_s: float
-    """how long its nodes were idle before"""
-    limit_s: float
-    """its time limit: less than the job spec's limit where the pilot's time is nearly over"""
-    concurrent: Set[str]
-    """attempts of the same pilot that overlapped it in time"""
-    secrets: Set[str] = frozenset()
-    """of the pilot's environment, which its ranks inherit: the site's ``env`` and ``setup``, the user's own"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recording:
-    """What is journalled of an attempt: its record, and its reports on nodes."""
-
-    record: Record
-    accused: tuple[str, ...] = ()
-    """the nodes that the outcome names"""
-    slow_node: str | None = None
-    """the node of the slow rank"""
-
-
-def recording_of(conducted: Conducted, result: AttemptResult, stopping: Verdict | None, ended_at: float) -> Recording:
-    """`stopping`: why the whole pilot is being ended, if it is; then the attempt reports nothing about nodes.
+    ``limit_s``: its time limit, less than the job spec's where the pilot's time is nearly over. ``stopping``: why the
+    whole pilot is being ended, if it is; then the attempt reports nothing about nodes.
 
     An invalid measurement (a third-party workload may send anything) is dropped, and an ok attempt then becomes
     `unknown`: a record that breaks the schema would make every later collect of the sweep fail.
     """
-    ending = _ending(conducted, result, stopping)
+    outcome, message = _outcome(result, spec, limit_s, stopping)
+    found = result.diagnosis
+    evidence, advice = found.evidence or None, found.advice or None
+    attempt = replace(attempt, outcome=outcome, message=message, evidence=evidence, advice=advice)
     measurements = [rank.measurement for rank in result.ranks]
     try:
-        record = _record(conducted, result, ending, measurements, ended_at)
+        record = _record(attempt, result, measurements)
         wrong = "; ".join(problems(record)[:MOST_PROBLEMS])
     except Exception:  # unexpected: fail the attempt, not the pilot
         wrong = traceback.format_exc(limit=-2)
     if wrong:
         reason = f"the measurement cannot be recorded: {wrong}"
-        if ending.outcome is Outcome.OK:
-            ending = replace(ending, outcome=Outcome.UNKNOWN, message=reason)
+        if outcome is Outcome.OK:
+            attempt = replace(attempt, outcome=Outcome.UNKNOWN, message=reason)
         else:
-            ending = replace(ending, message=f"{ending.message}; {reason}")
-        record = _record(conducted, result, ending, [None] * len(measurements), ended_at)
-    if stopping is not None or conducted.spec.executor == "local":  # locally all nodes are this one machine
-        return Recording(record=record)
-    slow = None if record.slow_rank is None else conducted.nodes[record.slow_rank // conducted.run.gpus_per_node]
-    return Recording(record=record, accused=result.accused, slow_node=slow)
+            attempt = replace(attempt, message=f"{message}; {reason}")
+        record = _record(attempt, result, [None] * len(measurements))
+    recorded = Recorded(time=attempt.ended_at, pilot=spec.name, record=record)
+    if stopping is not None or spec.executor == "local":  # locally all nodes are this one machine
+        return recorded
+    slow = None if record.slow_rank is None else result.ranks[record.slow_rank].node
+    return msgspec.structs.replace(recorded, accused=result.accused, slow_node=slow)
 
 
-def _ending(conducted: Conducted, result: AttemptResult, stopping: Verdict | None) -> Ending:
-    outcome, message = _outcome(conducted, result, stopping)
-    found = result.diagnosis
-    return Ending(outcome=outcome, message=message, evidence=found.evidence or None, advice=found.advice or None)
-
-
-def _outcome(conducted: Conducted, result: AttemptResult, stopping: Verdict | None) -> tuple[Outcome, str | None]:
+def _outcome(
+    result: AttemptResult, spec: JobSpec, limit_s: float, stopping: Verdict | None
+) -> tuple[Outcome, str | None]:
     outcome = result.diagnosis.outcome or Outcome.UNKNOWN
     if stopping is not None and outcome in ENDED_WITH_THE_JOB:
         return stopping.outcome, stopping.text
-    if outcome is Outcome.TIME_LIMIT and conducted.limit_s < conducted.spec.limits.attempt_s:
-        if conducted.limit_s < MOST_OF_IT * conducted.spec.time_limit_s:
+    if outcome is Outcome.TIME_LIMIT and limit_s < spec.limits.attempt_s:
+        if limit_s < MOST_OF_IT * spec.time_limit_s:
             return Outcome.PREEMPTED, f"the pilot's time ended before the run did: {result.message}"
         return outcome, f"longer than a whole pilot: raise pilot_time in the site ({result.message})"
     if outcome is Outcome.CANCELLED and stopping is None:
@@ -104,51 +78,30 @@ def _outcome(conducted: Conducted, result: AttemptResult, stopping: Verdict | No
     return outcome, result.message
 
 
-def _record(
-    conducted: Conducted,
-    result: AttemptResult,
-    ending: Ending,
-    measurements: Sequence[Measurement | None],
-    ended_at: float,
-) -> Record:
-    durations = Durations(**result.times_s, pilot_idle_s=conducted.idle_s)
-    facts: dict[str, Json] = {"left_in_dev_shm": result.removed, "concurrent_with": sorted(conducted.concurrent)}
-    findings = findings_of((rank.tail for rank in result.ranks), [{} if m is None else m.extra for m in measurements])
+def _record(attempt: EndedAttempt, result: AttemptResult, measurements: Sequence[Measurement | None]) -> Record:
+    outputs, extras = [rank.log_tail for rank in result.ranks], [{} if m is None else m.extra for m in measurements]
+    facts, notes, suspect = findings_of(outputs, extras)
+    if result.removed:
+        facts["left_in_dev_shm"] = result.removed
     if result.stopped_s:
         facts["stopped_s"] = round(result.stopped_s, 1)
-        note = f"the pilot was stopped for {result.stopped_s:.0f} s meanwhile (suspended?): one step may be that long"
-        findings = replace(findings, notes=(*findings.notes, note))
-    findings = replace(findings, facts={**findings.facts, **{name: value for name, value in facts.items() if value}})
-    return build_record(_ended(conducted, ended_at), ending, measurements, durations, findings)
+        notes.append(
+            f"the pilot was stopped for {result.stopped_s:.0f} s meanwhile (suspended?): one step may be that long"
+        )
+    times_s, facts = {**attempt.times_s, **result.times_s}, {**attempt.facts, **facts}
+    attempt = replace(attempt, times_s=times_s, facts=facts, notes=tuple(notes), suspect=suspect)
+    return build_record(attempt, measurements)
 
 
-def _ended(conducted: Conducted, ended_at: float) -> EndedAttempt:
-    spec = conducted.spec
-    return EndedAttempt(
-        run=conducted.run,
-        number=conducted.attempt,
-        sweep_name=spec.sweep_name,
-        pilot=spec.name,
-        job_id=conducted.job_id,
-        nodes=conducted.nodes,
-        leaf_switches=conducted.leaf_switches,
-        gpu=spec.gpu,
-        started_at=conducted.started_at,
-        ended_at=ended_at,
-        torch_version=spec.torch_version,
-        secrets=conducted.secrets,
-    )
-
-
-def findings_of(outputs: Iterable[str], extras: Sequence[Mapping[str, Json]]) -> Findings:
-    """From the ranks' outputs and the further values of their measurements."""
+def findings_of(
+    outputs: Iterable[str], extras: Sequence[Mapping[str, Json]]
+) -> tuple[dict[str, Json], list[str], bool]:
+    """Facts, notes, and whether the numbers cannot be trusted: by the ranks' outputs and their further values."""
     nccl, nccl_notes = nccl_findings(outputs)
     allocator, allocator_notes, invalid = allocator_findings(extras)
-    facts = {"nccl": nccl, "allocator_verdict": allocator}
-    known = {name: value for name, value in facts.items() if value is not None}
-    return Findings(
-        facts=known, notes=(*nccl_notes, *allocator_notes, *_notes_of_the_workload(extras)), invalid=invalid
-    )
+    facts: dict[str, Json] = {"nccl": nccl, "allocator_verdict": allocator}
+    known: dict[str, Json] = {name: value for name, value in facts.items() if value is not None}
+    return known, [*nccl_notes, *allocator_notes, *_notes_of_the_workload(extras)], invalid
 
 
 def nccl_findings(outputs: Iterable[str]) -> tuple[dict[str, Json] | None, list[str]]:

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import time
 
+import msgspec
 import pytest
 
 from sweep.contract import Workload
@@ -11,7 +12,6 @@ from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_log import attempt_log
 from sweep.pilot.leader.link import Link, NodeLost
-from sweep.pilot.leader.record import recording_of
 from sweep.pilot.messages import Alive, Failed, Prepare, Prepared, RankExited, RankFailure, Start, Stop
 from sweep.pilot.timeouts import QUIET_S
 from sweep.records.record import problems
@@ -22,11 +22,11 @@ from tests.support.pilot_parts import (
     Open,
     Time,
     a_run,
-    conducted,
     exits,
     heartbeats,
     played,
     receive,
+    recorded,
     runner_on,
 )
 
@@ -53,9 +53,9 @@ def test_a_failure_has_a_log_and_a_record(existing):
     failure = RankFailure(type="E", message="7", traceback="['a']")
     failed = Failed(attempt="r.1", rank=0, failure=failure)
     result = result_of_messages(existing, heartbeats(("steady", 4)), failed, *exits(1, 1))
-    assert result.ranks[0].failure == failure
+    assert result.ranks[0].failure == msgspec.structs.asdict(failure)
     assert result.ranks[0].progress.startswith("steady, iteration 4, last heartbeat ")
-    record = recording_of(conducted(existing), result, None, 2.0).record
+    record = recorded(existing, result).record
     assert problems(record) == []
     assert record.outcome == "python_exception"
     assert "['a']" in attempt_log(record, result)

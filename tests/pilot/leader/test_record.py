@@ -7,22 +7,18 @@ import pytest
 
 from sweep.contract import Measurement
 from sweep.outcomes import Outcome
-from sweep.pilot.leader.record import findings_of, recording_of
+from sweep.pilot.leader.record import findings_of
 from sweep.pilot.leader.watchdog import Verdict
 from sweep.records.collect import table_of
-from sweep.records.record import Findings, problems, record_from
+from sweep.records.record import problems, record_from
 from sweep.records.schema import OVERSUBSCRIBED
 from tests.support.made_records import as_json, made_record
-from tests.support.pilot_parts import (
-    conducted,
-    result_of,
-    spec,
-)
+from tests.support.pilot_parts import recorded, result_of
 
 
 @pytest.mark.parametrize("times", ["not a list", [None] * 5, [{"a": 1}] * 5])
 def test_an_invalid_measurement_makes_the_attempt_unknown(existing, times):
-    record = recording_of(conducted(existing), result_of(Outcome.OK, Measurement(step_times_s=times)), None, 2.0).record
+    record = recorded(existing, result_of(Outcome.OK, Measurement(step_times_s=times))).record
     assert problems(record) == []
     assert record.outcome == "unknown"
     assert record.step_time_median_s is None
@@ -45,7 +41,7 @@ NUMBERS_THAT_ARE_NONE = [
 def test_a_value_of_the_wrong_type_makes_the_attempt_unknown_and_keeps_the_table_readable(existing, values):
     """One such value in the journal, and no collect would ever read the sweep again."""
     measurement = Measurement(**{"step_times_s": [0.1] * 5, **values})
-    record = recording_of(conducted(existing), result_of(Outcome.OK, measurement), None, 2.0).record
+    record = recorded(existing, result_of(Outcome.OK, measurement)).record
     assert record.outcome == "unknown"
     assert "cannot be recorded" in record.message
     assert len(record.message) < 2000
@@ -56,14 +52,14 @@ def test_a_value_of_the_wrong_type_makes_the_attempt_unknown_and_keeps_the_table
 def test_a_whole_number_of_a_column_of_doubles_is_read_as_a_double(existing):
     """Arrow refuses one beyond 2^53 that is not a double."""
     measurement = Measurement(step_times_s=[0.1] * 5, losses=[2**60 + 1] * 5)
-    record = recording_of(conducted(existing), result_of(Outcome.OK, measurement), None, 2.0).record
+    record = recorded(existing, result_of(Outcome.OK, measurement)).record
     assert record.outcome == "ok"
     assert table_of([record_from(as_json(record))])["losses"].to_pylist() == [[2.0**60] * 5]
 
 
 def test_the_reason_names_the_value(existing):
     measurement = Measurement(step_times_s=[0.1] * 5, peak_allocated_bytes="12 GB")
-    record = recording_of(conducted(existing), result_of(Outcome.OK, measurement), None, 2.0).record
+    record = recorded(existing, result_of(Outcome.OK, measurement)).record
     assert "peak_memory_bytes must be int64, not '12 GB'" in record.message
     assert record.peak_memory_bytes is None
 
@@ -71,7 +67,7 @@ def test_the_reason_names_the_value(existing):
 def test_a_failure_keeps_its_outcome_where_its_numbers_are_none(existing):
     """An out-of-memory that gives its peak as text is still an out-of-memory."""
     measurement = Measurement(step_times_s=[0.1] * 5, peak_allocated_bytes="12 GB")
-    record = recording_of(conducted(existing), result_of(Outcome.OOM_CUDA, measurement), None, 2.0).record
+    record = recorded(existing, result_of(Outcome.OOM_CUDA, measurement)).record
     assert problems(record) == []
     assert record.outcome == "oom_cuda"
     assert record.peak_memory_bytes is None
@@ -80,20 +76,20 @@ def test_a_failure_keeps_its_outcome_where_its_numbers_are_none(existing):
 
 
 def test_the_record_lists_concurrent_attempts(existing):
-    record = recording_of(conducted(existing), result_of(Outcome.HANG), None, 2.0).record
+    record = recorded(existing, result_of(Outcome.HANG)).record
     assert json.loads(record.extra_json)["concurrent_with"] == ["other.1"]
 
 
 def test_the_record_reports_that_the_pilot_was_stopped_meanwhile(existing):
     stopped = dataclasses.replace(result_of(Outcome.OK, Measurement(step_times_s=[0.1] * 5)), stopped_s=39.04)
-    record = recording_of(conducted(existing), stopped, None, 2.0).record
+    record = recorded(existing, stopped).record
     assert json.loads(record.extra_json)["stopped_s"] == 39.0
     assert any("stopped for 39 s" in note for note in record.notes)
 
 
 def test_what_a_workload_finds_odd_is_noted_once(existing):
     odd = Measurement(step_times_s=[0.1] * 5, extra={"notes": ["the trainer says 2, its steps make 3"]})
-    record = recording_of(conducted(existing), result_of(Outcome.OK, odd), None, 2.0).record
+    record = recorded(existing, result_of(Outcome.OK, odd)).record
     assert record.notes.count("the trainer says 2, its steps make 3") == 1
     assert record.outcome == "ok"
 
@@ -102,14 +98,14 @@ def test_what_a_workload_finds_odd_is_noted_once(existing):
 def test_a_host_with_more_work_than_cores_is_noted_and_does_not_make_a_record_suspect(existing, runnable, noted):
     load = {"host_runnable_tasks": runnable, "host_cores": 2}
     busy = Measurement(step_times_s=[0.1] * 5, extra=load)
-    record = recording_of(conducted(existing), result_of(Outcome.OK, busy), None, 2.0).record
+    record = recorded(existing, result_of(Outcome.OK, busy)).record
     assert record.notes.count(OVERSUBSCRIBED) == noted
     assert not record.suspect
 
 
 @pytest.mark.parametrize(("limit_s", "outcome"), [(900.0, "time_limit"), (850.0, "time_limit"), (300.0, "preempted")])
 def test_a_run_longer_than_a_whole_pilot_is_not_retried_indefinitely(existing, limit_s, outcome):
-    record = recording_of(conducted(existing, limit_s), result_of(Outcome.TIME_LIMIT), None, 2.0).record
+    record = recorded(existing, result_of(Outcome.TIME_LIMIT), limit_s=limit_s).record
     assert record.outcome == outcome
     assert ("pilot_time" in record.message) is (limit_s == 850.0)
 
@@ -117,19 +113,18 @@ def test_a_run_longer_than_a_whole_pilot_is_not_retried_indefinitely(existing, l
 def test_only_the_user_or_the_scheduler_cancels(existing):
     stopping = Verdict(Outcome.CANCELLED, "cancelled by the user")
     cancelled = result_of(Outcome.CANCELLED)
-    assert recording_of(conducted(existing), cancelled, stopping, 2.0).record.outcome == "cancelled"
-    assert recording_of(conducted(existing), cancelled, None, 2.0).record.outcome == "unknown"
+    assert recorded(existing, cancelled, stopping).record.outcome == "cancelled"
+    assert recorded(existing, cancelled).record.outcome == "unknown"
 
 
 def test_attempts_that_end_with_the_whole_job_accuse_no_node(existing):
     stopping = Verdict(Outcome.PREEMPTED, "the pilot's job received SIGTERM")
-    slurm = dataclasses.replace(conducted(existing), spec=spec(executor="slurm"))
-    lost = recording_of(slurm, result_of(Outcome.NETWORK), stopping, 2.0).record
+    lost = recorded(existing, result_of(Outcome.NETWORK), stopping, executor="slurm").record
     assert lost.outcome == "preempted"
     accusing = dataclasses.replace(result_of(Outcome.NODE_FAIL), accused=("n1",))
-    recording = recording_of(slurm, accusing, stopping, 2.0)
+    recording = recorded(existing, accusing, stopping, executor="slurm")
     assert (recording.record.outcome, recording.accused, recording.slow_node) == ("preempted", (), None)
-    recording = recording_of(slurm, accusing, None, 2.0)
+    recording = recorded(existing, accusing, executor="slurm")
     assert (recording.record.outcome, recording.accused) == ("node_fail", ("n1",))
 
 
@@ -140,15 +135,15 @@ def test_findings_reach_the_record():
         "allocator_new": {"num_alloc_retries": 3, "num_ooms": 0, "num_device_alloc": 5, "num_device_free": 5},
         "device_memory_not_torch_bytes": 1 << 30,
     }
-    found = findings_of([nccl, ""], [{}, extra])
-    record = made_record(**vars(found))
+    facts, notes, suspect = findings_of([nccl, ""], [{}, extra])
+    record = made_record(facts=facts, notes=tuple(notes), suspect=suspect)
     assert any("TCP sockets" in note for note in record.notes)
     assert any("rank 1: Memory pressure" in note for note in record.notes)
     assert record.suspect, "a timing under memory pressure is not valid"
     retained = json.loads(record.extra_json)
     assert retained["allocator_verdict"]["rank"] == 1
     assert retained["nccl"]["network"] == "Socket"
-    assert findings_of(["hello"], [{}]) == Findings()
+    assert findings_of(["hello"], [{}]) == ({}, [], False)
 
 
 def test_a_note_alone_does_not_make_a_record_suspect():
@@ -158,10 +153,8 @@ def test_a_note_alone_does_not_make_a_record_suspect():
 
 
 def test_leaf_switches_are_recorded_in_the_nodes_order_and_null_where_none_is_known(existing):
-    ended = conducted(existing)
     result = result_of(Outcome.OK, Measurement(step_times_s=[0.1] * 5))
-    assert recording_of(ended, result, None, 2.0).record.leaf_switches is None
-    placed = dataclasses.replace(ended, nodes=("n1", "n2"), leaf_switches=("leaf1", None))
-    record = recording_of(placed, result, None, 2.0).record
+    assert recorded(existing, result).record.leaf_switches is None
+    record = recorded(existing, result, nodes=("n1", "n2"), leaf_switches=("leaf1", None)).record
     assert record.leaf_switches == ["leaf1", None]
     assert table_of([record_from(as_json(record))])["leaf_switches"].to_pylist() == [["leaf1", None]]
