@@ -87,14 +87,6 @@ def test_a_comment_of_the_grid_may_be_taken_off(line: str) -> None:
     assert build(parse_grid(text, "grid.yaml"), site).table.num_rows
 
 
-def test_comments_cover_every_key_that_is_not_set() -> None:
-    for text, model in ((site_text(HERE), Site), (grid_text(HERE), Grid)):
-        commented = {line.split(":")[0] for line in COMMENTED.findall(text)}
-        stated = set(re.findall(r"^(\w+):", text, re.MULTILINE))
-        assert commented | stated == set(model.model_fields) - {"site"}
-        assert not commented & stated
-
-
 def test_nothing_is_overwritten(tmp_path: Path, command: Command) -> None:
     (tmp_path / "site.yaml").write_text("mine")
     before = tree(tmp_path)

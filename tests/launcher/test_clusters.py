@@ -8,29 +8,8 @@ from sweep.state.events import AttemptStarted, PilotIntended, PilotStarted, Pilo
 from sweep.state.state import PilotState
 from sweep.store.journal import Journal
 from tests.support import driving
-from tests.support.launchers import launcher_of
+from tests.support.launchers import Scheduler, launcher_of
 from tests.support.made_sweeps import made
-
-
-class Scheduler:
-    """Knows no job; notes what it is asked."""
-
-    def __init__(self, cluster):
-        self._cluster, self.asked = cluster, []
-
-    def cluster(self):
-        return self._cluster
-
-    def poll(self, job_ids):
-        self.asked += job_ids
-        return dict.fromkeys(job_ids, JobStatus(state=JobState.GONE))
-
-    def find(self, token):
-        self.asked.append(token)
-        return JobState.GONE, None
-
-    def cancel(self, job_ids):
-        self.asked += job_ids
 
 
 @pytest.mark.parametrize("submitted", [True, False])
@@ -46,7 +25,7 @@ def test_only_its_own_cluster_reports_that_a_job_is_gone(tmp_path, capsys, here,
         pilot.append(PilotStarted(time=2.0, pilot="p0001", job_id="7", nodes=("n1",)))
         pilot.append(AttemptStarted(time=3.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
     launcher = launcher_of(existing)
-    launcher.executor = Scheduler(here)
+    launcher.executor = Scheduler(cluster=here)
     launcher.local = True  # gone at the first answer
     watch = Watch(launcher)
     watch.check()

@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -25,7 +24,7 @@ from sweep.state.events import (
 from sweep.store.directory import Claim, try_claim
 from sweep.store.journal import Journal, JournalReader
 from tests.support import driving
-from tests.support.launchers import launcher_of
+from tests.support.launchers import Clock, Scheduler, launcher_of, written
 from tests.support.made_records import made_record, record_event
 from tests.support.made_sweeps import made
 
@@ -33,13 +32,6 @@ from tests.support.made_sweeps import made
 @pytest.fixture
 def existing(tmp_path):
     return made(tmp_path / "s")
-
-
-def write_events(directory, writer, *events):
-    journal = Journal(directory.journal(writer))
-    for event in events:
-        journal.append(event)
-    journal.close()
 
 
 INTENT = PilotIntended(time=1.0, pilot="p0001", token="t", nodes=1, time_limit_s=60)
@@ -52,7 +44,7 @@ GONE = PilotGone(time=2.0, pilot="p0001", word="COMPLETED")
 def test_a_claim_seen_only_after_its_pilot_was_closed_is_marked_lost(existing):
     """A directory read from a cache: the run must not stay claimed indefinitely."""
     directory, run_id = existing.directory, existing.runs[0].run_id
-    write_events(directory, "launcher-earlier", INTENT, GONE)
+    written(directory, "launcher-earlier", INTENT, GONE)
     try_claim(directory, run_id, 1, Claim(pilot="p0001", job_id="7", time=5.0))
     launcher = launcher_of(existing)
     Watch(launcher).check()
@@ -64,10 +56,8 @@ def test_a_claim_seen_only_after_its_pilot_was_closed_is_marked_lost(existing):
 
 def test_an_attempt_that_began_without_a_visible_claim_is_marked_lost(existing):
     directory, run_id = existing.directory, existing.runs[0].run_id
-    write_events(directory, "launcher-earlier", INTENT, GONE)
-    write_events(
-        directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",))
-    )
+    written(directory, "launcher-earlier", INTENT, GONE)
+    written(directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
     launcher = launcher_of(existing)
     Watch(launcher).check()
     launcher.close()
@@ -77,10 +67,8 @@ def test_an_attempt_that_began_without_a_visible_claim_is_marked_lost(existing):
 
 def test_attempts_of_an_open_pilot_are_not_marked_lost(existing):
     directory, run_id = existing.directory, existing.runs[0].run_id
-    write_events(directory, "launcher-earlier", INTENT, PilotSubmitted(time=2.0, pilot="p0001", job_id="1:1:x"))
-    write_events(
-        directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",))
-    )
+    written(directory, "launcher-earlier", INTENT, PilotSubmitted(time=2.0, pilot="p0001", job_id="1:1:x"))
+    written(directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
     launcher = launcher_of(existing)
     mark_late_attempts_lost(launcher)
     assert not driving.records_of(directory.path)
@@ -112,39 +100,14 @@ class CachedAttributes:
         monkeypatch.setattr(Path, "open", asking_open)
 
 
-class Scheduler:
-    """Reports the same state for every job; records cancelled jobs."""
-
-    def __init__(self, state):
-        self.state = state
-        self.cancelled = []
-
-    def cluster(self):
-        return "here"
-
-    def poll(self, job_ids):
-        return dict.fromkeys(job_ids, JobStatus(state=self.state))
-
-    def cancel(self, job_ids):
-        self.cancelled += job_ids
-
-
-class Clock:
-    """The watch's monotonic clock, set by the test."""
-
-    def __init__(self, monkeypatch):
-        self.now = 1000.0
-        monkeypatch.setattr("sweep.launcher.watch.time", SimpleNamespace(monotonic=lambda: self.now, time=time.time))
-
-
 def watched(existing, monkeypatch, state):
     """A pilot whose last heartbeat is old, read over NFS by a launcher; its journal; the watch's clock."""
     directory = existing.directory
-    write_events(directory, "launcher-earlier", INTENT, SUBMITTED)
+    written(directory, "launcher-earlier", INTENT, SUBMITTED)
     journal = Journal(directory.journal("pilot-p0001"))
     for event in (STARTED, ALIVE):
         journal.append(event)
-    nfs, clock = CachedAttributes(monkeypatch), Clock(monkeypatch)
+    nfs, clock = CachedAttributes(monkeypatch), Clock(monkeypatch, "sweep.launcher.watch")
     launcher = launcher_of(existing)
     launcher.executor, launcher.local = Scheduler(state), False
     watch = Watch(launcher)
@@ -201,7 +164,7 @@ def test_the_last_lines_of_a_gone_pilot_are_read_before_it_is_marked_lost(existi
 
 def test_what_a_failing_file_system_cut_off_is_read_again(existing):
     directory = existing.directory
-    write_events(directory, "launcher-earlier", INTENT)
+    written(directory, "launcher-earlier", INTENT)
     (directory.path / "journal" / "pilot-broken.jsonl").symlink_to("nowhere")
     reader = JournalReader(directory)
     for _ in range(2):
@@ -226,9 +189,9 @@ def test_missing_heartbeats_do_not_count_while_the_launcher_waits_for_the_file_s
     def poll(_followed):
         raise EnoughError
 
-    clock, scheduler = Clock(monkeypatch), Scheduler(JobState.RUNNING)
-    write_events(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
-    write_events(existing.directory, "pilot-p0001", STARTED, ALIVE)
+    clock, scheduler = Clock(monkeypatch, "sweep.launcher.watch"), Scheduler(JobState.RUNNING)
+    written(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
+    written(existing.directory, "pilot-p0001", STARTED, ALIVE)
     launcher = Launcher(existing, executor=scheduler)
     loop = Loop(launcher, poll)
     loop.step()

@@ -1,8 +1,6 @@
 """Slow schedulers, many ended pilots, pilots that ended while no launcher ran, and jobs that outlive their sweep."""
 
 import os
-import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -23,10 +21,10 @@ from sweep.state.events import (
 from sweep.store import journal as journals
 from sweep.store import lease
 from sweep.store.directory import SweepDir
-from sweep.store.journal import Journal, JournalReader
+from sweep.store.journal import JournalReader
 from sweep.store.lease import LeaseLostError
 from tests.support import driving
-from tests.support.launchers import launcher_of
+from tests.support.launchers import Clock, Scheduler, launcher_of, written
 from tests.support.made_sweeps import made
 
 INTENT = PilotIntended(time=1.0, pilot="p0001", token="t", nodes=1, time_limit_s=60)
@@ -38,45 +36,9 @@ def existing(tmp_path):
     return made(tmp_path / "s")
 
 
-def write(directory, writer, *events):
-    journal = Journal(directory.journal(writer))
-    for event in events:
-        journal.append(event)
-    return journal
-
-
-class Clock:
-    def __init__(self, monkeypatch, *modules):
-        self.now = 1000.0
-        for module in modules:
-            monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: self.now, time=time.time))
-
-
-class Scheduler:
-    """Answers after a while; all jobs are in the given state."""
-
-    def __init__(self, state, wait=lambda: None):
-        self.state, self.wait = state, wait
-        self.polls, self.cancelled = 0, []
-
-    def cluster(self):
-        return "here"
-
-    def poll(self, job_ids):
-        self.wait()
-        self.polls += 1
-        return dict.fromkeys(job_ids, JobStatus(state=self.state, word=self.state.name))
-
-    def find(self, token):
-        return JobState.UNKNOWN, None
-
-    def cancel(self, job_ids):
-        self.cancelled += job_ids
-
-
 def test_a_slow_scheduler_is_asked_less_often(existing, monkeypatch):
     """It takes 12 s to answer: at most a tenth of the time is spent so."""
-    write(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
+    written(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
     launcher, clock = launcher_of(existing), Clock(monkeypatch, "sweep.launcher.watch")
     launcher.executor = Scheduler(JobState.PENDING, lambda: setattr(clock, "now", clock.now + 12.0))
     watch, began = Watch(launcher), clock.now
@@ -88,7 +50,7 @@ def test_a_slow_scheduler_is_asked_less_often(existing, monkeypatch):
 
 
 def test_a_launcher_shows_that_it_lives_before_it_waits_for_the_scheduler(existing, monkeypatch):
-    write(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
+    written(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
     launcher = launcher_of(existing)
     launcher.executor, launcher.heartbeat_at = Scheduler(JobState.PENDING), 0.0
     seen = []
@@ -101,8 +63,8 @@ def test_a_launcher_shows_that_it_lives_before_it_waits_for_the_scheduler(existi
 def test_lost_is_written_under_a_checked_lease_only(existing):
     """Another launcher took over while this one waited for the scheduler's answer."""
     directory, run_id = existing.directory, existing.runs[0].run_id
-    write(directory, "launcher-earlier", INTENT, SUBMITTED)
-    write(directory, "pilot-p0001", AttemptStarted(time=3.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
+    written(directory, "launcher-earlier", INTENT, SUBMITTED)
+    written(directory, "pilot-p0001", AttemptStarted(time=3.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
     launcher = launcher_of(existing)
     launcher.refresh()
     lease.take(directory, takeover=True)
@@ -119,8 +81,8 @@ def test_500_ended_pilots_cost_under_20_metadata_operations_a_second(tmp_path, m
         name = f"p{number:04d}"
         last = PilotEnded if number % 2 else PilotAlive  # the others died without a last line
         extra = {"reason": "done"} if last is PilotEnded else {}
-        write(sweep, f"pilot-{name}", last(time=1.0, pilot=name, **extra)).close()
-    living = write(sweep, "pilot-p0500", PilotAlive(time=2.0, pilot="p0500"))
+        written(sweep, f"pilot-{name}", last(time=1.0, pilot=name, **extra)).close()
+    living = written(sweep, "pilot-p0500", PilotAlive(time=2.0, pilot="p0500"))
     clock, reader = Clock(monkeypatch, "sweep.store.journal"), JournalReader(sweep)
     assert len(reader.new_events()) == 501
     for _ in range(150):  # a minute until the dead ones are known to rest
@@ -140,7 +102,7 @@ def test_500_ended_pilots_cost_under_20_metadata_operations_a_second(tmp_path, m
     assert read >= 29
     assert len(operations) / 300 < 20
     assert len(operations) > 300, "they were counted"
-    write(sweep, "rerun-1", RerunRequested(time=9.0, run_id="r", after=1))
+    written(sweep, "rerun-1", RerunRequested(time=9.0, run_id="r", after=1))
     assert len(reader.new_events()) == 1, "a new journal is read at once"
     monkeypatch.undo()
 
@@ -148,7 +110,7 @@ def test_500_ended_pilots_cost_under_20_metadata_operations_a_second(tmp_path, m
 def test_a_late_line_of_a_resting_journal_is_read_when_all_is_asked_for(tmp_path, monkeypatch):
     sweep = SweepDir(tmp_path / "s")
     sweep.create_skeleton()
-    journal = write(sweep, "pilot-p0001", PilotAlive(time=1.0, pilot="p0001"))
+    journal = written(sweep, "pilot-p0001", PilotAlive(time=1.0, pilot="p0001"))
     clock, reader = Clock(monkeypatch, "sweep.store.journal"), JournalReader(sweep)
     reader.new_events()
     for _ in range(2):
@@ -163,7 +125,7 @@ def test_a_late_line_of_a_resting_journal_is_read_when_all_is_asked_for(tmp_path
 
 def test_a_job_that_was_requeued_after_its_pilot_ended_is_cancelled_with_the_sweep(existing):
     gone = PilotGone(time=3.0, pilot="p0001", word="ENDED")
-    write(existing.directory, "launcher-earlier", INTENT, SUBMITTED, gone)
+    written(existing.directory, "launcher-earlier", INTENT, SUBMITTED, gone)
     launcher = Launcher(existing, executor=Scheduler(JobState.PENDING))
     watch = Watch(launcher)
     watch.cancel_requeued()

@@ -5,7 +5,6 @@ import os
 import pytest
 
 from sweep.errors import SweepError
-from sweep.executors.executor import JobState, JobStatus
 from sweep.launcher.launcher import token_of
 from sweep.launcher.lost_attempts import mark_late_attempts_lost
 from sweep.launcher.watch import Watch
@@ -21,7 +20,7 @@ from sweep.store.directory import Claim, SweepDir, claims_of, try_claim
 from sweep.store.journal import Journal, JournalReader, read_events
 from sweep.store.sweep import open_sweep
 from tests.support import driving
-from tests.support.launchers import launcher_of
+from tests.support.launchers import Scheduler, launcher_of
 from tests.support.made_sweeps import made
 
 FIRST, NEXT, LAST = (LauncherAlive(time=float(number)) for number in (1, 2, 3))
@@ -192,22 +191,6 @@ def test_the_attempt_of_a_damaged_claim_is_marked_lost_once_no_pilot_is_left(tmp
     assert [name for name, _, claim in claims_of(directory)] == [run_id]
 
 
-class Scheduler:
-    """Reports the jobs of these tokens as running."""
-
-    def __init__(self, jobs):
-        self.jobs = jobs
-
-    def cluster(self):
-        return "here"
-
-    def poll(self, job_ids):
-        return dict.fromkeys(job_ids, JobStatus(state=JobState.GONE, word="COMPLETED"))
-
-    def find(self, token):
-        return (JobState.RUNNING, self.jobs[token]) if token in self.jobs else (JobState.GONE, None)
-
-
 def test_directories_among_journals_and_claims_are_passed_over(sweep):
     """What a file system or a user left there (.snapshot, lost+found, a copy) has no events and holds no attempt."""
     (sweep.path / "journal" / "copy.jsonl").mkdir()
@@ -224,7 +207,7 @@ def test_a_pilot_whose_first_lines_are_damaged_is_found_by_its_name(tmp_path, su
     existing = made(tmp_path / "s")
     Journal(existing.directory.journal("pilot-p0001")).append(PilotAlive(time=3.0, pilot="p0001"))
     launcher = launcher_of(existing)
-    launcher.executor = Scheduler({token_of(existing.sweep_id, "p0001"): "7"} if submitted else {})
+    launcher.executor = Scheduler(jobs={token_of(existing.sweep_id, "p0001"): "7"} if submitted else {})
     launcher.local = True
     for _ in range(3):
         watch = Watch(launcher)

@@ -1,11 +1,62 @@
-"""A launcher in the test's own process."""
+"""A launcher in the test's own process, and what it asks: a scheduler and a clock that the test sets."""
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
+
+from sweep.executors.executor import JobState, JobStatus
 from sweep.launcher.launcher import Launcher
+from sweep.state.events import Event
+from sweep.store.directory import SweepDir
+from sweep.store.journal import Journal
 from sweep.store.sweep import Sweep
 
 
 def launcher_of(existing: Sweep) -> Launcher:
     """One that takes the lease."""
     return Launcher(existing)
+
+
+def written(directory: SweepDir, writer: str, *events: Event) -> Journal:
+    """A journal with these events, still open."""
+    journal = Journal(directory.journal(writer))
+    for event in events:
+        journal.append(event)
+    return journal
+
+
+class Scheduler:
+    """Reports the same state for every job, after a while; knows the jobs of these tokens, and records what it was
+    asked and told."""
+
+    def __init__(self, state=JobState.GONE, wait=lambda: None, *, cluster="here", jobs=None):
+        self.state, self.wait, self.jobs = state, wait, jobs or {}
+        self.polls, self.cancelled, self.asked = 0, [], []
+        self._cluster = cluster
+
+    def cluster(self):
+        return self._cluster
+
+    def poll(self, job_ids):
+        self.wait()
+        self.polls += 1
+        self.asked += job_ids
+        return dict.fromkeys(job_ids, JobStatus(state=self.state, word=self.state.name))
+
+    def find(self, token):
+        self.asked.append(token)
+        return (JobState.RUNNING, self.jobs[token]) if token in self.jobs else (JobState.GONE, None)
+
+    def cancel(self, job_ids):
+        self.asked += job_ids
+        self.cancelled += job_ids
+
+
+class Clock:
+    """The monotonic clock of these modules, set by the test."""
+
+    def __init__(self, monkeypatch, *modules):
+        self.now = 1000.0
+        for module in modules:
+            monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: self.now, time=time.time))
