@@ -135,7 +135,7 @@ def _measure_more(sweep: Sweep) -> None:
     """A pilot that no launcher has read yet: it measured some of the runs left out, the waiting ones remain."""
     followed = FollowedSweep(sweep)
     followed.refresh()
-    out = followed.left_out()
+    out = followed.skipped()
     more = [run for run in sweep.runs if run.run_id in out][:MORE]
     with _without_fsync():
         _lead(sweep, LATER, "2000", max((run.nodes for run in more), default=1), more, time.time() - RUN_S * MORE)

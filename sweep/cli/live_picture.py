@@ -60,7 +60,7 @@ def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> Rendera
     parts: list[RenderableType] = [
         _head(followed, now),
         *marks,
-        _states(tally.counts(followed.left_out())),
+        _states(tally.counts(followed.skipped())),
         Text(),
         _heatmap(tally, models, max(MODELS_SHOWN, room)),
         Text("n/m: of m runs n have ended; brighter: nearer to the model's best", style="dim"),
@@ -78,14 +78,14 @@ def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> Rendera
 def _head(followed: FollowedSweep, now: float) -> RenderableType:
     """The name, progress, estimated time left, cost."""
     tally = followed.tally
-    found = tally.counts(followed.left_out())
-    left_out = sum(number for word, number in found.items() if word.startswith(NOT_RUN))
-    asked_for = tally.total - left_out
+    found = tally.counts(followed.skipped())
+    skipped = sum(number for word, number in found.items() if word.startswith(NOT_RUN))
+    asked_for = tally.total - skipped
     done = asked_for - found.get("waiting", 0) - found.get("running", 0)
     held, used = tally.gpu_hours(now)
     share = f", {used / held:.0%} of them in attempts" if held > 0 and used <= held else ""
     words = "cancelled" if followed.sweep_state.cancelled else full_text(followed) or eta(followed)
-    omitted = f" ({left_out:,} left out, {saved_text(followed)})" if left_out else ""
+    omitted = f" ({skipped:,} skipped, {saved_text(followed)})" if skipped else ""
     line = Table.grid(padding=(0, 2), expand=False)
     bar = ProgressBar(total=max(1, asked_for), completed=done, width=24, complete_style="cyan", finished_style="green")
     line.add_row(Text(followed.sweep.grid.name, style="bold"), bar, f"{done:,}/{plural(asked_for, 'run')}{omitted}")

@@ -23,7 +23,7 @@ NOT_RUN = "not_run_"
 def summary_line(followed: FollowedSweep) -> str:
     """Counts, pilots, time left and cost, in one line."""
     tally = followed.tally
-    found = tally.counts(followed.left_out())
+    found = tally.counts(followed.skipped())
     words = ", ".join(text for text, _ in counted(found))
     spent = f"{hours_text(tally.gpu_hours(time.time())[0])} {hours_unit(followed.sweep.site)}"
     runs = f"{plural(tally.total, 'run')}: {words}; {pilots_text(followed.sweep_state)}"
@@ -44,7 +44,7 @@ def full_text(followed: FollowedSweep) -> str:
     Full is: not one block or not one inode is left. A quota that the file system does not count as its size is not
     seen, and a read-only one (an image of an ended sweep) has nothing to record.
     """
-    found = followed.tally.counts(followed.left_out())
+    found = followed.tally.counts(followed.skipped())
     place = followed.sweep.directory.path
     there = os.statvfs(place)
     no_inode = there.f_files > 0 and there.f_favail == 0
@@ -67,10 +67,10 @@ def counted(found: Mapping[str, int]) -> list[tuple[str, str]]:
     The order does not depend on the counts, but for failures: a line that is printed again and again stays comparable.
     """
     known = [word for word in ("ok", "running", "waiting") if word in found]
-    left_out = sorted(word for word in found if word.startswith(NOT_RUN))
-    failed = sorted(set(found) - {*known, *left_out}, key=lambda word: (-found[word], word))
-    texts = {word: f"skipped ({word.removeprefix(NOT_RUN)})" for word in left_out}
-    return [(f"{found[word]:,} {texts.get(word, word)}", word) for word in (*known, *failed, *left_out)]
+    skipped = sorted(word for word in found if word.startswith(NOT_RUN))
+    failed = sorted(set(found) - {*known, *skipped}, key=lambda word: (-found[word], word))
+    texts = {word: f"skipped ({word.removeprefix(NOT_RUN)})" for word in skipped}
+    return [(f"{found[word]:,} {texts.get(word, word)}", word) for word in (*known, *failed, *skipped)]
 
 
 def plural(number: int, thing: str) -> str:
@@ -80,15 +80,15 @@ def plural(number: int, thing: str) -> str:
 
 def eta(followed: FollowedSweep) -> str:
     """The time left as text, from predictions and the runs' durations so far; without either, that it is unknown."""
-    tally, left_out = followed.tally, followed.left_out()
-    found = tally.counts(left_out)
+    tally, skipped = followed.tally, followed.skipped()
+    found = tally.counts(skipped)
     if not found.get("waiting") and not found.get("running"):
         return "done"
     running = any(pilot.running for pilot in followed.sweep_state.pilots.values())
     if not tally.informed:
-        assumed = span_text(tally.seconds_left(time.time(), left_out))
+        assumed = span_text(tally.seconds_left(time.time(), skipped))
         return f"time left unknown until a run has ended ({assumed} if each takes {ASSUMED_RUN_S:g} s)"
-    text = f"{range_text(*tally.range_left(time.time(), left_out))} to go"
+    text = f"{range_text(*tally.range_left(time.time(), skipped))} to go"
     return text if running else f"{text} once a pilot runs"
 
 
@@ -115,7 +115,7 @@ def range_text(low_s: float, high_s: float) -> str:
 
 def saved(followed: FollowedSweep) -> tuple[float, float | None]:
     """(GPU-hours, dollars) that the runs left out would have taken; dollars are None where a price is not stated."""
-    hours = followed.tally.saved_gpu_hours(followed.left_out())
+    hours = followed.tally.saved_gpu_hours(followed.skipped())
     prices = {group: part.dollars_per_gpu_hour for group, part in followed.sweep.site.parts.items()}
     priced = [None if (price := prices[group]) is None else price * value for group, value in hours.items()]
     known = [value for value in priced if value is not None]

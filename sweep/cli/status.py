@@ -153,12 +153,12 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
     from sweep.state.tally import elapsed_s
     from sweep.store import lease
 
-    sweep, sweep_state, tally, now, left_out = (
+    sweep, sweep_state, tally, now, skipped = (
         followed.sweep,
         followed.sweep_state,
         followed.tally,
         time.time(),
-        followed.left_out(),
+        followed.skipped(),
     )
     held, used = tally.gpu_hours(now)
     saved_hours, saved_dollars = saved(followed)
@@ -169,10 +169,10 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
         "executor": sweep.executor,
         "simulated": sweep.grid.simulated,
         "runs": len(sweep.runs),
-        "counts": tally.counts(left_out),
+        "counts": tally.counts(skipped),
         "eta": eta(followed),
-        "eta_s": tally.seconds_left(now, left_out),
-        "eta_range_s": list(tally.range_left(now, left_out)) if tally.informed else None,
+        "eta_s": tally.seconds_left(now, skipped),
+        "eta_range_s": list(tally.range_left(now, skipped)) if tally.informed else None,
         "elapsed_s": elapsed_s(sweep_state, now),
         "gpu_hours": {"allocated": held, "attempts": used, "saved": saved_hours},
         "saved_dollars": saved_dollars,

@@ -214,6 +214,6 @@ def _ended(followed: FollowedSweep) -> Launched:
         runs=len(followed.sweep.runs),
         ended=True,
         cancelled=followed.sweep_state.cancelled,
-        counts=dict(tally.counts(followed.left_out())),
+        counts=dict(tally.counts(followed.skipped())),
         failures={str(outcome): tally.example(outcome) for outcome in tally.failures},
     )

@@ -42,7 +42,7 @@ def update_skipped(sweep: SweepDir) -> None:
     try:
         followed = FollowedSweep(open_sweep(sweep.path))
         followed.refresh()
-        reasons = {run_id: reason.removeprefix(_NOT_RUN) for run_id, reason in followed.left_out().items()}
+        reasons = {run_id: reason.removeprefix(_NOT_RUN) for run_id, reason in followed.skipped().items()}
         write_derived(file, _parquet(reasons, as_of))
     except (OSError, SweepError) as error:
         log_error(f"note: which runs are skipped is not known: {error}")

@@ -30,9 +30,9 @@ class GroupedSearch:
         first, *others = (search.asked_for(sweep_state) for search in self._searches)
         return [run for runs in (first, *others) for run in runs] if others else first
 
-    def left_out(self, sweep_state: SweepState) -> Mapping[str, str]:
+    def skipped(self, sweep_state: SweepState) -> Mapping[str, str]:
         """run_id -> why it will not be started, as known now."""
-        first, *others = (search.left_out(sweep_state) for search in self._searches)
+        first, *others = (search.skipped(sweep_state) for search in self._searches)
         return {run: word for words in (first, *others) for run, word in words.items()} if others else first
 
     def finalists_to_repeat(self, sweep_state: SweepState, share: float) -> list[str]:

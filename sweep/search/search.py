@@ -130,7 +130,7 @@ class Search:
         keep = np.flatnonzero(open_ | self._known.begun)
         return self._runs if len(keep) == len(self._runs) else [self._runs[place] for place in keep.tolist()]
 
-    def left_out(self, sweep_state: SweepState) -> Mapping[str, str]:
+    def skipped(self, sweep_state: SweepState) -> Mapping[str, str]:
         """run_id -> BY_STRATEGY or BY_BUDGET, for runs that will not be started, as known now."""
         known = self.update(sweep_state)
         if "out" not in self._cached:

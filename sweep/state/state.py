@@ -27,7 +27,7 @@ from sweep.state.events import (
     SessionBegan,
     SubmitDelayed,
 )
-from sweep.state.quarantine import Ledger, NodeReport, ReportVerdict, quarantined, same_work, slow
+from sweep.state.exclusion import Ledger, NodeReport, ReportVerdict, excluded, same_work, slow
 from sweep.state.retries import ELSEWHERE, config_fault, may_retry
 
 
@@ -173,7 +173,7 @@ class SweepState:
     @property
     def excluded_nodes(self) -> dict[str, str]:
         """Node -> why later runs and pilots avoid it."""
-        return quarantined(self.nodes, lambda report: self.run_state(report.run_id).verdict_on(report))
+        return excluded(self.nodes, lambda report: self.run_state(report.run_id).verdict_on(report))
 
     @property
     def slow_nodes(self) -> dict[str, str]:

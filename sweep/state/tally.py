@@ -154,13 +154,13 @@ class Tally:
         """Runs of the plan."""
         return len(self._runs)
 
-    def counts(self, left_out: Mapping[str, str] | None = None) -> Mapping[str, int]:
+    def counts(self, skipped: Mapping[str, str] | None = None) -> Mapping[str, int]:
         """Number of runs by outcome of the attempt that counts, `running`, `waiting`.
 
-        ``left_out``: run_id -> state name of those that must not start (``sweep.search.search.Search.left_out``).
+        ``skipped``: run_id -> state name of those that must not start (``sweep.search.search.Search.skipped``).
         """
         found = self._words.copy()
-        for run_id, word in (left_out or {}).items():
+        for run_id, word in (skipped or {}).items():
             if run_id in self._runs and not self._shares[run_id].begun:
                 found[self._shares[run_id].word] -= 1
                 found[word] += 1
@@ -203,13 +203,13 @@ class Tally:
         found = [(self._runs[run_id], self._sweep_state.runs[run_id].last) for run_id in self._in_flight]
         return [(planned, attempt) for planned, attempt in found if attempt is not None]
 
-    def seconds_left(self, now: float, left_out: Mapping[str, str] | None = None) -> float:
+    def seconds_left(self, now: float, skipped: Mapping[str, str] | None = None) -> float:
         """Time that the rest takes on the nodes of the running pilots (of one pilot where none runs).
 
         A run's expected time is the plan's prediction, corrected by the ratio observed so far; one more attempt counts
         as if it had taken what was predicted, so that the first ones do not overturn the estimate.
         """
-        node_s = self._waiting_node_s - sum(self._expected(run_id) for run_id in self._not_begun(left_out or {}))
+        node_s = self._waiting_node_s - sum(self._expected(run_id) for run_id in self._not_begun(skipped or {}))
         node_s *= self._ended.correction
         for planned, attempt in self.in_flight():
             expected_s = (planned.predicted_s or self._assumed_s) * self._ended.correction
@@ -217,13 +217,13 @@ class Tally:
         at_work = sum(pilot.nodes for pilot in self._sweep_state.pilots.values() if pilot.running)
         return max(0.0, node_s) / (1 if self._serial else at_work or max(self._widths, default=1))
 
-    def range_left(self, now: float, left_out: Mapping[str, str] | None = None) -> tuple[float, float]:
+    def range_left(self, now: float, skipped: Mapping[str, str] | None = None) -> tuple[float, float]:
         """(low, high) that ``seconds_left`` may be: by the spread of the attempts' ratios so far, for the mean of
         those and of the runs to come, and by what the attempt that was only assumed changes.
 
         Before ``MIN_ENDED`` attempts: also what those that ended took, and starts that take no time.
         """
-        left_s = self.seconds_left(now, left_out)
+        left_s = self.seconds_left(now, skipped)
         low, high = self._ended.factors(self._words["waiting"] + self._words["running"], self._without_start)
         return left_s * low, left_s * high
 
@@ -244,13 +244,13 @@ class Tally:
             used_s += self._gpus(planned) * max(0.0, now - (attempt.started_at or now))
         return held_s / 3600, used_s / 3600
 
-    def saved_gpu_hours(self, left_out: Mapping[str, str]) -> Mapping[str, float]:
+    def saved_gpu_hours(self, skipped: Mapping[str, str]) -> Mapping[str, float]:
         """Node group -> GPU-hours that an exhaustive sweep would spend in addition: on the runs that are left out.
 
         A run's expected time is as in ``seconds_left``: predicted, corrected by the ratio observed so far.
         """
         found: defaultdict[str, float] = defaultdict(float)
-        for planned in (self._runs[run_id] for run_id in self._not_begun(left_out)):
+        for planned in (self._runs[run_id] for run_id in self._not_begun(skipped)):
             seconds = (planned.predicted_s or self._assumed_s) * self._ended.correction
             found[planned.node_group] += self._gpus(planned) * seconds / 3600
         return found
@@ -283,8 +283,8 @@ class Tally:
         planned = self._runs[run_id]
         return self._width(planned) * (planned.predicted_s or self._assumed_s)
 
-    def _not_begun(self, left_out: Mapping[str, str]) -> list[str]:
-        return [run_id for run_id in left_out if run_id in self._runs and not self._shares[run_id].begun]
+    def _not_begun(self, skipped: Mapping[str, str]) -> list[str]:
+        return [run_id for run_id in skipped if run_id in self._runs and not self._shares[run_id].begun]
 
     def _renew(self, planned: PlannedRun, share: _Share) -> None:
         run_id, cell = planned.run_id, self._cells[planned.model, planned.nodes]
@@ -352,10 +352,10 @@ def elapsed_s(sweep_state: SweepState, now: float) -> float | None:
 
 
 def counts(
-    sweep_state: SweepState, runs: Sequence[PlannedRun], left_out: Mapping[str, str] | None = None
+    sweep_state: SweepState, runs: Sequence[PlannedRun], skipped: Mapping[str, str] | None = None
 ) -> Mapping[str, int]:
     """``Tally.counts`` of one state."""
-    return Tally(runs, {}).update(sweep_state).counts(left_out)
+    return Tally(runs, {}).update(sweep_state).counts(skipped)
 
 
 def typical_run_s(sweep_state: SweepState) -> float:

@@ -16,7 +16,7 @@ from sweep.state.tally import Tally
 from sweep.store import lease
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
-from sweep.store.snapshot import LeftOut, Snapshot, load, save
+from sweep.store.snapshot import Skipped, Snapshot, load, save
 from sweep.store.sweep import Sweep, open_sweep
 from sweep.version import __version__
 
@@ -43,10 +43,10 @@ def read_state(directory: SweepDir) -> SweepState:
 
 
 def _write_snapshot(
-    directory: SweepDir, reader: JournalReader, sweep_state: SweepState, left_out: LeftOut | None = None
+    directory: SweepDir, reader: JournalReader, sweep_state: SweepState, skipped: Skipped | None = None
 ) -> None:
     once = replace(sweep_state, touched=list(dict.fromkeys(sweep_state.touched)))
-    save(directory, Snapshot(offsets=reader.offsets, sweep_state=once, left_out=left_out))
+    save(directory, Snapshot(offsets=reader.offsets, sweep_state=once, skipped=skipped))
 
 
 class FollowedSweep:
@@ -64,7 +64,7 @@ class FollowedSweep:
         """events that came after the snapshot"""
         self._stored_at = time.monotonic()
         self._max_age_s = max_age_s
-        self._answer = self._stored_answer = stored.left_out
+        self._answer = self._stored_answer = stored.skipped
         self._answered_at = len(self.sweep_state.touched)
         self._use(sweep)
 
@@ -112,15 +112,15 @@ class FollowedSweep:
         """The plan's runs, except those that the strategy or the budget excludes."""
         return self._made_search().asked_for(self.sweep_state)
 
-    def left_out(self) -> Mapping[str, str]:
-        """run_id -> why it must not start (``Search.left_out``), as currently known."""
+    def skipped(self) -> Mapping[str, str]:
+        """run_id -> why it must not start (``Search.skipped``), as currently known."""
         runs, answer = self.sweep_state.runs, self._answer
         if answer is not None and answer.question == self._question and self._answer_holds(answer):
             return answer.words
         if all(run.run_id in runs and runs[run.run_id].attempts for run in self.sweep.runs):
             return {}  # each has started: no search is needed
-        words = dict(self._made_search().left_out(self.sweep_state))
-        self._answer = LeftOut(question=self._question, at=time.time(), words=words)
+        words = dict(self._made_search().skipped(self.sweep_state))
+        self._answer = Skipped(question=self._question, at=time.time(), words=words)
         self._answered_at = len(self.sweep_state.touched)
         return words
 
@@ -130,7 +130,7 @@ class FollowedSweep:
 
         Where no launcher runs, no process asks the scheduler for pilots: their own last lines count.
         """
-        found = self.tally.counts(self.left_out())
+        found = self.tally.counts(self.skipped())
         if found.get("running") or (found.get("waiting") and not self.sweep_state.cancelled):
             return False
         still = [pilot for pilot in self.sweep_state.pilots.values() if pilot.open]
@@ -146,7 +146,7 @@ class FollowedSweep:
     def store(self) -> None:
         """Write a snapshot; for a large sweep with the current search result."""
         if self.large:
-            self.left_out()
+            self.skipped()
         self._store()
 
     def store_what_was_found(self) -> None:
@@ -161,7 +161,7 @@ class FollowedSweep:
         _write_snapshot(self.sweep.directory, self._reader, self.sweep_state, current)
         self._unstored, self._stored_at = 0, time.monotonic()
 
-    def _answer_holds(self, answer: LeftOut) -> bool:
+    def _answer_holds(self, answer: Skipped) -> bool:
         if self._answered_at == len(self.sweep_state.touched):
             return True
         fresh = time.time() - answer.at < self._max_age_s

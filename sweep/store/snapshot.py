@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from sweep.state.quarantine import Ledger, MeasuredRun, NodeReport
+from sweep.state.exclusion import Ledger, MeasuredRun, NodeReport
 from sweep.state.state import Attempt, PilotState, RunState, SweepState
 from sweep.store.directory import SweepDir, write_derived
 
@@ -23,8 +23,8 @@ _FORM = " ".join(f"{kind.__name__}.{f.name}:{f.type}" for kind in _KINDS for f i
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The search's result: the runs that must not start (``sweep.search.search.Search.left_out``)."""
+class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+    """The search's result: the runs that must not start (``sweep.search.search.Search.skipped``)."""
 
     question: str
     """digest of all inputs of the result, except the runs' events"""
@@ -41,7 +41,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     offsets: dict[str, int] = {}
     """journal's file name -> bytes that are in the state"""
     sweep_state: SweepState
-    left_out: LeftOut | None = None
+    skipped: Skipped | None = None
     """as of these offsets"""
 
 

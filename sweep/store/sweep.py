@@ -136,16 +136,16 @@ def _text(path: Path) -> str:
         raise _damaged(path, error) from error
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class _Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `provenance.json` by which a sweep continues."""
 
     executor: str
     sweep_id: str
 
 
-def _read_provenance(path: Path) -> Origin:
+def _read_provenance(path: Path) -> _Provenance:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Origin)
+        return msgspec.json.decode(path.read_bytes(), type=_Provenance)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _damaged(path, error) from error
 

@@ -148,16 +148,16 @@ def test_everything_is_shown_within_100_columns(tmp_path):
     sweep_state, text = middle.sweep_state, rendered(middle)
     lines = text.splitlines()
     assert max(map(len, lines)) <= 100
-    found = counts(sweep_state, sweep.runs, middle.left_out())
+    found = counts(sweep_state, sweep.runs, middle.skipped())
     for word, number in found.items():
         reason = word.removeprefix("not_run_")
         assert f"{number} {word if reason == word else f'skipped ({reason})'}" in text
-    left_out = sum(number for word, number in found.items() if word.startswith("not_run"))
-    done_runs = len(sweep.runs) - left_out - found.get("waiting", 0) - found["running"]
-    assert f"{done_runs}/{len(sweep.runs) - left_out} runs" in lines[0], "what is left out is not done"
+    skipped = sum(number for word, number in found.items() if word.startswith("not_run"))
+    done_runs = len(sweep.runs) - skipped - found.get("waiting", 0) - found["running"]
+    assert f"{done_runs}/{len(sweep.runs) - skipped} runs" in lines[0], "what is left out is not done"
     assert re.match(r"about \d+ to \d+ min to go; 16:40 elapsed; [\d.,]+ GPU-hours spent", lines[1]), lines[1]
     assert "GPU-hours spent" in text
-    assert re.search(r"\(\d+ left out, about [\d.]+ GPU-hours saved\)", lines[0]), lines[0]
+    assert re.search(r"\(\d+ skipped, about [\d.]+ GPU-hours saved\)", lines[0]), lines[0]
     assert "n/m: of m runs n have ended" in text
     assert "pilots: 2 running, 6 queued" in text
     assert re.search(r"p0001 +running +1:17 +node-001, node-002 +\S+-n\d-dp", text)

@@ -104,7 +104,7 @@ def test_an_unfit_node_measures_nothing_and_its_reason_is_shown(tmp_path, slurm_
     assert event.reason.startswith("preflight: memlock: 4.1 kB, expected unlimited or at least 32 GiB")
     shown = driving.run("nodes", directory, "--json", env=slurm_cluster.env)
     (row,) = [row for row in json.loads(shown.stdout)["nodes"] if row["node"] == bad]
-    assert row["left_out"] == event.reason
+    assert row["excluded"] == event.reason
 
 
 @pytest.mark.slurm

@@ -74,7 +74,7 @@ def test_a_live_prune_skips_runs_that_need_more_than_one_that_ran_out_of_memory(
     sweep_state, search = SweepState(), Search(runs, GPUS["h100"], "prune")
     record(sweep_state, runs[0].run_id, "oom_cuda")
     assert next_on(1, runs, sweep_state, search).planned is runs[2]
-    assert search.left_out(sweep_state) == {runs[1].run_id: BY_STRATEGY}
+    assert search.skipped(sweep_state) == {runs[1].run_id: BY_STRATEGY}
 
 
 def test_a_run_that_never_began_is_no_retry_though_its_rerun_was_asked_for():
@@ -83,7 +83,7 @@ def test_a_run_that_never_began_is_no_retry_though_its_rerun_was_asked_for():
     record(sweep_state, runs[0].run_id, "oom_cuda")
     sweep_state.apply(RerunRequested(time=1.0, run_id=runs[1].run_id, after=0))
     assert next_on(1, runs, sweep_state, search) is None
-    assert search.left_out(sweep_state) == {runs[1].run_id: BY_STRATEGY}
+    assert search.skipped(sweep_state) == {runs[1].run_id: BY_STRATEGY}
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -98,8 +98,8 @@ def test_a_plan_without_runs_and_a_workload_without_a_model(name):
     assert len(asked) == 2
 
 
-@pytest.mark.parametrize(("share", "left_out"), [(1.95, [5]), (2.6, [])], ids=["below", "above the memory"])
-def test_measured_peaks_rule_out_what_the_memory_model_thought_would_fit(share, left_out):
+@pytest.mark.parametrize(("share", "skipped"), [(1.95, [5]), (2.6, [])], ids=["below", "above the memory"])
+def test_measured_peaks_rule_out_what_the_memory_model_thought_would_fit(share, skipped):
     """Unless they are above the stated memory: what worked with that much refutes it."""
     runs = [
         PlannedRun(f"run-{i:016x}", "1B", 1, None, json.dumps(run(mbs=mbs, dp=4, tp=2, gas=16, workload="nanotron")))
@@ -107,7 +107,7 @@ def test_measured_peaks_rule_out_what_the_memory_model_thought_would_fit(share, 
     ]
     sweep_state, search = SweepState(), Search(runs, GPUS["h100"], "prune")
     use = search.known.candidates.memory_use
-    assert not search.left_out(sweep_state)
+    assert not search.skipped(sweep_state)
     for place in range(4):
         record(sweep_state, runs[place].run_id, "ok", rate=1.0, peak_bytes=use[place] * 85e9 * share)
-    assert search.left_out(sweep_state) == {runs[place].run_id: BY_STRATEGY for place in left_out}
+    assert search.skipped(sweep_state) == {runs[place].run_id: BY_STRATEGY for place in skipped}

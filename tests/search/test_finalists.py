@@ -92,10 +92,10 @@ def test_every_strategy_measures_the_repeats_of_finalists(strategy: str) -> None
     search = Search.of([*runs, *again], GPUS["h100"], strategy)
     for place in range(len(again)):
         choice = choose([*runs, *again], state, 1, 1e6, 60, search=search, names=["a"])
-        assert choice is not None, search.left_out(state)
+        assert choice is not None, search.skipped(state)
         for event in ended(choice.planned, 3000.0, 1000.0 + 60 * place):
             state.apply(event)
-    assert not search.left_out(state)
+    assert not search.skipped(state)
 
 
 def test_a_repeat_prefers_nodes_that_its_configuration_has_not_seen() -> None:

@@ -83,7 +83,7 @@ def test_a_sweep_ends_exactly_when_its_pilots_find_nothing(name, limits):
     runs = runs_of()
     events, sweep_state, search = live(runs, name, limits)
     assert not waiting(search.asked_for(sweep_state), sweep_state)
-    out = search.left_out(sweep_state)
+    out = search.skipped(sweep_state)
     begun = {event.record.run_id for event in events}
     assert begun | set(out) == {planned.run_id for planned in runs}
     assert not begun & set(out)
@@ -135,11 +135,11 @@ def test_the_same_state_gives_the_same_decisions_in_any_order_of_events(name, se
         for place, event in enumerate(order):
             sweep_state.apply(event)
             if (place + seed) % 3 == 0:
-                search.left_out(sweep_state)
+                search.skipped(sweep_state)
                 next_on(4, runs, sweep_state, search)
         asked = [planned.run_id for planned in search.asked_for(sweep_state)]
         chosen = [next_on(width, runs, sweep_state, search) for width in (1, 2, 4)]
-        reported.append((asked, search.left_out(sweep_state), chosen, search.known.best.tolist()))
+        reported.append((asked, search.skipped(sweep_state), chosen, search.known.best.tolist()))
     assert reported[0] == reported[1]
 
 
@@ -147,14 +147,14 @@ def test_a_rerun_takes_back_what_its_failure_taught():
     runs = runs_of()
     victim = next(p for p in runs if outcome_of(p)[0] is Outcome.OOM_CUDA)
     sweep_state, search = SweepState(), Search.of(runs, GPU, "prune")
-    static = dict(search.left_out(sweep_state))
+    static = dict(search.skipped(sweep_state))
     sweep_state.apply(ended(victim, 60.0))
-    assert set(search.left_out(sweep_state)) > set(static)
+    assert set(search.skipped(sweep_state)) > set(static)
     sweep_state.apply(RerunRequested(time=61.0, run_id=victim.run_id, after=1))
     sweep_state.apply(ended(victim, 180.0, attempt=2, truth=(Outcome.OK, 5000.0)))
-    assert search.left_out(sweep_state) == static
+    assert search.skipped(sweep_state) == static
     fresh = Search.of(runs, GPU, "prune")
-    assert fresh.left_out(sweep_state) == static
+    assert fresh.skipped(sweep_state) == static
     assert fresh.known.best.tolist() == search.known.best.tolist()
 
 
@@ -166,14 +166,14 @@ def test_a_retry_is_requested_though_the_budget_is_spent():
         (runs[0].run_id, 2)
     ]
     assert next_on(1, runs, sweep_state, search).attempt == 2
-    assert set(search.left_out(sweep_state).values()) == {BY_BUDGET}
+    assert set(search.skipped(sweep_state).values()) == {BY_BUDGET}
 
 
 def test_the_strategy_decides_what_memory_rules_out():
     runs = runs_of((1,))[::-1]
     _, sweep_state, search = live(runs, "prune", {"runs": 20}, widths=(1,))
-    assert set(search.left_out(sweep_state).values()) <= {BY_STRATEGY, BY_BUDGET}
-    assert counts(sweep_state, runs, search.left_out(sweep_state)).get("not_run_strategy", 0) > 0
+    assert set(search.skipped(sweep_state).values()) <= {BY_STRATEGY, BY_BUDGET}
+    assert counts(sweep_state, runs, search.skipped(sweep_state)).get("not_run_strategy", 0) > 0
 
 
 def test_the_plan_decides_on_a_pipeline_of_few_micro_batches():

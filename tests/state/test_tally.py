@@ -77,8 +77,8 @@ def test_failures_are_listed_the_most_frequent_first():
 
 def test_what_must_not_start_is_counted_by_its_reason_unless_it_has_begun():
     found = tally([A, B, C], ended("a", 0, 50))
-    left_out = {"a": "skipped", "b": "skipped", "of no plan": "skipped"}
-    assert found.counts(left_out) == {"ok": 1, "skipped": 1, "waiting": 1}
+    skipped = {"a": "skipped", "b": "skipped", "of no plan": "skipped"}
+    assert found.counts(skipped) == {"ok": 1, "skipped": 1, "waiting": 1}
     assert found.counts() == {"ok": 1, "waiting": 2}, "the sums themselves are unchanged"
 
 
@@ -246,12 +246,12 @@ def test_another_state_is_counted_from_its_beginning_and_one_of_which_nothing_wa
 
 def test_what_is_left_out_saves_what_it_would_have_taken_as_far_as_is_known():
     wide = planned("w", nodes=4, predicted_s=50.0)
-    left_out = {"b": "not_run", "w": "not_run", "a": "not_run", "unknown": "not_run"}  # a was measured all the same
+    skipped = {"b": "not_run", "w": "not_run", "a": "not_run", "unknown": "not_run"}  # a was measured all the same
     fresh = tally([B, wide])
     assert fresh.saved_gpu_hours({}) == {}
-    assert fresh.saved_gpu_hours(left_out) == {"": pytest.approx((8 * 100 + 32 * 50) / 3600)}
+    assert fresh.saved_gpu_hours(skipped) == {"": pytest.approx((8 * 100 + 32 * 50) / 3600)}
     slow = tally([A, B, wide], ended("a", 0, 300))  # three times its prediction; one more counts as predicted
-    assert slow.saved_gpu_hours(left_out) == {"": pytest.approx(2 * (8 * 100 + 32 * 50) / 3600)}
+    assert slow.saved_gpu_hours(skipped) == {"": pytest.approx(2 * (8 * 100 + 32 * 50) / 3600)}
 
 
 def test_of_less_than_a_second_that_much_has_passed():

@@ -68,7 +68,7 @@ def test_a_stored_answer_that_is_out_of_date_is_not_used(tmp_path, command, monk
         wish = RerunRequested(time=time.time(), run_id=first.run_id, after=1)
         Journal(directory.journal("launcher-0009")).append(wish)
     elif after == "record":
-        ruled_out = next(iter(followed(existing).left_out()))
+        ruled_out = next(iter(followed(existing).skipped()))
         pilot_wrote(existing, "p0002", (ruled_out, 1, Outcome.OK))
     elif after == "strategy":
         directory.grid.write_text(directory.grid.read_text().replace("strategy: prune", "strategy: exhaustive"))
@@ -77,12 +77,12 @@ def test_a_stored_answer_that_is_out_of_date_is_not_used(tmp_path, command, monk
         site = asked.site.model_copy(update={"gpu": "h100"})
         other = {"gpu": {"site": site}, "plan": {"runs": asked.runs[1:]}}[after]
         monkeypatch.setattr(Search, "of", no_search)
-        assert followed(asked).left_out(), "stored"
+        assert followed(asked).skipped(), "stored"
         with pytest.raises(AssertionError, match="a search was made"):
-            followed(dataclasses.replace(asked, **other)).left_out()
+            followed(dataclasses.replace(asked, **other)).skipped()
         return
     directory.snapshot.unlink()
-    searched = followed(asked).left_out()
+    searched = followed(asked).skipped()
     found = counts(command, directory.path)
     assert found != before
     assert found.get("not_run_strategy", 0) == len(searched)
@@ -106,14 +106,14 @@ def test_while_a_pilot_is_open_the_launchers_answer_of_a_minute_ago_is_used(tmp_
     launcher.append(intent)
     launchers = followed(existing)
     launchers.store()
-    left_out = launchers.left_out()
+    skipped = launchers.skipped()
     launcher.append(RerunRequested(time=time.time(), run_id=first.run_id, after=1))
     with monkeypatch.context() as patched:
         patched.setattr(Search, "of", no_search)
-        assert counts(command, directory.path)["not_run_strategy"] == len(left_out)
+        assert counts(command, directory.path)["not_run_strategy"] == len(skipped)
         stored = snapshot.load(directory)
-        older = msgspec.structs.replace(stored.left_out, at=time.time() - 600)
-        snapshot.save(directory, msgspec.structs.replace(stored, left_out=older))
+        older = msgspec.structs.replace(stored.skipped, at=time.time() - 600)
+        snapshot.save(directory, msgspec.structs.replace(stored, skipped=older))
         with pytest.raises(AssertionError, match="a search was made"):
             counts(command, directory.path)
 

@@ -27,7 +27,7 @@ from sweep.state.events import (
     SessionBegan,
     SubmitDelayed,
 )
-from sweep.state.quarantine import Ledger, MeasuredRun, NodeReport
+from sweep.state.exclusion import Ledger, MeasuredRun, NodeReport
 from sweep.state.state import Attempt, PilotState, RunState, SweepState
 from sweep.store import follow, snapshot
 from sweep.store.directory import SweepDir

@@ -38,7 +38,7 @@ class GiveUp(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class SearchState:
     """What an agent knows while it looks for its leader."""
 
     looking_s: float
@@ -91,10 +91,10 @@ class LeaderSearch:
         log_error(f"{end.value} ({reason if end is GiveUp.LEAVE else 'according to the scheduler'})")
         return end
 
-    def _state(self, began: float, refused_at: float, in_job: bool | None) -> Search:
+    def _state(self, began: float, refused_at: float, in_job: bool | None) -> SearchState:
         now = self._clock.now()
         scheduled = self._rendezvous is not None and bool(self._rendezvous.node)
-        return Search(
+        return SearchState(
             looking_s=now - began, refused_s=now - refused_at, scheduled=scheduled, leaders_node_in_job=in_job
         )
 

@@ -16,7 +16,7 @@ from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt_result import AttemptResult, unexplained
 from sweep.pilot.leader.attempt_state import AttemptState
 from sweep.pilot.leader.link import Inbox, Link, NodeLost, StopAsked
-from sweep.pilot.leader.watchdog import StartLimits, Verdict
+from sweep.pilot.leader.watchdog import StartLimits, StopReason
 from sweep.pilot.limits import Limits
 from sweep.pilot.messages import Clean, NotPrepared, OfAttempt, Prepare, Prepared, Start, Stop
 from sweep.pilot.timeouts import RETURN_S
@@ -94,7 +94,7 @@ class AttemptRunner:
         self._began = False
         """Start was sent"""
 
-    def stop(self, verdict: Verdict, *, short: bool) -> None:
+    def stop(self, verdict: StopReason, *, short: bool) -> None:
         """End the attempt for an external reason. `short`: no evidence, short timeouts."""
         self._short = self._short or short
         self._state.end(verdict)
@@ -130,7 +130,7 @@ class AttemptRunner:
                 while not self._state.over(self._clock.now()):
                     await self._next_message()
         except Exception:  # unexpected: fail this attempt, not the pilot
-            self._state.verdict = Verdict(Outcome.UNKNOWN, "the pilot failed: " + traceback.format_exc(limit=-3))
+            self._state.verdict = StopReason(Outcome.UNKNOWN, "the pilot failed: " + traceback.format_exc(limit=-3))
 
     async def _prepare(self) -> tuple[str, int] | None:
         """Fork servers and the listening socket: its address and port, or None if the attempt is over already."""
@@ -151,7 +151,7 @@ class AttemptRunner:
         while waiting and self._state.verdict is None:
             node, message = await self._next_message()
             if isinstance(message, NotPrepared) and message.attempt == self._name:
-                self._state.end(Verdict(message.outcome, f"{node}: {message.error}"))
+                self._state.end(StopReason(message.outcome, f"{node}: {message.error}"))
             elif isinstance(message, Prepared) and message.attempt == self._name:
                 waiting.discard(node)
                 if not message.preloaded:

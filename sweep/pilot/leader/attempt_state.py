@@ -11,7 +11,7 @@ from sweep.contract import Phase, Run
 from sweep.diagnose.model import RankEnd
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.hang_suspects import innermost, suspects
-from sweep.pilot.leader.watchdog import StartLimits, Verdict, Watchdog
+from sweep.pilot.leader.watchdog import StartLimits, StopReason, Watchdog
 from sweep.pilot.limits import Limits
 from sweep.pilot.messages import (
     Busy,
@@ -67,7 +67,7 @@ class AttemptState:
     def __init__(self, name: str, run: Run, nodes: Sequence[str], limits: Limits, now: float) -> None:
         self.name = name
         self.ranks = [RankEnd(rank=rank, node=nodes[rank // run.gpus_per_node]) for rank in range(run.gpus)]
-        self.verdict: Verdict | None = None
+        self.verdict: StopReason | None = None
         """why it must be ended before its ranks end by themselves"""
         self.moments = Moments(now)
         self.remains = NodeRemains()
@@ -89,7 +89,7 @@ class AttemptState:
         """The ranks start now. `start_limits`: shorter limits for the start."""
         self._watchdog.begin(now, start_limits)
 
-    def end(self, verdict: Verdict) -> None:
+    def end(self, verdict: StopReason) -> None:
         """It must be ended. The first verdict holds."""
         if self.verdict is None:
             self.verdict = verdict
@@ -98,7 +98,7 @@ class AttemptState:
         """The connection to the agent of a node is lost. Until it is known that the agent died, no node is accused."""
         if self.verdict is None:
             self._first_lost = node
-            self.end(Verdict(Outcome.NETWORK, f"the connection to the agent on {node} was lost: {how}"))
+            self.end(StopReason(Outcome.NETWORK, f"the connection to the agent on {node} was lost: {how}"))
 
     @property
     def connection_lost(self) -> bool:
@@ -109,7 +109,7 @@ class AttemptState:
         """The agents of these nodes died. The node that ended the attempt failed; later ones may follow from that."""
         if self._first_lost is not None and self._first_lost in nodes:
             self.lost_nodes.append(self._first_lost)
-            self.verdict = Verdict(Outcome.NODE_FAIL, f"the agent on {self._first_lost} is lost")
+            self.verdict = StopReason(Outcome.NODE_FAIL, f"the agent on {self._first_lost} is lost")
 
     def over(self, now: float) -> bool:
         """Every rank ended, or the others' time after the first failure is up, or there is a verdict."""
@@ -198,4 +198,4 @@ class AttemptState:
             named = ", ".join(f"rank {r} on {self._places[r]} in {frame}" for r, frame in sorted(found.items())[:4])
             waiting = next(innermost(text) for rank, text in stacks.items() if rank not in found)
             text = f"{named}; the other {len(stacks) - len(found)} wait in {waiting}. {self.verdict.text}"
-            self.verdict = Verdict(Outcome.HANG, text, tuple(sorted(found)))
+            self.verdict = StopReason(Outcome.HANG, text, tuple(sorted(found)))

@@ -14,7 +14,7 @@ from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.link import Link
-from sweep.pilot.leader.watchdog import StartLimits, Verdict
+from sweep.pilot.leader.watchdog import StartLimits, StopReason
 from sweep.pilot.limits import Limits
 from sweep.plugins import find_workload
 
@@ -23,7 +23,7 @@ class Attempts:
     """Runs the attempts of a pilot."""
 
     def __init__(self, spec: JobSpec) -> None:
-        self.stopping: Verdict | None = None
+        self.stopping: StopReason | None = None
         """why all of them are being stopped"""
         self._spec = spec
         self._runners: dict[str, AttemptRunner] = {}
@@ -65,7 +65,7 @@ class Attempts:
         finally:
             self._runners.pop(name, None)
 
-    def stop(self, verdict: Verdict) -> None:
+    def stop(self, verdict: StopReason) -> None:
         """Stop all, and those that begin from now on: no evidence, short timeouts."""
         self.stopping = verdict
         for runner in self._runners.values():

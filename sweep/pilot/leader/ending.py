@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempts import Attempts
 from sweep.pilot.leader.clearing import OrphanClearing
-from sweep.pilot.leader.watchdog import Verdict
+from sweep.pilot.leader.watchdog import StopReason
 
 LAST_POLL_S = 2.0
 """how long a pilot that got SIGTERM may take to find out who sent it"""
@@ -75,9 +75,9 @@ class Ending:
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             cancelled = await asyncio.wait_for(self._cancelled(), LAST_POLL_S)
         if cancelled:
-            self._attempts.stop(Verdict(Outcome.CANCELLED, "cancelled by the user"))
+            self._attempts.stop(StopReason(Outcome.CANCELLED, "cancelled by the user"))
         else:
-            self._attempts.stop(Verdict(Outcome.PREEMPTED, "the pilot's job received SIGTERM"))
+            self._attempts.stop(StopReason(Outcome.PREEMPTED, "the pilot's job received SIGTERM"))
 
     def _drain(self) -> None:
         """The warning before the end of the wall time: running attempts may end, no new ones begin."""

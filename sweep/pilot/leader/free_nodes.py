@@ -14,10 +14,10 @@ UNREACHABLE_S = 180.0
 its first arrival (``timeouts.ARRIVAL_S``)"""
 
 
-def usable(spec: JobSpec, links: Iterable[Link], quarantined: Container[str]) -> list[Link]:
-    """The nodes that are connected, clean and not in quarantine (a single machine has no other)."""
+def usable(spec: JobSpec, links: Iterable[Link], excluded: Container[str]) -> list[Link]:
+    """The nodes that are connected, clean and not excluded (a single machine has no other)."""
     clean = [link for link in links if link.alive and link.clean and len(link.lost_at) <= MOST_LOSSES]
-    return clean if spec.executor == "local" else [link for link in clean if link.node not in quarantined]
+    return clean if spec.executor == "local" else [link for link in clean if link.node not in excluded]
 
 
 def widest(spec: JobSpec, free: int, running: Sequence[int]) -> int:

@@ -14,7 +14,7 @@ from sweep.diagnose.nccl_log import summarize
 from sweep.outcomes import Outcome
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.attempt_result import AttemptResult
-from sweep.pilot.leader.watchdog import Verdict
+from sweep.pilot.leader.watchdog import StopReason
 from sweep.records.json_columns import Json
 from sweep.records.record import EndedAttempt, build_record, problems
 from sweep.records.schema import OVERSUBSCRIBED, Record
@@ -29,7 +29,7 @@ MOST_PROBLEMS = 5
 
 
 def recorded_of(
-    attempt: EndedAttempt, result: AttemptResult, spec: JobSpec, limit_s: float, stopping: Verdict | None
+    attempt: EndedAttempt, result: AttemptResult, spec: JobSpec, limit_s: float, stopping: StopReason | None
 ) -> Recorded[Record]:
     """What is journalled of an attempt. ``attempt``: which it was, where and when; this adds how it ended.
 
@@ -64,7 +64,7 @@ def recorded_of(
 
 
 def _outcome(
-    result: AttemptResult, spec: JobSpec, limit_s: float, stopping: Verdict | None
+    result: AttemptResult, spec: JobSpec, limit_s: float, stopping: StopReason | None
 ) -> tuple[Outcome, str | None]:
     outcome = result.diagnosis.outcome or Outcome.UNKNOWN
     if stopping is not None and outcome in ENDED_WITH_THE_JOB:

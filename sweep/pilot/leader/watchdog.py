@@ -38,7 +38,7 @@ class RankProgress:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class StopReason:
     """Why an attempt must be stopped."""
 
     outcome: Outcome
@@ -122,19 +122,19 @@ class Watchdog:
         deadlines = [self.deadline(p) for p in self.ranks.values() if not p.ended]
         return min([self.started_at + self.limits.attempt_s, *deadlines])
 
-    def verdict(self, now: float, places: Mapping[int, str]) -> Verdict | None:
+    def verdict(self, now: float, places: Mapping[int, str]) -> StopReason | None:
         """Why the attempt must be stopped now, or None. `places`: rank -> node, for the text."""
         timed_out = [rank for rank, p in self.ranks.items() if not p.ended and now >= self.deadline(p)]
         if timed_out:
             return self._hang(now, timed_out, places)
         if now >= self.started_at + self.limits.attempt_s:
-            return Verdict(
+            return StopReason(
                 Outcome.TIME_LIMIT,
                 f"not done after {self.limits.attempt_s:.0f} s, the limit of one attempt; {self._where()}",
             )
         return None
 
-    def _hang(self, now: float, timed_out: Sequence[int], places: Mapping[int, str]) -> Verdict:
+    def _hang(self, now: float, timed_out: Sequence[int], places: Mapping[int, str]) -> StopReason:
         """The culprits are the ranks with the least progress: the others wait for them in a collective."""
         living = {rank: p for rank, p in self.ranks.items() if not p.ended}
         slowest = min(_progress_key(p) for p in living.values())
@@ -151,7 +151,7 @@ class Watchdog:
             f" ({len(timed_out)} of {len(living)} ranks timed out after {self.limit_s(first):.0f} s"
             f"{self._limit_source(first)})"
         )
-        return Verdict(Outcome.HANG, text, culprits)
+        return StopReason(Outcome.HANG, text, culprits)
 
     def _limit_source(self, progress: RankProgress) -> str:
         early = progress.phase in (Phase.START, Phase.FIRST_ITERATION)

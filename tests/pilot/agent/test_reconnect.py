@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from sweep.pilot.agent import reconnect
-from sweep.pilot.agent.reconnect import REFUSED_S, GiveUp, LeaderSearch, Search
+from sweep.pilot.agent.reconnect import REFUSED_S, GiveUp, LeaderSearch, SearchState
 from sweep.pilot.channel import Rendezvous, authenticate, new_key
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import has_node
@@ -19,13 +19,13 @@ KEY = new_key()
 @pytest.mark.parametrize(
     ("search", "end"),
     [
-        (Search(looking_s=RECONNECT_S - 1, scheduled=True), None),
-        (Search(looking_s=RECONNECT_S, scheduled=True), GiveUp.LEAVE),
-        (Search(looking_s=30, scheduled=True, leaders_node_in_job=True), None),
-        (Search(looking_s=30, scheduled=True, leaders_node_in_job=None), None),
-        (Search(looking_s=30, scheduled=True, leaders_node_in_job=False), GiveUp.CANCEL),
-        (Search(looking_s=30, scheduled=True, refused_s=30), None),
-        (Search(looking_s=30, scheduled=False, refused_s=REFUSED_S), GiveUp.LEAVE),
+        (SearchState(looking_s=RECONNECT_S - 1, scheduled=True), None),
+        (SearchState(looking_s=RECONNECT_S, scheduled=True), GiveUp.LEAVE),
+        (SearchState(looking_s=30, scheduled=True, leaders_node_in_job=True), None),
+        (SearchState(looking_s=30, scheduled=True, leaders_node_in_job=None), None),
+        (SearchState(looking_s=30, scheduled=True, leaders_node_in_job=False), GiveUp.CANCEL),
+        (SearchState(looking_s=30, scheduled=True, refused_s=30), None),
+        (SearchState(looking_s=30, scheduled=False, refused_s=REFUSED_S), GiveUp.LEAVE),
     ],
 )
 def test_the_job_is_cancelled_only_where_the_scheduler_reports_that_the_leaders_node_is_gone(search, end):

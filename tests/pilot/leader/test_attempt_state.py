@@ -8,7 +8,7 @@ from sweep.contract import Layout, Measurement, Phase, Run
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.attempt_state import FURTHER_FAILURES_S, AttemptState
-from sweep.pilot.leader.watchdog import Verdict
+from sweep.pilot.leader.watchdog import StopReason
 from sweep.pilot.messages import (
     Busy,
     Clean,
@@ -123,7 +123,7 @@ def test_a_lost_connection_is_the_networks_unless_its_agent_died(died, outcome, 
     """The first verdict holds: the node lost after it may follow from the first."""
     attempt = state()
     attempt.lost("n2", "no message for 45 s")
-    attempt.end(Verdict(Outcome.CANCELLED, "cancelled"))
+    attempt.end(StopReason(Outcome.CANCELLED, "cancelled"))
     attempt.lost("n1", "it was closed")
     assert attempt.over(0.0)
     attempt.died(died)
@@ -150,7 +150,7 @@ def test_the_kernels_kill_explains_the_silence_that_follows_it(killed):
     """A rank waits for a process that the OOM killer took, or dies so late that its heartbeat was due before."""
     line = "oom-kill: 1 processes of the memory cgroup /job (its limit is 1 bytes)"
     attempt, now = after(heartbeat(0, "steady", 1), heartbeat(1, "steady", 1))
-    attempt.end(Verdict(Outcome.HANG, "no progress for 20 s: rank 1 on n2 stopped", (1,)))
+    attempt.end(StopReason(Outcome.HANG, "no progress for 20 s: rank 1 on n2 stopped", (1,)))
     attempt.end_ranks(now)
     attempt.cleared("n1", clean(0))
     attempt.cleared("n2", clean(1, kernel=(line,) * killed))

@@ -23,7 +23,7 @@ def test_a_shared_machine_takes_one_run_and_an_isolated_fabric_one_across_nodes(
 
 
 @pytest.mark.parametrize(("executor", "expected"), [("slurm", ["n1"]), ("local", ["n1", "n4"])])
-def test_a_node_that_is_dead_dirty_or_in_quarantine_has_no_run(executor, expected):
+def test_a_node_that_is_dead_dirty_or_excluded_has_no_run(executor, expected):
     links = [Link("n1", Mute()), Link("n2", Mute(), alive=False), Link("n3", Mute(), clean=False), Link("n4", Mute())]
     assert [link.node for link in usable(spec(executor=executor), links, {"n4"})] == expected
 

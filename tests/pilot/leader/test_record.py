@@ -8,7 +8,7 @@ import pytest
 from sweep.contract import Measurement
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.record import findings_of
-from sweep.pilot.leader.watchdog import Verdict
+from sweep.pilot.leader.watchdog import StopReason
 from sweep.records.collect import table_of
 from sweep.records.record import problems, record_from
 from sweep.records.schema import OVERSUBSCRIBED
@@ -111,14 +111,14 @@ def test_a_run_longer_than_a_whole_pilot_is_not_retried_indefinitely(existing, l
 
 
 def test_only_the_user_or_the_scheduler_cancels(existing):
-    stopping = Verdict(Outcome.CANCELLED, "cancelled by the user")
+    stopping = StopReason(Outcome.CANCELLED, "cancelled by the user")
     cancelled = result_of(Outcome.CANCELLED)
     assert recorded(existing, cancelled, stopping).record.outcome == "cancelled"
     assert recorded(existing, cancelled).record.outcome == "unknown"
 
 
 def test_attempts_that_end_with_the_whole_job_accuse_no_node(existing):
-    stopping = Verdict(Outcome.PREEMPTED, "the pilot's job received SIGTERM")
+    stopping = StopReason(Outcome.PREEMPTED, "the pilot's job received SIGTERM")
     lost = recorded(existing, result_of(Outcome.NETWORK), stopping, executor="slurm").record
     assert lost.outcome == "preempted"
     accusing = dataclasses.replace(result_of(Outcome.NODE_FAIL), accused=("n1",))

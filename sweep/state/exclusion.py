@@ -1,6 +1,6 @@
 """Which nodes later runs avoid, and why. Pure: reports on nodes in, nodes with reasons out.
 
-One hang accuses a node but does not quarantine it: a configuration that hangs everywhere would take one node after
+One hang accuses a node but does not exclude it: a configuration that hangs everywhere would take one node after
 another out of service. Success of the same run without the node, or a second run that hangs there, confirms it.
 """
 
@@ -17,7 +17,7 @@ from sweep.state.events import RecordFacts
 
 HANGS_OF_DIFFERENT_RUNS = 2
 HANG_SHARE = 1 / 3
-"""hangs quarantine a node where this many different runs hung, and this share of all runs that hung"""
+"""hangs exclude a node where this many different runs hung, and this share of all runs that hung"""
 SLOW_IN_RUNS = 3
 SLOW_SHARE = 0.5
 """a node is slow where it held the slowest rank in this many different runs whose ranks have equal work, and in more
@@ -27,7 +27,7 @@ MOST_BY_CHANCE = 0.05
 that others use: 3 runs of 3 on 3 nodes, but 5 of 5 on 2"""
 
 AT_ONCE = frozenset({Outcome.XID_HARDWARE, Outcome.NODE_FAIL})
-"""outcomes that quarantine the node that they name"""
+"""outcomes that exclude the node that they name"""
 
 
 class ReportVerdict(Enum):
@@ -92,7 +92,7 @@ def same_work(record: RecordFacts) -> bool:
     return record.pp == record.ep == 1
 
 
-def quarantined(ledger: Ledger, verdict_on: Callable[[NodeReport], ReportVerdict]) -> dict[str, str]:
+def excluded(ledger: Ledger, verdict_on: Callable[[NodeReport], ReportVerdict]) -> dict[str, str]:
     """Node -> why it is avoided. ``verdict_on``: the verdict by the reporting run's other attempts."""
     found: dict[str, str] = {}
     hangs: dict[str, dict[str, NodeReport]] = defaultdict(dict)

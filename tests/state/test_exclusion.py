@@ -1,4 +1,4 @@
-"""Which nodes are quarantined, and where a retry may go: tables over the state from events."""
+"""Which nodes are excluded, and where a retry may go: tables over the state from events."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ from sweep.outcomes import Outcome
 from sweep.planning.runs import PlannedRun
 from sweep.search.search import Search, choose
 from sweep.state.events import NodeBad, NodeFit, NodeReleased, Recorded, RecordFacts
-from sweep.state.quarantine import SLOW_IN_RUNS, by_chance
+from sweep.state.exclusion import SLOW_IN_RUNS, by_chance
 from sweep.state.retries import ELSEWHERE, RETRIES, SAME_EVERYWHERE, config_fault, may_retry
 from sweep.state.state import SweepState
 from tests.support.configurations import run as a_run
@@ -56,7 +56,7 @@ def test_what_is_never_retried_needs_no_other_node():
 
 
 @pytest.mark.parametrize("outcome", [Outcome.XID_HARDWARE, Outcome.NODE_FAIL])
-def test_a_node_that_failed_itself_is_quarantined_at_once(outcome):
+def test_a_node_that_failed_itself_is_excluded_at_once(outcome):
     sweep_state = state_of(record("r", 1, outcome, ("a1", "a2"), 1.0, accused=["a2"]))
     assert list(sweep_state.excluded_nodes) == ["a2"]
     assert f"{outcome} in r.1" in sweep_state.excluded_nodes["a2"]
@@ -80,7 +80,7 @@ def test_a_run_that_fails_the_same_way_elsewhere_clears_the_nodes():
     assert state_of(*hangs, elsewhere).excluded_nodes == {}
 
 
-def test_one_hang_reports_a_node_and_success_elsewhere_quarantines_it():
+def test_one_hang_reports_a_node_and_success_elsewhere_excludes_it():
     hang = record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a1"])
     assert state_of(hang).excluded_nodes == {}
     with_it = record("r", 2, Outcome.OK, ("a1", "b2"), 2.0)
@@ -89,7 +89,7 @@ def test_one_hang_reports_a_node_and_success_elsewhere_quarantines_it():
     assert list(state_of(hang, without).excluded_nodes) == ["a1"]
 
 
-def test_hangs_of_two_different_runs_quarantine_and_two_of_one_run_do_not():
+def test_hangs_of_two_different_runs_exclude_a_node_and_two_of_one_run_do_not():
     first = record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a1"])
     again = record("r", 2, Outcome.HANG, ("a1", "b2"), 2.0, accused=["a1"])
     other = record("q", 1, Outcome.HANG, ("a1", "b1"), 3.0, accused=["a1"])
@@ -163,7 +163,7 @@ def test_the_chance_to_be_the_slowest_is_never_underestimated():
 
 @pytest.mark.parametrize("axis", ["pp", "ep"])
 def test_the_slowest_stage_or_expert_implies_nothing_about_its_node(axis):
-    """The last stage computes the logits in every run: its node would be quarantined wrongly."""
+    """The last stage computes the logits in every run: its node would be excluded wrongly."""
     events = [record(f"r{i}", 1, Outcome.OK, ("a1", "a2"), float(i), slow="a2", **{axis: 2}) for i in range(9)]
     assert state_of(*events).excluded_nodes == {}
     slow = [record(f"s{i}", 1, Outcome.OK, EIGHT, float(i), slow="a2") for i in range(SLOW_IN_RUNS)]
@@ -220,7 +220,7 @@ def test_a_pilot_takes_the_widest_run_that_fits():
     assert (choice.planned.run_id, choice.nodes) == ("middle", ("n1", "n2"))
 
 
-def test_hangs_of_runs_that_hang_on_other_nodes_too_do_not_quarantine():
+def test_hangs_of_runs_that_hang_on_other_nodes_too_do_not_exclude():
     """Two runs that hang wherever they are placed: the configuration's fault, however many there are."""
     hangs = [
         record(run, attempt, Outcome.HANG, nodes, time, accused=[nodes[0]])
@@ -274,7 +274,7 @@ def test_a_run_that_failed_shows_no_slow_node():
 
 
 @pytest.mark.parametrize(("on_the_node", "in_all", "bad"), [(3, 9, True), (2, 7, False), (2, 6, True), (2, 3, True)])
-def test_hangs_quarantine_a_node_at_a_third_of_all_runs_that_hung(on_the_node, in_all, bad):
+def test_hangs_exclude_a_node_at_a_third_of_all_runs_that_hung(on_the_node, in_all, bad):
     hangs = [
         record(f"r{i}", 1, Outcome.HANG, (node, "m"), float(i), accused=[node])
         for i, node in ((i, "a1" if i < on_the_node else f"n{i}") for i in range(in_all))
