@@ -449,7 +449,7 @@ def _cannot_run(r: Random, c: Columns) -> npt.NDArray[np.bool_]:
 
 
 def _noise(r: Random, size: int) -> Floats:
-    """Of repeated runs 0.3 to 3 %, and in half of the clusters up to 5 % of runs that were disturbed (1.1 to 4 times)."""
+    """Of repeated runs 0.3 to 3 %, and in half of the clusters up to 5 % of disturbed runs (1.1 to 4 times)."""
     found = np.exp(r.normal(0, _log_uniform(r, 0.003, 0.03), size))
     disturbed = r.random(size) < (r.uniform(0, 0.05) if r.random() < 0.5 else 0.0)
     noisy: Floats = np.where(disturbed, found * np.exp(r.uniform(np.log(1.1), np.log(4), size)), found)
