@@ -30,12 +30,16 @@ COLOURS = {"ok": "green", "warning": "yellow", "unknown": "yellow"}
 @click.command(cls=SweepCommand, short_help="Check cluster health and measure component speed.")
 @site_option
 @click.option(
-    "--tier", "tiers", type=click.Choice([*TIERS, "all"]), multiple=True, help="Default: login and node. Repeatable."
+    "--tier",
+    "tiers",
+    type=click.Choice([*TIERS, "all"]),
+    multiple=True,
+    help="What to check. Default: login and node. Repeatable.",
 )
 @click.option(
-    "--nodes", "nodes_given", help="How many, or their names: 8, or n1,n2,n7. Default: max_nodes of the site."
+    "--nodes", "nodes_given", help="Number of nodes or their names: 8, or n1,n2,n7. Default: max_nodes of the site."
 )
-@click.option("--every-pair", is_flag=True, help="Tier pair: every node with every other one, not two rounds.")
+@click.option("--every-pair", is_flag=True, help="With --tier pair: test every pair of nodes instead of two rounds.")
 @click.option("--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers.")
 @click.option(
     "--dir",
@@ -43,9 +47,9 @@ COLOURS = {"ok": "green", "warning": "yellow", "unknown": "yellow"}
     type=OutputPath(directory=True),
     default=Path("doctor"),
     show_default=True,
-    help="Where runs and their reports go.",
+    help="Directory for the reports.",
 )
-@click.option("--since", help="Show earlier runs instead: 7d, 12h or 2026-11-20.")
+@click.option("--since", help="Show earlier reports instead, since 7d, 12h or 2026-11-20.")
 @json_option
 def doctor(
     site_given: str | None,
@@ -57,7 +61,9 @@ def doctor(
     since: str | None,
     as_json: bool,
 ) -> int:
-    """Check the login node and the nodes before they are measured. Exit 1 if something is unfit.
+    """Check the health of the login node and the compute nodes, and measure component speed.
+
+    Exits with 1 if a node or the cluster is unfit.
 
     \b
     Examples:

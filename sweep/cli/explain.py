@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 _SHOWN = ("run_id", "attempt", "outcome", "message", "evidence", "advice", "node_names", "notes", "ended_at")
 
 
-@click.command(cls=SweepCommand, short_help="Why a run ended as it did, and what to try.")
+@click.command(cls=SweepCommand, short_help="Explain why a run ended as it did, and what to try.")
 @click.argument("directory", metavar="[DIR]", required=False, type=InputPath(), shell_complete=complete_run)
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_run)
-@click.option("--log", "log_file", type=InputPath(), help="Diagnose this log file instead of a run; - is stdin.")
-@click.option("--gap", is_flag=True, help="What the best configuration of each cell, or RUN, loses against the peak.")
+@click.option("--log", "log_file", type=InputPath(), help="Diagnose this log file instead of a run; - reads stdin.")
+@click.option(
+    "--gap", is_flag=True, help="Explain what separates the best configuration of each cell, or RUN, from peak FLOP/s."
+)
 @json_option
 def explain(directory: Path | None, run: str | None, log_file: Path | None, gap: bool, as_json: bool) -> int:
     """Explain why a run ended as it did: the outcome, the log line that proves it, and what to try.

@@ -13,9 +13,11 @@ from sweep.cli.options import json_option
 from sweep.cli.progress_text import plural
 
 
-@click.command("import", cls=SweepCommand, short_help="Foreign results (CSV, Parquet) into the record schema.")
+@click.command("import", cls=SweepCommand, short_help="Convert results from elsewhere (CSV, Parquet) to records.")
 @click.argument("file", type=InputPath())
-@click.option("--map", "map_file", type=InputPath(), help="Map of columns (YAML).")
+@click.option(
+    "--map", "map_file", type=InputPath(), help="YAML file that maps the table's columns to those of records."
+)
 @click.option(
     "--out",
     type=OutputPath(endings=(".parquet", ".pq")),
@@ -23,11 +25,11 @@ from sweep.cli.progress_text import plural
 )
 @json_option
 def import_results(file: Path, map_file: Path | None, out: Path | None, as_json: bool) -> int:
-    """Convert a foreign table to the record schema, for heatmap, report, predict and compare.
+    """Convert a table of results from elsewhere to records, for heatmap, report, predict and compare.
 
-    Units are checked, unknown columns are retained, MFU is recomputed from tokens/s and the model's shape by one named
-    convention; the source's own MFU stays as reported_mfu. Implausible rows are marked as suspect.
-    Without a map the table's columns are those of a record.
+    Units are checked and unknown columns are kept. MFU is recomputed from tokens/s and the model's shape; the source's
+    own MFU is kept as reported_mfu. Implausible rows are marked as suspect. Without --map, the table must have the
+    columns of records.
 
     \b
     Examples:

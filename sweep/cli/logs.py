@@ -23,16 +23,16 @@ PILOT_FILES = ("stdout", "stderr", "agents.log")
 """output of a pilot's job and its agents"""
 
 
-@click.command(cls=SweepCommand, short_help="The output of an attempt, or of a pilot.")
+@click.command(cls=SweepCommand, short_help="Print the output of an attempt or a pilot.")
 @click.argument("directory", metavar="[DIR]", required=False, type=InputPath(), shell_complete=complete_run)
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_run)
-@click.option("--attempt", type=click.IntRange(min=1), help="Default: the last one that began.")
-@click.option("--pilot", metavar="NAME", help="The output of a pilot's job and agents instead, such as p0001.")
+@click.option("--attempt", type=click.IntRange(min=1), help="Default: the last one that started.")
+@click.option("--pilot", metavar="NAME", help="Print the output of this pilot's job and agents instead, such as p0001.")
 @json_option
 def logs(directory: Path | None, run: str | None, attempt: int | None, pilot: str | None, as_json: bool) -> int:
-    """Print an attempt's stored output: rank 0's if it was ok, the end of every rank's if it failed.
+    """Print an attempt's stored output: that of rank 0 if it was ok, the tail of every rank's if it failed.
 
-    RUN is any part of a run_id that no other run has, or RUN.ATTEMPT; if several match, they are listed.
+    RUN is any unique part of a run_id, or RUN.ATTEMPT; if several runs match, they are listed.
 
     \b
     Examples:

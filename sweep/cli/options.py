@@ -52,23 +52,23 @@ class Share(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8
 
 directory_argument = click.argument("directory", metavar="[DIR]", required=False, type=InputPath())
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON document on stdout, and nothing else there."
+    "--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else."
 )
 overrides_option = click.option(
     "-o",
     "overrides",
     metavar="KEY=VALUE",
     multiple=True,
-    help="Override a key of the grid, e.g. -o tp=[1,2]. Repeatable.",
+    help="Override a key of the grid, such as -o tp=[1,2]. Repeatable.",
 )
 site_option = click.option(
     "--site",
     "site_given",
     metavar="FILE_OR_NAME",
-    help="Site file, or the name of one in ~/.config/sweep/sites/. Default: the grid's own, otherwise detected.",
+    help="Site file, or the name of one in ~/.config/sweep/sites/. Default: the grid's own site, or what is detected.",
 )
 anyway_option = click.option(
-    "--anyway", is_flag=True, help="Also where no run is shared, or model, sequence or batch differ."
+    "--anyway", is_flag=True, help="Compare even if no run is in both, or if model, sequence length or batch differ."
 )
 _COMPARISON = (
     click.argument("a", type=InputPath()),
@@ -77,12 +77,12 @@ _COMPARISON = (
     metric_option("What is compared."),
     click.option(
         "--fail-if-slower", "min_slowdown", type=Share(), metavar="SHARE",
-        help="Exit 1 where a cell of the last is significantly worse by at least that (3%), or has no working run.",
+        help="Exit with 1 if a cell of the last sweep is significantly slower by this (3%) or has no working run.",
     ),
     click.option(
         "--level", type=Share(), default=0.01, show_default=True, help="Chance of a false report if nothing changed."
     ),
-    click.option("--noise", type=Share(), help="Run-to-run noise, if known. Default: estimated from the runs."),
+    click.option("--noise", type=Share(), help="Run-to-run noise, such as 0.5%. Default: estimated from the runs."),
     anyway_option,
 )  # fmt: skip
 
@@ -96,5 +96,5 @@ def comparison_options(command: FC) -> FC:
 
 track_option = name_option(
     "--track", "tracker", kind="tracker", names=tracker_names,
-    help="Also write runs to this tracker as they end; see `sweep track`.",
+    help="Also send runs to this tracker as they end; see `sweep track`.",
 )  # fmt: skip

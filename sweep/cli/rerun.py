@@ -52,20 +52,20 @@ class Filters:
 
 @click.command(cls=SweepCommand)
 @click.argument("words", metavar="[DIR] [RUN]...", nargs=-1, shell_complete=complete_run)
-@click.option("--failed", is_flag=True, help="Runs that failed finally.")
+@click.option("--failed", is_flag=True, help="Runs that failed and are not retried any more.")
 @name_option(
     "--outcome", "outcomes", kind="outcome", names=lambda: [str(o) for o in Outcome], check=False, multiple=True,
-    help="Runs that ended so. Repeatable.",
+    help="Runs with this outcome. Repeatable.",
 )  # fmt: skip
 @click.option("--cell", "cells", metavar="MODEL:NODES", multiple=True, help="Runs of this cell. Repeatable.")
 @json_option
 def rerun(
     words: tuple[str, ...], failed: bool, outcomes: tuple[str, ...], cells: tuple[str, ...], as_json: bool
 ) -> int:
-    """Request a further attempt of runs that have ended. Earlier attempts are retained; nothing is deleted.
+    """Request a further attempt of runs that have ended. Earlier attempts are kept; nothing is deleted.
 
-    The new attempt counts once it is ok. RUN is any part of a run_id that no other run has; options narrow the runs
-    named, or all runs if none is named. A running launcher or pilot starts it; otherwise `sweep resume` does.
+    The new attempt counts once it is ok. RUN is any unique part of a run_id; the options select among the named runs,
+    or among all runs if none is named. A running launcher or pilot starts the attempt; otherwise `sweep resume` does.
 
     \b
     Examples:

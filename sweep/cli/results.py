@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from analysis.heatmap.draw import Heatmap
 
 
-@click.command(cls=SweepCommand, short_help="Records to results.parquet.")
+@click.command(cls=SweepCommand, short_help="Write all records to results.parquet.")
 @directory_argument
 @json_option
 def collect(directory: Path | None, as_json: bool) -> int:

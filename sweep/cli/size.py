@@ -1,4 +1,4 @@
-"""`sweep size`: how many GPUs for how long, and where more no longer pay off."""
+"""`sweep size`: how many GPUs for how long, and where adding GPUs stops paying off."""
 
 from __future__ import annotations
 
@@ -41,27 +41,29 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
         return number
 
 
-@click.command(cls=SweepCommand, short_help="How many GPUs for how long, and where more no longer pay off.")
-@click.option("--params", "parameters", type=_Count(), help="Active parameters per token: 3B. Or --model.")
+@click.command(cls=SweepCommand, short_help="Estimate GPUs and hours, and where adding GPUs stops paying off.")
+@click.option("--params", "parameters", type=_Count(), help="Active parameters per token, such as 3B. Or use --model.")
 @name_option(
     "--model", kind="model", names=model_names, check=False,
     help="Instead of --params; with --from, a model of the results.",
 )  # fmt: skip
-@click.option("--tokens", type=_Count(), required=True, help="Tokens to train on: 11T.")
+@click.option("--tokens", type=_Count(), required=True, help="Tokens to train on, such as 11T.")
 @name_option(
-    "--gpu", kind="GPU", names=gpu_names, default="h100", show_default=True, help="Kind of GPU, for its bf16 peak."
+    "--gpu", kind="GPU", names=gpu_names, default="h100", show_default=True, help="GPU type, for its bf16 peak FLOP/s."
 )
-@click.option("--peak-tflops", type=FiniteRange(min=0, min_open=True), help="Peak TFLOP/s instead of the GPU's.")
-@click.option("--mfu", type=FiniteRange(0, 1, min_open=True), help="MFU as a fraction. With --params 0.40.")
-@click.option("--days", type=FiniteRange(min=0, min_open=True), help="Days that training may take.")
+@click.option("--peak-tflops", type=FiniteRange(min=0, min_open=True), help="Peak TFLOP/s, instead of that of --gpu.")
+@click.option("--mfu", type=FiniteRange(0, 1, min_open=True), help="MFU as a fraction. Default with --params: 0.40.")
+@click.option("--days", type=FiniteRange(min=0, min_open=True), help="Days that the training may take.")
 @click.option("--gpus", type=click.IntRange(min=1), help="Available GPUs, instead of --days.")
 @name_option(
     "--trainer", kind="trainer", names=profile_names,
     help="With --model: whose speed is predicted. Default: that of Megatron-LM.",
 )  # fmt: skip
 @click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)
-@click.option("--global-batch", type=_Count(), default="4M", show_default=True, help="Tokens of a step, at most.")
-@click.option("--from", "results", type=InputPath(), help="Measured results: their speed and scaling.")
+@click.option(
+    "--global-batch", type=_Count(), default="4M", show_default=True, help="Largest number of tokens per step."
+)
+@click.option("--from", "results", type=InputPath(), help="Use the speed and scaling of these measured results.")
 @json_option
 def size(
     parameters: float | None,
@@ -78,10 +80,12 @@ def size(
     results: Path | None,
     as_json: bool,
 ) -> int:
-    """GPUs = 6 * parameters * tokens / (peak * MFU * seconds).
+    """Estimate how many GPUs a training run needs for how long, and where adding GPUs stops paying off.
 
-    With --model, and without --mfu, the speed is that of the fastest layout by the step-time model, as in `sweep plan`.
-    With --from, the speed and Amdahl's curve come from the best run at each number of GPUs in results.parquet.
+    GPUs = 6 * parameters * tokens / (peak FLOP/s * MFU * seconds).
+
+    With --model but without --mfu, the speed is that of the fastest predicted layout, as in `sweep plan`. With --from,
+    the speed and Amdahl's curve are fitted to the best measured run at each number of GPUs.
 
     \b
     Examples:
@@ -297,7 +301,7 @@ def _text(
     runs = "simulated" if simulated else "measured"
     lines.append(f"Amdahl through the {runs} runs: serial share {100 * scaling.serial_share:.3g}%")
     most = max(scaling.most_gpus, min(measured, default=1))
-    lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: more no longer pay off.")
+    lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: adding GPUs stops paying off.")
     for n in sorted({*_curve(found.gpus), *measured}):
         curve = scaling.tokens_per_second(n)
         speed, count = measured.get(n, curve), plural(n, "GPU")

@@ -27,16 +27,15 @@ ALL_LINES = 10_000
 """height for a single print: it may be longer than the terminal"""
 
 
-@click.command(cls=SweepCommand, short_help="What ran, what runs, what failed and why.")
+@click.command(cls=SweepCommand, short_help="Show what ran, what runs, and what failed and why.")
 @directory_argument
-@click.option("--watch", is_flag=True, help="Show it again and again, until all is done.")
+@click.option("--watch", is_flag=True, help="Refresh the display until the sweep is done.")
 @json_option
 def status(directory: Path | None, watch: bool, as_json: bool) -> int:
-    """Show a sweep's progress, from its journals alone: no launcher has to run, and the scheduler is not queried.
+    """Show a sweep's progress, from its journals alone: it needs no launcher, and does not query the scheduler.
 
-    The time left is a range: until three attempts have ended, from half to twice what was predicted, or more where
-    attempts or a start in no time would make it so; then by how much durations differed from predictions. Where none
-    was predicted and none has ended, it is unknown.
+    The time left is a range: half to twice the prediction until three attempts have ended, then by how much durations
+    differed from predictions. It is unknown where nothing was predicted and no attempt has ended.
 
     \b
     Examples:
