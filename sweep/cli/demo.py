@@ -29,11 +29,10 @@ NO_TORCH = (
     help="Sweep directory.",
 )
 def demo(directory: Path) -> int:
-    """Measure 16 layouts of two tiny models with real torch processes on this machine, the best of each cell twice, and
-    draw the heatmap.
+    """Measure 16 layouts of two tiny models with real torch processes on this machine, and draw the heatmap.
 
-    No GPU and no Slurm needed; takes a few minutes. The grid is examples/laptop.yaml. If interrupted, call it again:
-    it continues.
+    Needs no GPU and no Slurm; takes a few minutes. The grid is examples/laptop.yaml; the best layouts are measured
+    twice. Safe to kill; run again to resume.
 
     \b
     Examples:

@@ -27,7 +27,7 @@ USUAL = TIERS[:2]
 COLOURS = {"ok": "green", "warning": "yellow", "unknown": "yellow"}
 
 
-@click.command(cls=SweepCommand, short_help="Check cluster health and measure component speed.")
+@click.command(cls=SweepCommand)
 @site_option
 @click.option(
     "--tier",

@@ -13,7 +13,7 @@ from sweep.cli.options import json_option
 from sweep.cli.progress_text import plural
 
 
-@click.command("import", cls=SweepCommand, short_help="Convert results from elsewhere (CSV, Parquet) to records.")
+@click.command("import", cls=SweepCommand)
 @click.argument("file", type=InputPath())
 @click.option(
     "--map", "map_file", type=InputPath(), help="YAML file that maps the table's columns to those of records."

@@ -22,20 +22,18 @@ NAMES = ("grid.yaml", "site.yaml")
 OTHERS_SHOWN = 12
 
 
-@click.command(
-    cls=SweepCommand, short_help="Write a commented grid and site for this cluster or machine to start from."
-)
+@click.command(cls=SweepCommand)
 @click.argument("directory", metavar="[DIR]", default=".", type=OutputPath(directory=True))
 @click.option(
     "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers, else local."
 )
-@name_option("--gpu", kind="GPU kind", names=gpu_names, check=False, help="The GPUs' kind, if it cannot be detected.")
+@name_option("--gpu", kind="GPU kind", names=gpu_names, check=False, help="GPU type, if it cannot be detected.")
 @click.option("--schema", is_flag=True, help="Print the grid's JSON schema, for editors, and write nothing.")
 @json_option
 def init(directory: Path, executor: str | None, gpu: str | None, schema: bool, as_json: bool) -> int:
-    """Write grid.yaml and site.yaml into DIR (default: here): a small first grid, and detected facts about the cluster.
+    """Write grid.yaml, a small first grid, and site.yaml, with what was detected, to DIR (default: this directory).
 
-    Every other key is there too, commented out, with its meaning. No existing file is overwritten.
+    All other keys are there too, commented out and explained. No existing file is overwritten.
 
     \b
     Examples:

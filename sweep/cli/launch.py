@@ -70,9 +70,9 @@ def launch(
 ) -> int:
     """Measure every run of a grid: plan it, submit pilots, watch them, and draw the heatmap.
 
-    If the directory holds a sweep of the same grid, it resumes: safe to kill, run again to resume. With --add another
-    grid's new runs are added to the sweep. A cell must have the same meaning in both: workload, sequence length, batch,
-    seed, models of one name, and the site; the last grid's strategy, budget and timeouts apply to the whole sweep.
+    Safe to kill; run again to resume. With --add, another grid's new runs are added to the sweep in DIR. A cell must
+    mean the same in both: workload, sequence length, batch, seed, models of one name, and site. The last grid's
+    strategy, budget and timeouts apply to the whole sweep.
 
     \b
     Examples:
@@ -110,12 +110,12 @@ def launch(
 @click.command(cls=SweepCommand)
 @directory_argument
 @click.option("--detach", is_flag=True, help="Submit and return.")
-@click.option("--yes", "-y", is_flag=True, expose_value=False, help="As for `launch`; resume asks nothing anyway.")
+@click.option("--yes", "-y", is_flag=True, expose_value=False, help="Accepted as for `launch`; resume never asks.")
 @click.option("--takeover", is_flag=True, help="Replace a launcher that holds the sweep.")
 @track_option
 @json_option
 def resume(directory: Path | None, detach: bool, takeover: bool, tracker: str | None, as_json: bool) -> int:
-    """Continue a sweep: what is missing or may be retried, and nothing else.
+    """Continue a sweep with the runs that are missing or may be retried.
 
     \b
     Examples:
@@ -134,11 +134,11 @@ def resume(directory: Path | None, detach: bool, takeover: bool, tracker: str | 
 @directory_argument
 @click.option(
     "--timeout", type=FiniteRange(min=0), default=120.0, show_default=True,
-    help="Seconds to wait for the pilots to be gone.",
+    help="Seconds to wait until the pilots have ended.",
 )  # fmt: skip
 @json_option
 def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
-    """Stop a sweep: its pilots end their ranks, and every attempt that began is recorded.
+    """Stop a sweep: cancel its pilots, end their ranks, and record every attempt that started.
 
     \b
     Examples:

@@ -23,7 +23,7 @@ PILOT_FILES = ("stdout", "stderr", "agents.log")
 """output of a pilot's job and its agents"""
 
 
-@click.command(cls=SweepCommand, short_help="Print the output of an attempt or a pilot.")
+@click.command(cls=SweepCommand)
 @click.argument("directory", metavar="[DIR]", required=False, type=InputPath(), shell_complete=complete_run)
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_run)
 @click.option("--attempt", type=click.IntRange(min=1), help="Default: the last one that started.")

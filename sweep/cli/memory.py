@@ -70,7 +70,7 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command(cls=SweepCommand, short_help="Predict a layout's memory per GPU, or list every layout that fits.")
+@click.command(cls=SweepCommand)
 @click.argument("model", type=_Model())
 @_layout_options
 @click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)

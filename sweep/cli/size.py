@@ -41,7 +41,7 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
         return number
 
 
-@click.command(cls=SweepCommand, short_help="Estimate GPUs and hours, and where adding GPUs stops paying off.")
+@click.command(cls=SweepCommand)
 @click.option("--params", "parameters", type=_Count(), help="Active parameters per token, such as 3B. Or use --model.")
 @name_option(
     "--model", kind="model", names=model_names, check=False,

@@ -27,7 +27,7 @@ ALL_LINES = 10_000
 """height for a single print: it may be longer than the terminal"""
 
 
-@click.command(cls=SweepCommand, short_help="Show what ran, what runs, and what failed and why.")
+@click.command(cls=SweepCommand)
 @directory_argument
 @click.option("--watch", is_flag=True, help="Refresh the display until the sweep is done.")
 @json_option

@@ -35,16 +35,16 @@ ORPHAN_S = 600
 
 @click.command(cls=SweepCommand)
 @directory_argument
-@name_option("--to", "name", kind="tracker", names=tracker_names, required=True, help="Which tracker.")
+@name_option("--to", "name", kind="tracker", names=tracker_names, required=True, help="The tracker.")
 @click.option("--project", help="Default: the name of the grid.")
 @click.option("--follow", is_flag=True, hidden=True, help="Continue until standard input ends (for `sweep launch`).")
 @json_option
 def track(directory: Path | None, name: str, project: str | None, follow: bool, as_json: bool) -> int:
-    """Write every finished run to a tracker: configuration, metrics, iterations, and with the last one the heatmap.
+    """Send every finished run to a tracker: configuration, metrics and iterations, and the heatmap with the last one.
 
-    A run is written only once. Weights & Biases is offline unless WANDB_MODE sets otherwise;
-    Trackio writes to TRACKIO_DIR, or to the server that TRACKIO_SERVER_URL or TRACKIO_SPACE_ID names;
-    MLflow to a file in the sweep directory, or to MLFLOW_TRACKING_URI.
+    Each run is sent once. Weights & Biases works offline unless WANDB_MODE says otherwise. Trackio writes to
+    TRACKIO_DIR, or to the server that TRACKIO_SERVER_URL or TRACKIO_SPACE_ID names; MLflow to a file in the sweep
+    directory, or to MLFLOW_TRACKING_URI.
 
     \b
     Examples:
