@@ -1,18 +1,18 @@
 """sweep: find the fastest parallel configuration for every model size on every cluster size.
 
-For scripts and notebooks, alongside the command line:
+For scripts and notebooks, the commands as functions:
 
     import sweep
 
     grid = sweep.load_grid("grid.yaml", ["nodes=[1,2]"])
     site = sweep.load_site(grid, "site.yaml")
     plan = sweep.plan(grid, site)                       # plan.runs, plan.table
-    running = sweep.open_sweep("sweeps/first")          # running.runs, running.grid, running.directory
+    launched = sweep.launch(grid, site, directory="sweeps/first")
     records = sweep.read_records("sweeps/first")        # collects, then a DataFrame: one row per attempt
     best = sweep.best("sweeps/first")                   # the best configuration of each cell, and how sure it is
 
-A mistake in the input raises ``SweepError``, which holds every mistake at once. Tables and pictures of records:
-``import analysis``.
+They take and return values, and never print. A mistake in the input raises ``SweepError``, which holds every mistake at
+once. Tables and pictures of records: ``import analysis``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from sweep.inputs.grid import Grid
     from sweep.inputs.load import load_grid, load_site
     from sweep.inputs.site import Site
+    from sweep.library.cancel import cancel
+    from sweep.library.launch import launch, resume
     from sweep.library.plan import plan
+    from sweep.library.sources import collect
+    from sweep.library.status import status
     from sweep.library.winners import best
     from sweep.planning.runs import Plan
     from sweep.records.collect import read_records
@@ -39,11 +43,16 @@ __all__ = [
     "SweepError",
     "__version__",
     "best",
+    "cancel",
+    "collect",
+    "launch",
     "load_grid",
     "load_site",
     "open_sweep",
     "plan",
     "read_records",
+    "resume",
+    "status",
 ]
 
 _PLACES = {
@@ -54,11 +63,16 @@ _PLACES = {
     "SweepError": "sweep.errors:SweepError",
     "__version__": "sweep.version:__version__",
     "best": "sweep.library.winners:best",
+    "cancel": "sweep.library.cancel:cancel",
+    "collect": "sweep.library.sources:collect",
+    "launch": "sweep.library.launch:launch",
     "load_grid": "sweep.inputs.load:load_grid",
     "load_site": "sweep.inputs.load:load_site",
     "open_sweep": "sweep.store.sweep:open_sweep",
     "plan": "sweep.library.plan:plan",
     "read_records": "sweep.records.collect:read_records",
+    "resume": "sweep.library.launch:resume",
+    "status": "sweep.library.status:status",
 }
 
 

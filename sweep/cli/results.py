@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
-from sweep.cli.learned import predictions
+from sweep.cli.command import InputPath, OutputPath, SweepCommand
 from sweep.cli.names import metric_option, name_option
-from sweep.cli.options import FiniteRange, directory_argument, json_option, site_option
+from sweep.cli.options import FiniteRange, directory_argument, json_option
 from sweep.cli.progress_text import plural
-from sweep.cli.sources import all_results, chosen_sweep, named
-from sweep.errors import SweepError
-
-if TYPE_CHECKING:
-    from analysis.heatmap.draw import Heatmap
+from sweep.cli.sources import chosen_sweep, named
 
 
-@click.command(cls=SweepCommand, short_help="Write all records to results.parquet.")
+@click.command(cls=SweepCommand)
 @directory_argument
 @json_option
 def collect(directory: Path | None, as_json: bool) -> int:
@@ -33,9 +27,9 @@ def collect(directory: Path | None, as_json: bool) -> int:
       sweep collect
       sweep collect sweeps/first --json
     """
-    from sweep.records.collect import collect as collect_records
+    from sweep.library.sources import collect as collect_records
 
-    done = collect_records(chosen_sweep(directory))
+    done = collect_records(chosen_sweep(directory).path)
     if as_json:
         document = {"path": str(done.path), "attempts": done.attempts, "new": done.new}
         click.echo(json.dumps({**document, "runs": done.runs, "outcomes": dict(done.outcomes)}))
@@ -48,7 +42,7 @@ def collect(directory: Path | None, as_json: bool) -> int:
     return 0
 
 
-@click.command(cls=SweepCommand, short_help="Best configuration per model and node count, as a picture.")
+@click.command(cls=SweepCommand)
 @click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
 @click.option("--out", type=OutputPath(), help="PNG, SVG or PDF. Default: figures/heatmap.png of the sweep.")
 @metric_option()
@@ -61,14 +55,6 @@ def collect(directory: Path | None, as_json: bool) -> int:
 @click.option(
     "--width", "width_in", type=FiniteRange(2, 60), default=7.0, show_default=True, help="Inches; 7 is a page's width."
 )
-@click.option(
-    "--predicted",
-    "grid_file",
-    metavar="GRID",
-    type=InputPath(),
-    help="A grid's predictions; with results, of the cells that they lack.",
-)
-@site_option
 @json_option
 def heatmap(
     sources: tuple[Path, ...],
@@ -78,8 +64,6 @@ def heatmap(
     node_group: str | None,
     annotate: str,
     width_in: float,
-    grid_file: Path | None,
-    site_given: str | None,
     as_json: bool,
 ) -> int:
     """Draw the best configuration per model and node count. Blank cells state the reason.
@@ -94,46 +78,13 @@ def heatmap(
       sweep heatmap results.parquet --filter "zero <= 1 and model in ('1B', '8B')"
       sweep heatmap sweeps/a sweeps/b --json
       sweep heatmap sweeps/first --node-group h200
-      sweep heatmap --predicted grid.yaml --site h100.yaml
-      sweep heatmap sweeps/small --predicted large.yaml
     """
-    appearance: dict[str, Any] = {
-        "metric": metric, "keep": expression, "node_group": node_group, "annotate": annotate, "width_in": width_in,
-    }  # fmt: skip
-    if grid_file is not None:
-        target = out or Path(f"{grid_file.stem}-predicted.png")
-        drawn = _draw_predicted(grid_file, site_given, sources, target, appearance)
-    else:
-        if useless := without_effect(["site_given"], "without --predicted"):
-            raise SweepError(useless)
-        from sweep.library.heatmap import draw_heatmap
+    from sweep.library.heatmap import draw_heatmap
 
-        target, drawn = draw_heatmap(named(sources), out, **appearance)
+    look = {"metric": metric, "keep": expression, "node_group": node_group, "annotate": annotate, "width_in": width_in}
+    target, drawn = draw_heatmap(named(sources), out, **look)
     if as_json:
         click.echo(json.dumps({"path": str(target), "cells": drawn.rows()}))
     else:
         click.echo(str(target))
     return 0
-
-
-def _draw_predicted(
-    grid_file: Path, site_given: str | None, sources: tuple[Path, ...], target: Path, appearance: dict[str, Any]
-) -> Heatmap:
-    """The heatmap of a grid's predictions: an answer without a GPU, marked as predicted.
-
-    With results, the cells that they measured are as measured, and predict the others.
-    """
-    import analysis
-    from analysis.derive.best import NEEDED
-    from analysis.derive.planned import with_predictions
-    from analysis.heatmap.draw import check_format, save
-
-    check_format(target)
-    candidates, predicted = predictions(grid_file, site_given, sources)
-    records = predicted
-    if sources:
-        ((place, _),) = all_results(sources)
-        records = with_predictions(analysis.load([place], NEEDED), predicted)
-    drawn = analysis.draw_heatmap(records, candidates, **appearance)
-    save(drawn, target)
-    return drawn

@@ -53,12 +53,9 @@ def status(directory: Path | None, watch: bool, as_json: bool) -> int:
 
 
 def _status(directory: Path | None, *, watch: bool, as_json: bool) -> int:
-    from sweep.store.follow import FollowedSweep
-    from sweep.store.sweep import open_sweep
+    from sweep.library.status import status as status_of
 
-    sweep = open_sweep(chosen_sweep(directory).path)
-    followed = FollowedSweep(sweep, max_age_s=0.0 if watch else LAUNCHERS_ANSWER_S)
-    followed.refresh()
+    followed = status_of(chosen_sweep(directory).path, max_age_s=0.0 if watch else LAUNCHERS_ANSWER_S)
     if watch:
         _watch(followed)
     else:

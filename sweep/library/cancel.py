@@ -9,11 +9,11 @@ from pathlib import Path
 from sweep.errors import SweepError
 from sweep.launcher.launcher import Launcher
 from sweep.launcher.loop import POLL_S, Loop
+from sweep.library.status import status
 from sweep.state.events import CancelRequested
 from sweep.store import lease
 from sweep.store.follow import FollowedSweep
 from sweep.store.journal import write_request
-from sweep.store.sweep import open_sweep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +32,8 @@ def cancel(directory: Path | str, timeout_s: float = 120.0) -> Cancelled:
 
     Raises SweepError where there is no sweep.
     """
-    sweep = open_sweep(directory)
-    followed = FollowedSweep(sweep)
-    followed.refresh()
+    followed = status(directory)
+    sweep = followed.sweep
     if (why := _nothing_to_cancel(followed)) is not None:
         return Cancelled(directory=sweep.directory.path, open_pilots=(), nothing=why)
     try:

@@ -10,6 +10,7 @@ from sweep.errors import Mistake, SweepError, file_mistake
 from sweep.files import check_readable
 
 if TYPE_CHECKING:
+    from sweep.records.collect import Collected
     from sweep.store.directory import SweepDir
 
 METRIC = "tokens_per_second_per_gpu"
@@ -25,6 +26,14 @@ def readable(path: Path | str) -> Path:
     except OSError as error:
         raise SweepError(file_mistake(error) or str(error)) from error
     return path
+
+
+def collect(directory: Path | str) -> Collected:
+    """Bring `results.parquet` of a sweep up to date: one row per attempt. Raises SweepError where there is no sweep."""
+    from sweep.records.collect import collect
+    from sweep.store.directory import find_sweep
+
+    return collect(find_sweep(Path(directory)))
 
 
 def results_of(source: Path | None) -> tuple[Path, SweepDir | None]:

@@ -137,10 +137,10 @@ def test_a_grids_other_cells_are_predicted_from_results_and_marked(tmp_path):
     predicted = {}
     for times in (1, 1.5):
         measured = of_one_node(tmp_path, times)
-        words = (tmp_path / "small.parquet", "--predicted", tmp_path / "grid.yaml", "--json")
-        done = invoke("heatmap", *words, "--out", tmp_path / "h.svg")
+        words = (tmp_path / "grid.yaml", "--from", tmp_path / "small.parquet", "--json")
+        done = invoke("plan", *words, "--heatmap", tmp_path / "h.svg")
         assert done.exit_code == 0, done.output
-        cells = {cell["nodes"]: cell for cell in json.loads(done.stdout)["cells"]}
+        cells = {cell["nodes"]: cell for cell in json.loads(done.stdout)["heatmap"]["cells"]}
         assert cells[1]["tokens_per_second_per_gpu"] == pytest.approx(max(measured.values()))
         assert [cells[nodes]["predicted"] for nodes in (1, 2)] == [False, True]
         predicted[times] = cells[2]["tokens_per_second_per_gpu"]
@@ -157,10 +157,9 @@ def test_a_grids_other_cells_are_predicted_from_results_and_marked(tmp_path):
 
 def test_predictions_of_physics_alone_have_the_interval_that_plan_states(tmp_path):
     (tmp_path / "grid.yaml").write_text(LARGER)
-    done = invoke("heatmap", "--predicted", tmp_path / "grid.yaml", "--json", "--out", tmp_path / "h.svg")
-    drawn = {cell["nodes"]: cell for cell in json.loads(done.stdout)["cells"]}
-    planned = json.loads(invoke("plan", tmp_path / "grid.yaml", "--json").stdout)["cells"]
-    for best in ((cell["nodes"], cell["predicted_best"]) for cell in planned):
+    planned = json.loads(invoke("plan", tmp_path / "grid.yaml", "--json", "--heatmap", tmp_path / "h.svg").stdout)
+    drawn = {cell["nodes"]: cell for cell in planned["heatmap"]["cells"]}
+    for best in ((cell["nodes"], cell["predicted_best"]) for cell in planned["cells"]):
         cell = drawn[best[0]]
         assert (cell["run_id"], cell["ties"]) == (best[1]["run_id"], [])
         assert (cell["low"], cell["high"]) == pytest.approx((best[1]["low"], best[1]["high"]))
@@ -169,9 +168,7 @@ def test_predictions_of_physics_alone_have_the_interval_that_plan_states(tmp_pat
 def test_results_of_another_trainer_are_pointed_out(tmp_path):
     of_one_node(tmp_path, 1)
     (tmp_path / "grid.yaml").write_text(LARGER + "workload: megatron\n")
-    done = invoke(
-        "heatmap", tmp_path / "small.parquet", "--predicted", tmp_path / "grid.yaml", "--out", tmp_path / "h.png"
-    )
+    done = invoke("plan", tmp_path / "grid.yaml", "--from", tmp_path / "small.parquet")
     assert done.exit_code == 0, done.output
     assert "the results are of transformer: what megatron adds to a step is not learned" in done.stderr
 

@@ -75,3 +75,27 @@ def test_records_of_a_sweep_directory(tmp_path: Path):
     write_journal(directory, "two", [record_event(made_record(made_run(dp=1, tp=2)))])
     assert len(sweep.read_records(str(tmp_path / "s"))) == 2
     assert len(sweep.read_records(tmp_path / "s" / "results.parquet")) == 2, "as sweep.best takes one"
+
+
+SIMULATED = GRID.replace("nodes: [1, 2]", "nodes: [1]") + "workload: simulated\nparams: {step_s: 0.01}\niterations: 1\n"
+
+
+def test_a_sweep_by_functions_alone_prints_nothing(tmp_path: Path, capfd):
+    (tmp_path / "grid.yaml").write_text(SIMULATED + "site: {gpu: cpu, gpus_per_node: 2}\n")
+    grid, steps, estimates = sweep.load_grid(tmp_path / "grid.yaml"), [], []
+    launched = sweep.launch(
+        grid, directory=tmp_path / "s", executor="local", on_step=steps.append, approve=estimates.append
+    )
+    assert (launched.counts, launched.ended, launched.failures) == ({"ok": launched.runs}, True, {})
+    assert launched.heatmap is not None
+    assert launched.heatmap.is_file()
+    assert steps[-1].at_rest
+    assert estimates[0].runs <= launched.runs
+    assert sweep.resume(tmp_path / "s").counts == launched.counts
+    assert sweep.cancel(tmp_path / "s").nothing == "every run of the sweep has ended"
+    assert sweep.status(tmp_path / "s").tally.total == launched.runs
+    assert sweep.collect(tmp_path / "s").outcomes == launched.counts
+    assert capfd.readouterr() == ("", "")
+    with pytest.raises(ZeroDivisionError):
+        sweep.launch(grid, directory=tmp_path / "t", executor="local", approve=lambda _: 1 / 0)
+    assert not (tmp_path / "t").exists(), "nothing is written before it is approved"
