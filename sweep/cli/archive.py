@@ -13,7 +13,7 @@ from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep
 
 
-@click.command(cls=SweepCommand, short_help="One compressed file of a sweep, without secrets.")
+@click.command(cls=SweepCommand)
 @directory_argument
 @click.option("--out", type=OutputPath(), help="The archive. Default: the sweep's name with .tar.zst, here.")
 @click.option(
@@ -53,7 +53,7 @@ def archive(directory: Path | None, out: Path | None, logs: str, as_json: bool) 
     return 0
 
 
-@click.command(cls=SweepCommand, short_help="Open an archive of a sweep, for reading.")
+@click.command(cls=SweepCommand)
 @click.argument("file", metavar="ARCHIVE", type=InputPath())
 @click.option(
     "--dir", "into", type=OutputPath(directory=True), help="The new directory. Default: the sweep's name, here."

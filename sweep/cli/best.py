@@ -27,7 +27,7 @@ WIDTH = 140
 """characters of a line where the output is no terminal"""
 
 
-@click.command(cls=SweepCommand, short_help="Each cell's best configuration: table, JSON, flags, a trainer's files.")
+@click.command(cls=SweepCommand)
 @click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
 @name_option(
     "--format", "form", kind="format", names=lambda: (TABLE, *FORMS, *trainer_names()), default=TABLE,

@@ -28,7 +28,7 @@ WITHIN = 0.05
 """A cluster is certified at 95 % of its baseline, as NVIDIA's DGX Cloud benchmarking recipes do"""
 
 
-@click.command(cls=SweepCommand, short_help="A suite measured and checked against a baseline: pass or fail.")
+@click.command(cls=SweepCommand)
 @click.argument("suite", metavar="GRID", type=InputPath())
 @click.option(
     "--baseline", required=True, metavar="DIR_OR_PARQUET", type=InputPath(), help="Results of the same suite."

@@ -26,7 +26,7 @@ SHOWN = 20
 """lines of runs that are printed; --json has all"""
 
 
-@click.command(cls=SweepCommand, short_help="Two sweeps cell by cell, with significance; a guard for CI.")
+@click.command(cls=SweepCommand)
 @comparison_options
 @json_option
 @click.pass_context

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SHOWN = ("run_id", "attempt", "outcome", "message", "evidence", "advice", "node_names", "notes", "ended_at")
 
 
-@click.command(cls=SweepCommand, short_help="Explain why a run ended as it did, and what to try.")
+@click.command(cls=SweepCommand)
 @click.argument("directory", metavar="[DIR]", required=False, type=InputPath(), shell_complete=complete_run)
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_run)
 @click.option("--log", "log_file", type=InputPath(), help="Diagnose this log file instead of a run; - reads stdin.")

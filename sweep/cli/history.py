@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from analysis.compare.history import CellHistory, History
 
 
-@click.command(cls=SweepCommand, short_help="One grid measured several times: what became slower, and since when.")
+@click.command(cls=SweepCommand)
 @comparison_options
 @click.option("--out", type=OutputPath(), help="Draw it too: PNG, SVG or PDF.")
 @json_option

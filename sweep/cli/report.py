@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sweep.store.directory import SweepDir
 
 
-@click.command(cls=SweepCommand, short_help="One self-contained HTML page: best configurations, confidence, all data.")
+@click.command(cls=SweepCommand)
 @click.argument("sources", metavar="[DIR_OR_PARQUET]... [NAME]...", nargs=-1, type=InputPath())
 @click.option("--out", type=OutputPath(), help="Default: report.html of the sweep, or next to the file.")
 @metric_option()
