@@ -222,24 +222,6 @@ def test_a_prediction_from_runs_without_a_speed_states_that_it_is_of_physics(tmp
         assert (f"no run of {name}.parquet has a speed" in err) is expected
 
 
-def test_compare_refuses_different_work(tmp_path, command):
-    for name, tokens in (("a", 2048), ("b", 4096)):
-        write_results(tmp_path / name, [made_record(made_run(zero=zero, sequence_length=tokens)) for zero in (0, 1)])
-    code, _, err = command("compare", tmp_path / "a", tmp_path / "b")
-    assert code == 2
-    assert "the sequence of" in err
-    assert "2048 in A, 4096 in B" in err
-    assert "--anyway" in err
-    assert command("compare", tmp_path / "a", tmp_path / "b", "--anyway")[0] == 0
-
-
-def test_compare_refuses_where_no_run_is_in_both(tmp_path, command):
-    for name, zero in (("a", 0), ("b", 1)):
-        write_results(tmp_path / name, [made_record(made_run(zero=zero))])
-    code, _, err = command("compare", tmp_path / "a", tmp_path / "b")
-    assert (code, "no run is in both" in err) == (2, True)
-
-
 def test_a_plan_predicts_the_best_of_each_cell_and_draws_it(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grid.yaml").write_text(PREDICTABLE)

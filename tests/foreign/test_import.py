@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 import benchmarks.replay
-from benchmarks.replay import replay, report
 from sweep.cli.main import cli
 from sweep.errors import SweepError
 from sweep.foreign.convert import records_of_rows
@@ -21,8 +20,6 @@ from sweep.foreign.plausible import findings
 from sweep.inputs import yaml_lines
 from sweep.library.winners import winners
 from sweep.records.record import problems
-from sweep.search.budget import Budget
-from sweep.search.strategies import strategy_named
 from tests.support.paths import REPOSITORY
 
 MAPS = REPOSITORY / "examples" / "import"
@@ -422,16 +419,6 @@ def test_replay_of_what_was_imported(tmp_path, capsys):
     assert document["cells"][0] | {"model": "small", "nodes": 1, "regret": 0.0} == document["cells"][0]
     assert benchmarks.replay.main([str(out), "--strategy", "all", "--budget", "50%"]) == 0
     assert "random" in capsys.readouterr().out
-
-
-def test_where_the_first_run_is_the_best_one_run_was_needed(tmp_path):
-    from sweep.records.collect import write_results
-
-    out = tmp_path / "out.parquet"
-    write_results(out, records(ROW))
-    found = report(replay(read_recorded(out), strategy_named("exhaustive"), Budget()))
-    assert [cell["runs_to_within_2pct"] for cell in found["cells"]] == [1]
-    assert found["overall"]["runs_to_within_2pct_share"] == 1.0
 
 
 def test_a_source_without_a_flops_convention_is_not_checked_by_ours(tmp_path):

@@ -126,11 +126,6 @@ def test_further_numbers_are_summed_up_over_ranks():
     assert (extra["kind"], extra["retries"], extra["note"]) == ("x", 0, None)
 
 
-def test_simulated_is_recorded():
-    assert made_record(measurements=[made_measurement(simulated=True)] * 2).simulated is True
-    assert made_record().simulated is False
-
-
 def test_more_than_the_peak_is_implausible():
     record = made_record(times=(1e-7, 1e-7, 1e-7), gpu="h100")
     assert record.mfu > 1
