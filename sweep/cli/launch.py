@@ -13,7 +13,6 @@ import click
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
 from sweep.cli.live import live_view
 from sweep.cli.options import (
-    FiniteRange,
     directory_argument,
     json_option,
     overrides_option,
@@ -100,7 +99,7 @@ def launch(
             takeover=takeover,
             detach=detach,
             tracker=tracker,
-            approve=_ask if ask else _no_question,
+            approve=_ask if ask else None,
             on_step=show,
             note=note,
         )
@@ -110,7 +109,6 @@ def launch(
 @click.command(cls=SweepCommand)
 @directory_argument
 @click.option("--detach", is_flag=True, help="Submit and return.")
-@click.option("--yes", "-y", is_flag=True, expose_value=False, help="Accepted as for `launch`; resume never asks.")
 @click.option("--takeover", is_flag=True, help="Replace a launcher that holds the sweep.")
 @track_option
 @json_option
@@ -132,12 +130,8 @@ def resume(directory: Path | None, detach: bool, takeover: bool, tracker: str | 
 
 @click.command(cls=SweepCommand)
 @directory_argument
-@click.option(
-    "--timeout", type=FiniteRange(min=0), default=120.0, show_default=True,
-    help="Seconds to wait until the pilots have ended.",
-)  # fmt: skip
 @json_option
-def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
+def cancel(directory: Path | None, as_json: bool) -> int:
     """Stop a sweep: cancel its pilots, end their ranks, and record every attempt that started.
 
     \b
@@ -147,7 +141,7 @@ def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
     """
     from sweep.library.cancel import cancel as cancel_sweep
 
-    cancelled = cancel_sweep(chosen_sweep(directory).path, timeout)
+    cancelled = cancel_sweep(chosen_sweep(directory).path)
     left = list(cancelled.open_pilots)
     if as_json:
         reason = {} if cancelled.nothing is None else {"reason": cancelled.nothing}
@@ -155,7 +149,7 @@ def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
     elif cancelled.nothing is None and not left:
         note(f"cancelled; `sweep resume {cancelled.directory}` continues")
     elif left:
-        note(f"still there after {timeout:.0f} s: {', '.join(left)}; try again, or see `sweep status`")
+        note(f"still there: {', '.join(left)}; try again, or see `sweep status`")
     if cancelled.nothing is not None:
         note(f"nothing to cancel: {cancelled.nothing}")
     return 1 if left else 0
@@ -164,10 +158,6 @@ def cancel(directory: Path | None, timeout: float, as_json: bool) -> int:
 def note(text: str) -> None:
     """A line for the user, on stderr."""
     click.echo(text, err=True)
-
-
-def _no_question(_: Estimate) -> None:
-    pass
 
 
 def _ask(about: Estimate) -> None:

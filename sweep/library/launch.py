@@ -63,7 +63,7 @@ def launch(
     takeover: bool = False,
     detach: bool = False,
     tracker: str | None = None,
-    approve: Callable[[Estimate], None] = lambda _estimate: None,
+    approve: Callable[[Estimate], None] | None = None,
     on_step: OnStep = lambda _followed: None,
     note: Note = lambda _text: None,
 ) -> Launched:
@@ -91,7 +91,8 @@ def launch(
             sweep = open_sweep(directory)
         else:
             site, plan = new_plan(grid, stated, directory, executor)
-            approve(estimate(plan, grid, site, executor))
+            if approve is not None:
+                approve(estimate(plan, grid, site, executor))
             sweep = create(directory, grid, site, plan, executor=executor)
         check_same(sweep, grid, executor, stated)  # also if another launch has just created it
     launched = _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, on_step=on_step, note=note)

@@ -51,7 +51,7 @@ def test_a_plan_without_runs_exits_as_its_launch_does(tmp_path, command):
     assert not (tmp_path / "s").exists()
 
 
-@pytest.mark.parametrize("words", [("status",), ("explain", "RUN"), ("resume", "--yes")])
+@pytest.mark.parametrize("words", [("status",), ("explain", "RUN"), ("resume",)])
 def test_the_sweep_that_was_taken_is_printed_where_none_is_named(words, tmp_path, monkeypatch, command):
     sweep = made(tmp_path / "s")
     pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))

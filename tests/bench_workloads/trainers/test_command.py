@@ -77,7 +77,7 @@ def test_who_continues_it_from_another_directory_runs_the_same_script(measured, 
     shutil.copytree(folder / "s", tmp_path / "s")
     asked = driving.run("rerun", tmp_path / "s", "mbs4", cwd=tmp_path)
     assert asked.returncode == 0, asked.stderr
-    done = driving.run("resume", tmp_path / "s", "--yes", cwd=tmp_path)
+    done = driving.run("resume", tmp_path / "s", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     attempts = [record for record in driving.records_of(tmp_path / "s") if record["attempt"] == 2]
     assert [record["outcome"] for record in attempts] == ["ok"]
