@@ -320,19 +320,6 @@ def test_the_time_line_can_be_loaded(sweep):
     assert analysis.load_attempts(sweep.results) is None
 
 
-@pytest.mark.long
-def test_a_hundred_thousand_records_are_drawn_in_seconds():
-    import time
-
-    tables = Tables(full(made_grid(12, 12, per_cell=700)))
-    for name in ("scaling", "axes", "sensitivity", "pareto", "cost", "outcomes"):
-        begun = time.process_time()
-        written(figures.draw(name, tables).figure)
-        took_s = time.process_time() - begun
-        print(f"{name}: {took_s:.1f} s")
-        assert took_s < 8
-
-
 @pytest.mark.parametrize("name", ["cost", "scaling"])
 @pytest.mark.parametrize("spread", [1.0, 2.0, 20.0, 100.0])
 def test_every_tick_of_a_logarithmic_axis_has_its_number_and_there_are_enough_to_read_it_by(name, spread):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import csv
 import io
 import json
 import os
-import re
 import shlex
 import subprocess
 from dataclasses import replace
@@ -21,7 +19,7 @@ from analysis.metrics import memory_text
 from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.adapter import from_here
 from sweep.contract import LAYOUT_NUMBERS
-from sweep.library import table_formats, trainer_format
+from sweep.library import trainer_format
 from sweep.library.winners import FORMS
 from sweep.outcomes import Outcome
 from sweep.physics.shapes import ModelShape
@@ -418,11 +416,3 @@ def test_an_incomplete_record_is_refused_with_all_that_is_missing(tmp_path):
     reported = exported(tmp_path / "r.parquet", "--format", own_trainers()[-1], code=2)
     assert "gpus_per_node" in reported
     assert "sequence_length" in reported
-
-
-def test_no_trainer_is_named_by_the_command():
-    names = [name for name in trainer_names() if name != "command"]
-    for module in (table_formats, trainer_format):
-        source = Path(module.__file__).read_text()
-        ast.parse(source)
-        assert not [name for name in names if re.search(rf"\b{name}\b", source, re.IGNORECASE)]
