@@ -1,14 +1,13 @@
 """Verdict on the timed iterations from the CUDA caching allocator's counters. Pure.
 
-Keys: ``torch.cuda.memory_stats`` (c10/cuda/CUDACachingAllocator.h). Counters are compared before and after the timed
-iterations, peaks are those of the timed iterations (reset after the warm-up). Missing keys (cudaMallocAsync leaves
-some at zero, older releases lack some) make a verdict unknown, never false.
+Keys: ``torch.cuda.memory_stats`` (c10/cuda/CUDACachingAllocator.h), of the timed iterations alone. Missing keys
+(cudaMallocAsync leaves some at zero, older releases lack some) make a verdict unknown, never false.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _FRAGMENTED_SHARE = 0.15
 """fraction of reserved memory idle in split blocks above which fragmentation is reported"""
@@ -40,35 +39,29 @@ class AllocatorVerdict:
 
 
 def verdict_of(
-    before: Mapping[str, float],
-    after: Mapping[str, float],
-    *,
-    device_free_bytes: int | None = None,
-    device_total_bytes: int | None = None,
+    counters: Mapping[str, float], peaks: Mapping[str, float], outside_torch_bytes: int | None = None
 ) -> AllocatorVerdict:
-    """The verdict from ``memory_stats`` before and after the timed iterations.
+    """The verdict from what the counters rose by over the timed iterations, and from the peaks in them.
 
-    ``device_free_bytes`` and ``device_total_bytes`` are ``torch.cuda.mem_get_info`` at the end.
+    ``outside_torch_bytes``: used on the device at the end, less what torch had reserved.
     """
-    retries = _delta(before, after, "num_alloc_retries")
-    ooms = _delta(before, after, "num_ooms")
-    allocs = _total((_delta(before, after, "num_device_alloc"), _delta(before, after, "num_device_free")))
-    idle, reserved = after.get("inactive_split_bytes.all.peak"), after.get("reserved_bytes.all.peak")
-    share = idle / reserved if idle is not None and reserved else None
+    retries, ooms = _whole(counters.get("num_alloc_retries")), _whole(counters.get("num_ooms"))
+    calls = [counters[name] for name in ("num_device_alloc", "num_device_free") if name in counters]
+    allocs = int(sum(calls)) if calls else None
+    share = _ratio(peaks.get("inactive_split_bytes.all.peak"), peaks.get("reserved_bytes.all.peak"))
+    pressure = None if retries is None else retries > 0 or bool(ooms)
     verdict = AllocatorVerdict(
-        pressure=None if retries is None else retries > 0 or bool(ooms),
-        fragmented=None
-        if share is None or retries is None
-        else share > _FRAGMENTED_SHARE and (retries > 0 or bool(ooms)),
+        pressure=pressure,
+        fragmented=None if share is None or pressure is None else share > _FRAGMENTED_SHARE and pressure,
         cache_thrash=None if allocs is None else allocs > 0,
         alloc_retries=retries,
         ooms=ooms,
         device_allocs=allocs,
         idle_share=share,
-        rounding=_ratio(after.get("allocated_bytes.all.peak"), after.get("requested_bytes.all.peak")),
-        non_torch_bytes=_non_torch(after, device_free_bytes, device_total_bytes),
+        rounding=_ratio(peaks.get("allocated_bytes.all.peak"), peaks.get("requested_bytes.all.peak")),
+        non_torch_bytes=outside_torch_bytes,
     )
-    return AllocatorVerdict(**{**vars(verdict), "findings": tuple(_words(verdict))})
+    return replace(verdict, findings=tuple(_words(verdict)))
 
 
 def _words(verdict: AllocatorVerdict) -> list[str]:
@@ -98,23 +91,9 @@ def _words(verdict: AllocatorVerdict) -> list[str]:
     return texts
 
 
-def _delta(before: Mapping[str, float], after: Mapping[str, float], key: str) -> int | None:
-    if key not in before or key not in after:
-        return None
-    return int(after[key] - before[key])
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
 
 
-def _total(parts: tuple[int | None, ...]) -> int | None:
-    known = [part for part in parts if part is not None]
-    return sum(known) if known else None
-
-
-def _ratio(above: float | None, below: float | None) -> float | None:
-    return above / below if above is not None and below else None
-
-
-def _non_torch(after: Mapping[str, float], free: int | None, total: int | None) -> int | None:
-    reserved = after.get("reserved_bytes.all.current")
-    if free is None or total is None or reserved is None:
-        return None
-    return max(0, total - free - int(reserved))
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None

@@ -127,9 +127,7 @@ def _verdict(extra: Mapping[str, Json]) -> AllocatorVerdict | None:
     new, peaks, outside = (extra.get(n) for n in ("allocator_new", "allocator", "device_memory_not_torch_bytes"))
     if not isinstance(new, Mapping):
         return None
-    after = {**_numbers(peaks), **_numbers(new), "reserved_bytes.all.current": 0.0}
-    total = outside if isinstance(outside, int) else None
-    return verdict_of(dict.fromkeys(new, 0.0), after, device_free_bytes=0, device_total_bytes=total)
+    return verdict_of(_numbers(new), _numbers(peaks), outside if isinstance(outside, int) else None)
 
 
 def _numbers(values: Json) -> dict[str, float]:
