@@ -249,7 +249,7 @@ def _added_document(added: Extension) -> dict[str, Any]:
 
 
 def _show_added(added: Extension) -> None:
-    note(f"{added.runs} new runs; {added.planned_before} of the grid's runs were planned before")
+    note(f"{plural(added.runs, 'new run')}; {added.planned_before} of the grid's runs were planned before")
     for key, (old, new) in added.settings.items():
         note(f"{key}: {_words(new)} from now on, {_words(old)} until now")
 

@@ -119,16 +119,16 @@ def _show_model(grid: Grid, site: Site, as_json: bool) -> None:
     rates = {group: machine_of(part.hardware, profile).rates(behaviour.attention) for group, part in site.parts.items()}
     if as_json:
         rows = {
-            group: [dict(zip(("rate", "value", "source"), one, strict=True)) for one in found]
-            for group, found in rates.items()
+            group: [dict(zip(("rate", "value", "source"), one, strict=True)) for one in listed]
+            for group, listed in rates.items()
         }
         of = {"node_groups": rows} if site.node_groups else {"rates": rows[""]}
         click.echo(json.dumps({"trainer": grid.workload, "behaviour": behaviour.source} | of))
         return
-    for group, found in rates.items():
+    for group, listed in rates.items():
         where = f"{site.part(group).gpu} ({group})" if group else site.gpu
         click.echo(f"{grid.workload} on {where}: {behaviour.source}")
-        for name, value, source in found:
+        for name, value, source in listed:
             click.echo(f"  {name}: {value}  ({source})")
 
 
@@ -207,12 +207,12 @@ def _best_table(cells: list[dict[str, Any]]) -> Any:
     for column in (table.columns[1], *table.columns[3:]):
         column.justify = "right"
     for cell in (cell for cell in cells if cell["predicted_best"]):
-        found = cell["predicted_best"]
-        peak = found["peak_memory_bytes"]
+        best = cell["predicted_best"]
+        peak = best["peak_memory_bytes"]
         memory = "–" if peak is None else memory_text(peak)
-        speed = f"{found['tokens_per_second_per_gpu']:,.0f}"
-        within = f"{found['low']:,.0f} to {found['high']:,.0f}"
-        table.add_row(cell["model"], str(cell["nodes"]), layout_text(found), speed, within, memory)
+        speed = f"{best['tokens_per_second_per_gpu']:,.0f}"
+        within = f"{best['low']:,.0f} to {best['high']:,.0f}"
+        table.add_row(cell["model"], str(cell["nodes"]), layout_text(best), speed, within, memory)
     return table
 
 
@@ -247,6 +247,6 @@ def _cell_table(cells: list[dict[str, Any]]) -> Any:
     for cell in cells:
         text = f"{cell['runs']:,} ({cell['predicted_node_hours']:,.2f})" if cell["runs"] else "0"
         by_model.setdefault(cell["model"], {})[cell["nodes"]] = text
-    for model, found in by_model.items():
-        table.add_row(model, *(found.get(n, "") for n in nodes))
+    for model, texts in by_model.items():
+        table.add_row(model, *(texts.get(n, "") for n in nodes))
     return table

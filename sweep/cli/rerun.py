@@ -103,9 +103,9 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     """(directory, runs): the first word is a directory if one has that name, or if no run_id can contain it."""
     rest = list(words)
     if rest and ("/" in rest[0] or rest[0] in (".", "..") or readable(rest[0]).is_dir() or len(rest) > 1):
-        found = readable(rest[0])
-        if found.exists() or "/" in rest[0]:
-            return found, rest[1:]
+        directory = readable(rest[0])
+        if directory.exists() or "/" in rest[0]:
+            return directory, rest[1:]
     return None, rest
 
 
@@ -138,16 +138,16 @@ def _named(runs: Sequence[PlannedRun], names: Sequence[str], directory: SweepDir
     """The runs that are named, in the plan's order; all if none is. Raises SweepError with every mistake."""
     if not names:
         return list(runs)
-    known, found = [run.run_id for run in runs], set()
+    known, named = [run.run_id for run in runs], set()
     mistakes: list[Mistake] = []
     for name in names:
         try:
-            found.add(find_run(known, name, directory.path))
+            named.add(find_run(known, name, directory.path))
         except SweepError as error:
             mistakes += error.mistakes
     if mistakes:
         raise SweepError(mistakes)
-    return [run for run in runs if run.run_id in found]
+    return [run for run in runs if run.run_id in named]
 
 
 def _print_result(

@@ -64,8 +64,8 @@ def _mark_lost(
     if launcher.sweep_state.has_record(run_id, number) or (planned := launcher.followed.planned(run_id)) is None:
         return  # a run of a plan that is not visible here yet: marked lost once it is
     attempt = launcher.sweep_state.run_state(run_id).attempts.get(number)
-    found = diagnose((), slurm_state=status.word or None)
-    meaning, known = _meaning(status.word, found.outcome), found.outcome is not None
+    diagnosis = diagnose((), slurm_state=status.word or None)
+    meaning, known = _meaning(status.word, diagnosis.outcome), diagnosis.outcome is not None
     ended = EndedAttempt(
         run=planned.run(),
         number=number,
@@ -78,8 +78,8 @@ def _mark_lost(
         ended_at=max(began, status.ended_at or pilot.last_line_at or time.time()),
         outcome=Outcome.LOST,
         message=f"its pilot's job {pilot.job_id} is gone ({meaning}) and left no record",
-        evidence=found.evidence if known else None,
-        advice=found.advice if known else None,
+        evidence=diagnosis.evidence if known else None,
+        advice=diagnosis.advice if known else None,
     )
     launcher.write(Recorded(time=time.time(), record=build_record(ended)))
 

@@ -101,17 +101,17 @@ class Watch:
 
     def _of_this_cluster(self) -> list[PilotState]:
         """The open pilots whose jobs the scheduler asked here can know."""
-        here, found = self._launcher.executor.cluster(), []
+        here, pilots = self._launcher.executor.cluster(), []
         for pilot in self._launcher.open_pilots:
             if pilot.cluster in ("", here):
-                found.append(pilot)
+                pilots.append(pilot)
             elif here and pilot.name not in self._reported:
                 self._reported.add(pilot.name)
                 log_error(
                     f"pilot {pilot.name} is job {pilot.job_id or pilot.token} of {pilot.cluster}, and this host asks "
                     f"{here}: it can be watched and cancelled there only (`sweep resume`, `sweep cancel`)"
                 )
-        return found
+        return pilots
 
     def _find_job(self, pilot: PilotState) -> None:
         """Resolve an interrupted submission: find its job by the token, or learn that it never existed.

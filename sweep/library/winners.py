@@ -54,11 +54,15 @@ def winners(
     asked = [] if expression is None else names_in(expression)
     records = analysis.load(places, list(dict.fromkeys([*NEEDED, "node_names", *asked])))
     matching = records if expression is None else analysis.keep(records, expression)
-    found = analysis.best_per_cell(matching, metric)
-    order = model_order(records, list(dict.fromkeys(found["model"])))
-    wanted = found[(found["model"].isin(models) | (not models)) & (found["nodes"].isin(widths) | (not widths))]
+    best_rows = analysis.best_per_cell(matching, metric)
+    order = model_order(records, list(dict.fromkeys(best_rows["model"])))
+    wanted = best_rows[
+        (best_rows["model"].isin(models) | (not models)) & (best_rows["nodes"].isin(widths) | (not widths))
+    ]
     if wanted.empty:
-        raise SweepError(_nothing(found[["model", "nodes"]].to_records(index=False).tolist(), matching, metric, models))
+        raise SweepError(
+            _nothing(best_rows[["model", "nodes"]].to_records(index=False).tolist(), matching, metric, models)
+        )
     light = wanted.drop(columns=[name for name in HEAVY if name in wanted])
     rows: list[Row] = json.loads(light.to_json(orient="records", double_precision=15))
     claims = [verdict(cell, ranked) for cell in wanted.to_dict("records")]
@@ -86,8 +90,7 @@ def best(source: str | Path, metric: str = METRIC) -> pd.DataFrame:
     """
     import pandas as pd
 
-    found: pd.DataFrame = pd.DataFrame(winners([Path(source)], metric))
-    return found
+    return pd.DataFrame(winners([Path(source)], metric))
 
 
 def any_simulated(rows: Sequence[Row]) -> bool:
