@@ -51,12 +51,7 @@ def evaluate_all(checks: Sequence[Check], answers: Sequence[NodeReadings], state
         if check.median:
             findings = against_median(findings)
         found += [result(check, node, finding) for node, finding in findings.items()]
-    return [*unanswered(answers), *found]
-
-
-def unanswered(answers: Iterable[NodeReadings]) -> list[CheckResult]:
-    """A result for each node that did not answer."""
-    return [no_answer(one.node, one.problem) for one in answers if one.problem]
+    return [*(no_answer(one.node, one.problem) for one in answers if one.problem), *found]
 
 
 def no_answer(node: str, problem: str, tier: str = "node") -> CheckResult:

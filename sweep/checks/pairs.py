@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sweep.checks.check import Json
 from sweep.checks.fleet import FEWEST, TOLERANCE, slowest_healthy
@@ -33,7 +33,6 @@ class Exchange:
     accused: tuple[str, ...] = ()
     """nodes that the watchdog names: the ranks with the least progress"""
     tier: str = "pair"
-    values: Mapping[str, Json] = field(default_factory=dict)
 
     def bytes_per_s(self, operation: str) -> float:
         """Bus bandwidth of the largest size, as nccl-tests counts it; 0 where it failed."""

@@ -28,19 +28,18 @@ def number_of(value: Json, key: str = "") -> float:
     return float(found)
 
 
-def rows_of(value: Json, key: str = "") -> list[Mapping[str, Json]]:
+def rows_of(value: Json) -> list[Mapping[str, Json]]:
     """The rows in a reading. Raises ValueError where there are none."""
-    found = value.get(key) if key and isinstance(value, Mapping) else value
-    if not isinstance(found, Sequence) or isinstance(found, str) or not all(isinstance(r, Mapping) for r in found):
-        raise ValueError(f"{key or 'value'} is no list of rows")
-    return [row for row in found if isinstance(row, Mapping)]
+    if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(r, Mapping) for r in value):
+        raise ValueError("value is no list of rows")
+    return [row for row in value if isinstance(row, Mapping)]
 
 
-def at_least(floor: float, unit: str, key: str = "", *, verdict: Verdict = Verdict.BELOW_FLOOR) -> Rule:
+def at_least(floor: float, unit: str, key: str = "") -> Rule:
     """The number must be at least this."""
 
     def rule(value: Json, _: Stated) -> Finding:
-        return bounded(number_of(value, key), floor, None, unit, verdict)
+        return bounded(number_of(value, key), floor, None, unit)
 
     return rule
 
@@ -57,16 +56,14 @@ def at_most(ceiling: float, unit: str, key: str = "", *, verdict: Verdict = Verd
     return rule
 
 
-def bounded(
-    number: float, floor: float | None, bound: float | None, unit: str, below: Verdict = Verdict.BELOW_FLOOR
-) -> Finding:
+def bounded(number: float, floor: float | None, bound: float | None, unit: str) -> Finding:
     """At or above the bound: impossible. Below the floor: unfit. What is None is not known."""
     parts = [f"at least {quantity(floor, unit)}"] if floor is not None else []
     parts += [f"under {quantity(bound, unit)}"] if bound is not None else []
     if bound is not None and number >= bound:
         verdict = Verdict.IMPOSSIBLE
     elif floor is not None and number < floor:
-        verdict = below
+        verdict = Verdict.BELOW_FLOOR
     else:
         verdict = Verdict.OK
     return Finding(verdict=verdict, found=quantity(number, unit), expected=", ".join(parts), number=number)
