@@ -90,7 +90,8 @@ def best(source: str | Path, metric: str = METRIC) -> pd.DataFrame:
     """
     import pandas as pd
 
-    return pd.DataFrame(winners([Path(source)], metric))
+    rows: pd.DataFrame = pd.DataFrame(winners([Path(source)], metric))
+    return rows
 
 
 def any_simulated(rows: Sequence[Row]) -> bool:
