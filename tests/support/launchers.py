@@ -28,7 +28,7 @@ def written(directory: SweepDir, writer: str, *events: Event) -> Journal:
 
 class Scheduler:
     """Reports the same state for every job, after a while; knows the jobs of these tokens, and records what it was
-    asked and told."""
+    asked for and sent."""
 
     def __init__(self, state=JobState.GONE, wait=lambda: None, *, cluster="here", jobs=None):
         self.state, self.wait, self.jobs = state, wait, jobs or {}
