@@ -86,7 +86,7 @@ def made(directory: Path, runs: int, waiting: int) -> Sweep:
     text = GRID.format(repeats=-(-runs // once))
     grid = parse_grid(text, "large")
     assert grid.site is not None
-    sweep = create(directory, grid, grid.site, build(grid, grid.site), executor="slurm", grid_text=text)
+    sweep = create(directory, grid, grid.site, build(grid, grid.site), executor="slurm")
     with _without_fsync():  # a disk that waits 100,000 times shows nothing here
         _play(sweep, sweep.runs[: len(sweep.runs) - waiting])
     return sweep

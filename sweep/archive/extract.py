@@ -56,9 +56,9 @@ def extract(archive: Path, into: Path | None) -> SweepDir:
         raise
     assert target is not None  # with ``aside``
     aside.rename(target)
-    sweep = SweepDir(target)
-    sweep.create_skeleton()
-    return sweep
+    directory = SweepDir(target)
+    directory.create_skeleton()
+    return directory
 
 
 def _target(member: tarfile.TarInfo, archive: Path, into: Path | None) -> Path:

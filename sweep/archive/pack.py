@@ -43,15 +43,15 @@ class Packed:
     """files from which something was removed"""
 
 
-def pack(sweep: SweepDir, sweep_state: SweepState, out: Path, logs: str) -> Packed:
+def pack(directory: SweepDir, sweep_state: SweepState, out: Path, logs: str) -> Packed:
     """Write the archive of a sweep. ``logs``: failed, all or none. An existing file is replaced whole or not at all.
 
     The archive's files are read one at a time; a sweep that runs meanwhile is archived as far as its journals were.
     """
-    redaction = Redaction(secret_values(dict(os.environ), *map(_parsed, _inputs(sweep))))
-    chosen = [*_inputs(sweep), *sweep.plans(), *sweep.journals(), *_of_pilots(sweep)]
-    attempts = [path for path in _logs(sweep, sweep_state, logs) if path.exists()]
-    folder, redacted = sweep.path.absolute().name, 0
+    redaction = Redaction(secret_values(dict(os.environ), *map(_parsed, _inputs(directory))))
+    chosen = [*_inputs(directory), *directory.plans(), *directory.journals(), *_of_pilots(directory)]
+    attempts = [path for path in _logs(directory, sweep_state, logs) if path.exists()]
+    folder, redacted = directory.path.absolute().name, 0
 
     def write(file: IO[bytes]) -> None:  # Arrow closes what it writes to: it gets a second descriptor
         nonlocal redacted
@@ -64,7 +64,7 @@ def pack(sweep: SweepDir, sweep_state: SweepState, out: Path, logs: str) -> Pack
             for path in (*chosen, *attempts):
                 data, changed = _cleaned(path, redaction)
                 redacted += changed
-                _add(archive, f"{folder}/{path.relative_to(sweep.path)}", data, path.stat().st_mtime)
+                _add(archive, f"{folder}/{path.relative_to(directory.path)}", data, path.stat().st_mtime)
 
     write_streamed(out, write)
     return Packed(
@@ -72,22 +72,22 @@ def pack(sweep: SweepDir, sweep_state: SweepState, out: Path, logs: str) -> Pack
     )
 
 
-def _inputs(sweep: SweepDir) -> list[Path]:
-    texts = [sweep.provenance, sweep.grid, sweep.site, *sorted(sweep.path.glob("grid-[0-9]*.yaml"))]
+def _inputs(directory: SweepDir) -> list[Path]:
+    texts = [directory.provenance, directory.grid, directory.site, *sorted(directory.path.glob("grid-[0-9]*.yaml"))]
     return [path for path in texts if path.exists()]
 
 
-def _of_pilots(sweep: SweepDir) -> list[Path]:
-    found = sorted((sweep.path / "pilots").glob("*/*"))
+def _of_pilots(directory: SweepDir) -> list[Path]:
+    found = sorted((directory.path / "pilots").glob("*/*"))
     return [path for path in found if path.is_file() and path.suffix in _PILOT_FILES and path.name not in _LEFT_OUT]
 
 
-def _logs(sweep: SweepDir, sweep_state: SweepState, logs: str) -> Iterator[Path]:
+def _logs(directory: SweepDir, sweep_state: SweepState, logs: str) -> Iterator[Path]:
     for run_id, run in sweep_state.runs.items():
         for number, attempt in run.attempts.items():
             failed = attempt.outcome not in (None, Outcome.OK)
             if logs == "all" or (logs == "failed" and failed):
-                yield sweep.log(run_id, number)
+                yield directory.log(run_id, number)
 
 
 def _parsed(path: Path) -> object:

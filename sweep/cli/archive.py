@@ -69,6 +69,10 @@ def unarchive(file: Path, into: Path | None, as_json: bool) -> int:
     """
     from sweep.archive.extract import extract
 
-    sweep = extract(file, into)
-    click.echo(json.dumps({"directory": str(sweep.path)}) if as_json else f"{sweep.path}: `sweep status {sweep.path}`")
+    directory = extract(file, into)
+    click.echo(
+        json.dumps({"directory": str(directory.path)})
+        if as_json
+        else f"{directory.path}: `sweep status {directory.path}`"
+    )
     return 0

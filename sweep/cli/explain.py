@@ -156,7 +156,7 @@ def _explain_run(directory: Path | None, run: str, as_json: bool) -> int:
     return 0
 
 
-def _records_of(sweep: SweepDir, words: str) -> list[Record]:
+def _records_of(directory: SweepDir, words: str) -> list[Record]:
     """The records of one run, by attempt. Raises SweepError if `words` match none, or several."""
     from sweep.records.record import decode_in_full
     from sweep.state.counting import supersedes
@@ -164,11 +164,11 @@ def _records_of(sweep: SweepDir, words: str) -> list[Record]:
     from sweep.store.journal import JournalReader
     from sweep.store.sweep import open_sweep
 
-    run_ids = [planned.run_id for planned in open_sweep(sweep.path).runs]
+    run_ids = [planned.run_id for planned in open_sweep(directory.path).runs]
     name, attempt = split_attempt(run_ids, words)
-    run_id = find_run(run_ids, name, sweep.path)
+    run_id = find_run(run_ids, name, directory.path)
     ended: dict[int, Record] = {}
-    for event in JournalReader(sweep, decode=decode_in_full).new_events():
+    for event in JournalReader(directory, decode=decode_in_full).new_events():
         if isinstance(event, Recorded) and event.record.run_id == run_id:
             record, known = event.record, ended.get(event.record.attempt)
             if supersedes(record.outcome, None if known is None else known.outcome):
@@ -178,14 +178,16 @@ def _records_of(sweep: SweepDir, words: str) -> list[Record]:
         which = run_id if attempt is None else f"{run_id}.{attempt}"
         others = ", ".join(f"{run_id}.{number}" for number in sorted(ended))
         remedy = f"ended: {others}" if ended else "`sweep status`"
-        raise SweepError(Mistake(f"no attempt {which} has ended in this sweep", file=str(sweep.path), remedy=remedy))
+        raise SweepError(
+            Mistake(f"no attempt {which} has ended in this sweep", file=str(directory.path), remedy=remedy)
+        )
     return chosen
 
 
-def _document(sweep: SweepDir, record: Record) -> dict[str, Any]:
-    log = sweep.log(record.run_id, record.attempt)
+def _document(directory: SweepDir, record: Record) -> dict[str, Any]:
+    log = directory.log(record.run_id, record.attempt)
     document = {**{name: getattr(record, name) for name in _SHOWN}, "log": str(log) if log.exists() else None}
-    return document | ({"measured": measured(sweep, record)} if record.outcome == Outcome.OK else {})
+    return document | ({"measured": measured(directory, record)} if record.outcome == Outcome.OK else {})
 
 
 def _print(document: dict[str, Any]) -> None:

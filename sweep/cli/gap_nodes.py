@@ -28,7 +28,7 @@ class NodesKnown:
     node, read once.
     """
 
-    def __init__(self, place: Path, sweep: SweepDir | None) -> None:
+    def __init__(self, place: Path, directory: SweepDir | None) -> None:
         import analysis
         from analysis.derive.best import NEEDED
         from analysis.derive.nodes import health
@@ -38,7 +38,7 @@ class NodesKnown:
         records = analysis.load(place, [*NEEDED, *COLUMNS])
         self._placed = placed(records)
         self._health = health(records).set_index("node")
-        self._excluded: Mapping[str, str] = {} if sweep is None else read_state(sweep).excluded_nodes
+        self._excluded: Mapping[str, str] = {} if directory is None else read_state(directory).excluded_nodes
         self._unfit = _unfit_by_doctor(DOCTOR)
 
     def elsewhere_s(self, record: Record) -> list[float]:

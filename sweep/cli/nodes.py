@@ -80,7 +80,7 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, str | None, list[str]]:
     return directory, action, names
 
 
-def _check_excluded(sweep_state: SweepState, names: Sequence[str], sweep: SweepDir) -> None:
+def _check_excluded(sweep_state: SweepState, names: Sequence[str], directory: SweepDir) -> None:
     """Raises SweepError for each node that is not excluded: there is nothing to release."""
     excluded = sweep_state.excluded_nodes
     known = _attempts(sweep_state, excluded)
@@ -90,9 +90,11 @@ def _check_excluded(sweep_state: SweepState, names: Sequence[str], sweep: SweepD
     listed = f"excluded: {', '.join(sorted(excluded))}" if excluded else "no node is excluded"
     raise SweepError(
         [
-            Mistake(f"{name} is not excluded", file=str(sweep.path), remedy=listed)
+            Mistake(f"{name} is not excluded", file=str(directory.path), remedy=listed)
             if name in known
-            else Mistake(f"the sweep has no node {name}", file=str(sweep.path), remedy=nearest(name, excluded, listed))
+            else Mistake(
+                f"the sweep has no node {name}", file=str(directory.path), remedy=nearest(name, excluded, listed)
+            )
             for name in wrong
         ]
     )

@@ -58,13 +58,13 @@ def origin_of(sweeps: Sequence[SweepDir | None]) -> Origin:
     return Origin(site, sweeps[0].launched_from())
 
 
-def provenance_of(sweep: SweepDir) -> dict[str, Any]:
+def provenance_of(directory: SweepDir) -> dict[str, Any]:
     """What `provenance.json` states. Raises SweepError where it is damaged."""
     try:
-        found: dict[str, Any] = json.loads(read_text(sweep.provenance, "provenance"))
+        found: dict[str, Any] = json.loads(read_text(directory.provenance, "provenance"))
     except ValueError as error:
         remedy = "it is written once: restore it"
-        raise SweepError(Mistake("is damaged", file=str(sweep.provenance), remedy=remedy)) from error
+        raise SweepError(Mistake("is damaged", file=str(directory.provenance), remedy=remedy)) from error
     return found
 
 

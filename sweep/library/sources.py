@@ -45,9 +45,9 @@ def results_of(source: Path | None) -> tuple[Path, SweepDir | None]:
     from sweep.store.directory import find_sweep
 
     if source is None or readable(source).is_dir():
-        sweep = find_sweep(source)
-        collect(sweep)
-        return sweep.path, sweep
+        directory = find_sweep(source)
+        collect(directory)
+        return directory.path, directory
     if not source.exists():
         raise SweepError(Mistake("no such results", file=str(source), remedy="a sweep directory or a Parquet file"))
     if source.suffix.lower() in TEXT_TABLES:

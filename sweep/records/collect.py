@@ -77,29 +77,31 @@ class Collected:
     """outcome -> runs whose final attempt ended so"""
 
 
-def collect(sweep: SweepDir) -> Collected:
+def collect(directory: SweepDir) -> Collected:
     """Bring `results.parquet` up to date with the journals.
 
     A line that is no event, or a record that breaks the schema, is reported on stderr and passed over. Raises
     SweepError where a record's numbers do not fit the table.
     """
-    table, progress, line = _earlier(sweep)
+    table, progress, line = _earlier(directory)
     with _no_garbage_collection():
-        fresh, progress_now = _read_journals(sweep, progress, line)
+        fresh, progress_now = _read_journals(directory, progress, line)
     new = sum(batch.num_rows for batch in fresh)
-    prices = prices_of(sweep.site.read_text(encoding="utf-8") if sweep.site.exists() else "", str(sweep.site))
+    prices = prices_of(
+        directory.site.read_text(encoding="utf-8") if directory.site.exists() else "", str(directory.site)
+    )
     if table is None or progress_now != progress or has_other_prices(table, prices):
         finished = _finish(_joined(table, fresh), progress_now.rerun_after)
         if table is not None and _marked(table) - _marked(finished):
             # A mark is gone, and the table does not say whether the record was suspect before it: its journal does
             line = Timeline()
-            fresh, progress_now = _read_journals(sweep, JournalProgress(), line)
+            fresh, progress_now = _read_journals(directory, JournalProgress(), line)
             finished = _finish(_joined(None, fresh), progress_now.rerun_after)
         table = priced(finished, prices)
-        _write_timeline(sweep, table, line, progress_now)
-        write_derived(sweep.results, _parquet(table, progress_now))  # last: with it the tables are of one collect
-    update_skipped(sweep)
-    return _summary(sweep.results, table, new)
+        _write_timeline(directory, table, line, progress_now)
+        write_derived(directory.results, _parquet(table, progress_now))  # last: with it the tables are of one collect
+    update_skipped(directory)
+    return _summary(directory.results, table, new)
 
 
 def read_records(source: Path | str) -> pd.DataFrame:
@@ -142,28 +144,28 @@ def write_results(
     write_whole(path, _parquet(extend(_finish(table_of(records), {})), JournalProgress()))
 
 
-def _earlier(sweep: SweepDir) -> tuple[pa.Table | None, JournalProgress, Timeline]:
+def _earlier(directory: SweepDir) -> tuple[pa.Table | None, JournalProgress, Timeline]:
     """The existing tables and how far they reach, or empty ones where they are unusable."""
     nothing = None, JournalProgress(), Timeline()
     try:
-        table = read_table(sweep.results)
+        table = read_table(directory.results)
         state = json.loads((table.schema.metadata or {})[METADATA])
-        line = _earlier_timeline(sweep, state)
+        line = _earlier_timeline(directory, state)
     except (OSError, KeyError, ValueError, SweepError):
         return nothing
     progress = JournalProgress(state["offsets"], state["rerun_after"])
-    sizes = {path.name: path.stat().st_size for path in sweep.journals()}
+    sizes = {path.name: path.stat().st_size for path in directory.journals()}
     shrunk = any(sizes.get(name, -1) < offset for name, offset in progress.offsets.items())
     if line is None or shrunk or state["schema"] != SCHEMA_VERSION or not table.schema.equals(arrow_schema()):
         return nothing
     return table, progress, line
 
 
-def _earlier_timeline(sweep: SweepDir, state: Mapping[str, Any]) -> Timeline | None:
+def _earlier_timeline(directory: SweepDir, state: Mapping[str, Any]) -> Timeline | None:
     """The timeline stored in its tables, or None where they are not of the same collect as the results."""
     import pyarrow.compute as pc
 
-    pilots, attempts = read_table(sweep.path / PILOTS_FILE), read_table(sweep.path / TIMELINE_FILE)
+    pilots, attempts = read_table(directory.path / PILOTS_FILE), read_table(directory.path / TIMELINE_FILE)
     for table, columns in ((pilots, PILOTS), (attempts, ATTEMPTS)):
         schema = table.schema
         if json.loads((schema.metadata or {})[METADATA]) != state or not schema.equals(_schema_of(columns)):
@@ -172,23 +174,23 @@ def _earlier_timeline(sweep: SweepDir, state: Mapping[str, Any]) -> Timeline | N
     return resumed(pilots.to_pylist(), running.to_pylist())
 
 
-def _write_timeline(sweep: SweepDir, results: pa.Table, line: Timeline, progress: JournalProgress) -> None:
+def _write_timeline(directory: SweepDir, results: pa.Table, line: Timeline, progress: JournalProgress) -> None:
     import pyarrow as pa
 
     recorded = set(zip(results["run_id"].to_pylist(), results["attempt"].to_pylist(), strict=True))
     running = [row for key, row in line.begun.items() if key not in recorded]
     attempts = attempts_table(results, running, _schema_of(ATTEMPTS))
     pilots = pa.Table.from_pylist(line.pilot_rows(), schema=_schema_of(PILOTS))
-    write_derived(sweep.path / TIMELINE_FILE, _parquet(attempts, progress))
-    write_derived(sweep.path / PILOTS_FILE, _parquet(pilots, progress))
+    write_derived(directory.path / TIMELINE_FILE, _parquet(attempts, progress))
+    write_derived(directory.path / PILOTS_FILE, _parquet(pilots, progress))
 
 
 def _read_journals(
-    sweep: SweepDir, progress: JournalProgress, line: Timeline
+    directory: SweepDir, progress: JournalProgress, line: Timeline
 ) -> tuple[list[pa.Table], JournalProgress]:
     """The records appended since, and how far the journals are read now. Applies the events to ``line``."""
     offsets, rerun_after, tables = dict(progress.offsets), dict(progress.rerun_after), []
-    for path in sweep.journals():
+    for path in directory.journals():
         offset = offsets.get(path.name, 0)
         if path.stat().st_size == offset:
             continue

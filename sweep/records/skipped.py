@@ -26,21 +26,21 @@ _AS_OF = b"sweep.as_of"
 _NOT_RUN = "not_run_"
 
 
-def update_skipped(sweep: SweepDir) -> None:
+def update_skipped(directory: SweepDir) -> None:
     """Bring the table up to date with plans, grids, site and journals: columns run_id and skipped (budget, strategy).
 
     Best effort: where the sweep cannot be opened or the file not be written, the reason is printed on stderr, and no
     table, or the earlier one, remains.
     """
-    if not sweep.plan.is_file():
+    if not directory.plan.is_file():
         return
-    as_of = _inputs(sweep)
-    file = sweep.path / SKIPPED_FILE
+    as_of = _inputs(directory)
+    file = directory.path / SKIPPED_FILE
     with contextlib.suppress(OSError, SweepError):
         if (read_table(file).schema.metadata or {}).get(_AS_OF) == as_of:
             return
     try:
-        followed = FollowedSweep(open_sweep(sweep.path))
+        followed = FollowedSweep(open_sweep(directory.path))
         followed.refresh()
         reasons = {run_id: reason.removeprefix(_NOT_RUN) for run_id, reason in followed.skipped().items()}
         write_derived(file, _parquet(reasons, as_of))
@@ -48,11 +48,11 @@ def update_skipped(sweep: SweepDir) -> None:
         log_error(f"note: which runs are skipped is not known: {error}")
 
 
-def _inputs(sweep: SweepDir) -> bytes:
+def _inputs(directory: SweepDir) -> bytes:
     digest = hashlib.sha256(__version__.encode())
-    for path in (sweep.site, *(sweep.grid_of(plan) for plan in sweep.plans())):
+    for path in (directory.site, *(directory.grid_of(plan) for plan in directory.plans())):
         digest.update(path.read_bytes() if path.is_file() else b"")
-    sizes = [(path.name, path.stat().st_size) for path in (*sweep.plans(), *sweep.journals()) if path.is_file()]
+    sizes = [(path.name, path.stat().st_size) for path in (*directory.plans(), *directory.journals()) if path.is_file()]
     digest.update(repr(sizes).encode())
     return digest.hexdigest().encode()
 

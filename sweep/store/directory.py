@@ -148,11 +148,13 @@ class SweepDir:
         return made
 
 
-def check_own(sweep: SweepDir) -> None:
+def check_own(directory: SweepDir) -> None:
     """Raises SweepError where the directory is a copy from an archive: its runs belong to the original."""
-    if (sweep.path / ARCHIVE).exists():
+    if (directory.path / ARCHIVE).exists():
         remedy = "continue the original; status, best, heatmap, report, explain and logs work here"
-        raise SweepError(Mistake("is extracted from an archive: for reading only", file=str(sweep.path), remedy=remedy))
+        raise SweepError(
+            Mistake("is extracted from an archive: for reading only", file=str(directory.path), remedy=remedy)
+        )
 
 
 def find_sweep(given: Path | None) -> SweepDir:
@@ -239,12 +241,12 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """unix seconds"""
 
 
-def try_claim(sweep: SweepDir, run_id: str, attempt: int, claim: Claim) -> bool:
+def try_claim(directory: SweepDir, run_id: str, attempt: int, claim: Claim) -> bool:
     """Take the right to run an attempt. False where another has it.
 
     May be called again after an OSError: a claim that succeeded all the same is recognised by its holder.
     """
-    path, content = sweep.claim(run_id, attempt), msgspec.json.encode(claim)
+    path, content = directory.claim(run_id, attempt), msgspec.json.encode(claim)
     try:
         write_once(path, content)
     except FileExistsError:
@@ -253,18 +255,18 @@ def try_claim(sweep: SweepDir, run_id: str, attempt: int, claim: Claim) -> bool:
 
 
 def claims_of(
-    sweep: SweepDir, known: Callable[[str, int], bool] = lambda *_: False
+    directory: SweepDir, known: Callable[[str, int], bool] = lambda *_: False
 ) -> Iterator[tuple[str, int, Claim]]:
     """The claims, each with its run_id and attempt. ``known``: those that need not be read.
 
     One that is damaged is reported on stderr, and is held by ``UNKNOWN_PILOT``. Other files are ignored.
     """
-    with os.scandir(sweep.claims) as entries:
+    with os.scandir(directory.claims) as entries:
         names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and not entry.is_dir())
     for name in names:
         run_id, _, attempt = name.rpartition(".")
         if attempt.isdecimal() and not known(run_id, int(attempt)):
-            yield run_id, int(attempt), _read_claim(sweep.claims / name)
+            yield run_id, int(attempt), _read_claim(directory.claims / name)
 
 
 def _read_claim(path: Path) -> Claim:

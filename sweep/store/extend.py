@@ -116,7 +116,7 @@ def _tables(sweep: Sweep) -> list[pyarrow.Table]:
         raise SweepError(Mistake(fact, file=str(sweep.directory.path))) from error
 
 
-def extend(sweep: SweepDir, grid: Grid, added: Extension) -> Path:
+def extend(directory: SweepDir, grid: Grid, added: Extension) -> Path:
     """Write the grid, then the plan, each once. Returns the plan's path. Raises OSError where it cannot be written.
 
     If interrupted between the two, the sweep is unchanged: the same grid's next extension takes that number, another's
@@ -124,15 +124,17 @@ def extend(sweep: SweepDir, grid: Grid, added: Extension) -> Path:
     """
     sink = io.BytesIO()
     pyarrow.parquet.write_table(added.table, sink, **PARQUET)
-    path = _write(sweep, grid.to_yaml(), sink.getvalue())
-    write_request(sweep, "extend", [Extended(time=time.time(), plan=path.name, runs=added.runs, argv=tuple(sys.argv))])
+    path = _write(directory, grid.to_yaml(), sink.getvalue())
+    write_request(
+        directory, "extend", [Extended(time=time.time(), plan=path.name, runs=added.runs, argv=tuple(sys.argv))]
+    )
     return path
 
 
-def _write(sweep: SweepDir, grid: str, plan: bytes) -> Path:
+def _write(directory: SweepDir, grid: str, plan: bytes) -> Path:
     number = 2
     while True:
-        grid_path, plan_path = sweep.extension(number)
+        grid_path, plan_path = directory.extension(number)
         if not plan_path.exists() and _written(grid_path, grid):
             try:
                 write_once(plan_path, plan)

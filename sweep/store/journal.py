@@ -79,11 +79,11 @@ class Journal:
                 self._path.unlink()
 
 
-def write_request(sweep: SweepDir, kind: str, events: Iterable[Event]) -> None:
+def write_request(directory: SweepDir, kind: str, events: Iterable[Event]) -> None:
     """Write a command's request to its own journal, all of it or nothing. ``kind``: the beginning of its name."""
-    check_own(sweep)
+    check_own(directory)
     lines = b"".join(encode(event) + b"\n" for event in events)
-    write_once(sweep.journal(f"{kind}-{time.time_ns()}-{os.getpid()}"), lines)
+    write_once(directory.journal(f"{kind}-{time.time_ns()}-{os.getpid()}"), lines)
 
 
 def event_pieces(path: Path, offset: int, decode: Decode = decode) -> Iterator[tuple[list[Event], int]]:
@@ -177,8 +177,8 @@ class JournalReader:
     (``sweep.state.events.decoder``).
     """
 
-    def __init__(self, sweep: SweepDir, offsets: Mapping[str, int] | None = None, decode: Decode = decode) -> None:
-        self._sweep = sweep
+    def __init__(self, directory: SweepDir, offsets: Mapping[str, int] | None = None, decode: Decode = decode) -> None:
+        self._directory = directory
         self._decode = decode
         self.offsets: dict[str, int] = dict(offsets or {})
         """how far each journal was read, bytes by file name"""
@@ -193,7 +193,7 @@ class JournalReader:
         """
         now, fresh = time.monotonic(), []
         read: dict[str, tuple[int, bool]] = {}
-        for path in self._sweep.journals():
+        for path in self._directory.journals():
             if resting or now >= self._not_before.get(path.name, now):
                 offset = self.offsets.get(path.name, 0)
                 if path.stat().st_size != offset:

@@ -47,7 +47,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 class Lease:
     """The right to submit pilots and to declare attempts lost."""
 
-    sweep: SweepDir
+    directory: SweepDir
     epoch: int
 
     @property
@@ -57,52 +57,52 @@ class Lease:
 
     def check(self) -> None:
         """Check again, before each submission. Raises LeaseLostError where a higher epoch exists."""
-        if _highest(self.sweep) != self.epoch:
-            raise LeaseLostError(f"another launcher took over (epoch {_highest(self.sweep)})")
+        if _highest(self.directory) != self.epoch:
+            raise LeaseLostError(f"another launcher took over (epoch {_highest(self.directory)})")
 
     def release(self) -> None:
         """Release it, where no session followed."""
-        journal = Journal(self.sweep.journal(self.writer))
+        journal = Journal(self.directory.journal(self.writer))
         journal.append(SessionEnded(time=time.time()))
         journal.close()
 
 
-def take(sweep: SweepDir, *, takeover: bool = False) -> Lease:
+def take(directory: SweepDir, *, takeover: bool = False) -> Lease:
     """Take the lease. Raises SweepError where a living launcher holds it, unless `takeover`."""
-    check_own(sweep)
-    highest = _highest(sweep)
-    if highest and not takeover and (living := _living(sweep, highest)) is not None:
-        raise _refusal(sweep, living)
+    check_own(directory)
+    highest = _highest(directory)
+    if highest and not takeover and (living := _living(directory, highest)) is not None:
+        raise _refusal(directory, living)
     try:
-        write_once(sweep.launchers / str(highest + 1), msgspec.json.encode(this_process()))
+        write_once(directory.launchers / str(highest + 1), msgspec.json.encode(this_process()))
     except FileExistsError:
-        raise _refusal(sweep, "another launcher began at the same moment") from None
-    return Lease(sweep, highest + 1)
+        raise _refusal(directory, "another launcher began at the same moment") from None
+    return Lease(directory, highest + 1)
 
 
-def holder(sweep: SweepDir) -> str | None:
+def holder(directory: SweepDir) -> str | None:
     """The lease's holder, as text, if a launcher must be assumed alive. Does not take the lease."""
-    highest = _highest(sweep)
-    return _living(sweep, highest) if highest else None
+    highest = _highest(directory)
+    return _living(directory, highest) if highest else None
 
 
-def _refusal(sweep: SweepDir, trouble: str) -> SweepError:
+def _refusal(directory: SweepDir, trouble: str) -> SweepError:
     return SweepError(
         Mistake(
             f"another launcher holds this sweep: {trouble}",
-            file=str(sweep.path),
+            file=str(directory.path),
             remedy="watch it with `sweep status --watch`, or replace it with `sweep resume --takeover`",
         )
     )
 
 
-def _highest(sweep: SweepDir) -> int:
-    return max((int(path.name) for path in sweep.launchers.iterdir() if path.name.isdigit()), default=0)
+def _highest(directory: SweepDir) -> int:
+    return max((int(path.name) for path in directory.launchers.iterdir() if path.name.isdigit()), default=0)
 
 
-def _living(sweep: SweepDir, epoch: int) -> str | None:
+def _living(directory: SweepDir, epoch: int) -> str | None:
     """The lease's holder, as text, if it must be assumed alive."""
-    journal, file = sweep.journal(Lease(sweep, epoch).writer), sweep.launchers / str(epoch)
+    journal, file = directory.journal(Lease(directory, epoch).writer), directory.launchers / str(epoch)
     try:
         holder = msgspec.json.decode(file.read_bytes(), type=Process)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -24,20 +24,24 @@ def reason_not_rerunnable(state: RunState | None) -> str | None:
     return None
 
 
-def ask(sweep: SweepDir, wanted: Sequence[tuple[str, int]]) -> None:
+def ask(directory: SweepDir, wanted: Sequence[tuple[str, int]]) -> None:
     """Request one further attempt of each run. ``wanted``: its run_id, and the number of its latest attempt.
 
     A running launcher and pilots read the lines; else the next `sweep resume` does.
     """
     now = time.time()
-    write_request(sweep, "rerun", [RerunRequested(time=now, run_id=run_id, after=after) for run_id, after in wanted])
+    write_request(
+        directory, "rerun", [RerunRequested(time=now, run_id=run_id, after=after) for run_id, after in wanted]
+    )
 
 
-def exclude_nodes(sweep: SweepDir, nodes: Sequence[str], reason: str) -> None:
+def exclude_nodes(directory: SweepDir, nodes: Sequence[str], reason: str) -> None:
     """Later pilots and runs avoid these nodes."""
-    write_request(sweep, "nodes", [NodeBad(time=time.time(), node=node, reason=f"{ADDED}: {reason}") for node in nodes])
+    write_request(
+        directory, "nodes", [NodeBad(time=time.time(), node=node, reason=f"{ADDED}: {reason}") for node in nodes]
+    )
 
 
-def release_nodes(sweep: SweepDir, nodes: Sequence[str]) -> None:
+def release_nodes(directory: SweepDir, nodes: Sequence[str]) -> None:
     """Earlier reports on these nodes no longer count."""
-    write_request(sweep, "nodes", [NodeReleased(time=time.time(), node=node) for node in nodes])
+    write_request(directory, "nodes", [NodeReleased(time=time.time(), node=node) for node in nodes])

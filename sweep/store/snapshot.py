@@ -45,25 +45,25 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """as of these offsets"""
 
 
-def load(sweep: SweepDir) -> Snapshot:
+def load(directory: SweepDir) -> Snapshot:
     """The stored snapshot; an empty one where none fits."""
     with contextlib.suppress(OSError, ValueError):  # msgspec's errors are ValueErrors
-        data = sweep.snapshot.read_bytes()
+        data = directory.snapshot.read_bytes()
         digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
         if digest == hashlib.sha256(content).digest():
             stored = msgspec.msgpack.decode(content, type=Snapshot)
-            if stored.form == _FORM and _fits(sweep, stored.offsets):
+            if stored.form == _FORM and _fits(directory, stored.offsets):
                 return stored
     return Snapshot(sweep_state=SweepState())
 
 
-def save(sweep: SweepDir, snapshot: Snapshot) -> None:
+def save(directory: SweepDir, snapshot: Snapshot) -> None:
     """Write it. Best effort: a process that may only read the directory, or finds it full, does without."""
     with contextlib.suppress(OSError):
         content = msgspec.msgpack.encode(snapshot)
-        write_derived(sweep.snapshot, hashlib.sha256(content).digest() + content)
+        write_derived(directory.snapshot, hashlib.sha256(content).digest() + content)
 
 
-def _fits(sweep: SweepDir, offsets: Mapping[str, int]) -> bool:
-    sizes = {path.name: path.stat().st_size for path in sweep.journals()}
+def _fits(directory: SweepDir, offsets: Mapping[str, int]) -> bool:
+    sizes = {path.name: path.stat().st_size for path in directory.journals()}
     return all(sizes.get(name, -1) >= offset for name, offset in offsets.items())

@@ -49,67 +49,66 @@ class Sweep:
     """the grid of each plan"""
 
 
-def create(directory: Path, grid: Grid, site: Site, plan: Plan, *, executor: str) -> Sweep:
+def create(path: Path, grid: Grid, site: Site, plan: Plan, *, executor: str) -> Sweep:
     """Write a new sweep directory: input, plan and provenance, the provenance last. Returns the sweep.
 
     Raises SweepError if another launch is creating it right now. One that another has just created is returned as is.
     """
-    directory = directory.resolve()
-    sweep = SweepDir(directory)
-    made = sweep.create_skeleton(int(site.umask, 8))
+    directory = SweepDir(path.resolve())
+    made = directory.create_skeleton(int(site.umask, 8))
     held = None
     try:
-        held = lease.take(sweep)
-        if not sweep.provenance.is_file():
-            _write_inputs(sweep, grid, site, plan)
+        held = lease.take(directory)
+        if not directory.provenance.is_file():
+            _write_inputs(directory, grid, site, plan)
             sweep_id = f"{grid.name[:40]}-{os.urandom(4).hex()}"
-            write_once(sweep.provenance, json.dumps(_provenance(sweep_id, executor, grid.text), indent=1))
+            write_once(directory.provenance, json.dumps(_provenance(sweep_id, executor, grid.text), indent=1))
         held.release()
     except OSError:
-        _remove_unfinished(sweep, held, made)
+        _remove_unfinished(directory, held, made)
         raise
-    return open_sweep(directory)
+    return open_sweep(directory.path)
 
 
-def _write_inputs(sweep: SweepDir, grid: Grid, site: Site, plan: Plan) -> None:
+def _write_inputs(directory: SweepDir, grid: Grid, site: Site, plan: Plan) -> None:
     """The input files of an incomplete sweep (no provenance yet); an interrupted creation's are replaced."""
-    write_derived(sweep.grid, grid.to_yaml())
-    write_derived(sweep.site, _site_yaml(site))
+    write_derived(directory.grid, grid.to_yaml())
+    write_derived(directory.site, _site_yaml(site))
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(to_table(plan), sink, **PARQUET)
-    write_derived(sweep.plan, sink.getvalue().to_pybytes())
+    write_derived(directory.plan, sink.getvalue().to_pybytes())
 
 
-def _remove_unfinished(sweep: SweepDir, held: lease.Lease | None, made: Sequence[Path]) -> None:
+def _remove_unfinished(directory: SweepDir, held: lease.Lease | None, made: Sequence[Path]) -> None:
     """Remove what this creation wrote before it failed; directories only if it made them and they are empty."""
-    if sweep.path not in made or sweep.provenance.is_file():
+    if directory.path not in made or directory.provenance.is_file():
         return
-    files = [sweep.grid, sweep.site, sweep.plan]
-    files += [sweep.launchers / str(held.epoch), sweep.journal(held.writer)] if held is not None else []
+    files = [directory.grid, directory.site, directory.plan]
+    files += [directory.launchers / str(held.epoch), directory.journal(held.writer)] if held is not None else []
     for file in files:
         with contextlib.suppress(OSError):
             file.unlink()
     remove_empty(made)
 
 
-def open_sweep(directory: Path | str) -> Sweep:
+def open_sweep(path: Path | str) -> Sweep:
     """The sweep in a directory. Raises SweepError where there is none."""
-    sweep = find_sweep(Path(directory))
+    directory = find_sweep(Path(path))
     try:
-        return _opened(sweep)
+        return _opened(directory)
     except OSError as error:
-        file = str(error.filename or sweep.path)
+        file = str(error.filename or directory.path)
         fact = f"cannot be read: {error.strerror or str(error).splitlines()[0]}"
         raise SweepError(Mistake(fact, file=file, remedy="it is written once: restore it")) from error
 
 
-def _opened(sweep: SweepDir) -> Sweep:
-    provenance, plans = _read_provenance(sweep.provenance), tuple(sweep.plans())
-    grids = tuple(parse_grid(_text(path), str(path)) for path in map(sweep.grid_of, plans))
+def _opened(directory: SweepDir) -> Sweep:
+    provenance, plans = _read_provenance(directory.provenance), tuple(directory.plans())
+    grids = tuple(parse_grid(_text(path), str(path)) for path in map(directory.grid_of, plans))
     return Sweep(
-        sweep,
+        directory,
         in_force(grids),
-        parse_site(_text(sweep.site), str(sweep.site)),
+        parse_site(_text(directory.site), str(directory.site)),
         provenance.executor,
         provenance.sweep_id,
         runs_of_all(map(_table, plans)),

@@ -23,9 +23,9 @@ ALIVE_S = 20.0
 class TrackingSession:
     """The one session that tracks a sweep now. Raises SweepError on construction if another one is running."""
 
-    def __init__(self, sweep: SweepDir) -> None:
-        self._sweep = sweep
-        self._name, self._journal = _new_journal(sweep)
+    def __init__(self, directory: SweepDir) -> None:
+        self._directory = directory
+        self._name, self._journal = _new_journal(directory)
         me = this_process()
         try:
             self._write(
@@ -36,12 +36,12 @@ class TrackingSession:
         except OSError:
             self._journal.remove_empty()
             raise
-        others = (alive(began, sweep.journal(name)) for name, began in _sessions(sweep) if name < self._name)
+        others = (alive(began, directory.journal(name)) for name, began in _sessions(directory) if name < self._name)
         holder = next(filter(None, others), None)
         if holder is not None:
             self.close()
             fact = f"another process tracks this sweep: {holder}"
-            raise SweepError(Mistake(fact, file=str(sweep.path), remedy="it will write new runs; or end it first"))
+            raise SweepError(Mistake(fact, file=str(directory.path), remedy="it will write new runs; or end it first"))
 
     def mark(self, destination: str, run_id: str, attempt: int, outcome: str) -> None:
         """Mark the run as written."""
@@ -72,19 +72,19 @@ def marks(events: Iterable[Event], destination: str) -> dict[tuple[str, int], st
     }
 
 
-def _new_journal(sweep: SweepDir) -> tuple[str, Journal]:
+def _new_journal(directory: SweepDir) -> tuple[str, Journal]:
     """The next number is claimed by creating its file: of two sessions, the lower number was first."""
     while True:
-        taken = (path.stem.removeprefix(PREFIX) for path in sweep.journals() if path.stem.startswith(PREFIX))
+        taken = (path.stem.removeprefix(PREFIX) for path in directory.journals() if path.stem.startswith(PREFIX))
         name = f"{PREFIX}{1 + max(map(int, filter(str.isdecimal, taken)), default=0):06d}"
         with contextlib.suppress(FileExistsError):
-            return name, Journal(sweep.journal(name))
+            return name, Journal(directory.journal(name))
 
 
-def _sessions(sweep: SweepDir) -> list[tuple[str, TrackingBegan]]:
+def _sessions(directory: SweepDir) -> list[tuple[str, TrackingBegan]]:
     """The sessions that did not end, by name, with their first line."""
     found = []
-    for path in sweep.journals():
+    for path in directory.journals():
         if path.stem.startswith(PREFIX):
             events, _ = read_events(path)
             if events and isinstance(events[0], TrackingBegan) and not isinstance(events[-1], TrackingEnded):

@@ -19,11 +19,11 @@ from sweep.trackers.tracker import Tracker
 class Tracking:
     """One sweep and one tracker. `poll` reads new entries; `write_waiting` writes what it found."""
 
-    def __init__(self, sweep: SweepDir, sweep_id: str, tracker: Tracker, session: TrackingSession) -> None:
+    def __init__(self, directory: SweepDir, sweep_id: str, tracker: Tracker, session: TrackingSession) -> None:
         self._sweep_id = sweep_id
         self._tracker = tracker
         self._session = session
-        self._reader = JournalReader(sweep, decode=decode_in_full)
+        self._reader = JournalReader(directory, decode=decode_in_full)
         self._written: dict[tuple[str, int], str] = {}
         self._waiting: dict[tuple[str, int], Record] = {}
         self.known = 0

@@ -21,11 +21,11 @@ CLEAR_STALE_S = 30.0
 while runs begin"""
 
 
-async def clear_stale_pilots(sweep: SweepDir, spec: JobSpec, links: Sequence[Link]) -> None:
+async def clear_stale_pilots(directory: SweepDir, spec: JobSpec, links: Sequence[Link]) -> None:
     """Clear stale processes of this sweep's dead pilots from our nodes. Nothing if the scheduler does not answer."""
     tokens = sorted({token for link in links for token in link.stale_tokens})
     with contextlib.suppress(OSError, UnicodeError, SweepError):
-        dead = await asyncio.to_thread(dead_tokens, sweep, spec.executor, tokens)
+        dead = await asyncio.to_thread(dead_tokens, directory, spec.executor, tokens)
         asked = [link for link in links if set(link.stale_tokens) & set(dead)]
         for link in asked:
             link.send(ClearStale(tokens=tuple(dead)))
@@ -33,12 +33,12 @@ async def clear_stale_pilots(sweep: SweepDir, spec: JobSpec, links: Sequence[Lin
         await asyncio.gather(*waits, return_exceptions=True)
 
 
-def dead_tokens(sweep: SweepDir, executor_name: str, tokens: Iterable[str]) -> list[str]:
+def dead_tokens(directory: SweepDir, executor_name: str, tokens: Iterable[str]) -> list[str]:
     """The tokens whose jobs the scheduler reports as gone. No answer: none of them."""
-    jobs = {token: _job_of(sweep, token) for token in tokens}
+    jobs = {token: _job_of(directory, token) for token in tokens}
     if not jobs:
         return []
-    executor = _executor(sweep, executor_name)
+    executor = _executor(directory, executor_name)
     known = [job for job in jobs.values() if job is not None]
     with contextlib.suppress(SubmitError):
         statuses = executor.poll(known) if known else {}
@@ -52,19 +52,19 @@ def _gone(executor: Executor, token: str, job: str | None, statuses: Mapping[str
     return job in statuses and statuses[job].state is JobState.GONE
 
 
-def _job_of(sweep: SweepDir, token: str) -> str | None:
+def _job_of(directory: SweepDir, token: str) -> str | None:
     """The job id that its leader wrote when it began."""
     with contextlib.suppress(OSError, ValueError, KeyError):
-        started = json.loads((sweep.pilot(token.rpartition("-")[2]) / "started").read_text())
+        started = json.loads((directory.pilot(token.rpartition("-")[2]) / "started").read_text())
         return str(started["job_id"])
     return None
 
 
-def _executor(sweep: SweepDir, name: str) -> Executor:
+def _executor(directory: SweepDir, name: str) -> Executor:
     from sweep.inputs.site import parse_site  # pydantic: half a second of each pilot's start, needed by few
 
-    site = parse_site(sweep.site.read_text(), str(sweep.site))
-    executor: Executor = find_executor(name)(site, sweep.path)
+    site = parse_site(directory.site.read_text(), str(directory.site))
+    executor: Executor = find_executor(name)(site, directory.path)
     return executor
 
 

@@ -27,10 +27,10 @@ T = TypeVar("T")
 class Files:
     """One writer's journal, its reads of the sweep and its claims. A directory that was removed ends the retries."""
 
-    def __init__(self, sweep: SweepDir, writer: str) -> None:
-        self._sweep = sweep
-        self._journal = Journal(sweep.journal(writer))
-        self._reader = JournalReader(sweep)
+    def __init__(self, directory: SweepDir, writer: str) -> None:
+        self._directory = directory
+        self._journal = Journal(directory.journal(writer))
+        self._reader = JournalReader(directory)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="files")
 
     async def do(self, act: Callable[[], T]) -> T:
@@ -51,7 +51,7 @@ class Files:
 
     async def claim(self, run_id: str, attempt: int, claim: Claim) -> bool:
         """Claim an attempt, retrying while the file system fails. False if another has it."""
-        return await self._retrying("claimed in", lambda: try_claim(self._sweep, run_id, attempt, claim))
+        return await self._retrying("claimed in", lambda: try_claim(self._directory, run_id, attempt, claim))
 
     def close(self) -> None:
         """Close the journal."""
@@ -60,7 +60,7 @@ class Files:
 
     async def _retrying(self, what: str, act: Callable[[], T]) -> T:
         """What `act` returns, once the file system allows it. Raises SweepError where the directory was removed."""
-        removal = Removal(self._sweep.path, "pilot")
+        removal = Removal(self._directory.path, "pilot")
         while True:
             try:
                 return await self.do(act)

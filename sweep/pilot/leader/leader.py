@@ -42,12 +42,12 @@ class Leader:
     """One pilot's run loop."""
 
     def __init__(
-        self, sweep: SweepDir, spec: JobSpec, runs: Sequence[PlannedRun], job_id: str, clock: PausingClock
+        self, directory: SweepDir, spec: JobSpec, runs: Sequence[PlannedRun], job_id: str, clock: PausingClock
     ) -> None:
-        self._sweep, self._spec = sweep, spec
+        self._directory, self._spec = directory, spec
         self._runs = runs
         self._job_id = job_id
-        self._files = Files(sweep, f"pilot-{spec.name}")
+        self._files = Files(directory, f"pilot-{spec.name}")
         self._sweep_state = SweepState()
         self._search = Search.of(runs, spec.hardware, spec.strategy, spec.budget)
         self._starts = ObservedStarts(runs)
@@ -70,7 +70,7 @@ class Leader:
         self._preflight.begin(nodes.links, self._choose(nodes.links, len(nodes.links)))
         tasks = [self._send_heartbeats(), self._ending.follow(nodes.terminated)]
         watching = [asyncio.ensure_future(task) for task in tasks]
-        await clear_stale_pilots(self._sweep, self._spec, nodes.links)
+        await clear_stale_pilots(self._directory, self._spec, nodes.links)
         self._free_since = dict.fromkeys(self._free_since, time.monotonic())
         reason = await self._measure_all(nodes)
         await self._orphans.end(at_once=self._ending.at_once)
@@ -212,7 +212,7 @@ class Leader:
         )
         recorded = recorded_of(attempt, result, spec, limit_s, self._attempts.stopping)
         await self._write(recorded)
-        await store_log(self._files, self._sweep.log(run.run_id, choice.attempt), recorded.record, result)
+        await store_log(self._files, self._directory.log(run.run_id, choice.attempt), recorded.record, result)
         for node, left in result.not_cleaned.items():
             reason = "not clean after an attempt: " + "; ".join(left)
             await self._write(NodeBad(time=time.time(), pilot=self._spec.name, node=node, reason=reason))

@@ -25,19 +25,18 @@ def main(sweep_dir: str, pilot: str) -> None:
     """Lead the pilot `pilot` of the sweep in `sweep_dir`. Called in the batch job, or as a process of its own."""
     os.umask(0o077)
     above = StepDaemon()
-    sweep = SweepDir(Path(sweep_dir).absolute())
-    os.chdir(sweep.launched_from() or ".")  # the agents' too, and their ranks'
-    directory = sweep.pilot(pilot)
-    spec = JobSpec.read(directory)
+    directory = SweepDir(Path(sweep_dir).absolute())
+    os.chdir(directory.launched_from() or ".")  # the agents' too, and their ranks'
+    spec = JobSpec.read(directory.pilot(pilot))
     job_id = _own_job_id(spec)
     try:
         me = {"job_id": job_id, "host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
-        write_once(directory / "started", json.dumps(me))
+        write_once(directory.pilot(pilot) / "started", json.dumps(me))
     except FileExistsError:
         return  # a second job with this token (its submission was assumed lost): the first does the work
     os.environ["SWEEP_PILOT"] = spec.token
     set_variables(spec, os.environ)
-    asyncio.run(_lead(sweep, spec, job_id))
+    asyncio.run(_lead(directory, spec, job_id))
     if spec.executor == "slurm" and above.died:
         cancel_own_job()
 
@@ -50,17 +49,17 @@ def _own_job_id(spec: JobSpec) -> str:
     return own_job_id()
 
 
-async def _lead(sweep: SweepDir, spec: JobSpec, job_id: str) -> None:
+async def _lead(directory: SweepDir, spec: JobSpec, job_id: str) -> None:
     clock = PausingClock()
     _defer_signals()
-    async with agents(spec, sweep.pilot(spec.name), clock) as nodes:
+    async with agents(spec, directory.pilot(spec.name), clock) as nodes:
         import pyarrow.parquet  # here, and not above: these take most of the time
 
         from sweep.pilot.leader.leader import Leader
         from sweep.planning.runs import RUN_COLUMNS, runs_of_all, runs_on
 
-        tables = [pyarrow.parquet.ParquetFile(path).read(columns=list(RUN_COLUMNS)) for path in sweep.plans()]
-        await Leader(sweep, spec, runs_on(runs_of_all(tables), spec.node_group), job_id, clock).lead(nodes)
+        tables = [pyarrow.parquet.ParquetFile(path).read(columns=list(RUN_COLUMNS)) for path in directory.plans()]
+        await Leader(directory, spec, runs_on(runs_of_all(tables), spec.node_group), job_id, clock).lead(nodes)
 
 
 def _defer_signals() -> None:
