@@ -59,6 +59,10 @@ class Metric:
         """A value as it is printed in a cell, unit included."""
         return number(value * self.factor) + self.suffix
 
+    def number(self, value: float | None) -> str:
+        """A value as it is printed in a table whose head has the unit; a dash where there is none."""
+        return "–" if value is None else number(value * self.factor)
+
 
 METRICS: dict[str, Metric] = {
     m.name: m

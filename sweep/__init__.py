@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sweep.inputs.load import load_grid, load_site
     from sweep.inputs.site import Site
     from sweep.library.cancel import cancel
+    from sweep.library.compare import compare
     from sweep.library.launch import launch, resume
     from sweep.library.plan import plan
     from sweep.library.sources import collect
@@ -45,6 +46,7 @@ __all__ = [
     "best",
     "cancel",
     "collect",
+    "compare",
     "launch",
     "load_grid",
     "load_site",
@@ -66,6 +68,7 @@ _PLACES = {
     "cancel": "sweep.library.cancel:cancel",
     "collect": "sweep.library.sources:collect",
     "launch": "sweep.library.launch:launch",
+    "compare": "sweep.library.compare:compare",
     "load_grid": "sweep.inputs.load:load_grid",
     "load_site": "sweep.inputs.load:load_site",
     "open_sweep": "sweep.store.sweep:open_sweep",

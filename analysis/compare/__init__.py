@@ -19,11 +19,25 @@ each.
 
 from __future__ import annotations
 
-from analysis.compare.comparison import CellPair, Change, Comparison
+from analysis.compare.baseline import Certificate, certify
+from analysis.compare.comparison import LEVEL, CellPair, Comparison, compare
+from analysis.compare.history import CellHistory, History, history
+from analysis.compare.noise import Change
 from analysis.compare.sides import columns_needed
-from analysis.compare.verdicts import LEVEL, compare
 
-__all__ = ["LEVEL", "CellPair", "Change", "Comparison", "columns_needed", "compare"]
+__all__ = [
+    "LEVEL",
+    "CellHistory",
+    "CellPair",
+    "Certificate",
+    "Change",
+    "Comparison",
+    "History",
+    "certify",
+    "columns_needed",
+    "compare",
+    "history",
+]
 
 
 def __dir__() -> list[str]:

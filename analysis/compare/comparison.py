@@ -1,45 +1,38 @@
-"""What a comparison of two sweeps found: noise, changes, cells, runs, and its JSON form."""
+"""Compare two sweeps: every cell and every run that both have, tested together, and what else differs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from analysis.metrics import Metric
+from analysis.compare.noise import Change, Noise, changes, noise_of
+from analysis.compare.sides import (
+    Cell,
+    Pair,
+    Row,
+    Side,
+    as_rows,
+    cell_of,
+    identity,
+    in_order,
+    key_of,
+    pairs_of,
+    plain_layout,
+)
+from analysis.derive.best import failed, succeeded
+from analysis.heatmap.cell_text import known
+from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, metric_named
+from sweep.errors import Mistake, SweepError
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-@dataclass(frozen=True, kw_only=True)
-class Noise:
-    """How much a configuration differs from one run to the next, as the standard deviation of a change."""
-
-    deviation: float
-    freedom: float
-    estimated: bool
-    """false: too few pairs, ``noise.ASSUMED_NOISE`` was taken"""
-    iterations: float = 0.0
-    """The usual standard error of one run's logarithm, by its iterations; no run is assumed more precise than that"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """One comparison of two values. Ratios: 0.05 is 5 % better, -0.05 is 5 % worse, whatever the metric."""
-
-    change: float
-    low: float
-    high: float
-    """its 95 % confidence interval, not corrected for other comparisons"""
-    p: float
-    """chance of such a change by noise alone, corrected for the number of comparisons"""
-
-    def significant(self, level: float) -> bool:
-        """Whether it is more than noise."""
-        return self.p <= level
-
-    def text(self, level: float | None = None) -> str:
-        """-5.1% (-6.0 to -4.2) *, the star where it is significant at the level."""
-        star = " *" if level is not None and self.significant(level) else ""
-        return f"{self.change:+.1%} ({self.low * 100:+.1f} to {self.high * 100:+.1f}){star}"
+LEVEL = 0.01
+"""chance to report anything at all where nothing changed"""
+WORK = {"shape_json": "the model's shape", "sequence_length": "the sequence", "global_batch_tokens": "the batch"}
+"""column -> what a cell of both sweeps must share, for its change to be of the software or the hardware"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +68,10 @@ class CellPair:
     verdict: str
     """same, better, worse, lost (A has a value, B tried and failed), missing (B did not try, or was stopped), new"""
 
-    def slowdown(self, level: float) -> float:
-        """By how much it is significantly worse, as a fraction; 0 where it is not."""
-        found = [c for c in (self.best, self.typical) if c is not None and c.significant(level)]
-        return max([0.0, *(-c.change for c in found)])
+    @property
+    def changed(self) -> bool:
+        """Whether it is significantly better or worse, or lost."""
+        return self.verdict in ("better", "worse", "lost")
 
     def text(self, level: float) -> str:
         """The change of the best configuration, whose values the cell shows; that of the median run where it alone is
@@ -93,8 +86,8 @@ class CellPair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failing:
-    """A configuration that A measured and that fails in B, or was stopped there from outside."""
+class LostRun:
+    """A configuration that A measured and B did not, although it tried."""
 
     model: str
     nodes: int
@@ -102,6 +95,8 @@ class Failing:
     run_b: str
     outcome: str
     message: str
+    stopped: bool
+    """a user or the scheduler ended it: no failure"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,32 +110,203 @@ class Comparison:
     """(what, in A, in B): what each sweep has throughout and the other has not"""
     cells: tuple[CellPair, ...]
     runs: tuple[RunPair, ...]
-    failing: tuple[Failing, ...]
-    stopped: tuple[Failing, ...] = ()
-    """those that a user or the scheduler ended in B: no failure, but not measured either"""
+    lost: tuple[LostRun, ...]
 
     def changed_cells(self) -> list[CellPair]:
-        """Cells that are significantly better or worse, or that are lost."""
-        return [cell for cell in self.cells if cell.verdict in ("better", "worse", "lost")]
+        """Cells that are significantly better or worse, or lost."""
+        return [cell for cell in self.cells if cell.changed]
 
     def changed_runs(self) -> list[RunPair]:
         """Runs that are significantly better or worse."""
         return [run for run in self.runs if run.verdict != "same"]
 
-    def slower_cells(self, min_share: float) -> list[CellPair]:
-        """Cells that are lost, or significantly worse by at least that fraction."""
-        found = ((cell, cell.slowdown(self.level)) for cell in self.cells)
-        return [cell for cell, worse in found if cell.verdict == "lost" or (worse > 0 and worse >= min_share)]
-
     def document(self) -> dict[str, Any]:
         """JSON values."""
-        return {
-            "metric": self.metric.name,
-            "level": self.level,
-            "noise": asdict(self.noise),
-            "conditions": [{"name": name, "a": a, "b": b} for name, a, b in self.conditions],
-            "cells": [asdict(cell) for cell in self.cells],
-            "runs": [asdict(run) for run in self.runs],
-            "failing": [asdict(run) for run in self.failing],
-            "stopped": [asdict(run) for run in self.stopped],
-        }
+        conditions = [{"name": name, "a": a, "b": b} for name, a, b in self.conditions]
+        return {**asdict(self), "metric": self.metric.name, "conditions": conditions}
+
+
+def compare(
+    a: pd.DataFrame,
+    b: pd.DataFrame,
+    *,
+    metric: str = DEFAULT_METRIC,
+    level: float = LEVEL,
+    noise: float | None = None,
+    anyway: bool = False,
+) -> Comparison:
+    """Records of two sweeps (``analysis.load``): A is the old one, B the new.
+
+    ``level``: the chance to report anything where nothing changed. ``noise``: the run-to-run standard deviation of a
+    change (0.01 is 1 %) where it is known better than from these sweeps.
+
+    ``anyway``: also where no run is in both, or where they differ in model, sequence or batch.
+
+    Raises SweepError where no cell has a value in both, where they are not comparable, or ``noise`` is out of range.
+    """
+    ranked = metric_named(metric)
+    sides = Side(a, ranked), Side(b, ranked)
+    names, conditions = identity(sides[0].all_rows, sides[1].all_rows)
+    pairs = list(pairs_of(sides[0].rows, sides[1].rows, names))
+    if not sides[0].best.keys() & sides[1].best.keys():
+        raise SweepError(_nothing_in_both(sides, ranked))
+    if not anyway and (different := _not_comparable(sides[0], sides[1], pairs)):
+        raise SweepError(different)
+    between_runs = noise_of(pairs, ranked, noise)
+    return Comparison(
+        metric=ranked,
+        level=level,
+        noise=between_runs,
+        conditions=(*conditions, *_versions(a, b)),
+        cells=_cells(sides[0], sides[1], pairs, ranked, between_runs, level),
+        runs=_runs(pairs, ranked, between_runs, level),
+        lost=_lost_runs(sides[0], sides[1], names),
+    )
+
+
+def _nothing_in_both(sides: Sequence[Side], metric: Metric) -> Mistake:
+    """Why no cell has a value in both: a sweep without any, or other cells."""
+    without = [name for name, side in zip("AB", sides, strict=True) if not side.best]
+    if not without:
+        counts = f"{len(sides[0].best)} cells in A, {len(sides[1].best)} in B"
+        fact = f"no cell has {metric.label} in both: {counts}"
+        return Mistake(fact, remedy="compare sweeps of the same models and node counts")
+    fact = f"no run of {' and of '.join(without)} has {metric.label}"
+    ok = [side.all_rows[succeeded(side.all_rows)] for side in sides]
+    in_both = [one.name for one in METRICS.values() if all(_has(one, rows) for rows in ok)]
+    remedy = f"both have {', '.join(in_both)}" if in_both else "compare sweeps with runs that are ok"
+    return Mistake(fact, path="--metric", remedy=remedy)
+
+
+def _has(metric: Metric, rows: pd.DataFrame) -> bool:
+    columns = [metric.column, *([metric.needs] if metric.needs else [])]
+    return all(name in rows for name in columns) and bool(rows[columns].notna().all(axis=1).any())
+
+
+def _not_comparable(a: Side, b: Side, pairs: Sequence[Pair]) -> list[Mistake]:
+    """Why a change would say nothing: the cells of both do other work, or no run is in both."""
+    remedy = "--anyway compares them nevertheless"
+    mistakes = []
+    for column, text in WORK.items():
+        here, there = ({cell: _values(side, cell, column) for cell in set(a.best) & set(b.best)} for side in (a, b))
+        other = sorted(cell for cell in here if here[cell] and there[cell] and not here[cell] & there[cell])
+        if other:
+            (model, nodes), values = other[0], ""
+            if column != "shape_json":
+                values = f": {_shown(here[other[0]])} in A, {_shown(there[other[0]])} in B"
+            more = f" and {len(other) - 1} more cells" if len(other) > 1 else ""
+            mistakes.append(Mistake(f"{text} of {model} on {nodes}{more} differs{values}", remedy=remedy))
+    if not pairs and not mistakes:
+        mistakes.append(Mistake("no run is in both: their layouts or settings differ", remedy=remedy))
+    return mistakes
+
+
+def _values(side: Side, cell: Cell, column: str) -> set[str]:
+    return {str(row[column]) for row in side.rows if cell_of(row) == cell and known(row.get(column))}
+
+
+def _shown(values: set[str]) -> str:
+    return ", ".join(sorted(values)[:3])
+
+
+def _runs(pairs: Sequence[Pair], metric: Metric, noise: Noise, level: float) -> tuple[RunPair, ...]:
+    tests = changes({at: [pair] for at, pair in enumerate(pairs)}, metric, noise)
+    return tuple(
+        RunPair(
+            model=str(a["model"]),
+            nodes=int(a["nodes"]),
+            layout=plain_layout(a),
+            run_a=str(a["run_id"]),
+            run_b=str(b["run_id"]),
+            value_a=float(a["value"]),
+            value_b=float(b["value"]),
+            change=tests[at],
+            verdict=_verdict([tests[at]], level),
+        )
+        for at, (a, b) in enumerate(pairs)
+    )
+
+
+def _cells(a: Side, b: Side, pairs: Sequence[Pair], metric: Metric, noise: Noise, level: float) -> tuple[CellPair, ...]:
+    """Every cell that either sweep has a value for, in the order of models and nodes."""
+    of_cell: dict[Cell, list[Pair]] = {}
+    for pair in pairs:
+        of_cell.setdefault(cell_of(pair[0]), []).append(pair)
+    in_both = a.best.keys() & b.best.keys()
+    best = {(cell, "best"): [(a.best[cell], b.best[cell])] for cell in in_both}
+    typical = {(cell, "typical"): several for cell, several in of_cell.items() if len(several) >= 2}
+    tests = changes(best | typical, metric, noise)
+    cells = []
+    for cell in in_order(a, b):
+        own = tests.get((cell, "best")), tests.get((cell, "typical"))
+        cells.append(
+            CellPair(
+                model=cell[0],
+                nodes=cell[1],
+                value_a=float(a.best[cell]["value"]) if cell in a.best else None,
+                value_b=float(b.best[cell]["value"]) if cell in b.best else None,
+                best=own[0],
+                pairs=len(of_cell.get(cell, ())),
+                typical=own[1],
+                verdict=_cell_verdict(cell, a, b, own, level),
+            )
+        )
+    return tuple(cells)
+
+
+def _cell_verdict(cell: Cell, a: Side, b: Side, tests: Sequence[Change | None], level: float) -> str:
+    if cell not in a.best:
+        return "new"
+    if cell not in b.best:
+        return "lost" if cell in b.tried else "missing"
+    return _verdict([change for change in tests if change is not None], level)
+
+
+def _verdict(tests: Sequence[Change], level: float) -> str:
+    """The first significant change decides: that of the best before that of the median."""
+    for change in tests:
+        if change.significant(level):
+            return "better" if change.change > 0 else "worse"
+    return "same"
+
+
+def _lost_runs(a: Side, b: Side, names: Sequence[str]) -> tuple[LostRun, ...]:
+    """Configurations with a value in A and none in B; of several attempts in B, one that failed."""
+    measured = {key_of(row, names) for row in b.rows}
+    of_key: dict[tuple[Any, ...], tuple[Row, bool]] = {}
+    for stopped, ended in ((True, ~succeeded(b.all_rows)), (False, failed(b.all_rows))):
+        of_key |= {key_of(row, names): (row, stopped) for row in as_rows(b.all_rows[ended])}
+    return tuple(
+        LostRun(
+            model=str(row["model"]),
+            nodes=int(row["nodes"]),
+            run_a=str(row["run_id"]),
+            run_b=str(other["run_id"]),
+            outcome=str(other["outcome"]),
+            message=str(other["message"]) if known(other["message"]) else "",
+            stopped=stopped,
+        )
+        for row in a.rows
+        if (key := key_of(row, names)) in of_key and key not in measured
+        for other, stopped in [of_key[key]]
+    )
+
+
+def _versions(a: pd.DataFrame, b: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Versions of python, torch, cuda, nccl that are not the same in both."""
+    here, there = (_stated(frame) for frame in (a, b))
+    return [
+        (name, ", ".join(sorted(here[name])), ", ".join(sorted(there[name])))
+        for name in sorted(here.keys() & there.keys())
+        if here[name] != there[name]
+    ]
+
+
+def _stated(records: pd.DataFrame) -> dict[str, set[str]]:
+    versions: dict[str, set[str]] = {}
+    if "versions_json" in records:
+        for text in records["versions_json"].dropna().unique():
+            for name, version in json.loads(text).items():
+                if known(version):
+                    versions.setdefault(str(name), set()).add(str(version))
+    return versions

@@ -7,30 +7,17 @@ below ``level`` for the whole history.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.compare.comparison import CellPair, Comparison
-from analysis.compare.verdicts import LEVEL, compare
-from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
+from analysis.compare.comparison import LEVEL, CellPair, Comparison, compare
+from analysis.compare.sides import simulated
+from analysis.metrics import DEFAULT_METRIC, Metric
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Cell = tuple[str, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """One sweep of the history."""
-
-    name: str
-    started_at: float | None
-    """unix seconds of its first attempt"""
-    changed: tuple[tuple[str, str, str], ...]
-    """(what, before, now): what it has throughout, and the sweep before had otherwise"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,25 +26,26 @@ class CellHistory:
 
     model: str
     nodes: int
-    values: tuple[float | None, ...]
-    """of the best configuration in each sweep; None where none works"""
     steps: tuple[CellPair | None, ...]
     """each sweep against the one before; None for the first, and where neither has the cell"""
     whole: CellPair | None
-    """the last against the first; None for two sweeps, which have one step"""
+    """the last against the first; of two sweeps their one step"""
+
+    @property
+    def values(self) -> tuple[float | None, ...]:
+        """The best configuration's value in each sweep; None where none works."""
+        first = self.steps[1].value_a if self.steps[1] is not None else None
+        return (first, *(step.value_b if step is not None else None for step in self.steps[1:]))
 
     def change(self, level: float) -> str:
-        """The last sweep against the first, or of two against the other."""
-        pair = self.whole if self.whole is not None else self.steps[-1]
-        return "" if pair is None else pair.text(level)
+        """The last sweep against the first."""
+        return "" if self.whole is None else self.whole.text(level)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Regression:
-    """A cell that one sweep has clearly worse than an earlier one, or no longer has."""
+    """A cell that one sweep has significantly worse than an earlier one, or no longer has."""
 
-    model: str
-    nodes: int
     earlier: int
     later: int
     """places of the two sweeps, from 0"""
@@ -66,46 +54,83 @@ class Regression:
     def text(self, level: float) -> str:
         """1B on 2: 1 -> 3: -5.1% (-6.0 to -4.2) *."""
         how = f"no run of it worked in {self.later + 1}" if self.cell.verdict == "lost" else self.cell.text(level)
-        return f"{self.model} on {self.nodes}: {self.earlier + 1} -> {self.later + 1}: {how}"
+        return f"{self.cell.model} on {self.cell.nodes}: {self.earlier + 1} -> {self.later + 1}: {how}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """Every cell in every sweep."""
+    """Two sweeps or more, each compared with the one before."""
 
-    metric: Metric
-    level: float
-    """of each comparison"""
-    sweeps: tuple[Measured, ...]
-    cells: tuple[CellHistory, ...]
+    names: tuple[str, ...]
+    """of the sweeps, oldest first"""
+    started_at: tuple[float | None, ...]
+    """unix seconds of the first attempt of each"""
+    simulated: tuple[str, ...]
+    """names of those that have simulated runs"""
+    steps: tuple[Comparison, ...]
+    """each sweep but the first, against the one before"""
+    whole: Comparison
+    """the last against the first; of two sweeps their one step"""
 
-    def regressions(self, min_share: float = 0.0) -> list[Regression]:
-        """Cells that are lost, or significantly worse by at least that fraction; steps before whole histories."""
-        found = []
-        for cell in self.cells:
-            pairs = [(at - 1, at, pair) for at, pair in enumerate(cell.steps) if pair is not None]
-            if cell.whole is not None:
-                pairs.append((0, len(self.sweeps) - 1, cell.whole))
-            for earlier, later, pair in pairs:
-                slowdown = pair.slowdown(self.level)
-                if pair.verdict == "lost" or (slowdown > 0 and slowdown >= min_share):
-                    found.append(
-                        Regression(model=cell.model, nodes=cell.nodes, earlier=earlier, later=later, cell=pair)
-                    )
-        return found
+    @property
+    def metric(self) -> Metric:
+        """What is compared."""
+        return self.whole.metric
 
-    def slower_now(self, min_share: float) -> list[Regression]:
-        """Of these the ones of the last sweep: what was mended since is history."""
-        return [one for one in self.regressions(min_share) if one.later == len(self.sweeps) - 1]
+    @property
+    def level(self) -> float:
+        """Of each comparison."""
+        return self.whole.level
+
+    def changed(self, at: int) -> tuple[tuple[str, str, str], ...]:
+        """(what, before, now): what that sweep has throughout, and the one before had otherwise."""
+        return self.steps[at - 1].conditions if at else ()
+
+    def cells(self) -> list[CellHistory]:
+        """Every cell in every sweep, in the order of models and nodes."""
+        *steps, whole = ({(pair.model, pair.nodes): pair for pair in one.cells} for one in (*self.steps, self.whole))
+        cells = list(dict.fromkeys(cell for step in steps for cell in step))
+        place = {model: at for at, model in enumerate(dict.fromkeys(model for model, _ in cells))}
+        return [
+            CellHistory(
+                model=cell[0],
+                nodes=cell[1],
+                steps=(None, *(step.get(cell) for step in steps)),
+                whole=whole.get(cell),
+            )
+            for cell in sorted(cells, key=lambda cell: (place[cell[0]], cell[1]))
+        ]
+
+    def regressions(self) -> list[Regression]:
+        """Cells that are significantly worse or lost, by cell; single steps before the whole."""
+        last = len(self.steps)
+        regressions = []
+        for cell in self.cells():
+            pairs = [(at - 1, at, pair) for at, pair in enumerate(cell.steps)]
+            if last > 1:
+                pairs.append((0, last, cell.whole))
+            regressions += [
+                Regression(earlier=earlier, later=later, cell=pair)
+                for earlier, later, pair in pairs
+                if pair is not None and pair.verdict in ("worse", "lost")
+            ]
+        return regressions
 
     def document(self) -> dict[str, Any]:
         """JSON values."""
+        sweeps = [{"name": name, "started_at": at} for name, at in zip(self.names, self.started_at, strict=True)]
+        regressions = [
+            {"model": one.cell.model, "nodes": one.cell.nodes, "earlier": one.earlier, "later": one.later}
+            for one in self.regressions()
+        ]
+        steps = [step.document() for step in self.steps]
+        whole = self.whole.document() if len(steps) > 1 else None
         return {
-            "metric": self.metric.name,
-            "level": self.level,
-            "sweeps": [asdict(one) for one in self.sweeps],
-            "cells": [asdict(cell) for cell in self.cells],
-            "regressions": [asdict(one) for one in self.regressions()],
+            "sweeps": sweeps,
+            "simulated": self.simulated,
+            "steps": steps,
+            "whole": whole,
+            "regressions": regressions,
         }
 
 
@@ -124,64 +149,34 @@ def history(
     compared, naming them, and for fewer than two.
     """
     if len(tables) < 2:
-        raise SweepError(Mistake("a history needs at least two sweeps", remedy="name the older ones too"))
+        raise SweepError(Mistake("at least two sweeps are compared", remedy="name the older one too"))
     begun = [_started_at(table) for table in tables]
     order = list(range(len(tables)))
-    times = [time for time in begun if time is not None]
-    if len(times) == len(tables):
-        order.sort(key=times.__getitem__)
+    if len(tables) > 2 and None not in begun:
+        order.sort(key=lambda at: begun[at] or 0.0)
     pairs = [(order[at - 1], order[at]) for at in range(1, len(order))]
     if len(order) > 2:
         pairs.append((order[0], order[-1]))
-    each = level / len(pairs)
-    found, mistakes = [], []
+    comparisons, mistakes = [], []
     for a, b in pairs:
         try:
-            found.append(compare(tables[a], tables[b], metric=metric, level=each, noise=noise, anyway=anyway))
+            each = level / len(pairs)
+            comparisons.append(compare(tables[a], tables[b], metric=metric, level=each, noise=noise, anyway=anyway))
         except SweepError as error:
             mistakes += [
                 Mistake(f"A {names[a]}, B {names[b]}: {m.fact}", path=m.path, remedy=m.remedy) for m in error.mistakes
             ]
     if mistakes:
         raise SweepError(mistakes)
-    steps = found[: len(order) - 1]
     return History(
-        metric=metric_named(metric),
-        level=each,
-        sweeps=tuple(
-            Measured(name=names[at], started_at=begun[at], changed=steps[i - 1].conditions if i else ())
-            for i, at in enumerate(order)
-        ),
-        cells=_cells(steps, found[-1] if len(order) > 2 else None),
+        names=tuple(names[at] for at in order),
+        started_at=tuple(begun[at] for at in order),
+        simulated=tuple(names[at] for at in order if simulated(tables[at])),
+        steps=tuple(comparisons[: len(order) - 1]),
+        whole=comparisons[-1],
     )
 
 
 def _started_at(table: pd.DataFrame) -> float | None:
     times = table["started_at"].dropna() if "started_at" in table else ()
     return float(min(times)) if len(times) else None
-
-
-def _cells(steps: Sequence[Comparison], whole: Comparison | None) -> tuple[CellHistory, ...]:
-    each = [_by_cell(step) for step in steps]
-    ends = _by_cell(whole) if whole is not None else {}
-    cells = list(dict.fromkeys(cell for pairs in each for cell in pairs))
-    place = {model: at for at, model in enumerate(dict.fromkeys(model for model, _ in cells))}
-    return tuple(
-        CellHistory(
-            model=cell[0],
-            nodes=cell[1],
-            values=_values([pairs.get(cell) for pairs in each]),
-            steps=(None, *(pairs.get(cell) for pairs in each)),
-            whole=ends.get(cell),
-        )
-        for cell in sorted(cells, key=lambda cell: (place[cell[0]], cell[1]))
-    )
-
-
-def _values(pairs: Sequence[CellPair | None]) -> tuple[float | None, ...]:
-    first = pairs[0].value_a if pairs[0] is not None else None
-    return (first, *(pair.value_b if pair is not None else None for pair in pairs))
-
-
-def _by_cell(comparison: Comparison) -> Mapping[Cell, CellPair]:
-    return {(pair.model, pair.nodes): pair for pair in comparison.cells}

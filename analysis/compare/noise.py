@@ -1,23 +1,25 @@
-"""Significance of a change: its variance within and between runs, and its test. Method: see the package."""
+"""How much two values differ, and whether it is more than noise. Method: see the package."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
-from analysis.compare.comparison import Change, Noise
-from analysis.compare.sides import Cell, Row, cell_of
+from analysis.compare.sides import Cell, Pair, Row, cell_of
 from analysis.metrics import Metric
 from analysis.statistics import (
     MEDIAN_FACTOR,
+    holm,
     log_median_variance,
     robust_spread,
     student_quantile,
     student_two_sided,
 )
+from sweep.errors import Mistake, SweepError
 
 ASSUMED_NOISE = 0.01
 """Run-to-run standard deviation of a change where the sweeps have too few pairs to estimate it: 1 %"""
@@ -27,11 +29,104 @@ MIN_FREEDOM = 2.5
 """Degrees of freedom from which on the noise estimated from the sweeps is used"""
 ASSUMED_FREEDOM = 30
 
+Key = TypeVar("Key", bound=Hashable)
 
-def gain(x: Row, y: Row, metric: Metric) -> float:
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """How much a configuration differs from one run to the next, as the standard deviation of a change."""
+
+    deviation: float
+    freedom: float
+    estimated: bool
+    """false: too few pairs, ``ASSUMED_NOISE`` was taken"""
+    iterations: float = 0.0
+    """The usual standard error of one run's logarithm, by its iterations; no run is assumed more precise than that"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One comparison of two values. Ratios: 0.05 is 5 % better, -0.05 is 5 % worse, whatever the metric."""
+
+    change: float
+    low: float
+    high: float
+    """its 95 % confidence interval, not corrected for other comparisons"""
+    p: float
+    """chance of such a change by noise alone, corrected for the number of comparisons"""
+
+    def significant(self, level: float) -> bool:
+        """Whether it is more than noise."""
+        return self.p <= level
+
+    def text(self, level: float | None = None) -> str:
+        """-5.1% (-6.0 to -4.2) *, the star where it is significant at the level."""
+        star = " *" if level is not None and self.significant(level) else ""
+        return f"{self.change:+.1%} ({self.low * 100:+.1f} to {self.high * 100:+.1f}){star}"
+
+
+def gain(pair: Pair, metric: Metric) -> float:
     """Logarithm of the ratio B to A, positive where B is better."""
-    ratio = math.log(float(y["value"]) / float(x["value"]))
+    a, b = pair
+    ratio = math.log(float(b["value"]) / float(a["value"]))
     return ratio if metric.higher_is_better else -ratio
+
+
+def noise_of(pairs: Sequence[Pair], metric: Metric, given: float | None = None) -> Noise:
+    """The run-to-run part of a change's spread: what is left of it without the iterations' part.
+
+    ``given``: that part as a fraction, where it is known. Raises SweepError where it is out of range.
+    """
+    if given is not None and not 0 < given < 1:
+        raise SweepError(Mistake(f"{given:g} is no noise", path="--noise", remedy="a fraction such as 0.5%"))
+    own = [[_own_variance(row, metric) for row in pair] for pair in pairs]
+    # The median over runs: five iterations agree by chance now and then.
+    known = [variance for pair in own for variance, freedom in pair if freedom]
+    usual = math.sqrt(float(np.median(known))) if known else 0.0
+    if given is not None:
+        return Noise(deviation=given, freedom=ASSUMED_FREEDOM, estimated=False, iterations=usual)
+    by_cell: dict[Cell, list[float]] = {}
+    for pair in pairs:
+        by_cell.setdefault(cell_of(pair[0]), []).append(gain(pair, metric))
+    spread, freedom = robust_spread(list(by_cell.values()))
+    if freedom < MIN_FREEDOM:
+        # One run per cell: the cells themselves serve as repeats, as long as most of them did not change.
+        spread, freedom = robust_spread([[one for gains in by_cell.values() for one in gains]])
+    if freedom < MIN_FREEDOM:
+        return Noise(deviation=ASSUMED_NOISE, freedom=ASSUMED_FREEDOM, estimated=False, iterations=usual)
+    iterations = float(np.median([sum(variance for variance, _ in pair) for pair in own]))
+    rest = math.sqrt(max(0.0, spread**2 - iterations))
+    return Noise(deviation=max(MIN_NOISE, rest), freedom=freedom, estimated=True, iterations=usual)
+
+
+def changes(groups: Mapping[Key, Sequence[Pair]], metric: Metric, noise: Noise) -> dict[Key, Change]:
+    """The median change of each group of pairs; the chances of them by noise alone are corrected for their number."""
+    tests = {key: tested(pairs, metric, noise) for key, pairs in groups.items()}
+    corrected = holm([p for *_, p in tests.values()])
+    return {key: _change(*test[:3], p) for (key, test), p in zip(tests.items(), corrected, strict=True)}
+
+
+def tested(pairs: Sequence[Pair], metric: Metric, noise: Noise) -> tuple[float, float, float, float]:
+    """(median gain, its standard error, degrees of freedom, p) of several pairs, or of one."""
+    n = len(pairs)
+    factor = (MEDIAN_FACTOR**2 if n > 2 else 1.0) / n**2
+    parts, shared = [], 0.0
+    for a, b in pairs:
+        for row in (a, b):
+            variance, freedom = _own_variance(row, metric)
+            parts.append((max(variance, noise.iterations**2) * factor, float(freedom)))
+        shared += noise.deviation**2 * (1 / int(a["repeats"]) + 1 / int(b["repeats"])) / 2 * factor
+    gained = float(np.median([gain(pair, metric) for pair in pairs]))
+    return welch(gained, [*parts, (shared, noise.freedom)])
+
+
+def welch(gained: float, parts: Sequence[tuple[float, float]]) -> tuple[float, float, float, float]:
+    """(gain, standard error, degrees of freedom, p) from the parts (variance, degrees of freedom) of its variance."""
+    variance = sum(part for part, _ in parts)
+    uncertainty = sum(part**2 / freedom for part, freedom in parts if freedom > 0)
+    freedom = min(1e6, variance**2 / uncertainty) if uncertainty > 0 else 1e6
+    error = math.sqrt(variance)
+    return gained, error, freedom, student_two_sided(gained / error if error > 0 else math.nan, freedom)
 
 
 def _own_variance(row: Row, metric: Metric) -> tuple[float, int]:
@@ -44,58 +139,6 @@ def _own_variance(row: Row, metric: Metric) -> tuple[float, int]:
     return variance / repeats, freedom * repeats
 
 
-def _usual_error(pairs: Sequence[tuple[Row, Row]], metric: Metric) -> float:
-    """The median over runs of the standard error by their iterations: five iterations agree by chance now and then."""
-    own = [variance for pair in pairs for variance, freedom in (_own_variance(row, metric) for row in pair) if freedom]
-    return math.sqrt(float(np.median(own))) if own else 0.0
-
-
-def noise_of(pairs: Sequence[tuple[Row, Row]], gains: Sequence[float], metric: Metric) -> Noise:
-    """The run-to-run part of a change's spread: what is left of it without the iterations' part."""
-    usual = _usual_error(pairs, metric)
-    by_cell: dict[Cell, list[float]] = {}
-    for (x, _), gain in zip(pairs, gains, strict=True):
-        by_cell.setdefault(cell_of(x), []).append(gain)
-    spread, freedom = robust_spread(list(by_cell.values()))
-    if freedom < MIN_FREEDOM:
-        # One run per cell: the cells themselves serve as repeats, as long as most of them did not change.
-        spread, freedom = robust_spread([list(gains)])
-    if freedom < MIN_FREEDOM:
-        return Noise(deviation=ASSUMED_NOISE, freedom=ASSUMED_FREEDOM, estimated=False, iterations=usual)
-    own = [_own_variance(x, metric)[0] + _own_variance(y, metric)[0] for x, y in pairs]
-    rest = math.sqrt(max(0.0, spread**2 - float(np.median(own))))
-    return Noise(deviation=max(MIN_NOISE, rest), freedom=freedom, estimated=True, iterations=usual)
-
-
-def tested(gain: float, parts: Sequence[tuple[float, float]]) -> tuple[float, float, float, float]:
-    """(gain, standard error, degrees of freedom, p) from the parts (variance, degrees of freedom) of its variance."""
-    variance = sum(part for part, _ in parts)
-    uncertainty = sum(part**2 / freedom for part, freedom in parts if freedom > 0)
-    freedom = min(1e6, variance**2 / uncertainty) if uncertainty > 0 else 1e6
-    error = math.sqrt(variance)
-    return gain, error, freedom, student_two_sided(gain / error if error > 0 else math.nan, freedom)
-
-
-def parts_of(x: Row, y: Row, metric: Metric, noise: Noise) -> list[tuple[float, float]]:
-    """Parts of the variance of one pair's change: the iterations of both, and the noise from run to run."""
-    share = (1 / int(x["repeats"]) + 1 / int(y["repeats"])) / 2
-    own = [_own_variance(row, metric) for row in (x, y)]
-    iterations = [(max(variance, noise.iterations**2), float(freedom)) for variance, freedom in own]
-    return [*iterations, (noise.deviation**2 * share, noise.freedom)]
-
-
-def typical_change(pairs: Sequence[tuple[Row, Row]], metric: Metric, noise: Noise) -> tuple[float, float, float, float]:
-    """The median change of several pairs, tested."""
-    gains = [gain(x, y, metric) for x, y in pairs]
-    n = len(pairs)
-    factor = (MEDIAN_FACTOR**2 if n > 2 else 1.0) / n**2
-    parts = [(part * factor, freedom) for x, y in pairs for part, freedom in parts_of(x, y, metric, noise)[:2]]
-    shared = sum(parts_of(x, y, metric, noise)[2][0] for x, y in pairs) * factor
-    return tested(float(np.median(gains)), [*parts, (shared, noise.freedom)])
-
-
-def change_of(test: tuple[float, float, float, float], p: float) -> Change:
-    """The outcome of a test, in ratios, with the corrected chance ``p`` of it by noise alone."""
-    gain, error, freedom, _ = test
+def _change(gained: float, error: float, freedom: float, p: float) -> Change:
     reach = student_quantile(0.95, freedom) * error
-    return Change(change=math.expm1(gain), low=math.expm1(gain - reach), high=math.expm1(gain + reach), p=p)
+    return Change(change=math.expm1(gained), low=math.expm1(gained - reach), high=math.expm1(gained + reach), p=p)

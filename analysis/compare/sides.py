@@ -16,24 +16,27 @@ SAME = ("model", "nodes", "gpus_per_node", "sequence_length", "global_batch_toke
 MAY_CHANGE = ("workload", "gpu", "dtype", "compile", "shape_json", "params_json", "env_json")
 """Part of a run's identity, unless each sweep has one value throughout: then it is what the comparison is about"""
 
-
 Row = Mapping[str, Any]
+Pair = tuple[Row, Row]
+"""(of A, of B)"""
 Cell = tuple[str, int]
 
 
 def columns_needed() -> list[str]:
-    """The columns that ``compare`` reads."""
-    return list(dict.fromkeys([*best.NEEDED, "message", "versions_json", "parameters_total"]))
+    """The columns that comparisons read."""
+    return list(dict.fromkeys([*best.NEEDED, "message", "versions_json", "parameters_total", "started_at"]))
 
 
 class Side:
     """One sweep: what was measured, one row per configuration, and the best row of each cell."""
 
     def __init__(self, records: pd.DataFrame, metric: Metric) -> None:
+        missing = [name for name in columns_needed() if name not in records and name not in best.CELL]
+        records = records.assign(**dict.fromkeys(missing)) if missing else records
         self.all_rows = best.counting(best.completed(records)).dropna(subset=best.CELL)
         measured = best.measured(records, metric)
         measured = measured[measured["value"] > 0].sort_values("value", ascending=not metric.higher_is_better)
-        self.rows: list[Row] = [{str(k): v for k, v in row.items()} for row in measured.to_dict("records")]
+        self.rows = as_rows(measured)
         self.best: dict[Cell, Row] = {}
         for row in self.rows:
             self.best.setdefault(cell_of(row), row)
@@ -41,10 +44,14 @@ class Side:
         self.tried = {cell_of(row) for row in tried[best.CELL].to_dict("records")}
 
 
-def with_columns(records: pd.DataFrame) -> pd.DataFrame:
-    """The records with every column that a comparison reads, null where absent, except the columns of the cell."""
-    missing = [name for name in columns_needed() if name not in records and name not in best.CELL]
-    return records.assign(**dict.fromkeys(missing)) if missing else records
+def simulated(records: pd.DataFrame) -> bool:
+    """Whether any run was simulated."""
+    return "simulated" in records and bool(best.truth(records["simulated"]).any())
+
+
+def as_rows(table: pd.DataFrame) -> list[Row]:
+    """A mapping per row."""
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def identity(a: pd.DataFrame, b: pd.DataFrame) -> tuple[list[str], list[tuple[str, str, str]]]:
@@ -53,10 +60,10 @@ def identity(a: pd.DataFrame, b: pd.DataFrame) -> tuple[list[str], list[tuple[st
     for name in MAY_CHANGE:
         here, there = (sorted({str(v) for v in frame[name].dropna()}) for frame in (a, b))
         if here != there and len(here) <= 1 and len(there) <= 1:
-            conditions.append((name, *("".join(side) or "not stated" for side in (here, there))))
+            conditions.append((name, "".join(here) or "not stated", "".join(there) or "not stated"))
         else:
             names.append(name)
-    return names, [(name, x, y) for name, x, y in conditions]
+    return names, conditions
 
 
 def key_of(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
@@ -66,8 +73,8 @@ def key_of(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
 
 def plain_layout(row: Row) -> dict[str, Any]:
     """The layout of a row as JSON values, without what is not known."""
-    found = {name: row[name] for name in LAYOUT if known(row.get(name))}
-    return {name: value.item() if hasattr(value, "item") else value for name, value in found.items()}
+    stated = {name: row[name] for name in LAYOUT if known(row.get(name))}
+    return {name: value.item() if hasattr(value, "item") else value for name, value in stated.items()}
 
 
 def cell_of(row: Row) -> Cell:
@@ -75,7 +82,7 @@ def cell_of(row: Row) -> Cell:
     return str(row["model"]), int(row["nodes"])
 
 
-def pairs_of(a: Sequence[Row], b: Sequence[Row], names: Sequence[str]) -> Iterator[tuple[Row, Row]]:
+def pairs_of(a: Sequence[Row], b: Sequence[Row], names: Sequence[str]) -> Iterator[Pair]:
     """Rows of the same configuration. Where a side has it twice, the better row."""
     there: dict[tuple[Any, ...], Row] = {}
     for row in b:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from analysis.compare.history import CellHistory, History, Measured
+from analysis.compare import CellHistory, History
 from analysis.figures import style
 
 if TYPE_CHECKING:
@@ -18,17 +18,18 @@ ABREAST = 3
 """panels in a row"""
 
 
-def draw(found: History, *, simulated: bool = False) -> Figure:
+def draw(found: History) -> Figure:
     """A panel per model, a line per number of nodes: change against the first sweep, %, better is up."""
-    models = list(dict.fromkeys(cell.model for cell in found.cells))
+    cells = found.cells()
+    models = list(dict.fromkeys(cell.model for cell in cells))
     shown = models[:MOST_MODELS]
     columns = min(ABREAST, len(shown))
     rows = -(-len(shown) // columns)
     made = style.sheet(
         f"{found.metric.label} of the best configuration, against the first sweep",
-        held=[f"{at + 1}: {_label(one)}" for at, one in enumerate(found.sweeps)],
-        notes=_notes(found, models),
-        simulated=simulated,
+        held=[f"{at + 1}: {name}" for at, name in enumerate(dated(found))],
+        notes=_notes(found, cells, models),
+        simulated=bool(found.simulated),
         height_in=2.1 * rows + 0.4,
         rows=rows,
         columns=columns,
@@ -36,7 +37,7 @@ def draw(found: History, *, simulated: bool = False) -> Figure:
         sharex=True,
     )
     for axes, model in zip(made.axes, shown, strict=False):
-        _panel(axes, model, [cell for cell in found.cells if cell.model == model], found)
+        _panel(axes, model, [cell for cell in cells if cell.model == model], found)
     for axes in made.axes[len(shown) :]:
         axes.set_axis_off()
     for axes in made.axes[::columns]:
@@ -64,8 +65,9 @@ def _panel(axes: Axes, model: str, cells: Sequence[CellHistory], found: History)
                 colour = style.GOOD if step.verdict == "better" else style.BAD
                 axes.plot(place, change, "o", markersize=9, markerfacecolor="none", markeredgecolor=colour)
     axes.axhline(0, color=style.INK, linewidth=0.6)
-    axes.set_xticks(range(len(found.sweeps)), [str(at + 1) for at in range(len(found.sweeps))])
-    axes.set_xlim(-0.3, len(found.sweeps) - 0.7)
+    sweeps = range(len(found.names))
+    axes.set_xticks(sweeps, [str(at + 1) for at in sweeps])
+    axes.set_xlim(-0.3, len(sweeps) - 0.7)
     axes.margins(y=0.15)
     style.ruled(axes)
     style.panel_title(axes, model)
@@ -82,8 +84,10 @@ def changes_of(cell: CellHistory, found: History) -> list[float | None]:
     return [None if ratio is None else 100 * ((ratio if better else 1 / ratio) - 1) for ratio in ratios]
 
 
-def _label(one: Measured) -> str:
-    return one.name if one.started_at is None else f"{date(one.started_at)} {one.name}"
+def dated(found: History) -> list[str]:
+    """The sweeps' names, each after the local date and time of its first attempt, where known."""
+    times = ("" if at is None else f"{date(at)}  " for at in found.started_at)
+    return [f"{time}{name}" for time, name in zip(times, found.names, strict=True)]
 
 
 def date(started_at: float) -> str:
@@ -91,13 +95,16 @@ def date(started_at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(started_at))
 
 
-def _notes(found: History, models: Sequence[str]) -> list[str]:
+def _notes(found: History, cells: Sequence[CellHistory], models: Sequence[str]) -> list[str]:
     notes = ["Ring: the cell differs from the sweep before by more than noise (blue better, orange worse)."]
-    changed = [(at + 1, one) for at, one in enumerate(found.sweeps) if one.changed]
-    notes += [f"In {at}: " + "; ".join(f"{what} {a} → {b}" for what, a, b in one.changed) + "." for at, one in changed]
-    if any(cell.values[0] is None for cell in found.cells):
+    notes += [
+        f"In {at + 1}: " + "; ".join(f"{what} {a} → {b}" for what, a, b in changed) + "."
+        for at in range(len(found.names))
+        if (changed := found.changed(at))
+    ]
+    if any(cell.values[0] is None for cell in cells):
         notes.append("A cell without a value in the first sweep starts where it has one.")
-    most = max(sum(cell.model == model for cell in found.cells) for model in models)
+    most = max(sum(cell.model == model for cell in cells) for model in models)
     if most > style.MOST_SERIES:
         notes.append(f"{style.MOST_SERIES} of up to {most} node counts are shown.")
     if len(models) > MOST_MODELS:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from analysis.compare.history import CellHistory, History
+from analysis.compare import CellHistory, History
 from analysis.figures import Drawn
 from analysis.figures.history import date, draw
-from analysis.metrics import number
 from analysis.report.figures import Picture, picture_of
 
 CAPTION = "Each cell's best configuration over the sweeps, against the first; rings mark what is more than noise."
-MARKS = {"better": "better", "worse": "worse", "lost": "lost"}
-"""verdict of a step -> how its value is marked; others are not"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,29 +40,28 @@ class HistorySection:
     picture: Picture | None
 
 
-def section_of(found: History, *, simulated: bool, picture: bool) -> HistorySection:
+def section_of(found: History, *, picture: bool) -> HistorySection:
     """The section's texts, and its figure where wanted."""
-    drawn = Drawn("history", CAPTION, draw(found, simulated=simulated), None) if picture else None
+    drawn = Drawn("history", CAPTION, draw(found), None) if picture else None
     return HistorySection(
         sweeps=tuple(_sweeps(found)),
         label=found.metric.label,
         level=f"{found.level:.2g}",
-        cells=tuple(_row(cell, found) for cell in found.cells),
+        cells=tuple(_row(cell, found) for cell in found.cells()),
         regressions=tuple(one.text(found.level) for one in found.regressions()),
         picture=None if drawn is None else picture_of(drawn),
     )
 
 
 def _sweeps(found: History) -> Iterator[tuple[str, str, str]]:
-    for one in found.sweeps:
-        changed = "; ".join(f"{what}: {before} → {now}" for what, before, now in one.changed)
-        yield ("" if one.started_at is None else date(one.started_at)), one.name, changed
+    for at, (name, started_at) in enumerate(zip(found.names, found.started_at, strict=True)):
+        changed = "; ".join(f"{what}: {before} → {now}" for what, before, now in found.changed(at))
+        yield ("" if started_at is None else date(started_at)), name, changed
 
 
 def _row(cell: CellHistory, found: History) -> CellRow:
-    values = []
-    for value, step in zip(cell.values, cell.steps, strict=True):
-        text = "–" if value is None else number(value * found.metric.factor)
-        values.append((text, "" if step is None else MARKS.get(step.verdict, "")))
-    change = cell.change(found.level)
-    return CellRow(model=cell.model, nodes=cell.nodes, values=tuple(values), change=change)
+    values = tuple(
+        (found.metric.number(value), step.verdict if step is not None and step.changed else "")
+        for value, step in zip(cell.values, cell.steps, strict=True)
+    )
+    return CellRow(model=cell.model, nodes=cell.nodes, values=values, change=cell.change(found.level))

@@ -1,4 +1,4 @@
-"""`sweep compare`: two sweeps of the same grid, cell by cell, with significance; a guard for continuous integration."""
+"""`sweep compare`: sweeps of one grid cell by cell, with significance; or one against a baseline: pass or fail."""
 
 from __future__ import annotations
 
@@ -8,116 +8,105 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.command import SweepCommand
-from sweep.cli.history import history
-from sweep.cli.options import comparison_options, json_option
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
+from sweep.cli.names import metric_option
+from sweep.cli.options import Share, anyway_option, json_option
 from sweep.cli.progress_text import plural
-from sweep.cli.sources import results_of
-from sweep.library.winners import SIMULATED
+from sweep.cli.sources import named
+from sweep.errors import Mistake, SweepError
+from sweep.library.compare import WITHIN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
-
-    from analysis.compare import CellPair, Comparison
+    from analysis.compare import CellHistory, CellPair, Certificate, Comparison, History
+    from analysis.compare.baseline import Workload
 
 SHOWN = 20
 """lines of runs that are printed; --json has all"""
 
 
 @click.command(cls=SweepCommand)
-@comparison_options
+@click.argument("sources", metavar="DIR_OR_PARQUET...", nargs=-1, type=InputPath())
+@click.option("--baseline", metavar="DIR_OR_PARQUET", type=InputPath(), help="Check the sweep against these results.")
+@click.option(
+    "--within", type=Share(), default=WITHIN, show_default=True, help="With --baseline: slower by no more passes."
+)
+@metric_option("What is compared.")
+@click.option("--noise", type=Share(), help="Run-to-run noise, if known. Default: estimated from the runs.")
+@anyway_option
+@click.option("--out", type=OutputPath(), help="Draw the changes over the sweeps too: PNG, SVG or PDF.")
 @json_option
-@click.pass_context
 def compare(
-    ctx: click.Context,
-    a: Path,
-    b: Path,
-    more: tuple[Path, ...],
+    sources: tuple[Path, ...],
+    baseline: Path | None,
+    within: float,
     metric: str,
-    min_slowdown: float | None,
-    level: float,
     noise: float | None,
     anyway: bool,
+    out: Path | None,
     as_json: bool,
 ) -> int:
-    """Compare two sweeps, A the old one and B the new one: a new NCCL, another trainer version, a replaced switch.
+    """Compare sweeps of one grid: a new NCCL, another trainer version, a replaced switch, last week and this week.
 
-    Compares each cell by its best configuration and by the runs that both have, and each run alone. Changes within
-    noise are not reported: it uses iterations and run-to-run spread, corrected for the number of comparisons.
+    Two, the old one first: each cell by its best configuration and by the runs that both have, and each run alone.
+    More: each cell over time, oldest first, and since when it is slower. Changes within noise are not reported: noise
+    is estimated from iterations and from run to run, and corrected for the number of comparisons.
 
-    More than two are a history: see `sweep history`.
+    With --baseline: whether each workload of one sweep is as fast as there. A workload passes where the 95 % interval
+    of its change is above the tolerated slowdown, fails where it is below, and is undecided between. Exits 1 on a
+    regression: unless every workload of the baseline passes.
 
     \b
     Examples:
       sweep compare sweeps/nccl-2.26 sweeps/nccl-2.27
-      sweep compare baseline.parquet sweeps/tonight --fail-if-slower 3%
+      sweep compare sweeps/week-* --out history.png
+      sweep compare sweeps/tonight --baseline good.parquet --within 3%
       sweep compare a.parquet b.parquet --metric peak_memory_bytes --json
     """
-    from analysis.compare import compare as compare_records
+    from sweep.library import compare as library
 
-    if more:
-        given = {"metric": metric, "min_slowdown": min_slowdown, "level": level, "noise": noise, "anyway": anyway}
-        return int(ctx.invoke(history, a=a, b=b, more=more, out=None, as_json=as_json, **given))
-    sides = [_records(source) for source in (a, b)]
-    found = compare_records(*sides, metric=metric, level=level, noise=noise, anyway=anyway)
-    simulated = [name for name, side in zip("AB", sides, strict=True) if side["simulated"].fillna(False).any()]
-    slower = found.slower_cells(min_slowdown) if min_slowdown is not None else []
+    if baseline is not None:
+        return _check(sources, baseline, within, metric, noise, as_json)
+    if useless := without_effect(["within"], "without --baseline"):
+        raise SweepError(useless)
+    if out is not None:
+        from analysis.heatmap.draw import check_format
+
+        check_format(out)
+    history = library.compare(*sources, metric=metric, noise=noise, anyway=anyway)
+    if out is not None:
+        from analysis.figures.history import draw
+        from analysis.heatmap.draw import save_figure
+
+        save_figure(draw(history), out)
     if as_json:
-        report = {
-            "a": str(a),
-            "b": str(b),
-            "simulated": simulated,
-            **found.document(),
-            "fail_if_slower": min_slowdown,
-            "failed": bool(slower),
-        }
-        click.echo(json.dumps({**report, "slower": [[cell.model, cell.nodes] for cell in slower]}))
-    else:
-        if simulated:
-            click.echo(f"{' and '.join(simulated)}: {SIMULATED}")
-        click.echo("\n".join(_lines(found)))
-        if min_slowdown is not None:
-            click.echo(_summary_text(slower, min_slowdown, found.level))
-    return 1 if slower else 0
+        click.echo(json.dumps({**history.document(), "picture": str(out) if out else None}))
+        return 0
+    lines = [f"simulated, the times are made up: {', '.join(history.simulated)}"] if history.simulated else []
+    lines += _comparison(history.whole) if len(history.names) == 2 else _history(history)
+    click.echo("\n".join([*lines, *([str(out)] if out else [])]))
+    return 0
 
 
-def _records(source: Path) -> pd.DataFrame:
-    """The records of a sweep, its new ones collected first, or of a results file."""
-    import analysis
-    from analysis.compare import columns_needed
-
-    place, _ = results_of(source)
-    return analysis.load(place, columns_needed())
-
-
-def _lines(found: Comparison) -> list[str]:
-    """The comparison as text: the changes, and one line for what did not change."""
-    metric = found.metric
-    how = "estimated from the runs" if found.noise.estimated else "taken as given: too few runs to estimate it"
-    lines = [f"{metric.label}; run-to-run noise of a change {found.noise.deviation:.2%} ({how})"]
-    lines += [f"throughout: {name}: {a} -> {b}" for name, a, b in found.conditions]
-    lines += _cell_lines(found)
-    lines += _run_lines(found)
-    for words, runs in (("fail in B", found.failing), ("stopped in B before they were measured", found.stopped)):
-        if runs:
-            lines.append(f"{words} and worked in A: {plural(len(runs), 'configuration')}:")
-            lines += [f"  {run.run_a}: {run.outcome} {run.message}".rstrip() for run in runs[:SHOWN]]
-            lines += _more(len(runs))
+def _comparison(comparison: Comparison) -> list[str]:
+    """Two sweeps as text: the changes, and one line for what did not change."""
+    how = "estimated from the runs" if comparison.noise.estimated else "taken as given: too few runs to estimate it"
+    lines = [f"{comparison.metric.label}; run-to-run noise of a change {comparison.noise.deviation:.2%} ({how})"]
+    lines += [f"throughout: {name}: {a} -> {b}" for name, a, b in comparison.conditions]
+    lines += _cells(comparison)
+    changed = sorted(comparison.changed_runs(), key=lambda run: run.change.change)
+    lines.append(f"{plural(len(comparison.runs), 'run')} in both: {len(changed)} changed")
+    lines += _first([f"{run.change.text(comparison.level):27} {run.run_a}" for run in changed])
+    for stopped, words in ((False, "fail in B"), (True, "stopped in B before they were measured")):
+        lost = [run for run in comparison.lost if run.stopped is stopped]
+        if lost:
+            lines.append(f"{words} and worked in A: {plural(len(lost), 'configuration')}:")
+            lines += _first([f"{run.run_a}: {run.outcome} {run.message}".rstrip() for run in lost])
     return lines
 
 
-def _cell_lines(found: Comparison) -> list[str]:
-    counts = {verdict: sum(cell.verdict == verdict for cell in found.cells) for verdict in _WORDS}
-    changed = found.changed_cells()
-    head = ", ".join(f"{count} {_WORDS[verdict]}" for verdict, count in counts.items() if count)
-    lines = [f"{plural(len(found.cells), 'cell')}: {head}"]
-    if changed:
-        width = max(5, *(len(cell.model) for cell in changed))
-        lines.append(f"  {'model':{width}} {'nodes':>5} {'A':>9} {'B':>9}  best                      typical run")
-        lines += [f"  {_cell_line(cell, found, width)}" for cell in changed]
-    return lines
+def _first(lines: list[str]) -> list[str]:
+    more = [f"… and {len(lines) - SHOWN} more: --json"] if len(lines) > SHOWN else []
+    return [f"  {line}" for line in (*lines[:SHOWN], *more)]
 
 
 _WORDS = {
@@ -130,35 +119,94 @@ _WORDS = {
 }
 
 
-def _cell_line(cell: CellPair, found: Comparison, width: int) -> str:
-    a, b = (_value(value, found) for value in (cell.value_a, cell.value_b))
-    typical = f"{cell.typical.text(found.level)} ({plural(cell.pairs, 'run')})" if cell.typical else ""
-    best = cell.best.text(found.level) if cell.best else cell.verdict
+def _cells(comparison: Comparison) -> list[str]:
+    counts = {verdict: sum(cell.verdict == verdict for cell in comparison.cells) for verdict in _WORDS}
+    head = ", ".join(f"{count} {_WORDS[verdict]}" for verdict, count in counts.items() if count)
+    lines = [f"{plural(len(comparison.cells), 'cell')}: {head}"]
+    if changed := comparison.changed_cells():
+        width = max(5, *(len(cell.model) for cell in changed))
+        lines.append(f"  {'model':{width}} {'nodes':>5} {'A':>9} {'B':>9}  best                      typical run")
+        lines += [f"  {_cell(cell, comparison, width)}" for cell in changed]
+    return lines
+
+
+def _cell(cell: CellPair, comparison: Comparison, width: int) -> str:
+    a, b = (comparison.metric.number(value) for value in (cell.value_a, cell.value_b))
+    typical = f"{cell.typical.text(comparison.level)} ({plural(cell.pairs, 'run')})" if cell.typical else ""
+    best = cell.best.text(comparison.level) if cell.best else cell.verdict
     return f"{cell.model:{width}} {cell.nodes:>5} {a:>9} {b:>9}  {best:25} {typical}".rstrip()
 
 
-def _value(value: float | None, found: Comparison) -> str:
-    from analysis.metrics import number
+def _history(history: History) -> list[str]:
+    """More than two: the sweeps with what changed, a line per cell, and what became worse."""
+    from analysis.figures.history import dated
 
-    return "–" if value is None else number(value * found.metric.factor)
+    lines = []
+    for at, name in enumerate(dated(history)):
+        changed = "".join(f"; {what}: {before} -> {now}" for what, before, now in history.changed(at))
+        lines.append(f"{at + 1:>3}  {name}{changed}")
+    cells = history.cells()
+    width = max(5, *(len(cell.model) for cell in cells))
+    numbers = "".join(f" {at + 1:>10}" for at in range(len(history.names)))
+    lines.append(f"{history.metric.label}; *: more than noise, against the sweep before; last against first at the end")
+    lines.append(f"  {'model':{width}} {'nodes':>5}{numbers}  change")
+    lines += [f"  {cell.model:{width}} {cell.nodes:>5}{_values(cell, history)}" for cell in cells]
+    regressions = history.regressions()
+    if not regressions:
+        return [*lines, "no cell became worse beyond noise"]
+    worse = (f"  {one.text(history.level)}" for one in regressions)
+    return [*lines, f"{len(regressions)} worse beyond noise or lost:", *worse]
 
 
-def _run_lines(found: Comparison) -> list[str]:
-    changed = sorted(found.changed_runs(), key=lambda run: run.change.change)
-    lines = [f"{plural(len(found.runs), 'run')} in both: {len(changed)} changed"]
-    lines += [f"  {run.change.text(found.level):27} {run.run_a}" for run in changed[:SHOWN]]
-    return lines + _more(len(changed))
-
-
-def _more(count: int) -> list[str]:
-    return [f"  … and {count - SHOWN} more: --json"] if count > SHOWN else []
-
-
-def _summary_text(slower: Sequence[CellPair], min_slowdown: float, level: float) -> str:
-    if not slower:
-        return f"no cell is worse by {min_slowdown:.1%} or more"
-    report = [
-        f"{cell.model} on {cell.nodes} ({'lost' if cell.verdict == 'lost' else f'-{cell.slowdown(level):.1%}'})"
-        for cell in slower
+def _values(cell: CellHistory, history: History) -> str:
+    """Its best value in each sweep, a star where it differs from the one before beyond noise; and the whole change."""
+    words = [
+        history.metric.number(value) + ("*" if step is not None and step.changed else " ")
+        for value, step in zip(cell.values, cell.steps, strict=True)
     ]
-    return f"worse by {min_slowdown:.1%} or more: {', '.join(report)}"
+    return "".join(f" {word:>10}" for word in words) + f"  {cell.change(history.level)}".rstrip()
+
+
+def _check(
+    sources: tuple[Path, ...], baseline: Path, within: float, metric: str, noise: float | None, as_json: bool
+) -> int:
+    from sweep.library import compare as library
+
+    mistakes = without_effect(["anyway", "out"], "with --baseline")
+    if len(sources) > 1:
+        mistakes.append(Mistake("one sweep is checked", path="--baseline", remedy="name one, or omit --baseline"))
+    if mistakes:
+        raise SweepError(mistakes)
+    (source,) = named(sources)
+    certificate = library.certify(source, baseline, within=within, metric=metric, noise=noise)
+    if as_json:
+        click.echo(json.dumps({"sweep": str(source), "baseline": str(baseline), **certificate.document()}))
+    else:
+        click.echo("\n".join(_certificate(certificate)))
+    return 0 if certificate.passed else 1
+
+
+def _certificate(certificate: Certificate) -> list[str]:
+    from analysis.compare.baseline import FAIL, NEW, PASS, UNDECIDED
+    from sweep.library.winners import SIMULATED
+
+    lines = [SIMULATED] if certificate.simulated else []
+    lines += [_workload(one, certificate) for one in certificate.workloads]
+    counts = {verdict: certificate.count(verdict) for verdict in (PASS, FAIL, UNDECIDED, NEW)}
+    shown = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    checked = plural(len(certificate.workloads), "workload")
+    result = "passed" if certificate.passed else "not passed"
+    lines.append(f"{result}: {checked} within {100 * certificate.within:.3g} % of the baseline: {shown}")
+    if any(one.verdict == UNDECIDED and one.change is not None for one in certificate.workloads):
+        lines.append("undecided: the interval includes the limit; more `repeats` in the grid narrow it")
+    return lines
+
+
+def _workload(one: Workload, certificate: Certificate) -> str:
+    from sweep.library.winners import layout_text
+
+    head = f"{one.verdict:9} {one.model} on {one.nodes}: {layout_text(one.layout)}"
+    if one.change is None:
+        return f"{head}: {one.reason}"
+    values = f"{certificate.metric.number(one.baseline)} -> {certificate.metric.number(one.value)}"
+    return f"{head}: {values}{certificate.metric.suffix} {one.change.text()}"

@@ -39,11 +39,6 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "heatmap": ("sweep.cli.results:heatmap", "Draw the best configuration per model and node count."),
         "report": ("sweep.cli.report:report", "Write one HTML page with results, confidence and all data."),
         "compare": ("sweep.cli.compare:compare", "Find significant changes between sweeps, or check a baseline."),
-        "history": (
-            "sweep.cli.history:history",
-            "One grid measured several times: what became slower, when.",
-        ),
-        "certify": ("sweep.cli.certify:certify", "A suite measured and checked against a baseline: pass or fail."),
     },
     "Explain": {
         "explain": ("sweep.cli.explain:explain", "Explain why a run ended as it did, and what to try."),

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from sweep.cli.command import InputPath
-from sweep.cli.names import metric_option, name_option
+from sweep.cli.names import name_option
 from sweep.plugins import tracker_names
-
-if TYPE_CHECKING:
-    from click.decorators import FC
 
 
 class FiniteRange(click.FloatRange):
@@ -70,30 +67,6 @@ site_option = click.option(
 anyway_option = click.option(
     "--anyway", is_flag=True, help="Compare even if no run is in both, or if model, sequence length or batch differ."
 )
-_COMPARISON = (
-    click.argument("a", type=InputPath()),
-    click.argument("b", type=InputPath()),
-    click.argument("more", metavar="[MORE]...", nargs=-1, type=InputPath()),
-    metric_option("What is compared."),
-    click.option(
-        "--fail-if-slower", "min_slowdown", type=Share(), metavar="SHARE",
-        help="Exit with 1 if a cell of the last sweep is significantly slower by this (3%) or has no working run.",
-    ),
-    click.option(
-        "--level", type=Share(), default=0.01, show_default=True, help="Chance of a false report if nothing changed."
-    ),
-    click.option("--noise", type=Share(), help="Run-to-run noise, such as 0.5%. Default: estimated from the runs."),
-    anyway_option,
-)  # fmt: skip
-
-
-def comparison_options(command: FC) -> FC:
-    """The sweeps that are compared, and how: of `compare` and `history`."""
-    for option in reversed(_COMPARISON):
-        command = option(command)
-    return command
-
-
 track_option = name_option(
     "--track", "tracker", kind="tracker", names=tracker_names,
     help="Also send runs to this tracker as they end; see `sweep track`.",

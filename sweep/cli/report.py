@@ -178,20 +178,17 @@ def _title(records: pd.DataFrame, places: list[Path]) -> str:
 def _history(earlier: Sequence[Path], places: list[Path], metric: str, figures: bool, anyway: bool) -> HistorySection:
     """The section on earlier sweeps. Raises SweepError where one cannot be compared with the next."""
     import analysis
-    from analysis.compare import columns_needed
-    from analysis.compare.history import history
+    from analysis.compare import columns_needed, history
     from analysis.report.history import section_of
 
-    columns = [*columns_needed(), "started_at"]
     before = [place for place, _ in all_results(earlier)]
-    tables = [*(analysis.load(place, columns) for place in before), analysis.load(places, columns)]
+    tables = [*(analysis.load(place, columns_needed()) for place in before), analysis.load(places, columns_needed())]
     names = [*map(str, earlier), " + ".join(map(str, places))]
-    simulated = any(table["simulated"].fillna(False).any() for table in tables)
     try:
-        over_time = history(tables, names, metric=metric, anyway=anyway)
+        compared = history(tables, names, metric=metric, anyway=anyway)
     except SweepError as error:
         raise SweepError([replace(one, path=one.path or "--history") for one in error.mistakes]) from None
-    return section_of(over_time, simulated=simulated, picture=figures)
+    return section_of(compared, picture=figures)
 
 
 def _usage(origin: Origin, cell: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.compare import LEVEL, compare
-from analysis.compare.comparison import Change
+from analysis.compare import LEVEL, Change, compare
 from analysis.statistics import (
     holm,
     log_median_variance,
@@ -33,9 +32,8 @@ def test_noisy_copies_do_not_differ():
 def test_the_one_slower_cell_is_found(seed):
     found = compare(noisy(seed), noisy(200 + seed, slower=("4B", 4)))
     assert [(cell.model, cell.nodes, cell.verdict) for cell in found.changed_cells()] == [("4B", 4, "worse")]
-    (cell,) = found.slower_cells(0.03)
+    (cell,) = found.changed_cells()
     assert cell.typical.low < -0.05 < cell.typical.high
-    assert not found.slower_cells(0.2)
 
 
 def test_a_sweep_that_is_slower_throughout_hides_in_no_median():
@@ -46,7 +44,7 @@ def test_a_sweep_that_is_slower_throughout_hides_in_no_median():
 def test_one_run_per_cell_takes_its_noise_from_the_cells():
     found = compare(noisy(1, per_cell=1), noisy(2, per_cell=1, slower=("4B", 4), by=0.15))
     assert found.noise.estimated
-    assert [(cell.model, cell.nodes) for cell in found.slower_cells(0.03)] == [("4B", 4)]
+    assert [(cell.model, cell.nodes, cell.verdict) for cell in found.changed_cells()] == [("4B", 4, "worse")]
 
 
 def test_a_single_pair_is_tested_by_assumed_noise():
@@ -58,14 +56,12 @@ def test_a_single_pair_is_tested_by_assumed_noise():
     assert compare(rows, much).changed_cells()
 
 
-def test_a_cell_that_is_faster_beyond_noise_is_better():
-    found = compare(noisy(1, slower=("1B", 1)), noisy(5))
-    assert [(c.model, c.nodes, c.verdict) for c in found.changed_cells()] == [("1B", 1, "better")]
-
-
-def test_a_shorter_time_is_better():
-    found = compare(noisy(1), noisy(5, slower=("1B", 1)), metric="step_time_median_s")
-    assert [(c.model, c.nodes, c.verdict) for c in found.changed_cells()] == [("1B", 1, "worse")]
+def test_better_is_a_higher_rate_and_a_shorter_time():
+    slow, fast = noisy(1, slower=("1B", 1)), noisy(5)
+    for a, b, verdict in ((slow, fast, "better"), (fast, slow, "worse")):
+        for metric in ("tokens_per_second_per_gpu", "step_time_median_s"):
+            found = compare(a, b, metric=metric)
+            assert [(c.model, c.nodes, c.verdict) for c in found.changed_cells()] == [("1B", 1, verdict)]
 
 
 def test_cells_lost_missing_and_new():
@@ -80,9 +76,9 @@ def test_cells_lost_missing_and_new():
     assert verdicts["1B", 2] == "lost"
     assert verdicts["1B", 4] == "missing"
     assert verdicts["4B", 8] == "new"
-    assert {(run.outcome, run.message) for run in found.failing} == {("oom_cuda", "no room")}
-    assert len(found.failing) == 4
-    assert [(cell.model, cell.nodes) for cell in found.slower_cells(0.5)] == [("1B", 2)]
+    assert {(run.outcome, run.message, run.stopped) for run in found.lost} == {("oom_cuda", "no room", False)}
+    assert len(found.lost) == 4
+    assert [(cell.model, cell.nodes) for cell in found.changed_cells()] == [("1B", 2)]
 
 
 def test_a_metric_that_a_sweep_does_not_have_is_named_with_those_that_both_have():
@@ -104,11 +100,10 @@ def test_a_run_that_was_stopped_in_b_did_not_fail_there(outcome):
     a, b = noisy(1), noisy(2).assign(message="by the user")
     b.loc[b["model"].eq("1B") & b["nodes"].eq(2), "outcome"] = outcome
     found = compare(a, b)
-    assert found.failing == ()
-    assert [(run.outcome, run.message) for run in found.stopped] == [(outcome, "by the user")] * 4
+    assert [(run.outcome, run.message, run.stopped) for run in found.lost] == [(outcome, "by the user", True)] * 4
     verdicts = {(cell.model, cell.nodes): cell.verdict for cell in found.cells}
     assert verdicts["1B", 2] == "missing", "it was not lost: nothing failed"
-    assert found.slower_cells(0.03) == []
+    assert found.changed_cells() == []
 
 
 def test_a_configuration_whose_repeat_was_stopped_has_failed_all_the_same():
@@ -117,7 +112,7 @@ def test_a_configuration_whose_repeat_was_stopped_has_failed_all_the_same():
     b.loc[at, "outcome"] = "hang"
     repeat = b[at].assign(outcome="cancelled", run_id=b["run_id"][at] + "r")
     found = compare(a, pd.concat([b, repeat], ignore_index=True))
-    assert ([run.outcome for run in found.failing], found.stopped) == (["hang"] * 4, ())
+    assert [(run.outcome, run.stopped) for run in found.lost] == [("hang", False)] * 4
 
 
 def test_what_differs_throughout_is_reported_and_does_not_split_the_pairs():
@@ -168,8 +163,6 @@ def test_other_work_in_one_cell_is_not_excused_by_equal_work_in_another():
 def test_nothing_in_common_is_refused():
     (fact,) = refused(noisy(1).query("model == '1B'"), noisy(2).query("model == '4B' and nodes == 1"))
     assert fact == "no cell has tokens/s/GPU in both: 4 cells in A, 1 in B"
-    with pytest.raises(SweepError, match="no level"):
-        compare(noisy(1), noisy(2), level=0)
 
 
 @pytest.mark.parametrize(
@@ -229,16 +222,16 @@ def test_the_spread_of_iterations_is_not_counted_as_noise_from_run_to_run():
 def test_a_run_that_failed_once_and_was_measured_later_does_not_fail():
     a, b = noisy(1), noisy(2)
     again = b.iloc[:1].assign(outcome="hang", run_id="an earlier attempt")
-    assert compare(a, pd.concat([b, again], ignore_index=True)).failing == ()
+    assert compare(a, pd.concat([b, again], ignore_index=True)).lost == ()
 
 
 def test_tables_without_the_columns_of_messages_and_versions_are_compared():
-    """Imported tables and those of older versions lack them."""
+    """Imported tables lack them."""
     a, b = noisy(1), noisy(2)
     b.loc[b["model"].eq("1B") & b["nodes"].eq(2), "outcome"] = "oom_cuda"
     assert not {"message", "versions_json"} & {*a, *b}
     found = compare(a.drop(columns="parameters_total"), b.drop(columns="parameters_total"))
-    assert {run.message for run in found.failing} == {""}
+    assert {run.message for run in found.lost} == {""}
     assert found.conditions == ()
 
 
@@ -294,7 +287,7 @@ def test_versions_are_reported_where_both_state_them_and_they_differ():
 def test_a_failure_without_a_message_has_an_empty_one():
     a, b = noisy(1), noisy(2).assign(message=None)
     b.loc[b["model"].eq("1B") & b["nodes"].eq(2), "outcome"] = "oom_cuda"
-    assert {(run.outcome, run.message) for run in compare(a, b).failing} == {("oom_cuda", "")}
+    assert {(run.outcome, run.message) for run in compare(a, b).lost} == {("oom_cuda", "")}
 
 
 def test_each_run_has_both_values_and_its_change_is_their_ratio():

@@ -1,4 +1,4 @@
-"""`sweep compare` as a guard in CI."""
+"""`sweep compare`: two sweeps, several, and one against a baseline as a guard in CI."""
 
 from __future__ import annotations
 
@@ -7,33 +7,107 @@ import json
 import pandas as pd
 import pytest
 
+import sweep
 from tests.support import driving
 from tests.support.compared import results
 
 
-def test_the_command_guards_a_performance(tmp_path):
-    old, new = results(tmp_path / "old.parquet", 1.0), results(tmp_path / "new.parquet", 1.06)
-    same = driving.run("compare", old, old, "--fail-if-slower", "3%")
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Three sweeps of a cell, the last 6 % slower."""
+    folder = tmp_path_factory.mktemp("compared")
+    return [results(folder / f"{name}.parquet", factor) for name, factor in (("a", 1.0), ("b", 1.001), ("c", 1.06))]
+
+
+def test_two_are_compared_cell_by_cell_and_no_change_is_a_failure(files):
+    a, b, c = files
+    same = driving.run("compare", a, b)
     assert same.returncode == 0, same.stderr
     assert "0 changed" in same.stdout
-    slower = driving.run("compare", old, new, "--fail-if-slower", "3%", "--json")
-    assert slower.returncode == 1, slower.stderr
-    document = json.loads(slower.stdout)
-    assert (document["failed"], document["slower"]) == (True, [["1B", 1]])
-    assert document["cells"][0]["typical"]["change"] == pytest.approx(1 / 1.06 - 1, abs=0.002)
-    shown = driving.run("compare", old, new)
-    assert shown.returncode == 0, "without the option a comparison is no failure"
-    assert "1 worse" in shown.stdout
-    assert driving.run("compare", old, new, "--fail-if-slower", "lots").returncode == 2
-    assert driving.run("compare", old, tmp_path / "none").returncode == 2
+    slower = driving.run("compare", a, c)
+    assert slower.returncode == 0, "only a baseline makes it a check"
+    assert "1 worse" in slower.stdout
+    document = json.loads(driving.run("compare", a, c, "--json").stdout)
+    assert document["steps"][0]["cells"][0]["typical"]["change"] == pytest.approx(1 / 1.06 - 1, abs=0.002)
+    assert (document["simulated"], document["picture"]) == ([], None)
+    assert sweep.compare(a, c).document() == {name: document[name] for name in document if name != "picture"}
 
 
-def test_a_run_that_was_cancelled_is_listed_apart_from_those_that_fail(tmp_path):
-    old, new = results(tmp_path / "old.parquet", 1.0), results(tmp_path / "new.parquet", 1.0)
-    rows = pd.read_parquet(new)
+def test_of_several_a_slower_third_is_named_and_drawn(files, tmp_path):
+    shown = driving.run("compare", *files, "--out", tmp_path / "history.png")
+    assert shown.returncode == 0, shown.stderr
+    for step in ("1B on 1: 2 -> 3: -5.", "1B on 1: 1 -> 3: -5."):
+        assert step in shown.stdout
+    assert (tmp_path / "history.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("words", "mistakes"), [
+    (["a"], ["at least two"]), (["a", "none"], ["no such results"]),
+    (["a", "b", "--within", "3%"], ["--within: has no effect without --baseline"]),
+    (["a", "b", "--baseline", "c", "--anyway", "--out", "x.png"],
+     ["--anyway: has no effect with --baseline", "--out: has no effect", "one sweep is checked"]),
+    (["a", "--baseline", "a"], ["its own results"]), (["a", "--baseline", "b", "--within", "lots"], ["write 3%"]),
+])  # fmt: skip
+def test_what_cannot_be_compared_is_refused(files, tmp_path, words, mistakes):
+    names = {file.stem: file for file in files} | {"none": tmp_path / "none"}
+    done = driving.run("compare", *(names.get(word, word) for word in words))
+    assert (done.returncode, done.stdout) == (2, "")
+    for mistake in mistakes:
+        assert mistake in done.stderr
+
+
+def test_a_run_that_was_cancelled_is_listed_apart_from_those_that_fail(files, tmp_path):
+    rows = pd.read_parquet(files[0])
     rows.loc[0, ["outcome", "message"]] = ["cancelled", "by the user"]
-    rows.to_parquet(new)
-    done = driving.run("compare", old, new)
+    rows.to_parquet(tmp_path / "new.parquet")
+    done = driving.run("compare", files[0], tmp_path / "new.parquet")
     assert done.returncode == 0, done.stderr
     assert "fail in B" not in done.stdout
     assert "stopped in B before they were measured and worked in A: 1 configuration:" in done.stdout
+
+
+def test_a_baseline_makes_it_a_guard(files):
+    a, b, c = files
+    passed = driving.run("compare", b, "--baseline", a)
+    assert passed.returncode == 0, passed.stdout + passed.stderr
+    assert "passed: 7 workloads within 5 % of the baseline: 6 pass, 0 fail, 0 undecided, 1 new" in passed.stdout
+    failed = driving.run("compare", c, "--baseline", a, "--within", "3%", "--json")
+    assert failed.returncode == 1, failed.stderr
+    document = json.loads(failed.stdout)
+    assert (document["passed"], document["within"], document["simulated"]) == (False, 0.03, False)
+    assert {one["verdict"] for one in document["workloads"] if one["value"]} == {"fail"}
+
+
+SUITE = """\
+name: suite
+workload: simulated
+models: [tiny-1M]
+nodes: [1]
+sequence_length: 64
+global_batch: 1024
+dtype: [fp32]
+micro_batch_size: [1, 2]
+iterations: 5
+warmup_iterations: 1
+repeats: 3
+finalists: 0
+strategy: exhaustive
+params: {step_s: 1.0}
+site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m}
+"""
+
+
+@pytest.mark.long
+def test_real_local_sweeps_5_percent_slower_fail_and_1_percent_slower_pass(tmp_path):
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    found = {}
+    for name, step_s in (("good", 1.0), ("same", 1.0), ("one", 1.01), ("five", 1.0526)):
+        words = ("-o", f"params.step_s={step_s}", "--dir", tmp_path / name, "--executor", "local", "--yes")
+        assert driving.run("launch", tmp_path / "suite.yaml", *words).returncode == 0
+        if name != "good":
+            words = ("compare", tmp_path / name, "--baseline", tmp_path / "good", "--within", "3%", "--json")
+            done = driving.run(*words)
+            found[name] = ({one["verdict"] for one in json.loads(done.stdout)["workloads"]}, done.returncode)
+            compared = driving.run("compare", tmp_path / "good", tmp_path / name).stdout
+            assert (") *" in compared) is (name == "five"), (name, compared)
+    assert found == {"same": ({"pass"}, 0), "one": ({"pass"}, 0), "five": ({"fail"}, 1)}

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 from click.testing import CliRunner
-
 from sweep.cli.extend import extend
+
 from sweep.cli.rerun import rerun
 from sweep.outcomes import Outcome
 from sweep.store.sweep import open_sweep

@@ -23,7 +23,7 @@ from tests.support.mutants.changes import Change, changes
 from tests.support.mutants.running import TestsOfLines, changed_file, copied, end_of_tests, preload, tests_of_lines
 from tests.support.paths import REPOSITORY
 
-COMPARE = ("compare", "compare_noise", "certificate", "history")
+COMPARE = ("compare", "compare_noise", "compare_baseline", "compare_history")
 PACKAGES = {
     "inputs": ("sweep/inputs", ["tests/inputs"]),
     "planning": ("sweep/planning", ["tests/planning"]),

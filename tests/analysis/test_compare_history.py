@@ -6,9 +6,7 @@ import itertools
 
 import pytest
 
-from analysis.compare import compare
-from analysis.compare.comparison import CellPair, Change
-from analysis.compare.history import history
+from analysis.compare import CellPair, Change, compare, history
 from analysis.figures.history import changes_of, draw
 from sweep.errors import SweepError
 from tests.support.compared import noisy
@@ -21,8 +19,10 @@ def at_day(table, day):
 
 
 def named(found):
-    names = [one.name for one in found.sweeps]
-    return [(one.model, one.nodes, names[one.earlier], names[one.later]) for one in found.regressions()]
+    return [
+        (one.cell.model, one.cell.nodes, found.names[one.earlier], found.names[one.later])
+        for one in found.regressions()
+    ]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -34,9 +34,9 @@ def test_copies_with_noise_have_no_regression(seed):
 def test_a_cell_that_became_slower_is_dated_whatever_the_order_of_the_arguments():
     tables = [at_day(noisy(1), 1), at_day(noisy(3, slower=("4B", 4)), 15), at_day(noisy(2), 8)]
     found = history(tables, ["first", "third", "second"])
-    assert [one.name for one in found.sweeps] == ["first", "second", "third"]
+    assert found.names == ("first", "second", "third")
     assert named(found) == [("4B", 4, "second", "third"), ("4B", 4, "first", "third")]
-    assert found.regressions(0.2) == []
+    assert history(tables[:2][::-1], ["third", "first"]).names == ("third", "first"), "two are in the order given"
 
 
 def test_what_decays_too_slowly_for_any_step_is_found_over_the_whole():
@@ -50,7 +50,6 @@ def test_what_decays_too_slowly_for_any_step_is_found_over_the_whole():
 def test_what_was_slow_and_is_mended_is_history():
     found = history([noisy(1), noisy(2, slower="all", by=0.1), noisy(3)], ["a", "b", "c"])
     assert {one[2:] for one in named(found)} == {("a", "b")}
-    assert found.slower_now(0.0) == []
 
 
 def test_a_cell_that_no_longer_works_is_lost():
@@ -58,7 +57,9 @@ def test_a_cell_that_no_longer_works_is_lost():
     gone = later["model"].eq("4B") & later["nodes"].eq(4)
     later.loc[gone, "outcome"] = "oom_cuda"
     found = history([noisy(1), later], ["a", "b"])
-    assert [(one.model, one.nodes, one.cell.verdict) for one in found.regressions(0.5)] == [("4B", 4, "lost")]
+    (lost,) = found.regressions()
+    assert (lost.cell.model, lost.cell.nodes, lost.cell.verdict) == ("4B", 4, "lost")
+    assert lost.text(0.01) == "4B on 4: 1 -> 2: no run of it worked in 2"
 
 
 def test_one_sweep_and_sweeps_of_other_work_are_refused_by_name():
@@ -71,13 +72,15 @@ def test_one_sweep_and_sweeps_of_other_work_are_refused_by_name():
 
 def test_the_picture_has_each_change_against_the_first_and_rings_where_it_is_clear():
     found = history([noisy(1), noisy(2), noisy(3, slower="all", by=0.1)], ["a", "b", "c"])
-    cell = found.cells[0]
+    cell = found.cells()[0]
     changes = changes_of(cell, found)
     assert changes[0] == 0
     assert changes[2] == pytest.approx(-10, abs=3)
     figure = draw(found)
     rings = [line for axes in figure.axes for line in axes.lines if line.get_markersize() == 9]
-    assert len(rings) == sum(step is not None and step.verdict == "worse" for c in found.cells for step in c.steps) > 0
+    assert (
+        len(rings) == sum(step is not None and step.verdict == "worse" for c in found.cells() for step in c.steps) > 0
+    )
 
 
 def test_a_regression_is_one_line_with_the_sweeps_counted_from_one():
@@ -87,28 +90,24 @@ def test_a_regression_is_one_line_with_the_sweeps_counted_from_one():
     assert step.text(found.level) == f"4B on 4: 2 -> 3: {change.text(found.level)}"
     assert change.text(found.level) == change.text() + " *", "the star only where a level is asked for"
     assert "*" not in change.text(change.p / 2), "and only below it"
-    later = noisy(2)
-    later.loc[later["model"].eq("4B") & later["nodes"].eq(4), "outcome"] = "oom_cuda"
-    (lost,) = history([noisy(1), later], ["a", "b"]).regressions(0.5)
-    assert lost.text(0.01) == "4B on 4: 1 -> 2: no run of it worked in 2"
+    assert found.document()["regressions"][0] == {"model": "4B", "nodes": 4, "earlier": 1, "later": 2}
 
 
 def test_each_sweep_names_what_it_has_otherwise_than_the_one_before():
     tables = [noisy(seed).assign(versions_json=f'{{"torch": "2.{11 + (seed > 1)}"}}') for seed in (1, 2, 3)]
-    changed = [one.changed for one in history(tables, ["a", "b", "c"]).sweeps]
-    assert changed == [(), compare(tables[0], tables[1]).conditions, ()]
-    assert changed[1]
+    found = history(tables, ["a", "b", "c"])
+    assert [found.changed(at) for at in range(3)] == [(), compare(tables[0], tables[1]).conditions, ()]
+    assert found.changed(1)
 
 
 def test_the_level_is_divided_by_the_number_of_comparisons_and_two_sweeps_have_one():
     tables = [noisy(at).query("model == '1B'") for at in range(3)]
     two, three = (history(tables[:count], list("abc"[:count]), level=0.03) for count in (2, 3))
     assert (two.level, three.level) == (0.03, pytest.approx(0.01))
-    assert {cell.whole for cell in two.cells} == {None}
-    for cell in three.cells:
-        assert cell.change(0.01) == cell.whole.text(0.01)
-    for cell in two.cells:
-        assert cell.change(0.03) == cell.steps[-1].text(0.03)
+    assert two.whole is two.steps[0]
+    assert [cell.whole for cell in two.cells()] == [cell.steps[-1] for cell in two.cells()]
+    assert [cell.change(0.01) for cell in three.cells()] == [cell.whole.text(0.01) for cell in three.cells()]
+    assert [document["whole"] is None for document in (two.document(), three.document())] == [True, False]
 
 
 def changed(change, p):
@@ -137,15 +136,15 @@ def test_sweeps_of_which_one_does_not_state_its_begin_are_in_the_order_given():
     tables = [at_day(noisy(at).query("nodes == 1"), day) for at, day in ((1, 9), (2, 5), (3, 1))]
     tables[1] = tables[1].drop(columns="started_at")
     found = history(tables, ["a", "b", "c"])
-    assert [one.name for one in found.sweeps] == ["a", "b", "c"]
-    assert [one.started_at for one in found.sweeps] == [1.75e9 + 9 * DAY, None, 1.75e9 + DAY]
+    assert found.names == ("a", "b", "c")
+    assert found.started_at == (1.75e9 + 9 * DAY, None, 1.75e9 + DAY)
 
 
 def test_a_sweep_began_with_its_first_attempt():
     table = at_day(noisy(1), 3)
     table.loc[table.index[5], "started_at"] = 1.0
     table.loc[table.index[6], "started_at"] = None
-    assert history([table, noisy(2)], ["a", "b"]).sweeps[0].started_at == 1.0
+    assert history([table, noisy(2)], ["a", "b"]).started_at == (1.0, None)
 
 
 def test_a_cell_has_the_best_value_of_each_sweep_and_none_where_nothing_works():
@@ -153,28 +152,11 @@ def test_a_cell_has_the_best_value_of_each_sweep_and_none_where_nothing_works():
     (tables[0],) = [tables[0][~(tables[0]["model"].eq("1B") & tables[0]["nodes"].eq(2))]]
     found = history(tables, ["a", "b", "c"])
     rate = "tokens_per_second_per_gpu"
-    for cell in found.cells:
+    for cell in found.cells():
         here = [table[table["model"].eq(cell.model) & table["nodes"].eq(cell.nodes)][rate] for table in tables]
         assert list(cell.values) == [values.max() if len(values) else None for values in here]
-    order = [(cell.model, cell.nodes) for cell in found.cells]
+    order = [(cell.model, cell.nodes) for cell in found.cells()]
     steps = [[(pair.model, pair.nodes) for pair in compare(a, b).cells] for a, b in itertools.pairwise(tables)]
     assert order == steps[1], "a cell that came later has its place too"
-    new = next(cell for cell in found.cells if (cell.model, cell.nodes) == ("1B", 2))
+    new = next(cell for cell in found.cells() if (cell.model, cell.nodes) == ("1B", 2))
     assert [step and step.verdict for step in new.steps] == [None, "new", new.steps[2].verdict]
-
-
-def test_a_slowdown_of_just_the_share_is_a_regression():
-    found = history([noisy(1), noisy(3, slower=("4B", 4), by=0.2)], ["a", "b"])
-    (one,) = found.regressions()
-    share = one.cell.slowdown(found.level)
-    assert found.regressions(share) == [one]
-    assert found.regressions(share + 1e-9) == []
-    assert found.document()["regressions"][0]["later"] == 1
-
-
-def test_slower_now_are_the_regressions_of_the_last_sweep():
-    tables = [noisy(1), noisy(2, slower=("1B", 1), by=0.2), noisy(3, slower=("4B", 4), by=0.2)]
-    found = history([table.query("nodes in (1, 4)") for table in tables], ["a", "b", "c"])
-    now = [(one.model, one.nodes, one.earlier, one.later) for one in found.slower_now(0.1)]
-    assert now == [("4B", 4, 1, 2), ("4B", 4, 0, 2)]
-    assert {(one.model, one.later) for one in found.regressions(0.1)} == {("1B", 1), ("4B", 2)}
