@@ -1,16 +1,16 @@
 """Is each workload of a sweep as fast as in a baseline: pass, fail, or not known. Pure.
 
 A workload is one configuration with its repeats: one that was planned, or without a plan one that either side tried.
-It fails where any repeat failed. Else it passes where the 95 % confidence interval of its change lies above
-``-within``, fails where it lies below, and is undecided between: more repeats narrow the interval. What was not
-measured is undecided too. What the baseline lacks is new.
+It fails where any repeat failed that worked in the baseline. Else it passes where the 95 % confidence interval of its
+change lies above ``-within``, fails where it lies below, and is undecided between: more repeats narrow the interval.
+What was not measured is undecided too. What the baseline has no value of is new, also where it fails in both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.compare.noise import Change, changes, noise_of
 from analysis.compare.sides import SAME, Pair, Row, Side, as_rows, identity, key_of, pairs_of, plain_layout, simulated
@@ -70,6 +70,12 @@ class Certificate:
         return {"passed": self.passed, **asdict(self), "metric": self.metric.name}
 
 
+class _Failure(NamedTuple):
+    text: str
+    worked_before: bool
+    """the baseline measured that configuration"""
+
+
 def certify(
     good: pd.DataFrame,
     now: pd.DataFrame,
@@ -99,8 +105,11 @@ def certify(
         workloads.setdefault(key_of(row, CONFIGURATION), []).append(row)
     tests = changes({str(pair[1]["run_id"]): [pair] for pair in pairs}, ranked, noise_of(pairs, ranked, noise))
     compared = {str(pair[1]["run_id"]): (pair, tests[str(pair[1]["run_id"])]) for pair in pairs}
+    worked = {key_of(row, names) for row in a.rows}
     failures = {
-        str(row["run_id"]): f"{row['outcome']} {row['message'] if known(row['message']) else ''}".strip()
+        str(row["run_id"]): _Failure(
+            f"{row['outcome']} {row['message'] if known(row['message']) else ''}".strip(), key_of(row, names) in worked
+        )
         for row in as_rows(b.all_rows[failed(b.all_rows)])
     }
     measured = set(b.all_rows.loc[succeeded(b.all_rows), "run_id"].astype(str))
@@ -120,17 +129,18 @@ def _with_untried(tried: Sequence[Row], a: Side, names: Sequence[str]) -> list[R
 def _checked(
     repeats: Sequence[Row],
     compared: Mapping[str, tuple[Pair, Change]],
-    failures: Mapping[str, str],
+    failures: Mapping[str, _Failure],
     measured: set[str],
     within: float,
 ) -> Workload:
     runs = [str(row["run_id"]) for row in repeats]
     pair, change = next((compared[run] for run in runs if run in compared), (None, None))
-    reasons = [failures[run] for run in runs if run in failures]
+    failed_now = [failures[run] for run in runs if run in failures]
     unmeasured = sum(run not in measured for run in runs)
     verdict, reason = UNDECIDED, ""
-    if reasons:
-        verdict, reason = FAIL, f"{len(reasons)} of {len(runs)} failed: {reasons[0]}"
+    if failed_now:
+        verdict = FAIL if any(failure.worked_before for failure in failed_now) else NEW
+        reason = f"{len(failed_now)} of {len(runs)} failed: {failed_now[0].text}"
     elif unmeasured:
         reason = "not measured" if unmeasured == len(runs) else f"{unmeasured} of {len(runs)} not measured"
     elif change is None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -16,7 +17,7 @@ import pytest
 import yaml
 
 from sweep.outcomes import Outcome
-from sweep.records.collect import write_results
+from sweep.records.collect import collect, write_results
 from tests.support import driving
 from tests.support.made_records import made_measurement, made_record, made_run
 from tests.support.made_sweeps import GRID, made, pilot_wrote
@@ -99,16 +100,19 @@ def test_the_cluster_tutorial_leads_to_a_heatmap(slurm_cluster, tmp_path):
     assert (tmp_path / "sweeps/first/report.html").is_file()
 
 
-@pytest.mark.parametrize("command", sweep_commands(DOCS / "reports.md", "sweep certify"))
+@pytest.mark.parametrize("command", sweep_commands(DOCS / "reports.md", "sweep launch"))
 def test_a_command_of_the_page_of_reports(command, tmp_path):
-    """Those that read; `sweep certify` measures: tests/cli/test_certify.py."""
+    """Those that read."""
     for name in re.findall(r"\b\w+\.parquet", (DOCS / "reports.md").read_text()):
         write_results(tmp_path / name, [made_record(made_run(zero=zero)) for zero in (0, 1)])
     (tmp_path / "larger.yaml").write_text(GRID)
-    sweep = made(tmp_path / "sweeps" / "first")
-    pilot_wrote(sweep, "p0001", *((planned.run_id, 1, Outcome.OK) for planned in sweep.runs))
-    with sweep.directory.site.open("a") as site:
-        site.write("dollars_per_gpu_hour: 2.5\n")
+    for name in ("first", "certify"):
+        sweep = made(tmp_path / "sweeps" / name)
+        pilot_wrote(sweep, "p0001", *((planned.run_id, 1, Outcome.OK) for planned in sweep.runs))
+        with sweep.directory.site.open("a") as site:
+            site.write("dollars_per_gpu_hour: 2.5\n")
+    if "good.parquet" in command:
+        shutil.copy(collect(sweep.directory).path, tmp_path / "good.parquet")
     if "unarchive" in command:
         driving.run("archive", "sweeps/first", cwd=tmp_path)
     assert run(command, tmp_path).stdout.strip()
