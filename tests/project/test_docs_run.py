@@ -31,7 +31,8 @@ def sweep_commands(page, *but):
 
 def run(command, folder, **how):
     done = driving.run(*shlex.split(command)[1:], cwd=folder, **how)
-    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    undecided = "--baseline" in command and "undecided" in done.stdout  # of single runs with three iterations each
+    assert done.returncode == (1 if undecided else 0), f"{command}\n{done.stdout}{done.stderr}"
     return done
 
 
