@@ -109,7 +109,7 @@ def _slower_nodes(facts: MeasuredStep) -> Iterator[Loss]:
     usual = statistics.median(facts.elsewhere_s)
     median, greatest = facts.own_times_s if facts.slow is not None and facts.own_times_s is not None else (0.0, 0.0)
     runs = f"{len(facts.elsewhere_s)} runs of it on other nodes take {1000 * usual:,.1f} ms (median)"
-    advice = "`sweep doctor --tier perf` on these nodes; `sweep nodes DIR add NODE` leaves one out"
+    advice = "`sweep doctor --tier perf` on these nodes; `sweep nodes DIR exclude NODE` excludes one"
     yield Loss("slower nodes", facts.step_s - usual - (greatest - median), _with_nodes(runs, facts), advice, True)
 
 

@@ -175,7 +175,7 @@ class Grid(BaseModel):
     isolate: bool = False
     """a multi-node run has its pilot's fabric to itself"""
     preflight: Literal["quick", "node", "perf", "off"] | None = None
-    """checks of a pilot's nodes before its first run; unfit nodes are left out: `quick` (under 5 s), `node`, `perf`
+    """checks of a pilot's nodes before its first run; unfit nodes are excluded: `quick` (under 5 s), `node`, `perf`
     (with the speeds of processors and memory, about 30 s), `off`. Default: quick on Slurm, else off"""
     seed: int = Field(default=0, ge=0, lt=2**32)
     """of the weights and the synthetic data, the same for all runs"""
