@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from sweep.errors import Mistake, SweepError
 from sweep.files import column_names, read_table
@@ -166,3 +167,13 @@ def _plan_frame(file: Path, columns: Sequence[str]) -> pd.DataFrame:
         raise SweepError(Mistake(f"the plan has no column {', '.join(missing)}", file=str(file)))
     frame: pd.DataFrame = _to_pandas(table).astype({"model": str, "status": str})
     return frame
+
+
+def known(value: Any) -> TypeGuard[Any]:
+    """Neither None, NaN nor pandas' NA."""
+    if value is None:
+        return False
+    try:
+        return not math.isnan(value)
+    except TypeError:
+        return type(value).__name__ != "NAType"

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from analysis.compare.noise import Change, changes, noise_of
 from analysis.compare.sides import SAME, Pair, Row, Side, as_rows, identity, key_of, pairs_of, plain_layout, simulated
 from analysis.derive.best import failed, succeeded
-from analysis.heatmap.cell_text import known
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
+from analysis.tables import known
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:

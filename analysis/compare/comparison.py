@@ -22,8 +22,8 @@ from analysis.compare.sides import (
     plain_layout,
 )
 from analysis.derive.best import failed, succeeded
-from analysis.heatmap.cell_text import known
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, metric_named
+from analysis.tables import known
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:

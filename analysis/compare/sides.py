@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from analysis.derive import best
-from analysis.heatmap.cell_text import known
 from analysis.metrics import Metric
+from analysis.tables import known
 from sweep.contract import LAYOUT
 
 SAME = ("model", "nodes", "gpus_per_node", "sequence_length", "global_batch_tokens", *LAYOUT)

@@ -62,6 +62,11 @@ def truth(column: pd.Series[Any]) -> pd.Series[bool]:
     return known
 
 
+def on_cpu(records: pd.DataFrame) -> bool:
+    """Whether all ran on CPUs, where a rank represents a GPU."""
+    return "gpu" in records and set(records["gpu"].dropna()) == {"cpu"}
+
+
 def counting(records: pd.DataFrame) -> pd.DataFrame:
     """One row per run: the attempt that counts for it. Without that column, every row counts."""
     if "final" not in records:

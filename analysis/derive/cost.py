@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.derive.best import truth
+from analysis.derive.best import on_cpu, truth
 
 
 def by_outcome(records: pd.DataFrame) -> pd.DataFrame:
@@ -44,6 +44,5 @@ def unit_of(records: pd.DataFrame, hours: float) -> tuple[str, float]:
 
     GPU-hours or GPU-minutes; rank-hours or rank-minutes where all ran on CPUs.
     """
-    on_cpus = "gpu" in records and set(records["gpu"].dropna()) == {"cpu"}
     span, many = ("hours", 1.0) if hours >= 1 else ("minutes", 60.0)
-    return f"{'rank' if on_cpus else 'GPU'}-{span}", many
+    return f"{'rank' if on_cpu(records) else 'GPU'}-{span}", many

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.tables import known
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -52,7 +54,7 @@ def _words(row: Mapping[Any, Any], names: list[str], keys: Mapping[str, list[str
 
 def _word(name: str, row: Mapping[Any, Any]) -> str:
     value = row[name]
-    if value is None or value != value or type(value).__name__ == "NAType":
+    if not known(value):
         return ""
     if name == "pp_schedule":
         return str(value) if row["pp"] is not None and row["pp"] > 1 else ""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["CAPTIONS", "FIGURES", "Drawn", "LackingError", "Tables", "draw", "load_tables", "named"]
+__all__ = ["FIGURES", "Drawn", "LackingError", "Tables", "draw", "load_tables", "named"]
 
 
 def __dir__() -> list[str]:
@@ -41,36 +41,53 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-FIGURES: dict[str, Callable[[Tables], Figure]] = {
-    "scaling": scaling.draw,
-    "axes": axes.draw,
-    "sensitivity": sensitivity.draw,
-    "neighbours": neighbours.draw,
-    "pareto": pareto.draw,
-    "cost": cost.draw,
-    "outcomes": outcomes.draw,
-    "timeline": timeline.draw,
-    "spread": spread.draw,
-    "placement": placement.draw,
-    "predicted": predicted.draw,
+FIGURES: dict[str, tuple[Callable[[Tables], Figure], str]] = {
+    "scaling": (
+        scaling.draw,
+        "Throughput and efficiency of each model's best configuration against the number of nodes.",
+    ),
+    "axes": (
+        axes.draw,
+        "What each axis does to efficiency: all measured configurations by degree of each axis.",
+    ),
+    "sensitivity": (
+        sensitivity.draw,
+        "What fixing an axis costs: the best configuration with that value against the best of its cell.",
+    ),
+    "neighbours": (
+        neighbours.draw,
+        "Each winner against what is one step away on every axis: a peak, or the edge of the grid.",
+    ),
+    "pareto": (
+        pareto.draw,
+        "Memory against throughput: configurations that no other beats in both.",
+    ),
+    "cost": (
+        cost.draw,
+        "What being sooner costs: GPU-hours or dollars per token against the speed of the whole job.",
+    ),
+    "outcomes": (
+        outcomes.draw,
+        "How attempts ended, and the GPU-hours that each outcome cost.",
+    ),
+    "timeline": (
+        timeline.draw,
+        "Nodes over time: measuring, starting, idle, lost; and the share of allocated GPU-time that measured.",
+    ),
+    "spread": (
+        spread.draw,
+        "Spread of step times over iterations, and nodes whose ranks are slower than the others.",
+    ),
+    "placement": (
+        placement.draw,
+        "What the choice of nodes does: repeats on several sets of nodes, and on how many leaf switches.",
+    ),
+    "predicted": (
+        predicted.draw,
+        "Predicted against measured peak memory and step time.",
+    ),
 }
-"""name -> its drawing function, in the order of a report"""
-
-CAPTIONS: dict[str, str] = {
-    "scaling": "Throughput and efficiency of each model's best configuration against the number of nodes.",
-    "axes": "What each axis does to efficiency: all measured configurations by degree of each axis.",
-    "sensitivity": "What fixing an axis costs: the best configuration with that value against the best of its cell.",
-    "neighbours": "Each winner against what is one step away on every axis: a peak, or the edge of the grid.",
-    "pareto": "Memory against throughput: configurations that no other beats in both.",
-    "cost": "What being sooner costs: GPU-hours or dollars per token against the speed of the whole job.",
-    "outcomes": "How attempts ended, and the GPU-hours that each outcome cost.",
-    "timeline": "Nodes over time: measuring, starting, idle, lost; and the share of allocated GPU-time that measured.",
-    "spread": "Spread of step times over iterations, and nodes whose ranks are slower than the others.",
-    "placement": "What the choice of nodes does: repeats on several sets of nodes, and on how many leaf switches.",
-    "predicted": "Predicted against measured peak memory and step time.",
-}
-"""name -> a one-line description of the figure"""
-
+"""name -> its drawing function and a one-line description, in the order of a report"""
 
 HEATMAP = "heatmap"
 """also drawn by that name, but no figure among the others: it is the answer"""
@@ -112,10 +129,11 @@ def draw(name: str, tables: Tables | pd.DataFrame) -> Drawn:
             None,
         )
     (name,) = named([name])
+    drawing, caption = FIGURES[name]
     try:
-        return Drawn(name, CAPTIONS[name], FIGURES[name](tables), None)
+        return Drawn(name, caption, drawing(tables), None)
     except LackingError as lacking:
-        return Drawn(name, CAPTIONS[name], message(CAPTIONS[name], str(lacking)), str(lacking))
+        return Drawn(name, caption, message(caption, str(lacking)), str(lacking))
 
 
 def named(names: Sequence[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from analysis.derive.axes import comparable_metric
+from analysis.derive.axes import comparable_metric, short_name
 from analysis.derive.best import CELL, model_order
 from analysis.derive.neighbours import ROUNDED, STEPPED, neighbours
 from analysis.figures import style
@@ -23,7 +23,6 @@ LABEL_PT = 92.0
 """room for the name of a cell"""
 BEHIND, AHEAD = "#b3d4ea", "#f6c6a3"
 """the colours of a neighbour that is far behind the winner, and of one that is ahead of it"""
-NAMES = {"micro_batch_size": "MBS", "zero": "ZeRO", "recompute": "recompute", "pp_schedule": "schedule"}
 STEPS = {-1: "−", 1: "+", 0: ""}
 
 
@@ -84,7 +83,7 @@ def _draw(axes: Axes, table: pd.DataFrame, cells: list[tuple[str, int]], columns
         _write(axes, x, y, row)
     axes.set_xlim(0, len(columns))
     axes.set_ylim(len(cells), 0)
-    names = [f"{NAMES.get(axis, axis.upper() if len(axis) == 2 else axis)} {STEPS[step]}" for axis, step in columns]
+    names = [f"{short_name(axis)} {STEPS[step]}" for axis, step in columns]
     axes.set_xticks([x + 0.5 for x in range(len(columns))], names, fontsize=style.SMALL)
     axes.xaxis.tick_top()
     labels = [shortened(f"{model} · {nodes} node{'s' * (nodes > 1)}", LABEL_PT, style.SMALL) for model, nodes in cells]

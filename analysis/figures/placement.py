@@ -6,6 +6,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from analysis.derive.axes import short_name
 from analysis.derive.placement import Spread, by_node_set, placed, spread, widest
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
@@ -21,7 +22,6 @@ MOST_ROWS = 16
 LEVEL = 0.01
 """The chance of a false claim: that of ``sweep compare``"""
 LABEL_PT = 130.0
-SHORT = {"micro_batch_size": "mbs", "grad_accum": "gas", "pp_schedule": "schedule"}
 
 
 def draw(tables: Tables) -> Figure:
@@ -75,7 +75,7 @@ def _draw_configurations(axes: Axes, runs: pd.DataFrame, configurations: Any) ->
 def _label(row: Mapping[Hashable, Any], varied: Sequence[str]) -> str:
     """The configuration by what differs among those shown."""
     nodes = int(row["nodes"])
-    layout = [f"{SHORT.get(name, name)} {row[name]}" for name in varied]
+    layout = [f"{short_name(name)} {row[name]}" for name in varied]
     return " · ".join([f"{row['model']}", f"{nodes} node{'s' * (nodes != 1)}", *layout])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.derive.axes import comparable_metric, sensitivity
+from analysis.derive.axes import comparable_metric, sensitivity, short_name
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 
@@ -61,7 +61,7 @@ def _draw_rows(axes: Axes, table: pd.DataFrame) -> None:
             axes.plot(100 * row.median, y, "o" if row.median <= 0.02 else "s", color=colour, markersize=4)
             axes.text(top * 1.04, y, f"{row.wins} of {row.cells}", va="center", fontsize=style.SMALL, color=style.FAINT)
             places.append(y)
-            labels.append(f"{_short(name)} {row.value}")
+            labels.append(f"{short_name(name)} {row.value}")
             y += 1
         if at % 2:
             axes.axhspan(begin - 0.7, y - 0.3, color="#f4f4f4", zorder=0, linewidth=0)
@@ -71,9 +71,3 @@ def _draw_rows(axes: Axes, table: pd.DataFrame) -> None:
     axes.set_xlim(-0.02 * top, top)
     axes.set_xlabel("loss against the best of the cell (%)")
     style.ruled(axes, "x")
-
-
-def _short(name: str) -> str:
-    return {"micro_batch_size": "MBS", "grad_accum": "GAS", "zero": "ZeRO", "recompute": "recompute"}.get(
-        name, name.upper() if len(name) == 2 else name
-    )

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis import filters
-from analysis.derive.best import succeeded, truth
-from analysis.heatmap.cell_text import has_bf16_states, has_interval, known
+from analysis.derive.best import on_cpu, succeeded, truth
+from analysis.heatmap.cell_text import has_bf16_states, has_interval
 from analysis.metrics import Metric, number
+from analysis.tables import known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,8 +35,7 @@ def shared(rows: pd.DataFrame, best: pd.DataFrame) -> list[str]:
     phrases += _range(rows, best, "global_batch_tokens", "{} tokens per step")
     phrases += _words(rows, "dtype", "{}")
     phrases += _range(rows, best, "iterations", "median of {} iterations")
-    on_cpu = "gpu" in rows and set(rows["gpu"].dropna()) == {"cpu"}
-    phrases += ["on CPU: each rank represents a GPU"] if on_cpu else _words(rows, "gpu", "GPU {}")
+    phrases += ["on CPU: each rank represents a GPU"] if on_cpu(rows) else _words(rows, "gpu", "GPU {}")
     return phrases + _words(rows, "workload", "workload {}") + _words(rows, "sweep_name", "sweep {}")
 
 

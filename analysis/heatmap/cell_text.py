@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from analysis.metrics import Metric, memory_text, number
+from analysis.tables import known
 from analysis.text_fit import Group, balanced
 
 if TYPE_CHECKING:
@@ -91,13 +91,3 @@ def has_bf16_states(cell: Mapping[str, Any]) -> bool:
 def lines(text: Sequence[Group], room_pt: float, size: float) -> list[str]:
     """The groups as lines: each group starts a new one."""
     return [line for group in text for line in balanced(group, room_pt, size)]
-
-
-def known(value: Any) -> TypeGuard[Any]:
-    """Neither None, NaN nor pandas' NA."""
-    if value is None:
-        return False
-    try:
-        return not math.isnan(value)
-    except TypeError:
-        return type(value).__name__ != "NAType"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.derive.best import cells as derive_cells
-from analysis.derive.best import truth
+from analysis.derive.best import on_cpu, truth
 from analysis.heatmap import caption
 from analysis.heatmap.cell_text import LEVELS, groups, lines
 from analysis.heatmap.colours import Scale, coloured, draw_bar, ink_on
@@ -143,11 +143,6 @@ def draw(
         rows = rows[rows["model"].map(lambda model: parts.get(str(model), ("", ""))[1]) == node_group]
     content = _Content(table, rows, chosen, shown, numbers, notes, scale, arrangement)
     return Heatmap(_figure(content, annotate, width_in * 72, keep, node_group), table)
-
-
-def save(heatmap: Heatmap, path: Path, dpi: int = 220) -> None:
-    """Write the image, as ``save_figure`` does."""
-    save_figure(heatmap.figure, path, dpi)
 
 
 def save_figure(figure: Figure, path: Path, dpi: int = 220) -> None:
@@ -299,8 +294,7 @@ def _label_axes(axes: Axes, rows: pd.DataFrame, page: Page) -> None:
     for text in axes.get_yticklabels():
         text.set_parse_math(False)
     per_node = sorted({int(n) for n in rows["gpus_per_node"].dropna()}) if "gpus_per_node" in rows else []
-    of_cpu = "gpu" in rows and set(rows["gpu"].dropna()) == {"cpu"}
-    unit = "rank" if of_cpu else "GPU"
+    unit = "rank" if on_cpu(rows) else "GPU"
     each = f" (of {per_node[0]} {unit}{'s' * (per_node[0] != 1)} each)" if len(per_node) == 1 else ""
     axes.set_xlabel(f"nodes{each}", fontsize=LABEL, labelpad=2, color=INK)
     axes.tick_params(length=0, pad=3, colors=INK, labeltop=page.tall)

@@ -10,9 +10,10 @@ import numpy as np
 
 from analysis.derive.confidence import verdict
 from analysis.derive.neighbours import described, summary
-from analysis.heatmap.cell_text import groups, known, layout
+from analysis.heatmap.cell_text import groups, layout
 from analysis.heatmap.colours import Scale, coloured, ink_on
 from analysis.metrics import Metric, memory_text, number
+from analysis.tables import known
 from sweep.contract import LAYOUT
 
 if TYPE_CHECKING:
@@ -42,23 +43,6 @@ class Tile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shade:
-    """One colour of the scale and its legible text colour."""
-
-    face: str
-    ink: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tick:
-    """A value on the scale of colours."""
-
-    place: float
-    """0 at its low end, 1 at the high one"""
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Heat:
     """The heatmap as a table."""
 
@@ -67,9 +51,10 @@ class Heat:
     """model, its cells by node count"""
     shown: Metric
     """gives the headline and colour of the cells"""
-    shades: tuple[Shade, ...]
-    ticks: tuple[Tick, ...]
-    """empty where nothing was measured"""
+    shades: tuple[Mapping[str, str], ...]
+    """``face`` and legible ``ink`` of each colour of the scale"""
+    ticks: tuple[Mapping[str, Any], ...]
+    """``place`` on the scale, 0 to 1, and ``text``; empty where nothing was measured"""
     scale_label: str
 
 
@@ -119,7 +104,7 @@ def heat_of(table: pd.DataFrame, metric: Metric) -> Heat:
         rows=tuple((model, tuple(tiles[n] for n in nodes)) for model, tiles in rows.items()),
         shown=shown,
         shades=_shades(scale),
-        ticks=tuple(Tick(place=_place(scale, at), text=text) for at, text in scale.ticks()) if scale else (),
+        ticks=tuple({"place": _place(scale, at), "text": text} for at, text in scale.ticks()) if scale else (),
         scale_label=scale.label if scale else shown.label,
     )
 
@@ -160,14 +145,12 @@ def _place(scale: Scale, value: float) -> float:
     return min(1.0, max(0.0, (value - scale.low) / span)) if span > 0 else 0.0
 
 
-def _shades(scale: Scale | None) -> tuple[Shade, ...]:
+def _shades(scale: Scale | None) -> tuple[Mapping[str, str], ...]:
     if scale is None:
         return ()
     steps = np.linspace(scale.low, scale.high, SHADES)
     colours = [scale.colour(float(step)) for step in steps]
-    return tuple(
-        Shade(face="#" + "".join(f"{round(part * 255):02x}" for part in c[:3]), ink=ink_on(c)) for c in colours
-    )
+    return tuple({"face": "#" + "".join(f"{round(p * 255):02x}" for p in c[:3]), "ink": ink_on(c)} for c in colours)
 
 
 def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, around: pd.DataFrame) -> Winner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.best import NEEDED, cells, completed, counting, failed, succeeded
@@ -92,7 +92,7 @@ def build(
         "omitted": omission_text(attempts),
     }
     data = {"attempts": attempts, "axes": metrics_for_axes(attempts), "layout": LAYOUT}
-    return render(content, data, [asdict(shade) for shade in heat.shades], [asdict(tick) for tick in heat.ticks])
+    return render(content, data, heat.shades, heat.ticks)
 
 
 def _progress(records: pd.DataFrame, plan: pd.DataFrame | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.cost import gpu_hours, unit_of
-from analysis.heatmap.cell_text import known
+from analysis.tables import known
 
 if TYPE_CHECKING:
     import pandas as pd

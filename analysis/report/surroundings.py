@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.heatmap.cell_text import known
+from analysis.tables import known
 from sweep.redaction import without_secrets
 
 if TYPE_CHECKING:

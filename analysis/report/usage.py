@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.heatmap.cell_text import known
+from analysis.tables import known
 from sweep.contract import LAYOUT
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape

@@ -89,7 +89,7 @@ def draw_predicted(plan: Plan, site: Site, out: Path, results: Path | None = Non
     import analysis
     from analysis.derive.best import NEEDED
     from analysis.derive.planned import learned_records, predicted_records, with_predictions
-    from analysis.heatmap.draw import check_format, save
+    from analysis.heatmap.draw import check_format, save_figure
 
     check_format(out)
     table: pd.DataFrame = plan.table.to_pandas().astype({"model": str, "status": str, "nodes": "Int64"})
@@ -102,7 +102,7 @@ def draw_predicted(plan: Plan, site: Site, out: Path, results: Path | None = Non
         rates = {runs.ids[one.row]: (one.tokens_per_second_per_gpu, one.low, one.high) for one in best}
         records = with_predictions(analysis.load([place], NEEDED), learned_records(table, rates))
     drawn = analysis.draw_heatmap(records, table)
-    save(drawn, out)
+    save_figure(drawn.figure, out)
     return drawn
 
 

@@ -21,7 +21,7 @@ def draw_heatmap(sources: Sequence[Path], out: Path | None = None, **appearance:
     import analysis
     from analysis.derive.best import NEEDED
     from analysis.filters import names_in
-    from analysis.heatmap.draw import check_format, save
+    from analysis.heatmap.draw import check_format, save_figure
 
     results = all_results(sources)
     place, sweep = results[0]
@@ -33,5 +33,5 @@ def draw_heatmap(sources: Sequence[Path], out: Path | None = None, **appearance:
     asked = [name for name in ([] if keep is None else names_in(keep)) if name not in NEEDED]
     records = analysis.load(places, [*NEEDED, *asked])
     drawn = analysis.draw_heatmap(records, analysis.load_plan(places, asked), **appearance)
-    save(drawn, target)
+    save_figure(drawn.figure, target)
     return target, drawn

@@ -132,8 +132,7 @@ def sweep(tmp_path):
 
 
 def test_every_figure_has_a_caption_of_one_line():
-    assert list(figures.FIGURES) == list(figures.CAPTIONS)
-    assert all(caption.endswith(".") and "\n" not in caption for caption in figures.CAPTIONS.values())
+    assert all(caption.endswith(".") and "\n" not in caption for _, caption in figures.FIGURES.values())
 
 
 def test_every_figure_is_documented():

@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
 from analysis.heatmap.colours import Scale, ink_on
-from analysis.heatmap.draw import draw, save
+from analysis.heatmap.draw import draw, save_figure
 from analysis.heatmap.node_groups import split
 from analysis.heatmap.page import SMALLEST
 from analysis.metrics import metric_named
@@ -117,7 +117,7 @@ def test_the_playbooks_heatmap_shows_its_numbers():
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_every_file_has_the_format_of_its_extension(tmp_path, ending):
     path = tmp_path / "deep" / f"best.{ending}"
-    save(draw(made_grid(2, 3)), path)
+    save_figure(draw(made_grid(2, 3)).figure, path)
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
     assert path.read_bytes().startswith(start)
     assert [p.name for p in path.parent.iterdir()] == [path.name]
@@ -125,13 +125,13 @@ def test_every_file_has_the_format_of_its_extension(tmp_path, ending):
 
 def test_the_same_records_give_the_same_file(tmp_path):
     for name in ("a.svg", "b.svg", "a.pdf", "b.pdf"):
-        save(draw(made_grid(2, 3)), tmp_path / name)
+        save_figure(draw(made_grid(2, 3)).figure, tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert (tmp_path / "a.pdf").read_bytes() == (tmp_path / "b.pdf").read_bytes()
 
 
 def test_a_page_wide_png_has_the_pixels_that_print_needs(tmp_path):
-    save(draw(made_grid(4, 7)), tmp_path / "best.png")
+    save_figure(draw(made_grid(4, 7)).figure, tmp_path / "best.png")
     height, width = imread(tmp_path / "best.png").shape[:2]
     assert width == 7 * 220
     assert height < 10 * 220
@@ -140,13 +140,13 @@ def test_a_page_wide_png_has_the_pixels_that_print_needs(tmp_path):
 @pytest.mark.parametrize("path", ["best.jpg", "best", "best.PNG.txt"])
 def test_other_extensions_are_refused(tmp_path, path):
     with pytest.raises(SweepError, match="unknown picture format"):
-        save(draw(made_grid(1, 1)), tmp_path / path)
+        save_figure(draw(made_grid(1, 1)).figure, tmp_path / path)
 
 
 def test_an_unwritable_path_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"best\.png"):  # a command makes it one line
-        save(draw(made_grid(1, 1)), tmp_path / "file" / "best.png")
+        save_figure(draw(made_grid(1, 1)).figure, tmp_path / "file" / "best.png")
 
 
 def test_colour_is_mfu_where_every_cell_has_one_and_else_relative_to_the_models_best():
@@ -288,12 +288,12 @@ def test_illegible_text_is_refused_or_shortened():
 def test_two_hundred_models_and_a_hundred_thousand_records(tmp_path):
     tall = draw(made_grid(200, 12))
     sound(tall)
-    save(tall, tmp_path / "tall.png")
+    save_figure(tall.figure, tmp_path / "tall.png")
     assert max(imread(tmp_path / "tall.png").shape) < 32_000
     many = made_grid(12, 12, per_cell=700)
     assert len(many) > 90_000
     begun = time.process_time()
-    save(draw(many), tmp_path / "many.png")
+    save_figure(draw(many).figure, tmp_path / "many.png")
     took_s = time.process_time() - begun
     print(f"heatmap of {len(many)} records: {took_s:.1f} s")
     assert took_s < 5
