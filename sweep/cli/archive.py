@@ -21,11 +21,11 @@ from sweep.cli.sources import chosen_sweep
     type=click.Choice(["failed", "all", "none"]),
     default="failed",
     show_default=True,
-    help="Of which attempts.",
+    help="Attempts whose logs are packed.",
 )
 @json_option
 def archive(directory: Path | None, out: Path | None, logs: str, as_json: bool) -> int:
-    """Write what explains a sweep's results and failures to one file: records, plan, grid, site, logs.
+    """Pack a sweep into one file without secrets: records, plan, grid, site, logs.
 
     Values of variables such as HF_TOKEN or WANDB_API_KEY, and tokens of known form, are replaced in all of it; look at
     the logs yourself before you publish them. `sweep unarchive` opens it, for reading.

@@ -31,7 +31,7 @@ WIDTH = 140
 @click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
 @name_option(
     "--format", "form", kind="format", names=lambda: (TABLE, *FORMS, *trainer_names()), default=TABLE,
-    show_default=True, help="Or a trainer's name: its configuration files and command.",
+    show_default=True, help="How to print it; a trainer's name: its configuration files and command.",
 )  # fmt: skip
 @metric_option()
 @click.option("--filter", "expression", metavar="EXPRESSION", help='Only matching records, e.g. "zero <= 1".')
@@ -43,7 +43,7 @@ WIDTH = 140
     "--param", "params", metavar="NAME=VALUE", multiple=True,
     help="For a trainer's format: its parameter, such as root=DIR. Repeatable.",
 )  # fmt: skip
-@click.option("--skip", is_flag=True, help="For a trainer's format: leave out cells that it cannot run, and list them.")
+@click.option("--skip", is_flag=True, help="For a trainer's format: skip cells that it cannot run, and list them.")
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
 def best(
     sources: tuple[Path, ...],
@@ -57,10 +57,10 @@ def best(
     params: tuple[str, ...],
     skip: bool,
 ) -> int:
-    """Show the best configuration per model and node count: layout, speed, MFU, memory, margin, and how sure it is.
+    """Show the best configuration per model and node count: layout, speed, MFU, memory, margin and confidence.
 
-    "clear" needs repeats: the iterations of one run say nothing of the next run. A sweep's new records are collected
-    first.
+    A winner is "clear" only with repeats: the iterations of one run say nothing about the next run. A sweep's new
+    records are collected first.
 
     \b
     Examples:

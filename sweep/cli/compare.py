@@ -26,14 +26,19 @@ SHOWN = 20
 
 @click.command(cls=SweepCommand)
 @click.argument("sources", metavar="DIR_OR_PARQUET...", nargs=-1, type=InputPath())
-@click.option("--baseline", metavar="DIR_OR_PARQUET", type=InputPath(), help="Check the sweep against these results.")
 @click.option(
-    "--within", type=Share(), default=WITHIN, show_default=True, help="With --baseline: slower by no more passes."
+    "--baseline",
+    metavar="DIR_OR_PARQUET",
+    type=InputPath(),
+    help="Check each workload of one sweep against these results.",
 )
-@metric_option("What is compared.")
-@click.option("--noise", type=Share(), help="Run-to-run noise, if known. Default: estimated from the runs.")
+@click.option(
+    "--within", type=Share(), default=WITHIN, show_default=True, help="With --baseline: the slowdown that still passes."
+)
+@metric_option("Metric to compare.")
+@click.option("--noise", type=Share(), help="Run-to-run noise, such as 0.5%. Default: estimated from the runs.")
 @anyway_option
-@click.option("--out", type=OutputPath(), help="Draw the changes over the sweeps too: PNG, SVG or PDF.")
+@click.option("--out", type=OutputPath(), help="Also draw each cell over the sweeps (PNG, SVG or PDF).")
 @json_option
 def compare(
     sources: tuple[Path, ...],

@@ -37,9 +37,9 @@ _SHOWN = ("run_id", "attempt", "outcome", "message", "evidence", "advice", "node
 def explain(directory: Path | None, run: str | None, log_file: Path | None, gap: bool, as_json: bool) -> int:
     """Explain why a run ended as it did: the outcome, the log line that proves it, and what to try.
 
-    RUN is any part of a run_id that no other run has, or RUN.ATTEMPT. With --log, any program's log file is diagnosed.
-    With --gap: the time of a step, measured and predicted, what others published, and the three likeliest causes;
-    DIR may be a results file then, such as an imported table.
+    RUN is any unique part of a run_id, or RUN.ATTEMPT. With --log, any program's log file is diagnosed. With --gap, the
+    time of a step is compared with peak FLOP/s, the prediction and published runs, with the three likeliest causes of
+    the difference; DIR may then be a results file.
 
     \b
     Examples:

@@ -76,7 +76,7 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)
 @name_option(
     "--pp-schedule", kind="schedule", names=lambda: tuple(SCHEDULES), default="1f1b", show_default=True,
-    help="As in a grid.",
+    help="Pipeline schedule.",
 )  # fmt: skip
 @click.option("--dtype", type=click.Choice(["bf16", "fp16", "fp32", "fp8"]), default="bf16", show_default=True)
 @name_option(
@@ -86,24 +86,34 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--profile", "profile_name", kind="profile", names=profile_names, default="ours", show_default=True,
     help="Memory profile.",
 )  # fmt: skip
-@click.option("--no-sequence-parallel", "whole_sequence", is_flag=True, help="Norms and residual path whole under tp.")
-@click.option("--frozen-weights", is_flag=True, help="Only adapters are trained (LoRA): no states of the weights.")
-@name_option("--gpu", "gpu_name", kind="GPU", names=gpu_names, default="h100", show_default=True, help="Its memory.")
+@click.option(
+    "--no-sequence-parallel", "whole_sequence", is_flag=True, help="Do not split norms and the residual path under tp."
+)
+@click.option("--frozen-weights", is_flag=True, help="Train only adapters (LoRA): no optimizer states of the weights.")
+@name_option(
+    "--gpu",
+    "gpu_name",
+    kind="GPU",
+    names=gpu_names,
+    default="h100",
+    show_default=True,
+    help="GPU type, for its memory.",
+)
 @click.option("--fits", "list_fits", is_flag=True, help="List every layout that fits --gpus, fastest first.")
-@click.option("--gpus", type=click.IntRange(min=1), help="With --fits: how many GPUs.")
+@click.option("--gpus", type=click.IntRange(min=1), help="With --fits: number of GPUs.")
 @click.option("--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option("--global-batch", type=click.IntRange(min=1), default=2**20, help="With --fits: tokens per step. 1 Mi.")
 @click.option("--unit", type=click.Choice(["GiB", "GB"]), default="GiB", show_default=True, help="2^30 or 10^9 bytes.")
 @click.option(
     "--plot", type=OutputPath(endings=(".png", ".svg", ".pdf")),
-    help="Write the time line as a picture (.png, .svg, .pdf).",
+    help="Draw memory over time (PNG, SVG or PDF).",
 )  # fmt: skip
 @json_option
 def memory(model: str, **options: Any) -> int:
-    """Memory of one GPU for MODEL (of the catalogue, a shape as in a grid, or a config.json) by kind, stage and time.
+    """Predict the memory of one GPU for MODEL (a name of the catalogue, a shape, or a config.json) by component.
 
-    Formulas, not a run: weights, gradients, master copies and optimizer states under ZeRO, activations in flight,
-    logits and buffers. What torch does not count (CUDA context, NCCL) is shown separately.
+    Computed by formulas, without a run: weights, gradients, master copies and optimizer states under ZeRO, activations
+    in flight, logits and buffers. What torch does not count (CUDA context, NCCL) is shown separately.
 
     \b
     Examples:

@@ -59,7 +59,7 @@ def name_option(*declarations: str, kind: str, names: Names, check: bool = True,
     return click.option(*declarations, cls=_NameOption, type=OneOf(kind, names, check=check), **values)
 
 
-def metric_option(text: str = "Ranks the configurations.") -> Callable[[FC], FC]:
+def metric_option(text: str = "Metric that ranks the configurations.") -> Callable[[FC], FC]:
     """--metric of the commands that rank configurations."""
     default = "tokens_per_second_per_gpu"  # DEFAULT_METRIC of analysis.metrics, without its imports
     return name_option("--metric", kind="metric", names=metric_names, default=default, show_default=True, help=text)

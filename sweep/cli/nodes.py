@@ -30,11 +30,11 @@ _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 @click.option("--reason", default="", help="Why a node is excluded; shown by `sweep status`.")
 @json_option
 def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
-    """Show the nodes that a sweep ran on, and which of them are excluded, with the reason.
+    """List the nodes of a sweep, and which are excluded and why; exclude or release nodes.
 
     A node is excluded after an Xid or its own failure, if its clean-up fails, if hangs point to it (the run was ok
-    without it, or two different runs stopped there), and if it is repeatedly the slowest. `release` ends that. Pilots
-    that are queued already may still get it; they then do not use it.
+    without it, or two different runs stopped there), and if it is repeatedly the slowest. `release` makes it
+    available again. A queued pilot may still be allocated an excluded node, but does not use it.
 
     \b
     Examples:

@@ -45,7 +45,13 @@ _REASONS_SHOWN = 3
     type=InputPath(),
     help="Predict the best layouts from measured runs, such as those on fewer nodes.",
 )
-@click.option("--heatmap", "picture", metavar="FILE", type=OutputPath(), help="Draw the predicted best of each cell.")
+@click.option(
+    "--heatmap",
+    "picture",
+    metavar="FILE",
+    type=OutputPath(),
+    help="Draw the predicted best configuration of each cell.",
+)
 @overrides_option
 @site_option
 @json_option
@@ -60,8 +66,8 @@ def plan(
 ) -> int:
     """Show the plan of a grid: runs per model and node count, rejected candidates by reason, predicted best and cost.
 
-    Nothing is measured. Nine of ten runs are expected within a prediction's interval. What the grid's strategy is
-    expected to measure is the median of simulated sweeps.
+    Nothing is measured. A predicted interval is expected to hold nine of ten runs. How many runs the strategy will
+    need is the median of simulated sweeps.
 
     \b
     Examples:

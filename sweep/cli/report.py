@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 @click.argument("sources", metavar="[DIR_OR_PARQUET]... [NAME]...", nargs=-1, type=InputPath())
 @click.option("--out", type=OutputPath(), help="Default: report.html of the sweep, or next to the file.")
 @metric_option()
-@click.option("--no-figures", is_flag=True, help="A page without figures, which is faster to write.")
+@click.option("--no-figures", is_flag=True, help="Write a page without figures, which is faster.")
 @click.option(
     "--figures", "folder", metavar="FOLDER", type=OutputPath(directory=True),
-    help="Only the figures, as files in this folder: the NAMEs, or all.",
+    help="Write only figures, as files in this folder: those named, or all.",
 )  # fmt: skip
 @click.option(
     "--format", "ending", type=click.Choice(["png", "svg", "pdf"]), default="png", show_default=True,
-    help="Format of the figures' files.",
+    help="File format of the figures.",
 )  # fmt: skip
 @click.option(
     "--history", "earlier", multiple=True, metavar="DIR_OR_PARQUET", type=InputPath(),
-    help="An earlier sweep of the grid; repeat it for more.",
+    help="Add an earlier sweep of the grid. Repeatable.",
 )  # fmt: skip
 @anyway_option
 @json_option
@@ -58,7 +58,7 @@ def report(
     anyway: bool,
     as_json: bool,
 ) -> int:
-    """Write one HTML file that opens from a file system with no network; or the figures alone, as files.
+    """Write one self-contained HTML file, or only the figures.
 
     First the best configuration of each cell and how to use it, then its confidence, all attempts to sort and filter,
     figures, failures with evidence, environment, grid. A sweep's new records are collected first.

@@ -18,9 +18,9 @@ from sweep.cli.sources import chosen_sweep, named
 @directory_argument
 @json_option
 def collect(directory: Path | None, as_json: bool) -> int:
-    """Collect the records of a sweep in results.parquet, one row per attempt.
+    """Write the records of a sweep to results.parquet, one row per attempt.
 
-    Only new records are read. The table may be deleted: this command rebuilds it.
+    Only new records are read. The table may be deleted; this command rebuilds it.
 
     \b
     Examples:
@@ -44,16 +44,23 @@ def collect(directory: Path | None, as_json: bool) -> int:
 
 @click.command(cls=SweepCommand)
 @click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
-@click.option("--out", type=OutputPath(), help="PNG, SVG or PDF. Default: figures/heatmap.png of the sweep.")
+@click.option(
+    "--out", type=OutputPath(), help="Output file (PNG, SVG or PDF). Default: figures/heatmap.png of the sweep."
+)
 @metric_option()
 @click.option("--filter", "expression", metavar="EXPRESSION", help='Only matching records, e.g. "zero <= 1".')
-@click.option("--node-group", metavar="NAME", help="One kind of nodes only, in the colours of all kinds.")
+@click.option("--node-group", metavar="NAME", help="Draw only this node group, in the colours of all groups.")
 @name_option(
     "--annotate", kind="annotation", names=lambda: ("auto", "full", "brief", "value", "none"), default="auto",
-    show_default=True, help="Text of a cell.",
+    show_default=True, help="What to write into a cell.",
 )  # fmt: skip
 @click.option(
-    "--width", "width_in", type=FiniteRange(2, 60), default=7.0, show_default=True, help="Inches; 7 is a page's width."
+    "--width",
+    "width_in",
+    type=FiniteRange(2, 60),
+    default=7.0,
+    show_default=True,
+    help="Width in inches; 7 fits a page.",
 )
 @json_option
 def heatmap(
@@ -68,8 +75,8 @@ def heatmap(
 ) -> int:
     """Draw the best configuration per model and node count. Blank cells state the reason.
 
-    Several sweeps are drawn as one. A sweep's new records are collected first. Kinds of nodes (the site's node_groups)
-    are drawn side by side.
+    Several sweeps are drawn as one. New records are collected first. The site's node groups are
+    drawn side by side.
 
     \b
     Examples:
