@@ -40,6 +40,7 @@ def test_a_line_that_a_rule_matches_holds_a_text_by_which_it_is_found(rule: Line
         (r"free\(\)|\w", ()),
         ("ab|a.b", ("a",)),
         ("abc|xbc|b", ("b",)),
+        (r"Error\d+host", ("host",)),
         ("[abcd][abcd][abcd] end", ("a end", "b end", "c end", "d end")),
     ],
 )
