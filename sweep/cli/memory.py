@@ -83,7 +83,7 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--optimizer", kind="optimizer", names=lambda: tuple(OPTIMIZER_STATE_BYTES), help="Default: the profile's."
 )
 @name_option(
-    "--profile", "profile_name", kind="profile", names=profile_names, default="ours", show_default=True,
+    "--profile", "profile_name", kind="profile", names=profile_names, default="builtin", show_default=True,
     help="Memory profile.",
 )  # fmt: skip
 @click.option(
@@ -145,7 +145,7 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
         mistakes.append(Mistake("--plot draws one layout, --fits lists many", remedy="give one of them"))
     if not options["list_fits"]:
         mistakes += without_effect(("gpus", "global_batch", "gpus_per_node"), "without --fits")
-    profile = PROFILES.get(options["profile_name"], PROFILES["ours"])
+    profile = PROFILES.get(options["profile_name"], PROFILES["builtin"])
     mistakes += [] if shape is None else _layout_mistakes(model, shape, options, profile.stages_beyond_layers)
     if mistakes or shape is None:
         raise SweepError(mistakes)

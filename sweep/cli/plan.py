@@ -120,7 +120,7 @@ def _show_model(grid: Grid, site: Site, as_json: bool) -> None:
     from sweep.physics.step_time import machine_of
     from sweep.physics.trainers import behaviour_of
 
-    profile = profile_of(grid.workload, {}) or PROFILES["ours"]
+    profile = profile_of(grid.workload, {}) or PROFILES["builtin"]
     behaviour = behaviour_of(profile.name)
     rates = {group: machine_of(part.hardware, profile).rates(behaviour.attention) for group, part in site.parts.items()}
     if as_json:

@@ -72,7 +72,7 @@ SAME_CHIP = {
     "b300": "b200",
     "gb300": "gb200",
 }
-"""kind without its own row -> the kind whose share of the peak counts: same chip, or else the same generation"""
+"""kind without its own row -> the kind whose share of the peak FLOP/s counts: same chip, or else the same generation"""
 ANY_MATMUL = Constant(0.75, 0.15, "between the kinds measured (0.51 to 0.87)")
 
 ORDINARY_SHAPE = Constant(

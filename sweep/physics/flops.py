@@ -152,7 +152,7 @@ def hardware_flops_per_token(
 
 
 def utilisation(tokens_per_second_per_gpu: Any, flops_per_token: Any, peak_flops: float | None) -> Any:
-    """MFU (with model FLOPs) or HFU (with hardware FLOPs), as a fraction. None if the peak is unknown."""
+    """MFU (with model FLOPs) or HFU (with hardware FLOPs), as a fraction. None if the peak FLOP/s are unknown."""
     if peak_flops is None or tokens_per_second_per_gpu is None:
         return None
     return tokens_per_second_per_gpu * flops_per_token / peak_flops

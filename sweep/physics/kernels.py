@@ -147,7 +147,7 @@ def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behavi
 
 
 def _kernel_shares(columns: Columns, machine: Machine, behaviour: Behaviour) -> tuple[Any, Any]:
-    """Shares of the peak, forward and backward, of the trainer's kernel, or of the one in ``attention_kernel``."""
+    """Shares of peak FLOP/s, forward and backward, of the trainer's kernel, or of the one in ``attention_kernel``."""
     names = read(columns, "attention_kernel") if "attention_kernel" in columns else np.asarray(behaviour.attention)
     found: list[Any] = [np.zeros(names.shape), np.zeros(names.shape)]
     for name in words_in(names):

@@ -199,7 +199,7 @@ def usable_bytes(gpu: Gpu) -> float | None:
     return None if gpu.memory_bytes is None else gpu.memory_bytes / 1e9 * GIB * USABLE
 
 
-def fits(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"]) -> Fit:
+def fits(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["builtin"]) -> Fit:
     """Whether the heaviest rank can fit: rejects only what is predicted to be over by more than profile.margin."""
     needed = peak_bytes(columns, profile) + outside_torch_bytes(columns)
     available = usable_bytes(gpu)

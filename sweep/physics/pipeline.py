@@ -51,7 +51,7 @@ def layers(columns: Mapping[str, Any], shape: Any, stage: str, placement: str = 
 
     "even": as equal as possible, more in earlier stages. "cost": stages take layers until their share of all
     parameters that are multiplied by is passed, the output projection included (nanotron). "balanced": so that the
-    heaviest stage is as light as possible, the output projection included (ours). A column ``pp_layers`` with a number
+    heaviest stage is as light as possible, the output projection included. A column ``pp_layers`` with a number
     for each stage, such as 9,8,8,7, replaces any of them.
     """
     pp = read(columns, "pp")

@@ -98,7 +98,7 @@ class Layouts:
 FACTOR_SPREADS = np.array([constant.spread for constant in constants.FACTORS.values()])
 
 
-def describe(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"]) -> Layouts:
+def describe(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["builtin"]) -> Layouts:
     """Candidates given as columns (arrays, or numbers for one)."""
     columns = Numbers.of(Machine(gpu=gpu).within_links(columns))
     found: StepTime = predict(columns, gpu, profile)

@@ -122,7 +122,7 @@ def _profiles(*found: MemoryProfile) -> dict[str, MemoryProfile]:
 
 PROFILES: dict[str, MemoryProfile] = _profiles(
     MemoryProfile(
-        name="ours",
+        name="builtin",
         fsdp=True,
         whole_ends=True,
         plain_alone=True,
@@ -210,7 +210,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
     ),
 )
 """name -> profile"""
-PROFILES["transformer"] = PROFILES["ours"]
+PROFILES["transformer"] = PROFILES["builtin"]
 
 SIZED_TRAINER = "megatron"
 """whose speed `sweep size` predicts by default: the one with most published results of large models"""
@@ -264,7 +264,7 @@ def profile_of(workload: str, params: Mapping[str, Any], *, compiled: bool = Fal
     profile = PROFILES.get(BUILT_ON.get(workload, workload))
     if profile is None:
         return None
-    if profile is not PROFILES["ours"]:
+    if profile is not PROFILES["builtin"]:
         profile = with_frozen_weights(profile) if params.get("frozen_weights") else profile
         whole = any(params.get(name) == value for name, value in _WITHOUT_SEQUENCE_PARALLELISM.items())
         return replace(profile, sequence_parallel=False) if whole else profile

@@ -68,7 +68,7 @@ def machine_of(gpu: Gpu, profile: MemoryProfile) -> Machine:
     return Machine(gpu=gpu, network=behaviour_of(profile.name).network)
 
 
-def predict(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"]) -> StepTime:
+def predict(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["builtin"]) -> StepTime:
     """Median seconds of one optimizer step by part.
 
     Columns of a layout and shape, ``sequence_length``, ``dtype`` and ``gpus_per_node``. Unknown peaks and links count
@@ -107,19 +107,21 @@ def predict(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFI
     )
 
 
-def step_time_s(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"]) -> Any:
+def step_time_s(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["builtin"]) -> Any:
     """Median seconds of one optimizer step."""
     return predict(columns, gpu, profile).total_s
 
 
-def tokens_per_second_per_gpu(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"]) -> Any:
+def tokens_per_second_per_gpu(
+    columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["builtin"]
+) -> Any:
     """The sort key of runs: tokens of a step over its seconds and GPUs."""
     gpus = read(columns, "dp") * read(columns, "tp") * read(columns, "pp") * read(columns, "cp")
     sequences = read(columns, "dp") * read(columns, "micro_batch_size") * read(columns, "grad_accum")
     return sequences * read(columns, "sequence_length") / step_time_s(columns, gpu, profile) / gpus
 
 
-def part_spreads(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["ours"]) -> dict[str, Any]:
+def part_spreads(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["builtin"]) -> dict[str, Any]:
     """Part -> standard deviation of the logarithm of its seconds, from those of the constants that it is made of.
 
     A measured rate has its own, smaller one.

@@ -92,7 +92,7 @@ _TORCH_MERGE = (40.0, 60.0)
 fp32 sums of three gradients, which are joined too"""
 
 TRAINERS: dict[str, Behaviour] = {
-    "ours": Behaviour(
+    "builtin": Behaviour(
         source="bench_workloads/transformer: eager modules, FSDP2, SDPA's flash attention",
         gradient_traffic=10.0,
         bucket_bytes=1e9,

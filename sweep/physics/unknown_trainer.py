@@ -21,7 +21,7 @@ SPREAD = 1.0
 """standard deviation of the logarithm of each part's factor"""
 LEAST_S = 1e-9
 _EFFICIENCY = 0.6
-"""of the peak, in large products"""
+"""of the peak FLOP/s, in large products"""
 _HALF_SPEED_ROWS, _HALF_SPEED_WIDTH = 400.0, 350.0
 _HOST_S = 1e-3
 """host time of a layer, a micro-batch, a message: eager kernels of 10 us each"""

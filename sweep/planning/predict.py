@@ -72,7 +72,7 @@ class Physics:
 
     def step_s(self, columns: Columns, rows: Indices) -> Floats:
         """Seconds of one optimizer step of each row. Nominal on unknown hardware, good only for an order."""
-        profile = profile_of(self._workload, {}) or PROFILES["ours"]
+        profile = profile_of(self._workload, {}) or PROFILES["builtin"]
         found = step_time.step_time_s(Taken(columns, rows), self._gpu, profile)
         return np.broadcast_to(found, len(rows)).astype(np.float64)
 

@@ -88,7 +88,7 @@ def test_fully_sharded_weights_are_gathered_once_per_step_under_a_pipeline():
 
 def test_an_axis_of_width_one_sends_nothing():
     alone = columns(dp=1, tp=1, pp=1, cp=1, ep=1)
-    data = data_parallel.sent(alone, H100, PROFILES["ours"], TRAINERS["ours"])
+    data = data_parallel.sent(alone, H100, PROFILES["builtin"], TRAINERS["builtin"])
     assert [*map(float, data), float(c.sends(alone)), float(c.tensor_s(alone, H100))] == [0] * 5
 
 
@@ -223,7 +223,7 @@ def test_what_a_step_waits_for_of_data_parallelism(layout, in_forward, in_backwa
     backward, from ZeRO 2 on under each; stage 3 gathers half of the weights under forwards, half under backwards. Each
     is (weights or gradients that are sent, in their whole; seconds of compute that hide them)."""
     huge = replace(H100, gpu=replace(H100.gpu, link_bytes_per_s=9e9))
-    cells, profile, behaviour = columns(dp=8, grad_accum=4, **layout), PROFILES["ours"], Behaviour()
+    cells, profile, behaviour = columns(dp=8, grad_accum=4, **layout), PROFILES["builtin"], Behaviour()
     found = data_parallel.sent(cells, huge, profile, behaviour)
     forward = data_parallel._waited(float(found.weights_s) * in_forward[0], in_forward[1], 32)
     share = in_backward[0] - 1
@@ -232,7 +232,7 @@ def test_what_a_step_waits_for_of_data_parallelism(layout, in_forward, in_backwa
 
 
 def test_a_trainer_that_gathers_weights_under_the_next_forward_hides_them_there():
-    cells, profile = columns(dp=8, zero=1, grad_accum=4), PROFILES["ours"]
+    cells, profile = columns(dp=8, zero=1, grad_accum=4), PROFILES["builtin"]
     shown, hidden = (
         float(data_parallel.exposed_s(cells, H100, profile, Behaviour(overlaps_weights=one), 9.0, 9.0))
         for one in (False, True)
@@ -243,7 +243,7 @@ def test_a_trainer_that_gathers_weights_under_the_next_forward_hides_them_there(
 
 def test_the_gradient_of_a_tied_embedding_is_reduced_between_the_first_and_the_last_stage():
     """Two ranks, over the network where the stages are on several nodes; of an untied model nothing."""
-    ours, size = (PROFILES["ours"], TRAINERS["ours"]), 131072 * 2048 * 4
+    ours, size = (PROFILES["builtin"], TRAINERS["builtin"]), 131072 * 2048 * 4
     for layout, nodes in (({"pp": 2}, 1), ({"pp": 2, "dp": 8}, 2), ({"pp": 2, "tp": 2}, 1)):
         tied = data_parallel.sent(columns("1B", **layout), H100, *ours).tied_s
         assert float(tied) == pytest.approx(seconds(size / layout.get("tp", 1), 2, nodes, kind="reduce"))
@@ -253,15 +253,15 @@ def test_the_gradient_of_a_tied_embedding_is_reduced_between_the_first_and_the_l
 
 @pytest.mark.parametrize(("dtype", "bytes_"), [("bf16", 4), ("fp16", 2), ("fp32", 4)])
 def test_gradients_are_reduced_in_the_trainers_precision_and_of_loss_scaled_runs_in_half(dtype, bytes_):
-    tied = data_parallel.sent(columns("1B", pp=2, dtype=dtype), H100, PROFILES["ours"], TRAINERS["ours"]).tied_s
+    tied = data_parallel.sent(columns("1B", pp=2, dtype=dtype), H100, PROFILES["builtin"], TRAINERS["builtin"]).tied_s
     assert float(tied) == pytest.approx(seconds(131072 * 2048 * bytes_, 2, 1, kind="reduce"))
-    half = data_parallel.sent(columns("1B", pp=2, dtype=dtype), H100, PROFILES["ours"], TRAINERS["megatron"]).tied_s
+    half = data_parallel.sent(columns("1B", pp=2, dtype=dtype), H100, PROFILES["builtin"], TRAINERS["megatron"]).tied_s
     assert float(half) == pytest.approx(seconds(131072 * 2048 * (4 if dtype == "fp32" else 2), 2, 1, kind="reduce"))
 
 
 def test_a_stage_of_less_than_one_layer_sends_in_one_piece():
     """nanotron's pipelines have stages of the embedding or the output alone: half of what is sent can be hidden."""
-    cells, profile, behaviour = columns(dp=8, pp=64, grad_accum=64), PROFILES["ours"], Behaviour()
+    cells, profile, behaviour = columns(dp=8, pp=64, grad_accum=64), PROFILES["builtin"], Behaviour()
     found = data_parallel.sent(cells, H100, profile, behaviour)
     waited = data_parallel._waited(float(found.gradients_s), 1e6, 1)
     assert data_parallel.exposed_s(cells, H100, profile, behaviour, 1e6, 1e6) == pytest.approx(waited)

@@ -13,7 +13,7 @@ from sweep.physics.profiles import PROFILES
 from sweep.physics.trainers import TRAINERS
 
 H100 = Machine(gpu=GPUS["h100"])
-OURS, MEGATRON, TITAN = (TRAINERS[name] for name in ("ours", "megatron", "torchtitan"))
+OURS, MEGATRON, TITAN = (TRAINERS[name] for name in ("builtin", "megatron", "torchtitan"))
 NOTHING, MUCH = Passes(0.0, 0.0), Passes(1e3, 1e3)
 
 

@@ -13,7 +13,7 @@ from sweep.physics.profiles import PROFILES
 from sweep.physics.trainers import TRAINERS
 
 H100, B200 = (Machine(gpu=GPUS[name]) for name in ("h100", "b200"))
-OURS, MEGATRON, TITAN = (TRAINERS[name] for name in ("ours", "megatron", "torchtitan"))
+OURS, MEGATRON, TITAN = (TRAINERS[name] for name in ("builtin", "megatron", "torchtitan"))
 
 
 def columns(model="DeepSeek-V3", **layout):

@@ -121,7 +121,7 @@ def test_a_dense_layers_products_are_those_of_its_four_matrices_and_of_two_gradi
 
 
 @pytest.mark.parametrize("layout", [{}, {"ep": 4}, {"tp": 2}, {"tp": 2, "etp": 1}, {"ep": 8}])
-@pytest.mark.parametrize("trainer", ["ours", "megatron"])
+@pytest.mark.parametrize("trainer", ["builtin", "megatron"])
 def test_a_mixtures_products_are_those_of_each_expert_of_a_rank_the_shared_one_and_the_router(layout, trainer):
     """tiny-moe: 8 experts of width 192, two a token, and a shared one; tokens spread evenly over a rank's experts, and
     half a tile of rows computed in vain for each. Ranks of a tensor-parallel group that have experts of their own have
@@ -179,7 +179,7 @@ def per_token(found):
 
 
 @pytest.mark.parametrize("tp", [1, 2])
-@pytest.mark.parametrize("trainer", ["torchtitan", "megatron", "ours"])
+@pytest.mark.parametrize("trainer", ["torchtitan", "megatron", "builtin"])
 def test_elementwise_kernels_read_and_write_the_residual_path_the_mlps_width_and_the_heads(trainer, tp):
     """In half precision: hidden 128, width 384, 4 + 2 * 2 heads of 32. LayerNorm is one kernel in PyTorch and without
     rotary embeddings queries and keys are only copied, whatever the trainer; an activation without a gate moves six
@@ -242,7 +242,7 @@ def test_flash_attention_takes_its_causal_flops_at_the_share_that_its_paper_reac
     shape = replace(PLAIN, head_dim=head_dim)
     flops = 2 * 4096 * 4096 * 4 * head_dim  # half of 4 s^2 a d
     reached = H100.peak("bf16") * share * 4096 / (4096 + 400)
-    found = kernels.attention(cells(shape), H100, MEGATRON, TRAINERS["ours"])
+    found = kernels.attention(cells(shape), H100, MEGATRON, TRAINERS["builtin"])
     assert found == pytest.approx((flops / reached / 0.35, 2.5 * flops / reached / 0.31))
 
 
@@ -253,16 +253,16 @@ def test_attention_that_stores_its_scores_is_traffic_and_what_products_take_long
     profile = replace(PROFILES["paper"], dropout=dropout)
     pairs = 4096 * 4096 * 4
     rate, memory = H100.matmul_rate("fp16") / 2, H100.memory_bytes_per_s
-    found = kernels.attention(cells(PLAIN), H100, profile, TRAINERS["ours"])
+    found = kernels.attention(cells(PLAIN), H100, profile, TRAINERS["builtin"])
     assert found == pytest.approx([bytes_ * pairs / memory for bytes_ in traffic])
-    wide = kernels.attention(cells(replace(PLAIN, head_dim=4096)), H100, profile, TRAINERS["ours"])
+    wide = kernels.attention(cells(replace(PLAIN, head_dim=4096)), H100, profile, TRAINERS["builtin"])
     work = 4 * pairs * 4096
     more = [ways * work / rate - 4 * ways * pairs / memory for ways in (1, 2)]
     assert wide == pytest.approx([bytes_ * pairs / memory + one for bytes_, one in zip(traffic, more, strict=True)])
 
 
 @pytest.mark.parametrize(("trainer", "fact", "value"), [
-    ("ours", "optimizer_traffic", 28 + 8 + 8),  # weights, moments and gradient; clipping; casts
+    ("builtin", "optimizer_traffic", 28 + 8 + 8),  # weights, moments and gradient; clipping; casts
     ("llm-foundry", "optimizer_traffic", TRAINERS["torchtitan"].optimizer_traffic),  # both are FSDP's
     ("nanotron", "logit_traffic", 6 + 4 + 8 + 8 + 4 + 8 + 8 + 6),  # the operations of sharded_cross_entropy in fp32
     ("megatron", "gradient_traffic", 4 + 4),  # fp32 read and written by the product itself
@@ -270,9 +270,9 @@ def test_attention_that_stores_its_scores_is_traffic_and_what_products_take_long
     ("deepspeed", "gradient_comm_bytes", 2), ("nanotron", "gradient_comm_bytes", 4),
     ("picotron", "gradient_operations", TRAINERS["nanotron"].gradient_operations - 1),  # no accumulation in fp32
     ("megatron-2021", "tensor_hidden", 0), ("megatron-2021", "sends_hidden", 0),  # neither was under products then
-    ("nanotron", "blocking_sends", True), ("megatron", "blocking_sends", False), ("ours", "blocking_sends", False),
+    ("nanotron", "blocking_sends", True), ("megatron", "blocking_sends", False), ("builtin", "blocking_sends", False),
     ("nanotron", "weights_at_once", True), ("megatron", "weights_at_once", False),
-    ("megatron", "overlaps_weights", True), ("ours", "overlaps_weights", False),
+    ("megatron", "overlaps_weights", True), ("builtin", "overlaps_weights", False),
     ("nanotron", "overlaps_gradients", True), ("megatron", "shard_operations", 0),
 ])  # fmt: skip
 def test_facts_of_trainers_are_those_of_their_sources(trainer, fact, value):
@@ -282,7 +282,7 @@ def test_facts_of_trainers_are_those_of_their_sources(trainer, fact, value):
 
 def test_a_trainer_without_known_facts_is_eager_pytorch():
     assert behaviour_of("some other") == replace(
-        TRAINERS["ours"],
+        TRAINERS["builtin"],
         gradient_traffic=8.0,
         bucket_bytes=160e6,
         splits_routed_tokens=True,

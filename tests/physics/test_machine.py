@@ -95,7 +95,7 @@ def test_what_was_measured_is_less_uncertain():
     assert Machine(gpu=H100, network="efa").network_spread > machine().network_spread > links.network_spread
     parts = [
         step_time.part_spreads(
-            MODELS["8B"].as_dict() | {"dtype": "bf16"}, replace(H100, measured=known), PROFILES["ours"]
+            MODELS["8B"].as_dict() | {"dtype": "bf16"}, replace(H100, measured=known), PROFILES["builtin"]
         )
         for known in (None, MeasuredRates(between_bytes_per_s=4e10, matmul_flops={"bf16": 5e14}, spread=0.02))
     ]

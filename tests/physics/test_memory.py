@@ -14,7 +14,7 @@ from sweep.physics.profiles import PROFILES, profile_of
 from sweep.physics.schedules import SCHEDULES
 from sweep.physics.shapes import ModelShape, total_parameters
 
-OURS = PROFILES["ours"]
+OURS = PROFILES["builtin"]
 EVEN = dataclasses.replace(OURS, placement="even")
 """all ranks in the middle of a pipeline hold the same"""
 
@@ -100,7 +100,9 @@ def test_stages_hold_the_model_once_and_a_tied_embedding_twice(model, pp):
     assert held == pytest.approx(total_parameters(shape) + twice, rel=1e-5)
 
 
-@given(st.sampled_from(["ours", "nanotron", "megatron", "torchtitan"]), st.sampled_from([1, 2, 4]), st.integers(0, 2))
+@given(
+    st.sampled_from(["builtin", "nanotron", "megatron", "torchtitan"]), st.sampled_from([1, 2, 4]), st.integers(0, 2)
+)
 def test_more_sharding_never_needs_more_states(profile, tp, zero):
     def held(zero):
         layout = columns(dp=8, tp=tp, zero=zero, grad_accum=4)
@@ -110,7 +112,7 @@ def test_more_sharding_never_needs_more_states(profile, tp, zero):
 
 
 @given(
-    st.sampled_from(["ours", "nanotron", "megatron"]),
+    st.sampled_from(["builtin", "nanotron", "megatron"]),
     st.sampled_from([1, 2, 4, 8]),
     st.sampled_from([1, 2, 4, 8]),
     st.sampled_from(["none", "selective", "full"]),
@@ -302,7 +304,7 @@ def test_torchs_pipelines_have_a_buffer_for_each_micro_batch_of_a_step_that_a_ne
     assert two == hidden_bytes * 2 * (layout["pp"] > 1)
 
 
-SCHEDULE_FREE = ("ours", "nanotron", "megatron", "torchtitan")
+SCHEDULE_FREE = ("builtin", "nanotron", "megatron", "torchtitan")
 
 
 @pytest.mark.parametrize("profile", SCHEDULE_FREE)

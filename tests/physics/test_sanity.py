@@ -12,7 +12,7 @@ from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES, with_frozen_weights
 from sweep.physics.step_time import predict
 
-TRAINERS = ("ours", "torchtitan", "nanotron", "megatron", "deepspeed", "picotron")
+TRAINERS = ("builtin", "torchtitan", "nanotron", "megatron", "deepspeed", "picotron")
 KINDS = ("v100", "a100", "h100", "h200", "b200", "gb200", "b300", "gb300", "mi300x")
 DENSE = ("1B", "Llama-3-8B", "Llama-3-70B", "Llama-3.1-405B", "Qwen3-0.6B")
 MIXTURES = ("Mixtral-8x7B", "Qwen3-30B-A3B", "Qwen3-235B-A22B", "GPT-OSS-120B", "DeepSeek-V3")

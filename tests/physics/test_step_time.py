@@ -127,7 +127,7 @@ def test_bubbles_of_the_papers(schedule, v, wanted):
     assert pipeline.bubble_fraction(layout) == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("trainer", ["ours", "nanotron", "megatron"])
+@pytest.mark.parametrize("trainer", ["builtin", "nanotron", "megatron"])
 def test_without_a_pipeline_every_schedule_takes_the_same_time(trainer):
     found = {
         float(step_time_s(columns(pp_schedule=schedule, dp=8, virtual_stages=3), H100, PROFILES[trainer]))
@@ -146,7 +146,7 @@ def test_of_a_model_whose_layers_are_all_mixtures_the_dense_width_takes_no_time(
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("trainer", ["ours", "megatron", "torchtitan"])
+@pytest.mark.parametrize("trainer", ["builtin", "megatron", "torchtitan"])
 def test_a_run_that_is_not_compiled_is_one_of_which_nothing_is_stated(trainer):
     plain, off, on = (
         predict(columns(dp=8, tp=2, **one), H100, PROFILES[trainer]).by_part()
@@ -171,7 +171,7 @@ def test_models_in_columns_take_as_long_as_each_alone():
 
 def test_the_stage_that_takes_longest_counts_whichever_it_is():
     """Stages of 2, 14, 14 and 2 layers are waited for as long as the one of 14 takes."""
-    ours = PROFILES["ours"]
+    ours = PROFILES["builtin"]
     for layers, most in (("2,14,14,2", 14), ("20,4,4,4", 20), ("1,1,1,29", 29)):
         found = predict(columns(pp=4, pp_layers=layers), H100, ours)
         one = predict(columns(num_layers=4, pp=4, pp_layers="1,1,1,1"), H100, ours)

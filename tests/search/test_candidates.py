@@ -45,7 +45,7 @@ def test_tokens_of_a_step_per_gpu():
 def test_repeats_are_of_one_configuration_and_every_difference_makes_another():
     base = run(dp=8)
     others = [
-        run(dp=8, repeat=1), run(dp=8, mbs=2), run(dp=8, workload="ours"), run(dp=8, model="8B"), run(dp=8, fused=True),
+        run(dp=8, repeat=1), run(dp=8, mbs=2), run(dp=8, workload="mine"), run(dp=8, model="8B"), run(dp=8, fused=True),
         {**base, "env": {"X": "1"}}, {**base, "dtype": "fp16"}, {**base, "nodes": 2}, {**base, "compile": True},
     ]  # fmt: skip
     assert candidates(base, *others).duplicates.tolist() == [0, 0, 1, 2, 3, 4, 5, 6, 7, 8]

@@ -42,7 +42,11 @@ def test_values_that_no_measured_run_has_are_untested():
     assert LayoutKernel(AXES, 4).untested(np.arange(4), np.arange(4)).shape == (4, 0)
 
 
-KINDS = [("ours", "", '{"a": 1}', "{}"), ("ours", "", '{"a": 2}', '{"X": "1"}'), ("ours", "", "{}", '{"X": "1"}')]
+KINDS = [
+    ("mine", "", '{"a": 1}', "{}"),
+    ("mine", "", '{"a": 2}', '{"X": "1"}'),
+    ("mine", "", "{}", '{"X": "1"}'),
+]
 
 
 def test_axes_are_what_varies_in_doublings_or_as_categories():
@@ -66,7 +70,7 @@ def test_axes_are_what_varies_in_doublings_or_as_categories():
 @pytest.mark.parametrize(("gpus_per_node", "wanted"), [(4, [0, 0, 2]), (8, None), (1, [0, 2, 2])])
 def test_tensor_parallelism_across_nodes_is_an_axis_where_only_some_runs_have_it(gpus_per_node, wanted):
     columns = {"tp": np.array([1, 2, 8]), "gpus_per_node": gpus_per_node}
-    found = axes_of(columns, [("ours", "", "{}", "{}")] * 3).get("tp across nodes")
+    found = axes_of(columns, [("mine", "", "{}", "{}")] * 3).get("tp across nodes")
     assert (None if found is None else found.tolist()) == wanted
     assert "tp across nodes" not in axes_of({"tp": np.array([2, 4, 8]), "gpus_per_node": 1}, KINDS)
 

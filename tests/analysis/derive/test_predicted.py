@@ -27,7 +27,7 @@ def test_predictions_from_the_record_are_those_of_the_physics():
     rows = predictions(physical(), None)
     first = rows.iloc[0]
     columns = columns_of(rows)
-    assert first["predicted_peak_bytes"] == pytest.approx(memory.peak_bytes(columns, PROFILES["ours"])[0])
+    assert first["predicted_peak_bytes"] == pytest.approx(memory.peak_bytes(columns, PROFILES["builtin"])[0])
     assert (rows["predicted_step_s"] > 0).all()
     error = errors(rows, "memory")
     assert error.iloc[0] == pytest.approx(first["predicted_peak_bytes"] / 2**35 - 1)
@@ -81,7 +81,7 @@ def test_a_plans_own_predictions_count_before_those_of_the_physics():
 
 def test_seconds_are_those_of_the_records_gpu_and_what_runs_is_compiled_or_not():
     rows = predictions(physical(gpu="H100"), None)
-    wanted = step_time.step_time_s(columns_of(rows), GPUS["h100"], PROFILES["ours"])
+    wanted = step_time.step_time_s(columns_of(rows), GPUS["h100"], PROFILES["builtin"])
     assert rows["predicted_step_s"].to_numpy() == pytest.approx(wanted)
     compiled = predictions(physical(compile=True), None)
     assert (compiled["predicted_peak_bytes"] < rows["predicted_peak_bytes"]).all()
