@@ -60,9 +60,9 @@ def test_the_variance_of_a_change_is_of_both_runs_iterations_and_the_noise_betwe
     assert n.tested([pair], RATE, NOISE) == expected(math.log(1.1), parts)
     usual = Noise(deviation=0.03, freedom=7, estimated=True, iterations=0.01)
     for times in ([1.0] * 5, None, math.nan):
-        alike = row(100.0, 1, times), row(110.0, 1, times)
+        same = row(100.0, 1, times), row(110.0, 1, times)
         no_less = [(1e-4, 4 if times == [1.0] * 5 else 0)] * 2
-        assert n.tested([alike], RATE, usual) == expected(math.log(1.1), [*no_less, (0.03**2, 7)])
+        assert n.tested([same], RATE, usual) == expected(math.log(1.1), [*no_less, (0.03**2, 7)])
     assert n.tested([(row(100.0), row(90.0))], MEMORY, NOISE) == expected(math.log(100 / 90), [(0.03**2, 7)])
 
 
