@@ -1,4 +1,4 @@
-"""Opens an archive: a directory that every reading command takes, and no command continues."""
+"""Opens an archive: for one process, or as a directory. Reading commands take both, and no command continues either."""
 
 from __future__ import annotations
 
@@ -12,7 +12,33 @@ import pyarrow as pa
 
 from sweep.errors import Mistake, SweepError
 from sweep.files import remove_empty
-from sweep.store.directory import ARCHIVE, SweepDir
+from sweep.store.directory import ARCHIVE, ARCHIVE_SUFFIX, SweepDir
+
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_OPENED: dict[Path, tuple[tempfile.TemporaryDirectory[str], SweepDir]] = {}
+"""archives that this process reads; the temporary directories go at its end"""
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a path is a file that is compressed as an archive is."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_ZSTD)) == _ZSTD
+
+
+def opened(archive: Path) -> SweepDir:
+    """The sweep of an archive, extracted for as long as this process lives. Raises as ``extract`` does."""
+    path = archive.resolve()
+    if path not in _OPENED:
+        folder = tempfile.TemporaryDirectory(prefix="sweep-archive.")
+        _OPENED[path] = folder, extract(archive, Path(folder.name) / archive.name.removesuffix(ARCHIVE_SUFFIX))
+    return _OPENED[path][1]
+
+
+def is_opened(sweep: SweepDir) -> bool:
+    """Whether a sweep is an archive's: what is written there is gone with this process."""
+    return any(sweep.path == other.path for _, other in _OPENED.values())
 
 
 def extract(archive: Path, into: Path | None) -> SweepDir:

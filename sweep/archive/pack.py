@@ -24,7 +24,6 @@ from sweep.state.state import SweepState
 from sweep.store.directory import ARCHIVE, SweepDir
 from sweep.version import __version__
 
-SUFFIX = ".tar.zst"
 _LEFT_OUT = {"rendezvous"}
 """of a pilot's directory: the key of its agents"""
 _PILOT_FILES = {".out", ".err", ".log", ".sh", ".json", ""}

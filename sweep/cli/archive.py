@@ -1,4 +1,4 @@
-"""`sweep archive` and `unarchive`: one compressed file of a sweep, for a support ticket or the record; and back."""
+"""`sweep archive`: one compressed file of a sweep, for a support ticket or the record; and back."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from pathlib import Path
 
 import click
 
-from sweep.cli.command import InputPath, OutputPath, SweepCommand
+from sweep.cli.command import OutputPath, SweepCommand, without_effect
 from sweep.cli.options import directory_argument, json_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep
+from sweep.errors import Mistake, SweepError
 
 
 @click.command(cls=SweepCommand)
 @directory_argument
-@click.option("--out", type=OutputPath(), help="The archive. Default: the sweep's name with .tar.zst, here.")
+@click.option("--out", type=OutputPath(), help="The file, or with --open the new directory. Default: the sweep's name.")
 @click.option(
     "--logs",
     type=click.Choice(["failed", "all", "none"]),
@@ -23,25 +24,31 @@ from sweep.cli.sources import chosen_sweep
     show_default=True,
     help="Attempts whose logs are packed.",
 )
+@click.option("--open", "unpack", is_flag=True, help="Extract the archive to a directory.")
 @json_option
-def archive(directory: Path | None, out: Path | None, logs: str, as_json: bool) -> int:
+def archive(directory: Path | None, out: Path | None, logs: str, unpack: bool, as_json: bool) -> int:
     """Pack a sweep into one file without secrets: records, plan, grid, site, logs.
 
     Values of variables such as HF_TOKEN or WANDB_API_KEY, and tokens of known form, are replaced in all of it; look at
-    the logs yourself before you publish them. `sweep unarchive` opens it, for reading.
+    the logs yourself before you publish them. status, best, heatmap, report, compare, explain and logs read the file as
+    they read a directory; --open extracts it for good.
 
     \b
     Examples:
       sweep archive
       sweep archive sweeps/first --out first.tar.zst --logs all
+      sweep archive first.tar.zst --open --out sweeps/theirs
     """
+    if unpack:
+        return _open(directory, out, as_json)
     from rich.filesize import decimal
 
-    from sweep.archive.pack import SUFFIX, pack
+    from sweep.archive.pack import pack
+    from sweep.store.directory import ARCHIVE_SUFFIX
     from sweep.store.follow import read_state
 
     sweep = chosen_sweep(directory)
-    path = out or Path(sweep.path.absolute().name + SUFFIX)
+    path = out or Path(sweep.path.absolute().name + ARCHIVE_SUFFIX)
     packed = pack(sweep, read_state(sweep), path, logs)
     if as_json:
         counts = {"files": packed.files, "logs": packed.logs, "bytes": packed.bytes, "redacted": packed.redacted}
@@ -53,26 +60,14 @@ def archive(directory: Path | None, out: Path | None, logs: str, as_json: bool) 
     return 0
 
 
-@click.command(cls=SweepCommand)
-@click.argument("file", metavar="ARCHIVE", type=InputPath())
-@click.option(
-    "--dir", "into", type=OutputPath(directory=True), help="The new directory. Default: the sweep's name, here."
-)
-@json_option
-def unarchive(file: Path, into: Path | None, as_json: bool) -> int:
-    """Extract an archive of `sweep archive` to a directory for status, best, heatmap, report, explain and logs.
-
-    \b
-    Examples:
-      sweep unarchive first.tar.zst
-      sweep unarchive first.tar.zst --dir sweeps/theirs
-    """
+def _open(archive: Path | None, out: Path | None, as_json: bool) -> int:
     from sweep.archive.extract import extract
 
-    directory = extract(file, into)
-    click.echo(
-        json.dumps({"directory": str(directory.path)})
-        if as_json
-        else f"{directory.path}: `sweep status {directory.path}`"
-    )
+    mistakes = without_effect(["logs"], "with --open")
+    if archive is None:
+        mistakes.append(Mistake("no archive is named", path="--open", remedy="`sweep archive FILE --open`"))
+    if archive is None or mistakes:
+        raise SweepError(mistakes)
+    sweep = extract(archive, out)
+    click.echo(json.dumps({"directory": str(sweep.path)}) if as_json else f"{sweep.path}: `sweep status {sweep.path}`")
     return 0

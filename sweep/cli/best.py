@@ -28,7 +28,7 @@ WIDTH = 140
 
 
 @click.command(cls=SweepCommand)
-@click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
+@click.argument("sources", metavar="[SOURCE]...", nargs=-1, type=InputPath())
 @name_option(
     "--format", "form", kind="format", names=lambda: (TABLE, *FORMS, *trainer_names()), default=TABLE,
     show_default=True, help="How to print it; a trainer's name: its configuration files and command.",

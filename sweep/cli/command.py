@@ -12,7 +12,7 @@ from click.core import ParameterSource, iter_params_for_processing
 
 from sweep.errors import Mistake, SweepError, file_mistake, nearest
 from sweep.files import check_regular, check_writable
-from sweep.library.sources import readable
+from sweep.library.sources import opened, readable
 
 _NO_NUMBER = re.compile(r"is not a valid (integer|float)(?: range)?$")
 """how click names a value that is no number"""
@@ -86,6 +86,14 @@ class InputPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path. Raises SweepError where it cannot be read."""
         return readable(str(super().convert(value, param, ctx)))
+
+
+class SourcePath(InputPath):
+    """A sweep to read: its directory, its archive (then a directory while this command runs), or a results file."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path. Raises SweepError where it cannot be read."""
+        return opened(super().convert(value, param, ctx))
 
 
 class OutputPath(click.Path):

@@ -25,10 +25,10 @@ SHOWN = 20
 
 
 @click.command(cls=SweepCommand)
-@click.argument("sources", metavar="DIR_OR_PARQUET...", nargs=-1, type=InputPath())
+@click.argument("sources", metavar="SOURCE...", nargs=-1, type=InputPath())
 @click.option(
     "--baseline",
-    metavar="DIR_OR_PARQUET",
+    metavar="SOURCE",
     type=InputPath(),
     help="Check each workload of one sweep against these results.",
 )

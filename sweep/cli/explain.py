@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import InputPath, SweepCommand
+from sweep.cli.command import InputPath, SourcePath, SweepCommand
 from sweep.cli.explain_measured import measured, measured_lines
 from sweep.cli.find_run import find_run, split_attempt
 from sweep.cli.names import complete_run
@@ -27,7 +27,7 @@ _SHOWN = ("run_id", "attempt", "outcome", "message", "evidence", "advice", "node
 
 
 @click.command(cls=SweepCommand)
-@click.argument("directory", metavar="[DIR]", required=False, type=InputPath(), shell_complete=complete_run)
+@click.argument("directory", metavar="[DIR]", required=False, type=SourcePath(), shell_complete=complete_run)
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_run)
 @click.option("--log", "log_file", type=InputPath(), help="Diagnose this log file instead of a run; - reads stdin.")
 @click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import InputPath, SweepCommand
+from sweep.cli.command import SourcePath, SweepCommand
 from sweep.cli.find_run import find_run, split_attempt
 from sweep.cli.names import complete_run
 from sweep.cli.options import json_option
@@ -24,7 +24,7 @@ PILOT_FILES = ("stdout", "stderr", "agents.log")
 
 
 @click.command(cls=SweepCommand)
-@click.argument("directory", metavar="[DIR]", required=False, type=InputPath(), shell_complete=complete_run)
+@click.argument("directory", metavar="[DIR]", required=False, type=SourcePath(), shell_complete=complete_run)
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_run)
 @click.option("--attempt", type=click.IntRange(min=1), help="Default: the last one that started.")
 @click.option("--pilot", metavar="NAME", help="Print the output of this pilot's job and agents instead, such as p0001.")

@@ -19,6 +19,7 @@ from sweep.cli.names import metric_option
 from sweep.cli.options import anyway_option, json_option
 from sweep.cli.sources import all_results, origin_of, provenance_of
 from sweep.errors import SweepError
+from sweep.library.sources import output_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=SweepCommand)
-@click.argument("sources", metavar="[DIR_OR_PARQUET]... [NAME]...", nargs=-1, type=InputPath())
+@click.argument("sources", metavar="[SOURCE]... [NAME]...", nargs=-1, type=InputPath())
 @click.option("--out", type=OutputPath(), help="Default: report.html of the sweep, or next to the file.")
 @metric_option()
 @click.option("--no-figures", is_flag=True, help="Write a page without figures, which is faster.")
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     help="File format of the figures.",
 )  # fmt: skip
 @click.option(
-    "--history", "earlier", multiple=True, metavar="DIR_OR_PARQUET", type=InputPath(),
+    "--history", "earlier", multiple=True, metavar="SOURCE", type=InputPath(),
     help="Add an earlier sweep of the grid. Repeatable.",
 )  # fmt: skip
 @anyway_option
@@ -86,7 +87,9 @@ def report(
         return 0
     given = all_results(sources)
     sweeps, places = [sweep for _, sweep in given if sweep is not None], [place for place, _ in given]
-    target = out or (sweeps[0].path / "report.html" if sweeps else places[0].with_name("report.html"))
+    target = out or (
+        output_folder(sweeps[0], sweeps[0].path) / "report.html" if sweeps else places[0].with_name("report.html")
+    )
     attempts = _write_page(target, places, sweeps, metric, not no_figures, earlier, anyway)
     show_best(places, metric)
     document = {"path": str(target), "attempts": attempts, "bytes": target.stat().st_size}

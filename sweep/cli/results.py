@@ -43,7 +43,7 @@ def collect(directory: Path | None, as_json: bool) -> int:
 
 
 @click.command(cls=SweepCommand)
-@click.argument("sources", metavar="[DIR_OR_PARQUET]...", nargs=-1, type=InputPath())
+@click.argument("sources", metavar="[SOURCE]...", nargs=-1, type=InputPath())
 @click.option(
     "--out", type=OutputPath(), help="Output file (PNG, SVG or PDF). Default: figures/heatmap.png of the sweep."
 )

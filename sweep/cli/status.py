@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import SweepCommand
-from sweep.cli.options import directory_argument, json_option
+from sweep.cli.options import json_option, reading_argument
 from sweep.cli.sources import chosen_sweep
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ ALL_LINES = 10_000
 
 
 @click.command(cls=SweepCommand)
-@directory_argument
+@reading_argument
 @click.option("--watch", is_flag=True, help="Refresh the display until the sweep is done.")
 @json_option
 def status(directory: Path | None, watch: bool, as_json: bool) -> int:

@@ -28,6 +28,24 @@ def readable(path: Path | str) -> Path:
     return path
 
 
+def opened(source: Path | str) -> Path:
+    """A directory or a results file as it is; of an archive, its sweep in a directory that is gone with this process.
+
+    Raises SweepError where it cannot be read.
+    """
+    from sweep.archive.extract import is_archive, opened
+
+    path = readable(source)
+    return opened(path).path if is_archive(path) else path
+
+
+def output_folder(sweep: SweepDir, own: Path) -> Path:
+    """Where pictures and pages of a sweep go by default: its ``own`` folder; of an archive, the working directory."""
+    from sweep.archive.extract import is_opened
+
+    return Path() if is_opened(sweep) else own
+
+
 def collect(directory: Path | str) -> Collected:
     """Bring `results.parquet` of a sweep up to date: one row per attempt. Raises SweepError where there is no sweep."""
     from sweep.records.collect import collect
@@ -37,14 +55,15 @@ def collect(directory: Path | str) -> Collected:
 
 
 def results_of(source: Path | None) -> tuple[Path, SweepDir | None]:
-    """(what holds the results, its sweep): a Parquet file as it is; a sweep directory, its new records collected.
+    """(what holds the results, its sweep): a Parquet file as it is; of a sweep or an archive, its records collected.
 
     The newest sweep if none is named. Raises SweepError where it is neither.
     """
     from sweep.records.collect import collect
     from sweep.store.directory import find_sweep
 
-    if source is None or readable(source).is_dir():
+    source = None if source is None else opened(source)
+    if source is None or source.is_dir():
         directory = find_sweep(source)
         collect(directory)
         return directory.path, directory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sweep.library.sources import opened
 from sweep.store.follow import FollowedSweep
 from sweep.store.sweep import open_sweep
 
@@ -14,6 +15,6 @@ def status(directory: Path | str, *, max_age_s: float = 0.0) -> FollowedSweep:
     ``max_age_s``: how old a running launcher's search result may be that is used again. Raises SweepError where there
     is no sweep.
     """
-    followed = FollowedSweep(open_sweep(directory), max_age_s=max_age_s)
+    followed = FollowedSweep(open_sweep(opened(directory)), max_age_s=max_age_s)
     followed.refresh()
     return followed

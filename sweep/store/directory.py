@@ -22,6 +22,7 @@ from sweep.files import remove_empty, write_aside
 
 PROVENANCE = "provenance.json"
 ARCHIVE = "archive.json"
+ARCHIVE_SUFFIX = ".tar.zst"
 """in a directory that was extracted from an archive"""
 UNKNOWN_PILOT = "unknown"
 """the holder of a claim that cannot be read; no pilot has this name"""
@@ -151,7 +152,7 @@ class SweepDir:
 def check_own(directory: SweepDir) -> None:
     """Raises SweepError where the directory is a copy from an archive: its runs belong to the original."""
     if (directory.path / ARCHIVE).exists():
-        remedy = "continue the original; status, best, heatmap, report, explain and logs work here"
+        remedy = "continue the original; this copy is for status, best, heatmap, report, explain and logs"
         raise SweepError(
             Mistake("is extracted from an archive: for reading only", file=str(directory.path), remedy=remedy)
         )

@@ -25,8 +25,13 @@ params: {{step_s: 0.02, fault: ["", exception]}}
 env: {{WANDB_API_KEY: {SECRETS["of the grid"]}}}
 site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, env: {{HF_TOKEN: {SECRETS["of the site"]}}}}}
 """
-READING = ("status DIR", "best DIR", "report DIR --no-figures", "heatmap DIR", "collect DIR", "best DIR --format csv")
-CONTINUING = ("resume DIR", "rerun DIR --failed", "nodes DIR add n7", "extend DIR DIR/grid.yaml -o iterations=9")
+READING = ("status DIR", "best DIR", "report DIR --no-figures", "heatmap DIR", "best DIR --format csv")
+CONTINUING = (
+    "resume DIR",
+    "rerun DIR --failed",
+    "nodes DIR exclude n7",
+    "launch DIR/grid.yaml -o iterations=9 --dir DIR --add --yes",
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,24 +87,29 @@ def test_logs_are_those_of_failures_unless_asked(sweep_dir, tmp_path, archive):
 def test_every_reading_command_works_on_the_copy(sweep_dir, archive, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    done = driving.run("unarchive", archive[0], cwd=elsewhere)
+    done = driving.run("archive", archive[0], "--open", cwd=elsewhere)
     assert done.returncode == 0, done.stderr
     for command in READING:
-        read = driving.run(*command.replace("DIR", "s").split(), cwd=elsewhere)
-        assert read.returncode == 0, (command, read.stderr)
+        for place in ("s", archive[0]):
+            read = driving.run(*command.replace("DIR", str(place)).split(), cwd=elsewhere)
+            assert read.returncode == 0, (command, read.stderr)
+    assert sorted(path.name for path in elsewhere.iterdir()) == ["heatmap.png", "report.html", "s"]
     (original,), (copy,) = (
         json.loads(driving.run("best", where, "--json").stdout) for where in (sweep_dir, elsewhere / "s")
     )
     assert copy == original | {"env": {"WANDB_API_KEY": "<redacted>"}}
     (failed,) = {record["run_id"] for record in driving.records_of(sweep_dir) if record["outcome"] != "ok"}
-    explained = driving.run("explain", elsewhere / "s", failed)
-    assert explained.returncode == 0, explained.stderr
-    assert "python_exception" in explained.stdout
+    for place in (elsewhere / "s", archive[0]):
+        explained = driving.run("explain", place, failed)
+        assert explained.returncode == 0, explained.stderr
+        assert "python_exception" in explained.stdout
+        logged = driving.run("logs", place, failed)
+        assert "simulated" in logged.stdout, logged.stderr
 
 
 @pytest.mark.parametrize("command", CONTINUING)
 def test_no_command_continues_the_copy(archive, tmp_path, command):
-    driving.run("unarchive", archive[0], "--dir", tmp_path / "copy")
+    driving.run("archive", archive[0], "--open", "--out", tmp_path / "copy")
     before = sorted((tmp_path / "copy").rglob("*"))
     done = driving.run(*command.replace("DIR", str(tmp_path / "copy")).split())
     assert done.returncode == 2, done.stdout
@@ -109,12 +119,12 @@ def test_no_command_continues_the_copy(archive, tmp_path, command):
 
 def test_an_existing_directory_and_a_foreign_file_are_refused(archive, tmp_path):
     (tmp_path / "s").mkdir()
-    assert "exists already" in driving.run("unarchive", archive[0], cwd=tmp_path).stderr
+    assert "exists already" in driving.run("archive", archive[0], "--open", cwd=tmp_path).stderr
     (tmp_path / "x.tar.zst").write_bytes(b"no archive at all")
-    assert "no archive of a sweep" in driving.run("unarchive", tmp_path / "x.tar.zst", cwd=tmp_path).stderr
+    assert "no archive of a sweep" in driving.run("archive", tmp_path / "x.tar.zst", "--open", cwd=tmp_path).stderr
     whole = archive[0].read_bytes()
     (tmp_path / "cut.tar.zst").write_bytes(whole[: len(whole) // 2])
-    done = driving.run("unarchive", tmp_path / "cut.tar.zst", "--dir", tmp_path / "cut")
+    done = driving.run("archive", tmp_path / "cut.tar.zst", "--open", "--out", tmp_path / "cut")
     assert done.returncode == 2
     assert not (tmp_path / "cut").exists()
     assert not list(tmp_path.glob(".*"))
@@ -137,7 +147,7 @@ def test_members_that_no_archive_of_ours_has_are_refused(tmp_path, names):
     with pa.CompressedOutputStream(str(path), "zstd") as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
         for name in names:
             tar.addfile(tarfile.TarInfo(name))
-    done = driving.run("unarchive", path, "--dir", tmp_path / "in" / "s")
+    done = driving.run("archive", path, "--open", "--out", tmp_path / "in" / "s")
     assert done.returncode == 2, done.stderr
     assert "no archive of a sweep" in done.stderr
     assert [found.name for found in tmp_path.rglob("*")] == ["evil.tar.zst"]

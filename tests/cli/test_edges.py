@@ -366,7 +366,7 @@ def test_a_full_file_system_is_reported_and_left_as_it_was(here: Path, full: Pat
 def test_an_archive_that_cannot_be_opened_leaves_no_directory(here: Path, full_mount: Callable[[str], Path]) -> None:
     """There is room for one directory, the one above the copy, and not for the copy."""
     small = full_mount("64k,nr_inodes=2")
-    words = ["unarchive", "s.tar.zst", "--dir", str(small / "above" / "copy")]
+    words = ["archive", "s.tar.zst", "--open", "--out", str(small / "above" / "copy")]
     (done,) = run_all(here, [words])
     assert_refused(done, words)
     assert f"error: {small / 'above' / 'copy'}: no space left on device" in done.stderr
@@ -431,9 +431,8 @@ def plainly(command: tuple[str, ...]) -> list[str]:
     return [*words, *(word for word in more if word not in words)]
 
 
-REST = {"unarchive": ("--dir", "new"), "predict": ("--from", "s"), "doctor": ("--executor", "local", "--dir", "new"),
+REST = {"doctor": ("--executor", "local", "--dir", "new"),
         "explain": ("n1-dp2-tp1-pp1-mbs1",), "logs": ("n1-dp2-tp1-pp1-mbs1",), "rerun": ("--outcome", "ok"),
-        "certify": ("--baseline", "s", "--executor", "local", "--yes"),
         "size": ("--from", "s", "--tokens", "1T", "--gpus", "8", "--model", "tiny-1M"),
         "memory": ("--plot", "time.png")}  # fmt: skip
 """the rest of a command that does something"""

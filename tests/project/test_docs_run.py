@@ -114,7 +114,7 @@ def test_a_command_of_the_page_of_reports(command, tmp_path):
             site.write("dollars_per_gpu_hour: 2.5\n")
     if "good.parquet" in command:
         shutil.copy(collect(sweep.directory).path, tmp_path / "good.parquet")
-    if "unarchive" in command:
+    if "first.tar.zst" in command:
         driving.run("archive", "sweeps/first", cwd=tmp_path)
     assert run(command, tmp_path).stdout.strip()
 
