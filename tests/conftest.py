@@ -37,7 +37,6 @@ SCHEDULER = {
     "inputs/test_detect.py",
     "project/test_slurm_harness.py",
     "system/test_slurm_limits.py",
-    "testing/test_executors.py",
 }
 """files that ask what the scheduler and single nodes do; the other Slurm tests are of whole sweeps"""
 

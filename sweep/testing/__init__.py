@@ -1,4 +1,4 @@
-"""Conformance checks: what a workload, trainer adapter, search strategy, executor or tracker must do, as a test.
+"""Conformance checks: what a workload, trainer adapter, search strategy or tracker must do, as a test.
 
 In the test suite of a package that registers one::
 
@@ -13,7 +13,6 @@ Each check raises ``ConformanceError``, which lists every finding. The project's
 from __future__ import annotations
 
 from sweep.testing.examples import example_run
-from sweep.testing.executors import check_executor
 from sweep.testing.findings import ConformanceError
 from sweep.testing.strategies import check_strategy
 from sweep.testing.trackers import check_tracker, example_attempt
@@ -22,7 +21,6 @@ from sweep.testing.workloads import check_workload
 
 __all__ = [
     "ConformanceError",
-    "check_executor",
     "check_strategy",
     "check_tracker",
     "check_trainer",

@@ -32,7 +32,7 @@ SECRET = "hunter2-sk-93a7"
 TOO_LONG = "a" * 300
 VALUES = {
     # what an argument or a required option gets where another parameter is tested
-    "GRID": "grid.yaml", "DIR": "s", "A": "s", "B": "s", "FILE": "table.csv", "ARCHIVE": "s.tar.zst",
+    "GRID": "grid.yaml", "DIR": "s", "FILE": "table.csv", "ARCHIVE": "s.tar.zst",
     "RUN": "n1-dp2", "MODEL": "1B",
     "DIR_OR_PARQUET": "s", "--tokens": "1T", "--to": "trackio", "--format": "json",
 }  # fmt: skip
@@ -44,9 +44,8 @@ ALONE = {
 """what goes with an option, where it is not the command's required arguments"""
 EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "local"), "report": ("--no-figures",),
          "rerun": ("--failed",), "track": ("--to", "trackio"),
-         "nodes": ("exclude", "n7")}  # fmt: skip
-WHILE = {"best": ("--format", "megatron"), "memory": ("1B",),
-         "certify": ("--baseline", "s", "--executor", "local", "--yes")}  # fmt: skip
+         "nodes": ("exclude", "n7"), "compare": ("s", "s/.")}  # fmt: skip
+WHILE = {"best": ("--format", "megatron"), "memory": ("1B",)}
 
 
 @dataclass(frozen=True)
@@ -310,7 +309,7 @@ def wrong_options(command: tuple[str, ...]) -> list[str]:
 def test_all_wrong_options_of_every_command_are_reported_at_once(here: Path) -> None:
     before = tree(here)
     given = {words: wrong for words in commands() if len(wrong := wrong_options(words)) > 2}
-    assert len(given) >= 10
+    assert len(given) >= 6
     lines = [[*plainly(words), *wrong] for words, wrong in given.items()]
     for wrong, done in zip(given.values(), run_all(here, lines), strict=True):
         assert_refused(done, wrong)
@@ -344,7 +343,7 @@ def test_an_option_of_one_letter_means_the_same_everywhere() -> None:
         short, 1
     )
     written = [place for place in WRITTEN if place.option and suffix_of(place)]
-    assert {place.option for place in written} == {"--out", "--plot"}
+    assert {place.option for place in written} == {"--out", "--plot", "--heatmap"}
 
 
 def named_options(command: tuple[str, ...]) -> list[click.Option]:
@@ -385,9 +384,7 @@ def test_no_command_fails_on_a_damaged_sweep_with_a_traceback_or_its_content(
         shutil.copy(here / "foreign.parquet", tmp_path / "s" / DAMAGED[kind])
     else:
         (tmp_path / "s" / DAMAGED[kind]).write_text(f'{{"a": ["{SECRET}')
-    names = [
-        words for words in commands() if words not in [("demo",), ("track",), ("certify",)] and "s" in plainly(words)
-    ]
+    names = [words for words in commands() if words not in [("demo",), ("track",)] and "s" in plainly(words)]
     assert len(names) > 15
     lines = [plainly(words) for words in names]
     for words, done in zip(lines, run_all(tmp_path, lines), strict=True):
