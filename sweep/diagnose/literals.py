@@ -17,7 +17,7 @@ _MOST = 12
 """exact texts of a part of a pattern that are followed together"""
 
 _COMMON = frozenset({"error", "exception", "failed", "exceeded", "timed out"})
-"""words of many lines in logs of healthy runs: any other text tells more"""
+"""words of many lines in logs of healthy runs: any other text is more specific"""
 
 _Texts = frozenset[str]
 
