@@ -3,12 +3,13 @@
 import pytest
 
 from sweep.executors.executor import JobState, JobStatus
+from sweep.launcher.launcher import Launcher
 from sweep.launcher.watch import Watch, answer_about
 from sweep.state.events import AttemptStarted, PilotIntended, PilotStarted, PilotSubmitted
 from sweep.state.state import PilotState
 from sweep.store.journal import Journal
 from tests.support import driving
-from tests.support.launchers import Scheduler, launcher_of
+from tests.support.launchers import Scheduler
 from tests.support.made_sweeps import made
 
 
@@ -24,7 +25,7 @@ def test_only_its_own_cluster_reports_that_a_job_is_gone(tmp_path, capsys, here,
         launcher.append(PilotSubmitted(time=2.0, pilot="p0001", job_id="7"))
         pilot.append(PilotStarted(time=2.0, pilot="p0001", job_id="7", nodes=("n1",)))
         pilot.append(AttemptStarted(time=3.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
-    launcher = launcher_of(existing)
+    launcher = Launcher(existing)
     launcher.executor = Scheduler(cluster=here)
     launcher.local = True  # gone at the first answer
     watch = Watch(launcher)

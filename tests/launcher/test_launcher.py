@@ -24,7 +24,7 @@ from sweep.state.events import (
 from sweep.store.directory import Claim, try_claim
 from sweep.store.journal import Journal, JournalReader
 from tests.support import driving
-from tests.support.launchers import Clock, Scheduler, launcher_of, written
+from tests.support.launchers import Clock, Scheduler, written
 from tests.support.made_records import made_record, record_event
 from tests.support.made_sweeps import made
 
@@ -46,7 +46,7 @@ def test_a_claim_seen_only_after_its_pilot_was_closed_is_marked_lost(existing):
     directory, run_id = existing.directory, existing.runs[0].run_id
     written(directory, "launcher-earlier", INTENT, GONE)
     try_claim(directory, run_id, 1, Claim(pilot="p0001", job_id="7", time=5.0))
-    launcher = launcher_of(existing)
+    launcher = Launcher(existing)
     Watch(launcher).check()
     launcher.close()
     (lost,) = driving.records_of(directory.path)
@@ -58,7 +58,7 @@ def test_an_attempt_that_began_without_a_visible_claim_is_marked_lost(existing):
     directory, run_id = existing.directory, existing.runs[0].run_id
     written(directory, "launcher-earlier", INTENT, GONE)
     written(directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
-    launcher = launcher_of(existing)
+    launcher = Launcher(existing)
     Watch(launcher).check()
     launcher.close()
     (lost,) = driving.records_of(directory.path)
@@ -69,7 +69,7 @@ def test_attempts_of_an_open_pilot_are_not_marked_lost(existing):
     directory, run_id = existing.directory, existing.runs[0].run_id
     written(directory, "launcher-earlier", INTENT, PilotSubmitted(time=2.0, pilot="p0001", job_id="1:1:x"))
     written(directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
-    launcher = launcher_of(existing)
+    launcher = Launcher(existing)
     mark_late_attempts_lost(launcher)
     assert not driving.records_of(directory.path)
     mark_attempts_lost(launcher, launcher.sweep_state.pilots["p0001"], JobStatus(state=JobState.GONE, word="FAILED"))
@@ -108,7 +108,7 @@ def watched(existing, monkeypatch, state):
     for event in (STARTED, ALIVE):
         journal.append(event)
     nfs, clock = CachedAttributes(monkeypatch), Clock(monkeypatch, "sweep.launcher.watch")
-    launcher = launcher_of(existing)
+    launcher = Launcher(existing)
     launcher.executor, launcher.local = Scheduler(state), False
     watch = Watch(launcher)
     watch.check()
@@ -224,7 +224,7 @@ def test_a_pilot_missing_in_one_poll_is_lost_only_once_its_last_lines_had_time_t
 
 
 def test_a_cancelled_sweep_is_done_though_runs_wait(existing):
-    launcher = launcher_of(existing)
+    launcher = Launcher(existing)
     assert not launcher.done
     launcher.write(CancelRequested(time=5.0))
     launcher.refresh()

@@ -24,7 +24,7 @@ from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
 from sweep.store.lease import LeaseLostError
 from tests.support import driving
-from tests.support.launchers import Clock, Scheduler, launcher_of, written
+from tests.support.launchers import Clock, Scheduler, written
 from tests.support.made_sweeps import made
 
 INTENT = PilotIntended(time=1.0, pilot="p0001", token="t", nodes=1, time_limit_s=60)
@@ -39,7 +39,7 @@ def existing(tmp_path):
 def test_a_slow_scheduler_is_asked_less_often(existing, monkeypatch):
     """It takes 12 s to answer: at most a tenth of the time is spent so."""
     written(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
-    launcher, clock = launcher_of(existing), Clock(monkeypatch, "sweep.launcher.watch")
+    launcher, clock = Launcher(existing), Clock(monkeypatch, "sweep.launcher.watch")
     launcher.executor = Scheduler(JobState.PENDING, lambda: setattr(clock, "now", clock.now + 12.0))
     watch, began = Watch(launcher), clock.now
     while clock.now < began + 600:
@@ -51,7 +51,7 @@ def test_a_slow_scheduler_is_asked_less_often(existing, monkeypatch):
 
 def test_a_launcher_shows_that_it_lives_before_it_waits_for_the_scheduler(existing, monkeypatch):
     written(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
-    launcher = launcher_of(existing)
+    launcher = Launcher(existing)
     launcher.executor, launcher.heartbeat_at = Scheduler(JobState.PENDING), 0.0
     seen = []
     launcher.executor.wait = lambda: seen.extend(driving.events_of(existing.directory.path, LauncherAlive))
@@ -65,7 +65,7 @@ def test_lost_is_written_under_a_checked_lease_only(existing):
     directory, run_id = existing.directory, existing.runs[0].run_id
     written(directory, "launcher-earlier", INTENT, SUBMITTED)
     written(directory, "pilot-p0001", AttemptStarted(time=3.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
-    launcher = launcher_of(existing)
+    launcher = Launcher(existing)
     launcher.refresh()
     lease.take(directory, takeover=True)
     with pytest.raises(LeaseLostError):

@@ -24,6 +24,12 @@ WORDS = {
     r"in (?:its|their|his|other) (?:own )?words?": "as text",
     r"folds? (?:over|again)|the fold": "the state built from the events",
     r"fell silent|falls? silent|is silent": "timed out, unresponsive",
+    r"zygotes?": "fork server",
+    r"crowded": "oversubscribed host",
+    r"pardon(?:s|ed)?": "release (of an excluded node)",
+    r"left out by the budget|tier whole": "skipped (budget); all-nodes",
+    r"bad_nodes|quarantined?": "excluded nodes",
+    r"sweep (?:predict|extend|schema|figures)|export best": "the commands of README, Use",
     r"gives? back|none but|to be had|makes? it known": "returns; only; available; reports",
 }
 """regular expression over whole words -> standard terms"""

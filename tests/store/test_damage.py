@@ -5,7 +5,7 @@ import os
 import pytest
 
 from sweep.errors import SweepError
-from sweep.launcher.launcher import token_of
+from sweep.launcher.launcher import Launcher, token_of
 from sweep.launcher.lost_attempts import mark_late_attempts_lost
 from sweep.launcher.watch import Watch
 from sweep.state.events import (
@@ -20,7 +20,7 @@ from sweep.store.directory import Claim, SweepDir, claims_of, try_claim
 from sweep.store.journal import Journal, JournalReader, read_events
 from sweep.store.sweep import open_sweep
 from tests.support import driving
-from tests.support.launchers import Scheduler, launcher_of
+from tests.support.launchers import Scheduler
 from tests.support.made_sweeps import made
 
 FIRST, NEXT, LAST = (LauncherAlive(time=float(number)) for number in (1, 2, 3))
@@ -181,7 +181,7 @@ def test_the_attempt_of_a_damaged_claim_is_marked_lost_once_no_pilot_is_left(tmp
     directory, run_id = existing.directory, existing.runs[0].run_id
     directory.claim(run_id, 1).write_bytes(damage)
     (directory.claims / "a note of mine").write_text("x")
-    launcher = launcher_of(existing)
+    launcher = Launcher(existing)
     mark_late_attempts_lost(launcher)
     launcher.close()
     (lost,) = driving.records_of(directory.path)
@@ -206,7 +206,7 @@ def test_a_pilot_whose_first_lines_are_damaged_is_found_by_its_name(tmp_path, su
     """Else a launcher would wait for it indefinitely."""
     existing = made(tmp_path / "s")
     Journal(existing.directory.journal("pilot-p0001")).append(PilotAlive(time=3.0, pilot="p0001"))
-    launcher = launcher_of(existing)
+    launcher = Launcher(existing)
     launcher.executor = Scheduler(jobs={token_of(existing.sweep_id, "p0001"): "7"} if submitted else {})
     launcher.local = True
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""A launcher in the test's own process, and what it asks: a scheduler and a clock that the test sets."""
+"""What a launcher in the test's own process asks: a scheduler and a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ import time
 from types import SimpleNamespace
 
 from sweep.executors.executor import JobState, JobStatus
-from sweep.launcher.launcher import Launcher
 from sweep.state.events import Event
 from sweep.store.directory import SweepDir
 from sweep.store.journal import Journal
-from sweep.store.sweep import Sweep
-
-
-def launcher_of(existing: Sweep) -> Launcher:
-    """One that takes the lease."""
-    return Launcher(existing)
 
 
 def written(directory: SweepDir, writer: str, *events: Event) -> Journal:
