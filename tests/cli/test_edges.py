@@ -45,7 +45,7 @@ ALONE = {
 EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "local"), "report": ("--no-figures",),
          "rerun": ("--failed",), "track": ("--to", "trackio"),
          "nodes": ("exclude", "n7"), "compare": ("s", "s/.")}  # fmt: skip
-WHILE = {"best": ("--format", "megatron"), "memory": ("1B",)}
+WHILE = {"best": ("--format", "megatron"), "memory": ("1B",), "plan": ("-o", "site.gpu=h100")}
 
 
 @dataclass(frozen=True)

@@ -274,7 +274,7 @@ def stated(figure, text):
 
 def test_there_are_few_commands_each_in_one_section():
     assert len(COMMANDS) == sum(map(len, SECTIONS.values()))
-    assert len(COMMANDS) <= 26
+    assert len(COMMANDS) <= 22
 
 
 def test_every_command_is_in_the_readme_and_the_design():
