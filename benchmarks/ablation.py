@@ -26,12 +26,12 @@ from benchmarks.strategies_compared import tried
 from benchmarks.synthetic_clusters import synthetic_cluster
 from sweep.foreign.files import read_recorded
 from sweep.physics import unknown_trainer
-from sweep.search import beliefs, scales, step_time_model
-from sweep.search.beliefs import Beliefs
+from sweep.search import posterior, scales, step_time_model
 from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
 from sweep.search.guided import Guided
 from sweep.search.layout_kernel import LayoutKernel
+from sweep.search.posterior import Posterior
 from sweep.search.replay import RecordedRun
 
 FIRST, CLUSTERS, SHARE = 1000, 1000, 0.1
@@ -59,7 +59,7 @@ SWITCHES: Mapping[str, Sequence[tuple[Any, str, Any]]] = {
     ),
     "spread of untested values": ((LayoutKernel, "untested", lambda _, __, rows: np.zeros((len(rows), 0))),),
     "memory posterior": ((Candidates, "peaks", None),),
-    "failures of similar runs": ((Beliefs, "_others", lambda _, rows: np.full(len(rows), beliefs.OTHER_FAILURES)),),
+    "failures of similar runs": ((Posterior, "_others", lambda _, rows: np.full(len(rows), posterior.OTHER_FAILURES)),),
     "causes of an unknown trainer": ((unknown_trainer, "causes", _without_causes),),
 }
 """mechanism -> what is replaced: (module or class, attribute, value)"""

@@ -46,12 +46,12 @@ def expected_best(recorded: RecordedRun, grid: Candidates, most: int) -> Mapping
     for place, outcome in enumerate(recorded.outcomes):
         rate, peak = recorded.tokens_per_second_per_gpu[place], recorded.peak_memory_bytes[place]
         known.end(len(grid) + place, outcome, float(rate) if rate > 0 else None, float(peak) if peak > 0 else None)
-    beliefs, able = known.beliefs(), ~known.infeasible[: len(grid)]
+    posterior, able = known.posterior(), ~known.infeasible[: len(grid)]
     found = {}
     for cell in np.unique(grid.cells).tolist():
         rows = np.flatnonzero((grid.cells == cell) & able)
-        mean, works = beliefs.log_rates(rows), beliefs.success(rows)
-        spread = beliefs.spreads(rows)
+        mean, works = posterior.log_rates(rows), posterior.success(rows)
+        spread = posterior.spreads(rows)
         best = np.argsort(-(mean + np.log(np.maximum(works, 1e-9))), kind="stable")[:most]
         rates = np.exp(mean[best, None] + LIKELY * spread[best, None] * np.array([0.0, -1.0, 1.0])).tolist()
         found[cell] = [

@@ -1,7 +1,7 @@
-"""Gaussian beliefs about one number per candidate, conditioned on observations one by one. Pure.
+"""The Gaussian posterior of one number per candidate, conditioned on observations one by one. Pure.
 
 Conditioning on an observation costs one pass over the candidates and earlier observations, so that a search can afford
-exact beliefs about thousands of candidates after each result.
+the exact posterior of thousands of candidates after each result.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Observed:
         return cls(inverse, inverse @ error)
 
 
-class Belief:
+class GaussianPosterior:
     """Mean and covariance of a number per candidate. Mutable: ``observe`` conditions it.
 
     ``column(i)``: the prior covariance of all candidates with candidate i.

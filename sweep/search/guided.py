@@ -73,11 +73,11 @@ class Guided:
         return found
 
     def _left(self, known: Known, rows: Ints) -> _Left:
-        beliefs, cells = known.beliefs(), known.candidates.cells[rows]
-        works, mean = beliefs.success(rows), beliefs.log_rates(rows)
+        posterior, cells = known.posterior(), known.candidates.cells[rows]
+        works, mean = posterior.success(rows), posterior.log_rates(rows)
         some = np.isfinite(known.best[cells])
         best = np.where(some, known.best[cells], mean)
-        gains = works * expected_improvement(mean, beliefs.spreads(rows), best)
+        gains = works * expected_improvement(mean, posterior.spreads(rows), best)
         return _Left(rows, cells, mean, works, np.where(some, gains, FIRST_GAIN * works))
 
     def _stops(self, known: Known, left: _Left, cell: int) -> bool:

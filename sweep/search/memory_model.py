@@ -1,4 +1,4 @@
-"""What is believed of the peak memory of all candidates, and so of their chance to run out of it. Pure.
+"""The posterior of the peak memory of all candidates, and so of their chance to run out of it. Pure.
 
 log (peak / limit) = log of the predicted one, its kinds (states, activations, …) weighted by uncertain factors, and a
 residual over layouts. Measured peaks condition it; so does, from one side, every run that ended well or ran out. The
@@ -16,7 +16,7 @@ import numpy as np
 
 from sweep.physics import memory
 from sweep.physics.profiles import MemoryProfile
-from sweep.search.gaussian import Belief, Floats, Ints, normal_cdf, one_sided
+from sweep.search.gaussian import Floats, GaussianPosterior, Ints, normal_cdf, one_sided
 from sweep.search.layout_kernel import LayoutKernel
 
 GROUPS = (
@@ -66,7 +66,7 @@ def predicted_peaks(columns: Mapping[str, Any], profile: MemoryProfile, limit: f
 
 
 class Peaks:
-    """The belief, conditioned on how runs ended."""
+    """The posterior, conditioned on how runs ended."""
 
     def __init__(self, predicted: PredictedPeaks, kernel: LayoutKernel) -> None:
         linear = predicted.shares * predicted.spreads[:, None]
@@ -77,13 +77,13 @@ class Peaks:
             return found
 
         variance = (linear**2).sum(axis=1) + squares @ kernel.variances
-        self._belief = Belief(predicted.log_use, variance, column)
+        self._posterior = GaussianPosterior(predicted.log_use, variance, column)
         self._limit, self._limit_variance = STATED, STATED_ERROR**2
 
     def fits(self, rows: Ints) -> Floats:
         """Probability that each row does not run out of memory."""
-        spare = self._limit - self._belief.mean[rows]
-        return normal_cdf(spare / np.sqrt(self._limit_variance + np.maximum(self._belief.variance[rows], 0.0)))
+        spare = self._limit - self._posterior.mean[rows]
+        return normal_cdf(spare / np.sqrt(self._limit_variance + np.maximum(self._posterior.variance[rows], 0.0)))
 
     def spread(self, index: int) -> float:
         """Standard deviation of the logarithm of a run's peak."""
@@ -96,7 +96,7 @@ class Peaks:
         spare, noise, _ = one_sided(self._limit - log_use, self._limit_variance + PEAK_NOISE**2, 0.0)
         self._move_limit(log_use, PEAK_NOISE**2, spare, noise)
         if self.spread(index) > RESIDUAL:
-            self._belief.observe(index, log_use, PEAK_NOISE**2)
+            self._posterior.observe(index, log_use, PEAK_NOISE**2)
 
     def fitted(self, index: int) -> None:
         """A run ended well, its peak unknown."""
@@ -112,14 +112,14 @@ class Peaks:
         return ran_out
 
     def _peak(self, index: int) -> tuple[float, float]:
-        return float(self._belief.mean[index]), max(float(self._belief.variance[index]), 0.0)
+        return float(self._posterior.mean[index]), max(float(self._posterior.variance[index]), 0.0)
 
     def _learn(self, index: int, spare: float, noise: float) -> None:
         """What a run leaves of the limit was observed, with an error of this variance: it says something of both."""
         if math.isfinite(noise):
             limit, variance = self._limit, self._limit_variance
             self._move_limit(*self._peak(index), spare, noise)
-            self._belief.observe(index, limit - spare, noise + variance)
+            self._posterior.observe(index, limit - spare, noise + variance)
 
     def _move_limit(self, peak: float, variance: float, spare: float, noise: float) -> None:
         gain = self._limit_variance / (self._limit_variance + variance + noise)

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sweep.outcomes import Outcome
-from sweep.search.beliefs import Beliefs, End
 from sweep.search.candidates import MEMORY_ERROR, Bools, Candidates
 from sweep.search.gaussian import Floats, Ints
+from sweep.search.posterior import End, Posterior
 
 RULES_OUT = frozenset({Outcome.OOM_CUDA})
 """Outcomes that rule out runs that need more; not oom_host, since a host's memory is shared with other processes"""
@@ -51,7 +51,7 @@ class Known:
         self._ends: dict[int, _Ended] = {}
         self._ended = InOrder()
         self._peaks = InOrder()
-        self._beliefs: Beliefs | None = None
+        self._posterior: Posterior | None = None
         self._taught = 0
         self._over: Bools = np.zeros(size, dtype=bool)
         self._peaks_read = 0
@@ -129,24 +129,24 @@ class Known:
         found: Bools = self.candidates.impossible | self.ruled_out | self._over
         return found
 
-    def beliefs(self) -> Beliefs:
-        """What is believed of all candidates, given how runs ended so far."""
-        if self._beliefs is None or self._ended.changed_before(self._taught):
-            self._beliefs = Beliefs(self.candidates)
+    def posterior(self) -> Posterior:
+        """Of all candidates, given how runs ended so far."""
+        if self._posterior is None or self._ended.changed_before(self._taught):
+            self._posterior = Posterior(self.candidates)
             self._taught = 0
         if self._taught < len(self._ended):
             further = self._ended.first(len(self._ended))[self._taught :].tolist()
-            self._beliefs.learn([(index, self._ends[index].end) for index in further])
+            self._posterior.learn([(index, self._ends[index].end) for index in further])
             self._taught = len(self._ended)
-        return self._beliefs
+        return self._posterior
 
     def predicted(self, rows: npt.NDArray[np.int64]) -> Floats:
         """Logarithm of the rows' predicted tokens/s/GPU."""
-        return self.beliefs().log_rates(rows)
+        return self.posterior().log_rates(rows)
 
     def success(self, rows: npt.NDArray[np.int64]) -> Floats:
         """Success probability of each row."""
-        return self.beliefs().success(rows)
+        return self.posterior().success(rows)
 
     def _over_memory(self, rows: Ints) -> Bools:
         """Runs over the GPU's memory once predictions are corrected by measured peaks, per model.

@@ -1,8 +1,8 @@
 """What a strategy is expected to skip, before anything is measured: it is replayed on results drawn from the prior.
 
-Every run is given a rate and an end, drawn from what the time and memory models believe of them all: rates
+Every run is given a rate and an end, drawn from what the time and memory models say of them all: rates
 jointly, with the noise of a measurement; in a cell the runs that are likeliest to exceed the memory do so first; others
-fail by chance. What the beliefs do not contain, a real cluster may still do.
+fail by chance. What the posterior does not contain, a real cluster may still do.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.outcomes import Outcome
-from sweep.search.beliefs import OTHER_FAILURES, Beliefs
 from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
 from sweep.search.observations import Known
+from sweep.search.posterior import OTHER_FAILURES, Posterior
 from sweep.search.replay import RecordedRun, steps
 from sweep.search.strategies import Strategy
 
@@ -48,15 +48,15 @@ def _mean_regret(known: Known, drawn: RecordedRun) -> float:
 
 
 def drawn_results(candidates: Candidates, draws: int, seed: int = 0) -> Iterator[RecordedRun]:
-    """Results of all candidates, drawn from the beliefs about them."""
-    beliefs, rows = Beliefs(candidates), np.arange(len(candidates))
-    mean, works = beliefs.log_rates(rows), beliefs.success(rows)
-    values, vectors = np.linalg.eigh(beliefs.covariance(rows))
+    """Results of all candidates, drawn from the posterior of them."""
+    posterior, rows = Posterior(candidates), np.arange(len(candidates))
+    mean, works = posterior.log_rates(rows), posterior.success(rows)
+    values, vectors = np.linalg.eigh(posterior.covariance(rows))
     factor = vectors * np.sqrt(np.maximum(values, 0.0))
     random = np.random.default_rng(seed)
     for _ in range(draws):
         rates = mean + factor @ random.standard_normal(len(rows))
-        rates += beliefs.fit.scales.noise * random.standard_normal(len(rows))
+        rates += posterior.fit.scales.noise * random.standard_normal(len(rows))
         over = works / (1 - OTHER_FAILURES) < random.random(len(candidates.cell_names))[candidates.cells]
         failed = random.random(len(rows)) < OTHER_FAILURES
         outcomes = np.where(over, Outcome.OOM_CUDA, np.where(failed, Outcome.PYTHON_EXCEPTION, Outcome.OK))

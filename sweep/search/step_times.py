@@ -1,7 +1,7 @@
-"""What is believed of the step times of all candidates, by the fit to those that were measured. Pure.
+"""The posterior of the step times of all candidates, by the fit to those that were measured. Pure.
 
-The fit looks at measured runs alone. What it says of the candidates of one number of nodes is worked out when they are
-asked for (``belief_in_parts``).
+The fit looks at measured runs alone. What it says of the candidates of one number of nodes is computed when they are
+asked for (``posterior_in_parts``).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from sweep.physics.prediction import Layouts
-from sweep.search.belief_in_parts import BeliefInParts, Parts
 from sweep.search.gaussian import Floats, Ints, Observed
 from sweep.search.layout_kernel import ORDERS, LayoutKernel
+from sweep.search.posterior_in_parts import Parts, PosteriorInParts
 from sweep.search.scales import Scales
 from sweep.search.step_time_model import Fit, MeasuredTimes, linearised
 
@@ -26,7 +26,7 @@ MOST_STORED = 512
 
 
 class StepTimes:
-    """Beliefs about the logarithm of each candidate's seconds."""
+    """The logarithm of each candidate's seconds."""
 
     def __init__(self, layouts: Layouts, sizes: Ints, kernel: LayoutKernel) -> None:
         """``sizes``: number of each candidate's number of nodes."""
@@ -48,13 +48,13 @@ class StepTimes:
         fit = seen.scaled(fit, extra)
         return replace(found, fit=seen.factors(fit, extra), extra=extra)
 
-    def belief(self, fitted: Fitted) -> BeliefInParts:
-        """What is believed of all candidates, given the measurements that were fitted."""
+    def posterior(self, fitted: Fitted) -> PosteriorInParts:
+        """Of all candidates, given the measurements that were fitted."""
         seen, fit = fitted.seen, fitted.fit
         mean, linear = linearised(seen.layouts, fit)
         observed = Observed.of(seen.covariance(linear, fit.scales, fitted.extra), seen.log_times - mean)
         prior = _Prior(self._parts, self._sides, self._kernel, fitted)
-        return BeliefInParts(self._parts, prior, fitted.measured, observed)
+        return PosteriorInParts(self._parts, prior, fitted.measured, observed)
 
     def _to(self, fit: Fit, measured: Ints, log_times: Floats) -> Fitted:
         within = self._kernel.within(measured)

@@ -29,8 +29,8 @@ def test_the_fit_finds_which_part_is_slow():
     parts = recorded.candidates.layouts.parts
     seconds = parts @ np.where(np.arange(parts.shape[1]) == len(PARTS) + NAMES.index("work"), 3.0, 1.0)
     error = np.abs(np.log(parts.sum(axis=1)) - np.log(seconds)).mean()
-    _, belief = learned(recorded, seconds, np.arange(0, len(parts), 4))
-    assert np.abs(belief.mean - np.log(seconds)).mean() < 0.1 * error
+    _, posterior = learned(recorded, seconds, np.arange(0, len(parts), 4))
+    assert np.abs(posterior.mean - np.log(seconds)).mean() < 0.1 * error
 
 
 def test_repeats_of_one_layout_give_the_noise():
@@ -55,9 +55,9 @@ def test_one_disturbed_run_does_not_mislead():
     recorded = truth(3)
     seconds = recorded.candidates.layouts.parts.sum(axis=1)
     disturbed = np.where(np.arange(len(seconds)) == 5, 30.0, 1.0) * seconds
-    _, belief = learned(recorded, disturbed, np.arange(len(seconds)))
+    _, posterior = learned(recorded, disturbed, np.arange(len(seconds)))
     others = np.arange(len(seconds)) != 5
-    assert np.abs(belief.mean - np.log(seconds))[others].mean() < 0.03
+    assert np.abs(posterior.mean - np.log(seconds))[others].mean() < 0.03
 
 
 def test_sizes_on_which_runs_differ_wildly_stay_uncertain():
@@ -65,9 +65,9 @@ def test_sizes_on_which_runs_differ_wildly_stay_uncertain():
     recorded = truth(3)
     c, wild = recorded.candidates, np.exp(np.abs(np.random.default_rng(0).normal(0, 1, len(recorded.candidates))))
     seconds = c.layouts.parts.sum(axis=1) * np.where(c.nodes == 4, wild, 1.0)
-    fit, belief = learned(recorded, seconds, np.arange(0, len(c), 3))
+    fit, posterior = learned(recorded, seconds, np.arange(0, len(c), 3))
     left = np.setdiff1d(np.arange(len(c)), np.arange(0, len(c), 3))
-    calm, disturbed = (np.median(belief.spread(left[c.nodes[left] == nodes])) for nodes in (1, 4))
+    calm, disturbed = (np.median(posterior.spread(left[c.nodes[left] == nodes])) for nodes in (1, 4))
     assert disturbed > 0.3
     assert calm < 0.1
     assert fit.scales.by_size[1] > 3 * fit.scales.by_size[0]
@@ -82,9 +82,9 @@ def test_what_no_run_tested_stays_uncertain(workload):
     ]  # fmt: skip
     c = from_configurations([f"run-{i:016x}" for i in range(16)], given, GPUS["h100"])
     rows = np.array([0, 2, 3, 4, 5, 7])
-    _, belief = fitted_to(c, rows, np.log(c.layouts.parts.sum(axis=1)[rows]) + 0.3)
+    _, posterior = fitted_to(c, rows, np.log(c.layouts.parts.sum(axis=1)[rows]) + 0.3)
     left = [1, 6]
-    assert (1.5 * belief.spread(np.array(left)) < belief.spread(np.array(left) + 8)).all()
+    assert (1.5 * posterior.spread(np.array(left)) < posterior.spread(np.array(left) + 8)).all()
 
 
 def test_a_disturbed_run_is_doubted_and_a_fast_one_is_not():
@@ -114,7 +114,7 @@ def test_a_slow_network_shows_in_every_part_that_crosses_it_and_not_on_one_node(
         gpu = Gpu(name="unnamed", peaks_flops={"bf16": 1e15}, memory_bytes=80 * 10**9, link_bytes_per_s=2e9)
         candidates = from_configurations(["a-0000000000000000", "b-0000000000000001"], runs, gpu)
         times = StepTimes(candidates.layouts, candidates.sizes, candidates.kernel)
-        prior = times.belief(times.unmeasured())
-        _, belief = fitted_to(candidates, np.array([0]), prior.mean[:1] + 2.0)
-        slower[nodes] = float(belief.mean[1] - prior.mean[1])
+        prior = times.posterior(times.unmeasured())
+        _, posterior = fitted_to(candidates, np.array([0]), prior.mean[:1] + 2.0)
+        slower[nodes] = float(posterior.mean[1] - prior.mean[1])
     assert slower[2] > 2 * slower[1]

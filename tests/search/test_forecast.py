@@ -117,7 +117,7 @@ def test_expected_rates_are_those_of_the_recorded_runs_with_nine_tenths_of_a_nor
     assert [one.row for one in found] == np.argsort(-rates * works)[:3].tolist()
     assert found[0].row != np.argmax(rates), "the fastest would run out of memory"
     for one in found:
-        spread = known.beliefs().spreads(np.array([one.row]))[0]
+        spread = known.posterior().spreads(np.array([one.row]))[0]
         assert one.tokens_per_second_per_gpu == pytest.approx(rates[one.row])
         assert math.log(one.high / one.tokens_per_second_per_gpu) == pytest.approx(1.645 * spread)
         assert math.log(one.tokens_per_second_per_gpu / one.low) == pytest.approx(1.645 * spread)

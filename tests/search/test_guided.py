@@ -34,15 +34,15 @@ def left_of(found):
 
 def test_gains_are_over_the_cells_best_and_a_cells_first_success_counts_for_a_factor_of_e():
     found = known({0: 1000.0, 3: 1100.0, 8: None})
-    left, beliefs = left_of(found), found.beliefs()
+    left, posterior = left_of(found), found.posterior()
     for at, row in enumerate(left.rows):
         one = np.array([row])
-        works, mean = beliefs.success(one)[0], beliefs.log_rates(one)
+        works, mean = posterior.success(one)[0], posterior.log_rates(one)
         if row >= 8:
             assert left.gains[at] == pytest.approx(works * math.log(math.e))
             continue
         best = np.log([1100.0])
-        gain = expected_improvement(mean, beliefs.spreads(one), best)[0]
+        gain = expected_improvement(mean, posterior.spreads(one), best)[0]
         assert left.gains[at] == pytest.approx(gain * works)
 
 

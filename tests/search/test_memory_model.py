@@ -1,4 +1,4 @@
-"""Beliefs about peaks: what is predicted, what a measured peak or an end teaches, of the run and of its neighbours."""
+"""The posterior of peaks: what is predicted, what a measured peak or an end teaches, of the run and its neighbours."""
 
 import math
 from statistics import NormalDist
@@ -62,16 +62,16 @@ def test_a_measured_peak_is_believed_and_moves_its_neighbours_as_their_covarianc
     wanted = found.peaks.log_use + prior / (prior[0] + PEAK_NOISE**2) * moved
     peaks.measured(0, float(found.peaks.log_use[0]) + moved)
     assert peaks.spread(0) < 0.02
-    assert peaks._belief.mean == pytest.approx(wanted)
+    assert peaks._posterior.mean == pytest.approx(wanted)
 
 
 def test_what_is_known_well_learns_nothing_from_another_peak():
     found = candidates()
     peaks = Peaks(found.peaks, found.kernel)
     peaks.measured(0, -0.5)
-    before = peaks._belief.mean.copy()
+    before = peaks._posterior.mean.copy()
     peaks.measured(0, 0.5)
-    assert np.array_equal(peaks._belief.mean, before)
+    assert np.array_equal(peaks._posterior.mean, before)
 
 
 def test_a_failure_teaches_as_much_as_it_is_likely_to_be_of_memory():
@@ -103,7 +103,7 @@ def test_a_run_that_ended_well_makes_those_that_need_less_likelier_to_fit():
 def test_a_variance_that_rounding_made_negative_is_none():
     found = candidates()
     peaks = Peaks(found.peaks, found.kernel)
-    peaks._belief.variance[0] = -1e-12
+    peaks._posterior.variance[0] = -1e-12
     assert peaks.spread(0) == 0.0
     assert np.isfinite(peaks.fits(np.arange(6))).all()
 
@@ -122,10 +122,10 @@ def test_a_measured_peak_teaches_only_while_the_runs_own_is_less_certain_than_an
     found = candidates()
     peaks = Peaks(found.peaks, found.kernel)
     for spread, learns in ((RESIDUAL * 1.01, True), (RESIDUAL * 0.99, False)):
-        peaks._belief.variance[0] = spread**2
-        before = peaks._belief.mean.copy()
+        peaks._posterior.variance[0] = spread**2
+        before = peaks._posterior.mean.copy()
         peaks.measured(0, float(before[0]) + 0.2)
-        assert (not np.array_equal(peaks._belief.mean, before)) == learns
+        assert (not np.array_equal(peaks._posterior.mean, before)) == learns
 
 
 @pytest.mark.parametrize(("share", "fitted"), [(0.0, True), (0.0, False), (0.3, False)])
@@ -135,7 +135,7 @@ def test_an_end_without_a_measured_peak_moves_it_as_a_truncated_normal_does(shar
     found = candidates("somebody")
     peaks = Peaks(found.peaks, found.kernel)
     row = 5
-    mean, variance = float(peaks._belief.mean[row]), float(peaks._belief.variance[row])
+    mean, variance = float(peaks._posterior.mean[row]), float(peaks._posterior.variance[row])
     limit, error = peaks._limit, peaks._limit_variance
     spread = math.sqrt(variance + error)
     z = (limit - mean if fitted else mean - limit) / spread
@@ -143,16 +143,16 @@ def test_an_end_without_a_measured_peak_moves_it_as_a_truncated_normal_does(shar
     slope = (1 - share) * normal.pdf(z) / (share + (1 - share) * normal.cdf(z))
     _ = peaks.fitted(row) if fitted else peaks.failed(row, share)
     moved = variance / spread * slope * (-1 if fitted else 1)
-    assert float(peaks._belief.mean[row]) == pytest.approx(mean + moved, abs=1e-5)
+    assert float(peaks._posterior.mean[row]) == pytest.approx(mean + moved, abs=1e-5)
 
 
 def test_the_limit_moves_by_its_part_of_what_an_end_says():
     """The rest is the peak's: both are uncertain, and only their difference was observed."""
     found = candidates("somebody")
     peaks = Peaks(found.peaks, found.kernel)
-    mean, variance = float(peaks._belief.mean[5]), float(peaks._belief.variance[5])
+    mean, variance = float(peaks._posterior.mean[5]), float(peaks._posterior.variance[5])
     peaks.fitted(5)
-    moved = mean - float(peaks._belief.mean[5])
+    moved = mean - float(peaks._posterior.mean[5])
     assert peaks._limit - STATED == pytest.approx(moved * STATED_ERROR**2 / variance)
     assert 0 < peaks._limit_variance < STATED_ERROR**2
 

@@ -180,19 +180,19 @@ def test_every_measurement_teaches_from_the_first_one_on(number):
     found = known()
     rows = np.arange(8)
     twice = found.predicted(rows) + np.log(2)
-    wide = found.beliefs().spreads(rows).copy()
+    wide = found.posterior().spreads(rows).copy()
     for row in range(number):
         found.end(row, Outcome.OK, float(np.exp(twice[row])))
     assert found.predicted(rows)[:number] == pytest.approx(twice[:number], abs=0.05)
-    assert (found.beliefs().spreads(rows)[:number] < 0.3 * wide[:number]).all()
+    assert (found.posterior().spreads(rows)[:number] < 0.3 * wide[:number]).all()
 
 
 def test_the_spreads_are_those_of_the_joint_distribution():
     found = known()
     for row in range(3):
         found.end(row, Outcome.OK, 100.0 + row)
-    beliefs, rows = found.beliefs(), np.arange(8)
-    assert np.diag(beliefs.covariance(rows)) == pytest.approx(beliefs.spreads(rows) ** 2)
+    posterior, rows = found.posterior(), np.arange(8)
+    assert np.diag(posterior.covariance(rows)) == pytest.approx(posterior.spreads(rows) ** 2)
 
 
 def test_an_out_of_memory_is_no_failure_of_another_kind_and_an_unknown_end_is_partly_one():
@@ -202,9 +202,9 @@ def test_an_out_of_memory_is_no_failure_of_another_kind_and_an_unknown_end_is_pa
         found = known()
         before = found.success(np.array([4]))[0]
         found.end(0, outcome)
-        lost[outcome] = (found.success(np.array([0]))[0], found.beliefs()._others(np.array([0]))[0])
+        lost[outcome] = (found.success(np.array([0]))[0], found.posterior()._others(np.array([0]))[0])
         assert before > 0.8
-    alone = known().beliefs()._others(np.array([0]))[0]
+    alone = known().posterior()._others(np.array([0]))[0]
     assert lost[Outcome.OOM_CUDA][1] == pytest.approx(alone), "it was of memory"
     assert lost[Outcome.HANG][1] == pytest.approx((2 * (50 * 0.1 + 1) / 51 + 1) / 3)
     assert alone < lost[Outcome.UNKNOWN][1] <= lost[Outcome.HANG][1]
@@ -215,11 +215,11 @@ def test_an_out_of_memory_is_certain_to_be_one_and_an_unknown_end_as_likely_as_o
     rows = np.arange(8)
     for outcome in (Outcome.OOM_CUDA, Outcome.UNKNOWN):
         found = known()
-        share = 0.0 if outcome is Outcome.OOM_CUDA else float(found.beliefs()._others(np.array([1]))[0])
+        share = 0.0 if outcome is Outcome.OOM_CUDA else float(found.posterior()._others(np.array([1]))[0])
         alone = Peaks(found.candidates.peaks, found.candidates.kernel)
         alone.failed(1, share)
         found.end(1, outcome)
-        assert found.beliefs()._peaks.fits(rows) == pytest.approx(alone.fits(rows))
+        assert found.posterior()._peaks.fits(rows) == pytest.approx(alone.fits(rows))
 
 
 @pytest.mark.parametrize("slower", [-0.2, 0.05, 0.3])
@@ -228,9 +228,9 @@ def test_between_refits_a_measurement_counts_by_how_far_it_is_trusted(slower):
     found, row = known(), np.array([5])
     for place in range(4):
         found.end(place, Outcome.OK, 100.0 + 10 * place)
-    beliefs = found.beliefs()
-    mean, variance = float(beliefs.log_rates(row)[0]), float(beliefs.spreads(row)[0]) ** 2
-    noise, disturbed = beliefs.fit.scales.noise**2, beliefs.fit.disturbed
+    posterior = found.posterior()
+    mean, variance = float(posterior.log_rates(row)[0]), float(posterior.spreads(row)[0]) ** 2
+    noise, disturbed = posterior.fit.scales.noise**2, posterior.fit.disturbed
     extra = disturbance_variance(np.array([slower]), np.array([variance + noise]), disturbed)[0]
     found.end(5, Outcome.OK, float(np.exp(mean - slower)))
     moved = mean - slower * variance / (variance + noise + extra)
@@ -241,18 +241,18 @@ def test_times_are_fitted_again_whenever_a_quarter_more_of_them_are_known():
     """int(1.25 n) + 1: each of the first four, then the sixth, eighth and eleventh."""
     given = [run(dp=8, mbs=1, repeat=at, workload="somebody") for at in range(12)]
     found = Known(from_configurations([f"run-{i:016x}" for i in range(12)], given, GPUS["h100"]))
-    fits, at_end = [found.beliefs().fit], []
+    fits, at_end = [found.posterior().fit], []
     for place in range(12):
         found.end(place, Outcome.OK, 100.0 + place)
-        fit = found.beliefs().fit
+        fit = found.posterior().fit
         if fit is not fits[-1]:
             fits.append(fit)
             at_end.append(place + 1)
     assert at_end == [1, 2, 3, 4, 6, 8, 11]
 
 
-def test_beliefs_compute_with_one_thread():
+def test_posterior_compute_with_one_thread():
     """A leader shares its node with the ranks that it measures."""
-    known().beliefs()
+    known().posterior()
     threads = {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
     assert threads <= {1}

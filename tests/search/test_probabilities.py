@@ -8,7 +8,7 @@ import pytest
 
 from sweep.search import gaussian
 from sweep.search.gaussian import (
-    Belief,
+    GaussianPosterior,
     Observed,
     bordered,
     expected_improvement,
@@ -86,7 +86,7 @@ def prior():
 
 
 @pytest.mark.parametrize("number", [0, 1, 70])
-def test_beliefs_are_the_conditional_distribution(prior, number):
+def test_the_posterior_is_the_conditional_distribution(prior, number):
     """Rasmussen and Williams 2006, equation 2.19, with more observations than there is room for at first."""
     mean, covariance = prior
     indices, noise = np.arange(number), np.full(number, 0.3)
@@ -97,10 +97,10 @@ def test_beliefs_are_the_conditional_distribution(prior, number):
     def column(index):
         return covariance[:, index]
 
-    stepwise = Belief(mean, np.diag(covariance), column, room=1)
+    stepwise = GaussianPosterior(mean, np.diag(covariance), column, room=1)
     for index, value in zip(indices.tolist(), values, strict=True):
         stepwise.observe(index, value, 0.3)
-    once, rest = Belief(mean, np.diag(covariance), room=max(number, 1)), np.array([85, 88])
+    once, rest = GaussianPosterior(mean, np.diag(covariance), room=max(number, 1)), np.array([85, 88])
     within = covariance[np.ix_(indices, indices)] + np.diag(noise)
     once.learn_first(covariance[indices], Observed.of(within, values - mean[indices]))
     for found in (stepwise, once):
@@ -112,9 +112,9 @@ def test_beliefs_are_the_conditional_distribution(prior, number):
 
 
 def test_what_is_left_of_a_variance_is_never_below_nothing():
-    belief = Belief(np.zeros(1), np.array([-1e-12]), lambda _: np.array([-1e-12]))
-    belief.observe(0, 1.0, 0.1)
-    assert np.isfinite(belief.mean).all()
+    posterior = GaussianPosterior(np.zeros(1), np.array([-1e-12]), lambda _: np.array([-1e-12]))
+    posterior.observe(0, 1.0, 0.1)
+    assert np.isfinite(posterior.mean).all()
 
 
 def test_a_narrowing_by_less_than_a_fiftieth_is_not_learned():

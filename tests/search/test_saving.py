@@ -9,10 +9,10 @@ import pytest
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.planning.runs import PlannedRun
-from sweep.search.beliefs import OTHER_FAILURES
 from sweep.search.budget import Budget
 from sweep.search.candidates import from_configurations, from_plan
 from sweep.search.observations import Known
+from sweep.search.posterior import OTHER_FAILURES
 from sweep.search.replay import steps
 from sweep.search.saving import drawn_results, replays
 from sweep.search.strategies import strategy_named
@@ -29,16 +29,16 @@ def candidates():
     return from_plan(made, GPUS["h100"])
 
 
-def test_worlds_are_drawn_jointly_from_the_beliefs(candidates):
+def test_results_are_drawn_jointly_from_the_posterior(candidates):
     """Runs that the model believes to err together do so: mean, spread and correlation of the logarithms of rates."""
-    beliefs, rows = Known(candidates).beliefs(), np.arange(len(candidates))
+    posterior, rows = Known(candidates).posterior(), np.arange(len(candidates))
     drawn = np.log([drawn.tokens_per_second_per_gpu for drawn in drawn_results(candidates, 400)])
     pair = [0, 1]
-    sure = np.flatnonzero(beliefs.success(rows) > 0.85)[pair]
+    sure = np.flatnonzero(posterior.success(rows) > 0.85)[pair]
     both = drawn[~np.isnan(drawn[:, sure]).any(axis=1)][:, sure]
     assert len(both) > 250
-    expected = beliefs.covariance(sure) + beliefs.fit.scales.noise**2 * np.eye(2)
-    assert both.mean(axis=0) == pytest.approx(beliefs.log_rates(sure), abs=4 * np.sqrt(expected.max() / len(both)))
+    expected = posterior.covariance(sure) + posterior.fit.scales.noise**2 * np.eye(2)
+    assert both.mean(axis=0) == pytest.approx(posterior.log_rates(sure), abs=4 * np.sqrt(expected.max() / len(both)))
     assert np.cov(both.T) == pytest.approx(expected, rel=0.35)
 
 
@@ -46,7 +46,7 @@ def test_rates_of_runs_that_differ_by_nothing_are_drawn_too():
     """Their covariance is singular: computed eigenvalues are a little below 0."""
     given = [run(dp=8, mbs=1, repeat=at) for at in range(24)]
     equal = from_configurations([f"run-{at:016x}" for at in range(24)], given, GPUS["h100"])
-    values = np.linalg.eigvalsh(Known(equal).beliefs().covariance(np.arange(24)))
+    values = np.linalg.eigvalsh(Known(equal).posterior().covariance(np.arange(24)))
     assert values.min() < 0
     for drawn in drawn_results(equal, 3):
         worked = np.array(drawn.outcomes) == Outcome.OK
@@ -55,7 +55,7 @@ def test_rates_of_runs_that_differ_by_nothing_are_drawn_too():
 
 
 def test_failures_are_as_likely_as_believed_and_what_needs_more_memory_fails_first(candidates):
-    works, draws = Known(candidates).beliefs().success(np.arange(len(candidates))), 400
+    works, draws = Known(candidates).posterior().success(np.arange(len(candidates))), 400
     outcomes = np.array([drawn.outcomes for drawn in drawn_results(candidates, draws)])
     ok = (outcomes == Outcome.OK).mean(axis=0)
     assert ok == pytest.approx(works, abs=4 * np.sqrt(0.25 / draws))

@@ -66,7 +66,7 @@ def test_a_cell_stays_open_for_an_axis_value_that_nothing_measured():
         known.end(place, Outcome.OK, rate)
     left = np.arange(4, 8)
     assert guided.open(known, ~known.begun).any()
-    assert known.beliefs().spreads(left).min() > 0.1
+    assert known.posterior().spreads(left).min() > 0.1
 
 
 def test_the_first_of_a_cell_is_the_run_of_most_rate_times_chance_to_work():
@@ -88,8 +88,10 @@ def test_the_next_of_a_cell_has_the_greatest_gain_per_second():
         cell = int(c.cells[pick.index])
         if np.isfinite(known.best[cell]):
             left = np.flatnonzero((c.cells == cell) & ~known.begun & ~known.infeasible)
-            beliefs, best = known.beliefs(), np.full(len(left), known.best[cell])
-            gains = expected_improvement(beliefs.log_rates(left), beliefs.spreads(left), best) * beliefs.success(left)
+            posterior, best = known.posterior(), np.full(len(left), known.best[cell])
+            gains = expected_improvement(posterior.log_rates(left), posterior.spreads(left), best) * posterior.success(
+                left
+            )
             assert pick.index == left[np.argmax(gains / c.expected_s[left])]
             seen += 1
     assert seen > 3

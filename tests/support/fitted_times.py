@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from sweep.search.belief_in_parts import BeliefInParts
 from sweep.search.candidates import Candidates
 from sweep.search.gaussian import Floats, Ints
+from sweep.search.posterior_in_parts import PosteriorInParts
 from sweep.search.step_time_model import Fit
 from sweep.search.step_times import StepTimes
 
 
-def fitted_to(c: Candidates, rows: Ints, log_times: Floats) -> tuple[Fit, BeliefInParts]:
-    """The fit, and the belief given it."""
+def fitted_to(c: Candidates, rows: Ints, log_times: Floats) -> tuple[Fit, PosteriorInParts]:
+    """The fit, and the posterior given it."""
     times = StepTimes(c.layouts, c.sizes, c.kernel)
     found = times.unmeasured()
     for _ in range(2):
         found = times.fitted(rows, log_times, found)
-    return found.fit, times.belief(found)
+    return found.fit, times.posterior(found)

@@ -1,13 +1,13 @@
-"""A belief in parts, against the conditional distribution, and against itself whenever its parts are asked for."""
+"""A posterior in parts, against the conditional distribution, and against itself whenever its parts are asked for."""
 
 import numpy as np
 import pytest
 
 from sweep.physics.hardware import GPUS
 from sweep.search import step_times
-from sweep.search.belief_in_parts import BeliefInParts, Parts
 from sweep.search.candidates import from_configurations
 from sweep.search.gaussian import Observed
+from sweep.search.posterior_in_parts import Parts, PosteriorInParts
 from sweep.search.step_times import Covariances
 from tests.support.configurations import run
 from tests.support.fitted_times import fitted_to
@@ -44,24 +44,24 @@ def prior():
 
 def begun(given, first):
     covariance = given.within(first) + NOISE * np.eye(len(first))
-    return BeliefInParts(Parts(OF), given, first, Observed.of(covariance, np.sin(first) - given.mean[first]))
+    return PosteriorInParts(Parts(OF), given, first, Observed.of(covariance, np.sin(first) - given.mean[first]))
 
 
 @pytest.mark.parametrize("at_first", [0, 1, 4])
 def test_it_is_the_conditional_distribution(at_first):
     """Rasmussen and Williams 2006, equation 2.19."""
     given, rows = prior(), np.array([0, 5, 1, 7, 5])
-    belief = begun(given, rows[:at_first])
+    posterior = begun(given, rows[:at_first])
     for row in rows[at_first:].tolist():
-        belief.observe(row, float(np.sin(row)), NOISE)
+        posterior.observe(row, float(np.sin(row)), NOISE)
     c = given.covariance
     gain = c[:, rows] @ np.linalg.inv(c[np.ix_(rows, rows)] + NOISE * np.eye(5))
     wanted = c - gain @ c[rows]
-    assert belief.mean == pytest.approx(given.mean + gain @ (np.sin(rows) - given.mean[rows]))
-    assert belief.variance == pytest.approx(np.diag(wanted))
+    assert posterior.mean == pytest.approx(given.mean + gain @ (np.sin(rows) - given.mean[rows]))
+    assert posterior.variance == pytest.approx(np.diag(wanted))
     some = np.array([11, 2, 3, 8])
-    assert belief.covariance(some) == pytest.approx(wanted[np.ix_(some, some)])
-    assert belief.spread(some) == pytest.approx(np.sqrt(np.diag(wanted)[some]))
+    assert posterior.covariance(some) == pytest.approx(wanted[np.ix_(some, some)])
+    assert posterior.spread(some) == pytest.approx(np.sqrt(np.diag(wanted)[some]))
 
 
 def test_a_part_that_is_asked_for_late_is_what_it_had_been_early_and_no_other_is_asked():
@@ -93,11 +93,11 @@ def test_a_run_of_two_nodes_conditions_one_node_by_the_joint_distribution(candid
     """The layouts' own effects differ in scale by number of nodes; the covariance is taken from the prior's."""
     c, rows = candidates, np.arange(0, 12, 2)
     times = np.log(c.layouts.parts.sum(axis=1)) + 0.1 * np.cos(np.arange(12)) * (c.nodes == 2)
-    _, belief = fitted_to(c, rows, times[rows])
+    _, posterior = fitted_to(c, rows, times[rows])
     everyone = np.arange(12)
-    before, mean = belief.covariance(everyone), belief.mean
-    assert np.diag(before) == pytest.approx(belief.variance)
-    belief.observe(9, float(mean[9]) + 0.2, 0.01)
+    before, mean = posterior.covariance(everyone), posterior.mean
+    assert np.diag(before) == pytest.approx(posterior.variance)
+    posterior.observe(9, float(mean[9]) + 0.2, 0.01)
     gain = before[:, 9] / (before[9, 9] + 0.01)
-    assert belief.mean == pytest.approx(mean + 0.2 * gain)
-    assert belief.covariance(everyone) == pytest.approx(before - np.outer(gain, before[9]))
+    assert posterior.mean == pytest.approx(mean + 0.2 * gain)
+    assert posterior.covariance(everyone) == pytest.approx(before - np.outer(gain, before[9]))

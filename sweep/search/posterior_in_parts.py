@@ -1,4 +1,4 @@
-"""A Gaussian belief about thousands of candidates in parts, each of which is worked out when it is asked for. Pure.
+"""A Gaussian posterior of thousands of candidates in parts, each of which is computed when it is asked for. Pure.
 
 A search asks for the runs of one number of nodes at a time. What all observations say of one part does not depend on
 the other parts' candidates, only on those that were observed: so a part that is not asked for costs nothing, and one
@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from sweep.search.gaussian import Belief, Floats, Ints, Observation, Observed
+from sweep.search.gaussian import Floats, GaussianPosterior, Ints, Observation, Observed
 
 
 class Prior(Protocol):
@@ -45,16 +45,16 @@ class Parts:
         return [(part, np.flatnonzero(of == part)) for part in np.flatnonzero(np.bincount(of)).tolist()]
 
 
-class BeliefInParts:
+class PosteriorInParts:
     """Mean and covariance of a number per candidate. Mutable: ``observe`` conditions it."""
 
     def __init__(self, parts: Parts, prior: Prior, first: Ints, observed: Observed) -> None:
         """``first``: the candidates that were ``observed`` at once."""
         self._parts, self._prior, self._first, self._observed = parts, prior, first, observed
-        self._beliefs: dict[int, Belief] = {}
+        self._posteriors: dict[int, GaussianPosterior] = {}
         self._further: list[tuple[int, Observation]] = []
         self._taught: dict[int, int] = {}
-        """how many of these each part's belief is given"""
+        """how many of these each part's posterior is given"""
 
     @property
     def mean(self) -> Floats:
@@ -70,8 +70,8 @@ class BeliefInParts:
         """Mean and variance of some candidates."""
         mean, variance = np.empty(len(rows)), np.empty(len(rows))
         for part, at in self._parts.split(rows):
-            belief, places = self._of(part), self._parts.places[rows[at]]
-            mean[at], variance[at] = belief.mean[places], belief.variance[places]
+            posterior, places = self._of(part), self._parts.places[rows[at]]
+            mean[at], variance[at] = posterior.mean[places], posterior.variance[places]
         return mean, variance
 
     def spread(self, rows: Ints) -> Floats:
@@ -92,16 +92,16 @@ class BeliefInParts:
         part, place = int(self._parts.of[index]), int(self._parts.places[index])
         self._further.append((index, self._of(part).observation(place, value, noise)))
 
-    def _of(self, part: int) -> Belief:
-        if part not in self._beliefs:
-            belief = Belief(*self._prior.moments(part), room=len(self._first) + len(self._further) + 1)
+    def _of(self, part: int) -> GaussianPosterior:
+        if part not in self._posteriors:
+            posterior = GaussianPosterior(*self._prior.moments(part), room=len(self._first) + len(self._further) + 1)
             if len(self._first):
-                belief.learn_first(self._prior.between(self._first, part), self._observed)
-            self._beliefs[part], self._taught[part] = belief, 0
-        belief, further = self._beliefs[part], self._further[self._taught[part] :]
+                posterior.learn_first(self._prior.between(self._first, part), self._observed)
+            self._posteriors[part], self._taught[part] = posterior, 0
+        posterior, further = self._posteriors[part], self._further[self._taught[part] :]
         if further:
             indices = np.array([index for index, _ in further], dtype=np.int64)
             for covariance, (_, seen) in zip(self._prior.between(indices, part), further, strict=True):
-                belief.learn(covariance, seen)
+                posterior.learn(covariance, seen)
             self._taught[part] = len(self._further)
-        return belief
+        return posterior

@@ -1,6 +1,6 @@
-"""What is believed of all candidates after a number of ends: their rates, and their chances to succeed. Pure.
+"""The posterior of all candidates after a number of ends: their rates, and their chances to succeed. Pure.
 
-A function of the ends in their order. Between refits each end conditions the Gaussian beliefs at once; the refits, at
+A function of the ends in their order. Between refits each end conditions the Gaussian posterior at once; the refits, at
 fixed numbers of measurements, each find factors and scales from those of the one before.
 """
 
@@ -38,7 +38,7 @@ class End(NamedTuple):
     peak_memory_bytes: float | None
 
 
-class Beliefs:
+class Posterior:
     """Mutable: ``learn`` adds ends, in their order."""
 
     def __init__(self, candidates: Candidates) -> None:
@@ -46,7 +46,7 @@ class Beliefs:
         self._candidates = candidates
         self._times = StepTimes(candidates.layouts, candidates.sizes, candidates.kernel)
         self._fitted = self._times.unmeasured()
-        self._belief = self._times.belief(self._fitted)
+        self._log_seconds = self._times.posterior(self._fitted)
         self._measured: list[int] = []
         self._log_times: list[float] = []
         self._refitted = self._taught = 0
@@ -68,7 +68,7 @@ class Beliefs:
             mine = np.array(self._measured[:last], dtype=np.int64)
             self._fitted = self._times.fitted(mine, np.array(self._log_times[:last]), self._fitted)
         if last != self._refitted:
-            self._belief = self._times.belief(self._fitted)
+            self._log_seconds = self._times.posterior(self._fitted)
             self._taught = self._refitted = last
         self._observe()
 
@@ -79,16 +79,16 @@ class Beliefs:
 
     def log_rates(self, rows: Ints) -> Floats:
         """Mean of the logarithm of tokens/s/GPU."""
-        found: Floats = self._candidates.log_tokens_per_gpu[rows] - self._belief.moments(rows)[0]
+        found: Floats = self._candidates.log_tokens_per_gpu[rows] - self._log_seconds.moments(rows)[0]
         return found
 
     def spreads(self, rows: Ints) -> Floats:
         """Standard deviation of the same, without the noise of a measurement."""
-        return np.asarray(np.sqrt(np.maximum(self._belief.moments(rows)[1], 0.0)))
+        return np.asarray(np.sqrt(np.maximum(self._log_seconds.moments(rows)[1], 0.0)))
 
     def covariance(self, rows: Ints) -> Floats:
         """Of the logarithms of rates without noise, among some candidates."""
-        return self._belief.covariance(rows)
+        return self._log_seconds.covariance(rows)
 
     def success(self, rows: Ints) -> Floats:
         """Probability that a run works."""
@@ -99,10 +99,10 @@ class Beliefs:
         """Condition on what was measured since the last refit."""
         for place in range(self._taught, len(self._measured)):
             index, value = self._measured[place], self._log_times[place]
-            mean, variance = self._belief.moments(np.array([index]))
+            mean, variance = self._log_seconds.moments(np.array([index]))
             slower, known = np.array([value]) - mean, variance + self.fit.scales.noise**2
             extra = float(disturbance_variance(slower, known, self.fit.disturbed)[0])
-            self._belief.observe(index, value, self.fit.scales.noise**2 + extra)
+            self._log_seconds.observe(index, value, self.fit.scales.noise**2 + extra)
         self._taught = len(self._measured)
 
     def _learn_failure(self, index: int, end: End) -> None:
