@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Sequence
 
 from sweep.executors.executor import Executor
-from sweep.planning.runs import PlannedRun
 from sweep.plugins import find_executor
 from sweep.search.search import waiting
 from sweep.state.events import Event, LauncherAlive, SessionBegan, SessionEnded
-from sweep.state.state import Attempt, PilotState, SweepState
+from sweep.state.state import Attempt, PilotState
 from sweep.store.follow import FollowedSweep
 from sweep.store.journal import Journal
 from sweep.store.lease import take
@@ -26,8 +24,10 @@ Width = tuple[str, int]
 """of pilots: their node group, and how many of its nodes"""
 
 
-class Launcher:
-    """One holder of the lease, from its first journal line to its last: ``sweep.launcher.loop`` makes it act."""
+class Launcher(FollowedSweep):
+    """A sweep whose lease this process holds, from its first journal line to its last: ``sweep.launcher.loop`` makes it
+    act.
+    """
 
     def __init__(self, sweep: Sweep, *, takeover: bool = False, executor: Executor | None = None) -> None:
         """Take the lease. ``executor``: by default the one that the sweep was started with.
@@ -35,7 +35,7 @@ class Launcher:
         Raises SweepError where a living launcher holds it, unless ``takeover``.
         """
         lease = take(sweep.directory, takeover=takeover)
-        self.followed = FollowedSweep(sweep)
+        super().__init__(sweep)
         self.directory = sweep.directory
         self.lease = lease
         self.executor: Executor = executor or find_executor(sweep.executor)(sweep.site, sweep.directory.path)
@@ -50,16 +50,6 @@ class Launcher:
         except OSError:
             self._journal.remove_empty()
             raise
-
-    @property
-    def sweep(self) -> Sweep:
-        """The sweep with all known plans."""
-        return self.followed.sweep
-
-    @property
-    def sweep_state(self) -> SweepState:
-        """What is known of the sweep."""
-        return self.followed.sweep_state
 
     def write(self, event: Event) -> None:
         """Append to the journal, and read what others have written."""
@@ -77,15 +67,15 @@ class Launcher:
             self.write(LauncherAlive(time=time.time()))
 
     def refresh(self, *, resting: bool = False) -> None:
-        """Read new events of all journals: see ``FollowedSweep.refresh``."""
-        self.followed.refresh(resting=resting)
-        self.followed.store_if_due()
+        """Read new events of all journals, and store a snapshot where one is due: for all readers."""
+        super().refresh(resting=resting)
+        self.store_if_due()
 
     def close(self) -> None:
         """Write the last line, which frees the lease."""
         self.write(SessionEnded(time=time.time()))
-        if self.followed.large:
-            self.followed.store()
+        if self.large:
+            self.store()
         self._journal.close()
 
     # --- derived from the state
@@ -96,14 +86,9 @@ class Launcher:
         return [pilot for pilot in self.sweep_state.pilots.values() if pilot.open]
 
     @property
-    def asked_for(self) -> Sequence[PlannedRun]:
-        """The plan's runs, except those that the strategy or the budget excludes."""
-        return self.followed.asked_for()
-
-    @property
     def done(self) -> bool:
         """Nothing waits (or may begin) and no pilot is open."""
-        return not self.open_pilots and (self.sweep_state.cancelled or not waiting(self.asked_for, self.sweep_state))
+        return not self.open_pilots and (self.sweep_state.cancelled or not waiting(self.asked_for(), self.sweep_state))
 
     @property
     def unrecorded(self) -> list[tuple[tuple[str, int], Attempt]]:

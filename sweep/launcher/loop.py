@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable
 
 from sweep.errors import log_error
-from sweep.launcher.finalists import plan_finalists
 from sweep.launcher.launcher import Launcher
 from sweep.launcher.lost_attempts import mark_late_attempts_lost
 from sweep.launcher.submission import Submission
 from sweep.launcher.watch import Watch
+from sweep.search.finalists import room
 from sweep.state.events import CancelRequested
+from sweep.store.extend import extend, repeats_of
 from sweep.store.follow import FollowedSweep
 from sweep.store.removal import Removal
 
@@ -51,7 +52,7 @@ class Loop:
     def step(self) -> None:
         """Poll once and act on it."""
         launcher = self._launcher
-        launcher.followed.refresh_plans()
+        launcher.refresh_plans()
         began = time.monotonic()
         launcher.refresh()
         if time.monotonic() - began > HUNG_S:
@@ -61,9 +62,26 @@ class Loop:
             self._watch.cancel_all()
         else:
             if launcher.done:
-                plan_finalists(launcher)
+                self._plan_finalists()
             self._submission.top_up()
         launcher.show_alive()
+
+    def _plan_finalists(self) -> None:
+        """Extend the sweep by a repeat of each finalist that has none, where its grid asks for it, so that the winner
+        rests on more than one run: up to a share of the runs that the strategy and the budget started.
+        """
+        launcher, sweep = self._launcher, self._launcher.sweep
+        share = sweep.grid.finalists_share
+        if not share:
+            return
+        repeats = [planned.run().repeat >= sweep.grid.repeats for planned in sweep.runs]
+        began = launcher.sweep_state.runs.keys()
+        asked_for = sum(run.run_id in began for run, again in zip(sweep.runs, repeats, strict=True) if not again)
+        left = room(share, asked_for, sum(repeats))
+        if again := launcher.finalists_to_repeat(share)[:left]:
+            launcher.lease.check()
+            extend(sweep.directory, sweep.grids[-1], repeats_of(sweep, again))
+            launcher.refresh_plans()
 
     def cancel(self, timeout_s: float) -> bool:
         """Cancel pilots and wait until they are gone. True if all are."""
@@ -89,7 +107,7 @@ class Loop:
             time.sleep(REFUSED_S)
             return False
         self._removal.accessed()
-        self._on_step(self._launcher.followed)
+        self._on_step(self._launcher)
         return True
 
     def _check_stuck(self) -> None:

@@ -61,7 +61,7 @@ def _mark_lost(
     """Write the record of an attempt without one. Raises LeaseLostError."""
     launcher.lease.check()
     run_id, number = key
-    if launcher.sweep_state.has_record(run_id, number) or (planned := launcher.followed.planned(run_id)) is None:
+    if launcher.sweep_state.has_record(run_id, number) or (planned := launcher.planned(run_id)) is None:
         return  # a run of a plan that is not visible here yet: marked lost once it is
     attempt = launcher.sweep_state.run_state(run_id).attempts.get(number)
     diagnosis = diagnose((), slurm_state=status.word or None)

@@ -93,7 +93,7 @@ class Submission:
         """The pilots of one node group that are wanted now."""
         launcher, sweep = self._launcher, self._launcher.sweep
         capacity = capacity_of(sweep.grid, sweep.site, sweep.executor, launcher.sweep_state, node_group=group)
-        return pilots_wanted(runs_on(launcher.asked_for, group), launcher.sweep_state, capacity)
+        return pilots_wanted(runs_on(launcher.asked_for(), group), launcher.sweep_state, capacity)
 
     def infeasible(self) -> frozenset[Width]:
         """The widths for which pilots are useless, if nothing else waits and no pilot is open; else empty."""
@@ -102,7 +102,7 @@ class Submission:
             return frozenset()
         groups = launcher.sweep.site.parts
         given_up = {(group, width) for group in groups for width in unproductive_widths(launcher.sweep_state, group)}
-        choices = waiting(launcher.asked_for, launcher.sweep_state)
+        choices = waiting(launcher.asked_for(), launcher.sweep_state)
         widths = {(choice.planned.node_group, choice.planned.nodes) for choice in choices}
         return frozenset(given_up) if widths and widths <= given_up else frozenset()
 
@@ -169,7 +169,7 @@ class Submission:
         launcher = self._launcher
         if launcher.local or (wanted.node_group, wanted.nodes) in launcher.same_nodes:
             return frozenset()
-        runs = runs_on(launcher.asked_for, wanted.node_group)
+        runs = runs_on(launcher.asked_for(), wanted.node_group)
         return nodes_to_avoid(runs, launcher.sweep_state, wanted.nodes) - frozenset(launcher.sweep_state.excluded_nodes)
 
     def _request(self, wanted: Wanted, elsewhere: frozenset[str]) -> PilotRequest:

@@ -43,7 +43,7 @@ def cancel(directory: Path | str, timeout_s: float = 120.0) -> Cancelled:
     else:
         Loop(launcher).cancel(timeout_s)
         launcher.close()
-        followed = launcher.followed
+        followed = launcher
     return Cancelled(directory=sweep.directory.path, open_pilots=tuple(_open(followed)))
 
 

@@ -179,7 +179,7 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, o
     except KeyboardInterrupt:
         _interrupted(launcher, note)
         raise
-    launched = _ended(launcher.followed)
+    launched = _ended(launcher)
     del launcher  # with its search and plans: drawing needs the memory
     give_back()
     return replace(launched, heatmap=draw_heatmap([directory])[0] if launched.counts.get("ok") else None)

@@ -14,7 +14,6 @@ import hashlib
 import hmac
 import json
 import os
-import secrets
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,11 +74,6 @@ class Rendezvous:
         """Read what the leader wrote."""
         values = json.loads(path.read_text())
         return cls(tuple(values["addresses"]), int(values["port"]), bytes.fromhex(values["key"]), values["node"])
-
-
-def new_key() -> bytes:
-    """A fresh key for one pilot."""
-    return secrets.token_bytes(32)
 
 
 @dataclass

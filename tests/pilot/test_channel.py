@@ -1,14 +1,15 @@
 """An agent and a leader authenticate each other before anything else is read."""
 
 import asyncio
+import secrets
 import struct
 
 import pytest
 
-from sweep.pilot.channel import ChannelError, Rendezvous, authenticate, connect, leader_channel, new_key
+from sweep.pilot.channel import ChannelError, Rendezvous, authenticate, connect, leader_channel
 from sweep.pilot.messages import MAX_MESSAGE_BYTES, Cleared, ClearStale, Hello, Ping, encode
 
-KEY = new_key()
+KEY = secrets.token_bytes(32)
 HELLO = Hello(node="n1", index=0, stale_tokens=())
 
 
@@ -45,7 +46,7 @@ def test_the_right_key_opens_the_channel():
 
 
 def test_a_wrong_key_is_refused_by_both_sides():
-    received, error = asyncio.run(exchange(new_key()))
+    received, error = asyncio.run(exchange(secrets.token_bytes(32)))
     assert received is None
     assert isinstance(error, ChannelError)
 

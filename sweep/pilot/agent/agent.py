@@ -16,9 +16,9 @@ from pathlib import Path
 from bench_workloads.checks.reading import read_all
 from sweep.errors import log_error
 from sweep.pilot.agent.attempt import Node, NodeAttempt, compile_workers
-from sweep.pilot.agent.cleanup import clear, clear_dead, make_temporary, remove_scratch
+from sweep.pilot.agent.cleanup import clear, kill, make_temporary, remove_scratch
 from sweep.pilot.agent.fork_servers import ForkServerError, ForkServerPool
-from sweep.pilot.agent.processes import ACTIVITY_CHECK_S, PILOT_MARK, tokens_of_sweep
+from sweep.pilot.agent.processes import ACTIVITY_CHECK_S, PILOT_MARK, of_tokens, tokens_of_sweep
 from sweep.pilot.channel import AgentChannel, ChannelError
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import kernel_boot, leaf_switch
@@ -139,7 +139,9 @@ class Agent:
                 channel.send(Cleared())
             case Inspect():
                 self._inspecting = asyncio.ensure_future(self._inspect(message, channel))
-                await preload(self._fork_servers, message)
+                with contextlib.suppress(ForkServerError, OSError):  # reported when that run is prepared
+                    env = {**compile_workers(message.ranks), **message.env}
+                    await self._fork_servers.get(message.preload, env)
             case Ping() | Leave():
                 pass
             case _:
@@ -147,11 +149,12 @@ class Agent:
 
     async def _inspect(self, message: Inspect, channel: AgentChannel) -> None:
         """Readers run in threads: a device that does not answer holds up no message of the leader."""
-        channel.send(Inspected(readings=await asyncio.to_thread(readings, message)))
+        values = await asyncio.to_thread(read_all, message.readers, message.limit_s)
+        channel.send(Inspected(readings=json.dumps(values, default=str)))
 
     async def _clear_stale(self, tokens: Sequence[str]) -> None:
         """Clean up after pilots whose jobs have ended, as the scheduler reported to the leader."""
-        for text in await clear_dead(tokens):
+        for text in await kill(lambda: of_tokens(tokens)):
             log_error(f"{self._node.name}: stale process of an ended pilot, could not be killed: {text}")
         for token in tokens:
             for path in self._node.scratch.parent.glob(f"{token}.*"):
@@ -183,17 +186,6 @@ class Agent:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             channel.send(Alive())
-
-
-async def preload(fork_servers: ForkServerPool, message: Inspect) -> None:
-    """Start the first run's fork server now: a failure is reported when that run is prepared."""
-    with contextlib.suppress(ForkServerError, OSError):
-        await fork_servers.get(message.preload, {**compile_workers(message.ranks), **message.env})
-
-
-def readings(message: Inspect) -> str:
-    """What the readers return, as JSON."""
-    return json.dumps(read_all(message.readers, message.limit_s), default=str)
 
 
 def stale_tokens(scratch: Path) -> set[str]:

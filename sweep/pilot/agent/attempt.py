@@ -20,7 +20,7 @@ from sweep.pilot.agent.environment import cache_directories
 from sweep.pilot.agent.fork_messages import ForkRequest
 from sweep.pilot.agent.fork_servers import ForkServer, ForkServerError, ForkServerPool
 from sweep.pilot.agent.heartbeats import HeartbeatBuffer
-from sweep.pilot.agent.kernel_log import KernelEvidence
+from sweep.pilot.agent.kernel_log import KernelWatch
 from sweep.pilot.agent.processes import Activity, left_on_gpus
 from sweep.pilot.agent.progress import RankHeartbeat, Report, failure
 from sweep.pilot.agent.ranks import Rank, one_per_process, start_ranks
@@ -79,7 +79,7 @@ class NodeAttempt:
         self._channel = channel
         self._scratch = node.scratch / message.attempt
         self._began_at = time.time()
-        self._kernel = KernelEvidence(node.name)
+        self._kernel = KernelWatch(node.name)
         self._listener: socket.socket | None = None
         self._heartbeats = HeartbeatBuffer()
         self._activity = Activity()

@@ -30,8 +30,6 @@ from sweep.pilot.agent.processes import (
     descendants,
     describe,
     escaped,
-    in_uninterruptible_sleep,
-    of_tokens,
     send,
 )
 from sweep.pilot.agent.ranks import Rank
@@ -56,31 +54,21 @@ async def clear(ranks: Sequence[Rank], spare: Sequence[int], grace_s: float, rea
         rank.terminate()
     await _until(lambda: not any(rank.alive for rank in ranks), grace_s)
     marks = os.environ.get(PILOT_MARK, ""), os.environ.get(NODE_MARK, "")
-    left = await _kill(lambda: descendants(spare), reap)
+    left = await kill(lambda: descendants(spare), reap)
     if not left and all(marks):
         spared = {os.getpid(), *spare}
-        left = await _kill(lambda: escaped(*marks, known=spared), reap)
-    return [describe(p) + (": in uninterruptible sleep" if in_uninterruptible_sleep(p) else "") for p in left]
+        left = await kill(lambda: escaped(*marks, known=spared), reap)
+    return left
 
 
-async def clear_dead(tokens: Sequence[str]) -> list[str]:
-    """Kill stale processes of pilots that are known to have ended. Returns those that could not be killed, as text."""
-    return [describe(p) for p in await _kill(lambda: of_tokens(tokens), lambda: None)]
-
-
-async def end_escaped(token: str, node: str) -> list[str]:
-    """Kill what this pilot's ranks on this node left when their agent died. Returns those that survived, as text."""
-    return [describe(p) for p in await _kill(lambda: escaped(token, node, known=()), lambda: None)]
-
-
-async def _kill(find: Callable[[], list[psutil.Process]], reap: Callable[[], None]) -> list[psutil.Process]:
-    """SIGKILL to what `find` finds, until it finds nothing or the time is up. Returns the survivors."""
+async def kill(find: Callable[[], list[psutil.Process]], reap: Callable[[], None] = lambda: None) -> list[str]:
+    """SIGKILL to what `find` finds, until it finds nothing or the time is up. Returns the survivors, as text."""
     deadline = time.monotonic() + KILL_WAIT_S
     while True:
         reap()
         left = find()
         if not left or time.monotonic() > deadline:
-            return left
+            return [describe(process) for process in left]
         send(left, signal.SIGKILL)
         await asyncio.sleep(POLL_S)
 

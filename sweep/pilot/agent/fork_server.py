@@ -22,9 +22,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
+import psutil
+
 from sweep.contract import Place, Progress, RankRun, Run
 from sweep.pilot.agent.fork_messages import Answer, Exited, Forked, ForkRequest, Ready, Refused, encode
-from sweep.pilot.agent.processes import die_with_parent, thread_count
+from sweep.pilot.agent.processes import die_with_parent
 from sweep.plugins import load_object
 
 MAX_REQUEST_BYTES = 1 << 20
@@ -60,7 +62,7 @@ def _preload(modules: list[str]) -> str | None:
     """Import the modules; returns an error text or None."""
     with _single_threaded_blas():
         trouble = _import_all(modules)
-    threads = thread_count()
+    threads = psutil.Process().num_threads()  # native ones too
     if trouble is None and threads > 1:
         return f"{threads} threads after importing {', '.join(modules)}: a fork would not be safe"
     return trouble

@@ -18,18 +18,32 @@ MAX_LINES = 20
 
 
 class KernelWatch:
-    """Follows the kernel's log and the memory cgroup's kill counter from its construction on."""
+    """Follows the kernel's log and the memory cgroup's kill counter from its construction on.
 
-    def __init__(self) -> None:
-        self._log = -1
+    Unexpected kernel output loses the evidence, never the agent.
+    """
+
+    def __init__(self, node: str) -> None:
+        self._node, self._log = node, -1
+        self._counter: Path | None = None
         with contextlib.suppress(OSError):  # dmesg_restrict, a container: then only the counter is available
             self._log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
             os.lseek(self._log, 0, os.SEEK_END)
-        self._counter = kill_counter()
+        try:
+            self._counter = kill_counter()
+        except Exception as error:
+            log_error(f"{node}: cannot watch the kernel log: {error!r}")
         self._kills = _kills(self._counter)
 
-    def facts(self, pids: Iterable[int]) -> list[str]:
-        """The lines that concern these processes, or the node as a whole."""
+    def facts(self, pids: Iterable[int]) -> tuple[str, ...]:
+        """The lines that concern these processes, or the node as a whole; empty where they cannot be read."""
+        try:
+            return tuple(self._facts(pids))
+        except Exception as error:
+            log_error(f"{self._node}: cannot read the kernel log: {error!r}")
+            return ()
+
+    def _facts(self, pids: Iterable[int]) -> list[str]:
         ours, killed = set(pids), self._killed()
         found = [line for line in self._lines() if _concerns(line, ours, any_death=killed > 0)]
         if killed:
@@ -60,31 +74,6 @@ class KernelWatch:
                 break
             lines.append(record.partition(";")[2].splitlines()[0] if ";" in record else record)
         return lines
-
-
-class KernelEvidence:
-    """A KernelWatch of an attempt. Unexpected kernel output loses the evidence, never the agent."""
-
-    def __init__(self, node: str) -> None:
-        self._node = node
-        self._watch: KernelWatch | None = None
-        try:
-            self._watch = KernelWatch()
-        except Exception as error:
-            log_error(f"{node}: cannot watch the kernel log: {error!r}")
-
-    def facts(self, pids: Iterable[int]) -> tuple[str, ...]:
-        """As `KernelWatch.facts`; empty where it cannot be read."""
-        try:
-            return tuple(self._watch.facts(pids)) if self._watch is not None else ()
-        except Exception as error:
-            log_error(f"{self._node}: cannot read the kernel log: {error!r}")
-            return ()
-
-    def close(self) -> None:
-        """Close the log."""
-        if self._watch is not None:
-            self._watch.close()
 
 
 def _concerns(line: str, pids: set[int], *, any_death: bool) -> bool:

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from sweep.errors import log_error
-from sweep.pilot.agent.cleanup import end_escaped, remove_scratch
+from sweep.pilot.agent.cleanup import kill, remove_scratch
+from sweep.pilot.agent.processes import escaped
 from sweep.pilot.job_spec import JobSpec
 
 CLEAR_S = 40.0
@@ -24,7 +25,9 @@ async def clear_orphans(spec: JobSpec, node: str) -> None:
     """Run this module on the node, alongside the agents' step. Errors are logged and do not stop the pilot."""
     command = [sys.executable, "-m", "sweep.pilot.agent.orphans", spec.token, node, spec.scratch]
     if spec.executor == "slurm":
-        command = [*_srun_on(node), *spec.srun, *spec.container_prefix, *command]
+        step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mpi=none", "--mem=0"]
+        step += ["--cpu-bind=none", "--quiet"]
+        command = [*step, *spec.srun, *spec.container_prefix, *command]
     try:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -43,14 +46,8 @@ async def clear_orphans(spec: JobSpec, node: str) -> None:
             process.kill()
 
 
-def _srun_on(node: str) -> list[str]:
-    step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mpi=none", "--mem=0"]
-    step += ["--cpu-bind=none"]
-    return [*step, "--quiet"]
-
-
 async def _main(token: str, node: str, scratch: str) -> int:
-    left = await end_escaped(token, node)
+    left = await kill(lambda: escaped(token, node, known=()))
     for directory in Path(scratch).glob(f"{token}.{node}.*"):
         remove_scratch(directory)
     for process in left:

@@ -64,11 +64,6 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def thread_count() -> int:
-    """Threads of this process, native ones included."""
-    return psutil.Process().num_threads()
-
-
 def descendants(spare: Iterable[int] = ()) -> list[psutil.Process]:
     """Every living descendant of this process, except `spare` (their children are included)."""
     spared = frozenset(spare)
@@ -149,15 +144,8 @@ def signal_group(leader: int, number: signal.Signals) -> None:
         os.killpg(leader, number)
 
 
-def in_uninterruptible_sleep(process: psutil.Process) -> bool:
-    """In D state: no signal reaches it, and only a reboot of the node may end it."""
-    with contextlib.suppress(psutil.Error):
-        return bool(process.status() == psutil.STATUS_DISK_SLEEP)
-    return False
-
-
 def describe(process: psutil.Process) -> str:
-    """One line for a message: pid, name, state."""
+    """One line for a message: pid, name, state. In "disk-sleep" no signal reaches it, until the node is rebooted."""
     try:
         return f"pid {process.pid} {process.name()} ({process.status()})"
     except psutil.Error:

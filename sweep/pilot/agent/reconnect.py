@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -37,25 +36,19 @@ class GiveUp(Enum):
     CANCEL = "the leader's node is gone: the job would stay RUNNING indefinitely"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchState:
-    """What an agent knows while it looks for its leader."""
+def reason_to_give_up(
+    looking_s: float, *, scheduled: bool, refused_s: float = 0.0, leaders_node_in_job: bool | None = None
+) -> GiveUp | None:
+    """Whether to give up after so many seconds. No answer of the scheduler is never a reason to cancel the job.
 
-    looking_s: float
-    refused_s: float = 0.0
-    """for how long the leader's host has answered that no process listens"""
-    scheduled: bool
-    """a scheduler manages the leader's node"""
-    leaders_node_in_job: bool | None = None
-    """what the scheduler says; None: no answer"""
-
-    def end(self) -> GiveUp | None:
-        """Whether to give up. No answer of the scheduler is never a reason to cancel the job."""
-        if self.leaders_node_in_job is False:
-            return GiveUp.CANCEL
-        if self.looking_s >= RECONNECT_S or (self.refused_s >= REFUSED_S and not self.scheduled):
-            return GiveUp.LEAVE
-        return None
+    ``scheduled``: a scheduler manages the leader's node. ``refused_s``: for how long the leader's host has answered
+    that no process listens. ``leaders_node_in_job``: what the scheduler says; None: no answer.
+    """
+    if leaders_node_in_job is False:
+        return GiveUp.CANCEL
+    if looking_s >= RECONNECT_S or (refused_s >= REFUSED_S and not scheduled):
+        return GiveUp.LEAVE
+    return None
 
 
 class LeaderSearch:
@@ -73,7 +66,7 @@ class LeaderSearch:
         began = refused_at = self._clock.now()
         ask_at = began + self._ask_s() * random.random()  # noqa: S311 (no secret: not all agents at once)
         in_job: bool | None = None
-        while (end := self._state(began, refused_at, in_job).end()) is None:
+        while (end := self._reason_to_give_up(began, refused_at, in_job)) is None:
             try:
                 channel = await connect(self._read(), CONNECT_S)
                 self._address = channel.peer_address
@@ -91,11 +84,10 @@ class LeaderSearch:
         log_error(f"{end.value} ({reason if end is GiveUp.LEAVE else 'according to the scheduler'})")
         return end
 
-    def _state(self, began: float, refused_at: float, in_job: bool | None) -> SearchState:
-        now = self._clock.now()
-        scheduled = self._rendezvous is not None and bool(self._rendezvous.node)
-        return SearchState(
-            looking_s=now - began, refused_s=now - refused_at, scheduled=scheduled, leaders_node_in_job=in_job
+    def _reason_to_give_up(self, began: float, refused_at: float, in_job: bool | None) -> GiveUp | None:
+        now, scheduled = self._clock.now(), self._rendezvous is not None and bool(self._rendezvous.node)
+        return reason_to_give_up(
+            now - began, refused_s=now - refused_at, scheduled=scheduled, leaders_node_in_job=in_job
         )
 
     def _read(self) -> Rendezvous:

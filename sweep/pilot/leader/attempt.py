@@ -9,7 +9,6 @@ import asyncio
 import secrets
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sweep.contract import Place, Run, Workload
 from sweep.outcomes import Outcome
@@ -31,32 +30,6 @@ QUIET_CHECK_S = 1.0
 """while an agent is unresponsive: how often the time-outs are checked"""
 SHORT_CLEAN_S = 1.0
 """beyond SHORT_GRACE_S: all within 2 s, of Slurm's KillWait (30 s by default, 5 s in tests)"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttemptPlaces:
-    """What the places of all ranks of an attempt have in common."""
-
-    master_addr: str
-    master_port: int
-    seed: int
-    token: str
-    gpu: str
-
-    def places(self, run: Run, node: int) -> tuple[Place, ...]:
-        """The places of the ranks on a node, given its number."""
-        per_node = run.gpus_per_node
-        return tuple(
-            Place(
-                rank=node * per_node + local,
-                world_size=run.gpus,
-                local_rank=local,
-                local_world_size=per_node,
-                node_rank=node,
-                **vars(self),
-            )
-            for local in range(per_node)
-        )
 
 
 class AttemptRunner:
@@ -161,7 +134,6 @@ class AttemptRunner:
         return where if self._state.verdict is None else None
 
     def _start(self, address: str, port: int) -> None:
-        at = AttemptPlaces(master_addr=address, master_port=port, seed=self._seed, token=self._token, gpu=self._gpu)
         self._began = True
         self._state.begin(self._clock.now(), self._start_limits)
         for number, link in enumerate(self._links):
@@ -170,12 +142,31 @@ class AttemptRunner:
                     attempt=self._name,
                     main=self._workload.main,
                     run=self._run.canonical_json(),
-                    places=at.places(self._run, number),
+                    places=self._places(number, address, port),
                     takes_listener=self._workload.takes_listener,
                     one_process=self._workload.in_one_process(self._run),
                     slurm_variables=self._workload.slurm_variables,
                 )
             )
+
+    def _places(self, node: int, address: str, port: int) -> tuple[Place, ...]:
+        """The places of the ranks on a node, given its number."""
+        per_node = self._run.gpus_per_node
+        return tuple(
+            Place(
+                rank=node * per_node + local,
+                world_size=self._run.gpus,
+                local_rank=local,
+                local_world_size=per_node,
+                node_rank=node,
+                master_addr=address,
+                master_port=port,
+                seed=self._seed,
+                token=self._token,
+                gpu=self._gpu,
+            )
+            for local in range(per_node)
+        )
 
     async def _next_message(self) -> tuple[str, OfAttempt | NodeLost | StopAsked | None]:
         """Wait for a message or the next deadline, and update the attempt's state."""

@@ -15,7 +15,6 @@ from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.watchdog import StartLimits, StopReason
-from sweep.pilot.limits import Limits
 from sweep.plugins import find_workload
 
 
@@ -43,8 +42,11 @@ class Attempts:
         """Run an attempt. An error fails it alone, and loses its nodes where ranks may be left there."""
         nodes = [link.node for link in links]
         try:
-            runner = self._runner(name, run, links, replace(self._spec.limits, attempt_s=limit_s), start_limits)
-            return await runner.conduct()
+            limits = replace(self._spec.limits, attempt_s=limit_s)
+            seed, gpu = self._spec.seed, self._spec.gpu
+            runner = AttemptRunner(name, run, find_workload(run.workload), links, limits, seed, start_limits, gpu)
+            with self.running(name, runner):
+                return await runner.conduct()
         except SweepError as error:  # a plug-in that the login node has and this one has not
             return AttemptResult.none(run, nodes, Outcome.IMPORT_ERROR, str(error))
         except Exception:
@@ -53,13 +55,14 @@ class Attempts:
             text = "the pilot failed: " + traceback.format_exc(limit=-3)
             return AttemptResult.none(run, nodes, Outcome.UNKNOWN, text)
         finally:
-            self._runners.pop(name, None)
             del self._concurrent[name]
 
     @contextmanager
     def running(self, name: str, runner: AttemptRunner) -> Iterator[None]:
-        """Something else than a run is conducted: it is stopped with the attempts."""
-        self._add(name, runner)
+        """While it is conducted, it is stopped with the others."""
+        self._runners[name] = runner
+        if self.stopping is not None:
+            runner.stop(self.stopping, short=True)
         try:
             yield
         finally:
@@ -70,17 +73,3 @@ class Attempts:
         self.stopping = verdict
         for runner in self._runners.values():
             runner.stop(verdict, short=True)
-
-    def _runner(
-        self, name: str, run: Run, links: Sequence[Link], limits: Limits, start_limits: StartLimits | None
-    ) -> AttemptRunner:
-        workload = find_workload(run.workload)
-        seed, gpu = self._spec.seed, self._spec.gpu
-        runner = AttemptRunner(name, run, workload, links, limits, seed, start_limits, gpu)
-        self._add(name, runner)
-        return runner
-
-    def _add(self, name: str, runner: AttemptRunner) -> None:
-        self._runners[name] = runner
-        if self.stopping is not None:
-            runner.stop(self.stopping, short=True)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
+import signal
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from sweep.errors import log_error
@@ -16,15 +20,23 @@ from sweep.pilot.channel import (
     Rendezvous,
     authenticate,
     leader_channel,
-    new_key,
 )
 from sweep.pilot.clock import TICK_S, PausingClock
+from sweep.pilot.job import all_cpus
 from sweep.pilot.job_spec import JobSpec
-from sweep.pilot.leader.agents_step import Processes, ended, start_agents, wait_for_end
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.network import host_addresses, listener
 from sweep.pilot.messages import Hello, Leave, Ping
 from sweep.pilot.timeouts import ARRIVAL_S, HEARTBEAT_S, STRAGGLER_S
+
+LEAVE_S = 20.0
+"""how long srun may take to end once its agents did: twice Slurm's default MessageTimeout"""
+
+STEP_ENVIRONMENT = {"SLURM_OOM_KILL_STEP": "0"}
+"""From Slurm 23.11 on a site may have all tasks of a step killed when the kernel kills one process for its memory
+(OOMKillStep): one rank's OOM would end the agents of all nodes. As a variable, since older sruns refuse the option."""
+
+Processes = Sequence[subprocess.Popen[bytes]]
 
 
 class Nodes:
@@ -131,7 +143,7 @@ def waits(arrived: Sequence[float], wanted: int, began: float, now: float) -> bo
 @contextlib.asynccontextmanager
 async def agents(spec: JobSpec, directory: Path, clock: PausingClock) -> AsyncIterator[Nodes]:
     """Start the agents; yield the nodes, which are still to arrive; on exit end the agents and wait."""
-    nodes, key = Nodes(spec.nodes, clock), new_key()
+    nodes, key = Nodes(spec.nodes, clock), secrets.token_bytes(32)
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -161,3 +173,49 @@ async def agents(spec: JobSpec, directory: Path, clock: PausingClock) -> AsyncIt
         nodes.close()
         with contextlib.suppress(OSError):  # read-only for a while: without its leader the key is useless
             rendezvous.unlink(missing_ok=True)
+
+
+def start_agents(spec: JobSpec, directory: Path) -> Processes:
+    """Start an agent on each node."""
+    output = os.open(directory / "agents.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    agent = [*spec.container_prefix, sys.executable, "-m", "sweep.pilot.agent", str(directory)]
+    agent += ["--scratch", spec.scratch]
+    environment = dict(os.environ)
+    if spec.executor == "slurm":
+        commands = [[*srun(spec, environment), *agent]]
+        environment |= STEP_ENVIRONMENT
+    else:
+        commands = [[*agent, "--node", f"local-{index}", "--index", str(index)] for index in range(spec.nodes)]
+    try:
+        return [
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
+            for command in commands
+        ]
+    finally:
+        os.close(output)
+
+
+def srun(spec: JobSpec, environment: Mapping[str, str]) -> list[str]:
+    """One step with all of each node, that survives the failure of another node (seen on Slurm 22.05).
+
+    Agents are no MPI processes: without --mpi=none a site's default plugin would set PMI variables for them.
+    """
+    command = ["srun", f"--nodes={spec.nodes}", f"--ntasks={spec.nodes}", "--ntasks-per-node=1", "--mpi=none"]
+    command += ["--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--cpu-bind=none", "--mem=0", "--unbuffered"]
+    return [*command, *all_cpus(environment), *spec.srun]
+
+
+def ended(processes: Processes) -> bool:
+    """Whether all of them have ended."""
+    return all(process.poll() is not None for process in processes)
+
+
+async def wait_for_end(processes: Processes) -> None:
+    """Wait until the agents left; SIGTERM to those that did not, in time."""
+    for _ in range(int(LEAVE_S / 0.02)):
+        if ended(processes):
+            return
+        await asyncio.sleep(0.02)
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)

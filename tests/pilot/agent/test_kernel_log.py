@@ -25,7 +25,7 @@ def test_the_kill_counter_of_both_versions(tmp_path, monkeypatch, cgroup, file, 
     found = kill_counter(tmp_path / "self", tmp_path / "fs")
     assert found == counter
     monkeypatch.setattr("sweep.pilot.agent.kernel_log.kill_counter", lambda: found)
-    watch = KernelWatch()
+    watch = KernelWatch("n1")
     assert [line for line in watch.facts([]) if "memory cgroup" in line] == []
     counter.write_text(text.format(3))
     (line,) = [line for line in watch.facts([]) if "memory cgroup" in line]
@@ -41,7 +41,7 @@ def test_a_kill_counter_that_does_not_count_does_not_fail_the_agent(tmp_path, mo
     counter = tmp_path / "memory.oom_control"
     counter.write_text(text, encoding="latin-1")
     monkeypatch.setattr("sweep.pilot.agent.kernel_log.kill_counter", lambda: counter)
-    watch = KernelWatch()
+    watch = KernelWatch("n1")
     assert [line for line in watch.facts([]) if "memory cgroup" in line] == []
     watch.close()
 
@@ -55,7 +55,7 @@ async def nothing_left(*_):
     return []
 
 
-@pytest.mark.parametrize("part", ["kill_counter", "KernelWatch.facts"])
+@pytest.mark.parametrize("part", ["kill_counter", "KernelWatch._lines"])
 def test_a_kernel_log_that_cannot_be_read_does_not_fail_the_agent(tmp_path, monkeypatch, part):
     """The node matters more than the evidence."""
     monkeypatch.setattr(f"sweep.pilot.agent.kernel_log.{part}", fail)

@@ -2,34 +2,35 @@
 
 import asyncio
 import os
+import secrets
 import stat
 
 import pytest
 
 from sweep.pilot.agent import reconnect
-from sweep.pilot.agent.reconnect import REFUSED_S, GiveUp, LeaderSearch, SearchState
-from sweep.pilot.channel import Rendezvous, authenticate, new_key
+from sweep.pilot.agent.reconnect import REFUSED_S, GiveUp, LeaderSearch, reason_to_give_up
+from sweep.pilot.channel import Rendezvous, authenticate
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import has_node
 from sweep.pilot.timeouts import RECONNECT_S
 
-KEY = new_key()
+KEY = secrets.token_bytes(32)
 
 
 @pytest.mark.parametrize(
     ("search", "end"),
     [
-        (SearchState(looking_s=RECONNECT_S - 1, scheduled=True), None),
-        (SearchState(looking_s=RECONNECT_S, scheduled=True), GiveUp.LEAVE),
-        (SearchState(looking_s=30, scheduled=True, leaders_node_in_job=True), None),
-        (SearchState(looking_s=30, scheduled=True, leaders_node_in_job=None), None),
-        (SearchState(looking_s=30, scheduled=True, leaders_node_in_job=False), GiveUp.CANCEL),
-        (SearchState(looking_s=30, scheduled=True, refused_s=30), None),
-        (SearchState(looking_s=30, scheduled=False, refused_s=REFUSED_S), GiveUp.LEAVE),
+        ({"looking_s": RECONNECT_S - 1, "scheduled": True}, None),
+        ({"looking_s": RECONNECT_S, "scheduled": True}, GiveUp.LEAVE),
+        ({"looking_s": 30, "scheduled": True, "leaders_node_in_job": True}, None),
+        ({"looking_s": 30, "scheduled": True, "leaders_node_in_job": None}, None),
+        ({"looking_s": 30, "scheduled": True, "leaders_node_in_job": False}, GiveUp.CANCEL),
+        ({"looking_s": 30, "scheduled": True, "refused_s": 30}, None),
+        ({"looking_s": 30, "scheduled": False, "refused_s": REFUSED_S}, GiveUp.LEAVE),
     ],
 )
 def test_the_job_is_cancelled_only_where_the_scheduler_reports_that_the_leaders_node_is_gone(search, end):
-    assert search.end() is end
+    assert reason_to_give_up(**search) is end
 
 
 def scheduler(folder, script):

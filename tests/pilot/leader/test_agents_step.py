@@ -3,7 +3,7 @@
 import os
 import stat
 
-from sweep.pilot.leader.agents_step import start_agents
+from sweep.pilot.leader.nodes import start_agents
 from tests.support.pilot_parts import spec
 
 SRUN = '#!/bin/sh\nprintf "%s\\n" "$@"\nenv\n'
