@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sweep.checks.check import Check, Finding, Json, Rule, Stated, Verdict
-from sweep.checks.rules import number_of, quantity, shown
+from sweep.checks.rules import judged, number_of, quantity, shown, values_of
 
 READ = "sweep.doctor.login_readers"
 REPLY_S = 5.0
@@ -48,30 +48,27 @@ def reply(value: Json, _: Stated) -> Finding:
 
 def programs(value: Json, _: Stated) -> Finding:
     """Slurm's commands, each with its version; one that is missing is named."""
-    if not isinstance(value, Mapping):
-        raise ValueError("no commands")
-    missing = [name for name, found in value.items() if found is None]
-    versions = sorted({str(found) for found in value.values() if found is not None})
+    commands = values_of(value)
+    missing = [name for name, found in commands.items() if found is None]
+    versions = sorted({str(found) for found in commands.values() if found is not None})
     if missing:
         return Finding(verdict=Verdict.BELOW_FLOOR, found=f"missing: {', '.join(missing)}", expected="installed")
-    verdict = Verdict.OK if len(versions) == 1 else Verdict.WARNING
-    return Finding(verdict=verdict, found=", ".join(versions), expected="one version")
+    return judged(len(versions) == 1, ", ".join(versions), "one version", otherwise=Verdict.WARNING)
 
 
 def kill_wait(value: Json, _: Stated) -> Finding:
     """Time between SIGTERM and SIGKILL."""
     seconds = number_of(int(text_of(value, "KillWait").split()[0]))
-    verdict = Verdict.OK if seconds >= KILL_WAIT_S else Verdict.WARNING
-    return Finding(verdict=verdict, found=f"{seconds:.0f} s", expected=f"at least {KILL_WAIT_S:.0f} s", number=seconds)
+    expected = f"at least {KILL_WAIT_S:.0f} s"
+    return judged(seconds >= KILL_WAIT_S, f"{seconds:.0f} s", expected, otherwise=Verdict.WARNING, number=seconds)
 
 
 def setting(*keys: str) -> Rule:
     """Settings of slurm.conf, shown."""
 
     def evaluate(value: Json, _: Stated) -> Finding:
-        if not isinstance(value, Mapping):
-            raise ValueError("no configuration")
-        return Finding(verdict=Verdict.OK, found=", ".join(f"{key}={value.get(key) or 'not set'}" for key in keys))
+        values = values_of(value)
+        return Finding(verdict=Verdict.OK, found=", ".join(f"{key}={values.get(key) or 'not set'}" for key in keys))
 
     return evaluate
 
@@ -84,87 +81,67 @@ def keeps_accounting(value: Json) -> bool:
 def accounting(value: Json, _: Stated) -> Finding:
     """With accounting the end of a job is known after squeue has forgotten it."""
     kind = plugin_of(value, "AccountingStorageType")
-    verdict = Verdict.OK if keeps_accounting(value) else Verdict.WARNING
-    return Finding(verdict=verdict, found=kind, expected="accounting_storage/slurmdbd")
+    return judged(keeps_accounting(value), kind, "accounting_storage/slurmdbd", otherwise=Verdict.WARNING)
 
 
 def preemption(value: Json, _: Stated) -> Finding:
     """Whether other jobs may end a pilot."""
     found = plugin_of(value, "PreemptType")
-    mode = text_of(value, "PreemptMode")
-    verdict = Verdict.OK if found.endswith("none") else Verdict.WARNING
-    return Finding(verdict=verdict, found=f"{found}, {mode}", expected="none: pilots are not ended by other jobs")
+    shown_, expected = f"{found}, {text_of(value, 'PreemptMode')}", "none: pilots are not ended by other jobs"
+    return judged(found.endswith("none"), shown_, expected, otherwise=Verdict.WARNING)
 
 
 def partition(value: Json, _: Stated) -> Finding:
     """The site's partition is up and has nodes."""
-    if not isinstance(value, Mapping) or not value:
-        raise ValueError("the partition is not listed")
-    nodes, up = number_of(value, "nodes"), value.get("up") is True
-    found = f"{value.get('name')}: {nodes:.0f} nodes, {'up' if up else 'down'}, time limit {value.get('time_limit')}"
-    wanted = number_of(value, "pilot_time_s")
-    limit = value.get("time_limit_s")
+    row = values_of(value)
+    nodes, up = number_of(row, "nodes"), row.get("up") is True
+    found = f"{row.get('name')}: {nodes:.0f} nodes, {'up' if up else 'down'}, time limit {row.get('time_limit')}"
+    wanted, limit = number_of(row, "pilot_time_s"), row.get("time_limit_s")
     short = isinstance(limit, (int, float)) and limit < wanted
-    verdict = Verdict.BELOW_FLOOR if not up or nodes < 1 or short else Verdict.OK
-    return Finding(
-        verdict=verdict, found=found, expected=f"up, with a time limit of at least {wanted:.0f} s (pilot_time)"
-    )
+    expected = f"up, with a time limit of at least {wanted:.0f} s (pilot_time)"
+    return judged(up and nodes >= 1 and not short, found, expected)
 
 
 def drained(value: Json, _: Stated) -> Finding:
     """Nodes that take no job, with reasons."""
-    if not isinstance(value, Mapping):
-        raise ValueError("no list of nodes")
-    found = "; ".join(f"{node}: {why}" for node, why in list(value.items())[:8]) or "none"
-    return Finding(verdict=Verdict.WARNING if value else Verdict.OK, found=found, expected="none")
+    nodes = values_of(value)
+    found = "; ".join(f"{node}: {why}" for node, why in list(nodes.items())[:8]) or "none"
+    return judged(not nodes, found, "none", otherwise=Verdict.WARNING)
 
 
 def accepted(value: Json, _: Stated) -> Finding:
     """`sbatch --test-only` of a pilot of the site's options."""
-    if not isinstance(value, Mapping):
-        raise ValueError("no answer of sbatch")
-    fine = value.get("accepted") is True
-    verdict = Verdict.OK if fine else Verdict.BELOW_FLOOR
-    return Finding(verdict=verdict, found=str(value.get("answer"))[:200], expected="a pilot of one node is accepted")
+    answer = values_of(value)
+    return judged(answer.get("accepted") is True, str(answer.get("answer"))[:200], "a pilot of one node is accepted")
 
 
 def shared_files(value: Json, _: Stated) -> Finding:
     """Write with fsync, link and rename in the directory of sweeps; links are what makes a claim exclusive."""
-    if not isinstance(value, Mapping):
-        raise ValueError("no times")
-    slowest = max(number_of(value, name) for name in ("write_s", "link_s", "rename_s"))
-    shown_ = ", ".join(
-        f"{n.removesuffix('_s')} {number_of(value, n) * 1e3:.1f} ms" for n in ("write_s", "link_s", "rename_s")
-    )
-    verdict = Verdict.OK if slowest <= RENAME_S else Verdict.WARNING
-    return Finding(
-        verdict=verdict, found=f"{value.get('filesystem')}: {shown_}", expected=f"each under {RENAME_S * 1e3:.0f} ms"
-    )
+    times = {name: number_of(value, f"{name}_s") for name in ("write", "link", "rename")}
+    shown_ = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in times.items())
+    found, expected = f"{values_of(value).get('filesystem')}: {shown_}", f"each under {RENAME_S * 1e3:.0f} ms"
+    return judged(max(times.values()) <= RENAME_S, found, expected, otherwise=Verdict.WARNING)
 
 
 def room(value: Json, _: Stated) -> Finding:
     """Bytes and inodes that are left, by the quota too where the file system counts it."""
     free, inodes = number_of(value, "free_bytes"), number_of(value, "free_inodes")
-    limited = isinstance(value, Mapping) and value.get("total_inodes")
-    verdict = Verdict.OK if free >= FREE_BYTES and (not limited or inodes >= FREE_INODES) else Verdict.BELOW_FLOOR
+    limited = bool(values_of(value).get("total_inodes"))
+    enough = free >= FREE_BYTES and (not limited or inodes >= FREE_INODES)
     shown_ = f"{inodes:,.0f} inodes" if limited else "inodes not limited"
-    return Finding(verdict=verdict, found=f"{quantity(free, 'B')}, {shown_}", expected="1 GB and 10,000 inodes")
+    return judged(enough, f"{quantity(free, 'B')}, {shown_}", "1 GB and 10,000 inodes")
 
 
 def torch_and_driver(value: Json, stated: Stated) -> Finding:
     """Torch can be imported, and its CUDA is not newer than the driver's where this host has one."""
-    if not isinstance(value, Mapping):
-        raise ValueError("no versions")
-    built, driver = value.get("cuda"), value.get("driver_cuda")
-    found = f"python {value.get('python')}, torch {value.get('torch')}, CUDA {built}, driver's CUDA {driver}"
+    versions = values_of(value)
+    built, driver = versions.get("cuda"), versions.get("driver_cuda")
+    found = f"python {versions.get('python')}, torch {versions.get('torch')}, CUDA {built}, driver's CUDA {driver}"
     if stated.gpu != "cpu" and built is None:
-        return Finding(
-            verdict=Verdict.WARNING, found=found, expected="a build of torch for GPUs, in the ranks' environment"
-        )
-    newer = built and driver and _version(built) > _version(driver)
-    return Finding(
-        verdict=Verdict.WARNING if newer else Verdict.OK, found=found, expected="torch's CUDA at most the driver's"
-    )
+        expected = "a build of torch for GPUs, in the ranks' environment"
+        return Finding(verdict=Verdict.WARNING, found=found, expected=expected)
+    newer = bool(built and driver and _version(built) > _version(driver))
+    return judged(not newer, found, "torch's CUDA at most the driver's", otherwise=Verdict.WARNING)
 
 
 def _version(text: Json) -> tuple[int, ...]:
@@ -173,27 +150,19 @@ def _version(text: Json) -> tuple[int, ...]:
 
 def lingering(value: Json, _: Stated) -> Finding:
     """Whether systemd-logind kills a user's processes at logout: the launcher is one."""
-    if not isinstance(value, Mapping):
-        raise ValueError("no answer")
-    kills, lingers = value.get("kill_user_processes"), value.get("linger")
+    kills, lingers = (values_of(value).get(name) for name in ("kill_user_processes", "linger"))
     if kills is None:
         raise ValueError("logind's setting cannot be read")
-    fine = kills is False or lingers is True
     found = f"KillUserProcesses={'yes' if kills else 'no'}, linger {'on' if lingers else 'off'}"
-    return Finding(
-        verdict=Verdict.OK if fine else Verdict.WARNING, found=found, expected="the launcher survives logout"
-    )
+    fine = kills is False or lingers is True
+    return judged(fine, found, "the launcher survives logout", otherwise=Verdict.WARNING)
 
 
 def environment(value: Json, _: Stated) -> Finding:
     """NCCL_* that the user's shell or slurm.conf sets goes into every job; each is shown with its origin."""
-    if not isinstance(value, Mapping):
-        raise ValueError("no environment")
-    found = ", ".join(f"{name}={text}" for name, text in sorted(value.items())) or "none"
-    tuned = [name for name in value if name in TUNING]
-    return Finding(
-        verdict=Verdict.WARNING if tuned else Verdict.OK, found=found, expected=f"not set: {', '.join(TUNING)}"
-    )
+    given = values_of(value)
+    found = ", ".join(f"{name}={text}" for name, text in sorted(given.items())) or "none"
+    return judged(given.keys().isdisjoint(TUNING), found, f"not set: {', '.join(TUNING)}", otherwise=Verdict.WARNING)
 
 
 TUNING = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE", "NCCL_IB_DISABLE", "NCCL_NVLS_ENABLE", "NCCL_MAX_NCHANNELS")

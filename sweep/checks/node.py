@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sweep.checks import accelerators as gpu
 from sweep.checks.check import Check, Finding, Json, Rule, Stated, Verdict
 from sweep.checks.expectation import gpu_of
-from sweep.checks.rules import at_least, at_most, number_of, quantity, rows_of, shown
+from sweep.checks.rules import at_least, at_most, judged, number_of, quantity, rows_of, shown, values_of
 from sweep.checks.tools import port_of_sys
 
 HOST = "bench_workloads.checks.host"
@@ -58,8 +58,7 @@ def clock(value: Json, stated: Stated) -> Finding:
     if stated.asked_at is None or stated.answered_at is None:
         raise ValueError("the leader's own time is not known")
     skew = max(stated.asked_at - now, now - stated.answered_at, 0.0)
-    verdict = Verdict.OK if skew <= CLOCK_S else Verdict.BELOW_FLOOR
-    return Finding(verdict=verdict, found=f"{skew:.0f} s off", expected=f"within {CLOCK_S:.0f} s", number=skew)
+    return judged(skew <= CLOCK_S, f"{skew:.0f} s off", f"within {CLOCK_S:.0f} s", number=skew)
 
 
 def adapters(value: Json, stated: Stated) -> Finding:
@@ -94,21 +93,19 @@ def adapters(value: Json, stated: Stated) -> Finding:
 def affinity(value: Json, _: Stated) -> Finding:
     """A step of the whole node has all of its processors."""
     given, total = number_of(value, "allowed"), number_of(value, "online")
-    verdict = Verdict.OK if given >= total else Verdict.WARNING
-    return Finding(verdict=verdict, found=f"{given:.0f} of {total:.0f} CPUs", expected="all of the node")
+    return judged(given >= total, f"{given:.0f} of {total:.0f} CPUs", "all of the node", otherwise=Verdict.WARNING)
 
 
 def quota(value: Json, _: Stated) -> Finding:
     """A CPU quota of a cgroup below the processors that the process may use throttles it without a trace."""
     allowed = number_of(value, "allowed")
-    limit = value.get("quota_cpus") if isinstance(value, Mapping) else None
-    if isinstance(value, Mapping) and value.get("cgroups") is False:
+    limit, expected = values_of(value).get("quota_cpus"), "none, or all CPUs"
+    if values_of(value).get("cgroups") is False:
         raise ValueError("the cgroups are not mounted here")
     if limit is None:
-        return Finding(verdict=Verdict.OK, found="none", expected="none, or all CPUs")
+        return Finding(verdict=Verdict.OK, found="none", expected=expected)
     cpus = number_of(limit)
-    verdict = Verdict.OK if cpus >= allowed else Verdict.BELOW_FLOOR
-    return Finding(verdict=verdict, found=f"{cpus:g} of {allowed:.0f} CPUs", expected="none, or all CPUs", number=cpus)
+    return judged(cpus >= allowed, f"{cpus:g} of {allowed:.0f} CPUs", expected, number=cpus)
 
 
 def governor(value: Json, _: Stated) -> Finding:
@@ -116,38 +113,28 @@ def governor(value: Json, _: Stated) -> Finding:
     names = [str(name) for name in value] if isinstance(value, list) else []
     if not names:
         raise ValueError("no governor is shown (virtual machine?)")
-    verdict = Verdict.OK if names == ["performance"] else Verdict.WARNING
-    return Finding(verdict=verdict, found=", ".join(names), expected="performance")
+    return judged(names == ["performance"], ", ".join(names), "performance", otherwise=Verdict.WARNING)
 
 
 def balancing(value: Json, _: Stated) -> Finding:
     """Automatic NUMA balancing moves pages away from pinned ranks."""
     on = number_of(value) != 0
-    return Finding(verdict=Verdict.WARNING if on else Verdict.OK, found="on" if on else "off", expected="off")
+    return judged(not on, "on" if on else "off", "off", otherwise=Verdict.WARNING)
 
 
 def peer_memory(value: Json, stated: Stated) -> Finding:
     """GPUDirect RDMA needs a peer memory module, or a kernel with dma-buf (from 5.12)."""
-    if not isinstance(value, Mapping) or "kernel" not in value:
-        raise ValueError("modules")
-    loaded = [str(name) for name in rows_or_names(value.get("modules"))]
-    kernel = tuple(int(part) for part in str(value.get("kernel", "0.0")).split(".")[:2])
-    found = ", ".join(loaded) or f"no module, kernel {value.get('kernel')}"
-    fine = bool(loaded) or kernel >= (5, 12)
-    verdict = Verdict.OK if fine or stated.nodes < 2 else Verdict.WARNING
-    return Finding(verdict=verdict, found=found, expected="nvidia_peermem, or dma-buf")
-
-
-def rows_or_names(value: Json) -> list[Json]:
-    """The items of a list; none of anything else."""
-    return list(value) if isinstance(value, list) else []
+    modules, release = (values_of(value)[name] for name in ("modules", "kernel"))
+    loaded = [str(name) for name in modules] if isinstance(modules, list) else []
+    kernel = tuple(int(part) for part in str(release).split(".")[:2])
+    found = ", ".join(loaded) or f"no module, kernel {release}"
+    fine = bool(loaded) or kernel >= (5, 12) or stated.nodes < 2
+    return judged(fine, found, "nvidia_peermem, or dma-buf", otherwise=Verdict.WARNING)
 
 
 def variables(value: Json, _: Stated) -> Finding:
     """What the environment sets for the network's libraries."""
-    if not isinstance(value, Mapping):
-        raise ValueError("no environment")
-    found = ", ".join(f"{name}={text}" for name, text in sorted(value.items()))
+    found = ", ".join(f"{name}={text}" for name, text in sorted(values_of(value).items()))
     return Finding(verdict=Verdict.OK, found=found or "none")
 
 

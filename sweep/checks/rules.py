@@ -35,6 +35,20 @@ def rows_of(value: Json) -> list[Mapping[str, Json]]:
     return [row for row in value if isinstance(row, Mapping)]
 
 
+def values_of(value: Json) -> Mapping[str, Json]:
+    """The values of a reading, by name. Raises ValueError where it has none."""
+    if not isinstance(value, Mapping):
+        raise ValueError("the reading is no mapping")
+    return value
+
+
+def judged(
+    fine: bool, found: str, expected: str, *, otherwise: Verdict = Verdict.BELOW_FLOOR, number: float | None = None
+) -> Finding:
+    """OK where it is fine, or else the other verdict."""
+    return Finding(verdict=Verdict.OK if fine else otherwise, found=found, expected=expected, number=number)
+
+
 def at_least(floor: float, unit: str, key: str = "") -> Rule:
     """The number must be at least this."""
 
@@ -50,8 +64,7 @@ def at_most(ceiling: float, unit: str, key: str = "", *, verdict: Verdict = Verd
     def rule(value: Json, _: Stated) -> Finding:
         number = number_of(value, key)
         expected = f"at most {quantity(ceiling, unit)}"
-        found = Verdict.OK if number <= ceiling else verdict
-        return Finding(verdict=found, found=quantity(number, unit), expected=expected, number=number)
+        return judged(number <= ceiling, quantity(number, unit), expected, otherwise=verdict, number=number)
 
     return rule
 

@@ -1,4 +1,4 @@
-"""Output of real tools as rows: ``nvidia-smi -q``, ``ibstat``, ``/sys/class/infiniband``. Texts in, values out."""
+"""Output of real tools as rows: ``nvidia-smi -q``, ``/sys/class/infiniband``. Texts in, values out."""
 
 from __future__ import annotations
 
@@ -79,29 +79,10 @@ def nvlinks(text: str) -> list[list[float]]:
     return gpus
 
 
-def ibstat(text: str) -> list[dict[str, Json]]:
-    """A row per port: adapter, port, state, physical state, rate in Gb/s, link layer, firmware."""
-    rows: list[dict[str, Json]] = []
-    adapter = firmware = ""
-    for line in text.splitlines():
-        name, _, value = line.strip().partition(":")
-        value = value.strip()
-        if found := re.match(r"^CA '(.+)'", line.strip()):
-            adapter, firmware = found[1], ""
-        elif name == "Firmware version":
-            firmware = value
-        elif found := re.match(r"^Port (\d+)$", name):
-            rows.append({"adapter": adapter, "port": int(found[1]), "firmware": firmware})
-        elif rows and name in ("State", "Physical state", "Link layer"):
-            rows[-1][name.lower().replace(" ", "_")] = value
-        elif rows and name == "Rate":
-            rows[-1]["gbit_per_s"] = number(value)
-    return rows
-
-
 def port_of_sys(adapter: str, port: int, files: Mapping[str, str]) -> dict[str, Json]:
-    """The same row, from the files of ``/sys/class/infiniband/ADAPTER/ports/PORT`` (and the adapter's ``fw_ver``).
+    """A row of a port: adapter, port, state, physical state, rate in Gb/s, link layer, firmware.
 
+    From the files of ``/sys/class/infiniband/ADAPTER/ports/PORT`` (and the adapter's ``fw_ver``).
     ``state`` holds "4: ACTIVE", ``phys_state`` "5: LinkUp", ``rate`` "400 Gb/sec (4X NDR)".
     """
 

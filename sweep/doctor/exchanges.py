@@ -23,7 +23,8 @@ from sweep.checks.pairs import (
     slow_in_pairs,
     widths,
 )
-from sweep.doctor.request import Answers, Request
+from sweep.doctor.request import Answers
+from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.check_attempts import EXCHANGE, FURTHER, CheckAttempts
 from sweep.pilot.leader.link import Link
 
@@ -43,19 +44,22 @@ ALL_TO_ALL_NODES = 16
 class Exchanges:
     """Exchanges between nodes of the pilot."""
 
-    def __init__(self, attempts: CheckAttempts, answers: Answers, request: Request, links: Sequence[Link]) -> None:
+    def __init__(
+        self, attempts: CheckAttempts, answers: Answers, spec: JobSpec, links: Sequence[Link], *, every_pair: bool
+    ) -> None:
         self._attempts = attempts
         self._answers = answers
-        self._request = request
+        self._every_pair = every_pair
         self._links = {link.node: link for link in links}
-        self._gpu = request.gpu != "cpu"
+        self._gpu = spec.gpu not in (None, "cpu")
+        self._ranks = spec.gpus_per_node if self._gpu else 1
 
     async def pairs(self) -> None:
         """Two rounds, or all; who is slow then meets others before it is accused."""
         nodes = list(self._links)
         if len(nodes) < 2:
             return
-        if self._request.every_pair:
+        if self._every_pair:
             found = [one for groups in every_pair(nodes) for one in await self._round(groups)]
         else:
             groups = first_round(nodes)
@@ -114,8 +118,8 @@ class Exchanges:
         cases = (PAIR_CASES if tier == "pair" else ALL_NODES_CASES)[self._gpu]
         if tier == "all-nodes" and len(group) <= ALL_TO_ALL_NODES and self._gpu:
             cases += ",all_to_all:67108864"
-        ranks = self._request.gpus_per_node if self._gpu else 1
-        answer = await self._attempts.conduct(EXCHANGE, [self._links[node] for node in group], ranks, {"cases": cases})
+        links = [self._links[node] for node in group]
+        answer = await self._attempts.conduct(EXCHANGE, links, self._ranks, {"cases": cases})
         rows = first_rows(answer.ranks.get(group[0], []))
         found = Exchange(nodes=group, rows=rows, problem=answer.problem, accused=answer.accused, tier=tier)
         self._answers.write(

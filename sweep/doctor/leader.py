@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,16 +19,13 @@ from sweep.checks.train import READER, training_run
 from sweep.doctor.exchanges import Exchanges
 from sweep.doctor.request import Answers, Request
 from sweep.errors import log_error
-from sweep.executors.local import own_job_id
 from sweep.pilot.clock import PausingClock
-from sweep.pilot.job import StepDaemon, cancel_own_job
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.check_attempts import READ, START_S, STEP_S, CheckAttempts, measure_rates, until_sure
 from sweep.pilot.leader.link import Link, one_machine
-from sweep.pilot.leader.network import set_variables
 from sweep.pilot.leader.nodes import agents
+from sweep.pilot.leader.start import lead_once
 from sweep.plugins import find_workload
-from sweep.store.directory import write_once
 
 HOSTNAMES_S = 20.0
 
@@ -43,6 +38,7 @@ class DoctorLeader:
         self._spec = spec
         self._request = request
         self._answers = Answers(folder)
+        self._gpu = spec.gpu or "cpu"
 
     async def lead(self) -> None:
         """All tiers, then release the nodes."""
@@ -66,22 +62,19 @@ class DoctorLeader:
         shared = one_machine(links)
         if tier == "node":
             # Nodes of one machine share its cores; those of a cluster do not wait for each other
-            attempts = self._attempts(max(1, (os.cpu_count() or 1)) if shared else len(links) or 1)
+            attempts = CheckAttempts(self._gpu, max(1, (os.cpu_count() or 1)) if shared else len(links) or 1)
             await asyncio.gather(*(self._read(attempts, link) for link in links))
         elif tier in ("perf", "train"):
-            attempts = self._attempts(1 if shared else len(links) or 1)
+            attempts = CheckAttempts(self._gpu, 1 if shared else len(links) or 1)
             measure = self._measure if tier == "perf" else self._train
-            stated = Stated(gpu=self._request.gpu, gpus_per_node=self._request.gpus_per_node, nodes=len(links))
+            stated = Stated(gpu=self._gpu, gpus_per_node=self._spec.gpus_per_node, nodes=len(links))
             await until_sure(
                 partial(measure, attempts), links, lambda: accused_by_speed(self._answers.read(), tier, stated)
             )
         else:
-            attempts = self._attempts(1 if shared else len(links) or 1)
-            exchanges = Exchanges(attempts, self._answers, self._request, links)
+            attempts = CheckAttempts(self._gpu, 1 if shared else len(links) or 1)
+            exchanges = Exchanges(attempts, self._answers, self._spec, links, every_pair=self._request.every_pair)
             await (exchanges.pairs() if tier == "pair" else exchanges.all_nodes())
-
-    def _attempts(self, at_once: int) -> CheckAttempts:
-        return CheckAttempts(self._request.gpu, at_once)
 
     async def _read(self, attempts: CheckAttempts, link: Link) -> None:
         params = {"readers": ",".join(self._request.readers)}
@@ -98,13 +91,11 @@ class DoctorLeader:
         )
 
     async def _measure(self, attempts: CheckAttempts, link: Link) -> None:
-        self._answers.write("rates", **await measure_rates(attempts, link, self._request.gpus_per_node))
+        self._answers.write("rates", **await measure_rates(attempts, link, self._spec.gpus_per_node))
 
     async def _train(self, attempts: CheckAttempts, link: Link) -> None:
-        run = training_run(self._request.gpu, self._request.gpus_per_node)
-        answer = await attempts.run(
-            find_workload(run.workload), [link], run, START_S, STEP_S[self._request.gpu != "cpu"]
-        )
+        run = training_run(self._gpu, self._spec.gpus_per_node)
+        answer = await attempts.run(find_workload(run.workload), [link], run, START_S, STEP_S[self._gpu != "cpu"])
         steps = [answer.steps_s[link.node]] if answer.steps_s.get(link.node) else []
         rows = [{READER: {"per_second": run.global_batch_tokens / seconds}} for seconds in steps]
         self._answers.write("training", node=link.node, ranks=rows, problem=answer.problem)
@@ -123,24 +114,18 @@ def expected_nodes(spec: JobSpec) -> list[str]:
     return []
 
 
+async def _lead(folder: Path, spec: JobSpec, _job_id: str) -> None:
+    try:
+        await DoctorLeader(folder, spec, Request.read(folder)).lead()
+    except asyncio.CancelledError:
+        log_error("ended by a signal")
+        Answers(folder).write("end", problem="the pilot was ended by a signal")
+
+
 def main(directory: str, pilot: str) -> None:
     """Lead the doctor's pilot. Called in the batch job, or as a process of its own."""
-    os.umask(0o077)
-    above = StepDaemon()
     folder = Path(directory)
-    spec = JobSpec.read(folder / "pilots" / pilot)
-    job_id = own_job_id() if spec.executor == "local" else os.environ["SLURM_JOB_ID"]
-    with contextlib.suppress(FileExistsError):
-        write_once(folder / "pilots" / pilot / "started", json.dumps({"job_id": job_id, "host": socket.gethostname()}))
-        os.environ["SWEEP_PILOT"] = spec.token
-        set_variables(spec, os.environ)
-        try:
-            asyncio.run(DoctorLeader(folder, spec, Request.read(folder)).lead())
-        except asyncio.CancelledError:
-            log_error("ended by a signal")
-            Answers(folder).write("end", problem="the pilot was ended by a signal")
-    if spec.executor == "slurm" and above.died:
-        cancel_own_job()
+    lead_once(folder / "pilots" / pilot, partial(_lead, folder))
 
 
 if __name__ == "__main__":

@@ -20,8 +20,6 @@ class Request:
     tiers: tuple[str, ...]
     readers: tuple[str, ...]
     """of tier node"""
-    gpu: str
-    gpus_per_node: int
     every_pair: bool = False
 
     def write(self, folder: Path) -> None:

@@ -106,8 +106,6 @@ def _prepare(options: DoctorOptions, folder: Path, more: Sequence[Check]) -> Pil
     Request(
         tiers=options.node_tiers,
         readers=tuple(readers(node_checks(more, site.gpu))),
-        gpu=site.gpu,
-        gpus_per_node=site.gpus_per_node,
         every_pair=options.every_pair,
     ).write(folder)
     return PilotRequest(token=token, name=PILOT, nodes=options.nodes, time_limit_s=int(time_limit_s))

@@ -11,7 +11,10 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import StepDaemon, cancel_own_job
@@ -23,20 +26,28 @@ from sweep.store.directory import SweepDir, write_once
 
 def main(sweep_dir: str, pilot: str) -> None:
     """Lead the pilot `pilot` of the sweep in `sweep_dir`. Called in the batch job, or as a process of its own."""
-    os.umask(0o077)
-    above = StepDaemon()
     directory = SweepDir(Path(sweep_dir).absolute())
     os.chdir(directory.launched_from() or ".")  # the agents' too, and their ranks'
-    spec = JobSpec.read(directory.pilot(pilot))
+    lead_once(directory.pilot(pilot), partial(_lead, directory))
+
+
+def lead_once(folder: Path, lead: Callable[[JobSpec, str], Coroutine[Any, Any, None]]) -> None:
+    """Lead the pilot of this folder, given its job spec and the id of this job: once, and end the job.
+
+    A second job with its token (its submission was assumed lost) does nothing: the first does the work.
+    """
+    os.umask(0o077)
+    above = StepDaemon()
+    spec = JobSpec.read(folder)
     job_id = _own_job_id(spec)
     try:
         me = {"job_id": job_id, "host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
-        write_once(directory.pilot(pilot) / "started", json.dumps(me))
+        write_once(folder / "started", json.dumps(me))
     except FileExistsError:
-        return  # a second job with this token (its submission was assumed lost): the first does the work
+        return
     os.environ["SWEEP_PILOT"] = spec.token
     set_variables(spec, os.environ)
-    asyncio.run(_lead(directory, spec, job_id))
+    asyncio.run(lead(spec, job_id))
     if spec.executor == "slurm" and above.died:
         cancel_own_job()
 
