@@ -27,8 +27,7 @@ def keep(records: pd.DataFrame, expression: str) -> pd.DataFrame:
         holds = expressions.holds(expression, {name: _column(records[name]) for name in names})
     except ValueError as error:
         raise _mistake(error) from error
-    selected: pd.DataFrame = records[np.broadcast_to(holds, len(records))]
-    return selected
+    return records[np.broadcast_to(holds, len(records))]
 
 
 def names_in(expression: str) -> tuple[str, ...]:

@@ -156,8 +156,7 @@ def _to_pandas(table: pa.Table) -> pd.DataFrame:
     import pyarrow as pa
 
     nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-    frame: pd.DataFrame = table.to_pandas(types_mapper=nullable.get)
-    return frame
+    return table.to_pandas(types_mapper=nullable.get)
 
 
 def _plan_frame(file: Path, columns: Sequence[str]) -> pd.DataFrame:
@@ -165,8 +164,7 @@ def _plan_frame(file: Path, columns: Sequence[str]) -> pd.DataFrame:
     missing = [name for name in ("model", "nodes", "status") if name not in table.column_names]
     if missing:
         raise SweepError(Mistake(f"the plan has no column {', '.join(missing)}", file=str(file)))
-    frame: pd.DataFrame = _to_pandas(table).astype({"model": str, "status": str})
-    return frame
+    return _to_pandas(table).astype({"model": str, "status": str})
 
 
 def known(value: Any) -> TypeGuard[Any]:

@@ -25,8 +25,7 @@ def _width_at_10(text: str, bold: bool) -> float:
     from matplotlib.textpath import TextToPath
 
     font = FontProperties(family="sans-serif", weight="bold" if bold else "normal", size=10)
-    width: float = TextToPath().get_text_width_height_descent(text, font, ismath=False)[0]
-    return width
+    return TextToPath().get_text_width_height_descent(text, font, ismath=False)[0]
 
 
 def wrap(words: Sequence[str], room_pt: float, size: float) -> list[str]:

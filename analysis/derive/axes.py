@@ -77,5 +77,4 @@ def sensitivity(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
                     "wins": int((loss <= 0).sum()),
                 }
             )
-    table: pd.DataFrame = pd.DataFrame(found, columns=["axis", "value", "cells", "missing", "median", "worst", "wins"])
-    return table
+    return pd.DataFrame(found, columns=["axis", "value", "cells", "missing", "median", "worst", "wins"])

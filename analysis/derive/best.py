@@ -58,8 +58,7 @@ POOLED: dict[str, str] = {
 
 def truth(column: pd.Series[Any]) -> pd.Series[bool]:
     """Booleans of any type as plain ones; missing is false."""
-    known: pd.Series[bool] = column.astype("boolean").fillna(False).astype(bool)
-    return known
+    return column.astype("boolean").fillna(False).astype(bool)
 
 
 def on_cpu(records: pd.DataFrame) -> bool:
@@ -71,8 +70,7 @@ def counting(records: pd.DataFrame) -> pd.DataFrame:
     """One row per run: the attempt that counts for it. Without that column, every row counts."""
     if "final" not in records:
         return records
-    rows: pd.DataFrame = records[records["final"].astype("boolean").fillna(True).astype(bool)]
-    return rows
+    return records[records["final"].astype("boolean").fillna(True).astype(bool)]
 
 
 def completed(records: pd.DataFrame) -> pd.DataFrame:
@@ -124,8 +122,7 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     chosen = chosen.assign(**{name: summary[name] for name in summary}, run_spread=spread, spread_freedom=freedom)
     chosen = chosen.assign(**rows.astype(dict.fromkeys(POOLED, float)).groupby(key).agg(POOLED))
     chosen = chosen.assign(notes=_all_notes(rows, key).reindex(chosen.index).combine_first(chosen["notes"]))
-    pooled_rows: pd.DataFrame = chosen.reset_index(drop=True)
-    return pooled_rows
+    return chosen.reset_index(drop=True)
 
 
 def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.DataFrame:
@@ -157,8 +154,7 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
         oversubscribed_runs=cell["oversubscribed_runs"].sum(),
     )
     added = ("configurations", "of_other_work", "ties", "runner_up", "runner_up_repeats", "least_lead")
-    found: pd.DataFrame = with_swept(best.reset_index()[[*rows.columns, *added]], rows)
-    return found
+    return with_swept(best.reset_index()[[*rows.columns, *added]], rows)
 
 
 def cells(
@@ -183,8 +179,7 @@ def cells(
     blank = joined["value"].isna()
     reasons = explain_blanks(joined.loc[blank, CELL], counting(records), plan, metric_named(metric), everything)
     merged = joined.merge(reasons, on=CELL, how="left", validate="one_to_one")
-    result: pd.DataFrame = merged.assign(status=merged["status"].fillna("best"))
-    return result
+    return merged.assign(status=merged["status"].fillna("best"))
 
 
 def model_order(records: pd.DataFrame, models: Sequence[str]) -> list[str]:
@@ -222,16 +217,14 @@ def _cells(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
     nodes = sorted(int(n) for n in seen["nodes"].unique())
     grid = [(model, n) for model in models for n in nodes]
     cells = pd.DataFrame(grid, columns=CELL)
-    typed: pd.DataFrame = cells.astype({"nodes": records["nodes"].dtype, "model": records["model"].dtype})
-    return typed
+    return cells.astype({"nodes": records["nodes"].dtype, "model": records["model"].dtype})
 
 
 def _all_notes(rows: pd.DataFrame, key: pd.Series[int]) -> pd.Series[Any]:
     """The notes of all runs of each configuration that has several, each once."""
     repeated = key.duplicated(keep=False)
     lists = rows.loc[repeated, "notes"].map(_list).groupby(key[repeated]).sum()
-    found: pd.Series[Any] = lists.map(lambda notes: list(dict.fromkeys(notes))).astype(object)
-    return found
+    return lists.map(lambda notes: list(dict.fromkeys(notes))).astype(object)
 
 
 def _list(value: Any) -> list[Any]:
@@ -253,8 +246,7 @@ def _second(order: pd.DataFrame, column: str) -> pd.Series[float]:
     """That column of each cell's second configuration; rows are sorted best first."""
     values = order.set_index(CELL)[column].astype(float)
     rest = values[order.set_index(CELL).index.duplicated()]
-    second: pd.Series[float] = rest[~rest.index.duplicated()]
-    return second
+    return rest[~rest.index.duplicated()]
 
 
 def _ties(order: pd.DataFrame, best: pd.DataFrame, metric: Metric) -> pd.Series[Any]:
@@ -266,8 +258,7 @@ def _ties(order: pd.DataFrame, best: pd.DataFrame, metric: Metric) -> pd.Series[
         tied = rest["low"] <= best["high"].reindex(rest.index)
     tied &= (metric.time_like != 0) & ~truth(rest["predicted"])  # of a prediction the interval is no noise
     lists = rest.loc[tied, "run_id"].groupby(level=CELL).agg(list).to_dict()
-    ties: pd.Series[Any] = pd.Series([lists.get(cell, []) for cell in best.index], index=best.index, dtype=object)
-    return ties
+    return pd.Series([lists.get(cell, []) for cell in best.index], index=best.index, dtype=object)
 
 
 def _interval(rows: pd.DataFrame, metric: Metric) -> dict[str, Any]:
@@ -317,8 +308,7 @@ def configuration_key(rows: pd.DataFrame) -> pd.Series[int]:
         numbers = np.arange(len(rows))
     else:
         numbers = rows.groupby(names, sort=False, dropna=False).ngroup().to_numpy()
-    key: pd.Series[int] = pd.Series(numbers, index=rows.index)
-    return key
+    return pd.Series(numbers, index=rows.index)
 
 
 def natural(name: str) -> list[int | str]:

@@ -37,8 +37,7 @@ def explain_blanks(
         if (model, nodes) in before and (model, nodes) not in tried:
             verdict = ("filtered", "filtered", "its records do not meet the filter")
         rows.append((model, nodes, *verdict))
-    table: pd.DataFrame = pd.DataFrame(rows, columns=BLANK_COLUMNS).astype(cells.dtypes.to_dict())
-    return table
+    return pd.DataFrame(rows, columns=BLANK_COLUMNS).astype(cells.dtypes.to_dict())
 
 
 def _explain(

@@ -47,8 +47,7 @@ def least_lead(best: pd.DataFrame, rest: pd.DataFrame, metric: Metric, cell: lis
     ratio = own["value"].to_numpy(float) / rest["value"].to_numpy(float)
     with np.errstate(divide="ignore", invalid="ignore"):
         lead = sign * np.log(ratio) / np.sqrt(1 / own["repeats"].to_numpy(float) + 1 / rest["repeats"].to_numpy(float))
-    by_cell: pd.Series[float] = rest[cell].assign(lead=lead).groupby(cell)["lead"].min()
-    return by_cell
+    return rest[cell].assign(lead=lead).groupby(cell)["lead"].min()
 
 
 def verdict(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:

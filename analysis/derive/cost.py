@@ -24,19 +24,16 @@ def by_outcome(records: pd.DataFrame) -> pd.DataFrame:
     table = table.reset_index().assign(first=lambda t: t["outcome"] != "ok")
     order = ["first", "gpu_hours", "attempts"]
     sorted_: pd.DataFrame = table.sort_values(order, ascending=[True, False, False], kind="stable")
-    result: pd.DataFrame = sorted_.drop(columns="first").reset_index(drop=True)
-    return result
+    return sorted_.drop(columns="first").reset_index(drop=True)
 
 
 def gpu_hours(records: pd.DataFrame) -> pd.Series[float]:
     """GPU-hours of each attempt; null where its time is not known."""
     if "total_s" not in records:
-        unknown: pd.Series[float] = pd.Series(float("nan"), index=records.index)
-        return unknown
+        return pd.Series(float("nan"), index=records.index)
     gpus = records["gpus"] if "gpus" in records else records["nodes"]
     hours: pd.Series[float] = records["total_s"].astype(float) * gpus.astype(float) / 3600
-    result: pd.Series[float] = hours.where(hours >= 0)
-    return result
+    return hours.where(hours >= 0)
 
 
 def unit_of(records: pd.DataFrame, hours: float) -> tuple[str, float]:

@@ -87,8 +87,7 @@ class _Rows:
             return self.table
         others = [same for name, same in self._equal.items() if name != axis]
         mask = np.logical_and.reduce([self._fixed, _equal(self.table[axis], value), *others])
-        found: pd.DataFrame = self.table[mask]
-        return found
+        return self.table[mask]
 
 
 def _equal(column: pd.Series[Any], value: Any) -> np.ndarray:
@@ -213,8 +212,7 @@ def too_large(predicted: pd.DataFrame) -> np.ndarray:
     """Which predicted peaks are over the memory of the record's kind of GPU."""
     gpus = [GPUS.get(str(name).lower()) for name in predicted["gpu"]]
     memory = np.array([gpu.memory_bytes if gpu is not None and gpu.memory_bytes else np.inf for gpu in gpus])
-    large: np.ndarray = predicted["predicted_peak_bytes"].to_numpy(float) > memory
-    return large
+    return predicted["predicted_peak_bytes"].to_numpy(float) > memory
 
 
 def _text(value: Any) -> str:

@@ -32,8 +32,7 @@ def rank_times(records: pd.DataFrame) -> pd.DataFrame:
     found = [part for row in rows.to_dict("records") if (part := _ranks_of(row)) is not None]
     if not found:
         return _empty(RANK_COLUMNS)
-    ranks: pd.DataFrame = pd.concat(found, ignore_index=True)
-    return ranks
+    return pd.concat(found, ignore_index=True)
 
 
 def _ranks_of(row: Any) -> pd.DataFrame | None:
@@ -47,8 +46,7 @@ def _ranks_of(row: Any) -> pd.DataFrame | None:
     at = np.arange(len(values))
     names = np.asarray([str(node) for node in nodes], dtype=object)[at // each]
     columns = {"run_id": row["run_id"], "attempt": row["attempt"], "rank": at, "node": names}
-    ranks: pd.DataFrame = pd.DataFrame({**columns, "ratio": values / np.median(values)})
-    return ranks
+    return pd.DataFrame({**columns, "ratio": values / np.median(values)})
 
 
 def health(records: pd.DataFrame) -> pd.DataFrame:
@@ -74,14 +72,12 @@ def health(records: pd.DataFrame) -> pd.DataFrame:
     ranks = rank_times(rows)
     worst = ranks.groupby(["run_id", "attempt", "node"])["ratio"].max()
     table["ratio"] = worst.groupby(level="node").median().astype(float) if len(worst) else float("nan")
-    ordered: pd.DataFrame = table.reset_index().sort_values(["slow", "ratio", "faults"], ascending=False, kind="stable")
-    result: pd.DataFrame = ordered.reset_index(drop=True)
-    return result
+    ordered = table.reset_index().sort_values(["slow", "ratio", "faults"], ascending=False, kind="stable")
+    return ordered.reset_index(drop=True)
 
 
 def _empty(columns: Sequence[str]) -> pd.DataFrame:
-    table: pd.DataFrame = pd.DataFrame(columns=list(columns))
-    return table
+    return pd.DataFrame(columns=list(columns))
 
 
 def _slow_nodes(rows: pd.DataFrame) -> list[str | None]:

@@ -20,8 +20,7 @@ def memory_against(records: pd.DataFrame, metric: Metric = METRICS["tokens_per_s
     on_front: pd.Series[bool] = pd.Series(False, index=rows.index)
     for _, cell in rows.groupby(["model", "nodes"]):
         on_front.loc[front(cell["peak"], cell["value"], higher=metric.higher_is_better)] = True
-    table: pd.DataFrame = rows.assign(front=on_front)
-    return table
+    return rows.assign(front=on_front)
 
 
 def front(peak: pd.Series[float], value: pd.Series[float], *, higher: bool = True) -> pd.Index:
@@ -29,5 +28,4 @@ def front(peak: pd.Series[float], value: pd.Series[float], *, higher: bool = Tru
     gain = value if higher else -value
     order = pd.DataFrame({"peak": peak, "gain": gain}).sort_values(["peak", "gain"], ascending=[True, False])
     before = order["gain"].cummax().shift(fill_value=-np.inf)
-    optimal: pd.Index = order.index[order["gain"] > before]
-    return optimal
+    return order.index[order["gain"] > before]

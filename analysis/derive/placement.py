@@ -25,8 +25,7 @@ def placed(records: pd.DataFrame) -> pd.DataFrame:
     """
     rows = counting(completed(records))
     if "node_names" not in rows:
-        nothing: pd.DataFrame = pd.DataFrame(columns=list(COLUMNS))
-        return nothing
+        return pd.DataFrame(columns=list(COLUMNS))
     rows = rows[succeeded(rows) & rows["node_names"].map(_is_listed) & (rows["step_time_median_s"].astype(float) > 0)]
     switches = rows["leaf_switches"] if "leaf_switches" in rows else pd.Series(None, index=rows.index, dtype=object)
     rows = rows.assign(
@@ -38,8 +37,7 @@ def placed(records: pd.DataFrame) -> pd.DataFrame:
     rows = rows[several]
     times = rows["step_time_median_s"].astype(float)
     ratio = times.groupby(rows["configuration"]).transform("median") / times
-    found: pd.DataFrame = rows.assign(ratio=ratio)[list(COLUMNS)].reset_index(drop=True)
-    return found
+    return rows.assign(ratio=ratio)[list(COLUMNS)].reset_index(drop=True)
 
 
 def _is_listed(names: Any) -> bool:
@@ -87,8 +85,7 @@ def spread(runs: pd.DataFrame) -> Spread:
 
 
 def _logs(runs: pd.DataFrame) -> pd.Series[float]:
-    logs: pd.Series[float] = pd.Series(np.log(runs["ratio"].to_numpy(float)), index=runs.index)
-    return logs
+    return pd.Series(np.log(runs["ratio"].to_numpy(float)), index=runs.index)
 
 
 def by_node_set(runs: pd.DataFrame) -> pd.DataFrame:
@@ -103,8 +100,7 @@ def by_node_set(runs: pd.DataFrame) -> pd.DataFrame:
         ratio=("ratio", "median"),
         high=("ratio", "max"),
     ).reset_index()
-    ordered: pd.DataFrame = table.sort_values("ratio", kind="stable").reset_index(drop=True)
-    return ordered
+    return table.sort_values("ratio", kind="stable").reset_index(drop=True)
 
 
 def widest(runs: pd.DataFrame, most: int) -> Sequence[int]:

@@ -33,8 +33,7 @@ def predicted_records(plan: pd.DataFrame, factors: Mapping[str, float] | None = 
     made = _as_records(runs, step, step / factor, step * factor)
     # A plan puts a run last whose memory is over, though by less than the model's error: it is not the predicted best.
     first = made.sort_values("position").groupby(["model", "nodes"])["tokens_per_second"].transform("first")
-    sure: pd.DataFrame = made[made["tokens_per_second"] <= first].reset_index(drop=True)
-    return sure
+    return made[made["tokens_per_second"] <= first].reset_index(drop=True)
 
 
 def learned_records(plan: pd.DataFrame, rates: Mapping[str, tuple[float, float, float]]) -> pd.DataFrame:
@@ -66,8 +65,7 @@ def with_predictions(records: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataF
         shares = per_rate.groupby([known[name].astype(str) for name in SAME_FLOPS]).median()
         of_new = pd.MultiIndex.from_frame(new[SAME_FLOPS].astype(str))
         new = new.assign(mfu=shares.reindex(of_new).to_numpy() * new["tokens_per_second_per_gpu"].to_numpy(float))
-    both: pd.DataFrame = pd.concat([records.assign(predicted=False), new], ignore_index=True)
-    return both
+    return pd.concat([records.assign(predicted=False), new], ignore_index=True)
 
 
 def _as_records(
@@ -78,7 +76,7 @@ def _as_records(
     peak = runs["predicted_peak_bytes"].astype(float)
     worded = {name: runs[name].astype(str) for name in ("model", "recompute", "pp_schedule", "dtype", "params", "env")}
     plain = runs.drop(columns=["status", "reasons", "run_json"])
-    made: pd.DataFrame = plain.assign(
+    return plain.assign(
         **worded,
         outcome="ok",
         final=True,
@@ -91,4 +89,3 @@ def _as_records(
         tokens_per_second=rate,
         tokens_per_second_per_gpu=rate / runs["gpus"].astype(float),
     )
-    return made

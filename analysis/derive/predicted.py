@@ -49,8 +49,7 @@ def predictions(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFram
 def _typed(rows: pd.DataFrame) -> pd.DataFrame:
     """Predictions as numbers, missing ones as NaN."""
     numbers = {name: rows[name].astype(float) for name, _ in QUANTITIES.values()}
-    typed: pd.DataFrame = rows.assign(**numbers)
-    return typed
+    return rows.assign(**numbers)
 
 
 def errors(rows: pd.DataFrame, quantity: str) -> pd.Series[float]:
@@ -58,8 +57,7 @@ def errors(rows: pd.DataFrame, quantity: str) -> pd.Series[float]:
     predicted, measured_ = (rows[name].astype(float) for name in QUANTITIES[quantity])
     ratio: pd.Series[float] = predicted / measured_ - 1
     sound = np.isfinite(ratio.to_numpy(float)) & (predicted > 0).to_numpy() & (measured_ > 0).to_numpy()
-    result: pd.Series[float] = ratio[sound]
-    return result
+    return ratio[sound]
 
 
 def _planned(plan: pd.DataFrame | None, wanted: list[str]) -> pd.DataFrame | None:
@@ -69,8 +67,7 @@ def _planned(plan: pd.DataFrame | None, wanted: list[str]) -> pd.DataFrame | Non
     for name in wanted:
         if name not in runs:
             runs = runs.assign(**{name: np.nan})
-    columns: pd.DataFrame = runs[["run_id", *wanted]]
-    return columns
+    return runs[["run_id", *wanted]]
 
 
 def predict_by_physics(rows: pd.DataFrame) -> pd.DataFrame:
@@ -85,8 +82,7 @@ def predict_by_physics(rows: pd.DataFrame) -> pd.DataFrame:
         named = dict(zip([k for k in keys if k in rows], key, strict=True))
         at = part.index.to_numpy()
         peak[at], step[at] = _predict(part, named)
-    result: pd.DataFrame = rows.assign(predicted_peak_bytes=peak, predicted_step_s=step)
-    return result
+    return rows.assign(predicted_peak_bytes=peak, predicted_step_s=step)
 
 
 def _predict(part: pd.DataFrame, named: Mapping[str, Any]) -> tuple[Any, Any]:

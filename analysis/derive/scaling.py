@@ -23,19 +23,17 @@ def scaling(records: pd.DataFrame) -> pd.DataFrame:
     """
     best = best_per_cell(records)
     if best.empty:
-        result: pd.DataFrame = best.assign(efficiency=pd.Series(dtype=float))
-        return result
+        return best.assign(efficiency=pd.Series(dtype=float))
     best = best.sort_values(CELL).reset_index(drop=True)
     per_node = best["gpus_per_node"].astype(float).fillna(1.0)
     gpus = best["gpus"].astype(float).fillna(best["nodes"].astype(float) * per_node)
     first = best.groupby("model")["value"].transform("first")
-    table: pd.DataFrame = best.assign(
+    return best.assign(
         gpus=gpus,
         tokens_per_second=best["value"] * gpus,
         tokens_per_second_per_gpu=best["value"],
         efficiency=best["value"] / first,
     )
-    return table
 
 
 def amdahl(table: pd.DataFrame) -> dict[str, Scaling]:

@@ -28,8 +28,7 @@ def with_swept(best: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     words = [_words(row, names, keys) for row in best.to_dict("records")]
     swept = np.empty(len(words), dtype=object)
     swept[:] = words
-    found: pd.DataFrame = best.assign(swept=swept)
-    return found
+    return best.assign(swept=swept)
 
 
 def _differing(texts: pd.Series[Any]) -> list[str]:

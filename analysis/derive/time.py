@@ -38,10 +38,7 @@ def held(allocations: pd.DataFrame, now: float) -> pd.DataFrame:
     last_heartbeat = rows["heard_at"].fillna(begin).where(unresponsive, np.inf)
     sound = np.fmin(last_heartbeat, rows["lost_at"].fillna(np.inf))
     end = np.maximum(end, begin)
-    found: pd.DataFrame = rows[["source", "pilot", "node"]].assign(
-        begin=begin, end=end, sound_until=np.clip(sound, begin, end)
-    )
-    return found
+    return rows[["source", "pilot", "node"]].assign(begin=begin, end=end, sound_until=np.clip(sound, begin, end))
 
 
 def segments(allocations: pd.DataFrame, attempts: pd.DataFrame | None) -> pd.DataFrame:
@@ -56,9 +53,7 @@ def segments(allocations: pd.DataFrame, attempts: pd.DataFrame | None) -> pd.Dat
     idle = _idle(nodes, busy)
     table = pd.concat([frame[SEGMENT] for frame in (busy, idle, lost)])
     table = table[table["end"] > table["begin"]]
-    ordered: pd.DataFrame = table.sort_values(["source", "pilot", "node", "begin"], kind="stable")
-    result: pd.DataFrame = ordered.reset_index(drop=True)
-    return result
+    return table.sort_values(["source", "pilot", "node", "begin"], kind="stable").reset_index(drop=True)
 
 
 def shares(table: pd.DataFrame) -> pd.Series[float]:
@@ -87,15 +82,13 @@ def _elapsed(since: pd.Series[float], at: np.ndarray) -> np.ndarray:
     """Sum over all events of the seconds since each, at each of some times; later events count as 0."""
     ordered = np.sort(since.to_numpy(float)) - at[0]  # unix times would cost digits
     before = np.searchsorted(ordered, at - at[0], side="right")
-    total: np.ndarray = before * (at - at[0]) - np.concatenate([[0.0], np.cumsum(ordered)])[before]
-    return total
+    return before * (at - at[0]) - np.concatenate([[0.0], np.cumsum(ordered)])[before]
 
 
 def _busy(nodes: pd.DataFrame, attempts: pd.DataFrame | None) -> pd.DataFrame:
     """Segments of attempts, each on each of its nodes, inside the time in which the pilot held the node soundly."""
     if attempts is None or attempts.empty or nodes.empty:
-        none: pd.DataFrame = pd.DataFrame(columns=SEGMENT).astype({"begin": float, "end": float})
-        return none
+        return pd.DataFrame(columns=SEGMENT).astype({"begin": float, "end": float})
     attempts = attempts.astype(dict.fromkeys(("started_at", "steady_at", "measured_at", "ended_at"), float))
     one = attempts.explode("node_names").rename(columns={"node_names": "node"}).dropna(subset=["node", "started_at"])
     one = one.rename(columns={"ended_at": "attempt_end"})
@@ -111,9 +104,7 @@ def _busy(nodes: pd.DataFrame, attempts: pd.DataFrame | None) -> pd.DataFrame:
     table = pd.concat(parts)
     low, high = table["begin"], table["sound_until"]
     clipped = table.assign(begin=np.clip(table["begin_"], low, high), end=np.clip(table["end_"], low, high))
-    visible: pd.DataFrame = clipped[clipped["end"] > clipped["begin"]]
-    result: pd.DataFrame = visible[SEGMENT]
-    return result
+    return clipped.loc[clipped["end"] > clipped["begin"], SEGMENT]
 
 
 def _idle(nodes: pd.DataFrame, busy: pd.DataFrame) -> pd.DataFrame:
@@ -126,5 +117,4 @@ def _idle(nodes: pd.DataFrame, busy: pd.DataFrame) -> pd.DataFrame:
     before = table.groupby(key)["end_"].cummax().groupby([table[k] for k in key]).shift()
     begin = before.fillna(pd.Series(starts, index=table.index))
     gaps: pd.DataFrame = table[key].assign(state="idle", begin=begin.astype(float), end=table["begin_"].astype(float))
-    result: pd.DataFrame = gaps[gaps["end"] > gaps["begin"]]
-    return result
+    return gaps[gaps["end"] > gaps["begin"]]

@@ -81,8 +81,7 @@ def _draw_model(axes: Axes, rows: pd.DataFrame, model: str, nodes: list[int]) ->
 def _colour(at: int, many: int) -> tuple[float, ...]:
     from matplotlib import colormaps
 
-    colour: tuple[float, ...] = colormaps["viridis"](0.92 * at / max(1, many - 1))
-    return colour
+    return colormaps["viridis"](0.92 * at / max(1, many - 1))
 
 
 def _mark_limit(axes: Axes, rows: pd.DataFrame) -> None:

@@ -54,8 +54,7 @@ def _spread(rows: pd.DataFrame) -> pd.DataFrame:
     high = 100 * (times["step_time_max_s"] / times["step_time_median_s"] - 1)
     found: pd.DataFrame = times.assign(low=low, high=high)
     found = found[(found["high"] > 0) | (found["low"] < 0)]  # a source with medians only has no spread
-    result: pd.DataFrame = found.sort_values("high", kind="stable")
-    return result
+    return found.sort_values("high", kind="stable")
 
 
 def _draw_runs(axes: Axes, spread: pd.DataFrame) -> None:

@@ -83,8 +83,7 @@ def _lanes(table: pd.DataFrame) -> pd.Series:
     one = table.sort_values(["source", "node", "begin"], kind="stable")
     before = one.groupby(["source", "node"])["end"].shift()
     clash = bool((before > one["begin"] + 1e-6).any())
-    lanes: pd.Series = table["pilot"] + " " + table["node"] if clash else table["node"].astype(str)
-    return lanes
+    return table["pilot"] + " " + table["node"] if clash else table["node"].astype(str)
 
 
 def _unit(span_s: float) -> tuple[str, float]:

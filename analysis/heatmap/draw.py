@@ -60,8 +60,7 @@ class Heatmap:
     def rows(self) -> list[dict[str, Any]]:
         """The table as JSON values, a row per cell; missing is null."""
         light = self.cells.drop(columns=[name for name in HEAVY if name in self.cells])
-        rows: list[dict[str, Any]] = json.loads(light.to_json(orient="records", double_precision=15))
-        return rows
+        return json.loads(light.to_json(orient="records", double_precision=15))
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,7 @@ class _Content:
 
     @property
     def best(self) -> pd.DataFrame:
-        measured: pd.DataFrame = self.table[self.table["status"] == "best"]
-        return measured
+        return self.table[self.table["status"] == "best"]
 
     def text(self, cell: Mapping[str, Any], level: str) -> Sequence[Group]:
         """Groups of words of all cells, measured or blank."""

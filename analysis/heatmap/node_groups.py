@@ -33,8 +33,7 @@ def of_group(table: pd.DataFrame, group: str) -> pd.DataFrame:
     if group not in groups:
         remedy = nearest(group, groups) if groups else "omit it: these results are of one kind of nodes"
         raise SweepError(Mistake(f"no node group {group!r}", path="--node-group", remedy=remedy))
-    cells: pd.DataFrame = table[table["model"].map(lambda model: parts[str(model)][1]) == group]
-    return cells
+    return table[table["model"].map(lambda model: parts[str(model)][1]) == group]
 
 
 @dataclass(frozen=True)

@@ -113,8 +113,7 @@ def _chosen(records: pd.DataFrame, metric: Metric, most: int) -> pd.DataFrame:
         place = rows.groupby(kind, sort=False, dropna=False).cumcount()
         shown = place.sort_values(kind="stable").index[:most]
         rows = rows.loc[rows.index.isin(shown)]
-    chosen: pd.DataFrame = rows.drop(columns=["_value", "_ok"])
-    return chosen
+    return rows.drop(columns=["_value", "_ok"])
 
 
 def _worth_showing(rows: pd.DataFrame, field: Field) -> bool:
