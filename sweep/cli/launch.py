@@ -185,7 +185,7 @@ def _dry_run(
             _show_added(added)
             note("nothing was written")
         return 0
-    from sweep.library.dry_run import dry_run
+    from sweep.library.launch import dry_run
 
     would = dry_run(grid, site, directory=directory, executor=executor)
     if as_json:

@@ -20,9 +20,7 @@ from sweep.library.winners import SIMULATED, layout_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sweep.inputs.grid import Grid
-    from sweep.inputs.site import Site
-    from sweep.library.forecast import Forecast
+    from sweep.library.plan import Forecast
     from sweep.planning.runs import Plan
 
 _SHOWN = ("model", "nodes", *LAYOUT, "dtype", "compile", "params", "env")
@@ -34,14 +32,13 @@ _REASONS_SHOWN = 3
 @click.argument("grid_file", metavar="GRID", type=InputPath())
 @click.option(
     "--show",
-    type=click.Choice(["rejected", "runs", "model"]),
-    help="One line per rejected candidate with every reason, or per run in measurement order; or the rates that step "
-    "times are predicted from, each with its spread and source.",
+    type=click.Choice(["rejected", "runs"]),
+    help="One line per rejected candidate with every reason, or per run in measurement order.",
 )
 @click.option(
     "--from",
     "results",
-    metavar="DIR_OR_PARQUET",
+    metavar="SOURCE",
     type=InputPath(),
     help="Predict the best layouts from measured runs, such as those on fewer nodes.",
 )
@@ -74,68 +71,39 @@ def plan(
       sweep plan examples/ultrascale.yaml
       sweep plan grid.yaml -o nodes=[1,2] -o tp=auto
       sweep plan grid.yaml --show rejected | grep tp=3
-      sweep plan grid.yaml --site my-cluster --show model
       sweep plan large.yaml --from sweeps/small --heatmap predicted.png
       sweep plan grid.yaml --json | jq .cells
     """
     from sweep.inputs.load import load_inputs
-    from sweep.library.forecast import draw_predicted, forecast, plan_summary
-    from sweep.library.plan import plan as planned_by
-    from sweep.library.saving import expected_saving
+    from sweep.library import plan as library
     from sweep.planning.build import nothing_to_run
 
     if show is not None and (useless := without_effect(["results", "picture"], "with --show")):
         raise SweepError(useless)
     grid, site = load_inputs(grid_file, overrides, site_given, None)
-    if show == "model":
-        _show_model(grid, site, as_json)
-        return 0
-    planned = planned_by(grid, site)
+    planned = library.plan(grid, site)
     if show is not None and not as_json:
         for row in _rows(planned, show):
             click.echo(_line(row))
     else:
-        document = plan_summary(planned, site)
+        document = library.plan_summary(planned, site)
         document |= {"strategy": grid.strategy, "budget": grid.budget.model_dump(exclude_none=True)}
-        document["expected"] = {name: asdict(one) for name, one in expected_saving(planned, grid, site).items()}
+        document["expected"] = {name: asdict(one) for name, one in library.expected_saving(planned, grid, site).items()}
         if show is not None:
             document[show if show == "runs" else "rejected_candidates"] = list(_rows(planned, show))
-        learned = forecast(planned, site, results) if results is not None and planned.runs else None
+        learned = library.forecast(planned, site, results) if results is not None and planned.runs else None
         if learned is not None:
             document["forecast"] = asdict(learned)
             click.echo(learned.missing, err=True) if learned.missing else None
         if picture is not None and planned.runs:
             document["heatmap"] = {
                 "path": str(picture),
-                "cells": draw_predicted(planned, site, picture, results).rows(),
+                "cells": library.draw_predicted(planned, site, picture, results).rows(),
             }
         click.echo(json.dumps(document)) if as_json else _tables(document, learned)
     if not planned.runs:
         raise SweepError(nothing_to_run(grid))
     return 0
-
-
-def _show_model(grid: Grid, site: Site, as_json: bool) -> None:
-    from sweep.physics.profiles import PROFILES, profile_of
-    from sweep.physics.step_time import machine_of
-    from sweep.physics.trainers import behaviour_of
-
-    profile = profile_of(grid.workload, {}) or PROFILES["builtin"]
-    behaviour = behaviour_of(profile.name)
-    rates = {group: machine_of(part.hardware, profile).rates(behaviour.attention) for group, part in site.parts.items()}
-    if as_json:
-        rows = {
-            group: [dict(zip(("rate", "value", "source"), one, strict=True)) for one in listed]
-            for group, listed in rates.items()
-        }
-        of = {"node_groups": rows} if site.node_groups else {"rates": rows[""]}
-        click.echo(json.dumps({"trainer": grid.workload, "behaviour": behaviour.source} | of))
-        return
-    for group, listed in rates.items():
-        where = f"{site.part(group).gpu} ({group})" if group else site.gpu
-        click.echo(f"{grid.workload} on {where}: {behaviour.source}")
-        for name, value, source in listed:
-            click.echo(f"  {name}: {value}  ({source})")
 
 
 def _rows(plan: Plan, show: str) -> Iterator[dict[str, Any]]:

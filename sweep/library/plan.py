@@ -1,16 +1,42 @@
-"""From a grid and a site to a plan, before anything is submitted."""
+"""From a grid and a site to a plan, and what its runs are expected to do: by the models of physics, by simulated
+searches, or learned from measured runs.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from sweep.contract import LAYOUT
 from sweep.inputs.load import load_site
+from sweep.library.sources import results_of
 from sweep.planning.build import build
+from sweep.planning.runs import Plan, runs_on
+from sweep.planning.summary import summary
+from sweep.search.budget import Budget
+from sweep.search.candidates import from_plan
+from sweep.search.forecast import Expected, expected_best, uncertainty, unlearned
+from sweep.search.saving import Replay, replays
+from sweep.search.strategies import strategy_named
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.heatmap.draw import Heatmap
     from sweep.inputs.grid import Grid
     from sweep.inputs.site import Site
-    from sweep.planning.runs import Plan
+    from sweep.planning.runs import PlannedRun
+    from sweep.search.candidates import Candidates
+
+MOST = 3
+"""layouts per cell"""
+DRAWS = 5
+"""simulated sweeps: results drawn from the time and memory models with their uncertainty"""
+MOST_RUNS = 1000
+"""the joint prior of more takes many seconds"""
 
 
 def plan(grid: Grid, site: Site | None = None) -> Plan:
@@ -19,3 +45,140 @@ def plan(grid: Grid, site: Site | None = None) -> Plan:
     ``site``: by default the grid's own, otherwise what is detected. Raises SweepError with every mistake.
     """
     return build(grid, site if site is not None else load_site(grid))
+
+
+def expected_saving(plan: Plan, grid: Grid, site: Site) -> Mapping[str, Replay]:
+    """The grid's strategy, and `guided` -> the median of its simulated sweeps. Empty where the plan is too large, and
+    for a grid that asks for all its runs.
+    """
+    if not 0 < len(plan.runs) <= MOST_RUNS or (grid.strategy == "exhaustive" and not grid.limits):
+        return {}
+    groups = [(runs_on(plan.runs, group), part.hardware) for group, part in site.parts.items()]
+    sets = [from_plan(runs, gpu) for runs, gpu in groups if runs]
+    limits = grid.budget.model_dump(exclude_none=True)
+    saving: dict[str, Replay] = {}
+    for name in dict.fromkeys([grid.strategy, "guided"]):
+        strategy = strategy_named(name)
+        drawn = [replays(one, strategy, Budget.of(limits, len(one)), DRAWS) for one in sets]
+        sums = [_sum(parts) for parts in zip(*drawn, strict=True)]
+        saving[name] = Replay(
+            round(statistics.median(one.runs for one in sums)),
+            statistics.median(one.node_hours for one in sums),
+            statistics.median(one.mean_regret for one in sums),
+        )
+    return saving
+
+
+def _sum(parts: tuple[Replay, ...]) -> Replay:
+    """Of the node groups' searches; the regret on average by runs of each."""
+    runs = sum(one.runs for one in parts)
+    regret = sum(one.mean_regret * one.runs for one in parts) / max(1, runs)
+    return Replay(runs, sum(one.node_hours for one in parts), regret)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """The fastest layouts of each cell of a plan, as measured runs predict them."""
+
+    cells: list[dict[str, Any]]
+    """model, nodes, best_measured (tokens/s/GPU, or None) and layouts: each with its rate, the interval that 9 of 10
+    such runs are expected in, and the chance to run"""
+    measured_runs: int
+    simulated: bool
+    """whether a run of the results was simulated"""
+    missing: str | None
+    """what the results do not teach; None where nothing is missing"""
+
+
+def plan_summary(plan: Plan, site: Site) -> dict[str, Any]:
+    """The plan in numbers; of each cell's predicted best, the interval that 9 of 10 such runs are expected in."""
+    document = summary(plan)
+    best = {one["run_id"]: one for cell in document["cells"] if (one := cell["predicted_best"])}
+    for run_id, factor in factors([run for run in plan.runs if run.run_id in best], site).items():
+        rate = best[run_id]["tokens_per_second_per_gpu"]
+        best[run_id] |= {"low": rate / factor, "high": rate * factor}
+    return document
+
+
+def factors(runs: Sequence[PlannedRun], site: Site) -> dict[str, float]:
+    """run_id -> by what factor 1 in 20 runs is slower than the models of physics predict, and 1 in 20 faster."""
+    factor_of: dict[str, float] = {}
+    for group, part in site.parts.items():
+        mine = runs_on(runs, group)
+        spread = uncertainty(from_plan(mine, part.hardware)).tolist() if mine else []
+        factor_of |= {run.run_id: factor for run, factor in zip(mine, spread, strict=True)}
+    return factor_of
+
+
+def forecast(plan: Plan, site: Site, results: Path) -> Forecast:
+    """The fastest layouts of each cell: measure small, predict large. Raises SweepError for results that are wrong."""
+    import analysis
+
+    place, recorded = _recorded(results)
+    candidates = from_plan(plan.runs, site.hardware)
+    measured = _measured(recorded)
+    missing = unlearned(recorded, candidates)
+    if not measured:
+        nothing = f"note: no run of {results} has a speed: those of the models of physics are shown"
+        missing = f"{missing}\n{nothing}" if missing else nothing
+    return Forecast(
+        cells=[
+            _cell(candidates, cell, best, measured.get(candidates.cell_names[cell]))
+            for cell, best in expected_best(recorded, candidates, MOST).items()
+        ],
+        measured_runs=len(recorded.candidates),
+        simulated=bool(analysis.load(place, ["simulated"])["simulated"].fillna(False).any()),
+        missing=missing or None,
+    )
+
+
+def draw_predicted(plan: Plan, site: Site, out: Path, results: Path | None = None) -> Heatmap:
+    """Draw the heatmap of a plan, marked as predicted, with intervals. With results, the cells that they measured are
+    as measured, and predict the others. Raises SweepError for a file or results that are wrong.
+    """
+    import analysis
+    from analysis.derive.best import NEEDED
+    from analysis.derive.planned import learned_records, predicted_records, with_predictions
+    from analysis.heatmap.draw import check_format, save_figure
+
+    check_format(out)
+    table: pd.DataFrame = plan.table.to_pandas().astype({"model": str, "status": str, "nodes": "Int64"})
+    if results is None:
+        records = predicted_records(table, factors(plan.runs, site))
+    else:
+        place, recorded = _recorded(results)
+        runs = from_plan(plan.runs, site.hardware)
+        best = [one[0] for one in expected_best(recorded, runs, 1).values() if one]
+        rates = {runs.ids[one.row]: (one.tokens_per_second_per_gpu, one.low, one.high) for one in best}
+        records = with_predictions(analysis.load([place], NEEDED), learned_records(table, rates))
+    drawn = analysis.draw_heatmap(records, table)
+    save_figure(drawn.figure, out)
+    return drawn
+
+
+def _recorded(results: Path) -> tuple[Path, Any]:
+    from sweep.foreign.files import read_recorded
+
+    place, sweep = results_of(results)
+    return place, read_recorded(place if sweep is None else sweep.results)
+
+
+def _measured(recorded: Any) -> dict[tuple[str, int], float]:
+    """(model, nodes) -> the best measured tokens/s/GPU."""
+    best: dict[tuple[str, int], float] = {}
+    names, cells = recorded.candidates.cell_names, recorded.candidates.cells
+    for place in recorded.worked.nonzero()[0].tolist():
+        name, rate = names[cells[place]], float(recorded.tokens_per_second_per_gpu[place])
+        best[name] = max(rate, best.get(name, 0.0))
+    return best
+
+
+def _cell(candidates: Candidates, cell: int, best: list[Expected], measured: float | None) -> dict[str, Any]:
+    model, nodes = candidates.cell_names[cell]
+    layouts = [
+        {name: candidates.columns[name][one.row].item() for name in LAYOUT}
+        | {"predicted_tokens_per_second_per_gpu": one.tokens_per_second_per_gpu, "low": one.low, "high": one.high}
+        | {"chance_to_run": one.works, "run_id": candidates.ids[one.row]}
+        for one in best
+    ]
+    return {"model": model, "nodes": nodes, "best_measured": measured, "layouts": layouts}
