@@ -1,4 +1,4 @@
-"""A sweep on this machine that grows while it is measured: `extend` and `rerun` while its launcher runs."""
+"""A sweep on this machine that grows while it is measured: `launch --add` and `rerun` while its launcher runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 from click.testing import CliRunner
-from sweep.cli.extend import extend
 
+from sweep.cli.launch import launch
 from sweep.cli.rerun import rerun
 from sweep.outcomes import Outcome
 from sweep.store.sweep import open_sweep
@@ -35,8 +35,9 @@ def grown(tmp_path_factory):
         launcher = driving.start(*launching, output=output)
         wait_for(lambda: begun(directory, 1))
         first = driving.records_of(directory)[0]["run_id"]
-        for command, words in ((rerun, (first,)), (extend, (str(grid), "-o", "nodes=[1,2]", *SLOW))):
-            done = CliRunner().invoke(command, (str(directory), *words), catch_exceptions=False, standalone_mode=False)
+        adding = (str(grid), "--dir", str(directory), "--add", "-o", "nodes=[1,2]", *SLOW)
+        for command, words in ((rerun, (str(directory), first)), (launch, adding)):
+            done = CliRunner().invoke(command, words, catch_exceptions=False, standalone_mode=False)
             assert "the running launcher (process " in done.output
         assert launcher.wait(120) == 0, (root / "out").read_text()
     return directory, (root / "out").read_text()
