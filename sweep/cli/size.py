@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,6 @@ from sweep.cli.sources import results_of
 from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
-    from sweep.physics.fastest import Fastest
     from sweep.physics.sizing import Scaling, Size
 
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -63,7 +64,9 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
 @click.option(
     "--global-batch", type=_Count(), default="4M", show_default=True, help="Largest number of tokens per step."
 )
-@click.option("--from", "results", type=InputPath(), help="Use the speed and scaling of these measured results.")
+@click.option(
+    "--from", "results", metavar="SOURCE", type=InputPath(), help="Use the speed and scaling of these measured results."
+)
 @json_option
 def size(
     parameters: float | None,
@@ -93,32 +96,33 @@ def size(
       sweep size --model Llama-3-8B --tokens 1T --gpus 256
       sweep size --model 8B --tokens 1T --days 14 --from results.parquet
     """
-    from sweep.physics.sizing import size as sized
+    from sweep.physics import sizing
 
     _check(parameters, model, days, gpus)
     if results is not None and (useless := without_effect(("gpu", "peak_tflops", "mfu"), "with --from")):
         raise SweepError(useless)
     active = parameters if parameters is not None else _active(str(model))
+    measured: dict[int, float] = {}
     scaling, simulated = None, False
-    if results is None and model is not None and mfu is None and peak_tflops is None:
-        from sweep.physics.profiles import SIZED_TRAINER
-
-        assert gpus is not None or days is not None
-        work = _Work(model, gpu, trainer or SIZED_TRAINER, sequence_length, int(global_batch))
-        rate, gpus, source = _predicted(work, active, tokens, gpus, days)
+    if results is not None:
+        measured, simulated = _best_by_gpus(results, model)
+        scaling = _scaling(measured, results)
+        gpus = gpus or _gpus_for(scaling, tokens, days, min(measured))
+        rate = 6 * active * measured.get(gpus, scaling.tokens_per_second(gpus)) / gpus
+        source = f"simulated in {results.name}: no model was trained" if simulated else f"measured in {results.name}"
+        source += "" if gpus in measured else f", by the curve, since no run had {plural(gpus, 'GPU')}"
+    elif model is not None and mfu is None and peak_tflops is None:
+        fastest = functools.partial(_fastest, model, gpu, trainer, sequence_length, int(global_batch))
+        if gpus is None:
+            gpus = _gpus_by_model(fastest, active, tokens, float(days or 1), _rate(gpu, None, None)[0])
+        rate, source = fastest(gpus)
     else:
         rate, source = _rate(gpu, peak_tflops, mfu)
-    if results is not None:
-        best, simulated = _best_by_gpus(results, model)
-        scaling = _scaling(best, results)
-        gpus = gpus or _gpus_for(scaling, tokens, days, min(best))
-        rate = 6 * active * best.get(gpus, scaling.tokens_per_second(gpus)) / gpus
-        source = f"simulated in {results.name}: no model was trained" if simulated else f"measured in {results.name}"
-        source += "" if gpus in best else f", by the curve, since no run had {plural(gpus, 'GPU')}"
-    found = sized(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
-    measured = best if results is not None else {}
-    document = _document(found, source, scaling, measured) | ({"simulated": simulated} if results is not None else {})
-    click.echo(json.dumps(document) if as_json else _text(found, source, scaling, measured, simulated))
+    found = sizing.size(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
+    if as_json:
+        click.echo(json.dumps(_document(found, source, scaling, measured, simulated)))
+    else:
+        click.echo("\n".join(_lines(found, source, scaling, measured, simulated)))
     return 0
 
 
@@ -154,38 +158,19 @@ def _rate(gpu: str, peak_tflops: float | None, mfu: float | None) -> tuple[float
     return peak_tflops * 1e12 * share, f"{peak_tflops:g} TFLOP/s at {100 * share:g}% MFU"
 
 
-NO_RUNS: Mapping[int, float] = {}
-
-
-@dataclass(frozen=True)
-class _Work:
-    """What is trained, on what, by what."""
-
-    model: str
-    gpu: str
-    trainer: str
-    sequence_length: int
-    global_batch: int
-
-
-def _predicted(
-    work: _Work, active: float, tokens: float, gpus: int | None, days: float | None
-) -> tuple[float, int, str]:
-    """(model FLOP/s per GPU, GPUs, text) by the step-time model. GPUs for a number of days are found in rounds."""
+def _gpus_by_model(
+    fastest: Callable[[int], tuple[float, str]], active: float, tokens: float, days: float, guess: float
+) -> int:
+    """GPUs for a number of days, in rounds: the speed depends on their number. ``guess``: model FLOP/s per GPU."""
     from sweep.physics.sizing import SECONDS_PER_DAY
 
-    asked, guess = gpus is not None, _rate(work.gpu, None, 0.4)[0]
-    gpus = gpus or _whole_nodes(6 * active * tokens / (guess * (days or 1) * SECONDS_PER_DAY))
-    for _ in range(8):
-        found = _fastest(work, gpus)
-        rate = 6 * active * found.tokens_per_second_per_gpu
-        needed = gpus if asked else _whole_nodes(6 * active * tokens / (rate * (days or 1) * SECONDS_PER_DAY))
+    work, gpus, rate = 6 * active * tokens / (days * SECONDS_PER_DAY), 0, guess
+    for _ in range(9):
+        needed = _whole_nodes(work / rate)
         if needed == gpus:
             break
-        gpus = needed
-    layout = " ".join(f"{name}={value}" for name, value in found.layout.items() if value not in (1, "none"))
-    spread = f"{found.low:,.0f} to {found.high:,.0f} tokens/s/GPU with 90% probability"
-    return rate, gpus, f"the step-time model for {work.trainer}, {layout or 'one GPU'} ({spread})"
+        gpus, (rate, _) = needed, fastest(needed)
+    return gpus
 
 
 def _whole_nodes(gpus: float) -> int:
@@ -194,25 +179,27 @@ def _whole_nodes(gpus: float) -> int:
     return -(-whole // 8) * 8 if whole > 8 else 1 << (whole - 1).bit_length()
 
 
-def _fastest(work: _Work, gpus: int) -> Fastest:
+def _fastest(
+    model: str, gpu: str, trainer: str | None, sequence_length: int, global_batch: int, gpus: int
+) -> tuple[float, str]:
+    """(model FLOP/s per GPU, text) of the fastest layout by the step-time model."""
     from sweep.physics.catalogue import MODELS
-    from sweep.physics.fastest import fastest_layout
     from sweep.physics.hardware import GPUS
-    from sweep.physics.profiles import PROFILES, profile_of
+    from sweep.physics.profiles import PROFILES, SIZED_TRAINER
+    from sweep.physics.sizing import fastest_layout
 
-    profile = profile_of(work.trainer, {})
-    if profile is None:
-        raise SweepError(
-            Mistake(f"unknown trainer {work.trainer!r}", path="--trainer", remedy=nearest(work.trainer, PROFILES))
-        )
+    trainer = trainer or SIZED_TRAINER
     found = fastest_layout(
-        MODELS[work.model], GPUS[work.gpu], gpus, profile, gpus_per_node=min(gpus, 8),
-        sequence_length=work.sequence_length, global_batch_tokens=work.global_batch,
+        MODELS[model], GPUS[gpu], gpus, PROFILES[trainer], gpus_per_node=min(gpus, 8),
+        sequence_length=sequence_length, global_batch_tokens=global_batch,
     )  # fmt: skip
     if found is None:
-        fact = f"no layout of {work.model} is predicted to fit on {gpus} {work.gpu}"
+        fact = f"no layout of {model} is predicted to fit on {gpus} {gpu}"
         raise SweepError(Mistake(fact, remedy="more --gpus, a smaller --sequence-length or --global-batch, or --mfu"))
-    return found
+    layout = " ".join(f"{name}={value}" for name, value in found.layout.items() if value not in (1, "none"))
+    spread = f"{found.low:,.0f} to {found.high:,.0f} tokens/s/GPU with 90% probability"
+    text = f"the step-time model for {trainer}, {layout or 'one GPU'} ({spread})"
+    return 6 * _active(model) * found.tokens_per_second_per_gpu, text
 
 
 def _scaling(best: dict[int, float], results: Path) -> Scaling:
@@ -255,56 +242,43 @@ def _gpus_for(scaling: Scaling, tokens: float, days: float | None, fewest: int) 
 
 
 def _document(
-    found: Size, source: str, scaling: Scaling | None, measured: Mapping[int, float] = NO_RUNS
+    found: Size, source: str, scaling: Scaling | None, measured: Mapping[int, float], simulated: bool
 ) -> dict[str, Any]:
     """``measured``: GPUs -> tokens per second of the best run."""
-    import dataclasses
-    import math
-
-    document: dict[str, Any] = dataclasses.asdict(found) | {"speed": source}
-    if scaling is not None:
-        most = scaling.most_gpus
-        document["serial_share"] = scaling.serial_share
-        document["most_gpus"] = None if math.isinf(most) else most
-        document["curve"] = [
-            {"gpus": n, "tokens_per_second": scaling.tokens_per_second(n)}
-            | {"run": n in measured, "best_run_tokens_per_second": measured.get(n)}
-            for n in sorted({*_curve(found.gpus), *measured})
-        ]
-    else:
-        document["amdahl"] = _amdahl_rows(found.gpus)
-    return document
+    document: dict[str, Any] = asdict(found) | {"speed": source}
+    if scaling is None:
+        return document
+    most = None if math.isinf(scaling.most_gpus) else scaling.most_gpus
+    curve: list[dict[str, Any]] = [
+        {"gpus": n, "tokens_per_second": scaling.tokens_per_second(n)}
+        | {"run": n in measured, "best_run_tokens_per_second": measured.get(n)}
+        for n in _curve(found.gpus, measured)
+    ]
+    document |= {"serial_share": scaling.serial_share, "most_gpus": most, "curve": curve}
+    return document | {"simulated": simulated}
 
 
-def _curve(gpus: int) -> list[int]:
-    return sorted({gpus, *(2**i for i in range(max(gpus, 8).bit_length() + 2))})
+def _curve(gpus: int, measured: Mapping[int, float]) -> list[int]:
+    return sorted({gpus, *(2**i for i in range(max(gpus, 8).bit_length() + 2)), *measured})
 
 
-def _amdahl_rows(gpus: int) -> list[dict[str, float]]:
-    from sweep.physics.sizing import amdahl_speed_up
-
-    return [{"serial_share": s, "speed_up": amdahl_speed_up(gpus, s)} for s in (0.0001, 0.001, 0.01, 0.1)]
-
-
-def _text(
-    found: Size, source: str, scaling: Scaling | None, measured: Mapping[int, float] = NO_RUNS, simulated: bool = False
-) -> str:
+def _lines(
+    found: Size, source: str, scaling: Scaling | None, measured: Mapping[int, float], simulated: bool
+) -> list[str]:
     lines = [
         f"{found.total_flops:.3g} FLOP in all; {source}: {found.flops_per_s_per_gpu / 1e12:.4g} TFLOP/s per GPU",
         f"{plural(found.gpus, 'GPU')} for {found.days:.3g} days = {found.gpu_hours:,.0f} GPU-hours, "
         f"{found.tokens_per_second_per_gpu:,.0f} tokens/s/GPU",
     ]
     if scaling is None:
-        lines.append(f"Amdahl, speed-up of {found.gpus:,} GPUs over one by the serial share of the work:")
-        lines += [f"  {100 * r['serial_share']:>6g}%  {r['speed_up']:,.1f}" for r in _amdahl_rows(found.gpus)]
-        return "\n".join(lines)
+        return lines
     runs = "simulated" if simulated else "measured"
     lines.append(f"Amdahl through the {runs} runs: serial share {100 * scaling.serial_share:.3g}%")
-    most = max(scaling.most_gpus, min(measured, default=1))
+    most = max(scaling.most_gpus, min(measured))
     lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: adding GPUs stops paying off.")
-    for n in sorted({*_curve(found.gpus), *measured}):
+    for n in _curve(found.gpus, measured):
         curve = scaling.tokens_per_second(n)
         speed, count = measured.get(n, curve), plural(n, "GPU")
         mark = f"  {runs}; the curve: {curve / n:,.0f}" if n in measured else f"  by the curve: no run had {count}"
         lines.append(f"  {count:>12}  {speed:>14,.0f} tokens/s  {speed / n:>10,.0f} tokens/s/GPU{mark}")
-    return "\n".join(lines)
+    return lines

@@ -7,11 +7,11 @@ import pytest
 
 from sweep.physics import memory
 from sweep.physics.catalogue import MODELS
-from sweep.physics.fastest import fastest_layout
 from sweep.physics.hardware import GPUS
 from sweep.physics.layouts import AXES, divisors, layouts_on
 from sweep.physics.prediction import describe
 from sweep.physics.profiles import PROFILES
+from sweep.physics.sizing import fastest_layout
 
 TINY, MIXTURE, H100 = MODELS["tiny-1M"], MODELS["tiny-moe"], GPUS["h100"]
 
