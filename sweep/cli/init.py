@@ -27,7 +27,7 @@ OTHERS_SHOWN = 12
 @click.option(
     "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers, else local."
 )
-@name_option("--gpu", kind="GPU kind", names=gpu_names, check=False, help="GPU type, if it cannot be detected.")
+@name_option("--gpu", kind="GPU kind", names=gpu_names, help="GPU type, if it cannot be detected.")
 @click.option("--schema", is_flag=True, help="Print the grid's JSON schema, for editors, and write nothing.")
 @json_option
 def init(directory: Path, executor: str | None, gpu: str | None, schema: bool, as_json: bool) -> int:
@@ -53,9 +53,10 @@ def init(directory: Path, executor: str | None, gpu: str | None, schema: bool, a
     from sweep.inputs.load import choose_executor
     from sweep.inputs.starter_files import grid_text, site_text
 
-    _check(directory, gpu)
+    if taken := [_taken(directory / name) for name in NAMES if (directory / name).exists()]:
+        raise SweepError(taken)
     chosen = choose_executor(executor)
-    facts = detect_site(chosen, gpu.lower() if gpu else None)
+    facts = detect_site(chosen, gpu)
     others = other_partitions(facts.get("partition")) if chosen == "slurm" else []
     texts = (grid_text(facts), site_text(facts, [_remark(group) for group in others[:OTHERS_SHOWN]]))
     grid, site = _write(directory, texts)
@@ -66,18 +67,6 @@ def init(directory: Path, executor: str | None, gpu: str | None, schema: bool, a
     words = f"{shlex.quote(str(grid))} --site {shlex.quote(str(site))}"
     click.echo(f"check both, then `sweep plan {words}` and `sweep launch {words}`", err=True)
     return 0
-
-
-def _check(directory: Path, gpu: str | None) -> None:
-    """Raises SweepError with every obstacle."""
-    from sweep.errors import nearest
-    from sweep.physics.hardware import GPUS
-
-    mistakes = [_taken(directory / name) for name in NAMES if (directory / name).exists()]
-    if gpu is not None and gpu.lower() not in GPUS:
-        mistakes.append(Mistake(f"unknown GPU kind {gpu[:40]!r}", path="--gpu", remedy=nearest(gpu, GPUS)))
-    if mistakes:
-        raise SweepError(mistakes)
 
 
 def _taken(path: Path) -> Mistake:

@@ -26,43 +26,41 @@ PILOT_FILES = ("stdout", "stderr", "agents.log")
 @click.command(cls=SweepCommand)
 @click.argument("directory", metavar="[DIR]", required=False, type=SourcePath(), shell_complete=complete_run)
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_run)
-@click.option("--attempt", type=click.IntRange(min=1), help="Default: the last one that started.")
 @click.option("--pilot", metavar="NAME", help="Print the output of this pilot's job and agents instead, such as p0001.")
 @json_option
-def logs(directory: Path | None, run: str | None, attempt: int | None, pilot: str | None, as_json: bool) -> int:
+def logs(directory: Path | None, run: str | None, pilot: str | None, as_json: bool) -> int:
     """Print an attempt's stored output: that of rank 0 if it was ok, the tail of every rank's if it failed.
 
-    RUN is any unique part of a run_id, or RUN.ATTEMPT; if several runs match, they are listed.
+    RUN is any unique part of a run_id, or RUN.ATTEMPT (default: the last one that started). If several runs match, they
+    are listed.
 
     \b
     Examples:
       sweep logs sweeps/first llama-8b-n4-dp4-tp8
-      sweep logs sweeps/first 16b2f0c211 --attempt 1
+      sweep logs sweeps/first 16b2f0c211.1
       sweep logs sweeps/first --pilot p0003
       sweep logs sweeps/first 16b2f0c211 --json | jq -r .text
     """
     if pilot is not None:
-        if run is not None or attempt is not None:
-            raise SweepError(Mistake("--pilot excludes RUN and --attempt", remedy="`sweep logs DIR --pilot NAME`"))
+        if run is not None:
+            raise SweepError(Mistake("--pilot excludes RUN", remedy="`sweep logs DIR --pilot NAME`"))
         return _show_pilot(chosen_sweep(directory), pilot, as_json)
     if run is None and directory is not None and not directory.is_dir():
         directory, run = None, str(directory)
     if run is None:
         raise SweepError(Mistake("no run is named", remedy="`sweep logs DIR RUN` or `sweep logs DIR --pilot NAME`"))
-    return _show_attempt(chosen_sweep(directory), run, attempt, as_json)
+    return _show_attempt(chosen_sweep(directory), run, as_json)
 
 
-def _show_attempt(directory: SweepDir, words: str, asked: int | None, as_json: bool) -> int:
+def _show_attempt(directory: SweepDir, words: str, as_json: bool) -> int:
     from sweep.store.follow import read_state
     from sweep.store.sweep import open_sweep
 
     sweep_state = read_state(directory)
     known = [planned.run_id for planned in open_sweep(directory.path).runs]
     name, named = split_attempt(known, words)
-    if asked is not None and named is not None and asked != named:
-        raise SweepError(Mistake(f"{words!r} and --attempt {asked} name two attempts", remedy="keep one of them"))
     run_id = find_run(known, name, directory.path, lambda run_id: _attempts_text(sweep_state, run_id))
-    document = _document(directory, sweep_state, run_id, _attempt(directory, sweep_state, run_id, asked or named))
+    document = _document(directory, sweep_state, run_id, _attempt(directory, sweep_state, run_id, named))
     if as_json:
         click.echo(json.dumps(document))
     elif document["text"] is not None:
@@ -91,7 +89,7 @@ def _attempt(directory: SweepDir, sweep_state: SweepState, run_id: str, asked: i
         raise SweepError(Mistake(f"no attempt of {run_id} has begun", file=str(directory.path), remedy=remedy))
     if asked is not None and asked not in numbers:
         fact = f"{run_id} has no attempt {asked}"
-        raise SweepError(Mistake(fact, path="--attempt", remedy=f"it has {', '.join(map(str, numbers))}"))
+        raise SweepError(Mistake(fact, file=str(directory.path), remedy=f"it has {', '.join(map(str, numbers))}"))
     return asked or numbers[-1]
 
 

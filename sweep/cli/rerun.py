@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from sweep.cli.names import complete_run, name_option
 from sweep.cli.options import json_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, nearest
 from sweep.library.sources import readable
 from sweep.outcomes import Outcome
 
@@ -28,33 +27,11 @@ if TYPE_CHECKING:
 SHOWN = 10
 
 
-@dataclass(frozen=True, kw_only=True)
-class Filters:
-    """Filters on runs, in addition to names. A run must match all that are given."""
-
-    failed: bool = False
-    outcomes: frozenset[Outcome] = frozenset()
-    cells: frozenset[tuple[str, int]] = frozenset()
-
-    def __bool__(self) -> bool:
-        return self.failed or bool(self.outcomes or self.cells)
-
-    def hold(self, planned: PlannedRun, state: RunState | None) -> bool:
-        """Whether the run matches. Its outcome is that of the attempt that counts."""
-        counting = (state.ok or state.last) if state is not None else None
-        outcome = counting.outcome if counting is not None else None
-        if self.failed and outcome in (None, Outcome.OK):
-            return False
-        if self.outcomes and outcome not in self.outcomes:
-            return False
-        return not self.cells or (planned.model, planned.nodes) in self.cells
-
-
 @click.command(cls=SweepCommand)
 @click.argument("words", metavar="[DIR] [RUN]...", nargs=-1, shell_complete=complete_run)
 @click.option("--failed", is_flag=True, help="Runs that failed and are not retried any more.")
 @name_option(
-    "--outcome", "outcomes", kind="outcome", names=lambda: [str(o) for o in Outcome], check=False, multiple=True,
+    "--outcome", "outcomes", kind="outcome", names=lambda: [str(o) for o in Outcome], multiple=True,
     help="Runs with this outcome. Repeatable.",
 )  # fmt: skip
 @click.option("--cell", "cells", metavar="MODEL:NODES", multiple=True, help="Runs of this cell. Repeatable.")
@@ -81,17 +58,26 @@ def rerun(
     given, names = _parse(words)
     directory = chosen_sweep(given)
     sweep = open_sweep(directory.path)
-    filters = _filters(sweep.runs, failed, outcomes, cells)
+    known = {f"{run.model}:{run.nodes}" for run in sweep.runs}
+    if unknown := [cell for cell in cells if cell not in known]:
+        fact = "no cell {!r} in the plan"
+        raise SweepError([Mistake(fact.format(c[:80]), path="--cell", remedy=nearest(c, known)) for c in unknown])
     sweep_state = read_state(directory)
-    if not names and not filters:
+    filtered = failed or outcomes or cells
+    if not names and not filtered:
         remedy = "name runs, or give --failed, --outcome or --cell"
         raise SweepError(Mistake("no runs are selected", file=str(directory.path), remedy=remedy))
-    meant = [run for run in _named(sweep.runs, names, directory) if filters.hold(run, sweep_state.runs.get(run.run_id))]
+    meant = [
+        run
+        for run in _named(sweep.runs, names, directory)
+        if (not cells or f"{run.model}:{run.nodes}" in cells)
+        and _ended_as(sweep_state.runs.get(run.run_id), failed, outcomes)
+    ]
     blocked = {
         run.run_id: why for run in meant if (why := reason_not_rerunnable(sweep_state.runs.get(run.run_id))) is not None
     }
     chosen = [run.run_id for run in meant if run.run_id not in blocked]
-    if names and not filters and blocked:
+    if names and not filtered and blocked:
         raise SweepError([Mistake(f"{name} {why}", file=str(directory.path)) for name, why in blocked.items()])
     if chosen:
         ask(directory, [(run_id, max(sweep_state.runs[run_id].attempts)) for run_id in chosen])
@@ -109,29 +95,11 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     return None, rest
 
 
-def _filters(runs: Sequence[PlannedRun], failed: bool, outcomes: Sequence[str], cells: Sequence[str]) -> Filters:
-    """The filters. Raises SweepError with every mistake."""
-    from sweep.errors import nearest
-
-    known = {f"{run.model}:{run.nodes}": (run.model, run.nodes) for run in runs}
-    values = [str(outcome) for outcome in Outcome]
-    mistakes = [
-        Mistake(f"no outcome {word[:60]!r}", path="--outcome", remedy=nearest(word, values))
-        for word in outcomes
-        if word not in values
-    ]
-    mistakes += [
-        Mistake(f"no cell {word[:80]!r} in the plan", path="--cell", remedy=nearest(word, known))
-        for word in cells
-        if word not in known
-    ]
-    if mistakes:
-        raise SweepError(mistakes)
-    return Filters(
-        failed=failed,
-        outcomes=frozenset(Outcome(word) for word in outcomes),
-        cells=frozenset(known[word] for word in cells),
-    )
+def _ended_as(state: RunState | None, failed: bool, outcomes: Sequence[str]) -> bool:
+    """Whether the attempt that counts has one of the outcomes, and failed where that is asked."""
+    counting = (state.ok or state.last) if state is not None else None
+    outcome = counting.outcome if counting is not None else None
+    return not (failed and outcome in (None, Outcome.OK)) and (not outcomes or outcome in outcomes)
 
 
 def _named(runs: Sequence[PlannedRun], names: Sequence[str], directory: SweepDir) -> list[PlannedRun]:

@@ -28,8 +28,8 @@ def sweep(tmp_path: Path) -> Sweep:
 def test_an_attempts_output_by_any_part_of_its_name(sweep: Sweep, command: Command) -> None:
     first = sweep.runs[0].run_id
     path = sweep.directory.path
-    for words in ((first, "--attempt", 1), (first[-16:], "--attempt", 1), (f"{first[-12:]}.1",)):
-        code, out, err = command("logs", path, *words)
+    for words in (f"{first}.1", f"{first[-12:]}.1"):
+        code, out, err = command("logs", path, words)
         assert (code, out) == (0, "rank 1 waits\n")
         assert f"{first}, attempt 1 (also attempt 2): hang" in err
         assert str(sweep.directory.log(first, 1)) in err
@@ -85,9 +85,7 @@ def test_candidates_are_listed_with_what_became_of_them(sweep: Sweep, command: C
         ),
         ([""], ["no run has ''"]),
         ([], ["no run is named"]),
-        (["FIRST", "--attempt", 3], ["has no attempt 3", "it has 1, 2"]),
-        (["FIRST.1", "--attempt", 2], ["name two attempts"]),
-        (["FIRST", "--attempt", 0], ["--attempt"]),
+        (["FIRST.3"], ["has no attempt 3", "it has 1, 2"]),
         (["LAST"], ["no attempt of", "has begun"]),
         (["--json"], ["no run is named"]),
         (["--pilot", "p1"], ["no pilot 'p1'", "there are p0001"]),

@@ -123,8 +123,8 @@ def test_a_running_launcher_is_named(sweep: Sweep, command: Command) -> None:
     ("arguments", "words"),
     [
         ([], ["no runs are selected"]),
-        (["--outcome", "hung"], ["no outcome 'hung'", "did you mean hang?"]),
-        (["--cell", "tiny-1M:3", "--outcome", "x"], ["no cell 'tiny-1M:3'", "tiny-1M:1", "no outcome 'x'"]),
+        (["--outcome", "hung"], ["unknown outcome 'hung'", "did you mean hang?"]),
+        (["--cell", "tiny-1M:3", "--cell", "8B:1"], ["no cell 'tiny-1M:3'", "tiny-1M:1", "no cell '8B:1'"]),
         (["tiny"], ["'tiny' is a part of 4 run_ids"]),
         (["gpt", "tiny"], ["no run has 'gpt'", "'tiny' is a part of"]),
         (["RUN2"], ["already has a further attempt requested"]),
