@@ -51,8 +51,7 @@ def sweep_dir(tmp_path_factory):
 
 @pytest.fixture
 def archive(sweep_dir, tmp_path):
-    done = driving.run("archive", sweep_dir, "--json", cwd=tmp_path, env={"MY_TOKEN": SECRETS["of the shell"]})
-    assert done.returncode == 0, done.stderr
+    done = driving.succeeds("archive", sweep_dir, "--json", cwd=tmp_path, env={"MY_TOKEN": SECRETS["of the shell"]})
     assert (tmp_path / "s.tar.zst").stat().st_mode & 0o077 == 0
     return tmp_path / "s.tar.zst", json.loads(done.stdout)
 
@@ -87,8 +86,7 @@ def test_logs_are_those_of_failures_unless_asked(sweep_dir, tmp_path, archive):
 def test_every_reading_command_works_on_the_copy(sweep_dir, archive, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    done = driving.run("archive", archive[0], "--open", cwd=elsewhere)
-    assert done.returncode == 0, done.stderr
+    driving.succeeds("archive", archive[0], "--open", cwd=elsewhere)
     for command in READING:
         for place in ("s", archive[0]):
             read = driving.run(*command.replace("DIR", str(place)).split(), cwd=elsewhere)
@@ -100,8 +98,7 @@ def test_every_reading_command_works_on_the_copy(sweep_dir, archive, tmp_path):
     assert copy == original | {"env": {"WANDB_API_KEY": "<redacted>"}}
     (failed,) = {record["run_id"] for record in driving.records_of(sweep_dir) if record["outcome"] != "ok"}
     for place in (elsewhere / "s", archive[0]):
-        explained = driving.run("explain", place, failed)
-        assert explained.returncode == 0, explained.stderr
+        explained = driving.succeeds("explain", place, failed)
         assert "python_exception" in explained.stdout
         logged = driving.run("logs", place, failed)
         assert "simulated" in logged.stdout, logged.stderr

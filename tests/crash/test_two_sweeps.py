@@ -24,8 +24,7 @@ def one_is_killed_and_resumed_next_to_the_other(tmp_path, executor, quiet_nodes,
     noisy.kill()
     noisy.wait()
     find("leader", tmp_path / "noisy", noisy, cluster)[0].kill()
-    resumed = driving.run("resume", tmp_path / "noisy", env=env)
-    assert resumed.returncode == 0, resumed.stderr
+    driving.succeeds("resume", tmp_path / "noisy", env=env)
     assert quiet.wait(200) == 0, (tmp_path / "quiet.out").read_text()
     driving.assert_each_run_measured_once(tmp_path / "noisy")
     for name in ("noisy", "quiet"):

@@ -34,8 +34,7 @@ def planned(folder):
     (folder / "grid.yaml").write_text(GRID)
     grid, site = load_inputs(folder / "grid.yaml", [], str(folder / "site.yaml"), None)
     rows = [row for row in to_table(build(grid, site)).to_pylist() if row["status"] == "run"]
-    done = driving.run("plan", folder / "grid.yaml", "--site", folder / "site.yaml", "--show", "model", "--json")
-    assert done.returncode == 0, done.stderr
+    done = driving.succeeds("plan", folder / "grid.yaml", "--site", folder / "site.yaml", "--show", "model", "--json")
     sources = {row["rate"]: row["source"] for row in json.loads(done.stdout)["rates"]}
     return [tuple(row[name] for name in LAYOUT) for row in rows], sources
 

@@ -34,8 +34,7 @@ def faults(tmp_path_factory):
     """One sweep, one run per fault; its records by fault."""
     root = tmp_path_factory.mktemp("faults")
     (root / "grid.yaml").write_text(GRID.format(faults=", ".join(EXPECTED)))
-    done = driving.run("launch", "grid.yaml", "--dir", "s", "--executor", "local", "--yes", cwd=root)
-    assert done.returncode == 0, done.stderr
+    driving.succeeds("launch", "grid.yaml", "--dir", "s", "--executor", "local", "--yes", cwd=root)
     records = driving.records_of(root / "s")
     by_fault = {}
     for record in records:

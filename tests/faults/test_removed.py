@@ -18,8 +18,7 @@ def test_a_pilot_and_a_launcher_whose_directory_was_removed_end(tmp_path):
     directory = tmp_path / "s"
     (tmp_path / "grid.yaml").write_text(SLOW.format(nodes=1, step_s=0.2, pilot_time="1h"))
     words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "local", "--yes", "--detach")
-    done = driving.run(*words, env={"PYTHONPATH": f"{SHORT_TIMEOUTS}:{REPOSITORY}"})
-    assert done.returncode == 0, done.stderr
+    driving.succeeds(*words, env={"PYTHONPATH": f"{SHORT_TIMEOUTS}:{REPOSITORY}"})
     wait_for(lambda: running_attempt(directory))
     sweep_id = open_sweep(directory).sweep_id
     assert driving.processes_of(sweep_id)

@@ -40,15 +40,13 @@ ADDRESSES = [
     ("rack1.n3.example.org", "switch.node", "rack1"),
     ("s0", "switch.node", None),
     ("", "", None),
+    ("s1.n1", None, None),
+    (None, None, None),  # without Slurm
 ]
 """By slurmd of Slurm 22.05 to 26.05; 22.05's are those of the cluster that tests/system/test_node_groups.py runs on"""
 
 
 @pytest.mark.parametrize(("address", "pattern", "leaf"), ADDRESSES)
 def test_the_leaf_switch_of_a_node(address, pattern, leaf):
-    assert leaf_switch({"SLURM_TOPOLOGY_ADDR": address, "SLURM_TOPOLOGY_ADDR_PATTERN": pattern}) == leaf
-
-
-def test_without_slurm_no_leaf_switch_is_known():
-    assert leaf_switch({}) is None
-    assert leaf_switch({"SLURM_TOPOLOGY_ADDR": "s1.n1"}) is None
+    variables = {"SLURM_TOPOLOGY_ADDR": address, "SLURM_TOPOLOGY_ADDR_PATTERN": pattern}
+    assert leaf_switch({name: value for name, value in variables.items() if value is not None}) == leaf

@@ -27,33 +27,26 @@ def affordable(budget, found, elapsed_s=0.0, seconds=HOUR_S):
     return np.flatnonzero(budget.affordable(found, np.full(6, seconds), elapsed_s)).tolist()
 
 
-def test_what_began_is_not_started_again():
-    assert affordable(Budget(), known(begun=[0, 4])) == [1, 2, 3, 5]
-
-
-@pytest.mark.parametrize(("runs", "left"), [(1, []), (2, []), (3, [1, 2, 3, 5])])
-def test_the_last_run_of_a_budget_of_runs_is_started_and_no_further_one(runs, left):
-    assert affordable(Budget(runs=runs), known(begun=[0, 4])) == left
-
-
-@pytest.mark.parametrize(("runs", "left"), [(1, [3, 4, 5]), (2, [3, 4, 5]), (3, [2, 3, 4, 5])])
-def test_runs_per_cell_are_counted_in_each_cell(runs, left):
-    assert affordable(Budget(runs_per_cell=runs), known(begun=[0, 1])) == left
-
-
-@pytest.mark.parametrize(("hours", "left"), [
-    (3, []),  # spent: 1 + 2 hours
-    (4, [1, 2]),
-    (5, [1, 2, 4, 5]),  # exactly
-    (4.99, [1, 2]),
+@pytest.mark.parametrize(("limits", "begun", "left"), [
+    ({}, [0, 4], [1, 2, 3, 5]),  # what began is not started again
+    ({"runs": 1}, [0, 4], []),
+    ({"runs": 2}, [0, 4], []),
+    ({"runs": 3}, [0, 4], [1, 2, 3, 5]),  # the last one
+    ({"runs_per_cell": 1}, [0, 1], [3, 4, 5]),
+    ({"runs_per_cell": 2}, [0, 1], [3, 4, 5]),
+    ({"runs_per_cell": 3}, [0, 1], [2, 3, 4, 5]),
+    ({"node_hours": 3}, [0, 3], []),  # spent: 1 + 2 hours
+    ({"node_hours": 4}, [0, 3], [1, 2]),
+    ({"node_hours": 5}, [0, 3], [1, 2, 4, 5]),  # exactly
+    ({"node_hours": 4.99}, [0, 3], [1, 2]),
+    ({"node_hours_per_cell": 1}, [0, 3], []),
+    ({"node_hours_per_cell": 2}, [0, 3], [1, 2]),
+    ({"node_hours_per_cell": 4}, [0, 3], [1, 2, 4, 5]),
+    ({"runs": 3, "node_hours_per_cell": 2, "wall_s": 4000.0}, [0], [1, 2, 3, 4, 5]),  # all at once
+    ({"runs": 3, "node_hours_per_cell": 2, "wall_s": 4000.0}, [0, 3], [1, 2]),
 ])  # fmt: skip
-def test_node_hours_count_every_node_of_a_run(hours, left):
-    assert affordable(Budget(node_hours=hours), known(begun=[0, 3])) == left
-
-
-@pytest.mark.parametrize(("hours", "left"), [(1, []), (2, [1, 2]), (4, [1, 2, 4, 5])])
-def test_node_hours_per_cell_are_spent_in_each_cell(hours, left):
-    assert affordable(Budget(node_hours_per_cell=hours), known(begun=[0, 3])) == left
+def test_what_each_limit_leaves_of_the_runs(limits, begun, left):
+    assert affordable(Budget(**limits), known(begun=begun)) == left
 
 
 @pytest.mark.parametrize(("elapsed", "left"), [(0, 6), (3600, 6), (3601, 0)])
@@ -61,69 +54,40 @@ def test_a_run_that_would_end_after_the_wall_time_is_not_started(elapsed, left):
     assert len(affordable(Budget(wall_s=7200.0), known(), elapsed)) == left
 
 
-def test_all_limits_hold_at_once():
-    both = Budget(runs=3, node_hours_per_cell=2, wall_s=4000.0)
-    assert affordable(both, known(begun=[0])) == [1, 2, 3, 4, 5]
-    assert affordable(both, known(begun=[0, 3])) == [1, 2]
-    assert affordable(both, known(begun=[0]), elapsed_s=401.0) == []
-
-
-def shares(budget, found, open_=range(6), seconds=HOUR_S):
+def shares(budget, found, open_, seconds=HOUR_S):
     mask = np.isin(np.arange(6), list(open_)) & ~found.begun
     return budget.shares(found, np.full(6, seconds), mask).tolist()
 
 
-def test_without_a_limit_each_cell_may_start_its_open_runs():
-    assert shares(Budget(), known()) == [3, 3]
-    assert shares(Budget(), known(begun=[0]), open_=[1, 3, 4, 5]) == [1, 3]
-
-
-@pytest.mark.parametrize(("runs", "begun", "wanted"), [
-    (4, [], [2, 2]),
-    (4, [0, 1], [0, 2]),  # the cell with the fewest runs first
-    (5, [0, 1], [1, 2]),
-    (3, [], [2, 1]),  # what is too little for all goes to the first
-    (3, [0], [1, 1]),
-    (9, [], [3, 3]),
-    (2, [0, 3], [0, 0]),
+@pytest.mark.parametrize(("limits", "begun", "open_", "wanted"), [
+    ({}, [], range(6), [3, 3]),
+    ({}, [0], [1, 3, 4, 5], [1, 3]),
+    ({"runs": 4}, [], range(6), [2, 2]),
+    ({"runs": 4}, [0, 1], range(6), [0, 2]),  # the cell with the fewest runs first
+    ({"runs": 5}, [0, 1], range(6), [1, 2]),
+    ({"runs": 3}, [], range(6), [2, 1]),  # what is too little for all goes to the first
+    ({"runs": 3}, [0], range(6), [1, 1]),
+    ({"runs": 9}, [], range(6), [3, 3]),
+    ({"runs": 2}, [0, 3], range(6), [0, 0]),
+    ({"runs": 4}, [], [0, 3, 4, 5], [1, 3]),  # few open runs leave the rest to others
+    ({"runs_per_cell": 2}, [0, 3, 4], range(6), [1, 0]),
+    ({"node_hours_per_cell": 2}, [], range(6), [2, 1]),  # fewer runs of more nodes
+    ({"node_hours_per_cell": 3.9}, [], range(6), [3, 1]),
+    ({"node_hours_per_cell": 4}, [], range(6), [3, 2]),
+    ({"node_hours_per_cell": 0.5}, [], range(6), [0, 0]),
+    ({"node_hours": 3}, [], range(6), [1, 1]),  # one of each: 1 + 2 hours
+    ({"node_hours": 4}, [], range(6), [2, 1]),  # the last hour buys one of one node
+    ({"node_hours": 6}, [], range(6), [2, 2]),
+    ({"node_hours": 1}, [], range(6), [1, 0]),
+    ({"node_hours": 0.5}, [], range(6), [0, 0]),
+    ({"node_hours": 3}, [0, 1], range(6), [1, 0]),  # a next run that costs more than is left leaves it to others
+    ({"node_hours": 4}, [0, 1], range(6), [0, 1]),
+    ({"node_hours": 5}, [0, 3], range(6), [1, 0]),  # what is spent is no longer there
+    ({"node_hours": 6}, [0, 3], range(6), [1, 1]),
+    ({"node_hours_per_cell": 4}, [0, 3], range(6), [2, 1]),
 ])  # fmt: skip
-def test_the_rest_of_a_shared_limit_goes_to_the_cells_with_the_fewest_runs(runs, begun, wanted):
-    assert shares(Budget(runs=runs), known(begun=begun)) == wanted
-
-
-def test_a_cell_with_few_open_runs_leaves_the_rest_to_others():
-    assert shares(Budget(runs=4), known(), open_=[0, 3, 4, 5]) == [1, 3]
-
-
-def test_runs_per_cell_leave_what_each_cell_has_not_begun():
-    assert shares(Budget(runs_per_cell=2), known(begun=[0, 3, 4])) == [1, 0]
-
-
-@pytest.mark.parametrize(("hours", "wanted"), [(2, [2, 1]), (3.9, [3, 1]), (4, [3, 2]), (0.5, [0, 0])])
-def test_node_hours_per_cell_buy_fewer_runs_of_more_nodes(hours, wanted):
-    assert shares(Budget(node_hours_per_cell=hours), known()) == wanted
-
-
-@pytest.mark.parametrize(("hours", "wanted"), [
-    (3, [1, 1]),  # one of each: 1 + 2 hours
-    (4, [2, 1]),  # the last hour buys one of one node
-    (6, [2, 2]),
-    (1, [1, 0]),
-    (0.5, [0, 0]),
-])  # fmt: skip
-def test_node_hours_are_shared_in_runs_of_each_cells_price(hours, wanted):
-    assert shares(Budget(node_hours=hours), known()) == wanted
-
-
-@pytest.mark.parametrize(("hours", "wanted"), [(3, [1, 0]), (4, [0, 1])])
-def test_a_cell_whose_next_run_costs_more_than_is_left_leaves_the_rest_to_others(hours, wanted):
-    assert shares(Budget(node_hours=hours), known(begun=[0, 1])) == wanted
-
-
-def test_spent_node_hours_are_no_longer_there():
-    assert shares(Budget(node_hours=5), known(begun=[0, 3])) == [1, 0]
-    assert shares(Budget(node_hours=6), known(begun=[0, 3])) == [1, 1]
-    assert shares(Budget(node_hours_per_cell=4), known(begun=[0, 3])) == [2, 1]
+def test_how_many_runs_each_cell_may_start(limits, begun, open_, wanted):
+    assert shares(Budget(**limits), known(begun=begun), open_) == wanted
 
 
 @pytest.mark.parametrize(("limits", "whole"), [

@@ -16,7 +16,7 @@ from sweep.state.events import (
     decode,
     encode,
 )
-from sweep.store.directory import Claim, SweepDir, claims_of, try_claim
+from sweep.store.directory import Claim, claims_of, try_claim
 from sweep.store.journal import Journal, JournalReader, read_events
 from sweep.store.sweep import open_sweep
 from tests.support import driving
@@ -24,13 +24,6 @@ from tests.support.launchers import Scheduler
 from tests.support.made_sweeps import made
 
 FIRST, NEXT, LAST = (LauncherAlive(time=float(number)) for number in (1, 2, 3))
-
-
-@pytest.fixture
-def sweep(tmp_path):
-    directory = SweepDir(tmp_path / "s")
-    directory.create_skeleton()
-    return directory
 
 
 # --- writers

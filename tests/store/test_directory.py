@@ -17,25 +17,14 @@ from sweep.store.journal import Journal, JournalReader, read_events
 from tests.support.made_sweeps import GRID, made, pilot_wrote
 
 
-@pytest.fixture
-def sweep(tmp_path):
-    directory = SweepDir(tmp_path / "s")
-    directory.create_skeleton()
-    return directory
-
-
-def test_a_file_is_written_once_and_its_first_content_stays(tmp_path):
+def test_a_file_is_written_once_and_its_first_content_stays_but_a_derived_one_is_replaced(tmp_path):
     write_once(tmp_path / "f", "first")
     with pytest.raises(FileExistsError):
         write_once(tmp_path / "f", "second")
     assert (tmp_path / "f").read_text() == "first"
+    write_derived(tmp_path / "f", "derived")
+    assert (tmp_path / "f").read_text() == "derived"
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
-
-
-def test_a_derived_file_is_replaced_whole(tmp_path):
-    write_derived(tmp_path / "f", "first")
-    write_derived(tmp_path / "f", "second")
-    assert (tmp_path / "f").read_text() == "second"
 
 
 def test_files_and_directories_are_private(sweep):

@@ -9,16 +9,8 @@ import pytest
 from sweep.errors import SweepError
 from sweep.state.events import LauncherAlive, SessionBegan, SessionEnded
 from sweep.store import lease
-from sweep.store.directory import SweepDir
 from sweep.store.journal import Journal
 from sweep.store.lease import QUIET_S, this_process
-
-
-@pytest.fixture
-def sweep(tmp_path):
-    directory = SweepDir(tmp_path / "s")
-    directory.create_skeleton()
-    return directory
 
 
 def holder(sweep, epoch, **changes):
@@ -41,18 +33,9 @@ def test_takeover_raises_the_epoch_and_the_first_finds_out(sweep):
         first.check()
 
 
-def test_a_dead_process_holds_nothing(sweep):
-    holder(sweep, 1, pid=2**22 + 1)
-    assert lease.take(sweep).epoch == 2
-
-
-def test_a_reused_pid_holds_nothing(sweep):
-    holder(sweep, 1, process_started=0.0)
-    assert lease.take(sweep).epoch == 2
-
-
-def test_an_earlier_boot_holds_nothing(sweep):
-    holder(sweep, 1, boot_id="another")
+@pytest.mark.parametrize("changes", [{"pid": 2**22 + 1}, {"process_started": 0.0}, {"boot_id": "another"}])
+def test_a_dead_process_a_reused_pid_and_an_earlier_boot_hold_nothing(sweep, changes):
+    holder(sweep, 1, **changes)
     assert lease.take(sweep).epoch == 2
 
 

@@ -30,7 +30,6 @@ from sweep.state.events import (
 from sweep.state.exclusion import Ledger, MeasuredRun, NodeReport
 from sweep.state.state import Attempt, PilotState, RunState, SweepState
 from sweep.store import follow, snapshot
-from sweep.store.directory import SweepDir
 from sweep.store.follow import FollowedSweep, read_state
 from sweep.store.journal import Journal, JournalReader
 from sweep.store.sweep import Sweep
@@ -89,13 +88,6 @@ def attempted(run_id, attempt, outcome, clock) -> list[Event]:
         AttemptStarted(time=next(clock), run_id=run_id, attempt=attempt, pilot="p0001", nodes=NODES),
         Recorded(time=next(clock), record=facts, accused=accused, slow_node="n3"),
     ]
-
-
-@pytest.fixture
-def sweep(tmp_path):
-    directory = SweepDir(tmp_path / "s")
-    directory.create_skeleton()
-    return directory
 
 
 def followed_in(directory):

@@ -55,6 +55,32 @@ def run(*arguments, env=None, cwd=None, timeout=300):
     )
 
 
+def succeeds(*arguments, **settings):
+    """The same, which must exit with 0."""
+    done = run(*arguments, **settings)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def launch_words(directory, grid, *options, executor="local"):
+    """Write the grid to a file there; the words that launch it, to the directory `s` beside the file."""
+    path = Path(directory) / "grid.yaml"
+    path.write_text(grid)
+    return "launch", path, "--dir", path.with_name("s"), "--executor", executor, "--yes", *options
+
+
+def launching(directory, grid, *options, executor="local", **settings):
+    return start(*launch_words(directory, grid, *options, executor=executor), **settings)
+
+
+def launch(directory, grid, *options, executor="local", **settings):
+    return run(*launch_words(directory, grid, *options, executor=executor), **settings)
+
+
+def launched(directory, grid, *options, executor="local", **settings):
+    return succeeds(*launch_words(directory, grid, *options, executor=executor), **settings)
+
+
 def state_of(directory) -> SweepState:
     sweep_state = SweepState()
     sweep_state.apply_all(JournalReader(SweepDir(Path(directory))).new_events())

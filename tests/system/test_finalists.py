@@ -14,8 +14,9 @@ def test_the_best_two_of_each_cell_are_measured_in_another_start(tmp_path: Path)
         GRID + "finalists: 0.5\nbudget: {runs: 8}\nzero: [0, 1]\nparams: {step_s: 0.05}\n"
     )
     directory = tmp_path / "s"
-    done = driving.run("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "local", "--yes", "--json")
-    assert done.returncode == 0, done.stderr
+    done = driving.succeeds(
+        "launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "local", "--yes", "--json"
+    )
     assert json.loads(done.stdout)["counts"] == {"ok": 12}, (
         "8 runs of 2 cells, and beyond the budget the best two of each again"
     )

@@ -66,6 +66,5 @@ def test_a_pilot_that_began_before_was_followed_by_one_that_saw_the_new_runs(gro
 
 def test_resuming_adds_nothing(grown):
     before = len(driving.records_of(grown[0]))
-    done = driving.run("resume", grown[0])
-    assert done.returncode == 0, done.stderr
+    driving.succeeds("resume", grown[0])
     assert len(driving.records_of(grown[0])) == before

@@ -37,8 +37,7 @@ def laptop(tmp_path_factory):
     """The laptop example, smaller: (directory, what launch printed as JSON)."""
     directory = tmp_path_factory.mktemp("laptop") / "s"
     arguments = ["launch", LAPTOP, "--dir", directory, "--executor", "local", "--yes", "--json"]
-    done = driving.run(*arguments, *ONCE)
-    assert done.returncode == 0, done.stderr
+    done = driving.succeeds(*arguments, *ONCE)
     return directory, json.loads(done.stdout)
 
 
@@ -104,8 +103,7 @@ def test_interrupting_a_local_launch_stops_the_ranks(tmp_path):
     launcher.send_signal(signal.SIGINT)
     assert launcher.wait(60) == 130
     assert driving.wait_until_unmarked(tmp_path / "s", 10) == []
-    done = driving.run("resume", tmp_path / "s")
-    assert done.returncode == 0, done.stderr
+    driving.succeeds("resume", tmp_path / "s")
     records = [record["outcome"] for record in driving.records_of(tmp_path / "s")]
     assert records.count("ok") == 4
 
@@ -117,16 +115,14 @@ def test_a_second_launcher_is_refused_and_may_take_over(tmp_path):
     refused = driving.run("resume", directory)
     assert refused.returncode == 2
     assert "another launcher holds this sweep" in refused.stderr
-    second = driving.run("resume", directory, "--takeover")
-    assert second.returncode == 0, second.stderr
+    driving.succeeds("resume", directory, "--takeover")
     assert first.wait(30) in (0, 1)
     driving.assert_each_run_measured_once(directory)
 
 
 def test_detach_goes_on_in_the_background(tmp_path):
     directory = tmp_path / "s"
-    done = driving.run(*slow(tmp_path, step_s=0.02), "--detach")
-    assert done.returncode == 0, done.stderr
+    driving.succeeds(*slow(tmp_path, step_s=0.02), "--detach")
     wait_for(lambda: json.loads(driving.run("status", directory, "--json").stdout)["counts"] == {"ok": 4})
     wait_for(
         lambda: (
@@ -148,8 +144,7 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):
 def test_a_run_beyond_its_limit_is_ended_and_the_pilot_goes_on(tmp_path):
     arguments = slow(tmp_path, step_s=0.5)
     begun = time.monotonic()
-    done = driving.run(*arguments, "-o", "max_run_time=2s", "-o", "params.step_s=[0.02,30]", "-o", "micro_batch_size=1")
-    assert done.returncode == 0, done.stderr
+    driving.succeeds(*arguments, "-o", "max_run_time=2s", "-o", "params.step_s=[0.02,30]", "-o", "micro_batch_size=1")
     assert time.monotonic() - begun < 60
     outcomes = sorted(record["outcome"] for record in driving.records_of(tmp_path / "s"))
     assert outcomes == ["ok", "time_limit"]

@@ -44,13 +44,11 @@ def test_each_kind_is_measured_on_its_own_nodes(tmp_path, slurm_or_skip):
     made = Cluster(nodes=4, accounting=False, extra=PARTITIONS, topology=TOPOLOGY, cpus_of={"n3": 4, "n4": 4})
     with made as cluster:
         words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "slurm")
-        shown = driving.run(*words, "--dry-run", "--json", env=cluster.env)
-        assert shown.returncode == 0, shown.stderr
+        shown = driving.succeeds(*words, "--dry-run", "--json", env=cluster.env)
         scripts = json.loads(shown.stdout)["scripts"]
         assert set(scripts) == {"2@fast", "1@old"}
         assert "#SBATCH --partition=old\n#SBATCH --gres=gpu:1\n" in scripts["1@old"]
-        done = driving.run(*words, "--yes", env=cluster.env)
-    assert done.returncode == 0, done.stderr
+        driving.succeeds(*words, "--yes", env=cluster.env)
     records = driving.assert_each_run_measured_once(directory)
     places = {(r["model"], r["nodes"], r["gpu"], r["gpus"]) for r in records}
     assert places == {

@@ -34,8 +34,7 @@ def launched(directory, *options):
     directory.mkdir()
     (directory / "grid.yaml").write_text(GRID)
     arguments = ["launch", directory / "grid.yaml", "--dir", directory / "s", "--executor", "local", "--yes", "--json"]
-    done = driving.run(*arguments, *(word for option in options for word in ("-o", option)))
-    assert done.returncode == 0, done.stderr
+    done = driving.succeeds(*arguments, *(word for option in options for word in ("-o", option)))
     return directory / "s", json.loads(done.stdout)["counts"]
 
 
@@ -79,8 +78,7 @@ def test_guided_finds_the_best_of_every_cell_with_a_fraction_of_the_runs(guided)
 def test_a_resume_makes_the_same_decision_and_starts_nothing(guided):
     directory, counts = guided
     before = len(driving.events_of(directory, AttemptStarted))
-    done = driving.run("resume", directory, "--json")
-    assert done.returncode == 0, done.stderr
+    done = driving.succeeds("resume", directory, "--json")
     assert json.loads(done.stdout)["counts"] == counts
     assert len(driving.events_of(directory, AttemptStarted)) == before
     status = json.loads(driving.run("status", directory, "--json").stdout)

@@ -71,16 +71,14 @@ def test_cancel_ends_ranks_and_jobs_and_resume_carries_on(tmp_path, slurm_cluste
         *("launch", grid(tmp_path), "--dir", directory, "--executor", "slurm", "--yes"), env=slurm_cluster.env
     )
     wait_for(lambda: running_attempt(directory))
-    done = driving.run("cancel", directory, env=slurm_cluster.env)
-    assert done.returncode == 0, done.stderr
+    driving.succeeds("cancel", directory, env=slurm_cluster.env)
     assert launcher.wait(60) == 1
     assert driving.wait_until_unmarked(directory, 20) == []
     outcomes = [record["outcome"] for record in driving.records_of(directory)]
     assert "cancelled" in outcomes
     assert set(outcomes) <= {"ok", "cancelled"}
     slurm_cluster.wait_idle()
-    done = driving.run("resume", directory, env=slurm_cluster.env)
-    assert done.returncode == 0, done.stderr
+    driving.succeeds("resume", directory, env=slurm_cluster.env)
     records = driving.records_of(directory)
     assert sum(record["outcome"] == "ok" for record in records) == 4
 
@@ -151,8 +149,7 @@ def test_detach_submits_and_status_follows(tmp_path, slurm_cluster):
     slurm_cluster.wait_idle(90)
     status = json.loads(driving.run("status", directory, "--json").stdout)
     assert status["counts"] == {"ok": 4}
-    done = driving.run("resume", directory, env=slurm_cluster.env)
-    assert done.returncode == 0, done.stderr
+    done = driving.succeeds("resume", directory, env=slurm_cluster.env)
     driving.assert_each_run_measured_once(directory)
 
 

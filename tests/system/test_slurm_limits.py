@@ -62,8 +62,7 @@ def delayed(directory):
 
 
 def status(directory):
-    reported = driving.run("status", directory, "--json")
-    assert reported.returncode == 0, reported.stderr
+    reported = driving.succeeds("status", directory, "--json")
     shown = driving.run("status", directory)
     return json.loads(reported.stdout)["submit_delayed"], shown.stdout
 

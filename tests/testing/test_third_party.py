@@ -148,16 +148,14 @@ def test_its_own_tests_pass_with_the_conformance_checks(folder: Path) -> None:
 def test_it_runs_in_a_sweep_to_records_and_its_best_is_exported_in_its_own_format(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "grid.yaml").write_text(GRID)
     words = ("launch", "grid.yaml", "--dir", "s", "--executor", "local", "--yes", "--json")
-    done = driving.run(*words, cwd=tmp_path, env=on_path(folder))
-    assert done.returncode == 0, done.stderr
+    done = driving.succeeds(*words, cwd=tmp_path, env=on_path(folder))
     assert json.loads(done.stdout)["counts"] == {"ok": 3}
     records = driving.records_of(tmp_path / "s")
     assert [record["workload"] for record in records] == ["their-trainer"] * 3
     assert all(len(record["step_times_s"]) == 3 for record in records)
     planned = pyarrow.parquet.read_table(tmp_path / "s" / "plan.parquet")["run_id"].drop_null().to_pylist()
     assert [record["run_id"] for record in records] == planned[::-1], "its strategy takes the last of the plan first"
-    done = driving.run("best", "s", "--format", "their-trainer", cwd=tmp_path, env=on_path(folder))
-    assert done.returncode == 0, done.stderr
+    done = driving.succeeds("best", "s", "--format", "their-trainer", cwd=tmp_path, env=on_path(folder))
     assert '"dp": 2' in done.stdout
 
 

@@ -64,10 +64,7 @@ def measured(request, tmp_path_factory):
     python = folder / "python of the nodes"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    (folder / "grid.yaml").write_text(GRID.format(script=script.name, start=request.param, python=python))
-    words = ("launch", folder / "grid.yaml", "--dir", folder / "s", "--executor", "local", "--yes")
-    done = driving.run(*words, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    done = driving.launched(folder, GRID.format(script=script.name, start=request.param, python=python), cwd=folder)
     return folder, done
 
 
@@ -75,10 +72,8 @@ def test_who_continues_it_from_another_directory_runs_the_same_script(measured, 
     """Its path is relative to where the sweep was launched."""
     folder, _ = measured
     shutil.copytree(folder / "s", tmp_path / "s")
-    asked = driving.run("rerun", tmp_path / "s", "mbs4", cwd=tmp_path)
-    assert asked.returncode == 0, asked.stderr
-    done = driving.run("resume", tmp_path / "s", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    driving.succeeds("rerun", tmp_path / "s", "mbs4", cwd=tmp_path)
+    driving.succeeds("resume", tmp_path / "s", cwd=tmp_path)
     attempts = [record for record in driving.records_of(tmp_path / "s") if record["attempt"] == 2]
     assert [record["outcome"] for record in attempts] == ["ok"]
 
@@ -96,9 +91,13 @@ def test_an_expression_of_the_iteration_that_matches_nothing_is_named_with_the_l
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace("LOSS", "0.0"))
     grid = GRID.format(script=script.name, start=start, python=sys.executable)
-    (tmp_path / "grid.yaml").write_text(grid.replace("micro_batch_size: [4, 8]", "micro_batch_size: 4"))
-    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes")
-    done = driving.run(*words, "-o", 'params.metrics="iteration: epoch {number}, step"', cwd=tmp_path)
+    done = driving.launch(
+        tmp_path,
+        grid.replace("micro_batch_size: [4, 8]", "micro_batch_size: 4"),
+        "-o",
+        'params.metrics="iteration: epoch {number}, step"',
+        cwd=tmp_path,
+    )
     assert done.returncode == 1, done.stderr
     (record,) = driving.records_of(tmp_path / "s")
     assert record["outcome"] == "config_error", record["message"]
@@ -126,8 +125,7 @@ def test_losses_of_another_data_order_are_no_contradiction(measured):
 
 def test_the_exported_command_runs_unchanged(measured, tmp_path):
     folder, _ = measured
-    printed = driving.run("best", folder / "s", "--format", "command", cwd=tmp_path)
-    assert printed.returncode == 0, printed.stderr
+    printed = driving.succeeds("best", folder / "s", "--format", "command", cwd=tmp_path)
     assert " -m torch.distributed.run --standalone --nproc-per-node=2 " in printed.stdout
     assert f"{folder}/python of the nodes" in printed.stdout
     done = subprocess.run(["bash", "-ec", printed.stdout], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -141,8 +139,7 @@ def test_a_script_in_the_manner_of_nanogpt(tmp_path):
     """It counts from 0, runs one iteration more than asked, and prints an MFU of -100 % at first."""
     grid = REPOSITORY / "examples/trainers/nanogpt.yaml"
     words = ("launch", grid, "--dir", tmp_path / "s", "--executor", "local", "--yes", "-o", "micro_batch_size=16")
-    done = driving.run(*words, cwd=REPOSITORY)
-    assert done.returncode == 0, done.stderr
+    driving.succeeds(*words, cwd=REPOSITORY)
     (record,) = driving.records_of(tmp_path / "s")
     assert len(record["step_times_s"]) == record["iterations"]
     assert json.loads(record["effective_json"]) == {"global_batch_tokens": record["global_batch_tokens"]}

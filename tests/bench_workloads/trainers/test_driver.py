@@ -55,9 +55,7 @@ def grid(faults, **further):
 
 def launch(directory, content):
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "grid.yaml").write_text(yaml.safe_dump(content))
-    words = ("launch", directory / "grid.yaml", "--dir", directory / "s", "--executor", "local", "--yes", "--json")
-    done = driving.run(*words, cwd=REPOSITORY)
+    done = driving.launch(directory, yaml.safe_dump(content), "--json", cwd=REPOSITORY)
     records = driving.records_of(directory / "s")
     return done, records
 
@@ -139,8 +137,7 @@ def test_the_documented_example_works_as_it_is_written(tmp_path):
         "--yes",
         "--json",
     )
-    done = driving.run(*words, cwd=REPOSITORY)
-    assert done.returncode == 0, done.stderr
+    done = driving.succeeds(*words, cwd=REPOSITORY)
     assert json.loads(done.stdout)["counts"] == {"ok": 3}
     assert Path(json.loads(done.stdout)["heatmap"]).exists()
     for record in driving.records_of(tmp_path / "s"):

@@ -102,8 +102,7 @@ def test_the_trainer_of_transformers_by_its_progress_bar(tmp_path, cluster):
 def exported_runs(tmp_path, trainer, cluster):
     """Run what `sweep best` writes, unchanged: (whether on several nodes, what it printed) of each cell. Those
     of several nodes are batch scripts, so only where there is a cluster."""
-    written = driving.run("best", tmp_path / "s", "--format", trainer, "--out", tmp_path / "out")
-    assert written.returncode == 0, written.stderr
+    written = driving.succeeds("best", tmp_path / "s", "--format", trainer, "--out", tmp_path / "out")
     for script in (Path(line) for line in written.stdout.split() if line.endswith("command.sh")):
         several = "#SBATCH --nodes" in script.read_text()
         if several and cluster is None:

@@ -82,14 +82,9 @@ def test_what_cannot_work_is_rejected_with_its_reason(values, rule):
     assert "{" not in reason.format(**columns(**values))
 
 
-@pytest.mark.parametrize(
-    ("values", "rule"), [({"ep": 3, "dp": 3}, "experts_by_ep"), ({"ep": 4, "dp": 2}, "ep_by_replicas")]
-)
-def test_experts_are_checked(values, rule):
-    assert rule in broken(EXPERTS, **values)
-
-
 def test_experts_are_taken_out_of_the_data_and_the_context_ranks():
+    assert "experts_by_ep" in broken(EXPERTS, ep=3, dp=3)
+    assert "ep_by_replicas" in broken(EXPERTS, ep=4, dp=2)
     assert "ep_by_replicas" not in broken(EXPERTS, ep=4, dp=2, cp=2)
 
 
@@ -123,9 +118,7 @@ def test_rules_take_whole_columns():
         assert found.tolist() == alone, rule.name
 
 
-def test_rules_have_names_of_their_own():
-    names = [rule.name for rule in RULES]
-    assert len(names) == len(set(names))
+def test_arithmetic_holds_with_every_torch():
     assert all(rule.torch == "" for rule in ARITHMETIC_RULES)
 
 

@@ -153,24 +153,6 @@ def test_what_a_split_backward_repeats_is_counted(fork_server: ForkServer):
     assert extra["executed_matmul_flops_per_step"] > 1.5 * of_model
 
 
-@pytest.mark.long
-def test_memory_falls_as_predicted_by_theory(fork_server: ForkServer):
-    """Peak bytes of tensors, for each way to reduce them."""
-
-    def peak(words: str) -> int:
-        return peak_and_prediction(fork_server, words)[0]
-
-    assert peak("dp=2 zero=0") > peak("dp=2 zero=1") > peak("dp=2 zero=3")
-    base = peak("dp=1 micro_batch_size=2 grad_accum=4")
-    assert peak("tp=2 micro_batch_size=2 grad_accum=4") < 0.7 * base
-    assert peak("pp=2 micro_batch_size=2 grad_accum=4") < 0.8 * base
-    assert peak("cp=2 micro_batch_size=2 grad_accum=4") < base
-    none, selective, full = (
-        peak(f"dp=1 micro_batch_size=8 grad_accum=1 recompute={kind}") for kind in ("none", "selective", "full")
-    )
-    assert none > selective > full
-
-
 @pytest.mark.parametrize(
     "words",
     [

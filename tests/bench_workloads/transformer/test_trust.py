@@ -138,8 +138,7 @@ def swept(tmp_path_factory) -> list[dict]:
     """
     folder = tmp_path_factory.mktemp("trust")
     (folder / "grid.yaml").write_text(SWEEP)
-    done = driving.run("launch", folder / "grid.yaml", "--dir", folder / "s", "--executor", "local", "--yes")
-    assert done.returncode == 0, done.stderr
+    driving.succeeds("launch", folder / "grid.yaml", "--dir", folder / "s", "--executor", "local", "--yes")
     records = driving.assert_each_run_measured_once(folder / "s")
     return sorted(records, key=lambda record: json.loads(record["params_json"])["straggler_rank"])
 

@@ -2,54 +2,21 @@
 
 import asyncio
 import errno
-import json
 import os
 import subprocess
 
 import pytest
 from msgspec.structs import replace
 
-from sweep.contract import Measurement
 from sweep.outcomes import Outcome
 from sweep.pilot.agent.agent import Agent
-from sweep.pilot.messages import Heartbeats, Measured, NotPrepared, RankExited
+from sweep.pilot.messages import NotPrepared, RankExited
 from tests.support.pilot_parts import (
     PREPARE,
     Image,
     Scripted,
     start,
 )
-
-ODD_HEARTBEATS = [
-    {"phase": "steady", "iteration": "7"},
-    {"phase": "steady", "iteration": [7]},
-    {"phase": "steady", "iteration": 10**400},
-    {"phase": "steady", "iteration": 7, "due_s": 10**400},
-    {"phase": "steady", "iteration": 7, "due_s": "soon"},
-    {"phase": {}, "iteration": 7},
-    {"phase": "s" * 2**20, "iteration": 7},
-    {},
-]
-
-
-@pytest.mark.parametrize("odd", ODD_HEARTBEATS, ids=range(len(ODD_HEARTBEATS)))
-def test_an_odd_heartbeat_does_not_affect_other_messages(tmp_path, monkeypatch, odd):
-    good = {"kind": "beat", "phase": "steady", "iteration": 6, "due_s": None}
-    lines = [good, {"kind": "beat", **odd}, good, {"kind": "measurement", "step_times_s": [0.1]}]
-    monkeypatch.setattr(
-        "sweep.pilot.agent.fork_servers.ForkServer", Image("".join(f"{json.dumps(line)}\n" for line in lines))
-    )
-
-    async def scenario():
-        line = Scripted(PREPARE, start(), until=RankExited)
-        await Agent("n1", 0, tmp_path).serve(line)
-        return {type(message): message for message in line.sent}
-
-    got = asyncio.run(scenario())
-    assert got[Measured].measurement == Measurement(step_times_s=[0.1])
-    assert [(heartbeat.rank, heartbeat.phase, heartbeat.iteration) for heartbeat in got[Heartbeats].heartbeats] == [
-        (1, "steady", 6)
-    ]
 
 
 def fill(directory):

@@ -43,10 +43,7 @@ def environments(tmp_path, executor, env):
     seen = tmp_path / "seen"
     seen.mkdir()
     (tmp_path / "program.py").write_text(PROGRAM.replace("OUT", repr(str(seen))))
-    (tmp_path / "grid.yaml").write_text(GRID.format(program=tmp_path / "program.py"))
-    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", executor, "--yes")
-    done = driving.run(*words, env=env)
-    assert done.returncode == 0, done.stderr
+    driving.launched(tmp_path, GRID.format(program=tmp_path / "program.py"), env=env, executor=executor)
     return {path.name: json.loads(path.read_text()) for path in seen.iterdir()}
 
 
@@ -91,8 +88,7 @@ def test_a_workload_that_asks_for_them_gets_the_variables_of_a_task_per_rank(tmp
     (tmp_path / "grid.yaml").write_text(grid + "site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m}\n")
     words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes")
     path = f"{tmp_path / 'p'}:{REPOSITORY}"
-    done = driving.run(*words, env={**AGENTS, "SEEN": str(seen), "PYTHONPATH": path})
-    assert done.returncode == 0, done.stderr
+    driving.succeeds(*words, env={**AGENTS, "SEEN": str(seen), "PYTHONPATH": path})
     found = {path.name: json.loads(path.read_text()) for path in seen.iterdir()}
     assert found["3"] == {
         "SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4",

@@ -92,13 +92,18 @@ def test_a_heartbeat_is_read_whatever_comes_with_it():
 
 ODD_HEARTBEATS = [
     '"phase": "nonsense"',
-    '"phase": "steady", "iteration": "x"',
+    '"phase": "steady", "iteration": "7"',
+    '"phase": "steady", "iteration": [7]',
+    '"phase": "steady", "iteration": 1' + "0" * 400,
     '"phase": "steady", "due_s": {}',
-    '"phase": 1',
+    '"phase": "steady", "due_s": 1' + "0" * 400,
+    '"phase": {}',
+    f'"phase": "{"s" * 2**20}"',
+    '"iteration": 7',
 ]
 
 
-@pytest.mark.parametrize("odd", ODD_HEARTBEATS)
+@pytest.mark.parametrize("odd", ODD_HEARTBEATS, ids=range(len(ODD_HEARTBEATS)))
 def test_an_invalid_heartbeat_is_skipped(odd):
     assert report_in(b'{"kind": "beat", %s}' % odd.encode()) is None
 

@@ -51,11 +51,8 @@ LATE = """[/bin/sh, -c, 'case " $* " in *" --index 1 "*) sleep 5;; esac; exec "$
 
 def test_an_agent_that_comes_late_joins_and_runs_that_need_it_are_measured_in_the_same_pilot(tmp_path):
     """With a straggler's time of 2 s."""
-    (tmp_path / "grid.yaml").write_text(GRID.format(prefix=LATE))
     env = {"PYTHONPATH": f"{REPOSITORY}/tests/support/short_timeouts:{REPOSITORY}"}
-    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes")
-    done = driving.run(*words, env=env)
-    assert done.returncode == 0, done.stderr
+    driving.launched(tmp_path, GRID.format(prefix=LATE), env=env)
     records = driving.assert_each_run_measured_once(tmp_path / "s")
     assert {record["pilot"] for record in records} == {"p0001"}
     assert [event.nodes for event in driving.events_of(tmp_path / "s", PilotStarted)] == [

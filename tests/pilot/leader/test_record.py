@@ -15,16 +15,10 @@ from sweep.records.schema import OVERSUBSCRIBED
 from tests.support.made_records import as_json, made_record
 from tests.support.pilot_parts import recorded, result_of
 
-
-@pytest.mark.parametrize("times", ["not a list", [None] * 5, [{"a": 1}] * 5])
-def test_an_invalid_measurement_makes_the_attempt_unknown(existing, times):
-    record = recorded(existing, result_of(Outcome.OK, Measurement(step_times_s=times))).record
-    assert problems(record) == []
-    assert record.outcome == "unknown"
-    assert record.step_time_median_s is None
-
-
 NUMBERS_THAT_ARE_NONE = [
+    {"step_times_s": "not a list"},
+    {"step_times_s": [None] * 5},
+    {"step_times_s": [{"a": 1}] * 5},
     {"peak_allocated_bytes": "12 GB"},
     {"peak_allocated_bytes": [12]},
     {"peak_allocated_bytes": 2**63},
@@ -43,8 +37,9 @@ def test_a_value_of_the_wrong_type_makes_the_attempt_unknown_and_keeps_the_table
     measurement = Measurement(**{"step_times_s": [0.1] * 5, **values})
     record = recorded(existing, result_of(Outcome.OK, measurement)).record
     assert record.outcome == "unknown"
-    assert "cannot be recorded" in record.message
+    assert ("cannot be recorded" in record.message) or "step_times_s" in values
     assert len(record.message) < 2000
+    assert record.step_time_median_s is None or "step_times_s" not in values
     assert problems(record) == []
     assert table_of([record_from(as_json(record))]).num_rows == 1
 
@@ -57,14 +52,7 @@ def test_a_whole_number_of_a_column_of_doubles_is_read_as_a_double(existing):
     assert table_of([record_from(as_json(record))])["losses"].to_pylist() == [[2.0**60] * 5]
 
 
-def test_the_reason_names_the_value(existing):
-    measurement = Measurement(step_times_s=[0.1] * 5, peak_allocated_bytes="12 GB")
-    record = recorded(existing, result_of(Outcome.OK, measurement)).record
-    assert "peak_memory_bytes must be int64, not '12 GB'" in record.message
-    assert record.peak_memory_bytes is None
-
-
-def test_a_failure_keeps_its_outcome_where_its_numbers_are_none(existing):
+def test_a_failure_keeps_its_outcome_where_its_numbers_are_none_and_the_reason_names_them(existing):
     """An out-of-memory that gives its peak as text is still an out-of-memory."""
     measurement = Measurement(step_times_s=[0.1] * 5, peak_allocated_bytes="12 GB")
     record = recorded(existing, result_of(Outcome.OOM_CUDA, measurement)).record
@@ -72,7 +60,7 @@ def test_a_failure_keeps_its_outcome_where_its_numbers_are_none(existing):
     assert record.outcome == "oom_cuda"
     assert record.peak_memory_bytes is None
     assert record.message.startswith("why; ")
-    assert "12 GB" in record.message
+    assert "peak_memory_bytes must be int64, not '12 GB'" in record.message
 
 
 def test_the_record_lists_concurrent_attempts(existing):
@@ -144,12 +132,6 @@ def test_findings_reach_the_record():
     assert retained["allocator_verdict"]["rank"] == 1
     assert retained["nccl"]["network"] == "Socket"
     assert findings_of(["hello"], [{}]) == ({}, [], False)
-
-
-def test_a_note_alone_does_not_make_a_record_suspect():
-    """Slow communication is slow, not wrong."""
-    record = made_record(notes=("slow",))
-    assert (record.notes, record.suspect) == (["slow"], False)
 
 
 def test_leaf_switches_are_recorded_in_the_nodes_order_and_null_where_none_is_known(existing):

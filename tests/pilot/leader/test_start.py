@@ -31,9 +31,7 @@ def importing(tmp_path):
     seen, going_on, path = tmp_path / "seen", tmp_path / "going-on", tmp_path / "path"
     path.mkdir()
     (path / "sitecustomize.py").write_text(SLOW_IMPORT.format(seen=str(seen), going_on=str(going_on)))
-    (tmp_path / "grid.yaml").write_text(GRID)
-    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes")
-    launcher = driving.start(*words, env={"PYTHONPATH": os.pathsep.join(map(str, (path, REPOSITORY)))})
+    launcher = driving.launching(tmp_path, GRID, env={"PYTHONPATH": os.pathsep.join(map(str, (path, REPOSITORY)))})
     driving.wait_for(seen.exists)
     yield tmp_path / "s", launcher, going_on
     going_on.touch()

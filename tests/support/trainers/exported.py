@@ -36,8 +36,7 @@ def exported(trainer: str, number: int, directory: Path, **params: str) -> Expor
     directory.mkdir(exist_ok=True)
     write_results(directory / "r.parquet", [replace(made_record(), **vars(configuration(run, None)))])
     words = ("--format", trainer, "--iterations", STEPS, "--out", directory / "out")
-    done = driving.run("best", directory / "r.parquet", *words)
-    assert done.returncode == 0, done.stderr
+    driving.succeeds("best", directory / "r.parquet", *words)
     folder = directory / "out" / "small-1-nodes"
     *_, command = (folder / "command.sh").read_text().splitlines()
     words = shlex.split(command)

@@ -31,8 +31,7 @@ def measured(directory, example, variable, *overrides, cluster=None):
     launch = ("launch", REPOSITORY / "examples/trainers" / example, "--dir", directory, "--yes", "--json")
     executor = ("--executor", "slurm" if cluster else "local")
     env = cluster.env if cluster else None
-    done = driving.run(*launch, *executor, *words, cwd=REPOSITORY, env=env, timeout=1500)
-    assert done.returncode == 0, done.stderr
+    done = driving.succeeds(*launch, *executor, *words, cwd=REPOSITORY, env=env, timeout=1500)
     summary = json.loads(done.stdout)
     assert set(summary["counts"]) == {"ok"}, summary
     assert Path(summary["heatmap"]).read_bytes().startswith(b"\x89PNG")
