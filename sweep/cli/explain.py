@@ -57,9 +57,7 @@ def explain(directory: Path | None, run: str | None, log_file: Path | None, gap:
                 Mistake(f"{given} and --log exclude each other", remedy="give --log FILE alone, or DIR RUN")
             )
         return _explain_log(log_file, as_json)
-    if gap and directory is not None and directory.is_file():
-        return _explain_gap_of_file(directory, run, as_json)
-    if run is None and directory is not None and not directory.is_dir():
+    if run is None and directory is not None and not (directory.is_dir() or (gap and directory.is_file())):
         directory, run = None, str(directory)
     if gap:
         return _explain_gap(directory, run, as_json)
@@ -71,8 +69,9 @@ def explain(directory: Path | None, run: str | None, log_file: Path | None, gap:
 def _explain_log(log_file: Path, as_json: bool) -> int:
     from sweep.diagnose.diagnose import diagnose_text
     from sweep.diagnose.nccl_log import summarize
+    from sweep.files import read_log
 
-    text = _read(log_file)
+    text = read_log(sys.stdin.buffer.read() if str(log_file) == "-" else log_file)
     found = diagnose_text(text)
     document = {"outcome": str(found.outcome or NO_FAILURE), "evidence": found.evidence, "advice": found.advice}
     if as_json:
@@ -85,36 +84,27 @@ def _explain_log(log_file: Path, as_json: bool) -> int:
     return 0
 
 
-def _explain_gap(directory: Path | None, run: str | None, as_json: bool) -> int:
-    from sweep.cli.explain_gap import gap
-    from sweep.cli.gap_nodes import NodesKnown
-    from sweep.library.winners import winners
-    from sweep.records.collect import collect
-    from sweep.store.sweep import open_sweep
-
-    sweep = chosen_sweep(directory)
-    chosen = [row["run_id"] for row in winners([sweep.path])] if run is None else [run]
-    records = [record for words in chosen for record in _records_of(sweep, words) if record.outcome == Outcome.OK]
-    if not records:
-        raise SweepError(Mistake(f"no attempt of {run} is ok", file=str(sweep.path), remedy="omit --gap"))
-    opened = open_sweep(sweep.path)
-    collect(sweep)
-    nodes = NodesKnown(sweep.path, sweep)
-    return _show_gaps([gap(opened, record, nodes) for record in records], as_json)
-
-
-def _explain_gap_of_file(file: Path, run: str | None, as_json: bool) -> int:
-    """The same of a results file: its records alone, without plan, site or logs."""
-    from sweep.cli.explain_gap import gap
+def _explain_gap(source: Path | None, run: str | None, as_json: bool) -> int:
+    """Of a results file its records alone are known, without plan, site or logs."""
+    from sweep.cli.explain_gap import gap, gap_lines
     from sweep.cli.gap_nodes import NodesKnown
     from sweep.cli.sources import results_of
     from sweep.library.winners import winners
+    from sweep.store.sweep import open_sweep
 
-    place, _ = results_of(file)
-    known = {record.run_id: record for record in _measured_in(place)}
-    chosen = [row["run_id"] for row in winners([place])] if run is None else [find_run(list(known), run, place)]
-    nodes = NodesKnown(place, None)
-    return _show_gaps([gap(None, known[run_id], nodes) for run_id in chosen if run_id in known], as_json)
+    place, directory = results_of(source)
+    sweep = None if directory is None else open_sweep(directory.path)
+    known = {record.run_id: record for record in _measured_in(place if directory is None else directory.results)}
+    if run is None:
+        chosen = [row["run_id"] for row in winners([place]) if row["run_id"] in known]
+    else:
+        chosen = [find_run(list(known) if sweep is None else [each.run_id for each in sweep.runs], run, place)]
+        if chosen[0] not in known:
+            raise SweepError(Mistake(f"no attempt of {run} is ok", file=str(place), remedy="omit --gap"))
+    nodes = NodesKnown(place, directory)
+    gaps = [gap(sweep, known[run_id], nodes) for run_id in chosen]
+    click.echo(json.dumps(gaps) if as_json else "\n\n".join("\n".join(gap_lines(one)) for one in gaps))
+    return 0
 
 
 def _measured_in(file: Path) -> list[Record]:
@@ -132,15 +122,7 @@ def _measured_in(file: Path) -> list[Record]:
     return [one for one in found if one.outcome in (Outcome.OK, None) and one.step_time_median_s]
 
 
-def _show_gaps(found: list[dict[str, Any]], as_json: bool) -> int:
-    from sweep.cli.explain_gap import gap_lines
-
-    click.echo(json.dumps(found) if as_json else "\n\n".join("\n".join(gap_lines(one)) for one in found))
-    return 0
-
-
 def _explain_run(directory: Path | None, run: str, as_json: bool) -> int:
-
     sweep = chosen_sweep(directory)
     records = _records_of(sweep, run)
     if as_json:
@@ -194,10 +176,3 @@ def _print(document: dict[str, Any]) -> None:
     for name in ("outcome", "message", "evidence", "advice", "log"):
         if document.get(name):
             click.echo(f"{name + ':':9} {document[name]}")
-
-
-def _read(path: Path) -> str:
-    """The log's text. Raises SweepError where it is empty or binary."""
-    from sweep.files import read_log
-
-    return read_log(sys.stdin.buffer.read() if str(path) == "-" else path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,6 @@ FAILURES_SHOWN = 5
 @click.option("--detach", is_flag=True, help="Submit and return; continue with `sweep status` and `sweep resume`.")
 @click.option("--add", is_flag=True, help="Add the grid's runs to the sweep in DIR, which has another grid.")
 @click.option("--dry-run", is_flag=True, help="Show what would be submitted or added; submit and write nothing.")
-@click.option("--takeover", is_flag=True, help="Replace a launcher that holds the sweep.")
 @track_option
 @json_option
 def launch(
@@ -63,7 +63,6 @@ def launch(
     detach: bool,
     add: bool,
     dry_run: bool,
-    takeover: bool,
     tracker: str | None,
     as_json: bool,
 ) -> int:
@@ -96,7 +95,6 @@ def launch(
             directory=directory,
             executor=executor,
             add=add,
-            takeover=takeover,
             detach=detach,
             tracker=tracker,
             approve=_ask if ask else None,
@@ -189,7 +187,7 @@ def _dry_run(
 
     would = dry_run(grid, site, directory=directory, executor=executor)
     if as_json:
-        click.echo(json.dumps({"runs": would.runs, "executor": would.executor, "scripts": dict(would.scripts)}))
+        click.echo(json.dumps(asdict(would)))
         return 0
     note(f"{plural(would.runs, 'run')}; nothing was written or submitted")
     for width, script in would.scripts.items():

@@ -16,7 +16,7 @@ from sweep.cli.options import json_option, reading_argument
 from sweep.cli.sources import chosen_sweep
 
 if TYPE_CHECKING:
-    from sweep.state.state import Attempt, PilotState, RunState, SweepState
+    from sweep.state.state import Attempt, RunState, SweepState
     from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import Sweep
 
@@ -189,12 +189,7 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
             {"run_id": planned.run_id, "attempt": last.number, "outcome": str(last.outcome), "ended_at": last.ended_at}
             for planned, last in tally.latest(LATEST_SHOWN)
         ],
-        "pilots": [_pilot_values(pilot) for pilot in sweep_state.pilots.values()],
+        "pilots": [dataclasses.asdict(pilot) for pilot in sweep_state.pilots.values()],
         "failures": _failures(sweep, sweep_state),
         "excluded_nodes": sweep_state.excluded_nodes,
     }
-
-
-def _pilot_values(pilot: PilotState) -> dict[str, Any]:
-    """A pilot as JSON values. The key `beats` is part of the output's format."""
-    return {"beats" if key == "heartbeats" else key: value for key, value in dataclasses.asdict(pilot).items()}

@@ -54,7 +54,7 @@ def track(directory: Path | None, name: str, project: str | None, follow: bool, 
     """
     from sweep.store.sweep import open_sweep
     from sweep.trackers.marks import TrackingSession
-    from sweep.trackers.tracker import open_tracker
+    from sweep.trackers.tracker import TrackerError, open_tracker
     from sweep.trackers.tracking import Tracking
 
     sweep = open_sweep(chosen_sweep(directory).path)
@@ -67,7 +67,11 @@ def track(directory: Path | None, name: str, project: str | None, follow: bool, 
             signal.alarm(ORPHAN_S)
         tracking.poll()
         known, waiting = tracking.known, tracking.waiting
-        problem = _write_all(tracking, sweep)
+        problem = None
+        try:
+            tracking.write_waiting(picture=lambda: _picture(sweep))
+        except TrackerError as error:
+            problem = str(error)
     new = waiting - tracking.waiting
     if as_json:
         document = {"tracker": name, "destination": tracker.destination, "known": known, "new": new}
@@ -77,17 +81,6 @@ def track(directory: Path | None, name: str, project: str | None, follow: bool, 
         return 1
     click.echo(f"{new} of {plural(known, 'run')} new; {tracker.hint}", err=True)
     return 0
-
-
-def _write_all(tracking: Tracking, sweep: Sweep) -> str | None:
-    """Write waiting runs, the heatmap with the last; the error as text, or None."""
-    from sweep.trackers.tracker import TrackerError
-
-    try:
-        tracking.write_waiting(picture=lambda: _picture(sweep))
-    except TrackerError as error:
-        return str(error)
-    return None
 
 
 def _picture(sweep: Sweep) -> Path | None:

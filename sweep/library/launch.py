@@ -75,7 +75,6 @@ def launch(
     directory: Path | str | None = None,
     executor: str | None = None,
     add: bool = False,
-    takeover: bool = False,
     detach: bool = False,
     tracker: str | None = None,
     approve: Callable[[Estimate], None] | None = None,
@@ -97,7 +96,7 @@ def launch(
         sweep = open_sweep(directory)
         _check_tracker(tracker, detach, sweep.executor)
         sweep, added = _extended(sweep, grid, stated, executor)
-        if not takeover and (holder := lease.holder(sweep.directory)) is not None:
+        if (holder := lease.holder(sweep.directory)) is not None:
             return Launched(directory=sweep.directory.path, runs=len(sweep.runs), holder=holder, added=added)
     else:
         executor = choose_executor(executor)
@@ -110,7 +109,7 @@ def launch(
                 approve(estimate(plan, grid, site, executor))
             sweep = create(directory, grid, site, plan, executor=executor)
         check_same(sweep, grid, executor, stated)  # also if another launch has just created it
-    launched = _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, on_step=on_step, note=note)
+    launched = _go_on(sweep, takeover=False, detach=detach, tracker=tracker, on_step=on_step, note=note)
     return replace(launched, added=added)
 
 
