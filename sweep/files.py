@@ -118,6 +118,17 @@ def _parquet(path: Path) -> Iterator[Any]:
         raise SweepError(Mistake("not a readable Parquet file", file=str(path), remedy=remedy)) from error
 
 
+def parquet_of(table: Any, **options: Any) -> bytes:
+    """A ``pyarrow.Table`` as the content of a Parquet file; ``options`` as of ``pyarrow.parquet.write_table``."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **{"compression": "zstd", **options})
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
 def write_whole(path: Path, data: bytes | str) -> None:
     """Write or replace a file, and make the directories above it. If that fails, nothing has changed."""
     with _parents(path):

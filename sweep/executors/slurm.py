@@ -57,20 +57,10 @@ class SlurmExecutor:
     ``pilot_main`` names the function that the job calls with the sweep directory and the pilot's name.
     """
 
-    def __init__(
-        self,
-        site: Site,
-        sweep_dir: Path | str,
-        *,
-        pilot_main: str = PILOT_MAIN,
-        submit_timeout_s: float = SUBMIT_TIMEOUT_S,
-        query_timeout_s: float = QUERY_TIMEOUT_S,
-    ) -> None:
+    def __init__(self, site: Site, sweep_dir: Path | str, *, pilot_main: str = PILOT_MAIN) -> None:
         self._site = site
         self._sweep_dir = Path(sweep_dir).expanduser().absolute()
         self._main = pilot_main
-        self._submit_timeout_s = submit_timeout_s
-        self._query_timeout_s = query_timeout_s
         self._config: str | None = None
 
     def cluster(self) -> str:
@@ -126,12 +116,12 @@ class SlurmExecutor:
         Raises SubmitError where Slurm does not answer.
         """
         for ids in _chunks(job_ids):
-            done = _run(["scancel", "--quiet", *ids], self._query_timeout_s)
+            done = _run(["scancel", "--quiet", *ids], QUERY_TIMEOUT_S)
             if done.returncode and "Invalid job id" not in done.stderr:
                 raise SubmitError(_message_of(done), retry=True)
 
     def _submission(self, request: PilotRequest) -> _Submission:
-        return _Submission(self._site.part(request.node_group), request, self._sweep_dir, self._submit_timeout_s)
+        return _Submission(self._site.part(request.node_group), request, self._sweep_dir)
 
     def _find_in_accounting(self, token: str) -> tuple[JobState, str | None]:
         """A job that squeue does not list. Where the site limits the range of a query, the last days only: a job
@@ -171,7 +161,7 @@ class SlurmExecutor:
 
     def _ask(self, command: Sequence[str]) -> tuple[str | None, str]:
         """The client's output, or None and the error text where it did not answer."""
-        done = _run(command, self._query_timeout_s)
+        done = _run(command, QUERY_TIMEOUT_S)
         return (None, _message_of(done)) if done.returncode else (done.stdout, "")
 
 
@@ -184,13 +174,12 @@ REWRITTEN = dict.fromkeys(("%j", "%t", "%A", "%a"), "submitit would replace by a
 class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
     """submitit's executor for one pilot. One job each, never an array: there submitit drops subclasses."""
 
-    def __init__(self, site: Site, request: PilotRequest, sweep_dir: Path, timeout_s: float) -> None:
+    def __init__(self, site: Site, request: PilotRequest, sweep_dir: Path) -> None:
         python = shlex.quote(site.python or sys.executable)
         super().__init__(folder=sweep_dir / "pilots" / request.name, max_num_timeout=0, python=python)
         self._site = site
         self._request = request
         self._sweep_dir = sweep_dir
-        self._timeout_s = timeout_s
         for pattern, effect in REWRITTEN.items():
             if pattern in str(self.folder):
                 fact = f"the path holds {pattern}, which {effect}"
@@ -237,7 +226,7 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
     def _submit_command(self, command: str) -> submitit.Job[Any]:
         script = self.folder / SCRIPT
         write_derived(script, self._make_submission_file_text(command, ""))
-        done = _run(["sbatch", "--parsable", str(script)], self._timeout_s)
+        done = _run(["sbatch", "--parsable", str(script)], SUBMIT_TIMEOUT_S)
         if done.returncode:
             message = _message_of(done)
             retry = done.returncode == _NO_ANSWER or may_work_later(message)

@@ -15,11 +15,9 @@ from sweep.launcher.launcher import Launcher, Width, token_of
 from sweep.launcher.pilots_wanted import Capacity, Wanted, nodes_to_avoid, pilots_wanted, unproductive_widths
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.limits import Limits
-from sweep.planning.runs import runs_on
+from sweep.planning.runs import ASSUMED_RUN_S, runs_on
 from sweep.search.search import waiting
 from sweep.state.events import PilotGone, PilotIntended, PilotSubmitted, SubmitDelayed
-from sweep.state.state import SweepState
-from sweep.state.tally import typical_run_s
 from sweep.store.directory import make_directory
 
 DEFAULT_ATTEMPT_S = 900.0
@@ -54,14 +52,16 @@ def limits_of(grid: Grid) -> Limits:
     )
 
 
-def capacity_of(grid: Grid, site: Site, executor: str, sweep_state: SweepState, *, node_group: str = "") -> Capacity:
+def capacity_of(
+    grid: Grid, site: Site, executor: str, *, node_group: str = "", run_s: float = ASSUMED_RUN_S
+) -> Capacity:
     """The limits of the site, or of its node group, now, with the known duration of a run."""
     site = site.part(node_group)
     return Capacity(
         node_group=node_group,
         max_pilots=site.max_pilots,
         pilot_time_s=site.pilot_time_s,
-        run_s=typical_run_s(sweep_state),
+        run_s=run_s,
         attempt_s=limits_of(grid).attempt_s,
         max_runs_per_pilot=site.max_runs_per_pilot,
         side_by_side=executor != "local",
@@ -92,7 +92,8 @@ class Submission:
     def _wanted(self, group: str) -> Sequence[Wanted]:
         """The pilots of one node group that are wanted now."""
         launcher, sweep = self._launcher, self._launcher.sweep
-        capacity = capacity_of(sweep.grid, sweep.site, sweep.executor, launcher.sweep_state, node_group=group)
+        run_s = launcher.tally.typical_run_s
+        capacity = capacity_of(sweep.grid, sweep.site, sweep.executor, node_group=group, run_s=run_s)
         return pilots_wanted(runs_on(launcher.asked_for(), group), launcher.sweep_state, capacity)
 
     def infeasible(self) -> frozenset[Width]:

@@ -250,7 +250,7 @@ def _ended(followed: FollowedSweep) -> Launched:
 def _first_scripts(plan: Plan, grid: Grid, site: Site, directory: Path, executor: str) -> dict[str, str]:
     made: Executor = find_executor(executor)(site, directory.resolve())
     scripts: dict[str, str] = {}
-    capacities = [capacity_of(grid, site, executor, SweepState(), node_group=group) for group in site.parts]
+    capacities = [capacity_of(grid, site, executor, node_group=group) for group in site.parts]
     wanted_of = [pilots_wanted(runs_on(plan.runs, one.node_group), SweepState(), one) for one in capacities]
     for number, wanted in enumerate(itertools.chain.from_iterable(wanted_of), start=1):
         name = f"p{number:04d}"

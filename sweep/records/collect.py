@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep.errors import Mistake, SweepError
-from sweep.files import read_table, write_whole
+from sweep.files import parquet_of, read_table, write_whole
 from sweep.outcomes import Outcome
 from sweep.plugins import find_workload
 from sweep.records.agreement import NOTE, disagreements, tolerance_of
@@ -320,14 +320,8 @@ def which_count(rows: pd.DataFrame, rerun_after: Mapping[str, int]) -> pd.DataFr
 
 
 def _parquet(table: pa.Table, progress: JournalProgress) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     state = {"schema": SCHEMA_VERSION, "offsets": progress.offsets, "rerun_after": progress.rerun_after}
-    sink = pa.BufferOutputStream()
-    pq.write_table(table.replace_schema_metadata({METADATA: json.dumps(state).encode()}), sink, compression="zstd")
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    return parquet_of(table.replace_schema_metadata({METADATA: json.dumps(state).encode()}))
 
 
 def _summary(path: Path, table: pa.Table, new: int) -> Collected:

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from typing import TYPE_CHECKING
 
 from sweep.errors import SweepError, log_error
-from sweep.files import read_table
+from sweep.files import parquet_of, read_table
 from sweep.store.directory import SweepDir, write_derived
 from sweep.store.follow import FollowedSweep
 from sweep.store.sweep import open_sweep
 from sweep.version import __version__
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SKIPPED_FILE = "skipped.parquet"
 """next to the results"""
@@ -59,11 +55,6 @@ def _inputs(directory: SweepDir) -> bytes:
 
 def _parquet(reasons: dict[str, str], as_of: bytes) -> bytes:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     schema = pa.schema([("run_id", pa.string()), ("skipped", pa.string())], {_AS_OF: as_of})
-    table: pa.Table = pa.table([list(reasons), list(reasons.values())], schema=schema)
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    return parquet_of(pa.table([list(reasons), list(reasons.values())], schema=schema))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from sweep.outcomes import Outcome
@@ -23,7 +22,6 @@ from sweep.state.events import (
     PilotStarted,
     PilotSubmitted,
     Recorded,
-    RecordFacts,
 )
 
 if TYPE_CHECKING:
@@ -74,6 +72,24 @@ class PilotTimes:
     nodes: list[str] = field(default_factory=list)
     lost_at: dict[str, float] = field(default_factory=dict)
 
+    def apply(self, event: PilotIntended | PilotSubmitted | PilotStarted | PilotEnded | PilotGone) -> None:
+        """Note an event of this pilot."""
+        match event:
+            case PilotIntended():
+                self.intended_at, self.time_limit_s = event.time, event.time_limit_s
+            case PilotSubmitted():
+                self.job_id = event.job_id
+            case PilotStarted():
+                self.allocated_at = event.time if self.allocated_at is None else self.allocated_at
+                self.nodes, self.job_id = list(event.nodes), event.job_id
+                self.time_limit_s = self.time_limit_s if event.time_limit_s is None else event.time_limit_s
+            case PilotEnded():
+                self.ended_at, self.reason = event.time, event.reason
+            case PilotGone():
+                self.gone_at = event.time
+                if self.ended_at is None:
+                    self.reason = event.reason or event.word
+
 
 @dataclass(frozen=True)
 class BegunAttempt:
@@ -95,8 +111,19 @@ class Timeline:
     begun: dict[tuple[str, int], BegunAttempt] = field(default_factory=dict)
 
     def apply(self, event: Event) -> None:
-        """Apply an event. Events of one journal come in order, journals in any order."""
-        _apply(event, self)
+        """Apply an event. Events of one journal come in order, journals in any order. Kinds without times: nothing."""
+        match event:
+            case PilotIntended() | PilotSubmitted() | PilotStarted() | PilotEnded() | PilotGone():
+                self.pilot(event.pilot).apply(event)
+            case AttemptStarted(run_id=run_id, attempt=attempt, pilot=pilot, nodes=nodes):
+                self.begun[run_id, attempt] = BegunAttempt(run_id, attempt, pilot, list(nodes), event.time)
+                for node in nodes:
+                    self.pilot(pilot).lost_at.pop(node, None)
+            case Recorded(record=record) if record.outcome is Outcome.NODE_FAIL:
+                lost = dict.fromkeys(event.accused, record.ended_at or event.time)
+                self.pilot(record.pilot).lost_at.update(lost)
+            case NodeBad(pilot=str(pilot)):  # the user's exclusion takes no node from the pilot that holds it
+                self.pilot(pilot).lost_at.setdefault(event.node, event.time)
 
     def note_line(self, pilot: str, time: float) -> None:
         """Note the time of a line in the pilot's journal."""
@@ -147,66 +174,3 @@ def attempts_table(results: pa.Table, begun: Sequence[BegunAttempt], schema: pa.
     return pa.concat_tables(
         [pa.Table.from_arrays(recorded, schema=schema), pa.Table.from_arrays(running, schema=schema)]
     )
-
-
-@singledispatch
-def _apply(_event: Event, _line: Timeline) -> None:
-    """Event kinds without times."""
-
-
-@_apply.register
-def _(event: PilotIntended, line: Timeline) -> None:
-    pilot = line.pilot(event.pilot)
-    pilot.intended_at = event.time
-    pilot.time_limit_s = event.time_limit_s
-
-
-@_apply.register
-def _(event: PilotSubmitted, line: Timeline) -> None:
-    line.pilot(event.pilot).job_id = event.job_id
-
-
-@_apply.register
-def _(event: PilotStarted, line: Timeline) -> None:
-    pilot = line.pilot(event.pilot)
-    pilot.allocated_at = event.time if pilot.allocated_at is None else pilot.allocated_at
-    pilot.nodes = list(event.nodes)
-    pilot.job_id = event.job_id
-    pilot.time_limit_s = pilot.time_limit_s if event.time_limit_s is None else event.time_limit_s
-
-
-@_apply.register
-def _(event: PilotEnded, line: Timeline) -> None:
-    pilot = line.pilot(event.pilot)
-    pilot.ended_at, pilot.reason = event.time, event.reason
-
-
-@_apply.register
-def _(event: PilotGone, line: Timeline) -> None:
-    pilot = line.pilot(event.pilot)
-    pilot.gone_at = event.time
-    if pilot.ended_at is None:
-        pilot.reason = event.reason or event.word
-
-
-@_apply.register
-def _(event: AttemptStarted, line: Timeline) -> None:
-    line.begun[event.run_id, event.attempt] = BegunAttempt(
-        event.run_id, event.attempt, event.pilot, list(event.nodes), event.time
-    )
-    for node in event.nodes:
-        line.pilot(event.pilot).lost_at.pop(node, None)
-
-
-@_apply.register(Recorded)
-def _(event: Recorded[RecordFacts], line: Timeline) -> None:
-    record = event.record
-    if record.outcome is Outcome.NODE_FAIL:
-        lost = line.pilot(record.pilot).lost_at
-        lost.update(dict.fromkeys(event.accused, record.ended_at or event.time))
-
-
-@_apply.register
-def _(event: NodeBad, line: Timeline) -> None:
-    if event.pilot is not None:  # an exclusion by the user does not take the node from the pilot that holds it
-        line.pilot(event.pilot).lost_at.setdefault(event.node, event.time)

@@ -356,10 +356,3 @@ def counts(
 ) -> Mapping[str, int]:
     """``Tally.counts`` of one state."""
     return Tally(runs, {}).update(sweep_state).counts(skipped)
-
-
-def typical_run_s(sweep_state: SweepState) -> float:
-    """Typical duration of an attempt, from those that ended so far; an assumption where none did."""
-    shares = [_share(run) for run in sweep_state.runs.values()]
-    ended = sum(share.ended for share in shares)
-    return sum(share.ended_s for share in shares) / ended if ended else ASSUMED_RUN_S

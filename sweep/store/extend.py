@@ -5,7 +5,6 @@ Earlier runs keep their run_ids and records. A running launcher reads the plan, 
 
 from __future__ import annotations
 
-import io
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -13,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet
+import pyarrow
 
 from sweep.contract import Run
 from sweep.errors import Mistake, SweepError
-from sweep.files import read_table
+from sweep.files import parquet_of, read_table
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.planning.runs import Plan, to_table
@@ -122,9 +121,7 @@ def extend(directory: SweepDir, grid: Grid, added: Extension) -> Path:
     If interrupted between the two, the sweep is unchanged: the same grid's next extension takes that number, another's
     the next one.
     """
-    sink = io.BytesIO()
-    pyarrow.parquet.write_table(added.table, sink, **PARQUET)
-    path = _write(directory, grid.to_yaml(), sink.getvalue())
+    path = _write(directory, grid.to_yaml(), parquet_of(added.table, **PARQUET))
     write_request(
         directory, "extend", [Extended(time=time.time(), plan=path.name, runs=added.runs, argv=tuple(sys.argv))]
     )

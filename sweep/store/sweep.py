@@ -20,7 +20,7 @@ import msgspec
 import pyarrow.parquet
 
 from sweep.errors import Mistake, SweepError
-from sweep.files import remove_empty
+from sweep.files import parquet_of, remove_empty
 from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
@@ -74,9 +74,7 @@ def _write_inputs(directory: SweepDir, grid: Grid, site: Site, plan: Plan) -> No
     """The input files of an incomplete sweep (no provenance yet); an interrupted creation's are replaced."""
     write_derived(directory.grid, grid.to_yaml())
     write_derived(directory.site, _site_yaml(site))
-    sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(to_table(plan), sink, **PARQUET)
-    write_derived(directory.plan, sink.getvalue().to_pybytes())
+    write_derived(directory.plan, parquet_of(to_table(plan), **PARQUET))
 
 
 def _remove_unfinished(directory: SweepDir, held: lease.Lease | None, made: Sequence[Path]) -> None:

@@ -40,7 +40,7 @@ from sweep.state.events import (
     RerunRequested,
 )
 from sweep.state.state import SweepState
-from sweep.state.tally import Tally, counts, typical_run_s
+from sweep.state.tally import Tally, counts
 from sweep.store.follow import FollowedSweep
 from sweep.store.sweep import create
 from tests.support import driving
@@ -265,7 +265,7 @@ def test_incremental_sums_equal_those_counted_from_scratch(tmp_path):
         }
         assert tally.seconds_left(NOW) == pytest.approx(rebuilt.seconds_left(NOW))
         assert tally.gpu_hours(NOW) == pytest.approx(rebuilt.gpu_hours(NOW))
-        assert tally.typical_run_s == pytest.approx(typical_run_s(sweep_state))
+        assert tally.typical_run_s == pytest.approx(rebuilt.typical_run_s)
 
 
 @pytest.mark.parametrize("seed", range(5))

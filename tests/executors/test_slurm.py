@@ -43,8 +43,8 @@ def accounting_cluster(slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) 
     slurm_cluster.wait_idle()
 
 
-def executor(sweep_dir: Path, main: str = "report", site: Site = SITE, **limits: float) -> SlurmExecutor:
-    return SlurmExecutor(site, sweep_dir, pilot_main=f"tests.support.slurm.pilots:{main}", **limits)
+def executor(sweep_dir: Path, main: str = "report", site: Site = SITE) -> SlurmExecutor:
+    return SlurmExecutor(site, sweep_dir, pilot_main=f"tests.support.slurm.pilots:{main}")
 
 
 def request_for(name: str, nodes: int = 2, time_limit_s: int = 600) -> PilotRequest:
@@ -154,8 +154,12 @@ def test_controller_down_means_unknown(accounting_cluster: Cluster, tmp_path: Pa
     assert run_state(slurm, job).state in {JobState.PENDING, JobState.RUNNING}
 
 
-def test_controller_too_slow_means_unknown(accounting_cluster: Cluster, tmp_path: Path) -> None:
-    slurm = executor(tmp_path, "stay", query_timeout_s=1, submit_timeout_s=1)
+def test_controller_too_slow_means_unknown(
+    accounting_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweep.executors.slurm.QUERY_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("sweep.executors.slurm.SUBMIT_TIMEOUT_S", 1.0)
+    slurm = executor(tmp_path, "stay")
     with accounting_cluster.slurmctld_frozen():
         assert slurm.poll(["1"])["1"].state is JobState.UNKNOWN
         with pytest.raises(SubmitError, match="did not answer within 1 s") as refused:
@@ -175,8 +179,9 @@ def test_a_timed_out_submission_is_found_and_runs(
     lasting = SITE.model_copy(update={"setup": ("sleep 10",)})  # a job that has ended is soon forgotten
     with monkeypatch.context() as patch:
         patch.setenv("PATH", f"{sbatch.parent}:{os.environ['PATH']}")
+        patch.setattr("sweep.executors.slurm.SUBMIT_TIMEOUT_S", 5.0)
         with pytest.raises(SubmitError, match="may have accepted the request") as late:
-            executor(tmp_path, site=lasting, submit_timeout_s=5).submit(request)
+            executor(tmp_path, site=lasting).submit(request)
     assert late.value.retry
     slurm = executor(tmp_path)
     _, job = slurm.find(request.token)
@@ -311,7 +316,8 @@ def test_limits_on_numbers_of_jobs_may_work_later(
         cluster.use(monkeypatch)
         if limit:
             cluster.limit_user(limit)
-        slurm = executor(tmp_path, "stay", submit_timeout_s=5)
+        monkeypatch.setattr("sweep.executors.slurm.SUBMIT_TIMEOUT_S", 5.0)
+        slurm = executor(tmp_path, "stay")
         for number in range(2 if limit or slurm_version() < (23, 0) else 3):  # 22.05 takes one less than MaxJobCount
             slurm.submit(request_for(f"p{number}"))
         with pytest.raises(SubmitError, match=words) as refused:

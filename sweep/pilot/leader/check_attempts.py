@@ -51,10 +51,6 @@ Running = Callable[[str, AttemptRunner], AbstractContextManager[None]]
 """entered with an attempt's name and what conducts it, while it runs"""
 
 
-def _alone(_name: str, _runner: AttemptRunner) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """The result of one attempt."""
@@ -73,7 +69,7 @@ class Answer:
 class CheckAttempts:
     """Conducts attempts, a few at a time."""
 
-    def __init__(self, gpu: str, at_once: int, running: Running = _alone) -> None:
+    def __init__(self, gpu: str, at_once: int, running: Running = lambda *_: nullcontext()) -> None:
         self._gpu = gpu
         self._step_s = STEP_S[gpu != "cpu"]
         self._running = running

@@ -21,7 +21,8 @@ class PilotTime:
 
     def __init__(self, spec: JobSpec, environment: Mapping[str, str], now: float) -> None:
         self._spec = spec
-        self._ends_at = min(_end_of_job(environment), now + spec.time_limit_s)
+        end = environment.get("SLURM_JOB_END_TIME", "")  # Slurm states it from 22.05 on; else the limit counts from now
+        self._ends_at = min(float(end) if end.isdigit() else float("inf"), now + spec.time_limit_s)
         self._durations: list[float] = []
 
     def took(self, seconds: float) -> None:
@@ -37,9 +38,3 @@ class PilotTime:
         if self._durations:
             return 1.5 * max(self._durations[-LATELY:])
         return min(UNKNOWN_RUN * ASSUMED_RUN_S, self._spec.limits.attempt_s, 0.5 * self._spec.time_limit_s)
-
-
-def _end_of_job(environment: Mapping[str, str]) -> float:
-    """When the job's wall time ends. Slurm reports it from 22.05 on; else the limit counts from now."""
-    end = environment.get("SLURM_JOB_END_TIME", "")
-    return float(end) if end.isdigit() else float("inf")

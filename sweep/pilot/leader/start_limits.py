@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
-from sweep.contract import Run
 from sweep.pilot.leader.watchdog import StartLimits
 from sweep.pilot.limits import Limits
 from sweep.planning.runs import PlannedRun
@@ -38,34 +36,11 @@ class MeasuredStart:
     first_iteration_s: float
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """The properties of a run that its start depends on."""
-
-    planned: PlannedRun
-
-    @cached_property
-    def run(self) -> Run:
-        return self.planned.run()
-
-    @property
-    def key(self) -> tuple[Hashable, ...]:
-        """Equal for runs of one program: what they import, build and compile differs in its layout alone."""
-        run = self.run
-        settings = tuple(sorted(run.params.items())), tuple(sorted(run.env.items()))
-        return run.workload, run.model, run.sequence_length, run.dtype, run.compile, *settings
-
-    @property
-    def work(self) -> float:
-        """The plan's prediction; where there is none, the tokens of one GPU."""
-        return self.planned.predicted_s or self.run.global_batch_tokens / self.run.gpus
-
-
 class ObservedStarts:
     """Start times observed in this sweep, from the journals."""
 
     def __init__(self, runs: Sequence[PlannedRun]) -> None:
-        self._kinds = {planned.run_id: _Kind(planned) for planned in runs}
+        self._runs = {planned.run_id: planned for planned in runs}
         self._seen: dict[tuple[Hashable, ...], dict[tuple[str, int], MeasuredStart]] = defaultdict(dict)
 
     def apply_all(self, events: Iterable[Event]) -> None:
@@ -76,19 +51,30 @@ class ObservedStarts:
 
     def _add(self, record: RecordFacts) -> None:
         """A record seen twice counts once."""
-        kind = self._kinds.get(record.run_id)
-        if kind is None or record.start_s is None or record.first_iteration_s is None:
+        planned = self._runs.get(record.run_id)
+        if planned is None or record.start_s is None or record.first_iteration_s is None:
             return
-        start = MeasuredStart(kind.planned.nodes, kind.work, record.start_s, record.first_iteration_s)
-        self._seen[kind.key][record.run_id, record.attempt] = start
+        key, work = _key_and_work(planned)
+        start = MeasuredStart(planned.nodes, work, record.start_s, record.first_iteration_s)
+        self._seen[key][record.run_id, record.attempt] = start
 
     def start_limits(self, planned: PlannedRun, attempt: int, grid: Limits) -> StartLimits | None:
         """The limits of an attempt's start, never above the grid's; None where the grid's apply."""
         if attempt > 1:
             return None
-        kind = _Kind(planned)
-        similar = [start for start in self._seen[kind.key].values() if WIDER * start.nodes >= planned.nodes]
-        return limits_from(similar, kind.work, grid) if len(similar) >= ENOUGH else None
+        key, work = _key_and_work(planned)
+        similar = [start for start in self._seen[key].values() if WIDER * start.nodes >= planned.nodes]
+        return limits_from(similar, work, grid) if len(similar) >= ENOUGH else None
+
+
+def _key_and_work(planned: PlannedRun) -> tuple[tuple[Hashable, ...], float]:
+    """What a run's start depends on. The key is equal for runs of one program: what they import, build and compile
+    differs in its layout alone. The work: the plan's prediction; where there is none, the tokens of one GPU.
+    """
+    run = planned.run()
+    settings = tuple(sorted(run.params.items())), tuple(sorted(run.env.items()))
+    key = run.workload, run.model, run.sequence_length, run.dtype, run.compile, *settings
+    return key, planned.predicted_s or run.global_batch_tokens / run.gpus
 
 
 def limits_from(similar: Sequence[MeasuredStart], work: float, grid: Limits) -> StartLimits:
