@@ -8,17 +8,12 @@ from dataclasses import replace
 import pytest
 
 from bench_workloads.process import ALLOCATOR_VARIABLES, NoGpuError, WrongGpuError, grow_segments, pick_device
-from sweep.contract import Place
-from sweep.outcomes import Outcome
-from sweep.records.validity import refusal
 from tests.support import driving
-from tests.support.made_records import made_measurement, made_run
+from tests.support.simulated import place
 
 torch = pytest.importorskip("torch")
 
-PLACE = Place(
-    rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0, master_addr="localhost", master_port=1
-)
+PLACE = place()
 GRID = """
 name: nogpu
 models: [tiny-1M, tiny-4M]
@@ -103,21 +98,10 @@ def test_the_devices_name_must_be_of_the_stated_kind(monkeypatch, stated, name, 
         pick_device(place)
 
 
-@pytest.mark.parametrize(("gpu", "named"), [("h100", True), ("h200", False), ("cpu", False), (None, False)])
-def test_a_measurement_of_another_kind_of_gpu_is_refused(gpu, named):
-    found = refusal(made_run(), [made_measurement(device="NVIDIA H200")] * 2, gpu)
-    if named:
-        assert found == (Outcome.CONFIG_MISMATCH, "gpu: the site states h100, rank 0 measured on NVIDIA H200")
-    else:
-        assert found is None
-
-
 def test_a_sweep_for_a_gpu_on_a_machine_without_one_ends_each_run_at_once(no_gpu, tmp_path):
     """Acceptance 3 of the GPU issue: a named outcome and the remedy, and no figure from a CPU."""
-    (tmp_path / "grid.yaml").write_text(GRID)
     began = time.monotonic()
-    arguments = ("--dir", tmp_path / "s", "--executor", "local", "--yes")
-    done = driving.run("launch", tmp_path / "grid.yaml", *arguments, timeout=120)
+    done = driving.launch(tmp_path, GRID, timeout=120)
     assert time.monotonic() - began < 100
     records = driving.records_of(tmp_path / "s")
     assert len({record["run_id"] for record in records}) == 4, done.stderr

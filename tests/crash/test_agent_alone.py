@@ -29,13 +29,15 @@ def killed_agent_leaves_nothing(directory, launcher):
 
 @pytest.mark.long  # on Slurm above, and with its launcher in test_each_kind.py
 def test_an_agent_that_dies_alone_leaves_nothing_on_this_machine(tmp_path):
-    (tmp_path / "grid.yaml").write_text(DAEMONS)
-    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes")
-    killed_agent_leaves_nothing(tmp_path / "s", driving.start(*words))
+    killed_agent_leaves_nothing(tmp_path / "s", driving.launching(tmp_path, DAEMONS))
 
 
 @pytest.mark.slurm
 def test_an_agent_that_dies_alone_leaves_nothing_on_its_node(tmp_path, slurm_cluster):
-    (tmp_path / "grid.yaml").write_text(DAEMONS.replace("pilot_time: 10m", "pilot_time: 10m, poll_interval_s: 1"))
-    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "slurm", "--yes")
-    killed_agent_leaves_nothing(tmp_path / "s", driving.start(*words, env=slurm_cluster.env))
+    killed_agent_leaves_nothing(
+        tmp_path / "s",
+        driving.launching(
+            tmp_path, DAEMONS.replace("pilot_time: 10m", "pilot_time: 10m, poll_interval_s: 1"), env=slurm_cluster.env
+        ),
+        executor="slurm",
+    )

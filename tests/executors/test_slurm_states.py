@@ -41,48 +41,20 @@ def test_of_several_jobs_of_one_name_the_oldest_that_lives_counts():
     assert first_live([]) is None
 
 
-MAN_22_05 = [
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "CONFIGURING",
-    "COMPLETING",
-    "DEADLINE",
-    "FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PENDING",
-    "PREEMPTED",
-    "RUNNING",
-    "RESV_DEL_HOLD",
-    "REQUEUE_FED",
-    "REQUEUE_HOLD",
-    "REQUEUED",
-    "RESIZING",
-    "REVOKED",
-    "SIGNALING",
-    "SPECIAL_EXIT",
-    "STAGE_OUT",
-    "STOPPED",
-    "SUSPENDED",
-    "TIMEOUT",
-]
-"""man squeue 22.05, "JOB STATE CODES"; later versions add LAUNCH_FAILED and RECONFIG_FAIL"""
-HOLDS_NODES = {"RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT"}
-STOPPED = {"STOPPED", "SUSPENDED"}
-"""holds nodes; its processes are stopped"""
-WAITS = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+WORDS = {
+    JobState.RUNNING: "RUNNING COMPLETING RESIZING SIGNALING STAGE_OUT",  # holds nodes
+    JobState.SUSPENDED: "STOPPED SUSPENDED",  # holds nodes; its processes are stopped
+    JobState.PENDING: "PENDING CONFIGURING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT",
+    JobState.UNKNOWN: "REVOKED",  # of a federation: a sibling cluster has the job
+    JobState.GONE: "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED LAUNCH_FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED "
+    "RECONFIG_FAIL TIMEOUT",
+}
+"""man squeue 22.05, "JOB STATE CODES", and LAUNCH_FAILED and RECONFIG_FAIL of later versions"""
 
 
-@pytest.mark.parametrize("word", [*MAN_22_05, "LAUNCH_FAILED", "RECONFIG_FAIL"])
-def test_a_state_is_gone_only_where_no_process_of_the_job_can_live_or_start(word):
-    groups = {
-        JobState.UNKNOWN: {"REVOKED"},  # of a federation: a sibling cluster has the job
-        JobState.RUNNING: HOLDS_NODES,
-        JobState.SUSPENDED: STOPPED,
-        JobState.PENDING: WAITS,
-    }
-    assert job_state(word) is next((state for state, words in groups.items() if word in words), JobState.GONE)
+@pytest.mark.parametrize(("state", "word"), [(state, word) for state, words in WORDS.items() for word in words.split()])
+def test_a_state_is_gone_only_where_no_process_of_the_job_can_live_or_start(state, word):
+    assert job_state(word) is state
 
 
 @pytest.mark.parametrize(

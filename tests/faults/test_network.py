@@ -36,9 +36,8 @@ MANY = [2.0 + 0.01 * number for number in range(16)]
 
 def launch(tmp_path, executor, env, **grid):
     grid["prefix"] = json.dumps(grid["prefix"])
-    (tmp_path / "grid.yaml").write_text(GRID.format(**grid))
-    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", executor, "--yes")
-    return driving.start(*words, env=env, output=(tmp_path / "launch.out").open("ab"))
+    output = (tmp_path / "launch.out").open("ab")
+    return driving.launching(tmp_path, GRID.format(**grid), env=env, output=output, executor=executor)
 
 
 def output(tmp_path):

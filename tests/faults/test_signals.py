@@ -32,9 +32,8 @@ site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 20m, poll_interval_s: 1, max_pil
 
 
 def launch(tmp_path, executor, env=None, **grid):
-    (tmp_path / "grid.yaml").write_text(GRID.format(**grid))
-    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", executor, "--yes")
-    return driving.start(*words, env=env, output=(tmp_path / "launch.out").open("ab"))
+    output = (tmp_path / "launch.out").open("ab")
+    return driving.launching(tmp_path, GRID.format(**grid), env=env, output=output, executor=executor)
 
 
 def output(tmp_path):

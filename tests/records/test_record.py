@@ -126,13 +126,6 @@ def test_further_numbers_are_summed_up_over_ranks():
     assert (extra["kind"], extra["retries"], extra["note"]) == ("x", 0, None)
 
 
-def test_more_than_the_peak_is_implausible():
-    record = made_record(times=(1e-7, 1e-7, 1e-7), gpu="h100")
-    assert record.mfu > 1
-    assert record.suspect
-    assert any("no hardware exceeds it" in note for note in record.notes)
-
-
 def test_published_utilisation_is_plausible_and_an_impossible_one_is_not():
     for value in reference("playbook_runs.csv")["mfu_pct"].dropna():
         assert implausible(Metrics(reported_mfu=value / 100), "h100", "bf16") == []

@@ -91,7 +91,9 @@ def test_no_rate_and_no_time_is_zero_or_less(name):
     assert implausible(Metrics(**{name: -1.0}), None, None) == [f"{name} is -1.0"]
 
 
-@pytest.mark.parametrize(("hfu", "noted"), [(0.4, False), (0.4 * (1 - 1e-12), False), (0.399, True), (0.5, False)])
+@pytest.mark.parametrize(
+    ("hfu", "noted"), [(0.4, False), (0.4 * (1 - 1e-9), False), (0.4 * (1 - 2e-9), True), (0.399, True), (0.5, False)]
+)
 def test_executed_flops_include_the_models(hfu, noted):
     assert bool(implausible(Metrics(mfu=0.4, hfu=hfu), "h100", "bf16")) is noted
 
@@ -141,7 +143,7 @@ def test_ranks_that_timed_different_numbers_of_iterations_are_a_mismatch():
     timed = [made_measurement(*[1.0] * count) for count in (3, 2, 4)]
     assert mismatches(run, timed) == ["iterations: ranks timed 2 to 4"]
     assert mismatches(run, timed[:1] * 2) == []
-    assert mismatches(run, [made_measurement(1.0)]) == ["iterations: requested 2, timed 1"]
+    assert mismatches(run, [timed[0], made_measurement(1.0)]) == ["iterations: requested 2, timed 1"]
 
 
 def test_a_difference_of_many_ranks_is_named_once_with_their_number():
@@ -169,17 +171,6 @@ def test_a_plan_for_another_torch_is_noted(planned, runs, noted):
 ])  # fmt: skip
 def test_a_rank_is_slow_from_a_tenth_of_the_usual_time_or_a_twentieth_of_a_step(medians, step, wanted):
     assert slow_rank(medians, step) == wanted
-
-
-def test_a_rank_that_timed_too_few_counts_though_others_timed_enough():
-    run = dataclasses.replace(made_run(), iterations=3)
-    timed = [made_measurement(*[1.0] * count) for count in (3, 2)]
-    assert mismatches(run, timed) == ["iterations: requested 3, timed 2"]
-
-
-def test_executed_flops_below_the_models_by_rounding_alone_are_not_noted():
-    assert implausible(Metrics(mfu=0.4, hfu=0.4 * (1 - 1e-9)), "h100", "bf16") == []
-    assert len(implausible(Metrics(mfu=0.4, hfu=0.4 * (1 - 2e-9)), "h100", "bf16")) == 1
 
 
 def test_of_several_devices_of_another_kind_that_of_the_first_rank_is_named():

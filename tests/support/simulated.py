@@ -14,18 +14,14 @@ SHAPE = {
 }
 
 
+def place(rank: int = 0, ranks: int = 1, **changes) -> Place:
+    """The place of a rank on one node."""
+    values = {"rank": rank, "world_size": ranks, "local_rank": rank, "local_world_size": ranks, "node_rank": 0}
+    return Place(**{**values, "master_addr": "127.0.0.1", "master_port": 1, **changes})
+
+
 def placed(run: Run, rank: int = 0, seed: int = 0) -> RankRun:
-    place = Place(
-        rank=rank,
-        world_size=run.gpus,
-        local_rank=rank,
-        local_world_size=run.gpus,
-        node_rank=0,
-        master_addr="127.0.0.1",
-        master_port=1,
-        seed=seed,
-    )
-    return RankRun.of(run, place)
+    return RankRun.of(run, place(rank, run.gpus, seed=seed))
 
 
 def big(layout: Layout, **values) -> Run:

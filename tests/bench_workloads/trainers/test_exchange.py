@@ -9,22 +9,12 @@ import time
 import pytest
 
 from bench_workloads.trainers.driver.exchange import Exchange
-from sweep.contract import Place
+from tests.support import simulated
 
 
 def place(rank, port, token="secret", listener=None):
     fd = None if listener is None else listener.fileno()
-    return Place(
-        rank=rank,
-        world_size=3,
-        local_rank=rank,
-        local_world_size=3,
-        node_rank=0,
-        master_addr="127.0.0.1",
-        master_port=port,
-        master_listen_fd=fd,
-        token=token,
-    )
+    return simulated.place(rank, 3, master_port=port, master_listen_fd=fd, token=token)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import pytest
 
 from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.adapter import Adapter, from_here
-from sweep.contract import Place, RankRun
 from sweep.inputs.load import parse_grid
 from sweep.physics.flops import CONVENTIONS
 from sweep.physics.profiles import PROFILES, profile_of
@@ -14,6 +13,7 @@ from sweep.planning.build import build
 from sweep.plugins import find_trainer, find_workload, trainer_names, workload_names
 from tests.support.made_records import made_run
 from tests.support.paths import REPOSITORY
+from tests.support.simulated import placed
 
 NAMES = ("torchtitan", "nanotron", "picotron", "deepspeed", "megatron", "nemo")
 ALLOWED = ("sweep/physics/", "bench_workloads/trainers/")
@@ -171,16 +171,7 @@ site: {gpu: h100, gpus_per_node: 8}
 
 def test_a_checkout_is_found_from_where_sweep_was_started(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    place = Place(
-        rank=0,
-        world_size=2,
-        local_rank=0,
-        local_world_size=2,
-        node_rank=0,
-        master_addr="localhost",
-        master_port=1,
-    )
-    run = RankRun.of(made_run(params={"cp_kind": "x"}), place)
+    run = placed(made_run(params={"cp_kind": "x"}))
     assert from_here(run, {"root": "Megatron-LM"}).params == {"cp_kind": "x", "root": str(tmp_path / "Megatron-LM")}
     assert from_here(run, {"root": "/opt/Megatron-LM"}).params["root"] == "/opt/Megatron-LM"
     assert from_here(run, {}) is run

@@ -8,7 +8,8 @@ import pytest
 from bench_workloads.trainers.adapter import ParsedLine
 from bench_workloads.trainers.deepspeed import ADAPTER
 from bench_workloads.trainers.driver.speakers import STEADY_FACTOR, Speakers
-from sweep.contract import Layout, Place, Progress, RankRun
+from sweep.contract import Layout, Progress
+from tests.support.simulated import big, placed
 
 
 @pytest.fixture
@@ -18,21 +19,8 @@ def rank():
     os.set_blocking(reading, False)
 
     def made(rank, warmup=1, iterations=2):
-        place = Place(
-            rank=rank, world_size=2, local_rank=rank, local_world_size=2, node_rank=0, master_addr="h", master_port=9
-        )
-        run = RankRun(
-            workload="w",
-            model="m",
-            shape={},
-            nodes=1,
-            gpus_per_node=2,
-            sequence_length=8,
-            layout=Layout(dp=2, grad_accum=1),
-            warmup_iterations=warmup,
-            iterations=iterations,
-            place=place,
-        )
+        changes = {"warmup_iterations": warmup, "iterations": iterations}
+        run = placed(big(Layout(dp=2, grad_accum=1), **changes), rank)
         return Speakers(run, Progress(writing)), lambda: [json.loads(x) for x in os.read(reading, 1 << 16).splitlines()]
 
     yield made

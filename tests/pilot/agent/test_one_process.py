@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from sweep.contract import Layout, Place, Run
+from sweep.contract import Layout, Run
 from sweep.pilot.agent import evidence
 from sweep.pilot.agent.agent import Agent
 from sweep.pilot.agent.fork_messages import ForkRequest
@@ -15,6 +15,7 @@ from sweep.pilot.agent.ranks import Rank, one_per_process, start_ranks
 from sweep.pilot.messages import RankExited, RankFailure
 from tests.support.paths import REPOSITORY
 from tests.support.pilot_parts import PREPARE, Image, Scripted, start
+from tests.support.simulated import place
 
 RANKS = 3
 RUN = Run(
@@ -45,19 +46,7 @@ async def ranks_that(act, tmp_path, then):
     environment = {"ACT": act, "PYTHONPATH": str(REPOSITORY)}
     fork_server = await ForkServer.start(["tests.support.shared_process"], environment)
     ranks = [Rank(number, tmp_path / "rank0.log") for number in range(RANKS)]
-    places = tuple(
-        Place(
-            rank=number,
-            world_size=RANKS,
-            local_rank=number,
-            local_world_size=RANKS,
-            node_rank=0,
-            master_addr="",
-            master_port=1,
-            scratch_dir=str(tmp_path),
-        )
-        for number in range(RANKS)
-    )
+    places = tuple(place(number, RANKS, scratch_dir=str(tmp_path)) for number in range(RANKS))
     main = "tests.support.shared_process:act"
     request = ForkRequest(main=main, run=RUN.canonical_json(), places=places, env={})
     try:

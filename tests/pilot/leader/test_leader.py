@@ -32,9 +32,6 @@ def test_a_workload_that_the_node_does_not_have_is_an_import_error(tmp_path):
 
 
 def test_the_order_of_a_pilot_states_what_the_grid_does(tmp_path):
-    (tmp_path / "grid.yaml").write_text(GRID)
-    words = ("launch", tmp_path / "grid.yaml", "-o", "strategy=guided")
-    driving.succeeds(*words, "--dir", tmp_path / "s", "--executor", "local", "--yes")
+    driving.launched(tmp_path, GRID, "-o", "strategy=guided")
     (pilot,) = (tmp_path / "s" / "pilots").iterdir()
-    found = JobSpec.read(pilot)
-    assert found.strategy == "guided"
+    assert JobSpec.read(pilot).strategy == "guided"

@@ -132,11 +132,3 @@ def test_findings_reach_the_record():
     assert retained["allocator_verdict"]["rank"] == 1
     assert retained["nccl"]["network"] == "Socket"
     assert findings_of(["hello"], [{}]) == ({}, [], False)
-
-
-def test_leaf_switches_are_recorded_in_the_nodes_order_and_null_where_none_is_known(existing):
-    result = result_of(Outcome.OK, Measurement(step_times_s=[0.1] * 5))
-    assert recorded(existing, result).record.leaf_switches is None
-    record = recorded(existing, result, nodes=("n1", "n2"), leaf_switches=("leaf1", None)).record
-    assert record.leaf_switches == ["leaf1", None]
-    assert table_of([record_from(as_json(record))])["leaf_switches"].to_pylist() == [["leaf1", None]]

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from sweep.contract import Place, Progress, RankRun, Run
 from sweep.plugins import find_workload, load_object
+from tests.support.simulated import place
 
 
 def serve() -> None:
@@ -63,10 +64,10 @@ def _become_rank(run: Run, rank: int, listener: socket.socket, fd: int, errors: 
         os.dup2(errors, 2)
         os.dup2(errors, 1)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        place = _place(run, rank, listener, seed)
+        at = _place(run, rank, listener, seed)
         if rank:
             listener.close()
-        load_object(find_workload(run.workload).main)(RankRun.of(run, place), progress)
+        load_object(find_workload(run.workload).main)(RankRun.of(run, at), progress)
         code = 0
     except BaseException as error:
         traceback.print_exc()
@@ -76,17 +77,8 @@ def _become_rank(run: Run, rank: int, listener: socket.socket, fd: int, errors: 
 
 
 def _place(run: Run, rank: int, listener: socket.socket, seed: int) -> Place:
-    return Place(
-        rank=rank,
-        world_size=run.gpus,
-        local_rank=rank,
-        local_world_size=run.gpus,
-        node_rank=0,
-        master_addr="127.0.0.1",
-        master_port=listener.getsockname()[1],
-        master_listen_fd=listener.fileno() if rank == 0 else None,
-        seed=seed,
-    )
+    fd, port = listener.fileno() if rank == 0 else None, listener.getsockname()[1]
+    return place(rank, run.gpus, master_port=port, master_listen_fd=fd, seed=seed)
 
 
 def _gather(child: int, read: int, errors, deadline: float) -> dict:
