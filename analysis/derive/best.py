@@ -53,7 +53,7 @@ POOLED: dict[str, str] = {
     "step_time_min_s": "min",
     "step_time_max_s": "max",
 }
-"""Columns that are of all repeats of a configuration. The first of a finalist was a fast one, else it were none"""
+"""Columns that are of all repeats of a configuration. The first was chosen to be re-measured because it was fast"""
 
 
 def truth(column: pd.Series[Any]) -> pd.Series[bool]:

@@ -164,7 +164,7 @@ def _ask(about: Estimate) -> None:
     where = "on this machine" if about.pilots is None else f"on Slurm, up to {plural(about.pilots, 'pilot')} at once"
     expected = f"about {hours_text(about.gpu_hours)} {unit}"
     most = f"at most {hours_text(about.most_gpu_hours)} if each took its time limit"
-    again = f"; then up to {plural(about.repeats, 'finalist')} once more" if about.repeats else ""
+    again = f"; then up to {plural(about.repeats, 'top configuration')} once more" if about.repeats else ""
     click.confirm(f"{plural(about.runs, 'run')} {where}: {expected}, {most}{again}. Continue?", err=True, abort=True)
 
 

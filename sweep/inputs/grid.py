@@ -32,7 +32,7 @@ from sweep.plugins import find_workload, is_strategy, is_workload, strategy_name
 
 AXES = (*FREE, "dtype", "compile")
 """the axes of every workload; parameters and environment variables are axes too"""
-FINALISTS = 0.1
+REMEASURE = 0.1
 """default share of a cell's configurations that are measured again at the end"""
 FACTS = ("nodes", "gpus", "gpus_per_node", "sequence_length", "global_batch_tokens")
 """further columns that rules and constraints see, in addition to the fields of the model's shape"""
@@ -164,7 +164,7 @@ class Grid(BaseModel):
     repeats: int = Field(default=1, ge=1, le=1000)
     """measurements of each configuration; all first ones run before any second. Of the free nodes a repeat takes those
     that its configuration used least, then those on the leaf switch used least; it waits for none"""
-    finalists: float | None = Field(default=None, ge=0, le=1)
+    remeasure: float | None = Field(default=None, ge=0, le=1)
     """repeats at the end, as a share of the runs that were started: of the best two configurations of every cell, then
     of others within 3 % of the best. A small sweep may have up to 8, for at most half of its runs; 0: none. They are
     beyond a `budget` of runs, and within one of time. Default: 0.1, and 0 for the simulated workload"""
@@ -231,16 +231,16 @@ class Grid(BaseModel):
 
     @property
     def limits(self) -> dict[str, int | float]:
-        """``budget`` for a search, with ``repeats``, beyond which finalists are measured again; empty: no budget."""
+        """``budget`` for a search, with ``repeats``, beyond which runs are re-measured ones; empty: no budget."""
         given = self.budget.model_dump(exclude_none=True)
         return given | {"repeats": self.repeats} if given else {}
 
     @property
-    def finalists_share(self) -> float:
-        """``finalists``, or its default: simulated times are made up, so a repeat says nothing."""
-        if self.finalists is not None:
-            return self.finalists
-        return 0.0 if self.simulated else FINALISTS
+    def remeasure_share(self) -> float:
+        """``remeasure``, or its default: simulated times are made up, so a repeat says nothing."""
+        if self.remeasure is not None:
+            return self.remeasure
+        return 0.0 if self.simulated else REMEASURE
 
     @property
     def simulated(self) -> bool:

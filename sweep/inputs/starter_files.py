@@ -101,7 +101,7 @@ GRID: tuple[tuple[str, tuple[Line, ...]], ...] = (
             ("warmup_iterations", "2", "not counted"),
             ("iterations", "5", "timed"),
             ("repeats", "1", "measurements of each configuration"),
-            ("finalists", "0.1", "share of all runs that measure the best of the cells again at the end; 0: none"),
+            ("remeasure", "0.1", "share of all runs that measure the best of the cells again at the end; 0: none"),
             ("strategy", "prune", "or exhaustive, guided, playbook"),
             ("budget", "{node_hours: 20, runs_per_cell: 10}", "also share, runs, wall_time, node_hours_per_cell"),
             ("isolate", "true", "a run of several nodes has the fabric to itself"),

@@ -13,7 +13,7 @@ from sweep.launcher.launcher import Launcher
 from sweep.launcher.lost_attempts import mark_late_attempts_lost
 from sweep.launcher.submission import Submission
 from sweep.launcher.watch import Watch
-from sweep.search.finalists import room
+from sweep.search.remeasure import room
 from sweep.state.events import CancelRequested
 from sweep.store.extend import extend, repeats_of
 from sweep.store.follow import FollowedSweep
@@ -62,23 +62,23 @@ class Loop:
             self._watch.cancel_all()
         else:
             if launcher.done:
-                self._plan_finalists()
+                self._plan_remeasurements()
             self._submission.top_up()
         launcher.show_alive()
 
-    def _plan_finalists(self) -> None:
-        """Extend the sweep by a repeat of each finalist that has none, where its grid asks for it, so that the winner
-        rests on more than one run: up to a share of the runs that the strategy and the budget started.
+    def _plan_remeasurements(self) -> None:
+        """Extend the sweep by a repeat of each top configuration that has none, where its grid asks for it, so that the
+        winner rests on more than one run: up to a share of the runs that the strategy and the budget started.
         """
         launcher, sweep = self._launcher, self._launcher.sweep
-        share = sweep.grid.finalists_share
+        share = sweep.grid.remeasure_share
         if not share:
             return
         repeats = [planned.run().repeat >= sweep.grid.repeats for planned in sweep.runs]
         began = launcher.sweep_state.runs.keys()
         asked_for = sum(run.run_id in began for run, again in zip(sweep.runs, repeats, strict=True) if not again)
         left = room(share, asked_for, sum(repeats))
-        if again := launcher.finalists_to_repeat(share)[:left]:
+        if again := launcher.to_remeasure(share)[:left]:
             launcher.lease.check()
             extend(sweep.directory, sweep.grids[-1], repeats_of(sweep, again))
             launcher.refresh_plans()

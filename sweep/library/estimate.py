@@ -13,7 +13,7 @@ from sweep.launcher.submission import limits_of
 from sweep.planning.build import nothing_to_run
 from sweep.planning.runs import Plan, runs_on
 from sweep.search.budget import Budget
-from sweep.search.finalists import room
+from sweep.search.remeasure import room
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Estimate:
     runs: int
     """that the budget has room for"""
     repeats: int
-    """of finalists, at most, once they have ended"""
+    """of top configurations, at most, once they have ended"""
     gpu_hours: float
     """expected, without repeats"""
     most_gpu_hours: float
@@ -48,7 +48,7 @@ def estimate(plan: Plan, grid: Grid, site: Site, executor: str) -> Estimate:
         count += len(nodes)
     return Estimate(
         runs=count,
-        repeats=room(grid.finalists_share, count),
+        repeats=room(grid.remeasure_share, count),
         gpu_hours=expected,
         most_gpu_hours=most,
         cpu=site.gpu == "cpu",

@@ -25,8 +25,8 @@ class Budget:
     wall_s: float | None = None
     """seconds since the first run began"""
     repeats: int | None = None
-    """runs of a configuration that the grid asks for; those beyond are finalists measured again, which have a limit of
-    their own (``sweep.search.finalists.room``): ``runs`` and ``runs_per_cell`` do not hold for them"""
+    """runs of a configuration that the grid asks for; those beyond are re-measured top configurations, which have a
+    limit of their own (``sweep.search.remeasure.room``): ``runs`` and ``runs_per_cell`` do not hold for them"""
 
     def __post_init__(self) -> None:
         wrong = [name for name, value in vars(self).items() if value is not None and not value > 0]
@@ -106,7 +106,7 @@ class Budget:
         return room
 
     def _again(self, known: Known) -> tuple[Bools, Ints]:
-        """(which runs are finalists measured again, the other runs that began per cell)."""
+        """(which runs are re-measured top configurations, the other runs that began per cell)."""
         c = known.candidates
         if self.repeats is None:
             return np.zeros(len(c), dtype=bool), known.tries

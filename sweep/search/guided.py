@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.search.candidates import Bools
-from sweep.search.finalists import NEAR, finalists
 from sweep.search.gaussian import Floats, Ints, expected_improvement
 from sweep.search.observations import Known
+from sweep.search.remeasure import NEAR, top_configurations
 from sweep.search.strategies import Pick
 
 FIRST_GAIN = 1.0
@@ -60,7 +60,7 @@ class Guided:
         return _repeat(known, np.flatnonzero(able & (known.candidates.repeats > 0)))
 
     def open(self, known: Known, free: Bools) -> Bools:
-        """All feasible runs in cells that have not stopped, and the finalists' repeats."""
+        """All feasible runs in cells that have not stopped, and the top configurations' repeats."""
         able = free & ~known.infeasible
         left = self._left(known, np.flatnonzero(able & (known.candidates.repeats == 0)))
         found: Bools = np.zeros(len(known.candidates), dtype=bool)
@@ -69,7 +69,9 @@ class Guided:
         again = able & (known.candidates.repeats > 0)
         if again.any():
             cells = known.candidates.cells
-            found |= again & (np.isin(cells, cells[found]) | np.isin(known.candidates.duplicates, finalists(known)))
+            found |= again & (
+                np.isin(cells, cells[found]) | np.isin(known.candidates.duplicates, top_configurations(known))
+            )
         return found
 
     def _left(self, known: Known, rows: Ints) -> _Left:
@@ -111,11 +113,11 @@ def by_turn(known: Known, left: _Left, in_turn: int) -> Ints:
 
 
 def _repeat(known: Known, rows: Ints) -> Pick | None:
-    """A repeat of a finalist, where the plan has repeats: the least repeated first."""
+    """A repeat of a top configuration, where the plan has repeats: the least repeated first."""
     if not len(rows):
         return None
-    rows = rows[np.isin(known.candidates.duplicates[rows], finalists(known))]
+    rows = rows[np.isin(known.candidates.duplicates[rows], top_configurations(known))]
     if not len(rows):
         return None
     row = int(rows[int(np.argmin(known.candidates.repeats[rows]))])
-    return Pick(row, f"repeat of a finalist: within {NEAR:.0%} of its cell's best, or one of the best two")
+    return Pick(row, f"repeat of a top configuration: within {NEAR:.0%} of its cell's best, or one of the best two")

@@ -10,7 +10,7 @@ from typing import Any
 
 from sweep.physics.hardware import Gpu
 from sweep.planning.runs import PlannedRun, runs_on
-from sweep.search.finalists import to_repeat
+from sweep.search.remeasure import to_repeat
 from sweep.search.search import Search
 from sweep.state.state import SweepState
 
@@ -35,8 +35,8 @@ class GroupedSearch:
         first, *others = (search.skipped(sweep_state) for search in self._searches)
         return {run: word for words in (first, *others) for run, word in words.items()} if others else first
 
-    def finalists_to_repeat(self, sweep_state: SweepState, share: float) -> list[str]:
-        """The runs of the finalists that have no repeat: `sweep.search.finalists.to_repeat`."""
+    def to_remeasure(self, sweep_state: SweepState, share: float) -> list[str]:
+        """The runs of the top configurations that have no repeat: `sweep.search.remeasure.to_repeat`."""
         both = zip(self._runs, self._searches, strict=True)
         found = [
             (further, runs[place].run_id)

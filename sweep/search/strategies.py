@@ -50,11 +50,12 @@ def strategy_named(name: str) -> Strategy:
 
 
 class Exhaustive:
-    """Every run, in the plan's order: the most promising of every cell first, and those last that cannot fit."""
+    """Every run, cells in turn, in the plan's order: the most promising first, and those last that cannot fit."""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
-        """The first that is free and feasible; if there is none, the first that is free."""
-        return _first(free & ~known.infeasible, "next in the plan") or _first(free, "next in the plan; it cannot fit")
+        """The next that is free and feasible; if there is none, the next that is free."""
+        able = free & ~known.infeasible
+        return _next(known, able, "next in the plan") or _next(known, free, "next in the plan; it cannot fit")
 
     def open(self, known: Known, free: Bools) -> Bools:  # noqa: ARG002
         """All."""
@@ -62,17 +63,25 @@ class Exhaustive:
 
 
 class Prune:
-    """Every run in the plan's order, except those that cannot fit or need more than a run that ran out of memory."""
+    """The same, except those that cannot fit or need more than a run that ran out of memory."""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
-        """The first that is free and feasible."""
-        return _first(self.open(known, free), "next in the plan of those that can fit")
+        """The next that is free and feasible."""
+        return _next(known, self.open(known, free), "next in the plan of those that can fit")
 
     def open(self, known: Known, free: Bools) -> Bools:
         """The feasible ones."""
         return free & ~known.infeasible
 
 
-def _first(free: Bools, why: str) -> Pick | None:
-    places = np.flatnonzero(free)
-    return Pick(int(places[0]), why) if len(places) else None
+def _next(known: Known, free: Bools, why: str) -> Pick | None:
+    """The first run of the cell of which the fewest were begun: runs that were ruled out since take no turn of theirs.
+    Repeats come last.
+    """
+    if not free.any():
+        return None
+    c = known.candidates
+    same = c.repeats == c.repeats[free].min()
+    begun = np.bincount(c.cells[known.begun & same], minlength=len(c.cell_names))
+    places = np.flatnonzero(free & same)
+    return Pick(int(places[np.argmin(begun[c.cells[places]])]), why)

@@ -196,7 +196,7 @@ class RerunRequested(Event, frozen=True, kw_only=True, tag="rerun"):
 
 
 class Extended(Event, frozen=True, kw_only=True, tag="extend"):
-    """After a further plan was written: `sweep launch --add`, or finalists."""
+    """After a further plan was written: `sweep launch --add`, or re-measured top configurations."""
 
     plan: str
     runs: int

@@ -28,7 +28,7 @@ from sweep.store.sweep import Sweep, mistakes_of_site
 
 SAME = ("workload", "sequence_length", "global_batch", "tokens_per_gpu", "seed")
 """keys of a grid that define what is compared in a cell: all runs of a sweep share them"""
-SETTINGS = ("strategy", "budget", "timeouts", "max_run_time", "isolate", "finalists", "preflight")
+SETTINGS = ("strategy", "budget", "timeouts", "max_run_time", "isolate", "remeasure", "preflight")
 """keys of a grid that control how the sweep continues: the last grid's are in effect"""
 
 

@@ -81,9 +81,9 @@ class FollowedSweep:
         """The sums over the runs."""
         return self._tally.update(self.sweep_state)
 
-    def finalists_to_repeat(self, share: float) -> list[str]:
-        """The runs of the finalists that have no repeat, as of the last `refresh`: `sweep.search.finalists`."""
-        return self._made_search().finalists_to_repeat(self.sweep_state, share)
+    def to_remeasure(self, share: float) -> list[str]:
+        """The first runs of top configurations that have no repeat, as of the last `refresh`."""
+        return self._made_search().to_remeasure(self.sweep_state, share)
 
     @property
     def large(self) -> bool:

@@ -92,7 +92,7 @@ micro_batch_size: [1, 2]
 iterations: 5
 warmup_iterations: 1
 repeats: 3
-finalists: 0
+remeasure: 0
 strategy: exhaustive
 params: {step_s: 1.0}
 site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m}

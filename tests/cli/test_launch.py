@@ -17,9 +17,9 @@ from tests.support.made_sweeps import GRID, tree
         (("-o", "budget.runs=2"), "2 runs on this machine: about 0.1 rank-hours, at most 2.0"),
         (("-o", "budget.share=0.25"), "1 run on this machine: about 0.05 rank-hours, at most 1.0"),
         (("-o", "budget.node_hours=0.05"), "4 runs on this machine: about 0.1 rank-hours, at most 0.1"),
-        (("-o", "finalists=0.5"), "if each took its time limit; then up to 2 finalists once more"),
-        (("-o", "finalists=0.1"), "if each took its time limit; then up to 2 finalists once more"),
-        (("-o", "finalists=0"), "if each took its time limit. Continue?"),
+        (("-o", "remeasure=0.5"), "if each took its time limit; then up to 2 top configurations once more"),
+        (("-o", "remeasure=0.1"), "if each took its time limit; then up to 2 top configurations once more"),
+        (("-o", "remeasure=0"), "if each took its time limit. Continue?"),
     ],
 )
 def test_the_question_states_the_estimate_then_the_limit(tmp_path, monkeypatch, command: Command, given, reported):

@@ -30,7 +30,7 @@ def site(**keys):
     ("tp", [1, 2**20], [0, 2**20 + 1]), ("zero", [0, 3], [-1, 4]), ("dp", [1], [0]), ("grad_accum", [1], [0]),
     ("global_batch_tolerance", [0, 0.99], [-0.01, 1]), ("max_memory_share", [0.01, 2], [0, 2.01]),
     ("warmup_iterations", [0, 10_000], [-1, 10_001]), ("iterations", [1, 100_000], [0, 100_001]),
-    ("repeats", [1, 1000], [0, 1001]), ("finalists", [0, 1], [-0.01, 1.01]), ("seed", [0, 2**32 - 1], [-1, 2**32]),
+    ("repeats", [1, 1000], [0, 1001]), ("remeasure", [0, 1], [-0.01, 1.01]), ("seed", [0, 2**32 - 1], [-1, 2**32]),
     ("max_run_time", [1, "365d"], [0, "366d"]), ("global_batch", [1, 2**50 - 1], [0, 2**50]),
     ("budget", ["{share: 0.001}", "{share: 1}", "{runs: 1}", "{node_hours: 0.1}", "{runs_per_cell: 1}"],
      ["{share: 0}", "{share: 1.01}", "{runs: 0}", "{node_hours: 0}", "{runs_per_cell: 0}", "{node_hours_per_cell: 0}"]),
@@ -80,8 +80,8 @@ def test_what_a_grid_omits_has_one_value_per_axis_and_the_documented_defaults():
     assert (found.global_batch_tolerance, found.tp_across_nodes, found.isolate) == (0.0, False, False)
     timeouts = found.timeouts
     assert (timeouts.start, timeouts.first_iteration, timeouts.steady) == (300, 300, 20)
-    assert (found.finalists_share, grid(workload="simulated").finalists_share) == (0.1, 0.0)
-    assert grid(workload="simulated", finalists=0.2).finalists_share == 0.2
+    assert (found.remeasure_share, grid(workload="simulated").remeasure_share) == (0.1, 0.0)
+    assert grid(workload="simulated", remeasure=0.2).remeasure_share == 0.2
 
 
 def test_what_a_site_omits_has_the_documented_defaults():

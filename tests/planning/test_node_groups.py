@@ -110,7 +110,7 @@ def test_the_best_two_of_every_groups_cells_are_measured_again_before_any_third(
             sweep_state.apply(Recorded(time=60.0, record=facts))
         wanted[0].extend(run.run_id for run in mine[:2])
         wanted[1].append(mine[2].run_id)
-    assert search.finalists_to_repeat(sweep_state, 1.0) == [*wanted[0], *wanted[1]]
+    assert search.to_remeasure(sweep_state, 1.0) == [*wanted[0], *wanted[1]]
 
 
 def test_a_site_without_groups_has_one_search_of_all_runs():
@@ -118,4 +118,4 @@ def test_a_site_without_groups_has_one_search_of_all_runs():
     search = GroupedSearch(runs, {"": GPUS["h100"]}, "exhaustive", {"runs": 2})
     assert search.asked_for(SweepState()) == list(runs[:2])
     assert set(search.skipped(SweepState())) == {run.run_id for run in runs[2:]}
-    assert search.finalists_to_repeat(SweepState(), 1.0) == []
+    assert search.to_remeasure(SweepState(), 1.0) == []

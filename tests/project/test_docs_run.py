@@ -61,7 +61,7 @@ def test_the_tutorial_leads_to_a_heatmap(tmp_path):
 SMALLER = {
     "workload": "simulated", "models": ["tiny-1M"], "nodes": [1, 2], "sequence_length": 32, "global_batch": 1024,
     "micro_batch_size": [2, 4], "dtype": "fp32", "iterations": 3, "params": {"step_s": 0.05, "speed": 10},
-    "finalists": 0,
+    "remeasure": 0,
 }  # fmt: skip
 """replaces what `sweep init` proposes for GPUs; tests/system/test_slurm.py trains on Slurm"""
 

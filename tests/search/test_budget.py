@@ -144,7 +144,7 @@ def with_repeats(begun=()):
     ({"runs": 2, "repeats": 2}, [0, 2], []),  # the grid's own repeats are runs like any other
     ({"node_hours": 3, "repeats": 1}, [0, 2], []),  # hours are hours
 ])  # fmt: skip
-def test_finalists_measured_again_are_beyond_a_number_of_runs(limits, begun, left):
+def test_top_configurations_measured_again_are_beyond_a_number_of_runs(limits, begun, left):
     found, seconds = with_repeats(begun), np.full(8, HOUR_S)
     free = Budget(**limits).affordable(found, seconds)
     assert np.flatnonzero(free).tolist() == left

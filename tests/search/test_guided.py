@@ -90,13 +90,13 @@ def test_a_pick_states_how_likely_it_is_to_work_or_what_it_may_gain():
     assert again.why == f"expected to improve its cell's best by {math.expm1(gain):.1%}"
 
 
-def test_when_all_cells_have_stopped_the_finalist_with_the_fewest_repeats_is_repeated():
+def test_when_all_cells_have_stopped_the_top_configuration_with_the_fewest_repeats_is_repeated():
     found = known({place: 1000.0 - place for place in range(16)}, repeats=3)
     assert GUIDED.pick(found, ~found.begun).index == 16, "the best's first repeat"
     found.end(16, Outcome.OK, 1000.0)
     picked = GUIDED.pick(found, ~found.begun)
     assert found.candidates.repeats[picked.index] == 1
-    assert picked.why == "repeat of a finalist: within 3% of its cell's best, or one of the best two"
+    assert picked.why == "repeat of a top configuration: within 3% of its cell's best, or one of the best two"
     assert GUIDED.pick(found, np.zeros(48, dtype=bool)) is None
     failed = known(dict.fromkeys(range(16)), repeats=2)
-    assert GUIDED.pick(failed, ~failed.begun) is None, "nothing worked, so there is no finalist"
+    assert GUIDED.pick(failed, ~failed.begun) is None, "nothing worked, so there is no top configuration"

@@ -71,17 +71,29 @@ def test_a_cell_in_which_nothing_works_has_no_regret():
 
 def test_each_step_is_known_only_after_it_was_asked_for():
     known = Known(recorded().candidates)
-    for number, pick in enumerate(steps(known, recorded(), Exhaustive(), Budget())):
-        assert pick.index == number
-        assert not known.begun[number]
-        assert known.begun[:number].all()
+    asked: list[int] = []
+    for pick in steps(known, recorded(), Exhaustive(), Budget()):
+        assert np.flatnonzero(known.begun).tolist() == sorted(asked)
+        asked.append(pick.index)
+    assert asked == [0, 4, 1, 5, 2, 6, 3], "cells in turn"
     assert np.allclose(np.exp(known.log_rates), RATES, equal_nan=True)
 
 
 def test_recorded_durations_are_spent_and_a_run_without_one_takes_a_minute():
-    assert replay(recorded(), Exhaustive(), Budget(wall_s=180.0)).order.tolist() == [0, 1, 2]
-    slow = recorded(seconds=np.array([100.0, 70.0, 20.0, 10.0, 5.0, 5.0, 5.0]))
-    assert replay(slow, Exhaustive(), Budget(wall_s=180.0)).order.tolist() == [0, 1, 3]
+    assert replay(recorded(), Exhaustive(), Budget(wall_s=180.0)).order.tolist() == [0, 4, 1]
+    slow = recorded(seconds=np.array([100.0, 70.0, 20.0, 10.0, 20.0, 20.0, 20.0]))
+    assert replay(slow, Exhaustive(), Budget(wall_s=180.0)).order.tolist() == [0, 4, 2, 5, 3]
+
+
+@pytest.mark.parametrize(("strategy", "last"), [(Prune(), []), (Exhaustive(), [0, 1])])
+def test_runs_that_were_ruled_out_take_no_turn_of_their_cell(strategy, last):
+    known = Known(recorded().candidates)
+    known.ruled_out[:2] = True
+    asked = []
+    while (pick := strategy.pick(known, ~known.begun)) is not None:
+        known.begin(pick.index)
+        asked.append(pick.index)
+    assert asked == [2, 4, 3, 5, 6, *last]
 
 
 def test_an_out_of_memory_rules_out_the_larger_ones_of_its_layout():
@@ -93,7 +105,7 @@ def test_an_out_of_memory_rules_out_the_larger_ones_of_its_layout():
         out.peak_memory_bytes,
     )
     found = replay(out, Prune(), Budget())
-    assert found.order.tolist()[:2] == [0, 1]
+    assert found.order.tolist()[:3] == [0, 4, 1]
     assert found.infeasible.tolist()[1:4] == [True, True, True]
     assert not found.infeasible[0]
 

@@ -269,7 +269,7 @@ def test_a_run_that_would_end_just_in_time_begins_unless_the_sweep_is_cancelled(
 
 
 @pytest.mark.parametrize(("repeats", "began"), [(1, 2), (2, 4)])
-def test_a_share_of_all_runs_is_of_those_that_are_no_repeats_of_finalists(repeats, began):
+def test_a_share_of_all_runs_is_of_those_that_are_no_repeats_of_top_configurations(repeats, began):
     """Four configurations and each once more: a half is two, or four where the first repeats are the grid's own."""
     given = [run(mbs=mbs, repeat=again) for again in (0, 1) for mbs in (1, 2, 4, 8)]
     runs = [PlannedRun(f"run-{i:016x}", "1B", 1, 60.0, json.dumps(one)) for i, one in enumerate(given)]

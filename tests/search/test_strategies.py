@@ -141,7 +141,7 @@ def test_a_budget_must_be_positive_and_every_mistake_is_reported():
     assert [mistake.path for mistake in error.value.mistakes] == ["budget.runs", "budget.node_hours"]
 
 
-def test_finalists_are_repeated_and_others_are_not():
+def test_top_configurations_are_repeated_and_others_are_not():
     given = [run(mbs=mbs, repeat=repeat) for mbs in (1, 2, 4, 8) for repeat in (0, 1)]
     found = from_configurations([f"run-{i:016x}" for i in range(8)], given, GPUS["h100"])
     rates = np.repeat([1000.0, 2000.0, 4000.0, 3970.0], 2)

@@ -110,7 +110,7 @@ def test_a_cell_knows_its_best_and_what_is_done():
 
 
 def test_a_cells_best_is_the_configuration_with_the_highest_median_of_its_repeats_and_its_middle_run():
-    """The first run of a finalist was a fast one: alone it leads, with its repeats another configuration does."""
+    """A first run was a fast one: alone it leads, with its repeats another configuration does."""
     runs = [A, B, planned("a1", repeat=1), planned("a2", repeat=2), planned("b1", repeat=1)]
     rates = {"a": 3000.0, "a1": 1000.0, "a2": 1200.0, "b": 1500.0, "b1": 1300.0}
     done = [ended(run, 0, 5, tokens_per_second_per_gpu=rate) for run, rate in rates.items()]

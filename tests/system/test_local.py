@@ -20,7 +20,7 @@ ONCE = (
     "-o",
     "zero=0",
     "-o",
-    "finalists=0",
+    "remeasure=0",
     "-o",
     "global_batch=512",
     "-o",

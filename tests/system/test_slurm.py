@@ -35,9 +35,9 @@ def test_torch_ranks_over_one_two_and_four_nodes(tmp_path, slurm_cluster):
     done = launch(EXAMPLE, directory, slurm_cluster, "--json")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
-    cells, finalists = 3, 2
+    cells, best = 3, 2
     assert list(summary["counts"]) == ["ok"]
-    assert summary["counts"]["ok"] >= 12 + cells * finalists  # the best of each cell are measured again
+    assert summary["counts"]["ok"] >= 12 + cells * best  # the best of each cell are measured again
     assert Path(summary["heatmap"]).read_bytes().startswith(b"\x89PNG")
     records = driving.assert_each_run_measured_once(directory)
     assert {record["nodes"] for record in records} == {1, 2, 4}

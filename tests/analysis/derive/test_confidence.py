@@ -121,7 +121,7 @@ def test_load_in_one_cell_takes_nothing_from_another():
 
 
 def test_the_shown_speed_and_mfu_are_those_of_all_repeats_and_not_of_the_lucky_one():
-    """The first run of a finalist was the fast one: that is why it is a finalist."""
+    """The first run of a top configuration was the fast one: that is why it is a top configuration."""
     rows = rows_of((3164.0, 697.0), (1549.0, 1835.0))
     rows = rows.assign(mfu=rows["tokens_per_second_per_gpu"] / 1e4)
     (best,) = analysis.best_per_cell(rows).to_dict("records")

@@ -35,7 +35,7 @@ zero: 0
 micro_batch_size: 2
 dtype: fp32
 iterations: 7
-finalists: 0
+remeasure: 0
 params:
   {straggler_rank: [-1, 1], straggler_s: 1.0, adaptive: true, tolerance: 1e-9, max_iterations: 9, cpu_memory: false,
    threads: 1}

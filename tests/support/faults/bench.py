@@ -19,7 +19,7 @@ BASE = {
     "sequence_length": 64,
     "global_batch": 4096,
     "dtype": ["fp32"],
-    "finalists": 0,
+    "remeasure": 0,
     "iterations": 4,
     "warmup_iterations": 2,
     "timeouts": {"start": "120s", "first_iteration": "60s", "steady": "8s"},

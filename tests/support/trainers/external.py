@@ -24,9 +24,9 @@ def python_of(variable):
 def measured(directory, example, variable, *overrides, cluster=None):
     """The records of an example's sweep, all of them ok, with nothing left behind; on this machine or a cluster.
 
-    Without repeats of finalists: each start of such a trainer takes from ten seconds to a minute of CPU.
+    Without repeats at the end: each start of such a trainer takes from ten seconds to a minute of CPU.
     """
-    given = (f"params.python={python_of(variable)}", "finalists=0", *overrides)
+    given = (f"params.python={python_of(variable)}", "remeasure=0", *overrides)
     words = [word for one in given for word in ("-o", one)]
     launch = ("launch", REPOSITORY / "examples/trainers" / example, "--dir", directory, "--yes", "--json")
     executor = ("--executor", "slurm" if cluster else "local")

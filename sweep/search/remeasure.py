@@ -1,4 +1,4 @@
-"""Which configurations are measured again, since one run says nothing of the next: the finalists of each cell. Pure."""
+"""Which configurations are re-measured, since one run says nothing of the next: the best of each cell. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from sweep.search.gaussian import Ints
 from sweep.search.observations import Known
 
 NEAR = 0.03
-"""configurations within this of their cell's best are finalists"""
+"""configurations within this of their cell's best are top configurations"""
 LEAST = 2
-"""finalists of a cell at least: the best and its rival"""
+"""top configurations of a cell at least: the best and its rival"""
 SMALL = 8
 """repeats that a small sweep may have beyond its share, the best two of four cells; though of no more than half of
 its runs"""
 
 
-def finalists(known: Known) -> Ints:
+def top_configurations(known: Known) -> Ints:
     """The configurations, by their group of duplicates, whose median is near their cell's best; at least the best two.
 
     The best of each cell comes first.
@@ -38,7 +38,7 @@ def finalists(known: Known) -> Ints:
 
 def room(share: float, runs: int, repeated: int = 0) -> int:
     """How many repeats may still be planned: at most this share of a sweep's runs in all, or those of a small sweep;
-    none where that is less than a pair, or the share is 0. ``runs``: without repeats of finalists; ``repeated``: how
+    none where that is less than a pair, or the share is 0. ``runs``: without such repeats; ``repeated``: how
     many of those the plan has.
     """
     most = max(int(share * runs), min(SMALL, runs // 2)) if share > 0 else 0
@@ -46,11 +46,11 @@ def room(share: float, runs: int, repeated: int = 0) -> int:
 
 
 def to_repeat(known: Known, share: float) -> list[tuple[bool, int]]:
-    """The first run of each finalist that was measured once and has no repeat in the plan, each with whether it is
+    """The first run of each top configuration that was measured once and has no repeat in the plan, and whether it is
     beyond the best two of its cell: those come last.
 
     ``share``: at most this share of a cell's measured configurations has repeats in the end, though at least two. A
-    cell with one configuration has no finalists.
+    cell with one configuration has no top configurations.
     """
     c = known.candidates
     measured = np.flatnonzero(~np.isnan(known.log_rates))
@@ -58,7 +58,7 @@ def to_repeat(known: Known, share: float) -> list[tuple[bool, int]]:
     chosen: list[tuple[bool, int]] = []
     room: dict[int, int] = {}
     seen: Counter[int] = Counter()
-    for group in finalists(known).tolist():
+    for group in top_configurations(known).tolist():
         rows = measured[c.duplicates[measured] == group]
         cell = int(c.cells[rows[0]])
         if cell not in room:

@@ -1,4 +1,4 @@
-"""The finalists of each cell are measured again at the end, by another pilot, and the answer says what that shows."""
+"""Top configurations are re-measured at the end, by another pilot, and the answer says what that shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.made_sweeps import GRID
 
 def test_the_best_two_of_each_cell_are_measured_in_another_start(tmp_path: Path) -> None:
     (tmp_path / "grid.yaml").write_text(
-        GRID + "finalists: 0.5\nbudget: {runs: 8}\nzero: [0, 1]\nparams: {step_s: 0.05}\n"
+        GRID + "remeasure: 0.5\nbudget: {runs: 8}\nzero: [0, 1]\nparams: {step_s: 0.05}\n"
     )
     directory = tmp_path / "s"
     done = driving.succeeds(

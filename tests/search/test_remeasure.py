@@ -13,8 +13,8 @@ from sweep.physics.hardware import GPUS
 from sweep.planning.runs import PlannedRun
 from sweep.plugins import STRATEGIES
 from sweep.search.candidates import from_configurations
-from sweep.search.finalists import finalists, room, to_repeat
 from sweep.search.observations import Known
+from sweep.search.remeasure import room, to_repeat, top_configurations
 from sweep.search.search import Search, choose
 from sweep.state.events import AttemptStarted, Recorded, RecordFacts
 from sweep.state.state import SweepState
@@ -59,7 +59,7 @@ def test_what_has_a_repeat_gets_no_other_one_and_counts_for_the_share() -> None:
     assert rows_to_repeat(known_of([400.0, 300.0, 200.0, 390.0, 310.0], (0, 1)), 0.1) == []
     assert rows_to_repeat(known_of([400.0, 300.0, 200.0, 390.0, None], (0, 1)), 0.1) == [], "planned, not measured yet"
     dethroned = known_of([400.0, 300.0, 200.0, 100.0, 310.0], (0, 1))
-    assert finalists(dethroned).tolist() == [1, 0]
+    assert top_configurations(dethroned).tolist() == [1, 0]
     assert rows_to_repeat(dethroned, 0.1) == []
     assert rows_to_repeat(known_of([400.0, 150.0, 200.0, 390.0, 150.0], (0, 1)), 1.0) == [2], "another is second now"
 
@@ -79,8 +79,8 @@ def ended(run_: PlannedRun, rate: float, at: float, nodes: tuple[str, ...] = ("a
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_strategy_measures_the_repeats_of_finalists(strategy: str) -> None:
-    """Far apart, so that only "at least two" makes the second a finalist."""
+def test_every_strategy_measures_the_repeats_of_top_configurations(strategy: str) -> None:
+    """Far apart, so that only "at least two" makes the second a top configuration."""
     runs = [planned(run(mbs=size, dp=8, gas=8)) for size in SIZES[:4]]
     state = SweepState()
     for place, each in enumerate(runs):
@@ -131,7 +131,7 @@ def test_groups_are_of_one_cell() -> None:
     for index, rate in enumerate([1.0, 2.0, 3.0, 30.0, 20.0, 10.0]):
         known.end(index, Outcome.OK, rate)
     assert rows_to_repeat(known, 0.1) == [2, 1, 3, 4]
-    assert np.array_equal(finalists(known), known.candidates.duplicates[[2, 1, 3, 4]])
+    assert np.array_equal(top_configurations(known), known.candidates.duplicates[[2, 1, 3, 4]])
 
 
 @pytest.mark.parametrize(
