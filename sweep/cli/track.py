@@ -53,14 +53,12 @@ def track(directory: Path | None, name: str, project: str | None, follow: bool, 
       WANDB_MODE=online sweep track sweeps/first --to wandb
     """
     from sweep.store.sweep import open_sweep
-    from sweep.trackers.marks import TrackingSession
     from sweep.trackers.tracker import TrackerError, open_tracker
     from sweep.trackers.tracking import Tracking
 
     sweep = open_sweep(chosen_sweep(directory).path)
     tracker = open_tracker(name, project or sweep.grid.name, sweep.directory.path)
-    with contextlib.closing(TrackingSession(sweep.directory)) as session:
-        tracking = Tracking(sweep.directory, sweep.sweep_id, tracker, session)
+    with contextlib.closing(Tracking(sweep.directory, sweep.sweep_id, tracker)) as tracking:
         if follow:
             os.nice(10)
             _follow(tracking)

@@ -9,16 +9,12 @@ import time
 from sweep.executors.executor import Executor
 from sweep.plugins import find_executor
 from sweep.search.search import waiting
-from sweep.state.events import Event, LauncherAlive, SessionBegan, SessionEnded
+from sweep.state.events import Event, SessionAlive, SessionBegan, SessionEnded
 from sweep.state.state import Attempt, PilotState
 from sweep.store.follow import FollowedSweep
 from sweep.store.journal import Journal
-from sweep.store.lease import take
+from sweep.store.lease import ALIVE_S, take
 from sweep.store.sweep import Sweep
-
-ALIVE_S = 20.0
-"""longest interval between the launcher's heartbeats in the journal: nine in the time after which another host assumes
-it dead (``sweep.store.lease.QUIET_S``)"""
 
 Width = tuple[str, int]
 """of pilots: their node group, and how many of its nodes"""
@@ -64,7 +60,7 @@ class Launcher(FollowedSweep):
         """
         if time.time() - self.heartbeat_at > ALIVE_S:
             self.lease.check()
-            self.write(LauncherAlive(time=time.time()))
+            self.write(SessionAlive(time=time.time()))
 
     def refresh(self, *, resting: bool = False) -> None:
         """Read new events of all journals, and store a snapshot where one is due: for all readers."""

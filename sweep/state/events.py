@@ -44,11 +44,11 @@ class SessionBegan(Event, frozen=True, kw_only=True, tag="session"):
 
 
 class SessionEnded(Event, frozen=True, kw_only=True, tag="session_end"):
-    """A launcher, as its last line: the lease is free."""
+    """A launcher or `sweep track`, as its last line: the lease is free."""
 
 
-class LauncherAlive(Event, frozen=True, kw_only=True, tag="alive"):
-    """A launcher, every 20 s in which it wrote nothing else."""
+class SessionAlive(Event, frozen=True, kw_only=True, tag="alive"):
+    """A launcher or `sweep track`, every 20 s in which it wrote nothing else."""
 
 
 class CancelRequested(Event, frozen=True, kw_only=True, tag="cancel"):
@@ -203,15 +203,6 @@ class Extended(Event, frozen=True, kw_only=True, tag="extend"):
     argv: tuple[str, ...] = ()
 
 
-class TrackingBegan(Event, frozen=True, kw_only=True, tag="track_session"):
-    """`sweep track`, as its first line: which process it is."""
-
-    host: str
-    pid: int
-    boot_id: str
-    process_started: float
-
-
 class Tracked(Event, frozen=True, kw_only=True, tag="tracked"):
     """`sweep track`, when an attempt is written to a tracker."""
 
@@ -221,18 +212,10 @@ class Tracked(Event, frozen=True, kw_only=True, tag="tracked"):
     outcome: str
 
 
-class TrackingAlive(Event, frozen=True, kw_only=True, tag="track_alive"):
-    """`sweep track`, every 20 s in which it wrote nothing else."""
-
-
-class TrackingEnded(Event, frozen=True, kw_only=True, tag="track_end"):
-    """`sweep track`, as its last line."""
-
-
 _WithoutRecord: TypeAlias = (
     SessionBegan
     | SessionEnded
-    | LauncherAlive
+    | SessionAlive
     | CancelRequested
     | PilotIntended
     | PilotSubmitted
@@ -248,13 +231,10 @@ _WithoutRecord: TypeAlias = (
     | NodeReleased
     | RerunRequested
     | Extended
-    | TrackingBegan
     | Tracked
-    | TrackingAlive
-    | TrackingEnded
 )
 
-LAST_LINES = (SessionEnded, PilotEnded, TrackingEnded)
+LAST_LINES = (SessionEnded, PilotEnded)
 """nothing follows them in a journal"""
 
 _encoder = msgspec.json.Encoder()

@@ -26,7 +26,7 @@ ARCHIVE_SUFFIX = ".tar.zst"
 """in a directory that was extracted from an archive"""
 UNKNOWN_PILOT = "unknown"
 """the holder of a claim that cannot be read; no pilot has this name"""
-FOLDERS = ("journal", "claims", "launchers", "pilots", "logs")
+FOLDERS = ("journal", "claims", "leases", "pilots", "logs")
 
 
 class _Launched(msgspec.Struct):
@@ -107,7 +107,7 @@ class SweepDir:
         return [self.path / "journal" / name for name in sorted(names)]
 
     def journal(self, writer: str) -> Path:
-        """The journal of one launcher session or one pilot."""
+        """The journal of one session or one pilot."""
         return self.path / "journal" / f"{writer}.jsonl"
 
     def claim(self, run_id: str, attempt: int) -> Path:
@@ -120,9 +120,9 @@ class SweepDir:
         return self.path / "claims"
 
     @property
-    def launchers(self) -> Path:
-        """The leases of launchers, one file per epoch."""
-        return self.path / "launchers"
+    def leases(self) -> Path:
+        """The leases: one file per session, named as its journal is."""
+        return self.path / "leases"
 
     def pilot(self, name: str) -> Path:
         """The directory of one pilot: script, submitit's files, its output."""

@@ -1,4 +1,4 @@
-"""One launcher at a time: the lease. Its epoch only rises; the highest epoch is the holder's.
+"""One launcher at a time, and one tracker: the lease. Its epoch only rises; the highest epoch is the holder's.
 
 Also the process that writes a journal: its identity, and whether it must be assumed alive.
 """
@@ -16,7 +16,7 @@ import msgspec
 import psutil
 
 from sweep.errors import Mistake, SweepError, log_error
-from sweep.state.events import SessionEnded, TrackingBegan
+from sweep.state.events import SessionEnded
 from sweep.store.directory import SweepDir, boot_id, check_own, write_once
 from sweep.store.journal import Journal, read_events
 
@@ -25,8 +25,18 @@ QUIET_S = 180.0
 it waits for the scheduler: for at most 60 s for sbatch, 30 s each for squeue, scontrol and a sacct per 500 jobs"""
 
 
+LAUNCHER, TRACKER = "launcher", "tracker"
+"""kinds of sessions: one process of each at a time, each with its own epochs"""
+ALIVE_S = 20.0
+"""longest interval between a holder's lines in its journal: nine in the time after which other hosts assume it dead"""
+_REMEDIES = {
+    LAUNCHER: "watch it with `sweep status --watch`, or replace it with `sweep resume --takeover`",
+    TRACKER: "it will write new runs; or end it first",
+}
+
+
 class LeaseLostError(SweepError):
-    """Another launcher took over."""
+    """Another process took over."""
 
     exit_code = 1
 
@@ -45,20 +55,21 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to submit pilots and to declare attempts lost."""
+    """A launcher's right to submit pilots and to declare attempts lost, or a tracker's to write runs."""
 
     directory: SweepDir
     epoch: int
+    kind: str = LAUNCHER
 
     @property
     def writer(self) -> str:
         """The name of this session's journal."""
-        return f"launcher-{self.epoch:04d}"
+        return f"{self.kind}-{self.epoch:04d}"
 
     def check(self) -> None:
-        """Check again, before each submission. Raises LeaseLostError where a higher epoch exists."""
-        if _highest(self.directory) != self.epoch:
-            raise LeaseLostError(f"another launcher took over (epoch {_highest(self.directory)})")
+        """Check again, before each submission or write. Raises LeaseLostError where a higher epoch exists."""
+        if _highest(self.directory, self.kind) != self.epoch:
+            raise LeaseLostError(f"another {self.kind} took over (epoch {_highest(self.directory, self.kind)})")
 
     def release(self) -> None:
         """Release it, where no session followed."""
@@ -67,46 +78,43 @@ class Lease:
         journal.close()
 
 
-def take(directory: SweepDir, *, takeover: bool = False) -> Lease:
-    """Take the lease. Raises SweepError where a living launcher holds it, unless `takeover`."""
+def take(directory: SweepDir, kind: str = LAUNCHER, *, takeover: bool = False) -> Lease:
+    """Take the lease. Raises SweepError where a living process holds it, unless `takeover`."""
     check_own(directory)
-    highest = _highest(directory)
-    if highest and not takeover and (living := _living(directory, highest)) is not None:
-        raise _refusal(directory, living)
+    highest = Lease(directory, _highest(directory, kind), kind)
+    if highest.epoch and not takeover and (living := _living(highest)) is not None:
+        raise _refusal(highest, living)
+    lease = Lease(directory, highest.epoch + 1, kind)
     try:
-        write_once(directory.launchers / str(highest + 1), msgspec.json.encode(this_process()))
+        write_once(directory.leases / lease.writer, msgspec.json.encode(this_process()))
     except FileExistsError:
-        raise _refusal(directory, "another launcher began at the same moment") from None
-    return Lease(directory, highest + 1)
+        raise _refusal(lease, f"another {kind} began at the same moment") from None
+    return lease
 
 
 def holder(directory: SweepDir) -> str | None:
-    """The lease's holder, as text, if a launcher must be assumed alive. Does not take the lease."""
-    highest = _highest(directory)
-    return _living(directory, highest) if highest else None
+    """The launcher that holds the lease, as text, if it must be assumed alive. Does not take the lease."""
+    highest = _highest(directory, LAUNCHER)
+    return _living(Lease(directory, highest)) if highest else None
 
 
-def _refusal(directory: SweepDir, trouble: str) -> SweepError:
-    return SweepError(
-        Mistake(
-            f"another launcher holds this sweep: {trouble}",
-            file=str(directory.path),
-            remedy="watch it with `sweep status --watch`, or replace it with `sweep resume --takeover`",
-        )
-    )
+def _refusal(lease: Lease, trouble: str) -> SweepError:
+    fact = f"another {lease.kind} holds this sweep: {trouble}"
+    return SweepError(Mistake(fact, file=str(lease.directory.path), remedy=_REMEDIES[lease.kind]))
 
 
-def _highest(directory: SweepDir) -> int:
-    return max((int(path.name) for path in directory.launchers.iterdir() if path.name.isdigit()), default=0)
+def _highest(directory: SweepDir, kind: str) -> int:
+    names = [path.name.removeprefix(f"{kind}-") for path in directory.leases.iterdir()]
+    return max((int(name) for name in names if name.isdecimal()), default=0)
 
 
-def _living(directory: SweepDir, epoch: int) -> str | None:
+def _living(lease: Lease) -> str | None:
     """The lease's holder, as text, if it must be assumed alive."""
-    journal, file = directory.journal(Lease(directory, epoch).writer), directory.launchers / str(epoch)
+    journal, file = lease.directory.journal(lease.writer), lease.directory.leases / lease.writer
     try:
         holder = msgspec.json.decode(file.read_bytes(), type=Process)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        log_error(f"{file}: the lease is damaged ({error}): its launcher is assumed alive while its journal grows")
+        log_error(f"{file}: the lease is damaged ({error}): its holder is assumed alive while its journal grows")
         holder = Process(host="?", pid=0, boot_id="", process_started=0.0, time=file.stat().st_mtime)
     return None if _ended(journal) else alive(holder, journal)
 
@@ -129,7 +137,7 @@ def this_process() -> Process:
     )
 
 
-def alive(process: Process | TrackingBegan, journal: Path) -> str | None:
+def alive(process: Process, journal: Path) -> str | None:
     """The process that writes the journal, as text, if it must be assumed alive; None where it is dead."""
     if process.host != socket.gethostname():
         quiet_s = time.time() - (journal.stat().st_mtime if journal.exists() else process.time)

@@ -27,7 +27,7 @@ from sweep.inputs.site import Site, parse_site
 from sweep.planning.runs import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
 from sweep.planning.table import PARQUET
 from sweep.store import lease
-from sweep.store.directory import SweepDir, find_sweep, write_derived, write_once
+from sweep.store.directory import FOLDERS, SweepDir, find_sweep, write_derived, write_once
 from sweep.version import __version__
 
 
@@ -82,7 +82,7 @@ def _remove_unfinished(directory: SweepDir, held: lease.Lease | None, made: Sequ
     if directory.path not in made or directory.provenance.is_file():
         return
     files = [directory.grid, directory.site, directory.plan]
-    files += [directory.launchers / str(held.epoch), directory.journal(held.writer)] if held is not None else []
+    files += [directory.leases / held.writer, directory.journal(held.writer)] if held is not None else []
     for file in files:
         with contextlib.suppress(OSError):
             file.unlink()
@@ -209,7 +209,7 @@ def _on_any_site(grid: Grid) -> str:
 
 def check_vacant(directory: Path) -> None:
     """Raises SweepError where a directory holds something that is not a sweep; changes nothing."""
-    unfinished = {"grid.yaml", "site.yaml", "plan.parquet", "journal", "claims", "launchers", "pilots", "logs"}
+    unfinished = {"grid.yaml", "site.yaml", "plan.parquet", *FOLDERS}
     if directory.exists() and not directory.is_dir():
         raise SweepError(Mistake("is a file, not a directory", file=str(directory), remedy="name another with --dir"))
     strangers = {path.name for path in directory.iterdir()} - unfinished if directory.is_dir() else set()

@@ -10,13 +10,13 @@ from sweep.launcher.lost_attempts import mark_attempts_lost
 from sweep.launcher.watch import Watch
 from sweep.state.events import (
     AttemptStarted,
-    LauncherAlive,
     PilotAlive,
     PilotEnded,
     PilotGone,
     PilotIntended,
     PilotSubmitted,
     RerunRequested,
+    SessionAlive,
 )
 from sweep.store import journal as journals
 from sweep.store import lease
@@ -54,7 +54,7 @@ def test_a_launcher_shows_that_it_lives_before_it_waits_for_the_scheduler(existi
     launcher = Launcher(existing)
     launcher.executor, launcher.heartbeat_at = Scheduler(JobState.PENDING), 0.0
     seen = []
-    launcher.executor.wait = lambda: seen.extend(driving.events_of(existing.directory.path, LauncherAlive))
+    launcher.executor.wait = lambda: seen.extend(driving.events_of(existing.directory.path, SessionAlive))
     Watch(launcher).check()
     assert len(seen) == 1
     launcher.close()

@@ -17,7 +17,7 @@ from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.records.collect import collect, table_of, which_count, write_results
 from sweep.records.schema import COLLECTED, COLUMNS, arrow_types, columns_by_name
-from sweep.state.events import LauncherAlive, RerunRequested, encode
+from sweep.state.events import RerunRequested, SessionAlive, encode
 from tests.support.made_records import (
     as_json,
     made_measurement,
@@ -49,7 +49,7 @@ def line_of(record):
 
 def test_a_record_comes_back_as_it_was_written_and_without_a_message(sweep, capfd):
     record = made_record(gpu="h100", facts={"a": 1})
-    write_journal(sweep, "p1", [LauncherAlive(time=1.0), record_event(record)])
+    write_journal(sweep, "p1", [SessionAlive(time=1.0), record_event(record)])
     done = collect(sweep)
     (row,) = rows(sweep)
     assert {column.name: row[column.name] for column in COLUMNS} == as_json(record)
@@ -309,7 +309,7 @@ def test_attempts_after_the_one_that_counts_are_surplus(outcomes, rerun_after, f
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_callers_garbage_collection_is_as_before_a_collect_also_where_that_fails(sweep, enabled):
-    write_journal(sweep, "p1", [LauncherAlive(time=1.0)])
+    write_journal(sweep, "p1", [SessionAlive(time=1.0)])
     was = gc.isenabled()
     try:
         (gc.enable if enabled else gc.disable)()

@@ -9,7 +9,6 @@ from sweep.outcomes import Outcome
 from sweep.records.collect import collect
 from sweep.state.events import (
     AttemptStarted,
-    LauncherAlive,
     NodeBad,
     PilotAlive,
     PilotEnded,
@@ -18,6 +17,7 @@ from sweep.state.events import (
     PilotStarted,
     PilotSubmitted,
     Recorded,
+    SessionAlive,
 )
 from tests.support.made_records import made_record, made_run, made_sweep, write_journal
 
@@ -77,7 +77,7 @@ def test_a_pilots_nodes_are_listed_from_intent_to_end(sweep):
 def test_an_unresponsive_pilot_has_the_time_of_its_last_heartbeat(sweep):
     alive = [PilotAlive(time=100.0 + 10 * n, pilot="p1") for n in range(4)]
     write_journal(sweep, "pilot-p1", [started(), *alive])
-    write_journal(sweep, "launcher-1", [LauncherAlive(time=500.0)])
+    write_journal(sweep, "launcher-1", [SessionAlive(time=500.0)])
     collect(sweep)
     assert {(r["heard_at"], r["ended_at"], r["gone_at"]) for r in table(sweep, "pilots")} == {(130.0, None, None)}
 

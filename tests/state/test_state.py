@@ -8,7 +8,6 @@ from sweep.outcomes import Outcome
 from sweep.state.events import (
     AttemptStarted,
     CancelRequested,
-    LauncherAlive,
     PilotAlive,
     PilotEnded,
     PilotGone,
@@ -18,9 +17,10 @@ from sweep.state.events import (
     Recorded,
     RecordFacts,
     RerunRequested,
+    SessionAlive,
     SessionBegan,
+    SessionEnded,
     SubmitDelayed,
-    TrackingAlive,
 )
 from sweep.state.state import PilotState, SweepState
 
@@ -120,7 +120,7 @@ def test_a_pilots_own_lines_may_be_seen_before_the_launchers_intent():
 
 
 def test_events_without_effect_are_ignored():
-    assert state_of(LauncherAlive(time=1.0), TrackingAlive(time=2.0)) == SweepState()
+    assert state_of(SessionAlive(time=1.0), SessionEnded(time=2.0)) == SweepState()
 
 
 def test_of_a_sweep_in_which_nothing_happened_nothing_is_stated():

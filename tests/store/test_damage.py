@@ -10,9 +10,9 @@ from sweep.launcher.lost_attempts import mark_late_attempts_lost
 from sweep.launcher.watch import Watch
 from sweep.state.events import (
     EventError,
-    LauncherAlive,
     PilotAlive,
     RerunRequested,
+    SessionAlive,
     decode,
     encode,
 )
@@ -23,7 +23,7 @@ from tests.support import driving
 from tests.support.launchers import Scheduler
 from tests.support.made_sweeps import made
 
-FIRST, NEXT, LAST = (LauncherAlive(time=float(number)) for number in (1, 2, 3))
+FIRST, NEXT, LAST = (SessionAlive(time=float(number)) for number in (1, 2, 3))
 
 
 # --- writers
@@ -128,7 +128,7 @@ def test_a_journal_that_became_shorter_is_read_again_and_loses_no_later_event(sw
     path = sweep.journal("w")
     journal, reader = Journal(path), JournalReader(sweep)
     for number in range(10):
-        journal.append(LauncherAlive(time=float(number)))
+        journal.append(SessionAlive(time=float(number)))
     assert len(reader.new_events()) == 10
     os.truncate(path, 55)
     journal.append(PilotAlive(time=11.0, pilot="p" * 90))

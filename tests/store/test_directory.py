@@ -11,7 +11,7 @@ from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.pilot.channel import Rendezvous
 from sweep.records.collect import collect
-from sweep.state.events import LauncherAlive, RerunRequested, SessionBegan, encode
+from sweep.state.events import RerunRequested, SessionAlive, SessionBegan, encode
 from sweep.store.directory import Claim, SweepDir, claims_of, find_sweep, try_claim, write_derived, write_once
 from sweep.store.journal import Journal, JournalReader, read_events
 from tests.support.made_sweeps import GRID, made, pilot_wrote
@@ -30,7 +30,7 @@ def test_a_file_is_written_once_and_its_first_content_stays_but_a_derived_one_is
 def test_files_and_directories_are_private(sweep):
     write_once(sweep.claims / "c", "x")
     journal = Journal(sweep.journal("w"))
-    journal.append(LauncherAlive(time=0.0))
+    journal.append(SessionAlive(time=0.0))
     assert stat.S_IMODE((sweep.claims / "c").stat().st_mode) == 0o600
     assert stat.S_IMODE(sweep.journal("w").stat().st_mode) == 0o600
     assert stat.S_IMODE(sweep.claims.stat().st_mode) == 0o700
@@ -161,7 +161,7 @@ def test_a_refused_append_leaves_the_journal_as_it_was(sweep, monkeypatch):
 def test_a_reader_reads_each_line_once_and_in_order_of_time(sweep):
     one, two = Journal(sweep.journal("one")), Journal(sweep.journal("two"))
     reader = JournalReader(sweep)
-    first, second, third, fourth = (LauncherAlive(time=float(number)) for number in range(1, 5))
+    first, second, third, fourth = (SessionAlive(time=float(number)) for number in range(1, 5))
     two.append(second)
     one.append(third)
     one.append(first)

@@ -1,4 +1,4 @@
-"""One launcher at a time."""
+"""One launcher at a time, and one tracker."""
 
 import os
 import time
@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from sweep.errors import SweepError
-from sweep.state.events import LauncherAlive, SessionBegan, SessionEnded
+from sweep.state.events import SessionAlive, SessionBegan, SessionEnded
 from sweep.store import lease
 from sweep.store.journal import Journal
 from sweep.store.lease import QUIET_S, this_process
@@ -15,13 +15,25 @@ from sweep.store.lease import QUIET_S, this_process
 
 def holder(sweep, epoch, **changes):
     process = msgspec.structs.replace(this_process(), **changes)
-    (sweep.launchers / str(epoch)).write_bytes(msgspec.json.encode(process))
+    (sweep.leases / f"launcher-{epoch:04d}").write_bytes(msgspec.json.encode(process))
 
 
 def test_a_living_holder_blocks_a_second_launcher(sweep):
     lease.take(sweep)
     with pytest.raises(SweepError, match="another launcher holds this sweep"):
         lease.take(sweep)
+
+
+def test_a_launcher_and_a_tracker_hold_leases_of_their_own(sweep):
+    launchers, trackers = lease.take(sweep), lease.take(sweep, lease.TRACKER)
+    assert (launchers.writer, trackers.writer) == ("launcher-0001", "tracker-0001")
+    launchers.release()
+    with pytest.raises(SweepError, match="another tracker holds this sweep"):
+        lease.take(sweep, lease.TRACKER)
+    assert lease.take(sweep).epoch == 2
+    trackers.release()
+    assert lease.take(sweep, lease.TRACKER).epoch == 2
+    assert lease.holder(sweep) is not None
 
 
 def test_takeover_raises_the_epoch_and_the_first_finds_out(sweep):
@@ -59,8 +71,8 @@ def test_a_session_that_ended_frees_the_lease(sweep):
 @pytest.mark.parametrize("quiet", [True, False])
 def test_the_launcher_of_a_damaged_lease_is_alive_while_its_journal_grows(sweep, content, quiet, capsys):
     """So that `sweep cancel` can stop the pilots of a sweep whose lease is unreadable."""
-    (sweep.launchers / "1").write_bytes(content)
-    Journal(sweep.journal("launcher-0001")).append(LauncherAlive(time=time.time()))
+    (sweep.leases / "launcher-0001").write_bytes(content)
+    Journal(sweep.journal("launcher-0001")).append(SessionAlive(time=time.time()))
     if quiet:
         old = time.time() - QUIET_S - 1
         os.utime(sweep.journal("launcher-0001"), (old, old))
@@ -69,4 +81,4 @@ def test_the_launcher_of_a_damaged_lease_is_alive_while_its_journal_grows(sweep,
         with pytest.raises(SweepError, match="another launcher holds this sweep"):
             lease.take(sweep)
         assert lease.take(sweep, takeover=True).epoch == 2
-    assert f"{sweep.launchers / '1'}: the lease is damaged" in capsys.readouterr().err
+    assert f"{sweep.leases / 'launcher-0001'}: the lease is damaged" in capsys.readouterr().err

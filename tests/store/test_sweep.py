@@ -22,7 +22,7 @@ def test_a_creation_is_refused_while_another_makes_the_directory(tmp_path):
     other = subprocess.Popen(["sleep", "60"])
     began = psutil.Process(other.pid).create_time()
     holder = msgspec.structs.replace(this_process(), pid=other.pid, process_started=began)
-    (directory.launchers / "1").write_bytes(msgspec.json.encode(holder))
+    (directory.leases / "launcher-0001").write_bytes(msgspec.json.encode(holder))
     with pytest.raises(SweepError, match="another launcher holds"):
         create(directory.path, grid, grid.site, build(grid, grid.site), executor="local")
     assert not directory.provenance.exists()

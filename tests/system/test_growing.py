@@ -51,7 +51,7 @@ def test_the_launcher_measured_what_was_added_and_asked_for(grown):
     assert Counter(map(len, outcomes.values())) == {1: 3, 2: 1}
     assert {outcome for found in outcomes.values() for outcome in found} == {Outcome.OK}
     assert "4 runs: 4 ok" in output
-    assert {path.name for path in sweep.directory.launchers.iterdir() if path.name.isdigit()} == {"1", "2"}
+    assert {path.name for path in sweep.directory.leases.iterdir()} == {"launcher-0001", "launcher-0002"}
 
 
 def test_a_pilot_that_began_before_was_followed_by_one_that_saw_the_new_runs(grown):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -21,11 +22,13 @@ from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.records.record import record_from
 from sweep.store.directory import SweepDir
-from sweep.trackers.marks import TrackingSession
+from sweep.store.lease import TRACKER, LeaseLostError, take
 from sweep.trackers.shape import SUMMARY, key_of, tracked
 from sweep.trackers.tracker import open_tracker
+from sweep.trackers.tracking import Tracking
 from tests.support import driving
 from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
+from tests.support.slurm.services import wait_until
 
 pytest.importorskip("wandb")
 pytest.importorskip("trackio")
@@ -175,19 +178,50 @@ def test_another_destination_gets_everything(twenty, tmp_path):
     assert len(stored_trackio(tmp_path, "other")) == 20
 
 
-def test_only_what_is_new_is_written(tmp_path):
-    """Also where a session was cut off between the run and its mark: the run is replaced, not doubled."""
-    directory = tmp_path / "s"
+class Recorder:
+    destination = "here"
+    hint = ""
+
+    def __init__(self):
+        self.writes = []
+
+    def write(self, run, picture=None):
+        self.writes.append((run.key, run.summary["outcome"], picture))
+
+
+def stored(name, directory, folder):
+    """Names of the runs that a tracker stores, each as often as it is there."""
+    if name == "wandb":
+        return [path.name.rpartition("-")[2] for path in (directory / "wandb").glob("offline-run-*")]
+    if name == "trackio":
+        return [run["config"]["key"] for run in stored_trackio(folder).values()]
+    with sqlite3.connect(directory / "mlflow.db") as connection:
+        query = (
+            "select value from tags join runs using (run_uuid) where key = 'sweep.key' and lifecycle_stage = 'active'"
+        )
+        return [key for (key,) in connection.execute(query)]
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio", "mlflow"])
+def test_a_killed_session_is_continued_and_no_run_is_doubled(name, tmp_path):
+    """Also where it was cut off between a run and its mark: that run is replaced."""
+    if name == "mlflow":
+        pytest.importorskip("mlflow")
+    directory, folder = tmp_path / "s", tmp_path / "t"
     assert launch(directory, micro_batch_sizes=[1, 2]).returncode == 0
-    env = {"TRACKIO_DIR": str(tmp_path / "t")}
-    assert track(directory, "trackio", **env)["new"] == 8
-    journal = next((directory / "journal").glob("track-*.jsonl"))
+    env = os.environ | {"TRACKIO_DIR": str(folder)}
+    killed = subprocess.Popen([*driving.SWEEP, "track", str(directory), "--to", name], env=env)
+    journal = directory / "journal" / "tracker-0001.jsonl"
+    assert wait_until(lambda: journal.exists() and journal.read_bytes().count(b'"tracked"') >= 2, 120, 0.01)
+    killed.send_signal(signal.SIGSTOP)
+    with pytest.raises(SweepError, match="another tracker holds this sweep: process"):
+        Tracking(SweepDir(directory), "id", Recorder())
+    killed.kill()
+    killed.wait()
     lines = journal.read_text().splitlines(keepends=True)
-    marked = [line for line in lines if '"event":"tracked"' in line]
-    assert len(marked) == 8
-    journal.write_text("".join(line for line in lines if line != marked[3]))
-    assert track(directory, "trackio", **env)["new"] == 1
-    assert len(stored_trackio(tmp_path / "t")) == 8
+    journal.write_text("".join(lines[:-1]))
+    assert track(directory, name, TRACKIO_DIR=str(folder))["new"] == 8 - (len(lines) - 1)
+    assert sorted(stored(name, directory, folder)) == sorted(expected(directory))
 
 
 def test_a_launch_tracks_alongside(tmp_path):
@@ -273,42 +307,10 @@ def processes_naming(text):
     return [words for pid, words in listed.items() if text in words and pid != os.getpid() and "pytest" not in words]
 
 
-def test_one_session_at_a_time(tmp_path):
-    sweep = made_sweep(tmp_path / "s")
-    first = TrackingSession(sweep)
-    with pytest.raises(SweepError, match="another process tracks this sweep"):
-        TrackingSession(sweep)
-    first.close()
-    TrackingSession(sweep).close()
-
-
-def test_a_dead_session_blocks_no_other(tmp_path):
-    sweep = made_sweep(tmp_path / "s")
-    code = (
-        "import sys, pathlib, os; from sweep.store.directory import SweepDir\n"
-        "from sweep.trackers.marks import TrackingSession\n"
-    )
-    code += "TrackingSession(SweepDir(pathlib.Path(sys.argv[1]))); os._exit(1)"
-    subprocess.run([sys.executable, "-c", code, str(sweep.path)], check=False)
-    assert len(sweep.journals()) == 1
-    TrackingSession(sweep).close()
-
-
 def test_lost_is_replaced_by_the_attempts_own_record(tmp_path):
-    from sweep.trackers.tracking import Tracking
-
     sweep = made_sweep(tmp_path / "s")
-    writes = []
-
-    class Recorder:
-        destination = "here"
-        hint = ""
-
-        def write(self, run, picture=None):
-            writes.append((run.key, run.summary["outcome"], picture))
-
-    session = TrackingSession(sweep)
-    tracking = Tracking(sweep, "id", Recorder(), session)
+    recorder = Recorder()
+    tracking = Tracking(sweep, "id", recorder)
     write_journal(sweep, "launcher-0001", [record_event(made_record(outcome=Outcome.LOST, message="gone"), 1.0)])
     tracking.poll()
     tracking.write_waiting()
@@ -318,9 +320,20 @@ def test_lost_is_replaced_by_the_attempts_own_record(tmp_path):
     tracking.write_waiting(picture=lambda: tmp_path)
     tracking.poll()
     assert tracking.waiting == 0
-    session.close()
+    tracking.close()
     key = key_of("id", made_run().run_id, 1)
-    assert writes == [(key, "lost", None), (key, "ok", tmp_path)]
+    assert recorder.writes == [(key, "lost", None), (key, "ok", tmp_path)]
+
+
+def test_a_session_that_was_thought_dead_writes_no_further_run(tmp_path):
+    sweep, recorder = made_sweep(tmp_path / "s"), Recorder()
+    tracking = Tracking(sweep, "id", recorder)
+    write_journal(sweep, "p1", [record_event(made_record(), 1.0)])
+    tracking.poll()
+    take(sweep, TRACKER, takeover=True)
+    with pytest.raises(LeaseLostError, match="another tracker took over"):
+        tracking.write_waiting()
+    assert (recorder.writes, tracking.waiting) == ([], 1)
 
 
 def test_iterations_and_summary_share_no_name_and_rates_are_of_the_step():
