@@ -6,11 +6,5 @@ A module per section; tables come from ``analysis.derive``, plots from ``analysi
 from __future__ import annotations
 
 from analysis.report.build import About, build, columns_needed
-from analysis.report.figures import Picture
 
-__all__ = ["About", "Picture", "build", "columns_needed"]
-
-
-def __dir__() -> list[str]:
-    """The public names alone: for completion by tab."""
-    return sorted(__all__)
+__all__ = ["About", "build", "columns_needed"]

@@ -42,56 +42,12 @@ class Tile:
     """why it is blank"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Heat:
-    """The heatmap as a table."""
+def heat_of(table: pd.DataFrame, metric: Metric) -> dict[str, Any]:
+    """The cells of ``analysis.derive.best.cells`` as a table, with the texts that the drawn heatmap has.
 
-    nodes: tuple[int, ...]
-    rows: tuple[tuple[str, tuple[Tile, ...]], ...]
-    """model, its cells by node count"""
-    shown: Metric
-    """gives the headline and colour of the cells"""
-    shades: tuple[Mapping[str, str], ...]
-    """``face`` and legible ``ink`` of each colour of the scale"""
-    ticks: tuple[Mapping[str, Any], ...]
-    """``place`` on the scale, 0 to 1, and ``text``; empty where nothing was measured"""
-    scale_label: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Winner:
-    """The best configuration of a cell, as text."""
-
-    anchor: str
-    model: str
-    nodes: int
-    gpus: str
-    layout: str
-    value: str
-    interval: str
-    """of its iterations and repeats; empty where it is unknown"""
-    mfu: str
-    memory: str
-    measured: str
-    """how often: runs and iterations"""
-    verdict: str
-    """clear, tie, alone, leads or unknown"""
-    confidence: str
-    """the verdict as a sentence"""
-    suspect: bool
-    """its numbers contradict something; the notes have what"""
-    notes: tuple[str, ...]
-    ties: tuple[str, ...]
-    around: str
-    """its neighbours, one step away on every axis, in a sentence"""
-    neighbours: tuple[tuple[str, str], ...]
-    """(axis and value, what is known of it)"""
-    run_id: str
-    usage: tuple[tuple[str, str], ...]
-
-
-def heat_of(table: pd.DataFrame, metric: Metric) -> Heat:
-    """The cells of ``analysis.derive.best.cells``, with the texts that the drawn heatmap has."""
+    ``rows``: model and its tiles by ``nodes``; ``shown``: the metric of headline and colour; ``shades``: face and
+    legible ink of each colour of the scale; ``ticks``: place on the scale, 0 to 1, and text.
+    """
     table, shown, scale = coloured(table, metric)
     nodes = tuple(sorted({int(n) for n in table["nodes"]}))
     rows: dict[str, dict[int, Tile]] = {}
@@ -99,25 +55,25 @@ def heat_of(table: pd.DataFrame, metric: Metric) -> Heat:
         cell = {str(name): value for name, value in row.items()}
         tile = _tile(cell, anchor_of(at), metric, shown, scale)
         rows.setdefault(str(cell["model"]), {})[int(cell["nodes"])] = tile
-    return Heat(
-        nodes=nodes,
-        rows=tuple((model, tuple(tiles[n] for n in nodes)) for model, tiles in rows.items()),
-        shown=shown,
-        shades=_shades(scale),
-        ticks=tuple({"place": _place(scale, at), "text": text} for at, text in scale.ticks()) if scale else (),
-        scale_label=scale.label if scale else shown.label,
-    )
+    return {
+        "nodes": nodes,
+        "rows": [(model, [tiles[n] for n in nodes]) for model, tiles in rows.items()],
+        "shown": shown,
+        "shades": _shades(scale),
+        "ticks": [{"place": _place(scale, at), "text": text} for at, text in scale.ticks()] if scale else [],
+        "scale_label": scale.label if scale else shown.label,
+    }
 
 
-def winners_of(table: pd.DataFrame, metric: Metric, usage: Usage, around: pd.DataFrame) -> tuple[Winner, ...]:
-    """The measured cells of ``analysis.derive.best.cells``, in its order. ``around``: their ``neighbours``."""
-    found = []
+def winners_of(table: pd.DataFrame, metric: Metric, usage: Usage, around: pd.DataFrame) -> list[dict[str, Any]]:
+    """The measured cells of ``analysis.derive.best.cells`` as texts, in its order. ``around``: their ``neighbours``."""
+    winners = []
     for at, row in enumerate(table.to_dict("records")):
         cell = {str(name): value for name, value in row.items()}
         if cell["status"] == "best":
             own = around[(around["model"] == cell["model"]) & (around["nodes"] == cell["nodes"])]
-            found.append(_winner(cell, anchor_of(at), metric, usage, own))
-    return tuple(found)
+            winners.append(_winner(cell, anchor_of(at), metric, usage, own))
+    return winners
 
 
 def anchor_of(position: int) -> str:
@@ -145,38 +101,38 @@ def _place(scale: Scale, value: float) -> float:
     return min(1.0, max(0.0, (value - scale.low) / span)) if span > 0 else 0.0
 
 
-def _shades(scale: Scale | None) -> tuple[Mapping[str, str], ...]:
+def _shades(scale: Scale | None) -> list[dict[str, str]]:
     if scale is None:
-        return ()
+        return []
     steps = np.linspace(scale.low, scale.high, SHADES)
     colours = [scale.colour(float(step)) for step in steps]
-    return tuple({"face": "#" + "".join(f"{round(p * 255):02x}" for p in c[:3]), "ink": ink_on(c)} for c in colours)
+    return [{"face": "#" + "".join(f"{round(p * 255):02x}" for p in c[:3]), "ink": ink_on(c)} for c in colours]
 
 
-def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, around: pd.DataFrame) -> Winner:
+def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, around: pd.DataFrame) -> dict[str, Any]:
     claim, sentence = verdict(cell, metric)
     memory = cell.get("peak_memory_bytes")
-    return Winner(
-        anchor=anchor,
-        model=str(cell["model"]),
-        nodes=int(cell["nodes"]),
-        gpus=str(int(cell["gpus"])) if known(cell.get("gpus")) else "–",
-        layout=" · ".join(" ".join(words) for words in layout(cell)) or "–",
-        value=number(float(cell["value"]) * metric.factor),
-        interval=_interval(cell, metric),
-        mfu=_percent(cell.get("mfu") if known(cell.get("mfu")) else cell.get("reported_mfu")),
-        memory=memory_text(float(memory)) if known(memory) else "–",
-        measured=_measured(cell),
-        verdict=claim,
-        confidence=sentence,
-        suspect=known(cell.get("suspect")) and bool(cell["suspect"]),
-        notes=_texts(cell.get("notes")),
-        ties=_texts(cell.get("ties")),
-        around=summary(around),
-        neighbours=tuple(_neighbour({str(k): v for k, v in row.items()}) for row in around.to_dict("records")),
-        run_id=str(cell.get("run_id")),
-        usage=tuple(usage(cell)),
-    )
+    return {
+        "anchor": anchor,
+        "model": str(cell["model"]),
+        "nodes": int(cell["nodes"]),
+        "gpus": str(int(cell["gpus"])) if known(cell.get("gpus")) else "–",
+        "layout": " · ".join(" ".join(words) for words in layout(cell)) or "–",
+        "value": number(float(cell["value"]) * metric.factor),
+        "interval": _interval(cell, metric),
+        "mfu": _percent(cell.get("mfu") if known(cell.get("mfu")) else cell.get("reported_mfu")),
+        "memory": memory_text(float(memory)) if known(memory) else "–",
+        "measured": _measured(cell),
+        "verdict": claim,
+        "confidence": sentence,
+        "suspect": known(cell.get("suspect")) and bool(cell["suspect"]),
+        "notes": _texts(cell.get("notes")),
+        "ties": _texts(cell.get("ties")),
+        "around": summary(around),
+        "neighbours": tuple(_neighbour({str(k): v for k, v in row.items()}) for row in around.to_dict("records")),
+        "run_id": str(cell.get("run_id")),
+        "usage": tuple(usage(cell)),
+    }
 
 
 def _neighbour(row: Mapping[str, Any]) -> tuple[str, str]:

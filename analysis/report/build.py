@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.derive.best import NEEDED, cells, completed, counting, failed, succeeded
 from analysis.derive.neighbours import neighbours
+from analysis.figures import Drawn
+from analysis.figures.history import dated
+from analysis.figures.history import draw as draw_history
 from analysis.heatmap import caption
 from analysis.metrics import DEFAULT_METRIC, metric_named
 from analysis.report import surroundings
-from analysis.report.answer import Usage, Winner, heat_of, winners_of
+from analysis.report.answer import Usage, heat_of, winners_of
 from analysis.report.attempts import FIELDS, metrics_for_axes, omission_text, table_of
 from analysis.report.failures import failures_of, time_spent
+from analysis.report.figures import alternative, data_uri
 from analysis.report.page import render
 from analysis.report.usage import usage_of
 from sweep.contract import LAYOUT
@@ -22,9 +26,9 @@ from sweep.errors import Mistake, SweepError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.report.figures import Picture
-    from analysis.report.history import HistorySection
+    from analysis.compare import History
 
+HISTORY = "Each cell's best configuration over the sweeps, against the first; rings mark what is more than noise."
 OWN_COLUMNS = ("message", "evidence", "advice", "versions_json", "total_s", "pilot", "sweep_name")
 
 
@@ -54,13 +58,14 @@ def build(
     *,
     metric: str = DEFAULT_METRIC,
     usage: Usage = usage_of,
-    pictures: Sequence[Picture] = (),
-    history: HistorySection | None = None,
+    pictures: Sequence[Drawn] = (),
+    history: History | None = None,
 ) -> str:
     """The page as HTML.
 
-    ``usage``: turns a best configuration into texts to copy. Raises SweepError where there is neither a record nor a
-    candidate, or for an unknown metric.
+    ``usage``: turns a best configuration into texts to copy. ``history``: earlier sweeps of the grid and this one,
+    drawn where there are pictures. Raises SweepError where there is neither a record nor a candidate, or for an unknown
+    metric.
     """
     chosen = metric_named(metric)
     if records.empty and (plan is None or plan.empty):
@@ -68,14 +73,13 @@ def build(
     missing = [name for name in columns_needed() if name not in records]
     records = completed(records.assign(**dict.fromkeys(missing)) if missing else records)
     table = cells(records, plan, metric)
-    heat = heat_of(table, chosen)
     winners = winners_of(table, chosen, usage, neighbours(records, plan, chosen))
     attempts = table_of(records, chosen)
     measured = caption.measured_rows(counting(records), None)
     content = {
         "about": about,
         "metric": chosen,
-        "heat": heat,
+        "heat": heat_of(table, chosen),
         "winners": winners,
         "confidence": _confidence(winners),
         "held_fixed": caption.held_fixed(measured, table[table["status"] == "best"], chosen),
@@ -84,7 +88,11 @@ def build(
         "blanks": _blanks(table),
         "failures": failures_of(records),
         "pictures": pictures,
+        "data_uri": data_uri,
+        "alternative": alternative,
         "history": history,
+        "sweeps": dated(history) if history else [],
+        "history_drawn": Drawn("history", HISTORY, draw_history(history), None) if history and pictures else None,
         "environment": surroundings.environment_of(records, about.provenance),
         "grid": surroundings.grid_shown(about.grid) if about.grid else None,
         "reproduce": surroundings.how_to_reproduce(about.provenance),
@@ -92,7 +100,7 @@ def build(
         "omitted": omission_text(attempts),
     }
     data = {"attempts": attempts, "axes": metrics_for_axes(attempts), "layout": LAYOUT}
-    return render(content, data, heat.shades, heat.ticks)
+    return render(content, data)
 
 
 def _progress(records: pd.DataFrame, plan: pd.DataFrame | None) -> dict[str, Any]:
@@ -132,7 +140,7 @@ def _cells(places: Mapping[str, Sequence[int]], most: int = 12) -> str:
     return "; ".join(texts) + (f"; and {more} more models" if more > 0 else "")
 
 
-def _confidence(winners: Sequence[Winner]) -> str:
+def _confidence(winners: Sequence[Mapping[str, Any]]) -> str:
     """One sentence on how many winners are clear of noise."""
     if not winners:
         return ""
@@ -143,6 +151,6 @@ def _confidence(winners: Sequence[Winner]) -> str:
         "alone": "{} without another configuration to compare with",
         "unknown": "{} ahead by a margin whose noise is not known",
     }
-    counts = {verdict: sum(w.verdict == verdict for w in winners) for verdict in texts}
+    counts = {verdict: sum(w["verdict"] == verdict for w in winners) for verdict in texts}
     parts = [texts[verdict].format(count) for verdict, count in counts.items() if count]
     return f"Of {len(winners)} best configuration{'s' * (len(winners) != 1)}: {', '.join(parts)}."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.cost import gpu_hours, unit_of
@@ -20,38 +19,16 @@ LONGEST = 1200
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|\d+(?:[.,]\d+)*")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """Attempts that failed in the same way."""
+def failures_of(records: pd.DataFrame) -> list[dict[str, Any]]:
+    """Failed attempts but those that a user cancelled, the most frequent outcome first. Missing columns are null.
 
-    count: int
-    message: str
-    evidence: str
-    advice: str
-    places: str
-    """models and node counts where it happened"""
-    example: str
-    """one run's id and attempt"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """All attempts of one outcome."""
-
-    outcome: str
-    count: int
-    spent: tuple[str, float] | None
-    """(unit, amount) of the attempts' time; None where no attempt has one"""
-    kinds: tuple[Kind, ...]
-    more_kinds: int
-
-
-def failures_of(records: pd.DataFrame) -> tuple[Failure, ...]:
-    """Failed attempts but those that a user cancelled, the most frequent outcome first. Missing columns are null."""
+    Of each outcome: ``count``, ``spent`` (as ``time_spent``), its most frequent ``kinds`` of messages, each with one
+    run as an example, and how many ``more_kinds`` there are.
+    """
     failed = records[records["outcome"].notna() & ~records["outcome"].isin(["ok", "cancelled"])]
     parts = failed.groupby("outcome", sort=False)
     found = [_failure(str(outcome), rows) for outcome, rows in parts]
-    return tuple(sorted(found, key=lambda failure: (-failure.count, failure.outcome)))
+    return sorted(found, key=lambda failure: (-failure["count"], failure["outcome"]))
 
 
 def time_spent(records: pd.DataFrame) -> tuple[str, float] | None:
@@ -63,31 +40,31 @@ def time_spent(records: pd.DataFrame) -> tuple[str, float] | None:
     return unit, float(hours * many)
 
 
-def _failure(outcome: str, rows: pd.DataFrame) -> Failure:
+def _failure(outcome: str, rows: pd.DataFrame) -> dict[str, Any]:
     messages = rows["message"].where(rows["message"].notna(), "").astype(str)
     similar = messages.str.slice(0, 400).map(lambda text: _CHANGING.sub("#", text))
     groups = sorted(rows.groupby(similar, sort=False), key=lambda group: -len(group[1]))
-    return Failure(
-        outcome=outcome,
-        count=len(rows),
-        spent=time_spent(rows),
-        kinds=tuple(_kind(part) for _, part in groups[:MOST_KINDS]),
-        more_kinds=max(0, len(groups) - MOST_KINDS),
-    )
+    return {
+        "outcome": outcome,
+        "count": len(rows),
+        "spent": time_spent(rows),
+        "kinds": [_kind(part) for _, part in groups[:MOST_KINDS]],
+        "more_kinds": max(0, len(groups) - MOST_KINDS),
+    }
 
 
-def _kind(rows: pd.DataFrame) -> Kind:
+def _kind(rows: pd.DataFrame) -> dict[str, Any]:
     proven = rows[rows["evidence"].notna()]
     example = (proven if len(proven) else rows).iloc[0]
     attempt = f".{int(example['attempt'])}" if known(example.get("attempt")) else ""
-    return Kind(
-        count=len(rows),
-        message=_text(example, "message"),
-        evidence=_text(example, "evidence"),
-        advice=_text(example, "advice"),
-        places=_places(rows),
-        example=f"{example.get('run_id')}{attempt}",
-    )
+    return {
+        "count": len(rows),
+        "message": _text(example, "message"),
+        "evidence": _text(example, "evidence"),
+        "advice": _text(example, "advice"),
+        "places": _places(rows),
+        "example": f"{example.get('run_id')}{attempt}",
+    }
 
 
 def _text(row: pd.Series[Any], name: str) -> str:

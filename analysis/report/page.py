@@ -6,7 +6,7 @@ import base64
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from analysis.metrics import number
@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 TEMPLATE, STYLE, SCRIPT = "report.html.j2", "report.css.j2", "report.js.j2"
 
 
-def render(
-    content: Mapping[str, Any],
-    data: Mapping[str, Any],
-    shades: Sequence[Mapping[str, str]],
-    ticks: Sequence[Mapping[str, Any]],
-) -> str:
-    """The page. ``content``: template variables. ``data``: JSON values for the script. ``shades``, ``ticks``: of the
-    heatmap's colours.
+def render(content: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """The page. ``content``: template variables. ``data``: JSON values for the script.
 
     Every value is escaped by the template engine; the page's content security policy allows no script but the one
     here, load nothing, and send nothing.
@@ -33,7 +27,7 @@ def render(
     from markupsafe import Markup
 
     environment = _environment()
-    style = environment.get_template(STYLE).render(shades=shades, ticks=ticks)
+    style = environment.get_template(STYLE).render(heat=content["heat"])
     script = environment.get_template(SCRIPT).render()
     policy = "; ".join(
         (

@@ -24,7 +24,7 @@ from sweep.library.sources import output_folder
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.report.history import HistorySection
+    from analysis.compare import History
     from sweep.library.trainer_format import Origin
     from sweep.store.directory import SweepDir
 
@@ -132,11 +132,11 @@ def _write_page(
     """Build the page and replace the file atomically; the number of attempts in it."""
     import analysis
     from analysis.derive.neighbours import STEPPED
-    from analysis.figures import load_tables
+    from analysis.figures import FIGURES, draw, load_tables
     from analysis.report import About, build, columns_needed
-    from analysis.report.figures import pictures_of
     from sweep.files import write_whole
 
+    tables = load_tables(places) if figures else None
     records = analysis.load(places, columns_needed())
     plan = analysis.load_plan(places, STEPPED)
     grid, provenance = _origin(sweeps) if len(places) == 1 else (None, {})
@@ -153,8 +153,8 @@ def _write_page(
         about,
         metric=metric,
         usage=functools.partial(_usage, origin_of(sweeps if len(places) == 1 else ())),
-        pictures=pictures_of(load_tables(places)) if figures else [],
-        history=_history(earlier, places, metric, figures, anyway) if earlier else None,
+        pictures=[draw(name, tables) for name in FIGURES] if tables is not None else [],
+        history=_history(earlier, places, metric, anyway) if earlier else None,
     )
     write_whole(target, page)
     return len(records)
@@ -178,20 +178,18 @@ def _title(records: pd.DataFrame, places: list[Path]) -> str:
     return " + ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _history(earlier: Sequence[Path], places: list[Path], metric: str, figures: bool, anyway: bool) -> HistorySection:
-    """The section on earlier sweeps. Raises SweepError where one cannot be compared with the next."""
+def _history(earlier: Sequence[Path], places: list[Path], metric: str, anyway: bool) -> History:
+    """The earlier sweeps and this one. Raises SweepError where one cannot be compared with the next."""
     import analysis
     from analysis.compare import columns_needed, history
-    from analysis.report.history import section_of
 
     before = [place for place, _ in all_results(earlier)]
     tables = [*(analysis.load(place, columns_needed()) for place in before), analysis.load(places, columns_needed())]
     names = [*map(str, earlier), " + ".join(map(str, places))]
     try:
-        compared = history(tables, names, metric=metric, anyway=anyway)
+        return history(tables, names, metric=metric, anyway=anyway)
     except SweepError as error:
         raise SweepError([replace(one, path=one.path or "--history") for one in error.mistakes]) from None
-    return section_of(compared, picture=figures)
 
 
 def _usage(origin: Origin, cell: Mapping[str, Any]) -> list[tuple[str, str]]:

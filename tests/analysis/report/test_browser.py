@@ -144,11 +144,10 @@ def test_theme(page):
 
 def test_a_figure_is_on_a_light_card_in_both_themes(browser, tmp_path):
     from analysis.figures import draw
-    from analysis.report.figures import picture_of
 
     rows = made_grid(1, 2)
     file = tmp_path / "report.html"
-    file.write_text(build(rows, None, ABOUT, pictures=[picture_of(draw("outcomes", rows))]))
+    file.write_text(build(rows, None, ABOUT, pictures=[draw("outcomes", rows)]))
     with opened(browser, file, viewport={"width": 1200, "height": 900}) as (shown, events):
         for scheme in ("light", "dark"):
             shown.emulate_media(color_scheme=scheme)
