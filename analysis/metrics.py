@@ -145,13 +145,9 @@ DEFAULT_METRIC = "tokens_per_second_per_gpu"
 
 JOULES_PER_KWH = 3.6e6
 
-ALIASES = {"cost": "gpu_hours_per_billion_tokens"}
-"""The cost on a cluster, independent of the price"""
-
 
 def metric_named(name: str) -> Metric:
     """The metric. Raises SweepError with the valid names."""
-    name = ALIASES.get(name, name)
     if name in METRICS:
         return METRICS[name]
     raise SweepError(Mistake(f"unknown metric {name!r}", path="--metric", remedy=nearest(name, METRICS)))

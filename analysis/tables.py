@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -165,6 +167,21 @@ def _plan_frame(file: Path, columns: Sequence[str]) -> pd.DataFrame:
     if missing:
         raise SweepError(Mistake(f"the plan has no column {', '.join(missing)}", file=str(file)))
     return _to_pandas(table).astype({"model": str, "status": str})
+
+
+def versions_of(records: pd.DataFrame) -> dict[str, Counter[str]]:
+    """Name -> version -> how many attempts state it, of what ranks reported: python, torch, cuda, nccl."""
+    versions: dict[str, Counter[str]] = {}
+    for text, count in (records["versions_json"].value_counts() if "versions_json" in records else {}).items():
+        for name, version in json.loads(str(text)).items():
+            if known(version):
+                versions.setdefault(str(name), Counter())[str(version)] += int(count)
+    return versions
+
+
+def items_of(value: Any) -> list[Any]:
+    """The items of a list column's cell; none where it is null."""
+    return list(value) if hasattr(value, "__len__") and not isinstance(value, str) else []
 
 
 def known(value: Any) -> TypeGuard[Any]:

@@ -38,8 +38,3 @@ __all__ = [
     "compare",
     "history",
 ]
-
-
-def __dir__() -> list[str]:
-    """The public names alone: for completion by tab."""
-    return sorted(__all__)

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.compare.noise import Change, changes, noise_of
-from analysis.compare.sides import SAME, Pair, Row, Side, as_rows, identity, key_of, pairs_of, plain_layout, simulated
-from analysis.derive.best import failed, succeeded
+from analysis.compare.sides import SAME, Pair, Row, Side, as_rows, identity, key_of, pairs_of, plain_layout
+from analysis.derive.best import failed, is_simulated, succeeded
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from analysis.tables import known
 from sweep.errors import Mistake, SweepError
@@ -115,7 +115,7 @@ def certify(
     measured = set(b.all_rows.loc[succeeded(b.all_rows), "run_id"].astype(str))
     checked = [_checked(repeats, compared, failures, measured, within) for repeats in workloads.values()]
     by_cell = sorted(checked, key=lambda one: (one.model, one.nodes))
-    made_up = simulated(good) or simulated(now)
+    made_up = is_simulated(good) or is_simulated(now)
     return Certificate(metric=ranked, within=within, simulated=made_up, workloads=tuple(by_cell))
 
 

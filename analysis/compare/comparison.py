@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from analysis.compare.sides import (
 )
 from analysis.derive.best import failed, succeeded
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, metric_named
-from analysis.tables import known
+from analysis.tables import known, versions_of
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -294,19 +293,9 @@ def _lost_runs(a: Side, b: Side, names: Sequence[str]) -> tuple[LostRun, ...]:
 
 def _versions(a: pd.DataFrame, b: pd.DataFrame) -> list[tuple[str, str, str]]:
     """Versions of python, torch, cuda, nccl that are not the same in both."""
-    here, there = (_stated(frame) for frame in (a, b))
+    here, there = (versions_of(frame) for frame in (a, b))
     return [
         (name, ", ".join(sorted(here[name])), ", ".join(sorted(there[name])))
         for name in sorted(here.keys() & there.keys())
-        if here[name] != there[name]
+        if set(here[name]) != set(there[name])
     ]
-
-
-def _stated(records: pd.DataFrame) -> dict[str, set[str]]:
-    versions: dict[str, set[str]] = {}
-    if "versions_json" in records:
-        for text in records["versions_json"].dropna().unique():
-            for name, version in json.loads(text).items():
-                if known(version):
-                    versions.setdefault(str(name), set()).add(str(version))
-    return versions

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.compare.comparison import LEVEL, CellPair, Comparison, compare
-from analysis.compare.sides import simulated
+from analysis.derive.best import is_simulated
 from analysis.metrics import DEFAULT_METRIC, Metric
 from sweep.errors import Mistake, SweepError
 
@@ -171,7 +171,7 @@ def history(
     return History(
         names=tuple(names[at] for at in order),
         started_at=tuple(begun[at] for at in order),
-        simulated=tuple(names[at] for at in order if simulated(tables[at])),
+        simulated=tuple(names[at] for at in order if is_simulated(tables[at])),
         steps=tuple(comparisons[: len(order) - 1]),
         whole=comparisons[-1],
     )

@@ -44,11 +44,6 @@ class Side:
         self.tried = {cell_of(row) for row in tried[best.CELL].to_dict("records")}
 
 
-def simulated(records: pd.DataFrame) -> bool:
-    """Whether any run was simulated."""
-    return "simulated" in records and bool(best.truth(records["simulated"]).any())
-
-
 def as_rows(table: pd.DataFrame) -> list[Row]:
     """A mapping per row."""
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]

@@ -21,6 +21,7 @@ from analysis.derive.confidence import least_lead, run_spread
 from analysis.derive.swept import with_swept
 from analysis.filters import keep, names_in
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
+from analysis.tables import items_of
 from sweep.errors import Mistake, SweepError
 from sweep.records.schema import CONFIGURATION_NAMES, INTERRUPTED, OVERSUBSCRIBED
 
@@ -59,6 +60,11 @@ POOLED: dict[str, str] = {
 def truth(column: pd.Series[Any]) -> pd.Series[bool]:
     """Booleans of any type as plain ones; missing is false."""
     return column.astype("boolean").fillna(False).astype(bool)
+
+
+def is_simulated(records: pd.DataFrame) -> bool:
+    """Whether any row comes from a simulated workload."""
+    return "simulated" in records and bool(truth(records["simulated"]).any())
 
 
 def on_cpu(records: pd.DataFrame) -> bool:
@@ -107,7 +113,7 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     rows = rows.assign(value=metric.of(rows))
     rows = rows[succeeded(rows) & np.isfinite(rows["value"].to_numpy(float))]
     rows = rows.assign(
-        **_interval(rows, metric), oversubscribed=[OVERSUBSCRIBED in _list(notes) for notes in rows["notes"]]
+        **_interval(rows, metric), oversubscribed=[OVERSUBSCRIBED in items_of(notes) for notes in rows["notes"]]
     )
     key = configuration_key(rows)
     spread, freedom = run_spread(rows, key)
@@ -223,13 +229,8 @@ def _cells(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
 def _all_notes(rows: pd.DataFrame, key: pd.Series[int]) -> pd.Series[Any]:
     """The notes of all runs of each configuration that has several, each once."""
     repeated = key.duplicated(keep=False)
-    lists = rows.loc[repeated, "notes"].map(_list).groupby(key[repeated]).sum()
+    lists = rows.loc[repeated, "notes"].map(items_of).groupby(key[repeated]).sum()
     return lists.map(lambda notes: list(dict.fromkeys(notes))).astype(object)
-
-
-def _list(value: Any) -> list[Any]:
-    """The items of a list column's cell; none where it is null."""
-    return list(value) if isinstance(value, (list, tuple, np.ndarray)) else []
 
 
 def _same_work(order: pd.DataFrame, best: pd.DataFrame) -> pd.Series[bool]:

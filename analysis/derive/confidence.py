@@ -21,6 +21,7 @@ import numpy as np
 
 from analysis.metrics import Metric
 from analysis.statistics import student_two_sided
+from analysis.tables import items_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,9 +54,9 @@ def least_lead(best: pd.DataFrame, rest: pd.DataFrame, metric: Metric, cell: lis
 def verdict(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
     """(clear, tie, alone, leads or unknown; the sentence) of a row of ``analysis.derive.best.best_per_cell``."""
     rivals = int(cell["configurations"]) - 1
-    ties = cell.get("ties")
-    tied = len(ties) if isinstance(ties, (list, tuple, np.ndarray)) else 0
-    ahead = lead_text(cell, metric)
+    tied = len(items_of(cell.get("ties")))
+    lead = lead_of(cell, metric)
+    ahead = "–" if lead is None else f"{lead:.1%}"
     if rivals == 0:
         same_work = " of its sequence length and GPU" if cell.get("of_other_work") else ""
         return "alone", f"the only configuration{same_work} that was measured here"
@@ -89,10 +90,10 @@ def chance_of(lead: float, spread: float, freedom: int, rivals: int) -> float:
     return min(1.0, (rivals + 1) * one_sided)
 
 
-def lead_text(cell: Mapping[str, Any], metric: Metric) -> str:
-    """The lead of the best over the second, in per cent of the second."""
+def lead_of(cell: Mapping[str, Any], metric: Metric) -> float | None:
+    """The lead of the best over the second, as a fraction of the second; None where there is no second."""
     best, second = float(cell["value"]), cell.get("runner_up")
     if second is None or not float(second) > 0 or not best > 0:
-        return "–"
+        return None
     ratio = best / float(second) if metric.higher_is_better else float(second) / best
-    return f"{max(0.0, ratio - 1):.1%}"
+    return max(0.0, ratio - 1)

@@ -8,7 +8,6 @@ by the step-time model from the winner's record, and is marked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -53,9 +52,13 @@ def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric)
         winner = {str(name): value for name, value in row.items()}
         cell = winner["model"], winner["nodes"]
         around = [_Rows(of_cell.get(cell, table.head(0)), winner) for of_cell, table in zip(cells, tables, strict=True)]
-        sides = _Sides(winner, *around, better=1 if metric.higher_is_better else -1)
+        better = 1 if metric.higher_is_better else -1
         steps = [(axis, *step) for axis in STEPPED for step in steps_of(winner, axis, values[axis].get(cell[0], set()))]
-        found += [{**dict(zip(CELL, cell, strict=True)), **side} for side in (sides.compare(*s) for s in steps) if side]
+        found += [
+            {**dict(zip(CELL, cell, strict=True)), **side}
+            for side in (_compared(winner, around, better, *s) for s in steps)
+            if side
+        ]
     return _with_predictions(pd.DataFrame(found, columns=[*COLUMNS, "layout"]), winners)
 
 
@@ -95,38 +98,32 @@ def _equal(column: pd.Series[Any], value: Any) -> np.ndarray:
     return same.to_numpy(bool)
 
 
-@dataclass(frozen=True)
-class _Sides:
-    """What is known of the layouts around one winner."""
+def _compared(
+    winner: Mapping[str, Any], around: Sequence[_Rows], better: int, axis: str, step: int, value: Any
+) -> dict[str, Any] | None:
+    """The row of one neighbour; None where it cannot be. ``value`` None: the sweep has none in that direction.
 
-    winner: Mapping[str, Any]
-    measured: _Rows
-    failed: _Rows
-    plan: _Rows
-    _: KW_ONLY
-    better: int
-    """1: a higher value of the metric is better; -1: a lower one"""
-
-    def compare(self, axis: str, step: int, value: Any) -> dict[str, Any] | None:
-        """The row of one neighbour; None where it cannot be. ``value`` None: the sweep has none in that direction."""
-        row: dict[str, Any] = {"axis": axis, "step": step, "value": "" if value is None else _text(value)}
-        row |= {"ratio": np.nan, "how": "edge", "reason": "", "tie": False, "layout": None}
-        if value is None:
-            return row
-        found = self.measured.with_value(axis, value)
-        if len(found):
-            ratio = (found["value"] / self.winner["value"]) ** self.better
-            best = ratio.idxmax()
-            tie = str(found.loc[best, "run_id"]) in self.winner["ties"]
-            return row | {"ratio": float(ratio[best]), "how": "measured", "tie": tie}
-        found = self.failed.with_value(axis, value)
-        if len(found):
-            return row | {"how": "failed", "reason": str(found["outcome"].iloc[-1])}
-        found = self.plan.with_value(axis, value)
-        if len(found) and (found["status"] == "rejected").all():
-            return row | {"how": "rejected", "reason": _rule(found["reasons"].iloc[0])}
-        layout = stepped(self.winner, axis, value)
-        return row | {"how": "unknown", "layout": layout} if layout is not None else None
+    ``around``: the measured, failed and planned rows of its cell. ``better``: -1 where a lower value is.
+    """
+    measured_rows, failed_rows, plan_rows = around
+    row: dict[str, Any] = {"axis": axis, "step": step, "value": "" if value is None else _text(value)}
+    row |= {"ratio": np.nan, "how": "edge", "reason": "", "tie": False, "layout": None}
+    if value is None:
+        return row
+    found = measured_rows.with_value(axis, value)
+    if len(found):
+        ratio = (found["value"] / winner["value"]) ** better
+        best = ratio.idxmax()
+        tie = str(found.loc[best, "run_id"]) in winner["ties"]
+        return row | {"ratio": float(ratio[best]), "how": "measured", "tie": tie}
+    found = failed_rows.with_value(axis, value)
+    if len(found):
+        return row | {"how": "failed", "reason": str(found["outcome"].iloc[-1])}
+    found = plan_rows.with_value(axis, value)
+    if len(found) and (found["status"] == "rejected").all():
+        return row | {"how": "rejected", "reason": _rule(found["reasons"].iloc[0])}
+    layout = stepped(winner, axis, value)
+    return row | {"how": "unknown", "layout": layout} if layout is not None else None
 
 
 def _rule(reasons: Any) -> str:

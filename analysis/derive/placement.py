@@ -12,6 +12,7 @@ import pandas as pd
 
 from analysis.derive.best import completed, configuration_key, counting, natural, succeeded
 from analysis.statistics import variance_ratio_chance
+from analysis.tables import items_of
 from sweep.contract import LAYOUT
 
 COLUMNS = ("run_id", "model", "nodes", *LAYOUT, "configuration", "node_set", "switches", "ratio")
@@ -26,7 +27,9 @@ def placed(records: pd.DataFrame) -> pd.DataFrame:
     rows = counting(completed(records))
     if "node_names" not in rows:
         return pd.DataFrame(columns=list(COLUMNS))
-    rows = rows[succeeded(rows) & rows["node_names"].map(_is_listed) & (rows["step_time_median_s"].astype(float) > 0)]
+    rows = rows[
+        succeeded(rows) & rows["node_names"].map(items_of).astype(bool) & (rows["step_time_median_s"].astype(float) > 0)
+    ]
     switches = rows["leaf_switches"] if "leaf_switches" in rows else pd.Series(None, index=rows.index, dtype=object)
     rows = rows.assign(
         configuration=configuration_key(rows),
@@ -40,13 +43,9 @@ def placed(records: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(ratio=ratio)[list(COLUMNS)].reset_index(drop=True)
 
 
-def _is_listed(names: Any) -> bool:
-    return isinstance(names, (list, tuple, np.ndarray)) and len(names) > 0
-
-
 def _different(switches: Any) -> float:
     """How many there are; NaN where the switch of a node is not known."""
-    if not _is_listed(switches) or any(name is None for name in switches):
+    if not items_of(switches) or any(name is None for name in switches):
         return math.nan
     return float(len(set(switches)))
 

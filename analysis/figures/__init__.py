@@ -36,11 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["FIGURES", "Drawn", "LackingError", "Tables", "draw", "load_tables", "named"]
 
 
-def __dir__() -> list[str]:
-    """The public names alone: for completion by tab."""
-    return sorted(__all__)
-
-
 FIGURES: dict[str, tuple[Callable[[Tables], Figure], str]] = {
     "scaling": (
         scaling.draw,
@@ -89,9 +84,6 @@ FIGURES: dict[str, tuple[Callable[[Tables], Figure], str]] = {
 }
 """name -> its drawing function and a one-line description, in the order of a report"""
 
-HEATMAP = "heatmap"
-"""also drawn by that name, but no figure among the others: it is the answer"""
-
 
 @dataclass(frozen=True)
 class Drawn:
@@ -113,21 +105,13 @@ class Drawn:
 
 
 def draw(name: str, tables: Tables | pd.DataFrame) -> Drawn:
-    """Draw one figure of the registry, or the heatmap. ``tables``: or the records alone, as ``analysis.load`` gives
-    them. Raises SweepError for a name that is neither.
+    """Draw one figure of the registry. ``tables``: or the records alone, as ``analysis.load`` gives them.
+
+    Raises SweepError for another name.
     """
     from analysis.figures.style import message
 
     tables = tables if isinstance(tables, Tables) else Tables(tables)
-    if name == HEATMAP:
-        from analysis.heatmap.draw import draw as draw_heatmap
-
-        return Drawn(
-            name,
-            "The best configuration per model and node count.",
-            draw_heatmap(tables.records, tables.plan).figure,
-            None,
-        )
     (name,) = named([name])
     drawing, caption = FIGURES[name]
     try:
@@ -140,9 +124,7 @@ def named(names: Sequence[str]) -> list[str]:
     """The names, or all of the registry for none. Raises SweepError for every unknown one at once."""
     unknown = [name for name in names if name not in FIGURES]
     mistakes = [
-        Mistake(f"{name!r} is no figure here", remedy="`sweep heatmap` draws it")
-        if name == HEATMAP
-        else Mistake(f"unknown figure {name!r}", remedy=nearest(name, (*FIGURES, HEATMAP)))
+        Mistake(f"unknown figure {name!r}", remedy="`sweep heatmap`" if name == "heatmap" else nearest(name, FIGURES))
         for name in unknown
     ]
     if mistakes:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.axes import AXES, comparable_metric, varied_axes
-from analysis.derive.best import measured
+from analysis.derive.best import is_simulated, measured
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 from analysis.text_fit import width_pt
@@ -46,7 +46,7 @@ def draw(tables: Tables) -> Figure:
             "causes.",
             *["Of an axis with many values: the most measured ones."] * shortened,
         ],
-        simulated=style.simulated(rows),
+        simulated=is_simulated(rows),
         rows=many,
         columns=columns,
         height_in=2.0 * many,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.derive.best import is_simulated
 from analysis.derive.pareto import front
 from analysis.derive.scaling import scaling
 from analysis.figures import style
@@ -30,7 +31,7 @@ def draw(tables: Tables) -> Figure:
         "What being sooner costs: best configuration per model and node count",
         held=["ranked by tokens/s/GPU", *style.held_fixed(table)],
         notes=[*_notes(metric), *notes],
-        simulated=style.simulated(table),
+        simulated=is_simulated(table),
         height_in=3.1,
     )
     (axes,) = made.axes

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.axes import comparable_metric, short_name
-from analysis.derive.best import CELL, model_order
+from analysis.derive.best import CELL, is_simulated, model_order
 from analysis.derive.neighbours import ROUNDED, STEPPED, neighbours
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
@@ -52,7 +52,7 @@ def draw(tables: Tables) -> Figure:
             "known of it.",
             *[f"{len(cells) - len(shown)} cells are left out."] * (len(cells) > len(shown)),
         ],
-        simulated=style.simulated(tables.records),
+        simulated=is_simulated(tables.records),
         height_in=ROW_IN * (len(shown) + 1),
     )
     _draw(made.axes[0], table, shown, columns)

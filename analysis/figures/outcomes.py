@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from analysis.derive.best import is_simulated
 from analysis.derive.cost import by_outcome, unit_of
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
@@ -31,7 +32,7 @@ def draw(tables: Tables) -> Figure:
         "How attempts ended" + (f", and the {unit} that it cost" if timed else ""),
         held=held,
         notes=notes,
-        simulated=style.simulated(tables.records),
+        simulated=is_simulated(tables.records),
         columns=1 + timed,
         height_in=0.55 + 0.2 * len(table),
         sharey=True,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.derive.best import is_simulated
 from analysis.derive.pareto import memory_against
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
@@ -36,7 +37,7 @@ def draw(tables: Tables) -> Figure:
         "Peak memory against throughput",
         held=style.held_fixed(rows),
         notes=[_kind(rows), *notes],
-        simulated=style.simulated(rows),
+        simulated=is_simulated(rows),
         rows=many,
         columns=columns,
         height_in=max(2.9, 2.3 * many),

@@ -7,6 +7,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.axes import short_name
+from analysis.derive.best import is_simulated
+from analysis.derive.confidence import LEVEL
 from analysis.derive.placement import Spread, by_node_set, placed, spread, widest
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_ROWS = 16
-LEVEL = 0.01
-"""The chance of a false claim: that of ``sweep compare``"""
 LABEL_PT = 130.0
 
 
@@ -35,7 +35,7 @@ def draw(tables: Tables) -> Figure:
         "What the choice of nodes does",
         held=[f"{len(runs)} runs of {runs['configuration'].nunique()} configurations on several sets of nodes"],
         notes=_notes(runs, sets),
-        simulated=style.simulated(tables.records),
+        simulated=is_simulated(tables.records),
         columns=2,
         height_in=max(1.6, 0.7 + 0.15 * rows),
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.derive.best import is_simulated
 from analysis.derive.scaling import amdahl, scaling
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
@@ -30,7 +31,7 @@ def draw(tables: Tables) -> Figure:
         "Throughput against nodes, best configuration per model and node count",
         held=["ranked by tokens/s/GPU", *style.held_fixed(table)],
         notes=notes,
-        simulated=style.simulated(table),
+        simulated=is_simulated(table),
         columns=2,
         height_in=2.9,
     )

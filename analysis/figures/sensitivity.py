@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.derive.axes import comparable_metric, sensitivity, short_name
+from analysis.derive.best import is_simulated
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 
@@ -34,7 +35,7 @@ def draw(tables: Tables) -> Figure:
             "many cells the best has the value, of how many in which it was measured.",
             *notes,
         ],
-        simulated=style.simulated(tables.records),
+        simulated=is_simulated(tables.records),
         height_in=0.5 + 0.135 * len(table) + 0.06 * table["axis"].nunique(),
     )
     _draw_rows(made.axes[0], table)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.derive.best import completed, counting, succeeded
+from analysis.derive.best import completed, counting, is_simulated, succeeded
 from analysis.derive.nodes import health, rank_times
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
@@ -34,7 +34,7 @@ def draw(tables: Tables) -> Figure:
         "Spread of step times" + (" and slow nodes" if len(ranks) else ""),
         held=style.held_fixed(rows),
         notes=_notes(panels, nodes),
-        simulated=style.simulated(rows),
+        simulated=is_simulated(rows),
         columns=len(panels),
         height_in=max(2.6, 0.6 + 0.13 * min(len(nodes), MOST_NODES)) if len(ranks) else 2.6,
     )

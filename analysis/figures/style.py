@@ -158,11 +158,6 @@ def held_fixed(rows: pd.DataFrame) -> list[str]:
     return caption.shared(rows, rows)
 
 
-def simulated(rows: pd.DataFrame) -> bool:
-    """Whether any row comes from a simulated workload."""
-    return caption.is_simulated(rows)
-
-
 def models_shown(rows: pd.DataFrame, most: int = MOST_SERIES) -> tuple[list[str], list[str]]:
     """At most ``most`` models, from small to large and spread over them, and a note where some are left out."""
     names = model_order(rows, [str(name) for name in rows["model"].dropna().unique()])

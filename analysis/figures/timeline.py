@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.derive import time as allocation_time
-from analysis.derive.best import natural
+from analysis.derive.best import is_simulated, natural
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 
@@ -52,7 +52,7 @@ def draw(tables: Tables) -> Figure:
             "Time: since the first allocation. Failed: attempts without a measurement, from order to clean nodes. "
             "Lost: a failed node, or one whose pilot timed out, until its job was gone."
         ],
-        simulated=style.simulated(tables.records),
+        simulated=is_simulated(tables.records),
         rows=2,
         height_in=deep + 0.8,
         height_ratios=[0.3, deep],

@@ -9,7 +9,7 @@ from analysis import filters
 from analysis.derive.best import on_cpu, succeeded, truth
 from analysis.heatmap.cell_text import has_bf16_states, has_interval
 from analysis.metrics import Metric, number
-from analysis.tables import known
+from analysis.tables import items_of, known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,11 +46,6 @@ def measured_rows(records: pd.DataFrame, keep: str | None) -> pd.DataFrame:
     return ok if len(ok) else rows
 
 
-def is_simulated(rows: pd.DataFrame) -> bool:
-    """Whether any row comes from a simulated workload."""
-    return "simulated" in rows and bool(truth(rows["simulated"]).any())
-
-
 def is_predicted(rows: pd.DataFrame) -> bool:
     """Whether the rows are predictions of a plan (``analysis.predicted_records``)."""
     return "predicted" in rows and len(rows) > 0 and bool(truth(rows["predicted"]).all())
@@ -77,7 +72,7 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
             sentences.append("bf16-states: weights, gradients and both moments in bf16, no fp32 master weights.")
     else:
         sentences.append("Layouts and all other columns: `sweep heatmap --json`.")
-    if any(isinstance(ties, list) and ties for ties in best.get("ties", ())):
+    if any(items_of(ties) for ties in best.get("ties", ())):
         sentences.append("≈n: n other configurations are within noise of it (their iterations' intervals overlap).")
     if "suspect" in best and truth(best["suspect"]).any():
         sentences.append(

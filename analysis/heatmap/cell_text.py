@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from analysis.metrics import Metric, memory_text, number
-from analysis.tables import known
+from analysis.tables import items_of, known
 from analysis.text_fit import Group, balanced
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ def groups(cell: Mapping[str, Any], metric: Metric, shown: Metric, level: str) -
 
 def headline(cell: Mapping[str, Any], shown: Metric) -> Group:
     """The value with its marks: ≈n for ties, ! for contradictory records, pred. where others are measured."""
-    ties = cell.get("ties")
+    ties = items_of(cell.get("ties"))
     words = [f"{number(float(cell['shown']) * shown.factor)}{'%' if shown.suffix == '%' else ''}"]
-    if isinstance(ties, list) and ties:
+    if ties:
         words.append(f"≈{len(ties)}")
     if known(cell.get("suspect")) and bool(cell["suspect"]):
         words.append("!")
@@ -77,9 +77,7 @@ def layout(cell: Mapping[str, Any]) -> list[Group]:
         extra.append({"full": "rc-full", "selective": "rc-sel"}.get(recompute, f"rc-{recompute}"))
     if has_bf16_states(cell):
         extra.append("bf16-states")
-    swept = cell.get("swept")
-    further = [str(word) for word in swept] if isinstance(swept, list) else []
-    return [group for group in (parallel, batch, extra, further) if group]
+    return [group for group in (parallel, batch, extra, items_of(cell.get("swept"))) if group]
 
 
 def has_bf16_states(cell: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.derive.best import cells as derive_cells
-from analysis.derive.best import on_cpu, truth
+from analysis.derive.best import is_simulated, on_cpu, truth
 from analysis.heatmap import caption
 from analysis.heatmap.cell_text import LEVELS, groups, lines
 from analysis.heatmap.colours import Scale, coloured, draw_bar, ink_on
@@ -130,7 +130,7 @@ def draw(
     places = [arrangement.place(model, nodes) for model, nodes in zip(blanks["model"], blanks["nodes"], strict=True)]
     numbers, notes = caption.blank_notes(blanks[np.array([place is not None for place in places], dtype=bool)])
     rows = caption.measured_rows(records, keep)
-    if caption.is_simulated(rows):
+    if is_simulated(rows):
         notes.insert(0, "simulated: no model was trained; ranks slept for the step times of a formula.")
     if caption.is_predicted(rows):
         notes.insert(0, "predicted: nothing was measured; speed and memory are those of the models of physics.")
@@ -221,7 +221,7 @@ def _box(
 def _title(content: _Content, room: float, keep: str | None, node_group: str | None) -> list[tuple[str, float]]:
     """Lines of the title with their sizes; the first is the name."""
     name = "Best configuration per model and node count"
-    if caption.is_simulated(content.rows):
+    if is_simulated(content.rows):
         name += " (simulated)"
     if caption.is_predicted(content.rows):
         name += " (predicted)"

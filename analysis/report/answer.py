@@ -13,7 +13,7 @@ from analysis.derive.neighbours import described, summary
 from analysis.heatmap.cell_text import groups, layout
 from analysis.heatmap.colours import Scale, coloured, ink_on
 from analysis.metrics import Metric, memory_text, number
-from analysis.tables import known
+from analysis.tables import items_of, known
 from sweep.contract import LAYOUT
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, 
         "verdict": claim,
         "confidence": sentence,
         "suspect": known(cell.get("suspect")) and bool(cell["suspect"]),
-        "notes": _texts(cell.get("notes")),
-        "ties": _texts(cell.get("ties")),
+        "notes": items_of(cell.get("notes")),
+        "ties": items_of(cell.get("ties")),
         "around": summary(around),
         "neighbours": tuple(_neighbour({str(k): v for k, v in row.items()}) for row in around.to_dict("records")),
         "run_id": str(cell.get("run_id")),
@@ -155,11 +155,6 @@ def _measured(cell: Mapping[str, Any]) -> str:
         iterations = int(cell["iterations"])
     text = f"{runs} run{'s' * (runs != 1)}"
     return f"{text} × {iterations} iteration{'s' * (iterations != 1)}" if iterations else text
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    """The items of a list column; empty where it is null."""
-    return tuple(str(item) for item in value) if isinstance(value, (list, tuple, np.ndarray)) else ()
 
 
 def _percent(value: Any) -> str:

@@ -136,7 +136,7 @@ def _column(rows: pd.DataFrame, field: Field) -> dict[str, Any]:
     values = rows[field.name]
     if columns_by_name()[field.name].type in ("int64", "double"):
         numbers = values.astype(float).to_numpy() * field.factor
-        return {**head, "digits": field.shown_digits, "values": _rounded(numbers)}
+        return {**head, "digits": field.shown_digits, "values": [_short(value) for value in numbers.tolist()]}
     words = values.where(values.notna(), None).map(lambda text: None if text is None else str(text)[:LONGEST_TEXT])
     codes, levels = pd.factorize(words)
     if field.name == "model":
@@ -146,12 +146,8 @@ def _column(rows: pd.DataFrame, field: Field) -> dict[str, Any]:
     return {**head, "levels": [str(level) for level in levels], "values": [None if c < 0 else int(c) for c in codes]}
 
 
-def _rounded(numbers: np.ndarray[Any, Any]) -> list[float | int | None]:
-    """Whole numbers as they are, others to ``DIGITS`` digits, what is not finite as null."""
-    return [_short(value) for value in numbers.tolist()]
-
-
 def _short(value: float) -> float | int | None:
+    """A whole number as it is, another to ``DIGITS`` digits, null where it is not finite."""
     if not np.isfinite(value):
         return None
     if value == int(value):

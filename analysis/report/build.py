@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from analysis.derive.best import NEEDED, cells, completed, counting, failed, succeeded
+from analysis.derive.best import NEEDED, cells, completed, counting, failed, is_simulated, succeeded
 from analysis.derive.neighbours import neighbours
 from analysis.figures import Drawn
 from analysis.figures.history import dated
@@ -22,6 +22,7 @@ from analysis.report.page import render
 from analysis.report.usage import usage_of
 from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError
+from sweep.redaction import without_secrets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,7 +84,7 @@ def build(
         "winners": winners,
         "confidence": _confidence(winners),
         "held_fixed": caption.held_fixed(measured, table[table["status"] == "best"], chosen),
-        "simulated": caption.is_simulated(measured),
+        "simulated": is_simulated(measured),
         "progress": _progress(records, plan),
         "blanks": _blanks(table),
         "failures": failures_of(records),
@@ -94,7 +95,7 @@ def build(
         "sweeps": dated(history) if history else [],
         "history_drawn": Drawn("history", HISTORY, draw_history(history), None) if history and pictures else None,
         "environment": surroundings.environment_of(records, about.provenance),
-        "grid": surroundings.grid_shown(about.grid) if about.grid else None,
+        "grid": without_secrets(about.grid) if about.grid else None,
         "reproduce": surroundings.how_to_reproduce(about.provenance),
         "rejections": surroundings.rejections_of(plan),
         "omitted": omission_text(attempts),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.tables import known
+from analysis.tables import versions_of
 from sweep.redaction import without_secrets
 
 if TYPE_CHECKING:
@@ -43,11 +42,6 @@ def environment_of(records: pd.DataFrame, provenance: Mapping[str, Any]) -> tupl
     return tuple(known)
 
 
-def grid_shown(text: str) -> str:
-    """The grid as it was read, without what looks like a secret: reports are shared."""
-    return without_secrets(text)
-
-
 def how_to_reproduce(provenance: Mapping[str, Any]) -> tuple[str, ...]:
     """Shell lines that run the same sweep again; empty where that is unknown."""
     lines = []
@@ -72,7 +66,7 @@ def _overrides(provenance: Mapping[str, Any]) -> str:
 def _override(text: str) -> str:
     """``key=value`` without a secret: a value is YAML, as in a grid."""
     key, equals, value = text.partition("=")
-    return key + equals + grid_shown(f"{key}: {value}").removeprefix(f"{key}: ")
+    return key + equals + without_secrets(f"{key}: {value}").removeprefix(f"{key}: ")
 
 
 def rejections_of(plan: pd.DataFrame | None, most: int = 8) -> str:
@@ -108,13 +102,6 @@ def _shared(records: pd.DataFrame, name: str, label: str) -> Fact | None:
 
 def _versions(records: pd.DataFrame) -> list[Fact]:
     """Versions that ranks reported, with how many attempts had each where they differ."""
-    if "versions_json" not in records:
-        return []
-    found: dict[str, Counter[str]] = {}
-    for text, count in records["versions_json"].dropna().value_counts().items():
-        for name, version in _parsed(str(text)).items():
-            if known(version):
-                found.setdefault(str(name), Counter())[str(version)] += int(count)
     return [
         Fact(
             name=name,
@@ -123,13 +110,5 @@ def _versions(records: pd.DataFrame) -> list[Fact]:
             else next(iter(versions)),
             mixed=len(versions) > 1,
         )
-        for name, versions in sorted(found.items())
+        for name, versions in sorted(versions_of(records).items())
     ]
-
-
-def _parsed(text: str) -> Mapping[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return {}
-    return value if isinstance(value, Mapping) else {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sweep.library.sources import METRIC
-from sweep.library.winners import SIMULATED, Row, any_simulated, layout_text
+from sweep.library.winners import SIMULATED, Row, layout_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +30,9 @@ def table(rows: Sequence[Row], metric: str = METRIC, width: int = NARROW) -> Ren
     from analysis.metrics import metric_named, number
 
     ranked, wide = metric_named(metric), width >= NARROW
-    title = "Best configuration per model and node count" + (f" ({SIMULATED})" if any_simulated(rows) else "")
+    title = "Best configuration per model and node count" + (
+        f" ({SIMULATED})" if any(row["simulated"] for row in rows) else ""
+    )
     label = ranked.label if wide else ranked.label.replace("tokens/s", "tok/s")
     headings = ("model", "nodes", "layout", label, "MFU", "memory", "margin", "how sure" if wide else "sure")
     found = Table(*headings, title=title)
@@ -64,12 +66,9 @@ def remarks(rows: Sequence[Row]) -> list[str]:
         for note in row["notes"] or ():
             cells.setdefault(note, {}).setdefault(row["model"], []).append(str(row["nodes"]))
     for note, models in cells.items():
-        found.append(f"{'; '.join(f'{model} on {_list(nodes)}' for model, nodes in models.items())}: {note}")
+        places = (f"{model} on {', '.join(nodes)}" for model, nodes in models.items())
+        found.append(f"{'; '.join(places)}: {note}")
     return found
-
-
-def _list(nodes: Sequence[str]) -> str:
-    return ", ".join(nodes)
 
 
 def _word(row: Row) -> str:

@@ -67,9 +67,9 @@ def metric_option(text: str = "Metric that ranks the configurations.") -> Callab
 
 def metric_names() -> Iterable[str]:
     """The metrics by which configurations are ranked."""
-    from analysis.metrics import ALIASES, METRICS
+    from analysis.metrics import METRICS
 
-    return (*METRICS, *ALIASES)
+    return tuple(METRICS)
 
 
 def gpu_names() -> Iterable[str]:

@@ -19,11 +19,9 @@ def text(rows: Sequence[Row], form: str, metric: str) -> str:
     """The winners (``winners.complete``) in a format of ``winners.FORMS``."""
     if form == "flags":
         return _flags(rows, metric)
-    return {"json": _json, "csv": _csv, "markdown": _markdown}[form](rows)
-
-
-def _json(rows: Sequence[Row]) -> str:
-    return json.dumps(rows, indent=1) + "\n"
+    if form == "json":
+        return json.dumps(rows, indent=1) + "\n"
+    return _csv(rows) if form == "csv" else _markdown(rows)
 
 
 def _csv(rows: Sequence[Row]) -> str:

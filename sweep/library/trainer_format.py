@@ -173,7 +173,7 @@ def _made(
             launch = adapter.configure(run, str(files), steps)
     except (ValueError, KeyError, TypeError) as error:
         raise SweepError(Mistake(f"{trainer} cannot take this run: {error}", path=cell)) from error
-    if wrong := _cannot_run(launch, start, cell) or _missing_script(launch, start, cell):
+    if wrong := _cannot_run(launch, start, cell):
         raise SweepError(wrong)
     there = f"cd {shlex.quote(str(Path(start).absolute()))} && " if start else ""
     note = _note(str(record.get("workload")), trainer)
@@ -217,15 +217,11 @@ def _cannot_run(launch: Any, start: str, cell: str) -> list[Mistake]:
         mistakes.append(Mistake("the run names no program", path=cell, remedy="params need its arguments"))
     if start and not Path(start).is_dir():
         mistakes.append(Mistake("the trainer's directory does not exist here", start, path=cell, remedy=CHECKOUT))
+    script = Path(start, *launch.program[:1])
+    is_needed = script.suffix == ".py" and script.name not in launch.files and script.is_absolute()
+    if not mistakes and is_needed and not script.exists():
+        mistakes.append(Mistake("the trainer's script does not exist here", str(script), path=cell, remedy=CHECKOUT))
     return mistakes
-
-
-def _missing_script(launch: Any, start: str, cell: str) -> list[Mistake]:
-    """That the Python script which the command starts is neither here nor among the files of the export."""
-    script = Path(start) / launch.program[0]
-    if script.suffix != ".py" or script.name in launch.files or not script.is_absolute() or script.exists():
-        return []
-    return [Mistake("the trainer's script does not exist here", str(script), path=cell, remedy=CHECKOUT)]
 
 
 def _command(launch: Launch, run: Run, settings: Mapping[str, Any], site: Site) -> str:

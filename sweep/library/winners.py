@@ -44,7 +44,7 @@ def winners(
     """
     import analysis
     from analysis.derive.best import NEEDED, model_order
-    from analysis.derive.confidence import verdict
+    from analysis.derive.confidence import lead_of, verdict
     from analysis.filters import names_in
     from analysis.heatmap.draw import HEAVY
     from analysis.metrics import metric_named
@@ -67,7 +67,7 @@ def winners(
     rows: list[Row] = json.loads(light.to_json(orient="records", double_precision=15))
     claims = [verdict(cell, ranked) for cell in wanted.to_dict("records")]
     for row, (claim, sentence) in zip(rows, claims, strict=True):
-        row |= {"verdict": claim, "confidence": sentence, "margin": _margin(row, ranked.higher_is_better)}
+        row |= {"verdict": claim, "confidence": sentence, "margin": lead_of(row, ranked)}
         row |= {name: json.loads(row.get(f"{name}_json") or "{}") for name in ("params", "env")}
         row["notes"] = [*(row["notes"] or ()), *(_unequal_steps(matching, row, metric) or _other_work(matching, row))]
     return sorted(rows, key=lambda row: (order.index(row["model"]), row["nodes"]))
@@ -92,11 +92,6 @@ def best(source: str | Path, metric: str = METRIC) -> pd.DataFrame:
 
     rows: pd.DataFrame = pd.DataFrame(winners([Path(source)], metric))
     return rows
-
-
-def any_simulated(rows: Sequence[Row]) -> bool:
-    """Whether any winner was simulated."""
-    return any(row["simulated"] for row in rows)
 
 
 def layout_text(row: Mapping[str, Any]) -> str:
@@ -155,11 +150,3 @@ def _nothing(cells: Sequence[tuple[str, int]], records: pd.DataFrame, metric: st
         remedy = nearest(unknown[0], known, f"measured: {measured}")
         return Mistake(f"no measured model {unknown[0]!r}", path="--model", remedy=remedy)
     return Mistake("no such cell was measured", remedy=f"measured: {measured}")
-
-
-def _margin(row: Mapping[str, Any], higher_is_better: bool) -> float | None:
-    """The lead over the second as a fraction of the second."""
-    best, second = row["value"], row["runner_up"]
-    if not best or not second:
-        return None
-    return float(best / second - 1 if higher_is_better else second / best - 1)

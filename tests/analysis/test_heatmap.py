@@ -251,7 +251,9 @@ def test_missing_columns_and_missing_values_are_tolerated():
         draw(bare.drop(columns="nodes"))
 
 
-@pytest.mark.parametrize("metric", ["mfu", "tokens_per_second", "step_time_median_s", "peak_memory_bytes", "cost"])
+@pytest.mark.parametrize(
+    "metric", ["mfu", "tokens_per_second", "step_time_median_s", "peak_memory_bytes", "gpu_hours_per_billion_tokens"]
+)
 def test_every_metric_can_rank(metric):
     sound(draw(made_grid(3, 4), metric=metric))
 

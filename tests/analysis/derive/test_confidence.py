@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import analysis
-from analysis.derive.confidence import LEVEL, chance_of, lead_text, run_spread, verdict
+from analysis.derive.confidence import LEVEL, chance_of, lead_of, run_spread, verdict
 from analysis.metrics import METRICS
 from sweep.records.schema import OVERSUBSCRIBED
 from tests.support.made_records import made_grid
@@ -139,13 +139,13 @@ def test_the_notes_of_all_repeats_are_those_of_the_configuration():
     assert [list(notes) for notes in found["notes"]] == [["a", "b"]]
 
 
-@pytest.mark.parametrize(("best", "second", "metric", "text"), [
-    (110.0, 100.0, METRIC, "10.0%"), (100.0, 100.0, METRIC, "0.0%"), (90.0, 100.0, METRIC, "0.0%"),
-    (1.0, 1.25, METRICS["step_time_median_s"], "25.0%"), (110.0, 0.0, METRIC, "–"), (0.0, 100.0, METRIC, "–"),
-    (110.0, None, METRIC, "–"), (110.0, math.nan, METRIC, "–"),
+@pytest.mark.parametrize(("best", "second", "metric", "lead"), [
+    (110.0, 100.0, METRIC, 0.1), (100.0, 100.0, METRIC, 0.0), (90.0, 100.0, METRIC, 0.0),
+    (1.0, 1.25, METRICS["step_time_median_s"], 0.25), (110.0, 0.0, METRIC, None), (0.0, 100.0, METRIC, None),
+    (110.0, None, METRIC, None), (110.0, math.nan, METRIC, None),
 ])  # fmt: skip
-def test_a_lead_is_in_per_cent_of_the_second(best, second, metric, text):
-    assert lead_text({"value": best, "runner_up": second}, metric) == text
+def test_a_lead_is_a_fraction_of_the_second(best, second, metric, lead):
+    assert lead_of({"value": best, "runner_up": second}, metric) == (lead if lead is None else pytest.approx(lead))
 
 
 def test_the_spread_between_repeats_is_pooled_over_configurations():

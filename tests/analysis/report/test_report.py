@@ -15,7 +15,7 @@ from analysis.metrics import METRICS, metric_named, number
 from analysis.report import About, build, columns_needed
 from analysis.report.attempts import MOST_ROWS, table_of
 from analysis.report.page import json_for_html
-from analysis.report.surroundings import environment_of, grid_shown, how_to_reproduce, rejections_of
+from analysis.report.surroundings import environment_of, how_to_reproduce, rejections_of
 from analysis.report.usage import as_grid, usage_of
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
@@ -24,6 +24,7 @@ from sweep.outcomes import Outcome
 from sweep.planning.build import build as build_plan
 from sweep.planning.runs import runs_of, to_table
 from sweep.records.collect import write_results
+from sweep.redaction import without_secrets
 from tests.support import driving
 from tests.support.made_records import (
     as_json,
@@ -122,7 +123,7 @@ def test_failures_are_listed_by_kind_with_evidence_and_cost():
 def test_secrets_of_a_grid_are_skipped():
     grid = "models: [1B]\nenv:\n  WANDB_API_KEY: abc123\n  HF_TOKEN: [x, y]\n  NCCL_ALGO: Ring\n"
     grid += "setup:\n - export MY_SECRET=hunter2 A=1\ntokens_per_gpu: 2048\nsite: {env: {MY_PASSWORD: open, B: '1'}}\n"
-    shown = grid_shown(grid)
+    shown = without_secrets(grid)
     assert "open" not in shown
     assert "tokens_per_gpu: 2048" in shown, "no secret"
     assert "B: '1'" in shown
