@@ -103,6 +103,23 @@ def test_a_baseline_of_other_workloads_is_refused():
     now = noisy(2, **STEADY)
     with pytest.raises(SweepError, match=r"--baseline: none of the 16 runs is measured in the baseline"):
         checked(now[now["model"].eq("1B")].assign(sequence_length=17))
+    mixed = now.assign(dtype=["fp8", "fp16"] * (len(now) // 2))
+    for plan in (None, planned(mixed)):
+        with pytest.raises(SweepError, match="is measured in the baseline"):
+            checked(mixed, plan)
+    assert checked(now.assign(dtype="fp8")).passed, "what each side has throughout is what is compared"
+
+
+def test_what_failed_in_the_baseline_too_is_new():
+    now, hangs = noisy(2, **STEADY), GOOD["nodes"].eq(8)
+    before = GOOD.assign(outcome=GOOD["outcome"].mask(hangs, "hang"))
+    later = now.assign(outcome=now["outcome"].mask(hangs, "hang"), message=None)
+    for plan in (None, planned(later)):
+        found = certify(before, later, plan, within=0.05)
+        assert {(one.nodes, one.verdict, one.reason) for one in found.workloads if one.reason} == {
+            (8, NEW, "1 of 1 failed: hang")
+        }
+        assert found.passed
 
 
 def test_it_passes_where_the_baseline_has_workloads_and_each_passes():
