@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from sweep.library.compare import compare
     from sweep.library.launch import launch, resume
     from sweep.library.plan import plan
-    from sweep.library.sources import collect
-    from sweep.library.status import status
+    from sweep.library.sources import collect, status
     from sweep.library.winners import best
     from sweep.planning.runs import Plan
     from sweep.records.collect import read_records
@@ -75,7 +74,7 @@ _PLACES = {
     "plan": "sweep.library.plan:plan",
     "read_records": "sweep.records.collect:read_records",
     "resume": "sweep.library.launch:resume",
-    "status": "sweep.library.status:status",
+    "status": "sweep.library.sources:status",
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource, iter_params_for_processing
 
-from sweep.errors import Mistake, SweepError, file_mistake, nearest
+from sweep.errors import Mistake, SweepError, file_mistake
 from sweep.files import check_regular, check_writable
 from sweep.library.sources import opened, readable
 
@@ -61,20 +61,6 @@ class SweepCommand(click.Command):
             if isinstance(error, BrokenPipeError) or (mistake := file_mistake(error)) is None:
                 raise
             raise SweepError(mistake) from error
-
-
-class SweepGroup(click.Group):
-    """A group of commands."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's; an unknown command gets the nearest. Raises SweepError."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            remedy = nearest(args[0], self.list_commands(ctx))
-            raise SweepError(Mistake(f"no such command {args[0][:60]!r}", remedy=remedy)) from error
 
 
 class InputPath(click.Path):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.live import Live
 
     from sweep.store.follow import FollowedSweep
@@ -26,16 +25,16 @@ Redraw = Callable[["FollowedSweep"], None]
 
 
 @contextlib.contextmanager
-def live_view(console: Console | None = None) -> Iterator[Redraw]:
+def live_view() -> Iterator[Redraw]:
     """Yields a function that shows a sweep; the last state stays on the screen at the end."""
-    if console is None and not sys.stderr.isatty():
+    if not sys.stderr.isatty():
         plain = _Lines()
         try:
             yield plain.show
         finally:
             plain.print()
         return
-    drawing = _Drawing(console)
+    drawing = _Drawing()
     try:
         yield drawing.show
     finally:
@@ -45,8 +44,7 @@ def live_view(console: Console | None = None) -> Iterator[Redraw]:
 class _Drawing:
     """Draws the picture from the first state on, once a second, and at the end."""
 
-    def __init__(self, console: Console | None) -> None:
-        self._console = console
+    def __init__(self) -> None:
         self._live: Live | None = None
         self._followed: FollowedSweep | None = None
         self._drawn_at = 0.0
@@ -66,17 +64,13 @@ class _Drawing:
 
         assert self._followed is not None
         if self._live is None:
-            self._live = self._started()
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=False)
+            self._live.start()
         self._live.update(picture(self._followed, time.time(), height=self._live.console.size.height), refresh=True)
         self._drawn_at = time.monotonic()
-
-    def _started(self) -> Live:
-        from rich.console import Console
-        from rich.live import Live
-
-        live = Live(console=self._console or Console(stderr=True), auto_refresh=False, transient=False)
-        live.start()
-        return live
 
 
 class _Lines:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import click
 
-from sweep.cli.command import HELP, SweepGroup, usage_mistake
-from sweep.errors import Mistake, SweepError
+from sweep.cli.command import HELP, usage_mistake
+from sweep.errors import Mistake, SweepError, nearest
 from sweep.plugins import load_object
 from sweep.version import __version__
 
@@ -54,8 +54,18 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
 COMMANDS = {name: command for section in SECTIONS.values() for name, command in section.items()}
 
 
-class _LazyGroup(SweepGroup):
+class _LazyGroup(click.Group):
     """Lists commands without importing them, so that `sweep --help` is quick."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's; an unknown command gets the nearest. Raises SweepError."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            remedy = nearest(args[0], self.list_commands(ctx))
+            raise SweepError(Mistake(f"no such command {args[0][:60]!r}", remedy=remedy)) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)

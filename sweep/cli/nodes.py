@@ -19,7 +19,6 @@ from sweep.library.sources import readable
 
 if TYPE_CHECKING:
     from sweep.state.state import SweepState
-    from sweep.store.directory import SweepDir
 
 ACTIONS = ("exclude", "release")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -45,16 +44,25 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
     from sweep.store.follow import read_state
     from sweep.store.requests import exclude_nodes, release_nodes
 
-    directory, action, names = _parse(words)
-    sweep = chosen_sweep(directory)
+    given, action, names = _parse(words)
+    directory = chosen_sweep(given)
     if action == "exclude":
-        exclude_nodes(sweep, names, reason or "no reason given")
+        exclude_nodes(directory, names, reason or "no reason given")
     elif action == "release":
-        _check_excluded(read_state(sweep), names, sweep)
-        release_nodes(sweep, names)
+        excluded = read_state(directory).excluded_nodes
+        if wrong := [name for name in names if name not in excluded]:
+            listed = f"excluded: {', '.join(sorted(excluded))}" if excluded else "no node is excluded"
+            where = str(directory.path)
+            raise SweepError(
+                [
+                    Mistake(f"{name} is not excluded", file=where, remedy=nearest(name, excluded, listed))
+                    for name in wrong
+                ]
+            )
+        release_nodes(directory, names)
     elif reason:
         raise SweepError(Mistake("--reason goes with exclude", remedy="`sweep nodes DIR exclude NODE --reason TEXT`"))
-    _show(read_state(sweep), as_json)
+    _show(read_state(directory), as_json)
     return 0
 
 
@@ -78,26 +86,6 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, str | None, list[str]]:
     if mistakes:
         raise SweepError(mistakes)
     return directory, action, names
-
-
-def _check_excluded(sweep_state: SweepState, names: Sequence[str], directory: SweepDir) -> None:
-    """Raises SweepError for each node that is not excluded: there is nothing to release."""
-    excluded = sweep_state.excluded_nodes
-    known = _attempts(sweep_state, excluded)
-    wrong = [name for name in names if name not in excluded]
-    if not wrong:
-        return
-    listed = f"excluded: {', '.join(sorted(excluded))}" if excluded else "no node is excluded"
-    raise SweepError(
-        [
-            Mistake(f"{name} is not excluded", file=str(directory.path), remedy=listed)
-            if name in known
-            else Mistake(
-                f"the sweep has no node {name}", file=str(directory.path), remedy=nearest(name, excluded, listed)
-            )
-            for name in wrong
-        ]
-    )
 
 
 def _show(sweep_state: SweepState, as_json: bool) -> None:

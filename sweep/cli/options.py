@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sweep.cli.command import InputPath, SourcePath
+from sweep.cli.command import InputPath
 from sweep.cli.names import name_option
 from sweep.plugins import tracker_names
 
@@ -48,7 +48,6 @@ class Share(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8
 
 
 directory_argument = click.argument("directory", metavar="[DIR]", required=False, type=InputPath())
-reading_argument = click.argument("directory", metavar="[DIR_OR_ARCHIVE]", required=False, type=SourcePath())
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else."
 )

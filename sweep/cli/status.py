@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import SweepCommand
-from sweep.cli.options import json_option, reading_argument
+from sweep.cli.command import SourcePath, SweepCommand
+from sweep.cli.options import json_option
 from sweep.cli.sources import chosen_sweep
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ ALL_LINES = 10_000
 
 
 @click.command(cls=SweepCommand)
-@reading_argument
+@click.argument("directory", metavar="[DIR_OR_ARCHIVE]", required=False, type=SourcePath())
 @click.option("--watch", is_flag=True, help="Refresh the display until the sweep is done.")
 @json_option
 def status(directory: Path | None, watch: bool, as_json: bool) -> int:
@@ -53,7 +53,7 @@ def status(directory: Path | None, watch: bool, as_json: bool) -> int:
 
 
 def _status(directory: Path | None, *, watch: bool, as_json: bool) -> int:
-    from sweep.library.status import status as status_of
+    from sweep.library.sources import status as status_of
 
     followed = status_of(chosen_sweep(directory).path, max_age_s=0.0 if watch else LAUNCHERS_ANSWER_S)
     if watch:

@@ -9,7 +9,7 @@ from pathlib import Path
 from sweep.errors import SweepError
 from sweep.launcher.launcher import Launcher
 from sweep.launcher.loop import POLL_S, Loop
-from sweep.library.status import status
+from sweep.library.sources import status
 from sweep.state.events import CancelRequested
 from sweep.store import lease
 from sweep.store.follow import FollowedSweep

@@ -1,13 +1,12 @@
 """Every kind of wrong input gives one clear message, exit 2, and changes nothing on disk."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from sweep.cli.main import main
 from sweep.store import lease
+from tests.support.made_sweeps import tree
 
 GRID = """\
 name: good
@@ -19,19 +18,6 @@ global_batch: 1024
 dtype: [fp32]
 site: {gpu: cpu, gpus_per_node: 2}
 """
-
-
-def sweep(monkeypatch, capsys, *arguments):
-    """(exit code, stdout, stderr) of the command line."""
-    monkeypatch.setattr(sys, "argv", ["sweep", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
-
-
-def tree(root: Path):
-    return sorted((str(p.relative_to(root)), p.stat().st_mtime_ns, p.stat().st_size) for p in root.rglob("*"))
 
 
 GRIDS = {  # of each kind of check one: tests/inputs and tests/planning have all
@@ -47,16 +33,16 @@ GRIDS = {  # of each kind of check one: tests/inputs and tests/planning have all
 
 
 @pytest.mark.parametrize("kind", GRIDS)
-@pytest.mark.parametrize("command", ["plan", "launch"])
-def test_a_bad_grid(tmp_path, monkeypatch, capsys, kind, command):
+@pytest.mark.parametrize("name", ["plan", "launch"])
+def test_a_bad_grid(tmp_path, monkeypatch, command, kind, name):
     text, words = GRIDS[kind]
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(text)
     before = tree(tmp_path)
-    more = ["--executor", "local", "--yes"] if command == "launch" else []
-    code, out, err = sweep(monkeypatch, capsys, command, "grid.yaml", *more)
+    more = ["--executor", "local", "--yes"] if name == "launch" else []
+    code, out, err = command(name, "grid.yaml", *more)
     assert code == 2, err
-    assert out == "" or (command, kind) == ("plan", "no runnable candidate"), "plan shows what it rejected"
+    assert out == "" or (name, kind) == ("plan", "no runnable candidate"), "plan shows what it rejected"
     assert "Traceback" not in err
     for word in words:
         assert word in err, err
@@ -82,14 +68,14 @@ def test_a_bad_grid(tmp_path, monkeypatch, capsys, kind, command):
         (["launch", "grid.yaml", "--executor", "loca"], ["loca"]),
     ],
 )
-def test_bad_arguments(tmp_path, monkeypatch, capsys, arguments, words):
+def test_bad_arguments(tmp_path, monkeypatch, command, arguments, words):
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID)
     Path("site.yaml").write_text("gpu: cpu\ngpus_per_node: 2\npartitoin: main\n")
     Path("full").mkdir()
     Path("full/mine.txt").write_text("mine")
     before = tree(tmp_path)
-    code, out, err = sweep(monkeypatch, capsys, *arguments)
+    code, out, err = command(*arguments)
     assert code == 2, err
     assert out == ""
     assert "Traceback" not in err
@@ -98,13 +84,13 @@ def test_bad_arguments(tmp_path, monkeypatch, capsys, arguments, words):
     assert tree(tmp_path) == before
 
 
-def test_mistakes_of_grid_and_site_are_reported_together(tmp_path, monkeypatch, capsys):
+def test_mistakes_of_grid_and_site_are_reported_together(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID + "micro_batch_sise: [1]\n")
     Path("site.yaml").write_text("gpu: cpu\ngpus_per_node: 2\npartitoin: main\n")
     before = tree(tmp_path)
-    for command in (["plan"], ["launch", "--executor", "local", "--yes"]):
-        code, _, err = sweep(monkeypatch, capsys, *command, "grid.yaml", "--site", "site.yaml")
+    for words in (["plan"], ["launch", "--executor", "local", "--yes"]):
+        code, _, err = command(*words, "grid.yaml", "--site", "site.yaml")
         assert code == 2
         assert "grid.yaml:9" in err
         assert "site.yaml:3" in err
@@ -124,29 +110,27 @@ def standing(tmp_path, monkeypatch):
     return create(tmp_path / "s", grid, grid.site, build(grid, grid.site), executor="local")
 
 
-def test_a_sweep_that_another_launcher_holds(tmp_path, monkeypatch, capsys, standing):
+def test_a_sweep_that_another_launcher_holds(tmp_path, monkeypatch, command, standing):
     lease.take(standing.directory)
     before = tree(tmp_path)
-    for command in (["resume", "s"], ["launch", "grid.yaml", "--executor", "local", "--dir", "s", "--yes"]):
-        code, _, err = sweep(monkeypatch, capsys, *command)
+    for words in (["resume", "s"], ["launch", "grid.yaml", "--executor", "local", "--dir", "s", "--yes"]):
+        code, _, err = command(*words)
         assert code == 2
         assert "another launcher holds this sweep" in err
         assert "--takeover" in err
     assert tree(tmp_path) == before
 
 
-def test_another_grid_is_refused(tmp_path, monkeypatch, capsys, standing):
+def test_another_grid_is_refused(tmp_path, monkeypatch, command, standing):
     before = tree(tmp_path)
-    code, _, err = sweep(
-        monkeypatch, capsys, "launch", "grid.yaml", "--dir", "s", "--executor", "local", "-o", "iterations=9"
-    )
+    code, _, err = command("launch", "grid.yaml", "--dir", "s", "--executor", "local", "-o", "iterations=9")
     assert code == 2
     assert "another grid" in err
     assert tree(tmp_path) == before
 
 
 @pytest.mark.parametrize("stated", ["in the grid", "in a file"])
-def test_another_site_is_refused(tmp_path, monkeypatch, capsys, standing, stated):
+def test_another_site_is_refused(tmp_path, monkeypatch, command, standing, stated):
     """Its change would have no effect: the user gets an error and a remedy."""
     site = "{gpu: cpu, gpus_per_node: 2, account: right}"
     if stated == "in the grid":
@@ -155,26 +139,26 @@ def test_another_site_is_refused(tmp_path, monkeypatch, capsys, standing, stated
         Path("site.yaml").write_text(site)
     before = tree(tmp_path)
     more = ("--site", "site.yaml") if stated == "in a file" else ()
-    code, _, err = sweep(monkeypatch, capsys, "launch", "grid.yaml", "--dir", "s", "--executor", "local", *more)
+    code, _, err = command("launch", "grid.yaml", "--dir", "s", "--executor", "local", *more)
     assert code == 2
     assert "started with another site: account differs" in " ".join(err.split())
     assert "another grid" not in err
     assert tree(tmp_path) == before
 
 
-def test_a_torn_plan_is_reported(tmp_path, monkeypatch, capsys, standing):
+def test_a_torn_plan_is_reported(tmp_path, monkeypatch, command, standing):
     standing.directory.plan.write_bytes(b"PAR1 torn")
-    code, _, err = sweep(monkeypatch, capsys, "status", "s")
+    code, _, err = command("status", "s")
     assert code == 2
     assert "plan.parquet" in err
 
 
-def test_setup_lines_stay_the_users_shell_and_templates_in_them_stay_text(tmp_path, monkeypatch, capsys):
+def test_setup_lines_stay_the_users_shell_and_templates_in_them_stay_text(tmp_path, monkeypatch, command):
     """The user's own lines are run as they are, but never as a template."""
     monkeypatch.chdir(tmp_path)
     lines = json.dumps(["echo '{{ 7 * 7 }}'", "module load cuda; true"])
     Path("grid.yaml").write_text(GRID.replace("gpu: cpu", f"setup: {lines}, gpu: cpu"))
-    code, out, _ = sweep(monkeypatch, capsys, "launch", "grid.yaml", "--executor", "slurm", "--dry-run")
+    code, out, _ = command("launch", "grid.yaml", "--executor", "slurm", "--dry-run")
     assert code == 0
     assert "{{ 7 * 7 }}" in out
     assert "49" not in out.split("{{ 7 * 7 }}")[1][:5]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from sweep.cli.main import main
 from sweep.inputs.load import parse_grid
 from sweep.planning.build import build
 from tests.support.paths import REPOSITORY
@@ -18,15 +17,6 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 GOLDEN = Path(__file__).parent / "golden" / "laptop.run_ids"
 
 
-def sweep(monkeypatch, capsys, *arguments):
-    """(exit code, stdout, stderr) of the command line."""
-    monkeypatch.setattr(sys, "argv", ["sweep", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
-
-
 def plan_of(name):
     path = ROOT / "examples" / f"{name}.yaml"
     grid = parse_grid(path.read_text(), str(path))
@@ -34,8 +24,8 @@ def plan_of(name):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_every_example_has_runs(path, monkeypatch, capsys):
-    code, out, err = sweep(monkeypatch, capsys, "plan", path, "--json")
+def test_every_example_has_runs(path, command):
+    code, out, err = command("plan", path, "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert found["name"] == path.stem
@@ -71,8 +61,8 @@ def test_the_laptop_sweep_has_the_same_run_ids_as_ever():
     assert found == GOLDEN.read_text()
 
 
-def test_tables_name_cells_and_reasons(monkeypatch, capsys):
-    code, out, _ = sweep(monkeypatch, capsys, "plan", ROOT / "examples" / "smollm3-384.yaml")
+def test_tables_name_cells_and_reasons(command):
+    code, out, _ = command("plan", ROOT / "examples" / "smollm3-384.yaml")
     assert code == 0
     assert "SmolLM3-3B" in out
     assert "48 nodes" in out
@@ -80,27 +70,27 @@ def test_tables_name_cells_and_reasons(monkeypatch, capsys):
     assert "node-hours" in out
 
 
-def test_show_rejected_gives_every_candidate_with_every_reason(monkeypatch, capsys):
+def test_show_rejected_gives_every_candidate_with_every_reason(command):
     path = ROOT / "examples" / "laptop.yaml"
-    _, out, _ = sweep(monkeypatch, capsys, "plan", path, "--json", "--show", "rejected")
+    _, out, _ = command("plan", path, "--json", "--show", "rejected")
     document = json.loads(out)
     assert len(document["rejected_candidates"]) == document["rejected"]
     assert all(row["reasons"] for row in document["rejected_candidates"])
-    _, out, _ = sweep(monkeypatch, capsys, "plan", path, "--show", "rejected")
+    _, out, _ = command("plan", path, "--show", "rejected")
     lines = out.splitlines()
     assert len(lines) == document["rejected"]
     for line, row in zip(lines, document["rejected_candidates"], strict=True):
         assert all(reason in line for reason in row["reasons"])
 
 
-def test_show_runs_is_the_order_of_measuring(monkeypatch, capsys):
-    _, out, _ = sweep(monkeypatch, capsys, "plan", ROOT / "examples" / "laptop.yaml", "--show", "runs")
+def test_show_runs_is_the_order_of_measuring(command):
+    _, out, _ = command("plan", ROOT / "examples" / "laptop.yaml", "--show", "runs")
     assert [line.split()[0] for line in out.splitlines()] == [planned.run_id for planned in plan_of("laptop").runs]
 
 
-def test_runs_are_shown_with_what_is_predicted_of_them(monkeypatch, capsys):
+def test_runs_are_shown_with_what_is_predicted_of_them(command):
     path = ROOT / "examples" / "smollm3-384.yaml"
-    _, out, _ = sweep(monkeypatch, capsys, "plan", path, "--show", "runs")
+    _, out, _ = command("plan", path, "--show", "runs")
     rows = [row for row in plan_of("smollm3-384").table.to_pylist() if row["status"] == "run"]
     for line, row in zip(out.splitlines(), rows, strict=True):
         assert f"about {row['predicted_s']:.0f} s, " in line
@@ -108,17 +98,17 @@ def test_runs_are_shown_with_what_is_predicted_of_them(monkeypatch, capsys):
         assert f"peak {gib:.{1 if gib >= 10 else 2}f} GiB" in line
 
 
-def test_the_plan_shows_what_will_be_searched(monkeypatch, capsys):
+def test_the_plan_shows_what_will_be_searched(command):
     words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "strategy=guided", "-o", "budget.share=0.5")
-    _, out, _ = sweep(monkeypatch, capsys, *words)
+    _, out, _ = command(*words)
     assert "strategy: guided; budget: share 0.5" in out
-    _, out, _ = sweep(monkeypatch, capsys, *words, "--json")
+    _, out, _ = command(*words, "--json")
     document = json.loads(out)
     assert (document["strategy"], document["budget"]) == ("guided", {"share": 0.5})
 
 
-def test_the_schema_is_one_document(monkeypatch, capsys):
-    code, out, _ = sweep(monkeypatch, capsys, "init", "--schema")
+def test_the_schema_is_one_document(command):
+    code, out, _ = command("init", "--schema")
     assert code == 0
     assert json.loads(out)["title"] == "Grid"
 
@@ -136,19 +126,19 @@ def test_planning_imports_neither_torch_nor_pandas():
     assert done.returncode == 0, done.stderr
 
 
-def test_the_expected_saving_of_a_search(monkeypatch, capsys):
+def test_the_expected_saving_of_a_search(command):
     words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "budget.runs=8")
-    code, out, err = sweep(monkeypatch, capsys, *words, "--json")
+    code, out, err = command(*words, "--json")
     assert (code, err) == (0, "")
     document = json.loads(out)
     assert list(document["expected"]) == ["prune", "guided"]
     for one in document["expected"].values():
         assert one["runs"] == 8, "of 16 runs in four cells: the budget"
         assert 0 < one["node_hours"] < document["predicted_node_hours"]
-    assert "guided: expected to measure 8 of 16 runs" in sweep(monkeypatch, capsys, *words)[1]
+    assert "guided: expected to measure 8 of 16 runs" in command(*words)[1]
 
 
 @pytest.mark.parametrize(("grid", "words"), [("laptop", ("-o", "strategy=exhaustive")), ("ultrascale", ())])
-def test_a_plan_of_all_runs_or_of_very_many_states_no_saving(monkeypatch, capsys, grid, words):
-    _, out, _ = sweep(monkeypatch, capsys, "plan", ROOT / "examples" / f"{grid}.yaml", *words, "--json")
+def test_a_plan_of_all_runs_or_of_very_many_states_no_saving(command, grid, words):
+    _, out, _ = command("plan", ROOT / "examples" / f"{grid}.yaml", *words, "--json")
     assert json.loads(out)["expected"] == {}
