@@ -15,7 +15,7 @@ from sweep.cli.explain_measured import measured, measured_lines
 from sweep.cli.find_run import find_run, split_attempt
 from sweep.cli.names import complete_run
 from sweep.cli.options import json_option
-from sweep.cli.sources import chosen_sweep
+from sweep.cli.sources import all_results, chosen_sweep
 from sweep.errors import Mistake, SweepError
 from sweep.outcomes import NO_FAILURE, Outcome
 
@@ -88,11 +88,10 @@ def _explain_gap(source: Path | None, run: str | None, as_json: bool) -> int:
     """Of a results file its records alone are known, without plan, site or logs."""
     from sweep.cli.explain_gap import gap, gap_lines
     from sweep.cli.gap_nodes import NodesKnown
-    from sweep.cli.sources import results_of
     from sweep.library.winners import winners
     from sweep.store.sweep import open_sweep
 
-    place, directory = results_of(source)
+    ((place, directory),) = all_results([] if source is None else [source])
     sweep = None if directory is None else open_sweep(directory.path)
     known = {record.run_id: record for record in _measured_in(place if directory is None else directory.results)}
     if run is None:

@@ -43,13 +43,13 @@ class _Model(OneOf):
     """A name of the catalogue, or a shape as in a grid; the text itself."""
 
     def __init__(self) -> None:
-        super().__init__("model", model_names, check=False)
+        super().__init__("model", model_names)
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
         """Raises SweepError with every mistake."""
         if mistakes := _shape(value)[1]:
             raise SweepError(mistakes)
-        return super().convert(value, param, ctx)
+        return value
 
 
 def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:

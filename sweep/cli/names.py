@@ -21,21 +21,20 @@ Names = Callable[[], Iterable[str]]
 
 
 class OneOf(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8.1's takes no argument
-    """One of some names. ``kind``: what they are, for messages. ``check``: False where the command itself checks."""
+    """One of some names. ``kind``: what they are, for messages."""
 
     name = "name"
 
-    def __init__(self, kind: str, names: Names, *, check: bool = True) -> None:
+    def __init__(self, kind: str, names: Names) -> None:
         self.kind = kind
         self.names = names
-        self.check = check
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name; click reports one that is unknown, with the nearest or all."""
-        known = {name.lower(): name for name in self.names()} if self.check else {}
-        if self.check and value.lower() not in known:
+        known = {name.lower(): name for name in self.names()}
+        if value.lower() not in known:
             self.fail(f"unknown {self.kind} {value[:60]!r} ({nearest(value, known.values())})", param, ctx)
-        return known.get(value.lower(), value)
+        return known[value.lower()]
 
     def shell_complete(self, _ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The names that begin so."""
@@ -54,9 +53,9 @@ class _NameOption(click.Option):
         return words, f"{text} One of: {', '.join(self.type.names())}.{bracket}{default}".strip()
 
 
-def name_option(*declarations: str, kind: str, names: Names, check: bool = True, **values: Any) -> Callable[[FC], FC]:
+def name_option(*declarations: str, kind: str, names: Names, **values: Any) -> Callable[[FC], FC]:
     """As ``click.option``, for a value that is one of ``names``: see ``OneOf``."""
-    return click.option(*declarations, cls=_NameOption, type=OneOf(kind, names, check=check), **values)
+    return click.option(*declarations, cls=_NameOption, type=OneOf(kind, names), **values)
 
 
 def metric_option(text: str = "Metric that ranks the configurations.") -> Callable[[FC], FC]:

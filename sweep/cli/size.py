@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import InputPath, SweepCommand, without_effect
-from sweep.cli.names import gpu_names, model_names, name_option, profile_names
+from sweep.cli.names import OneOf, gpu_names, model_names, name_option, profile_names
 from sweep.cli.options import FiniteRange, json_option
 from sweep.cli.progress_text import plural
-from sweep.cli.sources import results_of
 from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
@@ -44,10 +43,11 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
 
 @click.command(cls=SweepCommand)
 @click.option("--params", "parameters", type=_Count(), help="Active parameters per token, such as 3B. Or use --model.")
-@name_option(
-    "--model", kind="model", names=model_names, check=False,
-    help="Instead of --params; with --from, a model of the results.",
-)  # fmt: skip
+@click.option(
+    "--model",
+    shell_complete=OneOf("model", model_names).shell_complete,
+    help="Instead of --params, a known model; with --from, a model of the results.",
+)
 @click.option("--tokens", type=_Count(), required=True, help="Tokens to train on, such as 11T.")
 @name_option(
     "--gpu", kind="GPU", names=gpu_names, default="h100", show_default=True, help="GPU type, for its bf16 peak FLOP/s."
@@ -215,6 +215,7 @@ def _scaling(best: dict[int, float], results: Path) -> Scaling:
 def _best_by_gpus(results: Path, model: str | None) -> tuple[dict[int, float], bool]:
     """(GPUs -> best tokens per second, whether a run of these was simulated)."""
     import analysis
+    from sweep.library.sources import results_of
 
     place, _ = results_of(results)
     rows = analysis.load(place, ["model", "gpus", "outcome", "tokens_per_second", "simulated"])

@@ -36,11 +36,6 @@ def named(sources: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(sources) or (chosen_sweep(None).path,)
 
 
-def results_of(source: Path | None) -> tuple[Path, SweepDir | None]:
-    """``sweep.library.sources.results_of``; the newest sweep is printed on stderr."""
-    return library.results_of(source if source is not None else chosen_sweep(None).path)
-
-
 def all_results(sources: Sequence[Path]) -> list[tuple[Path, SweepDir | None]]:
     """``sweep.library.sources.all_results``; the newest sweep is printed on stderr."""
     return library.all_results(named(sources))

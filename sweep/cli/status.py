@@ -16,7 +16,7 @@ from sweep.cli.options import json_option
 from sweep.cli.sources import chosen_sweep
 
 if TYPE_CHECKING:
-    from sweep.state.state import Attempt, RunState, SweepState
+    from sweep.state.state import SweepState
     from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import Sweep
 
@@ -88,14 +88,10 @@ def _show(followed: FollowedSweep) -> None:
     alive = f"launcher: {launcher}" if launcher else "no launcher runs"
     console.print(f"{sweep.directory.path}; {alive}", markup=False, highlight=False, soft_wrap=True)
     console.print(picture(followed, time.time(), height=ALL_LINES))
-    failures = [each for each in _failed(sweep, sweep_state) if each[2].outcome is not Outcome.CANCELLED]
-    for run_id, _, last in failures[:FAILURES_SHOWN]:
-        console.print(
-            f"{last.outcome}: {run_id} (attempt {last.number}): {last.message or ''}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+    failures = [each for each in _failures(sweep, sweep_state) if each["outcome"] != Outcome.CANCELLED]
+    for each in failures[:FAILURES_SHOWN]:
+        text = f"{each['outcome']}: {each['run_id']} (attempt {each['attempt']}): {each['message'] or ''}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
     if len(failures) > FAILURES_SHOWN:
         console.print(f"… and {len(failures) - FAILURES_SHOWN} more: `sweep status --json`")
     for node, reason in sorted(sweep_state.excluded_nodes.items()):
@@ -116,21 +112,11 @@ def _delay(sweep: Sweep, sweep_state: SweepState) -> str | None:
     return f"the scheduler refused a further pilot at {at}: {sweep_state.delayed}; the launcher tries again later"
 
 
-def _failed(sweep: Sweep, sweep_state: SweepState) -> list[tuple[str, RunState, Attempt]]:
-    """The runs whose last attempt failed, with it, in the plan's order."""
+def _failures(sweep: Sweep, sweep_state: SweepState) -> list[dict[str, Any]]:
+    """The last attempts of the runs that failed, in the plan's order."""
     from sweep.outcomes import Outcome
 
-    found = []
-    for planned in sweep.runs:
-        state = sweep_state.runs.get(planned.run_id)
-        last = state.last if state is not None else None
-        if state is None or last is None or last.outcome in (None, Outcome.OK) or state.ok is not None:
-            continue
-        found.append((planned.run_id, state, last))
-    return found
-
-
-def _failures(sweep: Sweep, sweep_state: SweepState) -> list[dict[str, Any]]:
+    states = ((run.run_id, sweep_state.runs.get(run.run_id)) for run in sweep.runs)
     return [
         {
             "run_id": run_id,
@@ -140,7 +126,8 @@ def _failures(sweep: Sweep, sweep_state: SweepState) -> list[dict[str, Any]]:
             "nodes": list(last.nodes),
             "retry": state.next_attempt() is not None,
         }
-        for run_id, state, last in _failed(sweep, sweep_state)
+        for run_id, state in states
+        if state and state.ok is None and (last := state.last) and last.outcome not in (None, Outcome.OK)
     ]
 
 
