@@ -121,18 +121,18 @@ def _measured_in(file: Path) -> list[Record]:
     return [one for one in found if one.outcome in (Outcome.OK, None) and one.step_time_median_s]
 
 
-def _explain_run(directory: Path | None, run: str, as_json: bool) -> int:
-    sweep = chosen_sweep(directory)
-    records = _records_of(sweep, run)
+def _explain_run(given: Path | None, run: str, as_json: bool) -> int:
+    directory = chosen_sweep(given)
+    records = _records_of(directory, run)
     if as_json:
-        click.echo(json.dumps([_document(sweep, record) for record in records], ensure_ascii=False))
+        click.echo(json.dumps([_document(directory, record) for record in records], ensure_ascii=False))
         return 0
     for record in records:
-        document = _document(sweep, record)
+        document = _document(directory, record)
         click.echo(f"{document['run_id']}, attempt {document['attempt']}")
         _print(document)
         if record.outcome == Outcome.OK:
-            click.echo("\n".join(measured_lines(sweep, record)))
+            click.echo("\n".join(measured_lines(directory, record)))
         click.echo("")
     return 0
 

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from sweep.store.directory import SweepDir
 
 
-def chosen_sweep(directory: Path | None) -> SweepDir:
+def chosen_sweep(given: Path | None) -> SweepDir:
     """The sweep named, or the newest under the working directory, which is then printed on stderr.
 
     Raises SweepError where there is none.
     """
     from sweep.store.directory import find_sweep
 
-    sweep = find_sweep(directory)
-    if directory is None:
-        click.echo(f"sweep: {_short(sweep.path)}", err=True)
-    return sweep
+    directory = find_sweep(given)
+    if given is None:
+        click.echo(f"sweep: {_short(directory.path)}", err=True)
+    return directory
 
 
 def named(sources: Sequence[Path]) -> tuple[Path, ...]:

@@ -40,11 +40,11 @@ def opened(source: Path | str) -> Path:
     return opened(path).path if is_archive(path) else path
 
 
-def output_folder(sweep: SweepDir, own: Path) -> Path:
+def output_folder(directory: SweepDir, own: Path) -> Path:
     """Where pictures and pages of a sweep go by default: its ``own`` folder; of an archive, the working directory."""
     from sweep.archive.extract import is_opened
 
-    return Path() if is_opened(sweep) else own
+    return Path() if is_opened(directory) else own
 
 
 def collect(directory: Path | str) -> Collected:
