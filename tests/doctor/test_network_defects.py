@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.doctor.driving import examine, unfit
+from tests.support.doctor.driving import examine, names, unfit
 from tests.support.doctor.network import network
 from tests.support.doctor.switch import LATENCY_S, LOSS, RATE
 
@@ -15,14 +15,10 @@ PATIENCE_S = 1200
 pytestmark = [pytest.mark.long, pytest.mark.timeout(PATIENCE_S + 100)]
 
 
-def names(executor, count):
-    return [f"local-{at}" for at in range(count)] if executor == "local" else [f"n{at}" for at in range(1, count + 1)]
-
-
 def shown(report):
     """What the test's output says of a run."""
-    names = ("node", "check", "found", "expected")
-    wrong = [[row[name] for name in names] for row in report["results"] if row["verdict"] != "ok"]
+    columns = ("node", "check", "found", "expected")
+    wrong = [[row[name] for name in columns] for row in report["results"] if row["verdict"] != "ok"]
     times = {row["node"]: row["found"] for row in report["results"] if row["check"] == "pair message"}
     return f"{report['seconds']} {wrong} {times}\n" + "\n".join(map(str, report["pairs"]))
 

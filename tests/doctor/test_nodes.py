@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.doctor.driving import examine, needs_cgroup, needs_root, unfit, verdicts
+from tests.support.doctor.driving import examine, names, needs_cgroup, needs_root, unfit, verdicts
 
 NODE_DEFECTS = (
     "locked_memory",
@@ -24,10 +24,6 @@ FOUND = {
     "never_starts": "answers",
 }
 """defect -> the check that names it; an unreadable sensor makes no node unfit"""
-
-
-def names(executor, count):
-    return [f"local-{at}" for at in range(count)] if executor == "local" else [f"n{at}" for at in range(1, count + 1)]
 
 
 def check_node_defects(tmp_path, nodes, executor, env=None):

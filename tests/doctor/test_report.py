@@ -82,6 +82,7 @@ def test_history(tmp_path):
     assert [one["began_at"] for one in earlier(tmp_path, 0)] == [1000.0, 2000.0]
     (late,) = earlier(tmp_path, 1500.0)
     assert "h100  3 nodes  unfit  exclude n2" in line(late)
+    assert "  1 node  " in line({**late, "nodes": ["n1"]})
     assert parse_since("2h", 10_000.0) == 2800.0
     assert time.localtime(parse_since("2026-11-20", 0.0))[:3] == (2026, 11, 20)
     with pytest.raises(SweepError, match="7d, 12h or 2026-11-20"):
@@ -95,10 +96,6 @@ def test_a_missing_directory_is_a_mistake_and_no_history_without_runs(tmp_path, 
     assert f"{tmp_path}/none: no such directory" in message
     code, _, err = command("doctor", "--since", "7d", "--dir", tmp_path)
     assert (code, err) == (0, "0 runs\n")
-
-
-def test_one_node_is_not_1_nodes():
-    assert "  1 node  " in line({**report().as_json(), "nodes": ["n1"]})
 
 
 ANSWERS = [

@@ -118,11 +118,6 @@ def test_what_one_cell_does_not_need_goes_to_the_others():
     assert len(events) == 20
 
 
-def test_no_run_begins_that_would_end_too_late():
-    events, _, _ = live(runs_of(), "exhaustive", {"wall_time": 600.0})
-    assert len(events) == 10
-
-
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_same_state_gives_the_same_decisions_in_any_order_of_events(name, seed):

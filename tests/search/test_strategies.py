@@ -108,44 +108,7 @@ def test_a_strategy_sees_no_result_before_it_asks_for_it():
     assert replay(recorded, Guided(), Budget()).order[0] == replay(shuffled, Guided(), Budget()).order[0]
 
 
-@pytest.mark.parametrize("best", [0, 2])
-def test_the_run_that_finds_a_cells_best_is_counted_among_those_it_took(best):
-    found = from_configurations([f"run-{i:016x}" for i in range(3)], [run(mbs=mbs) for mbs in (1, 2, 4)], GPUS["h100"])
-    rates = np.full(3, 1000.0)
-    rates[best] = 4000.0
-    done = replay(RecordedRun(found, (Outcome.OK,) * 3, rates, np.full(3, np.nan)), InRandomOrder(), Budget())
-    (cell,) = report(done)["cells"]
-    assert cell["runs_to_within_2pct"] == list(done.order).index(best) + 1
-
-
-@pytest.mark.parametrize(
-    ("budget", "expected"),
-    [
-        (Budget(runs=7), 7), (Budget(runs_per_cell=3), 6), (Budget(node_hours=10 / 60), None),
-        (Budget(wall_s=300), 5), (Budget(node_hours_per_cell=4 / 60), 5),
-    ],
-)  # fmt: skip
-def test_budgets(budget, expected):
-    recorded = truth()
-    order = replay(recorded, strategy_named("exhaustive"), budget).order
-    hours = recorded.candidates.nodes[order].sum() / 60
-    if expected is None:
-        assert 6 / 60 < hours <= budget.node_hours + 1e-9
-    else:
-        assert len(order) == expected
-
-
 def test_a_budget_must_be_positive_and_every_mistake_is_reported():
     with pytest.raises(SweepError) as error:
         Budget(runs=0, node_hours=-1)
     assert [mistake.path for mistake in error.value.mistakes] == ["budget.runs", "budget.node_hours"]
-
-
-def test_top_configurations_are_repeated_and_others_are_not():
-    given = [run(mbs=mbs, repeat=repeat) for mbs in (1, 2, 4, 8) for repeat in (0, 1)]
-    found = from_configurations([f"run-{i:016x}" for i in range(8)], given, GPUS["h100"])
-    rates = np.repeat([1000.0, 2000.0, 4000.0, 3970.0], 2)
-    recorded = RecordedRun(found, (Outcome.OK,) * 8, rates, np.full(8, np.nan))
-    order = replay(recorded, Guided(), Budget()).order
-    repeated = {int(found.columns["micro_batch_size"][i]) for i in order if found.repeats[i]}
-    assert repeated == {4, 8}

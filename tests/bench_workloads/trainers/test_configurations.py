@@ -242,8 +242,3 @@ def test_a_template_with_an_unknown_variable_is_refused_with_a_message():
 def test_values_become_one_word_each_whatever_they_hold():
     run = run_of("command", params={"command": "python x.py {{ a }} {{ b }}", "a": "two words; rm -rf", "b": "it's"})
     assert find_trainer("command").configure(run, "/d", 8).program == ("x.py", "two words; rm -rf", "it's")
-
-
-def test_the_interpreter_of_the_tests_is_no_part_of_a_command():
-    for trainer in LAYOUTS:
-        assert sys.executable not in json.dumps(launches(trainer))

@@ -15,7 +15,6 @@ import pytest
 from bench_workloads.trainers import nemo
 from sweep.plugins import find_trainer
 from tests.support.trainers import schemas
-from tests.support.trainers.exported import exported
 from tests.support.trainers.layouts import LAYOUTS, run_of
 
 KNOWN = json.loads(schemas.FACTS.read_text())
@@ -82,19 +81,6 @@ def test_what_a_recipe_overlaps_and_interleaves_is_reset(dp, zero):
     gathers = [found[f"{section}.overlap_param_gather"] for section in ("ddp", "optimizer")]
     assert gathers == [dp > 1 and zero > 0] * 2
     assert {"comm_overlap=null", "model.virtual_pipeline_model_parallel_size=null"} <= set(words_for_nemo(3))
-
-
-@pytest.mark.long
-@SIX
-def test_picotron_finds_the_keys_of_its_source_in_what_is_exported(number, tmp_path):
-    (root,) = named("SWEEP_PICOTRON_ROOT")
-    configuration = json.loads(exported("picotron", number, tmp_path, root=str(root)).files["picotron.json"])
-    keys, known = (
-        {f"{section}.{name}" for section in configuration for name in configuration[section]},
-        schemas.picotron(root),
-    )
-    assert set(known["required"]) - keys == set()
-    assert keys - {*known["required"], *known["optional"], *known["unread"]} == set()
 
 
 def test_the_facts_of_picotron_are_those_of_its_source():

@@ -7,7 +7,6 @@ import pytest
 from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.adapter import Adapter, from_here
 from sweep.inputs.load import parse_grid
-from sweep.physics.flops import CONVENTIONS
 from sweep.physics.profiles import PROFILES, profile_of
 from sweep.planning.build import build
 from sweep.plugins import find_trainer, find_workload, trainer_names, workload_names
@@ -48,10 +47,7 @@ def test_each_is_a_workload_of_the_same_name(name):
     assert isinstance(adapter, Adapter)
     assert adapter.name == name
     assert find_workload(name) is adapter.workload
-    assert name in workload_names()
-    assert name in trainer_names()
-    assert adapter.versions
-    assert not adapter.convention or adapter.convention in CONVENTIONS
+    assert name in {*workload_names()} & {*trainer_names()}
 
 
 GRID = """

@@ -52,3 +52,8 @@ def unfit(report):
     """(node, check) of every finding that makes a node unfit."""
     fine = ("ok", "warning", "unknown")
     return {(row["node"], row["check"]) for row in report["results"] if row["verdict"] not in fine}
+
+
+def names(executor, count):
+    """The nodes that an executor gives."""
+    return [f"local-{at}" for at in range(count)] if executor == "local" else [f"n{at}" for at in range(1, count + 1)]
