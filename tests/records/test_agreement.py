@@ -43,6 +43,7 @@ def changed(at):
     ([changed(None), changed(None), changed(4)], 0.01, [2]),  # the first five iterations are compared
     ([changed(None), changed(None), changed(5)], 0.01, []),
     ([[2.0], [2.0, 9.0], [2.0, 1.0, 5.0]], 0.01, []),  # as many as the shortest has
+    ([[0.1], [0.1], [0.1 * 1.05]], 0.01, [2]),  # of a small loss too
     ([[0.0, 0.0]] * 3, FP32, []),
     ([[0.0], [0.0], [1.0]], FP32, [2]),
 ])  # fmt: skip
