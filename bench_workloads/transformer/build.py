@@ -24,7 +24,6 @@ from bench_workloads.transformer import (
     tensor_parallel,
     weights,
 )
-from bench_workloads.transformer.accumulation import AccumulationStep
 from bench_workloads.transformer.data import Batches, Share, Source
 from bench_workloads.transformer.data_rules import SYNTHETIC
 from bench_workloads.transformer.mesh import Meshes, build_meshes
@@ -33,7 +32,7 @@ from bench_workloads.transformer.optimizer import Optimizer
 from bench_workloads.transformer.output import loss_and_gradient
 from bench_workloads.transformer.pipeline import PipelineStep
 from bench_workloads.transformer.tied import TiedEmbedding
-from bench_workloads.transformer.token_file import batches_of
+from bench_workloads.transformer.token_file import FileBatches
 from sweep.physics.shapes import ModelShape, input_embedding_parameters, matmul_parameters
 
 if TYPE_CHECKING:
@@ -153,11 +152,12 @@ class Trainer:
         weights.materialise(part, device, self.run.place.seed, self.run.layout.tp)
         part.set_positions(self.positions)
 
-    def _step(self, device: torch.device) -> AccumulationStep | PipelineStep:
+    def _step(self, device: torch.device) -> data_parallel.AccumulationStep | PipelineStep:
         layout, loss = self.run.layout, self._loss()
         if layout.pp == 1:
-            sync = data_parallel.GradientSync(self.parts[0], layout.zero)
-            return AccumulationStep(self.parts[0], sync=sync, micro_batches=layout.grad_accum, loss=loss)
+            return data_parallel.AccumulationStep(
+                self.parts[0], zero=layout.zero, micro_batches=layout.grad_accum, loss=loss
+            )
         return PipelineStep(
             self.parts,
             self.stage_numbers,
@@ -211,4 +211,4 @@ def _source(run: RankRun, settings: Settings, meshes: Meshes, positions: Tensor)
         mine=slice(start, start + per_replica),
         positions=positions,
     )
-    return Batches(**vars(share)) if settings.data == SYNTHETIC else batches_of(settings, share)
+    return Batches(**vars(share)) if settings.data == SYNTHETIC else FileBatches(settings, share)

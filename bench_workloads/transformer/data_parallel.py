@@ -24,7 +24,9 @@ from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 if TYPE_CHECKING:
-    from torch import nn
+    from collections.abc import Callable
+
+    from torch import Tensor, nn
     from torch.distributed.device_mesh import DeviceMesh
 
     from bench_workloads.transformer.mesh import Meshes
@@ -80,20 +82,34 @@ def _prefetch(part: Decoder) -> None:
         following.set_modules_to_backward_prefetch([block])
 
 
-class GradientSync:
-    """Sets before each micro-batch what its backward does: reduce gradients, free weights."""
+class AccumulationStep:
+    """Forward and backward of one global step without a pipeline, micro-batch by micro-batch."""
 
-    def __init__(self, part: nn.Module, zero: int) -> None:
-        self._part = part
+    def __init__(
+        self, model: Decoder, *, zero: int, micro_batches: int, loss: Callable[[Tensor, Tensor], Tensor]
+    ) -> None:
+        self._model = model
         self._zero = zero
+        self._micro_batches = micro_batches
+        self._loss = loss
 
-    def before_micro_batch(self, *, last: bool) -> None:
-        """Call before the forward of each micro-batch."""
-        if not isinstance(self._part, FSDPModule):
-            return
-        self._part.set_requires_gradient_sync(last or self._zero >= 2)
-        self._part.set_reshard_after_backward(last or self._zero == 3)
-        self._part.set_is_last_backward(last)
+    def __call__(self, tokens: Tensor, targets: Tensor) -> Tensor | None:
+        """Tokens and targets (local batch, local sequence) -> their mean loss."""
+        losses = []
+        pairs = list(zip(tokens.chunk(self._micro_batches), targets.chunk(self._micro_batches), strict=True))
+        for number, (inputs, wanted) in enumerate(pairs, start=1):
+            self._before_micro_batch(last=number == len(pairs))
+            loss = self._loss(self._model(inputs), wanted)
+            (loss / len(pairs)).backward()
+            losses.append(loss.detach())
+        return torch.stack(losses).mean()
+
+    def _before_micro_batch(self, *, last: bool) -> None:
+        """Set what its backward does: reduce gradients, free weights."""
+        if isinstance(self._model, FSDPModule):
+            self._model.set_requires_gradient_sync(last or self._zero >= 2)
+            self._model.set_reshard_after_backward(last or self._zero == 3)
+            self._model.set_is_last_backward(last)
 
 
 def _average_over(module: nn.Module, holders: DeviceMesh, ranks: int, *, sharded: bool) -> None:

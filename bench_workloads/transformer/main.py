@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench_workloads import hardware, process
 from bench_workloads.host_load import HostLoad
-from bench_workloads.transformer import profiling, straggler, waiting
+from bench_workloads.transformer import profiling, waiting
 from bench_workloads.transformer.build import Trainer
 from bench_workloads.transformer.effective import Observer, effective_configuration
 from bench_workloads.transformer.flops import ExecutedFlops, global_counts
@@ -54,7 +54,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
     process.join(run.place, device, settings.process_group_timeout_s)
     laps.end("rendezvous")
     trainer = Trainer(run, settings, device)
-    straggler.install(trainer)
+    _install_straggler(trainer)
     synchronise(device)
     laps.end("build")
 
@@ -63,14 +63,14 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
 
     timed = _time(trainer, progress, device, len(warmup.losses))
     laps.end("measure")
-    peaks = timed.memory.peaks(timed.another, settings.cpu_memory)
+    allocated, reserved, kind = timed.memory.peaks(timed.another, settings.cpu_memory)
     profile = profiling.Files.of(run, settings.profile_dir) if settings.profile else None
     measurement = Measurement(
         step_times_s=timed.samples.step_s,
         warmup_times_s=warmup.step_s,
-        peak_allocated_bytes=peaks.allocated_bytes,
-        peak_reserved_bytes=peaks.reserved_bytes,
-        memory_kind=peaks.kind,
+        peak_allocated_bytes=allocated,
+        peak_reserved_bytes=reserved,
+        memory_kind=kind,
         losses=warmup.losses + timed.samples.losses,
         grad_norms=warmup.grad_norms + timed.samples.grad_norms,
         parameters=sum(p.numel() for p in trainer.optimizer.shards()),
@@ -93,6 +93,23 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
     if profile is not None:
         progress.heartbeat(Phase.FINISH, due_s=profiling.EXPORT_S)
         profiling.profile(timed.another_quietly, device, profile)
+
+
+def _install_straggler(trainer: Trainer) -> None:
+    """Let the requested rank sleep within its steps, as a slow GPU would: in all, or in the requested iteration."""
+    settings = trainer.settings
+    if settings.straggler_rank != trainer.run.place.rank:
+        return
+    compute, count = trainer.compute_gradients, 0
+
+    def late(*args: Any) -> Any:
+        nonlocal count
+        if settings.straggler_iteration in (-1, count):
+            time.sleep(settings.straggler_s)
+        count += 1
+        return compute(*args)
+
+    trainer.compute_gradients = late  # type: ignore[method-assign, assignment]
 
 
 def _warm_up(trainer: Trainer, progress: Progress, device: torch.device) -> tuple[Samples, dict[str, int]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bench_workloads.transformer.build import Trainer
-    from bench_workloads.transformer.waiting import CollectiveTime
+    from bench_workloads.transformer.waiting import FlightRecorder, Waits
     from sweep.contract import Progress
 
 
@@ -70,7 +70,7 @@ class Stopwatch:
         trainer: Trainer,
         progress: Progress,
         device: torch.device,
-        collectives: CollectiveTime | None = None,
+        collectives: Waits | FlightRecorder | None = None,
         steps_per_sync: int = 1,
         watched: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench_workloads.transformer.cpu_memory import muted_stderr
+from bench_workloads.transformer.memory import muted_stderr
 
 if TYPE_CHECKING:
     from sweep.contract import RankRun

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -63,22 +63,17 @@ class TokenFile(Dataset[Tensor]):
         return torch.from_numpy(both.astype(np.int32))
 
 
-@dataclass(frozen=True)
-class Loading:
-    """How the file is read: the parameters ``data_workers``, ``pin_memory`` and ``non_blocking``."""
-
-    workers: int
-    pin_memory: bool
-    non_blocking: bool
-
-
 class FileBatches:
-    """Batches of a file, in rising order. What a step waits for its own is part of the step."""
+    """Batches of the file that the parameters name, in rising order. What a step waits for its own is part of the step.
+
+    Raises TokenFileError and OSError.
+    """
 
     part_of_step: ClassVar[bool] = True
 
-    def __init__(self, file: TokenFile, device: torch.device, how: Loading) -> None:
-        self._file, self._device, self._how = file, device, how
+    def __init__(self, settings: Settings, share: Share) -> None:
+        self._file = TokenFile(Path(settings.data), settings.data_dtype, share)
+        self._device, self._settings = share.positions.device, settings
         self._next = 0
         self._loader: Iterator[Tensor] = iter(())
 
@@ -87,21 +82,14 @@ class FileBatches:
         if iteration != self._next or not iteration:
             self._loader = self._from(iteration)
         self._next = iteration + 1
-        both = next(self._loader).to(self._device, non_blocking=self._how.non_blocking).long()
+        both = next(self._loader).to(self._device, non_blocking=self._settings.non_blocking).long()
         return both[0], both[1]
 
     def _from(self, iteration: int) -> Iterator[Tensor]:
         """Batches from that iteration on. Workers read up to two each ahead (torch's default)."""
-        pinned = self._how.pin_memory and self._device.type == "cuda"
+        pinned = self._settings.pin_memory and self._device.type == "cuda"
         order = itertools.count(iteration)
         loader = DataLoader(
-            self._file, batch_size=None, sampler=order, num_workers=self._how.workers, pin_memory=pinned
+            self._file, batch_size=None, sampler=order, num_workers=self._settings.data_workers, pin_memory=pinned
         )
         return iter(loader)
-
-
-def batches_of(settings: Settings, share: Share) -> FileBatches:
-    """The batches of the file that the parameters name. Raises TokenFileError and OSError."""
-    file = TokenFile(Path(settings.data), settings.data_dtype, share)
-    how = Loading(settings.data_workers, settings.pin_memory, settings.non_blocking)
-    return FileBatches(file, share.positions.device, how)

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torch._C import _distributed_c10d as c10d
 from torch.distributed import _functional_collectives as functional
@@ -19,22 +19,6 @@ if TYPE_CHECKING:
     import torch
 
     from sweep.contract import Layout
-
-
-class CollectiveTime(Protocol):
-    """One class per device: a GPU's collectives run concurrently with the host."""
-
-    unknown: str | None
-    """why the last lap is not known"""
-
-    def catch_up(self) -> None:
-        """Read what is outstanding, which may take a while. Call it before the ranks meet at a barrier."""
-
-    def start(self) -> None:
-        """Count from here on. Takes no time, so that the ranks begin together. Call it after the barrier."""
-
-    def lap(self) -> float | None:
-        """Seconds in collectives since ``start``, the barrier apart; None where they are not known."""
 
 
 WATCHDOG_S = 0.3
@@ -52,8 +36,8 @@ def prepare(device: torch.device, collectives: int) -> None:
 
 
 @contextmanager
-def collective_time(device: torch.device) -> Iterator[CollectiveTime]:
-    """Watch the collectives of this process."""
+def collective_time(device: torch.device) -> Iterator[Waits | FlightRecorder]:
+    """Watch the collectives of this process: a GPU's run concurrently with the host, so each device has its class."""
     if device.type == "cuda":
         yield FlightRecorder()
         return
@@ -68,16 +52,17 @@ class Waits:
     def __init__(self) -> None:
         self._seconds = 0.0
         self.unknown: str | None = None
+        """why the last lap is not known"""
 
     def catch_up(self) -> None:
-        """See ``CollectiveTime``. Nothing is outstanding."""
+        """Nothing is outstanding."""
 
     def start(self) -> None:
-        """See ``CollectiveTime``."""
+        """Count from here on. Takes no time, so that the ranks begin together. Call it after the barrier."""
         self._seconds = 0.0
 
     def lap(self) -> float:
-        """See ``CollectiveTime``."""
+        """Seconds in collectives since ``start``."""
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 
@@ -119,14 +104,17 @@ class FlightRecorder:
         self.catch_up()
 
     def catch_up(self) -> None:
-        """See ``CollectiveTime``. Waits for the watchdog, up to ``WATCHDOG_S``: each rank another time."""
+        """Read what is outstanding: waits for the watchdog, up to ``WATCHDOG_S``, each rank another time.
+
+        Call it before the ranks meet at a barrier.
+        """
         self.lap()
 
     def start(self) -> None:
-        """See ``CollectiveTime``. The barrier since ``catch_up`` is known by its name."""
+        """As of ``Waits``. The barrier since ``catch_up`` is known by its name."""
 
     def lap(self) -> float | None:
-        """See ``CollectiveTime``. Call it after a synchronisation of the device."""
+        """As of ``Waits``, the barrier apart; None where not known. Call it after a synchronisation of the device."""
         if self._dump is None:
             self.unknown = "this torch has no flight recorder that can be read"
             return None

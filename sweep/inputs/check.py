@@ -20,21 +20,11 @@ from sweep.plugins import find_workload
 
 def problems_of(grid: Grid, site: Site, workload: Workload) -> list[Problem]:
     """Every request of the grid that no plan can meet."""
-    return [
-        *parameter_problems(grid.params, workload),
-        *_choices(grid, workload),
-        *_points(grid, workload),
-        *_nodes(grid, site),
-        *_names(grid, workload),
-    ]
+    return [*_problems_with_workload(grid, workload), *_nodes(grid, site)]
 
 
-def _problems_with_workload(grid: Grid) -> list[Problem]:
-    """Requests that the grid's workload cannot meet; nothing if it cannot be loaded, which is reported elsewhere."""
-    try:
-        workload = find_workload(grid.workload)
-    except SweepError:
-        return []
+def _problems_with_workload(grid: Grid, workload: Workload) -> list[Problem]:
+    """Requests that the grid's workload cannot meet."""
     return [
         *parameter_problems(grid.params, workload),
         *_choices(grid, workload),
@@ -143,4 +133,7 @@ def problems_of_the_rest(value: Any) -> list[Problem]:
     if "workload" in asked and "workload" not in rest:
         return []  # what an unknown workload can do is unknown
     grid, _ = check(Grid, _NECESSARY | rest)
-    return [] if grid is None else _problems_with_workload(grid)
+    try:
+        return [] if grid is None else _problems_with_workload(grid, find_workload(grid.workload))
+    except SweepError:
+        return []  # it cannot be loaded, which is reported elsewhere

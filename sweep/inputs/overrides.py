@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.inputs.yaml_lines import Document, Path, load
@@ -37,11 +37,6 @@ def _one(document: Document, option: str, model: type[BaseModel]) -> list[Mistak
         return [replace(mistake, line=None) for mistake in error.mistakes]
     if given.mistakes:
         return [replace(mistake, line=None) for mistake in given.mistakes]
-    value = given.value
-    return _put(document, path, value, where)
-
-
-def _put(document: Document, path: Path, value: Any, where: str) -> list[Mistake]:
     target = document.value
     for part in path[:-1]:
         if target.get(part) is None:
@@ -49,7 +44,7 @@ def _put(document: Document, path: Path, value: Any, where: str) -> list[Mistake
         target = target[part]
         if not isinstance(target, dict):
             return [Mistake(f"{part} is not a mapping, so nothing can be set below it", where)]
-    target[path[-1]] = value
+    target[path[-1]] = given.value
     document.lines = {p: n for p, n in document.lines.items() if p[: len(path)] != path}
     document.lines[path] = 0
     return []

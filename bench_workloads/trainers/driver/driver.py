@@ -216,7 +216,7 @@ class _Driver:
         """End with the trainer's exit status."""
         code = self._child.poll() if self._child is not None else 0
         for hint in self._adapter.hints:
-            if code and any(_found(hint.pattern, line) for line in self._last):
+            if code and any(re.search(hint.pattern, line) for line in self._last):
                 self._log(f"hint: {hint.text}")
         if code is None or code == 0:
             reported, needed = self._speakers.most_iterations(), self._run.warmup_iterations + self._run.iterations
@@ -245,7 +245,3 @@ class _Driver:
 
 def _message(rank: int, parsed: ParsedLine, at_s: float) -> dict[str, Any]:
     return {"rank": rank, "at_s": at_s, **{field: getattr(parsed, field) for field in _FIELDS}}
-
-
-def _found(text: str, line: str) -> bool:
-    return re.search(text, line) is not None

@@ -172,7 +172,7 @@ def test_peaks_are_those_of_the_memory_model(fork_server: ForkServer, words):
 
 
 def test_a_block_without_recorded_release_ends_when_its_address_is_reused():
-    from bench_workloads.transformer.cpu_memory import highest
+    from bench_workloads.transformer.memory import highest
 
     recorded = [(1, 10), (2, 20), (1, -10), (3, 5), (2, -20)]
     assert highest({}, recorded) == 30

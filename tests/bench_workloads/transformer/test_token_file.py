@@ -8,12 +8,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from bench_workloads.transformer.data import Share  # noqa: E402
-from bench_workloads.transformer.token_file import FileBatches, Loading, TokenFile, TokenFileError  # noqa: E402
+from bench_workloads.transformer.settings import Settings  # noqa: E402
+from bench_workloads.transformer.token_file import FileBatches, TokenFile, TokenFileError  # noqa: E402
 from tests.support.ranks.harness import ForkServer, a_run  # noqa: E402
 from tests.support.transformer.cases import case  # noqa: E402
 
 VOCABULARY, LENGTH = 256, 64
-HERE = Loading(0, pin_memory=True, non_blocking=True)
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def share(mine: slice = slice(0, 4), positions: list[int] | None = None) -> Shar
     return Share(7, VOCABULARY, LENGTH, 4, mine, torch.tensor(range(LENGTH) if positions is None else positions))
 
 
-def batches(path, part: Share, how: Loading = HERE) -> FileBatches:
-    return FileBatches(TokenFile(path, "uint16", part), torch.device("cpu"), how)
+def batches(path, part: Share, workers: int = 0) -> FileBatches:
+    return FileBatches(Settings(data=str(path), data_dtype="uint16", data_workers=workers), part)
 
 
 def test_targets_are_the_tokens_that_follow_in_the_file(path):
@@ -59,18 +59,14 @@ def test_each_iteration_has_its_own_batch_and_any_can_be_read_again(path):
 
 
 def test_workers_read_the_same(path):
-    alone, helped = batches(path, share()), batches(path, share(), Loading(1, pin_memory=True, non_blocking=True))
+    alone, helped = batches(path, share()), batches(path, share(), workers=1)
     for number in range(4):
         assert torch.equal(alone(number)[0], helped(number)[0])
 
 
 def test_a_file_that_cannot_feed_the_model_is_named(path, tmp_path):
     with pytest.raises(TokenFileError, match=r"tokens.bin: token \d+, but the model's vocabulary has 16"):
-        FileBatches(
-            TokenFile(path, "uint16", Share(7, 16, LENGTH, 4, slice(0, 4), torch.arange(LENGTH))),
-            torch.device("cpu"),
-            HERE,
-        )(0)
+        batches(path, Share(7, 16, LENGTH, 4, slice(0, 4), torch.arange(LENGTH)))(0)
     short = tmp_path / "short.bin"
     short.write_bytes(b"\0" * 2 * LENGTH)
     with pytest.raises(TokenFileError, match=r"short.bin: 128 bytes are no 65 or more tokens of uint16"):
