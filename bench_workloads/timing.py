@@ -1,11 +1,19 @@
-"""Time one operation: repeated calls between two synchronisations, by CUDA events where there is a GPU."""
+"""Time operations: repeated calls between two synchronisations, by CUDA events where there is a GPU."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
+
+from sweep.contract import Phase
+
+if TYPE_CHECKING:
+    from sweep.contract import Progress, Run
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def seconds_per_call(call: Callable[[], object], device: torch.device, repeats: int) -> float:
@@ -24,3 +32,16 @@ def seconds_per_call(call: Callable[[], object], device: torch.device, repeats: 
     end.record()
     torch.cuda.synchronize(device)
     return float(begin.elapsed_time(end)) / 1e3 / repeats
+
+
+def measured_rounds(
+    run: Run, progress: Progress, measure: Callable[[], list[float]]
+) -> tuple[list[tuple[float, ...]], list[float]]:
+    """``measure`` as often as the run has iterations: (seconds of each operation after the warm-up; of each round)."""
+    rounds, lengths = [], []
+    for number in range(run.warmup_iterations + run.iterations):
+        progress.heartbeat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
+        start = time.perf_counter()
+        rounds.append(measure())
+        lengths.append(time.perf_counter() - start)
+    return list(zip(*rounds[run.warmup_iterations :], strict=True)), lengths

@@ -75,10 +75,8 @@ def find_workload(name: str) -> Workload:
     """The declaration of a workload. Raises SweepError if there is none, or if it cannot be loaded."""
     from sweep.contract import Workload  # imported here: `sweep --help` needs the loader, but no workload
 
-    found = _find("workload", name, WORKLOADS, path="workload", group=WORKLOAD_GROUP)
-    if not isinstance(found, Workload):
-        raise SweepError(Mistake(f"the workload {name!r} is a {type(found).__name__}, not a sweep.contract.Workload"))
-    return found
+    workload: Workload = _find("workload", name, WORKLOADS, path="workload", group=WORKLOAD_GROUP, of=Workload)
+    return workload
 
 
 def trainer_names() -> tuple[str, ...]:
@@ -90,11 +88,8 @@ def find_trainer(name: str) -> Adapter:
     """The adapter of a trainer. Raises SweepError if there is none, or if it cannot be loaded."""
     from bench_workloads.trainers.adapter import Adapter
 
-    found = _find("trainer", name, TRAINERS, path="trainer", group=TRAINER_GROUP)
-    if not isinstance(found, Adapter):
-        fact = f"the trainer {name!r} is a {type(found).__name__}, not a bench_workloads.trainers.adapter.Adapter"
-        raise SweepError(Mistake(fact))
-    return found
+    adapter: Adapter = _find("trainer", name, TRAINERS, path="trainer", group=TRAINER_GROUP, of=Adapter)
+    return adapter
 
 
 def find_executor(name: str) -> Any:
@@ -131,14 +126,8 @@ def found_checks() -> tuple[Check, ...]:
     """The checks that other packages register. Raises SweepError if one cannot be loaded."""
     from sweep.checks.check import Check
 
-    checks = []
-    for point in sorted(_registered(CHECK_GROUP), key=lambda point: point.name):
-        found = _find("check", point.name, {}, path="check", group=CHECK_GROUP)
-        if not isinstance(found, Check):
-            fact = f"the check {point.name!r} is a {type(found).__name__}, not a sweep.checks.check.Check"
-            raise SweepError(Mistake(fact))
-        checks.append(found)
-    return tuple(checks)
+    names = _names({}, CHECK_GROUP)
+    return tuple(_find("check", name, {}, path="check", group=CHECK_GROUP, of=Check) for name in names)
 
 
 def _names(table: Mapping[str, str], group: str) -> tuple[str, ...]:
@@ -152,15 +141,29 @@ def _registered(group: str) -> tuple[EntryPoint, ...]:
 
 
 def _find(
-    kind: str, name: str, table: Mapping[str, str], *, path: str, group: str = "", remedy: str | None = None
+    kind: str,
+    name: str,
+    table: Mapping[str, str],
+    *,
+    path: str,
+    group: str = "",
+    remedy: str | None = None,
+    of: type | None = None,
 ) -> Any:
-    """``path``: where the user names it; ``remedy``: what helps if it is known but cannot be loaded."""
+    """``path``: where the user names it; ``remedy``: what helps if it is known but cannot be loaded.
+
+    ``of``: its class.
+    """
     registered = _registered(group) if group and name not in table else ()
     point = next((point for point in registered if point.name == name), None)
     if name not in table and point is None:
         known = _names(table, group) if group else tuple(table)
         raise SweepError(Mistake(f"unknown {kind} {name!r}", path=path, remedy=nearest(name, known)))
     try:
-        return load_object(table[name]) if point is None else point.load()
+        loaded = load_object(table[name]) if point is None else point.load()
     except Exception as error:  # third-party code: loading a plug-in may raise anything
         raise SweepError(Mistake(f"the {kind} {name!r} cannot be loaded: {error}", path=path, remedy=remedy)) from error
+    if of is not None and not isinstance(loaded, of):
+        fact = f"the {kind} {name!r} is a {type(loaded).__name__}, not a {of.__module__}.{of.__qualname__}"
+        raise SweepError(Mistake(fact))
+    return loaded

@@ -6,10 +6,24 @@ import importlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from sweep.contract import Measurement, Phase
+
+if TYPE_CHECKING:
+    from sweep.contract import Progress, RankRun
 
 READER_S = 15.0
 """one reader's time, as Primus gives each GPU's process"""
+
+
+def main(run: RankRun, progress: Progress) -> None:
+    """Read what the parameter ``readers`` names, and report it: one rank per node, no rendezvous, no torch."""
+    progress.heartbeat(Phase.START)
+    began = time.perf_counter()
+    found = read_all(str(run.params["readers"]).split(","))
+    progress.measured(Measurement(step_times_s=[time.perf_counter() - began], extra={"readings": found}))
+    progress.heartbeat(Phase.FINISH)
 
 
 def read_all(readers: Sequence[str], limit_s: float = READER_S) -> dict[str, dict[str, Any]]:

@@ -5,8 +5,65 @@ Models of communication belong to ``sweep.physics``.
 
 from __future__ import annotations
 
-from bench_workloads.collectives.settings import GROUPS, OPERATIONS, Settings
+from dataclasses import dataclass
+
+from bench_workloads.parameters import Parameters
 from sweep.contract import Workload
+
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p")
+GROUPS = ("world", "intra_node", "inter_node")
+"""all ranks; those of one node; those of one local rank over all nodes"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Parameters):
+    """Which collectives, over which ranks, at which sizes."""
+
+    operation: str = "all"
+    """one collective, or all of them"""
+    group: str = "all"
+    """world: all ranks; intra_node: those of one node; inter_node: those of one local rank over all nodes; or all"""
+    min_bytes: int = 1024
+    """the smallest size"""
+    max_bytes: int = 16 * 2**20
+    """the largest size"""
+    factor: int = 8
+    """factor between one size and the next"""
+    repeats: int = 5
+    """consecutive calls per timing, which is their mean"""
+    process_group_timeout_s: float = 300.0
+    """a collective that takes longer is a failure"""
+    teardown_timeout_s: float = 10.0
+    """timeout for destroying the process group"""
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """The collectives to measure."""
+        return OPERATIONS if self.operation == "all" else (self.operation,)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups to measure them over."""
+        return GROUPS if self.group == "all" else (self.group,)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of the messages."""
+        sizes = [self.min_bytes]
+        while sizes[-1] * max(2, self.factor) <= self.max_bytes:
+            sizes.append(sizes[-1] * max(2, self.factor))
+        return sizes
+
+
+def bus_bandwidth(operation: str, size_bytes: float, seconds: float, ranks: int) -> float:
+    """Bytes/s by which nccl-tests compares collectives with a link's speed (doc/PERFORMANCE.md of nccl-tests).
+
+    ``size_bytes`` is what nccl-tests calls the size: the whole buffer, i.e. the output of an all-gather and the input
+    of a reduce-scatter.
+    """
+    factors = {"all_reduce": 2 * (ranks - 1) / ranks, "p2p": 1.0}
+    return size_bytes / seconds * factors.get(operation, (ranks - 1) / ranks)
+
 
 WORKLOAD = Workload(
     name="collectives",

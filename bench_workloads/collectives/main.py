@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from bench_workloads import hardware, process
-from bench_workloads.collectives.settings import Settings, bus_bandwidth
-from bench_workloads.timing import seconds_per_call
+from bench_workloads.collectives import Settings, bus_bandwidth
+from bench_workloads.timing import DTYPES, measured_rounds, seconds_per_call
 from sweep.contract import Measurement, Phase
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 # torch 2.13 renames the two that take one tensor
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def main(run: RankRun, progress: Progress) -> None:
@@ -41,21 +39,16 @@ def main(run: RankRun, progress: Progress) -> None:
 
 def _measure(run: RankRun, settings: Settings, device: torch.device, progress: Progress) -> Measurement:
     cases = _cases(run, settings, device)
-    rounds: list[list[float]] = []
-    lengths: list[float] = []
-    for number in range(run.warmup_iterations + run.iterations):
-        progress.heartbeat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
-        start = time.perf_counter()
-        rounds.append([_slowest(case, device, settings.repeats) for case in cases])
-        lengths.append(time.perf_counter() - start)
-    timed = rounds[run.warmup_iterations :]
+    times, lengths = measured_rounds(
+        run, progress, lambda: [_slowest(case, device, settings.repeats) for case in cases]
+    )
     return Measurement(
         step_times_s=lengths[run.warmup_iterations :],
         warmup_times_s=lengths[: run.warmup_iterations],
         device=hardware.name(device),
         versions=hardware.versions(device),
         effective={"world_size": dist.get_world_size(), "dtype": run.dtype},
-        extra={"collectives": [_row(case, times) for case, times in zip(cases, zip(*timed, strict=True), strict=True)]},
+        extra={"collectives": [_row(case, sampled) for case, sampled in zip(cases, times, strict=True)]},
     )
 
 
@@ -102,7 +95,7 @@ def _cases(run: RankRun, settings: Settings, device: torch.device) -> list[_Case
     groups = {"world": dist.group.WORLD, **{name: mesh.get_group(name) for name in ("inter_node", "intra_node")}}
     same_ranks = {"intra_node"} if nodes == 1 else set()
     return [
-        _Case(operation, name, groups[name], size, _DTYPES[run.dtype], device)
+        _Case(operation, name, groups[name], size, DTYPES[run.dtype], device)
         for name in settings.groups
         if dist.get_world_size(groups[name]) > 1 and name not in same_ranks
         for operation in settings.operations

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import statistics
-import time
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bench_workloads import hardware, process
-from bench_workloads.matmul.settings import Product, Settings, products
-from bench_workloads.timing import seconds_per_call
+from bench_workloads.matmul import Product, Settings, products
+from bench_workloads.timing import DTYPES, measured_rounds, seconds_per_call
 from sweep.contract import Measurement, Phase
 
 if TYPE_CHECKING:
     from sweep.contract import Progress, RankRun
-
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def main(run: RankRun, progress: Progress) -> None:
@@ -27,14 +24,11 @@ def main(run: RankRun, progress: Progress) -> None:
     bound = hardware.bind_to_near_cores(device, run.place)
     process.set_threads(run.place, 0, own_cores=bound is not None and device.type == "cpu")
     asked = products(run, settings)
-    rounds: list[list[float]] = []
-    lengths: list[float] = []
-    for number in range(run.warmup_iterations + run.iterations):
-        progress.heartbeat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
-        start = time.perf_counter()
-        rounds.append([_seconds(product, _DTYPES[run.dtype], device, settings.repeats) for product in asked])
-        lengths.append(time.perf_counter() - start)
-    times = list(zip(*rounds[run.warmup_iterations :], strict=True))
+    times, lengths = measured_rounds(
+        run,
+        progress,
+        lambda: [_seconds(product, DTYPES[run.dtype], device, settings.repeats) for product in asked],
+    )
     progress.measured(
         Measurement(
             step_times_s=lengths[run.warmup_iterations :],

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from bench_workloads.simulated.settings import Settings
+from bench_workloads.simulated import Settings
 from sweep.contract import RankRun
 
 HARMLESS = ("leak_child", "flood", "slow_start", "slow_rank", "slow_iteration", "config_mismatch")

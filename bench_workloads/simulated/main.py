@@ -9,9 +9,8 @@ import resource
 import sys
 import time
 
-from bench_workloads.simulated import faults, formula
+from bench_workloads.simulated import Settings, faults, formula
 from bench_workloads.simulated.faults import Fault
-from bench_workloads.simulated.settings import Settings
 from sweep.contract import Measurement, Phase, Progress, RankRun
 
 _HEARTBEAT_EVERY_S = 1.0

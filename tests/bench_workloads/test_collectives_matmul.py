@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from bench_workloads.collectives.settings import OPERATIONS, Settings, bus_bandwidth
-from bench_workloads.matmul.settings import Settings as MatmulSettings
-from bench_workloads.matmul.settings import products, swiglu_widths
+from bench_workloads.collectives import OPERATIONS, Settings, bus_bandwidth
+from bench_workloads.matmul import Settings as MatmulSettings
+from bench_workloads.matmul import products, swiglu_widths
 from sweep.contract import Layout
 from tests.support.ranks.harness import DENSE, ForkServer, a_run
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bench_workloads.simulated import WORKLOAD, formula
+from bench_workloads.simulated import FAULTS, WORKLOAD, Settings, formula
 from bench_workloads.simulated.faults import HARMLESS, fault_of
-from bench_workloads.simulated.settings import FAULTS, Settings
 from sweep.contract import Layout, Run
 from tests.support.driving import wait_for
 from tests.support.paths import REPOSITORY
@@ -118,7 +117,7 @@ def ignores_sigterm(pid):
 def test_ignored_sigterm_survives_one():
     """The fault itself, in a separate process: SIGTERM does nothing, SIGKILL does."""
     code = (
-        "from bench_workloads.simulated import faults; from bench_workloads.simulated.settings import Settings;"
+        "from bench_workloads.simulated import faults; from bench_workloads.simulated import Settings;"
         "from sweep.contract import Layout; from tests.support.simulated import big, placed;"
         "print('ignoring SIGTERM', flush=True);"
         "faults.act(faults.Fault('ignore_sigterm', 0, 0), placed(big(Layout())), Settings())"

@@ -20,7 +20,7 @@ MAX_LINE = 64_000
 """characters; what is longer is cut into pieces, so that an endless line cannot fill the memory"""
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _END = re.compile(r"\r\n|\n|\r")
-_PREFIX = re.compile(r"^\s*(?:\[(?:rank|default|R)?_?(\d{1,6})\]:?\s?|(\d{1,6}):\s)")
+_PREFIX = re.compile(r"^\s*(?:\[(?:rank|default|R)?_?\d{1,6}\]:?\s?|\d{1,6}:\s)")
 """[rank0]: of torchrun, [default0]: of older ones, 0: of srun --label"""
 NAMES: dict[str, str] = {
     "step_time_s": "seconds of the iteration, or mean over those since the line before",
@@ -94,7 +94,7 @@ class PatternReader:
 
     def read(self, line: str) -> list[ParsedLine]:
         """What was parsed from the line."""
-        _, line = without_prefix(line)
+        line = without_prefix(line)
         parts = self._parts(line)
         found = [parsed for part in parts if (parsed := self._step(part)) is not None]
         names = self._memory if found else self._values
@@ -215,12 +215,9 @@ def plain(line: str) -> str:
     return _ESCAPE.sub("", line)
 
 
-def without_prefix(line: str) -> tuple[int | None, str]:
-    """(rank, line) where a launcher put the rank before it; (None, line) where none did."""
-    match = _PREFIX.match(line)
-    if match is None:
-        return None, line
-    return int(match[1] or match[2]), line[match.end() :]
+def without_prefix(line: str) -> str:
+    """The line without the rank that a launcher put before it."""
+    return _PREFIX.sub("", line)
 
 
 def number(text: str) -> float | None:

@@ -42,7 +42,7 @@ def workload(name: str, *, torch: bool, listens: bool) -> Workload:
     )
 
 
-READ = workload("main", torch=False, listens=False)
+READ = workload("reading", torch=False, listens=False)
 RATES = workload("rates", torch=True, listens=True)
 EXCHANGE = workload("exchange", torch=True, listens=True)
 
