@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 __all__ = ["FIGURES", "Drawn", "LackingError", "Tables", "draw", "load_tables", "named"]
 
 
+def __dir__() -> list[str]:
+    """The public names alone: for completion by tab."""
+    return sorted(__all__)
+
+
 FIGURES: dict[str, tuple[Callable[[Tables], Figure], str]] = {
     "scaling": (
         scaling.draw,

@@ -8,3 +8,8 @@ from __future__ import annotations
 from analysis.report.build import About, build, columns_needed
 
 __all__ = ["About", "build", "columns_needed"]
+
+
+def __dir__() -> list[str]:
+    """The public names alone: for completion by tab."""
+    return sorted(__all__)
