@@ -29,9 +29,12 @@ LAUNCHER, TRACKER = "launcher", "tracker"
 """kinds of sessions: one process of each at a time, each with its own epochs"""
 ALIVE_S = 20.0
 """longest interval between a holder's lines in its journal: nine in the time after which other hosts assume it dead"""
-_REMEDIES = {
-    LAUNCHER: "watch it with `sweep status --watch`, or replace it with `sweep resume --takeover`",
-    TRACKER: "it will write new runs; or end it first",
+_REFUSALS = {
+    LAUNCHER: (
+        "another launcher holds this sweep",
+        "watch it with `sweep status --watch`, or replace it with `sweep resume --takeover`",
+    ),
+    TRACKER: ("another tracker holds this sweep", "it will write new runs; or end it first"),
 }
 
 
@@ -99,8 +102,8 @@ def holder(directory: SweepDir) -> str | None:
 
 
 def _refusal(lease: Lease, trouble: str) -> SweepError:
-    fact = f"another {lease.kind} holds this sweep: {trouble}"
-    return SweepError(Mistake(fact, file=str(lease.directory.path), remedy=_REMEDIES[lease.kind]))
+    fact, remedy = _REFUSALS[lease.kind]
+    return SweepError(Mistake(f"{fact}: {trouble}", file=str(lease.directory.path), remedy=remedy))
 
 
 def _highest(directory: SweepDir, kind: str) -> int:
