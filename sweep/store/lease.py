@@ -34,7 +34,7 @@ _REFUSALS = {
         "another launcher holds this sweep",
         "watch it with `sweep status --watch`, or replace it with `sweep resume --takeover`",
     ),
-    TRACKER: ("another tracker holds this sweep", "it will write new runs; or end it first"),
+    TRACKER: ("another process tracks this sweep", "it will write new runs; or end it first"),
 }
 
 

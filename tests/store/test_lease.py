@@ -28,7 +28,7 @@ def test_a_launcher_and_a_tracker_hold_leases_of_their_own(sweep):
     launchers, trackers = lease.take(sweep), lease.take(sweep, lease.TRACKER)
     assert (launchers.writer, trackers.writer) == ("launcher-0001", "tracker-0001")
     launchers.release()
-    with pytest.raises(SweepError, match="another tracker holds this sweep"):
+    with pytest.raises(SweepError, match="another process tracks this sweep"):
         lease.take(sweep, lease.TRACKER)
     assert lease.take(sweep).epoch == 2
     trackers.release()

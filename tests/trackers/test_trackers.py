@@ -214,7 +214,7 @@ def test_a_killed_session_is_continued_and_no_run_is_doubled(name, tmp_path):
     journal = directory / "journal" / "tracker-0001.jsonl"
     assert wait_until(lambda: journal.exists() and journal.read_bytes().count(b'"tracked"') >= 2, 120, 0.01)
     killed.send_signal(signal.SIGSTOP)
-    with pytest.raises(SweepError, match="another tracker holds this sweep: process"):
+    with pytest.raises(SweepError, match="another process tracks this sweep: process"):
         Tracking(SweepDir(directory), "id", Recorder())
     killed.kill()
     killed.wait()
