@@ -248,7 +248,7 @@ def _document(
     """``measured``: GPUs -> tokens per second of the best run."""
     document: dict[str, Any] = asdict(found) | {"speed": source}
     if scaling is None:
-        return document
+        return document | {"amdahl": _speed_ups(found.gpus)}
     most = None if math.isinf(scaling.most_gpus) else scaling.most_gpus
     curve: list[dict[str, Any]] = [
         {"gpus": n, "tokens_per_second": scaling.tokens_per_second(n)}
@@ -257,6 +257,14 @@ def _document(
     ]
     document |= {"serial_share": scaling.serial_share, "most_gpus": most, "curve": curve}
     return document | {"simulated": simulated}
+
+
+def _speed_ups(gpus: int) -> list[dict[str, float]]:
+    """Where nothing is measured: over one GPU, by the share of the work that more GPUs do not make faster."""
+    from sweep.physics.sizing import Scaling
+
+    shares = (0.0001, 0.001, 0.01, 0.1)
+    return [{"serial_share": share, "speed_up": Scaling(share, 1 - share).tokens_per_second(gpus)} for share in shares]
 
 
 def _curve(gpus: int, measured: Mapping[int, float]) -> list[int]:
@@ -272,7 +280,9 @@ def _lines(
         f"{found.tokens_per_second_per_gpu:,.0f} tokens/s/GPU",
     ]
     if scaling is None:
-        return lines
+        lines.append(f"Amdahl, speed-up of {plural(found.gpus, 'GPU')} over one by the serial share of the work:")
+        rows = _speed_ups(found.gpus)
+        return [*lines, *(f"  {100 * row['serial_share']:>6g}%  {row['speed_up']:,.1f}" for row in rows)]
     runs = "simulated" if simulated else "measured"
     lines.append(f"Amdahl through the {runs} runs: serial share {100 * scaling.serial_share:.3g}%")
     most = max(scaling.most_gpus, min(measured))
