@@ -20,6 +20,8 @@ from sweep.library.winners import SIMULATED, layout_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from sweep.inputs.grid import Grid
+    from sweep.inputs.site import Site
     from sweep.library.plan import Forecast
     from sweep.planning.runs import Plan
 
@@ -32,8 +34,9 @@ _REASONS_SHOWN = 3
 @click.argument("grid_file", metavar="GRID", type=InputPath())
 @click.option(
     "--show",
-    type=click.Choice(["rejected", "runs"]),
-    help="One line per rejected candidate with every reason, or per run in measurement order.",
+    type=click.Choice(["rejected", "runs", "model"]),
+    help="One line per rejected candidate with every reason, or per run in measurement order; or the rates that step "
+    "times are predicted from, each with its spread and source.",
 )
 @click.option(
     "--from",
@@ -81,6 +84,9 @@ def plan(
     if show is not None and (useless := without_effect(["results", "picture"], "with --show")):
         raise SweepError(useless)
     grid, site = load_inputs(grid_file, overrides, site_given, None)
+    if show == "model":
+        _show_model(grid, site, as_json)
+        return 0
     planned = library.plan(grid, site)
     if show is not None and not as_json:
         for row in _rows(planned, show):
@@ -104,6 +110,29 @@ def plan(
     if not planned.runs:
         raise SweepError(nothing_to_run(grid))
     return 0
+
+
+def _show_model(grid: Grid, site: Site, as_json: bool) -> None:
+    from sweep.physics.profiles import PROFILES, profile_of
+    from sweep.physics.step_time import machine_of
+    from sweep.physics.trainers import behaviour_of
+
+    profile = profile_of(grid.workload, {}) or PROFILES["builtin"]
+    behaviour = behaviour_of(profile.name)
+    rates = {group: machine_of(part.hardware, profile).rates(behaviour.attention) for group, part in site.parts.items()}
+    if as_json:
+        rows = {
+            group: [dict(zip(("rate", "value", "source"), one, strict=True)) for one in listed]
+            for group, listed in rates.items()
+        }
+        of = {"node_groups": rows} if site.node_groups else {"rates": rows[""]}
+        click.echo(json.dumps({"trainer": grid.workload, "behaviour": behaviour.source} | of))
+        return
+    for group, listed in rates.items():
+        where = f"{site.part(group).gpu} ({group})" if group else site.gpu
+        click.echo(f"{grid.workload} on {where}: {behaviour.source}")
+        for name, value, source in listed:
+            click.echo(f"  {name}: {value}  ({source})")
 
 
 def _rows(plan: Plan, show: str) -> Iterator[dict[str, Any]]:

@@ -136,3 +136,44 @@ class Machine:
         if "network_bytes_per_s" in columns:
             return read(columns, "network_bytes_per_s")
         return self.measured.between_bytes_per_s or self.gpu.network_bytes_per_s or self.inside_bytes_per_s / 8
+
+    def rates(self, profile_kernel: str = "flash-2") -> list[tuple[str, str, str]]:
+        """(rate, value with its spread, source) of what step times are predicted from, measured ones first in kind."""
+        known, provenance = self.measured, self.measured.provenance
+        found = []
+        for dtype in self.gpu.peaks_flops:
+            measured = dtype in known.matmul_flops
+            source = provenance if measured else self.matmul_share(dtype).source
+            found.append(
+                (
+                    f"matrix products, {dtype}",
+                    _shown(self.matmul_rate(dtype), "FLOP/s", self.matmul_spread(dtype)),
+                    source,
+                )
+            )
+        share = constants.MEMORY_SHARE
+        spread, source = (known.spread, provenance) if known.memory_bytes_per_s else (share.spread, share.source)
+        found.append(("memory", _shown(self.memory_bytes_per_s, "B/s", spread), source))
+        kernel = (
+            profile_kernel if (profile_kernel, self.architecture) in constants.ATTENTION else "flash-2",
+            self.architecture,
+        )
+        for way, constant in zip(("forward", "backward"), constants.ATTENTION[kernel], strict=True):
+            rate = self.peak("bf16") * constant.median
+            found.append((f"attention {way}, {kernel[0]}", _shown(rate, "FLOP/s", constant.spread), constant.source))
+        ends = [
+            (known.inside_bytes_per_s, "link in a node", self.inside_bytes_per_s),
+            (known.between_bytes_per_s, "network per GPU", float(self.between_bytes_per_s({}))),
+        ]
+        for measured_rate, name, rate in ends:
+            spread, source = (known.spread, provenance) if measured_rate else (self.network_spread, "data sheet")
+            found.append((name, _shown(float(rate), "B/s", spread), source))
+        for one in known.collectives:
+            text = f"{one.kind} of {one.bytes:,} B, {one.ranks} GPUs on {one.nodes} node{'s' * (one.nodes > 1)}"
+            found.append((text, f"{one.seconds:.3g} s ± {one.spread:.0%}", provenance))
+        return found
+
+
+def _shown(value: float, unit: str, spread: float) -> str:
+    scale, prefix = (1e12, "T") if value >= 1e12 else (1e9, "G")
+    return f"{value / scale:.4g} {prefix}{unit} ± {spread:.0%}"

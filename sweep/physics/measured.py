@@ -70,6 +70,12 @@ class MeasuredRates:
             raise ValueError("rates must be positive: FLOP/s, or bytes per second")
         _check_spread(self.spread)
 
+    @property
+    def provenance(self) -> str:
+        """When and where, as text."""
+        shown = ", ".join(self.nodes[:4]) + (f" and {len(self.nodes) - 4} more" if len(self.nodes) > 4 else "")
+        return "measured" + (f" {self.date}" if self.date else "") + (f" on {shown}" if shown else "")
+
 
 def _check_spread(spread: float) -> None:
     if not 0 < spread <= 2:

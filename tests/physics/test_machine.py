@@ -103,6 +103,43 @@ def test_what_was_measured_is_less_uncertain():
     assert narrowed == {"matmul", "tensor", "context", "expert", "data"}
 
 
+def test_rates_are_shown_with_spread_and_source():
+    found = {name: (value, source) for name, value, source in machine().rates("cudnn")}
+    assert found["memory"][0].startswith("2.") or found["memory"][0].startswith("3.")
+    assert found["link in a node"] == ("450 GB/s ± 25%", "data sheet")
+    assert found["network per GPU"] == ("50 GB/s ± 25%", "data sheet")
+    assert found["matrix products, bf16"][1] == constants.MATMUL["h100", "bf16"].source
+    assert "attention forward, cudnn" in found
+    assert "attention backward, flash-2" in {name for name, _, _ in machine("a100").rates("cudnn")}
+
+
+def test_measured_rates_are_shown_with_when_and_where():
+    one = MeasuredCollective(**COLLECTIVE, spread=0.1)
+    inside = MeasuredCollective(**COLLECTIVE | {"nodes": 1, "ranks": 8})
+    rates = {"date": "2026-11-20", "nodes": ("n1", "n2"), "spread": 0.02}
+    rates |= {"matmul_flops": {"bf16": 6.9e14}, "memory_bytes_per_s": 2e12, "inside_bytes_per_s": 4e11}
+    found = {name: rest for name, *rest in machine(**rates, collectives=(one, inside)).rates()}
+    there = "measured 2026-11-20 on n1, n2"
+    assert found["matrix products, bf16"] == ["690 TFLOP/s ± 2%", there]
+    assert found["matrix products, fp8"][1] == constants.MATMUL["h100", "fp8"].source
+    assert found["memory"] == ["2 TB/s ± 2%", there]
+    assert found["link in a node"] == ["400 GB/s ± 2%", there]
+    assert found["network per GPU"][1] == "data sheet"
+    assert found["all_gather of 1,048,576 B, 16 GPUs on 2 nodes"] == ["0.001 s ± 10%", there]
+    assert found["all_gather of 1,048,576 B, 8 GPUs on 1 node"] == ["0.001 s ± 5%", there]
+
+
+@pytest.mark.parametrize(("nodes", "date", "wanted"), [
+    (0, "", "measured"),
+    (0, "2026-11-20", "measured 2026-11-20"),
+    (4, "", "measured on n0, n1, n2, n3"),
+    (5, "", "measured on n0, n1, n2, n3 and 1 more"),
+    (9, "2026-11-20", "measured 2026-11-20 on n0, n1, n2, n3 and 5 more"),
+])  # fmt: skip
+def test_where_and_when_rates_were_measured_names_four_nodes_at_most(nodes, date, wanted):
+    assert MeasuredRates(date=date, nodes=tuple(f"n{i}" for i in range(nodes))).provenance == wanted
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -145,6 +182,18 @@ def test_what_was_measured_without_a_stated_spread_is_known_to_five_per_cent():
 ])  # fmt: skip
 def test_attention_kernels_are_those_of_the_gpus_architecture_or_of_an_older_one(gpu, wanted):
     assert machine(gpu).architecture == wanted
+
+
+def test_a_rate_of_a_tera_or_more_is_shown_in_teras():
+    for rate, shown in ((999e9, "999 GB/s ± 5%"), (1e12, "1 TB/s ± 5%"), (1.5e12, "1.5 TB/s ± 5%")):
+        found = {name: value for name, value, _ in machine(memory_bytes_per_s=rate).rates()}
+        assert found["memory"] == shown
+
+
+def test_rates_of_attention_are_shares_of_the_peak_in_half_precision():
+    found = {name: value for name, value, _ in machine().rates("flash-2")}
+    assert found["attention forward, flash-2"] == "346.1 TFLOP/s ± 8%"  # 0.35 of 989
+    assert found["attention backward, flash-2"] == "306.6 TFLOP/s ± 10%"  # 0.31
 
 
 def test_nodes_of_gpus_without_a_known_network_share_an_eighth_of_the_link():
