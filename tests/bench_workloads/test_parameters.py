@@ -12,8 +12,8 @@ RUN = {"model": "m", "shape": {}, "nodes": 1, "gpus_per_node": 1, "sequence_leng
 
 @pytest.mark.parametrize("workload", ["transformer", "simulated", "collectives", "matmul"])
 def test_a_run_gives_parameters_and_defaults_the_rest(workload):
-    declared = importlib.import_module(f"bench_workloads.{workload}").WORKLOAD
-    settings = importlib.import_module(f"bench_workloads.{workload}.settings").Settings
+    package = importlib.import_module(f"bench_workloads.{workload}")
+    declared, settings = package.WORKLOAD, package.Settings
     assert settings.of(Run(workload=workload, **RUN)) == settings()
     assert settings.defaults() == declared.params == vars(settings())
     name, value = next(iter(settings.defaults().items()))

@@ -34,10 +34,6 @@ def test_an_agent_that_dies_alone_leaves_nothing_on_this_machine(tmp_path):
 
 @pytest.mark.slurm
 def test_an_agent_that_dies_alone_leaves_nothing_on_its_node(tmp_path, slurm_cluster):
-    killed_agent_leaves_nothing(
-        tmp_path / "s",
-        driving.launching(
-            tmp_path, DAEMONS.replace("pilot_time: 10m", "pilot_time: 10m, poll_interval_s: 1"), env=slurm_cluster.env
-        ),
-        executor="slurm",
-    )
+    grid = DAEMONS.replace("pilot_time: 10m", "pilot_time: 10m, poll_interval_s: 1")
+    launcher = driving.launching(tmp_path, grid, executor="slurm", env=slurm_cluster.env)
+    killed_agent_leaves_nothing(tmp_path / "s", launcher)

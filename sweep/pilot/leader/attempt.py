@@ -9,6 +9,7 @@ import asyncio
 import secrets
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sweep.contract import Place, Run, Workload
 from sweep.outcomes import Outcome
@@ -136,37 +137,24 @@ class AttemptRunner:
     def _start(self, address: str, port: int) -> None:
         self._began = True
         self._state.begin(self._clock.now(), self._start_limits)
-        for number, link in enumerate(self._links):
+        per_node = self._run.gpus_per_node
+        for node, link in enumerate(self._links):
+            first = Place(
+                rank=node * per_node, world_size=self._run.gpus, local_rank=0, local_world_size=per_node,
+                node_rank=node, master_addr=address, master_port=port,
+                seed=self._seed, token=self._token, gpu=self._gpu,
+            )  # fmt: skip
             link.send(
                 Start(
                     attempt=self._name,
                     main=self._workload.main,
                     run=self._run.canonical_json(),
-                    places=self._places(number, address, port),
+                    places=tuple(replace(first, rank=first.rank + i, local_rank=i) for i in range(per_node)),
                     takes_listener=self._workload.takes_listener,
                     one_process=self._workload.in_one_process(self._run),
                     slurm_variables=self._workload.slurm_variables,
                 )
             )
-
-    def _places(self, node: int, address: str, port: int) -> tuple[Place, ...]:
-        """The places of the ranks on a node, given its number."""
-        per_node = self._run.gpus_per_node
-        return tuple(
-            Place(
-                rank=node * per_node + local,
-                world_size=self._run.gpus,
-                local_rank=local,
-                local_world_size=per_node,
-                node_rank=node,
-                master_addr=address,
-                master_port=port,
-                seed=self._seed,
-                token=self._token,
-                gpu=self._gpu,
-            )
-            for local in range(per_node)
-        )
 
     async def _next_message(self) -> tuple[str, OfAttempt | NodeLost | StopAsked | None]:
         """Wait for a message or the next deadline, and update the attempt's state."""
