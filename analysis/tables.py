@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -192,3 +192,9 @@ def known(value: Any) -> TypeGuard[Any]:
         return not math.isnan(value)
     except TypeError:
         return type(value).__name__ != "NAType"
+
+
+def plain_values(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """A row's known values of those names, numbers of numpy and pandas as Python's own."""
+    stated = {name: row[name] for name in names if known(row.get(name))}
+    return {name: value.item() if hasattr(value, "item") else value for name, value in stated.items()}

@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.compare.noise import Change, changes, noise_of
-from analysis.compare.sides import SAME, Pair, Row, Side, as_rows, identity, key_of, pairs_of, plain_layout
+from analysis.compare.sides import SAME, Pair, Row, Side, as_rows, identity, key_of, pairs_of
 from analysis.derive.best import failed, is_simulated, succeeded
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
-from analysis.tables import known
+from analysis.tables import known, plain_values
+from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def _checked(
     return Workload(
         model=str(first["model"]),
         nodes=int(first["nodes"]),
-        layout=plain_layout(first),
+        layout=plain_values(first, LAYOUT),
         verdict=verdict,
         baseline=float(pair[0]["value"]) if pair is not None else None,
         value=float(pair[1]["value"]) if pair is not None else None,

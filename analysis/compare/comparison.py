@@ -18,11 +18,11 @@ from analysis.compare.sides import (
     in_order,
     key_of,
     pairs_of,
-    plain_layout,
 )
 from analysis.derive.best import failed, succeeded
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, metric_named
-from analysis.tables import known, versions_of
+from analysis.tables import known, plain_values, versions_of
+from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def _runs(pairs: Sequence[Pair], metric: Metric, noise: Noise, level: float) -> 
         RunPair(
             model=str(a["model"]),
             nodes=int(a["nodes"]),
-            layout=plain_layout(a),
+            layout=plain_values(a, LAYOUT),
             run_a=str(a["run_id"]),
             run_b=str(b["run_id"]),
             value_a=float(a["value"]),

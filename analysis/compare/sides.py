@@ -66,12 +66,6 @@ def key_of(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
     return tuple((str(row[n]) if isinstance(row[n], str) else float(row[n])) if known(row[n]) else None for n in names)
 
 
-def plain_layout(row: Row) -> dict[str, Any]:
-    """The layout of a row as JSON values, without what is not known."""
-    stated = {name: row[name] for name in LAYOUT if known(row.get(name))}
-    return {name: value.item() if hasattr(value, "item") else value for name, value in stated.items()}
-
-
 def cell_of(row: Row) -> Cell:
     """(model, nodes)."""
     return str(row["model"]), int(row["nodes"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.tables import known
+from analysis.tables import known, plain_values
 from sweep.contract import LAYOUT
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
@@ -19,27 +19,28 @@ SETTING = ("sequence_length", "global_batch_tokens", "dtype", "compile")
 
 def usage_of(cell: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """(what it is for, text) of a best configuration's record."""
-    texts = [("flags", as_flags(cell)), ("JSON", as_json(cell))]
+    texts = [("flags", as_flags(cell, _params(cell))), ("JSON", as_json(cell))]
     grid = as_grid(cell)
     return texts if grid is None else [*texts, ("grid that measures it again", grid)]
 
 
-def as_flags(cell: Mapping[str, Any]) -> str:
-    """The layout as shell arguments; unknown values are left out."""
-    values = _values(cell, LAYOUT)
-    return shlex.join(f"--{name.replace('_', '-')}={value}" for name, value in values.items())
+def as_flags(values: Mapping[str, Any], params: Mapping[str, Any]) -> str:
+    """Layout, batch, number format and the workload's parameters as shell arguments; unknown values are left out."""
+    stated = plain_values(values, (*LAYOUT, *SETTING)) | dict(params)
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in stated.items()}
+    return shlex.join(f"--{name.replace('_', '-')}={text}" for name, text in texts.items())
 
 
 def as_json(cell: Mapping[str, Any]) -> str:
     """Model, nodes, layout and batch as one line of JSON; unknown values are left out."""
-    values = _values(cell, ("model", "nodes", "gpus_per_node", *LAYOUT, *SETTING, "run_id"))
+    values = plain_values(cell, ("model", "nodes", "gpus_per_node", *LAYOUT, *SETTING, "run_id"))
     return json.dumps(values, ensure_ascii=False)
 
 
 def as_grid(cell: Mapping[str, Any]) -> str | None:
     """A grid file with this one candidate, or None where the record lacks a required field of a grid."""
     model = _model(cell)
-    values = _values(cell, ("nodes", *LAYOUT, *SETTING))
+    values = plain_values(cell, ("nodes", *LAYOUT, *SETTING))
     if model is None or not {"nodes", "sequence_length", "global_batch_tokens", "dp", "tp", "pp"} <= set(values):
         return None
     values["global_batch"] = values.pop("global_batch_tokens")
@@ -49,15 +50,20 @@ def as_grid(cell: Mapping[str, Any]) -> str | None:
 
 def plain_record(cell: Mapping[str, Any]) -> dict[str, Any]:
     """A record's scalar values for JSON: missing is None."""
-    return {name: _plain(value) if known(value) else None for name, value in cell.items() if np.ndim(value) == 0}
+    return dict.fromkeys(cell) | plain_values(cell, [name for name in cell if np.ndim(cell[name]) == 0])
 
 
 def _workload(cell: Mapping[str, Any]) -> list[str]:
     """The workload and its parameters; imported records are measured again by the default one."""
     if cell.get("pilot") == "imported" or not known(cell.get("workload")):
         return []
-    params = json.loads(cell["params_json"]) if known(cell.get("params_json")) else {}
+    params = _params(cell)
     return [f"workload: {json.dumps(cell['workload'])}"] + [f"params: {json.dumps(params)}"] * bool(params)
+
+
+def _params(cell: Mapping[str, Any]) -> dict[str, Any]:
+    params: dict[str, Any] = json.loads(cell["params_json"]) if known(cell.get("params_json")) else {}
+    return params
 
 
 def _model(cell: Mapping[str, Any]) -> list[str] | dict[str, Any] | None:
@@ -67,12 +73,3 @@ def _model(cell: Mapping[str, Any]) -> list[str] | dict[str, Any] | None:
     if name in MODELS and (shape is None or ModelShape(**shape) == MODELS[name]):
         return [name]
     return {name: shape} if shape else None
-
-
-def _values(cell: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: _plain(cell[name]) for name in names if known(cell.get(name))}
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy or pandas as Python's own."""
-    return value.item() if hasattr(value, "item") else value

@@ -75,9 +75,7 @@ def best(
     from sweep.library.table_formats import text
 
     own = form in (TABLE, *FORMS)
-    if not own:
-        trainer_format.check(form, (TABLE, *FORMS))
-    elif wrong := without_effect(["iterations", "out", "skip", "params"], f"with --format {form}"):
+    if own and (wrong := without_effect(["iterations", "out", "skip", "params"], f"with --format {form}")):
         raise SweepError(wrong)
     results = all_results(sources)
     rows = winners([place for place, _ in results], metric, expression, models, widths)
@@ -88,7 +86,13 @@ def best(
     else:
         given = trainer_format.parameters(params, form)
         origin = origin_of([sweep for _, sweep in results])
-        made, mistakes = trainer_format.made_of(rows, form, iterations, out, given, origin)
+        made: list[Made] = []
+        mistakes: list[Mistake] = []
+        for row in rows:
+            try:
+                made.append(trainer_format.made(row, form, iterations, out, given, origin))
+            except SweepError as error:
+                mistakes += error.mistakes
         _print_made(made, mistakes, out, skip)
     return 0
 

@@ -199,7 +199,6 @@ def _usage(origin: Origin, cell: Mapping[str, Any]) -> list[tuple[str, str]]:
 
     texts, workload = list(usage_of(cell)), str(cell.get("workload"))
     with contextlib.suppress(SweepError):  # no adapter for that workload, or the record lacks values
-        trainer_format.check(workload, ())
         made = trainer_format.made(plain_record(cell), workload, None, None, {}, origin)
         texts.append((f"as {workload} takes it", trainer_format.text([made])))
     return texts

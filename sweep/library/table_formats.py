@@ -5,14 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from sweep.contract import LAYOUT
 from sweep.library.winners import SIMULATED, Row, rounded
-
-AS_FLAGS = ("dtype", "compile", "sequence_length", "global_batch_tokens")
 
 
 def text(rows: Sequence[Row], form: str, metric: str) -> str:
@@ -54,12 +50,11 @@ def _markdown(rows: Sequence[Row]) -> str:
 def _flags(rows: Sequence[Row], metric: str) -> str:
     """One line of shell arguments per cell, after comments that name the cell and judge its value."""
     from analysis.metrics import memory_text
+    from analysis.report.usage import as_flags
     from sweep.library.trainer_format import assignment
 
     lines = []
     for row in rows:
-        made = {name: row[name] for name in (*LAYOUT, *AS_FLAGS) if row[name] is not None}
-        words = [f"--{name.replace('_', '-')}={_flag(value)}" for name, value in (made | row["params"]).items()]
         environment = [assignment(name, str(value)) for name, value in row["env"].items()]
         verdict_text = [f"{metric} {row[metric]:.6g}", row["confidence"], _plural(row["repeats"], "run")]
         verdict_text += [f"peak memory {memory_text(row['peak_memory_bytes'])}"] if row["peak_memory_bytes"] else []
@@ -67,13 +62,9 @@ def _flags(rows: Sequence[Row], metric: str) -> str:
         verdict_text += [SIMULATED] * row["simulated"] + row["notes"]
         place = f"{row['model']} on {_plural(row['nodes'], 'node')} of {row['gpus_per_node']} {row['gpu'] or 'GPUs'}"
         lines += [f"# {place}, {row['run_id']}: {'; '.join(verdict_text)}"]
-        lines += [" ".join([*environment, shlex.join(words)])]
+        lines += [" ".join([*environment, as_flags(row, row["params"])])]
     return "\n".join(lines) + "\n"
 
 
 def _plural(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
-
-
-def _flag(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

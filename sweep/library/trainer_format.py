@@ -16,7 +16,7 @@ from typing import Any
 from bench_workloads.trainers.adapter import Launch, from_here
 from bench_workloads.trainers.driver.starting import interpreter
 from sweep.contract import LAYOUT, Layout, Run, Scalar, Workload, node_group_of
-from sweep.errors import Mistake, SweepError, nearest
+from sweep.errors import Mistake, SweepError
 from sweep.executors.script import options_of
 from sweep.files import write_whole
 from sweep.inputs.check import parameter_problems
@@ -26,7 +26,7 @@ from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
 from sweep.pilot.leader.network import interface_variables
 from sweep.planning.rules import broken_by_run
-from sweep.plugins import find_trainer, trainer_names
+from sweep.plugins import find_trainer
 from sweep.redaction import REDACTED, Redaction, redacted_environment, secret_values
 
 MASTER_PORT = 29500
@@ -66,14 +66,6 @@ class Made:
     """sbatch's options where the command needs a job of its nodes, whose first node runs it; else empty"""
 
 
-def check(name: str, others: Sequence[str]) -> None:
-    """Raises SweepError if no trainer has that name."""
-    names = trainer_names()
-    if name not in names:
-        remedy = nearest(name, (*others, *names))
-        raise SweepError(Mistake(f"unknown format {name!r}", path="--format", remedy=remedy))
-
-
 def parameters(options: Sequence[str], trainer: str) -> dict[str, Scalar]:
     """The trainer's parameters of ``--param NAME=VALUE``. Raises SweepError with all that is wrong with them."""
     workload = find_trainer(trainer).workload
@@ -92,25 +84,6 @@ def parameters(options: Sequence[str], trainer: str) -> dict[str, Scalar]:
     if mistakes:
         raise SweepError(mistakes)
     return given
-
-
-def made_of(
-    records: Sequence[Mapping[str, Any]],
-    trainer: str,
-    iterations: int | None,
-    out: Path | None,
-    params: Mapping[str, Scalar],
-    origin: Origin = Origin(),
-) -> tuple[list[Made], list[Mistake]]:
-    """The cells that the trainer can run, and every mistake of the others. Arguments as of ``made``."""
-    cells: list[Made] = []
-    mistakes: list[Mistake] = []
-    for record in records:
-        try:
-            cells.append(made(record, trainer, iterations, out, params, origin))
-        except SweepError as error:
-            mistakes += error.mistakes
-    return cells, mistakes
 
 
 def made(
@@ -161,9 +134,8 @@ def _made(
     cell = f"{run.model} on {run.nodes} node{'s' * (run.nodes != 1)}"
     if not run.shape:
         raise SweepError(Mistake("the record lacks the model's shape", path=cell))
-    beyond = [f"{trainer} has no {text}" for text in _beyond(run, adapter.workload)]
-    if impossible := beyond or _broken(run, adapter.workload):
-        raise SweepError([Mistake(fact, path=cell, remedy=_remedy(fact)) for fact in impossible])
+    if impossible := _beyond(run, adapter.workload, cell) or _broken(run, adapter.workload, cell):
+        raise SweepError(impossible)
     steps = iterations or run.warmup_iterations + run.iterations
     try:
         launch = adapter.configure(run, ".", steps)
@@ -176,38 +148,44 @@ def _made(
     if wrong := _cannot_run(launch, start, cell):
         raise SweepError(wrong)
     there = f"cd {shlex.quote(str(Path(start).absolute()))} && " if start else ""
-    note = _note(str(record.get("workload")), trainer)
+    measured_by = str(record.get("workload"))
+    note = f"measured by the workload {measured_by}, whose parameters are left out: {trainer} was not measured"
+    note = "" if measured_by == trainer else note
     own = (site or Site(gpus_per_node=run.gpus_per_node, gpu="cpu")).part(node_group_of(run.model))
     launch = replace(launch, env={**_environment(own), **run.env, **launch.env})
     command = _on_nodes(there + _command(launch, run, settings, own), run.nodes, own)
     return Made(cell, folder, launch.files, note, _setup(own), command, _batch(run.nodes, own))
 
 
-def _note(workload: str, trainer: str) -> str:
-    if workload == trainer:
-        return ""
-    return f"measured by the workload {workload}, whose parameters are left out: {trainer} was not measured"
+def _beyond(run: Run, workload: Workload, cell: str) -> list[Mistake]:
+    """The values of layout and parameters that the trainer does not support."""
+    usual = dataclasses.asdict(Layout()) | {"dtype": "bf16", "compile": False}
+    asked = dataclasses.asdict(run.layout) | {"dtype": run.dtype, "compile": run.compile}
+    if run.layout.pp == 1:
+        del asked["pp_schedule"]
+    lacking = [f"{n} = {v}" for n, v in asked.items() if n not in workload.axes and v != usual[n]]
+    for name, value in {**{n: v for n, v in asked.items() if n in workload.axes}, **run.params}.items():
+        if value not in (choices := workload.choices.get(name, (value,))):
+            lacking.append(f"{name} = {value}, only {', '.join(map(str, choices))}")
+    return [Mistake(f"{workload.name} has no {text}", path=cell) for text in lacking]
 
 
-def _broken(run: Run, workload: Workload) -> list[str]:
-    """The trainer's rules that the run breaks. A parameter that the record does not state has its default there."""
-    facts = []
+def _broken(run: Run, workload: Workload, cell: str) -> list[Mistake]:
+    """The trainer's rules that the run breaks: where a parameter is wrong, it can be given; a layout cannot.
+
+    A parameter that the record does not state has its default there.
+    """
+    mistakes = []
     for reason in broken_by_run(run, workload):
-        parameter = _parameter(reason)
+        named = re.search(r"\bparams\.(\w+)", reason)
+        parameter = named[1] if named else None
+        if parameter in _OF_THE_OUTPUT:
+            continue
+        fact = f"{workload.name}: {reason}"
         if parameter is not None and parameter not in run.params:
-            facts.append(f"the trainer {workload.name} needs params.{parameter}, which the record does not state")
-        else:
-            facts.append(f"{workload.name}: {reason}")
-    return [fact for fact in facts if _parameter(fact) not in _OF_THE_OUTPUT]
-
-
-def _parameter(fact: str) -> str | None:
-    return match[1] if (match := re.search(r"\bparams\.(\w+)", fact)) else None
-
-
-def _remedy(fact: str) -> str | None:
-    """Where a parameter is wrong, it can be given; a layout cannot."""
-    return None if (parameter := _parameter(fact)) is None else f"--param {parameter}=VALUE"
+            fact = f"the trainer {workload.name} needs params.{parameter}, which the record does not state"
+        mistakes.append(Mistake(fact, path=cell, remedy=f"--param {parameter}=VALUE" if parameter else None))
+    return mistakes
 
 
 def _cannot_run(launch: Any, start: str, cell: str) -> list[Mistake]:
@@ -361,20 +339,3 @@ def _shape(text: str | None, model: str) -> dict[str, Any]:
     if text and (given := json.loads(text)):
         return ModelShape(**given).as_dict()
     return MODELS[model].as_dict() if model in MODELS else {}
-
-
-def _beyond(run: Run, workload: Workload) -> list[str]:
-    """The values of layout and parameters that the trainer does not support."""
-    default, found = Layout(), []
-    axes, choices = workload.axes, workload.choices
-    values = dataclasses.asdict(run.layout) | {"dtype": run.dtype, "compile": run.compile}
-    usual = dataclasses.asdict(default) | {"dtype": "bf16", "compile": False}
-    if run.layout.pp == 1:
-        values.pop("pp_schedule")
-    for name, value in values.items():
-        if name not in axes and value != usual[name]:
-            found.append(f"{name} = {value}")
-        elif name in axes and name in choices and value not in choices[name]:
-            found.append(f"{name} = {value}, only {', '.join(map(str, choices[name]))}")
-    given = {name: value for name, value in run.params.items() if value not in choices.get(name, (value,))}
-    return found + [f"{name} = {value}, only {', '.join(map(str, choices[name]))}" for name, value in given.items()]
