@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.forecast import forecast, selected
 from sweep.errors import SweepError
 from sweep.foreign.files import read_recorded
-from sweep.plugins import strategy_names
+from sweep.plugins import STRATEGY
 from sweep.search.budget import Budget
 from sweep.search.candidates import Bools
 from sweep.search.gaussian import Ints
@@ -218,7 +218,7 @@ def main(argv: Sequence[str]) -> int:
         document = forecast(recorded, *rows)
         text = _forecast_lines(document)
     elif given.strategy == ALL:
-        names = (*strategy_names(), RANDOM)
+        names = (*STRATEGY.names(), RANDOM)
         document = {name: report(replayed(recorded, name, given.budget)) for name in names}
         text = _comparison({name: found["overall"] for name, found in document.items()})
     else:

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.replay import RANDOM, InRandomOrder, replay, report, strategy_of
 from sweep.foreign.files import read_recorded
-from sweep.plugins import STRATEGIES
+from sweep.plugins import STRATEGY
 from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
 from sweep.search.replay import RecordedRun
@@ -97,7 +97,7 @@ def main() -> None:
         print(
             f"\n{title}, {len(recorded.candidates)} runs, budget {share:.0%}\n\n{head}\n|" + "---|" * (len(COLUMNS) + 1)
         )
-        for name in (*STRATEGIES, RANDOM):
+        for name in (*STRATEGY.table, RANDOM):
             print(row(name, overall(recorded, name, share)))
         if share < 1:
             for name in ("prune", "guided"):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from benchmarks.replay import RANDOM, strategy_of
 from benchmarks.synthetic_clusters import EVALUATION_SEEDS, SyntheticCluster, synthetic_cluster
-from sweep.plugins import STRATEGIES
+from sweep.plugins import STRATEGY
 from sweep.search.budget import Budget
 from sweep.search.candidates import Bools
 from sweep.search.observations import Known
@@ -127,7 +127,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=len(EVALUATION_SEEDS), help="how many of them")
     parser.add_argument("--first", type=int, default=EVALUATION_SEEDS[0], help="the first of them")
     parser.add_argument("--share", type=float, default=0.1, help="budget, as a share of the runs")
-    parser.add_argument("--strategies", nargs="+", default=[*STRATEGIES, RANDOM, ORACLE])
+    parser.add_argument("--strategies", nargs="+", default=[*STRATEGY.table, RANDOM, ORACLE])
     parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args(argv)
     seeds = range(given.first, given.first + given.seeds)

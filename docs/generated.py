@@ -26,7 +26,7 @@ from sweep.inputs.site import Site
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.shapes import ModelShape, total_parameters
-from sweep.plugins import find_workload
+from sweep.plugins import WORKLOAD
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -148,7 +148,7 @@ def _settings(workload: str) -> type[Parameters]:
     if not hasattr(module, "Settings"):
         module = importlib.import_module(f"{home}.settings")
     settings: type[Parameters] = module.Settings
-    if settings.defaults() != dict(find_workload(workload).params):
+    if settings.defaults() != dict(WORKLOAD.find(workload).params):
         raise AssertionError(f"{workload}: its parameters are not those of {settings.__module__}")
     return settings
 

@@ -17,7 +17,7 @@ from sweep.cli.sources import all_results, origin_of
 from sweep.errors import Mistake, SweepError
 from sweep.library.sources import METRIC
 from sweep.library.winners import FORMS, Row, complete, winners
-from sweep.plugins import trainer_names
+from sweep.plugins import TRAINER
 
 if TYPE_CHECKING:
     from sweep.library.trainer_format import Made
@@ -30,7 +30,7 @@ WIDTH = 140
 @click.command(cls=SweepCommand)
 @click.argument("sources", metavar="[SOURCE]...", nargs=-1, type=InputPath())
 @name_option(
-    "--format", "form", kind="format", names=lambda: (TABLE, *FORMS, *trainer_names()), default=TABLE,
+    "--format", "form", kind="format", names=lambda: (TABLE, *FORMS, *TRAINER.names()), default=TABLE,
     show_default=True, help="How to print it; a trainer's name: its configuration files and command.",
 )  # fmt: skip
 @metric_option()

@@ -9,7 +9,7 @@ import click
 
 from sweep.cli.command import InputPath
 from sweep.cli.names import name_option
-from sweep.plugins import tracker_names
+from sweep.plugins import TRACKER
 
 
 class FiniteRange(click.FloatRange):
@@ -68,6 +68,6 @@ anyway_option = click.option(
     "--anyway", is_flag=True, help="Compare even if no run is in both, or if model, sequence length or batch differ."
 )
 track_option = name_option(
-    "--track", "tracker", kind="tracker", names=tracker_names,
+    "--track", "tracker", kind="tracker", names=TRACKER.names,
     help="Also send runs to this tracker as they end; see `sweep track`.",
 )  # fmt: skip

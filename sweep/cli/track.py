@@ -20,7 +20,7 @@ from sweep.cli.options import directory_argument, json_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import SweepError
-from sweep.plugins import tracker_names
+from sweep.plugins import TRACKER
 
 if TYPE_CHECKING:
     from sweep.store.sweep import Sweep
@@ -35,7 +35,7 @@ ORPHAN_S = 600
 
 @click.command(cls=SweepCommand)
 @directory_argument
-@name_option("--to", "name", kind="tracker", names=tracker_names, required=True, help="The tracker.")
+@name_option("--to", "name", kind="tracker", names=TRACKER.names, required=True, help="The tracker.")
 @click.option("--project", help="Default: the name of the grid.")
 @click.option("--follow", is_flag=True, hidden=True, help="Continue until standard input ends (for `sweep launch`).")
 @json_option

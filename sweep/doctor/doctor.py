@@ -16,7 +16,7 @@ from sweep.doctor.page import page
 from sweep.doctor.report import Report, rows_of
 from sweep.doctor.run import DoctorOptions, Progress, node_checks, run_on_nodes
 from sweep.files import remove_empty, write_whole
-from sweep.plugins import found_checks
+from sweep.plugins import CHECK
 
 REPORT, TABLE, PAGE = "report.json", "results.parquet", "report.html"
 
@@ -24,7 +24,7 @@ REPORT, TABLE, PAGE = "report.json", "results.parquet", "report.html"
 def examine(options: DoctorOptions, directory: Path, progress: Progress) -> Report:
     """Check, evaluate and write. ``directory``: each run on nodes has its own folder in it."""
     site, began_at = options.site, time.time()
-    more = found_checks()
+    more = CHECK.every()
     results: list[CheckResult] = []
     seconds: dict[str, float] = {}
     if "login" in options.tiers:

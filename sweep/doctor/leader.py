@@ -25,7 +25,7 @@ from sweep.pilot.leader.check_attempts import READ, START_S, STEP_S, CheckAttemp
 from sweep.pilot.leader.link import Link, one_machine
 from sweep.pilot.leader.nodes import agents
 from sweep.pilot.leader.start import lead_once
-from sweep.plugins import find_workload
+from sweep.plugins import WORKLOAD
 
 HOSTNAMES_S = 20.0
 
@@ -95,7 +95,7 @@ class DoctorLeader:
 
     async def _train(self, attempts: CheckAttempts, link: Link) -> None:
         run = training_run(self._gpu, self._spec.gpus_per_node)
-        answer = await attempts.run(find_workload(run.workload), [link], run, START_S, STEP_S[self._gpu != "cpu"])
+        answer = await attempts.run(WORKLOAD.find(run.workload), [link], run, START_S, STEP_S[self._gpu != "cpu"])
         steps = [answer.steps_s[link.node]] if answer.steps_s.get(link.node) else []
         rows = [{READER: {"per_second": run.global_batch_tokens / seconds}} for seconds in steps]
         self._answers.write("training", node=link.node, ranks=rows, problem=answer.problem)

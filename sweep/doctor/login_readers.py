@@ -20,7 +20,7 @@ from sweep.checks.login import keeps_accounting
 from sweep.executors.executor import PilotRequest
 from sweep.inputs.detect import SINFO_FORMAT, parse_config, parse_sinfo
 from sweep.inputs.site import Site
-from sweep.plugins import find_executor
+from sweep.plugins import EXECUTOR
 
 LIMIT_S = 6.0
 """of one command, so that all are done in 10 s"""
@@ -119,7 +119,7 @@ class LoginReaders:
     def test_only(self) -> Json:
         """What sbatch says of a pilot of one node, without submitting it."""
         request = PilotRequest(token="sweep-doctor", name="p0001", nodes=1, time_limit_s=60)  # noqa: S106
-        script = find_executor("slurm")(self._site, self._directory).script(request)
+        script = EXECUTOR.find("slurm")(self._site, self._directory).script(request)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SBATCH_")}
         done = subprocess.run(
             ["sbatch", "--test-only"], input=script, capture_output=True, text=True, errors="replace", timeout=LIMIT_S,

@@ -17,7 +17,7 @@ from sweep.executors.executor import Executor, JobState, PilotRequest, SubmitErr
 from sweep.inputs.site import Site
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.limits import Limits
-from sweep.plugins import find_executor
+from sweep.plugins import EXECUTOR
 from sweep.store.directory import make_directory
 
 LEADER = "sweep.doctor.leader:main"
@@ -67,7 +67,7 @@ def run_on_nodes(
     if options.names and options.executor == "slurm":
         site = site.model_copy(update={"sbatch": (*site.sbatch, f"--nodelist={','.join(options.names)}")})
     request = _prepare(options, folder, more)
-    chosen: Executor = find_executor(options.executor)(site, folder, pilot_main=LEADER)
+    chosen: Executor = EXECUTOR.find(options.executor)(site, folder, pilot_main=LEADER)
     try:
         job = chosen.submit(request)
     except SubmitError as error:

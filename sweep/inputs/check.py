@@ -15,7 +15,7 @@ from sweep.inputs.site import Site
 from sweep.inputs.validation import check
 from sweep.inputs.yaml_lines import Path, Problem
 from sweep.physics.catalogue import MODELS
-from sweep.plugins import find_workload
+from sweep.plugins import WORKLOAD
 
 
 def problems_of(grid: Grid, site: Site, workload: Workload) -> list[Problem]:
@@ -134,6 +134,6 @@ def problems_of_the_rest(value: Any) -> list[Problem]:
         return []  # what an unknown workload can do is unknown
     grid, _ = check(Grid, _NECESSARY | rest)
     try:
-        return [] if grid is None else _problems_with_workload(grid, find_workload(grid.workload))
+        return [] if grid is None else _problems_with_workload(grid, WORKLOAD.find(grid.workload))
     except SweepError:
         return []  # it cannot be loaded, which is reported elsewhere

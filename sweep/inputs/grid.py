@@ -28,7 +28,7 @@ from sweep.inputs.validation import amount, check
 from sweep.inputs.yaml_lines import Document, Path, Problem, dump
 from sweep.physics.measured import MeasuredCollective, MeasuredRates
 from sweep.physics.shapes import ModelShape
-from sweep.plugins import find_workload, is_strategy, is_workload, strategy_names, workload_names
+from sweep.plugins import STRATEGY, WORKLOAD
 
 AXES = (*FREE, "dtype", "compile")
 """the axes of every workload; parameters and environment variables are axes too"""
@@ -191,15 +191,15 @@ class Grid(BaseModel):
     @field_validator("workload")
     @classmethod
     def _known_workload(cls, name: str) -> str:
-        if not is_workload(name):
-            raise ValueError(f"unknown workload {name!r} ({nearest(name, workload_names())})")
+        if not WORKLOAD.has(name):
+            raise ValueError(f"unknown workload {name!r} ({nearest(name, WORKLOAD.names())})")
         return name
 
     @field_validator("strategy")
     @classmethod
     def _known_strategy(cls, name: str) -> str:
-        if not is_strategy(name):
-            raise ValueError(f"unknown strategy {name!r} ({nearest(name, strategy_names())})")
+        if not STRATEGY.has(name):
+            raise ValueError(f"unknown strategy {name!r} ({nearest(name, STRATEGY.names())})")
         return name
 
     @field_validator("constraints")
@@ -268,7 +268,7 @@ def read_grid(document: Document) -> tuple[Grid | None, list[Problem]]:
 def _parameters(workload: str | None) -> set[str]:
     """The names of a workload's parameters; none if it cannot be loaded, which the plan reports."""
     try:
-        return set(find_workload(workload).params) if workload else set()
+        return set(WORKLOAD.find(workload).params) if workload else set()
     except SweepError:
         return set()
 

@@ -7,7 +7,7 @@ import platform
 import time
 
 from sweep.executors.executor import Executor
-from sweep.plugins import find_executor
+from sweep.plugins import EXECUTOR
 from sweep.search.search import waiting
 from sweep.state.events import Event, SessionAlive, SessionBegan, SessionEnded
 from sweep.state.state import Attempt, PilotState
@@ -34,7 +34,7 @@ class Launcher(FollowedSweep):
         super().__init__(sweep)
         self.directory = sweep.directory
         self.lease = lease
-        self.executor: Executor = executor or find_executor(sweep.executor)(sweep.site, sweep.directory.path)
+        self.executor: Executor = executor or EXECUTOR.find(sweep.executor)(sweep.site, sweep.directory.path)
         self.local = sweep.executor == "local"
         self.same_nodes: set[Width] = set()
         """those for which the cluster has only nodes that failed"""

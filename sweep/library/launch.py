@@ -21,7 +21,7 @@ from sweep.library.estimate import Estimate, check_runnable, estimate
 from sweep.library.heatmap import draw_heatmap
 from sweep.planning.build import build
 from sweep.planning.runs import Plan, runs_on
-from sweep.plugins import find_executor
+from sweep.plugins import EXECUTOR
 from sweep.state.state import SweepState
 from sweep.store import lease
 from sweep.store.directory import SweepDir, check_own
@@ -248,7 +248,7 @@ def _ended(followed: FollowedSweep) -> Launched:
 
 
 def _first_scripts(plan: Plan, grid: Grid, site: Site, directory: Path, executor: str) -> dict[str, str]:
-    made: Executor = find_executor(executor)(site, directory.resolve())
+    made: Executor = EXECUTOR.find(executor)(site, directory.resolve())
     scripts: dict[str, str] = {}
     capacities = [capacity_of(grid, site, executor, node_group=group) for group in site.parts]
     wanted_of = [pilots_wanted(runs_on(plan.runs, one.node_group), SweepState(), one) for one in capacities]

@@ -26,7 +26,7 @@ from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
 from sweep.pilot.leader.network import interface_variables
 from sweep.planning.rules import broken_by_run
-from sweep.plugins import find_trainer
+from sweep.plugins import TRAINER
 from sweep.redaction import REDACTED, Redaction, redacted_environment, secret_values
 
 MASTER_PORT = 29500
@@ -68,7 +68,7 @@ class Made:
 
 def parameters(options: Sequence[str], trainer: str) -> dict[str, Scalar]:
     """The trainer's parameters of ``--param NAME=VALUE``. Raises SweepError with all that is wrong with them."""
-    workload = find_trainer(trainer).workload
+    workload = TRAINER.find(trainer).workload
     given: dict[str, Any] = {}
     mistakes: list[Mistake] = []
     for option in options:
@@ -125,7 +125,7 @@ def _made(
     params: Mapping[str, Scalar],
     site: Site | None,
 ) -> Made:
-    adapter = find_trainer(trainer)
+    adapter = TRAINER.find(trainer)
     run = run_of(record, trainer)
     run = replace(run, params={**run.params, **params})
     settings = {**adapter.workload.params, **run.params}

@@ -37,7 +37,7 @@ from sweep.planning.table import (
     typed,
     words,
 )
-from sweep.plugins import find_workload
+from sweep.plugins import WORKLOAD
 
 _OFFERED = 3
 
@@ -74,7 +74,7 @@ def build_table(grid: Grid, site: Site, workload: Workload | None) -> Any:
 
 def _declared(grid: Grid) -> Workload:
     try:
-        return find_workload(grid.workload)
+        return WORKLOAD.find(grid.workload)
     except SweepError as error:
         raise SweepError([grid.mistake(m.fact, ("workload",), m.remedy) for m in error.mistakes]) from error
 

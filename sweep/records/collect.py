@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from sweep.errors import Mistake, SweepError
 from sweep.files import parquet_of, read_table, write_whole
 from sweep.outcomes import Outcome
-from sweep.plugins import find_workload
+from sweep.plugins import WORKLOAD
 from sweep.records.agreement import NOTE, disagreements, tolerance_of
 from sweep.records.prices import has_other_prices, priced, prices_of
 from sweep.records.record import decode_in_full, problems
@@ -281,7 +281,7 @@ def _same_start(workload: str, params_json: str | None) -> bool:
     A workload that starts any script has a parameter of this name: only its user can know.
     """
     try:
-        declared = find_workload(workload)
+        declared = WORKLOAD.find(workload)
     except SweepError:
         return True
     given = json.loads(params_json or "{}")

@@ -1,6 +1,6 @@
 """Which run next: search strategies by name. Each is a pure function of the observations and of what may start now.
 
-A further strategy is a class with ``pick`` and an entry in ``sweep.plugins.STRATEGIES``.
+A further strategy is a class with ``pick`` and an entry in ``sweep.plugins.STRATEGY``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from sweep.plugins import find_strategy
+from sweep.plugins import STRATEGY
 
 if TYPE_CHECKING:
     from sweep.search.candidates import Bools
@@ -45,7 +45,7 @@ class Strategy(Protocol):
 
 def strategy_named(name: str) -> Strategy:
     """The strategy. Raises SweepError for an unknown name."""
-    strategy: Strategy = find_strategy(name)()
+    strategy: Strategy = STRATEGY.find(name)()
     return strategy
 
 

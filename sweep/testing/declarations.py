@@ -105,8 +105,8 @@ def _preload_findings(workload: Workload) -> Iterator[str]:
 
 _DECLARE = """
 import sys
-from sweep.plugins import find_workload
-find_workload(sys.argv[1])
+from sweep.plugins import WORKLOAD
+WORKLOAD.find(sys.argv[1])
 print(*(name for name in sys.argv[2:] if name in sys.modules))
 """
 

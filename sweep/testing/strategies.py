@@ -11,7 +11,7 @@ from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.planning.build import build
-from sweep.plugins import find_strategy
+from sweep.plugins import STRATEGY
 from sweep.search.candidates import Bools, Candidates, from_plan
 from sweep.search.observations import Known
 from sweep.search.strategies import Pick, Strategy
@@ -39,7 +39,7 @@ def check_strategy(strategy: Callable[[], Strategy] | str) -> None:
     ``strategy``: its class, or the name under which it is registered. Raises ConformanceError; SweepError for an
     unknown name.
     """
-    make: Callable[[], Strategy] = find_strategy(strategy) if isinstance(strategy, str) else strategy
+    make: Callable[[], Strategy] = STRATEGY.find(strategy) if isinstance(strategy, str) else strategy
     name = strategy if isinstance(strategy, str) else getattr(strategy, "__name__", "strategy")
     findings: list[str] = []
     for title, outcomes in scenarios().items():

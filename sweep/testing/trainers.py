@@ -12,7 +12,7 @@ from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adap
 from bench_workloads.trainers.driver.reading import NAMES
 from sweep.contract import Measurement, Run
 from sweep.physics.flops import CONVENTIONS
-from sweep.plugins import find_trainer
+from sweep.plugins import TRAINER
 from sweep.records.validity import requested
 from sweep.testing.declarations import declaration_findings
 from sweep.testing.examples import example_run, variants
@@ -30,7 +30,7 @@ def check_trainer(adapter: Adapter | str, run: Run | None = None, *, output: str
     ``example_run(adapter.workload)``. ``output``: the trainer's output of at least two iterations of that run.
     Raises ConformanceError; SweepError for an unknown name.
     """
-    checked = find_trainer(adapter) if isinstance(adapter, str) else adapter
+    checked = TRAINER.find(adapter) if isinstance(adapter, str) else adapter
     asked = example_run(checked.workload) if run is None else run
     findings = [*declaration_findings(checked.workload, asked), *_adapter_findings(checked)]
     if isinstance(adapter, str) and checked.name != adapter:

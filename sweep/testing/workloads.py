@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from sweep.contract import Measurement, Phase, Run, Workload
 from sweep.pilot.agent.progress import RankHeartbeat
 from sweep.pilot.messages import RankFailure
-from sweep.plugins import find_workload
+from sweep.plugins import WORKLOAD
 from sweep.records.validity import refusal
 from sweep.testing.declarations import declaration_findings, registration_findings
 from sweep.testing.examples import example_run
@@ -23,7 +23,7 @@ def check_workload(workload: Workload | str, run: Run | None = None, *, timeout_
     ``workload``: the declaration, or the name under which it is registered. ``run``: what is run, by default
     ``example_run(workload)``, a tiny model on two ranks. Raises ConformanceError; SweepError for an unknown name.
     """
-    declared = find_workload(workload) if isinstance(workload, str) else workload
+    declared = WORKLOAD.find(workload) if isinstance(workload, str) else workload
     asked = example_run(declared) if run is None else run
     findings = [*declaration_findings(declared, asked)]
     if isinstance(workload, str):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from sweep.plugins import find_tracker
+from sweep.plugins import TRACKER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Tracker(Protocol):
 
 def open_tracker(name: str, project: str, sweep_dir: Path) -> Tracker:
     """The tracker of that name. Raises SweepError if there is none, or if its package is not installed."""
-    tracker: Tracker = find_tracker(name)(project, sweep_dir)
+    tracker: Tracker = TRACKER.find(name)(project, sweep_dir)
     return tracker
 
 

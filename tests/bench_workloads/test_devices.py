@@ -172,9 +172,9 @@ def test_what_a_fork_server_imports_asks_for_no_device():
     import subprocess
     import sys
 
-    from sweep.plugins import find_workload
+    from sweep.plugins import WORKLOAD
 
-    modules = [module for name in ("transformer", "collectives") for module in find_workload(name).preload]
+    modules = [module for name in ("transformer", "collectives") for module in WORKLOAD.find(name).preload]
     assert "torch._dynamo" in modules
     done = subprocess.run([sys.executable, "-c", WATCHED, *modules], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["is_available by <string>:14"], "the last line's own, as a control"

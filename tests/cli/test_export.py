@@ -24,7 +24,7 @@ from sweep.library import trainer_format
 from sweep.library.winners import FORMS
 from sweep.outcomes import Outcome
 from sweep.physics.shapes import ModelShape
-from sweep.plugins import find_trainer, trainer_names
+from sweep.plugins import TRAINER
 from sweep.records.collect import write_results
 from tests.support import driving
 from tests.support.made_records import as_json, made_grid, made_record, made_run, reference
@@ -130,12 +130,12 @@ def trainer_results(path, **changes):
 
 
 def own_trainers():
-    return [name for name in trainer_names() if name in TRAINERS]
+    return [name for name in TRAINER.names() if name in TRAINERS]
 
 
 def made_by(name, run, folder):
     """What the adapter makes of the run; one that starts outside its files' directory gets absolute paths."""
-    adapter = find_trainer(name)
+    adapter = TRAINER.find(name)
     run = from_here(run, {**adapter.workload.params, **run.params})
     beside = adapter.configure(run, ".", 5)
     return adapter.configure(run, str(folder), 5) if beside.workdir else beside
@@ -143,7 +143,7 @@ def made_by(name, run, folder):
 
 def needed_by(name, folder):
     """What a trainer cannot do without, for a run that another workload measured: parameters of paths that exist."""
-    params = find_trainer(name).workload.params
+    params = TRAINER.find(name).workload.params
     for script in ("pretrain_gpt.py", "run_train.py", "train.py", "scripts/training/run_recipe.py"):
         (folder / "checkout" / script).parent.mkdir(parents=True, exist_ok=True)
         (folder / "checkout" / script).touch()
@@ -375,7 +375,7 @@ def test_a_script_that_is_not_there_is_refused(tmp_path):
 
 def test_a_layout_that_the_trainer_does_not_support_is_reported_with_every_axis(tmp_path):
     """An adapter without tensor and pipeline parallelism, whichever it is."""
-    lacking = [n for n in own_trainers() if not find_trainer(n).workload.axes & {"tp", "pp"}]
+    lacking = [n for n in own_trainers() if not TRAINER.find(n).workload.axes & {"tp", "pp"}]
     if not lacking:
         pytest.skip("every adapter has tensor or pipeline parallelism")
     run = made_run(model="llama", shape=LLAMA, gpus_per_node=8, nodes=1, dp=2, tp=2, pp=2)
@@ -387,7 +387,7 @@ def test_a_layout_that_the_trainer_does_not_support_is_reported_with_every_axis(
 
 def test_cells_that_a_trainer_cannot_run_are_all_named_and_the_others_exported_when_asked(tmp_path):
     """Two cells with an axis that the adapter lacks, and one that it can run."""
-    lacking = [n for n in own_trainers() if not find_trainer(n).workload.axes & {"cp"}]
+    lacking = [n for n in own_trainers() if not TRAINER.find(n).workload.axes & {"cp"}]
     assert lacking
     layouts = {1: {"dp": 8}, 2: {"dp": 8, "cp": 2}, 4: {"dp": 8, "cp": 4}}
     runs = [made_run(model="llama", shape=LLAMA, gpus_per_node=8, nodes=n, **given) for n, given in layouts.items()]
@@ -408,7 +408,7 @@ def test_cells_that_a_trainer_cannot_run_are_all_named_and_the_others_exported_w
 def test_wrong_input_lists_what_there_is(results):
     assert "did you mean json" in exported(results, "--format", "jsonn", code=2)
     reported = exported(results, "--format", "zzz", code=2)
-    assert all(name in reported for name in (*FORMS, *trainer_names()))
+    assert all(name in reported for name in (*FORMS, *TRAINER.names()))
     assert "4B on 4" in exported(results, "--model", "9B", code=2)
     assert "unknown metric" in exported(results, "--metric", "mfuu", code=2)
     assert "--out: has no effect with --format json" in exported(results, "--out", "x", code=2)

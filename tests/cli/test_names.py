@@ -14,7 +14,7 @@ import pytest
 
 from sweep.cli.main import cli
 from sweep.cli.names import OneOf
-from sweep.plugins import trainer_names
+from sweep.plugins import TRAINER
 from tests.support.command_line import Command
 from tests.support.made_sweeps import made
 from tests.support.paths import REPOSITORY
@@ -82,7 +82,7 @@ def completed(here: Path, *words: str) -> list[str]:
     ("words", "expected"),
     [
         (("best", "--metric", "mf"), {"mfu"}),
-        (("best", "--format", ""), {"table", "json", "csv", "markdown", "flags", *trainer_names()}),
+        (("best", "--format", ""), {"table", "json", "csv", "markdown", "flags", *TRAINER.names()}),
         (("report", "--format", "s"), {"svg"}),
         (("size", "--gpu", "h100-"), {"h100-pcie", "h100-nvl"}),
         (("memory", "SmolLM"), {"SmolLM3-3B"}),

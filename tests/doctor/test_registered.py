@@ -5,7 +5,7 @@ import pytest
 from sweep.checks.check import Check, Reading, Stated, Verdict, evaluate
 from sweep.doctor.run import node_checks
 from sweep.errors import SweepError
-from sweep.plugins import found_checks
+from sweep.plugins import CHECK
 
 MODULE = """
 from sweep.checks.check import Check
@@ -40,9 +40,9 @@ def package(tmp_path, monkeypatch):
 
 def test_a_registered_check_is_part_of_its_tier_and_its_rule_counts(package):
     package("LICENSES")
-    (check,) = found_checks()
+    (check,) = CHECK.every()
     assert isinstance(check, Check)
-    assert check in node_checks(found_checks(), "cpu")
+    assert check in node_checks(CHECK.every(), "cpu")
     assert evaluate(check, Reading(value=0), Stated()).verdict is Verdict.BELOW_FLOOR
     assert evaluate(check, Reading(value=2), Stated()).verdict is Verdict.OK
 
@@ -53,4 +53,4 @@ def test_a_registered_check_is_part_of_its_tier_and_its_rule_counts(package):
 def test_what_is_no_check_is_refused_with_its_name(package, attribute, words):
     package(attribute)
     with pytest.raises(SweepError, match=f"'licenses' {words}"):
-        found_checks()
+        CHECK.every()

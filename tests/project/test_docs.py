@@ -27,7 +27,7 @@ from sweep.outcomes import Outcome
 from sweep.physics.measured import MeasuredRates
 from sweep.physics.schedules import SCHEDULES
 from sweep.planning.build import build
-from sweep.plugins import STRATEGIES
+from sweep.plugins import STRATEGY
 from tests.support import driving
 from tests.support.markdown import DOCS, FENCE, PAGES, blocks, commands, prose
 from tests.support.paths import REPOSITORY
@@ -284,7 +284,7 @@ def test_every_command_is_in_the_readme_and_the_design():
         assert f"`sweep {name}" in design or f"`{name}`" in design, name
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", STRATEGY.table)
 def test_every_strategy_is_documented(name):
     assert f"| `{name}` | " in (DOCS / "search.md").read_text()
 

@@ -9,7 +9,7 @@ import pytest
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.planning.runs import PlannedRun
-from sweep.plugins import STRATEGIES
+from sweep.plugins import STRATEGY
 from sweep.search.search import BY_STRATEGY, Search, choose, waiting
 from sweep.state.events import Recorded, RecordFacts, RerunRequested
 from sweep.state.state import SweepState
@@ -86,7 +86,7 @@ def test_a_run_that_never_began_is_no_retry_though_its_rerun_was_asked_for():
     assert search.skipped(sweep_state) == {runs[1].run_id: BY_STRATEGY}
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", STRATEGY.table)
 def test_a_plan_without_runs_and_a_workload_without_a_model(name):
     assert next_on(1, [], SweepState(), Search([], None, name)) is None
     made = [{**run(gas=gas, workload="collectives"), "shape": {}} for gas in (1, 2)]

@@ -11,7 +11,7 @@ from sweep.contract import Run
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.planning.runs import PlannedRun
-from sweep.plugins import STRATEGIES
+from sweep.plugins import STRATEGY
 from sweep.search.candidates import from_configurations
 from sweep.search.observations import Known
 from sweep.search.remeasure import room, to_repeat, top_configurations
@@ -78,7 +78,7 @@ def ended(run_: PlannedRun, rate: float, at: float, nodes: tuple[str, ...] = ("a
     return [started, Recorded(time=at, record=facts)]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", STRATEGY.table)
 def test_every_strategy_measures_the_repeats_of_top_configurations(strategy: str) -> None:
     """Far apart, so that only "at least two" makes the second a top configuration."""
     runs = [planned(run(mbs=size, dp=8, gas=8)) for size in SIZES[:4]]

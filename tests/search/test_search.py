@@ -9,7 +9,7 @@ import pytest
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.planning.runs import PlannedRun
-from sweep.plugins import STRATEGIES
+from sweep.plugins import STRATEGY
 from sweep.search.search import BY_BUDGET, BY_STRATEGY, Search, choose, waiting
 from sweep.state.events import CancelRequested, Recorded, RecordFacts, RerunRequested
 from sweep.state.state import SweepState
@@ -77,7 +77,7 @@ def live(runs, strategy, limits=None, widths=(1, 2, 4)):
     return events, sweep_state, search
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", STRATEGY.table)
 @pytest.mark.parametrize("limits", [{}, {"runs": 17}, {"share": 0.3}, {"node_hours": 0.5}, {"runs_per_cell": 5}])
 def test_a_sweep_ends_exactly_when_its_pilots_find_nothing(name, limits):
     runs = runs_of()
@@ -118,7 +118,7 @@ def test_what_one_cell_does_not_need_goes_to_the_others():
     assert len(events) == 20
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", STRATEGY.table)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_same_state_gives_the_same_decisions_in_any_order_of_events(name, seed):
     runs = runs_of()

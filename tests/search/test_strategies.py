@@ -9,7 +9,7 @@ from benchmarks.replay import InRandomOrder, replay, report
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
-from sweep.plugins import STRATEGIES
+from sweep.plugins import STRATEGY
 from sweep.search.budget import Budget
 from sweep.search.candidates import from_configurations
 from sweep.search.gaussian import expected_improvement
@@ -21,7 +21,7 @@ from tests.support.configurations import run
 from tests.support.synthetic_cluster import truth
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", STRATEGY.table)
 def test_every_strategy_asks_for_each_run_once_at_most_and_ends(name):
     recorded = truth()
     done = replay(recorded, strategy_named(name), Budget())

@@ -5,12 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
-from sweep.plugins import STRATEGIES
+from sweep.plugins import STRATEGY
 from sweep.search.strategies import Exhaustive, Pick, Prune
 from sweep.testing import ConformanceError, check_strategy
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", STRATEGY.table)
 def test_our_own_conform(name):
     check_strategy(name)
 

@@ -10,7 +10,7 @@ from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Hint, Launch, ParsedLine
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from sweep.contract import Workload
-from sweep.plugins import find_trainer
+from sweep.plugins import TRAINER
 from sweep.testing import ConformanceError, check_trainer, example_run
 from tests.support.trainers.layouts import PARAMS
 
@@ -37,7 +37,7 @@ def test_our_own_conform(name):
     params = {**PARAMS.get(name, {}), **(EVERY_AXIS if name == "command" else {})}
     if name == "picotron":
         params["use_cpu"] = True
-    run = example_run(find_trainer(name).workload, params=params)
+    run = example_run(TRAINER.find(name).workload, params=params)
     check_trainer(name, run, output="\n".join(ITERATIONS.get(name, ())))
 
 

@@ -6,7 +6,7 @@ from bench_workloads import WORKLOADS
 from bench_workloads.trainers import TRAINERS
 from sweep.contract import Rule, Workload
 from sweep.errors import SweepError
-from sweep.plugins import find_workload
+from sweep.plugins import WORKLOAD
 from sweep.testing import ConformanceError, check_workload, example_run
 
 PARAMS = {
@@ -27,7 +27,7 @@ OURS = sorted(set(WORKLOADS) - set(TRAINERS))
     [name if name in {"transformer", "simulated"} else pytest.param(name, marks=pytest.mark.long) for name in OURS],
 )
 def test_our_own_conform(name):
-    check_workload(name, example_run(find_workload(name), params=PARAMS.get(name, {})), timeout_s=250)
+    check_workload(name, example_run(WORKLOAD.find(name), params=PARAMS.get(name, {})), timeout_s=250)
 
 
 def workload(main="good"):

@@ -15,7 +15,7 @@ from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.watchdog import StartLimits, StopReason
-from sweep.plugins import find_workload
+from sweep.plugins import WORKLOAD
 
 
 class Attempts:
@@ -44,7 +44,7 @@ class Attempts:
         try:
             limits = replace(self._spec.limits, attempt_s=limit_s)
             seed, gpu = self._spec.seed, self._spec.gpu
-            runner = AttemptRunner(name, run, find_workload(run.workload), links, limits, seed, start_limits, gpu)
+            runner = AttemptRunner(name, run, WORKLOAD.find(run.workload), links, limits, seed, start_limits, gpu)
             with self.running(name, runner):
                 return await runner.conduct()
         except SweepError as error:  # a plug-in that the login node has and this one has not

@@ -13,7 +13,7 @@ from sweep.pilot.agent.orphans import clear_orphans
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.link import Link
 from sweep.pilot.messages import ClearStale
-from sweep.plugins import find_executor
+from sweep.plugins import EXECUTOR
 from sweep.store.directory import SweepDir
 
 CLEAR_STALE_S = 30.0
@@ -64,7 +64,7 @@ def _executor(directory: SweepDir, name: str) -> Executor:
     from sweep.inputs.site import parse_site  # pydantic: half a second of each pilot's start, needed by few
 
     site = parse_site(directory.site.read_text(), str(directory.site))
-    executor: Executor = find_executor(name)(site, directory.path)
+    executor: Executor = EXECUTOR.find(name)(site, directory.path)
     return executor
 
 

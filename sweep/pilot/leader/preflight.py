@@ -21,7 +21,7 @@ from sweep.pilot.leader.attempts import Attempts
 from sweep.pilot.leader.check_attempts import CheckAttempts, measure_rates, until_sure
 from sweep.pilot.leader.link import Link, one_machine
 from sweep.pilot.messages import Inspect
-from sweep.plugins import find_workload, found_checks
+from sweep.plugins import CHECK, WORKLOAD
 from sweep.search.search import Choice
 from sweep.state.events import NodeBad, NodeFit
 
@@ -56,7 +56,7 @@ class Preflight:
         message = Inspect(
             readers=tuple(readers(self._checks)),
             limit_s=LIMIT_S[self._spec.preflight],
-            preload=tuple(find_workload(run.workload).preload),
+            preload=tuple(WORKLOAD.find(run.workload).preload),
             env=dict(run.env),
             ranks=run.gpus_per_node,
         )
@@ -133,7 +133,7 @@ async def too_slow(links: Sequence[Link], stated: Stated, attempts: Attempts) ->
 
 def checks_of(spec: JobSpec) -> list[Check]:
     """The checks that the job spec asks for, of other packages too."""
-    every = [*NODE, *(check for check in found_checks() if check.tier == "node")]
+    every = [*NODE, *(check for check in CHECK.every() if check.tier == "node")]
     chosen = [check for check in every if check.quick or spec.preflight in ("node", "perf")]
     return applicable(chosen, Stated(gpu=spec.gpu or "cpu"))
 

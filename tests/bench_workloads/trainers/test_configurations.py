@@ -18,7 +18,7 @@ from sweep.diagnose.diagnose import diagnose_text
 from sweep.outcomes import Outcome
 from sweep.physics import shapes
 from sweep.planning.rules import broken_by_run
-from sweep.plugins import find_trainer
+from sweep.plugins import TRAINER
 from tests.support.trainers.exported import exported
 from tests.support.trainers.layouts import GOLDEN, LAYOUTS, SHAPE, launches, run_of
 
@@ -52,7 +52,7 @@ def test_what_is_written_is_what_was_reviewed(trainer):
 
 @pytest.mark.parametrize("trainer", sorted(set(TRAINERS) - {"command"}))
 def test_every_layout_of_the_goldens_is_one_that_the_trainer_declares(trainer):
-    workload = find_trainer(trainer).workload
+    workload = TRAINER.find(trainer).workload
     for layout in LAYOUTS[trainer]:
         varied = set(layout) - {"shape", "params"}
         assert set(layout.get("params", {})) <= set(workload.params)
@@ -65,13 +65,13 @@ def test_every_layout_of_the_goldens_is_one_that_the_trainer_declares(trainer):
 def test_the_batch_is_the_same_sequences_in_every_trainer():
     run = run_of("megatron", dp=2, grad_accum=4, micro_batch_size=2)
     assert run.global_batch_sequences == 16
-    words = find_trainer("megatron").configure(run, "/d", 8).program
+    words = TRAINER.find("megatron").configure(run, "/d", 8).program
     assert words[words.index("--global-batch-size") + 1] == "16"
-    deepspeed = json.loads(find_trainer("deepspeed").configure(run, "/d", 8).files["deepspeed.json"])
+    deepspeed = json.loads(TRAINER.find("deepspeed").configure(run, "/d", 8).files["deepspeed.json"])
     assert deepspeed["train_batch_size"] == 16
     assert nemo.overrides(run, 8)["train.global_batch_size"] == 16
     # torchtitan cuts its local batch in the pipeline's micro-batches, and accumulates only without a pipeline
-    piped = find_trainer("torchtitan").configure(run_of("torchtitan", pp=2, grad_accum=4, micro_batch_size=2), "/d", 8)
+    piped = TRAINER.find("torchtitan").configure(run_of("torchtitan", pp=2, grad_accum=4, micro_batch_size=2), "/d", 8)
     text = piped.files["sweep_torchtitan.py"]
     assert "local_batch=8," in text
     assert "global_batch=8," in text
@@ -182,7 +182,7 @@ def test_megatrons_own_parser_takes_every_layout(implementation, tmp_path):
     of its layers is made where Transformer Engine, which needs a GPU, is not."""
     root, python = named("SWEEP_MEGATRON_ROOT"), named("SWEEP_MEGATRON_PYTHON")
     params = {"root": root, "transformer_impl": implementation}
-    workload = find_trainer("megatron").workload
+    workload = TRAINER.find("megatron").workload
     taken = []
     for number, layout in enumerate(LAYOUTS["megatron"]):
         run = run_of("megatron", **{**layout, "params": {**layout.get("params", {}), **params}})
@@ -236,9 +236,9 @@ def test_nanotron_has_every_key(number, tmp_path):
 def test_a_template_with_an_unknown_variable_is_refused_with_a_message():
     run = run_of("command", params={"command": "python train.py {{ no_such_name }}"})
     with pytest.raises(ValueError, match="no_such_name"):
-        find_trainer("command").configure(run, "/d", 8)
+        TRAINER.find("command").configure(run, "/d", 8)
 
 
 def test_values_become_one_word_each_whatever_they_hold():
     run = run_of("command", params={"command": "python x.py {{ a }} {{ b }}", "a": "two words; rm -rf", "b": "it's"})
-    assert find_trainer("command").configure(run, "/d", 8).program == ("x.py", "two words; rm -rf", "it's")
+    assert TRAINER.find("command").configure(run, "/d", 8).program == ("x.py", "two words; rm -rf", "it's")

@@ -11,13 +11,13 @@ from bench_workloads.trainers.driver import gathering
 from bench_workloads.trainers.driver.gathering import Gathered
 from bench_workloads.trainers.driver.reading import Lines
 from sweep.contract import Measurement
-from sweep.plugins import find_trainer
+from sweep.plugins import TRAINER
 from sweep.records.validity import mismatches
 from tests.support.trainers.layouts import SHAPE, run_of
 
 
 def parsed(trainer, *lines, **layout):
-    reader = find_trainer(trainer).reader(run_of(trainer, **(layout or {"dp": 2})))
+    reader = TRAINER.find(trainer).reader(run_of(trainer, **(layout or {"dp": 2})))
     joined = Lines()
     whole = [*joined.feed("\n".join(lines).encode()), *joined.end()]
     return [one for line in whole for one in reader.read(line)]
@@ -328,7 +328,7 @@ def test_picotron_with_another_model_is_detected(layout, printed):
     """It takes width, MLP and vocabulary from `model_name`: another model than the grid's would have its record."""
     run = dataclasses.replace(run_of("picotron", **layout), shape={**SHAPE, "num_layers": 7}, iterations=1)
     for text, wrong in ((printed, []), ("5.23M", ["parameters_total: requested 5181184, ran 5230000 (rank 0)"])):
-        read = find_trainer("picotron").reader(run).read(f"Number of parameters: {text}")
+        read = TRAINER.find("picotron").reader(run).read(f"Number of parameters: {text}")
         given = Measurement(step_times_s=[1.0], effective=stated(read))
         assert "parameters_total" in given.effective
         assert mismatches(run, [given]) == wrong
@@ -364,5 +364,5 @@ def test_output_of_a_failure_parses_to_nothing(trainer):
         "[rank1]: iteration step: Step: global_step= NaN | \x00\udcff {",
         "iteration: / | loss: nan",
     )
-    reader = find_trainer(trainer).reader(run_of(trainer, dp=2))
+    reader = TRAINER.find(trainer).reader(run_of(trainer, dp=2))
     assert [one for line in lines for one in reader.read(line) if one.iteration is not None] == []

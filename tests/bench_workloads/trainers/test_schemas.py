@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench_workloads.trainers import nemo
-from sweep.plugins import find_trainer
+from sweep.plugins import TRAINER
 from tests.support.trainers import schemas
 from tests.support.trainers.layouts import LAYOUTS, run_of
 
@@ -37,13 +37,13 @@ def named(*variables):
 
 
 def written_for_picotron(number):
-    launch = find_trainer("picotron").configure(run_of("picotron", **LAYOUTS["picotron"][number]), "/d", 8)
+    launch = TRAINER.find("picotron").configure(run_of("picotron", **LAYOUTS["picotron"][number]), "/d", 8)
     configuration = json.loads(launch.files["picotron.json"])
     return {f"{section}.{name}" for section, values in configuration.items() for name in values}
 
 
 def words_for_nemo(number):
-    return find_trainer("nemo").configure(run_of("nemo", **LAYOUTS["nemo"][number]), "/d", 8).program[1:]
+    return TRAINER.find("nemo").configure(run_of("nemo", **LAYOUTS["nemo"][number]), "/d", 8).program[1:]
 
 
 def overrides_for_nemo(number):

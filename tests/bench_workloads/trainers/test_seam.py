@@ -9,7 +9,7 @@ from bench_workloads.trainers.adapter import Adapter, from_here
 from sweep.inputs.load import parse_grid
 from sweep.physics.profiles import PROFILES, profile_of
 from sweep.planning.build import build
-from sweep.plugins import find_trainer, find_workload, trainer_names, workload_names
+from sweep.plugins import TRAINER, WORKLOAD
 from tests.support.made_records import made_run
 from tests.support.paths import REPOSITORY
 from tests.support.simulated import placed
@@ -43,11 +43,11 @@ def test_no_other_module_names_a_trainer():
 
 @pytest.mark.parametrize("name", sorted(TRAINERS))
 def test_each_is_a_workload_of_the_same_name(name):
-    adapter = find_trainer(name)
+    adapter = TRAINER.find(name)
     assert isinstance(adapter, Adapter)
     assert adapter.name == name
-    assert find_workload(name) is adapter.workload
-    assert name in {*workload_names()} & {*trainer_names()}
+    assert WORKLOAD.find(name) is adapter.workload
+    assert name in {*WORKLOAD.names()} & {*TRAINER.names()}
 
 
 GRID = """

@@ -1,6 +1,7 @@
 """Clearing stale processes: of pilots whose jobs the scheduler knows to be gone, and of agents that died alone."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_only_what_the_scheduler_knows_to_be_gone_is_cleared(existing, monkeypat
     for name, job in (("p0001", "1"), ("p0002", "2")):
         (existing.directory.pilot(name)).mkdir()
         (existing.directory.pilot(name) / "started").write_text(f'{{"job_id": "{job}"}}')
-    monkeypatch.setattr(clearing, "find_executor", lambda name: lambda site, path: Scheduler(error))
+    monkeypatch.setattr(clearing, "EXECUTOR", SimpleNamespace(find=lambda name: lambda site, path: Scheduler(error)))
     tokens = ("s-p0001", "s-p0002", "s-p0003", "s-p0004")
 
     async def scenario():

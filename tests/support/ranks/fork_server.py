@@ -20,13 +20,13 @@ import traceback
 from pathlib import Path
 
 from sweep.contract import Place, Progress, RankRun, Run
-from sweep.plugins import find_workload, load_object
+from sweep.plugins import WORKLOAD, load_object
 from tests.support.simulated import place
 
 
 def serve() -> None:
     for name in sys.argv[1:]:
-        for module in find_workload(name).preload:
+        for module in WORKLOAD.find(name).preload:
             importlib.import_module(module)
     gc.collect()
     gc.freeze()
@@ -67,7 +67,7 @@ def _become_rank(run: Run, rank: int, listener: socket.socket, fd: int, errors: 
         at = _place(run, rank, listener, seed)
         if rank:
             listener.close()
-        load_object(find_workload(run.workload).main)(RankRun.of(run, at), progress)
+        load_object(WORKLOAD.find(run.workload).main)(RankRun.of(run, at), progress)
         code = 0
     except BaseException as error:
         traceback.print_exc()

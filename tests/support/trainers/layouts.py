@@ -10,7 +10,7 @@ import yaml
 
 from sweep.contract import Layout, Run
 from sweep.physics.shapes import ModelShape
-from sweep.plugins import find_trainer
+from sweep.plugins import TRAINER
 from tests.support.paths import REPOSITORY
 
 GOLDEN = REPOSITORY / "tests/bench_workloads/trainers/golden"
@@ -54,7 +54,7 @@ def run_of(trainer, shape=SHAPE, dtype="bf16", params=None, **layout):
 
 def launches(trainer):
     """Command and files of each layout."""
-    adapter = find_trainer(trainer)
+    adapter = TRAINER.find(trainer)
     found = []
     for layout in LAYOUTS[trainer]:
         launch = adapter.configure(run_of(trainer, **layout), "/scratch", 8)
