@@ -49,11 +49,11 @@ from sweep.state.events import (
     SessionBegan,
     SessionEnded,
 )
+from sweep.store.create import create
 from sweep.store.directory import Claim, SweepDir, try_claim
-from sweep.store.follow import FollowedSweep
 from sweep.store.journal import Journal
 from sweep.store.lease import take
-from sweep.store.sweep import Sweep, create, open_sweep
+from sweep.store.sweep import Sweep, open_sweep
 
 GRID = """
 name: large
@@ -133,9 +133,7 @@ def _lead(sweep: Sweep, name: str, job_id: str, nodes: int, runs: Sequence[Plann
 
 def _measure_more(sweep: Sweep) -> None:
     """A pilot that no launcher has read yet: it measured some of the runs left out, the waiting ones remain."""
-    followed = FollowedSweep(sweep)
-    followed.refresh()
-    out = followed.skipped()
+    out = sweep.skipped()
     more = [run for run in sweep.runs if run.run_id in out][:MORE]
     with _without_fsync():
         _lead(sweep, LATER, "2000", max((run.nodes for run in more), default=1), more, time.time() - RUN_S * MORE)

@@ -45,7 +45,7 @@ def archive(directory: Path | None, out: Path | None, logs: str, unpack: bool, a
 
     from sweep.archive.pack import pack
     from sweep.store.directory import ARCHIVE_SUFFIX
-    from sweep.store.follow import read_state
+    from sweep.store.snapshot import read_state
 
     sweep = chosen_sweep(directory)
     path = out or Path(sweep.path.absolute().name + ARCHIVE_SUFFIX)

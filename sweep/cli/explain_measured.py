@@ -20,13 +20,10 @@ MEASURED = ("tokens_per_second_per_gpu", "mfu", "step_time_median_s", "peak_memo
 
 def measured(directory: SweepDir, record: Record) -> dict[str, Any]:
     """The figures as JSON values; what is not known is null."""
-    from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import open_sweep
 
     sweep = open_sweep(directory.path)
-    followed = FollowedSweep(sweep)
-    followed.refresh()
-    cell = followed.tally.cells.get((record.model or "", record.nodes or 0))
+    cell = sweep.tally.cells.get((record.model or "", record.nodes or 0))
     rates = sorted(cell.medians(), reverse=True) if cell is not None else []
     own, repeats = (cell.median_with(record.run_id) if cell is not None else None) or (None, 0)
     rank = None if own is None else 1 + sum(rate > own for rate in rates)

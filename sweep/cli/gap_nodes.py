@@ -33,7 +33,7 @@ class NodesKnown:
         from analysis.derive.best import NEEDED
         from analysis.derive.nodes import health
         from analysis.derive.placement import placed
-        from sweep.store.follow import read_state
+        from sweep.store.snapshot import read_state
 
         records = analysis.load(place, [*NEEDED, *COLUMNS])
         self._placed = placed(records)

@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from sweep.store.follow import FollowedSweep
+    from sweep.store.sweep import Sweep
 from sweep.cli.progress_text import summary_line
 
 PLAIN_EVERY_S = 30.0
@@ -21,7 +21,7 @@ PLAIN_AT_MOST_EVERY_S = 2.0
 DRAW_EVERY_S = 1.0
 """shortest time between redraws: its clocks advance even if nothing happens"""
 
-Redraw = Callable[["FollowedSweep"], None]
+Redraw = Callable[["Sweep"], None]
 
 
 @contextlib.contextmanager
@@ -46,11 +46,11 @@ class _Drawing:
 
     def __init__(self) -> None:
         self._live: Live | None = None
-        self._followed: FollowedSweep | None = None
+        self._sweep: Sweep | None = None
         self._drawn_at = 0.0
 
-    def show(self, followed: FollowedSweep) -> None:
-        self._followed = followed
+    def show(self, sweep: Sweep) -> None:
+        self._sweep = sweep
         if time.monotonic() - self._drawn_at >= DRAW_EVERY_S:
             self.draw()
 
@@ -62,14 +62,14 @@ class _Drawing:
     def draw(self) -> None:
         from sweep.cli.live_picture import picture
 
-        assert self._followed is not None
+        assert self._sweep is not None
         if self._live is None:
             from rich.console import Console
             from rich.live import Live
 
             self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=False)
             self._live.start()
-        self._live.update(picture(self._followed, time.time(), height=self._live.console.size.height), refresh=True)
+        self._live.update(picture(self._sweep, time.time(), height=self._live.console.size.height), refresh=True)
         self._drawn_at = time.monotonic()
 
 
@@ -77,20 +77,20 @@ class _Lines:
     """A line whenever the counts change, at most every few seconds; at least one every half minute; and the last."""
 
     def __init__(self) -> None:
-        self._followed: FollowedSweep | None = None
+        self._sweep: Sweep | None = None
         self._printed, self._printed_at = "", 0.0
 
-    def show(self, followed: FollowedSweep) -> None:
-        self._followed = followed
+    def show(self, sweep: Sweep) -> None:
+        self._sweep = sweep
         quiet_s = time.monotonic() - self._printed_at
         if quiet_s > PLAIN_AT_MOST_EVERY_S:
             self.print(again=quiet_s > PLAIN_EVERY_S)
 
     def print(self, *, again: bool = False) -> None:
         """``again``: also if nothing changed."""
-        if self._followed is None:
+        if self._sweep is None:
             return
-        line = summary_line(self._followed)
+        line = summary_line(self._sweep)
         if again or line != self._printed:
             click.echo(line, err=True)
             self._printed, self._printed_at = line, time.monotonic()

@@ -32,7 +32,6 @@ from sweep.state.tally import elapsed_s
 if TYPE_CHECKING:
     from sweep.state.state import PilotState, SweepState
     from sweep.state.tally import Cell, Tally
-    from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import Sweep
 
 COLOURS = {"ok": "green", "running": "cyan", "waiting": "dim"}
@@ -47,20 +46,20 @@ MODELS_SHOWN = 4
 """fewest rows of the heatmap, however small the terminal"""
 
 
-def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> RenderableType:
+def picture(sweep: Sweep, now: float, *, height: int = 40) -> RenderableType:
     """Progress, runs by state, the best so far per cell, pilots, failures. ``now``: unix s; ``height``: lines."""
-    sweep_state, tally = followed.sweep_state, followed.tally
+    sweep_state, tally = sweep.sweep_state, sweep.tally
     pilots, failures = _pilots(sweep_state, tally, now), _failures(tally)
-    marks = [Text(SIMULATED, style="yellow")] if followed.sweep.grid.simulated else []
+    marks = [Text(SIMULATED, style="yellow")] if sweep.grid.simulated else []
     room = height - OTHER_LINES - len(marks) - pilots.row_count - failures.row_count
-    models = _models(followed.sweep)
+    models = _models(sweep)
     room_below = room - len(models) - 3
     latest = _latest(tally, now, min(LATEST_SHOWN, room_below))
     best = _winners(tally, models, room_below - latest.row_count - 2)
     parts: list[RenderableType] = [
-        _head(followed, now),
+        _head(sweep, now),
         *marks,
-        _states(tally.counts(followed.skipped())),
+        _states(tally.counts(sweep.skipped())),
         Text(),
         _heatmap(tally, models, max(MODELS_SHOWN, room)),
         Text("n/m: of m runs n have ended; brighter: nearer to the model's best", style="dim"),
@@ -75,23 +74,23 @@ def picture(followed: FollowedSweep, now: float, *, height: int = 40) -> Rendera
     return Group(*parts)
 
 
-def _head(followed: FollowedSweep, now: float) -> RenderableType:
+def _head(sweep: Sweep, now: float) -> RenderableType:
     """The name, progress, estimated time left, cost."""
-    tally = followed.tally
-    found = tally.counts(followed.skipped())
+    tally = sweep.tally
+    found = tally.counts(sweep.skipped())
     skipped = sum(number for word, number in found.items() if word.startswith(NOT_RUN))
     asked_for = tally.total - skipped
     done = asked_for - found.get("waiting", 0) - found.get("running", 0)
     held, used = tally.gpu_hours(now)
     share = f", {used / held:.0%} of them in attempts" if held > 0 and used <= held else ""
-    words = "cancelled" if followed.sweep_state.cancelled else full_text(followed) or eta(followed)
-    omitted = f" ({skipped:,} skipped, {saved_text(followed)})" if skipped else ""
+    words = "cancelled" if sweep.sweep_state.cancelled else full_text(sweep) or eta(sweep)
+    omitted = f" ({skipped:,} skipped, {saved_text(sweep)})" if skipped else ""
     line = Table.grid(padding=(0, 2), expand=False)
     bar = ProgressBar(total=max(1, asked_for), completed=done, width=24, complete_style="cyan", finished_style="green")
-    line.add_row(Text(followed.sweep.grid.name, style="bold"), bar, f"{done:,}/{plural(asked_for, 'run')}{omitted}")
-    elapsed = elapsed_s(followed.sweep_state, now)
+    line.add_row(Text(sweep.grid.name, style="bold"), bar, f"{done:,}/{plural(asked_for, 'run')}{omitted}")
+    elapsed = elapsed_s(sweep.sweep_state, now)
     since = "" if elapsed is None else f"; {_clock(elapsed)} elapsed"
-    spent = f"; {hours_text(held)} {hours_unit(followed.sweep.site)} spent{share}"
+    spent = f"; {hours_text(held)} {hours_unit(sweep.site)} spent{share}"
     return Group(line, Text.assemble(words, (since + spent, "dim")))
 
 

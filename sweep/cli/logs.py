@@ -53,7 +53,7 @@ def logs(directory: Path | None, run: str | None, pilot: str | None, as_json: bo
 
 
 def _show_attempt(directory: SweepDir, words: str, as_json: bool) -> int:
-    from sweep.store.follow import read_state
+    from sweep.store.snapshot import read_state
     from sweep.store.sweep import open_sweep
 
     sweep_state = read_state(directory)

@@ -41,8 +41,8 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
       sweep nodes sweeps/first exclude node17 --reason "ECC errors"
       sweep nodes sweeps/first release node17
     """
-    from sweep.store.follow import read_state
     from sweep.store.requests import exclude_nodes, release_nodes
+    from sweep.store.snapshot import read_state
 
     given, action, names = _parse(words)
     directory = chosen_sweep(given)

@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
     from sweep.inputs.site import Site
     from sweep.state.state import SweepState
-    from sweep.store.follow import FollowedSweep
+    from sweep.store.sweep import Sweep
 
 NOT_RUN = "not_run_"
 """what the states of runs that will not be started begin with, before the reason"""
 
 
-def summary_line(followed: FollowedSweep) -> str:
+def summary_line(sweep: Sweep) -> str:
     """Counts, pilots, time left and cost, in one line."""
-    tally = followed.tally
-    found = tally.counts(followed.skipped())
+    tally = sweep.tally
+    found = tally.counts(sweep.skipped())
     words = ", ".join(text for text, _ in counted(found))
-    spent = f"{hours_text(tally.gpu_hours(time.time())[0])} {hours_unit(followed.sweep.site)}"
-    runs = f"{plural(tally.total, 'run')}: {words}; {pilots_text(followed.sweep_state)}"
-    return f"{runs}; {spent}; {full_text(followed) or eta(followed)}"
+    spent = f"{hours_text(tally.gpu_hours(time.time())[0])} {hours_unit(sweep.site)}"
+    runs = f"{plural(tally.total, 'run')}: {words}; {pilots_text(sweep.sweep_state)}"
+    return f"{runs}; {spent}; {full_text(sweep) or eta(sweep)}"
 
 
 def pilots_text(sweep_state: SweepState) -> str:
@@ -38,14 +38,14 @@ def pilots_text(sweep_state: SweepState) -> str:
     return f"{text}, {ending} ending" if ending else text
 
 
-def full_text(followed: FollowedSweep) -> str:
+def full_text(sweep: Sweep) -> str:
     """That no more fits on the sweep's file system while it is not done: pilots wait, as nothing is to be lost.
 
     Full is: not one block or not one inode is left. A quota that the file system does not count as its size is not
     seen, and a read-only one (an image of an ended sweep) has nothing to record.
     """
-    found = followed.tally.counts(followed.skipped())
-    place = followed.sweep.directory.path
+    found = sweep.tally.counts(sweep.skipped())
+    place = sweep.directory.path
     there = os.statvfs(place)
     no_inode = there.f_files > 0 and there.f_favail == 0
     full = (there.f_bavail == 0 or no_inode) and not there.f_flag & os.ST_RDONLY
@@ -55,9 +55,7 @@ def full_text(followed: FollowedSweep) -> str:
     text = f"the file system of {place} is {full_of}: nothing more is recorded until space is freed"
     from sweep.store import lease
 
-    lives = any(pilot.running for pilot in followed.sweep_state.pilots.values()) or lease.holder(
-        followed.sweep.directory
-    )
+    lives = any(pilot.running for pilot in sweep.sweep_state.pilots.values()) or lease.holder(sweep.directory)
     return f"{text}, then it goes on" if lives else f"{text}, then `sweep resume {place}` continues"
 
 
@@ -78,13 +76,13 @@ def plural(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
-def eta(followed: FollowedSweep) -> str:
+def eta(sweep: Sweep) -> str:
     """The time left as text, from predictions and the runs' durations so far; without either, that it is unknown."""
-    tally, skipped = followed.tally, followed.skipped()
+    tally, skipped = sweep.tally, sweep.skipped()
     found = tally.counts(skipped)
     if not found.get("waiting") and not found.get("running"):
         return "done"
-    running = any(pilot.running for pilot in followed.sweep_state.pilots.values())
+    running = any(pilot.running for pilot in sweep.sweep_state.pilots.values())
     if not tally.informed:
         assumed = span_text(tally.seconds_left(time.time(), skipped))
         return f"time left unknown until a run has ended ({assumed} if each takes {ASSUMED_RUN_S:g} s)"
@@ -113,20 +111,20 @@ def range_text(low_s: float, high_s: float) -> str:
     return f"{' '.join(low)} to {' '.join(high[1:])}"
 
 
-def saved(followed: FollowedSweep) -> tuple[float, float | None]:
+def saved(sweep: Sweep) -> tuple[float, float | None]:
     """(GPU-hours, dollars) that the runs left out would have taken; dollars are None where a price is not stated."""
-    hours = followed.tally.saved_gpu_hours(followed.skipped())
-    prices = {group: part.dollars_per_gpu_hour for group, part in followed.sweep.site.parts.items()}
+    hours = sweep.tally.saved_gpu_hours(sweep.skipped())
+    prices = {group: part.dollars_per_gpu_hour for group, part in sweep.site.parts.items()}
     priced = [None if (price := prices[group]) is None else price * value for group, value in hours.items()]
     known = [value for value in priced if value is not None]
     return sum(hours.values()), sum(known) if known and len(known) == len(priced) else None
 
 
-def saved_text(followed: FollowedSweep) -> str:
+def saved_text(sweep: Sweep) -> str:
     """About 35 GPU-hours ($88) saved; empty where nothing is left out."""
-    hours, dollars = saved(followed)
+    hours, dollars = saved(sweep)
     money = "" if dollars is None else f" (${dollars:,.2f})" if dollars < 100 else f" (${dollars:,.0f})"
-    return f"about {hours_text(hours)} {hours_unit(followed.sweep.site)}{money} saved" if hours else ""
+    return f"about {hours_text(hours)} {hours_unit(sweep.site)}{money} saved" if hours else ""
 
 
 def hours_unit(site: Site) -> str:

@@ -51,8 +51,8 @@ def rerun(
       sweep rerun sweeps/first --outcome hang --outcome nccl_timeout
       sweep rerun sweeps/first --cell 8B:4 --failed
     """
-    from sweep.store.follow import read_state
     from sweep.store.requests import ask, reason_not_rerunnable
+    from sweep.store.snapshot import read_state
     from sweep.store.sweep import open_sweep
 
     given, names = _parse(words)

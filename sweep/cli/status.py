@@ -17,7 +17,6 @@ from sweep.cli.sources import chosen_sweep
 
 if TYPE_CHECKING:
     from sweep.state.state import SweepState
-    from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import Sweep
 
 FAILURES_SHOWN, LATEST_SHOWN = 20, 10
@@ -55,39 +54,39 @@ def status(directory: Path | None, watch: bool, as_json: bool) -> int:
 def _status(directory: Path | None, *, watch: bool, as_json: bool) -> int:
     from sweep.library.sources import status as status_of
 
-    followed = status_of(chosen_sweep(directory).path, max_age_s=0.0 if watch else LAUNCHERS_ANSWER_S)
+    sweep = status_of(chosen_sweep(directory).path, max_age_s=0.0 if watch else LAUNCHERS_ANSWER_S)
     if watch:
-        _watch(followed)
+        _watch(sweep)
     else:
-        click.echo(json.dumps(_document(followed))) if as_json else _show(followed)
-    followed.store_what_was_found()
+        click.echo(json.dumps(_document(sweep))) if as_json else _show(sweep)
+    sweep.store_what_was_found()
     return 0
 
 
-def _watch(followed: FollowedSweep) -> None:
+def _watch(sweep: Sweep) -> None:
     from sweep.cli.live import live_view
 
     with live_view() as show:
-        show(followed)
-        while not followed.at_rest:
+        show(sweep)
+        while not sweep.at_rest:
             time.sleep(1.0)
-            followed.refresh()
-            followed.refresh_plans()
-            show(followed)
+            sweep.refresh()
+            sweep.refresh_plans()
+            show(sweep)
 
 
-def _show(followed: FollowedSweep) -> None:
+def _show(sweep: Sweep) -> None:
     from rich.console import Console
 
     from sweep.cli.live_picture import picture
     from sweep.outcomes import Outcome
     from sweep.store import lease
 
-    sweep, sweep_state, console = followed.sweep, followed.sweep_state, Console()
+    sweep_state, console = sweep.sweep_state, Console()
     launcher = lease.holder(sweep.directory)
     alive = f"launcher: {launcher}" if launcher else "no launcher runs"
     console.print(f"{sweep.directory.path}; {alive}", markup=False, highlight=False, soft_wrap=True)
-    console.print(picture(followed, time.time(), height=ALL_LINES))
+    console.print(picture(sweep, time.time(), height=ALL_LINES))
     failures = [each for each in _failures(sweep, sweep_state) if each["outcome"] != Outcome.CANCELLED]
     for each in failures[:FAILURES_SHOWN]:
         text = f"{each['outcome']}: {each['run_id']} (attempt {each['attempt']}): {each['message'] or ''}"
@@ -131,20 +130,14 @@ def _failures(sweep: Sweep, sweep_state: SweepState) -> list[dict[str, Any]]:
     ]
 
 
-def _document(followed: FollowedSweep) -> dict[str, Any]:
+def _document(sweep: Sweep) -> dict[str, Any]:
     from sweep.cli.progress_text import eta, saved
     from sweep.state.tally import elapsed_s
     from sweep.store import lease
 
-    sweep, sweep_state, tally, now, skipped = (
-        followed.sweep,
-        followed.sweep_state,
-        followed.tally,
-        time.time(),
-        followed.skipped(),
-    )
+    sweep_state, tally, now, skipped = sweep.sweep_state, sweep.tally, time.time(), sweep.skipped()
     held, used = tally.gpu_hours(now)
-    saved_hours, saved_dollars = saved(followed)
+    saved_hours, saved_dollars = saved(sweep)
     return {
         "directory": str(sweep.directory.path),
         "launcher": lease.holder(sweep.directory),
@@ -153,7 +146,7 @@ def _document(followed: FollowedSweep) -> dict[str, Any]:
         "simulated": sweep.grid.simulated,
         "runs": len(sweep.runs),
         "counts": tally.counts(skipped),
-        "eta": eta(followed),
+        "eta": eta(sweep),
         "eta_s": tally.seconds_left(now, skipped),
         "eta_range_s": list(tally.range_left(now, skipped)) if tally.informed else None,
         "elapsed_s": elapsed_s(sweep_state, now),

@@ -11,7 +11,6 @@ from sweep.plugins import EXECUTOR
 from sweep.search.search import waiting
 from sweep.state.events import Event, SessionAlive, SessionBegan, SessionEnded
 from sweep.state.state import Attempt, PilotState
-from sweep.store.follow import FollowedSweep
 from sweep.store.journal import Journal
 from sweep.store.lease import ALIVE_S, take
 from sweep.store.sweep import Sweep
@@ -20,10 +19,8 @@ Width = tuple[str, int]
 """of pilots: their node group, and how many of its nodes"""
 
 
-class Launcher(FollowedSweep):
-    """A sweep whose lease this process holds, from its first journal line to its last: ``sweep.launcher.loop`` makes it
-    act.
-    """
+class Launcher:
+    """Holds the lease of a sweep, from its first journal line to its last: ``sweep.launcher.loop`` makes it act."""
 
     def __init__(self, sweep: Sweep, *, takeover: bool = False, executor: Executor | None = None) -> None:
         """Take the lease. ``executor``: by default the one that the sweep was started with.
@@ -31,7 +28,7 @@ class Launcher(FollowedSweep):
         Raises SweepError where a living launcher holds it, unless ``takeover``.
         """
         lease = take(sweep.directory, takeover=takeover)
-        super().__init__(sweep)
+        self.sweep = sweep
         self.directory = sweep.directory
         self.lease = lease
         self.executor: Executor = executor or EXECUTOR.find(sweep.executor)(sweep.site, sweep.directory.path)
@@ -64,14 +61,14 @@ class Launcher(FollowedSweep):
 
     def refresh(self, *, resting: bool = False) -> None:
         """Read new events of all journals, and store a snapshot where one is due: for all readers."""
-        super().refresh(resting=resting)
-        self.store_if_due()
+        self.sweep.refresh(resting=resting)
+        self.sweep.store_if_due()
 
     def close(self) -> None:
         """Write the last line, which frees the lease."""
         self.write(SessionEnded(time=time.time()))
-        if self.large:
-            self.store()
+        if self.sweep.large:
+            self.sweep.store()
         self._journal.close()
 
     # --- derived from the state
@@ -79,19 +76,20 @@ class Launcher(FollowedSweep):
     @property
     def open_pilots(self) -> list[PilotState]:
         """Pilots that were requested and are not known to be gone."""
-        return [pilot for pilot in self.sweep_state.pilots.values() if pilot.open]
+        return [pilot for pilot in self.sweep.sweep_state.pilots.values() if pilot.open]
 
     @property
     def done(self) -> bool:
         """Nothing waits (or may begin) and no pilot is open."""
-        return not self.open_pilots and (self.sweep_state.cancelled or not waiting(self.asked_for(), self.sweep_state))
+        sweep_state = self.sweep.sweep_state
+        return not self.open_pilots and (sweep_state.cancelled or not waiting(self.sweep.asked_for(), sweep_state))
 
     @property
     def unrecorded(self) -> list[tuple[tuple[str, int], Attempt]]:
         """Attempts that started and have no record: ((run_id, number), attempt)."""
         return [
             ((run_id, number), attempt)
-            for run_id, state in self.sweep_state.runs.items()
+            for run_id, state in self.sweep.sweep_state.runs.items()
             for number, attempt in state.attempts.items()
             if attempt.outcome is None
         ]

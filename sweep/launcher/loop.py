@@ -16,8 +16,8 @@ from sweep.launcher.watch import Watch
 from sweep.search.remeasure import room
 from sweep.state.events import CancelRequested
 from sweep.store.extend import extend, repeats_of
-from sweep.store.follow import FollowedSweep
 from sweep.store.removal import Removal
+from sweep.store.sweep import Sweep
 
 POLL_S = 0.5
 """how often the journals are polled; the scheduler is polled far less often"""
@@ -31,7 +31,7 @@ HUNG_S = 15.0
 class Loop:
     """Polls and acts for a launcher. The callback `on_step` may show the sweep to the user after each step."""
 
-    def __init__(self, launcher: Launcher, on_step: Callable[[FollowedSweep], None] = lambda _followed: None) -> None:
+    def __init__(self, launcher: Launcher, on_step: Callable[[Sweep], None] = lambda _sweep: None) -> None:
         self._launcher, self._on_step = launcher, on_step
         self._watch = Watch(launcher)
         self._submission = Submission(launcher)
@@ -52,13 +52,13 @@ class Loop:
     def step(self) -> None:
         """Poll once and act on it."""
         launcher = self._launcher
-        launcher.refresh_plans()
+        launcher.sweep.refresh_plans()
         began = time.monotonic()
         launcher.refresh()
         if time.monotonic() - began > HUNG_S:
             self._watch.reset_timeouts()
         self._watch.check()
-        if launcher.sweep_state.cancelled:
+        if launcher.sweep.sweep_state.cancelled:
             self._watch.cancel_all()
         else:
             if launcher.done:
@@ -75,13 +75,13 @@ class Loop:
         if not share:
             return
         repeats = [planned.run().repeat >= sweep.grid.repeats for planned in sweep.runs]
-        began = launcher.sweep_state.runs.keys()
+        began = sweep.sweep_state.runs.keys()
         asked_for = sum(run.run_id in began for run, again in zip(sweep.runs, repeats, strict=True) if not again)
         left = room(share, asked_for, sum(repeats))
-        if again := launcher.to_remeasure(share)[:left]:
+        if again := sweep.to_remeasure(share)[:left]:
             launcher.lease.check()
             extend(sweep.directory, sweep.grids[-1], repeats_of(sweep, again))
-            launcher.refresh_plans()
+            sweep.refresh_plans()
 
     def cancel(self, timeout_s: float) -> bool:
         """Cancel pilots and wait until they are gone. True if all are."""
@@ -107,7 +107,7 @@ class Loop:
             time.sleep(REFUSED_S)
             return False
         self._removal.accessed()
-        self._on_step(self._launcher)
+        self._on_step(self._launcher.sweep)
         return True
 
     def _check_stuck(self) -> None:

@@ -21,7 +21,7 @@ def mark_attempts_lost(launcher: Launcher, pilot: PilotState, status: JobStatus)
     """
     launcher.lease.check()
     began = {key: attempt.started_at for key, attempt in launcher.unrecorded if attempt.pilot == pilot.name}
-    for run_id, number, claim in claims_of(launcher.directory, known=launcher.sweep_state.has_record):
+    for run_id, number, claim in claims_of(launcher.directory, known=launcher.sweep.sweep_state.has_record):
         if claim.pilot == pilot.name:
             began[run_id, number] = claim.time
     for key, began_at in began.items():
@@ -43,12 +43,12 @@ def mark_late_attempts_lost(launcher: Launcher) -> None:
     for key, attempt in launcher.unrecorded:
         _mark_lost_of_closed(launcher, key, attempt.started_at, attempt.pilot)
     if not launcher.open_pilots:
-        for run_id, number, claim in claims_of(launcher.directory, known=launcher.sweep_state.has_record):
+        for run_id, number, claim in claims_of(launcher.directory, known=launcher.sweep.sweep_state.has_record):
             _mark_lost_of_closed(launcher, (run_id, number), claim.time, claim.pilot)
 
 
 def _mark_lost_of_closed(launcher: Launcher, key: tuple[str, int], began_at: float | None, name: str) -> None:
-    pilot = launcher.sweep_state.pilots.get(name)
+    pilot = launcher.sweep.sweep_state.pilots.get(name)
     if name == UNKNOWN_PILOT and not launcher.open_pilots:  # a damaged claim: its holder is gone
         pilot = PilotState(name, gone="GONE", intended_at=time.time())
     if pilot is not None and pilot.gone is not None:
@@ -61,9 +61,9 @@ def _mark_lost(
     """Write the record of an attempt without one. Raises LeaseLostError."""
     launcher.lease.check()
     run_id, number = key
-    if launcher.sweep_state.has_record(run_id, number) or (planned := launcher.planned(run_id)) is None:
+    if launcher.sweep.sweep_state.has_record(run_id, number) or (planned := launcher.sweep.planned(run_id)) is None:
         return  # a run of a plan that is not visible here yet: marked lost once it is
-    attempt = launcher.sweep_state.run_state(run_id).attempts.get(number)
+    attempt = launcher.sweep.sweep_state.run_state(run_id).attempts.get(number)
     diagnosis = diagnose((), slurm_state=status.word or None)
     meaning, known = _meaning(status.word, diagnosis.outcome), diagnosis.outcome is not None
     ended = EndedAttempt(

@@ -91,25 +91,25 @@ class Submission:
 
     def _wanted(self, group: str) -> Sequence[Wanted]:
         """The pilots of one node group that are wanted now."""
-        launcher, sweep = self._launcher, self._launcher.sweep
-        run_s = launcher.tally.typical_run_s
+        sweep = self._launcher.sweep
+        run_s = sweep.tally.typical_run_s
         capacity = capacity_of(sweep.grid, sweep.site, sweep.executor, node_group=group, run_s=run_s)
-        return pilots_wanted(runs_on(launcher.asked_for(), group), launcher.sweep_state, capacity)
+        return pilots_wanted(runs_on(sweep.asked_for(), group), sweep.sweep_state, capacity)
 
     def infeasible(self) -> frozenset[Width]:
         """The widths for which pilots are useless, if nothing else waits and no pilot is open; else empty."""
-        launcher = self._launcher
-        if launcher.open_pilots:
+        sweep = self._launcher.sweep
+        if self._launcher.open_pilots:
             return frozenset()
-        groups = launcher.sweep.site.parts
-        given_up = {(group, width) for group in groups for width in unproductive_widths(launcher.sweep_state, group)}
-        choices = waiting(launcher.asked_for(), launcher.sweep_state)
+        groups, sweep_state = sweep.site.parts, sweep.sweep_state
+        given_up = {(group, width) for group in groups for width in unproductive_widths(sweep_state, group)}
+        choices = waiting(sweep.asked_for(), sweep_state)
         widths = {(choice.planned.node_group, choice.planned.nodes) for choice in choices}
         return frozenset(given_up) if widths and widths <= given_up else frozenset()
 
     def why_stuck(self, widths: frozenset[Width]) -> StuckError:
         """The error for pilots that repeatedly started no attempt."""
-        name = max(self._launcher.sweep_state.pilots)
+        name = max(self._launcher.sweep.sweep_state.pilots)
         return StuckError(
             f"pilots of {', '.join(_nodes_text(*width) for width in sorted(widths))} end without starting a run; "
             f"the last output of {name}: {_last_output(self._launcher.directory.pilot(name))}"
@@ -120,7 +120,7 @@ class Submission:
         launcher = self._launcher
         launcher.lease.check()
         launcher.refresh()
-        if launcher.sweep_state.cancelled:
+        if launcher.sweep.sweep_state.cancelled:
             return False
         elsewhere = self._elsewhere(wanted)
         request = self._request(wanted, elsewhere)
@@ -156,7 +156,7 @@ class Submission:
             if elsewhere:  # no other nodes: the retry must use the nodes where the run failed
                 launcher.same_nodes.add((request.node_group, request.nodes))
                 return
-            excluded = launcher.sweep_state.excluded_nodes
+            excluded = launcher.sweep.sweep_state.excluded_nodes
             hint = f"; {len(excluded)} nodes are excluded, see `sweep nodes`" if excluded else ""
             nodes = _nodes_text(request.node_group, request.nodes)
             raise StuckError(f"the scheduler rejects the pilot of {nodes}: {error}{hint}")
@@ -170,8 +170,8 @@ class Submission:
         launcher = self._launcher
         if launcher.local or (wanted.node_group, wanted.nodes) in launcher.same_nodes:
             return frozenset()
-        runs = runs_on(launcher.asked_for(), wanted.node_group)
-        return nodes_to_avoid(runs, launcher.sweep_state, wanted.nodes) - frozenset(launcher.sweep_state.excluded_nodes)
+        runs, sweep_state = runs_on(launcher.sweep.asked_for(), wanted.node_group), launcher.sweep.sweep_state
+        return nodes_to_avoid(runs, sweep_state, wanted.nodes) - frozenset(sweep_state.excluded_nodes)
 
     def _request(self, wanted: Wanted, elsewhere: frozenset[str]) -> PilotRequest:
         launcher = self._launcher
@@ -183,13 +183,13 @@ class Submission:
             nodes=wanted.nodes,
             time_limit_s=wanted.time_limit_s,
             node_group=wanted.node_group,
-            exclude=tuple(sorted(elsewhere.union(launcher.sweep_state.excluded_nodes))),
+            exclude=tuple(sorted(elsewhere.union(launcher.sweep.sweep_state.excluded_nodes))),
         )
 
     def _names(self) -> Sequence[str]:
         """Pilots known from the journals and, after a crash between the two, from their directories."""
         directories = (self._launcher.directory.path / "pilots").iterdir()
-        return [*self._launcher.sweep_state.pilots, *(path.name for path in directories)]
+        return [*self._launcher.sweep.sweep_state.pilots, *(path.name for path in directories)]
 
     def _spec(self, request: PilotRequest) -> JobSpec:
         launcher, grid = self._launcher, self._launcher.sweep.grid

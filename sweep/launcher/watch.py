@@ -72,7 +72,8 @@ class Watch:
         Such a job would exit at once, but wait for nodes until then, longer than its sweep.
         """
         launcher, here = self._launcher, self._launcher.executor.cluster()
-        closed = {p.job_id: p for p in launcher.sweep_state.pilots.values() if p.job_id and p.cluster in ("", here)}
+        pilots = launcher.sweep.sweep_state.pilots.values()
+        closed = {pilot.job_id: pilot for pilot in pilots if pilot.job_id and pilot.cluster in ("", here)}
         statuses = launcher.executor.poll(list(closed)) if closed else {}
         waiting = (
             job for job, status in statuses.items() if answer_about(closed[job], status).state is JobState.PENDING

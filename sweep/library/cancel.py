@@ -12,8 +12,8 @@ from sweep.launcher.loop import POLL_S, Loop
 from sweep.library.sources import status
 from sweep.state.events import CancelRequested
 from sweep.store import lease
-from sweep.store.follow import FollowedSweep
 from sweep.store.journal import write_request
+from sweep.store.sweep import Sweep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,40 +32,38 @@ def cancel(directory: Path | str, timeout_s: float = 120.0) -> Cancelled:
 
     Raises SweepError where there is no sweep.
     """
-    followed = status(directory)
-    sweep = followed.sweep
-    if (why := _nothing_to_cancel(followed)) is not None:
+    sweep = status(directory)
+    if (why := _nothing_to_cancel(sweep)) is not None:
         return Cancelled(directory=sweep.directory.path, open_pilots=(), nothing=why)
     try:
         launcher = Launcher(sweep)
     except SweepError:
-        _ask_the_holder(followed, timeout_s)
+        _ask_the_holder(sweep, timeout_s)
     else:
         Loop(launcher).cancel(timeout_s)
         launcher.close()
-        followed = launcher
-    return Cancelled(directory=sweep.directory.path, open_pilots=tuple(_open(followed)))
+    return Cancelled(directory=sweep.directory.path, open_pilots=tuple(_open(sweep)))
 
 
-def _nothing_to_cancel(followed: FollowedSweep) -> str | None:
+def _nothing_to_cancel(sweep: Sweep) -> str | None:
     """Why a cancellation would change nothing; None where something runs, waits, or a launcher lives."""
-    if lease.holder(followed.sweep.directory) is not None or _open(followed):
+    if lease.holder(sweep.directory) is not None or _open(sweep):
         return None
-    if followed.sweep_state.cancelled:
+    if sweep.sweep_state.cancelled:
         return "the sweep is cancelled already"
-    return "every run of the sweep has ended" if followed.at_rest else None
+    return "every run of the sweep has ended" if sweep.at_rest else None
 
 
-def _ask_the_holder(followed: FollowedSweep, timeout_s: float) -> None:
+def _ask_the_holder(sweep: Sweep, timeout_s: float) -> None:
     """A living launcher reads the cancellation from the journals, ends its pilots, and exits."""
-    write_request(followed.sweep.directory, "cancel", [CancelRequested(time=time.time())])
+    write_request(sweep.directory, "cancel", [CancelRequested(time=time.time())])
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        followed.refresh()
-        if not _open(followed):
+        sweep.refresh()
+        if not _open(sweep):
             return
         time.sleep(POLL_S)
 
 
-def _open(followed: FollowedSweep) -> list[str]:
-    return sorted(pilot.name for pilot in followed.sweep_state.pilots.values() if pilot.open)
+def _open(sweep: Sweep) -> list[str]:
+    return sorted(pilot.name for pilot in sweep.sweep_state.pilots.values() if pilot.open)

@@ -24,12 +24,12 @@ from sweep.planning.runs import Plan, runs_on
 from sweep.plugins import EXECUTOR
 from sweep.state.state import SweepState
 from sweep.store import lease
+from sweep.store.create import check_same, check_vacant, create
 from sweep.store.directory import SweepDir, check_own
 from sweep.store.extend import Extension, extend, extension, mistakes_of
-from sweep.store.follow import FollowedSweep
-from sweep.store.sweep import Sweep, check_same, check_vacant, create, open_sweep
+from sweep.store.sweep import Sweep, open_sweep
 
-OnStep = Callable[[FollowedSweep], None]
+OnStep = Callable[[Sweep], None]
 Note = Callable[[str], None]
 
 
@@ -78,7 +78,7 @@ def launch(
     detach: bool = False,
     tracker: str | None = None,
     approve: Callable[[Estimate], None] | None = None,
-    on_step: OnStep = lambda _followed: None,
+    on_step: OnStep = lambda _sweep: None,
     note: Note = lambda _text: None,
 ) -> Launched:
     """Measure every run of a grid: plan it, submit pilots, watch them to the end, and draw the heatmap.
@@ -119,7 +119,7 @@ def resume(
     takeover: bool = False,
     detach: bool = False,
     tracker: str | None = None,
-    on_step: OnStep = lambda _followed: None,
+    on_step: OnStep = lambda _sweep: None,
     note: Note = lambda _text: None,
 ) -> Launched:
     """Continue a sweep: what is missing or may be retried, and nothing else. Arguments and errors as of ``launch``."""
@@ -193,7 +193,7 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, o
     if detach and sweep.executor == "local":  # no scheduler here: a launcher in the background replaces it
         process = resume_in_background(directory, takeover=takeover, tracker=tracker)
         return Launched(directory=directory, runs=len(sweep.runs), background=process)
-    launcher = Launcher(sweep, takeover=takeover)
+    launcher = Launcher(replace(sweep), takeover=takeover)
     if detach:
         return _submit_once(launcher, note)
     give_back()
@@ -206,8 +206,8 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, o
     except KeyboardInterrupt:
         _interrupted(launcher, note)
         raise
-    launched = _ended(launcher)
-    del launcher  # with its search and plans: drawing needs the memory
+    launched = _ended(launcher.sweep)
+    del launcher  # with its search and sums: drawing needs the memory
     give_back()
     return replace(launched, heatmap=draw_heatmap([directory])[0] if launched.counts.get("ok") else None)
 
@@ -235,14 +235,14 @@ def _interrupted(launcher: Launcher, note: Note) -> None:
     launcher.close()
 
 
-def _ended(followed: FollowedSweep) -> Launched:
-    tally = followed.tally
+def _ended(sweep: Sweep) -> Launched:
+    tally = sweep.tally
     return Launched(
-        directory=followed.sweep.directory.path,
-        runs=len(followed.sweep.runs),
+        directory=sweep.directory.path,
+        runs=len(sweep.runs),
         ended=True,
-        cancelled=followed.sweep_state.cancelled,
-        counts=dict(tally.counts(followed.skipped())),
+        cancelled=sweep.sweep_state.cancelled,
+        counts=dict(tally.counts(sweep.skipped())),
         failures={str(outcome): tally.example(outcome) for outcome in tally.failures},
     )
 

@@ -12,7 +12,7 @@ from sweep.files import check_readable
 if TYPE_CHECKING:
     from sweep.records.collect import Collected
     from sweep.store.directory import SweepDir
-    from sweep.store.follow import FollowedSweep
+    from sweep.store.sweep import Sweep
 
 METRIC = "tokens_per_second_per_gpu"
 """The default metric that ranks configurations: ``analysis.metrics.DEFAULT_METRIC``, without its imports"""
@@ -55,18 +55,18 @@ def collect(directory: Path | str) -> Collected:
     return collect(find_sweep(Path(directory)))
 
 
-def status(directory: Path | str, *, max_age_s: float = 0.0) -> FollowedSweep:
+def status(directory: Path | str, *, max_age_s: float = 0.0) -> Sweep:
     """The sweep with its state, sums (``tally``) and search, from its journals alone; ``refresh`` brings it up to date.
 
     ``max_age_s``: how old a running launcher's search result may be that is used again. Raises SweepError where there
     is no sweep.
     """
-    from sweep.store.follow import FollowedSweep
     from sweep.store.sweep import open_sweep
 
-    followed = FollowedSweep(open_sweep(opened(directory)), max_age_s=max_age_s)
-    followed.refresh()
-    return followed
+    sweep = open_sweep(opened(directory))
+    sweep.max_age_s = max_age_s
+    sweep.refresh()
+    return sweep
 
 
 def results_of(source: Path | None) -> tuple[Path, SweepDir | None]:

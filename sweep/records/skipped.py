@@ -11,7 +11,6 @@ import hashlib
 from sweep.errors import SweepError, log_error
 from sweep.files import parquet_of, read_table
 from sweep.store.directory import SweepDir, write_derived
-from sweep.store.follow import FollowedSweep
 from sweep.store.sweep import open_sweep
 from sweep.version import __version__
 
@@ -36,9 +35,8 @@ def update_skipped(directory: SweepDir) -> None:
         if (read_table(file).schema.metadata or {}).get(_AS_OF) == as_of:
             return
     try:
-        followed = FollowedSweep(open_sweep(directory.path))
-        followed.refresh()
-        reasons = {run_id: reason.removeprefix(_NOT_RUN) for run_id, reason in followed.skipped().items()}
+        skipped = open_sweep(directory.path).skipped()
+        reasons = {run_id: reason.removeprefix(_NOT_RUN) for run_id, reason in skipped.items()}
         write_derived(file, _parquet(reasons, as_of))
     except (OSError, SweepError) as error:
         log_error(f"note: which runs are skipped is not known: {error}")

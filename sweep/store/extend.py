@@ -22,9 +22,10 @@ from sweep.inputs.site import Site
 from sweep.planning.runs import Plan, to_table
 from sweep.planning.table import PARQUET, SCHEMA, further
 from sweep.state.events import Extended
+from sweep.store.create import mistakes_of_site
 from sweep.store.directory import SweepDir, write_once
 from sweep.store.journal import write_request
-from sweep.store.sweep import Sweep, mistakes_of_site
+from sweep.store.sweep import Sweep
 
 SAME = ("workload", "sequence_length", "global_batch", "tokens_per_gpu", "seed")
 """keys of a grid that define what is compared in a cell: all runs of a sweep share them"""

@@ -16,7 +16,10 @@ import msgspec
 from sweep.state.exclusion import Ledger, MeasuredRun, NodeReport
 from sweep.state.state import Attempt, PilotState, RunState, SweepState
 from sweep.store.directory import SweepDir, write_derived
+from sweep.store.journal import JournalReader
 
+WORTH_EVENTS = 5000
+"""a snapshot is written after this many new events"""
 _KINDS = (SweepState, RunState, Attempt, PilotState, Ledger, MeasuredRun, NodeReport)
 _FORM = " ".join(f"{kind.__name__}.{f.name}:{f.type}" for kind in _KINDS for f in dataclasses.fields(kind))
 """a snapshot by a version whose state has other fields is ignored"""
@@ -59,11 +62,23 @@ def load(directory: SweepDir) -> Snapshot:
 
 def save(directory: SweepDir, snapshot: Snapshot) -> None:
     """Write it. Best effort: a process that may only read the directory, or finds it full, does without."""
+    once = dataclasses.replace(snapshot.sweep_state, touched=list(dict.fromkeys(snapshot.sweep_state.touched)))
     with contextlib.suppress(OSError):
-        content = msgspec.msgpack.encode(snapshot)
+        content = msgspec.msgpack.encode(msgspec.structs.replace(snapshot, sweep_state=once))
         write_derived(directory.snapshot, hashlib.sha256(content).digest() + content)
 
 
 def _fits(directory: SweepDir, offsets: Mapping[str, int]) -> bool:
     sizes = {path.name: path.stat().st_size for path in directory.journals()}
     return all(sizes.get(name, -1) >= offset for name, offset in offsets.items())
+
+
+def read_state(directory: SweepDir) -> SweepState:
+    """The current state of a sweep, without its plans. Stores a snapshot if much had to be read."""
+    stored = load(directory)
+    reader = JournalReader(directory, stored.offsets)
+    events = reader.new_events()
+    stored.sweep_state.apply_all(events)
+    if len(events) >= WORTH_EVENTS:
+        save(directory, Snapshot(offsets=reader.offsets, sweep_state=stored.sweep_state))
+    return stored.sweep_state

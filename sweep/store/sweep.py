@@ -1,39 +1,48 @@
-"""Create a sweep directory from a grid and a site, or open an existing one."""
+"""A sweep: what was written once in its directory, and its state, which others' journals change."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import platform
-import shutil
-import socket
-import subprocess
-import sys
+import hashlib
+import math
 import time
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow.parquet
 
 from sweep.errors import Mistake, SweepError
-from sweep.files import parquet_of, remove_empty
 from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
-from sweep.planning.runs import RUN_COLUMNS, Plan, PlannedRun, runs_of_all, to_table
-from sweep.planning.table import PARQUET
+from sweep.planning.runs import RUN_COLUMNS, PlannedRun, runs_of_all
+from sweep.state.state import SweepState
+from sweep.state.tally import Tally
 from sweep.store import lease
-from sweep.store.directory import FOLDERS, SweepDir, find_sweep, write_derived, write_once
+from sweep.store.directory import SweepDir, find_sweep
+from sweep.store.journal import JournalReader
+from sweep.store.snapshot import WORTH_EVENTS, Skipped, Snapshot, load, save
 from sweep.version import __version__
 
+if TYPE_CHECKING:
+    from sweep.search.node_groups import GroupedSearch
 
-@dataclass(frozen=True)
+WORTH_RUNS = 2000
+"""a sweep with this many runs is large: its search result is stored"""
+STORE_S = 60.0
+"""longest interval between the launcher's snapshots of a large running sweep"""
+
+
+@dataclass(eq=False)
 class Sweep:
-    """An existing sweep: its directory and the files written there once."""
+    """An existing sweep: the files written there once, and its state, search and sums as of the last `refresh`.
+
+    Journals are read at first use, from the snapshot on.
+    """
 
     directory: SweepDir
     grid: Grid
@@ -47,46 +56,157 @@ class Sweep:
     """the files that the runs are from: one, and one more for each extension"""
     grids: tuple[Grid, ...] = ()
     """the grid of each plan"""
+    max_age_s: float = 0.0
+    """how old a search result may be while a pilot is open; later ends are then not considered"""
 
+    def __post_init__(self) -> None:
+        self._reader: JournalReader | None = None
+        self._sweep_state = SweepState()
+        self._answer: Skipped | None = None
+        self._stored_answer: Skipped | None = None
+        self._answered_at = 0
+        """events of runs that the answer considers"""
+        self._unstored = 0
+        """events that came after the snapshot"""
+        self._stored_at = time.monotonic()
 
-def create(path: Path, grid: Grid, site: Site, plan: Plan, *, executor: str) -> Sweep:
-    """Write a new sweep directory: input, plan and provenance, the provenance last. Returns the sweep.
+    @property
+    def sweep_state(self) -> SweepState:
+        """The state, as of the last `refresh`, or else of now. Raises OSError where that cannot be read."""
+        if self._reader is None:
+            self.refresh()
+        return self._sweep_state
 
-    Raises SweepError if another launch is creating it right now. One that another has just created is returned as is.
-    """
-    directory = SweepDir(path.resolve())
-    made = directory.create_skeleton(int(site.umask, 8))
-    held = None
-    try:
-        held = lease.take(directory)
-        if not directory.provenance.is_file():
-            _write_inputs(directory, grid, site, plan)
-            sweep_id = f"{grid.name[:40]}-{os.urandom(4).hex()}"
-            write_once(directory.provenance, json.dumps(_provenance(sweep_id, executor, grid.text), indent=1))
-        held.release()
-    except OSError:
-        _remove_unfinished(directory, held, made)
-        raise
-    return open_sweep(directory.path)
+    def refresh(self, *, resting: bool = False) -> None:
+        """Read what was appended to the journals. Raises OSError, and then has read nothing.
 
+        ``resting``: of journals that did not grow for a while, too.
+        """
+        if self._reader is None:
+            stored = load(self.directory)
+            reader = JournalReader(self.directory, stored.offsets)
+            events = reader.new_events(resting=resting)
+            self._reader, self._sweep_state = reader, stored.sweep_state
+            self._answer = self._stored_answer = stored.skipped
+            self._answered_at = len(self._sweep_state.touched)
+        else:
+            events = self._reader.new_events(resting=resting)
+        self._sweep_state.apply_all(events)
+        self._unstored += len(events)
 
-def _write_inputs(directory: SweepDir, grid: Grid, site: Site, plan: Plan) -> None:
-    """The input files of an incomplete sweep (no provenance yet); an interrupted creation's are replaced."""
-    write_derived(directory.grid, grid.to_yaml())
-    write_derived(directory.site, _site_yaml(site))
-    write_derived(directory.plan, parquet_of(to_table(plan), **PARQUET))
+    def refresh_plans(self) -> None:
+        """Add the runs of further plans. Raises OSError, SweepError."""
+        if tuple(self.directory.plans()) != self.plans:
+            later = open_sweep(self.directory.path)
+            self.grid, self.site, self.runs = later.grid, later.site, later.runs
+            self.plans, self.grids = later.plans, later.grids
+            for derived in ("_planned", "_search", "_question", "_tally"):
+                self.__dict__.pop(derived, None)
 
+    @cached_property
+    def _tally(self) -> Tally:
+        gpus = {group: part.gpus_per_node for group, part in self.site.parts.items()}
+        return Tally(self.runs, gpus, serial=self.executor == "local")
 
-def _remove_unfinished(directory: SweepDir, held: lease.Lease | None, made: Sequence[Path]) -> None:
-    """Remove what this creation wrote before it failed; directories only if it made them and they are empty."""
-    if directory.path not in made or directory.provenance.is_file():
-        return
-    files = [directory.grid, directory.site, directory.plan]
-    files += [directory.leases / held.writer, directory.journal(held.writer)] if held is not None else []
-    for file in files:
-        with contextlib.suppress(OSError):
-            file.unlink()
-    remove_empty(made)
+    @property
+    def tally(self) -> Tally:
+        """The sums over the runs."""
+        return self._tally.update(self.sweep_state)
+
+    @cached_property
+    def _planned(self) -> Mapping[str, PlannedRun]:
+        return {planned.run_id: planned for planned in self.runs}
+
+    def planned(self, run_id: str) -> PlannedRun | None:
+        """The run of that name, if a known plan has it."""
+        return self._planned.get(run_id)
+
+    @property
+    def large(self) -> bool:
+        """Is it large enough to store the search result?"""
+        return len(self.runs) >= WORTH_RUNS
+
+    @cached_property
+    def _search(self) -> GroupedSearch:
+        from sweep.search.node_groups import GroupedSearch  # a third of a status that needs no search
+
+        gpus = {group: part.hardware for group, part in self.site.parts.items()}
+        return GroupedSearch(self.runs, gpus, self.grid.strategy, self.grid.limits)
+
+    @cached_property
+    def _question(self) -> str:
+        """A digest of all inputs of the search, except the runs' events."""
+        of = [__version__, self.grid.strategy, repr(self.grid.budget)]
+        of += [repr(part.hardware) for part in self.site.parts.values()]
+        digest = hashlib.sha256("\n".join(of + [run.run_id for run in self.runs]).encode())
+        digest.update(array("d", [math.nan if run.predicted_s is None else run.predicted_s for run in self.runs]))
+        return digest.hexdigest()
+
+    def to_remeasure(self, share: float) -> list[str]:
+        """The first runs of top configurations that have no repeat, as of the last `refresh`."""
+        return self._search.to_remeasure(self.sweep_state, share)
+
+    def asked_for(self) -> Sequence[PlannedRun]:
+        """The plan's runs, except those that the strategy or the budget excludes."""
+        return self._search.asked_for(self.sweep_state)
+
+    def skipped(self) -> Mapping[str, str]:
+        """run_id -> why it must not start (``Search.skipped``), as currently known."""
+        sweep_state, answer = self.sweep_state, self._answer
+        if answer is not None and answer.question == self._question and self._answer_holds(answer):
+            return answer.words
+        runs = sweep_state.runs
+        if all(run.run_id in runs and runs[run.run_id].attempts for run in self.runs):
+            return {}  # each has started: no search is needed
+        words = dict(self._search.skipped(sweep_state))
+        self._answer = Skipped(question=self._question, at=time.time(), words=words)
+        self._answered_at = len(sweep_state.touched)
+        return words
+
+    def _answer_holds(self, answer: Skipped) -> bool:
+        if self._answered_at == len(self.sweep_state.touched):
+            return True
+        fresh = time.time() - answer.at < self.max_age_s
+        return fresh and any(pilot.open for pilot in self.sweep_state.pilots.values())
+
+    @property
+    def at_rest(self) -> bool:
+        """No pilot is open, and nothing runs or waits that a launcher would submit pilots for.
+
+        Where no launcher runs, no process asks the scheduler for pilots: their own last lines count.
+        """
+        counts = self.tally.counts(self.skipped())
+        if counts.get("running") or (counts.get("waiting") and not self.sweep_state.cancelled):
+            return False
+        still = [pilot for pilot in self.sweep_state.pilots.values() if pilot.open]
+        own = all(pilot.ended is not None for pilot in still)
+        return not still or (own and lease.holder(self.directory) is None)
+
+    def store_if_due(self) -> None:
+        """Write a snapshot if many events came after the last one. For the launcher, which does so for all readers."""
+        due = self.large and self._unstored and time.monotonic() - self._stored_at > STORE_S
+        if self._unstored >= WORTH_EVENTS or due:
+            self.store()
+
+    def store(self) -> None:
+        """Write a snapshot; for a large sweep with the current search result."""
+        if self.large:
+            self.skipped()
+        self._store()
+
+    def store_what_was_found(self) -> None:
+        """Write a snapshot after one update, if reading or searching took long. Not while a launcher runs."""
+        searched = self._answer is not self._stored_answer
+        at_rest = not any(pilot.open for pilot in self.sweep_state.pilots.values())
+        if self._unstored >= WORTH_EVENTS or (self.large and searched and at_rest):
+            self._store()
+
+    def _store(self) -> None:
+        sweep_state, reader = self.sweep_state, self._reader
+        assert reader is not None, "its state was read"
+        current = self._answer if self._answered_at == len(sweep_state.touched) else None
+        save(self.directory, Snapshot(offsets=reader.offsets, sweep_state=sweep_state, skipped=current))
+        self._unstored, self._stored_at = 0, time.monotonic()
 
 
 def open_sweep(path: Path | str) -> Sweep:
@@ -105,7 +225,7 @@ def _opened(directory: SweepDir) -> Sweep:
     grids = tuple(parse_grid(_text(path), str(path)) for path in map(directory.grid_of, plans))
     return Sweep(
         directory,
-        in_force(grids),
+        _in_force(grids),
         parse_site(_text(directory.site), str(directory.site)),
         provenance.executor,
         provenance.sweep_id,
@@ -115,7 +235,7 @@ def _opened(directory: SweepDir) -> Sweep:
     )
 
 
-def in_force(grids: Sequence[Grid]) -> Grid:
+def _in_force(grids: Sequence[Grid]) -> Grid:
     """The grid in effect: the settings of the last, the name of the first, the models of all."""
     models = {name: shape for grid in grids for name, shape in grid.models.items()}
     return grids[-1].model_copy(update={"name": grids[0].name, "models": models})
@@ -159,103 +279,3 @@ def _table(plan: Path) -> pyarrow.Table:
         if isinstance(error, OSError) and error.errno is not None:  # of the file system, not of the content
             raise
         raise _damaged(plan, error) from error
-
-
-def check_same(sweep: Sweep, grid: Grid, executor: str, site: Site | None) -> None:
-    """Raises SweepError where a directory holds another grid's sweep, or one of another executor or site.
-
-    ``site``: as the user states it; None where it was auto-detected.
-    """
-    mistakes = mistakes_of_site(sweep, site)
-    where = str(sweep.directory.path)
-    if not holds(sweep, grid):
-        remedy = f"`sweep launch GRID --dir {where} --add` adds this one's runs to it; or name another with --dir"
-        mistakes.append(Mistake("this directory holds the sweep of another grid", file=where, remedy=remedy))
-    if sweep.executor != executor:
-        fact = f"this sweep was started with the executor {sweep.executor}, not {executor}"
-        mistakes.append(Mistake(fact, file=where, remedy=f"--executor {sweep.executor}, or another --dir"))
-    if mistakes:
-        raise SweepError(mistakes)
-
-
-def mistakes_of_site(sweep: Sweep, site: Site | None) -> list[Mistake]:
-    """How the user's site differs from the one that the sweep was started with."""
-    if site is None:
-        return []
-    new, old = site.model_dump(), sweep.site.model_dump()
-    other = [key for key in new if new[key] != old[key]]
-    if not other:
-        return []
-    changes = ", ".join(other)
-    file = str(sweep.directory.site)
-    remedy = f"omit the site; or change {file} and `sweep resume`; or start another sweep"
-    return [
-        Mistake(
-            f"this sweep was started with another site: {changes} differ{'s' * (len(other) == 1)}",
-            file=file,
-            remedy=remedy,
-        )
-    ]
-
-
-def holds(sweep: Sweep, grid: Grid) -> bool:
-    """Is it one of the grids that the sweep was started or extended with, on any site?"""
-    return _on_any_site(grid) in map(_on_any_site, sweep.grids)
-
-
-def _on_any_site(grid: Grid) -> str:
-    return grid.model_copy(update={"site": None}).to_yaml()
-
-
-def check_vacant(directory: Path) -> None:
-    """Raises SweepError where a directory holds something that is not a sweep; changes nothing."""
-    unfinished = {"grid.yaml", "site.yaml", "plan.parquet", *FOLDERS}
-    if directory.exists() and not directory.is_dir():
-        raise SweepError(Mistake("is a file, not a directory", file=str(directory), remedy="name another with --dir"))
-    strangers = {path.name for path in directory.iterdir()} - unfinished if directory.is_dir() else set()
-    strangers = {name for name in strangers if not name.startswith(".") and not name.endswith(".new")}
-    if strangers:
-        fact = f"not a sweep directory, and not empty ({', '.join(sorted(strangers)[:3])})"
-        raise SweepError(Mistake(fact, file=str(directory), remedy="name another with --dir"))
-
-
-def _site_yaml(site: Site) -> str:
-    import yaml
-
-    return yaml.safe_dump(site.model_dump(mode="json", exclude_none=True), sort_keys=False)
-
-
-def _provenance(sweep_id: str, executor: str, grid_text: str) -> Mapping[str, Any]:
-    return {
-        "sweep_id": sweep_id,
-        "executor": executor,
-        "created": time.time(),
-        "argv": sys.argv,
-        "directory": str(Path.cwd()),
-        "host": socket.gethostname(),
-        "python": platform.python_version(),
-        "sweep": __version__,
-        "packages": {name: _version(name) for name in ("torch", "submitit", "pandas", "pyarrow", "numpy")},
-        "slurm": _first_line(["sbatch", "--version"]),
-        "git_commit": _first_line(["git", "rev-parse", "HEAD"]),
-        "grid": grid_text,
-    }
-
-
-def _version(name: str) -> str | None:
-    from importlib import metadata  # only a new sweep needs it
-
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _first_line(command: Sequence[str]) -> str | None:
-    if shutil.which(command[0]) is None:
-        return None
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip().partition("\n")[0] or None

@@ -102,7 +102,7 @@ def standing(tmp_path, monkeypatch):
     """A sweep directory as a launch leaves it before its first pilot."""
     from sweep.inputs.load import parse_grid
     from sweep.planning.build import build
-    from sweep.store.sweep import create
+    from sweep.store.create import create
 
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID)

@@ -41,8 +41,8 @@ from sweep.state.events import (
 )
 from sweep.state.state import SweepState
 from sweep.state.tally import Tally, counts
-from sweep.store.follow import FollowedSweep
-from sweep.store.sweep import create
+from sweep.store.create import create
+from sweep.store.sweep import Sweep
 from tests.support import driving
 from tests.support.made_records import write_journal
 
@@ -111,12 +111,10 @@ def busy(sweep):
         yield from attempt_events(planned, None, pilot=name, start=NOW - 77)
 
 
-def followed(sweep, events) -> FollowedSweep:
+def after(sweep, events) -> Sweep:
     """The sweep once these are in a journal."""
     write_journal(sweep.directory, "all", events)
-    found = FollowedSweep(sweep)
-    found.refresh()
-    return found
+    return dataclasses.replace(sweep)
 
 
 def rendered(sweep, *, width=100, height=40):
@@ -125,26 +123,24 @@ def rendered(sweep, *, width=100, height=40):
     )
     console.print(live_picture.picture(sweep, NOW, height=height))
     if folder := os.environ.get("SWEEP_LIVE_PICTURES"):
-        name = sweep.sweep.grid.name
+        name = sweep.grid.name
         console.save_svg(f"{folder}/{name}-{width}x{height}.svg", title="sweep status --watch", clear=False)
     return console.export_text()
 
 
 def test_a_saving_has_its_price_where_the_site_states_one(tmp_path):
     sweep = made(tmp_path)
-    middle = followed(sweep, busy(sweep))
+    middle = after(sweep, busy(sweep))
     hours, dollars = saved(middle)
     assert (hours > 0, dollars) == (True, None)
-    middle.sweep = dataclasses.replace(
-        middle.sweep, site=middle.sweep.site.model_copy(update={"dollars_per_gpu_hour": 2.0})
-    )
+    middle.site = middle.site.model_copy(update={"dollars_per_gpu_hour": 2.0})
     assert saved(middle) == (hours, pytest.approx(2 * hours))
     assert "($" in saved_text(middle)
 
 
 def test_everything_is_shown_within_100_columns(tmp_path):
     sweep = made(tmp_path)
-    middle = followed(sweep, busy(sweep))
+    middle = after(sweep, busy(sweep))
     sweep_state, text = middle.sweep_state, rendered(middle)
     lines = text.splitlines()
     assert max(map(len, lines)) <= 100
@@ -190,7 +186,7 @@ def test_a_pilot_that_wrote_its_last_line_is_ending_and_not_running(tmp_path):
     for planned in sweep.runs:
         events += attempt_events(planned)
     events.append(PilotEnded(time=500.0, pilot="p0001", reason="no remaining run fits"))
-    middle = followed(sweep, events)
+    middle = after(sweep, events)
     assert "pilots: 0 running, 1 queued, 1 ending" in summary_line(middle)
     text = rendered(middle)
     assert "pilots: 0 running, 1 queued, 1 ending" in text
@@ -212,7 +208,7 @@ def test_without_a_running_pilot_the_time_left_begins_once_one_runs(tmp_path):
     sweep = made(tmp_path, ("1B",), (1,))
     events = [*pilot_events("p0001", 1, nodes=("n1",)), *attempt_events(sweep.runs[0])]
     ended = PilotEnded(time=500.0, pilot="p0001", reason="SIGTERM")
-    assert "once a pilot runs" in summary_line(followed(sweep, [*events, ended]))
+    assert "once a pilot runs" in summary_line(after(sweep, [*events, ended]))
 
 
 def test_a_long_message_leaves_the_count_and_the_outcome_whole(tmp_path):
@@ -220,7 +216,7 @@ def test_a_long_message_leaves_the_count_and_the_outcome_whole(tmp_path):
     sweep = made(tmp_path, ("1B",), (1,))
     message = "bench_workloads.trainers.driver.driver.TrainerEndedError: command ended without error, " + "x" * 99
     failed = attempt_events(sweep.runs[0], Outcome.PYTHON_EXCEPTION, message=message)
-    text = rendered(followed(sweep, [*pilot_events("p0001", 1, nodes=("n1",)), *failed]), width=80)
+    text = rendered(after(sweep, [*pilot_events("p0001", 1, nodes=("n1",)), *failed]), width=80)
     assert re.search("1 +python_exception +TrainerEndedError: command ended", text)
 
 
@@ -231,7 +227,7 @@ def test_wide_and_tall_grids_fit_the_terminal(tmp_path):
         nodes=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512],
         name="wide",
     )
-    text = rendered(followed(sweep, busy(sweep)), height=24)
+    text = rendered(after(sweep, busy(sweep)), height=24)
     lines = text.rstrip().splitlines()
     assert max(map(len, lines)) <= 100
     assert len(lines) <= 24
@@ -419,27 +415,23 @@ def test_a_full_file_system_is_stated_with_what_continues_until_the_sweep_is_don
     place = small("size=1m")
     sweep = made(place, models=["1B"], nodes=[1])
     write_journal(sweep.directory, "all", pilot_events("p0001", 1, nodes=("n1",)))
-    reader = FollowedSweep(sweep)
-    reader.refresh()
-    assert full_text(reader) == ""
+    assert full_text(sweep) == ""
     fill(place)
     full = f"the file system of {sweep.directory.path} is full: nothing more is recorded until space is freed, then "
-    assert full_text(reader) == full + "it goes on"
-    assert full_text(reader) in summary_line(reader)
-    assert "to go" not in summary_line(reader)
-    reader.sweep_state.apply(PilotEnded(time=3000.0, pilot="p0001", reason="SIGTERM"))
-    assert full_text(reader) == full + f"`sweep resume {sweep.directory.path}` continues", "neither pilot nor launcher"
+    assert full_text(sweep) == full + "it goes on"
+    assert full_text(sweep) in summary_line(sweep)
+    assert "to go" not in summary_line(sweep)
+    sweep.sweep_state.apply(PilotEnded(time=3000.0, pilot="p0001", reason="SIGTERM"))
+    assert full_text(sweep) == full + f"`sweep resume {sweep.directory.path}` continues", "neither pilot nor launcher"
     subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
-    assert full_text(reader) == "", "an image of an ended sweep has nothing to record"
+    assert full_text(sweep) == "", "an image of an ended sweep has nothing to record"
 
 
 def test_a_file_system_without_a_free_inode_is_full(small):
     place = small("size=1m,nr_inodes=40")
     sweep = made(place, models=["1B"], nodes=[1])
-    reader = FollowedSweep(sweep)
-    reader.refresh()
-    assert full_text(reader) == ""
+    assert full_text(sweep) == ""
     with contextlib.suppress(OSError):
         for number in range(40):
             (place / str(number)).touch()
-    assert "is full (no inode is left): nothing more" in full_text(reader)
+    assert "is full (no inode is left): nothing more" in full_text(sweep)

@@ -31,7 +31,7 @@ def test_only_its_own_cluster_reports_that_a_job_is_gone(tmp_path, capsys, here,
     watch = Watch(launcher)
     watch.check()
     watch.cancel_all()
-    assert launcher.sweep_state.pilots["p0001"].open != lost
+    assert launcher.sweep.sweep_state.pilots["p0001"].open != lost
     assert len(driving.records_of(directory.path)) == int(lost and submitted)
     assert bool(launcher.executor.asked) == lost
     assert ("of a, and this host asks b" in capsys.readouterr().err) == (here == "b")

@@ -72,7 +72,9 @@ def test_attempts_of_an_open_pilot_are_not_marked_lost(existing):
     launcher = Launcher(existing)
     mark_late_attempts_lost(launcher)
     assert not driving.records_of(directory.path)
-    mark_attempts_lost(launcher, launcher.sweep_state.pilots["p0001"], JobStatus(state=JobState.GONE, word="FAILED"))
+    mark_attempts_lost(
+        launcher, launcher.sweep.sweep_state.pilots["p0001"], JobStatus(state=JobState.GONE, word="FAILED")
+    )
     mark_late_attempts_lost(launcher)
     assert len(driving.records_of(directory.path)) == 1
     launcher.close()
@@ -156,7 +158,7 @@ def test_the_last_lines_of_a_gone_pilot_are_read_before_it_is_marked_lost(existi
     record = made_record(existing.runs[0].run(), pilot="p0001", started_at=5.0, ended_at=6.0)
     journal.append(record_event(record, 6.0))
     watch.check()
-    assert launcher.sweep_state.pilots["p0001"].gone is not None
+    assert launcher.sweep.sweep_state.pilots["p0001"].gone is not None
     (found,) = driving.records_of(existing.directory.path)
     assert found["outcome"] == "ok", "not lost"
     launcher.close()
@@ -186,7 +188,7 @@ def test_missing_heartbeats_do_not_count_while_the_launcher_waits_for_the_file_s
     monkeypatch.setattr("sweep.launcher.loop.HUNG_S", 0.05)
     monkeypatch.setattr("sweep.launcher.loop.REFUSED_S", 0.0)
 
-    def poll(_followed):
+    def poll(_sweep):
         raise EnoughError
 
     clock, scheduler = Clock(monkeypatch, "sweep.launcher.watch"), Scheduler(JobState.RUNNING)
@@ -216,10 +218,10 @@ def test_a_pilot_missing_in_one_poll_is_lost_only_once_its_last_lines_had_time_t
     watch, launcher, _, _, clock = watched(existing, monkeypatch, JobState.RUNNING)
     launcher.executor.state = JobState.GONE
     watch.check()
-    assert launcher.sweep_state.pilots["p0001"].gone is None
+    assert launcher.sweep.sweep_state.pilots["p0001"].gone is None
     clock.now += 16  # the scheduler is polled every 15 s
     watch.check()
-    assert launcher.sweep_state.pilots["p0001"].gone is not None
+    assert launcher.sweep.sweep_state.pilots["p0001"].gone is not None
     launcher.close()
 
 

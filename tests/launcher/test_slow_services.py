@@ -69,7 +69,7 @@ def test_lost_is_written_under_a_checked_lease_only(existing):
     launcher.refresh()
     lease.take(directory, takeover=True)
     with pytest.raises(LeaseLostError):
-        mark_attempts_lost(launcher, launcher.sweep_state.pilots["p0001"], JobStatus(state=JobState.GONE))
+        mark_attempts_lost(launcher, launcher.sweep.sweep_state.pilots["p0001"], JobStatus(state=JobState.GONE))
     assert driving.records_of(directory.path) == []
     assert driving.events_of(directory.path, PilotGone) == []
 

@@ -15,8 +15,8 @@ from sweep.records.collect import collect
 from sweep.state.events import PilotAlive, Recorded, decode, encode
 from sweep.state.state import SweepState
 from sweep.store.directory import SweepDir
-from sweep.store.follow import FollowedSweep, read_state
 from sweep.store.journal import JournalReader
+from sweep.store.snapshot import read_state
 from tests.support import driving
 from tests.support.corruption import corrupt, ended_sweep
 
@@ -96,8 +96,8 @@ def test_a_reader_that_read_the_journal_before_reads_what_is_appended_later(orig
         shutil.copytree(original.directory.path, directory.path)
         reader, chance = JournalReader(directory), random.Random(seed)
         before = reader.new_events()
-        followed = FollowedSweep(dataclasses.replace(original, directory=directory))
-        followed.refresh()
+        sweep = dataclasses.replace(original, directory=directory)
+        sweep.refresh()
         done = corrupt(chance.choice([path for path in directory.journals() if path.stat().st_size > 200]), chance)
         later = PilotAlive(time=time.time(), pilot="p0001")
         with done.path.open("ab") as file:
@@ -105,11 +105,11 @@ def test_a_reader_that_read_the_journal_before_reads_what_is_appended_later(orig
         fresh = reader.new_events(resting=True)
         assert later in fresh, (seed, done)
         assert {encode(event) for event in fresh} <= {encode(event) for event in [*before, later]}
-        heartbeats = followed.sweep_state.pilots["p0001"].heartbeats
-        runs, cancelled = dict(followed.sweep_state.runs), followed.sweep_state.cancelled
-        followed.refresh(resting=True)
-        assert followed.sweep_state.pilots["p0001"].heartbeats > heartbeats
-        assert (followed.sweep_state.runs, followed.sweep_state.cancelled) == (runs, cancelled)
+        heartbeats = sweep.sweep_state.pilots["p0001"].heartbeats
+        runs, cancelled = dict(sweep.sweep_state.runs), sweep.sweep_state.cancelled
+        sweep.refresh(resting=True)
+        assert sweep.sweep_state.pilots["p0001"].heartbeats > heartbeats
+        assert (sweep.sweep_state.runs, sweep.sweep_state.cancelled) == (runs, cancelled)
         shutil.rmtree(directory.path)
 
 
@@ -124,7 +124,7 @@ def test_the_launcher_goes_on_and_marks_what_has_no_record_left(original, tmp_pa
         loop._watch._poll_s = 0.0
         for _ in range(3):
             loop.step()
-        state = launcher.sweep_state
+        state = launcher.sweep.sweep_state
         assert not [pilot.name for pilot in state.pilots.values() if pilot.open and pilot.name <= "p0002"], (seed, done)
         first = [run.attempts[1].outcome for run in state.runs.values()]
         assert len(first) == 4, (seed, done)

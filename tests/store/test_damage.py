@@ -205,7 +205,7 @@ def test_a_pilot_whose_first_lines_are_damaged_is_found_by_its_name(tmp_path, su
     for _ in range(3):
         watch = Watch(launcher)
         watch.check()
-    pilot = launcher.sweep_state.pilots["p0001"]
+    pilot = launcher.sweep.sweep_state.pilots["p0001"]
     assert (pilot.open, pilot.job_id) == (False, "7" if submitted else None)
     launcher.close()
 

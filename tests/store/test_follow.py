@@ -1,4 +1,4 @@
-"""A followed sweep: its state, plans and search result, as of the journals' end."""
+"""An open sweep: its state, plans and search result, as of the journals' end."""
 
 import dataclasses
 import json
@@ -11,17 +11,16 @@ from sweep.cli.live import live_view
 from sweep.outcomes import Outcome
 from sweep.search.search import Search
 from sweep.state.events import PilotEnded, PilotIntended, RerunRequested, SessionBegan
-from sweep.store import follow, lease, snapshot
-from sweep.store.follow import FollowedSweep
+from sweep.store import lease, snapshot
+from sweep.store import sweep as store
 from sweep.store.journal import Journal
-from sweep.store.sweep import open_sweep
+from sweep.store.sweep import Sweep, open_sweep
 from tests.support.made_sweeps import made, pilot_wrote
 
 
-def followed(sweep) -> FollowedSweep:
-    found = FollowedSweep(sweep)
-    found.refresh()
-    return found
+def read(sweep) -> Sweep:
+    """As another process reads it now."""
+    return dataclasses.replace(sweep)
 
 
 def out_of_memory(directory):
@@ -40,7 +39,7 @@ def counts(command, directory):
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(follow, "WORTH_RUNS", 1)
+    monkeypatch.setattr(store, "WORTH_RUNS", 1)
 
 
 def no_search(*_, **__):
@@ -68,7 +67,7 @@ def test_a_stored_answer_that_is_out_of_date_is_not_used(tmp_path, command, monk
         wish = RerunRequested(time=time.time(), run_id=first.run_id, after=1)
         Journal(directory.journal("launcher-0009")).append(wish)
     elif after == "record":
-        ruled_out = next(iter(followed(existing).skipped()))
+        ruled_out = next(iter(read(existing).skipped()))
         pilot_wrote(existing, "p0002", (ruled_out, 1, Outcome.OK))
     elif after == "strategy":
         directory.grid.write_text(directory.grid.read_text().replace("strategy: prune", "strategy: exhaustive"))
@@ -77,12 +76,12 @@ def test_a_stored_answer_that_is_out_of_date_is_not_used(tmp_path, command, monk
         site = asked.site.model_copy(update={"gpu": "h100"})
         other = {"gpu": {"site": site}, "plan": {"runs": asked.runs[1:]}}[after]
         monkeypatch.setattr(Search, "of", no_search)
-        assert followed(asked).skipped(), "stored"
+        assert read(asked).skipped(), "stored"
         with pytest.raises(AssertionError, match="a search was made"):
-            followed(dataclasses.replace(asked, **other)).skipped()
+            read(dataclasses.replace(asked, **other)).skipped()
         return
     directory.snapshot.unlink()
-    searched = followed(asked).skipped()
+    searched = read(asked).skipped()
     found = counts(command, directory.path)
     assert found != before
     assert found.get("not_run_strategy", 0) == len(searched)
@@ -104,7 +103,7 @@ def test_while_a_pilot_is_open_the_launchers_answer_of_a_minute_ago_is_used(tmp_
     intent = PilotIntended(time=9.0, pilot="p0002", token="t-p0002", nodes=1, time_limit_s=60)
     launcher = Journal(directory.journal("launcher-0009"))
     launcher.append(intent)
-    launchers = followed(existing)
+    launchers = read(existing)
     launchers.store()
     skipped = launchers.skipped()
     launcher.append(RerunRequested(time=time.time(), run_id=first.run_id, after=1))
@@ -124,20 +123,20 @@ def test_a_sweep_whose_pilot_ended_is_at_rest_unless_a_launcher_may_go_on(tmp_pa
     intent = PilotIntended(time=time.time(), pilot="p0001", token="t", nodes=2, time_limit_s=600)
     Journal(sweep.directory.journal("launcher-0009")).append(intent)
     pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
-    assert not followed(sweep).at_rest
+    assert not read(sweep).at_rest
     Journal(sweep.directory.journal("pilot-p0001-end")).append(
         PilotEnded(time=time.time(), pilot="p0001", reason="done")
     )
-    assert followed(sweep).at_rest
+    assert read(sweep).at_rest
     launcher = lease.take(sweep.directory)
-    assert not followed(sweep).at_rest
+    assert not read(sweep).at_rest
     launcher.release()
-    assert followed(sweep).at_rest
+    assert read(sweep).at_rest
 
 
 def test_the_last_line_of_a_watch_without_a_terminal_is_the_state_at_its_end(tmp_path, capsys):
     sweep = made(tmp_path / "s")
-    watched = followed(sweep)
+    watched = read(sweep)
     with live_view() as show:
         show(watched)
         pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))

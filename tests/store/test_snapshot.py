@@ -29,9 +29,9 @@ from sweep.state.events import (
 )
 from sweep.state.exclusion import Ledger, MeasuredRun, NodeReport
 from sweep.state.state import Attempt, PilotState, RunState, SweepState
-from sweep.store import follow, snapshot
-from sweep.store.follow import FollowedSweep, read_state
+from sweep.store import snapshot
 from sweep.store.journal import Journal, JournalReader
+from sweep.store.snapshot import read_state
 from sweep.store.sweep import Sweep
 from tests.support.made_sweeps import GRID
 
@@ -90,11 +90,9 @@ def attempted(run_id, attempt, outcome, clock) -> list[Event]:
     ]
 
 
-def followed_in(directory):
+def opened_in(directory):
     grid = parse_grid(GRID, "grid.yaml")
-    followed = FollowedSweep(Sweep(directory, grid, grid.site, "local", "s", ()))
-    followed.refresh()
-    return followed
+    return Sweep(directory, grid, grid.site, "local", "s", ())
 
 
 def write(sweep, writer, written):
@@ -119,13 +117,13 @@ def equal_but_for_touches(a, b):
 def test_the_stored_state_and_what_follows_equal_a_state_rebuilt_from_the_beginning(sweep, known):
     written = events()
     journal = write(sweep, "launcher-0001", written[:known])
-    followed = followed_in(sweep)
-    followed.store()
+    opened = opened_in(sweep)
+    opened.store()
     for event in written[known:]:
         journal.append(event)
     assert len(snapshot.load(sweep).offsets) == min(1, known)
     assert JournalReader(sweep, snapshot.load(sweep).offsets).new_events() == written[known:]
-    later = followed_in(sweep)
+    later = opened_in(sweep)
     assert equal_but_for_touches(later.sweep_state, rebuilt(sweep))
     assert later.sweep_state.excluded_nodes == rebuilt(sweep).excluded_nodes
 
@@ -138,8 +136,8 @@ def sealed(content):
 @pytest.mark.parametrize("damage", ["cut", "one bit", "form", "longer", "gone", "not a map", "of version 0.1", "empty"])
 def test_one_that_does_not_fit_is_ignored(sweep, damage):
     write(sweep, "launcher-0001", events())
-    followed = followed_in(sweep)
-    followed.store()
+    opened = opened_in(sweep)
+    opened.store()
     stored = msgspec.msgpack.decode(sweep.snapshot.read_bytes()[32:])
     if damage == "form":
         stored["form"] = stored["form"][1:]
@@ -165,7 +163,7 @@ def test_much_that_was_read_is_stored_and_little_is_not(sweep, monkeypatch):
     journal = write(sweep, "launcher-0001", events())
     read_state(sweep)
     assert not sweep.snapshot.exists()
-    monkeypatch.setattr(follow, "WORTH_EVENTS", 10)
+    monkeypatch.setattr(snapshot, "WORTH_EVENTS", 10)
     read_state(sweep)
     written = sweep.snapshot.read_bytes()
     journal.append(CancelRequested(time=99.0))
@@ -180,7 +178,7 @@ def test_a_reader_that_may_not_write_does_without(sweep, monkeypatch):
     def refuse(path, data):
         raise PermissionError(13, "denied", str(path))
 
-    monkeypatch.setattr(follow, "WORTH_EVENTS", 1)
+    monkeypatch.setattr(snapshot, "WORTH_EVENTS", 1)
     monkeypatch.setattr(snapshot, "write_derived", refuse)
     assert equal_but_for_touches(read_state(sweep), rebuilt(sweep))
 
@@ -209,12 +207,12 @@ def default(field):
 def test_no_field_of_the_state_is_forgotten(sweep, kind):
     """The events are such that nothing is as it is by default."""
     write(sweep, "launcher-0001", events())
-    followed = followed_in(sweep)
-    followed.sweep_state.pilots["p0001"].elsewhere = True
-    followed.store()
+    opened = opened_in(sweep)
+    opened.sweep_state.pilots["p0001"].elsewhere = True
+    opened.store()
     stored = snapshot.load(sweep).sweep_state
-    followed.sweep_state.touched = list(dict.fromkeys(followed.sweep_state.touched))
+    opened.sweep_state.touched = list(dict.fromkeys(opened.sweep_state.touched))
     for field in dataclasses.fields(kind):
-        written = [getattr(value, field.name) for value in parts(followed.sweep_state)[kind]]
+        written = [getattr(value, field.name) for value in parts(opened.sweep_state)[kind]]
         assert any(value != default(field) for value in written), f"{field.name} is at its default: set it in events()"
         assert [getattr(value, field.name) for value in parts(stored)[kind]] == written, field.name

@@ -9,9 +9,9 @@ import pytest
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.planning.build import build
+from sweep.store.create import create
 from sweep.store.directory import SweepDir
 from sweep.store.lease import this_process
-from sweep.store.sweep import create
 from tests.support.made_sweeps import GRID
 
 

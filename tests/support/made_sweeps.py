@@ -9,8 +9,9 @@ from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.planning.build import build
 from sweep.state.events import AttemptStarted
+from sweep.store.create import create
 from sweep.store.journal import Journal
-from sweep.store.sweep import Sweep, create
+from sweep.store.sweep import Sweep
 from tests.support.made_records import made_record, record_event
 
 GRID = """\

@@ -21,7 +21,7 @@ from sweep.pilot.limits import Limits
 from sweep.pilot.messages import Clean, Heartbeat, Heartbeats, Prepare, Prepared, RankExited, Start, Stop
 from sweep.planning.build import build
 from sweep.records.record import EndedAttempt
-from sweep.store.sweep import create
+from sweep.store.create import create
 
 GRID = """\
 name: edges

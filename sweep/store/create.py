@@ -1,0 +1,167 @@
+"""Create a sweep directory from a grid and a site, and what a directory that a launch names must not hold."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sweep.errors import Mistake, SweepError
+from sweep.files import parquet_of, remove_empty
+from sweep.inputs.grid import Grid
+from sweep.inputs.site import Site
+from sweep.planning.runs import Plan, to_table
+from sweep.planning.table import PARQUET
+from sweep.store import lease
+from sweep.store.directory import FOLDERS, SweepDir, write_derived, write_once
+from sweep.store.sweep import Sweep, open_sweep
+from sweep.version import __version__
+
+
+def create(path: Path, grid: Grid, site: Site, plan: Plan, *, executor: str) -> Sweep:
+    """Write a new sweep directory: input, plan and provenance, the provenance last. Returns the sweep.
+
+    Raises SweepError if another launch is creating it right now. One that another has just created is returned as is.
+    """
+    directory = SweepDir(path.resolve())
+    made = directory.create_skeleton(int(site.umask, 8))
+    held = None
+    try:
+        held = lease.take(directory)
+        if not directory.provenance.is_file():
+            _write_inputs(directory, grid, site, plan)
+            sweep_id = f"{grid.name[:40]}-{os.urandom(4).hex()}"
+            write_once(directory.provenance, json.dumps(_provenance(sweep_id, executor, grid.text), indent=1))
+        held.release()
+    except OSError:
+        _remove_unfinished(directory, held, made)
+        raise
+    return open_sweep(directory.path)
+
+
+def _write_inputs(directory: SweepDir, grid: Grid, site: Site, plan: Plan) -> None:
+    """The input files of an incomplete sweep (no provenance yet); an interrupted creation's are replaced."""
+    write_derived(directory.grid, grid.to_yaml())
+    write_derived(directory.site, _site_yaml(site))
+    write_derived(directory.plan, parquet_of(to_table(plan), **PARQUET))
+
+
+def _remove_unfinished(directory: SweepDir, held: lease.Lease | None, made: Sequence[Path]) -> None:
+    """Remove what this creation wrote before it failed; directories only if it made them and they are empty."""
+    if directory.path not in made or directory.provenance.is_file():
+        return
+    files = [directory.grid, directory.site, directory.plan]
+    files += [directory.leases / held.writer, directory.journal(held.writer)] if held is not None else []
+    for file in files:
+        with contextlib.suppress(OSError):
+            file.unlink()
+    remove_empty(made)
+
+
+def check_vacant(directory: Path) -> None:
+    """Raises SweepError where a directory holds something that is not a sweep; changes nothing."""
+    unfinished = {"grid.yaml", "site.yaml", "plan.parquet", *FOLDERS}
+    if directory.exists() and not directory.is_dir():
+        raise SweepError(Mistake("is a file, not a directory", file=str(directory), remedy="name another with --dir"))
+    strangers = {path.name for path in directory.iterdir()} - unfinished if directory.is_dir() else set()
+    strangers = {name for name in strangers if not name.startswith(".") and not name.endswith(".new")}
+    if strangers:
+        fact = f"not a sweep directory, and not empty ({', '.join(sorted(strangers)[:3])})"
+        raise SweepError(Mistake(fact, file=str(directory), remedy="name another with --dir"))
+
+
+def check_same(sweep: Sweep, grid: Grid, executor: str, site: Site | None) -> None:
+    """Raises SweepError where a directory holds another grid's sweep, or one of another executor or site.
+
+    ``site``: as the user states it; None where it was auto-detected.
+    """
+    mistakes = mistakes_of_site(sweep, site)
+    where = str(sweep.directory.path)
+    if not holds(sweep, grid):
+        remedy = f"`sweep launch GRID --dir {where} --add` adds this one's runs to it; or name another with --dir"
+        mistakes.append(Mistake("this directory holds the sweep of another grid", file=where, remedy=remedy))
+    if sweep.executor != executor:
+        fact = f"this sweep was started with the executor {sweep.executor}, not {executor}"
+        mistakes.append(Mistake(fact, file=where, remedy=f"--executor {sweep.executor}, or another --dir"))
+    if mistakes:
+        raise SweepError(mistakes)
+
+
+def mistakes_of_site(sweep: Sweep, site: Site | None) -> list[Mistake]:
+    """How the user's site differs from the one that the sweep was started with."""
+    if site is None:
+        return []
+    new, old = site.model_dump(), sweep.site.model_dump()
+    other = [key for key in new if new[key] != old[key]]
+    if not other:
+        return []
+    changes = ", ".join(other)
+    file = str(sweep.directory.site)
+    remedy = f"omit the site; or change {file} and `sweep resume`; or start another sweep"
+    return [
+        Mistake(
+            f"this sweep was started with another site: {changes} differ{'s' * (len(other) == 1)}",
+            file=file,
+            remedy=remedy,
+        )
+    ]
+
+
+def holds(sweep: Sweep, grid: Grid) -> bool:
+    """Is it one of the grids that the sweep was started or extended with, on any site?"""
+    return _on_any_site(grid) in map(_on_any_site, sweep.grids)
+
+
+def _on_any_site(grid: Grid) -> str:
+    return grid.model_copy(update={"site": None}).to_yaml()
+
+
+def _site_yaml(site: Site) -> str:
+    import yaml
+
+    return yaml.safe_dump(site.model_dump(mode="json", exclude_none=True), sort_keys=False)
+
+
+def _provenance(sweep_id: str, executor: str, grid_text: str) -> Mapping[str, Any]:
+    return {
+        "sweep_id": sweep_id,
+        "executor": executor,
+        "created": time.time(),
+        "argv": sys.argv,
+        "directory": str(Path.cwd()),
+        "host": socket.gethostname(),
+        "python": platform.python_version(),
+        "sweep": __version__,
+        "packages": {name: _version(name) for name in ("torch", "submitit", "pandas", "pyarrow", "numpy")},
+        "slurm": _first_line(["sbatch", "--version"]),
+        "git_commit": _first_line(["git", "rev-parse", "HEAD"]),
+        "grid": grid_text,
+    }
+
+
+def _version(name: str) -> str | None:
+    from importlib import metadata  # only a new sweep needs it
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _first_line(command: Sequence[str]) -> str | None:
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip().partition("\n")[0] or None
