@@ -47,9 +47,9 @@ def archive(directory: Path | None, out: Path | None, logs: str, unpack: bool, a
     from sweep.store.directory import ARCHIVE_SUFFIX
     from sweep.store.snapshot import read_state
 
-    sweep = chosen_sweep(directory)
-    path = out or Path(sweep.path.absolute().name + ARCHIVE_SUFFIX)
-    packed = pack(sweep, read_state(sweep), path, logs)
+    chosen = chosen_sweep(directory)
+    path = out or Path(chosen.path.absolute().name + ARCHIVE_SUFFIX)
+    packed = pack(chosen, read_state(chosen), path, logs)
     if as_json:
         counts = {"files": packed.files, "logs": packed.logs, "bytes": packed.bytes, "redacted": packed.redacted}
         click.echo(json.dumps({"archive": str(path)} | counts))

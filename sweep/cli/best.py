@@ -13,9 +13,9 @@ import click
 from sweep.cli.best_table import table
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.names import metric_option, name_option
-from sweep.cli.sources import all_results, origin_of
+from sweep.cli.sources import named, origin_of
 from sweep.errors import Mistake, SweepError
-from sweep.library.sources import METRIC
+from sweep.library.sources import METRIC, collected_results
 from sweep.library.winners import FORMS, Row, complete, winners
 from sweep.plugins import TRAINER
 
@@ -77,7 +77,7 @@ def best(
     own = form in (TABLE, *FORMS)
     if own and (wrong := without_effect(["iterations", "out", "skip", "params"], f"with --format {form}")):
         raise SweepError(wrong)
-    results = all_results(sources)
+    results = collected_results(named(sources))
     rows = winners([place for place, _ in results], metric, expression, models, widths)
     if form == TABLE:
         _print(rows, metric, to_stderr=False)
@@ -85,7 +85,7 @@ def best(
         click.echo(text([complete(row, metric) for row in rows], form, metric), nl=False)
     else:
         given = trainer_format.parameters(params, form)
-        origin = origin_of([sweep for _, sweep in results])
+        origin = origin_of([directory for _, directory in results])
         made: list[Made] = []
         mistakes: list[Mistake] = []
         for row in rows:

@@ -15,8 +15,9 @@ from sweep.cli.explain_measured import measured, measured_lines
 from sweep.cli.find_run import find_run, split_attempt
 from sweep.cli.names import complete_run
 from sweep.cli.options import json_option
-from sweep.cli.sources import all_results, chosen_sweep
+from sweep.cli.sources import chosen_sweep, named
 from sweep.errors import Mistake, SweepError
+from sweep.library.sources import collected_results
 from sweep.outcomes import NO_FAILURE, Outcome
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _explain_gap(source: Path | None, run: str | None, as_json: bool) -> int:
     from sweep.library.winners import winners
     from sweep.store.sweep import open_sweep
 
-    ((place, directory),) = all_results([] if source is None else [source])
+    ((place, directory),) = collected_results(named([] if source is None else [source]))
     sweep = None if directory is None else open_sweep(directory.path)
     known = {record.run_id: record for record in _measured_in(place if directory is None else directory.results)}
     if run is None:

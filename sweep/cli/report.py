@@ -17,9 +17,9 @@ from sweep.cli.best import show_best
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.names import metric_option
 from sweep.cli.options import anyway_option, json_option
-from sweep.cli.sources import all_results, origin_of, provenance_of
+from sweep.cli.sources import named, origin_of, provenance_of
 from sweep.errors import SweepError
-from sweep.library.sources import output_folder
+from sweep.library.sources import collected_results, output_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,12 +85,10 @@ def report(
     if folder is not None:
         _write_figures(sources, folder, ending, as_json)
         return 0
-    given = all_results(sources)
-    sweeps, places = [sweep for _, sweep in given if sweep is not None], [place for place, _ in given]
-    target = out or (
-        output_folder(sweeps[0], sweeps[0].path) / "report.html" if sweeps else places[0].with_name("report.html")
-    )
-    attempts = _write_page(target, places, sweeps, metric, not no_figures, earlier, anyway)
+    given = collected_results(named(sources))
+    directories, places = [one for _, one in given if one is not None], [place for place, _ in given]
+    target = out or output_folder(*given[0]) / "report.html"
+    attempts = _write_page(target, places, directories, metric, not no_figures, earlier, anyway)
     show_best(places, metric)
     document = {"path": str(target), "attempts": attempts, "bytes": target.stat().st_size}
     click.echo(json.dumps(document) if as_json else str(target))
@@ -105,7 +103,7 @@ def _write_figures(sources: Sequence[Path], folder: Path, ending: str, as_json: 
     names = [str(source) for source in sources if str(source) in drawing.FIGURES]
     places = [source for source in sources if str(source) not in drawing.FIGURES]
     drawing.named([str(source) for source in places if not source.exists()])  # raises SweepError for what it names
-    tables = drawing.load_tables([place for place, _ in all_results(places)])
+    tables = drawing.load_tables([place for place, _ in collected_results(named(places))])
     written = []
     for name in drawing.named(names):
         drawn = drawing.draw(name, tables)
@@ -123,7 +121,7 @@ def _write_figures(sources: Sequence[Path], folder: Path, ending: str, as_json: 
 def _write_page(
     target: Path,
     places: list[Path],
-    sweeps: Sequence[SweepDir],
+    directories: Sequence[SweepDir],
     metric: str,
     figures: bool,
     earlier: Sequence[Path],
@@ -139,7 +137,7 @@ def _write_page(
     tables = load_tables(places) if figures else None
     records = analysis.load(places, columns_needed())
     plan = analysis.load_plan(places, STEPPED)
-    grid, provenance = _origin(sweeps) if len(places) == 1 else (None, {})
+    grid, provenance = _origin(directories) if len(places) == 1 else (None, {})
     about = About(
         title=_title(records, places),
         sources=[str(place) for place in places],
@@ -152,7 +150,7 @@ def _write_page(
         plan,
         about,
         metric=metric,
-        usage=functools.partial(_usage, origin_of(sweeps if len(places) == 1 else ())),
+        usage=functools.partial(_usage, origin_of(directories if len(places) == 1 else ())),
         pictures=[draw(name, tables) for name in FIGURES] if tables is not None else [],
         history=_history(earlier, places, metric, anyway) if earlier else None,
     )
@@ -160,13 +158,13 @@ def _write_page(
     return len(records)
 
 
-def _origin(sweeps: Sequence[SweepDir]) -> tuple[str | None, dict[str, Any]]:
+def _origin(directories: Sequence[SweepDir]) -> tuple[str | None, dict[str, Any]]:
     """The grid as the user wrote it, and the provenance."""
-    if not sweeps:
+    if not directories:
         return None, {}
-    provenance = provenance_of(sweeps[0])
-    grid = provenance.get("grid") or (sweeps[0].grid.read_text() if sweeps[0].grid.is_file() else None)
-    further = [sweeps[0].grid_of(plan) for plan in sweeps[0].plans()[1:]]
+    provenance = provenance_of(directories[0])
+    grid = provenance.get("grid") or (directories[0].grid.read_text() if directories[0].grid.is_file() else None)
+    further = [directories[0].grid_of(plan) for plan in directories[0].plans()[1:]]
     added = "".join(f"\n# {path.name}, added by `sweep launch --add`:\n{path.read_text()}" for path in further)
     return f"{grid or ''}{added}" if added else grid, provenance
 
@@ -183,7 +181,7 @@ def _history(earlier: Sequence[Path], places: list[Path], metric: str, anyway: b
     import analysis
     from analysis.compare import columns_needed, history
 
-    before = [place for place, _ in all_results(earlier)]
+    before = [place for place, _ in collected_results(earlier)]
     tables = [*(analysis.load(place, columns_needed()) for place in before), analysis.load(places, columns_needed())]
     names = [*map(str, earlier), " + ".join(map(str, places))]
     try:

@@ -215,9 +215,9 @@ def _scaling(best: dict[int, float], results: Path) -> Scaling:
 def _best_by_gpus(results: Path, model: str | None) -> tuple[dict[int, float], bool]:
     """(GPUs -> best tokens per second, whether a run of these was simulated)."""
     import analysis
-    from sweep.library.sources import results_of
+    from sweep.library.sources import collected_results
 
-    place, _ = results_of(results)
+    ((place, _),) = collected_results([results])
     rows = analysis.load(place, ["model", "gpus", "outcome", "tokens_per_second", "simulated"])
     good = rows[(rows["outcome"] == "ok") & rows["gpus"].notna() & (rows["tokens_per_second"] > 0)]
     names = sorted(good["model"].unique())

@@ -11,7 +11,6 @@ import click
 
 from sweep.errors import Mistake, SweepError
 from sweep.files import read_text
-from sweep.library import sources as library
 
 if TYPE_CHECKING:
     from sweep.library.trainer_format import Origin
@@ -36,31 +35,26 @@ def named(sources: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(sources) or (chosen_sweep(None).path,)
 
 
-def all_results(sources: Sequence[Path]) -> list[tuple[Path, SweepDir | None]]:
-    """``sweep.library.sources.all_results``; the newest sweep is printed on stderr."""
-    return library.all_results(named(sources))
-
-
-def origin_of(sweeps: Sequence[SweepDir | None]) -> Origin:
+def origin_of(directories: Sequence[SweepDir | None]) -> Origin:
     """Where the one sweep that was named was measured; not known of a file, or of several sources."""
     from sweep.inputs.load import load_site
     from sweep.library.trainer_format import Origin
 
-    if len(sweeps) != 1 or sweeps[0] is None:
+    if len(directories) != 1 or (directory := directories[0]) is None:
         return Origin()
-    provenance_of(sweeps[0])  # an error where it is damaged
-    site = load_site(given=str(sweeps[0].site)) if sweeps[0].site.is_file() else None
-    return Origin(site, sweeps[0].launched_from())
+    provenance_of(directory)  # an error where it is damaged
+    site = load_site(given=str(directory.site)) if directory.site.is_file() else None
+    return Origin(site, directory.launched_from())
 
 
 def provenance_of(directory: SweepDir) -> dict[str, Any]:
     """What `provenance.json` states. Raises SweepError where it is damaged."""
     try:
-        found: dict[str, Any] = json.loads(read_text(directory.provenance, "provenance"))
+        stated: dict[str, Any] = json.loads(read_text(directory.provenance, "provenance"))
     except ValueError as error:
         remedy = "it is written once: restore it"
         raise SweepError(Mistake("is damaged", file=str(directory.provenance), remedy=remedy)) from error
-    return found
+    return stated
 
 
 def _short(path: Path) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweep.errors import Mistake, SweepError
-from sweep.library.sources import METRIC, all_results
+from sweep.library.sources import METRIC, collected_results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ def compare(*sources: str | Path, metric: str = METRIC, noise: float | None = No
     import analysis
     from analysis.compare import columns_needed, history
 
-    places = [place for place, _ in all_results([Path(source) for source in sources])] if sources else []
+    places = [place for place, _ in collected_results([Path(source) for source in sources])] if sources else []
     tables = [analysis.load(place, columns_needed()) for place in places]
     return history(tables, [str(source) for source in sources], metric=metric, noise=noise, anyway=anyway)
 
@@ -54,7 +54,7 @@ def certify(
     if Path(source).resolve() in (Path(baseline).resolve(), *Path(baseline).resolve().parents):
         fact = "the sweep would be checked against its own results"
         raise SweepError(Mistake(fact, file=str(baseline), remedy="another baseline"))
-    (good, _), (now, _) = all_results([Path(baseline), Path(source)])
+    (good, _), (now, _) = collected_results([Path(baseline), Path(source)])
     records, reference = (analysis.load(place, columns_needed()) for place in (now, good))
     return certify_records(reference, records, _planned(now), within=within, metric=metric, noise=noise)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.library.sources import all_results, output_folder
+from sweep.library.sources import collected_results, output_folder
 
 if TYPE_CHECKING:
     from analysis.heatmap.draw import Heatmap
@@ -23,10 +23,10 @@ def draw_heatmap(sources: Sequence[Path], out: Path | None = None, **appearance:
     from analysis.filters import names_in
     from analysis.heatmap.draw import check_format, save_figure
 
-    results = all_results(sources)
-    place, sweep = results[0]
-    beside = place.with_name("heatmap.png") if sweep is None else output_folder(sweep, sweep.figures) / "heatmap.png"
-    target = out or (beside if len(results) == 1 else Path("heatmap.png"))
+    results = collected_results(sources)
+    target = out or (
+        output_folder(*results[0], "figures") / "heatmap.png" if len(results) == 1 else Path("heatmap.png")
+    )
     check_format(target)
     places = [place for place, _ in results]
     keep = appearance.get("keep")

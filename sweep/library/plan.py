@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweep.contract import LAYOUT
 from sweep.inputs.load import load_site
-from sweep.library.sources import results_of
+from sweep.library.sources import collected_results
 from sweep.planning.build import build
 from sweep.planning.runs import Plan, runs_on
 from sweep.planning.summary import summary
@@ -159,8 +159,8 @@ def draw_predicted(plan: Plan, site: Site, out: Path, results: Path | None = Non
 def _recorded(results: Path) -> tuple[Path, Any]:
     from sweep.foreign.files import read_recorded
 
-    place, sweep = results_of(results)
-    return place, read_recorded(place if sweep is None else sweep.results)
+    ((place, directory),) = collected_results([results])
+    return place, read_recorded(place if directory is None else directory.results)
 
 
 def _measured(recorded: Any) -> dict[tuple[str, int], float]:

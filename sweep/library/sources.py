@@ -40,11 +40,15 @@ def opened(source: Path | str) -> Path:
     return opened(path).path if is_archive(path) else path
 
 
-def output_folder(directory: SweepDir, own: Path) -> Path:
-    """Where pictures and pages of a sweep go by default: its ``own`` folder; of an archive, the working directory."""
+def output_folder(place: Path, directory: SweepDir | None, own: str = "") -> Path:
+    """Where pictures and pages of collected results go by default: the sweep's folder ``own``; next to a results file;
+    of an archive, the working directory.
+    """
     from sweep.archive.extract import is_opened
 
-    return Path() if is_opened(directory) else own
+    if directory is None:
+        return place.parent
+    return Path() if is_opened(directory) else directory.path / own
 
 
 def collect(directory: Path | str) -> Collected:
@@ -69,11 +73,23 @@ def status(directory: Path | str, *, max_age_s: float = 0.0) -> Sweep:
     return sweep
 
 
-def results_of(source: Path | None) -> tuple[Path, SweepDir | None]:
-    """(what holds the results, its sweep): a Parquet file as it is; of a sweep or an archive, its records collected.
-
-    The newest sweep if none is named. Raises SweepError where it is neither.
+def collected_results(sources: Sequence[Path]) -> list[tuple[Path, SweepDir | None]]:
+    """(what holds the results, its directory) of each, or of the newest sweep: a Parquet file as it is; of a sweep or
+    an archive, ``collect`` brings its results up to date first. Raises SweepError with every mistake.
     """
+    results: list[tuple[Path, SweepDir | None]] = []
+    mistakes: list[Mistake] = []
+    for source in sources or (None,):
+        try:
+            results.append(_collected(source))
+        except SweepError as error:
+            mistakes += error.mistakes
+    if mistakes:
+        raise SweepError(mistakes)
+    return results
+
+
+def _collected(source: Path | None) -> tuple[Path, SweepDir | None]:
     from sweep.records.collect import collect
     from sweep.store.directory import find_sweep
 
@@ -88,17 +104,3 @@ def results_of(source: Path | None) -> tuple[Path, SweepDir | None]:
         remedy = f"`sweep import {source}` converts it"
         raise SweepError(Mistake("a table of its own format, not results", file=str(source), remedy=remedy))
     return source, None
-
-
-def all_results(sources: Sequence[Path]) -> list[tuple[Path, SweepDir | None]]:
-    """``results_of`` each, or of the newest sweep. Raises SweepError with every mistake."""
-    results: list[tuple[Path, SweepDir | None]] = []
-    mistakes: list[Mistake] = []
-    for source in sources or (None,):
-        try:
-            results.append(results_of(source))
-        except SweepError as error:
-            mistakes += error.mistakes
-    if mistakes:
-        raise SweepError(mistakes)
-    return results

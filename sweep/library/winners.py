@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError, nearest
-from sweep.library.sources import METRIC, all_results
+from sweep.library.sources import METRIC, collected_results
 from sweep.records.schema import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def winners(
     from analysis.metrics import metric_named
 
     ranked = metric_named(metric)
-    places = [place for place, _ in all_results(sources)]
+    places = [place for place, _ in collected_results(sources)]
     asked = [] if expression is None else names_in(expression)
     records = analysis.load(places, list(dict.fromkeys([*NEEDED, "node_names", *asked])))
     matching = records if expression is None else analysis.keep(records, expression)
