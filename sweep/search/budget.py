@@ -110,8 +110,7 @@ class Budget:
         c = known.candidates
         if self.repeats is None:
             return np.zeros(len(c), dtype=bool), known.tries
-        again = c.repeats >= self.repeats
-        return again, known.tries - np.bincount(c.cells[known.begun & again], minlength=len(c.cell_names))
+        return c.repeats >= self.repeats, known.tries_of_repeat[: self.repeats].sum(axis=0)
 
 
 def _levelled(tries: Ints, room: Ints, price: Floats, left: float) -> Ints:

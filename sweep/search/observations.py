@@ -43,7 +43,8 @@ class Known:
         self.begun: Bools = np.zeros(size, dtype=bool)
         self.log_rates: Floats = np.full(size, np.nan)
         """logarithm of measured tokens/s/GPU; nan if there is none"""
-        self.tries: Ints = np.zeros(len(candidates.cell_names), dtype=np.int64)
+        self.tries_of_repeat: Ints = np.zeros((candidates.repeats.max(initial=0) + 1, len(candidates.cell_names)), int)
+        """(repeats, cells) runs begun"""
         self.best: Floats = np.full(len(candidates.cell_names), -np.inf)
         """logarithm of the best measured tokens/s/GPU of each cell"""
         self.ruled_out: Bools = np.zeros(size, dtype=bool)
@@ -56,11 +57,17 @@ class Known:
         self._over: Bools = np.zeros(size, dtype=bool)
         self._peaks_read = 0
 
+    @property
+    def tries(self) -> Ints:
+        """Runs begun of each cell."""
+        found: Ints = self.tries_of_repeat.sum(axis=0)
+        return found
+
     def begin(self, index: int) -> None:
         """A run was started."""
         if not self.begun[index]:
             self.begun[index] = True
-            self.tries[self.candidates.cells[index]] += 1
+            self.tries_of_repeat[self.candidates.repeats[index], self.candidates.cells[index]] += 1
 
     def end(
         self,

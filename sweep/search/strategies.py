@@ -78,10 +78,10 @@ def _next(known: Known, free: Bools, why: str) -> Pick | None:
     """The first run of the cell of which the fewest were begun: runs that were ruled out since take no turn of theirs.
     Repeats come last.
     """
-    if not free.any():
+    places, c = np.flatnonzero(free), known.candidates
+    if not len(places):
         return None
-    c = known.candidates
-    same = c.repeats == c.repeats[free].min()
-    begun = np.bincount(c.cells[known.begun & same], minlength=len(c.cell_names))
-    places = np.flatnonzero(free & same)
+    repeats = c.repeats[places]
+    places = places[repeats == repeats.min()]
+    begun = known.tries_of_repeat[repeats.min()]
     return Pick(int(places[np.argmin(begun[c.cells[places]])]), why)
