@@ -159,15 +159,14 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
 
 def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
     """The shape of a catalogue name, or one written as in a grid: {num_layers: …, hidden_size: …}."""
-    from sweep.inputs.load import read_configs
+    from sweep.inputs.load import read_config
     from sweep.inputs.models import read_models
     from sweep.inputs.yaml_lines import load
 
     inline, file = model.lstrip().startswith("{"), model.endswith(".json")
     mapping = f"models:\n  model: {json.dumps(model) if file else model}"
     document = load(mapping if inline or file else f"models: [{json.dumps(model)}]", "MODEL")
-    problems = read_configs(document)
-    mistakes = [*document.mistakes, *document.located(problems or read_models(document))]
+    mistakes = [*document.mistakes, *document.located(read_models(document, read_config))]
     if mistakes and not (inline or file):  # a name of the catalogue: the document is ours
         return None, [replace(mistake, file=None, line=None, path="MODEL") for mistake in mistakes]
     if mistakes:  # of a file: the document is ours, too

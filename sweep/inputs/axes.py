@@ -38,15 +38,6 @@ def listed(value: Any) -> list[Any]:
     return list(values)
 
 
-def _each(value: Any, check: Callable[[Any], str | None]) -> list[Any]:
-    """The values listed. Raises ValueError with what ``check`` says of each that is wrong."""
-    values = listed(value)
-    wrong = list(dict.fromkeys(text for item in values if (text := check(item)) is not None))
-    if wrong:
-        raise ValueError("; ".join(wrong))
-    return values
-
-
 def shown(value: Any) -> str:
     """A value in a message: a number, a switch or a short text as it is, of all else the kind."""
     if isinstance(value, str) and (len(value) > 40 or "\n" in value):
@@ -74,42 +65,42 @@ def _range(value: dict[str, Any]) -> list[int]:
     return values
 
 
-def _integers(lowest: int, highest: int, auto: bool) -> Callable[[Any], tuple[int, ...] | Auto]:
-    def read(value: Any) -> tuple[int, ...] | Auto:
+def _reader(wrong: Callable[[Any], str | None], *, auto: bool) -> Callable[[Any], Any]:
+    """Reads the values of an axis, or ``auto``: a tuple, or ValueError with what ``wrong`` says of each."""
+
+    def read(value: Any) -> tuple[Any, ...] | Auto:
         if auto and value == AUTO:
             return AUTO
-        return tuple(_each(value, wrong))
+        values = listed(value)
+        texts = list(dict.fromkeys(text for item in values if (text := wrong(item)) is not None))
+        if texts:
+            raise ValueError("; ".join(texts))
+        return tuple(values)
 
+    return read
+
+
+def _integers(lowest: int, highest: int, *, auto: bool) -> Callable[[Any], Any]:
     def wrong(item: Any) -> str | None:
         if isinstance(item, bool) or not isinstance(item, int):
             return f"expected whole numbers, {_RANGE_SYNTAX}{' or auto' * auto}, found {shown(item)}"
         return None if lowest <= item <= highest else f"{item} is not between {lowest} and {highest:,}"
 
-    return read
+    return _reader(wrong, auto=auto)
 
 
-def _words(value: Any) -> tuple[str, ...] | Auto:
-    if value == AUTO:
-        return AUTO
-    return tuple(
-        _each(value, lambda x: None if isinstance(x, str) and x else f"expected text or auto, found {shown(x)}")
-    )
+def _of_kind(kinds: tuple[type, ...], words: str, *, auto: bool) -> Callable[[Any], Any]:
+    def wrong(item: Any) -> str | None:
+        fits = isinstance(item, kinds) and (item != "" or not auto)
+        return None if fits else f"expected {words}, found {shown(item)}"
+
+    return _reader(wrong, auto=auto)
 
 
-def _switches(value: Any) -> tuple[bool, ...] | Auto:
-    if value == AUTO:
-        return AUTO
-    return tuple(
-        _each(value, lambda x: None if isinstance(x, bool) else f"expected true, false or auto, found {shown(x)}")
-    )
-
-
-def scalars(value: Any) -> tuple[Scalar, ...]:
-    """Values of a parameter: text, numbers, true, false or null. Raises ValueError."""
-    plain = (str, int, float, bool, type(None))
-    return tuple(
-        _each(value, lambda x: None if isinstance(x, plain) else f"expected text or a number, found {shown(x)}")
-    )
+scalars: Callable[[Any], tuple[Scalar, ...]] = _of_kind(
+    (str, int, float, bool, type(None)), "text or a number", auto=False
+)
+"""Values of a parameter: text, numbers, true, false or null. Raises ValueError."""
 
 
 def _schema(item: dict[str, Any], *, auto: bool, ranges: bool) -> WithJsonSchema:
@@ -123,15 +114,21 @@ def _integer_schema(lowest: int, *, auto: bool) -> WithJsonSchema:
     return _schema({"type": "integer", "minimum": lowest}, auto=auto, ranges=True)
 
 
-Sizes = Annotated[tuple[int, ...] | Auto, PlainValidator(_integers(1, 2**20, True)), _integer_schema(1, auto=True)]
+Sizes = Annotated[tuple[int, ...] | Auto, PlainValidator(_integers(1, 2**20, auto=True)), _integer_schema(1, auto=True)]
 """positive whole numbers, or auto"""
-Stages = Annotated[tuple[int, ...] | Auto, PlainValidator(_integers(0, 3, True)), _integer_schema(0, auto=True)]
+Stages = Annotated[tuple[int, ...] | Auto, PlainValidator(_integers(0, 3, auto=True)), _integer_schema(0, auto=True)]
 """ZeRO stages 0 to 3, or auto"""
-Counts = Annotated[tuple[int, ...], PlainValidator(_integers(1, 2**20, False)), _integer_schema(1, auto=False)]
+Counts = Annotated[tuple[int, ...], PlainValidator(_integers(1, 2**20, auto=False)), _integer_schema(1, auto=False)]
 """positive whole numbers"""
-Words = Annotated[tuple[str, ...] | Auto, PlainValidator(_words), _schema({"type": "string"}, auto=True, ranges=False)]
+Words = Annotated[
+    tuple[str, ...] | Auto,
+    PlainValidator(_of_kind((str,), "text or auto", auto=True)),
+    _schema({"type": "string"}, auto=True, ranges=False),
+]
 Switches = Annotated[
-    tuple[bool, ...] | Auto, PlainValidator(_switches), _schema({"type": "boolean"}, auto=True, ranges=False)
+    tuple[bool, ...] | Auto,
+    PlainValidator(_of_kind((bool,), "true, false or auto", auto=True)),
+    _schema({"type": "boolean"}, auto=True, ranges=False),
 ]
 Values = Annotated[
     tuple[Scalar, ...],

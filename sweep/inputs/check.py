@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sweep.contract import Workload
+from sweep.contract import DERIVED, Workload
 from sweep.errors import SweepError, nearest
 from sweep.inputs.axes import AUTO, shown
-from sweep.inputs.grid import AXES, COLUMNS, DERIVED, Grid
+from sweep.inputs.grid import AXES, COLUMNS, Grid
 from sweep.inputs.site import Site
 from sweep.inputs.validation import check
 from sweep.inputs.yaml_lines import Path, Problem

@@ -21,7 +21,7 @@ from pydantic import (
 from sweep.contract import DERIVED, FREE, Scalar
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.expressions import names_in
-from sweep.inputs.axes import AUTO, Auto, Counts, Sizes, Stages, Switches, Values, Words, listed, scalars
+from sweep.inputs.axes import Counts, Sizes, Stages, Switches, Values, Words, listed, scalars
 from sweep.inputs.meanings import describe
 from sweep.inputs.site import NodeGroup, SafeName, Seconds, Site, environment_value
 from sweep.inputs.validation import amount, check
@@ -306,18 +306,3 @@ def _problems(text: Any, known: set[str] | frozenset[str]) -> list[str]:
     except ValueError as error:
         return [str(error)]
     return [f"unknown name {name!r} ({nearest(name, known)})" for name in unknown]
-
-
-__all__ = [
-    "AUTO",
-    "AXES",
-    "COLUMNS",
-    "DERIVED",
-    "FACTS",
-    "Auto",
-    "BudgetLimits",
-    "Grid",
-    "Timeouts",
-    "json_schema",
-    "read_grid",
-]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -17,7 +18,7 @@ from sweep.inputs.models import read_models
 from sweep.inputs.overrides import override
 from sweep.inputs.site import Site, parse_measured, parse_site
 from sweep.inputs.validation import check_kind
-from sweep.inputs.yaml_lines import Document, Problem, load
+from sweep.inputs.yaml_lines import load
 
 
 def sites_directory() -> Path:
@@ -35,7 +36,7 @@ def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
     document = load(text, file)
     check_kind(document, "grid", Grid.model_fields, "models, nodes and sequence_length")
     wrong_overrides = override(document, overrides, Grid)
-    wrong_models = read_configs(document) + read_models(document)
+    wrong_models = read_models(document, read_config)
     grid, problems = read_grid(document)
     problems += wrong_models
     if grid is None or problems or wrong_overrides or document.mistakes:
@@ -45,28 +46,13 @@ def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
     return grid
 
 
-def read_configs(document: Document) -> list[Problem]:
-    """Replace ``name: path/config.json`` among the document's models by the file's mapping. Returns what is wrong."""
-    models = document.value.get("models") if isinstance(document.value, dict) else None
-    items = models if isinstance(models, list) else [models]
-    problems: list[Problem] = []
-    for i, item in enumerate(items):
-        path: tuple[str | int, ...] = ("models", i) if isinstance(models, list) else ("models",)
-        for name in [name for name, value in item.items() if _is_json(value)] if isinstance(item, dict) else []:
-            try:
-                found = json.loads(read_text(Path(item[name]), "config.json"))
-            except (OSError, SweepError, ValueError):
-                found = None
-            if isinstance(found, dict):
-                item[name] = found
-            else:
-                problems.append(Problem((*path, name), f"{item[name][:200]} is not a readable config.json"))
-                del item[name]
-    return problems
-
-
-def _is_json(value: object) -> bool:
-    return isinstance(value, str) and value.endswith(".json")
+def read_config(path: str) -> Mapping[str, Any] | None:
+    """The mapping that a config.json holds; None where it cannot be read."""
+    try:
+        config = json.loads(read_text(Path(path), "config.json"))
+    except (OSError, SweepError, ValueError):
+        return None
+    return config if isinstance(config, dict) else None
 
 
 def load_site(grid: Grid | None = None, given: str | None = None, executor: str | None = None) -> Site:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sweep.errors import nearest
-from sweep.inputs.axes import shown
 from sweep.inputs.hugging_face import is_config, shape_of_config
+from sweep.inputs.validation import check
 from sweep.inputs.yaml_lines import Document, Path, Problem
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
 
-_TYPES: dict[str, type] = {"int": int, "bool": bool, "str": str}
-_FIELDS = {f.name: f for f in dataclasses.fields(ModelShape)}
+ReadConfig = Callable[[str], Mapping[str, Any] | None]
+"""path of a config.json -> its mapping; None where it cannot be read"""
 
 
-def read_models(document: Document) -> list[Problem]:
+def read_models(document: Document, read_config: ReadConfig) -> list[Problem]:
     """Replace the document's ``models`` by shapes. Returns what is wrong with them.
 
-    A shape may also be the mapping of a Hugging Face config.json.
+    A shape may also be the mapping of a Hugging Face config.json, or the path of one.
 
     Valid: ``[1B, {mine: {num_layers: …}}]``, ``{1B: , small: tiny-1M, mine: {num_layers: …}}``, and one name.
     """
@@ -34,9 +34,10 @@ def read_models(document: Document) -> list[Problem]:
         for name, shape in _pairs(item, path, problems):
             if name in shapes:
                 problems.append(Problem(path, f"the model {name!r} is given twice"))
-            found = _shape(name, shape, (*path, name), problems)
-            if found is not None:
-                shapes[name] = found
+            read, wrong = _shape(name, shape, (*path, name), read_config)
+            problems += wrong
+            if read is not None:
+                shapes[name] = read
             document.lines[("models", name)] = document.line((*path, name)) or 0
     # Names are sorted, so that the order of keys or of the list does not change the plan.
     document.value["models"] = {name: shapes[name] for name in sorted(shapes)}
@@ -54,47 +55,27 @@ def _pairs(item: Any, path: Path, problems: list[Problem]) -> list[tuple[str, An
     return []
 
 
-def _shape(name: str, value: Any, path: Path, problems: list[Problem]) -> ModelShape | None:
+def _shape(name: str, value: Any, path: Path, read_config: ReadConfig) -> tuple[ModelShape | None, list[Problem]]:
+    if isinstance(value, str) and value.endswith(".json") and value != name:
+        file, value = value, read_config(value)
+        if value is None:
+            return None, [Problem(path, f"{file[:200]} is not a readable config.json")]
     if value is None or isinstance(value, str):
-        return _known(value or name, path, problems)
+        return _known(value or name, path)
     if not isinstance(value, dict):
-        problems.append(Problem(path, "expected a shape: num_layers, hidden_size and so on"))
-        return None
+        return None, [Problem(path, "expected a shape: num_layers, hidden_size and so on")]
     if is_config(value):
-        found, wrong = shape_of_config(value)
-        problems += [Problem(path, text) for text in wrong]
-        return found
-    before = len(problems)
-    for key in value:
-        _check_field(key, value[key], (*path, key), problems)
-    missing = [n for n, f in _FIELDS.items() if f.default is dataclasses.MISSING and n not in value]
-    if missing:
-        problems.append(Problem(path, f"the shape lacks {', '.join(missing)}"))
-    if len(problems) > before:
-        return None
-    try:
-        return ModelShape(**value)
-    except ValueError as error:
-        problems.append(Problem(path, str(error)))
-        return None
+        shape, texts = shape_of_config(value)
+        return shape, [Problem(path, text) for text in texts]
+    sizes = ((key, size) for key, size in value.items() if type(size) is int)
+    wrong = [Problem((*path, key), f"{size} is out of range") for key, size in sizes if not 0 <= size < 2**31]
+    return (None, wrong) if wrong else check(ModelShape, value, path)
 
 
-def _known(name: str, path: Path, problems: list[Problem]) -> ModelShape | None:
-    if name not in MODELS:
-        remedy = f"{nearest(name, MODELS)}; or write its shape: {{{name[:20]}: {{num_layers: …}}}}"
-        if name.endswith(".json"):
-            remedy = f"a model by its file has a name: {{mine: {name[:60]}}}"
-        problems.append(Problem(path, f"unknown model {name[:60]!r}", remedy))
-    return MODELS.get(name)
-
-
-def _check_field(key: str, value: Any, path: Path, problems: list[Problem]) -> None:
-    if key not in _FIELDS:
-        problems.append(Problem(path, f"unknown key {key!r}", nearest(key, _FIELDS)))
-        return
-    wanted = str(_FIELDS[key].type)
-    if type(value) is not _TYPES[wanted]:
-        words = {"int": "a whole number", "bool": "true or false", "str": "text"}[wanted]
-        problems.append(Problem(path, f"expected {words}, found {shown(value)}"))
-    elif isinstance(value, int) and not 0 <= value < 2**31:
-        problems.append(Problem(path, f"{value} is out of range"))
+def _known(name: str, path: Path) -> tuple[ModelShape | None, list[Problem]]:
+    if name in MODELS:
+        return MODELS[name], []
+    remedy = f"{nearest(name, MODELS)}; or write its shape: {{{name[:20]}: {{num_layers: …}}}}"
+    if name.endswith(".json"):
+        remedy = f"a model by its file has a name: {{mine: {name[:60]}}}"
+    return None, [Problem(path, f"unknown model {name[:60]!r}", remedy)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, get_args
@@ -48,8 +49,11 @@ def check(model: type[Model], value: Any, path: Path = ()) -> tuple[Model | None
     if not isinstance(value, dict):
         found = "nothing" if value is None else f"a {_kind(value)}"
         return None, [Problem(path, f"expected keys with values, found {found}", "write `key: value` lines")]
+    adapter = TypeAdapter(model)
     try:
-        return TypeAdapter(model).validate_python(value), []
+        if dataclasses.is_dataclass(model):  # as JSON: of Python values, a strict one takes no mapping
+            return adapter.validate_json(json.dumps(value)), []
+        return adapter.validate_python(value), []
     except ValidationError as error:
         return None, [_problem(model, path, dict(item)) for item in error.errors(include_url=False)]
 

@@ -14,9 +14,9 @@ import numpy as np
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from sweep.contract import Rule, Run, Workload
+from sweep.contract import DERIVED, Rule, Run, Workload
 from sweep.expressions import holds
-from sweep.inputs.grid import AXES, DERIVED, Grid
+from sweep.inputs.grid import AXES, Grid
 from sweep.inputs.site import Site
 from sweep.physics.profiles import PROFILES
 from sweep.planning.expand import DEFAULTS

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 from packaging.specifiers import SpecifierSet
 
-from sweep.contract import LAYOUT, Rule, Run, Workload
-from sweep.inputs.grid import COLUMNS, DERIVED
+from sweep.contract import DERIVED, LAYOUT, Rule, Run, Workload
+from sweep.inputs.grid import COLUMNS
 from sweep.plugins import load_object
 from sweep.testing.examples import row_of, variants
 from sweep.testing.findings import named

@@ -54,7 +54,11 @@ BAD = {
     "unknown model": ("models", "[9B]", "unknown model '9B'"),
     "near model": ("models", "[Llama-3-8b-]", "did you mean"),
     "model twice": ("models", "[8B, 8B]", "is given twice"),
-    "incomplete shape": ("models", "{mine: {num_layers: 2}}", "the shape lacks hidden_size"),
+    "incomplete shape": (
+        "models",
+        "{mine: {num_layers: 2, num_heads: 2, intermediate_size: 8, vocab_size: 9}}",
+        "hidden_size is missing",
+    ),
     "unknown key of a shape": (
         "models",
         "{m: {num_layers: 2, hidden_size: 8, num_heads: 2, intermediate_size: 8, vocab_size: 9, vocab: 1}}",
@@ -75,7 +79,11 @@ BAD = {
         "{m: {num_layers: 2147483648, hidden_size: 8, num_heads: 2, intermediate_size: 8, vocab_size: 9}}",
         "2147483648 is out of range",
     ),
-    "hostile model name": ("models", "{'a; rm -rf ~': {num_layers: 2}}", "the shape lacks"),
+    "hostile model name": (
+        "models",
+        "{'a; rm -rf ~': {num_layers: 2, num_heads: 2, intermediate_size: 8, vocab_size: 9}}",
+        "hidden_size is missing",
+    ),
     "hostile name": ("name", "'\"; rm -rf ~\"'", "is not allowed here"),
     "template in a name": ("name", "'{{ x }}'", "is not allowed here"),
     "path as a name": ("name", "../up", "is not allowed here"),
