@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import OutputPath, SweepCommand, without_effect
-from sweep.cli.names import gpu_names, name_option
+from sweep.cli.names import GPU_NAMES, name_option
 from sweep.cli.options import json_option
 from sweep.cli.progress_text import plural
 from sweep.errors import Mistake, SweepError
@@ -27,7 +27,7 @@ OTHERS_SHOWN = 12
 @click.option(
     "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers, else local."
 )
-@name_option("--gpu", kind="GPU kind", names=gpu_names, help="GPU type, if it cannot be detected.")
+@name_option("--gpu", kind="GPU kind", names=GPU_NAMES, help="GPU type, if it cannot be detected.")
 @click.option("--schema", is_flag=True, help="Print the grid's JSON schema, for editors, and write nothing.")
 @json_option
 def init(directory: Path, executor: str | None, gpu: str | None, schema: bool, as_json: bool) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import OutputPath, SweepCommand, without_effect
-from sweep.cli.names import OneOf, gpu_names, model_names, name_option, profile_names
+from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, OneOf, name_option
 from sweep.cli.options import json_option
 from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError
@@ -43,7 +43,7 @@ class _Model(OneOf):
     """A name of the catalogue, or a shape as in a grid; the text itself."""
 
     def __init__(self) -> None:
-        super().__init__("model", model_names)
+        super().__init__("model", MODEL_NAMES)
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
         """Raises SweepError with every mistake."""
@@ -83,7 +83,7 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--optimizer", kind="optimizer", names=lambda: tuple(OPTIMIZER_STATE_BYTES), help="Default: the profile's."
 )
 @name_option(
-    "--profile", "profile_name", kind="profile", names=profile_names, default="builtin", show_default=True,
+    "--profile", "profile_name", kind="profile", names=TRAINER_NAMES, default="builtin", show_default=True,
     help="Memory profile.",
 )  # fmt: skip
 @click.option(
@@ -94,7 +94,7 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--gpu",
     "gpu_name",
     kind="GPU",
-    names=gpu_names,
+    names=GPU_NAMES,
     default="h100",
     show_default=True,
     help="GPU type, for its memory.",

@@ -5,6 +5,7 @@ The names are loaded only when they are needed: some come from plug-ins, others 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,17 @@ import click
 from click.shell_completion import CompletionItem
 
 from sweep.errors import SweepError, nearest
+from sweep.plugins import load_object
 
 if TYPE_CHECKING:
     from click.decorators import FC
 
 Names = Callable[[], Iterable[str]]
+METRIC_NAMES: Names = functools.partial(load_object, "analysis.metrics:METRICS")
+GPU_NAMES: Names = functools.partial(load_object, "sweep.physics.hardware:GPUS")
+MODEL_NAMES: Names = functools.partial(load_object, "sweep.physics.catalogue:MODELS")
+TRAINER_NAMES: Names = functools.partial(load_object, "sweep.physics.profiles:PROFILES")
+"""those whose memory and speed are predicted"""
 
 
 class OneOf(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8.1's takes no argument
@@ -61,35 +68,7 @@ def name_option(*declarations: str, kind: str, names: Names, **values: Any) -> C
 def metric_option(text: str = "Metric that ranks the configurations.") -> Callable[[FC], FC]:
     """--metric of the commands that rank configurations."""
     default = "tokens_per_second_per_gpu"  # DEFAULT_METRIC of analysis.metrics, without its imports
-    return name_option("--metric", kind="metric", names=metric_names, default=default, show_default=True, help=text)
-
-
-def metric_names() -> Iterable[str]:
-    """The metrics by which configurations are ranked."""
-    from analysis.metrics import METRICS
-
-    return tuple(METRICS)
-
-
-def gpu_names() -> Iterable[str]:
-    """The kinds of GPU whose rates are known."""
-    from sweep.physics.hardware import GPUS
-
-    return tuple(GPUS)
-
-
-def model_names() -> Iterable[str]:
-    """The models of the catalogue."""
-    from sweep.physics.catalogue import MODELS
-
-    return tuple(MODELS)
-
-
-def profile_names() -> Iterable[str]:
-    """The trainers whose memory and speed are predicted."""
-    from sweep.physics.profiles import PROFILES
-
-    return tuple(PROFILES)
+    return name_option("--metric", kind="metric", names=METRIC_NAMES, default=default, show_default=True, help=text)
 
 
 def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,13 +42,15 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
       sweep nodes sweeps/first exclude node17 --reason "ECC errors"
       sweep nodes sweeps/first release node17
     """
-    from sweep.store.requests import exclude_nodes, release_nodes
+    from sweep.state.events import NodeBad, NodeReleased
+    from sweep.store.journal import write_request
     from sweep.store.snapshot import read_state
 
     given, action, names = _parse(words)
-    directory = chosen_sweep(given)
+    directory, now = chosen_sweep(given), time.time()
     if action == "exclude":
-        exclude_nodes(directory, names, reason or "no reason given")
+        why = f"by the user: {reason or 'no reason given'}"
+        write_request(directory, "nodes", [NodeBad(time=now, node=name, reason=why) for name in names])
     elif action == "release":
         excluded = read_state(directory).excluded_nodes
         if wrong := [name for name in names if name not in excluded]:
@@ -59,7 +62,7 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
                     for name in wrong
                 ]
             )
-        release_nodes(directory, names)
+        write_request(directory, "nodes", [NodeReleased(time=now, node=name) for name in names])
     elif reason:
         raise SweepError(Mistake("--reason goes with exclude", remedy="`sweep nodes DIR exclude NODE --reason TEXT`"))
     _show(read_state(directory), as_json)

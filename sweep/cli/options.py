@@ -28,10 +28,6 @@ class Share(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8
 
     name = "share"
 
-    def __init__(self, *, whole: bool = False) -> None:
-        self.whole = whole
-        """over 0 and up to 100%, instead of from 0 to below 100%"""
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Converts to a fraction; click reports values that are not one."""
         if isinstance(value, float):
@@ -41,9 +37,8 @@ class Share(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8
             share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
         except ValueError:
             self.fail(f"{value!r} is not a fraction: write 3% or 0.03", param, ctx)
-        if not (0 < share <= 1 if self.whole else 0 <= share < 1):
-            wanted = "over 0%, at most 100%" if self.whole else "from 0% to below 100%"
-            self.fail(f"{value!r} is out of range: {wanted}", param, ctx)
+        if not 0 <= share < 1:
+            self.fail(f"{value!r} is out of range: from 0% to below 100%", param, ctx)
         return share
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +52,8 @@ def rerun(
       sweep rerun sweeps/first --outcome hang --outcome nccl_timeout
       sweep rerun sweeps/first --cell 8B:4 --failed
     """
-    from sweep.store.requests import ask, reason_not_rerunnable
+    from sweep.state.events import RerunRequested
+    from sweep.store.journal import write_request
     from sweep.store.snapshot import read_state
     from sweep.store.sweep import open_sweep
 
@@ -73,14 +75,14 @@ def rerun(
         if (not cells or f"{run.model}:{run.nodes}" in cells)
         and _ended_as(sweep_state.runs.get(run.run_id), failed, outcomes)
     ]
-    blocked = {
-        run.run_id: why for run in meant if (why := reason_not_rerunnable(sweep_state.runs.get(run.run_id))) is not None
-    }
+    blocked = {run.run_id: why for run in meant if (why := _blocked(sweep_state.runs.get(run.run_id))) is not None}
     chosen = [run.run_id for run in meant if run.run_id not in blocked]
     if names and not filtered and blocked:
         raise SweepError([Mistake(f"{name} {why}", file=str(directory.path)) for name, why in blocked.items()])
     if chosen:
-        ask(directory, [(run_id, max(sweep_state.runs[run_id].attempts)) for run_id in chosen])
+        now, last = time.time(), {run_id: max(sweep_state.runs[run_id].attempts) for run_id in chosen}
+        wanted = [RerunRequested(time=now, run_id=run_id, after=after) for run_id, after in last.items()]
+        write_request(directory, "rerun", wanted)
     _print_result(directory, sweep_state, chosen, blocked, as_json)
     return 0
 
@@ -93,6 +95,17 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, list[str]]:
         if directory.exists() or "/" in rest[0]:
             return directory, rest[1:]
     return None, rest
+
+
+def _blocked(state: RunState | None) -> str | None:
+    """Why a further attempt of the run need not or cannot be requested, as text; None where it can."""
+    if state is None or state.last is None:
+        return "has not begun: there is nothing to measure again"
+    if state.last.outcome is None:
+        return f"is being measured now (attempt {state.last.number})"
+    if (number := state.next_attempt()) is not None:
+        return f"already has a further attempt requested (attempt {number})"
+    return None
 
 
 def _ended_as(state: RunState | None, failed: bool, outcomes: Sequence[str]) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import InputPath, SweepCommand, without_effect
-from sweep.cli.names import OneOf, gpu_names, model_names, name_option, profile_names
+from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, OneOf, name_option
 from sweep.cli.options import FiniteRange, json_option
 from sweep.cli.progress_text import plural
 from sweep.errors import Mistake, SweepError, nearest
@@ -45,19 +45,19 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
 @click.option("--params", "parameters", type=_Count(), help="Active parameters per token, such as 3B. Or use --model.")
 @click.option(
     "--model",
-    shell_complete=OneOf("model", model_names).shell_complete,
+    shell_complete=OneOf("model", MODEL_NAMES).shell_complete,
     help="Instead of --params, a known model; with --from, a model of the results.",
 )
 @click.option("--tokens", type=_Count(), required=True, help="Tokens to train on, such as 11T.")
 @name_option(
-    "--gpu", kind="GPU", names=gpu_names, default="h100", show_default=True, help="GPU type, for its bf16 peak FLOP/s."
+    "--gpu", kind="GPU", names=GPU_NAMES, default="h100", show_default=True, help="GPU type, for its bf16 peak FLOP/s."
 )
 @click.option("--peak-tflops", type=FiniteRange(min=0, min_open=True), help="Peak TFLOP/s, instead of that of --gpu.")
 @click.option("--mfu", type=FiniteRange(0, 1, min_open=True), help="MFU as a fraction. Default with --params: 0.40.")
 @click.option("--days", type=FiniteRange(min=0, min_open=True), help="Days that the training may take.")
 @click.option("--gpus", type=click.IntRange(min=1), help="Available GPUs, instead of --days.")
 @name_option(
-    "--trainer", kind="trainer", names=profile_names,
+    "--trainer", kind="trainer", names=TRAINER_NAMES,
     help="With --model: whose speed is predicted. Default: that of Megatron-LM.",
 )  # fmt: skip
 @click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)

@@ -53,11 +53,11 @@ def track(directory: Path | None, name: str, project: str | None, follow: bool, 
       WANDB_MODE=online sweep track sweeps/first --to wandb
     """
     from sweep.store.sweep import open_sweep
-    from sweep.trackers.tracker import TrackerError, open_tracker
+    from sweep.trackers.tracker import TrackerError
     from sweep.trackers.tracking import Tracking
 
     sweep = open_sweep(chosen_sweep(directory).path)
-    tracker = open_tracker(name, project or sweep.grid.name, sweep.directory.path)
+    tracker = TRACKER.find(name)(project or sweep.grid.name, sweep.directory.path)
     with contextlib.closing(Tracking(sweep.directory, sweep.sweep_id, tracker)) as tracking:
         if follow:
             os.nice(10)

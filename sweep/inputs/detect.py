@@ -68,7 +68,7 @@ def _cluster_facts(gpu: str | None) -> dict[str, object]:
         raise SweepError(Mistake("sinfo lists no partition that is up", path="site", remedy="write a site file"))
     config = parse_config(_output(["scontrol", "show", "config"]) or "")
     group = replace(group, gpu_type=gpu or group.gpu_type)
-    return cluster_site(group, config, parse_gpu_names(_nvidia_smi()))
+    return cluster_site(group, config, _gpu_names())
 
 
 def cluster_site(group: NodeGroup, config: Mapping[str, str], local_gpus: Sequence[str]) -> dict[str, object]:
@@ -97,7 +97,7 @@ def cluster_site(group: NodeGroup, config: Mapping[str, str], local_gpus: Sequen
 
 
 def _machine_facts(gpu: str | None) -> dict[str, object]:
-    gpus = parse_gpu_names(_nvidia_smi())
+    gpus = _gpu_names()
     kind = (gpu or gpu_kind(gpus)) if gpus else None
     cpus = os.cpu_count() or 1
     if kind is None:
@@ -171,13 +171,10 @@ def parse_config(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, value in pairs if value.strip() != "(null)"}
 
 
-def parse_gpu_names(text: str) -> list[str]:
-    """One name per GPU, from ``nvidia-smi --query-gpu=name --format=csv,noheader``."""
+def _gpu_names() -> list[str]:
+    """The name of each GPU here."""
+    text = _output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]) or ""
     return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def _nvidia_smi() -> str:
-    return _output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]) or ""
 
 
 def _whole(text: str) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sweep.errors import Mistake, SweepError
+from sweep.plugins import TRACKER
 
 _MAIN = "import sys; sys.path[:] = [*filter(None, sys.path), {root!r}]; from sweep.cli.main import main; main()"
 LAST_WORDS_S = 30.0
@@ -33,14 +34,14 @@ def resume_in_background(directory: Path, *, takeover: bool, tracker: str | None
     return _start(directory, "launcher.out", "resume", str(directory), *words, stdin=subprocess.DEVNULL).pid
 
 
-def check_tracker(name: str, *, detach: bool, executor: str) -> None:
+def check_tracker(name: str | None, *, detach: bool, executor: str) -> None:
     """Raises SweepError if a sweep about to start names a tracker that is not available."""
-    from sweep.trackers.tracker import open_tracker
-
+    if name is None:
+        return
     if detach and executor != "local":
         fact = "a detached launcher cannot track"
         raise SweepError(Mistake(fact, path="--track", remedy=f"later: `sweep track DIR --to {name}`"))
-    open_tracker(name, "check", Path.cwd())
+    TRACKER.find(name)("check", Path.cwd())
 
 
 @contextlib.contextmanager

@@ -94,13 +94,16 @@ def launch(
     directory, stated, added = directory_of(grid, directory), site or grid.site, None
     if add:
         sweep = open_sweep(directory)
-        _check_tracker(tracker, detach, sweep.executor)
-        sweep, added = _extended(sweep, grid, stated, executor)
+        check_tracker(tracker, detach=detach, executor=sweep.executor)
+        added = _extension(sweep, grid, stated, executor)
+        if not added.empty:
+            extend(sweep.directory, grid, added)
+            sweep = open_sweep(directory)
         if (holder := lease.holder(sweep.directory)) is not None:
             return Launched(directory=sweep.directory.path, runs=len(sweep.runs), holder=holder, added=added)
     else:
         executor = choose_executor(executor)
-        _check_tracker(tracker, detach, executor)
+        check_tracker(tracker, detach=detach, executor=executor)
         if SweepDir(directory).provenance.is_file():
             sweep = open_sweep(directory)
         else:
@@ -124,7 +127,7 @@ def resume(
 ) -> Launched:
     """Continue a sweep: what is missing or may be retried, and nothing else. Arguments and errors as of ``launch``."""
     sweep = open_sweep(directory)
-    _check_tracker(tracker, detach, sweep.executor)
+    check_tracker(tracker, detach=detach, executor=sweep.executor)
     return _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, on_step=on_step, note=note)
 
 
@@ -171,21 +174,6 @@ def _extension(sweep: Sweep, grid: Grid, site: Site | None, executor: str | None
     plan = build(grid, sweep.site)
     check_runnable(plan, grid, sweep.site, sweep.executor)
     return extension(sweep, grid, plan)
-
-
-def _extended(sweep: Sweep, grid: Grid, site: Site | None, executor: str | None) -> tuple[Sweep, Extension]:
-    """The sweep with the grid's runs, and what they are."""
-    added = _extension(sweep, grid, site, executor)
-    if added.empty:
-        return sweep, added
-    extend(sweep.directory, grid, added)
-    return open_sweep(sweep.directory.path), added
-
-
-def _check_tracker(tracker: str | None, detach: bool, executor: str) -> None:
-    """Raises SweepError if the named tracker is not available, before anything is written or submitted."""
-    if tracker is not None:
-        check_tracker(tracker, detach=detach, executor=executor)
 
 
 def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, on_step: OnStep, note: Note) -> Launched:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from sweep.plugins import TRACKER
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedRun:
@@ -52,12 +50,3 @@ class Tracker(Protocol):
 
         ``picture``: a PNG that goes with it under the name `heatmap`.
         """
-
-
-def open_tracker(name: str, project: str, sweep_dir: Path) -> Tracker:
-    """The tracker of that name. Raises SweepError if there is none, or if its package is not installed."""
-    tracker: Tracker = TRACKER.find(name)(project, sweep_dir)
-    return tracker
-
-
-__all__ = ["TrackedRun", "Tracker", "TrackerError", "open_tracker"]

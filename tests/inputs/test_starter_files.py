@@ -3,8 +3,7 @@
 import pytest
 import yaml
 
-from sweep.inputs.site import parse_site
-from sweep.inputs.starter_files import GRID, SEQUENCES, SITE, WIDEST, grid_text, site_text
+from sweep.inputs.starter_files import SEQUENCES, WIDEST, grid_text, site_text
 from sweep.inputs.validation import amount
 
 
@@ -75,18 +74,3 @@ def test_a_step_has_256_sequences_or_the_next_number_that_the_gpus_divide(gpus, 
 def test_the_wall_time_of_a_pilot_is_written_in_the_largest_whole_unit(seconds, text):
     site = yaml.safe_load(site_text({"gpu": "h100", "gpus_per_node": 8, "pilot_time": seconds}))
     assert site == {"gpu": "h100", "gpus_per_node": 8, "pilot_time": text}
-
-
-def test_every_other_key_is_there_as_a_comment_that_can_be_taken_over():
-    for text, keys, reader in ((site_text({}), dict(SITE_KEYS), parse_site), (grid_text(FACTS), dict(GRID_KEYS), None)):
-        lines = [line for line in text.splitlines() if line.startswith("# ") and ":" in line.split("  # ")[0]]
-        shown = {line[2:].split(":")[0] for line in lines if line[2:].split(":")[0].isidentifier()}
-        assert set(keys) - shown == {name for name in keys if f"\n{name}: " in text}
-        assert reader is None or reader(
-            "".join(line[2:] + "\n" for line in lines if line[2:].split(":")[0] in keys), "s"
-        )
-
-
-FACTS = {"gpu": "h100", "gpus_per_node": 8}
-SITE_KEYS = [(key, example) for key, example, _ in SITE]
-GRID_KEYS = [(key, example) for _, keys in GRID for key, example, _ in keys]

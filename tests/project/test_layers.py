@@ -37,7 +37,10 @@ PURE = (
     *("sweep/pilot/leader/pilot_time.py", "sweep/pilot/leader/record.py", "sweep/pilot/leader/start_limits.py"),
 )
 """values in, values out: they know no clock, file or process"""
-NOT_PURE = ("sweep/inputs/load.py", "sweep/inputs/detect.py", "sweep/records/collect.py", "sweep/records/skipped.py")
+NOT_PURE = (
+    *("sweep/inputs/load.py", "sweep/inputs/detect.py", "sweep/inputs/starter_files.py"),
+    *("sweep/records/collect.py", "sweep/records/skipped.py"),
+)
 IMPURE_MODULES = frozenset({
     "asyncio", "datetime", "ftplib", "glob", "http", "io", "multiprocessing", "os", "pathlib", "psutil", "random",
     "requests", "select", "shutil", "socket", "submitit", "subprocess", "tempfile", "threading", "time", "urllib",
