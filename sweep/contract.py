@@ -119,7 +119,8 @@ class Run:
     @classmethod
     def from_json(cls, text: str) -> Run:
         """The inverse of ``canonical_json``."""
-        return cls(**_with_layout(json.loads(text)))
+        values = json.loads(text)
+        return cls(**{**values, "layout": Layout(**values["layout"])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,10 +315,6 @@ class Progress:
         view = memoryview(line)
         while view:
             view = view[os.write(self._fd, view) :]
-
-
-def _with_layout(values: dict[str, Any]) -> dict[str, Any]:
-    return {**values, "layout": Layout(**values["layout"])}
 
 
 def _slug(text: str) -> str:

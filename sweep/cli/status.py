@@ -103,9 +103,11 @@ def _show(sweep: Sweep) -> None:
 
 def _delay(sweep: Sweep, sweep_state: SweepState) -> str | None:
     """Why no further pilot is submitted now, if the scheduler refuses and runs wait."""
-    from sweep.state.tally import counts
+    from sweep.state.tally import Tally
 
-    if sweep_state.delayed is None or sweep_state.cancelled or not counts(sweep_state, sweep.runs).get("waiting"):
+    if sweep_state.delayed is None or sweep_state.cancelled:
+        return None
+    if "waiting" not in Tally(sweep.runs, {}).update(sweep_state).counts():
         return None
     at = time.strftime("%H:%M:%S", time.localtime(sweep_state.delayed_at))
     return f"the scheduler refused a further pilot at {at}: {sweep_state.delayed}; the launcher tries again later"

@@ -15,8 +15,7 @@ from sweep.doctor.request import PILOT, Answers, Request
 from sweep.errors import Mistake, SweepError
 from sweep.executors.executor import Executor, JobState, PilotRequest, SubmitError
 from sweep.inputs.site import Site
-from sweep.pilot.job_spec import JobSpec
-from sweep.pilot.limits import Limits
+from sweep.pilot.job_spec import JobSpec, Limits
 from sweep.plugins import EXECUTOR
 from sweep.store.directory import make_directory
 

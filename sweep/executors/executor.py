@@ -81,6 +81,3 @@ class Executor(Protocol):
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """Cancel the jobs: SIGTERM first, as the scheduler does it."""
-
-
-__all__ = ["Executor", "JobState", "JobStatus", "PilotRequest", "SubmitError"]

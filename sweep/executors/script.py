@@ -25,6 +25,7 @@ SHORTEST_WITH_WARNING_S = 300
 """Slurm may send the warning signal up to 60 s early (man sbatch, --signal): useless for shorter pilots,
 and fatal to one whose leader has not installed its handler yet"""
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=-]+")
+_LINE_BREAK = re.compile(r"[\n\r\0]")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MEMORY_OPTIONS = ("--mem", "--mem-per-cpu", "--mem-per-gpu")
 _GPU_OPTIONS = ("--gres", "--gpus", "--gpus-per-node", "--tres-per-node", "--gpus-per-task")
@@ -45,8 +46,15 @@ def render_pilot(
     ``command`` is a shell command that replaces the script's shell; ``before`` are shell lines ahead of it. Both
     come quoted. ``sweep_dir`` is for messages only. Raises SweepError with every value that a script cannot hold.
     """
-    options = _options(site, request.exclude)
-    _refuse_line_breaks({"token": request.token, "stdout": stdout, "stderr": stderr, **dict(options)}, sweep_dir)
+    options = options_of(site, request.exclude)
+    given = [("token", request.token), ("stdout", stdout), ("stderr", stderr), *(("option", line) for line in options)]
+    mistakes = [
+        Mistake(f"{name} {value!r} cannot be in a batch script", file=sweep_dir, remedy="remove its line breaks")
+        for name, value in given
+        if _LINE_BREAK.search(value)
+    ]
+    if mistakes:
+        raise SweepError(mistakes)
     return (
         _environment()
         .get_template(PILOT_TEMPLATE)
@@ -55,8 +63,6 @@ def render_pilot(
             request=request,
             warning_s=warning_s(request.time_limit_s),
             options=options,
-            defaults=_defaults(site),
-            site_options=_own_options(site),
             stdout=stdout,
             stderr=stderr,
             before=before,
@@ -65,10 +71,29 @@ def render_pilot(
     )
 
 
-def options_of(site: Site) -> list[str]:
-    """What the site's nodes are requested with, in any job: sbatch's options, quoted for `#SBATCH` lines."""
-    named = [f"--{name}={sbatch_quote(value)}" for name, value in _options(site, ())]
-    return [*_defaults(site), *named, *_own_options(site)]
+def options_of(site: Site, exclude: Iterable[str] = ()) -> list[str]:
+    """What the site's nodes are requested with, in any job: sbatch's options, quoted for `#SBATCH` lines.
+
+    ``exclude``: further nodes to leave out, besides those of the site's own --exclude: sbatch uses only the last one.
+    """
+    own = [(*re.split(r"[= ]", line.strip(), maxsplit=1), line) for line in site.sbatch]
+    names = {words[0] for words in own}
+    excluded = [words[1] for words in own if words[0] == "--exclude"] + sorted(exclude)
+    values: dict[str, object | None] = {
+        "mem": 0 if names.isdisjoint(_MEMORY_OPTIONS) else None,
+        "ntasks-per-node": 1 if "--ntasks-per-node" not in names else None,
+        "partition": site.partition,
+        "account": site.account,
+        "qos": site.qos,
+        "reservation": site.reservation,
+        "constraint": site.constraint,
+        "nice": site.nice,
+        "exclude": ",".join(excluded) or None,
+        # --gres and not --gpus-per-node: every select plugin supports it.
+        "gres": f"gpu:{site.gpus_per_node}" if site.gpu != "cpu" and names.isdisjoint(_GPU_OPTIONS) else None,
+    }
+    named = [f"--{name}={sbatch_quote(value)}" for name, value in values.items() if value is not None]
+    return [*named, *(words[-1] for words in own if words[0] != "--exclude")]
 
 
 def warning_s(time_limit_s: int) -> int:
@@ -108,64 +133,8 @@ def slurm_time(seconds: int) -> str:
     return f"{days}-{hour:02}:{minute:02}:{second:02}"
 
 
-def _options(site: Site, exclude: Iterable[str]) -> list[tuple[str, str]]:
-    """The options that a site may set, in a fixed order. ``exclude``: further nodes to leave out."""
-    values: dict[str, object | None] = {
-        "partition": site.partition,
-        "account": site.account,
-        "qos": site.qos,
-        "reservation": site.reservation,
-        "constraint": site.constraint,
-        "nice": site.nice,
-        "exclude": ",".join(_excluded(site, exclude)) or None,
-        # --gres and not --gpus-per-node: every select plugin supports it.
-        "gres": f"gpu:{site.gpus_per_node}" if _asks_for_gpus(site) else None,
-    }
-    return [(name, str(value)) for name, value in values.items() if value is not None]
-
-
-def _asks_for_gpus(site: Site) -> bool:
-    own = any(_option_name(line) in _GPU_OPTIONS for line in site.sbatch)
-    return site.gpu != "cpu" and not own
-
-
-def _defaults(site: Site) -> list[str]:
-    """Options that a job has unless the site's own replace them."""
-    own = {_option_name(line) for line in site.sbatch}
-    defaults = (("--mem=0", _MEMORY_OPTIONS), ("--ntasks-per-node=1", ("--ntasks-per-node",)))
-    return [option for option, replaced_by in defaults if own.isdisjoint(replaced_by)]
-
-
-def _own_options(site: Site) -> list[str]:
-    return [line for line in site.sbatch if _option_name(line) != "--exclude"]
-
-
-def _excluded(site: Site, exclude: Iterable[str]) -> list[str]:
-    """Merge the site's --exclude into the others: sbatch uses only the last one."""
-    of_site = [re.split(r"[= ]", line, maxsplit=1)[1] for line in site.sbatch if _option_name(line) == "--exclude"]
-    return [*of_site, *sorted(exclude)]
-
-
-def _option_name(line: str) -> str:
-    return re.split(r"[= ]", line.strip(), maxsplit=1)[0]
-
-
-def _refuse_line_breaks(values: dict[str, str], sweep_dir: str) -> None:
-    mistakes = [
-        Mistake(f"{name} {value!r} cannot be in a batch script", file=sweep_dir, remedy="remove its line breaks")
-        for name, value in values.items()
-        if not _is_one_line(value)
-    ]
-    if mistakes:
-        raise SweepError(mistakes)
-
-
-def _is_one_line(text: str) -> bool:
-    return not any(character in text for character in "\n\r\0")
-
-
 def _one_line(text: str) -> str:
-    assert _is_one_line(text), "checked by the site"
+    assert not _LINE_BREAK.search(text), "checked by the site"
     return text
 
 

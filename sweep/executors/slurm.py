@@ -18,7 +18,7 @@ from typing import Any
 import submitit
 
 from sweep.errors import Mistake, SweepError
-from sweep.executors.entry import PILOT_MAIN, PilotEntry
+from sweep.executors.entry import PILOT_MAIN, run_pilot
 from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.script import render_pilot
 from sweep.executors.slurm_states import (
@@ -29,8 +29,7 @@ from sweep.executors.slurm_states import (
     job_id_of,
     may_work_later,
     meaning,
-    parse_sacct,
-    parse_squeue,
+    parse,
     vanished,
 )
 from sweep.inputs.site import Site
@@ -76,8 +75,7 @@ class SlurmExecutor:
 
         Raises SubmitError with Slurm's message. After ``retry=True`` the job may exist: ask ``find`` first.
         """
-        entry = PilotEntry(str(self._sweep_dir), request.name, self._main)
-        job = self._submission(request).submit(entry)
+        job = self._submission(request).submit(run_pilot, self._main, str(self._sweep_dir), request.name)
         return str(job.job_id)
 
     def poll(self, job_ids: Sequence[str]) -> Mapping[str, JobStatus]:
@@ -87,7 +85,7 @@ class SlurmExecutor:
         answer, error = self._ask(["squeue", "--me", "-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT])
         if answer is None:
             return dict.fromkeys(job_ids, JobStatus(state=JobState.UNKNOWN, reason=error))
-        listed = parse_squeue(answer)
+        listed = parse(answer, SQUEUE_FORMAT)
         missing = [job_id for job_id in job_ids if job_id not in listed]
         accounted = self._accounted(missing)
         return {job_id: listed.get(job_id) or vanished(accounted.get(job_id)) for job_id in job_ids}
@@ -102,7 +100,7 @@ class SlurmExecutor:
         answer, _ = self._ask(["squeue", "--me", "-h", "-r", "-t", "all", f"--name={token}", "-o", SQUEUE_FORMAT])
         if answer is None:
             return JobState.UNKNOWN, None
-        found = first_live(parse_squeue(answer).items())
+        found = first_live(parse(answer, SQUEUE_FORMAT).items())
         if found is not None:
             return found[1].state, found[0]
         accounting = self._has_accounting()
@@ -135,7 +133,7 @@ class SlurmExecutor:
                 break
         if answer is None:
             return JobState.UNKNOWN, None
-        found = first_live(parse_sacct(answer).items())
+        found = first_live(parse(answer, SACCT_FORMAT).items())
         return JobState.GONE, None if found is None else found[0]
 
     def _accounted(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
@@ -145,7 +143,7 @@ class SlurmExecutor:
         found: dict[str, JobStatus] = {}
         for ids in _chunks(job_ids):
             command = ["sacct", "-X", "-n", "-P", "-D", "-j", ",".join(ids), "-o", SACCT_FORMAT]
-            found.update(parse_sacct(self._ask(command)[0] or ""))
+            found.update(parse(self._ask(command)[0] or "", SACCT_FORMAT))
         return found
 
     def _has_accounting(self) -> bool | None:
@@ -251,7 +249,7 @@ def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProces
             text=True,
             errors="replace",
             timeout=timeout_s,
-            env=clean_environment(),
+            env=clean_environment(os.environ),
         )
     except subprocess.TimeoutExpired as late:
         stderr = late.stderr.decode(errors="replace").strip() if isinstance(late.stderr, bytes) else ""
@@ -261,11 +259,10 @@ def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProces
         raise SweepError(f"{command[0]} is not on PATH: this machine has no Slurm clients") from None
 
 
-def clean_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment without variables that change a submission or filter output, except those that locate Slurm."""
-    source = os.environ if environment is None else environment
     own = {"SLURM_TIME_FORMAT": "%s"}  # unix seconds: the login node's time zone does not matter
-    return {k: v for k, v in source.items() if k in _RETAINED or not k.startswith(_FILTERS)} | own
+    return {k: v for k, v in environment.items() if k in _RETAINED or not k.startswith(_FILTERS)} | own
 
 
 def _message_of(done: subprocess.CompletedProcess[str]) -> str:

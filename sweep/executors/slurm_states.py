@@ -72,38 +72,26 @@ def job_state(word: str) -> JobState:
     return STATES.get(first, JobState.UNKNOWN)
 
 
-def parse_squeue(text: str) -> dict[str, JobStatus]:
-    """Status by job id, from lines of SQUEUE_FORMAT. The reason comes last, since it may contain a bar; a name that
-    contains one is not ours.
+def parse(text: str, form: str) -> dict[str, JobStatus]:
+    """Status by job id, from lines of SQUEUE_FORMAT or SACCT_FORMAT. Of a job's several rows (sacct has one for each
+    size of a job that was resized) the last one counts. The last column may contain a bar.
     """
-    found = {}
+    columns = len(re.split("[|,]", form))
+    statuses = {}
     for line in text.splitlines():
-        fields = line.strip().split("|", 5)
-        if len(fields) == 6 and fields[0].isdigit():
-            job_id, word, nodes, end, name, reason = fields
+        fields = line.strip().split("|", columns - 1)
+        if len(fields) == columns and fields[0].isdigit():
+            job_id, word, nodes, end, name, *reason = fields
             state = job_state(word)
-            found[job_id] = JobStatus(
+            statuses[job_id] = JobStatus(
                 state=state,
                 word=word,
-                nodes=nodes,
-                reason=_text_of(reason),
+                nodes=_text_of(nodes),
+                reason=_text_of("".join(reason)),
                 name=name,
                 ended_at=_time_of(end) if state is JobState.GONE else None,
             )
-    return found
-
-
-def parse_sacct(text: str) -> dict[str, JobStatus]:
-    """Status by job id, from lines of SACCT_FORMAT. Of a job's several rows (after a resize) the last one counts."""
-    found = {}
-    for line in text.splitlines():
-        fields = line.strip().split("|", 4)
-        if len(fields) == 5 and fields[0].isdigit():
-            job_id, word, nodes, end, name = fields
-            found[job_id] = JobStatus(
-                state=job_state(word), word=word, nodes=_text_of(nodes), name=name, ended_at=_time_of(end)
-            )
-    return found
+    return statuses
 
 
 def vanished(status: JobStatus | None) -> JobStatus:

@@ -13,8 +13,7 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.launcher.launcher import Launcher, Width, token_of
 from sweep.launcher.pilots_wanted import Capacity, Wanted, nodes_to_avoid, pilots_wanted, unproductive_widths
-from sweep.pilot.job_spec import JobSpec
-from sweep.pilot.limits import Limits
+from sweep.pilot.job_spec import JobSpec, Limits
 from sweep.planning.runs import ASSUMED_RUN_S, runs_on
 from sweep.search.search import waiting
 from sweep.state.events import PilotGone, PilotIntended, PilotSubmitted, SubmitDelayed

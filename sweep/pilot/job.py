@@ -56,20 +56,6 @@ def cancel_own_job() -> None:
             subprocess.run(["scancel", job], timeout=CANCEL_S, check=False)
 
 
-class StepDaemon:
-    """The slurmstepd above the batch script. Without it Slurm does not learn that the script ended: the job would stay
-    RUNNING, with its nodes, until the node registers again (after 107 s on Slurm 22.05 with a SlurmdTimeout of 20 s).
-    """
-
-    def __init__(self) -> None:
-        self._pid = os.getppid()
-
-    @property
-    def died(self) -> bool:
-        """Has our parent process changed?"""
-        return os.getppid() != self._pid
-
-
 def has_node(node: str) -> bool | None:
     """Whether this process's job still has the node, by the scheduler; None where it does not say."""
     job = os.environ.get("SLURM_JOB_ID")

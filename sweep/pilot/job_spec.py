@@ -9,10 +9,24 @@ import msgspec
 
 from sweep.physics.hardware import GPUS, Gpu
 from sweep.physics.measured import MeasuredRates
-from sweep.pilot.limits import Limits
 from sweep.store.directory import write_once
 
 FILE_NAME = "job.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Longest time between heartbeats per phase, and the longest attempt, in seconds."""
+
+    start_s: float
+    first_iteration_s: float
+    steady_s: float
+    """floor of the steady limit"""
+    steady_factor: float = 5.0
+    """the steady limit is this many median iterations, where that is above the floor"""
+    finish_s: float = 15.0
+    """teardown after the measurement, which is kept whatever happens: it costs the next run this long at most"""
+    attempt_s: float
 
 
 @dataclass(frozen=True, kw_only=True)

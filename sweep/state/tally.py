@@ -349,10 +349,3 @@ def elapsed_s(sweep_state: SweepState, now: float) -> float | None:
     ended = [pilot.ended_at or now for pilot in pilots]
     until = now if any(pilot.open and pilot.ended is None for pilot in pilots) else max(ended)
     return max(0.0, until - min(pilot.intended_at for pilot in pilots))
-
-
-def counts(
-    sweep_state: SweepState, runs: Sequence[PlannedRun], skipped: Mapping[str, str] | None = None
-) -> Mapping[str, int]:
-    """``Tally.counts`` of one state."""
-    return Tally(runs, {}).update(sweep_state).counts(skipped)

@@ -40,7 +40,7 @@ from sweep.state.events import (
     RerunRequested,
 )
 from sweep.state.state import SweepState
-from sweep.state.tally import Tally, counts
+from sweep.state.tally import Tally
 from sweep.store.create import create
 from sweep.store.sweep import Sweep
 from tests.support import driving
@@ -144,7 +144,7 @@ def test_everything_is_shown_within_100_columns(tmp_path):
     sweep_state, text = middle.sweep_state, rendered(middle)
     lines = text.splitlines()
     assert max(map(len, lines)) <= 100
-    found = counts(sweep_state, sweep.runs, middle.skipped())
+    found = Tally(sweep.runs, {}).update(sweep_state).counts(middle.skipped())
     for word, number in found.items():
         reason = word.removeprefix("not_run_")
         assert f"{number} {word if reason == word else f'skipped ({reason})'}" in text
@@ -254,7 +254,7 @@ def test_incremental_sums_equal_those_counted_from_scratch(tmp_path):
         sweep_state.apply(event)
         rebuilt = Tally(sweep.runs, {"": 8}).update(sweep_state)
         tally.update(sweep_state)
-        assert tally.counts() == rebuilt.counts() == counts(sweep_state, sweep.runs)
+        assert tally.counts() == rebuilt.counts()
         assert sum(tally.counts().values()) == len(sweep.runs)
         assert {cell: (c.best, c.done) for cell, c in tally.cells.items()} == {
             cell: (c.best, c.done) for cell, c in rebuilt.cells.items()

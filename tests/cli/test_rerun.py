@@ -11,7 +11,7 @@ from sweep.outcomes import Outcome
 from sweep.records.collect import collect
 from sweep.state.events import RerunRequested
 from sweep.state.state import SweepState
-from sweep.state.tally import counts
+from sweep.state.tally import Tally
 from sweep.store import lease
 from sweep.store.journal import JournalReader
 from sweep.store.sweep import Sweep
@@ -51,7 +51,7 @@ def test_a_named_run_gets_a_further_attempt_and_keeps_the_first(sweep: Sweep, co
     added = {entry[0] for entry in set(tree(sweep.directory.path)) - set(before)}
     assert {name.split("-")[0] for name in added} == {"journal", "journal/rerun"}
     assert set(before) - set(tree(sweep.directory.path)) <= {entry for entry in before if entry[0] == "journal"}
-    assert counts(state_of(sweep), sweep.runs) == {"waiting": 2, "oom_cuda": 1, "running": 1}
+    assert Tally(sweep.runs, {}).update(state_of(sweep)).counts() == {"waiting": 2, "oom_cuda": 1, "running": 1}
 
 
 def test_the_new_attempt_counts_once_it_is_ok(sweep: Sweep, command: Command) -> None:

@@ -7,9 +7,8 @@ import pytest
 
 from sweep.checks.check import CheckResult, Finding, Verdict
 from sweep.checks.node import NODE
-from sweep.pilot.job_spec import JobSpec
-from sweep.pilot.leader.preflight import checks_of, of_site, readings_in, reasons_to_exclude
-from sweep.pilot.limits import Limits
+from sweep.pilot.job_spec import JobSpec, Limits
+from sweep.pilot.leader.preflight import checks_of, readings_in, reasons_to_exclude
 from sweep.state.events import AttemptStarted, NodeBad, NodeFit
 from tests.support import driving
 from tests.support.doctor.driving import DEFECT, needs_cgroup, needs_root
@@ -45,16 +44,19 @@ def spec(preflight, gpu):
     )  # fmt: skip
 
 
+OF_SITE = [check.name for check in NODE if check.of_site]
+
+
 def result(node, check="memlock"):
     finding = Finding(verdict=Verdict.BELOW_FLOOR, found="4 kB", expected="32 GiB")
     return CheckResult(check=check, tier="node", node=node, finding=finding, remedy="raise it")
 
 
 def test_what_is_wrong_on_all_nodes_excludes_no_node_and_is_reported(capsys):
-    assert reasons_to_exclude([result("n1"), result("n2")], of_site(NODE), 2) == {}
+    assert reasons_to_exclude([result("n1"), result("n2")], OF_SITE, 2) == {}
     assert "all 2 nodes: memlock: 4 kB, expected 32 GiB. raise it" in capsys.readouterr().err
-    assert reasons_to_exclude([result("n2")], of_site(NODE), 2) == {"n2": "memlock: 4 kB, expected 32 GiB"}
-    found = reasons_to_exclude([result("n1", "ECC")], of_site(NODE), 1)
+    assert reasons_to_exclude([result("n2")], OF_SITE, 2) == {"n2": "memlock: 4 kB, expected 32 GiB"}
+    found = reasons_to_exclude([result("n1", "ECC")], OF_SITE, 1)
     assert set(found) == {"n1"}, "a defect of hardware is a node's own"
 
 

@@ -7,14 +7,15 @@ import yaml
 
 from sweep.executors.executor import JobState, JobStatus
 from sweep.executors.slurm_states import (
+    SACCT_FORMAT,
+    SQUEUE_FORMAT,
     cluster_of,
     first_live,
     job_id_of,
     job_state,
     may_work_later,
     meaning,
-    parse_sacct,
-    parse_squeue,
+    parse,
     vanished,
 )
 
@@ -85,7 +86,7 @@ slurm_load_jobs error: Unable to contact slurm controller (connect failure)
 
 
 def test_squeue_is_read_line_by_line_and_what_is_no_job_is_left_out():
-    found = parse_squeue(SQUEUE)
+    found = parse(SQUEUE, SQUEUE_FORMAT)
     assert list(found) == ["101", "102", "103", "104", "105", "106"]
     assert found["102"].reason == "ReqNodeNotAvail, UnavailableNodes:d[001-032],f[001-024]"
     assert found["104"] == JobStatus(state=JobState.RUNNING, word="RUNNING", nodes="c[003,005,011-013]", name="s-p0001")
@@ -104,7 +105,7 @@ SACCT = """\
 
 
 def test_of_sacct_the_last_row_of_a_job_counts_and_steps_do_not():
-    found = parse_sacct(SACCT)
+    found = parse(SACCT, SACCT_FORMAT)
     assert list(found) == ["201", "202", "203", "205"]
     assert found["205"].name == "another's | job", "a job of any name is one"
     assert (found["202"].word, found["202"].nodes) == ("COMPLETED", "c[001-003]")
@@ -134,18 +135,19 @@ def test_the_job_id_is_found_in_what_a_sites_sbatch_prints(printed, job_id):
 
 
 def test_a_job_as_squeue_and_sacct_show_it():
-    listed = parse_squeue(
+    listed = parse(
         "7|RUNNING|n[1-2]|1795352400|s-p0001|None\n"
         "8|FAILED|n3|1795352400|s-p0002|NonZeroExitCode\n"
         "9|PENDING||N/A|a|name|Reason|of mine\n"
-        "garbage\n"
+        "garbage\n",
+        SQUEUE_FORMAT,
     )
     assert listed["7"] == JobStatus(state=JobState.RUNNING, word="RUNNING", nodes="n[1-2]", name="s-p0001")
     assert (listed["8"].name, listed["8"].ended_at, listed["8"].reason) == ("s-p0002", 1795352400.0, "NonZeroExitCode")
     assert (listed["9"].state, listed["9"].ended_at) == (JobState.PENDING, None)
-    (ended,) = parse_sacct("7|CANCELLED by 0|n[1-2]|1795352400|s-p0001\n").values()
+    (ended,) = parse("7|CANCELLED by 0|n[1-2]|1795352400|s-p0001\n", SACCT_FORMAT).values()
     assert (ended.state, ended.ended_at, ended.name) == (JobState.GONE, 1795352400.0, "s-p0001")
-    (running,) = parse_sacct("7|RUNNING|n[1-2]|Unknown|s-p0001\n").values()
+    (running,) = parse("7|RUNNING|n[1-2]|Unknown|s-p0001\n", SACCT_FORMAT).values()
     assert running.ended_at is None
 
 

@@ -1,34 +1,49 @@
 """The pilot's own job and its end."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from sweep.pilot.job import leaf_switch
+from tests.support.pilot_parts import spec
 
-PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
-
-
+PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]])"
 CHILD = """
-from sweep.pilot.job import StepDaemon
-above = StepDaemon()
-print(above.died, flush=True)
-input()
-print(above.died, flush=True)
+import pathlib, sys
+from sweep.pilot.leader.start import lead_once
+
+async def lead(spec, job_id):
+    print("leads", flush=True)
+    input()
+
+lead_once(pathlib.Path(sys.argv[1]), lead)
 """
 
 
-def test_a_leader_notices_that_the_daemon_above_it_died():
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_leader_ends_its_job_where_the_daemon_above_it_died(tmp_path, dies):
+    spec(executor="slurm").write(tmp_path)
+    scancel = tmp_path / "scancel"
+    scancel.write_text(f"#!/bin/sh\necho $1 > {tmp_path}/cancelled\n")
+    scancel.chmod(0o700)
     above = subprocess.Popen(
-        [sys.executable, "-c", PARENT, CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PARENT, CHILD, str(tmp_path)],
+        env={**os.environ, "SLURM_JOB_ID": "7", "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    assert above.stdout.readline() == "False\n"
-    above.kill()
-    above.wait()
+    assert above.stdout.readline() == "leads\n"
+    if dies:
+        above.kill()
+        above.wait()
     above.stdin.write("\n")
     above.stdin.flush()
-    assert above.stdout.readline() == "True\n"
+    assert above.stdout.read() == ""
+    above.wait()
+    assert (tmp_path / "cancelled").exists() is dies
 
 
 ADDRESSES = [

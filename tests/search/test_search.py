@@ -13,7 +13,7 @@ from sweep.plugins import STRATEGY
 from sweep.search.search import BY_BUDGET, BY_STRATEGY, Search, choose, waiting
 from sweep.state.events import CancelRequested, Recorded, RecordFacts, RerunRequested
 from sweep.state.state import SweepState
-from sweep.state.tally import counts
+from sweep.state.tally import Tally
 from tests.support.configurations import run
 
 GPU = GPUS["h100"]
@@ -87,7 +87,7 @@ def test_a_sweep_ends_exactly_when_its_pilots_find_nothing(name, limits):
     begun = {event.record.run_id for event in events}
     assert begun | set(out) == {planned.run_id for planned in runs}
     assert not begun & set(out)
-    found = counts(sweep_state, runs, out)
+    found = Tally(runs, {}).update(sweep_state).counts(out)
     assert sum(found.values()) == len(runs)
     assert "waiting" not in found
     if limits:
@@ -168,7 +168,8 @@ def test_the_strategy_decides_what_memory_rules_out():
     runs = runs_of((1,))[::-1]
     _, sweep_state, search = live(runs, "prune", {"runs": 20}, widths=(1,))
     assert set(search.skipped(sweep_state).values()) <= {BY_STRATEGY, BY_BUDGET}
-    assert counts(sweep_state, runs, search.skipped(sweep_state)).get("not_run_strategy", 0) > 0
+    skipped = search.skipped(sweep_state)
+    assert Tally(runs, {}).update(sweep_state).counts(skipped).get("not_run_strategy", 0) > 0
 
 
 def test_the_plan_decides_on_a_pipeline_of_few_micro_batches():

@@ -8,16 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from sweep.contract import Phase, Place, Workload
-from sweep.diagnose.model import Diagnosis, RankEnd
+from sweep.contract import Layout, Phase, Place, Run, Workload
+from sweep.diagnose.model import Diagnosis
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.pilot.clock import PausingClock
-from sweep.pilot.job_spec import JobSpec
+from sweep.pilot.job_spec import JobSpec, Limits
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_result import AttemptResult
+from sweep.pilot.leader.attempt_state import AttemptState
 from sweep.pilot.leader.record import recorded_of
-from sweep.pilot.limits import Limits
+from sweep.pilot.leader.watchdog import StopReason
 from sweep.pilot.messages import Clean, Heartbeat, Heartbeats, Prepare, Prepared, RankExited, Start, Stop
 from sweep.planning.build import build
 from sweep.records.record import EndedAttempt
@@ -228,5 +229,10 @@ def recorded(existing, result, stopping=None, *, limit_s=900.0, executor="local"
 
 
 def result_of(outcome, measurement=None):
-    ranks = [RankEnd(rank=rank, node="local-0", measurement=measurement) for rank in range(2)]
-    return AttemptResult(Diagnosis(outcome, "", "", None, None), "why", ranks, {"total_s": 1.0})
+    """The result of an attempt that was ended with this outcome; its two ranks sent this measurement."""
+    run = Run(workload="w", model="m", shape={}, nodes=1, gpus_per_node=2, sequence_length=1, layout=Layout(dp=2))
+    state = AttemptState("r.1", run, ["local-0"], LIMITS, 0.0)
+    state.end(StopReason(outcome, "why"))
+    for rank in state.ranks:
+        rank.measurement = measurement
+    return AttemptResult(state, Diagnosis(outcome, "", "", None, None), {"total_s": 1.0})

@@ -56,8 +56,7 @@ async def _serve(agent: Agent, search: LeaderSearch) -> GiveUp:
 
 def _terminate(agent: Agent, serving: asyncio.Task[GiveUp]) -> None:
     """The scheduler ends the job, or signals its steps only: the leader drains, and the agent leaves with it."""
-    if agent.connected and not agent.is_terminated:
-        agent.terminated()
+    if agent.terminated():
         asyncio.get_running_loop().call_later(TERMINATED_S, serving.cancel)
     else:
         serving.cancel()

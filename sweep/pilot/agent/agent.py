@@ -18,7 +18,7 @@ from sweep.errors import log_error
 from sweep.pilot.agent.attempt import Node, NodeAttempt, compile_workers
 from sweep.pilot.agent.cleanup import clear, kill, make_temporary, remove_scratch
 from sweep.pilot.agent.fork_servers import ForkServerError, ForkServerPool
-from sweep.pilot.agent.processes import ACTIVITY_CHECK_S, PILOT_MARK, of_tokens, tokens_of_sweep
+from sweep.pilot.agent.processes import ACTIVITY_CHECK_S, PILOT_MARK, carrying, tokens_of_sweep
 from sweep.pilot.channel import AgentChannel, ChannelError
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import kernel_boot, leaf_switch
@@ -59,15 +59,18 @@ class Agent:
         self.is_terminated = False
         """SIGTERM came"""
 
-    @property
-    def connected(self) -> bool:
-        """Whether it serves a leader now."""
-        return self._channel is not None
-
     async def serve(self, channel: AgentChannel) -> bool:
         """Execute the leader's messages until Leave (True) or until the connection is lost (False)."""
         self._channel, self._last_message_at = channel, self._clock.now()
-        self._greet(channel)
+        hello = Hello(
+            node=self._node.name,
+            index=self._node.index,
+            leaf_switch=leaf_switch(os.environ),
+            boot=kernel_boot(),
+            stale_tokens=tuple(sorted(stale_tokens(self._node.scratch))),
+            not_ended=self._not_ended,
+        )
+        channel.send(hello)
         inbox: Inbox = asyncio.Queue()
         tasks = [
             asyncio.ensure_future(task)
@@ -98,27 +101,20 @@ class Agent:
         remove_scratch(self._node.scratch)
         os.close(self._temporary_lock)
 
-    def terminated(self) -> None:
-        """SIGTERM came: report it before anything else, so that the leader accuses no node of what now ends."""
+    def terminated(self) -> bool:
+        """SIGTERM came: report it before anything else, so that the leader accuses no node of what now ends.
+
+        False where there is no leader to report it to, or it was reported before.
+        """
+        if self._channel is None or self.is_terminated:
+            return False
         self.is_terminated = True
-        if self._channel is not None:
-            self._channel.send(Terminated())
+        self._channel.send(Terminated())
+        return True
 
     def reap(self) -> None:
         """Reap ended child processes."""
         self._fork_servers.reap()
-
-    def _greet(self, channel: AgentChannel) -> None:
-        node, stale = self._node, tuple(sorted(stale_tokens(self._node.scratch)))
-        hello = Hello(
-            node=node.name,
-            index=node.index,
-            leaf_switch=leaf_switch(os.environ),
-            boot=kernel_boot(),
-            stale_tokens=stale,
-            not_ended=self._not_ended,
-        )
-        channel.send(hello)
 
     async def _work(self, channel: AgentChannel, inbox: Inbox) -> None:
         while not isinstance(message := await inbox.get(), Leave):
@@ -154,7 +150,7 @@ class Agent:
 
     async def _clear_stale(self, tokens: Sequence[str]) -> None:
         """Clean up after pilots whose jobs have ended, as the scheduler reported to the leader."""
-        for text in await kill(lambda: of_tokens(tokens)):
+        for text in await kill(lambda: carrying(tokens)):
             log_error(f"{self._node.name}: stale process of an ended pilot, could not be killed: {text}")
         for token in tokens:
             for path in self._node.scratch.parent.glob(f"{token}.*"):

@@ -16,13 +16,12 @@ from sweep.contract import Measurement, Place
 from sweep.outcomes import Outcome
 from sweep.pilot.agent import evidence
 from sweep.pilot.agent.cleanup import clear, empty, remove_scratch, remove_shared_memory
-from sweep.pilot.agent.environment import cache_directories
 from sweep.pilot.agent.fork_messages import ForkRequest
 from sweep.pilot.agent.fork_servers import ForkServer, ForkServerError, ForkServerPool
 from sweep.pilot.agent.heartbeats import HeartbeatBuffer
 from sweep.pilot.agent.kernel_log import KernelWatch
 from sweep.pilot.agent.processes import Activity, left_on_gpus
-from sweep.pilot.agent.progress import RankHeartbeat, Report, failure
+from sweep.pilot.agent.progress import Report, failure
 from sweep.pilot.agent.ranks import Rank, one_per_process, start_ranks
 from sweep.pilot.channel import AgentChannel, ChannelError
 from sweep.pilot.clock import PausingClock
@@ -110,10 +109,7 @@ class NodeAttempt:
         """End the attempt: evidence, kill, checks; report the findings; then remove its files."""
         stacks = await evidence.gather(self.ranks, self._scratch) if message.evidence else {}
         killed = [rank.number for rank in self.ranks if rank.alive]
-        spared = [fork_server.pid for fork_server in self._fork_servers.fork_servers]
-        not_ended = await clear(self.ranks, spared, message.grace_s, self._fork_servers.reap)
-        if not not_ended and not message.short:
-            not_ended = await asyncio.to_thread(left_on_gpus, GPU_WAIT_S, self._began_at)
+        not_ended = await self._end_ranks(message.grace_s, short=message.short)
         self._flush()
         remains = [
             RankRemains(
@@ -137,11 +133,14 @@ class NodeAttempt:
 
     async def abandon(self) -> list[str]:
         """The leader is lost: end the ranks, without a report. Returns the processes that could not be ended."""
-        spared = [fork_server.pid for fork_server in self._fork_servers.fork_servers]
-        not_ended = await clear(self.ranks, spared, ABANDON_GRACE_S, self._fork_servers.reap)
-        not_ended = not_ended or await asyncio.to_thread(left_on_gpus, GPU_WAIT_S, self._began_at)
+        not_ended = await self._end_ranks(ABANDON_GRACE_S)
         self._leave()
         return not_ended
+
+    async def _end_ranks(self, grace_s: float, *, short: bool = False) -> list[str]:
+        spared = [fork_server.pid for fork_server in self._fork_servers.fork_servers]
+        not_ended = await clear(self.ranks, spared, grace_s, self._fork_servers.reap)
+        return not_ended if not_ended or short else await asyncio.to_thread(left_on_gpus, GPU_WAIT_S, self._began_at)
 
     def report_busy(self) -> None:
         """Report ranks that do work before their first iteration: a slow start is no hang."""
@@ -175,37 +174,37 @@ class NodeAttempt:
             await start_ranks(fork_server, ranks, request, listener, self._on_reports, self._on_exit)
         except (ForkServerError, OSError) as error:
             for rank in ranks:
-                self._not_started(rank, error)
+                rank.status = 1 << 8
+                self._failed(rank, failure(type(error).__name__, f"the rank could not be started: {error}"))
+                self._on_exit(rank)
 
     def _environment(self) -> dict[str, str]:
-        """Defaults of the ranks: temporary files on this node, compiled code stored for the pilot's next runs."""
+        """Defaults of the ranks: temporary files on this node, compiled code stored for the pilot's next runs.
+
+        torch and triton store that in the home directory: on a shared file system, with lock files that outlive killed
+        ranks, so that the next build waits indefinitely (torch.utils.cpp_extension's FileBaton).
+        """
+        scratch = self._node.scratch
         defaults = {
             "TMPDIR": str(self._node.temporary),
-            **cache_directories(str(self._node.scratch)),
+            "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor",
+            "TRITON_CACHE_DIR": f"{scratch}/triton",
+            "TORCH_EXTENSIONS_DIR": f"{scratch}/extensions",
             **evidence.flight_recorder_environment(self._scratch),
         }
         users = {name: os.environ[name] for name in defaults if name in os.environ and name != "TMPDIR"}
         return {**defaults, **users}
 
-    def _not_started(self, rank: Rank, error: Exception) -> None:
-        """Report a rank that could not be started as failed."""
-        rank.status = 1 << 8
-        self._failed(rank, failure(type(error).__name__, f"the rank could not be started: {error}"))
-        self._on_exit(rank)
-
     def _on_reports(self, rank: Rank, reports: Sequence[Report]) -> None:
         for report in reports:
-            if isinstance(report, RankHeartbeat):
-                self._on_heartbeat(rank, report)
-            elif isinstance(report, RankFailure):
+            if isinstance(report, RankFailure):
                 self._failed(rank, report)
-            else:
+            elif isinstance(report, Measurement):
                 self._measured(rank, report)
-
-    def _on_heartbeat(self, rank: Rank, heartbeat: RankHeartbeat) -> None:
-        if not self._heartbeats:
-            asyncio.get_running_loop().call_later(HEARTBEAT_FLUSH_S, self._flush)
-        self._heartbeats.add(rank.number, heartbeat, self._node.clock.now())
+            else:
+                if not self._heartbeats:
+                    asyncio.get_running_loop().call_later(HEARTBEAT_FLUSH_S, self._flush)
+                self._heartbeats.add(rank.number, report, self._node.clock.now())
 
     def _measured(self, rank: Rank, measurement: Measurement) -> None:
         try:
@@ -246,7 +245,7 @@ def compile_workers(ranks: int) -> dict[str, str]:
     Set before the fork server starts: torch reads it when it is imported. The user's own value is kept.
     """
     name = "TORCHINDUCTOR_COMPILE_THREADS"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     return {name: os.environ.get(name) or str(min(32, max(1, cores // ranks)))}
 
 

@@ -19,7 +19,7 @@ import signal
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -27,10 +27,9 @@ import psutil
 from sweep.pilot.agent.processes import (
     NODE_MARK,
     PILOT_MARK,
+    carrying,
     descendants,
     describe,
-    escaped,
-    send,
 )
 from sweep.pilot.agent.ranks import Rank
 from sweep.pilot.job import kernel_boot
@@ -53,11 +52,10 @@ async def clear(ranks: Sequence[Rank], spare: Sequence[int], grace_s: float, rea
     for rank in ranks:
         rank.terminate()
     await _until(lambda: not any(rank.alive for rank in ranks), grace_s)
-    marks = os.environ.get(PILOT_MARK, ""), os.environ.get(NODE_MARK, "")
+    token, node = os.environ.get(PILOT_MARK, ""), os.environ.get(NODE_MARK, "")
     left = await kill(lambda: descendants(spare), reap)
-    if not left and all(marks):
-        spared = {os.getpid(), *spare}
-        left = await kill(lambda: escaped(*marks, known=spared), reap)
+    if not left and token and node:  # what is no longer a descendant
+        left = await kill(lambda: [p for p in carrying([token], node) if p.pid not in spare], reap)
     return left
 
 
@@ -69,7 +67,9 @@ async def kill(find: Callable[[], list[psutil.Process]], reap: Callable[[], None
         left = find()
         if not left or time.monotonic() > deadline:
             return [describe(process) for process in left]
-        send(left, signal.SIGKILL)
+        for process in left:
+            with contextlib.suppress(psutil.Error):  # it has ended
+                process.send_signal(signal.SIGKILL)
         await asyncio.sleep(POLL_S)
 
 
@@ -81,7 +81,10 @@ async def _until(done: Callable[[], bool], timeout_s: float) -> None:
 
 def remove_shared_memory(since: float, directory: Path = SHARED_MEMORY) -> list[str]:
     """Remove files leaked since `since` (unix seconds); returns their names. Skips files in use."""
-    candidates = [path for path in _files(directory) if _created_by_us(path, since)]
+    try:
+        candidates = [path for path in directory.iterdir() if _LEAKED.match(path.name) and _created_by_us(path, since)]
+    except OSError:
+        candidates = []
     if not candidates:
         return []
     held = _held(directory)
@@ -92,12 +95,6 @@ def remove_shared_memory(since: float, directory: Path = SHARED_MEMORY) -> list[
                 path.unlink()
                 removed.append(path.name)
     return removed
-
-
-def _files(directory: Path) -> Iterable[Path]:
-    with contextlib.suppress(OSError):
-        return [path for path in directory.iterdir() if _LEAKED.match(path.name)]
-    return []
 
 
 def _created_by_us(path: Path, since: float) -> bool:

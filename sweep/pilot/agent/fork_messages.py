@@ -34,47 +34,22 @@ class ForkRequest:
 
 
 @dataclass(frozen=True)
-class Ready:
-    """Fork server, first: its modules are imported."""
+class Answer:
+    """Fork server: first whether its modules are imported, then whether it forked, and each end of what it forked."""
 
-    ready: bool = True
+    pid: int | None = None
+    """of a process that it forked"""
+    status: int | None = None
+    """the wait status of that process, once it ended"""
+    error: str | None = None
+    """why the modules are not imported, or nothing was forked"""
 
-
-@dataclass(frozen=True)
-class Refused:
-    """Fork server, instead of Ready or Forked."""
-
-    error: str
-
-
-@dataclass(frozen=True)
-class Forked:
-    """Fork server, in answer to a request."""
-
-    pid: int
-
-
-@dataclass(frozen=True)
-class Exited:
-    """Fork server, whenever a process that it forked ended: its pid and wait status."""
-
-    exited: int
-    status: int
-
-
-Answer = Ready | Refused | Forked | Exited
+    @classmethod
+    def decode(cls, line: bytes) -> Answer:
+        """Decode an answer from a line."""
+        return cls(**json.loads(line))
 
 
 def encode(message: ForkRequest | Answer) -> bytes:
     """The message as a line."""
     return (json.dumps(dataclasses.asdict(message)) + "\n").encode()
-
-
-def decode_answer(line: bytes) -> Answer:
-    """Decode a fork server's message."""
-    values = json.loads(line)
-    if "exited" in values:
-        return Exited(values["exited"], values["status"])
-    if "pid" in values:
-        return Forked(values["pid"])
-    return Ready() if values.get("ready") else Refused(str(values.get("error")))

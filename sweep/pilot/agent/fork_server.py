@@ -19,27 +19,28 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import NoReturn
 
 import psutil
 
-from sweep.contract import Place, Progress, RankRun, Run
-from sweep.pilot.agent.fork_messages import Answer, Exited, Forked, ForkRequest, Ready, Refused, encode
+from sweep.contract import Progress, RankRun, Run
+from sweep.pilot.agent.fork_messages import Answer, ForkRequest, encode
 from sweep.pilot.agent.processes import die_with_parent
 from sweep.plugins import load_object
 
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 MAX_REQUEST_BYTES = 1 << 20
 MAX_DESCRIPTORS = 253
 """what Linux takes in one message (SCM_MAX_FD)"""
 
 
 def serve(control: socket.socket, preload: list[str]) -> None:
-    """Import, report Ready (or why not), then fork ranks until the agent closes the socket."""
+    """Import, report it (or why not), then fork ranks until the agent closes the socket."""
     trouble = _preload(preload)
     gc.collect()
     gc.freeze()
-    _send(control, Ready() if trouble is None else Refused(trouble))
+    _send(control, Answer(error=trouble))
     if trouble is not None:
         return
     wake_read, wake_write = os.pipe()
@@ -60,36 +61,18 @@ def serve(control: socket.socket, preload: list[str]) -> None:
 
 def _preload(modules: list[str]) -> str | None:
     """Import the modules; returns an error text or None."""
-    with _single_threaded_blas():
-        trouble = _import_all(modules)
-    threads = psutil.Process().num_threads()  # native ones too
-    if trouble is None and threads > 1:
-        return f"{threads} threads after importing {', '.join(modules)}: a fork would not be safe"
-    return trouble
-
-
-@contextlib.contextmanager
-def _single_threaded_blas() -> Iterator[None]:
-    """Keep OpenBLAS (numpy's) from starting threads when it is loaded; the ranks' environment stays as it was."""
-    name = "OPENBLAS_NUM_THREADS"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
-def _import_all(modules: list[str]) -> str | None:
+    of_ranks = os.environ.get(BLAS_THREADS)
+    os.environ[BLAS_THREADS] = "1"  # else OpenBLAS (numpy's) starts threads when it is loaded
     for module in modules:
         try:
             importlib.import_module(module)
         except Exception as error:  # any import may raise anything; the rank meets the same error and reports it
             return f"cannot import {module}: {type(error).__name__}: {error}"
-    return None
+    del os.environ[BLAS_THREADS]
+    if of_ranks is not None:
+        os.environ[BLAS_THREADS] = of_ranks
+    threads = psutil.Process().num_threads()  # native ones too
+    return f"{threads} threads after importing {', '.join(modules)}: a fork would not be safe" if threads > 1 else None
 
 
 def _answer(control: socket.socket) -> bool:
@@ -103,7 +86,7 @@ def _answer(control: socket.socket) -> bool:
     try:
         pid = os.fork()
     except OSError as error:
-        _send(control, Refused(f"cannot fork: {error}"))
+        _send(control, Answer(error=f"cannot fork: {error}"))
         pid = -1
     if pid == 0:
         control.close()
@@ -112,7 +95,7 @@ def _answer(control: socket.socket) -> bool:
     for fd in fds:
         os.close(fd)
     if pid > 0:
-        _send(control, Forked(pid))
+        _send(control, Answer(pid))
     return True
 
 
@@ -146,8 +129,15 @@ def run_ranks(request: ForkRequest, fds: list[int]) -> int:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.environ.update(request.env)
-    places = _with_descriptors(request.places, further)
-    _dump_stacks_on_request(places[0])
+    count = len(request.places)
+    listener = further[count] if len(further) > count else None
+    places = [
+        dataclasses.replace(place, ranks_in_process=count, master_listen_fd=None if place.rank else listener)
+        for place in request.places
+    ]
+    faulthandler.enable()
+    stacks = open(os.path.join(places[0].scratch_dir, f"stacks.{places[0].rank}"), "w")  # noqa: SIM115, PTH118, PTH123
+    faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     run = Run.from_json(request.run)
     ranks = [(request.main, RankRun.of(run, place), Progress(fd)) for place, fd in zip(places, further, strict=False)]
     others = [threading.Thread(target=_run_further_rank, args=rank) for rank in ranks[1:]]
@@ -158,23 +148,6 @@ def run_ranks(request: ForkRequest, fds: list[int]) -> int:
     for thread in others:
         thread.join()
     return 0
-
-
-def _with_descriptors(places: Sequence[Place], fds: Sequence[int]) -> list[Place]:
-    """The ranks' places; a descriptor beyond their pipes is rank 0's listener."""
-    count = len(places)
-    listener = fds[count] if len(fds) > count else None
-    return [
-        dataclasses.replace(place, ranks_in_process=count, master_listen_fd=None if place.rank else listener)
-        for place in places
-    ]
-
-
-def _dump_stacks_on_request(place: Place) -> None:
-    faulthandler.enable()
-    if hasattr(signal, "SIGUSR1"):
-        stacks = open(os.path.join(place.scratch_dir, f"stacks.{place.rank}"), "w")  # noqa: SIM115, PTH118, PTH123
-        faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
 
 
 def _run_further_rank(main: str, run: RankRun, progress: Progress) -> None:
@@ -204,7 +177,7 @@ def _report_ends(control: socket.socket) -> None:
             return
         if pid == 0:
             return
-        _send(control, Exited(pid, status))
+        _send(control, Answer(pid, status))
 
 
 def _send(control: socket.socket, answer: Answer) -> None:

@@ -12,8 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from sweep.errors import log_error
-from sweep.pilot.agent.environment import inherited
-from sweep.pilot.agent.fork_messages import Answer, Exited, Forked, ForkRequest, Ready, Refused, decode_answer, encode
+from sweep.pilot.agent.fork_messages import Answer, ForkRequest, encode
 from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK
 
 PRELOAD_TIMEOUT_S = 240.0
@@ -22,10 +21,20 @@ FORK_TIMEOUT_S = 60.0
 """a fork takes milliseconds; a fork server that is swapped out or stopped may take long"""
 READ_BYTES = 1 << 16
 MAX_FORK_SERVERS = 3
+TASK_PREFIXES = ("SLURM_", "PMI_", "PMI2_", "PMIX_")
+OF_THE_JOB = frozenset({"SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF"})
+"""what is the same for a rank: it identifies the job and locates Slurm"""
 
 
 class ForkServerError(Exception):
     """A fork server could not be started, or has ended."""
+
+
+def inherited(agents: Mapping[str, str]) -> dict[str, str]:
+    """An agent's environment without what describes it as a task of its job step, one per node. A rank that reads that
+    (PyTorch Lightning, accelerate, mpi4py, JAX) takes the number of agents for its world size.
+    """
+    return {name: value for name, value in agents.items() if name in OF_THE_JOB or not name.startswith(TASK_PREFIXES)}
 
 
 class ForkServer:
@@ -40,7 +49,7 @@ class ForkServer:
         self._process = process
         self._control = control
         self._unread = b""
-        self._answers: asyncio.Queue[Ready | Forked | Refused] = asyncio.Queue()
+        self._answers: asyncio.Queue[Answer] = asyncio.Queue()
         self._on_exit: dict[int, Callable[[int], None]] = {}
         self._early: dict[int, int] = {}
         """exits that were reported before their fork's answer was processed"""
@@ -65,7 +74,7 @@ class ForkServer:
         except asyncio.TimeoutError:
             fork_server.close()
             raise ForkServerError(f"importing {', '.join(preload)} took over {PRELOAD_TIMEOUT_S:.0f} s") from None
-        if isinstance(answer, Refused):
+        if answer.error is not None:
             fork_server.close()
             raise ForkServerError(answer.error)
         return fork_server
@@ -78,10 +87,8 @@ class ForkServer:
         except asyncio.TimeoutError:
             self.died()  # its late answer would be mistaken for another's
             raise ForkServerError(f"the fork server did not fork in {FORK_TIMEOUT_S:.0f} s") from None
-        if not isinstance(answer, Forked):
-            raise ForkServerError(
-                answer.error if isinstance(answer, Refused) else "unexpected answer from the fork server"
-            )
+        if answer.pid is None:
+            raise ForkServerError(answer.error or "unexpected answer from the fork server")
         if answer.pid in self._early:
             asyncio.get_running_loop().call_soon(on_exit, self._early.pop(answer.pid))
         else:
@@ -92,7 +99,7 @@ class ForkServer:
         """The fork server ended: its ranks died with it (PDEATHSIG), their statuses are unknown."""
         self.dead = True
         self.close()
-        self._answers.put_nowait(Refused("the fork server ended"))
+        self._answers.put_nowait(Answer(error="the fork server ended"))
         for on_exit in list(self._on_exit.values()):
             on_exit(signal.SIGKILL)
         self._on_exit.clear()
@@ -125,15 +132,15 @@ class ForkServer:
             return
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
-            self._take(decode_answer(line))
+            self._take(Answer.decode(line))
 
     def _take(self, answer: Answer) -> None:
-        if not isinstance(answer, Exited):
+        if answer.pid is None or answer.status is None:
             self._answers.put_nowait(answer)
-        elif (on_exit := self._on_exit.pop(answer.exited, None)) is not None:
+        elif (on_exit := self._on_exit.pop(answer.pid, None)) is not None:
             on_exit(answer.status)
         else:
-            self._early[answer.exited] = answer.status
+            self._early[answer.pid] = answer.status
 
 
 class ForkServerPool:

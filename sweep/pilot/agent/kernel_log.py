@@ -37,29 +37,23 @@ class KernelWatch:
 
     def facts(self, pids: Iterable[int]) -> tuple[str, ...]:
         """The lines that concern these processes, or the node as a whole; empty where they cannot be read."""
+        of_ranks, before, now = set(pids), self._kills, _kills(self._counter)
+        killed = now - before if before is not None and now is not None else 0
         try:
-            return tuple(self._facts(pids))
+            lines = [line for line in self._lines() if _concerns(line, of_ranks, any_death=killed > 0)]
         except Exception as error:
             log_error(f"{self._node}: cannot read the kernel log: {error!r}")
             return ()
-
-    def _facts(self, pids: Iterable[int]) -> list[str]:
-        ours, killed = set(pids), self._killed()
-        found = [line for line in self._lines() if _concerns(line, ours, any_death=killed > 0)]
-        if killed:
-            name = self._counter.parent if self._counter is not None else ""
-            found.append(f"oom-kill: {killed} processes of the memory cgroup {name} (its {_limit(self._counter)})")
-        return found[-MAX_LINES:]
+        if killed > 0 and self._counter is not None:
+            group = self._counter.parent
+            lines.append(f"oom-kill: {killed} processes of the memory cgroup {group} (its {_limit(group)})")
+        return tuple(lines[-MAX_LINES:])
 
     def close(self) -> None:
         """Close the log."""
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
-
-    def _killed(self) -> int:
-        before, now = self._kills, _kills(self._counter)
-        return max(0, now - before) if before is not None and now is not None else 0
 
     def _lines(self) -> list[str]:
         lines = []
@@ -90,17 +84,14 @@ def kill_counter(proc: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) -
         rows = [line.split(":", 2) for line in proc.read_text().splitlines()]
     except OSError:
         return None
-    for _, controllers, path in (row for row in rows if len(row) == 3):
-        if "memory" in controllers.split(","):
-            return _existing(root / "memory" / path.lstrip("/") / "memory.oom_control")
-    for _, controllers, path in (row for row in rows if len(row) == 3):
-        if not controllers:
-            return _existing(root / path.lstrip("/") / "memory.events")
-    return None
-
-
-def _existing(path: Path) -> Path | None:
-    return path if path.is_file() else None
+    groups = {name: row[2].lstrip("/") for row in rows if len(row) == 3 for name in row[1].split(",")}
+    if "memory" in groups:
+        counter = root / "memory" / groups["memory"] / "memory.oom_control"
+    elif "" in groups:
+        counter = root / groups[""] / "memory.events"
+    else:
+        return None
+    return counter if counter.is_file() else None
 
 
 def _kills(counter: Path | None) -> int | None:
@@ -111,9 +102,8 @@ def _kills(counter: Path | None) -> int | None:
     return None
 
 
-def _limit(counter: Path | None) -> str:
+def _limit(group: Path) -> str:
     for name in ("memory.limit_in_bytes", "memory.max"):
         with contextlib.suppress(OSError):
-            if counter is not None:
-                return f"limit is {(counter.parent / name).read_text().strip()} bytes"
+            return f"limit is {(group / name).read_text().strip()} bytes"
     return "limit is unknown"

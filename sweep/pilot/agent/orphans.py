@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sweep.errors import log_error
 from sweep.pilot.agent.cleanup import kill, remove_scratch
-from sweep.pilot.agent.processes import escaped
+from sweep.pilot.agent.processes import carrying
 from sweep.pilot.job_spec import JobSpec
 
 CLEAR_S = 40.0
@@ -47,7 +47,7 @@ async def clear_orphans(spec: JobSpec, node: str) -> None:
 
 
 async def _main(token: str, node: str, scratch: str) -> int:
-    left = await kill(lambda: escaped(token, node, known=()))
+    left = await kill(lambda: carrying([token], node))
     for directory in Path(scratch).glob(f"{token}.{node}.*"):
         remove_scratch(directory)
     for process in left:

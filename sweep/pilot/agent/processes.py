@@ -1,6 +1,6 @@
 """Processes of this node: marks, ancestry, activity, signals, and stale processes on the job's GPUs.
 
-The few Linux-only calls are guarded and live here. nvidia-smi's output is not verified on hardware.
+The few calls that only Linux has live here. nvidia-smi's output is not verified on hardware.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -60,8 +59,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def descendants(spare: Iterable[int] = ()) -> list[psutil.Process]:
@@ -71,10 +69,10 @@ def descendants(spare: Iterable[int] = ()) -> list[psutil.Process]:
     return [p for p in found if p.pid not in spared and _alive(p)]
 
 
-def escaped(token: str, node: str, known: Iterable[int]) -> list[psutil.Process]:
-    """Processes of ranks of this pilot and node, by their marks, that are no longer descendants."""
-    expected = frozenset(known)
-    return _mine(pid for pid, marks in _marked() if pid not in expected and marks == (token, node))
+def carrying(tokens: Iterable[str], node: str | None = None) -> list[psutil.Process]:
+    """This user's living processes that carry one of the tokens, and the node's mark where one is given."""
+    wanted = frozenset(tokens)
+    return _mine(pid for pid, (token, at) in _marked() if token in wanted and node in (None, at))
 
 
 def tokens_of_sweep(prefix: str) -> set[str]:
@@ -82,21 +80,14 @@ def tokens_of_sweep(prefix: str) -> set[str]:
     return {token for pid, (token, _) in _marked() if token.startswith(prefix) and _mine([pid])}
 
 
-def of_tokens(tokens: Iterable[str]) -> list[psutil.Process]:
-    """This user's living processes that carry one of the tokens."""
-    wanted = frozenset(tokens)
-    return _mine(pid for pid, (token, _) in _marked() if token in wanted)
-
-
 def _marked() -> Iterator[tuple[int, tuple[str, str]]]:
     """Pid, token and node of every process that carries a pilot's mark and that may be read, except this one.
 
     It reads each process of the machine after each attempt: /proc itself is five times cheaper than psutil.
     """
-    linux = sys.platform == "linux"
     for pid in psutil.pids():
         with contextlib.suppress(psutil.Error, OSError):
-            if pid != os.getpid() and (marks := _marks(pid) if linux else _marks_by_psutil(pid))[0]:
+            if pid != os.getpid() and (marks := _marks(pid))[0]:
                 yield pid, marks
 
 
@@ -107,11 +98,6 @@ def _marks(pid: int) -> tuple[str, str]:
         return "", ""
     token, node = (data.partition(prefix)[2].partition(b"\0")[0] for prefix in (_PILOT_PREFIX, _NODE_PREFIX))
     return os.fsdecode(token), os.fsdecode(node)
-
-
-def _marks_by_psutil(pid: int) -> tuple[str, str]:
-    environment = psutil.Process(pid).environ()
-    return environment.get(PILOT_MARK, ""), environment.get(NODE_MARK, "")
 
 
 def _mine(pids: Iterable[int]) -> list[psutil.Process]:
@@ -129,19 +115,6 @@ def _alive(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     return False
-
-
-def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
-    """Signal each process; one that has ended already is no error."""
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            process.send_signal(number)
-
-
-def signal_group(leader: int, number: signal.Signals) -> None:
-    """Signal the process group that `leader` leads, gone or not."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, number)
 
 
 def describe(process: psutil.Process) -> str:
@@ -182,11 +155,10 @@ def _work(pid: int) -> tuple[float, float, int]:
     return time.monotonic(), seconds, size
 
 
-def allocated(environment: Mapping[str, str] | None = None) -> frozenset[str] | None:
+def allocated(environment: Mapping[str, str]) -> frozenset[str] | None:
     """Indices or UUIDs of the GPUs of this job; None where they are unknown: then none is checked."""
-    source = os.environ if environment is None else environment
     for name in ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
-        names = frozenset(part.strip() for part in source.get(name, "").split(",") if part.strip())
+        names = frozenset(part.strip() for part in environment.get(name, "").split(",") if part.strip())
         if names:
             return names
     return None
@@ -198,7 +170,7 @@ def left_on_gpus(wait_s: float, since: float) -> list[str]:
     Empty where there is no nvidia-smi. Processes that were there before, and those of other users and of the sharing
     service (MPS), are not the attempt's: they say nothing about the node.
     """
-    ours = allocated()
+    ours = allocated(os.environ)
     if ours is None or shutil.which("nvidia-smi") is None:
         return []
     deadline = time.monotonic() + wait_s

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sweep.errors import log_error
 from sweep.pilot.agent.fork_messages import ForkRequest
 from sweep.pilot.agent.fork_servers import ForkServer
-from sweep.pilot.agent.processes import signal_group
 from sweep.pilot.agent.progress import ProgressPipe, Report
 
 
@@ -36,7 +37,8 @@ class Rank:
     def terminate(self) -> None:
         """SIGTERM to its process group."""
         if self.alive and self.pid is not None:
-            signal_group(self.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGTERM)
 
     def exit_code_and_signal(self) -> tuple[int | None, int | None]:
         """How it ended, as (exit code, None) or (None, signal)."""
@@ -89,11 +91,20 @@ async def start_ranks(
     def ended(status: int) -> None:
         for rank in ranks:
             rank.status = status
-            _read_last(rank, on_reports)
+            try:
+                _read(rank, on_reports)
+            except Exception as error:  # whatever it sent last: its exit must be reported, and the exits of others
+                log_error(f"the last reports of rank {rank.number} are lost: {error!r}")
         for rank in ranks:
             on_exit(rank)
 
-    pipes = [_open_pipe(rank, on_reports) for rank in ranks]
+    pipes = []
+    for rank in ranks:
+        read_fd, write_fd = os.pipe()
+        os.set_blocking(read_fd, False)
+        rank.pipe = ProgressPipe(read_fd)
+        rank.pipe.watch(partial(_read, rank, on_reports))
+        pipes.append(write_fd)
     log_fd = os.open(ranks[0].log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     fds = [log_fd, *pipes] + ([listener.fileno()] if listener is not None else [])
     try:
@@ -105,18 +116,6 @@ async def start_ranks(
             os.close(fd)
 
 
-def _read_last(rank: Rank, on_reports: OnReports) -> None:
-    try:
-        if rank.pipe is not None:
-            on_reports(rank, rank.pipe.read())
-    except Exception as error:  # whatever it sent last: its exit must be reported, and the exits of others
-        log_error(f"the last reports of rank {rank.number} are lost: {error!r}")
-
-
-def _open_pipe(rank: Rank, on_reports: OnReports) -> int:
-    """The write end for the rank; the read end is read by the event loop."""
-    read_fd, write_fd = os.pipe()
-    os.set_blocking(read_fd, False)
-    pipe = rank.pipe = ProgressPipe(read_fd)
-    pipe.watch(lambda: on_reports(rank, pipe.read()))
-    return write_fd
+def _read(rank: Rank, on_reports: OnReports) -> None:
+    if rank.pipe is not None:
+        on_reports(rank, rank.pipe.read())

@@ -66,7 +66,15 @@ class LeaderSearch:
         began = refused_at = self._clock.now()
         ask_at = began + self._ask_s() * random.random()  # noqa: S311 (no secret: not all agents at once)
         in_job: bool | None = None
-        while (end := self._reason_to_give_up(began, refused_at, in_job)) is None:
+        reason: Exception | None = None
+        while True:
+            now, scheduled = self._clock.now(), self._rendezvous is not None and bool(self._rendezvous.node)
+            end = reason_to_give_up(
+                now - began, refused_s=now - refused_at, scheduled=scheduled, leaders_node_in_job=in_job
+            )
+            if end is not None:
+                log_error(f"{end.value} ({reason if end is GiveUp.LEAVE else 'according to the scheduler'})")
+                return end
             try:
                 channel = await connect(self._read(), CONNECT_S)
                 self._address = channel.peer_address
@@ -74,21 +82,13 @@ class LeaderSearch:
             except NoLeaderError as error:
                 if not self._refuses(error):
                     refused_at = self._clock.now()
-                reason: Exception = error
+                reason = error
             except (OSError, ValueError, KeyError, ChannelError) as error:
                 reason, refused_at = error, self._clock.now()
             if self._clock.now() >= ask_at:
                 in_job = await self._ask()
                 ask_at = self._clock.now() + self._ask_s()
             await asyncio.sleep(AGAIN_S)
-        log_error(f"{end.value} ({reason if end is GiveUp.LEAVE else 'according to the scheduler'})")
-        return end
-
-    def _reason_to_give_up(self, began: float, refused_at: float, in_job: bool | None) -> GiveUp | None:
-        now, scheduled = self._clock.now(), self._rendezvous is not None and bool(self._rendezvous.node)
-        return reason_to_give_up(
-            now - began, refused_s=now - refused_at, scheduled=scheduled, leaders_node_in_job=in_job
-        )
 
     def _read(self) -> Rendezvous:
         """Where the leader listens; a shared file system may show the file late."""

@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from sweep.contract import Place, Run, Workload
 from sweep.outcomes import Outcome
+from sweep.pilot.job_spec import Limits
 from sweep.pilot.leader.attempt_result import AttemptResult, unexplained
 from sweep.pilot.leader.attempt_state import AttemptState
 from sweep.pilot.leader.link import Inbox, Link, NodeLost, StopAsked
 from sweep.pilot.leader.watchdog import StartLimits, StopReason
-from sweep.pilot.limits import Limits
 from sweep.pilot.messages import Clean, NotPrepared, OfAttempt, Prepare, Prepared, Start, Stop
 from sweep.pilot.timeouts import RETURN_S
 

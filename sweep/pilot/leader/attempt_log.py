@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from sweep.diagnose.model import RankEnd
 from sweep.errors import log_error
 from sweep.outcomes import Outcome
-from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.files import Files
 from sweep.records.schema import Record
 from sweep.store.directory import write_derived
 
 
-def attempt_log(record: Record, result: AttemptResult) -> str:
+def attempt_log(record: Record, ranks: Sequence[RankEnd]) -> str:
     """Rank 0's output of a success; every rank's exit, exception and stacks of a failure."""
     head = f"# {record.run_id}.{record.attempt}: {record.outcome}"
     parts = [head + (f": {record.message}" if record.message else "")]
     if record.outcome is Outcome.OK:
-        return "\n".join([*parts, _section(0, result.ranks[0], "output"), result.ranks[0].log_tail])
-    for number, rank in enumerate(result.ranks):
+        return "\n".join([*parts, _section(0, ranks[0], "output"), ranks[0].log_tail])
+    for number, rank in enumerate(ranks):
         parts.append(_section(number, rank, "output"))
         parts.append(rank.log_tail)
         if rank.failure is not None and rank.failure["traceback"] not in rank.log_tail:
@@ -42,9 +42,9 @@ def _section(number: int, rank: RankEnd, what: str) -> str:
     return f"## rank {number} on {rank.node} ({end}{progress}): {what}"
 
 
-async def store_log(files: Files, path: Path, record: Record, result: AttemptResult) -> None:
+async def store_log(files: Files, path: Path, record: Record, ranks: Sequence[RankEnd]) -> None:
     """Best effort: the record matters more than its log."""
     try:
-        await files.do(lambda: write_derived(path, attempt_log(record, result)))
+        await files.do(lambda: write_derived(path, attempt_log(record, ranks)))
     except Exception as error:
         log_error(f"cannot write the log of {record.run_id}.{record.attempt}: {error!r}")

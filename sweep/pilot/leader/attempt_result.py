@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from sweep.contract import Run
 from sweep.diagnose.diagnose import diagnose
 from sweep.diagnose.model import Diagnosis, RankEnd
 from sweep.outcomes import Outcome
@@ -15,57 +14,48 @@ from sweep.pilot.leader.attempt_state import AttemptState
 ENDING_SIGNALS = frozenset({signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP})
 
 
-@dataclass
+@dataclass(frozen=True)
 class AttemptResult:
-    """The result of an attempt, for the record and the log."""
+    """How an attempt ended: its state once its nodes are cleared, and what that means."""
 
+    state: AttemptState
     diagnosis: Diagnosis
-    message: str | None
-    ranks: list[RankEnd]
     times_s: dict[str, float]
-    not_cleaned: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """node -> processes that could not be killed there"""
-    accused: tuple[str, ...] = ()
-    """the nodes that the outcome names"""
-    removed: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """node -> files of the attempt that had to be removed from /dev/shm"""
-    stopped_s: float = 0.0
-    """for how long the pilot was stopped meanwhile; not part of times_s"""
 
     @classmethod
-    def none(cls, run: Run, nodes: Sequence[str], outcome: Outcome, message: str) -> AttemptResult:
-        """The result of an attempt of which only the outcome is known."""
-        ranks = [RankEnd(rank=rank, node=nodes[rank // run.gpus_per_node]) for rank in range(run.gpus)]
-        return cls(Diagnosis(outcome, message, "", None, None), message, ranks, {})
+    def of(cls, state: AttemptState, now: float) -> AttemptResult:
+        """The result of an attempt whose nodes are cleared."""
+        return cls(state, _diagnosis(state), state.moments.durations_s(now))
+
+    @property
+    def message(self) -> str | None:
+        """Why it failed; None where it did not."""
+        outcome, verdict = self.diagnosis.outcome, self.state.verdict
+        if outcome is None or outcome is Outcome.OK:
+            return None
+        return verdict.text if verdict is not None and verdict.outcome is outcome else self.diagnosis.evidence
 
     @property
     def signalled(self) -> bool:
         """Whether a rank died of a signal that the pilot did not send and that nothing explains: the SIGTERM of a job's
         step, or the SIGKILL that ranks get whose fork server had the SIGTERM first.
         """
-        if self.diagnosis.outcome not in (Outcome.CANCELLED, Outcome.UNKNOWN):
-            return False
-        return _signalled(self.ranks)
+        return self.diagnosis.outcome in (Outcome.CANCELLED, Outcome.UNKNOWN) and _signalled(self.state.ranks)
 
-    @classmethod
-    def of(cls, state: AttemptState, now: float) -> AttemptResult:
-        """The result of an attempt whose nodes are cleared."""
-        diagnosis = _diagnosis(state)
-        message = None
-        if diagnosis.outcome is not None and diagnosis.outcome is not Outcome.OK:
-            message = diagnosis.evidence
-            if state.verdict is not None and state.verdict.outcome is diagnosis.outcome:
-                message = state.verdict.text
-        return cls(
-            diagnosis,
-            message,
-            state.ranks,
-            state.moments.durations_s(now),
-            state.remains.not_ended,
-            _accused(state, diagnosis),
-            state.remains.removed,
-            state.stopped_s,
-        )
+    @property
+    def accused(self) -> tuple[str, ...]:
+        """The nodes named by a hang's culprits, a lost agent or an Xid; none where all ranks stopped in one place."""
+        state, outcome, verdict = self.state, self.diagnosis.outcome, self.state.verdict
+        diagnosed = set() if self.diagnosis.node is None else {self.diagnosis.node}
+        named: set[str] = set()
+        if outcome is Outcome.NODE_FAIL:
+            named = set(state.lost_nodes) or diagnosed
+        elif outcome is Outcome.XID_HARDWARE:
+            kernel = state.remains.kernel
+            named = {node for node, lines in kernel.items() if any("Xid" in line for line in lines)} or diagnosed
+        elif outcome is Outcome.HANG and verdict is not None and len(verdict.ranks) < len(state.ranks):
+            named = {state.ranks[rank].node for rank in verdict.ranks}
+        return tuple(sorted(named))
 
 
 def unexplained(state: AttemptState) -> bool:
@@ -88,17 +78,3 @@ def _diagnosis(state: AttemptState) -> Diagnosis:
         verdict=verdict.outcome if verdict is not None else None,
         verdict_text=verdict.text if verdict is not None else "",
     )
-
-
-def _accused(state: AttemptState, diagnosis: Diagnosis) -> tuple[str, ...]:
-    """The nodes named by a hang's culprits, a lost agent or an Xid; none where all ranks stopped in the same place."""
-    named: set[str | None] = set()
-    if diagnosis.outcome is Outcome.NODE_FAIL:
-        named = set(state.lost_nodes) or {diagnosis.node}
-    elif diagnosis.outcome is Outcome.XID_HARDWARE:
-        kernel = state.remains.kernel
-        named = {node for node, lines in kernel.items() if any("Xid" in line for line in lines)} or {diagnosis.node}
-    elif diagnosis.outcome is Outcome.HANG and state.verdict is not None:
-        culprits = state.verdict.ranks if len(state.verdict.ranks) < len(state.ranks) else ()
-        named = {state.ranks[rank].node for rank in culprits}
-    return tuple(sorted(node for node in named if node is not None))

@@ -10,9 +10,9 @@ import msgspec
 from sweep.contract import Phase, Run
 from sweep.diagnose.model import RankEnd
 from sweep.outcomes import Outcome
+from sweep.pilot.job_spec import Limits
 from sweep.pilot.leader.hang_suspects import innermost, suspects
 from sweep.pilot.leader.watchdog import StartLimits, StopReason, Watchdog
-from sweep.pilot.limits import Limits
 from sweep.pilot.messages import (
     Busy,
     Clean,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from sweep.contract import Run
@@ -13,6 +12,7 @@ from sweep.outcomes import Outcome
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_result import AttemptResult
+from sweep.pilot.leader.attempt_state import AttemptState
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.watchdog import StartLimits, StopReason
 from sweep.plugins import WORKLOAD
@@ -40,33 +40,31 @@ class Attempts:
         self, name: str, run: Run, links: Sequence[Link], limit_s: float, start_limits: StartLimits | None
     ) -> AttemptResult:
         """Run an attempt. An error fails it alone, and loses its nodes where ranks may be left there."""
-        nodes = [link.node for link in links]
+        clock, limits = links[0].clock, replace(self._spec.limits, attempt_s=limit_s)
+        unmeasured = AttemptState(name, run, [link.node for link in links], limits, clock.now())
         try:
-            limits = replace(self._spec.limits, attempt_s=limit_s)
             seed, gpu = self._spec.seed, self._spec.gpu
             runner = AttemptRunner(name, run, WORKLOAD.find(run.workload), links, limits, seed, start_limits, gpu)
-            with self.running(name, runner):
-                return await runner.conduct()
+            return await self.follow(name, runner)
         except SweepError as error:  # a plug-in that the login node has and this one has not
-            return AttemptResult.none(run, nodes, Outcome.IMPORT_ERROR, str(error))
+            unmeasured.end(StopReason(Outcome.IMPORT_ERROR, str(error)))
         except Exception:
             for link in links:
                 link.clean = False
-            text = "the pilot failed: " + traceback.format_exc(limit=-3)
-            return AttemptResult.none(run, nodes, Outcome.UNKNOWN, text)
+            unmeasured.end(StopReason(Outcome.UNKNOWN, "the pilot failed: " + traceback.format_exc(limit=-3)))
         finally:
             del self._concurrent[name]
+        return AttemptResult.of(unmeasured, clock.now())
 
-    @contextmanager
-    def running(self, name: str, runner: AttemptRunner) -> Iterator[None]:
-        """While it is conducted, it is stopped with the others."""
+    async def follow(self, name: str, runner: AttemptRunner) -> AttemptResult:
+        """The result of an attempt that is stopped with the others."""
         self._runners[name] = runner
         if self.stopping is not None:
             runner.stop(self.stopping, short=True)
         try:
-            yield
+            return await runner.conduct()
         finally:
-            self._runners.pop(name, None)
+            del self._runners[name]
 
     def stop(self, verdict: StopReason) -> None:
         """Stop all, and those that begin from now on: no evidence, short timeouts."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from sweep.checks.check import Json
 from sweep.contract import Layout, Run, Scalar, Workload
 from sweep.outcomes import Outcome
+from sweep.pilot.job_spec import Limits
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_result import AttemptResult
+from sweep.pilot.leader.attempts import Attempts
 from sweep.pilot.leader.link import Link
-from sweep.pilot.limits import Limits
 
 ATTEMPT_S = 240.0
 """the longest check as a whole"""
@@ -47,10 +47,6 @@ RATES = workload("rates", torch=True, listens=True)
 EXCHANGE = workload("exchange", torch=True, listens=True)
 
 
-Running = Callable[[str, AttemptRunner], AbstractContextManager[None]]
-"""entered with an attempt's name and what conducts it, while it runs"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """The result of one attempt."""
@@ -69,10 +65,11 @@ class Answer:
 class CheckAttempts:
     """Conducts attempts, a few at a time."""
 
-    def __init__(self, gpu: str, at_once: int, running: Running = lambda *_: nullcontext()) -> None:
+    def __init__(self, gpu: str, at_once: int, attempts: Attempts | None = None) -> None:
+        """``attempts``: those of the pilot, with which these are stopped."""
         self._gpu = gpu
         self._step_s = STEP_S[gpu != "cpu"]
-        self._running = running
+        self._attempts = attempts
         self._turn = asyncio.Semaphore(at_once)
         self._number = 0
 
@@ -116,15 +113,14 @@ class CheckAttempts:
                 return Answer(nodes=nodes, problem=text, accused=tuple(lost))
             name = f"check.{self._number}"
             runner = AttemptRunner(name, run, program, links, limits, 0, None, self._gpu)
-            with self._running(name, runner):
-                result = await runner.conduct()
+            result = await (self._attempts.follow(name, runner) if self._attempts else runner.conduct())
         return _answer(nodes, result, asked_at)
 
 
 def _answer(nodes: tuple[str, ...], result: AttemptResult, asked_at: float) -> Answer:
     ranks: dict[str, list[Mapping[str, Json]]] = {}
     steps: dict[str, float] = {}
-    for rank in result.ranks:
+    for rank in result.state.ranks:
         if rank.measurement is not None:
             ranks.setdefault(rank.node, []).append(rank.measurement.extra)
             steps[rank.node] = max(steps.get(rank.node, 0.0), min(rank.measurement.step_times_s, default=0.0))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from sweep.errors import SweepError
-from sweep.executors.executor import Executor, JobState, JobStatus, SubmitError
+from sweep.executors.executor import Executor, JobState, SubmitError
 from sweep.pilot.agent.orphans import clear_orphans
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.link import Link
@@ -38,18 +38,19 @@ def dead_tokens(directory: SweepDir, executor_name: str, tokens: Iterable[str]) 
     jobs = {token: _job_of(directory, token) for token in tokens}
     if not jobs:
         return []
-    executor = _executor(directory, executor_name)
+    from sweep.inputs.site import parse_site  # pydantic: half a second of each pilot's start, needed by few
+
+    site = parse_site(directory.site.read_text(), str(directory.site))
+    executor: Executor = EXECUTOR.find(executor_name)(site, directory.path)
     known = [job for job in jobs.values() if job is not None]
     with contextlib.suppress(SubmitError):
-        statuses = executor.poll(known) if known else {}
-        return [token for token, job in jobs.items() if _gone(executor, token, job, statuses)]
+        gone = {job for job, status in executor.poll(known).items() if status.state is JobState.GONE}
+        return [
+            token
+            for token, job in jobs.items()
+            if job in gone or (job is None and executor.find(token) == (JobState.GONE, None))
+        ]
     return []
-
-
-def _gone(executor: Executor, token: str, job: str | None, statuses: Mapping[str, JobStatus]) -> bool:
-    if job is None:
-        return executor.find(token) == (JobState.GONE, None)
-    return job in statuses and statuses[job].state is JobState.GONE
 
 
 def _job_of(directory: SweepDir, token: str) -> str | None:
@@ -58,14 +59,6 @@ def _job_of(directory: SweepDir, token: str) -> str | None:
         started = json.loads((directory.pilot(token.rpartition("-")[2]) / "started").read_text())
         return str(started["job_id"])
     return None
-
-
-def _executor(directory: SweepDir, name: str) -> Executor:
-    from sweep.inputs.site import parse_site  # pydantic: half a second of each pilot's start, needed by few
-
-    site = parse_site(directory.site.read_text(), str(directory.site))
-    executor: Executor = EXECUTOR.find(name)(site, directory.path)
-    return executor
 
 
 class OrphanClearing:

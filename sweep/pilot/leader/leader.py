@@ -136,7 +136,10 @@ class Leader:
             choice = self._choose(free, most)
             if choice is None or self._ending.reason is not None:
                 return None
-            if await self._claim(choice):
+            key = (choice.planned.run_id, choice.attempt)
+            self._taken.add(key)
+            claim = Claim(pilot=self._spec.name, job_id=self._job_id, time=time.time())
+            if await self._files.claim(*key, claim):
                 started = AttemptStarted(
                     time=time.time(),
                     pilot=self._spec.name,
@@ -177,12 +180,6 @@ class Leader:
             return "no node is left"
         return None
 
-    async def _claim(self, choice: Choice) -> bool:
-        key = (choice.planned.run_id, choice.attempt)
-        claim = Claim(pilot=self._spec.name, job_id=self._job_id, time=time.time())
-        self._taken.add(key)
-        return await self._files.claim(*key, claim)
-
     async def _measure(self, choice: Choice, links: Sequence[Link]) -> None:
         """Run one attempt, from its first journal line to its record."""
         run, spec, began, begun = choice.planned.run(), self._spec, time.time(), time.monotonic()
@@ -212,8 +209,10 @@ class Leader:
         )
         recorded = recorded_of(attempt, result, spec, limit_s, self._attempts.stopping)
         await self._write(recorded)
-        await store_log(self._files, self._directory.log(run.run_id, choice.attempt), recorded.record, result)
-        for node, left in result.not_cleaned.items():
+        await store_log(
+            self._files, self._directory.log(run.run_id, choice.attempt), recorded.record, result.state.ranks
+        )
+        for node, left in result.state.remains.not_ended.items():
             reason = "not clean after an attempt: " + "; ".join(left)
             await self._write(NodeBad(time=time.time(), pilot=self._spec.name, node=node, reason=reason))
         self._time.took(time.monotonic() - begun)

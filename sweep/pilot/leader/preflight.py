@@ -80,7 +80,7 @@ class Preflight:
         ]
         stated = Stated(gpu=self._spec.gpu or "cpu", gpus_per_node=self._spec.gpus_per_node)
         found = [one for one in evaluate_all(self._checks, answers, stated) if one.finding.verdict.unfit]
-        reasons = reasons_to_exclude(found, of_site(self._checks), len(answers))
+        reasons = reasons_to_exclude(found, [check.name for check in self._checks if check.of_site], len(answers))
         if self._spec.preflight == "perf":
             fit = [link for link in links if link.alive and link.clean and link.node not in reasons]
             reasons |= await too_slow(fit, stated, self._attempts)
@@ -117,7 +117,7 @@ class Preflight:
 async def too_slow(links: Sequence[Link], stated: Stated, attempts: Attempts) -> dict[str, str]:
     """Node -> why, by tier ``perf``: as the doctor measures it, nodes of one machine one after the other."""
     answers: list[Answer] = []
-    checks = CheckAttempts(stated.gpu, 1 if one_machine(links) else len(links) or 1, attempts.running)
+    checks = CheckAttempts(stated.gpu, 1 if one_machine(links) else len(links) or 1, attempts)
     stated = replace(stated, nodes=len(links))
 
     async def measure(link: Link) -> None:
@@ -147,13 +147,10 @@ def readings_in(text: str | None) -> dict[str, Reading]:
     return {str(reader): Reading.of(value) for reader, value in found.items()} if isinstance(found, dict) else {}
 
 
-def of_site(checks: Sequence[Check]) -> list[str]:
-    """The names of those that are of the site where all nodes fail them."""
-    return [check.name for check in checks if check.of_site]
-
-
 def reasons_to_exclude(found: Sequence[CheckResult], names: Sequence[str], nodes: int) -> dict[str, str]:
-    """Node -> why. Of these checks: what is wrong on all nodes is how the cluster is set up, and excludes none."""
+    """Node -> why. ``names``: checks of the site, which exclude no node where all nodes fail them: then it is how the
+    cluster is set up.
+    """
     reasons: dict[str, list[str]] = {}
     for name in dict.fromkeys(one.check for one in found):
         same = [one for one in found if one.check == name]

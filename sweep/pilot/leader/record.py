@@ -43,7 +43,7 @@ def recorded_of(
     found = result.diagnosis
     evidence, advice = found.evidence or None, found.advice or None
     attempt = replace(attempt, outcome=outcome, message=message, evidence=evidence, advice=advice)
-    measurements = [rank.measurement for rank in result.ranks]
+    measurements = [rank.measurement for rank in result.state.ranks]
     try:
         record = _record(attempt, result, measurements)
         wrong = "; ".join(problems(record)[:MOST_PROBLEMS])
@@ -59,7 +59,7 @@ def recorded_of(
     recorded = Recorded(time=attempt.ended_at, pilot=spec.name, record=record)
     if stopping is not None or spec.executor == "local":  # locally all nodes are this one machine
         return recorded
-    slow = None if record.slow_rank is None else result.ranks[record.slow_rank].node
+    slow = None if record.slow_rank is None else result.state.ranks[record.slow_rank].node
     return msgspec.structs.replace(recorded, accused=result.accused, slow_node=slow)
 
 
@@ -79,14 +79,14 @@ def _outcome(
 
 
 def _record(attempt: EndedAttempt, result: AttemptResult, measurements: Sequence[Measurement | None]) -> Record:
-    outputs, extras = [rank.log_tail for rank in result.ranks], [{} if m is None else m.extra for m in measurements]
-    facts, notes, suspect = findings_of(outputs, extras)
-    if result.removed:
-        facts["left_in_dev_shm"] = result.removed
-    if result.stopped_s:
-        facts["stopped_s"] = round(result.stopped_s, 1)
+    state, extras = result.state, [{} if m is None else m.extra for m in measurements]
+    facts, notes, suspect = findings_of([rank.log_tail for rank in state.ranks], extras)
+    if state.remains.removed:
+        facts["left_in_dev_shm"] = state.remains.removed
+    if state.stopped_s:
+        facts["stopped_s"] = round(state.stopped_s, 1)
         notes.append(
-            f"the pilot was stopped for {result.stopped_s:.0f} s meanwhile (suspended?): one step may be that long"
+            f"the pilot was stopped for {state.stopped_s:.0f} s meanwhile (suspended?): one step may be that long"
         )
     times_s, facts = {**attempt.times_s, **result.times_s}, {**attempt.facts, **facts}
     attempt = replace(attempt, times_s=times_s, facts=facts, notes=tuple(notes), suspect=suspect)
@@ -97,27 +97,20 @@ def findings_of(
     outputs: Iterable[str], extras: Sequence[Mapping[str, Json]]
 ) -> tuple[dict[str, Json], list[str], bool]:
     """Facts, notes, and whether the numbers cannot be trusted: by the ranks' outputs and their further values."""
-    nccl, nccl_notes = nccl_findings(outputs)
-    allocator, allocator_notes, invalid = allocator_findings(extras)
-    facts: dict[str, Json] = {"nccl": nccl, "allocator_verdict": allocator}
-    known: dict[str, Json] = {name: value for name, value in facts.items() if value is not None}
-    return known, [*nccl_notes, *allocator_notes, *_notes_of_the_workload(extras)], invalid
-
-
-def nccl_findings(outputs: Iterable[str]) -> tuple[dict[str, Json] | None, list[str]]:
-    """The summary of all ranks' NCCL lines as JSON values, and its findings; (None, []) without NCCL lines."""
+    facts: dict[str, Json] = {}
+    notes: list[str] = []
     summary = summarize(line for text in outputs if "NCCL" in text for line in text.splitlines())
-    return (None, []) if summary is None else (summary.as_json(), list(summary.findings))
-
-
-def allocator_findings(extras: Sequence[Mapping[str, Json]]) -> tuple[dict[str, Json] | None, list[str], bool]:
-    """The worst rank's allocator: its verdict as JSON values, findings, and whether its timing is not valid."""
+    if summary is not None:
+        facts["nccl"] = summary.as_json()
+        notes += summary.findings
     verdicts = [(rank, verdict) for rank, extra in enumerate(extras) if (verdict := _verdict(extra)) is not None]
-    if not verdicts:
-        return None, [], False
-    rank, worst = max(verdicts, key=lambda pair: (bool(pair[1].pressure), len(pair[1].findings), -pair[0]))
-    values = {**vars(worst), "rank": rank, "findings": list(worst.findings)}
-    return values, [f"rank {rank}: {text}" for text in worst.findings], bool(worst.pressure)
+    suspect = False
+    if verdicts:  # the worst rank's allocator
+        rank, worst = max(verdicts, key=lambda pair: (bool(pair[1].pressure), len(pair[1].findings), -pair[0]))
+        facts["allocator_verdict"] = {**vars(worst), "rank": rank, "findings": list(worst.findings)}
+        notes += [f"rank {rank}: {text}" for text in worst.findings]
+        suspect = bool(worst.pressure)
+    return facts, [*notes, *_notes_of_the_workload(extras)], suspect
 
 
 def _verdict(extra: Mapping[str, Json]) -> AllocatorVerdict | None:

@@ -1,6 +1,7 @@
-"""The start of a pilot: its agents first, and while they start the leader's own imports and the plan.
+"""`python -m sweep.pilot.leader.start SWEEP_DIR PILOT`: a pilot, from its start.
 
-A leader needs half a second for its imports, and so do srun and the agents: a pilot of short runs notices the sum.
+Its agents come first, and while they start the leader's own imports and the plan. A leader needs half a second for its
+imports, and so do srun and the agents: a pilot of short runs notices the sum.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep.pilot.clock import PausingClock
-from sweep.pilot.job import StepDaemon, cancel_own_job
+from sweep.pilot.job import cancel_own_job
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.network import set_variables
 from sweep.pilot.leader.nodes import agents
@@ -37,9 +39,14 @@ def lead_once(folder: Path, lead: Callable[[JobSpec, str], Coroutine[Any, Any, N
     A second job with its token (its submission was assumed lost) does nothing: the first does the work.
     """
     os.umask(0o077)
-    above = StepDaemon()
+    step_daemon = os.getppid()
     spec = JobSpec.read(folder)
-    job_id = _own_job_id(spec)
+    if spec.executor == "local":
+        from sweep.executors.local import own_job_id  # psutil
+
+        job_id = own_job_id()
+    else:
+        job_id = os.environ["SLURM_JOB_ID"]
     try:
         me = {"job_id": job_id, "host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
         write_once(folder / "started", json.dumps(me))
@@ -48,21 +55,16 @@ def lead_once(folder: Path, lead: Callable[[JobSpec, str], Coroutine[Any, Any, N
     os.environ["SWEEP_PILOT"] = spec.token
     set_variables(spec, os.environ)
     asyncio.run(lead(spec, job_id))
-    if spec.executor == "slurm" and above.died:
+    # Without the slurmstepd above the batch script Slurm does not learn that the script ended: the job would stay
+    # RUNNING, with its nodes, until the node registers again (after 107 s on 22.05 with a SlurmdTimeout of 20 s).
+    if spec.executor == "slurm" and os.getppid() != step_daemon:
         cancel_own_job()
-
-
-def _own_job_id(spec: JobSpec) -> str:
-    if spec.executor != "local":
-        return os.environ["SLURM_JOB_ID"]
-    from sweep.executors.local import own_job_id  # psutil
-
-    return own_job_id()
 
 
 async def _lead(directory: SweepDir, spec: JobSpec, job_id: str) -> None:
     clock = PausingClock()
-    _defer_signals()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):  # until the leader has handlers that end it
+        asyncio.get_running_loop().add_signal_handler(number, lambda: None)
     async with agents(spec, directory.pilot(spec.name), clock) as nodes:
         import pyarrow.parquet  # here, and not above: these take most of the time
 
@@ -73,8 +75,5 @@ async def _lead(directory: SweepDir, spec: JobSpec, job_id: str) -> None:
         await Leader(directory, spec, runs_on(runs_of_all(tables), spec.node_group), job_id, clock).lead(nodes)
 
 
-def _defer_signals() -> None:
-    """Keep signals that come before the leader handles them: the event loop calls the handler that it has by then."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
-        loop.add_signal_handler(number, lambda: None)
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

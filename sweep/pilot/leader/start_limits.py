@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
+from sweep.pilot.job_spec import Limits
 from sweep.pilot.leader.watchdog import StartLimits
-from sweep.pilot.limits import Limits
 from sweep.planning.runs import PlannedRun
-from sweep.state.events import Event, Recorded, RecordFacts
+from sweep.state.events import Event, Recorded
 
 ENOUGH = 3
 """minimum number of similar runs that iterated before their starts are used"""
@@ -45,18 +45,12 @@ class ObservedStarts:
 
     def apply_all(self, events: Iterable[Event]) -> None:
         """Note the records whose ranks began to iterate, whatever their outcome."""
-        for event in events:
-            if isinstance(event, Recorded):
-                self._add(event.record)
-
-    def _add(self, record: RecordFacts) -> None:
-        """A record seen twice counts once."""
-        planned = self._runs.get(record.run_id)
-        if planned is None or record.start_s is None or record.first_iteration_s is None:
-            return
-        key, work = _key_and_work(planned)
-        start = MeasuredStart(planned.nodes, work, record.start_s, record.first_iteration_s)
-        self._seen[key][record.run_id, record.attempt] = start
+        for record in (event.record for event in events if isinstance(event, Recorded)):
+            planned = self._runs.get(record.run_id)
+            if planned is not None and record.start_s is not None and record.first_iteration_s is not None:
+                key, work = _key_and_work(planned)
+                start = MeasuredStart(planned.nodes, work, record.start_s, record.first_iteration_s)
+                self._seen[key][record.run_id, record.attempt] = start  # one that is seen twice counts once
 
     def start_limits(self, planned: PlannedRun, attempt: int, grid: Limits) -> StartLimits | None:
         """The limits of an attempt's start, never above the grid's; None where the grid's apply."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sweep.contract import Phase
 from sweep.outcomes import Outcome
-from sweep.pilot.limits import Limits
+from sweep.pilot.job_spec import Limits
 
 BUSY_FACTOR = 2.0
 """a rank that works before its first iteration is done times out after this many limits. No later: a rank that waits

@@ -21,15 +21,3 @@ def test_ranks_share_the_cores(monkeypatch, cores, ranks, workers):
 def test_the_users_own_number_stays(monkeypatch):
     monkeypatch.setenv(NAME, "3")
     assert compile_workers(8) == {NAME: "3"}
-
-
-def test_torch_reads_it_when_it_is_imported(monkeypatch):
-    pytest.importorskip("torch")
-    import subprocess
-    import sys
-
-    code = "import torch._inductor.config as c; print(c.compile_threads)"
-    found = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, NAME: "5"}, capture_output=True, text=True, check=True
-    )
-    assert found.stdout.strip() == "5"

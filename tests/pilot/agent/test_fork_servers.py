@@ -6,16 +6,16 @@ import pytest
 
 from sweep.contract import Place
 from sweep.pilot.agent import fork_servers
-from sweep.pilot.agent.fork_messages import Exited, Forked, ForkRequest, Ready, Refused, decode_answer, encode
+from sweep.pilot.agent.fork_messages import Answer, ForkRequest, encode
 from sweep.pilot.agent.fork_servers import ForkServerError, ForkServerPool
 
 PLACE = {"rank": 1, "world_size": 2, "local_rank": 1, "local_world_size": 2, "node_rank": 0, "master_addr": "n1"}
 PLACE |= {"master_port": 5, "seed": 3, "scratch_dir": "/s"}
 
 
-@pytest.mark.parametrize("answer", [Ready(), Refused("no"), Forked(7), Exited(7, 9)])
+@pytest.mark.parametrize("answer", [Answer(), Answer(error="no"), Answer(7), Answer(7, 9)])
 def test_an_answer_arrives_as_it_was_sent(answer):
-    assert decode_answer(encode(answer)) == answer
+    assert Answer.decode(encode(answer)) == answer
 
 
 def test_a_request_arrives_as_it_was_sent():

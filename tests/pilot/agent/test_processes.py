@@ -38,19 +38,18 @@ def test_marks_show_whose_a_process_is(sleeper):
     token = f"test{os.getpid()}-p0001"
     mine, neighbour = sleeper(token, "n1"), sleeper(token, "n2")
     other, unmarked = sleeper(f"test{os.getpid()}-p0002", "n1"), sleeper(None, "n1")
-    assert pids(processes.escaped(token, "n1", known=())) == {mine}
-    assert processes.escaped(token, "n1", known=[mine]) == []
-    assert pids(processes.of_tokens([token])) == {mine, neighbour}
+    assert pids(processes.carrying([token], "n1")) == {mine}
+    assert pids(processes.carrying([token])) == {mine, neighbour}
     assert processes.tokens_of_sweep(f"test{os.getpid()}-") == {token, f"test{os.getpid()}-p0002"}
-    assert unmarked not in pids(processes.of_tokens([""]))
-    assert other not in pids(processes.of_tokens([token]))
+    assert unmarked not in pids(processes.carrying([""]))
+    assert other not in pids(processes.carrying([token]))
 
 
 def test_a_name_that_only_ends_with_the_mark_is_no_mark(sleeper, monkeypatch):
     token = f"test{os.getpid()}-suffix"
     monkeypatch.setenv(f"MY_{PILOT_MARK}", token)
     sleeper(None, None)
-    assert processes.of_tokens([token]) == []
+    assert processes.carrying([token]) == []
 
 
 def test_dead_processes_are_not_listed(sleeper):
@@ -58,14 +57,7 @@ def test_dead_processes_are_not_listed(sleeper):
     pid = sleeper(token, "n1")
     os.kill(pid, 9)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # a zombie, until its parent reaps it
-    assert processes.of_tokens([token]) == []
-
-
-def test_other_systems_ask_psutil(sleeper, monkeypatch):
-    token = f"test{os.getpid()}-known"
-    pid = sleeper(token, "n1")
-    monkeypatch.setattr(processes.sys, "platform", "darwin")
-    assert pids(processes.escaped(token, "n1", known=())) == {pid}
+    assert processes.carrying([token]) == []
 
 
 def test_only_allocated_gpus_are_checked():

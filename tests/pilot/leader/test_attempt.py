@@ -53,12 +53,12 @@ def test_a_failure_has_a_log_and_a_record(existing):
     failure = RankFailure(type="E", message="7", traceback="['a']")
     failed = Failed(attempt="r.1", rank=0, failure=failure)
     result = result_of_messages(existing, heartbeats(("steady", 4)), failed, *exits(1, 1))
-    assert result.ranks[0].failure == msgspec.structs.asdict(failure)
-    assert result.ranks[0].progress.startswith("steady, iteration 4, last heartbeat ")
+    assert result.state.ranks[0].failure == msgspec.structs.asdict(failure)
+    assert result.state.ranks[0].progress.startswith("steady, iteration 4, last heartbeat ")
     record = recorded(existing, result).record
     assert problems(record) == []
     assert record.outcome == "python_exception"
-    assert "['a']" in attempt_log(record, result)
+    assert "['a']" in attempt_log(record, result.state.ranks)
 
 
 class Polled(Link):
@@ -175,7 +175,7 @@ def test_an_unexpected_error_fails_the_attempt_and_its_nodes_are_cleared(existin
     result = asyncio.run(scenario())
     assert result.diagnosis.outcome is Outcome.UNKNOWN
     assert "ZeroDivisionError" in result.message
-    assert not result.not_cleaned
+    assert not result.state.remains.not_ended
 
 
 def test_no_rank_began_where_an_agent_still_imports(existing, monkeypatch):
@@ -192,4 +192,4 @@ def test_no_rank_began_where_an_agent_still_imports(existing, monkeypatch):
     result, links = asyncio.run(scenario())
     assert result.diagnosis.outcome is Outcome.NODE_FAIL
     assert links[1].clean
-    assert not result.not_cleaned
+    assert not result.state.remains.not_ended

@@ -141,8 +141,8 @@ def test_a_failure_is_diagnosed_from_what_is_left_of_it():
     attempt.cleared("n2", clean(1, not_ended=("pid 7",)))
     result = AttemptResult.of(attempt, now)
     assert result.diagnosis.outcome is Outcome.PYTHON_EXCEPTION
-    assert (result.ranks[0].killed_by_us, result.ranks[1].log_tail) == (True, "output of 1")
-    assert (result.removed, result.not_cleaned) == ({"n1": ("nccl-1",)}, {"n2": ("pid 7",)})
+    assert (attempt.ranks[0].killed_by_us, attempt.ranks[1].log_tail) == (True, "output of 1")
+    assert (attempt.remains.removed, attempt.remains.not_ended) == ({"n1": ("nccl-1",)}, {"n2": ("pid 7",)})
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -1,6 +1,5 @@
 """From an attempt's result to its record."""
 
-import dataclasses
 import json
 
 import pytest
@@ -69,7 +68,8 @@ def test_the_record_lists_concurrent_attempts(existing):
 
 
 def test_the_record_reports_that_the_pilot_was_stopped_meanwhile(existing):
-    stopped = dataclasses.replace(result_of(Outcome.OK, Measurement(step_times_s=[0.1] * 5)), stopped_s=39.04)
+    stopped = result_of(Outcome.OK, Measurement(step_times_s=[0.1] * 5))
+    stopped.state.stopped_s = 39.04
     record = recorded(existing, stopped).record
     assert json.loads(record.extra_json)["stopped_s"] == 39.0
     assert any("stopped for 39 s" in note for note in record.notes)
@@ -109,7 +109,8 @@ def test_attempts_that_end_with_the_whole_job_accuse_no_node(existing):
     stopping = StopReason(Outcome.PREEMPTED, "the pilot's job received SIGTERM")
     lost = recorded(existing, result_of(Outcome.NETWORK), stopping, executor="slurm").record
     assert lost.outcome == "preempted"
-    accusing = dataclasses.replace(result_of(Outcome.NODE_FAIL), accused=("n1",))
+    accusing = result_of(Outcome.NODE_FAIL)
+    accusing.state.lost_nodes.append("n1")
     recording = recorded(existing, accusing, stopping, executor="slurm")
     assert (recording.record.outcome, recording.accused, recording.slow_node) == ("preempted", (), None)
     recording = recorded(existing, accusing, executor="slurm")
