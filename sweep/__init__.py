@@ -20,41 +20,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweep.errors import SweepError
-    from sweep.inputs.grid import Grid
-    from sweep.inputs.load import load_grid, load_site
-    from sweep.inputs.site import Site
-    from sweep.library.cancel import cancel
-    from sweep.library.compare import compare
-    from sweep.library.launch import launch, resume
-    from sweep.library.plan import plan
-    from sweep.library.sources import collect, status
-    from sweep.library.winners import best
-    from sweep.planning.runs import Plan
-    from sweep.records.collect import read_records
-    from sweep.store.sweep import Sweep, open_sweep
-    from sweep.version import __version__
-
-__all__ = [
-    "Grid",
-    "Plan",
-    "Site",
-    "Sweep",
-    "SweepError",
-    "__version__",
-    "best",
-    "cancel",
-    "collect",
-    "compare",
-    "launch",
-    "load_grid",
-    "load_site",
-    "open_sweep",
-    "plan",
-    "read_records",
-    "resume",
-    "status",
-]
+    from sweep.errors import SweepError as SweepError
+    from sweep.inputs.grid import Grid as Grid
+    from sweep.inputs.load import load_grid as load_grid
+    from sweep.inputs.load import load_site as load_site
+    from sweep.inputs.site import Site as Site
+    from sweep.library.cancel import cancel as cancel
+    from sweep.library.compare import compare as compare
+    from sweep.library.launch import launch as launch
+    from sweep.library.launch import resume as resume
+    from sweep.library.plan import plan as plan
+    from sweep.library.sources import collect as collect
+    from sweep.library.sources import status as status
+    from sweep.library.winners import best as best
+    from sweep.planning.runs import Plan as Plan
+    from sweep.records.collect import read_records as read_records
+    from sweep.store.sweep import Sweep as Sweep
+    from sweep.store.sweep import open_sweep as open_sweep
+    from sweep.version import __version__ as __version__
 
 _PLACES = {
     "Grid": "sweep.inputs.grid:Grid",
@@ -66,8 +49,8 @@ _PLACES = {
     "best": "sweep.library.winners:best",
     "cancel": "sweep.library.cancel:cancel",
     "collect": "sweep.library.sources:collect",
-    "launch": "sweep.library.launch:launch",
     "compare": "sweep.library.compare:compare",
+    "launch": "sweep.library.launch:launch",
     "load_grid": "sweep.inputs.load:load_grid",
     "load_site": "sweep.inputs.load:load_site",
     "open_sweep": "sweep.store.sweep:open_sweep",
@@ -76,10 +59,11 @@ _PLACES = {
     "resume": "sweep.library.launch:resume",
     "status": "sweep.library.sources:status",
 }
+__all__ = sorted(_PLACES)  # noqa: PLE0605 - each name is loaded when it is first asked for
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

@@ -75,7 +75,7 @@ def doctor(
     from sweep.doctor.doctor import examine
     from sweep.doctor.history import earlier, parse_since
     from sweep.doctor.run import DoctorOptions
-    from sweep.inputs.load import choose_executor, load_site
+    from sweep.inputs.load import choose_executor, load_site, site_path
 
     if since is not None:
         if not directory.is_dir():
@@ -88,7 +88,7 @@ def doctor(
     asked = TIERS if "all" in tiers else tuple(tier for tier in TIERS if tier in (tiers or USUAL))
     options = DoctorOptions(
         site=site,
-        site_file=_site_file(site_given),
+        site_file=None if site_given is None else site_path(site_given),  # what was measured goes next to it
         executor=chosen,
         tiers=asked,
         nodes=count,
@@ -111,15 +111,6 @@ def _nodes(given: str | None, site: Site, executor: str) -> tuple[int, tuple[str
         remedy = "a number, such as 8" if executor == "local" else "a number, or names such as n1,n2,n7"
         raise SweepError(Mistake(f"{given!r} names no nodes", path="--nodes", remedy=remedy))
     return len(names), names
-
-
-def _site_file(given: str | None) -> Path | None:
-    """The site's own file: what was measured goes next to it."""
-    from sweep.inputs.load import sites_directory
-
-    if given is None:
-        return None
-    return Path(given) if Path(given).exists() else sites_directory() / f"{given}.yaml"
 
 
 class _Progress:

@@ -241,9 +241,8 @@ def _show_left(launched: Launched, document: dict[str, Any], as_json: bool) -> i
 
 
 def _added_document(added: Extension) -> dict[str, Any]:
-    settings = {key: [_plain(old), _plain(new)] for key, (old, new) in added.settings.items()}
     counts = {"runs": added.runs, "rejected": added.rejected, "planned_before": added.planned_before}
-    return {**counts, "settings": settings}
+    return {**counts, "settings": dict(added.settings)}
 
 
 def _show_added(added: Extension) -> None:
@@ -252,12 +251,7 @@ def _show_added(added: Extension) -> None:
         note(f"{key}: {_words(new)} from now on, {_words(old)} until now")
 
 
-def _plain(value: Any) -> Any:
-    return value.model_dump(exclude_none=True) if hasattr(value, "model_dump") else value
-
-
 def _words(value: Any) -> str:
-    plain = _plain(value)
-    if isinstance(plain, dict):
-        return ", ".join(f"{key} {item:g}" for key, item in plain.items()) or "none"
-    return "none" if plain is None else str(plain)
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item:g}" for key, item in value.items()) or "none"
+    return "none" if value is None else str(value)

@@ -27,18 +27,11 @@ Redraw = Callable[["Sweep"], None]
 @contextlib.contextmanager
 def live_view() -> Iterator[Redraw]:
     """Yields a function that shows a sweep; the last state stays on the screen at the end."""
-    if not sys.stderr.isatty():
-        plain = _Lines()
-        try:
-            yield plain.show
-        finally:
-            plain.print()
-        return
-    drawing = _Drawing()
+    view = _Drawing() if sys.stderr.isatty() else _Lines()
     try:
-        yield drawing.show
+        yield view.show
     finally:
-        drawing.end()
+        view.end()
 
 
 class _Drawing:
@@ -84,10 +77,10 @@ class _Lines:
         self._sweep = sweep
         quiet_s = time.monotonic() - self._printed_at
         if quiet_s > PLAIN_AT_MOST_EVERY_S:
-            self.print(again=quiet_s > PLAIN_EVERY_S)
+            self.end(again=quiet_s > PLAIN_EVERY_S)
 
-    def print(self, *, again: bool = False) -> None:
-        """``again``: also if nothing changed."""
+    def end(self, *, again: bool = False) -> None:
+        """Print the last state; ``again``: also if nothing changed."""
         if self._sweep is None:
             return
         line = summary_line(self._sweep)

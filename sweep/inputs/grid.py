@@ -28,7 +28,7 @@ from sweep.inputs.validation import amount, check
 from sweep.inputs.yaml_lines import Document, Path, Problem, dump
 from sweep.physics.measured import MeasuredCollective, MeasuredRates
 from sweep.physics.shapes import ModelShape
-from sweep.plugins import STRATEGY, WORKLOAD
+from sweep.plugins import STRATEGY, WORKLOAD, Kind
 
 AXES = (*FREE, "dtype", "compile")
 """the axes of every workload; parameters and environment variables are axes too"""
@@ -188,18 +188,12 @@ class Grid(BaseModel):
 
     _source: Document | None = PrivateAttr(default=None)
 
-    @field_validator("workload")
+    @field_validator("workload", "strategy")
     @classmethod
-    def _known_workload(cls, name: str) -> str:
-        if not WORKLOAD.has(name):
-            raise ValueError(f"unknown workload {name!r} ({nearest(name, WORKLOAD.names())})")
-        return name
-
-    @field_validator("strategy")
-    @classmethod
-    def _known_strategy(cls, name: str) -> str:
-        if not STRATEGY.has(name):
-            raise ValueError(f"unknown strategy {name!r} ({nearest(name, STRATEGY.names())})")
+    def _known_plugin(cls, name: str, info: ValidationInfo) -> str:
+        kind: Kind[Any] = WORKLOAD if info.field_name == "workload" else STRATEGY
+        if not kind.has(name):
+            raise ValueError(f"unknown {info.field_name} {name!r} ({nearest(name, kind.names())})")
         return name
 
     @field_validator("constraints")

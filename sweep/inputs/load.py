@@ -61,7 +61,7 @@ def load_site(grid: Grid | None = None, given: str | None = None, executor: str 
     Raises SweepError with every mistake.
     """
     if given is not None:
-        path = _site_path(given)
+        path = site_path(given)
         return _with_measured(parse_site(_read(path, "site"), str(path)), path)
     if grid is not None and grid.site is not None:
         return grid.site
@@ -121,8 +121,8 @@ def max_local_ranks(site: Site) -> int:
     return site.max_local_ranks or max(8, 2 * (os.cpu_count() or 1))
 
 
-def _site_path(given: str) -> Path:
-    """A name without a slash or suffix means a file in the user's sites directory."""
+def site_path(given: str) -> Path:
+    """The file of a site: a name without a slash or suffix is that of one in the user's sites directory."""
     path = Path(given)
     if path.exists() or "/" in given or path.suffix in (".yaml", ".yml"):
         return path

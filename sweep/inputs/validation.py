@@ -47,8 +47,8 @@ def check(model: type[Model], value: Any, path: Path = ()) -> tuple[Model | None
     ``path``: where the value is in its document.
     """
     if not isinstance(value, dict):
-        found = "nothing" if value is None else f"a {_kind(value)}"
-        return None, [Problem(path, f"expected keys with values, found {found}", "write `key: value` lines")]
+        fact = f"expected keys with values, found {_found({'input': value})}"
+        return None, [Problem(path, fact, "write `key: value` lines")]
     adapter = TypeAdapter(model)
     try:
         if dataclasses.is_dataclass(model):  # as JSON: of Python values, a strict one takes no mapping
@@ -173,7 +173,3 @@ def _inner(annotation: Any) -> Any:
     """The model in an annotation such as ``Site | None`` or ``dict[str, ModelShape]``."""
     parts = (annotation, *get_args(annotation))
     return next((p for p in parts if hasattr(p, "model_fields") or dataclasses.is_dataclass(p)), annotation)
-
-
-def _kind(value: Any) -> str:
-    return {list: "list", str: "text", bool: "truth value", int: "number", float: "number"}.get(type(value), "value")

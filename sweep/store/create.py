@@ -86,7 +86,7 @@ def check_same(sweep: Sweep, grid: Grid, executor: str, site: Site | None) -> No
     """
     mistakes = mistakes_of_site(sweep, site)
     where = str(sweep.directory.path)
-    if not holds(sweep, grid):
+    if _on_any_site(grid) not in map(_on_any_site, sweep.grids):
         remedy = f"`sweep launch GRID --dir {where} --add` adds this one's runs to it; or name another with --dir"
         mistakes.append(Mistake("this directory holds the sweep of another grid", file=where, remedy=remedy))
     if sweep.executor != executor:
@@ -114,11 +114,6 @@ def mistakes_of_site(sweep: Sweep, site: Site | None) -> list[Mistake]:
             remedy=remedy,
         )
     ]
-
-
-def holds(sweep: Sweep, grid: Grid) -> bool:
-    """Is it one of the grids that the sweep was started or extended with, on any site?"""
-    return _on_any_site(grid) in map(_on_any_site, sweep.grids)
 
 
 def _on_any_site(grid: Grid) -> str:

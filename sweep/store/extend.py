@@ -44,7 +44,7 @@ class Extension:
     planned_before: int
     """runs of the grid that the sweep has already"""
     settings: Mapping[str, tuple[Any, Any]]
-    """key -> previous and new value, where the two differ"""
+    """key -> previous and new value as JSON values, where the two differ"""
 
     @property
     def empty(self) -> bool:
@@ -75,13 +75,13 @@ def extension(sweep: Sweep, grid: Grid, plan: Plan) -> Extension:
     """What the plan of a grid adds. Raises SweepError where a plan of the sweep cannot be read."""
     table = further(to_table(plan), _tables(sweep))
     runs = table.num_rows - int(table.column("run_id").null_count)
-    asked = {key: (getattr(sweep.grid, key), getattr(grid, key)) for key in SETTINGS}
+    before, now = (one.model_dump(mode="json", include=set(SETTINGS), exclude_none=True) for one in (sweep.grid, grid))
     return Extension(
         table=table,
         runs=runs,
         rejected=table.num_rows - runs,
         planned_before=plan.run_count - runs,
-        settings={key: (old, new) for key, (old, new) in asked.items() if old != new},
+        settings={key: (before.get(key), now.get(key)) for key in SETTINGS if before.get(key) != now.get(key)},
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -59,14 +58,6 @@ def scenarios() -> Mapping[str, Callable[[int], Outcome]]:
     }
 
 
-@dataclass(frozen=True)
-class _End:
-    place: int
-    outcome: Outcome
-    rate: float | None
-    when: float
-
-
 class _Sweep:
     """One strategy on one plan, until it wants no further run."""
 
@@ -77,7 +68,8 @@ class _Sweep:
         self._make, self._outcome_of = make, outcome_of
         self._strategy = make()
         self._known = Known(self._candidates)
-        self._ends: list[_End] = []
+        self._measured: list[int] = []
+        """places of the runs, in order"""
 
     def findings(self) -> Iterator[str]:
         """What is wrong with each pick; stops at the first wrong one."""
@@ -135,18 +127,17 @@ class _Sweep:
     def _of_the_order(self, free: Bools) -> Iterator[str]:
         """A launcher that reads the journals later sees the same ends in another order."""
         again = Known(self._candidates)
-        for end in reversed(self._ends):
-            _apply(again, end)
+        for when, place in reversed([*enumerate(self._measured)]):
+            self._end(again, place, when)
         if self._make().pick(again, free.copy()) != self._strategy.pick(self._known, free.copy()):
             yield "the order in which results arrive changes its pick"
 
     def _measure(self, place: int) -> None:
+        self._end(self._known, place, len(self._measured))
+        self._measured.append(place)
+
+    def _end(self, known: Known, place: int, when: int) -> None:
         outcome = self._outcome_of(place)
-        rate = 1000.0 + 37 * (place * 7919 % 101) if outcome is Outcome.OK else None
-        self._ends.append(_End(place, outcome, rate, float(len(self._ends))))
-        _apply(self._known, self._ends[-1])
-
-
-def _apply(known: Known, end: _End) -> None:
-    peak = PEAK_BYTES if end.outcome is Outcome.OK else None
-    known.end(end.place, end.outcome, end.rate, peak, when=end.when)
+        worked = outcome is Outcome.OK
+        rate = 1000.0 + 37 * (place * 7919 % 101) if worked else None
+        known.end(place, outcome, rate, PEAK_BYTES if worked else None, when=float(when))
