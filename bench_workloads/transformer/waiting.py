@@ -154,8 +154,8 @@ def _without_duration(entries: list[dict[str, Any]]) -> int:
 
     Others never get one: those of another backend, and the single operations of a batch, which have no events.
     """
-    ours = [e for e in entries if str(e.get("profiling_name", "nccl:")).startswith("nccl:")]
-    return sum(e.get("duration_ms") is None and e.get("state", "completed") == "completed" for e in ours)
+    of_nccl = [e for e in entries if str(e.get("profiling_name", "nccl:")).startswith("nccl:")]
+    return sum(e.get("duration_ms") is None and e.get("state", "completed") == "completed" for e in of_nccl)
 
 
 def most_collectives(layout: Layout, layers: int) -> int:

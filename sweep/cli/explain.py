@@ -73,8 +73,12 @@ def _explain_log(log_file: Path, as_json: bool) -> int:
     from sweep.files import read_log
 
     text = read_log(sys.stdin.buffer.read() if str(log_file) == "-" else log_file)
-    found = diagnose_text(text)
-    document = {"outcome": str(found.outcome or NO_FAILURE), "evidence": found.evidence, "advice": found.advice}
+    diagnosis = diagnose_text(text)
+    document = {
+        "outcome": str(diagnosis.outcome or NO_FAILURE),
+        "evidence": diagnosis.evidence,
+        "advice": diagnosis.advice,
+    }
     if as_json:
         click.echo(json.dumps(document, ensure_ascii=False))
         return 0
@@ -118,8 +122,8 @@ def _measured_in(file: Path) -> list[Record]:
         fact = f"no column {' and '.join(missing)}: not the results of a sweep"
         raise SweepError(Mistake(fact, file=str(file), remedy="`sweep import` brings other tables into the schema"))
     rows = [row for row in table.to_pylist() if row.get("final", True)]
-    found = [Record(**{name: row[name] for name in row if name in Record.__dataclass_fields__}) for row in rows]
-    return [one for one in found if one.outcome in (Outcome.OK, None) and one.step_time_median_s]
+    records = [Record(**{name: row[name] for name in row if name in Record.__dataclass_fields__}) for row in rows]
+    return [one for one in records if one.outcome in (Outcome.OK, None) and one.step_time_median_s]
 
 
 def _explain_run(given: Path | None, run: str, as_json: bool) -> int:

@@ -71,43 +71,45 @@ def facts_of(record: Record, parts_s: Mapping[str, float] | None, known: NodesKn
         step_times_s=record.step_times_s or (),
         elsewhere_s=known.elsewhere_s(record),
         oversubscribed=OVERSUBSCRIBED in (record.notes or ()),
-        nodes_found=known.found(record),
+        nodes_found=known.findings(record),
         clocks_mhz=_lowered_clocks(further.get("device_samples")),
     )
 
 
-def gap_lines(found: Mapping[str, Any]) -> list[str]:
+def gap_lines(document: Mapping[str, Any]) -> list[str]:
     """The same as text."""
-    nodes = f"{found['nodes']} node{'s' * (found['nodes'] != 1)}"
-    lines = [f"{found['model']} on {nodes}: {found['run_id']}", f"{'step:':11} {_step(found)}"]
-    if (predicted_s := found["predicted_step_s"]) is not None and predicted_s > found["step_s"] * (1 + LEAST_SHARE):
-        over = predicted_s / found["step_s"] - 1
+    nodes = f"{document['nodes']} node{'s' * (document['nodes'] != 1)}"
+    lines = [f"{document['model']} on {nodes}: {document['run_id']}", f"{'step:':11} {_step(document)}"]
+    if (predicted_s := document["predicted_step_s"]) is not None and predicted_s > document["step_s"] * (
+        1 + LEAST_SHARE
+    ):
+        over = predicted_s / document["step_s"] - 1
         words = f"its parts sum to {seconds_text(predicted_s)}, {over:.0%} more than the step that was measured"
         lines.append(f"{'model:':11} {words}: predicted causes are too large, in all by that much")
-    if shown := [loss for loss in found["losses"] if loss["share"] >= LEAST_SHARE]:
+    if shown := [loss for loss in document["losses"] if loss["share"] >= LEAST_SHARE]:
         lines.append("likeliest causes:")
         lines += _causes(shown)
     else:
         lines.append("no cause is known: nothing odd was measured, and there is no prediction to compare with")
-    if (other := found["published"]) is not None:
+    if (other := document["published"]) is not None:
         size = f"{other['parameters'] / 1e9:,.0f}B parameters on {other['gpus']:,} GPUs"
         lines.append(
             f"{'published:':11} nearest in size: MFU {other['mfu']:.1%} with {size} of this kind ({other['source']})"
         )
-    if found["rates_measured_on"] is None and found["predicted_step_s"] is not None:
+    if document["rates_measured_on"] is None and document["predicted_step_s"] is not None:
         lines.append(f"{'rates:':11} nominal; `sweep doctor --tier perf` measures this cluster's own")
-    lines += [f"{'node:':11} {text}" for text in found["nodes_found"]]
-    lines += [f"{'note:':11} {note}" for note in found["notes"]]
+    lines += [f"{'node:':11} {text}" for text in document["nodes_found"]]
+    lines += [f"{'note:':11} {note}" for note in document["notes"]]
     return lines
 
 
-def _step(found: Mapping[str, Any]) -> str:
-    text = seconds_text(found["step_s"])
-    if found["ideal_step_s"] is not None:
-        ideal = seconds_text(found["ideal_step_s"])
-        text += f", {ideal} of it are the model's FLOPs at the dense peak (MFU {found['mfu']:.1%})"
-    if found["predicted_step_s"] is not None:
-        text += f"; {seconds_text(found['predicted_step_s'])} predicted"
+def _step(document: Mapping[str, Any]) -> str:
+    text = seconds_text(document["step_s"])
+    if document["ideal_step_s"] is not None:
+        ideal = seconds_text(document["ideal_step_s"])
+        text += f", {ideal} of it are the model's FLOPs at the dense peak (MFU {document['mfu']:.1%})"
+    if document["predicted_step_s"] is not None:
+        text += f"; {seconds_text(document['predicted_step_s'])} predicted"
     return text
 
 

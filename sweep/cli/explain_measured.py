@@ -41,28 +41,27 @@ def measured(directory: SweepDir, record: Record) -> dict[str, Any]:
 
 def measured_lines(directory: SweepDir, record: Record) -> list[str]:
     """The same as text."""
-    found = measured(directory, record)
-    predicted = found["predicted"]
-    rate, mfu = found["tokens_per_second_per_gpu"], found["mfu"]
+    figures = measured(directory, record)
+    predicted = figures["predicted"]
+    rate, mfu = figures["tokens_per_second_per_gpu"], figures["mfu"]
     from analysis.metrics import memory_text
 
     speed = "–" if rate is None else f"{rate:,.4g} tokens/s/GPU"
-    note = " (simulated: no model was trained)" if found["simulated"] else ""
+    note = " (simulated: no model was trained)" if figures["simulated"] else ""
     lines = [f"{'speed:':9} {speed}{'' if mfu is None else f', MFU {mfu:.1%}'}{note}"]
-    if found["measured_runs"] > 1:
-        median, runs = found["median_tokens_per_second_per_gpu"], found["measured_runs"]
+    if figures["measured_runs"] > 1:
+        median, runs = figures["median_tokens_per_second_per_gpu"], figures["measured_runs"]
         lines[0] += " in this run"
         lines.append(f"{'median:':9} {median:,.4g} tokens/s/GPU of its {runs} runs: what `best` and the heatmap show")
-    if found["rank_in_cell"] is not None:
+    if figures["rank_in_cell"] is not None:
         cell = f"{record.model} on {plural(record.nodes or 0, 'node')}"
-        share = f", {found['of_best']:.1%} of the best" if found["rank_in_cell"] > 1 else ""
-        lines.append(
-            f"{'rank:':9} {found['rank_in_cell']} of {found['ranked_in_cell']} measured configurations of {cell}{share}"
-        )
+        share = f", {figures['of_best']:.1%} of the best" if figures["rank_in_cell"] > 1 else ""
+        rank = f"{figures['rank_in_cell']} of {figures['ranked_in_cell']} measured configurations of {cell}"
+        lines.append(f"{'rank:':9} {rank}{share}")
     pairs = (
-        ("step", "step_s", found["step_time_median_s"], seconds_text),
-        ("attempt", "attempt_s", found["total_s"], seconds_text),
-        ("memory", "peak_bytes", found["peak_memory_bytes"], memory_text),
+        ("step", "step_s", figures["step_time_median_s"], seconds_text),
+        ("attempt", "attempt_s", figures["total_s"], seconds_text),
+        ("memory", "peak_bytes", figures["peak_memory_bytes"], memory_text),
     )
     for name, key, value, text in pairs:
         lines.append(f"{name + ':':9} {_against(predicted[key], value, text)}")
@@ -71,8 +70,8 @@ def measured_lines(directory: SweepDir, record: Record) -> list[str]:
             f"{name.replace('_', ' ')} {seconds_text(s)}" for name, s in predicted["parts_s"].items() if s
         )
         lines.append(f"{'parts:':9} predicted: {parts}")
-        if found["forward_backward_s"] is not None:
-            lines.append(f"{'':9} measured: forward and backward {seconds_text(found['forward_backward_s'])}")
+        if figures["forward_backward_s"] is not None:
+            lines.append(f"{'':9} measured: forward and backward {seconds_text(figures['forward_backward_s'])}")
     return lines
 
 

@@ -20,17 +20,17 @@ def find_run(known: Sequence[str], words: str, file: Path, label: Callable[[str]
     """
     if words in known:
         return words
-    found = [run_id for run_id in known if words in run_id]
-    if not found or not words:
+    matching = [run_id for run_id in known if words in run_id]
+    if not matching or not words:
         remedy = f"nearest: {', '.join(_nearest(known, words))}" if known else "the plan has no run"
         fact = f"no run has {words[:80]!r} in its run_id, and no directory has that name"
         raise SweepError(Mistake(fact, file=str(file), remedy=remedy))
-    if len(found) > 1:
-        shown = "".join(f"\n  {run_id}{label(run_id)}" for run_id in found[:CANDIDATES_SHOWN])
-        rest = f"\n  … and {len(found) - CANDIDATES_SHOWN} more" if len(found) > CANDIDATES_SHOWN else ""
-        fact = f"{words!r} is a part of {len(found)} run_ids; give a longer part:{shown}{rest}"
+    if len(matching) > 1:
+        shown = "".join(f"\n  {run_id}{label(run_id)}" for run_id in matching[:CANDIDATES_SHOWN])
+        rest = f"\n  … and {len(matching) - CANDIDATES_SHOWN} more" if len(matching) > CANDIDATES_SHOWN else ""
+        fact = f"{words!r} is a part of {len(matching)} run_ids; give a longer part:{shown}{rest}"
         raise SweepError(Mistake(fact, file=str(file)))
-    return found[0]
+    return matching[0]
 
 
 def split_attempt(known: Sequence[str], words: str) -> tuple[str, int | None]:

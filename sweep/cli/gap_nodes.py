@@ -55,7 +55,7 @@ class NodesKnown:
         times = [step_s * ratio / value for value in other["ratio"].astype(float)]
         return times if clearly_slower(step_s, times) else []
 
-    def found(self, record: Record) -> list[str]:
+    def findings(self, record: Record) -> list[str]:
         """A sentence per finding on each of its nodes."""
         return [text for node in dict.fromkeys(record.node_names or ()) for text in self._of(node)]
 
@@ -93,12 +93,12 @@ def _unfit_by_doctor(directory: Path) -> dict[str, str]:
     """Node -> what was unfit, by the last report that has the node."""
     from sweep.doctor.history import earlier
 
-    found: dict[str, str] = {}
+    unfit: dict[str, str] = {}
     for report in earlier(directory, 0.0):
         nodes, excluded = report.get("nodes"), report.get("exclude")
         if isinstance(nodes, list) and isinstance(excluded, dict):
             for node in map(str, nodes):
-                found.pop(node, None)
+                unfit.pop(node, None)
                 if node in excluded:
-                    found[node] = str(excluded[node])
-    return found
+                    unfit[node] = str(excluded[node])
+    return unfit

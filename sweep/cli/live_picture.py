@@ -77,10 +77,10 @@ def picture(sweep: Sweep, now: float, *, height: int = 40) -> RenderableType:
 def _head(sweep: Sweep, now: float) -> RenderableType:
     """The name, progress, estimated time left, cost."""
     tally = sweep.tally
-    found = tally.counts(sweep.skipped())
-    skipped = sum(number for word, number in found.items() if word.startswith(NOT_RUN))
+    counts = tally.counts(sweep.skipped())
+    skipped = sum(number for word, number in counts.items() if word.startswith(NOT_RUN))
     asked_for = tally.total - skipped
-    done = asked_for - found.get("waiting", 0) - found.get("running", 0)
+    done = asked_for - counts.get("waiting", 0) - counts.get("running", 0)
     held, used = tally.gpu_hours(now)
     share = f", {used / held:.0%} of them in attempts" if held > 0 and used <= held else ""
     words = "cancelled" if sweep.sweep_state.cancelled else full_text(sweep) or eta(sweep)
@@ -119,12 +119,12 @@ def _latest(tally: Tally, now: float, most: int) -> Table:
 
 def _layout(run_id: str) -> str:
     """The layout's part of a run_id: dp2-tp1-pp1-mbs2-gas16-z0."""
-    found = re.search(r"-(dp\d+-tp\d+-pp\d+.*)-[0-9a-f]{16}$", run_id)
-    return found[1] if found else run_id
+    match = re.search(r"-(dp\d+-tp\d+-pp\d+.*)-[0-9a-f]{16}$", run_id)
+    return match[1] if match else run_id
 
 
-def _states(found: Mapping[str, int]) -> Text:
-    return Text("  ").join(Text(text, style=_colour(word)) for text, word in counted(found))
+def _states(counts: Mapping[str, int]) -> Text:
+    return Text("  ").join(Text(text, style=_colour(word)) for text, word in counted(counts))
 
 
 def _colour(word: str) -> str:

@@ -167,9 +167,9 @@ def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
     mapping = f"models:\n  model: {json.dumps(model) if file else model}"
     document = load(mapping if inline or file else f"models: [{json.dumps(model)}]", "MODEL")
     mistakes = [*document.mistakes, *document.located(read_models(document, read_config))]
-    if mistakes and not (inline or file):  # a name of the catalogue: the document is ours
+    if mistakes and not (inline or file):  # a name of the catalogue: the document is made here
         return None, [replace(mistake, file=None, line=None, path="MODEL") for mistake in mistakes]
-    if mistakes:  # of a file: the document is ours, too
+    if mistakes:  # of a file: the document is made here, too
         return None, [replace(each, file=None, line=None, path=model) for each in mistakes] if file else mistakes
     return next(iter(document.value["models"].values())), []
 

@@ -23,8 +23,8 @@ NOT_RUN = "not_run_"
 def summary_line(sweep: Sweep) -> str:
     """Counts, pilots, time left and cost, in one line."""
     tally = sweep.tally
-    found = tally.counts(sweep.skipped())
-    words = ", ".join(text for text, _ in counted(found))
+    counts = tally.counts(sweep.skipped())
+    words = ", ".join(text for text, _ in counted(counts))
     spent = f"{hours_text(tally.gpu_hours(time.time())[0])} {hours_unit(sweep.site)}"
     runs = f"{plural(tally.total, 'run')}: {words}; {pilots_text(sweep.sweep_state)}"
     return f"{runs}; {spent}; {full_text(sweep) or eta(sweep)}"
@@ -44,12 +44,12 @@ def full_text(sweep: Sweep) -> str:
     Full is: not one block or not one inode is left. A quota that the file system does not count as its size is not
     seen, and a read-only one (an image of an ended sweep) has nothing to record.
     """
-    found = sweep.tally.counts(sweep.skipped())
+    counts = sweep.tally.counts(sweep.skipped())
     place = sweep.directory.path
     there = os.statvfs(place)
     no_inode = there.f_files > 0 and there.f_favail == 0
     full = (there.f_bavail == 0 or no_inode) and not there.f_flag & os.ST_RDONLY
-    if not full or not (found.get("waiting") or found.get("running")):
+    if not full or not (counts.get("waiting") or counts.get("running")):
         return ""
     full_of = "full" if there.f_bavail == 0 else "full (no inode is left)"
     text = f"the file system of {place} is {full_of}: nothing more is recorded until space is freed"
@@ -59,16 +59,16 @@ def full_text(sweep: Sweep) -> str:
     return f"{text}, then it goes on" if lives else f"{text}, then `sweep resume {place}` continues"
 
 
-def counted(found: Mapping[str, int]) -> list[tuple[str, str]]:
+def counted(counts: Mapping[str, int]) -> list[tuple[str, str]]:
     """Counts of runs as texts, each with its state: ok, running, waiting, failed by outcome, skipped and why.
 
     The order does not depend on the counts, but for failures: a line that is printed again and again stays comparable.
     """
-    known = [word for word in ("ok", "running", "waiting") if word in found]
-    skipped = sorted(word for word in found if word.startswith(NOT_RUN))
-    failed = sorted(set(found) - {*known, *skipped}, key=lambda word: (-found[word], word))
+    known = [word for word in ("ok", "running", "waiting") if word in counts]
+    skipped = sorted(word for word in counts if word.startswith(NOT_RUN))
+    failed = sorted(set(counts) - {*known, *skipped}, key=lambda word: (-counts[word], word))
     texts = {word: f"skipped ({word.removeprefix(NOT_RUN)})" for word in skipped}
-    return [(f"{found[word]:,} {texts.get(word, word)}", word) for word in (*known, *failed, *skipped)]
+    return [(f"{counts[word]:,} {texts.get(word, word)}", word) for word in (*known, *failed, *skipped)]
 
 
 def plural(number: int, thing: str) -> str:
@@ -79,8 +79,8 @@ def plural(number: int, thing: str) -> str:
 def eta(sweep: Sweep) -> str:
     """The time left as text, from predictions and the runs' durations so far; without either, that it is unknown."""
     tally, skipped = sweep.tally, sweep.skipped()
-    found = tally.counts(skipped)
-    if not found.get("waiting") and not found.get("running"):
+    counts = tally.counts(skipped)
+    if not counts.get("waiting") and not counts.get("running"):
         return "done"
     running = any(pilot.running for pilot in sweep.sweep_state.pilots.values())
     if not tally.informed:

@@ -118,11 +118,11 @@ def size(
         rate, source = fastest(gpus)
     else:
         rate, source = _rate(gpu, peak_tflops, mfu)
-    found = sizing.size(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
+    sized = sizing.size(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
     if as_json:
-        click.echo(json.dumps(_document(found, source, scaling, measured, simulated)))
+        click.echo(json.dumps(_document(sized, source, scaling, measured, simulated)))
     else:
-        click.echo("\n".join(_lines(found, source, scaling, measured, simulated)))
+        click.echo("\n".join(_lines(sized, source, scaling, measured, simulated)))
     return 0
 
 
@@ -189,17 +189,17 @@ def _fastest(
     from sweep.physics.sizing import fastest_layout
 
     trainer = trainer or SIZED_TRAINER
-    found = fastest_layout(
+    fastest = fastest_layout(
         MODELS[model], GPUS[gpu], gpus, PROFILES[trainer], gpus_per_node=min(gpus, 8),
         sequence_length=sequence_length, global_batch_tokens=global_batch,
     )  # fmt: skip
-    if found is None:
+    if fastest is None:
         fact = f"no layout of {model} is predicted to fit on {gpus} {gpu}"
         raise SweepError(Mistake(fact, remedy="more --gpus, a smaller --sequence-length or --global-batch, or --mfu"))
-    layout = " ".join(f"{name}={value}" for name, value in found.layout.items() if value not in (1, "none"))
-    spread = f"{found.low:,.0f} to {found.high:,.0f} tokens/s/GPU with 90% probability"
+    layout = " ".join(f"{name}={value}" for name, value in fastest.layout.items() if value not in (1, "none"))
+    spread = f"{fastest.low:,.0f} to {fastest.high:,.0f} tokens/s/GPU with 90% probability"
     text = f"the step-time model for {trainer}, {layout or 'one GPU'} ({spread})"
-    return 6 * _active(model) * found.tokens_per_second_per_gpu, text
+    return 6 * _active(model) * fastest.tokens_per_second_per_gpu, text
 
 
 def _scaling(best: dict[int, float], results: Path) -> Scaling:
@@ -243,17 +243,17 @@ def _gpus_for(scaling: Scaling, tokens: float, days: float | None, fewest: int) 
 
 
 def _document(
-    found: Size, source: str, scaling: Scaling | None, measured: Mapping[int, float], simulated: bool
+    sized: Size, source: str, scaling: Scaling | None, measured: Mapping[int, float], simulated: bool
 ) -> dict[str, Any]:
     """``measured``: GPUs -> tokens per second of the best run."""
-    document: dict[str, Any] = asdict(found) | {"speed": source}
+    document: dict[str, Any] = asdict(sized) | {"speed": source}
     if scaling is None:
-        return document | {"amdahl": _speed_ups(found.gpus)}
+        return document | {"amdahl": _speed_ups(sized.gpus)}
     most = None if math.isinf(scaling.most_gpus) else scaling.most_gpus
     curve: list[dict[str, Any]] = [
         {"gpus": n, "tokens_per_second": scaling.tokens_per_second(n)}
         | {"run": n in measured, "best_run_tokens_per_second": measured.get(n)}
-        for n in _curve(found.gpus, measured)
+        for n in _curve(sized.gpus, measured)
     ]
     document |= {"serial_share": scaling.serial_share, "most_gpus": most, "curve": curve}
     return document | {"simulated": simulated}
@@ -272,22 +272,22 @@ def _curve(gpus: int, measured: Mapping[int, float]) -> list[int]:
 
 
 def _lines(
-    found: Size, source: str, scaling: Scaling | None, measured: Mapping[int, float], simulated: bool
+    sized: Size, source: str, scaling: Scaling | None, measured: Mapping[int, float], simulated: bool
 ) -> list[str]:
     lines = [
-        f"{found.total_flops:.3g} FLOP in all; {source}: {found.flops_per_s_per_gpu / 1e12:.4g} TFLOP/s per GPU",
-        f"{plural(found.gpus, 'GPU')} for {found.days:.3g} days = {found.gpu_hours:,.0f} GPU-hours, "
-        f"{found.tokens_per_second_per_gpu:,.0f} tokens/s/GPU",
+        f"{sized.total_flops:.3g} FLOP in all; {source}: {sized.flops_per_s_per_gpu / 1e12:.4g} TFLOP/s per GPU",
+        f"{plural(sized.gpus, 'GPU')} for {sized.days:.3g} days = {sized.gpu_hours:,.0f} GPU-hours, "
+        f"{sized.tokens_per_second_per_gpu:,.0f} tokens/s/GPU",
     ]
     if scaling is None:
-        lines.append(f"Amdahl, speed-up of {plural(found.gpus, 'GPU')} over one by the serial share of the work:")
-        rows = _speed_ups(found.gpus)
+        lines.append(f"Amdahl, speed-up of {plural(sized.gpus, 'GPU')} over one by the serial share of the work:")
+        rows = _speed_ups(sized.gpus)
         return [*lines, *(f"  {100 * row['serial_share']:>6g}%  {row['speed_up']:,.1f}" for row in rows)]
     runs = "simulated" if simulated else "measured"
     lines.append(f"Amdahl through the {runs} runs: serial share {100 * scaling.serial_share:.3g}%")
     most = max(scaling.most_gpus, min(measured))
     lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: adding GPUs stops paying off.")
-    for n in _curve(found.gpus, measured):
+    for n in _curve(sized.gpus, measured):
         curve = scaling.tokens_per_second(n)
         speed, count = measured.get(n, curve), plural(n, "GPU")
         mark = f"  {runs}; the curve: {curve / n:,.0f}" if n in measured else f"  by the curve: no run had {count}"

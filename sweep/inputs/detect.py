@@ -148,9 +148,9 @@ def parse_gres(text: str) -> tuple[int, str]:
     """(GPUs per node, their type or nothing) from a gres text such as ``gpu:h100:8(S:0-1),shard:8``."""
     counts: dict[str, int] = {}
     for part in re.sub(r"\([^)]*\)", "", text).split(","):
-        found = re.fullmatch(r"gpu(?::([^:]+?))??(?::(\d+))?", part.strip())
-        if found:
-            counts[found[1] or ""] = counts.get(found[1] or "", 0) + int(found[2] or 1)
+        match = re.fullmatch(r"gpu(?::([^:]+?))??(?::(\d+))?", part.strip())
+        if match:
+            counts[match[1] or ""] = counts.get(match[1] or "", 0) + int(match[2] or 1)
     # Nodes with mixed types: the most numerous one is used.
     kind = max(counts, key=lambda name: counts[name], default="")
     return sum(counts.values()), kind
@@ -158,10 +158,10 @@ def parse_gres(text: str) -> tuple[int, str]:
 
 def parse_time(text: str) -> int | None:
     """Seconds of Slurm's [days-][hours:]minutes:seconds; None for infinite or nothing."""
-    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text.strip())
+    if match is None:
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
@@ -179,8 +179,8 @@ def _gpu_names() -> list[str]:
 
 def _whole(text: str) -> int:
     """Sinfo writes 8+ where the nodes of a line differ."""
-    found = re.match(r"\d+", text)
-    return int(found[0]) if found else 0
+    match = re.match(r"\d+", text)
+    return int(match[0]) if match else 0
 
 
 def _output(command: Sequence[str]) -> str | None:

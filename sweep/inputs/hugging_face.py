@@ -69,24 +69,24 @@ def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[
         wrong.append(
             "decoder_sparse_step or mlp_only_layers: only some of the layers have experts, a shape has no such"
         )
-    found = {**FAMILIES[family], **sizes}
+    fields = {**FAMILIES[family], **sizes}
     if config.get("tie_word_embeddings") is not None:
-        found["tied_embeddings"] = bool(config["tie_word_embeddings"])
+        fields["tied_embeddings"] = bool(config["tie_word_embeddings"])
     if config.get("attention_bias"):
-        found |= {"qkv_bias": True, "attention_output_bias": True}
+        fields |= {"qkv_bias": True, "attention_output_bias": True}
     if config.get("mlp_bias"):
-        found["mlp_bias"] = True
+        fields["mlp_bias"] = True
     if wrong:
         return None, wrong
     try:
-        return ModelShape(**found), []
+        return ModelShape(**fields), []
     except ValueError as error:
         return None, [str(error)]
 
 
 def _sizes(config: Mapping[str, Any], required: Collection[str]) -> tuple[dict[str, int], list[str]]:
     """The sizes that the config states, by field; and what is wrong with them. A key that is null counts as stated."""
-    found, wrong = {}, []
+    sizes, wrong = {}, []
     for field, keys in _SIZES.items():
         key = next((key for key in keys if config.get(key) is not None), None)
         if key is None:
@@ -95,5 +95,5 @@ def _sizes(config: Mapping[str, Any], required: Collection[str]) -> tuple[dict[s
         elif type(config[key]) is not int or not 0 < config[key] < 2**31:
             wrong.append(f"{key} is not a positive whole number")
         else:
-            found[field] = config[key]
-    return found, wrong
+            sizes[field] = config[key]
+    return sizes, wrong

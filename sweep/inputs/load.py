@@ -40,8 +40,8 @@ def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
     grid, problems = read_grid(document)
     problems += wrong_models
     if grid is None or problems or wrong_overrides or document.mistakes:
-        found = document.located([*problems, *problems_of_the_rest(document.value)])
-        mistakes = [*document.mistakes, *wrong_overrides, *found]
+        located = document.located([*problems, *problems_of_the_rest(document.value)])
+        mistakes = [*document.mistakes, *wrong_overrides, *located]
         raise SweepError(sorted(mistakes, key=lambda mistake: mistake.line or 0))
     return grid
 
@@ -93,18 +93,18 @@ def load_inputs(path: Path, overrides: Sequence[str], site: str | None, executor
 def load_stated(path: Path, overrides: Sequence[str], site: str | None) -> tuple[Grid, Site | None]:
     """Grid and site; None where the user states no site. Raises SweepError with every mistake of both."""
     mistakes: list[Mistake] = []
-    grid = found = None
+    grid = stated = None
     try:
         grid = load_grid(path, overrides)
     except SweepError as error:
         mistakes += error.mistakes
     try:
-        found = load_site(grid, site) if site is not None or (grid is not None and grid.site is not None) else None
+        stated = load_site(grid, site) if site is not None or (grid is not None and grid.site is not None) else None
     except SweepError as error:
         mistakes += error.mistakes
     if grid is None or mistakes:
         raise SweepError(mistakes)
-    return grid, found
+    return grid, stated
 
 
 def choose_executor(asked: str | None) -> str:

@@ -16,23 +16,23 @@ from typing import Any
 
 def meanings(model: type) -> dict[str, str]:
     """Attribute -> the string below it, in the class and those that it inherits from."""
-    found: dict[str, str] = {}
+    meaning_of: dict[str, str] = {}
     for each in reversed(model.__mro__):
         if each.__module__.startswith("sweep."):
-            found |= _of_source(inspect.getsource(each))
-    return found
+            meaning_of |= _of_source(inspect.getsource(each))
+    return meaning_of
 
 
 def _of_source(source: str) -> dict[str, str]:
     (definition,) = ast.parse(textwrap.dedent(source)).body
     assert isinstance(definition, ast.ClassDef)
-    found = {}
+    meaning_of = {}
     for attribute, below in itertools.pairwise(definition.body):
         if isinstance(attribute, ast.AnnAssign) and isinstance(attribute.target, ast.Name):
             match below:
                 case ast.Expr(value=ast.Constant(value=str(text))):
-                    found[attribute.target.id] = inspect.cleandoc(text)
-    return found
+                    meaning_of[attribute.target.id] = inspect.cleandoc(text)
+    return meaning_of
 
 
 def describe(schema: dict[str, Any], root: type, classes: Iterable[type]) -> None:

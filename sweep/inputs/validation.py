@@ -153,8 +153,8 @@ def _fact(error: dict[str, Any]) -> str:
 
 
 def _found(error: dict[str, Any]) -> str:
-    found = error.get("input")
-    return "text" if isinstance(found, str) else shown(found)
+    value = error.get("input")
+    return "text" if isinstance(value, str) else shown(value)
 
 
 def _keys(model: type[Any], loc: Sequence[str | int]) -> list[str]:

@@ -99,7 +99,7 @@ class MeasuredTimes:
         evidence = Evidence(error, self.within[:, some, some], linear @ linear.T, self.sizes[some], extra[some])
         return replace(fit, scales=most_evident(fit.scales, evidence))
 
-    def doubted(self, fit: Fit) -> tuple[Fit, Floats]:
+    def disturbances(self, fit: Fit) -> tuple[Fit, Floats]:
         """The share of disturbed runs, and additional variance of the noise of each, given all others' times."""
         mean, linear = linearised(self.layouts, fit)
         inverse = np.linalg.inv(self.covariance(linear, fit.scales, np.zeros(len(self.log_times))))

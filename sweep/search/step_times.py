@@ -43,7 +43,7 @@ class StepTimes:
         """The factors and scales that fit the measurements best, from those of the ``last`` fit, to fewer of them."""
         found = self._to(last.fit, indices[-MOST_ANCHORS:], log_times[-MOST_ANCHORS:])
         seen = found.seen
-        fit, extra = seen.doubted(found.fit)
+        fit, extra = seen.disturbances(found.fit)
         fit = seen.factors(fit, extra)
         fit = seen.scaled(fit, extra)
         return replace(found, fit=seen.factors(fit, extra), extra=extra)
@@ -70,7 +70,7 @@ class Fitted:
     measured: Ints
     seen: MeasuredTimes
     extra: Floats
-    """additional variance of the noise of each measurement, by how much it is doubted"""
+    """additional variance of the noise of each measurement, by how likely it was disturbed"""
 
     @cached_property
     def slopes(self) -> Floats:

@@ -182,12 +182,12 @@ def find_sweep(given: Path | None) -> SweepDir:
 
 
 def _newest_under(root: Path) -> SweepDir:
-    found = [p for pattern in ("", "*/", "*/*/") for p in root.glob(pattern + PROVENANCE)]
-    if not found:
+    sweeps = [p for pattern in ("", "*/", "*/*/") for p in root.glob(pattern + PROVENANCE)]
+    if not sweeps:
         raise SweepError(
             Mistake("no sweep under the working directory", file=str(root), remedy="name one: `sweep … DIR`")
         )
-    return SweepDir(max(found, key=lambda p: p.stat().st_mtime).parent)
+    return SweepDir(max(sweeps, key=lambda p: p.stat().st_mtime).parent)
 
 
 def make_directory(path: Path, mode: int | None = None) -> None:

@@ -151,7 +151,7 @@ def whole_events(text: bytes, decode: Decode = decode) -> tuple[list[Event], int
     """The events that are whole in a damaged text, wherever they begin, and where the last one ends (bytes)."""
     characters = text.decode("latin-1")  # a character per byte: only the positions of JSON's syntax matter
     events, end = [], 0
-    for begin in (found.start() for found in _EVENT_BEGINS.finditer(text)):
+    for begin in (match.start() for match in _EVENT_BEGINS.finditer(text)):
         if begin < end:
             continue
         with contextlib.suppress(ValueError, RecursionError):  # EventError is a ValueError

@@ -38,14 +38,14 @@ def example_run(workload: Workload, **changes: Any) -> Run:
 
 def variants(workload: Workload, run: Run) -> dict[str, tuple[Run, Run]]:
     """For each declared axis two runs that differ by it alone. An axis that has one valid value is left out."""
-    found = {}
+    pairs = {}
     for axis in sorted(workload.axes & {*LAYOUT, "dtype", "compile"}):
         base = _where_it_matters(axis, run)
         holder = base.layout if axis in LAYOUT else base
         other = _other(workload, axis, getattr(holder, axis))
         if other is not None:
-            found[axis] = (base, _changed(base, axis, other))
-    return found
+            pairs[axis] = (base, _changed(base, axis, other))
+    return pairs
 
 
 def row_of(workload: Workload, run: Run) -> dict[str, Any]:

@@ -15,9 +15,9 @@ class ConformanceError(AssertionError):
 
 def require_none(subject: str, findings: Iterable[str]) -> None:
     """Raise ConformanceError if there is any finding; equal ones are listed once."""
-    found = tuple(dict.fromkeys(findings))
-    if found:
-        raise ConformanceError(subject, found)
+    distinct = tuple(dict.fromkeys(findings))
+    if distinct:
+        raise ConformanceError(subject, distinct)
 
 
 def named(error: BaseException) -> str:

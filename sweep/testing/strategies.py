@@ -76,13 +76,13 @@ class _Sweep:
         yield from self._with_nothing_free()
         for number in range(len(self._candidates) + 1):
             free = ~self._known.begun
-            found = list(self._of_a_pick(free))
-            found = found or list(self._of_cells(free))
-            if not found and number % CHECK_ORDER_EVERY == 1:
-                found += self._of_the_order(free)
+            findings = list(self._of_a_pick(free))
+            findings = findings or list(self._of_cells(free))
+            if not findings and number % CHECK_ORDER_EVERY == 1:
+                findings += self._of_the_order(free)
             pick = self._strategy.pick(self._known, free)
-            yield from found
-            if found or pick is None:
+            yield from findings
+            if findings or pick is None:
                 return
             self._measure(pick.index)
 

@@ -100,14 +100,14 @@ def _reader_findings(adapter: Adapter, run: Run, output: str) -> Iterator[str]:
             reader.read(line)
         except Exception as error:  # the point of the check
             yield f"reader: raised {named(error)} on the line {line[:40]!r}"
-    found = _read(adapter, run, output)
-    if found != _read(adapter, run, output):
+    lines = _read(adapter, run, output)
+    if lines != _read(adapter, run, output):
         yield "reader: a second reader of the same output gives another result"
-    for parsed in found:
+    for parsed in lines:
         yield from (f"reader: {name!r} is no name of reading.NAMES" for name in sorted(parsed.values.keys() - NAMES))
         unknown = sorted(parsed.effective.keys() - _known_names(run))
         yield from (f"reader: effective has {name!r}, which a run does not have" for name in unknown)
-    iterations = {parsed.iteration for parsed in found if parsed.iteration is not None}
+    iterations = {parsed.iteration for parsed in lines if parsed.iteration is not None}
     if output and len(iterations) < 2:
         yield f"reader: found {len(iterations)} iterations in the output, fewer than 2"
 

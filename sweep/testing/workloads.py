@@ -40,8 +40,8 @@ def measured_findings(run: Run, ranks: Sequence[RankResult], timeout_s: float) -
     for rank in ranks:
         yield from (f"rank {rank.number}: {finding}" for finding in _rank_findings(run, rank, timeout_s))
     measured = [_measurements(rank) for rank in ranks]
-    if all(len(found) == 1 for found in measured):
-        problem = refusal(run, [found[0] for found in measured])
+    if all(len(of_rank) == 1 for of_rank in measured):
+        problem = refusal(run, [of_rank[0] for of_rank in measured])
         if problem is not None:
             yield f"the attempt would be recorded as {problem[0]}: {problem[1]}"
 
@@ -56,11 +56,11 @@ def _rank_findings(run: Run, rank: RankResult, timeout_s: float) -> Iterator[str
     yield from (f"wrote no report: {line[:80]!r}" for line in rank.unreadable)
     if failures or rank.exit_code is None:
         return
-    found = _measurements(rank)
-    if len(found) != 1:
-        yield f"reported {len(found)} measurements: call progress.measured once"
+    measurements = _measurements(rank)
+    if len(measurements) != 1:
+        yield f"reported {len(measurements)} measurements: call progress.measured once"
     yield from _heartbeat_findings(rank)
-    for measurement in found:
+    for measurement in measurements:
         yield from _measurement_findings(run, measurement)
 
 

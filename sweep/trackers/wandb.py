@@ -89,10 +89,10 @@ class WandbTracker:
         begun.finish(exit_code=1 if run.failed else 0)
 
     def _folders(self) -> dict[str, list[Path]]:
-        found: dict[str, list[Path]] = {}
+        folders: dict[str, list[Path]] = {}
         for folder in (self._root / "wandb").glob("offline-run-*-*"):
-            found.setdefault(folder.name.rpartition("-")[2], []).append(folder)
-        return found
+            folders.setdefault(folder.name.rpartition("-")[2], []).append(folder)
+        return folders
 
 
 def _known(settings: dict[str, Any]) -> dict[str, Any]:

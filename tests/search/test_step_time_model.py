@@ -157,7 +157,7 @@ def test_of_all_scales_a_step_away_none_explains_the_times_better(candidates, si
 def test_each_run_is_doubted_by_what_all_others_predict_of_it(candidates):
     error = np.where(np.arange(16) == 5, 0.3, 0.02 * ERROR)
     data, fit = measured(candidates, error), fit_of(candidates)
-    found, further = data.doubted(fit)
+    found, further = data.disturbances(fit)
     mean, covariance = linearised(data.layouts, fit)[0], covariance_of(data, fit)
     trusted = []
     for one in range(16):
@@ -169,8 +169,8 @@ def test_each_run_is_doubted_by_what_all_others_predict_of_it(candidates):
         again = disturbance_variance(np.array([slower]), np.array([variance]), found.disturbed)[0]
         assert further[one] == pytest.approx(again, rel=1e-6)
     assert trusted[5] < 0.01 < 0.5 < min(np.delete(trusted, 5))
-    doubted = 0.05 * 20 + 16 - sum(trusted)
-    assert found.disturbed == pytest.approx(doubted / (20 + 16)), "a share of 1 in 20 counts as 20 runs"
+    disturbed = 0.05 * 20 + 16 - sum(trusted)
+    assert found.disturbed == pytest.approx(disturbed / (20 + 16)), "a share of 1 in 20 counts as 20 runs"
 
 
 def test_what_physics_leaves_uncertain_is_that_of_its_parts_factors_and_trainer():

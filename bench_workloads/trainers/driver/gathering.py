@@ -1,4 +1,4 @@
-"""From parsed lines to the iterations that count, at any print interval; and the trainer's figures against ours."""
+"""From parsed lines to the iterations that count, at any print interval; and the trainer's figures, compared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GREATEST = ("step_time_s", "allocated_bytes", "reserved_bytes")
 
 
 TOLERANCE = 0.02
-"""relative difference between the trainer's figures and ours from which on a note is added"""
+"""relative difference between the trainer's figures and the computed ones from which on a note is added"""
 
 
 @dataclass
@@ -183,9 +183,9 @@ class Gathered:
 
 
 def compare(run: Run, gathered: Gathered, convention: str) -> dict[str, Any]:
-    """The trainer's own medians (``reported``), the same from its step times (``ours``), and where they differ."""
+    """The trainer's own medians (``reported``), the same from its step times (``computed``), and where they differ."""
     median = statistics.median(gathered.timed_s())
-    ours = _ours(run, median, convention)
+    computed = _computed(run, median, convention)
     names = (
         "step_time_s",
         "tokens_per_second",
@@ -196,9 +196,9 @@ def compare(run: Run, gathered: Gathered, convention: str) -> dict[str, Any]:
     )
     reported = {name: value for name in names if (value := gathered.median(name)) is not None}
     disagreements = [
-        f"{name}: the trainer reports {reported[name]:.6g}, its steps give {ours[name]:.6g}"
+        f"{name}: the trainer reports {reported[name]:.6g}, its steps give {computed[name]:.6g}"
         for name in reported
-        if name in ours and _differ(reported[name], ours[name])
+        if name in computed and _differ(reported[name], computed[name])
     ]
     wall_s = gathered.wall_s()
     if wall_s is not None and _differ(wall_s, mean := statistics.fmean(gathered.timed_s())):
@@ -206,7 +206,7 @@ def compare(run: Run, gathered: Gathered, convention: str) -> dict[str, Any]:
     return {
         "wall_s_per_iteration": wall_s,
         "reported": reported,
-        "ours": {name: ours[name] for name in reported if name in ours},
+        "computed": {name: computed[name] for name in reported if name in computed},
         "disagreements": disagreements,
         "printed_every": gathered.printed_every,
     }
@@ -247,7 +247,7 @@ def never_matched(expected: Mapping[str, str], sources: Iterable[Gathered]) -> l
     ]
 
 
-def _ours(run: Run, median_s: float, convention: str) -> dict[str, float]:
+def _computed(run: Run, median_s: float, convention: str) -> dict[str, float]:
     rate = run.global_batch_tokens / median_s
     found = {
         "step_time_s": median_s,
