@@ -137,8 +137,8 @@ def constant_lines() -> Iterator[str]:
 def row_lines(table: Table) -> Iterator[str]:
     for rows in table.rows:
         found = step_time.predict(rows.columns, rows.gpu, rows.profile)
-        total = np.broadcast_to(found.total_s, rows.seconds.shape)
-        parts = {name: np.broadcast_to(part, rows.seconds.shape) / total for name, part in found.by_part().items()}
+        total = np.broadcast_to(sum(found.values()), rows.seconds.shape)
+        parts = {name: np.broadcast_to(part, rows.seconds.shape) / total for name, part in found.items()}
         for place, label in enumerate(rows.labels):
             shares = " ".join(f"{name} {part[place]:.0%}" for name, part in parts.items() if part[place] > 0.005)
             yield f"  {label}: {total[place] / rows.seconds[place] - 1:+.0%} of {rows.seconds[place]:.4g} s; {shares}"

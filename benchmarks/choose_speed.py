@@ -67,7 +67,7 @@ def record(sweep_state: SweepState, run: PlannedRun, attempt: int, rate: float |
 
 def timed(runs: list[PlannedRun], strategy: str, limits: dict[str, float]) -> Iterator[float]:
     """Seconds of each choice of a whole sweep. Runs are about as fast as physics predicts; one in ten fails."""
-    sweep_state, search = SweepState(), Search.of(runs, GPUS["h100"], strategy, limits)
+    sweep_state, search = SweepState(), Search(runs, GPUS["h100"], strategy, limits)
     generator, places = np.random.default_rng(0), {run.run_id: place for place, run in enumerate(runs)}
     predicted = Known(from_plan(runs, GPUS["h100"])).predicted(np.arange(len(runs)))
     rates = np.exp(predicted + ERROR * generator.normal(size=len(runs)))

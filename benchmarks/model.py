@@ -127,7 +127,7 @@ class Sweep:
         self._max_pilots, self._pilot_time_s = given.max_pilots, given.pilot_time
         self._chance = random.Random(given.seed)
         self.sweep_state = SweepState()
-        self._search = Search.of(runs, strategy="exhaustive")
+        self._search = Search(runs, strategy="exhaustive")
         self._changed = True
         self._spent_s, self._ended = 0.0, 0
         self._lasts_s: dict[str, float] = {}

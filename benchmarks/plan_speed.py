@@ -16,7 +16,6 @@ from pathlib import Path
 from sweep.contract import FREE, Workload
 from sweep.inputs.load import parse_grid
 from sweep.planning.build import build
-from sweep.planning.runs import to_table
 from sweep.planning.table import PARQUET
 
 GRID = """
@@ -47,7 +46,7 @@ def main(thousands: int) -> None:
     grid = parse_grid(GRID, "benchmark", _sized(thousands))
     assert grid.site is not None
     begin = time.perf_counter()
-    table = to_table(build(grid, grid.site, WORKLOAD))
+    table = build(grid, grid.site, WORKLOAD).table
     built = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.parquet"

@@ -122,7 +122,7 @@ def _parts(workload: str, params: Mapping[str, Any], columns: Mapping[str, Any],
     profile = profile_of(workload, dict(params), compiled=columns["compile"])
     if profile is None:
         return None
-    return {name: float(seconds) for name, seconds in predict(columns, gpu, profile).by_part().items()}
+    return {name: float(seconds) for name, seconds in predict(columns, gpu, profile).items()}
 
 
 def _against(predicted: float | None, value: float | None, text: Any) -> str:

@@ -21,15 +21,19 @@ _PLAIN: dict[str, Any] = {
     "dtype": "bf16",
     "virtual_stages": 2,
     "gpus_per_node": 8,
+    "compile": False,
+    "num_experts": 0,
+    "recompute_share": 1.0,
+    "tp_overlap": 0.0,
 }
 """default values of a layout"""
 
 
 class Numbers(Mapping[str, Any]):
-    """Columns with cached conversions and derived values: the formulas read them many times."""
+    """Columns, or some ``rows`` of them, with cached conversions and derived values: formulas read them many times."""
 
-    def __init__(self, columns: Mapping[str, Any]) -> None:
-        self._columns = columns
+    def __init__(self, columns: Mapping[str, Any], rows: Any = ...) -> None:
+        self._columns, self._rows = columns, rows
         self._known: dict[Hashable, Any] = {}
 
     @classmethod
@@ -47,7 +51,8 @@ class Numbers(Mapping[str, Any]):
         return name in self._columns
 
     def __getitem__(self, name: str) -> Any:
-        return self._columns[name]
+        column = self._columns[name]
+        return column if np.ndim(column) == 0 else np.asarray(column)[self._rows]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)

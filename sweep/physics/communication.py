@@ -162,6 +162,12 @@ def sends(columns: Columns) -> Any:
     return np.where(read(columns, "pp") > 1, 2.0 * pipeline.chunks_per_rank(columns) * in_turn, 0.0)
 
 
+def waited_s(sent_s: Any, cover: Any) -> Any:
+    """What is left of communication under cover, and the compute that it slows down."""
+    hidden = np.minimum(sent_s, cover)
+    return sent_s - hidden + constants.COLLECTIVE_SMS.median * hidden
+
+
 def activation_bytes(columns: Columns) -> Any:
     """One activation of the residual path of a micro-batch, whole."""
     return element_bytes(columns) * local_tokens(columns) * read(columns, "hidden_size")

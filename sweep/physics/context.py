@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.physics import communication, constants
+from sweep.physics import communication
 from sweep.physics.columns import element_bytes, local_tokens, read
 from sweep.physics.kernels import Passes
 from sweep.physics.machine import Machine
@@ -46,11 +46,15 @@ def exposed_s(columns: Columns, machine: Machine, behaviour: Behaviour, attentio
     if behaviour.context_kind == "gather":
         forward, backward = gathered, gathered
     elif behaviour.context_kind == "gather first":
-        forward = _waited(gathered, block.forward)
-        backward = _waited(gathered, block.backward) + (cp - 1) * _waited(step * ratio, block.backward) + step * ratio
+        forward = communication.waited_s(gathered, block.forward)
+        backward = (
+            communication.waited_s(gathered, block.backward)
+            + (cp - 1) * communication.waited_s(step * ratio, block.backward)
+            + step * ratio
+        )
     else:
-        forward = (cp - 1) * _waited(step, block.forward)
-        backward = (cp - 1) * _waited(step * (1 + ratio), block.backward) + step * ratio
+        forward = (cp - 1) * communication.waited_s(step, block.forward)
+        backward = (cp - 1) * communication.waited_s(step * (1 + ratio), block.backward) + step * ratio
     return Passes(*(np.where(cp > 1, one, 0.0) for one in (forward, backward)))
 
 
@@ -58,12 +62,6 @@ def _step_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:
     """Seconds of passing a rank's keys and values to the next rank: where the ring crosses nodes, over one card."""
     size, crosses = keys_and_values_bytes(columns, behaviour), communication.axis_nodes(columns, "cp") > 1
     return communication.send_bytes_s(columns, size, crosses, machine)
-
-
-def _waited(sent_s: Any, cover: Any) -> Any:
-    """What is left of communication under cover, and the compute that it slows down."""
-    hidden = np.minimum(sent_s, cover)
-    return sent_s - hidden + constants.COLLECTIVE_SMS.median * hidden
 
 
 def merging_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Passes:

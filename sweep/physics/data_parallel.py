@@ -96,9 +96,8 @@ def exposed_s(
 
 
 def _waited(sent_s: Any, cover: Any, pieces: Any) -> Any:
-    """What is left of communication under cover: its last piece at least, and the compute that it slows down."""
-    hidden = np.minimum(sent_s * (1 - 1 / (pieces + 1)), cover)
-    return sent_s - hidden + constants.COLLECTIVE_SMS.median * hidden
+    """What the step waits for: the last of the pieces at least."""
+    return communication.waited_s(sent_s, np.minimum(sent_s * (1 - 1 / (pieces + 1)), cover))
 
 
 def host_s(columns: Columns, behaviour: Behaviour) -> Any:

@@ -178,7 +178,7 @@ def elementwise(columns: Columns, machine: Machine, profile: MemoryProfile, beha
     used = (shape.experts_per_token + shape.shared_experts) * np.asarray(shape.moe_intermediate_size)
     width = (mixture * used + (1 - mixture) * shape.intermediate_size) / tp
     width = width * np.where(np.asarray(shape.gated_mlp) > 0, 1.0, 0.6)
-    fused = read(columns, "compile") > 0 if "compile" in columns else np.asarray(False)
+    fused = read(columns, "compile") > 0
 
     def moved(norm: Any, inner: float, head: Any, best: tuple[float, float, float]) -> Any:
         eager = norm * whole + inner * width + head * heads
@@ -207,7 +207,7 @@ def elementwise(columns: Columns, machine: Machine, profile: MemoryProfile, beha
 
 def loss(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:
     """Seconds of memory traffic of the loss, forward and backward together."""
-    fused = read(columns, "compile") > 0 if "compile" in columns else np.asarray(False)
+    fused = read(columns, "compile") > 0
     per_logit = np.where(fused, 16.0, behaviour.logit_traffic)
     logits = local_tokens(columns) * read(columns, "vocab_size") / read(columns, "tp")
     return logits * per_logit / machine.memory_bytes_per_s

@@ -23,7 +23,7 @@ from sweep.physics.columns import Numbers, equals, read
 from sweep.physics.hardware import Gpu
 from sweep.physics.machine import Machine
 from sweep.physics.profiles import PROFILES, MemoryProfile
-from sweep.physics.step_time import PARTS, StepTime, part_spreads, predict
+from sweep.physics.step_time import PARTS, part_spreads, predict
 
 Floats = npt.NDArray[np.float64]
 
@@ -101,8 +101,7 @@ FACTOR_SPREADS = np.array([constant.spread for constant in constants.FACTORS.val
 def describe(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["builtin"]) -> Layouts:
     """Candidates given as columns (arrays, or numbers for one)."""
     columns = Numbers.of(Machine(gpu=gpu).within_links(columns))
-    found: StepTime = predict(columns, gpu, profile)
-    parts = np.broadcast_arrays(*(np.atleast_1d(one) for one in found.by_part().values()))
+    parts = np.broadcast_arrays(*(np.atleast_1d(one) for one in predict(columns, gpu, profile).values()))
     size = len(parts[0])
     spreads = part_spreads(columns, gpu, profile)
 
@@ -131,19 +130,17 @@ def _factors(columns: Mapping[str, Any]) -> list[Any]:
     """How much a layout uses each factor, in the order of ``FACTORS``."""
     tp, pp = read(columns, "tp"), read(columns, "pp")
     gpus = read(columns, "dp") * tp * pp * read(columns, "cp")
-    experts = np.asarray(columns["num_experts"]) if "num_experts" in columns else np.zeros(())
-    compiled = read(columns, "compile") if "compile" in columns else np.zeros(())
     found = {
         "pipeline": pp > 1,
         "interleaved": (pp > 1) & (pipeline.chunks_per_rank(columns) > 1),
         "tensor across nodes": communication.axis_nodes(columns, "tp") > 1,
         "several nodes": gpus > read(columns, "gpus_per_node"),
         "context": read(columns, "cp") > 1,
-        "experts": experts > 0,
+        "experts": read(columns, "num_experts") > 0,
         "zero-3": read(columns, "zero") == 3,
         "recompute": ~equals(columns, "recompute", "none"),
         "8 bits or fewer": equals(columns, "dtype", "fp8", "fp4"),
-        "compiled": compiled > 0,
+        "compiled": read(columns, "compile") > 0,
     }
     return [1.0 * found[name] for name in FACTORS]
 

@@ -24,43 +24,19 @@ from sweep.physics.states import shards, stage_parameters
 from sweep.physics.trainers import Behaviour, behaviour_of
 
 PARTS = (
-    *("matmul", "attention", "memory", "launch", "tensor", "context", "expert", "pipeline", "bubble", "data"),
-    *("optimizer", "step"),
+    "matmul",  # matrix products, recomputed ones included
+    "attention",
+    "memory",  # norms, activations, casts, loss, gradient accumulation: memory traffic
+    "launch",  # the GPU waits for the host
+    "tensor",  # tensor-parallel communication that is not hidden; likewise the next ones
+    "context",
+    "expert",
+    "pipeline",  # sends between stages
+    "bubble",
+    "data",  # gradient reduction and weight gathering
+    "optimizer",
+    "step",  # once per step: batch, loss, logging
 )
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """Seconds of one step by part, for the busiest stage; they add up to the step."""
-
-    matmul_s: Any
-    """matrix products, recomputed ones included"""
-    attention_s: Any
-    memory_s: Any
-    """norms, activations, casts, loss, gradient accumulation: memory traffic"""
-    launch_s: Any
-    """the GPU waits for the host"""
-    tensor_s: Any
-    """tensor-parallel communication that is not hidden; likewise the next ones"""
-    context_s: Any
-    expert_s: Any
-    pipeline_s: Any
-    """sends between stages"""
-    bubble_s: Any
-    data_s: Any
-    """gradient reduction and weight gathering"""
-    optimizer_s: Any
-    step_s: Any
-    """once per step: batch, loss, logging"""
-
-    @property
-    def total_s(self) -> Any:
-        """Seconds of the step."""
-        return sum(self.by_part().values())
-
-    def by_part(self) -> dict[str, Any]:
-        """Part -> seconds, in the order of ``PARTS``."""
-        return {name: getattr(self, f"{name}_s") for name in PARTS}
 
 
 def machine_of(gpu: Gpu, profile: MemoryProfile) -> Machine:
@@ -68,8 +44,8 @@ def machine_of(gpu: Gpu, profile: MemoryProfile) -> Machine:
     return Machine(gpu=gpu, network=behaviour_of(profile.name).network)
 
 
-def predict(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["builtin"]) -> StepTime:
-    """Median seconds of one optimizer step by part.
+def predict(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["builtin"]) -> dict[str, Any]:
+    """Median seconds of one optimizer step by part, in the order of ``PARTS``; they add up to the busiest stage's step.
 
     Columns of a layout and shape, ``sequence_length``, ``dtype`` and ``gpus_per_node``. Unknown peaks and links count
     as nominal ones: that gives an order, but no reliable seconds.
@@ -91,25 +67,25 @@ def predict(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFI
     waits = communication.send_s(columns, machine) * (1 - behaviour.sends_hidden)
     passes = (forward + waits_for_host.forward, backward + waits_for_host.backward)
     data = data_parallel.exposed_s(columns, machine, profile, behaviour, *passes)
-    return StepTime(
-        matmul_s=busy["matmul"],
-        attention_s=busy["attention"],
-        memory_s=busy["memory"],
-        launch_s=micro_batches * launch + data_parallel.host_s(columns, behaviour),
-        tensor_s=busy["tensor"],
-        context_s=busy["context"],
-        expert_s=busy["expert"],
-        pipeline_s=communication.sends(columns) * waits + _send_waits_s(columns, behaviour),
-        bubble_s=pipeline.bubble_fraction(columns) * micro_batches * average,
-        data_s=data,
-        optimizer_s=_optimizer_s(columns, machine, profile, behaviour),
-        step_s=np.zeros_like(micro_batches) + constants.STEP_S.median,
-    )
+    return {
+        "matmul": busy["matmul"],
+        "attention": busy["attention"],
+        "memory": busy["memory"],
+        "launch": micro_batches * launch + data_parallel.host_s(columns, behaviour),
+        "tensor": busy["tensor"],
+        "context": busy["context"],
+        "expert": busy["expert"],
+        "pipeline": communication.sends(columns) * waits + _send_waits_s(columns, behaviour),
+        "bubble": pipeline.bubble_fraction(columns) * micro_batches * average,
+        "data": data,
+        "optimizer": _optimizer_s(columns, machine, profile, behaviour),
+        "step": np.zeros_like(micro_batches) + constants.STEP_S.median,
+    }
 
 
 def step_time_s(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["builtin"]) -> Any:
     """Median seconds of one optimizer step."""
-    return predict(columns, gpu, profile).total_s
+    return sum(predict(columns, gpu, profile).values())
 
 
 def tokens_per_second_per_gpu(
@@ -160,13 +136,11 @@ class _Cost:
 
 
 def _layer(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile, behaviour: Behaviour) -> _Cost:
-    share = read(columns, "recompute_share") if "recompute_share" in columns else 1.0
-    full = equals(columns, "recompute", "full") * share
+    full = equals(columns, "recompute", "full") * read(columns, "recompute_share")
     selective = 1.0 * equals(columns, "recompute", "selective")
     core = selective * (profile.selective == "attention")
     cheap = selective * (profile.selective != "attention")
-    hidden = read(columns, "tp_overlap") if "tp_overlap" in columns else 0.0
-    shown = 1 - np.maximum(behaviour.tensor_hidden, hidden * constants.TENSOR_HIDDEN.median)
+    shown = 1 - np.maximum(behaviour.tensor_hidden, read(columns, "tp_overlap") * constants.TENSOR_HIDDEN.median)
     trained = 0.0 if profile.frozen_weights else 1.0
     accumulated = (
         trained * _per_layer_parameters(columns, profile) * behaviour.gradient_traffic / machine.memory_bytes_per_s
@@ -239,10 +213,9 @@ def _launches(
     each = constants.LAUNCH_S.median
     split = behaviour.tensor_operations * (read(columns, "tp") > 1)
     gathers = 12.0 * (read(columns, "zero") == 3)
-    fused = read(columns, "compile") > 0 if "compile" in columns else np.asarray(False)
     further = zip(experts.host_operations(columns, behaviour), adapted, strict=True)
     first, second = (
-        np.where(fused, 8.0, count) + split + gathers + sum(more)
+        np.where(read(columns, "compile") > 0, 8.0, count) + split + gathers + sum(more)
         for count, more in zip(behaviour.operations, further, strict=True)
     )
     again = equals(columns, "recompute", "full") * first

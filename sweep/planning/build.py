@@ -53,11 +53,6 @@ def build(grid: Grid, site: Site, workload: Workload | None = None) -> Plan:
     Raises SweepError if the grid asks for what the workload or the site does not support, if no layout at all has
     the global batch, and if two runs have the same run_id.
     """
-    return Plan(grid.name, build_table(grid, site, workload))
-
-
-def build_table(grid: Grid, site: Site, workload: Workload | None) -> Any:
-    """One row per candidate (``sweep.planning.table.SCHEMA``). Raises SweepError as ``build`` does."""
     workload = workload or _declared(grid)
     if problems := problems_of(grid, site, workload):
         raise SweepError(grid.located(problems))
@@ -69,7 +64,7 @@ def build_table(grid: Grid, site: Site, workload: Workload | None) -> Any:
         for product in expanded:
             for columns in chunks(product):
                 builder.add(product, columns)
-    return builder.table()
+    return Plan(grid.name, builder.table())
 
 
 def _declared(grid: Grid) -> Workload:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,7 @@ class Physics:
         stage = np.zeros(columns.size, dtype=np.int64)
         margin = 0.0
         for mine, profile in self._groups(columns, rows):
-            taken = Numbers(Taken(columns, mine))
+            taken = Numbers(columns, mine)
             found = memory.heaviest(taken, profile)
             total[mine], states[mine], stage[mine] = found.total_bytes, found.states_bytes, found.stage
             needed[mine] = found.total_bytes + memory.outside_torch_bytes(taken)
@@ -73,7 +73,7 @@ class Physics:
     def step_s(self, columns: Columns, rows: Indices) -> Floats:
         """Seconds of one optimizer step of each row. Nominal on unknown hardware, good only for an order."""
         profile = profile_of(self._workload, {}) or PROFILES["builtin"]
-        found = step_time.step_time_s(Taken(columns, rows), self._gpu, profile)
+        found = step_time.step_time_s(Numbers(columns, rows), self._gpu, profile)
         return np.broadcast_to(found, len(rows)).astype(np.float64)
 
     def _groups(self, columns: Columns, rows: Indices) -> Iterator[tuple[Indices, MemoryProfile]]:
@@ -113,26 +113,6 @@ def three_digits(values: Floats) -> Floats:
     unit = 10.0 ** (np.floor(np.log10(safe)) - 2)
     found: Floats = np.where(good, np.round(np.rint(safe / unit) * unit, 6), 0.0)
     return found
-
-
-class Taken(Mapping[str, Any]):
-    """Some rows of columns, selected on access."""
-
-    def __init__(self, columns: Columns, rows: Indices) -> None:
-        self._columns, self._rows = columns, rows
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._columns
-
-    def __getitem__(self, name: str) -> Any:
-        column = self._columns[name]
-        return column if np.ndim(column) == 0 else column[self._rows]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
 
 
 def costs(step_s: Any, tokens: Any, over: Any) -> Any:

@@ -72,11 +72,6 @@ class Plan:
         return len(column) - int(column.null_count)
 
 
-def to_table(plan: Plan) -> Any:
-    """The plan as a pyarrow.Table: status run or rejected, a column per layout field, reasons as lists of text."""
-    return plan.table
-
-
 def runs_of(table: Any) -> tuple[PlannedRun, ...]:
     """The runs of a plan's table (pyarrow.Table), in their order. Reads the RUN_COLUMNS of it."""
     *names, _ = RUN_COLUMNS

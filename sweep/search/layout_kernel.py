@@ -43,22 +43,15 @@ class LayoutKernel:
         self._values = np.concatenate([np.zeros((size, 0)), *having], axis=1).astype(np.float64)
         """(candidates, values): 1 where a candidate has it, for every value of every axis"""
 
-    def column(self, index: int) -> Floats:
-        """(orders, candidates): with one candidate. Not stored: all of them of 5,000 candidates are 600 MB."""
-        parts = [table[codes[index]][codes] for table, codes in zip(self._tables, self._codes, strict=True)]
-        return self._orders(parts, (self.size,))
-
     def columns(self, indices: Ints, rows: Ints) -> Floats:
-        """(orders, indices, rows): of some candidates with others."""
+        """(orders, indices, rows): of some candidates with others. Of 5,000 candidates all are 600 MB."""
         pairs = zip(self._tables, self._codes, strict=True)
         parts = [table.take(codes[indices], 0).take(codes[rows], 1) for table, codes in pairs]
         return self._orders(parts, (len(indices), len(rows)))
 
     def within(self, indices: Ints) -> Floats:
         """(orders, indices, indices)."""
-        own = [codes[indices] for codes in self._codes]
-        parts = [table.take(codes, 0).take(codes, 1) for table, codes in zip(self._tables, own, strict=True)]
-        return self._orders(parts, (len(indices), len(indices)))
+        return self.columns(indices, indices)
 
     def untested(self, measured: Ints, rows: Ints) -> Floats:
         """(rows, values): 1 where one has a value of an axis that none of the measured ones has."""

@@ -72,8 +72,12 @@ class Peaks:
         linear = predicted.shares * predicted.spreads[:, None]
         squares = np.array([RESIDUAL, RESIDUAL / 2, RESIDUAL / 2]) ** 2
 
+        everyone = np.arange(len(linear))
+
         def column(index: int) -> Floats:
-            found: Floats = linear @ linear[index] + squares @ kernel.column(index)
+            found: Floats = (
+                linear @ linear[index] + squares @ kernel.columns(everyone[index : index + 1], everyone)[:, 0]
+            )
             return found
 
         variance = (linear**2).sum(axis=1) + squares @ kernel.variances

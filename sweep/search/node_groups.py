@@ -22,18 +22,16 @@ class GroupedSearch:
         """``gpus``: node group -> its GPU; "" -> the GPU of a site without groups."""
         self._runs = [runs_on(runs, group) for group in gpus]
         self._searches = [
-            Search.of(own, gpu, strategy, budget) for own, gpu in zip(self._runs, gpus.values(), strict=True)
+            Search(own, gpu, strategy, budget) for own, gpu in zip(self._runs, gpus.values(), strict=True)
         ]
 
     def asked_for(self, sweep_state: SweepState) -> Sequence[PlannedRun]:
         """The runs that began, and as many others as will still be started."""
-        first, *others = (search.asked_for(sweep_state) for search in self._searches)
-        return [run for runs in (first, *others) for run in runs] if others else first
+        return [run for search in self._searches for run in search.asked_for(sweep_state)]
 
     def skipped(self, sweep_state: SweepState) -> Mapping[str, str]:
         """run_id -> why it will not be started, as known now."""
-        first, *others = (search.skipped(sweep_state) for search in self._searches)
-        return {run: word for words in (first, *others) for run, word in words.items()} if others else first
+        return {run: word for search in self._searches for run, word in search.skipped(sweep_state).items()}
 
     def to_remeasure(self, sweep_state: SweepState, share: float) -> list[str]:
         """The runs of the top configurations that have no repeat: `sweep.search.remeasure.to_repeat`."""

@@ -56,16 +56,6 @@ class PosteriorInParts:
         self._taught: dict[int, int] = {}
         """how many of these each part's posterior is given"""
 
-    @property
-    def mean(self) -> Floats:
-        """Of all candidates."""
-        return self.moments(np.arange(len(self._parts.of)))[0]
-
-    @property
-    def variance(self) -> Floats:
-        """Of all candidates."""
-        return self.moments(np.arange(len(self._parts.of)))[1]
-
     def moments(self, rows: Ints) -> tuple[Floats, Floats]:
         """Mean and variance of some candidates."""
         mean, variance = np.empty(len(rows)), np.empty(len(rows))
@@ -73,11 +63,6 @@ class PosteriorInParts:
             posterior, places = self._of(part), self._parts.places[rows[at]]
             mean[at], variance[at] = posterior.mean[places], posterior.variance[places]
         return mean, variance
-
-    def spread(self, rows: Ints) -> Floats:
-        """Standard deviations."""
-        found: Floats = np.sqrt(np.maximum(self.moments(rows)[1], 0.0))
-        return found
 
     def covariance(self, rows: Ints) -> Floats:
         """Among some candidates."""

@@ -39,33 +39,20 @@ class Search:
         runs: Sequence[PlannedRun],
         gpu: Gpu | None = None,
         strategy: str = "exhaustive",
-        budget: Budget | None = None,
+        limits: Mapping[str, Any] | None = None,
     ) -> None:
+        """``limits``: of a grid's budget; none: every run."""
         self._runs = runs
         self._strategy: Strategy = strategy_named(strategy)
-        self._budget = budget
         self._expected = np.array([run.expected_s for run in runs], dtype=np.float64)
         self._widths = sorted({run.nodes for run in runs}, reverse=True)
         self._candidates: Candidates = from_plan(runs, gpu or UNKNOWN_GPU)
         self._read: int
         self._known: Known
-        self._begin(SweepState())
-
-    @classmethod
-    def of(
-        cls,
-        runs: Sequence[PlannedRun],
-        gpu: Gpu | None = None,
-        strategy: str = "exhaustive",
-        limits: Any = None,
-    ) -> Search:
-        """The search of a grid's ``strategy`` and ``budget`` (its limits as a mapping; empty: none)."""
         given = {key: value for key, value in (limits or {}).items() if value is not None}
-        search = cls(runs, gpu, strategy)
-        if given:
-            asked_for = int((search._candidates.repeats < given.get("repeats", math.inf)).sum())
-            search._budget = Budget.of(given, asked_for)
-        return search
+        asked_for = int((self._candidates.repeats < given.get("repeats", math.inf)).sum())
+        self._budget = Budget.of(given, asked_for) if given else None
+        self._begin(SweepState())
 
     @property
     def known(self) -> Known:

@@ -19,7 +19,7 @@ from sweep.errors import Mistake, SweepError
 from sweep.files import parquet_of, remove_empty
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
-from sweep.planning.runs import Plan, to_table
+from sweep.planning.runs import Plan
 from sweep.planning.table import PARQUET
 from sweep.store import lease
 from sweep.store.directory import FOLDERS, SweepDir, write_derived, write_once
@@ -52,7 +52,7 @@ def _write_inputs(directory: SweepDir, grid: Grid, site: Site, plan: Plan) -> No
     """The input files of an incomplete sweep (no provenance yet); an interrupted creation's are replaced."""
     write_derived(directory.grid, grid.to_yaml())
     write_derived(directory.site, _site_yaml(site))
-    write_derived(directory.plan, parquet_of(to_table(plan), **PARQUET))
+    write_derived(directory.plan, parquet_of(plan.table, **PARQUET))
 
 
 def _remove_unfinished(directory: SweepDir, held: lease.Lease | None, made: Sequence[Path]) -> None:

@@ -19,7 +19,7 @@ from sweep.errors import Mistake, SweepError
 from sweep.files import parquet_of, read_table
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
-from sweep.planning.runs import Plan, to_table
+from sweep.planning.runs import Plan
 from sweep.planning.table import PARQUET, SCHEMA, further
 from sweep.state.events import Extended
 from sweep.store.create import mistakes_of_site
@@ -73,7 +73,7 @@ def mistakes_of(sweep: Sweep, grid: Grid, site: Site | None) -> list[Mistake]:
 
 def extension(sweep: Sweep, grid: Grid, plan: Plan) -> Extension:
     """What the plan of a grid adds. Raises SweepError where a plan of the sweep cannot be read."""
-    table = further(to_table(plan), _tables(sweep))
+    table = further(plan.table, _tables(sweep))
     runs = table.num_rows - int(table.column("run_id").null_count)
     before, now = (one.model_dump(mode="json", include=set(SETTINGS), exclude_none=True) for one in (sweep.grid, grid))
     return Extension(

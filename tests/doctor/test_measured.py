@@ -9,7 +9,6 @@ from sweep.doctor.measured import measured_rates
 from sweep.inputs.load import load_inputs
 from sweep.inputs.site import parse_measured
 from sweep.planning.build import build
-from sweep.planning.runs import to_table
 from tests.support import driving
 from tests.support.doctor.driving import examine
 
@@ -33,7 +32,7 @@ def planned(folder):
     """(the layouts in the order in which they would be measured, the source of each rate)"""
     (folder / "grid.yaml").write_text(GRID)
     grid, site = load_inputs(folder / "grid.yaml", [], str(folder / "site.yaml"), None)
-    rows = [row for row in to_table(build(grid, site)).to_pylist() if row["status"] == "run"]
+    rows = [row for row in build(grid, site).table.to_pylist() if row["status"] == "run"]
     done = driving.succeeds("plan", folder / "grid.yaml", "--site", folder / "site.yaml", "--show", "model", "--json")
     sources = {row["rate"]: row["source"] for row in json.loads(done.stdout)["rates"]}
     return [tuple(row[name] for name in LAYOUT) for row in rows], sources

@@ -14,7 +14,6 @@ from sweep.inputs.site import parse_site
 from sweep.physics.hardware import GPUS
 from sweep.physics.measured import MeasuredCollective
 from sweep.planning.build import build
-from sweep.planning.runs import to_table
 
 SITE = "gpus_per_node: 8\ngpu: h100\n"
 MEASURED = """\
@@ -99,7 +98,7 @@ def test_a_sweeps_copy_of_its_site_keeps_them(folder):
 
 def order_of(folder):
     grid, site = load_inputs(folder / "grid.yaml", [], str(folder / "site.yaml"), None)
-    rows = [row for row in to_table(build(grid, site)).to_pylist() if row["status"] == "run"]
+    rows = [row for row in build(grid, site).table.to_pylist() if row["status"] == "run"]
     names = ("tp", "pp", "micro_batch_size")
     return {tuple(row[n] for n in names): (place, row["predicted_step_s"]) for place, row in enumerate(rows)}
 

@@ -32,7 +32,7 @@ def predicted(name):
         profile = profile_of(trainer, {}, compiled=True) or profile
     found = describe(columns, GPUS[gpu], profile)
     median, sd = found.log_median, found.prior_sd
-    parts = {f"{part}_ms": 1e3 * seconds for part, seconds in predict(columns, GPUS[gpu], profile).by_part().items()}
+    parts = {f"{part}_ms": 1e3 * seconds for part, seconds in predict(columns, GPUS[gpu], profile).items()}
     bytes_ = {f"{stage}_mib": memory.stage_totals(columns, profile)[stage] / 2**20 for stage in STAGES}
     found = {"log_seconds": median[0], "spread": sd[0]} | parts | bytes_
     return {column: float(f"{float(value):.6g}") for column, value in found.items()}

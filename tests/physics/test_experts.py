@@ -109,6 +109,6 @@ def test_a_mixtures_host_work_is_that_of_its_router_and_of_a_launch_for_each_exp
 
 def test_few_tokens_of_many_experts_wait_for_the_host():
     few = columns("Qwen3-30B-A3B", ep=8, dp=8, sequence_length=512, grad_accum=8)
-    assert step_time.predict(few, GPUS["h100"], PROFILES["megatron"]).launch_s > 0
+    assert step_time.predict(few, GPUS["h100"], PROFILES["megatron"])["launch"] > 0
     many = few | {"sequence_length": 16384}
-    assert step_time.predict(many, GPUS["h100"], PROFILES["megatron"]).launch_s == 0
+    assert step_time.predict(many, GPUS["h100"], PROFILES["megatron"])["launch"] == 0

@@ -55,7 +55,7 @@ def columns(model, **layout):
 
 def seconds(model, gpu="h100", profile="megatron", **layout):
     found = predict(columns(model, **layout), GPUS[gpu], PROFILES[profile] if isinstance(profile, str) else profile)
-    return float(found.total_s)
+    return float(sum(found.values()))
 
 
 def utilization(model, layout, gpu, profile, total):
@@ -72,7 +72,7 @@ def test_every_part_is_a_positive_number_and_no_utilization_is_above_three_quart
     for frozen in (False, True):
         profile = with_frozen_weights(PROFILES[trainer]) if frozen else PROFILES[trainer]
         for model, name, gpu, layout in cases():
-            parts = predict(MODELS[model].as_dict() | layout, GPUS[gpu], profile).by_part()
+            parts = predict(MODELS[model].as_dict() | layout, GPUS[gpu], profile)
             for part, value in parts.items():
                 assert 0 <= value < np.inf, (trainer, model, name, gpu, part, value)
             found = utilization(model, layout, gpu, profile, float(sum(parts.values())))
@@ -141,7 +141,7 @@ def test_slower_hardware_is_not_faster(rate):
     for models, layouts in ((DENSE, DENSE_LAYOUTS), (MIXTURES, MIXTURE_LAYOUTS)):
         for model, (name, layout), trainer in itertools.product(models, layouts.items(), TRAINERS):
             cells = columns(model, **layout)
-            fast_s, slow_s = (float(predict(cells, one, PROFILES[trainer]).total_s) for one in (gpu, slow))
+            fast_s, slow_s = (float(sum(predict(cells, one, PROFILES[trainer]).values())) for one in (gpu, slow))
             assert slow_s >= fast_s * 0.9999, (rate, model, name, trainer)
 
 

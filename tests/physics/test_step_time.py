@@ -85,33 +85,35 @@ def test_nothing_is_faster_than_the_peak_allows():
 def test_parts_add_up_and_none_is_negative():
     layout = columns("Mixtral-8x7B", tp=2, pp=4, dp=8, cp=2, ep=4, zero=3, recompute="full")
     found = predict(layout, H100)
-    parts = {name: float(seconds) for name, seconds in found.by_part().items()}
+    parts = {name: float(seconds) for name, seconds in found.items()}
     assert tuple(parts) == PARTS
     assert min(parts.values()) >= 0
     assert {name for name, seconds in parts.items() if seconds == 0} <= {"launch"}
-    assert found.total_s == pytest.approx(sum(parts.values()))
-    assert step_time_s(layout, H100) == found.total_s
+    assert sum(found.values()) == pytest.approx(sum(parts.values()))
+    assert step_time_s(layout, H100) == sum(found.values())
 
 
 def test_recomputation_repeats_the_forward_of_every_layer():
     none, full = (predict(columns(dp=8, recompute=r), H100) for r in ("none", "full"))
-    head = predict(columns(dp=8, num_layers=1), H100).matmul_s - predict(columns(dp=8, num_layers=2), H100).matmul_s / 2
-    layers = none.matmul_s - 2 * head
-    assert full.matmul_s - none.matmul_s == pytest.approx(layers / 3, rel=0.05)
-    assert full.attention_s == pytest.approx(none.attention_s * (1 + 1 / 3.5), rel=0.15)
+    head = (
+        predict(columns(dp=8, num_layers=1), H100)["matmul"] - predict(columns(dp=8, num_layers=2), H100)["matmul"] / 2
+    )
+    layers = none["matmul"] - 2 * head
+    assert full["matmul"] - none["matmul"] == pytest.approx(layers / 3, rel=0.05)
+    assert full["attention"] == pytest.approx(none["attention"] * (1 + 1 / 3.5), rel=0.15)
 
 
 @pytest.mark.parametrize(
     ("part", "model", "layout", "backward"),
     [
-        ("tensor_s", "8B", {"tp": 4}, 1),
-        ("context_s", "8B", {"cp": 4}, 1),
-        ("expert_s", "Mixtral-8x7B", {"dp": 4, "ep": 4}, 1),
+        ("tensor", "8B", {"tp": 4}, 1),
+        ("context", "8B", {"cp": 4}, 1),
+        ("expert", "Mixtral-8x7B", {"dp": 4, "ep": 4}, 1),
     ],
 )
 def test_recomputation_repeats_the_communication_of_the_forward(part, model, layout, backward):
     """Of 1 + ``backward`` forwards' worth without recomputation."""
-    none, full = (getattr(predict(columns(model, **layout, recompute=r), H100), part) for r in ("none", "full"))
+    none, full = (predict(columns(model, **layout, recompute=r), H100)[part] for r in ("none", "full"))
     assert none > 0
     assert full / none == pytest.approx((2 + backward) / (1 + backward))
 
@@ -142,14 +144,14 @@ def test_of_a_model_whose_layers_are_all_mixtures_the_dense_width_takes_no_time(
     for width in (384, 4096):
         shape = replace(MODELS["tiny-moe"], num_experts=experts, experts_per_token=1, intermediate_size=width)
         layout = shape.as_dict() | {"sequence_length": 4096, "dp": 2, "zero": 1, "gpus_per_node": 8}
-        found.append(predict(layout, H100, PROFILES["megatron"]).by_part())
+        found.append(predict(layout, H100, PROFILES["megatron"]))
     assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("trainer", ["builtin", "megatron", "torchtitan"])
 def test_a_run_that_is_not_compiled_is_one_of_which_nothing_is_stated(trainer):
     plain, off, on = (
-        predict(columns(dp=8, tp=2, **one), H100, PROFILES[trainer]).by_part()
+        predict(columns(dp=8, tp=2, **one), H100, PROFILES[trainer])
         for one in ({}, {"compile": False}, {"compile": True})
     )
     assert off == plain
@@ -163,9 +165,9 @@ def test_models_in_columns_take_as_long_as_each_alone():
     names = shapes[0].as_dict()
     both = {name: np.array([shape.as_dict()[name] for shape in shapes]) for name in names} | layout
     with np.errstate(divide="raise", invalid="raise"):
-        found = predict(both, H100, PROFILES["megatron"]).by_part()
+        found = predict(both, H100, PROFILES["megatron"])
     for at, shape in enumerate(shapes):
-        alone = predict(shape.as_dict() | layout, H100, PROFILES["megatron"]).by_part()
+        alone = predict(shape.as_dict() | layout, H100, PROFILES["megatron"])
         assert {name: np.broadcast_to(value, 3)[at] for name, value in found.items()} == pytest.approx(alone)
 
 
@@ -175,9 +177,9 @@ def test_the_stage_that_takes_longest_counts_whichever_it_is():
     for layers, most in (("2,14,14,2", 14), ("20,4,4,4", 20), ("1,1,1,29", 29)):
         found = predict(columns(pp=4, pp_layers=layers), H100, ours)
         one = predict(columns(num_layers=4, pp=4, pp_layers="1,1,1,1"), H100, ours)
-        assert found.attention_s == pytest.approx(most * one.attention_s)
+        assert found["attention"] == pytest.approx(most * one["attention"])
     lone = predict(columns(pp=4, pp_layers="8,8,8,8"), H100, ours)
-    assert lone.matmul_s > predict(columns(pp=4, pp_layers="10,10,11,1"), H100, ours).matmul_s * 8 / 11
+    assert lone["matmul"] > predict(columns(pp=4, pp_layers="10,10,11,1"), H100, ours)["matmul"] * 8 / 11
 
 
 def test_the_spread_of_every_part_is_positive_and_of_sends_that_block_the_widest():

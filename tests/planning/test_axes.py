@@ -6,7 +6,6 @@ import pytest
 from sweep.inputs.load import parse_grid
 from sweep.planning import expand
 from sweep.planning.expand import DEFAULTS, chunks, products
-from sweep.planning.runs import to_table
 from tests.support.made_plans import ANY, BASE, SHAPE, plan_of, reasons
 
 
@@ -15,7 +14,7 @@ def test_auto_axes():
         BASE.replace("nodes: [1]", "nodes: [2]") + "tp: auto\npp: auto\nzero: auto\nmicro_batch_size: auto\ncp: auto\n"
     )
     text += "recompute: auto\ncompile: auto\ndtype: auto\nep: auto\n"
-    rows = to_table(plan_of(text)).to_pylist()
+    rows = plan_of(text).table.to_pylist()
     assert {row["tp"] for row in rows} == {1, 2, 3, 6}
     assert {row["pp"] for row in rows} == {1, 2, 3, 4, 6, 12}
     assert {row["cp"] for row in rows} == {1, 2, 4}
@@ -25,7 +24,7 @@ def test_auto_axes():
     assert {row["compile"] for row in rows} == {False, True}
     assert {row["dtype"] for row in rows} == {"bf16", "fp32"}
     assert {row["ep"] for row in rows} == {1}
-    assert {row["tp"] for row in to_table(plan_of(text + "tp_across_nodes: true\n")).to_pylist()} == {1, 2, 3, 4, 6, 12}
+    assert {row["tp"] for row in plan_of(text + "tp_across_nodes: true\n").table.to_pylist()} == {1, 2, 3, 4, 6, 12}
 
 
 def test_experts():
@@ -85,9 +84,9 @@ MANY = BASE + "tp: [1, 2, 3]\npp: [1, 2]\npp_schedule: [gpipe, 1f1b]\nzero: [0, 
 
 @pytest.mark.parametrize("size", [1, 7, 12])
 def test_a_plan_does_not_depend_on_how_many_candidates_are_computed_at_once(size, monkeypatch):
-    whole = to_table(plan_of(MANY))
+    whole = plan_of(MANY).table
     monkeypatch.setattr(expand, "CHUNK", size)
-    assert to_table(plan_of(MANY)).to_pylist() == whole.to_pylist()
+    assert plan_of(MANY).table.to_pylist() == whole.to_pylist()
 
 
 def test_columns_are_a_mapping_of_what_is_the_same_what_varies_and_what_follows():

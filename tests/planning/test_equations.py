@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sweep.errors import SweepError
-from sweep.planning.runs import to_table
 from tests.support.made_plans import BASE, SHAPE, plan_of
 
 
@@ -73,7 +72,7 @@ site: {{gpu: h100, gpus_per_node: {gpus}}}
         return
     plan = plan_of(text)
     names = ("dp", "tp", "pp", "cp", "micro_batch_size", "grad_accum")
-    rows = to_table(plan).to_pylist()
+    rows = plan.table.to_pylist()
     assert {tuple(row[n] for n in names) for row in rows if row["status"] == "run"} == wanted
     assert len(rows) == len(tp) * len(pp) * len(cp) * len(mbs)
     for row in rows:

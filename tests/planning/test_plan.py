@@ -15,7 +15,7 @@ from sweep.planning import table
 from sweep.planning.build import Builder
 from sweep.planning.expand import chunks, products
 from sweep.planning.rules import rules_for
-from sweep.planning.runs import Plan, PlannedRun, runs_of, runs_of_all, runs_on, to_table
+from sweep.planning.runs import Plan, PlannedRun, runs_of, runs_of_all, runs_on
 from sweep.planning.summary import summary
 from tests.support.made_plans import ANY, BASE, plan_of
 
@@ -24,7 +24,7 @@ def test_a_run_equals_its_json():
     plan = plan_of(
         BASE + "tp: [1, 2, 3]\npp: auto\nep: 1\nrepeats: 2\nparams: {optimizer: [adamw, sgd]}\nenv: {B: [1, '%s']}\n"
     )
-    table = to_table(plan).to_pylist()
+    table = plan.table.to_pylist()
     assert len(plan.runs) == len({planned.run_id for planned in plan.runs}) > 20
     for planned, row in zip(plan.runs, table, strict=False):
         run = planned.run()
@@ -52,7 +52,7 @@ def test_the_same_plan_in_any_order_of_keys_and_values():
     shuffled = list(lines)
     for seed in range(8):
         random.Random(seed).shuffle(shuffled)
-        assert to_table(plan_of("\n".join(shuffled))).equals(to_table(first))
+        assert plan_of("\n".join(shuffled)).table.equals(first.table)
     turned = (
         "\n".join(lines)
         .replace("tp: [1, 2]", "tp: [2, 1]")
@@ -76,17 +76,17 @@ def test_duplicate_runs_are_refused_and_at_most_ten_are_named(text, named):
 
 def test_a_plan_goes_around_through_parquet(tmp_path):
     plan = plan_of(BASE + "tp: auto\npp: auto\nmicro_batch_size: auto\n")
-    pq.write_table(to_table(plan), tmp_path / "plan.parquet")
+    pq.write_table(plan.table, tmp_path / "plan.parquet")
     again = pq.read_table(tmp_path / "plan.parquet")
     assert runs_of(again) == plan.runs
     assert Plan("x", again).run_count == plan.run_count == len(plan.runs)
-    assert again.to_pylist() == to_table(plan).to_pylist()
+    assert again.to_pylist() == plan.table.to_pylist()
     assert summary(Plan(plan.name, again)) == summary(plan)
 
 
 def test_runs_are_read_in_their_order_whatever_the_order_of_rows(tmp_path):
     plan = plan_of(BASE + "tp: auto\nmicro_batch_size: auto\n")
-    turned = to_table(plan).take(np.random.default_rng(0).permutation(to_table(plan).num_rows))
+    turned = plan.table.take(np.random.default_rng(0).permutation(plan.table.num_rows))
     assert runs_of(turned) == plan.runs
 
 
@@ -95,7 +95,7 @@ def test_hundred_thousand_candidates_stay_small_and_quick():
     text = "models: [8B]\nnodes: [64]\nsequence_length: 4096\nglobal_batch: 1Mi\nsite: {gpu: h100, gpus_per_node: 8}\n"
     text += "tp: {from: 1, to: 16}\npp: {from: 1, to: 32}\nmicro_batch_size: auto\nzero: auto\nrecompute: auto\n"
     tracemalloc.start()
-    table = to_table(plan_of(text))
+    table = plan_of(text).table
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert table.num_rows == 16 * 32 * 16 * 4 * 3
@@ -139,7 +139,7 @@ def test_a_request_that_no_plan_can_meet_is_a_mistake_of_the_grid(lines, words, 
 
 def test_the_runs_of_several_plans_are_one_after_the_other_and_each_once():
     first, second = (plan_of(BASE + f"tp: {values}\n") for values in ("[1, 2]", "[2, 3, 6]"))
-    tables = [to_table(first), to_table(second)]
+    tables = [first.table, second.table]
     ids = [run.run_id for run in first.runs]
     assert runs_of_all(tables[:1]) == first.runs
     assert runs_of_all(tables) == (*first.runs, *(run for run in second.runs if run.run_id not in ids))
@@ -169,7 +169,7 @@ def test_texts_beyond_what_an_arrow_array_can_address_are_refused(monkeypatch):
 
 
 def test_an_extension_has_the_runs_and_the_rejected_that_no_earlier_plan_has():
-    first, second = (to_table(plan_of(BASE + f"tp: {values}\n")) for values in ("[1, 2, 5]", "[2, 3, 5, 7]"))
+    first, second = (plan_of(BASE + f"tp: {values}\n").table for values in ("[1, 2, 5]", "[2, 3, 5, 7]"))
     added = table.further(second, [first]).to_pylist()
     assert [(row["status"], row["tp"], row["position"]) for row in added] == [("run", 3, 2), ("rejected", 7, None)]
     again = table.further(second, [first, table.further(second, [first])])

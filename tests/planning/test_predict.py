@@ -14,7 +14,6 @@ from sweep.physics.profiles import PROFILES, profile_of
 from sweep.planning.build import build
 from sweep.planning.expand import chunks, products
 from sweep.planning.predict import Physics
-from sweep.planning.runs import to_table
 
 AXES = frozenset({*FREE, "dtype", "compile"})
 CHOICES = {"recompute": ("none", "selective", "full"), "weights_dtype": ("fp32", "bf16")}
@@ -36,7 +35,7 @@ site: {gpu: h100, gpus_per_node: 8}
 
 def rows_of(text, workload, *overrides):
     grid = parse_grid(text, "grid.yaml", overrides)
-    return grid, to_table(build(grid, grid.site, workload)).to_pylist()
+    return grid, build(grid, grid.site, workload).table.to_pylist()
 
 
 def columns_of(grid, row):

@@ -11,7 +11,6 @@ from sweep.contract import FREE, Workload
 from sweep.inputs.load import parse_grid
 from sweep.inputs.yaml_lines import dump
 from sweep.planning.build import build
-from sweep.planning.runs import to_table
 from tests.support.published import RECOMMENDED, REFERENCE, rows
 
 pytestmark = pytest.mark.skipif(not REFERENCE, reason="SWEEP_REFERENCE_DATA is not set")
@@ -55,7 +54,7 @@ def test_no_recommended_configuration_is_rejected_but_the_one_that_breaks_the_gp
     found = {}
     for i, row in enumerate(recommended()):
         if not plan_of_recommended(row).runs:
-            found[i] = to_table(plan_of_recommended(row)).to_pylist()[0]["reasons"]
+            found[i] = plan_of_recommended(row).table.to_pylist()[0]["reasons"]
     assert len(recommended()) >= 45
     (broken,) = found
     assert [recommended()[broken][k] for k in ("task", "model", "size")] == ["lora", "llama31", "405b"]
@@ -90,7 +89,7 @@ def planned(model, nodes, tokens, sequence, found, workload=ANY):
     names = [*LAYOUT, "status"]
     return {
         tuple(r[n] for n in LAYOUT): r["status"]
-        for r in to_table(build(grid, grid.site, workload)).select(names).to_pylist()
+        for r in build(grid, grid.site, workload).table.select(names).to_pylist()
     }
 
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from sweep.planning.runs import Plan, to_table
+from sweep.planning.runs import Plan
 from sweep.planning.summary import COMMONEST, summary
 from tests.support.made_plans import BASE, SHAPE, plan_of
 
@@ -11,7 +11,7 @@ from tests.support.made_plans import BASE, SHAPE, plan_of
 def test_summary_counts_every_candidate_once_per_cell():
     plan = plan_of(BASE.replace("nodes: [1]", "nodes: [1, 2]") + "tp: auto\npp: auto\nmicro_batch_size: auto\n")
     found = summary(plan)
-    assert found["candidates"] == found["runs"] + found["rejected"] == to_table(plan).num_rows
+    assert found["candidates"] == found["runs"] + found["rejected"] == plan.table.num_rows
     assert sum(cell["runs"] for cell in found["cells"]) == found["runs"] == len(plan.runs)
     assert sum(cell["rejected"] for cell in found["cells"]) == found["rejected"]
     spent = sum(p.nodes * p.predicted_s for p in plan.runs) / 3600
@@ -46,7 +46,7 @@ TWO_CELLS = BASE.replace("nodes: [1]", "nodes: [1, 2]") + "tp: [1, 2]\nmicro_bat
 
 def test_each_cell_names_the_run_of_most_predicted_tokens_per_gpu():
     plan = plan_of(TWO_CELLS)
-    rows = [row for row in to_table(plan).to_pylist() if row["status"] == "run"]
+    rows = [row for row in plan.table.to_pylist() if row["status"] == "run"]
     for cell in summary(plan)["cells"]:
         mine = [row for row in rows if row["nodes"] == cell["nodes"]]
         best = min(mine, key=lambda row: row["predicted_step_s"] / row["global_batch_tokens"])
@@ -110,14 +110,14 @@ def test_node_hours_are_given_to_a_thousandth():
 
 def test_the_best_of_a_cell_is_given_for_the_runs_with_a_prediction_only():
     plan = plan_of(TWO_CELLS)
-    table = to_table(plan)
+    table = plan.table
     at = table.schema.get_field_index("predicted_step_s")
     first = table.column("position").to_pylist().index(0)
     cell = table.slice(first, 1).to_pylist()[0]
     seconds = [None if row == first else value for row, value in enumerate(table.column(at).to_pylist())]
     partly = Plan(plan.name, table.set_column(at, table.schema.field(at), pa.array(seconds, pa.float64())))
     (found,) = [entry for entry in summary(partly)["cells"] if entry["nodes"] == cell["nodes"]]
-    mine = [row for row in to_table(partly).to_pylist() if row["status"] == "run" and row["nodes"] == cell["nodes"]]
+    mine = [row for row in partly.table.to_pylist() if row["status"] == "run" and row["nodes"] == cell["nodes"]]
     second = min((row for row in mine if row["run_id"] != cell["run_id"]), key=lambda row: row["position"])
     assert found["predicted_best"]["run_id"] == second["run_id"]
 

@@ -6,7 +6,6 @@ import pytest
 
 from sweep.inputs.load import parse_grid
 from sweep.planning.build import build
-from sweep.planning.runs import to_table
 
 THREE_B = (
     "{num_layers: 28, hidden_size: 3072, num_heads: 32, intermediate_size: 8192, vocab_size: 131072, "
@@ -21,7 +20,7 @@ def plan_of(trainer, further="", tied="false", **axes):
         f"global_batch: {2**20}\nmicro_batch_size: 1\nsite: {{gpu: h100, gpus_per_node: 8}}\n{words}{further}"
     )
     grid = parse_grid(text, "grid.yaml")
-    rows = to_table(build(grid, grid.site)).to_pylist()
+    rows = build(grid, grid.site).table.to_pylist()
     return {row["pp"]: row["reasons"] for row in rows}
 
 
@@ -70,7 +69,7 @@ def test_megatron_without_sequence_parallelism_needs_more_memory_by_the_plan(tra
             "site: {gpu: h200, gpus_per_node: 8}\n"
         )
         grid = parse_grid(text, "grid.yaml")
-        (row,) = to_table(build(grid, grid.site)).to_pylist()
+        (row,) = build(grid, grid.site).table.to_pylist()
         peaks.append(row["predicted_peak_bytes"])
     layers, tokens, hidden = 40, 2 * 4096, 5120
     norms_and_residual = 8 * tokens * hidden * layers  # no dropout, so without its two bytes
@@ -86,7 +85,7 @@ def test_nanotrons_all_reduce_mode_is_no_sequence_parallelism():
             "site: {gpu: h200, gpus_per_node: 8}\n"
         )
         grid = parse_grid(text, "grid.yaml")
-        (row,) = to_table(build(grid, grid.site)).to_pylist()
+        (row,) = build(grid, grid.site).table.to_pylist()
         peaks.append(row["predicted_peak_bytes"])
     assert peaks[1] > 1.1 * peaks[0]
 
@@ -98,7 +97,7 @@ def test_megatron_trains_experts_under_tp_only_with_sequence_parallelism():
         "site: {gpu: h200, gpus_per_node: 8}\n"
     )
     grid = parse_grid(text, "grid.yaml")
-    reasons = {row["tp"]: row["reasons"] for row in to_table(build(grid, grid.site)).to_pylist()}
+    reasons = {row["tp"]: row["reasons"] for row in build(grid, grid.site).table.to_pylist()}
     assert not reasons[1]
     assert reasons[2] == [
         "experts_without_sequence_parallelism: Megatron trains experts under tp=2 only with sequence_parallel: true"
@@ -114,6 +113,6 @@ def test_context_parallelism_of_megatron_cuts_the_sequence_into_twice_cp(trainer
             f"global_batch: {sequence * 8}\ncp: 4\nmicro_batch_size: 1\nsite: {{gpu: h100, gpus_per_node: 8}}\n"
         )
         grid = parse_grid(text, "grid.yaml")
-        (row,) = to_table(build(grid, grid.site)).to_pylist()
+        (row,) = build(grid, grid.site).table.to_pylist()
         assert (row["status"] == "run") == works
         assert works or [reason.split(":")[0] for reason in row["reasons"]] == ["sequence_by_cp"]

@@ -56,7 +56,7 @@ def test_a_measured_peak_is_believed_and_moves_its_neighbours_as_their_covarianc
     peaks = Peaks(found.peaks, found.kernel)
     linear = found.peaks.shares * found.peaks.spreads[:, None]
     residual = np.array([RESIDUAL, RESIDUAL / 2, RESIDUAL / 2]) ** 2
-    prior = linear @ linear[0] + residual @ found.kernel.column(0)
+    prior = linear @ linear[0] + residual @ found.kernel.columns(np.arange(1), np.arange(len(found)))[:, 0]
     assert peaks.spread(0) == pytest.approx(math.sqrt(prior[0]))
     moved = 0.3
     wanted = found.peaks.log_use + prior / (prior[0] + PEAK_NOISE**2) * moved

@@ -86,10 +86,10 @@ def test_every_strategy_measures_the_repeats_of_top_configurations(strategy: str
     for place, each in enumerate(runs):
         for event in ended(each, 1000.0 * (place + 1), 60.0 * (place + 1)):
             state.apply(event)
-    search = Search.of(runs, GPUS["h100"], strategy)
+    search = Search(runs, GPUS["h100"], strategy)
     again = [planned({**json.loads(runs[i].run_json), "repeat": 1}) for i in rows_to_repeat(search.update(state), 0.1)]
     assert [Run.from_json(each.run_json).layout.micro_batch_size for each in again] == [8, 4]
-    search = Search.of([*runs, *again], GPUS["h100"], strategy)
+    search = Search([*runs, *again], GPUS["h100"], strategy)
     for place in range(len(again)):
         choice = choose([*runs, *again], state, 1, 1e6, 60, search=search, names=["a"])
         assert choice is not None, search.skipped(state)
@@ -104,7 +104,7 @@ def test_a_repeat_prefers_nodes_that_its_configuration_has_not_seen() -> None:
     state = SweepState()
     for event in ended(first, 1000.0, 60.0, nodes=("a",)):
         state.apply(event)
-    search = Search.of([first, repeat], GPUS["h100"])
+    search = Search([first, repeat], GPUS["h100"])
     for names, expected in ((["a", "b"], "b"), (["a"], "a")):
         choice = choose([first, repeat], state, 1, 1e6, 60, search=search, names=names)
         assert choice is not None
@@ -116,7 +116,7 @@ def test_a_repeat_spreads_over_nodes_and_leaf_switches_and_waits_for_none() -> N
     one = planned(run(mbs=4, dp=8))
     runs = [one, *(planned({**json.loads(one.run_json), "repeat": i}) for i in (1, 2, 3))]
     switches = {"a": "s1", "b": "s1", "c": "s2"}
-    search, state = Search.of(runs, GPUS["h100"]), SweepState()
+    search, state = Search(runs, GPUS["h100"]), SweepState()
     for place, (free, expected) in enumerate((("abc", "a"), ("abc", "c"), ("ac", "a"), ("ac", "c"))):
         choice = choose(runs, state, 1, 1e6, 60, search=search, names=list(free), leaf_switches=switches)
         assert choice is not None

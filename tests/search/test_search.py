@@ -59,12 +59,12 @@ def next_on(width, runs, sweep_state, search):
 def live(runs, strategy, limits=None, widths=(1, 2, 4)):
     """Pilots of each width in turn, each to its end, as long as anything waits. (events, sweep state, search)"""
     sweep_state, events = SweepState(), []
-    search = Search.of(runs, GPU, strategy, limits)
+    search = Search(runs, GPU, strategy, limits)
     for _ in range(20):
         before = len(events)
         for width in widths:
             mine = [planned for planned in runs if planned.nodes == width]
-            pilot = Search.of(runs, GPU, strategy, limits)
+            pilot = Search(runs, GPU, strategy, limits)
             while mine and (choice := next_on(width, runs, sweep_state, pilot)) is not None:
                 assert choice.planned.run_id not in {e.record.run_id for e in events}, "no run twice"
                 assert waiting(search.asked_for(sweep_state), sweep_state), (
@@ -126,7 +126,7 @@ def test_the_same_state_gives_the_same_decisions_in_any_order_of_events(name, se
     generator, reported = random.Random(seed), []
     part = events[: generator.randrange(5, len(events))]
     for order in (part, generator.sample(part, len(part))):
-        sweep_state, search = SweepState(), Search.of(runs, GPU, name, {"share": 0.6})
+        sweep_state, search = SweepState(), Search(runs, GPU, name, {"share": 0.6})
         for place, event in enumerate(order):
             sweep_state.apply(event)
             if (place + seed) % 3 == 0:
@@ -141,21 +141,21 @@ def test_the_same_state_gives_the_same_decisions_in_any_order_of_events(name, se
 def test_a_rerun_takes_back_what_its_failure_taught():
     runs = runs_of()
     victim = next(p for p in runs if outcome_of(p)[0] is Outcome.OOM_CUDA)
-    sweep_state, search = SweepState(), Search.of(runs, GPU, "prune")
+    sweep_state, search = SweepState(), Search(runs, GPU, "prune")
     static = dict(search.skipped(sweep_state))
     sweep_state.apply(ended(victim, 60.0))
     assert set(search.skipped(sweep_state)) > set(static)
     sweep_state.apply(RerunRequested(time=61.0, run_id=victim.run_id, after=1))
     sweep_state.apply(ended(victim, 180.0, attempt=2, truth=(Outcome.OK, 5000.0)))
     assert search.skipped(sweep_state) == static
-    fresh = Search.of(runs, GPU, "prune")
+    fresh = Search(runs, GPU, "prune")
     assert fresh.skipped(sweep_state) == static
     assert fresh.known.best.tolist() == search.known.best.tolist()
 
 
 def test_a_retry_is_requested_though_the_budget_is_spent():
     runs = runs_of((1,))
-    sweep_state, search = SweepState(), Search.of(runs, GPU, "exhaustive", {"runs": 1})
+    sweep_state, search = SweepState(), Search(runs, GPU, "exhaustive", {"runs": 1})
     sweep_state.apply(ended(runs[0], 60.0, truth=(Outcome.NODE_FAIL, None)))
     assert [(c.planned.run_id, c.attempt) for c in waiting(search.asked_for(sweep_state), sweep_state)] == [
         (runs[0].run_id, 2)
@@ -193,7 +193,7 @@ def test_another_sweep_state_is_read_from_its_beginning():
     for planned in runs[:3]:
         first.apply(ended(planned, 60.0))
     second.apply(ended(runs[5], 60.0))
-    search = Search.of(runs, GPU)
+    search = Search(runs, GPU)
     assert search.update(first).begun.nonzero()[0].tolist() == [0, 1, 2]
     assert search.update(second).begun.nonzero()[0].tolist() == [5]
     known = search.update(first)
@@ -207,7 +207,7 @@ def test_another_sweep_state_is_read_from_its_beginning():
 def test_before_anything_began_the_whole_wall_time_is_left(seconds, waits):
     """Each run is expected to take a minute."""
     runs = runs_of((1,))[:6]
-    search = Search.of(runs, GPU, limits={"wall_time": seconds})
+    search = Search(runs, GPU, limits={"wall_time": seconds})
     assert len(search.asked_for(SweepState())) == waits
 
 
@@ -216,7 +216,7 @@ def test_a_run_that_has_not_ended_counts_with_its_expected_duration():
     sweep_state = SweepState()
     for place, at in ((0, 60.0), (1, 90.0)):
         sweep_state.apply(ended(runs[place], at))
-    search = Search.of(runs, GPU, limits={"wall_time": 150.0})
+    search = Search(runs, GPU, limits={"wall_time": 150.0})
     assert [run.run_id for run in search.asked_for(sweep_state)] == [run.run_id for run in runs], "90 s and a minute"
     sweep_state.apply(ended(runs[2], 91.0))
     assert [run.run_id for run in search.asked_for(sweep_state)] == [run.run_id for run in runs[:3]]
@@ -228,7 +228,7 @@ def test_a_run_that_ended_counts_with_the_time_that_it_took(took, further):
     runs = runs_of((1,))[:6]
     sweep_state = SweepState()
     sweep_state.apply(ended(runs[0], 60.0, took=took))
-    search = Search.of(runs, GPU, limits={"node_hours": 75.0 / 3600})
+    search = Search(runs, GPU, limits={"node_hours": 75.0 / 3600})
     left = [run.run_id for run in search.asked_for(sweep_state)]
     assert left[0] == runs[0].run_id, "it began"
     assert (next(iter(search.choices(sweep_state, 1, frozenset())), None) is not None) is bool(further)
@@ -241,7 +241,7 @@ def test_one_run_at_a_time_takes_the_cell_with_the_fewest_runs_and_retries_last(
     for planned in (*wide[:3], narrow[0]):
         state.apply(ended(planned, 60.0))
     state.apply(ended(narrow[1], 60.0, truth=(Outcome.LOST, None)))
-    search = Search.of(runs, GPU)
+    search = Search(runs, GPU)
 
     def chosen(**how):
         return [(runs[place].nodes, attempt) for place, attempt in search.choices(state, 2, frozenset(), **how)]
@@ -255,7 +255,7 @@ def test_one_run_at_a_time_takes_the_cell_with_the_fewest_runs_and_retries_last(
 
 def test_a_run_that_would_end_just_in_time_begins_unless_the_sweep_is_cancelled():
     runs = runs_of((1,))[:3]
-    search = Search.of(runs, GPU)
+    search = Search(runs, GPU)
     for left_s, begins in ((59.9, False), (60.0, True)):
         choice = choose(runs, SweepState(), 1, left_s, 60.0, search=search, names=["n1"])
         assert (choice is not None) is begins
@@ -269,13 +269,13 @@ def test_a_share_of_all_runs_is_of_those_that_are_no_repeats_of_top_configuratio
     """Four configurations and each once more: a half is two, or four where the first repeats are the grid's own."""
     given = [run(mbs=mbs, repeat=again) for again in (0, 1) for mbs in (1, 2, 4, 8)]
     runs = [PlannedRun(f"run-{i:016x}", "1B", 1, 60.0, json.dumps(one)) for i, one in enumerate(given)]
-    search = Search.of(runs, GPU, limits={"share": 0.5, "repeats": repeats})
+    search = Search(runs, GPU, limits={"share": 0.5, "repeats": repeats})
     assert search._budget.runs == began
 
 
 def test_an_attempt_that_others_claimed_is_not_chosen_and_one_of_another_plan_changes_nothing():
     runs = runs_of((1,))[:6]
-    search = Search.of(runs, GPU)
+    search = Search(runs, GPU)
 
     def first(*taken):
         return next(iter(search.choices(SweepState(), 1, frozenset(taken))))

@@ -3,7 +3,6 @@
 from sweep.contract import FREE, Workload
 from sweep.inputs.load import parse_grid
 from sweep.planning.build import build
-from sweep.planning.runs import to_table
 from sweep.planning.summary import summary
 
 AXES = frozenset({*FREE, "dtype", "compile"})
@@ -35,7 +34,7 @@ def plan_of(text, workload=ANY, overrides=()):
 
 
 def rejected(plan):
-    return [row for row in to_table(plan).to_pylist() if row["status"] == "rejected"]
+    return [row for row in plan.table.to_pylist() if row["status"] == "rejected"]
 
 
 def reasons(plan):

@@ -49,7 +49,7 @@ class Leader:
         self._job_id = job_id
         self._files = Files(directory, f"pilot-{spec.name}")
         self._sweep_state = SweepState()
-        self._search = Search.of(runs, spec.hardware, spec.strategy, spec.budget)
+        self._search = Search(runs, spec.hardware, spec.strategy, spec.budget)
         self._starts = ObservedStarts(runs)
         self._taken: set[tuple[str, int]] = set()
         self._time = PilotTime(spec, os.environ, time.time())

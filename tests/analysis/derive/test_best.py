@@ -295,12 +295,11 @@ def test_a_real_plan_explains_what_no_layout_can_do(tmp_path):
     from sweep.inputs.load import parse_grid
     from sweep.inputs.site import parse_site
     from sweep.planning.build import build
-    from sweep.planning.runs import to_table
 
     text = "name: g\nmodels: [tiny-1M]\nworkload: transformer\nnodes: [1, 2]\nsequence_length: 64\n"
     grid = parse_grid(text + "global_batch: 4096\ntp: [3]\n", "g.yaml")
     made = build(grid, parse_site("name: s\ngpus_per_node: 3\ngpu: cpu\n", "s.yaml"))
-    pq.write_table(to_table(made), tmp_path / "plan.parquet")
+    pq.write_table(made.table, tmp_path / "plan.parquet")
     loaded = analysis.load_plan(tmp_path)
     none = pd.DataFrame({name: [] for name in NEEDED})
     table = cells(none.astype({"model": str, "nodes": "Int64"}), loaded)

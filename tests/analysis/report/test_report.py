@@ -22,7 +22,7 @@ from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site
 from sweep.outcomes import Outcome
 from sweep.planning.build import build as build_plan
-from sweep.planning.runs import runs_of, to_table
+from sweep.planning.runs import runs_of
 from sweep.records.collect import write_results
 from sweep.redaction import without_secrets
 from tests.support import driving
@@ -149,7 +149,7 @@ def test_a_winners_grid_plans_that_run_and_no_other():
     page = build(records, None, ABOUT)
     text = as_grid(records.iloc[0].to_dict())
     plan = build_plan(parse_grid(text, "again.yaml"), Site(gpus_per_node=4, gpu="cpu"))
-    (again,) = runs_of(to_table(plan))
+    (again,) = runs_of(plan.table)
     assert again.run().layout == run.layout
     assert again.run().shape.items() >= run.shape.items()
     assert json.loads(usage_of(records.iloc[0].to_dict())[1][1])["tp"] == 2
