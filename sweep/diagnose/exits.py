@@ -67,15 +67,9 @@ def exit_hit(code: int | None, signal: int | None) -> Hit | None:
         signal = -code if code < 0 else code - 128
     if signal is not None:
         outcome, weight, advice = _SIGNALS.get(signal, _OTHER)
-        return Hit(outcome, weight, f"ended by signal {signal} ({_signal_name(signal)})", advice)
+        name = signals.Signals(signal).name if signal in set(signals.Signals) else "unknown"
+        return Hit(outcome, weight, f"ended by signal {signal} ({name})", advice)
     if not code:
         return None
     outcome, weight, advice = _CODES.get(code, _OTHER)
     return Hit(outcome, weight, f"exit code {code}", advice)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return "unknown"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import IntEnum, auto
+from functools import cached_property
 from typing import Any
 
 from sweep.contract import Measurement
@@ -66,29 +67,24 @@ class LineRule:
     name: str
     outcome: Outcome
     weight: Weight
-    pattern: re.Pattern[str]
-    keys: tuple[str, ...]
-    """lower-case texts of which every match of the pattern holds one: it is tried only near one"""
+    expression: str
+    """regular expression; case is ignored"""
+    _: KW_ONLY
     advice: str
     guess: bool = False
     """applies only to bare text: if exit codes and kernel lines are known, they decide instead"""
     lasting: bool = False
     """counts even if iterations continue afterwards"""
 
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The expression, compiled."""
+        return re.compile(self.expression, re.IGNORECASE)
 
-def rule(
-    name: str,
-    outcome: Outcome,
-    weight: Weight,
-    pattern: str,
-    *,
-    advice: str,
-    guess: bool = False,
-    lasting: bool = False,
-) -> LineRule:
-    """A rule whose pattern ignores case."""
-    compiled = re.compile(pattern, re.IGNORECASE)
-    return LineRule(name, outcome, weight, compiled, literals(pattern), advice, guess, lasting)
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """Lower-case texts of which every match holds one: the pattern is tried only near one."""
+        return literals(self.expression)
 
 
 @dataclass(frozen=True)

@@ -8,21 +8,35 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 _NCCL_LINE = re.compile(r"NCCL (?:INFO|WARN)")
 _PREFIX = re.compile(r"(\S+?):(\d+):\d+ \[-?\w+\] ")
-_VERSION = re.compile(r"NCCL version (\d[\w.+-]{,60})")
-_HCA = re.compile(r"\[\d+\](\S{1,64}?):\d+/(\w+)")
-_CHANNEL = re.compile(r" via (NET/[\w-]+|P2P|SHM|DirectSHM|COLLNET|NVLS)(\S*)")
-_CHANNELS = re.compile(r"\b(\d+) coll channels(?:.*?\b(\d+) nvls channels)?")
-_NODES = re.compile(r"nNodes (\d+)")
-_COMM = re.compile(r"comm (0x[0-9a-f]+) rank (\d+) n[rR]anks (\d+)")
-_TIMINGS = re.compile(r"rank (\d+) nranks \d+ total (\d+\.\d+)(?:.*?bootstrap (\d+\.\d+))?")
-_ENV = re.compile(r"(NCCL_\w+) set by environment to (.*?)\.?$")
+_VERSION = re.compile(r"NCCL version (?P<version>\d[\w.+-]{,60})")
+_HCA = re.compile(r"\[\d+\](\S{1,64}?):\d+/\w+")
+_FACTS = {
+    "Bootstrap : Using": re.compile(r"Using (?:\[0\])?(?P<interface>[^:]*)"),
+    "Bootstrap: Using": re.compile(r"Using (?:\[0\])?(?P<interface>[^:]*)"),
+    "Using network": re.compile(r"Using network (?P<network>.*)"),
+    "NET/IB : Using": re.compile(r"Using (?P<hcas>[^;]*)"),
+    " via ": re.compile(r" via (?P<transport>NET/[\w-]+|P2P|SHM|DirectSHM|COLLNET|NVLS)(?P<details>\S*)"),
+    "GPU Direct RDMA": re.compile(r"RDMA (?P<rdma>Disabled|Enabled)"),
+    "coll channels": re.compile(r"\b(?P<channels>\d+) coll channels(?:.*?\b(?P<nvls_channels>\d+) nvls channels)?"),
+    "NVLS multicast": re.compile(r"(?P<nvls>is not available|not supported|is available)"),
+    "Connected all": re.compile(r"all (?P<connected>rings|trees)"),
+    "Init timings": re.compile(
+        r"rank \d+ nranks \d+ total (?P<init_s>\d+\.\d+)(?:.*?bootstrap (?P<bootstrap_s>\d+\.\d+))?"
+    ),
+    "set by environment": re.compile(r"(?P<variable>NCCL_\w+) set by environment to (?P<setting>.*?)\.?$"),
+    "comm 0x": re.compile(
+        r"(?P<comm>0x[0-9a-f]+) rank (?P<rank>\d+) n[rR]anks (?P<ranks>\d+)(?: nNodes (?P<nodes>\d+))?"
+        r"(?:.*? - Init (?P<init>START|COMPLETE))?"
+    ),
+}
+"""a text of a line -> what the line states; the first text that a line holds decides"""
 _PEER_LEFT = re.compile(
     r"closed by remote peer|Socket recv failed|remote process exit|socketProgress|Connection reset", re.IGNORECASE
 )
@@ -72,165 +86,95 @@ class NcclSummary:
 
 def summarize(lines: Iterable[str]) -> NcclSummary | None:
     """The summary of a log; None if NCCL printed nothing. Lines of other programs are skipped."""
-    reader = _Reader()
+    log = _Log()
     for line in lines:
         if "NCCL" in line:
-            reader.read(line.rstrip("\n"))
-    return reader.summary() if reader.spoke else None
+            log.read(line.rstrip("\n"))
+    return log.summary() if log.hosts or log.stated["version"] else None
 
 
-@dataclass(frozen=True)
-class _Line:
-    text: str
-    host: str
-    pid: str
-
-
-class _Reader:
+class _Log:
     """Collects the facts in the lines."""
 
     def __init__(self) -> None:
-        self.spoke = False
-        self.values: dict[str, Any] = {}
+        self.stated: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """name of a fact -> each value that a line states, in the order of their first lines -> number of lines"""
         self.hosts: set[str] = set()
-        self.hcas: dict[str, set[str]] = {}
-        self.transports: Counter[str] = Counter()
-        self.gdr: set[str] = set()
-        self.channels: set[int] = set()
+        self.hcas: defaultdict[str, set[str]] = defaultdict(set)
+        self.rdma: set[bool] = set()
         self.started: dict[tuple[str, str, str], int] = {}
         self.warnings: list[str] = []
         self.environment: dict[str, str] = {}
 
     def read(self, line: str) -> None:
-        version = _VERSION.search(line)
-        if version:
-            self.spoke = True
-            self.values.setdefault("version", version.group(1))
+        self._state(_VERSION.search(line))
         speaks = _NCCL_LINE.search(line)
         if speaks is None:
             return
         prefix = _PREFIX.search(line, max(0, speaks.start() - PREFIX_CHARS), speaks.start())
         if prefix is None:
             return
-        self.spoke = True
-        host, pid = prefix.group(1), prefix.group(2)
-        self.hosts.add(host)
+        self.hosts.add(prefix[1])
         line = line[prefix.start() : speaks.start() + LINE_CHARS]
         if "NCCL WARN" in line:
             self.warnings.append(line.strip())
             return
-        for key, take in _TAKERS:
-            if key in line:
-                take(self, _Line(line, host, pid))
-                return
+        pattern = next((pattern for text, pattern in _FACTS.items() if text in line), None)
+        if pattern is not None and (match := pattern.search(line)):
+            self._state(match)
+            self._relate(prefix[1], prefix[2], match.groupdict())
 
-    def bootstrap(self, line: _Line) -> None:
-        self.values.setdefault(
-            "interface", line.text.partition("Using ")[2].partition(":")[0].strip().removeprefix("[0]")
-        )
+    def _state(self, match: re.Match[str] | None) -> None:
+        for name, value in match.groupdict().items() if match else ():
+            if value is not None:
+                self.stated[name][value.strip()] += 1
 
-    def network(self, line: _Line) -> None:
-        self.values["network"] = line.text.partition("Using network ")[2].strip()
-
-    def devices(self, line: _Line) -> None:
-        self.hcas.setdefault(line.host, set()).update(name for name, _ in _HCA.findall(line.text.partition("; OOB")[0]))
-
-    def channel(self, line: _Line) -> None:
-        match = _CHANNEL.search(line.text)
-        if match is None:
-            return
-        self.transports[match.group(1)] += 1
-        if match.group(1).startswith("NET/") and match.group(1) != "NET/Socket":
-            self.gdr.add("on" if "GDRDMA" in match.group(2) else "off")
-
-    def rdma_off(self, _line: _Line) -> None:
-        self.gdr.add("off")
-
-    def rdma_on(self, _line: _Line) -> None:
-        self.gdr.add("on")
-
-    def channel_counts(self, line: _Line) -> None:
-        match = _CHANNELS.search(line.text)
-        if match:
-            self.channels.add(int(match.group(1)))
-            if match.group(2) is not None:
-                self.values["nvls"] = bool(self.values.get("nvls")) or int(match.group(2)) > 0
-
-    def nvls(self, line: _Line) -> None:
-        if "is not available" in line.text or "not supported" in line.text:
-            self.values["nvls"] = False
-        elif "is available" in line.text:
-            self.values.setdefault("nvls", True)
-
-    def rings(self, _line: _Line) -> None:
-        self.values["rings"] = True
-
-    def trees(self, _line: _Line) -> None:
-        self.values["trees"] = True
-
-    def timings(self, line: _Line) -> None:
-        match = _TIMINGS.search(line.text)
-        if match:
-            self.most("init_s", float(match.group(2)))
-            if match.group(3):
-                self.most("bootstrap_s", float(match.group(3)))
-
-    def comm(self, line: _Line) -> None:
-        nodes = _NODES.search(line.text)
-        if nodes:
-            self.most("nodes", int(nodes.group(1)))
-        match = _COMM.search(line.text)
-        if match is None:
-            return
-        self.most("ranks", int(match.group(3)))
-        key = (line.host, line.pid, match.group(1))
-        if "Init START" in line.text:
-            self.started[key] = int(match.group(2))
-        elif "Init COMPLETE" in line.text:
-            self.started.pop(key, None)
-
-    def setting(self, line: _Line) -> None:
-        match = _ENV.search(line.text)
-        if match:
-            self.environment.setdefault(match.group(1), match.group(2).strip())
-
-    def most(self, name: str, value: float) -> None:
-        self.values[name] = max(value, self.values.get(name) or value)
+    def _relate(self, host: str, pid: str, fact: Mapping[str, str | None]) -> None:
+        """What several values of a line, or the same of several lines, mean together."""
+        self.hcas[host].update(_HCA.findall(fact.get("hcas") or ""))
+        if rdma := fact.get("rdma"):
+            self.rdma.add(rdma == "Enabled")
+        if (transport := fact.get("transport") or "").startswith("NET/") and transport != "NET/Socket":
+            self.rdma.add("GDRDMA" in str(fact["details"]))
+        if variable := fact.get("variable"):
+            self.environment.setdefault(variable, str(fact["setting"]).strip())
+        communicator = (host, pid, str(fact.get("comm")))
+        if fact.get("init") == "START":
+            self.started[communicator] = int(str(fact["rank"]))
+        elif fact.get("init"):
+            self.started.pop(communicator, None)
 
     def summary(self) -> NcclSummary:
-        gdr = "on" in self.gdr if self.gdr else None
+        stated = self.stated
         roots = [line for line in self.warnings if not _PEER_LEFT.search(line) and not _ADVISORY.search(line)]
         plain = NcclSummary(
-            **self.values,
+            version=next(iter(stated["version"]), None),
+            network=next(reversed(stated["network"]), None),
+            interface=next(iter(stated["interface"]), None),
             hosts=len(self.hosts),
-            hcas_per_host={host: len(names) for host, names in sorted(self.hcas.items())},
-            transports=dict(sorted(self.transports.items())),
-            gpudirect_rdma=gdr,
-            coll_channels=tuple(sorted(self.channels)),
+            nodes=max(map(int, stated["nodes"]), default=None),
+            hcas_per_host={host: len(names) for host, names in sorted(self.hcas.items()) if names},
+            transports=dict(sorted(stated["transport"].items())),
+            gpudirect_rdma=any(self.rdma) if self.rdma else None,
+            nvls=self._nvls(),
+            coll_channels=tuple(sorted(map(int, stated["channels"]))),
+            rings="rings" in stated["connected"],
+            trees="trees" in stated["connected"],
+            ranks=max(map(int, stated["ranks"]), default=None),
             init_missing=tuple(sorted(set(self.started.values()))),
+            init_s=max(map(float, stated["init_s"]), default=None),
+            bootstrap_s=max(map(float, stated["bootstrap_s"]), default=None),
             root_warning=next(iter([*roots, *self.warnings]), None),
             environment=self.environment,
         )
         return dataclasses.replace(plain, findings=tuple(_findings(plain)))
 
-
-_TAKERS: tuple[tuple[str, Callable[[_Reader, _Line], None]], ...] = (
-    ("Bootstrap : Using", _Reader.bootstrap),
-    ("Bootstrap: Using", _Reader.bootstrap),
-    ("Using network", _Reader.network),
-    ("NET/IB : Using", _Reader.devices),
-    (" via ", _Reader.channel),
-    ("GPU Direct RDMA Disabled", _Reader.rdma_off),
-    ("GPU Direct RDMA Enabled", _Reader.rdma_on),
-    ("coll channels", _Reader.channel_counts),
-    ("NVLS multicast", _Reader.nvls),
-    ("Connected all rings", _Reader.rings),
-    ("Connected all trees", _Reader.trees),
-    ("Init timings", _Reader.timings),
-    ("set by environment", _Reader.setting),
-    ("comm 0x", _Reader.comm),
-)
-"""the first key in a line decides which reader gets it"""
+    def _nvls(self) -> bool | None:
+        """In use where a communicator has channels of it, else where every GPU states that it is available."""
+        channels, availability = self.stated["nvls_channels"], self.stated["nvls"]
+        if any(map(int, channels)) or not (channels or availability):
+            return bool(channels) or None
+        return availability.keys() == {"is available"}
 
 
 def _findings(seen: NcclSummary) -> list[str]:

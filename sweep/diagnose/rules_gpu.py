@@ -6,7 +6,7 @@ open-gpu-kernel-modules.
 
 from __future__ import annotations
 
-from sweep.diagnose.model import LineRule, Weight, rule
+from sweep.diagnose.model import LineRule, Weight
 from sweep.outcomes import Outcome
 
 _FIT = (
@@ -17,7 +17,7 @@ _BUG = "Run once with CUDA_LAUNCH_BLOCKING=1 to find the kernel; check indices, 
 
 GPU: tuple[LineRule, ...] = (
     # Xids that a faulty program can cause as well as a faulty GPU (13, 31, 43, 45, …): a CUDA error in a rank wins.
-    rule(
+    LineRule(
         "xid-application",
         Outcome.XID_HARDWARE,
         Weight.CONSEQUENCE,
@@ -27,7 +27,7 @@ GPU: tuple[LineRule, ...] = (
         "an illegal access, else have the GPU checked.",
     ),
     # 63 and 92: ECC housekeeping, the job may go on.
-    rule(
+    LineRule(
         "xid-recoverable",
         Outcome.XID_HARDWARE,
         Weight.CONSEQUENCE,
@@ -35,8 +35,8 @@ GPU: tuple[LineRule, ...] = (
         advice="The GPU asks for a reset or remapped a memory row: drain the node and reset the GPU before it is used "
         "again.",
     ),
-    rule("xid", Outcome.XID_HARDWARE, Weight.CAUSE, r"NVRM: Xid \([^)]*\): \d+", advice=_NODE),
-    rule(
+    LineRule("xid", Outcome.XID_HARDWARE, Weight.CAUSE, r"NVRM: Xid \([^)]*\): \d+", advice=_NODE),
+    LineRule(
         "gpu-lost",
         Outcome.XID_HARDWARE,
         Weight.CAUSE,
@@ -44,7 +44,7 @@ GPU: tuple[LineRule, ...] = (
         r"|unable to determine the device handle|cannot attach gpu|gsp rpc|gpu requires reset|sxid \(pci",
         advice=_NODE,
     ),
-    rule(
+    LineRule(
         "ecc",
         Outcome.XID_HARDWARE,
         Weight.CAUSE,
@@ -54,7 +54,7 @@ GPU: tuple[LineRule, ...] = (
         advice=_NODE,
     ),
     # The wording differs between releases; XLA reports RESOURCE_EXHAUSTED; NCCL reports the driver's error 2.
-    rule(
+    LineRule(
         "oom-cuda",
         Outcome.OOM_CUDA,
         Weight.CAUSE,
@@ -66,14 +66,14 @@ GPU: tuple[LineRule, ...] = (
         advice=_FIT,
     ),
     # The allocator asks NVML for the report of an out-of-memory error; where that fails, this is all that is printed.
-    rule(
+    LineRule(
         "oom-cuda-nvml",
         Outcome.OOM_CUDA,
         Weight.CAUSE,
         r"INTERNAL ASSERT FAILED at .*CUDACachingAllocator",
         advice=_FIT,
     ),
-    rule(
+    LineRule(
         "cuda-device-ordinal",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
@@ -82,7 +82,7 @@ GPU: tuple[LineRule, ...] = (
         "devices.",
     ),
     # Ours: bench_workloads/process.py. A node without its GPUs may be the only one: it is tried on another.
-    rule(
+    LineRule(
         "gpu-not-seen",
         Outcome.CUDA_ERROR,
         Weight.CAUSE,
@@ -90,7 +90,7 @@ GPU: tuple[LineRule, ...] = (
         advice="Make the GPUs visible to the ranks, as the message says: driver, torch's build, the job's GPU request "
         "(--gres), CUDA_VISIBLE_DEVICES; or state gpu: cpu in the site.",
     ),
-    rule(
+    LineRule(
         "gpu-of-another-kind",
         Outcome.CONFIG_MISMATCH,
         Weight.CAUSE,
@@ -98,7 +98,7 @@ GPU: tuple[LineRule, ...] = (
         advice="Correct gpu in the site, or request the kind that it states (constraint, --gres=gpu:KIND:N): the peak "
         "and the memory limit are those of the stated kind.",
     ),
-    rule(
+    LineRule(
         "cuda-not-there",
         Outcome.CUDA_ERROR,
         Weight.SUSPECT,
@@ -109,7 +109,7 @@ GPU: tuple[LineRule, ...] = (
         advice="The GPUs cannot be used from this process: compare driver and toolkit versions, the job's GPU request, "
         "CUDA_VISIBLE_DEVICES and, on NVSwitch machines, the fabric manager.",
     ),
-    rule(
+    LineRule(
         "cuda-error",
         Outcome.CUDA_ERROR,
         Weight.SUSPECT,
@@ -122,7 +122,7 @@ GPU: tuple[LineRule, ...] = (
         r"|Memory access fault by GPU|HW Exception by GPU|HSA_STATUS_ERROR_\w+)",
         advice=_BUG,
     ),
-    rule(
+    LineRule(
         "device-assert",
         Outcome.CUDA_ERROR,
         Weight.SUSPECT,

@@ -6,7 +6,7 @@ MPICH's launchers, OpenSSH, pdsh, torch.utils.cpp_extension, DeepSpeed op_builde
 
 from __future__ import annotations
 
-from sweep.diagnose.model import LineRule, Weight, rule
+from sweep.diagnose.model import LineRule, Weight
 from sweep.outcomes import Outcome
 
 _OF_A_NODE = "Slurm could not set the job up on this node: run again without it, and inform the administrators."
@@ -17,7 +17,7 @@ _OFFLINE = (
 
 LAUNCH: tuple[LineRule, ...] = (
     # Slurm's controller, not a node of the job: slurm_receive_msgs and "Task launch" name one of those.
-    rule(
+    LineRule(
         "slurm-unreachable",
         Outcome.NETWORK,
         Weight.SUSPECT,
@@ -26,14 +26,14 @@ LAUNCH: tuple[LineRule, ...] = (
         r"|Protocol authentication error|establish a configuration source)",
         advice="Slurm's controller did not answer: it is busy or was restarted; repeat it later.",
     ),
-    rule(
+    LineRule(
         "slurm-setup",
         Outcome.NODE_FAIL,
         Weight.SUSPECT,
         r"Slurmd could not \w+|failed on node \S+: Invalid job credential|PrologSlurmctld failed",
         advice=_OF_A_NODE,
     ),
-    rule(
+    LineRule(
         "slurm-cgroup",
         Outcome.NODE_FAIL,
         Weight.CONSEQUENCE,
@@ -41,7 +41,7 @@ LAUNCH: tuple[LineRule, ...] = (
         r"|container_\w+join.*fail)",
         advice=_OF_A_NODE,
     ),
-    rule(
+    LineRule(
         "container-start",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
@@ -52,7 +52,7 @@ LAUNCH: tuple[LineRule, ...] = (
         advice="The container did not start: check the image's name and path, access to its registry, its mounts, and "
         "that it holds the shell or entry point (pyxis: a path begins with / or ./).",
     ),
-    rule(
+    LineRule(
         "mpi-start",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
@@ -60,14 +60,14 @@ LAUNCH: tuple[LineRule, ...] = (
         advice="MPI and the launcher do not fit: choose a plug-in that this MPI was built with (srun --mpi=list), or "
         "request as many tasks as ranks.",
     ),
-    rule(
+    LineRule(
         "mpi-lost-host",
         Outcome.NODE_FAIL,
         Weight.CONSEQUENCE,
         "lost communication with a remote daemon",
         advice="A host of the MPI job no longer answers: look for its own messages, and run again without it.",
     ),
-    rule(
+    LineRule(
         "mpi-report",
         Outcome.UNKNOWN,
         Weight.SIGN,
@@ -75,7 +75,7 @@ LAUNCH: tuple[LineRule, ...] = (
         r"|MPI_ABORT was invoked|daemon has unexpectedly failed|An error occurred in MPI_Init",
         advice="MPI reports that a process ended, not why: look for the first error in that process's own log.",
     ),
-    rule(
+    LineRule(
         "ssh-refused",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
@@ -84,7 +84,7 @@ LAUNCH: tuple[LineRule, ...] = (
         advice="The launcher logs in to the other nodes by ssh, and may not: set up keys without a password and known "
         "hosts, or start the ranks with srun.",
     ),
-    rule(
+    LineRule(
         "ssh-unreachable",
         Outcome.NETWORK,
         Weight.SUSPECT,
@@ -93,7 +93,7 @@ LAUNCH: tuple[LineRule, ...] = (
         "srun.",
     ),
     # Kernels and extensions that are compiled on the node, at run time.
-    rule(
+    LineRule(
         "build-tools",
         Outcome.IMPORT_ERROR,
         Weight.SUSPECT,
@@ -103,7 +103,7 @@ LAUNCH: tuple[LineRule, ...] = (
         advice="The node cannot compile what the program builds at run time: load the compiler and the CUDA toolkit "
         "there (CUDA_HOME), or build it beforehand into the environment.",
     ),
-    rule(
+    LineRule(
         "not-on-this-gpu",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
@@ -114,7 +114,7 @@ LAUNCH: tuple[LineRule, ...] = (
         advice="This GPU, or this build of the library, lacks what was asked for: choose another data type or kernel, "
         "or nodes with newer GPUs.",
     ),
-    rule(
+    LineRule(
         "model-not-there",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
@@ -122,7 +122,7 @@ LAUNCH: tuple[LineRule, ...] = (
         r"|Error: (?:Can't load (?:the )?[\w ]{3,20} for |We couldn't connect to|Couldn't reach)",
         advice=_OFFLINE,
     ),
-    rule(
+    LineRule(
         "download",
         Outcome.NETWORK,
         Weight.SUSPECT,

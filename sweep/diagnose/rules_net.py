@@ -6,7 +6,7 @@ Sources: NCCL src/misc/socket.cc, transport/net_ib.cc, src/init.cc; PyTorch torc
 
 from __future__ import annotations
 
-from sweep.diagnose.model import LineRule, Weight, rule
+from sweep.diagnose.model import LineRule, Weight
 from sweep.outcomes import Outcome
 
 _PEER = "Another process ended first: check the other ranks' logs for the earliest error."
@@ -21,7 +21,7 @@ _STUCK = (
 )
 
 NET: tuple[LineRule, ...] = (
-    rule(
+    LineRule(
         "port-in-use",
         Outcome.PORT_IN_USE,
         Weight.SUSPECT,
@@ -33,28 +33,28 @@ NET: tuple[LineRule, ...] = (
         "take another "
         "MASTER_PORT.",
     ),
-    rule(
+    LineRule(
         "duplicate-gpu",
         Outcome.CONFIG_ERROR,
         Weight.CAUSE,
         "duplicate gpu detected|multiple ranks are using the same gpu|using the same gpu",
         advice="Two ranks use one GPU: set the device from the local rank and start no more ranks than GPUs.",
     ),
-    rule(
+    LineRule(
         "nccl-version-mismatch",
         Outcome.NCCL_ERROR,
         Weight.CAUSE,
         "mismatched nccl version",
         advice="Nodes load different NCCL libraries: use one environment everywhere.",
     ),
-    rule(
+    LineRule(
         "nccl-info-abort",
         Outcome.UNKNOWN,
         Weight.SIGN,
         r"NCCL INFO .*(?:Abort COMPLETE|Connection closed by localRank)",
         advice=_PEER,
     ),
-    rule(
+    LineRule(
         "nccl-shm-full",
         Outcome.DISK_FULL,
         Weight.CAUSE,
@@ -65,7 +65,7 @@ NET: tuple[LineRule, ...] = (
         "there.",
     ),
     # A lost peer: torch and NCCL report it in many ways, always on the surviving ranks.
-    rule(
+    LineRule(
         "peer-gone",
         Outcome.NCCL_ERROR,
         Weight.CONSEQUENCE,
@@ -79,7 +79,7 @@ NET: tuple[LineRule, ...] = (
         r"|Connection closed by remote peer|\b(?:ConnectionResetError|BrokenPipeError|ConnectionAbortedError)\b",
         advice=_PEER,
     ),
-    rule(
+    LineRule(
         "collective-timeout",
         Outcome.NCCL_TIMEOUT,
         Weight.SUSPECT,
@@ -90,7 +90,7 @@ NET: tuple[LineRule, ...] = (
         r"|NCCL (?:watchdog )?timeout(?! set| ?[=:])|ProcessGroupNCCL timed out",
         advice=_STUCK,
     ),
-    rule(
+    LineRule(
         "rendezvous-timeout",
         Outcome.NCCL_TIMEOUT,
         Weight.SUSPECT,
@@ -105,7 +105,7 @@ NET: tuple[LineRule, ...] = (
         "that nodes reach each other.",
     ),
     # The network card pins buffers: what is short is the limit of locked memory, not the node's memory.
-    rule(
+    LineRule(
         "ib-memlock",
         Outcome.NCCL_ERROR,
         Weight.CAUSE,
@@ -113,7 +113,7 @@ NET: tuple[LineRule, ...] = (
         advice="The limit of locked memory is too low for RDMA: it must be unlimited in the job (ulimit -l; "
         "LimitMEMLOCK of slurmd, PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or the container's --ulimit).",
     ),
-    rule(
+    LineRule(
         "ib-error",
         Outcome.NCCL_ERROR,
         Weight.SUSPECT,
@@ -123,7 +123,7 @@ NET: tuple[LineRule, ...] = (
         advice="The InfiniBand or EFA path failed: look at the named HCA and peer (ibstat, perfquery, switch), and "
         "run on other nodes.",
     ),
-    rule(
+    LineRule(
         "nccl-connect",
         Outcome.NCCL_ERROR,
         Weight.SUSPECT,
@@ -135,7 +135,7 @@ NET: tuple[LineRule, ...] = (
         r"|no device found matching",
         advice=_LINK,
     ),
-    rule(
+    LineRule(
         "nccl-error",
         Outcome.NCCL_ERROR,
         Weight.SUSPECT,
@@ -144,7 +144,7 @@ NET: tuple[LineRule, ...] = (
         r"|unhandled (?:system|cuda) error|ncclCommInitRank failed",
         advice="NCCL failed: run once with NCCL_DEBUG=INFO and look for the first WARN line. " + _LINK,
     ),
-    rule(
+    LineRule(
         "nccl-warn",
         Outcome.NCCL_ERROR,
         Weight.CONSEQUENCE,
@@ -152,7 +152,7 @@ NET: tuple[LineRule, ...] = (
         r"|topology|P2P is disabled|has no|version|kernel command line))",
         advice="Look for NCCL's first WARN line on every rank; run once with NCCL_DEBUG=INFO.",
     ),
-    rule(
+    LineRule(
         "gloo-error",
         Outcome.NCCL_ERROR,
         Weight.CONSEQUENCE,
@@ -160,7 +160,7 @@ NET: tuple[LineRule, ...] = (
         advice=_PEER,
     ),
     # torchrun's and DeepSpeed's reports about a child: the cause is in the child's own log.
-    rule(
+    LineRule(
         "elastic-segfault",
         Outcome.SEGFAULT,
         Weight.SUSPECT,
@@ -169,14 +169,14 @@ NET: tuple[LineRule, ...] = (
         advice="A native library crashed: run the rank with PYTHONFAULTHANDLER=1, and check that the compiled "
         "extensions match torch, CUDA and the driver.",
     ),
-    rule(
+    LineRule(
         "elastic-sigbus",
         Outcome.SEGFAULT,
         Weight.CONSEQUENCE,
         r"exitcode ?: ?-7\b|SIGBUS|Signal 7 \(",
         advice="SIGBUS: mostly a full /dev/shm or a truncated mapped file: enlarge /dev/shm.",
     ),
-    rule(
+    LineRule(
         "elastic-sigkill",
         Outcome.OOM_HOST,
         Weight.CONSEQUENCE,
@@ -187,7 +187,7 @@ NET: tuple[LineRule, ...] = (
         "data-loading workers.",
         guess=True,
     ),
-    rule(
+    LineRule(
         "elastic-report",
         Outcome.UNKNOWN,
         Weight.SIGN,

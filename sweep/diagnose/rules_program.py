@@ -6,7 +6,7 @@ DeepSpeed, nanotron, fairseq, transformers and Lightning.
 
 from __future__ import annotations
 
-from sweep.diagnose.model import LineRule, Weight, rule
+from sweep.diagnose.model import LineRule, Weight
 from sweep.outcomes import Outcome
 
 _ENV = "Install the missing module in the environment that the ranks use, or load the module or path that has it."
@@ -28,7 +28,7 @@ _DIVISIBLE = (
 
 PROGRAM: tuple[LineRule, ...] = (
     # of our own driver, where the user's expression of an iteration found nothing
-    rule(
+    LineRule(
         "metrics-pattern",
         Outcome.CONFIG_ERROR,
         Weight.CAUSE,
@@ -36,7 +36,7 @@ PROGRAM: tuple[LineRule, ...] = (
         advice="The trainer trained, but its iterations were not recognized: correct `iteration` in params.metrics of "
         "the grid. The message has the expression and the last lines that it was tried on.",
     ),
-    rule(
+    LineRule(
         "import-binary",
         Outcome.IMPORT_ERROR,
         Weight.SUSPECT,
@@ -46,7 +46,7 @@ PROGRAM: tuple[LineRule, ...] = (
         r"|symbol lookup error",
         advice=_BINARY,
     ),
-    rule(
+    LineRule(
         "import",
         Outcome.IMPORT_ERROR,
         Weight.SUSPECT,
@@ -54,7 +54,7 @@ PROGRAM: tuple[LineRule, ...] = (
         r"|DistributionNotFound|VersionConflict)\b *(?::|$)|No module named \S|^\W*\w*Error: Failed to import)",
         advice=_ENV,
     ),
-    rule(
+    LineRule(
         "config-parser",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
@@ -67,7 +67,7 @@ PROGRAM: tuple[LineRule, ...] = (
         r"|Some specified arguments are not used",
         advice="The configuration is rejected: correct the key or value that the message names.",
     ),
-    rule(
+    LineRule(
         "config-sizes",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
@@ -80,7 +80,7 @@ PROGRAM: tuple[LineRule, ...] = (
         r"|micro[ _-]batch|global[ _-]batch|device mesh|gradient_accumulation)",
         advice=_SIZES,
     ),
-    rule(
+    LineRule(
         "config-missing-file",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
@@ -91,7 +91,7 @@ PROGRAM: tuple[LineRule, ...] = (
         advice="A program or file that the run names is missing or not readable on the node: check the path, the "
         "spelling and the job's environment.",
     ),
-    rule(
+    LineRule(
         "nan-stop",
         Outcome.NAN_LOSS,
         Weight.CAUSE,
@@ -107,7 +107,7 @@ PROGRAM: tuple[LineRule, ...] = (
         advice=_NAN,
     ),
     # A training progress line; it counts only if the values stay nan (see scan.py).
-    rule(
+    LineRule(
         "nan-metric",
         Outcome.NAN_LOSS,
         Weight.CAUSE,
@@ -116,7 +116,7 @@ PROGRAM: tuple[LineRule, ...] = (
         advice=_NAN,
         lasting=True,
     ),
-    rule(
+    LineRule(
         "config-rejected-argument",
         Outcome.PYTHON_EXCEPTION,
         Weight.SUSPECT,
@@ -124,7 +124,7 @@ PROGRAM: tuple[LineRule, ...] = (
         advice="A library of another version is installed than the program was written for, or an option is misspelt: "
         "compare versions.",
     ),
-    rule(
+    LineRule(
         "segfault",
         Outcome.SEGFAULT,
         Weight.SUSPECT,
@@ -136,7 +136,7 @@ PROGRAM: tuple[LineRule, ...] = (
         "extensions match "
         "torch, CUDA, the CPU and the driver.",
     ),
-    rule(
+    LineRule(
         "bus-error",
         Outcome.SEGFAULT,
         Weight.CONSEQUENCE,

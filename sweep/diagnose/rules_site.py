@@ -6,7 +6,7 @@ arch/x86/mm/fault.c; errno(3) texts of glibc.
 
 from __future__ import annotations
 
-from sweep.diagnose.model import LineRule, Weight, rule
+from sweep.diagnose.model import LineRule, Weight
 from sweep.outcomes import Outcome
 
 _SPACE = "Free space or raise the quota where the program writes (checkpoints, caches, TMPDIR), or write elsewhere."
@@ -16,7 +16,7 @@ _SUBMIT = (
 )
 
 SITE: tuple[LineRule, ...] = (
-    rule(
+    LineRule(
         "slurm-preempted",
         Outcome.PREEMPTED,
         Weight.SUSPECT,
@@ -25,7 +25,7 @@ SITE: tuple[LineRule, ...] = (
         advice="A job of higher priority took the nodes: run again, or use a partition or QOS that is not preempted.",
         lasting=True,
     ),
-    rule(
+    LineRule(
         "slurm-time-limit",
         Outcome.TIME_LIMIT,
         Weight.SUSPECT,
@@ -35,7 +35,7 @@ SITE: tuple[LineRule, ...] = (
         "or stuck.",
         lasting=True,
     ),
-    rule(
+    LineRule(
         "slurm-node-fail",
         Outcome.NODE_FAIL,
         Weight.CAUSE,
@@ -46,7 +46,7 @@ SITE: tuple[LineRule, ...] = (
         advice="A node failed: run again without it, and inform the administrators (sinfo -R, scontrol show node).",
         lasting=True,
     ),
-    rule(
+    LineRule(
         "slurm-launch-failed",
         Outcome.NODE_FAIL,
         Weight.SUSPECT,
@@ -54,7 +54,7 @@ SITE: tuple[LineRule, ...] = (
         r"|Unable to contact|Can't find)|(?:task |job )?prolog (?:error|fail)|prolog failed|launch failed requeued",
         advice="Slurm could not start the step on a node: run again without that node, and inform the administrators.",
     ),
-    rule(
+    LineRule(
         "slurm-oom",
         Outcome.OOM_HOST,
         Weight.CAUSE,
@@ -64,21 +64,21 @@ SITE: tuple[LineRule, ...] = (
         advice=_HOST,
     ),
     # Slurm up to 17.11 writes it at the end of any step that once met its limit, also of one that only dropped caches
-    rule(
+    LineRule(
         "slurm-memory-limit-met",
         Outcome.OOM_HOST,
         Weight.CONSEQUENCE,
         "memory limit at some point",
         advice=_HOST,
     ),
-    rule(
+    LineRule(
         "kernel-oom",
         Outcome.OOM_HOST,
         Weight.CAUSE,
         r"oom-kill(?::|er)|Out of memory: Kill|oom_reaper: reaped|Killed process \d+|node running low on memory",
         advice=_HOST,
     ),
-    rule(
+    LineRule(
         "host-malloc",
         Outcome.OOM_HOST,
         Weight.CAUSE,
@@ -86,7 +86,7 @@ SITE: tuple[LineRule, ...] = (
         r"|can't allocate memory|Unable to allocate [\d.]+ [KMGT]iB|out of host memory",
         advice=_HOST,
     ),
-    rule(
+    LineRule(
         "shm-bus-error",
         Outcome.DISK_FULL,
         Weight.CAUSE,
@@ -97,14 +97,14 @@ SITE: tuple[LineRule, ...] = (
         advice="Shared memory (/dev/shm) is full: enlarge it (container --shm-size, --ipc=host), use fewer "
         "data-loading workers, or torch.multiprocessing's file_system sharing.",
     ),
-    rule(
+    LineRule(
         "worker-killed",
         Outcome.OOM_HOST,
         Weight.SUSPECT,
         r"killed by signal:? (?:Killed|9)|process(?:es)? (?:was|were) SIGKILLed",
         advice=_HOST,
     ),
-    rule(
+    LineRule(
         "killed",
         Outcome.OOM_HOST,
         Weight.CONSEQUENCE,
@@ -112,7 +112,7 @@ SITE: tuple[LineRule, ...] = (
         advice="A bare «Killed» is mostly the kernel's OOM killer: check dmesg. " + _HOST,
         guess=True,
     ),
-    rule(
+    LineRule(
         "disk-full",
         Outcome.DISK_FULL,
         Weight.CAUSE,
@@ -123,7 +123,7 @@ SITE: tuple[LineRule, ...] = (
         advice=_SPACE,
     ),
     # torch.save on a full disk: the zip writer fails before the file system reports it.
-    rule(
+    LineRule(
         "torch-save-failed",
         Outcome.DISK_FULL,
         Weight.CAUSE,
@@ -131,7 +131,7 @@ SITE: tuple[LineRule, ...] = (
         r"|basic_ios::clear: iostream error",
         advice=_SPACE,
     ),
-    rule(
+    LineRule(
         "slurm-submit",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
@@ -142,7 +142,7 @@ SITE: tuple[LineRule, ...] = (
         r"|salloc): error: .*(?:invalid (?!job id)|specification|violates|unrecognized|not permitted)",
         advice=_SUBMIT,
     ),
-    rule(
+    LineRule(
         "kernel-hung-task",
         Outcome.HANG,
         Weight.SUSPECT,
@@ -150,14 +150,14 @@ SITE: tuple[LineRule, ...] = (
         advice="A process hung in the kernel (D state), mostly on a file system or a driver: avoid the node until "
         "it is gone.",
     ),
-    rule(
+    LineRule(
         "kernel-hardware",
         Outcome.NODE_FAIL,
         Weight.CAUSE,
         r"\[Hardware Error\](?!.*[Cc]orrected)|Kernel panic|(?:soft|hard) lockup",
         advice="The node's hardware or kernel failed: avoid it, and inform the administrators.",
     ),
-    rule(
+    LineRule(
         "kernel-segfault",
         Outcome.SEGFAULT,
         Weight.SUSPECT,
@@ -165,7 +165,7 @@ SITE: tuple[LineRule, ...] = (
         advice="A native library crashed, named at the line's end: check that it matches torch, CUDA and the driver.",
     ),
     # Without a reason it is scancel, or srun ending the step after another task's failure.
-    rule(
+    LineRule(
         "slurm-cancelled",
         Outcome.CANCELLED,
         Weight.CONSEQUENCE,
@@ -174,7 +174,7 @@ SITE: tuple[LineRule, ...] = (
         advice="The job or step was cancelled: if that was not intended, look for an earlier failure of a task.",
         lasting=True,
     ),
-    rule(
+    LineRule(
         "keyboard-interrupt",
         Outcome.CANCELLED,
         Weight.CONSEQUENCE,
@@ -182,7 +182,7 @@ SITE: tuple[LineRule, ...] = (
         advice="The run was interrupted from outside.",
         lasting=True,
     ),
-    rule(
+    LineRule(
         "slurm-task-end",
         Outcome.UNKNOWN,
         Weight.SIGN,

@@ -72,7 +72,7 @@ def exceptions(text: str, found: list[Traceback], claimed: Container[int]) -> It
     """Hits for the exceptions of ``text`` on lines that are not in ``claimed`` (offsets of line starts)."""
     for trace in found:
         if trace.at >= 0 and trace.at not in claimed and not trace.overcome and not _is_report(trace.line):
-            yield Hit(Outcome.PYTHON_EXCEPTION, Weight.SUSPECT, trace.line[:500], _ADVICE, trace.at, "exception")
+            yield _hit(trace.at, trace.line)
     if not found:
         yield from _without_header(text, claimed)
 
@@ -114,23 +114,17 @@ def _without_header(text: str, claimed: Container[int]) -> Iterator[Hit]:
     """A truncated text: the exception's line alone, or frames without their exception."""
     for match in _BARE.finditer(text):
         if match.start() not in claimed and not _is_report(match.group(1)):
-            yield Hit(
-                Outcome.PYTHON_EXCEPTION,
-                Weight.SUSPECT,
-                match.group(0).strip()[:500],
-                _ADVICE,
-                match.start(),
-                "exception",
-            )
+            yield _hit(match.start(), match.group(0))
     for match in _LOGGED.finditer(text, max(0, len(text) - _END)):
-        start = match.start()
-        if start not in claimed and not _is_report(match.group(1)):
-            yield Hit(
-                Outcome.PYTHON_EXCEPTION, Weight.CONSEQUENCE, match.group(0).strip()[:500], _ADVICE, start, "logged"
-            )
+        if match.start() not in claimed and not _is_report(match.group(1)):
+            yield _hit(match.start(), match.group(0), Weight.CONSEQUENCE, "logged")
     frame = _FRAME.search(text)
     if frame is not None and frame.start() not in claimed:
         advice = "The log is truncated before the exception's own line: read the whole log of this rank."
-        yield Hit(
-            Outcome.PYTHON_EXCEPTION, Weight.CONSEQUENCE, frame.group(0).strip()[:500], advice, frame.start(), "frames"
-        )
+        yield _hit(frame.start(), frame.group(0), Weight.CONSEQUENCE, "frames", advice)
+
+
+def _hit(
+    start: int, line: str, weight: Weight = Weight.SUSPECT, source: str = "exception", advice: str = _ADVICE
+) -> Hit:
+    return Hit(Outcome.PYTHON_EXCEPTION, weight, line.strip()[:500], advice, start, source)
