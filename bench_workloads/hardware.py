@@ -10,7 +10,9 @@ import importlib
 import operator
 import os
 import platform
+import resource
 import statistics
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -157,6 +159,11 @@ def _energy_j(device: torch.device) -> float | None:
     with suppress(nvml.NVMLError, AttributeError):
         return float(nvml.nvmlDeviceGetTotalEnergyConsumption(_handle(nvml, device))) / 1e3
     return None
+
+
+def peak_resident_set_bytes() -> int:
+    """The most memory that this process ever held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def name(device: torch.device) -> str:

@@ -93,17 +93,12 @@ def grow_segments() -> str | None:
     given = next((os.environ[name] for name in ALLOCATOR_VARIABLES if name in os.environ), None)
     if given is None and torch.version.cuda is not None:
         given = os.environ[ALLOCATOR_VARIABLES[0]] = GROWING
-        _set_allocator(given)
+        # Renamed between torch 2.8 and 2.13. Neither touches the device.
+        for name in ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings"):
+            if hasattr(torch._C, name):
+                getattr(torch._C, name)(given)
+                break
     return given
-
-
-def _set_allocator(settings: str) -> None:
-    """By the function that this torch has: renamed between 2.8 and 2.13. Neither touches the device."""
-    names = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
-    for name in names:
-        if hasattr(torch._C, name):
-            getattr(torch._C, name)(settings)
-            return
 
 
 def set_threads(place: Place, wanted: int, *, own_cores: bool) -> int:
@@ -139,28 +134,23 @@ def join(place: Place, device: torch.device, timeout_s: float) -> None:
     )
 
 
-def leave(timeout_s: float) -> bool:
-    """Leave the process group, once nothing refers to a model any more. False if that took too long.
+def leave(timeout_s: float) -> None:
+    """Leave the process group, once nothing refers to a model any more; abandon it if that takes too long.
 
     A model that outlives its process group deadlocks (its destructor joins a thread under the interpreter's lock), so
     the caller drops it first; what is left in cycles is collected here.
     """
     gc.collect()
     dist.barrier()
-    leaving = threading.Thread(target=_destroy, args=(_current_gpu(),), daemon=True)
+    gpu = torch.cuda.current_device() if torch.cuda.is_available() else None
+
+    def destroy() -> None:
+        if gpu is not None:
+            torch.cuda.set_device(gpu)  # a new thread's is another one
+        dist.destroy_process_group()
+
+    leaving = threading.Thread(target=destroy, daemon=True)
     leaving.start()
     leaving.join(timeout_s)
     if leaving.is_alive():
         print(f"leaving the process group took more than {timeout_s:g} s: abandoned it", file=sys.stderr)  # noqa: T201
-    return not leaving.is_alive()
-
-
-def _current_gpu() -> int | None:
-    return torch.cuda.current_device() if torch.cuda.is_available() else None
-
-
-def _destroy(gpu: int | None) -> None:
-    """In a separate thread, whose default would be another GPU."""
-    if gpu is not None:
-        torch.cuda.set_device(gpu)
-    dist.destroy_process_group()

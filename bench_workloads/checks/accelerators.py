@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
+
+from bench_workloads.checks.reading import output
 
 LIMIT_S = 14.0
 
 
 def nvidia_smi() -> str:
     """The whole of ``nvidia-smi -q``."""
-    return _output(["nvidia-smi", "-q"])
+    return output(["nvidia-smi", "-q"], LIMIT_S)
 
 
 def nvidia_smi_nvlink() -> str:
     """``nvidia-smi nvlink --status``: each link's rate."""
-    return _output(["nvidia-smi", "nvlink", "--status"])
+    return output(["nvidia-smi", "nvlink", "--status"], LIMIT_S)
 
 
 def answer_time() -> float:
     """Seconds until nvidia-smi has listed the GPUs."""
     began = time.monotonic()
-    _output(["nvidia-smi", "-L"])
+    output(["nvidia-smi", "-L"], LIMIT_S)
     return round(time.monotonic() - began, 2)
-
-
-def _output(command: list[str]) -> str:
-    """What it prints. Raises OSError, TimeoutExpired, and RuntimeError where it fails."""
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=LIMIT_S,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError((done.stderr or done.stdout).strip()[:200] or f"exit {done.returncode}")
-    return done.stdout

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from bench_workloads.checks.reading import output
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 SYS_ADAPTERS = Path("/sys/class/infiniband")
@@ -112,16 +113,7 @@ def numa_balancing() -> int:
 def torch_import() -> float:
     """Seconds of `import torch` in a fresh interpreter."""
     began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", "import torch"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=IMPORT_LIMIT_S,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}")
+    output([sys.executable, "-c", "import torch"], IMPORT_LIMIT_S)
     return round(time.monotonic() - began, 2)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
 
 READER_S = 15.0
 """one reader's time, as Primus gives each GPU's process"""
+COMMAND_S = 6.0
+"""of one command on the login node, so that all are done in 10 s"""
+
+
+class UnreadableError(RuntimeError):
+    """A reading that cannot be had; the message alone says why."""
 
 
 def main(run: RankRun, progress: Progress) -> None:
@@ -26,13 +34,25 @@ def main(run: RankRun, progress: Progress) -> None:
     progress.heartbeat(Phase.FINISH)
 
 
-def read_all(readers: Sequence[str], limit_s: float = READER_S) -> dict[str, dict[str, Any]]:
-    """Reader ("module:function") -> value, error and seconds. All run at once; none is waited for beyond the limit."""
+def imported(reader: str) -> Callable[[], Any]:
+    """The function that "module:function" names."""
+    module, _, name = reader.partition(":")
+    function: Callable[[], Any] = getattr(importlib.import_module(module), name)
+    return function
+
+
+def read_all(
+    readers: Sequence[str], limit_s: float = READER_S, find: Callable[[str], Callable[[], Any]] = imported
+) -> dict[str, dict[str, Any]]:
+    """Reader -> value, error and seconds. All run at once; none is waited for beyond the limit.
+
+    ``find``: reader -> the function that reads; called in the reader's thread, too.
+    """
     found: dict[str, dict[str, Any]] = {}
     began = time.monotonic()
     threads = {}
     for reader in readers:
-        threads[reader] = threading.Thread(target=_read, args=(reader, found), daemon=True)
+        threads[reader] = threading.Thread(target=_read, args=(reader, find, found), daemon=True)
         threads[reader].start()
     for reader, thread in threads.items():
         thread.join(max(0.0, began + limit_s - time.monotonic()))
@@ -41,12 +61,42 @@ def read_all(readers: Sequence[str], limit_s: float = READER_S) -> dict[str, dic
     return {reader: dict(found[reader]) for reader in readers}
 
 
-def _read(reader: str, found: dict[str, dict[str, Any]]) -> None:
+def _read(reader: str, find: Callable[[str], Callable[[], Any]], found: dict[str, dict[str, Any]]) -> None:
     began = time.monotonic()
     try:
-        module, _, name = reader.partition(":")
-        function: Callable[[], Any] = getattr(importlib.import_module(module), name)
-        answer: dict[str, Any] = {"value": function()}
+        answer: dict[str, Any] = {"value": find(reader)()}
+    except UnreadableError as error:
+        answer = {"error": str(error)[:300]}
     except Exception as error:  # a reader may raise anything: unreadable is a verdict of its own
         answer = {"error": f"{type(error).__name__}: {error}"[:300]}
     found.setdefault(reader, {**answer, "seconds": round(time.monotonic() - began, 3)})
+
+
+def output(command: Sequence[str], limit_s: float = COMMAND_S, *, both: bool = False, fails: bool = False) -> str:
+    """What a command prints. Raises UnreadableError where it cannot be run or fails (unless ``fails``).
+
+    ``both``: what it prints on stderr, too.
+    """
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("SINFO_", "SCONTROL_", "SRUN_"))}
+    name = command[0]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit_s,
+            env=environment,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise UnreadableError(f"{name} is not installed here") from error
+    except OSError as error:
+        raise UnreadableError(f"{name} cannot be run: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise UnreadableError(f"{name} did not answer within {limit_s:g} s") from error
+    if done.returncode and not fails:
+        text = " ".join((done.stderr or done.stdout).split()).removeprefix(f"{name}: ")[-200:]
+        raise UnreadableError(f"{name}: {text or f'exit {done.returncode}'}")
+    return done.stdout + done.stderr if both else done.stdout

@@ -55,16 +55,6 @@ class Settings(Parameters):
         return sizes
 
 
-def bus_bandwidth(operation: str, size_bytes: float, seconds: float, ranks: int) -> float:
-    """Bytes/s by which nccl-tests compares collectives with a link's speed (doc/PERFORMANCE.md of nccl-tests).
-
-    ``size_bytes`` is what nccl-tests calls the size: the whole buffer, i.e. the output of an all-gather and the input
-    of a reduce-scatter.
-    """
-    factors = {"all_reduce": 2 * (ranks - 1) / ranks, "p2p": 1.0}
-    return size_bytes / seconds * factors.get(operation, (ranks - 1) / ranks)
-
-
 WORKLOAD = Workload(
     name="collectives",
     takes_listener=True,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bench_workloads import hardware, process
 from bench_workloads.matmul import Product, Settings, products
-from bench_workloads.timing import DTYPES, measured_rounds, seconds_per_call
+from bench_workloads.timing import DTYPES, measured_rounds, seconds_per_call, times_of
 from sweep.contract import Measurement, Phase
 
 if TYPE_CHECKING:
@@ -60,14 +59,12 @@ def _results(asked: list[Product], times: list[tuple[float, ...]]) -> dict[str, 
 
 
 def _row(product: Product, sampled: tuple[float, ...]) -> dict[str, Any]:
-    median = statistics.median(sampled)
+    times = times_of(sampled)
     return {
         "product": product.name,
         "m": product.m,
         "k": product.k,
         "n": product.n,
-        "time_median_s": median,
-        "time_min_s": min(sampled),
-        "time_max_s": max(sampled),
-        "tflops": product.flops / median / 1e12,
+        **times,
+        "tflops": product.flops / times["time_median_s"] / 1e12,
     }

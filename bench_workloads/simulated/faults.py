@@ -51,6 +51,8 @@ _CUDA_ERROR = (
     "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
     "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
 )
+_MESSAGES = {"oom_cuda": _OOM, "nccl_timeout": _NCCL_TIMEOUT, "nccl_error": _NCCL_ERROR, "cuda_error": _CUDA_ERROR}
+"""fault -> what a rank prints before it exits, or after a timeout aborts"""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ def fault_of(run: RankRun, settings: Settings) -> Fault | None:
     """The fault of a run: the same for all its ranks, by the seed and the run's hash."""
     if not settings.faults:
         return None
-    digest = hashlib.sha256(f"{run.place.seed}:{_identity(run)}".encode()).digest()
+    params = sorted(run.params.items())
+    run_text = f"{run.model}:{run.nodes}:{run.layout}:{params}:{run.repeat}:{run.dtype}:{run.compile}"
+    digest = hashlib.sha256(f"{run.place.seed}:{run_text}".encode()).digest()
     if int.from_bytes(digest[:6], "big") / 2**48 >= settings.fault_probability:
         return None
     name = settings.faults[int.from_bytes(digest[6:12], "big") % len(settings.faults)]
@@ -83,90 +87,58 @@ def fault_of(run: RankRun, settings: Settings) -> Fault | None:
 
 def act(fault: Fault, run: RankRun, settings: Settings) -> None:
     """Inject the fault. Returns only for faults that a rank survives."""
-    acts: dict[str, Callable[[], None]] = {
+    if fault.name in _MESSAGES:
+        print_and_end(fault.name, run)
+    acts: dict[str, Callable[[], object]] = {
         "exception": lambda: _raise(RuntimeError("shape '[2, 4096, 32]' is invalid for input of size 1048576")),
         "exit_code": lambda: os._exit(settings.fault_code),
         "quiet_exit": lambda: os._exit(0),
-        "signal": lambda: _wait_after(lambda: os.kill(os.getpid(), settings.fault_code)),
-        "segfault": lambda: _wait_after(lambda: ctypes.string_at(0)),
-        "hang": _wait,
+        "signal": lambda: os.kill(os.getpid(), settings.fault_code),
+        "segfault": lambda: ctypes.string_at(0),
+        "hang": hang,
         "ignore_sigterm": _ignore_sigterm,
         "leak_child": lambda: _leak_child(settings.fault_s),
-        "oom_cuda": lambda: _print_and_exit(_OOM, run),
-        "oom_host": lambda: _raise_from(lambda: bytearray(1 << 62)),
+        "oom_host": lambda: bytearray(1 << 62),
         "nan": lambda: _raise(FloatingPointError(f"loss is nan, gradient norm nan at iteration {fault.iteration}")),
-        "import_error": lambda: _raise_from(lambda: importlib.import_module("flash_attn_that_is_not_there")),
-        "port_in_use": lambda: _raise_from(_bind_twice),
-        "disk_full": lambda: _raise_from(_write_to_full_device),
-        "nccl_timeout": lambda: _print_and_abort(_NCCL_TIMEOUT, run),
-        "nccl_error": lambda: _print_and_exit(_NCCL_ERROR, run),
-        "cuda_error": lambda: _print_and_exit(_CUDA_ERROR, run),
+        "import_error": lambda: importlib.import_module("flash_attn_that_is_not_there"),
+        "port_in_use": _bind_twice,
+        "disk_full": _write_to_full_device,
         "config_error": lambda: _raise(
             ValueError("num_attention_heads (30) must be divisible by tensor parallel size (4)")
         ),
         "flood": _flood,
         "slow_start": lambda: time.sleep(settings.fault_s),
     }
-    acts.get(fault.name, _nothing)()
+    if fault.name in acts:  # the others are no single event: the iterations implement them
+        acts[fault.name]()
+    if fault.name in ("signal", "segfault"):
+        hang()  # a signal may arrive a moment after it was sent
 
 
-def out_of_memory(run: RankRun) -> NoReturn:
-    """Fail as a rank that does not fit in memory."""
-    _print_and_exit(_OOM, run)
+def print_and_end(fault: str, run: RankRun) -> NoReturn:
+    """Print what the library prints on such a failure, and end as it does."""
+    text = _MESSAGES[fault].format(rank=run.place.rank, gpu=run.place.local_rank)
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+    if fault == "nccl_timeout":
+        os.abort()
+    os._exit(1)
 
 
 def hang() -> NoReturn:
-    """Block as in a collective whose peer is gone. SIGTERM ends it."""
-    _wait()
-
-
-def _identity(run: RankRun) -> str:
-    return f"{run.model}:{run.nodes}:{run.layout}:{sorted(run.params.items())}:{run.repeat}:{run.dtype}:{run.compile}"
-
-
-def _nothing() -> None:
-    """No-op for faults that are not a single event: the iterations implement them."""
+    """Block as in a collective whose peer is gone, or until a signal arrives. SIGTERM ends it."""
+    while True:
+        time.sleep(3600)
 
 
 def _raise(error: Exception) -> NoReturn:
     raise error
 
 
-def _raise_from(act_that_fails: Callable[[], object]) -> NoReturn:
-    act_that_fails()
-    raise AssertionError("this machine did not fail where it should")
-
-
-def _print_and_exit(text: str, run: RankRun) -> NoReturn:
-    _print(text, run)
-    os._exit(1)
-
-
-def _print_and_abort(text: str, run: RankRun) -> NoReturn:
-    _print(text, run)
-    os.abort()
-
-
-def _print(text: str, run: RankRun) -> None:
-    print(text.format(rank=run.place.rank, gpu=run.place.local_rank), file=sys.stderr, flush=True)  # noqa: T201
-
-
-def _wait() -> NoReturn:
-    while True:
-        time.sleep(3600)
-
-
-def _wait_after(blow: Callable[[], object]) -> NoReturn:
-    """A signal may arrive a moment after it was sent."""
-    blow()
-    _wait()
-
-
 def _ignore_sigterm() -> NoReturn:
     libc = ctypes.CDLL(None)  # Python's own signal() works in the main thread only, and a rank may run in another
     for number in (signal.SIGTERM, signal.SIGINT):
         libc.signal(int(number), ctypes.c_void_p(int(signal.SIG_IGN)))
-    _wait()
+    hang()
 
 
 def _leak_child(seconds: float) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import platform
 import random
-import resource
-import sys
 import time
 
+from bench_workloads.hardware import peak_resident_set_bytes
 from bench_workloads.simulated import Settings, faults, formula
 from bench_workloads.simulated.faults import Fault
 from sweep.contract import Measurement, Phase, Progress, RankRun
@@ -53,6 +52,9 @@ class _Rank:
         run, warmup = self._run, self._run.warmup_iterations
         stage = run.place.rank * run.layout.pp // run.place.world_size
         memory = formula.peak_memory_bytes(run, stage)
+        extra = {"peak_resident_set_bytes": peak_resident_set_bytes()}
+        if run.place.ranks_in_process > 1:
+            extra["ranks_in_one_process"] = run.place.ranks_in_process
         return Measurement(
             step_times_s=times[warmup:],
             warmup_times_s=times[:warmup],
@@ -66,7 +68,7 @@ class _Rank:
             versions={"python": platform.python_version()},
             effective=self._effective(),
             simulated=True,
-            extra=_about_the_process(run),
+            extra=extra,
         )
 
     def _iteration(self, number: int) -> float:
@@ -101,7 +103,7 @@ class _Rank:
         """All ranks of the first stage run out of memory together; the others wait for them."""
         if iteration == 0 and formula.peak_memory_bytes(self._run) > self._settings.memory_gb * 1e9:
             stage = self._run.place.rank * self._run.layout.pp // self._run.place.world_size
-            faults.hang() if stage else faults.out_of_memory(self._run)
+            faults.hang() if stage else faults.print_and_end("oom_cuda", self._run)
 
     def _heartbeat(self, number: int) -> None:
         """Heartbeats cost the agent time: the first four iterations, then at most one a second."""
@@ -131,13 +133,3 @@ def _losses(run: RankRun, count: int) -> list[float]:
     digest = hashlib.sha256(f"{run.model}:{run.place.seed}".encode()).digest()
     start = 10 + digest[0] / 256
     return [start * 0.99**iteration for iteration in range(count)]
-
-
-def _about_the_process(run: RankRun) -> dict[str, int]:
-    shared = run.place.ranks_in_process
-    facts = {"peak_resident_set_bytes": _peak_resident_set_bytes()}
-    return {**facts, "ranks_in_one_process": shared} if shared > 1 else facts
-
-
-def _peak_resident_set_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

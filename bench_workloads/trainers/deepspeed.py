@@ -19,7 +19,6 @@ from bench_workloads.trainers.adapter import (
     Hint,
     Launch,
     ParsedLine,
-    Reader,
     TrainerParameters,
     param,
 )
@@ -87,35 +86,6 @@ def configuration(run: Run) -> dict[str, Any]:
     }
 
 
-class _Reader:
-    """Steps 1 and 2 by the engine's line, later ones by the throughput timer's, which has the time of each."""
-
-    def __init__(self, sequences: int) -> None:
-        self._sequences = sequences
-        self._steps = PatternReader(r"\bstep=([12]), skipped=", {}, _STATED)
-        self._speed = PatternReader(
-            r"\bglobal_step=(\d+), RunningAvgSamplesPerSec",
-            {
-                "samples_per_second": rf"CurrSamplesPerSec=({NUMBER})",
-                "allocated_gib": rf"MaxMemAllocated=({NUMBER})GB",
-            },
-        )
-
-    def read(self, line: str) -> list[ParsedLine]:
-        """What was parsed from the line."""
-        return [*self._steps.read(line), *(self._timed(parsed) for parsed in self._speed.read(line))]
-
-    def _timed(self, parsed: ParsedLine) -> ParsedLine:
-        speed = parsed.values.get("samples_per_second")
-        known = {"step_time_s": self._sequences / speed} if speed else {}
-        return dataclasses.replace(parsed, values={**parsed.values, **known})
-
-
-def reader(run: Run) -> Reader:
-    """The reader of a run."""
-    return _Reader(run.global_batch_sequences)
-
-
 _FIELD = r"^.*\[config\.py[^\]]*\]\s+{} \.+ (\S+)"
 _STATED = {
     "global_batch_sequences": (_FIELD.format("train_batch_size"), int),
@@ -124,6 +94,30 @@ _STATED = {
     "zero": (_FIELD.format("zero_optimization_stage"), int),
     "world_size": (_FIELD.format("world_size"), int),
 }
+
+
+class _Reader(PatternReader):
+    """Steps 1 and 2 by the engine's line, later ones by the throughput timer's, which has the time of each."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(
+            r"\b(?:global_step=(?=\d+, RunningAvgSamplesPerSec)|step=(?=[12], skipped=))(\d+)",
+            {
+                "samples_per_second": rf"CurrSamplesPerSec=({NUMBER})",
+                "allocated_gib": rf"MaxMemAllocated=({NUMBER})GB",
+            },
+            _STATED,
+        )
+        self._sequences = run.global_batch_sequences
+
+    def read(self, line: str) -> list[ParsedLine]:
+        """What was parsed from the line."""
+        return [self._timed(parsed) for parsed in super().read(line)]
+
+    def _timed(self, parsed: ParsedLine) -> ParsedLine:
+        speed = parsed.values.get("samples_per_second")
+        known = {"step_time_s": self._sequences / speed} if speed else {}
+        return dataclasses.replace(parsed, values={**parsed.values, **known})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +152,7 @@ ADAPTER = Adapter(
     workload=WORKLOAD,
     versions="deepspeed 0.19.8",
     configure=configure,
-    reader=reader,
+    reader=_Reader,
     package="deepspeed",
     hints=(
         Hint(

@@ -19,7 +19,6 @@ from bench_workloads.trainers.adapter import (
     Hint,
     Launch,
     ParsedLine,
-    Reader,
     TrainerParameters,
     param,
 )
@@ -189,7 +188,7 @@ class _Reader:
     are means with the slow first. The time between the two lines is the length.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, _run: Run) -> None:
         self._lines = iterations()
         self._last = 0
 
@@ -205,11 +204,6 @@ class _Reader:
             return parsed
         values = {name: value for name, value in parsed.values.items() if name not in ("step_time_s", "tflops_per_gpu")}
         return replace(parsed, values=values)
-
-
-def reader(_run: Run) -> Reader:
-    """The reader of a run."""
-    return _Reader()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,7 +311,7 @@ ADAPTER = Adapter(
     workload=WORKLOAD,
     versions="Megatron-LM main of 2026-08 (d98e8a6), megatron-core 0.16",
     configure=configure,
-    reader=reader,
+    reader=_Reader,
     package="megatron-core",
     convention="matmul-causal",
     hints=(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench_workloads.trainers import decoder
-from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Launch, Reader, TrainerParameters, param
+from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Launch, TrainerParameters, param
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.megatron import iterations
 from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
@@ -81,11 +81,6 @@ def _text(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def reader(_run: Run) -> Reader:
-    """The reader of a run."""
-    return iterations()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings(TrainerParameters):
     """Megatron-Bridge's parameters."""
@@ -127,7 +122,7 @@ ADAPTER = Adapter(
     workload=WORKLOAD,
     versions="Megatron-Bridge main of 2026-08 (067f987)",
     configure=configure,
-    reader=reader,
+    reader=lambda _: iterations(),
     package="megatron-bridge",
     convention="megatron-bridge",
     hints=(

@@ -7,9 +7,9 @@ Written against torchtitan 0.3.0, whose configuration is Python: `torchtitan.tra
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from bench_workloads.trainers import decoder
@@ -18,7 +18,6 @@ from bench_workloads.trainers.adapter import (
     Adapter,
     Hint,
     Launch,
-    ParsedLine,
     Reader,
     TrainerParameters,
     param,
@@ -38,6 +37,7 @@ _SCHEDULES = {
     "interleaved_zero_bubble": "InterleavedZeroBubble",
     "zbv_zero_bubble": "ZBVZeroBubble",
 }
+_OF_SCHEDULES = {theirs: ours for ours, theirs in _SCHEDULES.items()}
 _FURTHER_STAGES = PROFILES["torchtitan"].stages_beyond_layers
 _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 _RECOMPUTE = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
@@ -231,58 +231,41 @@ def configuration():
     )
 '''
 
-_MESH = re.compile(
-    r"device mesh with parallelism: pp=(\d+), dp_replicate=(\d+), dp_shard=(\d+), cp=(\d+), tp=(\d+), ep=(\d+)"
-)
-_TRAINER = re.compile(
-    r"local batch size (\d+), global batch size (\d+), gradient accumulation steps (\d+), sequence length (\d+)"
-)
-_PIPELINE = re.compile(r"Using pipeline schedule (\w+) with (\d+) microbatches")
-_APPLIED = re.compile(r"Applied (Full|Selective)AC activation checkpointing")
-
-
-class _Reader:
-    """Steps, and what torchtitan prints about mesh, batch, pipeline and recomputation."""
-
-    def __init__(self, run: Run) -> None:
-        self._piped = run.layout.pp > 1
-        self._steps = PatternReader(
-            r"(?<!validate )\bstep:\s*(\d+)\s+loss:",
-            {
-                "loss": rf"\bloss:\s*({NUMBER})",
-                "grad_norm": rf"grad_norm:\s*({NUMBER})",
-                "reserved_gib": rf"memory:\s*({NUMBER})GiB",
-                "tokens_per_second_per_gpu": rf"\btps:\s*({NUMBER})",
-                "tflops_per_gpu": rf"tflops:\s*({NUMBER})",
-                "mfu_percent": rf"mfu:\s*({NUMBER})%",
-            },
-            begun=r"Training starts at step",
-        )
-
-    def read(self, line: str) -> list[ParsedLine]:
-        stated = self._stated(line)
-        return [*self._steps.read(line), *([ParsedLine(effective=stated)] if stated else [])]
-
-    def _stated(self, line: str) -> dict[str, Scalar]:
-        if match := _MESH.search(line):
-            pp, replicate, shard, cp, tp, ep = map(int, match.groups())
-            sharded: dict[str, Scalar] = {"zero": 0} if shard == 1 and replicate > 1 else {}
-            return {"pp": pp, "dp": replicate * shard, "cp": cp, "tp": tp, "ep": ep, **sharded}
-        if match := _TRAINER.search(line):
-            local, whole, accumulated, sequence = map(int, match.groups())
-            batch = {} if self._piped else {"micro_batch_size": local, "grad_accum": accumulated}
-            return {"global_batch_sequences": whole, "sequence_length": sequence, **batch}
-        if match := _PIPELINE.search(line):
-            names = {theirs: ours for ours, theirs in _SCHEDULES.items()}
-            return {"pp_schedule": names.get(match[1], match[1]), "grad_accum": int(match[2])}
-        if match := _APPLIED.search(line):
-            return {"recompute": match[1].lower()}
-        return {}
-
 
 def reader(run: Run) -> Reader:
-    """The reader of a run."""
-    return _Reader(run)
+    """Steps, and what torchtitan prints about mesh, batch, pipeline and recomputation."""
+    mesh, trainer = r"device mesh with parallelism: .*\b", r"Trainer is initialized with .*\b"
+    piped = run.layout.pp > 1
+    batch: dict[str, tuple[str, Callable[[str], Scalar]]] = {
+        "pp_schedule": (r"Using pipeline schedule (\w+) with", lambda text: _OF_SCHEDULES.get(text, text)),
+        "grad_accum": (r"Using pipeline schedule \w+ with (\d+) microbatches", int),
+    }
+    if not piped:
+        batch = {
+            "micro_batch_size": (trainer + r"local batch size (\d+)", int),
+            "grad_accum": (trainer + r"gradient accumulation steps (\d+)", int),
+        }
+    return PatternReader(
+        r"(?<!validate )\bstep:\s*(\d+)\s+loss:",
+        {
+            "loss": rf"\bloss:\s*({NUMBER})",
+            "grad_norm": rf"grad_norm:\s*({NUMBER})",
+            "reserved_gib": rf"memory:\s*({NUMBER})GiB",
+            "tokens_per_second_per_gpu": rf"\btps:\s*({NUMBER})",
+            "tflops_per_gpu": rf"tflops:\s*({NUMBER})",
+            "mfu_percent": rf"mfu:\s*({NUMBER})%",
+        },
+        {
+            **{name: (rf"{mesh}{name}=(\d+)", int) for name in ("pp", "cp", "tp", "ep")},
+            "dp": (mesh + r"dp_replicate=(\d+, dp_shard=\d+)", lambda text: prod(map(int, text.split(", dp_shard=")))),
+            "zero": (mesh + r"dp_replicate=(?!1,)(\d+), dp_shard=1,", lambda _: 0),
+            "global_batch_sequences": (trainer + r"global batch size (\d+)", int),
+            "sequence_length": (trainer + r"sequence length (\d+)", int),
+            "recompute": (r"Applied (Full|Selective)AC activation checkpointing", str.lower),
+            **batch,
+        },
+        begun=r"Training starts at step",
+    )
 
 
 def _stages(c: Mapping[str, Any]) -> Any:

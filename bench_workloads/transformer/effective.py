@@ -9,8 +9,6 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from bench_workloads.transformer.build import Trainer
     from sweep.contract import Scalar
 
@@ -29,9 +27,7 @@ class Observer:
         self._handle = self._part.register_forward_pre_hook(self._count)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._handle.remove()
 
     def _count(self, _module: Any, inputs: tuple[torch.Tensor, ...]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench_workloads import hardware, process
 from bench_workloads.host_load import HostLoad
@@ -63,7 +63,10 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
 
     timed = _time(trainer, progress, device, len(warmup.losses))
     laps.end("measure")
-    allocated, reserved, kind = timed.memory.peaks(timed.another, settings.cpu_memory)
+    number = len(warmup.losses) + len(timed.samples.losses)
+    untimed = partial(Stopwatch(trainer, progress, device).iteration, number, Samples())
+    progress.heartbeat(Phase.STEADY, number)
+    allocated, reserved, kind = timed.memory.peaks(untimed, settings.cpu_memory)
     profile = profiling.Files.of(run, settings.profile_dir) if settings.profile else None
     measurement = Measurement(
         step_times_s=timed.samples.step_s,
@@ -92,7 +95,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
     progress.measured(measurement)
     if profile is not None:
         progress.heartbeat(Phase.FINISH, due_s=profiling.EXPORT_S)
-        profiling.profile(timed.another_quietly, device, profile)
+        profiling.profile(untimed, device, profile)
 
 
 def _install_straggler(trainer: Trainer) -> None:
@@ -126,26 +129,14 @@ def _warm_up(trainer: Trainer, progress: Progress, device: torch.device) -> tupl
     return samples, global_counts(counter, device)
 
 
-@dataclass(frozen=True)
-class _Timed:
+class _Timed(NamedTuple):
     """The timed iterations, and their instrumentation."""
 
     samples: Samples
-    stopwatch: Stopwatch
     observer: Observer
     memory: Memory
     hardware: dict[str, Any]
     """the GPU's and the host's state during and right after them"""
-    number: int
-    """of the iteration after the last one"""
-
-    def another(self) -> None:
-        """One more iteration, untimed."""
-        self.stopwatch.run(self.number, 1)
-
-    def another_quietly(self) -> None:
-        """The same without a heartbeat: the rank is finishing."""
-        self.stopwatch.iteration(self.number, Samples())
 
 
 def _time(trainer: Trainer, progress: Progress, device: torch.device, first: int) -> _Timed:
@@ -158,16 +149,11 @@ def _time(trainer: Trainer, progress: Progress, device: torch.device, first: int
         stack.enter_context(sampler)
         host = stack.enter_context(HostLoad())
         stopwatch = Stopwatch(trainer, progress, device, watched or None, settings.steps_per_sync, sampler.step)
-        more = until_known(settings.tolerance, settings.max_iterations) if settings.adaptive else _enough
+        more = until_known(settings.tolerance, settings.max_iterations if settings.adaptive else 0)
         samples = stopwatch.run(first, run.iterations, more)
     gpu = hardware.state(device) | sampler.results(run.global_batch_tokens * len(samples.losses) // run.gpus)
     memory.stop()
-    untimed = Stopwatch(trainer, progress, device)
-    return _Timed(samples, untimed, observer, memory, gpu | host.results(), first + len(samples.losses))
-
-
-def _enough(_samples: Samples) -> bool:
-    return False
+    return _Timed(samples, observer, memory, gpu | host.results())
 
 
 def _further(timed: Samples, settings: Settings) -> dict[str, Any]:

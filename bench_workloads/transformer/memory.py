@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+from bench_workloads import hardware
 
 _PEAKS = (
     "allocated_bytes.all.peak",
@@ -55,8 +55,7 @@ class Memory:
 
     def further(self) -> dict[str, Any]:
         """The process' resident set, and on a GPU the allocator's counters and the memory outside torch."""
-        unit = 1 if sys.platform == "darwin" else 1024
-        found: dict[str, Any] = {"peak_resident_set_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+        found: dict[str, Any] = {"peak_resident_set_bytes": hardware.peak_resident_set_bytes()}
         if self._device.type == "cuda":
             free, total = torch.cuda.mem_get_info(self._device)
             found["allocator"] = {name: self._end.get(name) for name in _PEAKS}

@@ -67,11 +67,6 @@ class Optimizer:
         """This rank's shard of each gradient, between backward and step."""
         return [local_of(p.grad) for p in self._parameters if p.grad is not None]
 
-    def states(self) -> list[Tensor]:
-        """The optimizer's own tensors, after the first step."""
-        held = self._inner.state.values() if self._inner else ()
-        return [value for state in held for value in state.values() if isinstance(value, Tensor)]
-
     def clear(self) -> None:
         """Drop the gradients."""
         for tensor in (*self._parameters, *self._shards):

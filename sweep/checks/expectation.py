@@ -29,8 +29,6 @@ ADAPTER_SHARE = 0.94
 FABRIC_SHARE = {"infiniband": 0.90, "roce": 0.71, "efa": constants.EFA_SHARE.median}
 """fabric -> reached share of min(NVLink, adapters): nccl-tests on InfiniBand 0.85 to 0.95; the one published figure of
 two nodes on RoCE, 339 of 480 GB/s; EFA by ``constants.EFA_SHARE``"""
-HOST_SHARE = 0.88
-"""Host to GPU over a PCIe x16 link: 55.4 of 63 GB/s (ML Engineering)"""
 FLOOR_SHARE = 0.85
 """of the expected rate: published floors are 0.90 to 0.97 of the measured ones, and the expectation is within 7 % of
 those"""
@@ -131,11 +129,3 @@ def memory_copy(kind: str) -> Expectation:
     if rate is None:
         return NOTHING
     return Expectation(bound=rate, expected=rate * constants.MEMORY_SHARE.median, basis="data sheet")
-
-
-def host_copy(generation: int, width: int) -> Expectation:
-    """Host to GPU (or back) over PCIe: 16 GT/s a lane and direction in generation 4, with 128b/130b encoding."""
-    if generation < 3:
-        raise ValueError(f"PCIe generation {generation}")
-    rate = 8e9 * 2 ** (generation - 3) * width * 128 / 130 / 8
-    return Expectation(bound=rate, expected=HOST_SHARE * rate, basis=f"PCIe {generation} x{width}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sweep.checks.check import Json
 from sweep.checks.fleet import FEWEST, TOLERANCE, slowest_healthy
 from sweep.checks.rules import number_of
+from sweep.physics.measured import bus_bandwidth
 
 Group = tuple[str, ...]
 MESSAGE_BYTES = 4096
@@ -40,16 +41,13 @@ class Exchange:
         if not mine:
             return 0.0
         largest = max(mine, key=lambda row: number_of(row, "bytes"))
-        return bus_bandwidth(largest)
+        return rate_of(largest)
 
 
-def bus_bandwidth(row: Mapping[str, Json]) -> float:
-    """Bytes/s of a measured operation (doc/PERFORMANCE.md of nccl-tests)."""
-    ranks = number_of(row, "ranks")
-    factor = {"all_reduce": 2 * (ranks - 1) / ranks, "send": 1.0, "message": 1.0}.get(
-        str(row.get("operation")), (ranks - 1) / ranks
-    )
-    return number_of(row, "bytes") / number_of(row, "least_s") * factor
+def rate_of(row: Mapping[str, Json]) -> float:
+    """Bus bandwidth of a measured operation, bytes/s."""
+    size, seconds, ranks = (number_of(row, name) for name in ("bytes", "least_s", "ranks"))
+    return bus_bandwidth(str(row.get("operation")), size, seconds, ranks)
 
 
 def first_round(nodes: Sequence[str]) -> list[Group]:

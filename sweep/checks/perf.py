@@ -7,6 +7,7 @@ from collections.abc import Callable
 from sweep.checks.check import Check, Finding, Json, Rule, Stated, Verdict
 from sweep.checks.expectation import NOTHING, Expectation, all_reduce, matmul, memory_copy, pair_of_gpus
 from sweep.checks.rules import bounded, number_of, quantity, rows_of
+from sweep.physics.measured import bus_bandwidth
 
 RATES = "bench_workloads.checks.rates"
 
@@ -39,7 +40,7 @@ def within_node(value: Json, stated: Stated) -> Finding:
         return Finding(verdict=Verdict.OK, found="one rank", expected="")
     row = max(rows, key=lambda row: number_of(row, "bytes"))
     ranks, size = int(number_of(row, "ranks")), number_of(row, "bytes")
-    rate = size / number_of(row, "least_s") * 2 * (ranks - 1) / ranks
+    rate = bus_bandwidth("all_reduce", size, number_of(row, "least_s"), ranks)
     return against(rate, all_reduce(stated.gpu, 1, ranks, size), "B/s")
 
 

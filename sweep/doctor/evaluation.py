@@ -8,7 +8,7 @@ from dataclasses import replace
 from sweep.checks.check import Check, CheckResult, Finding, Json, NodeReadings, Reading, Stated, Verdict
 from sweep.checks.expectation import NOTHING, Expectation, adapter, all_reduce
 from sweep.checks.fleet import evaluate_all, no_answer
-from sweep.checks.pairs import MESSAGE_BYTES, TOLERANCES, Exchange, best_rates, bus_bandwidth, slow_in_pairs
+from sweep.checks.pairs import MESSAGE_BYTES, TOLERANCES, Exchange, best_rates, rate_of, slow_in_pairs
 from sweep.checks.perf import against
 from sweep.checks.rules import number_of, quantity
 from sweep.checks.speeds import SPEEDS, Answer, evaluate_speeds, rows
@@ -147,7 +147,7 @@ def evaluate_all_nodes(exchanges: Sequence[Exchange], named: Mapping[str, str], 
 
 def _of_width(width: int, one: Exchange, row: Mapping[str, Json], stated: Stated) -> CheckResult:
     operation, size = str(row.get("operation")), number_of(row, "bytes")
-    rate = bus_bandwidth(row)
+    rate = rate_of(row)
     if operation == "all_reduce":
         expected = all_reduce(stated.gpu, width, stated.gpus_per_node, size, network=stated.network)
         finding = against(rate, expected, "B/s")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import socket
-import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bench_workloads.checks.reading import COMMAND_S, read_all
 from sweep.checks.check import Check, CheckResult, Json, Reading, Stated, evaluate, readers, result
 from sweep.checks.login import LOGIN, READ, SLURM
-from sweep.doctor.login_readers import LIMIT_S, LoginReaders, UnreadableError
+from sweep.doctor.login_readers import LoginReaders
 from sweep.inputs.site import Site
 from sweep.plugins import load_object
 
-PATIENCE_S = LIMIT_S + 1.0
-"""a reader runs one command of at most LIMIT_S; a file system that hangs is given up, too"""
+PATIENCE_S = COMMAND_S + 1.0
+"""a reader runs one command of at most COMMAND_S; a file system that hangs is given up, too"""
 
 
 def check_login(site: Site, executor: str, directory: Path, more: Sequence[Check] = ()) -> list[CheckResult]:
@@ -28,30 +27,6 @@ def check_login(site: Site, executor: str, directory: Path, more: Sequence[Check
         found: Callable[[], Json] = getattr(built_in, name) if module == READ else load_object(reader)
         return found
 
-    found = read(readers(checks), function)
-    stated = Stated(gpu=site.gpu, gpus_per_node=site.gpus_per_node)
-    return [result(check, socket.gethostname(), evaluate(check, found.get(check.reader), stated)) for check in checks]
-
-
-def read(names: Sequence[str], function: Callable[[str], Callable[[], Json]]) -> dict[str, Reading]:
-    """All at once; what does not answer in time is unreadable."""
-    found: dict[str, Reading] = {}
-
-    def one(name: str) -> None:
-        began = time.monotonic()
-        try:
-            value, error = function(name)(), ""
-        except UnreadableError as problem:
-            value, error = None, str(problem)[:300]
-        except Exception as problem:  # a reader may raise anything: unreadable is a verdict of its own
-            value, error = None, f"{type(problem).__name__}: {problem}"[:300]
-        found[name] = Reading(value=value, error=error, seconds=time.monotonic() - began)
-
-    threads = {name: threading.Thread(target=one, args=(name,), daemon=True) for name in names}
-    for thread in threads.values():
-        thread.start()
-    deadline = time.monotonic() + PATIENCE_S
-    for thread in threads.values():
-        thread.join(max(0.0, deadline - time.monotonic()))
-    late = Reading(error=f"no answer within {PATIENCE_S:g} s", seconds=PATIENCE_S)
-    return {name: found.get(name, late) for name in names}
+    found = read_all(readers(checks), PATIENCE_S, function)
+    stated, host = Stated(gpu=site.gpu, gpus_per_node=site.gpus_per_node), socket.gethostname()
+    return [result(check, host, evaluate(check, Reading.of(found[check.reader]), stated)) for check in checks]

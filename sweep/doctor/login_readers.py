@@ -10,11 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from bench_workloads.checks.host import file_system
 from bench_workloads.checks.host import nccl_variables as host_nccl_variables
+from bench_workloads.checks.reading import COMMAND_S, UnreadableError, output
 from sweep.checks.check import Json
 from sweep.checks.login import keeps_accounting
 from sweep.executors.executor import PilotRequest
@@ -22,8 +22,6 @@ from sweep.inputs.detect import SINFO_FORMAT, parse_config, parse_sinfo
 from sweep.inputs.site import Site
 from sweep.plugins import EXECUTOR
 
-LIMIT_S = 6.0
-"""of one command, so that all are done in 10 s"""
 PROGRAMS = ("sbatch", "srun", "scontrol", "squeue", "sinfo", "scancel")
 VERSIONS = """
 import importlib.util, pathlib, platform, runpy
@@ -34,10 +32,6 @@ print(platform.python_version(), version["__version__"], version.get("cuda"))
 """run by the site's Python: what torch states of itself, without the seconds of its import"""
 TIMES = 5
 """writes, links and renames are repeated so often: the slowest counts"""
-
-
-class UnreadableError(RuntimeError):
-    """A reading that cannot be had; the message alone says why."""
 
 
 class LoginReaders:
@@ -122,8 +116,8 @@ class LoginReaders:
         script = EXECUTOR.find("slurm")(self._site, self._directory).script(request)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SBATCH_")}
         done = subprocess.run(
-            ["sbatch", "--test-only"], input=script, capture_output=True, text=True, errors="replace", timeout=LIMIT_S,
-            env=environment, check=False,
+            ["sbatch", "--test-only"], input=script, capture_output=True, text=True, errors="replace",
+            timeout=COMMAND_S, env=environment, check=False,
         )  # fmt: skip
         lines = [line for line in (done.stderr + done.stdout).strip().splitlines() if line]
         return {"accepted": done.returncode == 0, "answer": lines[-1] if lines else f"exit {done.returncode}"}
@@ -183,33 +177,6 @@ class LoginReaders:
         """The nearest directory that exists."""
         path = self._directory.expanduser().absolute()
         return next(each for each in (path, *path.parents) if each.is_dir())
-
-
-def output(command: Sequence[str], *, both: bool = False, fails: bool = False) -> str:
-    """What a command prints. Raises UnreadableError where it cannot be run or fails (unless ``fails``)."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("SINFO_", "SCONTROL_", "SRUN_"))}
-    name = command[0]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=LIMIT_S,
-            env=environment,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise UnreadableError(f"{name} is not installed here") from error
-    except OSError as error:
-        raise UnreadableError(f"{name} cannot be run: {error.strerror}") from error
-    except subprocess.TimeoutExpired as error:
-        raise UnreadableError(f"{name} did not answer within {LIMIT_S:g} s") from error
-    if done.returncode and not fails:
-        text = " ".join((done.stderr or done.stdout).split())[:200].removeprefix(f"{name}: ")
-        raise UnreadableError(f"{name}: {text or f'exit {done.returncode}'}")
-    return done.stdout + done.stderr if both else done.stdout
 
 
 def _which(name: str) -> bool:

@@ -10,6 +10,16 @@ KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 _READ = {"extra": "forbid", "strict": False}
 
 
+def bus_bandwidth(operation: str, size_bytes: float, seconds: float, ranks: float) -> float:
+    """Bytes/s by which nccl-tests compares collectives with a link's speed (doc/PERFORMANCE.md of nccl-tests).
+
+    ``size_bytes`` is what nccl-tests calls the size: the whole buffer, i.e. the output of an all-gather and the input
+    of a reduce-scatter. ``operation``: one of KINDS, or else a message from one rank to another.
+    """
+    share = (ranks - 1) / ranks if operation in KINDS else 1.0
+    return size_bytes / seconds * share * (2 if operation == "all_reduce" else 1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MeasuredCollective:
     """One collective as measured, in nccl-tests' terms."""

@@ -6,10 +6,11 @@ import dataclasses
 
 import pytest
 
-from bench_workloads.collectives import OPERATIONS, Settings, bus_bandwidth
+from bench_workloads.collectives import OPERATIONS, Settings
 from bench_workloads.matmul import Settings as MatmulSettings
 from bench_workloads.matmul import products, swiglu_widths
 from sweep.contract import Layout
+from sweep.physics.measured import bus_bandwidth
 from tests.support.ranks.harness import DENSE, ForkServer, a_run
 
 pytestmark = pytest.mark.parallel

@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from sweep.checks.check import Reading
-from sweep.doctor.login import read
-from sweep.doctor.login_readers import LoginReaders, output
+from bench_workloads.checks.reading import output, read_all
+from sweep.doctor.login_readers import LoginReaders
 from sweep.inputs.site import parse_site
 from tests.support import driving
 
@@ -43,18 +42,20 @@ def test_the_table_and_the_summary(tmp_path):
     assert "site: fit" in done.stderr
 
 
-def test_what_hangs_and_what_raises_is_unreadable(monkeypatch):
-    monkeypatch.setattr("sweep.doctor.login.PATIENCE_S", 0.3)
+def error_of(function):
+    return read_all(["reader"], find=lambda _: function)["reader"]["error"]
 
+
+def test_what_hangs_and_what_raises_is_unreadable():
     def function(name):
         return {"slow": lambda: time.sleep(5), "broken": lambda: 1 / 0, "fine": lambda: 3}[name]
 
     began = time.monotonic()
-    found = read(["slow", "broken", "fine"], function)
+    found = read_all(["slow", "broken", "fine"], 0.3, function)
     assert time.monotonic() - began < 2
-    assert found["slow"].error == "no answer within 0.3 s"
-    assert found["broken"].error.startswith("ZeroDivisionError")
-    assert found["fine"] == Reading(value=3, seconds=found["fine"].seconds)
+    assert found["slow"]["error"] == "no answer within 0.3 s"
+    assert found["broken"]["error"].startswith("ZeroDivisionError")
+    assert found["fine"] == {"value": 3, "seconds": found["fine"]["seconds"]}
 
 
 @pytest.mark.parametrize(
@@ -73,14 +74,13 @@ def test_a_command_that_fails_hangs_or_is_missing_is_reported_without_our_except
         (tmp_path / "sacctmgr").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "sacctmgr").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))
-    monkeypatch.setattr("sweep.doctor.login_readers.LIMIT_S", 0.3)
-    assert read(["qos"], lambda _: lambda: output(["sacctmgr", "show", "qos"]))["qos"].error == words
+    assert error_of(lambda: output(["sacctmgr", "show", "qos"], 0.3)) == words
 
 
 def test_a_command_that_cannot_be_run_is_named(tmp_path):
     """An empty file with the bit of a program, as a broken installation leaves."""
     (tmp_path / "sacctmgr").touch(0o755)
-    found = read(["qos"], lambda _: lambda: output([str(tmp_path / "sacctmgr")]))["qos"].error
+    found = error_of(lambda: output([str(tmp_path / "sacctmgr")]))
     assert found == f"{tmp_path / 'sacctmgr'} cannot be run: Exec format error"
 
 
@@ -91,8 +91,7 @@ def test_a_command_that_cannot_be_run_is_named(tmp_path):
 def test_without_accounting_the_limits_of_a_qos_cannot_be_read(tmp_path, monkeypatch, config):
     readers = LoginReaders(parse_site(SITE, "site.yaml"), "slurm", tmp_path)
     monkeypatch.setattr(readers, "_config", config)
-    found = read(["qos"], lambda _: readers.qos)["qos"]
-    assert found.error == "this cluster keeps no accounting: a QOS and its limits cannot be read"
+    assert error_of(readers.qos) == "this cluster keeps no accounting: a QOS and its limits cannot be read"
 
 
 @pytest.mark.slurm

@@ -80,7 +80,9 @@ class _Driver:
             return
         directory = Path(place.scratch_dir or ".") / f"trainer{place.rank}"
         directory.mkdir(parents=True, exist_ok=True)
-        launch = self._adapter.configure(from_here(self._run, settings), str(directory), self._steps())
+        # One more than is timed: the first's length is often unknown, and shutdown must not fall into a timed one.
+        steps = self._run.warmup_iterations + self._run.iterations + 1
+        launch = self._adapter.configure(from_here(self._run, settings), str(directory), steps)
         for name, text in launch.files.items():
             (directory / name).write_text(text)
         words = command(launch, place, self._exchange.port, settings)
@@ -117,7 +119,9 @@ class _Driver:
         found = versions(self._settings, self._adapter.package) if asks else {}
         self._progress.measured(self._speakers.measurement(chosen, self._adapter, found))
         self._progress.heartbeat(Phase.FINISH)
-        self._drain_child(GRACE_S)
+        deadline = time.monotonic() + GRACE_S
+        while not self._over() and self._child is not None and time.monotonic() < deadline:
+            self._once(0.1)  # a full pipe would block its exit
         stop(self._child, TERM_S)
 
     def close(self) -> None:
@@ -132,10 +136,6 @@ class _Driver:
         while self._exchange.hub and self._exchange.joined < others and time.monotonic() < deadline:
             self._progress.heartbeat(Phase.STEADY)  # who starts late has a timeout of its own: this rank does not hang
             self._once(0.5)
-
-    def _steps(self) -> int:
-        """One more than is timed: the first's length is often unknown, and shutdown must not fall into a timed one."""
-        return self._run.warmup_iterations + self._run.iterations + 1
 
     def _environment(self, launch: Launch, once: bool) -> dict[str, str]:
         """Unbuffered, and on the trainer's own port. torchrun sets what belongs to a rank by itself."""
@@ -178,7 +178,8 @@ class _Driver:
             self._last.append(line)
             for parsed in self._reader.read(line):
                 self._speakers.receive(self._run.place.rank, parsed, line_at_s)
-                self._exchange.send(_message(self._run.place.rank, parsed, line_at_s))
+                sent = {field: getattr(parsed, field) for field in _FIELDS}
+                self._exchange.send({"rank": self._run.place.rank, "at_s": line_at_s, **sent})
         return bool(data)
 
     def _take(self, message: Any) -> None:
@@ -193,7 +194,7 @@ class _Driver:
         """Read the own trainer's output to its end, then that of others for ``seconds``."""
         own = self._child.stdout if self._child is not None else None
         deadline = time.monotonic() + LAST_LINES_S
-        while own is not None and self._reads(own) and time.monotonic() < deadline:
+        while own is not None and own in self._selector.get_map() and time.monotonic() < deadline:
             if not self._once(0.1) and self._failed():
                 break  # a leaked process holds the pipe open
         deadline = time.monotonic() + seconds
@@ -202,15 +203,6 @@ class _Driver:
 
     def _failed(self) -> bool:
         return self._child is not None and bool(self._child.poll())
-
-    def _reads(self, file: object) -> bool:
-        return any(key.fileobj is file for key in self._selector.get_map().values())
-
-    def _drain_child(self, seconds: float) -> None:
-        """Read until the trainer ended: a full pipe would block its exit."""
-        deadline = time.monotonic() + seconds
-        while self._child is not None and self._child.poll() is None and time.monotonic() < deadline:
-            self._once(0.1)
 
     def _give_up(self) -> None:
         """End with the trainer's exit status."""
@@ -241,7 +233,3 @@ class _Driver:
     def _log(self, text: str) -> None:
         with contextlib.suppress(OSError):
             os.write(1, f"[sweep] {text}\n".encode())
-
-
-def _message(rank: int, parsed: ParsedLine, at_s: float) -> dict[str, Any]:
-    return {"rank": rank, "at_s": at_s, **{field: getattr(parsed, field) for field in _FIELDS}}

@@ -34,6 +34,8 @@ class Entry:
 class Stretch:
     """The iterations that one line covers."""
 
+    place: int
+    """of the line among all"""
     span: int
     seconds: float | None
     """of each of them; None for the first line, where the trainer does not report its time"""
@@ -99,17 +101,16 @@ class Gathered:
 
     def warmup_s(self) -> list[float]:
         """Seconds of the iterations before, where known."""
-        timed = {id(stretch.values) for stretch in self._timed()}
-        before = [s for s in self._stretches() if id(s.values) not in timed and s.seconds is not None]
+        timed = {stretch.place for stretch in self._timed()}
+        before = [s for s in self._stretches() if s.place not in timed]
         return [s.seconds for s in before for _ in range(s.span) if s.seconds is not None]
 
     def wall_s(self) -> float | None:
         """Seconds per timed iteration by the arrival of their lines; None where the line before is not known."""
         timed = self._timed()
-        places = [i for i, entry in enumerate(self.entries) if any(entry.values is s.values for s in timed)]
-        if not places or not places[0]:
+        if not timed or not timed[0].place:
             return None
-        before, last = self.entries[places[0] - 1], self.entries[places[-1]]
+        before, last = self.entries[timed[0].place - 1], self.entries[timed[-1].place]
         return (last.at_s - before.at_s) / (last.number - before.number)
 
     def median(self, name: str) -> float | None:
@@ -131,7 +132,8 @@ class Gathered:
 
         The last one may still be pending, where it is on a separate line.
         """
-        needed = self.entries[: self._lines_needed()]
+        timed = self._timed()
+        needed = self.entries[: timed[-1].place + 1] if timed else self.entries
         found = [entry.values[name] for entry in needed if name in entry.values]
         whole = all(name in entry.values for entry in needed[:-1])
         return found if found and whole else None
@@ -150,18 +152,14 @@ class Gathered:
                 entry.values[name] = max(known, value)
 
     def _stretches(self) -> Iterator[Stretch]:
-        before: Entry | None = None
-        for entry in self._distinct():
-            span = entry.number - before.number if before else max(1, entry.number)
-            interval_s = (entry.at_s - before.at_s) / span if before else None
-            yield Stretch(span, entry.values.get("step_time_s", interval_s), entry.values)
-            before = entry
-
-    def _distinct(self) -> Iterator[Entry]:
         """The lines; of several at the same time the last: a progress bar may be late, then catch up."""
-        for entry, later in zip(self.entries, [*self.entries[1:], None], strict=False):
+        before: Entry | None = None
+        for place, (entry, later) in enumerate(zip(self.entries, [*self.entries[1:], None], strict=True)):
             if later is None or later.at_s > entry.at_s or "step_time_s" in entry.values:
-                yield entry
+                span = entry.number - before.number if before else max(1, entry.number)
+                interval_s = (entry.at_s - before.at_s) / span if before else None
+                yield Stretch(place, span, entry.values.get("step_time_s", interval_s), entry.values)
+                before = entry
 
     def _timed(self) -> list[Stretch]:
         """The lines that report timed iterations: all after the warm-up, as many as are needed."""
@@ -173,13 +171,6 @@ class Gathered:
                 counted += stretch.span
             gone += stretch.span
         return found
-
-    def _lines_needed(self) -> int:
-        timed = self._timed()
-        if not timed:
-            return len(self.entries)
-        last = timed[-1].values
-        return next(i for i, entry in enumerate(self.entries) if entry.values is last) + 1
 
 
 def compare(run: Run, gathered: Gathered, convention: str) -> dict[str, Any]:
@@ -213,28 +204,18 @@ def compare(run: Run, gathered: Gathered, convention: str) -> dict[str, Any]:
 
 
 def notes(compared: Mapping[str, Any], gathered: Gathered) -> list[str]:
-    """What is unusual about a measurement, as text."""
-    return [*compared["disagreements"], *skipped(gathered), *impossible_values(gathered)]
-
-
-def skipped(gathered: Gathered) -> list[str]:
-    """Timed iterations of forward and backward pass only: fp16's gradients overflowed."""
+    """What is unusual about a measurement, as text: disagreements, iterations without a step, impossible values."""
     count = gathered.skipped()
-    if not count:
-        return []
-    return [
+    skipped = (
         f"{count} of {gathered.iterations} timed iterations skipped the optimizer's step, as gradients overflowed: "
         "more warmup_iterations let the loss scale settle"
-    ]
-
-
-def impossible_values(gathered: Gathered) -> list[str]:
-    """What the trainer reported and no run can have: left out."""
-    return [
+    )
+    impossible_values = [
         f"{name}: {len(values)} impossible {'value' if len(values) == 1 else 'values'} left out, such as "
         f"{f'{100 * values[0]:g}%' if name == 'mfu' else f'{values[0]:g}'}"
         for name, values in sorted(gathered.dropped.items())
     ]
+    return [*compared["disagreements"], *([skipped] if count else []), *impossible_values]
 
 
 def never_matched(expected: Mapping[str, str], sources: Iterable[Gathered]) -> list[str]:

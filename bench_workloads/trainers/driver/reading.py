@@ -172,20 +172,18 @@ class Lines:
         self._came_at = 0.0
 
     def timed(self, data: bytes, at_s: float) -> list[tuple[str, float]]:
-        """The lines of ``feed``, each with the time at which its last character came.
+        """The lines completed by this piece, each with the time at which its last character came. No data: the end.
 
-        A progress bar's line ends only where the next one starts, which may be a step later. No data: the end.
+        A carriage return ends a line: progress bars rewrite theirs. Such a line ends only where the next one starts,
+        which may be a step later.
         """
+        text = self._rest + self._decoder.decode(data, final=not data)
         if not data:
-            return [(line, self._came_at) for line in self.end()]
+            rest, self._rest = text.rstrip("\r"), ""
+            return [(plain(rest), self._came_at)] if rest else []
         ended = self._rest.endswith("\r") or data[:1] in (b"\r", b"\n")
-        came_at = self._came_at if ended and self._rest.strip("\r") else at_s
+        first_came_at = self._came_at if ended and self._rest.strip("\r") else at_s
         self._came_at = at_s
-        return [(line, at_s if number else came_at) for number, line in enumerate(self.feed(data))]
-
-    def feed(self, data: bytes) -> list[str]:
-        """The lines completed by this piece. A carriage return ends a line: progress bars rewrite theirs."""
-        text = self._rest + self._decoder.decode(data)
         # A \r at the end may be the first half of \r\n.
         held = "\r" if text.endswith("\r") else ""
         *whole, self._rest = _END.split(text.removesuffix("\r") if held else text)
@@ -193,12 +191,8 @@ class Lines:
         if len(self._rest) > MAX_LINE:
             whole.append(self._rest)
             self._rest = ""
-        return [plain(line) for line in whole if line]
-
-    def end(self) -> list[str]:
-        """The rest without a line end, at the end of the output."""
-        rest, self._rest = (self._rest + self._decoder.decode(b"", final=True)).rstrip("\r"), ""
-        return [plain(rest)] if rest else []
+        lines = [plain(line) for line in whole if line]
+        return [(line, at_s if number else first_came_at) for number, line in enumerate(lines)]
 
 
 def impossible(name: str, value: float) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import psutil
@@ -36,7 +36,9 @@ def stop(child: subprocess.Popen[bytes] | None, patience_s: float) -> None:
     """End the trainer and all its child processes: SIGTERM, a bounded wait, SIGKILL."""
     if child is None:
         return
-    below = _family(child.pid)
+    below: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        below = psutil.Process(child.pid).children(recursive=True)
     if child.poll() is None:
         with contextlib.suppress(OSError):
             child.terminate()
@@ -49,13 +51,6 @@ def stop(child: subprocess.Popen[bytes] | None, patience_s: float) -> None:
     if child.poll() is None:
         child.kill()
         child.wait()
-
-
-def _family(pid: int) -> Sequence[psutil.Process]:
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        return []
 
 
 def interpreter(settings: Mapping[str, Any]) -> str:

@@ -15,10 +15,16 @@ OUTPUT = "step 1 loss 2.5\r\n\x1b[31mstep 2\x1b[0m ünïcode\r 10%|█ | 1/10\r 
 def test_lines_are_the_same_however_they_are_cut(sizes):
     data, lines, found = OUTPUT.encode(), Lines(), []
     for size in sizes:
-        found += lines.feed(data[:size])
+        found += lines.timed(data[:size], 0.0) if data else []
         data = data[size:]
-    found += [*lines.feed(data), *lines.end()]
-    assert found == ["step 1 loss 2.5", "step 2 ünïcode", " 10%|█ | 1/10", " 20%|██ | 2/10", "last"]
+    found += [*(lines.timed(data, 0.0) if data else []), *lines.timed(b"", 0.0)]
+    assert [line for line, _ in found] == [
+        "step 1 loss 2.5",
+        "step 2 ünïcode",
+        " 10%|█ | 1/10",
+        " 20%|██ | 2/10",
+        "last",
+    ]
 
 
 def test_a_line_of_a_progress_bar_is_as_old_as_its_text_not_as_the_next_one():
@@ -29,8 +35,8 @@ def test_a_line_of_a_progress_bar_is_as_old_as_its_text_not_as_the_next_one():
 
 def test_an_endless_line_does_not_fill_the_memory():
     lines = Lines()
-    held = [lines.feed(b"x" * 50_000) for _ in range(100)]
-    assert sum(len(line) for batch in held for line in batch) >= 100 * 50_000 - 64_000
+    held = [lines.timed(b"x" * 50_000, 0.0) for _ in range(100)]
+    assert sum(len(line) for batch in held for line, _ in batch) >= 100 * 50_000 - 64_000
 
 
 @pytest.mark.parametrize(

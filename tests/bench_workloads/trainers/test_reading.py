@@ -19,8 +19,8 @@ from tests.support.trainers.layouts import SHAPE, run_of
 def parsed(trainer, *lines, **layout):
     reader = TRAINER.find(trainer).reader(run_of(trainer, **(layout or {"dp": 2})))
     joined = Lines()
-    whole = [*joined.feed("\n".join(lines).encode()), *joined.end()]
-    return [one for line in whole for one in reader.read(line)]
+    whole = [*joined.timed("\n".join(lines).encode(), 0.0), *joined.timed(b"", 0.0)]
+    return [one for line, _ in whole for one in reader.read(line)]
 
 
 def stated(found):
@@ -202,11 +202,10 @@ def test_timed_iterations_whose_step_was_skipped_are_noted(trainer):
     gathered = Gathered(run.warmup_iterations, run.iterations)
     for one in parsed(trainer, *lines):
         gathered.add(one, float(len(gathered.entries)))
-    (note,) = gathering.skipped(gathered)
-    assert note.startswith("2 of 3 timed iterations skipped the optimizer's step")
-    assert note in gathering.notes(gathering.compare(run, gathered, ""), gathered)
+    notes = gathering.notes(gathering.compare(run, gathered, ""), gathered)
+    assert any(note.startswith("2 of 3 timed iterations skipped the optimizer's step") for note in notes)
     only_warmup = gathered_from(trainer, LINE.format(1, 9.0, 1), LINE.format(2, 9.0, 0), LINE.format(3, 9.0, 0))
-    assert gathering.skipped(only_warmup) == []
+    assert only_warmup.skipped() == 0
 
 
 def test_nanotron():
