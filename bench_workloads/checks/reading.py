@@ -44,7 +44,7 @@ def imported(reader: str) -> Callable[[], Any]:
 def read_all(
     readers: Sequence[str], limit_s: float = READER_S, find: Callable[[str], Callable[[], Any]] = imported
 ) -> dict[str, dict[str, Any]]:
-    """Reader -> value, error and seconds. All run at once; none is waited for beyond the limit.
+    """Reader -> value, or error. All run at once; none is waited for beyond the limit.
 
     ``find``: reader -> the function that reads; called in the reader's thread, too.
     """
@@ -57,19 +57,18 @@ def read_all(
     for reader, thread in threads.items():
         thread.join(max(0.0, began + limit_s - time.monotonic()))
         if thread.is_alive():
-            found[reader] = {"error": f"no answer within {limit_s:g} s", "seconds": limit_s}
+            found[reader] = {"error": f"no answer within {limit_s:g} s"}
     return {reader: dict(found[reader]) for reader in readers}
 
 
 def _read(reader: str, find: Callable[[str], Callable[[], Any]], found: dict[str, dict[str, Any]]) -> None:
-    began = time.monotonic()
     try:
         answer: dict[str, Any] = {"value": find(reader)()}
     except UnreadableError as error:
         answer = {"error": str(error)[:300]}
     except Exception as error:  # a reader may raise anything: unreadable is a verdict of its own
         answer = {"error": f"{type(error).__name__}: {error}"[:300]}
-    found.setdefault(reader, {**answer, "seconds": round(time.monotonic() - began, 3)})
+    found.setdefault(reader, answer)
 
 
 def output(command: Sequence[str], limit_s: float = COMMAND_S, *, both: bool = False, fails: bool = False) -> str:

@@ -43,19 +43,13 @@ class Reading:
 
     value: Json = None
     error: str = ""
-    seconds: float = 0.0
 
     @classmethod
     def of(cls, values: Json) -> Reading:
         """From JSON as a node sent it; malformed: an unreadable one."""
         if not isinstance(values, Mapping):
             return cls(error="the node sent no reading")
-        error, seconds = values.get("error"), values.get("seconds")
-        return cls(
-            value=values.get("value"),
-            error=error if isinstance(error, str) else "",
-            seconds=float(seconds) if isinstance(seconds, (int, float)) else 0.0,
-        )
+        return cls(value=values.get("value"), error=str(values.get("error") or ""))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -88,11 +88,11 @@ def against_majority(findings: Mapping[str, Finding], *, remark: bool = False) -
 
 def against_median(findings: Mapping[str, Finding], tolerance: float = TOLERANCE) -> dict[str, Finding]:
     """Who is slower than the other nodes. Higher numbers are better."""
-    numbers = {node: one.number for node, one in findings.items() if one.number is not None}
-    slow = slow_nodes({node: number for node, number in numbers.items() if number is not None}, tolerance)
+    numbers = {node: number for node, one in findings.items() if (number := one.number) is not None}
+    slow = slow_nodes(numbers, tolerance)
     if not slow:
         return dict(findings)
-    median = statistics.median(number for number in numbers.values() if number is not None)
+    median = statistics.median(numbers.values())
     return {
         node: replace(
             one,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from sweep.checks.check import Check, CheckResult, Json, NodeReadings, Reading, Stated, Verdict
 from sweep.checks.fleet import evaluate_all
@@ -12,7 +13,7 @@ from sweep.checks.rules import number_of
 from sweep.checks.train import READER as TRAINING
 from sweep.checks.train import TRAIN
 
-Answer = Mapping[str, Json]
+Answer = Mapping[str, Any]
 """of one node (or of some that exchanged data): "kind", "node", what its ranks measured"""
 SPEEDS: dict[str, tuple[str, tuple[Check, ...]]] = {"perf": ("rates", PERF), "train": ("training", TRAIN)}
 """tier -> (kind of its answers, its checks)"""
@@ -20,7 +21,7 @@ SPEEDS: dict[str, tuple[str, tuple[Check, ...]]] = {"perf": ("rates", PERF), "tr
 
 def rates_of(answer: Answer) -> NodeReadings:
     """One node's rates as readings: each a list with a row per rank that measured it."""
-    ranks = [rank for rank in rows(answer.get("ranks")) if rank]
+    ranks = [rank for rank in answer["ranks"] if rank]
     names = list(dict.fromkeys(name for rank in ranks for name in rank))
     readings = {}
     for name in names:
@@ -28,8 +29,8 @@ def rates_of(answer: Answer) -> NodeReadings:
         # An all-reduce has rows of its own, the same on every rank
         value = values[0] if values and isinstance(values[0], list) else values
         readings[name if name == TRAINING else f"bench_workloads.checks.rates:{name}"] = Reading(value=value)
-    problem = str(answer.get("problem") or "") or ("" if readings else "nothing was measured")
-    return NodeReadings(node=str(answer["node"]), readings=readings, problem=problem)
+    problem = answer["problem"] or ("" if readings else "nothing was measured")
+    return NodeReadings(node=answer["node"], readings=readings, problem=problem)
 
 
 def all_rates(answers: Iterable[Answer], kind: str = "rates") -> list[NodeReadings]:

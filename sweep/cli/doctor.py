@@ -18,6 +18,7 @@ from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
     from sweep.checks.check import Json
+    from sweep.checks.speeds import Answer
     from sweep.doctor.report import Report
     from sweep.inputs.site import Site
 
@@ -119,18 +120,16 @@ class _Progress:
     def __init__(self) -> None:
         self._shown = 0
 
-    def __call__(self, answers: Sequence[Mapping[str, Json]]) -> None:
-        from sweep.doctor.evaluation import texts
-
+    def __call__(self, answers: Sequence[Answer]) -> None:
         for one in answers[self._shown :]:
             kind = one["kind"]
             if kind == "nodes":
-                missing = f"; without an answer: {', '.join(texts(one['missing']))}" if one["missing"] else ""
-                click.echo(f"nodes: {', '.join(texts(one['nodes']))}{missing}", err=True)
+                missing = f"; without an answer: {', '.join(one['missing'])}" if one["missing"] else ""
+                click.echo(f"nodes: {', '.join(one['nodes'])}{missing}", err=True)
             elif kind == "tier":
                 click.echo(f"{one['tier']}: done in {one['seconds']} s", err=True)
             elif kind == "exchange" and one["problem"]:
-                click.echo(f"{one['tier']}: {', '.join(texts(one['nodes']))}: {one['problem']}", err=True)
+                click.echo(f"{one['tier']}: {', '.join(one['nodes'])}: {one['problem']}", err=True)
         self._shown = len(answers)
 
 

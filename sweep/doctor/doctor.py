@@ -8,7 +8,8 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from sweep.checks.check import CheckResult, Json, Stated
+from sweep.checks.check import CheckResult, Stated
+from sweep.checks.speeds import Answer
 from sweep.doctor.evaluation import evaluate_answers, nodes_of, pair_rows
 from sweep.doctor.login import check_login
 from sweep.doctor.measured import measured_rates, write_measured
@@ -47,20 +48,23 @@ def examine(options: DoctorOptions, directory: Path, progress: Progress) -> Repo
         raise
     stated = Stated(gpu=site.gpu, gpus_per_node=site.gpus_per_node, nodes=options.nodes)
     found = evaluate_answers(answers, node_checks(more, site.gpu), stated)
-    tiers = {str(one["tier"]): one["seconds"] for one in answers if one["kind"] == "tier"}
+    tiers = {one["tier"]: one["seconds"] for one in answers if one["kind"] == "tier"}
     report = replace(
         report,
         nodes=tuple(nodes_of(answers)),
         results=(*results, *found),
-        seconds={**seconds, **{tier: float(str(took)) for tier, took in tiers.items()}},
+        seconds={**seconds, **tiers},
         pairs=tuple(pair_rows(answers)),
         problem=problem,
     )
     return _written(report, answers, options, folder)
 
 
-def _written(report: Report, answers: list[dict[str, Json]], options: DoctorOptions, folder: Path) -> Report:
+def _written(report: Report, answers: list[Answer], options: DoctorOptions, folder: Path) -> Report:
     """The run's files, and what was measured next to the site."""
+    import pyarrow
+    import pyarrow.parquet
+
     written = [str(folder / name) for name in (REPORT, TABLE, PAGE)]
     rates = measured_rates(answers, report.exclude, report.began_at)
     if rates is not None:
@@ -72,15 +76,8 @@ def _written(report: Report, answers: list[dict[str, Json]], options: DoctorOpti
     report = replace(report, written=tuple(written))
     write_whole(folder / REPORT, json.dumps(report.as_json(), indent=1))
     write_whole(folder / PAGE, page(report))
-    _write_table(report, folder / TABLE)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows_of(report)), folder / TABLE)
     return report
-
-
-def _write_table(report: Report, path: Path) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows_of(report)), path)
 
 
 def run_folder(directory: Path, at: float) -> Path:

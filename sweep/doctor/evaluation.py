@@ -11,7 +11,7 @@ from sweep.checks.fleet import evaluate_all, no_answer
 from sweep.checks.pairs import MESSAGE_BYTES, TOLERANCES, Exchange, best_rates, rate_of, slow_in_pairs
 from sweep.checks.perf import against
 from sweep.checks.rules import number_of, quantity
-from sweep.checks.speeds import SPEEDS, Answer, evaluate_speeds, rows
+from sweep.checks.speeds import SPEEDS, Answer, evaluate_speeds
 
 PAIR_REMEDY = "check this node's adapters, cables and switch port; run `sweep doctor --tier pair --every-pair`"
 ALL_NODES_REMEDY = "exclude the node; look at its agent's output, kernel log and adapters"
@@ -20,13 +20,12 @@ DLROVER = "DLRover: two rounds of pairs, the better one counts; SuperBench's tol
 
 def nodes_of(answers: Iterable[Answer]) -> list[str]:
     """All nodes of the pilot, those that never answered too."""
-    found = [one for one in answers if one["kind"] == "nodes"]
-    return [str(node) for one in found for name in ("nodes", "missing") for node in texts(one.get(name))]
+    return [node for one in answers if one["kind"] == "nodes" for name in ("nodes", "missing") for node in one[name]]
 
 
 def evaluate_answers(answers: Sequence[Answer], checks: Sequence[Check], stated: Stated) -> list[CheckResult]:
     """Every tier's results."""
-    missing = [str(node) for one in answers if one["kind"] == "nodes" for node in texts(one.get("missing"))]
+    missing = [node for one in answers if one["kind"] == "nodes" for node in one["missing"]]
     results = [no_answer(node, "its agent did not start, or could not connect") for node in missing]
     readings = [readings_of(one) for one in answers if one["kind"] == "readings"]
     if readings:
@@ -34,47 +33,38 @@ def evaluate_answers(answers: Sequence[Answer], checks: Sequence[Check], stated:
     for tier in SPEEDS:
         found = evaluate_speeds(answers, tier, stated)
         results += [replace(one, tier=tier) if one.check == "answers" else one for one in found]
-    exchanges = [exchange_of(one) for one in answers if one["kind"] == "exchange"]
+    exchanges = exchanges_of(answers)
+    guilty = {node: one["why"] for one in answers if one["kind"] == "guilty" for node in one["nodes"]}
     results += evaluate_pairs([one for one in exchanges if one.tier == "pair"], stated)
-    results += evaluate_all_nodes([one for one in exchanges if one.tier == "all-nodes"], guilty(answers), stated)
+    results += evaluate_all_nodes([one for one in exchanges if one.tier == "all-nodes"], guilty, stated)
     return results
-
-
-def texts(value: Json) -> list[str]:
-    """The texts of a list."""
-    return [str(one) for one in value] if isinstance(value, list) else []
 
 
 def readings_of(answer: Answer) -> NodeReadings:
     """One node's readings."""
-    values = answer.get("readings")
-    readings = {str(k): Reading.of(v) for k, v in values.items()} if isinstance(values, Mapping) else {}
-    problem = str(answer.get("problem") or "") or ("" if readings else "no reading arrived")
-    asked, answered = answer.get("asked_at"), answer.get("answered_at")
+    readings = {name: Reading.of(value) for name, value in (answer["readings"] or {}).items()}
     return NodeReadings(
-        node=str(answer["node"]),
+        node=answer["node"],
         readings=readings,
-        problem=problem,
-        asked_at=float(asked) if isinstance(asked, (int, float)) else None,
-        answered_at=float(answered) if isinstance(answered, (int, float)) else None,
+        problem=answer["problem"] or ("" if readings else "no reading arrived"),
+        asked_at=answer.get("asked_at"),
+        answered_at=answer.get("answered_at"),
     )
 
 
-def exchange_of(answer: Answer) -> Exchange:
-    """One exchange of a group of nodes."""
-    return Exchange(
-        nodes=tuple(texts(answer.get("nodes"))),
-        rows=rows(answer.get("rows")),
-        problem=str(answer.get("problem") or ""),
-        accused=tuple(texts(answer.get("accused"))),
-        tier=str(answer.get("tier")),
-    )
-
-
-def guilty(answers: Iterable[Answer]) -> dict[str, str]:
-    """Node -> why, as the bisection found it."""
-    found = [one for one in answers if one["kind"] == "guilty"]
-    return {node: str(one.get("why")) for one in found for node in texts(one.get("nodes"))}
+def exchanges_of(answers: Iterable[Answer]) -> list[Exchange]:
+    """The exchanges of groups of nodes."""
+    return [
+        Exchange(
+            nodes=tuple(one["nodes"]),
+            rows=one["rows"],
+            problem=one["problem"],
+            accused=tuple(one["accused"]),
+            tier=one["tier"],
+        )
+        for one in answers
+        if one["kind"] == "exchange"
+    ]
 
 
 def evaluate_pairs(exchanges: Sequence[Exchange], stated: Stated) -> list[CheckResult]:
@@ -168,7 +158,6 @@ def _of_width(width: int, one: Exchange, row: Mapping[str, Json], stated: Stated
 
 def pair_rows(answers: Iterable[Answer]) -> list[dict[str, Json]]:
     """A row per exchanging pair, for the matrix."""
-    found = [exchange_of(one) for one in answers if one["kind"] == "exchange" and one.get("tier") == "pair"]
     return [
         {
             "nodes": list(one.nodes),
@@ -176,5 +165,6 @@ def pair_rows(answers: Iterable[Answer]) -> list[dict[str, Json]]:
             "all_reduce": one.bytes_per_s("all_reduce"),
             "problem": one.problem,
         }
-        for one in found
+        for one in exchanges_of(answers)
+        if one.tier == "pair"
     ]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
-from sweep.checks.check import Json
 from sweep.checks.pairs import (
     MESSAGE_BYTES,
     TOLERANCES,
@@ -23,6 +22,7 @@ from sweep.checks.pairs import (
     slow_in_pairs,
     widths,
 )
+from sweep.checks.speeds import rows
 from sweep.doctor.request import Answers
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.check_attempts import EXCHANGE, FURTHER, CheckAttempts
@@ -120,21 +120,8 @@ class Exchanges:
             cases += ",all_to_all:67108864"
         links = [self._links[node] for node in group]
         answer = await self._attempts.conduct(EXCHANGE, links, self._ranks, {"cases": cases})
-        rows = first_rows(answer.ranks.get(group[0], []))
-        found = Exchange(nodes=group, rows=rows, problem=answer.problem, accused=answer.accused, tier=tier)
-        self._answers.write(
-            "exchange",
-            tier=tier,
-            nodes=list(group),
-            rows=[dict(row) for row in rows],
-            problem=answer.problem,
-            accused=list(answer.accused),
-        )
+        # Seconds are the slowest rank's, the same for all
+        measured = [dict(row) for row in rows(answer.ranks[group[0]][0]["exchange"])] if answer.ranks else []
+        found = Exchange(nodes=group, rows=measured, problem=answer.problem, accused=answer.accused, tier=tier)
+        self._answers.write("exchange", **asdict(found))
         return found
-
-
-def first_rows(ranks: Sequence[object]) -> list[dict[str, Json]]:
-    """The rows of the group's first rank: seconds are the slowest rank's, the same for all."""
-    extra = ranks[0] if ranks else {}
-    rows = extra.get("exchange") if isinstance(extra, dict) else None
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from bench_workloads.checks.reading import UnreadableError, output
 from sweep.checks.check import Stated
 from sweep.checks.speeds import accused_by_speed
 from sweep.checks.train import READER, training_run
@@ -105,12 +105,9 @@ def expected_nodes(spec: JobSpec) -> list[str]:
     """The names of all nodes of the pilot, also of those that never connect."""
     if spec.executor == "local":
         return [f"local-{index}" for index in range(spec.nodes)]
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+    with contextlib.suppress(UnreadableError):
         command = ["scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")]
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=HOSTNAMES_S, check=False
-        )
-        return done.stdout.split()
+        return output(command, HOSTNAMES_S).split()
     return []
 
 

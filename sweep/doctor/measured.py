@@ -15,7 +15,7 @@ from sweep.checks.check import Json
 from sweep.checks.pairs import best_rates
 from sweep.checks.rules import number_of
 from sweep.checks.speeds import Answer, all_rates, rows
-from sweep.doctor.evaluation import exchange_of
+from sweep.doctor.evaluation import exchanges_of
 from sweep.files import write_whole
 from sweep.physics.measured import KINDS, MeasuredCollective, MeasuredRates
 
@@ -29,14 +29,15 @@ def measured_rates(answers: Sequence[Answer], unfit: Iterable[str], at: float) -
     left_out = set(unfit)
     nodes = [one for one in all_rates(answers) if not one.problem and one.node not in left_out]
     values = {one.node: {reader.rpartition(":")[2]: r.value for reader, r in one.readings.items()} for one in nodes}
-    exchanges = [exchange_of(one) for one in answers if one["kind"] == "exchange"]
-    exchanges = [one for one in exchanges if one.rows and not left_out & set(one.nodes)]
+    exchanges = [one for one in exchanges_of(answers) if one.rows and not left_out & set(one.nodes)]
     matmul = {node: _least(found.get("matmul")) for node, found in values.items()}
     copies = {node: _least(found.get("memory_copy")) for node, found in values.items()}
     inside = [rate for found in values.values() if (rate := _least(found.get("pairs"))) is not None]
     sends = [rate for rate in best_rates(exchanges, "send").values() if rate]
-    collectives = [row for found in values.values() for row in _of_node(found.get("all_reduce"))]
-    collectives += [row for one in exchanges for row in _of_exchange(one.nodes, one.rows)]
+    inside_nodes = [row for found in values.values() for row in rows(found.get("all_reduce"))]
+    between = [(len(one.nodes), row) for one in exchanges for row in one.rows if row.get("operation") in KINDS]
+    collectives = [_collective("all_reduce", 1, row) for row in inside_nodes]
+    collectives += [_collective(str(row["operation"]), nodes, row) for nodes, row in between]
     speeds = [rate for rate in matmul.values() if rate is not None]
     if not speeds and not sends and not collectives:
         return None
@@ -64,14 +65,6 @@ def write_measured(rates: MeasuredRates, path: Path) -> None:
 def _least(value: Json) -> float | None:
     found = [number_of(row, "per_second") for row in rows(value) if row.get("per_second") is not None]
     return min(found, default=None)
-
-
-def _of_node(value: Json) -> list[MeasuredCollective]:
-    return [_collective("all_reduce", 1, row) for row in rows(value)]
-
-
-def _of_exchange(nodes: Sequence[str], measured: Sequence[Mapping[str, Json]]) -> list[MeasuredCollective]:
-    return [_collective(str(r["operation"]), len(nodes), r) for r in measured if r.get("operation") in KINDS]
 
 
 def _collective(kind: str, nodes: int, row: Mapping[str, Json]) -> MeasuredCollective:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep.checks.check import Json
+from sweep.checks.speeds import Answer
 from sweep.store.directory import write_once
 
 REQUEST, ANSWERS, PILOT = "request.json", "answers.jsonl", "p0001"
@@ -45,7 +46,7 @@ class Answers:
         with self._path.open("a") as file:
             file.write(json.dumps({"kind": kind, **values}) + "\n")
 
-    def read(self) -> list[dict[str, Json]]:
+    def read(self) -> list[Answer]:
         """All whole lines so far."""
         if not self._path.exists():
             return []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sweep.checks.check import Check, Json, Stated, applicable, readers
+from sweep.checks.check import Check, Stated, applicable, readers
 from sweep.checks.node import NODE
+from sweep.checks.speeds import Answer
 from sweep.doctor.request import PILOT, Answers, Request
 from sweep.errors import Mistake, SweepError
 from sweep.executors.executor import Executor, JobState, PilotRequest, SubmitError
@@ -27,7 +28,7 @@ TIER_S = {"node": 60.0, "perf": 180.0, "train": 300.0, "pair": 300.0, "all-nodes
 START_S = 300.0
 GONE_TWICE = 2
 
-Progress = Callable[[Sequence[Mapping[str, Json]]], None]
+Progress = Callable[[Sequence[Answer]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ def node_checks(more: Sequence[Check], gpu: str) -> list[Check]:
 
 def run_on_nodes(
     options: DoctorOptions, folder: Path, more: Sequence[Check], progress: Progress
-) -> tuple[list[dict[str, Json]], str]:
+) -> tuple[list[Answer], str]:
     """Submit, follow to the end; the answers, and why they are not complete (empty: they are).
 
     ``more``: checks of other packages.
@@ -110,14 +111,14 @@ def _prepare(options: DoctorOptions, folder: Path, more: Sequence[Check]) -> Pil
     return PilotRequest(token=token, name=PILOT, nodes=options.nodes, time_limit_s=int(time_limit_s))
 
 
-def _follow(executor: Executor, job: str, answers: Answers, progress: Progress) -> tuple[list[dict[str, Json]], str]:
+def _follow(executor: Executor, job: str, answers: Answers, progress: Progress) -> tuple[list[Answer], str]:
     """Until the pilot's last line, or until its job is gone without one."""
     gone, poll_at = 0, time.monotonic() + JOB_POLL_S
     while True:
         found = answers.read()
         progress(found)
         if found and found[-1]["kind"] == "end":
-            return found, str(found[-1].get("problem") or "")
+            return found, found[-1]["problem"]
         if gone >= GONE_TWICE:
             return found, "the pilot's job ended before it was done; see its output in pilots/p0001"
         if time.monotonic() >= poll_at:
