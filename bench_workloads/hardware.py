@@ -1,6 +1,6 @@
-"""What a rank runs on: its device, the software, the cores next to a GPU and the GPU's state.
+"""What a rank runs on: its device, the software, the cores next to a GPU, the GPU's state and the host's load.
 
-The last two come from NVML, and are missing where there is none.
+Cores and state come from NVML, and are missing where there is none.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ def bind_to_near_cores(device: torch.device, place: Place) -> list[int] | None:
 
 def state(device: torch.device) -> dict[str, Any]:
     """Clocks, power, temperature and throttle reasons of this rank's GPU at this moment."""
-    nvml = _nvml()
-    if device.type != "cuda" or nvml is None:
+    if device.type != "cuda" or (nvml := _nvml()) is None:
         return {}
     handle = _handle(nvml, device)
     questions: dict[str, Callable[[], Any]] = {
@@ -57,29 +57,34 @@ def state(device: torch.device) -> dict[str, Any]:
         "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
         "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-        "gpu_uuid": lambda: _text(nvml.nvmlDeviceGetUUID(handle)),
+        "gpu_uuid": lambda: nvml.nvmlDeviceGetUUID(handle),
     }
     found: dict[str, Any] = {}
     for name, ask in questions.items():
         with suppress(nvml.NVMLError, AttributeError):  # another release of the bindings may lack a function
-            found[name] = ask()
+            answer = ask()
+            found[name] = answer.decode() if isinstance(answer, bytes) else answer
     return found
 
 
 NO_NVML = "NVML's bindings (nvidia-ml-py, in the torch extra) are not installed: no clocks, power or throttling"
 PERIOD_S = 0.1
 """between two samples; NVML itself averages power over about as long"""
+STAT = Path("/proc/stat")
+"""`procs_running`: tasks of the whole host that run or wait for a core (proc(5)); Linux only"""
 
 
 class Sampler:
-    """The GPU's clocks, power, temperature and throttle reasons during steps, from a thread; the steps' energy.
+    """Samples from a thread: the GPU's clocks, power, temperature and throttle reasons during steps, and how much work
+    the host has meanwhile: with more than cores, the times are of the crowd, too. And the steps' energy.
 
-    What lies between two steps (reading counters, collecting garbage) does not count: the GPU is idle then.
+    What lies between two steps (reading counters, collecting garbage) does not count for the GPU: it is idle then.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._samples: list[dict[str, Any]] = []
+        self._runnable: list[int] = []
         self._over = threading.Event()
         self._in_step = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
@@ -87,15 +92,13 @@ class Sampler:
         """of each step"""
 
     def __enter__(self) -> Sampler:
-        """Begin, on a GPU with NVML."""
-        if state(self._device):
-            self._thread.start()
+        """Begin."""
+        self._thread.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._over.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -112,14 +115,18 @@ class Sampler:
                 self._samples.append(found)
 
     def results(self, tokens: int) -> dict[str, Any]:
-        """Least, median and greatest of each value, reasons of throttling ever seen, energy; nothing on a CPU.
+        """Least, median and greatest of each value of a GPU, reasons of throttling ever seen, energy; the median number
+        of runnable tasks, and of cores (a record notes if the first is more).
 
         ``tokens``: that this GPU's share of the steps processed.
         """
+        load: dict[str, Any] = {}
+        if self._runnable:
+            load = {"host_runnable_tasks": statistics.median(self._runnable), "host_cores": os.cpu_count() or 1}
         if self._device.type != "cuda":
-            return {}
+            return load
         if not self._samples:
-            return {"device_samples": None, "notes": [NO_NVML]}
+            return {**load, "device_samples": None, "notes": [NO_NVML]}
         values: dict[str, Any] = {"count": len(self._samples)}
         for name in ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"):
             found = sorted(sample[name] for sample in self._samples if name in sample)
@@ -129,15 +136,24 @@ class Sampler:
         known = [energy for energy in self._energy_j if energy is not None]
         spent = sum(known) if known and len(known) == len(self._energy_j) else None
         per_token = None if spent is None or not tokens else spent / tokens
-        results: dict[str, Any] = {"device_samples": values, "energy_j": spent, "energy_j_per_token": per_token}
+        results: dict[str, Any] = {**load, "device_samples": values, "energy_j": spent, "energy_j_per_token": per_token}
         if reasons := values["throttle_reasons"]:
             results["notes"] = [f"the GPU's clocks were lowered while it was timed: {', '.join(reasons)}"]
         return results
 
     def _sample(self) -> None:
-        while not self._over.wait(PERIOD_S):
-            if self._in_step.is_set():
-                self._samples.append(state(self._device))
+        over = False
+        while not over:
+            with suppress(OSError, ValueError, IndexError):
+                self._runnable.append(runnable_tasks(STAT.read_text()))
+            over = self._over.wait(PERIOD_S)
+            if not over and self._in_step.is_set() and (found := state(self._device)):
+                self._samples.append(found)
+
+
+def runnable_tasks(stat: str) -> int:
+    """``procs_running`` of a /proc/stat, less the reader itself. Raises IndexError, ValueError where it has none."""
+    return int(stat.split("procs_running ")[1].split()[0]) - 1
 
 
 THROTTLE_REASONS = {
@@ -153,8 +169,7 @@ THROTTLE_REASONS = {
 
 def _energy_j(device: torch.device) -> float | None:
     """Energy that the GPU has used since its driver was loaded; None where it does not count."""
-    nvml = _nvml()
-    if device.type != "cuda" or nvml is None:
+    if device.type != "cuda" or (nvml := _nvml()) is None:
         return None
     with suppress(nvml.NVMLError, AttributeError):
         return float(nvml.nvmlDeviceGetTotalEnergyConsumption(_handle(nvml, device))) / 1e3
@@ -212,7 +227,3 @@ def _nvml() -> Any:
     except Exception:  # no driver, no library, an old binding: in any case NVML is unavailable
         return None
     return nvml
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value

@@ -33,9 +33,9 @@ def main(run: RankRun, progress: Progress) -> None:
     rows = []
     began = time.perf_counter()
     for number, case in enumerate(str(run.params["cases"]).split(",")):
-        progress.heartbeat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
         operation, _, size = case.partition(":")
         beat = partial(progress.heartbeat, Phase.STEADY if number else Phase.FIRST_ITERATION, number)
+        beat()
         rows.append(measure(operation, int(size), device, run.place.local_world_size, beat))
     progress.measured(Measurement(step_times_s=[time.perf_counter() - began], extra={"exchange": rows}))
     progress.heartbeat(Phase.FINISH)

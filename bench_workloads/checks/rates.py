@@ -47,7 +47,13 @@ def main(run: RankRun, progress: Progress) -> None:
     process.join(run.place, device, TIMEOUT_S)
     found: dict[str, Any] = {}
     began = time.perf_counter()
-    for number, (name, measure) in enumerate(_operations(device)):
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    operations = {"matmul": partial(matmul, device, dtype), "memory_copy": partial(memory_copy, device)}
+    if device.type == "cuda":
+        operations["host_to_gpu"] = partial(host_copy, device, True)
+        operations["gpu_to_host"] = partial(host_copy, device, False)
+        operations["pairs"] = partial(pairs, device)
+    for number, (name, measure) in enumerate(operations.items()):
         progress.heartbeat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
         if name == "pairs":  # one GPU after the other: they share the links
             for turn in range(run.place.world_size):
@@ -69,21 +75,6 @@ def main(run: RankRun, progress: Progress) -> None:
     )
     progress.heartbeat(Phase.FINISH)
     process.leave(TIMEOUT_S)
-
-
-def _operations(device: torch.device) -> list[tuple[str, Callable[[], dict[str, Any]]]]:
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    operations: list[tuple[str, Callable[[], dict[str, Any]]]] = [
-        ("matmul", lambda: matmul(device, dtype)),
-        ("memory_copy", lambda: memory_copy(device)),
-    ]
-    if device.type == "cuda":
-        operations += [
-            ("host_to_gpu", lambda: host_copy(device, True)),
-            ("gpu_to_host", lambda: host_copy(device, False)),
-        ]
-        operations += [("pairs", lambda: pairs(device))]
-    return operations
 
 
 def matmul(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:

@@ -104,5 +104,3 @@ WORKLOAD = Workload(
     rules=ARITHMETIC_RULES,
     one_process_param="one_process_per_node",
 )
-
-__all__ = ["FAULTS", "WORKLOAD"]

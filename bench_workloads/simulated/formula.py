@@ -30,7 +30,7 @@ def step_s(run: Run, peak_tflops: float) -> float:
     tokens = run.global_batch_tokens / layout.gpus
     per_micro_batch = layout.micro_batch_size * run.sequence_length / (layout.cp * layout.tp)
     efficiency = _BEST_MFU * per_micro_batch / (per_micro_batch + _HALF_EFFICIENT_TOKENS)
-    busy = 6 * _active_parameters(run.shape) * tokens * _RECOMPUTED.get(layout.recompute, 1.0)
+    busy = 6 * _parameters(run.shape, active=True) * tokens * _RECOMPUTED.get(layout.recompute, 1.0)
     compute = busy / (peak_tflops * 1e12 * efficiency) + _tensor_parallel_s(run, tokens)
     bubble = (layout.pp - 1) / max(1, layout.grad_accum)
     return compute * (1 + bubble) + _gradients_s(run) + _STEP_OVERHEAD_S * layout.grad_accum
@@ -83,10 +83,6 @@ def _parameters(shape: Mapping[str, Any], *, active: bool = False) -> float:
         width = (experts + _of(shape, "shared_experts")) * (_of(shape, "moe_intermediate_size") or width)
     hidden = _of(shape, "hidden_size")
     return _of(shape, "num_layers") * (3 * hidden * width + 4 * hidden**2) + 2 * _of(shape, "vocab_size") * hidden
-
-
-def _active_parameters(shape: Mapping[str, Any]) -> float:
-    return _parameters(shape, active=True)
 
 
 def _of(shape: Mapping[str, Any], name: str) -> float:

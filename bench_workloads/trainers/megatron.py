@@ -50,7 +50,8 @@ def main(run: RankRun, progress: Progress) -> None:
 def configure(run: Run, _directory: str, steps: int) -> Launch:
     """The command line of pretrain_gpt.py."""
     script = str(Path(param(WORKLOAD, run, "root", str)) / "pretrain_gpt.py")
-    words = [*_model(run), *_experts(run), *_layout(run), *_batch(run, steps), *_rest(run), *_without_fusions(run)]
+    parts = (_model(run), _experts(run), _layout(run), _batch(run, steps), _rest(run), _without_fusions(run))
+    words = _flags({name: value for part in parts for name, value in part.items()})
     return Launch(program=(script, *words), env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
 
 
@@ -65,120 +66,110 @@ def _flags(values: dict[str, Scalar]) -> list[str]:
     return words
 
 
-def _model(run: Run) -> list[str]:
+def _model(run: Run) -> dict[str, Scalar]:
     shape = run.shape
     grouped = shape["num_kv_heads"] != shape["num_heads"]
     learned = bool(shape["learned_positions"])
-    return _flags(
-        {
-            "num-layers": shape["num_layers"],
-            "hidden-size": shape["hidden_size"],
-            "num-attention-heads": shape["num_heads"],
-            "kv-channels": shape["head_dim"],
-            "group-query-attention": grouped,
-            "num-query-groups": shape["num_kv_heads"] if grouped else None,
-            "ffn-hidden-size": shape["intermediate_size"],
-            "vocab-size": shape["vocab_size"],
-            "make-vocab-size-divisible-by": 1,
-            "max-position-embeddings": shape["learned_positions"] or run.sequence_length,
-            "position-embedding-type": "learned_absolute" if learned else "rope",
-            "swiglu": shape["gated_mlp"],
-            "normalization": "RMSNorm" if shape["norm"] == "rmsnorm" else "LayerNorm",
-            "qk-layernorm": shape["qk_norm"],
-            "disable-bias-linear": not shape["mlp_bias"],
-            "add-qkv-bias": bool(shape["qkv_bias"]) and not shape["mlp_bias"],
-            "untie-embeddings-and-output-weights": not shape["tied_embeddings"],
-            "attention-dropout": 0.0,
-            "hidden-dropout": 0.0,
-        }
-    )
+    return {
+        "num-layers": shape["num_layers"],
+        "hidden-size": shape["hidden_size"],
+        "num-attention-heads": shape["num_heads"],
+        "kv-channels": shape["head_dim"],
+        "group-query-attention": grouped,
+        "num-query-groups": shape["num_kv_heads"] if grouped else None,
+        "ffn-hidden-size": shape["intermediate_size"],
+        "vocab-size": shape["vocab_size"],
+        "make-vocab-size-divisible-by": 1,
+        "max-position-embeddings": shape["learned_positions"] or run.sequence_length,
+        "position-embedding-type": "learned_absolute" if learned else "rope",
+        "swiglu": shape["gated_mlp"],
+        "normalization": "RMSNorm" if shape["norm"] == "rmsnorm" else "LayerNorm",
+        "qk-layernorm": shape["qk_norm"],
+        "disable-bias-linear": not shape["mlp_bias"],
+        "add-qkv-bias": bool(shape["qkv_bias"]) and not shape["mlp_bias"],
+        "untie-embeddings-and-output-weights": not shape["tied_embeddings"],
+        "attention-dropout": 0.0,
+        "hidden-dropout": 0.0,
+    }
 
 
-def _experts(run: Run) -> list[str]:
+def _experts(run: Run) -> dict[str, Scalar]:
     shape = run.shape
     experts = int(shape["num_experts"] or 0)
     if not experts:
-        return []
+        return {}
     shared = int(shape["shared_experts"] or 0) * int(shape["moe_intermediate_size"] or 0)
     dense = int(shape["dense_layers"] or 0)
     layers = int(shape["num_layers"] or 0)
-    return _flags(
-        {
-            "num-experts": experts,
-            "moe-router-topk": shape["experts_per_token"],
-            "moe-ffn-hidden-size": shape["moe_intermediate_size"],
-            "moe-shared-expert-intermediate-size": shared or None,
-            "moe-layer-freq": f"([0]*{dense}+[1]*{layers - dense})" if dense else None,
-            "moe-token-dispatcher-type": "alltoall",
-            "moe-grouped-gemm": True,
-            "expert-model-parallel-size": run.layout.ep,
-            "expert-tensor-parallel-size": param(WORKLOAD, run, "expert_tensor_parallel_size", int) or None,
-        }
-    )
+    return {
+        "num-experts": experts,
+        "moe-router-topk": shape["experts_per_token"],
+        "moe-ffn-hidden-size": shape["moe_intermediate_size"],
+        "moe-shared-expert-intermediate-size": shared or None,
+        "moe-layer-freq": f"([0]*{dense}+[1]*{layers - dense})" if dense else None,
+        "moe-token-dispatcher-type": "alltoall",
+        "moe-grouped-gemm": True,
+        "expert-model-parallel-size": run.layout.ep,
+        "expert-tensor-parallel-size": param(WORKLOAD, run, "expert_tensor_parallel_size", int) or None,
+    }
 
 
-def _layout(run: Run) -> list[str]:
+def _layout(run: Run) -> dict[str, Scalar]:
     layout = run.layout
     full = layout.recompute == "full"
     virtual = layout.pp > 1 and layout.pp_schedule == "interleaved_1f1b"
-    return _flags(
-        {
-            "tensor-model-parallel-size": layout.tp,
-            "pipeline-model-parallel-size": layout.pp,
-            "context-parallel-size": layout.cp,
-            "sequence-parallel": layout.tp > 1 and param(WORKLOAD, run, "sequence_parallel", bool),
-            "num-virtual-stages-per-pipeline-rank": param(WORKLOAD, run, "virtual_stages", int) if virtual else None,
-            "use-distributed-optimizer": layout.zero > 0,
-            "overlap-grad-reduce": layout.dp * layout.cp > 1,
-            "overlap-param-gather": layout.zero > 0 and layout.dp * layout.cp > 1,
-            "recompute-granularity": None if layout.recompute == "none" else layout.recompute,
-            "recompute-method": "uniform" if full else None,
-            "recompute-num-layers": 1 if full else None,
-        }
-    )
+    return {
+        "tensor-model-parallel-size": layout.tp,
+        "pipeline-model-parallel-size": layout.pp,
+        "context-parallel-size": layout.cp,
+        "sequence-parallel": layout.tp > 1 and param(WORKLOAD, run, "sequence_parallel", bool),
+        "num-virtual-stages-per-pipeline-rank": param(WORKLOAD, run, "virtual_stages", int) if virtual else None,
+        "use-distributed-optimizer": layout.zero > 0,
+        "overlap-grad-reduce": layout.dp * layout.cp > 1,
+        "overlap-param-gather": layout.zero > 0 and layout.dp * layout.cp > 1,
+        "recompute-granularity": None if layout.recompute == "none" else layout.recompute,
+        "recompute-method": "uniform" if full else None,
+        "recompute-num-layers": 1 if full else None,
+    }
 
 
-def _batch(run: Run, steps: int) -> list[str]:
-    return _flags(
-        {
-            "seq-length": run.sequence_length,
-            "micro-batch-size": run.layout.micro_batch_size,
-            "global-batch-size": run.global_batch_sequences,
-            "train-iters": steps,
-            "lr": 1e-4,
-            "lr-decay-iters": steps,
-            "clip-grad": 1.0,
-        }
-    )
+def _batch(run: Run, steps: int) -> dict[str, Scalar]:
+    return {
+        "seq-length": run.sequence_length,
+        "micro-batch-size": run.layout.micro_batch_size,
+        "global-batch-size": run.global_batch_sequences,
+        "train-iters": steps,
+        "lr": 1e-4,
+        "lr-decay-iters": steps,
+        "clip-grad": 1.0,
+    }
 
 
-def _rest(run: Run) -> list[str]:
-    return _flags(
-        {
-            "mock-data": True,
-            "tokenizer-type": "NullTokenizer",
-            "split": "99,1,0",
-            "eval-iters": 0,
-            "eval-interval": 1_000_000,
-            "log-interval": 1,
-            "log-throughput": True,
-            "transformer-impl": param(WORKLOAD, run, "transformer_impl", str),
-            "bf16": run.dtype == "bf16",
-            "fp16": run.dtype == "fp16",
-            # From its default of 2^32 the first dozen iterations overflow, and skip their step.
-            "initial-loss-scale": 65536 if run.dtype == "fp16" else None,
-            "distributed-timeout-minutes": 10,
-        }
-    )
+def _rest(run: Run) -> dict[str, Scalar]:
+    return {
+        "mock-data": True,
+        "tokenizer-type": "NullTokenizer",
+        "split": "99,1,0",
+        "eval-iters": 0,
+        "eval-interval": 1_000_000,
+        "log-interval": 1,
+        "log-throughput": True,
+        "transformer-impl": param(WORKLOAD, run, "transformer_impl", str),
+        "bf16": run.dtype == "bf16",
+        "fp16": run.dtype == "fp16",
+        # From its default of 2^32 the first dozen iterations overflow, and skip their step.
+        "initial-loss-scale": 65536 if run.dtype == "fp16" else None,
+        "distributed-timeout-minutes": 10,
+    }
 
 
-def _without_fusions(run: Run) -> list[str]:
+def _without_fusions(run: Run) -> dict[str, Scalar]:
     """Megatron's own layers: of its defaults, these kernels are Transformer Engine's and Apex's, and it ends without
     them (`TransformerConfig`, `ColumnParallelLinear`, `WrappedTorchNorm`).
     """
     kernels = ("rope-fusion", "gradient-accumulation-fusion", "persist-layer-norm")
     local = param(WORKLOAD, run, "transformer_impl", str) == "local"
-    return _flags({f"no-{name}": local for name in kernels})
+    return {f"no-{name}": local for name in kernels}
 
 
 class _Reader:

@@ -61,7 +61,10 @@ class Trainer:
         )
         if settings.async_tp:
             compiling.overlap_tensor_parallel(self.meshes.tp)
-        self.positions = _positions(run, settings, self.meshes).to(device)
+        cp_rank = self.meshes.cp.get_local_rank()
+        self.positions = context_parallel.positions(run.sequence_length, cp_rank, run.layout.cp, settings.cp_kind).to(
+            device
+        )
         self.stage_numbers = _stage_numbers(run, settings, self.meshes)
         self.parts = [self._part(number, device) for number in self.stage_numbers]
         self.batches = _source(run, settings, self.meshes, self.positions)
@@ -175,11 +178,11 @@ class Trainer:
         output = next((part.output for part in self.parts if part.output is not None), None)
         if not chunk or output is None:
             split_logits = settings.loss_parallel and layout.tp > 1
-            return compiling.compiled(mean_loss, on=self.run.compile and not split_logits)
+            return torch.compile(mean_loss) if self.run.compile and not split_logits else mean_loss
         for part in self.parts:
             part.returns_logits = False
         output.chunk_tokens = chunk
-        output.chunk_gradient = compiling.compiled(loss_and_gradient, on=self.run.compile)
+        output.chunk_gradient = torch.compile(loss_and_gradient) if self.run.compile else loss_and_gradient
         return output
 
 
@@ -194,10 +197,6 @@ def _stage_numbers(run: RankRun, settings: Settings, meshes: Meshes) -> list[int
     if pp == 1:
         return [0]
     return stages.stages_of_rank(meshes.pp.get_local_rank(), pp, run.layout.pp_schedule, settings.virtual_stages)
-
-
-def _positions(run: RankRun, settings: Settings, meshes: Meshes) -> Tensor:
-    return context_parallel.positions(run.sequence_length, meshes.cp.get_local_rank(), run.layout.cp, settings.cp_kind)
 
 
 def _source(run: RankRun, settings: Settings, meshes: Meshes, positions: Tensor) -> Source:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,9 +11,6 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from bench_workloads.transformer.model import Decoder
-
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def apply(part: Decoder, *, on: bool, mode: str | None = None) -> None:
@@ -40,11 +36,6 @@ def overlap_tensor_parallel(mesh: DeviceMesh) -> None:
 
     config._micro_pipeline_tp = True
     symmetric_memory.enable_symm_mem_for_group(mesh.get_group().group_name)
-
-
-def compiled(function: Function, *, on: bool) -> Function:
-    """The function, compiled if enabled."""
-    return torch.compile(function) if on else function
 
 
 def _fresh_tensor(_module: Any, _inputs: Any, output: Tensor) -> Tensor:

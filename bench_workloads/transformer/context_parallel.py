@@ -66,11 +66,9 @@ class GatheredKeys:
         keys, values = self._gather(torch.stack((keys, values))).unbind()
         grouping = queries.shape[1] // keys.shape[1]
         keys, values = (x.repeat_interleave(grouping, dim=1) for x in (keys, values))
-        early, late = queries.chunk(2, dim=2)
-        return torch.cat((self._attend(early, keys, values, self._rank), self._attend_late(late, keys, values)), dim=2)
-
-    def _attend_late(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        return self._attend(queries, keys, values, 2 * self._ranks - 1 - self._rank)
+        chunks = (self._rank, 2 * self._ranks - 1 - self._rank)
+        halves = zip(queries.chunk(2, dim=2), chunks, strict=True)
+        return torch.cat([self._attend(half, keys, values, chunk) for half, chunk in halves], dim=2)
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, chunk: int) -> Tensor:
         """Queries of the given chunk of the sequence, over the keys of it and of all chunks before."""

@@ -8,6 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
+from bench_workloads.transformer.pipeline import PipelineStep
+
 if TYPE_CHECKING:
     from bench_workloads.transformer.build import Trainer
     from sweep.contract import Scalar
@@ -39,7 +41,7 @@ class Observer:
 
 def effective_configuration(trainer: Trainer, observer: Observer, iterations: int) -> dict[str, Scalar]:
     """Mesh sizes, wrapped modules, stages, micro-batches and tokens, under the names that a layout has."""
-    meshes = trainer.meshes
+    meshes, step = trainer.meshes, trainer.forward_backward
     blocks = [block for part in trainer.parts for block in part.blocks]
     return {
         "dp": meshes.dp.size(),
@@ -50,7 +52,7 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
         "zero": _zero_stage(trainer),
         "recompute": _common([block.recomputed for block in blocks]),
         "compile": _common([block.compiled for block in blocks]),
-        **_schedule(trainer),
+        **({"pp_schedule": step.schedule_name} if isinstance(step, PipelineStep) else {}),
         "micro_batch_size": observer.micro_batch_size,
         "grad_accum": observer.calls // iterations if iterations else None,
         "global_batch_tokens": _global_tokens(trainer, observer, iterations),
@@ -104,12 +106,6 @@ def _groups(state: Any) -> list[Any]:
 def _common(values: list[Any]) -> Any:
     """The value that all share, or all of them as text."""
     return values[0] if len(set(values)) == 1 else ",".join(map(str, values))
-
-
-def _schedule(trainer: Trainer) -> dict[str, Scalar]:
-    """The schedule that moves micro-batches, where there is one."""
-    name = getattr(trainer.forward_backward, "schedule_name", None)
-    return {} if name is None else {"pp_schedule": name}
 
 
 def _compute_dtype(trainer: Trainer) -> str:

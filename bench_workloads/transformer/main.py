@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench_workloads import hardware, process
-from bench_workloads.host_load import HostLoad
 from bench_workloads.transformer import profiling, waiting
 from bench_workloads.transformer.build import Trainer
 from bench_workloads.transformer.effective import Observer, effective_configuration
@@ -147,13 +146,12 @@ def _time(trainer: Trainer, progress: Progress, device: torch.device, first: int
         watched = settings.time_collectives and stack.enter_context(waiting.collective_time(device))
         stack.enter_context(observer)
         stack.enter_context(sampler)
-        host = stack.enter_context(HostLoad())
         stopwatch = Stopwatch(trainer, progress, device, watched or None, settings.steps_per_sync, sampler.step)
         more = until_known(settings.tolerance, settings.max_iterations if settings.adaptive else 0)
         samples = stopwatch.run(first, run.iterations, more)
     gpu = hardware.state(device) | sampler.results(run.global_batch_tokens * len(samples.losses) // run.gpus)
     memory.stop()
-    return _Timed(samples, observer, memory, gpu | host.results())
+    return _Timed(samples, observer, memory, gpu)
 
 
 def _further(timed: Samples, settings: Settings) -> dict[str, Any]:

@@ -21,11 +21,6 @@ Product = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(tokens sorted by expert, a matrix per expert, tokens per expert) -> products in the order of the tokens"""
 
 
-def run_here(tokens: Tensor, counts: Tensor, experts: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Compute this rank's experts: the dispatch without expert parallelism."""
-    return experts(tokens, counts)
-
-
 class FeedForward(nn.Module):
     """SwiGLU, or a plain two-matrix MLP with GELU where the shape is not gated."""
 
@@ -108,7 +103,8 @@ class MixtureOfExperts(nn.Module):
         hidden, width = shape.hidden_size, shape.moe_intermediate_size
         self.experts = Experts(shape.num_experts, hidden, width)
         self.shared = Experts(1, hidden, width * shape.shared_experts) if shape.shared_experts else None
-        self.dispatch: Dispatch = run_here
+        self.dispatch: Dispatch = lambda tokens, counts, experts: experts(tokens, counts)
+        """without expert parallelism a rank computes its own"""
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # sizes depend on the data
     def forward(self, x: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class Optimizer:
     def step(self) -> Tensor:
         """Clip, update, clear gradients. Returns the gradient norm of the whole model, before clipping, as a scalar."""
         inner = self._inner or self._build()
-        gradients = self.gradients()
+        gradients = [local_of(p.grad) for p in self._parameters if p.grad is not None]
         if len(gradients) != len(self._parameters):
             raise RuntimeError("a parameter has no gradient: this layout loses gradients")
         norm = self._norm(gradients)
@@ -56,21 +56,13 @@ class Optimizer:
         for shard, gradient in zip(self._shards, gradients, strict=True):
             shard.grad = gradient
         inner.step()
-        self.clear()
+        for tensor in (*self._parameters, *self._shards):
+            tensor.grad = None
         return norm
 
     def shards(self) -> list[Tensor]:
         """This rank's shard of each parameter."""
         return [local_of(p) for p in self._parameters]
-
-    def gradients(self) -> list[Tensor]:
-        """This rank's shard of each gradient, between backward and step."""
-        return [local_of(p.grad) for p in self._parameters if p.grad is not None]
-
-    def clear(self) -> None:
-        """Drop the gradients."""
-        for tensor in (*self._parameters, *self._shards):
-            tensor.grad = None
 
     def _build(self) -> torch.optim.Optimizer:
         self._shards = self.shards()

@@ -29,11 +29,6 @@ _CLASSES = {
 }
 
 
-def _name_of(kind: type) -> str:
-    """The axis value of a schedule's class."""
-    return next(name for name, schedule in _CLASSES.items() if get_schedule_class(schedule) is kind)
-
-
 class _Stage(PipelineStage):
     """A stage that does not send to itself.
 
@@ -68,7 +63,8 @@ class PipelineStep:
         kind: Any = get_schedule_class(_CLASSES[schedule])
         single = issubclass(kind, PipelineScheduleSingle)
         self._schedule = kind(held[0] if single else held, n_microbatches=micro_batches, loss_fn=loss)
-        self.schedule_name = _name_of(kind)
+        self.schedule_name = next(name for name, theirs in _CLASSES.items() if get_schedule_class(theirs) is kind)
+        """the axis value of the schedule that runs"""
         self.first = any(stage.is_first for stage in held)
         self.last = any(stage.is_last for stage in held)
 

@@ -6,6 +6,7 @@ attention and collectives, and computes norms, rotations and activation function
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,7 +40,7 @@ def apply(part: Decoder, kind: str) -> None:
         return
     for block in part.blocks:
         if kind == "selective":
-            _wrap(block, block.selective_region, context_fn=_keep_dear_outputs)
+            _wrap(block, block.selective_region, context_fn=partial(create_selective_checkpoint_contexts, _policy))
         else:
             _wrap(block, "forward")
         block.recomputed = kind
@@ -53,10 +54,6 @@ def _wrap(block: Block, method: str, **options: Any) -> None:
         return out
 
     setattr(block, method, recomputed)
-
-
-def _keep_dear_outputs() -> Any:
-    return create_selective_checkpoint_contexts(_policy)
 
 
 def _policy(_context: Any, operator: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:

@@ -71,7 +71,12 @@ def _block(block: Block, between: Any) -> dict[str, ParallelStyle]:
         **_norms(block, between),
     }
     if isinstance(block.mlp, FeedForward):
-        return {**plan, **_dense_mlp(block.mlp, between)}
+        return {
+            **plan,
+            "mlp": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
+            **{f"mlp.{name}": ColwiseParallel() for name in block.mlp.inner},
+            "mlp.w2": RowwiseParallel(output_layouts=between),
+        }
     return {**plan, "mlp": WholeSequence(between), "mlp.router": SummedGradient(), "mlp.shared": SplitWidth()}
 
 
@@ -149,11 +154,3 @@ class SplitWidth(ParallelStyle):
         for name, dim in (("w1", 2), ("w3", 2), ("w2", 1)):
             module.register_parameter(name, nn.Parameter(distribute_tensor(getattr(module, name), mesh, [Shard(dim)])))
         return module
-
-
-def _dense_mlp(mlp: FeedForward, between: Any) -> dict[str, ParallelStyle]:
-    return {
-        "mlp": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
-        **{f"mlp.{name}": ColwiseParallel() for name in mlp.inner},
-        "mlp.w2": RowwiseParallel(output_layouts=between),
-    }

@@ -136,17 +136,14 @@ class FlightRecorder:
             )
         if self.unknown is not None:
             return None
-        return sum(entry.get("duration_ms") or 0.0 for entry in new if not _is_barrier(entry)) / 1e3
+        # A barrier is an all-reduce of this name (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp).
+        counted = (entry for entry in new if "barrier" not in str(entry.get("profiling_name", "")))
+        return sum(entry.get("duration_ms") or 0.0 for entry in counted) / 1e3
 
     def _new(self) -> list[dict[str, Any]]:
         """Entries since the last lap, oldest first."""
         entries = json.loads(self._dump(True, False)).get("entries", []) if self._dump else []
         return [entry for entry in entries if entry["record_id"] > self._seen]
-
-
-def _is_barrier(entry: dict[str, Any]) -> bool:
-    """A barrier is an all-reduce of this name (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp)."""
-    return "barrier" in str(entry.get("profiling_name", ""))
 
 
 def _without_duration(entries: list[dict[str, Any]]) -> int:

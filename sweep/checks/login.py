@@ -140,12 +140,8 @@ def torch_and_driver(value: Json, stated: Stated) -> Finding:
     if stated.gpu != "cpu" and built is None:
         expected = "a build of torch for GPUs, in the ranks' environment"
         return Finding(verdict=Verdict.WARNING, found=found, expected=expected)
-    newer = bool(built and driver and _version(built) > _version(driver))
+    newer = bool(built and driver and int(str(built).split(".")[0]) > int(str(driver).split(".")[0]))
     return judged(not newer, found, "torch's CUDA at most the driver's", otherwise=Verdict.WARNING)
-
-
-def _version(text: Json) -> tuple[int, ...]:
-    return tuple(int(part) for part in str(text).split(".")[:1])
 
 
 def lingering(value: Json, _: Stated) -> Finding:

@@ -45,7 +45,7 @@ def verdict_of(
 
     ``outside_torch_bytes``: used on the device at the end, less what torch had reserved.
     """
-    retries, ooms = _whole(counters.get("num_alloc_retries")), _whole(counters.get("num_ooms"))
+    retries, ooms = (int(counters[n]) if n in counters else None for n in ("num_alloc_retries", "num_ooms"))
     calls = [counters[name] for name in ("num_device_alloc", "num_device_free") if name in counters]
     allocs = int(sum(calls)) if calls else None
     share = _ratio(peaks.get("inactive_split_bytes.all.peak"), peaks.get("reserved_bytes.all.peak"))
@@ -89,10 +89,6 @@ def _words(verdict: AllocatorVerdict) -> list[str]:
             "context, NCCL buffers, libraries, or another process."
         )
     return texts
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:

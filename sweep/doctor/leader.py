@@ -60,19 +60,18 @@ class DoctorLeader:
 
     async def _tier(self, tier: str, links: Sequence[Link]) -> None:
         shared = one_machine(links)
+        attempts = CheckAttempts(self._gpu, 1 if shared else len(links) or 1)
         if tier == "node":
             # Nodes of one machine share its cores; those of a cluster do not wait for each other
             attempts = CheckAttempts(self._gpu, max(1, (os.cpu_count() or 1)) if shared else len(links) or 1)
             await asyncio.gather(*(self._read(attempts, link) for link in links))
         elif tier in ("perf", "train"):
-            attempts = CheckAttempts(self._gpu, 1 if shared else len(links) or 1)
             measure = self._measure if tier == "perf" else self._train
             stated = Stated(gpu=self._gpu, gpus_per_node=self._spec.gpus_per_node, nodes=len(links))
             await until_sure(
                 partial(measure, attempts), links, lambda: accused_by_speed(self._answers.read(), tier, stated)
             )
         else:
-            attempts = CheckAttempts(self._gpu, 1 if shared else len(links) or 1)
             exchanges = Exchanges(attempts, self._answers, self._spec, links, every_pair=self._request.every_pair)
             await (exchanges.pairs() if tier == "pair" else exchanges.all_nodes())
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,7 @@ class LoginReaders:
 
     def programs(self) -> Json:
         """Slurm's commands with their versions; None: missing."""
-        return {name: _version(name) for name in PROGRAMS}
+        return {name: output([name, "--version"]).strip() if shutil.which(name) else None for name in PROGRAMS}
 
     def controller(self) -> Json:
         """The controller's answer to a ping and its time."""
@@ -105,7 +106,7 @@ class LoginReaders:
 
     def containers(self) -> Json:
         """Container programs, and Pyxis where srun has its options."""
-        found = [name for name in ("apptainer", "singularity", "enroot", "podman") if _which(name)]
+        found = [name for name in ("apptainer", "singularity", "enroot", "podman") if shutil.which(name)]
         if "--container-image" in output(["srun", "--help"], both=True):
             found.insert(0, "pyxis")
         return ", ".join(found) or "none"
@@ -177,18 +178,6 @@ class LoginReaders:
         """The nearest directory that exists."""
         path = self._directory.expanduser().absolute()
         return next(each for each in (path, *path.parents) if each.is_dir())
-
-
-def _which(name: str) -> bool:
-    import shutil
-
-    return shutil.which(name) is not None
-
-
-def _version(name: str) -> str | None:
-    if not _which(name):
-        return None
-    return output([name, "--version"]).strip()
 
 
 def _driver_cuda() -> str | None:

@@ -121,4 +121,4 @@ def test_without_bindings_a_note_is_recorded(monkeypatch, gpu):
 def test_a_cpu_has_no_such_samples():
     with hardware.Sampler(torch.device("cpu")) as sampler:
         pass
-    assert sampler.results(tokens=1) == {}
+    assert "device_samples" not in sampler.results(tokens=1)

@@ -11,10 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench_workloads import host_load
-from bench_workloads.host_load import HostLoad, runnable_tasks
+torch = pytest.importorskip("torch")
 
-linux = pytest.mark.skipif(not host_load.STAT.exists(), reason="/proc/stat is Linux's")
+from bench_workloads import hardware  # noqa: E402
+
+CPU = torch.device("cpu")
+linux = pytest.mark.skipif(not hardware.STAT.exists(), reason="/proc/stat is Linux's")
 
 
 @linux
@@ -25,30 +27,30 @@ def test_busy_processes_crowd_the_host() -> None:
         while not all(psutil.Process(spinner.pid).cpu_times().user > 0 for spinner in spinners):
             assert time.monotonic() < deadline, "they do not run"
             time.sleep(0.05)
-        with HostLoad() as load:
+        with hardware.Sampler(CPU) as load:
             time.sleep(1)  # the time that is sampled
     finally:
         for spinner in spinners:
             spinner.kill()
             spinner.wait()
-    found = load.results()
+    found = load.results(tokens=1)
     assert found["host_runnable_tasks"] > found["host_cores"]
 
 
 def test_a_quiet_host_is_no_note_and_an_unknown_one_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stat = tmp_path / "stat"
     stat.write_text("cpu 1 2 3\nprocs_running 2\nprocs_blocked 0\n")
-    monkeypatch.setattr(host_load, "STAT", stat)
-    with HostLoad() as load:
+    monkeypatch.setattr(hardware, "STAT", stat)
+    with hardware.Sampler(CPU) as load:
         pass
-    assert load.results() == {"host_runnable_tasks": 1, "host_cores": os.cpu_count()}
-    monkeypatch.setattr(host_load, "STAT", tmp_path / "none")
-    with HostLoad() as load:
+    assert load.results(tokens=1) == {"host_runnable_tasks": 1, "host_cores": os.cpu_count()}
+    monkeypatch.setattr(hardware, "STAT", tmp_path / "none")
+    with hardware.Sampler(CPU) as load:
         pass
-    assert load.results() == {}
+    assert load.results(tokens=1) == {}
 
 
 @linux
 def test_the_reader_itself_does_not_count() -> None:
-    assert runnable_tasks("procs_running 1\n") == 0
-    assert runnable_tasks(host_load.STAT.read_text()) >= 0
+    assert hardware.runnable_tasks("procs_running 1\n") == 0
+    assert hardware.runnable_tasks(hardware.STAT.read_text()) >= 0

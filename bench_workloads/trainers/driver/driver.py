@@ -17,7 +17,6 @@ import time
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from bench_workloads.trainers.adapter import Adapter, Launch, ParsedLine, from_here
 from bench_workloads.trainers.driver.exchange import CONNECT_S, Exchange
@@ -160,7 +159,9 @@ class _Driver:
                 self._read_child()
             else:
                 for message in self._exchange.receive(key.fileobj):
-                    self._take(message)
+                    with contextlib.suppress(KeyError, TypeError, ValueError):
+                        parsed = ParsedLine(**{field: message[field] for field in _FIELDS})
+                        self._speakers.receive(int(message["rank"]), parsed, float(message["at_s"]))
         return bool(ready)
 
     def _read_child(self) -> bool:
@@ -181,11 +182,6 @@ class _Driver:
                 sent = {field: getattr(parsed, field) for field in _FIELDS}
                 self._exchange.send({"rank": self._run.place.rank, "at_s": line_at_s, **sent})
         return bool(data)
-
-    def _take(self, message: Any) -> None:
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            parsed = ParsedLine(**{field: message[field] for field in _FIELDS})
-            self._speakers.receive(int(message["rank"]), parsed, float(message["at_s"]))
 
     def _chosen(self) -> Gathered | None:
         return self._speakers.chosen(self._over())

@@ -61,7 +61,10 @@ class Gathered:
     def add(self, parsed: ParsedLine, at_s: float) -> bool:
         """Add a parsed line. True where it reports a new iteration."""
         self.effective.update(parsed.effective)
-        parsed = self._possible(parsed)
+        wrong = {name: value for name, value in parsed.values.items() if impossible(name, value)}
+        for name, value in wrong.items():
+            self.dropped.setdefault(name, []).append(value)
+        parsed = replace(parsed, values={name: v for name, v in parsed.values.items() if name not in wrong})
         last = self.entries[-1] if self.entries else None
         if parsed.iteration is None:
             self._merge(last or self.before, parsed)
@@ -137,12 +140,6 @@ class Gathered:
         found = [entry.values[name] for entry in needed if name in entry.values]
         whole = all(name in entry.values for entry in needed[:-1])
         return found if found and whole else None
-
-    def _possible(self, parsed: ParsedLine) -> ParsedLine:
-        wrong = {name: value for name, value in parsed.values.items() if impossible(name, value)}
-        for name, value in wrong.items():
-            self.dropped.setdefault(name, []).append(value)
-        return replace(parsed, values={name: v for name, v in parsed.values.items() if name not in wrong})
 
     @staticmethod
     def _merge(entry: Entry, parsed: ParsedLine) -> None:

@@ -36,7 +36,10 @@ class Speakers:
             if self._last_heartbeat < 0:
                 self._marks["first_iteration_told"] = time.monotonic() - self._begun_at
             self._last_heartbeat = count
-            self._progress.heartbeat(Phase.STEADY, count, due_s=_due_s(gathered))
+            due_s = None
+            if gathered.printed_every > 1 and len(gathered.entries) > 1:  # the watchdog sees iterations only
+                due_s = STEADY_FACTOR * (gathered.entries[-1].at_s - gathered.entries[-2].at_s)
+            self._progress.heartbeat(Phase.STEADY, count, due_s=due_s)
 
     def chosen(self, own_is_over: bool) -> Gathered | None:
         """The source that counts for this rank: its own if it reports iterations, else the lowest rank that is done.
@@ -76,11 +79,3 @@ class Speakers:
             effective=effective | own.effective,
             extra={"trainer": compared, "notes": [*gathering.notes(compared, chosen), *missing]},
         )
-
-
-def _due_s(gathered: Gathered) -> float | None:
-    """Where lines are far apart, when the next one is due; the watchdog sees iterations only."""
-    if gathered.printed_every == 1 or len(gathered.entries) < 2:
-        return None
-    last, before = gathered.entries[-1], gathered.entries[-2]
-    return STEADY_FACTOR * (last.at_s - before.at_s)
