@@ -113,13 +113,9 @@ def _parameters(run: Run, printed: str) -> int:
     shape = ModelShape(**run.shape)  # type: ignore[arg-type]
     parameters = int(total_parameters(shape))
     counted = parameters + (run.layout.tp - 1) * shape.num_layers * shape.hidden_size
-    return parameters if printed == _readable(counted) else round(number(printed) or 0)
-
-
-def _readable(count: int) -> str:
-    """As picotron prints numbers (`to_readable_format`)."""
-    unit, suffix = next((unit for unit in _UNITS if count >= unit[0]), (1.0, ""))
-    return f"{count / unit:.2f}{suffix}"
+    unit, suffix = next((unit for unit in _UNITS if counted >= unit[0]), (1.0, ""))
+    readable = f"{counted / unit:.2f}{suffix}"  # `to_readable_format`
+    return parameters if printed == readable else round(number(printed) or 0)
 
 
 @dataclass(frozen=True, kw_only=True)
