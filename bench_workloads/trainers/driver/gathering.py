@@ -151,7 +151,7 @@ class Gathered:
     def _stretches(self) -> Iterator[Stretch]:
         """The lines; of several at the same time the last: a progress bar may be late, then catch up."""
         before: Entry | None = None
-        for place, (entry, later) in enumerate(zip(self.entries, [*self.entries[1:], None], strict=True)):
+        for place, (entry, later) in enumerate(zip(self.entries, [*self.entries[1:], None], strict=False)):
             if later is None or later.at_s > entry.at_s or "step_time_s" in entry.values:
                 span = entry.number - before.number if before else max(1, entry.number)
                 interval_s = (entry.at_s - before.at_s) / span if before else None
