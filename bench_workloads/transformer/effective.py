@@ -8,8 +8,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
-from bench_workloads.transformer.pipeline import PipelineStep
-
 if TYPE_CHECKING:
     from bench_workloads.transformer.build import Trainer
     from sweep.contract import Scalar
@@ -41,7 +39,7 @@ class Observer:
 
 def effective_configuration(trainer: Trainer, observer: Observer, iterations: int) -> dict[str, Scalar]:
     """Mesh sizes, wrapped modules, stages, micro-batches and tokens, under the names that a layout has."""
-    meshes, step = trainer.meshes, trainer.forward_backward
+    meshes, schedule = trainer.meshes, getattr(trainer.forward_backward, "schedule_name", None)
     blocks = [block for part in trainer.parts for block in part.blocks]
     return {
         "dp": meshes.dp.size(),
@@ -52,7 +50,7 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
         "zero": _zero_stage(trainer),
         "recompute": _common([block.recomputed for block in blocks]),
         "compile": _common([block.compiled for block in blocks]),
-        **({"pp_schedule": step.schedule_name} if isinstance(step, PipelineStep) else {}),
+        **({"pp_schedule": schedule} if schedule else {}),
         "micro_batch_size": observer.micro_batch_size,
         "grad_accum": observer.calls // iterations if iterations else None,
         "global_batch_tokens": _global_tokens(trainer, observer, iterations),
