@@ -1,4 +1,6 @@
-"""Runs readers, each in a thread of its own with a time limit: a file of a broken device may never answer."""
+"""Runs readers, each in a thread of its own with a time limit: a file of a broken device may never answer. And what
+most of them need: the output of a command, within a limit too.
+"""
 
 from __future__ import annotations
 
