@@ -100,18 +100,9 @@ def _whole_logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage
     return logits * (per_logit + outputs + waiting * (outputs + profile.waiting_logit_bytes))
 
 
-def stage_totals(columns: Mapping[str, Any], profile: MemoryProfile) -> dict[str, Any]:
-    """Bytes of each stage's rank by name of the stage; 0 if the pipeline has no such stage."""
-    columns = Numbers.of(columns)
-    return {
-        stage: np.where(pipeline.exists(columns, stage), breakdown(columns, profile, stage)["total"], 0.0)
-        for stage in pipeline.STAGES
-    }
-
-
 def peak_bytes(columns: Mapping[str, Any], profile: MemoryProfile) -> Any:
     """Bytes of the heaviest rank, as torch counts them."""
-    return np.maximum.reduce(np.broadcast_arrays(*stage_totals(columns, profile).values()))
+    return heaviest(columns, profile).total_bytes
 
 
 @dataclass(frozen=True)
@@ -173,7 +164,7 @@ def timeline(columns: Mapping[str, Any], profile: MemoryProfile, stage: str = "f
 
 
 @dataclass(frozen=True)
-class Fit:
+class MemoryUse:
     """Which candidates can fit, with the numbers of the reason. Arrays, or numbers for one candidate."""
 
     needed_bytes: Any
@@ -199,11 +190,11 @@ def usable_bytes(gpu: Gpu) -> float | None:
     return None if gpu.memory_bytes is None else gpu.memory_bytes / 1e9 * GIB * USABLE
 
 
-def fits(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["builtin"]) -> Fit:
+def fits(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["builtin"]) -> MemoryUse:
     """Whether the heaviest rank can fit: rejects only what is predicted to be over by more than profile.margin."""
     needed = peak_bytes(columns, profile) + outside_torch_bytes(columns)
     available = usable_bytes(gpu)
-    return Fit(needed, available, None if available is None else available * (1 + profile.margin))
+    return MemoryUse(needed, available, None if available is None else available * (1 + profile.margin))
 
 
 def _embedding_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:

@@ -14,8 +14,8 @@ from sweep.physics import memory, pipeline, step_time
 from sweep.physics.columns import Numbers
 from sweep.physics.hardware import GIB, Gpu
 from sweep.physics.profiles import PROFILES, SETTINGS, MemoryProfile, profile_of
-from sweep.planning.distinct import distinct
 from sweep.planning.expand import Columns, Indices
+from sweep.planning.reasons import combinations
 
 Floats = npt.NDArray[np.float64]
 _RANKS = (*(f"a rank of the {stage} stage" for stage in pipeline.STAGES), "a rank")
@@ -78,17 +78,11 @@ class Physics:
 
     def _groups(self, columns: Columns, rows: Indices) -> Iterator[tuple[Indices, MemoryProfile]]:
         """The rows grouped by what changes the workload's profile: its parameters, and compilation."""
-        names = [name for name in (*SETTINGS, "compile") if name in columns]
-        varied = [name for name in names if name in columns.codes]
-        number = np.zeros(len(rows), dtype=np.int64)
-        for name in varied:
-            number = number * len(columns.values_of(name)) + columns.codes[name][rows]
-        for group in distinct(number)[0]:
-            mine = rows[number == group]
-            values = {name: np.broadcast_to(columns[name], columns.size)[mine[0]] for name in names}
+        kinds, places = combinations(columns, [name for name in (*SETTINGS, "compile") if name in columns], rows)
+        for number, values in enumerate(kinds):
             profile = profile_of(self._workload, values, compiled=bool(values.get("compile", False)))
             if profile is not None:
-                yield mine, profile
+                yield rows[places == number], profile
 
     def _add_columns(
         self, columns: Columns, broken: Any, needed: Floats, states: Floats, stage: Indices, margin: float

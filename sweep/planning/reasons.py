@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,12 +54,10 @@ def broken_by(rule: Rule, columns: Columns) -> Mask:
 
 def reason_numbers(rule: Rule, columns: Columns, rows: Indices, string_table: StringTable) -> Indices:
     """For each row the number of its reason: the rule's name, and the text with the candidate's own values."""
-    fields = [name for _, name, _, _ in string.Formatter().parse(rule.reason) if name]
-    combined, values = _combine([_coded(columns, name, rows) for name in dict.fromkeys(fields)], len(rows))
-    kinds, places = distinct(combined)
-    names = list(dict.fromkeys(fields))
+    names = dict.fromkeys(name for _, name, _, _ in string.Formatter().parse(rule.reason) if name)
+    kinds, places = combinations(columns, names, rows)
     head = rule.name.replace(":", "")
-    texts = [rule.reason.format(**dict(zip(names, values(kind), strict=True))) for kind in kinds]
+    texts = [rule.reason.format(**kind) for kind in kinds]
     numbers = [string_table.number(f"{head}: {text}") for text in texts]
     return np.asarray(numbers, dtype=np.int64)[places]
 
@@ -94,17 +92,18 @@ def _coded(columns: Columns, name: str, rows: Indices) -> tuple[Any, list[Any]]:
     return codes, kinds.tolist()
 
 
-def _combine(coded: list[tuple[Any, list[Any]]], size: int) -> tuple[Indices, Any]:
-    """Several codes as one, and the way back to the values."""
-    combined = np.zeros(size, dtype=np.int64)
-    for codes, values in coded:
+def combinations(columns: Columns, names: Iterable[str], rows: Indices) -> tuple[list[dict[str, Any]], Indices]:
+    """(every combination of the columns' values that occurs at the rows, the place of each row's among them)."""
+    coded = {name: _coded(columns, name, rows) for name in names}
+    combined = np.zeros(len(rows), dtype=np.int64)
+    for codes, values in coded.values():
         combined = combined * len(values) + (0 if codes is None else codes)
-
-    def values_of(kind: int) -> list[Any]:
-        out = []
-        for _, values in reversed(coded):
-            kind, index = divmod(int(kind), len(values))
-            out.append(values[index])
-        return out[::-1]
-
-    return combined, values_of
+    kinds, places = distinct(combined)
+    found = []
+    for left in kinds.tolist():
+        chosen = {}
+        for name, (_, values) in reversed(coded.items()):
+            left, index = divmod(left, len(values))  # noqa: PLW2901
+            chosen[name] = values[index]
+        found.append(chosen)
+    return found, places

@@ -16,9 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sweep.contract import LAYOUT_NUMBERS, LAYOUT_WORDS
-from sweep.planning.distinct import distinct
 from sweep.planning.expand import Columns, Indices
-from sweep.planning.reasons import StringTable
+from sweep.planning.reasons import StringTable, combinations
 
 INTEGERS = ("nodes", "gpus", "gpus_per_node", "sequence_length", *LAYOUT_NUMBERS)
 WORDS = ("model", *LAYOUT_WORDS, "dtype", "params", "env")
@@ -70,7 +69,9 @@ class Words:
     def codes(self, columns: Columns, name: str, rows: Indices) -> Indices:
         """The numbers of the column's values at the rows."""
         if name in ("params", "env"):
-            return _codes_of_json(self, columns, name, rows)
+            kinds, places = combinations(columns, columns.named[name], rows)
+            texts = [json.dumps(kind, sort_keys=True, separators=(",", ":")) for kind in kinds]
+            return np.asarray([self.string_tables[name].number(text) for text in texts], dtype=np.int64)[places]
         column = "model row" if name == "model" else name
         known = columns.coded(column)
         if known is None:
@@ -81,27 +82,6 @@ class Words:
     def array(self, name: str, codes: Indices) -> Any:
         """Numbers as an Arrow dictionary column."""
         return words(codes, self.string_tables[name].texts)
-
-
-def _codes_of_json(string_table: Words, columns: Columns, name: str, rows: Indices) -> Indices:
-    """One JSON text per combination of parameters (or variables) that occurs."""
-    parts = columns.named[name]
-    combined = np.zeros(len(rows), dtype=np.int64)
-    for part in parts:
-        if part in columns.codes:
-            combined = combined * len(columns.values_of(part)) + columns.codes[part][rows]
-    kinds, places = distinct(combined)
-    numbers = [string_table.string_tables[name].number(_json(columns, parts, int(kind))) for kind in kinds]
-    return np.asarray(numbers, dtype=np.int64)[places]
-
-
-def _json(columns: Columns, parts: Sequence[str], kind: int) -> str:
-    chosen: dict[str, Any] = {}
-    for part in reversed(parts):
-        values = columns.values_of(part)
-        kind, index = divmod(kind, len(values)) if part in columns.codes else (kind, 0)
-        chosen[part] = values[index]
-    return json.dumps(chosen, sort_keys=True, separators=(",", ":"))
 
 
 def integers(columns: Columns, name: str, rows: Indices) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sweep.physics import memory
+from sweep.physics import memory, pipeline
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.pipeline import STAGES
@@ -33,7 +33,8 @@ def predicted(name):
     found = describe(columns, GPUS[gpu], profile)
     median, sd = found.log_median, found.prior_sd
     parts = {f"{part}_ms": 1e3 * seconds for part, seconds in predict(columns, GPUS[gpu], profile).items()}
-    bytes_ = {f"{stage}_mib": memory.stage_totals(columns, profile)[stage] / 2**20 for stage in STAGES}
+    totals = {stage: memory.breakdown(columns, profile, stage)["total"] / 2**20 for stage in STAGES}
+    bytes_ = {f"{stage}_mib": total * pipeline.exists(columns, stage) for stage, total in totals.items()}
     found = {"log_seconds": median[0], "spread": sd[0]} | parts | bytes_
     return {column: float(f"{float(value):.6g}") for column, value in found.items()}
 

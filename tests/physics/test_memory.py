@@ -354,7 +354,8 @@ def test_the_heaviest_rank_is_the_one_of_the_largest_total_with_its_own_states(s
         "middle": (columns(pp=4, grad_accum=8, pp_layers="2,14,14,2"), OURS),
         "last": (columns("1B", pp=4, grad_accum=8, micro_batch_size=8, recompute="full"), PROFILES["megatron"]),
     }[stage]
-    totals = {name: float(total) for name, total in memory.stage_totals(layout, profile).items()}
+    present = [name for name in pipeline.STAGES if pipeline.exists(layout, name)]
+    totals = {name: float(memory.breakdown(layout, profile, name)["total"]) for name in present}
     found = memory.heaviest(layout, profile)
     assert float(found.total_bytes) == max(totals.values()) == float(memory.peak_bytes(layout, profile))
     name = pipeline.STAGES[int(found.stage)]
@@ -372,9 +373,9 @@ def test_a_prediction_of_just_what_is_accepted_fits_and_of_just_what_there_is_is
         (110.0, True, True),
         (111.0, False, True),
     ):
-        fit = memory.Fit(needed, 100.0, 110.0)
+        fit = memory.MemoryUse(needed, 100.0, 110.0)
         assert (fit.fits, fit.over) == (fits, over)
-    unknown = memory.Fit(1e18, None, None)
+    unknown = memory.MemoryUse(1e18, None, None)
     assert (unknown.fits, unknown.over) == (True, False)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sweep.contract import FREE, Workload
 from sweep.inputs.load import parse_grid
-from sweep.physics import memory, step_time
+from sweep.physics import memory, pipeline, step_time
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES, profile_of
 from sweep.planning.build import build
@@ -65,8 +65,9 @@ def test_the_reason_names_the_rank_that_needs_most():
     grid, rows = rows_of(TEXT, NANOTRON)
     for row in rows:
         for reason in (r for r in row["reasons"] if r.startswith("memory: ")):
-            totals = memory.stage_totals(columns_of(grid, row), PROFILES["nanotron"])
-            heaviest = max(totals, key=lambda stage: float(totals[stage]))
+            columns = columns_of(grid, row)
+            present = [stage for stage in pipeline.STAGES if pipeline.exists(columns, stage)]
+            heaviest = max(present, key=lambda stage: memory.breakdown(columns, PROFILES["nanotron"], stage)["total"])
             words = "a rank needs" if row["pp"] == 1 else f"a rank of the {heaviest} stage needs"
             assert words in reason
 
