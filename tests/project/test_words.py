@@ -13,7 +13,7 @@ WORDS = {
     r"deaf|hears?|heard": "unresponsive; last heartbeat",
     r"doubts?": "probability, uncertainty",
     r"for ever": "indefinitely",
-    r"hindrances?|own fault": "reason_not_rerunnable; config fault",
+    r"hindrances?|own fault": "blocked; config fault",
     r"leftovers?|strays?": "remaining, stale processes",
     r"lent|lends?|borrowed limits?": "provided; observed start limits",
     r"stands(?! (?:for|out)\b)|stood": "is, exists",
