@@ -144,13 +144,11 @@ def _frame(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     known = columns_by_name()
     named = columns if columns is not None else [*known, *(c for c in table.column_names if c not in known)]
     wanted = [name for name in named if name in known or name in table.column_names]
-    arrays = [
-        table[name]
-        if name in table.column_names
-        else pa.nulls(table.num_rows, arrow_type(known[name].type if name in known else "string"))
-        for name in wanted
-    ]
-    return _to_pandas(pa.table(arrays, names=wanted))
+    for name in wanted:
+        if name not in table.column_names:
+            nothing = pa.nulls(table.num_rows, arrow_type(known[name].type if name in known else "string"))
+            table = table.append_column(name, nothing)
+    return _to_pandas(table.select(wanted))
 
 
 def _to_pandas(table: pa.Table) -> pd.DataFrame:
@@ -198,3 +196,24 @@ def plain_values(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]
     """A row's known values of those names, numbers of numpy and pandas as Python's own."""
     stated = {name: row[name] for name in names if known(row.get(name))}
     return {name: value.item() if hasattr(value, "item") else value for name, value in stated.items()}
+
+
+def as_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """A mapping per row."""
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+
+
+def json_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows as JSON values; missing is null. Without the times of single steps."""
+    light = table.drop(columns="step_times_s", errors="ignore")
+    rows: list[dict[str, Any]] = json.loads(light.to_json(orient="records", double_precision=15))
+    return rows
+
+
+def places_text(cells: Iterable[tuple[Any, Any]], most: int) -> str:
+    """Cells (model, nodes) as text, by model: 8B on 4 nodes; 80B on 1, 2 nodes; and 3 more models."""
+    of_model: dict[str, set[int]] = {}
+    for model, count in cells:
+        of_model.setdefault(str(model), set()).add(int(count))
+    texts = [f"{m} on {', '.join(map(str, sorted(n)))} node{'s' * (n != {1})}" for m, n in of_model.items()]
+    return "; ".join([*texts[:most], *([f"and {len(texts) - most} more models"] if len(texts) > most else [])])

@@ -1,10 +1,21 @@
-"""How wide text is, how to wrap it, and the font size at which every cell's text fits."""
+"""How wide text is, how to wrap it, the font size at which every cell's text fits, and the texts around a figure."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE, UNDER, SMALL = 10.5, 6.75, 6.5
+"""Font sizes of a figure's title, of the line under it, and of its notes, in points"""
+MARGIN = 8.0
+HINTED = 0.95
+"""At low resolution small text is up to this much wider than in print"""
+INK, FAINT = "#1a1a1a", "#555555"
 
 LINE = 1.22
 """Line height, as a multiple of the font size"""
@@ -78,19 +89,9 @@ def shortened(text: str, room_pt: float, size: float) -> str:
     return head + "…"
 
 
-@dataclass(frozen=True)
-class FontFit:
-    """The font size and lines of a figure's cells."""
-
-    size: float
-    """font size in points"""
-    lines: int
-    """lines of the fullest cell"""
-
-    @property
-    def height_pt(self) -> float:
-        """Height that the fullest cell takes, with its margins."""
-        return (self.lines * LINE + 0.9) * self.size
+def cell_height_pt(lines: int, size: float) -> float:
+    """Height of a cell of that many lines, with its margins."""
+    return (lines * LINE + 0.9) * size
 
 
 def fit(
@@ -100,25 +101,69 @@ def fit(
     largest: float,
     smallest: float,
     tallest_pt: float,
-) -> FontFit | None:
-    """The largest font size at which every line fits the cell's width and no cell is taller than ``tallest_pt``.
+) -> tuple[float, float] | None:
+    """(font size, height of the fullest cell): the largest size at which every line fits the width of a cell.
 
+    ``tallest_pt``: the height that no cell may exceed.
     ``texts``: font size -> the lines of each cell, already wrapped; the first line is bold.
     """
     size = largest if _holds(texts(smallest), room_pt, smallest, tallest_pt) else 0.0
     while size >= smallest - 1e-9:
         cells = texts(size)
         if _holds(cells, room_pt, size, tallest_pt):
-            return FontFit(size, _most_lines(cells))
+            return size, cell_height_pt(_most_lines(cells), size)
         size -= 0.25
     return None
 
 
 def _holds(cells: Sequence[Sequence[str]], room_pt: float, size: float, tallest_pt: float) -> bool:
-    if FontFit(size, _most_lines(cells)).height_pt > tallest_pt:
+    if cell_height_pt(_most_lines(cells), size) > tallest_pt:
         return False
     return all(width_pt(line, size, bold=at == 0) <= room_pt for lines in cells for at, line in enumerate(lines))
 
 
 def _most_lines(cells: Sequence[Sequence[str]]) -> int:
     return max((len(lines) for lines in cells), default=1)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The texts around a figure of a width: its title, what was held fixed, and the notes at its foot. In points."""
+
+    width: float
+    title: str
+    head: Sequence[str]
+    """lines under the title"""
+    foot: Sequence[str]
+
+    @staticmethod
+    def of(width: float, title: str, held: Sequence[str], notes: Sequence[str]) -> Frame:
+        """Phrases of what was held fixed, and sentences, wrapped to the width."""
+        room = (width - 2 * MARGIN) * HINTED
+        foot = [line for note in notes for line in paragraph(note, room, SMALL)]
+        return Frame(width, title, wrap_phrases(held, room, UNDER), foot)
+
+    @property
+    def above(self) -> float:
+        """Height of the title and what is under it."""
+        return MARGIN + TITLE * LINE + len(self.head) * UNDER * LINE + 5
+
+    @property
+    def below(self) -> float:
+        """Height of the notes."""
+        return MARGIN / 2 + len(self.foot) * SMALL * LINE
+
+    def write(self, figure: Figure) -> None:
+        """Set the texts; the figure has its size."""
+        height, left, size = 72 * figure.get_figheight(), MARGIN / self.width, TITLE
+        while width_pt(self.title, size, bold=True) > self.width - 2 * MARGIN and size > SMALL:
+            size -= 0.25
+        y = height - MARGIN - TITLE
+        common: dict[str, Any] = {"va": "baseline", "parse_math": False}
+        figure.text(left, y / height, self.title, fontsize=size, fontweight="bold", color=INK, **common)
+        for line in self.head:
+            y -= UNDER * LINE
+            figure.text(left, (y - 1) / height, line, fontsize=UNDER, color=FAINT, **common)
+        for at, line in enumerate(reversed(self.foot)):
+            place = (MARGIN / 2 + 2 + at * SMALL * LINE) / height
+            figure.text(left, place, line, fontsize=SMALL, color=FAINT, **common)

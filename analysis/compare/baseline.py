@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from analysis.compare.noise import Change, changes, noise_of
-from analysis.compare.sides import SAME, Pair, Row, Side, as_rows, identity, key_of, pairs_of
+from analysis.compare.sides import SAME, Pair, Row, Side, identity, key_of, pairs_of
 from analysis.derive.best import failed, is_simulated, succeeded
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
-from analysis.tables import known, plain_values
+from analysis.tables import as_rows, known, plain_values
 from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError
 
@@ -62,19 +62,9 @@ class Certificate:
         verdicts = {one.verdict for one in self.workloads}
         return PASS in verdicts and verdicts <= {PASS, NEW}
 
-    def count(self, verdict: str) -> int:
-        """How many have that verdict."""
-        return sum(one.verdict == verdict for one in self.workloads)
-
     def document(self) -> dict[str, Any]:
         """JSON values."""
         return {"passed": self.passed, **asdict(self), "metric": self.metric.name}
-
-
-class _Failure(NamedTuple):
-    text: str
-    worked_before: bool
-    """the baseline measured that configuration"""
 
 
 def certify(
@@ -95,7 +85,7 @@ def certify(
     a, b = Side(good, ranked), Side(now, ranked)
     names, _ = identity(a.all_rows, b.all_rows)
     pairs = list(pairs_of(a.rows, b.rows, names))
-    runs = as_rows(b.all_rows if planned is None else planned)
+    runs: Sequence[Row] = as_rows(b.all_rows if planned is None else planned)
     # A plan has the parameters and the environment too, but not as records write them: redacted.
     stated = names if planned is None else [name for name in names if name in planned]
     if {key_of(row, stated) for row in a.rows}.isdisjoint(key_of(row, stated) for row in runs):
@@ -110,8 +100,9 @@ def certify(
     compared = {str(pair[1]["run_id"]): (pair, tests[str(pair[1]["run_id"])]) for pair in pairs}
     worked = {key_of(row, names) for row in a.rows}
     failures = {
-        str(row["run_id"]): _Failure(
-            f"{row['outcome']} {row['message'] if known(row['message']) else ''}".strip(), key_of(row, names) in worked
+        str(row["run_id"]): (
+            f"{row['outcome']} {row['message'] if known(row['message']) else ''}".strip(),
+            key_of(row, names) in worked,
         )
         for row in as_rows(b.all_rows[failed(b.all_rows)])
     }
@@ -132,18 +123,19 @@ def _with_untried(tried: Sequence[Row], a: Side, names: Sequence[str]) -> list[R
 def _checked(
     repeats: Sequence[Row],
     compared: Mapping[str, tuple[Pair, Change]],
-    failures: Mapping[str, _Failure],
+    failures: Mapping[str, tuple[str, bool]],
     measured: set[str],
     within: float,
 ) -> Workload:
+    """``failures``: run_id -> how it ended, and whether the baseline measured that configuration."""
     runs = [str(row["run_id"]) for row in repeats]
     pair, change = next((compared[run] for run in runs if run in compared), (None, None))
     failed_now = [failures[run] for run in runs if run in failures]
     unmeasured = sum(run not in measured for run in runs)
     verdict, reason = UNDECIDED, ""
     if failed_now:
-        verdict = FAIL if any(failure.worked_before for failure in failed_now) else NEW
-        reason = f"{len(failed_now)} of {len(runs)} failed: {failed_now[0].text}"
+        verdict = FAIL if any(worked_before for _, worked_before in failed_now) else NEW
+        reason = f"{len(failed_now)} of {len(runs)} failed: {failed_now[0][0]}"
     elif unmeasured:
         reason = "not measured" if unmeasured == len(runs) else f"{unmeasured} of {len(runs)} not measured"
     elif change is None:

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from analysis.compare.noise import Change, Noise, changes, noise_of
-from analysis.compare.sides import (
-    Cell,
-    Pair,
-    Row,
-    Side,
-    as_rows,
-    cell_of,
-    identity,
-    in_order,
-    key_of,
-    pairs_of,
-)
-from analysis.derive.best import failed, succeeded
+from analysis.compare.sides import Cell, Pair, Row, Side, cell_of, identity, key_of, pairs_of
+from analysis.derive.best import failed, in_order, succeeded
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, metric_named
-from analysis.tables import known, plain_values, versions_of
+from analysis.tables import as_rows, known, plain_values, versions_of
 from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LEVEL = 0.01
 """chance to report anything at all where nothing changed"""
@@ -76,12 +64,10 @@ class CellPair:
         """The change of the best configuration, whose values the cell shows; that of the median run where it alone is
         significant.
         """
-        of_best = self.best.text(level) if self.best is not None else ""
-        if self.typical is None or not self.typical.significant(level):
-            return of_best
-        if self.best is not None and self.best.significant(level):
-            return of_best
-        return f"{self.typical.text(level)}, median of {self.pairs} runs"
+        best, typical = self.best, self.typical
+        if typical is not None and typical.significant(level) and not (best is not None and best.significant(level)):
+            return f"{typical.text(level)}, median of {self.pairs} runs"
+        return best.text(level) if best is not None else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +100,6 @@ class Comparison:
     def changed_cells(self) -> list[CellPair]:
         """Cells that are significantly better or worse, or lost."""
         return [cell for cell in self.cells if cell.changed]
-
-    def changed_runs(self) -> list[RunPair]:
-        """Runs that are significantly better or worse."""
-        return [run for run in self.runs if run.verdict != "same"]
 
     def document(self) -> dict[str, Any]:
         """JSON values."""
@@ -192,7 +174,8 @@ def _not_comparable(a: Side, b: Side, pairs: Sequence[Pair]) -> list[Mistake]:
         if other:
             (model, nodes), values = other[0], ""
             if column != "shape_json":
-                values = f": {_shown(here[other[0]])} in A, {_shown(there[other[0]])} in B"
+                a_has, b_has = (", ".join(sorted(side[other[0]])[:3]) for side in (here, there))
+                values = f": {a_has} in A, {b_has} in B"
             more = f" and {len(other) - 1} more cells" if len(other) > 1 else ""
             mistakes.append(Mistake(f"{text} of {model} on {nodes}{more} differs{values}", remedy=remedy))
     if not pairs and not mistakes:
@@ -202,10 +185,6 @@ def _not_comparable(a: Side, b: Side, pairs: Sequence[Pair]) -> list[Mistake]:
 
 def _values(side: Side, cell: Cell, column: str) -> set[str]:
     return {str(row[column]) for row in side.rows if cell_of(row) == cell and known(row.get(column))}
-
-
-def _shown(values: set[str]) -> str:
-    return ", ".join(sorted(values)[:3])
 
 
 def _runs(pairs: Sequence[Pair], metric: Metric, noise: Noise, level: float) -> tuple[RunPair, ...]:
@@ -236,7 +215,8 @@ def _cells(a: Side, b: Side, pairs: Sequence[Pair], metric: Metric, noise: Noise
     typical = {(cell, "typical"): several for cell, several in of_cell.items() if len(several) >= 2}
     tests = changes(best | typical, metric, noise)
     cells = []
-    for cell in in_order(a, b):
+    sizes = pd.concat([side.all_rows[["model", "parameters_total"]] for side in (a, b)])
+    for cell in in_order(sizes, {*a.best, *b.best}):
         own = tests.get((cell, "best")), tests.get((cell, "typical"))
         cells.append(
             CellPair(

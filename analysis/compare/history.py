@@ -37,10 +37,6 @@ class CellHistory:
         first = self.steps[1].value_a if self.steps[1] is not None else None
         return (first, *(step.value_b if step is not None else None for step in self.steps[1:]))
 
-    def change(self, level: float) -> str:
-        """The last sweep against the first."""
-        return "" if self.whole is None else self.whole.text(level)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Regression:
@@ -76,11 +72,6 @@ class History:
     def metric(self) -> Metric:
         """What is compared."""
         return self.whole.metric
-
-    @property
-    def level(self) -> float:
-        """Of each comparison."""
-        return self.whole.level
 
     def changed(self, at: int) -> tuple[tuple[str, str, str], ...]:
         """(what, before, now): what that sweep has throughout, and the one before had otherwise."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from analysis.derive import best
 from analysis.metrics import Metric
-from analysis.tables import known
+from analysis.tables import as_rows, known
 from sweep.contract import LAYOUT
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SAME = ("model", "nodes", "gpus_per_node", "sequence_length", "global_batch_tokens", *LAYOUT)
 MAY_CHANGE = ("workload", "gpu", "dtype", "compile", "shape_json", "params_json", "env_json")
@@ -44,11 +45,6 @@ class Side:
         self.tried = {cell_of(row) for row in tried[best.CELL].to_dict("records")}
 
 
-def as_rows(table: pd.DataFrame) -> list[Row]:
-    """A mapping per row."""
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
-
-
 def identity(a: pd.DataFrame, b: pd.DataFrame) -> tuple[list[str], list[tuple[str, str, str]]]:
     """Columns that make two runs the same, and what differs between the sweeps as a whole."""
     names, conditions = list(SAME), []
@@ -80,12 +76,3 @@ def pairs_of(a: Sequence[Row], b: Sequence[Row], names: Sequence[str]) -> Iterat
         other = there.pop(key_of(row, names), None)
         if other is not None:
             yield row, other
-
-
-def in_order(a: Side, b: Side) -> list[Cell]:
-    """Every cell that either side has a value for: models by size, then nodes."""
-    cells = set(a.best) | set(b.best)
-    rows = pd.concat([a.all_rows[["model", "parameters_total"]], b.all_rows[["model", "parameters_total"]]])
-    models = best.model_order(rows, sorted({model for model, _ in cells}))
-    place = {model: at for at, model in enumerate(models)}
-    return sorted(cells, key=lambda cell: (place[cell[0]], cell[1]))

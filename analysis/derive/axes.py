@@ -57,24 +57,16 @@ def sensitivity(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     """
     rows = measured(completed(records), metric)
     rows = rows[rows["value"] > 0]
-    found = []
     cells = rows.groupby(CELL)["value"]
     best = cells.transform("max" if metric.higher_is_better else "min")
     rows = rows.assign(ratio=rows["value"] / best if metric.higher_is_better else best / rows["value"])
-    many = cells.ngroups
+    tables = [pd.DataFrame(columns=["axis", "value", "cells", "missing", "median", "worst", "wins"])]
     for axis in varied_axes(rows):
-        of_value = rows.groupby([*CELL, axis])["ratio"].max().reset_index()
-        for value, part in of_value.groupby(axis):
-            loss = 1 - part["ratio"].astype(float)
-            found.append(
-                {
-                    "axis": axis,
-                    "value": str(value),
-                    "cells": len(part),
-                    "missing": many - len(part),
-                    "median": float(loss.median()),
-                    "worst": float(loss.max()),
-                    "wins": int((loss <= 0).sum()),
-                }
-            )
-    return pd.DataFrame(found, columns=["axis", "value", "cells", "missing", "median", "worst", "wins"])
+        loss = 1 - rows.groupby([*CELL, axis])["ratio"].max().astype(float)
+        of_value = loss.groupby(level=axis).agg(
+            cells="size", median="median", worst="max", wins=lambda losses: int((losses <= 0).sum())
+        )
+        values = of_value.index.astype(str)
+        tables.append(of_value.assign(axis=axis, value=values, missing=cells.ngroups - of_value["cells"]))
+    table: pd.DataFrame = pd.concat(tables[1:] or tables, ignore_index=True)
+    return table[list(tables[0].columns)]

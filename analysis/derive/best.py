@@ -26,7 +26,7 @@ from sweep.errors import Mistake, SweepError
 from sweep.records.schema import CONFIGURATION_NAMES, INTERRUPTED, OVERSUBSCRIBED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 CELL = ["model", "nodes"]
@@ -147,15 +147,17 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
     order = order.sort_values(["order", "memory", "run_id"], kind="stable").drop(columns=["order", "memory"])
     best = order.drop_duplicates(CELL).set_index(CELL)
     measured_here = order.groupby(CELL).size()
-    order = order[_same_work(order, best)]
+    work = order.groupby([*CELL, *SAME_WORK], sort=False, dropna=False).ngroup()
+    order = order[work == work.groupby([order[name] for name in CELL]).transform("first")]
     cell = order.groupby(CELL)
     rest = order[order.duplicated(CELL)]
+    second = rest.drop_duplicates(CELL).set_index(CELL)
     best = best.assign(
         configurations=cell.size(),
         of_other_work=measured_here - cell.size(),
-        ties=_ties(order, best, chosen),
-        runner_up=_second(order, "value"),
-        runner_up_repeats=_second(order, "repeats"),
+        ties=_ties(rest.set_index(CELL), best, chosen),
+        runner_up=second["value"].astype(float),
+        runner_up_repeats=second["repeats"].astype(float),
         least_lead=least_lead(best, rest, chosen, CELL),
         oversubscribed_runs=cell["oversubscribed_runs"].sum(),
     )
@@ -197,6 +199,13 @@ def model_order(records: pd.DataFrame, models: Sequence[str]) -> list[str]:
     return sorted(models, key=lambda name: (sizes.get(name, _named_size(name)), natural(name)))
 
 
+def in_order(rows: pd.DataFrame, cells: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Cells by the size of their models, as ``rows`` state it, then by nodes."""
+    cells = list(cells)
+    models = model_order(rows, sorted({model for model, _ in cells}))
+    return sorted(cells, key=lambda cell: (models.index(cell[0]), cell[1]))
+
+
 def _filtered(
     records: pd.DataFrame, plan: pd.DataFrame | None, expression: str
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
@@ -233,26 +242,8 @@ def _all_notes(rows: pd.DataFrame, key: pd.Series[int]) -> pd.Series[Any]:
     return lists.map(lambda notes: list(dict.fromkeys(notes))).astype(object)
 
 
-def _same_work(order: pd.DataFrame, best: pd.DataFrame) -> pd.Series[bool]:
-    """Which rows do the work of their cell's best; what neither states is equal."""
-    equal: pd.Series[bool] = pd.Series(True, index=order.index)
-    cell = pd.MultiIndex.from_frame(order[CELL])
-    for name in SAME_WORK:
-        theirs = pd.Series(best[name].reindex(cell).to_numpy(), index=order.index)
-        equal &= (order[name] == theirs).fillna(False).astype(bool) | (order[name].isna() & theirs.isna())
-    return equal
-
-
-def _second(order: pd.DataFrame, column: str) -> pd.Series[float]:
-    """That column of each cell's second configuration; rows are sorted best first."""
-    values = order.set_index(CELL)[column].astype(float)
-    rest = values[order.set_index(CELL).index.duplicated()]
-    return rest[~rest.index.duplicated()]
-
-
-def _ties(order: pd.DataFrame, best: pd.DataFrame, metric: Metric) -> pd.Series[Any]:
-    """For each cell the run_ids whose interval overlaps the best's, best first; rows are sorted best first."""
-    rest = order[order.duplicated(CELL)].set_index(CELL)
+def _ties(rest: pd.DataFrame, best: pd.DataFrame, metric: Metric) -> pd.Series[Any]:
+    """For each cell the run_ids whose interval overlaps the best's. ``rest``: all but the best, sorted best first."""
     if metric.higher_is_better:
         tied = rest["high"] >= best["low"].reindex(rest.index)
     else:

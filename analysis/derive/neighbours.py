@@ -17,6 +17,7 @@ from analysis.derive.axes import AXES
 from analysis.derive.best import CELL, best_per_cell, completed, counting, failed, measured
 from analysis.derive.predicted import predict_by_physics
 from analysis.metrics import Metric
+from analysis.tables import as_rows
 from sweep.physics.hardware import GPUS
 from sweep.records.schema import CONFIGURATION_NAMES
 
@@ -44,12 +45,13 @@ def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric)
     """
     winners = best_per_cell(records, metric.name)
     final = counting(completed(records))
-    tables = [measured(records, metric), final[failed(final)], _with_layouts(plan)]
+    if plan is None or not set(STEPPED) <= set(plan.columns):
+        plan = pd.DataFrame(columns=[*CELL, *STEPPED, "status", "reasons"])
+    tables = [measured(records, metric), final[failed(final)], plan]
     cells = [dict(iter(table.groupby(CELL))) for table in tables]
     values = _values([*tables, final])
     found = []
-    for row in winners.to_dict("records"):
-        winner = {str(name): value for name, value in row.items()}
+    for winner in as_rows(winners):
         cell = winner["model"], winner["nodes"]
         around = [_Rows(of_cell.get(cell, table.head(0)), winner) for of_cell, table in zip(cells, tables, strict=True)]
         better = 1 if metric.higher_is_better else -1
@@ -174,12 +176,6 @@ def _has_room(winner: Mapping[str, Any], axis: str) -> bool:
     if axis in LAST:
         return bool(winner[axis] < LAST[axis])
     return stepped(winner, axis, 2 * winner[axis]) is not None
-
-
-def _with_layouts(candidates: pd.DataFrame | None) -> pd.DataFrame:
-    """The candidates; none where the plan lacks their layouts."""
-    nothing = pd.DataFrame(columns=[*CELL, *STEPPED, "status", "reasons"])
-    return candidates if candidates is not None and set(STEPPED) <= set(candidates.columns) else nothing
 
 
 def _with_predictions(table: pd.DataFrame, winners: pd.DataFrame) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ NODE_FAULTS = frozenset(
 )
 """Outcomes that a node may have caused"""
 
-RANK_COLUMNS = ("run_id", "attempt", "rank", "node", "ratio")
-HEALTH_COLUMNS = ("node", "attempts", "ok", "faults", "slow", "ratio")
+RANK_COLUMNS = ["run_id", "attempt", "rank", "node", "ratio"]
+HEALTH_COLUMNS = ["node", "attempts", "ok", "faults", "slow", "ratio"]
 
 
 def rank_times(records: pd.DataFrame) -> pd.DataFrame:
@@ -27,12 +26,10 @@ def rank_times(records: pd.DataFrame) -> pd.DataFrame:
     """
     rows = completed(records)
     if "rank_step_time_median_s" not in rows or "node_names" not in rows:
-        return _empty(RANK_COLUMNS)
+        return pd.DataFrame(columns=RANK_COLUMNS)
     rows = rows[succeeded(rows)]
     found = [part for row in rows.to_dict("records") if (part := _ranks_of(row)) is not None]
-    if not found:
-        return _empty(RANK_COLUMNS)
-    return pd.concat(found, ignore_index=True)
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=RANK_COLUMNS)
 
 
 def _ranks_of(row: Any) -> pd.DataFrame | None:
@@ -56,7 +53,7 @@ def health(records: pd.DataFrame) -> pd.DataFrame:
     """
     rows = completed(records)
     if "node_names" not in rows:
-        return _empty(HEALTH_COLUMNS)
+        return pd.DataFrame(columns=HEALTH_COLUMNS)
     rows = rows[rows["node_names"].notna()]
     slow = _slow_nodes(rows)
     one = rows[["node_names"]].assign(
@@ -64,7 +61,7 @@ def health(records: pd.DataFrame) -> pd.DataFrame:
     )
     one = one.explode("node_names").dropna(subset=["node_names"]).rename(columns={"node_names": "node"})
     if one.empty:
-        return _empty(HEALTH_COLUMNS)
+        return pd.DataFrame(columns=HEALTH_COLUMNS)
     one = one.assign(slow=one["node"] == one["slow_node"])
     table = one.groupby("node", sort=True).agg(
         attempts=("ok", "size"), ok=("ok", "sum"), faults=("fault", "sum"), slow=("slow", "sum")
@@ -74,10 +71,6 @@ def health(records: pd.DataFrame) -> pd.DataFrame:
     table["ratio"] = worst.groupby(level="node").median().astype(float) if len(worst) else float("nan")
     ordered = table.reset_index().sort_values(["slow", "ratio", "faults"], ascending=False, kind="stable")
     return ordered.reset_index(drop=True)
-
-
-def _empty(columns: Sequence[str]) -> pd.DataFrame:
-    return pd.DataFrame(columns=list(columns))
 
 
 def _slow_nodes(rows: pd.DataFrame) -> list[str | None]:

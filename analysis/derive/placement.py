@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from analysis.derive.best import completed, configuration_key, counting, natural, succeeded
@@ -66,7 +65,7 @@ def spread(runs: pd.DataFrame) -> Spread:
     """Variance components of the runs of ``placed``: sets of nodes within configurations (Searle, Casella and
     McCulloch, Variance Components, 1992, section 3.6).
     """
-    logs = _logs(runs)
+    logs = runs["ratio"].astype(float).map(math.log)
     by_set = logs.groupby([runs["configuration"], runs["node_set"]])
     by_configuration = logs.groupby(runs["configuration"])
     means, sizes = by_set.transform("mean"), by_set.size()
@@ -81,10 +80,6 @@ def spread(runs: pd.DataFrame) -> Spread:
     ratio = above / within if within > 0 else (math.inf if above > 0 else math.nan)
     added = max(0.0, (above - within) / runs_per_set)
     return Spread(math.sqrt(within), math.sqrt(added), variance_ratio_chance(ratio, among, inside))
-
-
-def _logs(runs: pd.DataFrame) -> pd.Series[float]:
-    return pd.Series(np.log(runs["ratio"].to_numpy(float)), index=runs.index)
 
 
 def by_node_set(runs: pd.DataFrame) -> pd.DataFrame:
@@ -104,7 +99,7 @@ def by_node_set(runs: pd.DataFrame) -> pd.DataFrame:
 
 def widest(runs: pd.DataFrame, most: int) -> Sequence[int]:
     """The configurations whose runs differ most, that first."""
-    logs = _logs(runs)
+    logs = runs["ratio"].astype(float).map(math.log)
     groups = logs.groupby(runs["configuration"])
     ranges = (groups.max() - groups.min()).sort_values(ascending=False, kind="stable")
     return [int(number) for number in ranges.index[:most]]

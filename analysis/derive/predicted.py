@@ -37,19 +37,14 @@ def predictions(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFram
     rows = counting(completed(records))
     rows = rows[succeeded(rows) & ~truth(rows["simulated"])].reset_index(drop=True)
     wanted = [name for name, _ in QUANTITIES.values()]
-    planned = _planned(plan, wanted)
-    if planned is not None:
-        joined = rows.drop(columns=[n for n in wanted if n in rows]).merge(planned, on="run_id", how="left")
+    if plan is not None and "run_id" in plan:
+        runs = plan.dropna(subset=["run_id"]).drop_duplicates("run_id").reindex(columns=["run_id", *wanted])
+        joined = rows.drop(columns=wanted, errors="ignore").merge(runs, on="run_id", how="left")
         known = joined[wanted].notna().any(axis=1)
         if known.any():
-            return _typed(joined[known].assign(predicted_by="the plan").reset_index(drop=True))
-    return _typed(predict_by_physics(rows).assign(predicted_by="the physics models, from the record"))
-
-
-def _typed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Predictions as numbers, missing ones as NaN."""
-    numbers = {name: rows[name].astype(float) for name, _ in QUANTITIES.values()}
-    return rows.assign(**numbers)
+            planned: pd.DataFrame = joined[known].reset_index(drop=True)
+            return planned.assign(predicted_by="the plan").astype(dict.fromkeys(wanted, float))
+    return predict_by_physics(rows).assign(predicted_by="the physics models, from the record")
 
 
 def errors(rows: pd.DataFrame, quantity: str) -> pd.Series[float]:
@@ -58,16 +53,6 @@ def errors(rows: pd.DataFrame, quantity: str) -> pd.Series[float]:
     ratio: pd.Series[float] = predicted / measured_ - 1
     sound = np.isfinite(ratio.to_numpy(float)) & (predicted > 0).to_numpy() & (measured_ > 0).to_numpy()
     return ratio[sound]
-
-
-def _planned(plan: pd.DataFrame | None, wanted: list[str]) -> pd.DataFrame | None:
-    if plan is None or "run_id" not in plan or not set(wanted) & set(plan.columns):
-        return None
-    runs = plan.dropna(subset=["run_id"]).drop_duplicates("run_id")
-    for name in wanted:
-        if name not in runs:
-            runs = runs.assign(**{name: np.nan})
-    return runs[["run_id", *wanted]]
 
 
 def predict_by_physics(rows: pd.DataFrame) -> pd.DataFrame:

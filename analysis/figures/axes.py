@@ -9,6 +9,7 @@ from analysis.derive.axes import AXES, comparable_metric, varied_axes
 from analysis.derive.best import is_simulated, measured
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
+from analysis.heatmap.caption import held_fixed
 from analysis.text_fit import width_pt
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ def draw(tables: Tables) -> Figure:
     groups = {name: _groups(values, rows[name], columns) for name in axes_names}
     shortened = any(len(groups[name]) < rows[name].nunique() for name in axes_names)
     many = -(-len(axes_names) // columns)
-    made = style.sheet(
+    figure = style.sheet(
         f"{_label(metric).split(' (')[0]} by the degree of each axis",
-        held=[f"{len(rows):,} configurations, all models and node counts together", *style.held_fixed(rows)],
+        held=[f"{len(rows):,} configurations, all models and node counts together", *held_fixed(rows)],
         notes=[
             "Box: quartiles and median; whiskers: 5th and 95th percentile; dot: the best. Under each box: its value, "
             "and how many configurations have it. Axes vary together: a box shows what came with a value, not what it "
@@ -52,13 +53,13 @@ def draw(tables: Tables) -> Figure:
         height_in=2.0 * many,
         sharey=True,
     )
-    for axes, name in zip(made.axes, axes_names, strict=False):
+    for axes, name in zip(figure.axes, axes_names, strict=False):
         _draw_axis(axes, groups[name], AXES[name])
-    for axes in made.axes[len(axes_names) :]:
+    for axes in figure.axes[len(axes_names) :]:
         axes.set_visible(False)
-    for axes in made.axes[::columns]:
+    for axes in figure.axes[::columns]:
         axes.set_ylabel(_label(metric))
-    return made.figure
+    return figure
 
 
 def _label(metric: Metric) -> str:

@@ -11,6 +11,7 @@ from analysis.derive.pareto import front
 from analysis.derive.scaling import scaling
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
+from analysis.heatmap.caption import held_fixed
 from analysis.metrics import METRICS, Metric
 
 if TYPE_CHECKING:
@@ -27,14 +28,14 @@ def draw(tables: Tables) -> Figure:
     metric = _metric(table)
     table = table.assign(cost=metric.of(table))
     models, notes = style.models_shown(table)
-    made = style.sheet(
+    figure = style.sheet(
         "What being sooner costs: best configuration per model and node count",
-        held=["ranked by tokens/s/GPU", *style.held_fixed(table)],
+        held=["ranked by tokens/s/GPU", *held_fixed(table)],
         notes=[*_notes(metric), *notes],
         simulated=is_simulated(table),
         height_in=3.1,
     )
-    (axes,) = made.axes
+    (axes,) = figure.axes
     for at, model in enumerate(models):
         _draw_model(axes, table[table["model"] == model].sort_values("nodes"), model, at)
     shown = table[table["model"].isin(models)]
@@ -46,7 +47,7 @@ def draw(tables: Tables) -> Figure:
     axes.set_ylabel(metric.label)
     style.ruled(axes, "both")
     style.legend(axes, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
-    return made.figure
+    return figure
 
 
 def _metric(table: pd.DataFrame) -> Metric:

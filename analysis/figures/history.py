@@ -25,7 +25,7 @@ def draw(found: History) -> Figure:
     shown = models[:MOST_MODELS]
     columns = min(ABREAST, len(shown))
     rows = -(-len(shown) // columns)
-    made = style.sheet(
+    figure = style.sheet(
         f"{found.metric.label} of the best configuration, against the first sweep",
         held=[f"{at + 1}: {name}" for at, name in enumerate(dated(found))],
         notes=_notes(found, cells, models),
@@ -36,13 +36,13 @@ def draw(found: History) -> Figure:
         sharey=True,
         sharex=True,
     )
-    for axes, model in zip(made.axes, shown, strict=False):
+    for axes, model in zip(figure.axes, shown, strict=False):
         _panel(axes, model, [cell for cell in cells if cell.model == model], found)
-    for axes in made.axes[len(shown) :]:
+    for axes in figure.axes[len(shown) :]:
         axes.set_axis_off()
-    for axes in made.axes[::columns]:
+    for axes in figure.axes[::columns]:
         axes.set_ylabel("change (%), better is up")
-    return made.figure
+    return figure
 
 
 def _panel(axes: Axes, model: str, cells: Sequence[CellHistory], found: History) -> None:

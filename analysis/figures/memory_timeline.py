@@ -28,36 +28,27 @@ def draw(
     timeline: Mapping[str, Mapping[str, float]], path: Path, *, title: str, limit_bytes: float | None = None
 ) -> None:
     """Write the image; the format follows the file's suffix. ``timeline``: phase -> kind -> bytes, with "total"."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
+    from analysis.figures import style
     from analysis.heatmap.draw import save_figure
 
-    with mpl.rc_context({"font.size": 9, "svg.hashsalt": "sweep"}):
-        figure = Figure(figsize=(9.5, 5.2), layout="constrained")
-        axes = figure.add_subplot()
-        phases = list(timeline)
-        bottom = [0.0] * len(phases)
-        for kind, colour in _COLOURS.items():
-            heights = [float(timeline[phase].get(kind, 0.0)) / GIB for phase in phases]
-            if max(heights) > 0:
-                axes.bar(phases, heights, 0.62, bottom=bottom, color=colour, label=kind.replace("_", " "))
-                bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
-        for place, total in enumerate(bottom):
-            axes.annotate(f"{total:.1f}", (place, total), (0, 3), textcoords="offset points", ha="center")
-        _finish(axes, phases, title, max(bottom), limit_bytes)
-        save_figure(figure, path, dpi=150)
-
-
-def _finish(axes, phases: list[str], title: str, highest: float, limit_bytes: float | None) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001
+    figure = style.sheet(title, height_in=3.6)
+    (axes,) = figure.axes
+    phases = list(timeline)
+    bottom = [0.0] * len(phases)
+    for kind, colour in _COLOURS.items():
+        heights = [float(timeline[phase].get(kind, 0.0)) / GIB for phase in phases]
+        if max(heights) > 0:
+            axes.bar(phases, heights, 0.62, bottom=bottom, color=colour, label=kind.replace("_", " "))
+            bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
+    for place, total in enumerate(bottom):
+        axes.annotate(f"{total:.1f}", (place, total), (0, 3), textcoords="offset points", ha="center", fontsize=7)
     limit = None if limit_bytes is None else limit_bytes / GIB
     if limit is not None:
         axes.axhline(limit, color="black", linestyle="--", linewidth=1)
-        axes.annotate(f"the GPU's {limit:.1f} GiB", (-0.4, limit), (0, 3), textcoords="offset points")
-    axes.set_ylim(0, 1.12 * max(highest, limit or 0.0))
+        axes.annotate(f"the GPU's {limit:.1f} GiB", (-0.4, limit), (0, 3), textcoords="offset points", fontsize=7)
+    axes.set_ylim(0, 1.12 * max(*bottom, limit or 0.0))
     axes.set_ylabel("GiB on one GPU")
-    axes.set_title(title)
     axes.set_xticks(range(len(phases)), [phase.replace(" ", "\n") for phase in phases])
-    axes.spines[["top", "right"]].set_visible(False)
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    style.legend(axes, handles=handles[::-1], labels=labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5))
+    save_figure(figure, path)

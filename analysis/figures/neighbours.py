@@ -6,10 +6,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.axes import comparable_metric, short_name
-from analysis.derive.best import CELL, is_simulated, model_order
+from analysis.derive.best import CELL, in_order, is_simulated
 from analysis.derive.neighbours import ROUNDED, STEPPED, neighbours
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
+from analysis.tables import as_rows
 from analysis.text_fit import shortened
 
 if TYPE_CHECKING:
@@ -36,12 +37,12 @@ def draw(tables: Tables) -> Figure:
         raise LackingError("no axis has two values in the sweep")
     if (table["how"] == "unknown").all():
         raise LackingError("no neighbour of a winner was measured, and the step-time model predicts none")
-    cells = _cells(table)
+    cells = in_order(table, {(str(model), int(nodes)) for model, nodes in table[CELL].itertuples(index=False)})
     columns = [
         (axis, step) for axis in STEPPED for step in STEPS if ((table["axis"] == axis) & (table["step"] == step)).any()
     ]
     shown = cells[:MOST_ROWS]
-    made = style.sheet(
+    figure = style.sheet(
         "The winners and their neighbours",
         held=[f"{metric.label.split(' (')[0]} of the neighbour against the winner of its cell", f"{len(cells)} cells"],
         notes=[
@@ -55,15 +56,8 @@ def draw(tables: Tables) -> Figure:
         simulated=is_simulated(tables.records),
         height_in=ROW_IN * (len(shown) + 1),
     )
-    _draw(made.axes[0], table, shown, columns)
-    return made.figure
-
-
-def _cells(table: pd.DataFrame) -> list[tuple[str, int]]:
-    """By model size, then by nodes."""
-    models = model_order(table, list(dict.fromkeys(table["model"])))
-    pairs = table.drop_duplicates(CELL)[CELL].itertuples(index=False)
-    return sorted(((str(m), int(n)) for m, n in pairs), key=lambda cell: (models.index(cell[0]), cell[1]))
+    _draw(figure.axes[0], table, shown, columns)
+    return figure
 
 
 def _draw(axes: Axes, table: pd.DataFrame, cells: list[tuple[str, int]], columns: list[tuple[str, int]]) -> None:
@@ -71,8 +65,7 @@ def _draw(axes: Axes, table: pd.DataFrame, cells: list[tuple[str, int]], columns
 
     places = {cell: y for y, cell in enumerate(cells)}
     worst = max(0.05, 1 - float(table["ratio"].min())) if table["ratio"].notna().any() else 1.0
-    for record in table.to_dict("records"):
-        row = {str(name): value for name, value in record.items()}
+    for row in as_rows(table):
         y = places.get((str(row["model"]), int(row["nodes"])))
         if y is None:
             continue

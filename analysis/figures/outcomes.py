@@ -28,7 +28,7 @@ def draw(tables: Tables) -> Figure:
     if timed:
         notes = ["The cost of an attempt: from its order to clean nodes, on all GPUs of its nodes."]
     held = [f"{total:,} attempts"] + [f"{number(hours * factor)} {unit} in attempts"] * timed
-    made = style.sheet(
+    figure = style.sheet(
         "How attempts ended" + (f", and the {unit} that it cost" if timed else ""),
         held=held,
         notes=notes,
@@ -37,10 +37,10 @@ def draw(tables: Tables) -> Figure:
         height_in=0.55 + 0.2 * len(table),
         sharey=True,
     )
-    _bars(made.axes[0], table["outcome"], table["attempts"].astype(float), total, "attempts")
+    _bars(figure.axes[0], table["outcome"], table["attempts"].astype(float), total, "attempts")
     if timed:
-        _bars(made.axes[1], table["outcome"], factor * table["gpu_hours"].astype(float), factor * hours, unit)
-    return made.figure
+        _bars(figure.axes[1], table["outcome"], factor * table["gpu_hours"].astype(float), factor * hours, unit)
+    return figure
 
 
 def _bars(axes: Axes, outcomes: pd.Series[str], values: pd.Series[float], total: float, label: str) -> None:
@@ -55,8 +55,7 @@ def _bars(axes: Axes, outcomes: pd.Series[str], values: pd.Series[float], total:
             text, (value, at), (3, 0), textcoords="offset points", va="center",
             fontsize=style.SMALL, color=style.INK,
         )  # fmt: skip
-    axes.set_yticks(range(len(names)), names, fontsize=style.BODY)
-    axes.set_ylim(len(names) - 0.4, -0.6)
+    style.row_labels(axes, names, size=style.BODY)
     axes.set_xlim(0, 1.28 * max(float(values.max()), 1e-12))
     axes.locator_params(axis="x", nbins=5)
     axes.xaxis.set_major_formatter(style.tick)

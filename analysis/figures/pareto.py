@@ -10,6 +10,7 @@ from analysis.derive.best import is_simulated
 from analysis.derive.pareto import memory_against
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
+from analysis.heatmap.caption import held_fixed
 from sweep.physics.hardware import GIB, GPUS
 from sweep.physics.memory import usable_bytes
 
@@ -33,16 +34,16 @@ def draw(tables: Tables) -> Figure:
     nodes = sorted({int(n) for n in rows["nodes"]})
     columns = min(2 if len(models) in (2, 4) else 3, len(models))
     many = -(-len(models) // columns)
-    made = style.sheet(
+    figure = style.sheet(
         "Peak memory against throughput",
-        held=style.held_fixed(rows),
+        held=held_fixed(rows),
         notes=[_kind(rows), *notes],
         simulated=is_simulated(rows),
         rows=many,
         columns=columns,
         height_in=max(2.9, 2.3 * many),
     )
-    for at, axes in enumerate(made.axes):
+    for at, axes in enumerate(figure.axes):
         if at >= len(models):
             axes.set_visible(False)
             continue
@@ -51,8 +52,8 @@ def draw(tables: Tables) -> Figure:
             axes.set_ylabel("tokens/s/GPU")
         if at >= len(models) - columns:
             axes.set_xlabel("peak memory per GPU (GiB)")
-    _legend(made, nodes)
-    return made.figure
+    _legend(figure, nodes)
+    return figure
 
 
 def _draw_model(axes: Axes, rows: pd.DataFrame, model: str, nodes: list[int]) -> None:
@@ -98,7 +99,7 @@ def _mark_limit(axes: Axes, rows: pd.DataFrame) -> None:
         )  # fmt: skip
 
 
-def _legend(made: style.Sheet, nodes: list[int]) -> None:
+def _legend(figure: Figure, nodes: list[int]) -> None:
     from matplotlib.lines import Line2D
 
     shown = list(enumerate(nodes)) if len(nodes) <= 10 else list(enumerate(nodes))[:: -(-len(nodes) // 10)]
@@ -107,7 +108,7 @@ def _legend(made: style.Sheet, nodes: list[int]) -> None:
                linewidth=1, label=f"{count} node{'s' * (count != 1)}")
         for at, count in shown
     ]  # fmt: skip
-    made.figure.legend(
+    figure.legend(
         handles=keys, loc="outside right center", frameon=False, fontsize=style.SMALL, handlelength=1.8, borderpad=0.2
     )
 

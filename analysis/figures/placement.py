@@ -31,7 +31,7 @@ def draw(tables: Tables) -> Figure:
         raise LackingError("no configuration was measured on several sets of nodes")
     sets, configurations = by_node_set(runs), widest(runs, MOST_ROWS)
     rows = max(len(configurations) + _legend_rows(runs), min(len(sets), MOST_ROWS))
-    made = style.sheet(
+    figure = style.sheet(
         "What the choice of nodes does",
         held=[f"{len(runs)} runs of {runs['configuration'].nunique()} configurations on several sets of nodes"],
         notes=_notes(runs, sets),
@@ -39,16 +39,14 @@ def draw(tables: Tables) -> Figure:
         columns=2,
         height_in=max(1.6, 0.7 + 0.15 * rows),
     )
-    left, right = made.axes
+    left, right = figure.axes
     _draw_configurations(left, runs, configurations)
     _draw_sets(right, sets.head(MOST_ROWS))
     right.axvline(0, color=style.INK, linewidth=0.6)
     for axes in (left, right):
         axes.margins(x=0.08)
         style.ruled(axes, "x")
-        for label in axes.get_yticklabels():
-            label.set_parse_math(False)
-    return made.figure
+    return figure
 
 
 def _draw_configurations(axes: Axes, runs: pd.DataFrame, configurations: Any) -> None:
@@ -64,9 +62,8 @@ def _draw_configurations(axes: Axes, runs: pd.DataFrame, configurations: Any) ->
             axes.plot(values, [at] * len(values), style.MARKERS[series], color=style.COLOURS[series], markersize=4)
     for series, (name, _) in enumerate(_kinds(runs)):
         axes.plot([], [], style.MARKERS[series], color=style.COLOURS[series], markersize=4, label=name)
-    axes.set_yticks(range(len(labels)), labels, fontsize=style.SMALL)
     axes.vlines(0, -0.6, len(labels) - 0.4, color=style.INK, linewidth=0.6)  # not through the legend
-    axes.set_ylim(len(labels) - 0.4 + _legend_rows(runs), -0.6)
+    style.row_labels(axes, labels, below=_legend_rows(runs))
     axes.set_xlabel("speed against the median run (%)")
     style.legend(axes, loc="lower center", ncols=2)
     style.panel_title(axes, "each dot a run" + ("" if len(labels) < MOST_ROWS else ", widest spread first"))
@@ -103,8 +100,7 @@ def _draw_sets(axes: Axes, sets: pd.DataFrame) -> None:
     labels = [
         f"{shortened(row['node_set'], LABEL_PT, style.SMALL)} · {row['runs']}×" for row in sets.to_dict("records")
     ]
-    axes.set_yticks(range(len(labels)), labels, fontsize=style.SMALL)
-    axes.set_ylim(len(labels) - 0.4, -0.6)
+    style.row_labels(axes, labels)
     axes.set_xlabel("speed against the median run (%)")
     style.panel_title(axes, "by set of nodes, the slowest first")
 

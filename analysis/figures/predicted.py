@@ -9,6 +9,7 @@ import numpy as np
 from analysis.derive.predicted import QUANTITIES, errors, predictions
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
+from analysis.heatmap.caption import held_fixed
 from sweep.physics.hardware import GIB
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ def draw(tables: Tables) -> Figure:
     if not found:
         raise LackingError("no run has both a prediction and a measurement (simulated runs do not count)")
     models, notes = style.models_shown(rows)
-    made = style.sheet(
+    figure = style.sheet(
         "Predicted against measured",
-        held=[f"predicted by {rows['predicted_by'].iloc[0]}", *style.held_fixed(rows)],
+        held=[f"predicted by {rows['predicted_by'].iloc[0]}", *held_fixed(rows)],
         notes=[
             "Line: prediction and measurement agree; band: within 25%. Above it: predicted too high.",
             *notes,
@@ -41,10 +42,10 @@ def draw(tables: Tables) -> Figure:
         columns=len(found),
         height_in=3.1,
     )
-    for axes, (name, error) in zip(made.axes, found.items(), strict=True):
+    for axes, (name, error) in zip(figure.axes, found.items(), strict=True):
         _draw_quantity(axes, rows.loc[error.index], error, name, models)
-    style.legend(made.axes[0], loc="lower right", markerscale=1.8)
-    return made.figure
+    style.legend(figure.axes[0], loc="lower right", markerscale=1.8)
+    return figure
 
 
 def _draw_quantity(axes: Axes, rows: pd.DataFrame, error: pd.Series[float], name: str, models: list[str]) -> None:

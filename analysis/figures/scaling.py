@@ -10,6 +10,7 @@ from analysis.derive.best import is_simulated
 from analysis.derive.scaling import amdahl, scaling
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
+from analysis.heatmap.caption import held_fixed
 from analysis.metrics import number
 from sweep.physics.sizing import Scaling
 
@@ -27,20 +28,20 @@ def draw(tables: Tables) -> Figure:
     models, notes = style.models_shown(table)
     fits = amdahl(table)
     notes = [*_notes(table, bool(fits)), *notes]
-    made = style.sheet(
+    figure = style.sheet(
         "Throughput against nodes, best configuration per model and node count",
-        held=["ranked by tokens/s/GPU", *style.held_fixed(table)],
+        held=["ranked by tokens/s/GPU", *held_fixed(table)],
         notes=notes,
         simulated=is_simulated(table),
         columns=2,
         height_in=2.9,
     )
-    left, right = made.axes
+    left, right = figure.axes
     for at, model in enumerate(models):
         _draw_model(left, right, table[table["model"] == model], model, at, fits)
         _draw_spread(right, table[table["model"] == model], at, len(models))
     _finish(left, right, table)
-    return made.figure
+    return figure
 
 
 def _draw_model(left: Axes, right: Axes, rows: pd.DataFrame, model: str, at: int, fits: dict[str, Scaling]) -> None:

@@ -27,7 +27,7 @@ def draw(tables: Tables) -> Figure:
         raise LackingError("no axis has two values among the measured configurations")
     table, notes = _shortened(table)
     cells = int((table["cells"] + table["missing"]).max())
-    made = style.sheet(
+    figure = style.sheet(
         "What fixing one axis costs",
         held=[f"loss of {metric.label.split(' (')[0]} against the best of each cell", f"{cells} cells"],
         notes=[
@@ -38,8 +38,8 @@ def draw(tables: Tables) -> Figure:
         simulated=is_simulated(tables.records),
         height_in=0.5 + 0.135 * len(table) + 0.06 * table["axis"].nunique(),
     )
-    _draw_rows(made.axes[0], table)
-    return made.figure
+    _draw_rows(figure.axes[0], table)
+    return figure
 
 
 def _shortened(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:

@@ -11,6 +11,7 @@ from analysis.derive.best import completed, counting, is_simulated, succeeded
 from analysis.derive.nodes import health, rank_times
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
+from analysis.heatmap.caption import held_fixed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,20 +31,20 @@ def draw(tables: Tables) -> Figure:
     if spread.empty and ranks.empty:
         raise LackingError("no record states the times of single iterations or ranks")
     panels = [name for name, known in (("runs", len(spread)), ("nodes", len(ranks))) if known]
-    made = style.sheet(
+    figure = style.sheet(
         "Spread of step times" + (" and slow nodes" if len(ranks) else ""),
-        held=style.held_fixed(rows),
+        held=held_fixed(rows),
         notes=_notes(panels, nodes),
         simulated=is_simulated(rows),
         columns=len(panels),
         height_in=max(2.6, 0.6 + 0.13 * min(len(nodes), MOST_NODES)) if len(ranks) else 2.6,
     )
-    for axes, name in zip(made.axes, panels, strict=True):
+    for axes, name in zip(figure.axes, panels, strict=True):
         if name == "runs":
             _draw_runs(axes, spread)
         else:
             _draw_nodes(axes, nodes.head(MOST_NODES), ranks)
-    return made.figure
+    return figure
 
 
 def _spread(rows: pd.DataFrame) -> pd.DataFrame:
@@ -94,11 +95,7 @@ def _draw_nodes(axes: Axes, nodes: pd.DataFrame, ranks: pd.DataFrame) -> None:
         axes.plot(middle, at, "s" if slow else "o", color=colour, markersize=4)
         axes.plot(values.max(), at, "|", color=colour, markersize=5)
     axes.axvline(0, color=style.INK, linewidth=0.6)
-    labels = [_label(row) for row in nodes.to_dict("records")]
-    axes.set_yticks(range(len(nodes)), labels, fontsize=style.SMALL)
-    for label in axes.get_yticklabels():
-        label.set_parse_math(False)
-    axes.set_ylim(len(nodes) - 0.4, -0.6)
+    style.row_labels(axes, [_label(row) for row in nodes.to_dict("records")])
     axes.set_xlabel("a rank's step time against the median rank (%)")
     style.ruled(axes, "x")
     style.panel_title(axes, "ranks by node, worst node first")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.best import model_order
-from analysis.heatmap import caption
 from analysis.metrics import short
-from analysis.text_fit import LINE, paragraph, width_pt, wrap_phrases
+from analysis.text_fit import FAINT as FAINT
+from analysis.text_fit import INK as INK
+from analysis.text_fit import MARGIN, Frame, paragraph
+from analysis.text_fit import SMALL as SMALL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,12 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH_IN = 7.0
-TITLE, UNDER, BODY, SMALL = 10.5, 6.75, 7.5, 6.5
-"""Font sizes in points; nothing is set smaller than SMALL"""
-MARGIN = 8.0
-HINTED = 0.95
-"""At low resolution small text is up to this much wider than in print"""
-INK, FAINT, GRID = "#1a1a1a", "#555555", "#dddddd"
+BODY = 7.5
+"""Font size of labels in points"""
+GRID = "#dddddd"
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#999999")
 """Okabe and Ito's palette, distinguishable with every kind of colour vision; markers repeat the colours"""
@@ -31,15 +29,6 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MOST_SERIES = len(COLOURS)
 
 GOOD, BAD = COLOURS[0], COLOURS[1]
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A figure with its title set, and the axes to draw in."""
-
-    figure: Figure
-    axes: list[Axes]
-    """row by row"""
 
 
 def sheet(
@@ -52,44 +41,23 @@ def sheet(
     rows: int = 1,
     columns: int = 1,
     **grid: Any,
-) -> Sheet:
-    """A page-wide figure: title, what was held fixed, axes, notes below. ``height_in``: of the axes."""
+) -> Figure:
+    """A page-wide figure: title, what was held fixed, axes row by row, notes below. ``height_in``: of the axes."""
     from matplotlib.figure import Figure as MatplotlibFigure
 
     if simulated:
         title += " (simulated)"
         notes = ["Simulated: no model was trained; ranks slept for the step times of a formula.", *notes]
-    room = (WIDTH_IN * 72 - 2 * MARGIN) * HINTED
-    head = wrap_phrases(held, room, UNDER)
-    foot = [line for note in notes for line in paragraph(note, room, SMALL)]
-    top = MARGIN + TITLE * LINE + len(head) * UNDER * LINE + 5
-    bottom = MARGIN / 2 + len(foot) * SMALL * LINE
-    height = top + height_in * 72 + bottom
+    frame = Frame.of(WIDTH_IN * 72, title, held, notes)
+    height = frame.above + height_in * 72 + frame.below
     figure = MatplotlibFigure(figsize=(WIDTH_IN, height / 72), facecolor="white")
     side = MARGIN / 72 / WIDTH_IN
-    figure.set_layout_engine(
-        "constrained", rect=(side, bottom / height, 1 - 2 * side, 1 - (top + bottom) / height), h_pad=0.03, w_pad=0.03
-    )
-    _write(figure, title, head, foot, height)
-    made = figure.subplots(rows, columns, squeeze=False, **grid)
-    for axes in made.flat:
+    inside = (side, frame.below / height, 1 - 2 * side, 1 - (frame.above + frame.below) / height)
+    figure.set_layout_engine("constrained", rect=inside, h_pad=0.03, w_pad=0.03)
+    frame.write(figure)
+    for axes in figure.subplots(rows, columns, squeeze=False, **grid).flat:
         plain(axes)
-    return Sheet(figure, list(made.flat))
-
-
-def _write(figure: Figure, title: str, head: Sequence[str], foot: Sequence[str], height: float) -> None:
-    left, size = MARGIN / 72 / WIDTH_IN, TITLE
-    while width_pt(title, size, bold=True) > WIDTH_IN * 72 - 2 * MARGIN and size > BODY:
-        size -= 0.25
-    y = height - MARGIN - TITLE
-    common: dict[str, Any] = {"va": "baseline", "parse_math": False}
-    figure.text(left, y / height, title, fontsize=size, fontweight="bold", color=INK, **common)
-    for line in head:
-        y -= UNDER * LINE
-        figure.text(left, (y - 1) / height, line, fontsize=UNDER, color=FAINT, **common)
-    for at, line in enumerate(reversed(foot)):
-        place = (MARGIN / 2 + 2 + at * SMALL * LINE) / height
-        figure.text(left, place, line, fontsize=SMALL, color=FAINT, **common)
+    return figure
 
 
 def plain(axes: Axes) -> None:
@@ -105,6 +73,14 @@ def plain(axes: Axes) -> None:
 def ruled(axes: Axes, axis: Any = "y") -> None:
     """Faint lines to read values by."""
     axes.grid(visible=True, axis=axis, color=GRID, linewidth=0.5)
+
+
+def row_labels(axes: Axes, names: Sequence[str], *, every: int = 1, size: float = SMALL, below: float = 0.0) -> None:
+    """Names of rows at y = 0, 1, 2 … from the top, as they are. ``below``: rows left free under them."""
+    axes.set_yticks(range(0, len(names), every), names[::every], fontsize=size)
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)
+    axes.set_ylim(len(names) - 0.4 + below, -0.6)
 
 
 def panel_title(axes: Axes, text: str) -> None:
@@ -141,21 +117,16 @@ def legend(axes: Axes, **places: Any) -> None:
         text.set_parse_math(False)
 
 
-def message(caption_: str, text: str) -> Figure:
+def message(caption: str, text: str) -> Figure:
     """A figure that only states why nothing is drawn."""
-    made = sheet(re.split(r"[:,.]", caption_)[0], height_in=0.9)
-    (axes,) = made.axes
+    figure = sheet(re.split(r"[:,.]", caption)[0], height_in=0.9)
+    (axes,) = figure.axes
     axes.set_axis_off()
     words = "\n".join(paragraph(f"Not drawn: {text}.", WIDTH_IN * 72 * 0.8, 9))
     axes.text(
         0.5, 0.5, words, ha="center", va="center", fontsize=9, color=FAINT, transform=axes.transAxes, parse_math=False
     )
-    return made.figure
-
-
-def held_fixed(rows: pd.DataFrame) -> list[str]:
-    """What the rows share, or the range over which they differ, as short phrases."""
-    return caption.shared(rows, rows)
+    return figure
 
 
 def models_shown(rows: pd.DataFrame, most: int = MOST_SERIES) -> tuple[list[str], list[str]]:

@@ -45,7 +45,7 @@ def draw(tables: Tables) -> Figure:
     zero, (unit, seconds) = float(table["begin"].min()), _unit(float(table["end"].max() - table["begin"].min()))
     gantt = lanes.nunique() <= MOST_LANES and len(table) <= MOST_SEGMENTS
     deep = min(5.2, 0.5 + 0.17 * lanes.nunique()) if gantt else 2.6
-    made = style.sheet(
+    figure = style.sheet(
         "What the allocated nodes did",
         held=_held(table, lanes),
         notes=[
@@ -57,14 +57,14 @@ def draw(tables: Tables) -> Figure:
         height_in=deep + 0.8,
         height_ratios=[0.3, deep],
     )
-    _draw_shares(made.axes[0], allocation_time.shares(table))
+    _draw_shares(figure.axes[0], allocation_time.shares(table))
     if gantt:
-        _draw_lanes(made.axes[1], table, lanes, zero, seconds)
+        _draw_lanes(figure.axes[1], table, lanes, zero, seconds)
     else:
-        _draw_counts(made.axes[1], table, zero, seconds)
-    made.axes[1].set_xlabel(f"time ({unit})")
-    made.axes[1].set_xlim(0, (float(table["end"].max()) - zero) / seconds)
-    return made.figure
+        _draw_counts(figure.axes[1], table, zero, seconds)
+    figure.axes[1].set_xlabel(f"time ({unit})")
+    figure.axes[1].set_xlim(0, (float(table["end"].max()) - zero) / seconds)
+    return figure
 
 
 def _held(table: pd.DataFrame, lanes: pd.Series) -> list[str]:
@@ -126,11 +126,7 @@ def _draw_lanes(axes: Axes, table: pd.DataFrame, lanes: pd.Series, zero: float, 
         for at, part in mine.groupby(y[mine.index]):
             spans = list(zip((part["begin"] - zero) / seconds, (part["end"] - part["begin"]) / seconds, strict=True))
             axes.broken_barh(spans, (at - 0.4, 0.8), **_style(colour, hatch), rasterized=len(spans) > 500)
-    every = -(-len(names) // 26)
-    axes.set_yticks(range(0, len(names), every), names[::every], fontsize=style.SMALL)
-    for label in axes.get_yticklabels():
-        label.set_parse_math(False)
-    axes.set_ylim(len(names) - 0.4, -0.6)
+    style.row_labels(axes, names, every=-(-len(names) // 26))
     axes.set_ylabel("node")
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from analysis import filters
-from analysis.derive.best import on_cpu, succeeded, truth
+from analysis.derive.best import is_simulated, on_cpu, succeeded, truth
 from analysis.heatmap.cell_text import has_bf16_states, has_interval
 from analysis.metrics import Metric, number
-from analysis.tables import items_of, known
+from analysis.tables import items_of, known, places_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,21 +17,25 @@ if TYPE_CHECKING:
 MOST_NOTES = 8
 """Reasons of blank cells that a figure spells out; `--json` has all"""
 
+MARKS = {
+    "simulated": "simulated: no model was trained; ranks slept for the step times of a formula.",
+    "predicted": "predicted: nothing was measured; speed and memory are those of the models of physics.",
+    "some predicted": "pred.: not measured; the best layout as the measured cells predict it.",
+}
+"""in a title -> the note that explains it"""
+
 WAITING = ("not_run", "absent")
 """States of blank cells that the key explains once for all"""
 
 
-def held_fixed(rows: pd.DataFrame, best: pd.DataFrame, metric: Metric) -> list[str]:
-    """By what configurations are ranked, and what all measured runs share, as short phrases.
+def held_fixed(rows: pd.DataFrame, best: pd.DataFrame | None = None, metric: Metric | None = None) -> list[str]:
+    """By what configurations are ranked, and what the rows share, or the range over which they differ.
 
-    ``rows``: what was measured. ``best``: what is shown of it.
+    ``rows``: what was measured. ``best``: what is shown of it, if not all. As short phrases.
     """
-    return [f"ranked by {metric.label}", *shared(rows, best)]
-
-
-def shared(rows: pd.DataFrame, best: pd.DataFrame) -> list[str]:
-    """What the rows share, or the range over which they differ. ``best``: what is shown of them."""
-    phrases = _range(rows, best, "sequence_length", "sequence {}")
+    best = rows if best is None else best
+    phrases = [f"ranked by {metric.label}"] if metric is not None else []
+    phrases += _range(rows, best, "sequence_length", "sequence {}")
     phrases += _range(rows, best, "global_batch_tokens", "{} tokens per step")
     phrases += _words(rows, "dtype", "{}")
     phrases += _range(rows, best, "iterations", "median of {} iterations")
@@ -46,14 +50,11 @@ def measured_rows(records: pd.DataFrame, keep: str | None) -> pd.DataFrame:
     return ok if len(ok) else rows
 
 
-def is_predicted(rows: pd.DataFrame) -> bool:
-    """Whether the rows are predictions of a plan (``analysis.predicted_records``)."""
-    return "predicted" in rows and len(rows) > 0 and bool(truth(rows["predicted"]).all())
-
-
-def is_partly_predicted(rows: pd.DataFrame) -> bool:
-    """Whether some rows are measured, and others predicted from them."""
-    return "predicted" in rows and bool(truth(rows["predicted"]).any()) and not is_predicted(rows)
+def marks_of(rows: pd.DataFrame) -> list[str]:
+    """Keys of ``MARKS``: what of the rows was not measured on GPUs that trained."""
+    marks = ["simulated"] if is_simulated(rows) else []
+    predicted = truth(rows["predicted"]) if "predicted" in rows else rows["model"].isna()
+    return marks + (["predicted" if predicted.all() else "some predicted"] if predicted.any() else [])
 
 
 def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[str]:
@@ -94,7 +95,7 @@ def blank_notes(blanks: pd.DataFrame) -> tuple[dict[tuple[str, int], int], list[
     numbers, notes = {}, []
     for at, (reason, cells) in enumerate(list(reasons.items())[:MOST_NOTES], start=1):
         numbers.update(dict.fromkeys(cells, at))
-        notes.append(f"[{at}] {_places(cells)}: {reason}.")
+        notes.append(f"[{at}] {places_text(cells, most=4)}: {reason}.")
     if len(reasons) > MOST_NOTES:
         notes.append(f"{len(reasons) - MOST_NOTES} more reasons for blank cells: `sweep heatmap --json`.")
     statuses = set(blanks["status"])
@@ -103,19 +104,6 @@ def blank_notes(blanks: pd.DataFrame) -> tuple[dict[tuple[str, int], int], list[
     if "absent" in statuses:
         notes.append("–: no candidate here.")
     return numbers, notes
-
-
-def _places(cells: Sequence[tuple[str, int]]) -> str:
-    """Cells as text: 80B on 1, 2 nodes."""
-    by_model: dict[str, list[int]] = {}
-    for model, nodes in cells:
-        by_model.setdefault(model, []).append(nodes)
-    places = [f"{model} on {_list(nodes)} node{'s' * (nodes != [1])}" for model, nodes in by_model.items()]
-    return "; ".join(places[:4]) + (f" and {len(places) - 4} more models" if len(places) > 4 else "")
-
-
-def _list(values: Iterable[int]) -> str:
-    return ", ".join(str(value) for value in sorted(values))
 
 
 def _range(rows: pd.DataFrame, best: pd.DataFrame, name: str, phrase: str) -> list[str]:

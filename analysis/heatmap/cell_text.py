@@ -89,3 +89,8 @@ def has_bf16_states(cell: Mapping[str, Any]) -> bool:
 def lines(text: Sequence[Group], room_pt: float, size: float) -> list[str]:
     """The groups as lines: each group starts a new one."""
     return [line for group in text for line in balanced(group, room_pt, size)]
+
+
+def percent_text(share: float | None) -> str:
+    """A share as text: 41.2%; a dash where it is not known."""
+    return f"{float(share):.1%}" if known(share) else "–"

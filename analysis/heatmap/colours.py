@@ -68,7 +68,13 @@ def coloured(table: pd.DataFrame, metric: Metric) -> tuple[pd.DataFrame, Metric,
     shown = METRICS["mfu"] if metric.name == DEFAULT_METRIC and has_mfu else metric
     table = table.assign(shown=shown.of(table))
     table = table.assign(relative=_relative(table, shown))
-    return table, shown, _scale(table.loc[best, "relative"].to_numpy(float), shown) if best.any() else None
+    if not best.any():
+        return table, shown, None
+    values = table.loc[best, "relative"].astype(float)
+    factor, of_model = (shown.factor, "") if shown.absolute else (100, " as % of the model's best over all node counts")
+    high = float(values.max())
+    low = min(float(values.min()), high * (1 - MIN_SPAN))
+    return table, shown, Scale(low, high, factor, shown.label + of_model)
 
 
 def _relative(table: pd.DataFrame, shown: Metric) -> pd.Series[float]:
@@ -80,14 +86,6 @@ def _relative(table: pd.DataFrame, shown: Metric) -> pd.Series[float]:
     by_model = values.groupby([parts[str(model)][0] for model in table["model"]], sort=False)
     fractions = values / by_model.transform("max") if shown.higher_is_better else by_model.transform("min") / values
     return fractions.astype(float)
-
-
-def _scale(values: np.ndarray, shown: Metric) -> Scale:
-    high = float(values.max())
-    low = min(float(values.min()), high * (1 - MIN_SPAN))
-    if shown.absolute:
-        return Scale(low, high, shown.factor, shown.label)
-    return Scale(low, high, 100, f"{shown.label} as % of the model's best over all node counts")
 
 
 def ink_on(face: Colour) -> str:

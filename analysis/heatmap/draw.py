@@ -6,7 +6,6 @@ fixes the font size and the height of a row, and the texts around the cells fix 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.derive.best import cells as derive_cells
-from analysis.derive.best import is_simulated, on_cpu, truth
+from analysis.derive.best import on_cpu, truth
 from analysis.heatmap import caption
 from analysis.heatmap.cell_text import LEVELS, groups, lines
 from analysis.heatmap.colours import Scale, coloured, draw_bar, ink_on
 from analysis.heatmap.node_groups import Arrangement, of_group, split
-from analysis.heatmap.page import LABEL, MARGIN, Page, plan_page
+from analysis.heatmap.page import LABEL, Page, plan_page
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
-from analysis.text_fit import LINE, Group, paragraph, shortened, width_pt, wrap_phrases
+from analysis.tables import as_rows, json_rows
+from analysis.text_fit import FAINT, INK, LINE, MARGIN, SMALL, Frame, Group, shortened
 from sweep.errors import Mistake, SweepError
 from sweep.files import write_whole
 
@@ -33,18 +33,12 @@ if TYPE_CHECKING:
 
 PAGE_WIDTH_IN = 7.0
 NARROWEST_IN, WIDEST_IN = 2.0, 60.0
-SMALL = 6.0
-"""Font size of notes, in points"""
-TITLE = 10.5
-UNDER_TITLE = 6.75
 AXIS = 27.0
 """Height of the node counts and their label, in points"""
 BAR = 26.0
 """Height of the colour bar with its numbers, in points"""
-INK, FAINT, EMPTY = "#1a1a1a", "#555555", "#f0f0f0"
+EMPTY = "#f0f0f0"
 FORMATS = (".png", ".svg", ".pdf")
-HEAVY = ("step_times_s",)
-"""columns that the JSON omits"""
 
 NoteNumbers = Mapping[tuple[str, int], int]
 
@@ -59,14 +53,14 @@ class Heatmap:
 
     def rows(self) -> list[dict[str, Any]]:
         """The table as JSON values, a row per cell; missing is null."""
-        light = self.cells.drop(columns=[name for name in HEAVY if name in self.cells])
-        return json.loads(light.to_json(orient="records", double_precision=15))
+        return json_rows(self.cells)
 
 
 @dataclass(frozen=True)
 class _Content:
     """What is to be drawn."""
 
+    title: str
     table: pd.DataFrame
     rows: pd.DataFrame
     """the measured records; the title lists what they share"""
@@ -92,9 +86,6 @@ class _Content:
         note = self.numbers.get((str(cell["model"]), int(cell["nodes"])))
         label = str(cell["label"]).split()
         return [[*label, f"[{note}]"] if note else label]
-
-    def cells(self) -> list[dict[str, Any]]:
-        return [{str(name): value for name, value in row.items()} for row in self.table.to_dict("records")]
 
 
 def draw(
@@ -130,16 +121,14 @@ def draw(
     places = [arrangement.place(model, nodes) for model, nodes in zip(blanks["model"], blanks["nodes"], strict=True)]
     numbers, notes = caption.blank_notes(blanks[np.array([place is not None for place in places], dtype=bool)])
     rows = caption.measured_rows(records, keep)
-    if is_simulated(rows):
-        notes.insert(0, "simulated: no model was trained; ranks slept for the step times of a formula.")
-    if caption.is_predicted(rows):
-        notes.insert(0, "predicted: nothing was measured; speed and memory are those of the models of physics.")
-    if caption.is_partly_predicted(rows):
-        notes.insert(0, "pred.: not measured; the best layout as the measured cells predict it.")
+    marks = caption.marks_of(rows)
+    if "some predicted" in marks:
         table = table.assign(marked=truth(table["predicted"]))
+    notes = [caption.MARKS[mark] for mark in reversed(marks)] + notes
+    title = "Best configuration per model and node count" + "".join(f" ({mark})" for mark in marks)
     if node_group is not None:
         rows = rows[rows["model"].map(lambda model: parts.get(str(model), ("", ""))[1]) == node_group]
-    content = _Content(table, rows, chosen, shown, numbers, notes, scale, arrangement)
+    content = _Content(title, table, rows, chosen, shown, numbers, notes, scale, arrangement)
     return Heatmap(_figure(content, annotate, width_in * 72, keep, node_group), table)
 
 
@@ -189,25 +178,26 @@ def _bearable(figure: Figure, dpi: int) -> int:
 def _figure(content: _Content, annotate: str, width: float, keep: str | None, node_group: str | None) -> Figure:
     from matplotlib.figure import Figure as MatplotlibFigure
 
-    places, scale, cells = content.arrangement, content.scale, content.cells()
+    places, scale, cells = content.arrangement, content.scale, as_rows(content.table)
     nodes = [count for _, count in places.columns]
     page = plan_page(places.rows, nodes, lambda level: [content.text(c, level) for c in cells], annotate, width)
-    title, foot = _title(content, width - 2 * MARGIN, keep, node_group), _foot(content, page)
+    best = content.best
+    about = " ".join(caption.key(best, content.metric, content.shown, page.level)) if len(best) else ""
+    held = caption.held_fixed(content.rows, best, content.metric)
+    held += [f"only {word}" for word in (keep, f"nodes of {node_group}" if node_group else None) if word]
+    frame = Frame.of(width, content.title, held, (about, *content.notes))
     above = page.tall + bool(places.groups)
-    top = MARGIN + sum(size * LINE + 1 for _, size in title) + 4 + (LABEL * LINE + 3) * above
-    below = MARGIN + len(foot) * SMALL * LINE
-    bottom = below + AXIS + (BAR if scale else 0.0)
-    height = top + page.cells_height + bottom
+    bottom = frame.below + AXIS + (BAR if scale else 0.0)
+    height = frame.above + (LABEL * LINE + 3) * above + page.cells_height + bottom
     figure = MatplotlibFigure(figsize=(width / 72, height / 72), facecolor="white")
-    _write_title(figure, title, width, height)
+    frame.write(figure)
     axes = figure.add_axes(_box(page.left, bottom, page.cells_width, page.cells_height, width, height))
     _draw_cells(axes, content, cells, page, scale)
     _label_axes(axes, content.rows, page)
     _label_groups(axes, places, page)
     if scale is not None:
-        bar = figure.add_axes(_box(page.left, below + 16, 150, 6, width, height))
+        bar = figure.add_axes(_box(page.left, frame.below + 16, 150, 6, width, height))
         draw_bar(figure, bar, scale, room_pt=width - page.left - 170 - MARGIN, size=SMALL, ink=INK)
-    _write_foot(figure, foot, width, height)
     return figure
 
 
@@ -216,31 +206,6 @@ def _box(
 ) -> tuple[float, float, float, float]:
     """From points to fractions of the figure."""
     return left / width, bottom / height, wide / width, high / height
-
-
-def _title(content: _Content, room: float, keep: str | None, node_group: str | None) -> list[tuple[str, float]]:
-    """Lines of the title with their sizes; the first is the name."""
-    name = "Best configuration per model and node count"
-    if is_simulated(content.rows):
-        name += " (simulated)"
-    if caption.is_predicted(content.rows):
-        name += " (predicted)"
-    if caption.is_partly_predicted(content.rows):
-        name += " (some predicted)"
-    phrases = caption.held_fixed(content.rows, content.best, content.metric)
-    phrases += [f"only {word}" for word in (keep, f"nodes of {node_group}" if node_group else None) if word]
-    size = TITLE
-    while width_pt(name, size, bold=True) > room and size > SMALL:
-        size -= 0.25
-    return [(name, size), *((line, UNDER_TITLE) for line in wrap_phrases(phrases, room, UNDER_TITLE))]
-
-
-def _foot(content: _Content, page: Page) -> list[str]:
-    """Lines under the heatmap: how to read a cell, and why cells are blank."""
-    room = page.width - 2 * MARGIN
-    best = content.best
-    about = " ".join(caption.key(best, content.metric, content.shown, page.level)) if len(best) else ""
-    return [line for text in (about, *content.notes) if text for line in paragraph(text, room, SMALL)]
 
 
 def _draw_cells(
@@ -311,18 +276,3 @@ def _label_groups(axes: Axes, places: Arrangement, page: Page) -> None:
         )  # fmt: skip
         if first:
             axes.axvline(first, color="white", linewidth=4)
-
-
-def _write_title(figure: Figure, title: Sequence[tuple[str, float]], width: float, height: float) -> None:
-    y = height - MARGIN
-    for at, (text, size) in enumerate(title):
-        y -= size * LINE + 1
-        weight, colour = ("bold", INK) if at == 0 else ("normal", FAINT)
-        place = (MARGIN / width, (y + 2) / height)
-        figure.text(*place, text, fontsize=size, fontweight=weight, color=colour, va="baseline", parse_math=False)
-
-
-def _write_foot(figure: Figure, foot: Sequence[str], width: float, height: float) -> None:
-    for at, line in enumerate(reversed(foot)):
-        place = (MARGIN / width, (MARGIN + at * SMALL * LINE) / height)
-        figure.text(*place, line, fontsize=SMALL, color=FAINT, va="baseline", parse_math=False)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analysis.heatmap.cell_text import LEVELS, lines
-from analysis.text_fit import LINE, FontFit, Group, fit, shortened, width_pt, wrap
+from analysis.text_fit import LINE, MARGIN, Group, fit, shortened, width_pt, wrap
 from sweep.errors import Mistake, SweepError
 
 PAGE_HEIGHT = 8.0 * 72
@@ -18,7 +19,6 @@ LARGEST, SMALLEST = 8.5, 4.75
 """Font sizes in cells"""
 LABEL = 7.5
 """Font size of models and node counts"""
-MARGIN = 8.0
 PADDING = 2.0
 """Padding between a cell's edge and its text"""
 
@@ -73,8 +73,8 @@ class Page:
         room = self.left - MARGIN - 8
         if width_pt(model, LABEL) <= room:
             return model
-        parts = model.replace("-", "- ").replace("/", "/ ").replace("_", "_ ").split()
-        broken = [_unspaced(line) for line in wrap(parts, room, LABEL)]
+        parts = re.sub(r"([-/_])", r"\1 ", model).split()
+        broken = [re.sub(r"([-/_]) ", r"\1", line) for line in wrap(parts, room, LABEL)]
         most = max(1, int(self.cell_height / (LABEL * LINE)))
         if len(broken) > most:
             broken = [*broken[: most - 1], "".join(broken[most - 1 :])]
@@ -92,8 +92,8 @@ def plan_page(models: Sequence[str], nodes: Sequence[int], texts: CellTexts, ann
     for level in LEVELS if annotate == "auto" else (annotate,):
         found = _fit(texts(level), level, cell_width - 2 * PADDING, len(models))
         if found is not None:
-            height = max(found.height_pt, LABEL * LINE + 2, 3 * LABEL * LINE if level in ("full", "brief") else 0)
-            return Page(tuple(models), tuple(nodes), width, left, cell_width, height, found.size, level)
+            height = max(found[1], LABEL * LINE + 2, 3 * LABEL * LINE if level in ("full", "brief") else 0)
+            return Page(tuple(models), tuple(nodes), width, left, cell_width, height, found[0], level)
     raise SweepError(
         Mistake(
             f"the text of {len(nodes)} × {len(models)} cells would not be legible at {width / 72:g} inches",
@@ -103,7 +103,7 @@ def plan_page(models: Sequence[str], nodes: Sequence[int], texts: CellTexts, ann
     )
 
 
-def _fit(texts: Sequence[Sequence[Group]], level: str, room: float, rows: int) -> FontFit | None:
+def _fit(texts: Sequence[Sequence[Group]], level: str, room: float, rows: int) -> tuple[float, float] | None:
     """The type for a level of detail: on one page if it can be, else no taller than needed."""
 
     def wrapped(size: float) -> list[list[str]]:
@@ -117,7 +117,3 @@ def _fit(texts: Sequence[Sequence[Group]], level: str, room: float, rows: int) -
         if found is not None:
             return found
     return None
-
-
-def _unspaced(line: str) -> str:
-    return line.replace("- ", "-").replace("/ ", "/").replace("_ ", "_")

@@ -10,10 +10,10 @@ import numpy as np
 
 from analysis.derive.confidence import verdict
 from analysis.derive.neighbours import described, summary
-from analysis.heatmap.cell_text import groups, layout
+from analysis.heatmap.cell_text import groups, layout, percent_text
 from analysis.heatmap.colours import Scale, coloured, ink_on
 from analysis.metrics import Metric, memory_text, number
-from analysis.tables import items_of, known
+from analysis.tables import as_rows, items_of, known
 from sweep.contract import LAYOUT
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ def heat_of(table: pd.DataFrame, metric: Metric) -> dict[str, Any]:
     table, shown, scale = coloured(table, metric)
     nodes = tuple(sorted({int(n) for n in table["nodes"]}))
     rows: dict[str, dict[int, Tile]] = {}
-    for at, row in enumerate(table.to_dict("records")):
-        cell = {str(name): value for name, value in row.items()}
+    for at, cell in enumerate(as_rows(table)):
         tile = _tile(cell, anchor_of(at), metric, shown, scale)
         rows.setdefault(str(cell["model"]), {})[int(cell["nodes"])] = tile
     return {
@@ -68,8 +67,7 @@ def heat_of(table: pd.DataFrame, metric: Metric) -> dict[str, Any]:
 def winners_of(table: pd.DataFrame, metric: Metric, usage: Usage, around: pd.DataFrame) -> list[dict[str, Any]]:
     """The measured cells of ``analysis.derive.best.cells`` as texts, in its order. ``around``: their ``neighbours``."""
     winners = []
-    for at, row in enumerate(table.to_dict("records")):
-        cell = {str(name): value for name, value in row.items()}
+    for at, cell in enumerate(as_rows(table)):
         if cell["status"] == "best":
             own = around[(around["model"] == cell["model"]) & (around["nodes"] == cell["nodes"])]
             winners.append(_winner(cell, anchor_of(at), metric, usage, own))
@@ -120,7 +118,7 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, 
         "layout": " · ".join(" ".join(words) for words in layout(cell)) or "–",
         "value": number(float(cell["value"]) * metric.factor),
         "interval": _interval(cell, metric),
-        "mfu": _percent(cell.get("mfu") if known(cell.get("mfu")) else cell.get("reported_mfu")),
+        "mfu": percent_text(cell.get("mfu") if known(cell.get("mfu")) else cell.get("reported_mfu")),
         "memory": memory_text(float(memory)) if known(memory) else "–",
         "measured": _measured(cell),
         "verdict": claim,
@@ -129,7 +127,7 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, 
         "notes": items_of(cell.get("notes")),
         "ties": items_of(cell.get("ties")),
         "around": summary(around),
-        "neighbours": tuple(_neighbour({str(k): v for k, v in row.items()}) for row in around.to_dict("records")),
+        "neighbours": tuple(map(_neighbour, as_rows(around))),
         "run_id": str(cell.get("run_id")),
         "usage": tuple(usage(cell)),
     }
@@ -155,7 +153,3 @@ def _measured(cell: Mapping[str, Any]) -> str:
         iterations = int(cell["iterations"])
     text = f"{runs} run{'s' * (runs != 1)}"
     return f"{text} × {iterations} iteration{'s' * (iterations != 1)}" if iterations else text
-
-
-def _percent(value: Any) -> str:
-    return f"{float(value):.1%}" if known(value) else "–"

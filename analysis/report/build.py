@@ -20,6 +20,7 @@ from analysis.report.failures import failures_of, time_spent
 from analysis.report.figures import alternative, data_uri
 from analysis.report.page import render
 from analysis.report.usage import usage_of
+from analysis.tables import places_text
 from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError
 from sweep.redaction import without_secrets
@@ -128,17 +129,10 @@ def _progress(records: pd.DataFrame, plan: pd.DataFrame | None) -> dict[str, Any
 
 def _blanks(table: pd.DataFrame) -> list[tuple[str, str]]:
     """Blank cells and their reasons, equal reasons together."""
-    blank = table[table["status"] != "best"]
-    reasons: dict[str, dict[str, list[int]]] = {}
-    for model, nodes, reason in zip(blank["model"], blank["nodes"], blank["reason"], strict=True):
-        reasons.setdefault(str(reason), {}).setdefault(str(model), []).append(int(nodes))
-    return [(reason, _cells(places)) for reason, places in reasons.items()]
-
-
-def _cells(places: Mapping[str, Sequence[int]], most: int = 12) -> str:
-    texts = [f"{model} on {', '.join(map(str, nodes))}" for model, nodes in list(places.items())[:most]]
-    more = len(places) - most
-    return "; ".join(texts) + (f"; and {more} more models" if more > 0 else "")
+    blank = table[table["status"] != "best"].groupby("reason", sort=False)
+    return [
+        (str(reason), places_text(cells[["model", "nodes"]].itertuples(index=False), 12)) for reason, cells in blank
+    ]
 
 
 def _confidence(winners: Sequence[Mapping[str, Any]]) -> str:

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.cost import gpu_hours, unit_of
-from analysis.tables import known
+from analysis.tables import known, places_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,13 +56,14 @@ def _failure(outcome: str, rows: pd.DataFrame) -> dict[str, Any]:
 def _kind(rows: pd.DataFrame) -> dict[str, Any]:
     proven = rows[rows["evidence"].notna()]
     example = (proven if len(proven) else rows).iloc[0]
+    cells = rows[["model", "nodes"]].dropna().itertuples(index=False)
     attempt = f".{int(example['attempt'])}" if known(example.get("attempt")) else ""
     return {
         "count": len(rows),
         "message": _text(example, "message"),
         "evidence": _text(example, "evidence"),
         "advice": _text(example, "advice"),
-        "places": _places(rows),
+        "places": places_text(cells, most=6),
         "example": f"{example.get('run_id')}{attempt}",
     }
 
@@ -71,11 +72,3 @@ def _text(row: pd.Series[Any], name: str) -> str:
     value = row.get(name)
     text = str(value) if known(value) else ""
     return text if len(text) <= LONGEST else text[:LONGEST] + " …"
-
-
-def _places(rows: pd.DataFrame) -> str:
-    """Models and node counts, the first few by name."""
-    models = [str(model) for model in dict.fromkeys(rows["model"].dropna())]
-    nodes = sorted({int(n) for n in rows["nodes"].dropna()})
-    names = ", ".join(models[:6]) + (f" and {len(models) - 6} more models" if len(models) > 6 else "")
-    return f"{names} on {', '.join(map(str, nodes))} node{'s' * (nodes != [1])}"

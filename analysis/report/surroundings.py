@@ -15,6 +15,17 @@ from sweep.redaction import without_secrets
 if TYPE_CHECKING:
     import pandas as pd
 
+SHARED = {
+    "gpu": "accelerator",
+    "gpus_per_node": "ranks per node",
+    "workload": "workload",
+    "dtype": "number format",
+    "memory_kind": "memory is",
+    "flops_convention": "FLOPs are",
+}
+"""column -> what the page calls it"""
+MUST_AGREE = ("gpu", "memory_kind", "flops_convention")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
@@ -28,15 +39,11 @@ class Fact:
 
 def environment_of(records: pd.DataFrame, provenance: Mapping[str, Any]) -> tuple[Fact, ...]:
     """Hardware and versions, with what differs between attempts marked."""
-    facts = [
-        _shared(records, "gpu", "accelerator"),
-        _shared(records, "gpus_per_node", "ranks per node"),
-        _shared(records, "workload", "workload"),
-        _shared(records, "dtype", "number format"),
-        _shared(records, "memory_kind", "memory is"),
-        _shared(records, "flops_convention", "FLOPs are"),
+    columns = {name: records[name].dropna().astype(str).value_counts().to_dict() for name in SHARED if name in records}
+    known = [_fact(SHARED[name], counts, name in MUST_AGREE) for name, counts in columns.items() if counts]
+    known += [
+        _fact(name, dict(versions.most_common()), True) for name, versions in sorted(versions_of(records).items())
     ]
-    known = [fact for fact in facts if fact is not None] + _versions(records)
     named = {"slurm": "Slurm", "host": "launched from", "executor": "executor", "sweep": "sweep"}
     known += [Fact(name=label, value=str(provenance[key])) for key, label in named.items() if provenance.get(key)]
     return tuple(known)
@@ -87,28 +94,8 @@ def rejections_of(plan: pd.DataFrame | None, most: int = 8) -> str:
     return f"{shown}; {have} with each" if several else shown
 
 
-def _shared(records: pd.DataFrame, name: str, label: str) -> Fact | None:
-    if name not in records:
-        return None
-    counts = records[name].dropna().astype(str).value_counts()
-    if counts.empty:
-        return None
-    if len(counts) == 1:
-        return Fact(name=label, value=str(counts.index[0]))
-    text = ", ".join(f"{value} ({count:,})" for value, count in list(counts.items())[:6])
-    more = f" and {len(counts) - 6} more" if len(counts) > 6 else ""
-    return Fact(name=label, value=text + more, mixed=name in ("gpu", "memory_kind", "flops_convention"))
-
-
-def _versions(records: pd.DataFrame) -> list[Fact]:
-    """Versions that ranks reported, with how many attempts had each where they differ."""
-    return [
-        Fact(
-            name=name,
-            value=", ".join(f"{v} ({n:,})" for v, n in versions.most_common(6))
-            if len(versions) > 1
-            else next(iter(versions)),
-            mixed=len(versions) > 1,
-        )
-        for name, versions in sorted(versions_of(records).items())
-    ]
+def _fact(name: str, counts: Mapping[Any, int], differs: bool) -> Fact:
+    """The one value, or the most frequent ones with how many attempts had each. ``differs``: several are a warning."""
+    shown = list(counts) if len(counts) == 1 else [f"{value} ({count:,})" for value, count in counts.items()]
+    more = f" and {len(shown) - 6} more" if len(shown) > 6 else ""
+    return Fact(name=name, value=", ".join(shown[:6]) + more, mixed=differs and len(counts) > 1)

@@ -27,7 +27,8 @@ def table(rows: Sequence[Row], metric: str = METRIC, width: int = NARROW) -> Ren
     from rich.table import Table
     from rich.text import Text
 
-    from analysis.metrics import metric_named, number
+    from analysis.heatmap.cell_text import percent_text
+    from analysis.metrics import memory_text, metric_named, number
 
     ranked, wide = metric_named(metric), width >= NARROW
     title = "Best configuration per model and node count" + (
@@ -48,7 +49,8 @@ def table(rows: Sequence[Row], metric: str = METRIC, width: int = NARROW) -> Ren
     for row in rows:
         value = number(row["value"] * ranked.factor)
         sure = row["confidence"] if wide else _word(row)
-        cells = (layout_text(row), value, _mfu(row), _memory(row), _percent(row["margin"]), sure)
+        memory = "–" if row["peak_memory_bytes"] is None else memory_text(float(row["peak_memory_bytes"]))
+        cells = (layout_text(row), value, _mfu(row), memory, percent_text(row["margin"]), sure)
         found.add_row(row["model"], str(row["nodes"]), *(Text(cell) for cell in cells))
     legend = [] if wide else _legend(rows)
     return Group(found, *(Text(text) for text in legend), *(Text(text, style="yellow") for text in remarks(rows)))
@@ -56,18 +58,17 @@ def table(rows: Sequence[Row], metric: str = METRIC, width: int = NARROW) -> Ren
 
 def remarks(rows: Sequence[Row]) -> list[str]:
     """What must be said with the numbers: why MFU is blank or whose it is, and the notes, equal ones together."""
+    from analysis.tables import places_text
+
     found = []
     if any(row["mfu"] is None and row["gpu"] == "cpu" for row in rows):
         found.append("MFU is blank on a CPU: it is relative to a GPU's peak FLOP/s.")
     if any(_is_reported(row) for row in rows):
         found.append("*: the MFU that the source states; its tokens/s do not give one here")
-    cells: dict[str, dict[str, list[str]]] = {}
-    for row in rows:
-        for note in row["notes"] or ():
-            cells.setdefault(note, {}).setdefault(row["model"], []).append(str(row["nodes"]))
-    for note, models in cells.items():
-        places = (f"{model} on {', '.join(nodes)}" for model, nodes in models.items())
-        found.append(f"{'; '.join(places)}: {note}")
+    noted = dict.fromkeys(note for row in rows for note in row["notes"] or ())
+    for note in noted:
+        cells = [(row["model"], row["nodes"]) for row in rows if note in (row["notes"] or ())]
+        found.append(f"{places_text(cells, most=len(cells))}: {note}")
     return found
 
 
@@ -91,14 +92,6 @@ def _is_reported(row: Mapping[str, object]) -> bool:
 
 def _mfu(row: Row) -> str:
     """The MFU, else the one that an imported source reports, marked."""
-    return f"{_percent(row['reported_mfu'])}*" if _is_reported(row) else _percent(row["mfu"])
+    from analysis.heatmap.cell_text import percent_text
 
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
-
-
-def _memory(row: Row) -> str:
-    from analysis.metrics import memory_text
-
-    return "–" if row["peak_memory_bytes"] is None else memory_text(float(row["peak_memory_bytes"]))
+    return f"{percent_text(row['reported_mfu'])}*" if _is_reported(row) else percent_text(row["mfu"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,7 @@ def _comparison(comparison: Comparison) -> list[str]:
     lines = [f"{comparison.metric.label}; run-to-run noise of a change {comparison.noise.deviation:.2%} ({how})"]
     lines += [f"throughout: {name}: {a} -> {b}" for name, a, b in comparison.conditions]
     lines += _cells(comparison)
-    changed = sorted(comparison.changed_runs(), key=lambda run: run.change.change)
+    changed = sorted((run for run in comparison.runs if run.verdict != "same"), key=lambda run: run.change.change)
     lines.append(f"{plural(len(comparison.runs), 'run')} in both: {len(changed)} changed")
     lines += _first([f"{run.change.text(comparison.level):27} {run.run_a}" for run in changed])
     for stopped, words in ((False, "fail in B"), (True, "stopped in B before they were measured")):
@@ -125,8 +126,8 @@ _WORDS = {
 
 
 def _cells(comparison: Comparison) -> list[str]:
-    counts = {verdict: sum(cell.verdict == verdict for cell in comparison.cells) for verdict in _WORDS}
-    head = ", ".join(f"{count} {_WORDS[verdict]}" for verdict, count in counts.items() if count)
+    counts = Counter(cell.verdict for cell in comparison.cells)
+    head = ", ".join(f"{counts[verdict]} {words}" for verdict, words in _WORDS.items() if counts[verdict])
     lines = [f"{plural(len(comparison.cells), 'cell')}: {head}"]
     if changed := comparison.changed_cells():
         width = max(5, *(len(cell.model) for cell in changed))
@@ -159,7 +160,7 @@ def _history(history: History) -> list[str]:
     regressions = history.regressions()
     if not regressions:
         return [*lines, "no cell became worse beyond noise"]
-    worse = (f"  {one.text(history.level)}" for one in regressions)
+    worse = (f"  {one.text(history.whole.level)}" for one in regressions)
     return [*lines, f"{len(regressions)} worse beyond noise or lost:", *worse]
 
 
@@ -169,7 +170,8 @@ def _values(cell: CellHistory, history: History) -> str:
         history.metric.number(value) + ("*" if step is not None and step.changed else " ")
         for value, step in zip(cell.values, cell.steps, strict=True)
     ]
-    return "".join(f" {word:>10}" for word in words) + f"  {cell.change(history.level)}".rstrip()
+    change = cell.whole.text(history.whole.level) if cell.whole is not None else ""
+    return "".join(f" {word:>10}" for word in words) + f"  {change}".rstrip()
 
 
 def _check(
@@ -197,8 +199,8 @@ def _certificate(certificate: Certificate) -> list[str]:
 
     lines = [SIMULATED] if certificate.simulated else []
     lines += [_workload(one, certificate) for one in certificate.workloads]
-    counts = {verdict: certificate.count(verdict) for verdict in (PASS, FAIL, UNDECIDED, NEW)}
-    shown = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    counts = Counter(one.verdict for one in certificate.workloads)
+    shown = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (PASS, FAIL, UNDECIDED, NEW))
     checked = plural(len(certificate.workloads), "workload")
     result = "passed" if certificate.passed else "not passed"
     lines.append(f"{result}: {checked} within {100 * certificate.within:.3g} % of the baseline: {shown}")

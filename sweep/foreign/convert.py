@@ -10,7 +10,7 @@ from typing import Any
 
 from sweep.contract import LAYOUT, Layout, Run
 from sweep.errors import Mistake, SweepError, nearest
-from sweep.foreign.mapping import BY_NAME, ImportMap, Reading
+from sweep.foreign.mapping import BY_NAME, ImportMap, Reading, cell_text
 from sweep.foreign.repeats import Number, differing, numbers
 from sweep.foreign.row import Row, nearest_size, separated_sizes, size_names
 from sweep.foreign.units import factor
@@ -184,11 +184,11 @@ def _given(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
         if name == "outcome" or reading.source not in row:
             continue
         try:
-            value = _value(row.get(reading.source), reading, name)
+            said = _chosen_value(row.get(reading.source), reading)
+            value = None if said is None else _typed(said, reading, name)
         except ValueError as error:
-            value = None
-            if outcome is Outcome.OK:
-                facts.append(str(error))
+            facts += [str(error)] if outcome is Outcome.OK else []
+            continue
         if value is not None:
             given[name] = value
     if facts:
@@ -208,7 +208,7 @@ def _outcome(row: Mapping[str, Any], mapping: ImportMap) -> Outcome:
     if "outcome" not in mapping.columns or mapping.columns["outcome"].source not in row:
         return Outcome(mapping.constants.get("outcome", "ok"))
     reading = mapping.columns["outcome"]
-    cell = _text(row.get(reading.source))
+    cell = cell_text(row.get(reading.source))
     word = reading.values.get(cell, reading.otherwise if reading.otherwise is not None else cell)
     valid = {str(outcome) for outcome in Outcome}
     if word not in valid:
@@ -216,15 +216,9 @@ def _outcome(row: Mapping[str, Any], mapping: ImportMap) -> Outcome:
     return Outcome(word)
 
 
-def _value(cell: Any, reading: Reading, name: str) -> Any:
-    """One value in the record's type and unit; None if the source has none."""
-    found = _chosen_value(cell, reading)
-    return None if found is None else _typed(found, reading, name)
-
-
 def _chosen_value(cell: Any, reading: Reading) -> Any:
     """What the cell says by the map, before it gets a type; None if the source has none."""
-    text = _text(cell)
+    text = cell_text(cell)
     if reading.match is not None:
         hit = re.search(reading.match, text)
         text = hit.group(1) if hit else ""
@@ -250,14 +244,6 @@ def _typed(value: Any, reading: Reading, name: str) -> Any:
     if column.type == "int64" and column.unit != "bytes" and number != round(number):
         raise ValueError(f"{reading.source} is not a whole number, as {name} is")
     return round(number) if column.type == "int64" else number
-
-
-def _text(cell: Any) -> str:
-    if cell is None or (isinstance(cell, float) and cell != cell):
-        return ""
-    if isinstance(cell, bool):
-        return str(cell).lower()
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
 
 
 def _complete(given: dict[str, Any]) -> None:
@@ -312,7 +298,7 @@ def _chosen(row: Mapping[str, Any], choice: Reading | str | bool, key: str) -> A
     """The value for the row, of a key that the map states for all rows or reads from a column."""
     if not isinstance(choice, Reading):
         return choice
-    cell = _text(row.get(choice.source))
+    cell = cell_text(row.get(choice.source))
     word = choice.values.get(cell, choice.otherwise)
     if word is None:
         raise ValueError(f"{choice.source}: the map's {key} names nothing for this value")

@@ -59,6 +59,11 @@ class Reading:
     otherwise: Any = None
     """value if the source is empty, or nothing matches"""
 
+    @property
+    def meanings(self) -> list[Any]:
+        """Every value that the map gives."""
+        return [*self.values.values(), *([] if self.otherwise is None else [self.otherwise])]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImportMap:
@@ -88,7 +93,8 @@ def read_map(document: Document) -> ImportMap:
         document.mistake(f"unknown key {key!r}", (key,), nearest(str(key), _KEYS)) for key in value if key not in _KEYS
     ]
     columns = _columns(document, _mapping(document, "columns", mistakes), mistakes)
-    constants = _constants(document, _mapping(document, "constants", mistakes), mistakes)
+    stated = _mapping(document, "constants", mistakes)
+    constants = {name: item for name, item in stated.items() if _known(document, name, ("constants", name), mistakes)}
     params = _params(document, _mapping(document, "params", mistakes), mistakes)
     models = _models(document, _mapping(document, "models", mistakes), mistakes)
     flops = _choice(document, "flops", value.get("flops", "matmul-causal"), mistakes)
@@ -141,7 +147,7 @@ def _columns(document: Document, given: Mapping[str, Any], mistakes: list[Mistak
             valid = ", ".join(FACTORS.get(unit, {})) or "it has no unit"
             mistakes.append(document.mistake(f"{reading.unit!r} is not a unit of {name}", path, f"one of: {valid}"))
         if name == "outcome":
-            mistakes += _outcomes(document, reading, path)
+            mistakes += _not_among(document, reading.meanings, tuple(map(str, Outcome)), "an outcome", path)
         found[name] = reading
     return found
 
@@ -177,7 +183,7 @@ def _reading(document: Document, value: Any, path: Path, mistakes: list[Mistake]
     if not isinstance(values, dict):
         mistakes.append(document.mistake("values: expected names and values", path))
         values = {}
-    texts = {_text(key): item for key, item in values.items()}
+    texts = {cell_text(key): item for key, item in values.items()}
     return Reading(
         source=value["from"], unit=value.get("unit"), match=match, values=texts, otherwise=value.get("otherwise")
     )
@@ -190,23 +196,21 @@ def _is_pattern(text: Any) -> bool:
         return False
 
 
-def _text(value: Any) -> str:
-    """As written in a table cell."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def cell_text(value: Any) -> str:
+    """As written in a table cell; empty where there is none."""
+    if value is None or (isinstance(value, float) and value != value):
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _outcomes(document: Document, reading: Reading, path: Path) -> list[Mistake]:
-    valid = [str(outcome) for outcome in Outcome]
-    names = [*reading.values.values()] + ([reading.otherwise] if reading.otherwise is not None else [])
+def _not_among(document: Document, words: list[Any], valid: tuple[Any, ...], what: str, path: Path) -> list[Mistake]:
     return [
-        document.mistake(f"{word!r} is not an outcome", path, nearest(str(word), valid))
-        for word in names
-        if word not in valid
+        document.mistake(f"{word!r} is not {what}", path, nearest(str(word), [cell_text(one) for one in valid]))
+        for word in words
+        if word not in valid or isinstance(word, bool) != isinstance(valid[0], bool)
     ]
-
-
-def _constants(document: Document, given: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if _known(document, name, ("constants", name), mistakes)}
 
 
 def _models(
@@ -251,19 +255,8 @@ def _shape_mistakes(document: Document, value: Mapping[str, Any], path: Path) ->
 def _choice(document: Document, key: str, value: Any, mistakes: list[Mistake]) -> Any:
     """One of the key's values, or how to read it from a column; both checked."""
     path: Path = (key,)
-    if not isinstance(value, dict):
-        names, found = [value], value
-    else:
-        reading = _reading(document, value, path, mistakes)
-        if reading is None:
-            return value
-        otherwise = [] if reading.otherwise is None else [reading.otherwise]
-        names, found = [*reading.values.values(), *otherwise], reading
-    valid = _CHOICES[key]
+    chosen = _reading(document, value, path, mistakes) if isinstance(value, dict) else value
+    words = chosen.meanings if isinstance(chosen, Reading) else [] if isinstance(value, dict) else [value]
     what = "a convention" if key == "flops" else f"a value of {key}"
-    mistakes += [
-        document.mistake(f"{word!r} is not {what}", path, nearest(str(word), [_text(v) for v in valid]))
-        for word in names
-        if word not in valid or isinstance(word, bool) != isinstance(valid[0], bool)
-    ]
-    return found
+    mistakes += _not_among(document, words, _CHOICES[key], what, path)
+    return chosen

@@ -9,8 +9,6 @@ from sweep.errors import Mistake, SweepError
 from sweep.library.sources import METRIC, collected_results
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from analysis.compare import Certificate, History
 
 WITHIN = 0.05
@@ -50,19 +48,13 @@ def certify(
     import analysis
     from analysis.compare import certify as certify_records
     from analysis.compare import columns_needed
+    from analysis.compare.baseline import CONFIGURATION
 
     if Path(source).resolve() in (Path(baseline).resolve(), *Path(baseline).resolve().parents):
         fact = "the sweep would be checked against its own results"
         raise SweepError(Mistake(fact, file=str(baseline), remedy="another baseline"))
     (good, _), (now, _) = collected_results([Path(baseline), Path(source)])
     records, reference = (analysis.load(place, columns_needed()) for place in (now, good))
-    return certify_records(reference, records, _planned(now), within=within, metric=metric, noise=noise)
-
-
-def _planned(place: Path) -> pd.DataFrame | None:
-    """The runs of a sweep's plan that its search did not skip; None for a results file."""
-    import analysis
-    from analysis.compare.baseline import CONFIGURATION
-
-    plan = analysis.load_plan(place, CONFIGURATION)
-    return None if plan is None else plan[(plan["status"] == "run") & plan["skipped"].isna()]
+    plan = analysis.load_plan(now, CONFIGURATION)
+    planned = None if plan is None else plan[(plan["status"] == "run") & plan["skipped"].isna()]
+    return certify_records(reference, records, planned, within=within, metric=metric, noise=noise)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from sweep.library.winners import SIMULATED, Row, rounded
+from sweep.library.winners import SIMULATED, Row
 
 
 def text(rows: Sequence[Row], form: str, metric: str) -> str:
@@ -29,8 +30,13 @@ def _csv(rows: Sequence[Row]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A value in a table: rounded for people; mappings and lists as JSON."""
-    return json.dumps(value) if isinstance(value, dict | list) else rounded(value)
+    """A value in a table: a number with four digits, for people; mappings and lists as JSON."""
+    if isinstance(value, dict | list):
+        return json.dumps(value)
+    if not isinstance(value, float) or not math.isfinite(value) or value == 0:
+        return value
+    digits = max(0, 3 - math.floor(math.log10(abs(value))))
+    return round(value, digits) if digits else round(value)
 
 
 def _markdown(rows: Sequence[Row]) -> str:

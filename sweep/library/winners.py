@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,8 +45,8 @@ def winners(
     from analysis.derive.best import NEEDED, model_order
     from analysis.derive.confidence import lead_of, verdict
     from analysis.filters import names_in
-    from analysis.heatmap.draw import HEAVY
     from analysis.metrics import metric_named
+    from analysis.tables import json_rows
 
     ranked = metric_named(metric)
     places = [place for place, _ in collected_results(sources)]
@@ -63,13 +62,12 @@ def winners(
         raise SweepError(
             _nothing(best_rows[["model", "nodes"]].to_records(index=False).tolist(), matching, metric, models)
         )
-    light = wanted.drop(columns=[name for name in HEAVY if name in wanted])
-    rows: list[Row] = json.loads(light.to_json(orient="records", double_precision=15))
+    rows = json_rows(wanted)
     claims = [verdict(cell, ranked) for cell in wanted.to_dict("records")]
     for row, (claim, sentence) in zip(rows, claims, strict=True):
         row |= {"verdict": claim, "confidence": sentence, "margin": lead_of(row, ranked)}
         row |= {name: json.loads(row.get(f"{name}_json") or "{}") for name in ("params", "env")}
-        row["notes"] = [*(row["notes"] or ()), *(_unequal_steps(matching, row, metric) or _other_work(matching, row))]
+        row["notes"] = [*(row["notes"] or ()), *_unequal_work(matching, row, metric)]
     return sorted(rows, key=lambda row: (order.index(row["model"]), row["nodes"]))
 
 
@@ -101,31 +99,18 @@ def layout_text(row: Mapping[str, Any]) -> str:
     return " ".join(word for group in layout(row) for word in group)
 
 
-def rounded(value: Any) -> Any:
-    """A number with four digits, for people; anything else as it is."""
-    if not isinstance(value, float) or not math.isfinite(value) or value == 0:
-        return value
-    digits = max(0, 3 - math.floor(math.log10(abs(value))))
-    return round(value, digits) if digits else round(value)
+def _unequal_work(records: pd.DataFrame, row: Row, metric: str) -> list[str]:
+    """That a cell ranks work of several kinds together. The lead is over the same sequence length and GPU only.
 
-
-def _unequal_steps(records: pd.DataFrame, row: Row, metric: str) -> list[str]:
-    """That a cell ranked by the time of a step has steps of different work: the shortest need not be the fastest."""
-    if metric != "step_time_median_s":
-        return []
-    mine = records[(records["model"] == row["model"]) & (records["nodes"] == row["nodes"]) & records[metric].notna()]
+    Of steps of different work the shortest need not be the fastest.
+    """
+    ok = records[records["outcome"].fillna("ok") == "ok"]
+    mine = ok[(ok["model"] == row["model"]) & (ok["nodes"] == row["nodes"])]
     tokens = mine["global_batch_tokens"].dropna()
-    if tokens.nunique() < 2:
-        return []
-    remedy = f'--filter "global_batch_tokens == {int(tokens.max())}", or rank by {METRIC}'
-    return [f"steps of {tokens.min():,.0f} to {tokens.max():,.0f} tokens are not comparable by their time ({remedy})"]
-
-
-def _other_work(records: pd.DataFrame, row: Row) -> list[str]:
-    """That a cell ranks work of several kinds together. The lead is over the same sequence length and GPU only."""
-    mine = records[
-        (records["model"] == row["model"]) & (records["nodes"] == row["nodes"]) & (records["outcome"] == "ok")
-    ]
+    if metric == "step_time_median_s" and tokens.nunique() > 1:
+        span = f"{tokens.min():,.0f} to {tokens.max():,.0f}"
+        remedy = f'--filter "global_batch_tokens == {int(tokens.max())}", or rank by {METRIC}'
+        return [f"steps of {span} tokens are not comparable by their time ({remedy})"]
     other = [name for name in _KINDS_OF_WORK if row[name] is not None and (mine[name].dropna() != row[name]).any()]
     if not other:
         return []

@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sweep.errors import Mistake, SweepError
 from sweep.files import parquet_of, read_table, write_whole
@@ -91,12 +91,12 @@ def collect(directory: SweepDir) -> Collected:
         directory.site.read_text(encoding="utf-8") if directory.site.exists() else "", str(directory.site)
     )
     if table is None or progress_now != progress or has_other_prices(table, prices):
-        finished = _finish(_joined(table, fresh), progress_now.rerun_after)
+        finished = _finish([*([] if table is None else [table]), *fresh], progress_now.rerun_after)
         if table is not None and _marked(table) - _marked(finished):
             # A mark is gone, and the table does not say whether the record was suspect before it: its journal does
             line = Timeline()
             fresh, progress_now = _read_journals(directory, JournalProgress(), line)
-            finished = _finish(_joined(None, fresh), progress_now.rerun_after)
+            finished = _finish(fresh, progress_now.rerun_after)
         table = priced(finished, prices)
         _write_timeline(directory, table, line, progress_now)
         write_derived(directory.results, _parquet(table, progress_now))  # last: with it the tables are of one collect
@@ -115,11 +115,6 @@ def read_records(source: Path | str) -> pd.DataFrame:
     return frame
 
 
-def arrow_schema() -> pa.Schema:
-    """The schema of a results table: each field carries its unit and meaning as metadata."""
-    return _schema_of(COLUMNS + COLLECTED)
-
-
 def table_of(records: Sequence[Record], file: str | None = None) -> pa.Table:
     """Records as a table of the schema; columns that collect adds are null.
 
@@ -127,7 +122,7 @@ def table_of(records: Sequence[Record], file: str | None = None) -> pa.Table:
     """
     import pyarrow as pa
 
-    schema = arrow_schema()
+    schema = _schema_of(COLUMNS + COLLECTED)
     values = dict(zip(_NAMES, zip(*map(attrgetter(*_NAMES), records), strict=True), strict=False))
     nothing = [None] * len(records)
     try:
@@ -141,37 +136,35 @@ def write_results(
     path: Path, records: Sequence[Record], extend: Callable[[pa.Table], pa.Table] = lambda table: table
 ) -> None:
     """Write a results file from records without a journal, such as an import's. ``extend``: adds columns."""
-    write_whole(path, _parquet(extend(_finish(table_of(records), {})), JournalProgress()))
+    write_whole(path, _parquet(extend(_finish([table_of(records)], {})), JournalProgress()))
 
 
 def _earlier(directory: SweepDir) -> tuple[pa.Table | None, JournalProgress, Timeline]:
     """The existing tables and how far they reach, or empty ones where they are unusable."""
-    nothing = None, JournalProgress(), Timeline()
     try:
-        table = read_table(directory.results)
-        state = json.loads((table.schema.metadata or {})[METADATA])
-        line = _earlier_timeline(directory, state)
+        return _read_earlier(directory)
     except (OSError, KeyError, ValueError, SweepError):
-        return nothing
-    progress = JournalProgress(state["offsets"], state["rerun_after"])
-    sizes = {path.name: path.stat().st_size for path in directory.journals()}
-    shrunk = any(sizes.get(name, -1) < offset for name, offset in progress.offsets.items())
-    if line is None or shrunk or state["schema"] != SCHEMA_VERSION or not table.schema.equals(arrow_schema()):
-        return nothing
-    return table, progress, line
+        return None, JournalProgress(), Timeline()
 
 
-def _earlier_timeline(directory: SweepDir, state: Mapping[str, Any]) -> Timeline | None:
-    """The timeline stored in its tables, or None where they are not of the same collect as the results."""
+def _read_earlier(directory: SweepDir) -> tuple[pa.Table, JournalProgress, Timeline]:
+    """Raises ValueError where a table is of another schema or collect, or a journal became shorter since."""
     import pyarrow.compute as pc
 
-    pilots, attempts = read_table(directory.path / PILOTS_FILE), read_table(directory.path / TIMELINE_FILE)
-    for table, columns in ((pilots, PILOTS), (attempts, ATTEMPTS)):
-        schema = table.schema
-        if json.loads((schema.metadata or {})[METADATA]) != state or not schema.equals(_schema_of(columns)):
-            return None
+    places = (directory.results, directory.path / PILOTS_FILE, directory.path / TIMELINE_FILE)
+    results, pilots, attempts = tables = [read_table(place) for place in places]
+    state = json.loads((results.schema.metadata or {})[METADATA])
+    for table, columns in zip(tables, (COLUMNS + COLLECTED, PILOTS, ATTEMPTS), strict=True):
+        of_table = json.loads((table.schema.metadata or {})[METADATA])
+        if of_table != state or not table.schema.equals(_schema_of(columns)):
+            raise ValueError("of another schema or collect")
+    sizes = {path.name: path.stat().st_size for path in directory.journals()}
+    shrunk = any(sizes.get(name, -1) < offset for name, offset in state["offsets"].items())
+    if shrunk or state["schema"] != SCHEMA_VERSION:
+        raise ValueError("of another version, or of journals that became shorter")
     running = attempts.filter(pc.is_null(attempts["outcome"]))
-    return resumed(pilots.to_pylist(), running.to_pylist())
+    line = resumed(pilots.to_pylist(), running.to_pylist())
+    return results, JournalProgress(state["offsets"], state["rerun_after"]), line
 
 
 def _write_timeline(directory: SweepDir, results: pa.Table, line: Timeline, progress: JournalProgress) -> None:
@@ -222,17 +215,11 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _joined(table: pa.Table | None, fresh: Sequence[pa.Table]) -> pa.Table:
-    import pyarrow as pa
-
-    parts = [*([] if table is None else [table]), *fresh]
-    return pa.concat_tables(parts) if parts else table_of([])
-
-
-def _finish(table: pa.Table, rerun_after: Mapping[str, int]) -> pa.Table:
+def _finish(parts: Sequence[pa.Table], rerun_after: Mapping[str, int]) -> pa.Table:
     """One row per attempt, in order of time, with the columns `final` and `surplus`."""
     import pyarrow as pa
 
+    table = pa.concat_tables(parts) if parts else table_of([])
     keys = table.select(["run_id", "attempt", "outcome", "started_at"]).to_pandas()
     chosen = keys.loc[one_row_per_attempt(keys)]
     verdicts = which_count(chosen, rerun_after)

@@ -23,13 +23,12 @@ TERA = 1e12
 def metrics(run: Run, measurements: Sequence[Measurement | None], gpu: str | None, *, valid: bool) -> Metrics:
     """``valid``: every rank measured what was requested. Else only memory and sizes, useful for failures too."""
     given = [m for m in measurements if m is not None]
-    speed = rates(run, given) if valid else Rates()
-    counted = _counted_matmul_flops(given)
-    used = efficiency(run, speed.tokens_per_second_per_gpu, gpu, counted_matmul=counted) if valid else Efficiency()
-    about = training(measurements, valid=valid)
-    if valid:
-        used = replace(used, energy_j_per_token=energy_j_per_token(given))
-    return Metrics(**vars(speed), **vars(used), **vars(memory(measurements)), **vars(about))
+    about = vars(memory(measurements)) | vars(training(measurements, valid=valid))
+    if not valid:
+        return Metrics(**about)
+    speed = rates(run, given)
+    used = efficiency(run, speed.tokens_per_second_per_gpu, gpu, counted_matmul=_counted_matmul_flops(given))
+    return Metrics(**about, **vars(speed), **vars(replace(used, energy_j_per_token=energy_j_per_token(given))))
 
 
 def energy_j_per_token(measurements: Sequence[Measurement]) -> float | None:

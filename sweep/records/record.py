@@ -14,7 +14,7 @@ from sweep.outcomes import Outcome
 from sweep.physics import shapes
 from sweep.records.json_columns import Json, json_text, over_ranks
 from sweep.records.metrics import metrics, own_step_times_s, shape_of, slow_rank
-from sweep.records.schema import COLUMNS, Configuration, Identity, Metrics, Record, Times, VerdictColumns
+from sweep.records.schema import COLUMNS, Configuration, Metrics, Record, Times, VerdictColumns
 from sweep.records.validity import implausible, oddities, of_another_torch, refusal
 from sweep.redaction import Redaction, redacted_environment, redacted_parameters, secret_values
 from sweep.state.events import decoder
@@ -71,25 +71,18 @@ def build_record(attempt: EndedAttempt, measurements: Sequence[Measurement | Non
         attempt = replace(attempt, outcome=refused[0], message=refused[1])
     measured = metrics(run, measurements, attempt.gpu, valid=attempt.outcome is Outcome.OK)
     return Record(
-        **vars(identity(attempt)),
-        **vars(configuration(run, attempt.gpu)),
-        **vars(measured),
-        **vars(verdict(attempt, measured, given)),
-        **vars(times(attempt, given)),
-    )
-
-
-def identity(attempt: EndedAttempt) -> Identity:
-    """The columns that identify the attempt."""
-    return Identity(
-        run_id=attempt.run.run_id,
+        run_id=run.run_id,
         attempt=attempt.number,
-        repeat=attempt.run.repeat,
+        repeat=run.repeat,
         sweep_name=attempt.sweep_name,
         pilot=attempt.pilot,
         job_id=attempt.job_id,
         started_at=attempt.started_at,
         ended_at=attempt.ended_at,
+        **vars(configuration(run, attempt.gpu)),
+        **vars(measured),
+        **vars(verdict(attempt, measured, given)),
+        **vars(times(attempt, given)),
     )
 
 

@@ -191,21 +191,20 @@ _ARROW_TYPES = {
 }
 
 
-def _columns(group: type) -> tuple[Column, ...]:
+def columns_of(group: type) -> tuple[Column, ...]:
     """The columns that a class of fields defines, in its order."""
     hints = get_type_hints(group, include_extras=True)
-    return tuple(_column(field.name, *get_args(hints[field.name])) for field in fields(group))
+    columns = []
+    for field in fields(group):
+        kind, unit, meaning = get_args(hints[field.name])
+        known = next(_ARROW_TYPES[one] for one in get_args(kind | None) if one in _ARROW_TYPES)
+        columns.append(Column(field.name, known, unit, meaning))
+    return tuple(columns)
 
 
-def _column(name: str, kind: type, unit: str, meaning: str) -> Column:
-    types = get_args(kind | None)
-    return Column(name, next(_ARROW_TYPES[one] for one in types if one in _ARROW_TYPES), unit, meaning)
+METRICS = columns_of(Metrics)
 
-
-IDENTITY, CONFIGURATION, METRICS = _columns(Identity), _columns(Configuration), _columns(Metrics)
-VERDICT, TIMES = _columns(VerdictColumns), _columns(Times)
-
-COLUMNS: tuple[Column, ...] = _columns(Record)
+COLUMNS: tuple[Column, ...] = columns_of(Record)
 """The columns of a record."""
 
 COLLECTED = (
@@ -230,7 +229,7 @@ TIME_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Times) if fie
 MEASURED = frozenset({"outcome", *(f.name for group in (Rates, Efficiency, MemoryColumns) for f in fields(group))})
 """A table with none of these columns is no table of results."""
 
-CONFIGURATION_NAMES: tuple[str, ...] = tuple(column.name for column in CONFIGURATION)
+CONFIGURATION_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Configuration))
 """What makes two records measurements of the same thing."""
 
 

@@ -27,6 +27,8 @@ def update_skipped(directory: SweepDir) -> None:
     Best effort: where the sweep cannot be opened or the file not be written, the reason is printed on stderr, and no
     table, or the earlier one, remains.
     """
+    import pyarrow as pa
+
     if not directory.plan.is_file():
         return
     as_of = _inputs(directory)
@@ -37,7 +39,8 @@ def update_skipped(directory: SweepDir) -> None:
     try:
         skipped = open_sweep(directory.path).skipped()
         reasons = {run_id: reason.removeprefix(_NOT_RUN) for run_id, reason in skipped.items()}
-        write_derived(file, _parquet(reasons, as_of))
+        schema = pa.schema([("run_id", pa.string()), ("skipped", pa.string())], {_AS_OF: as_of})
+        write_derived(file, parquet_of(pa.table([list(reasons), list(reasons.values())], schema=schema)))
     except (OSError, SweepError) as error:
         log_error(f"note: which runs are skipped is not known: {error}")
 
@@ -49,10 +52,3 @@ def _inputs(directory: SweepDir) -> bytes:
     sizes = [(path.name, path.stat().st_size) for path in (*directory.plans(), *directory.journals()) if path.is_file()]
     digest.update(repr(sizes).encode())
     return digest.hexdigest().encode()
-
-
-def _parquet(reasons: dict[str, str], as_of: bytes) -> bytes:
-    import pyarrow as pa
-
-    schema = pa.schema([("run_id", pa.string()), ("skipped", pa.string())], {_AS_OF: as_of})
-    return parquet_of(pa.table([list(reasons), list(reasons.values())], schema=schema))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from sweep.outcomes import Outcome
-from sweep.records.schema import Column
+from sweep.records.schema import Column, columns_of
 from sweep.state.events import (
     AttemptStarted,
     Event,
@@ -26,20 +26,6 @@ from sweep.state.events import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-PILOTS: tuple[Column, ...] = (
-    Column("pilot", "string", "", "name of the pilot"),
-    Column("node", "string", "", "one of its nodes, null while it has none"),
-    Column("job_id", "string", "", "scheduler's job id"),
-    Column("intended_at", "double", "unix s", "when the launcher decided to submit it"),
-    Column("allocated_at", "double", "unix s", "when its agents were connected, null while it waits"),
-    Column("ended_at", "double", "unix s", "its own last line, null where it wrote none"),
-    Column("gone_at", "double", "unix s", "when the launcher found its job gone"),
-    Column("heard_at", "double", "unix s", "the last line of its journal"),
-    Column("lost_at", "double", "unix s", "when the node failed, or could not be cleaned, and was no longer used"),
-    Column("time_limit_s", "double", "s", "wall time of its job"),
-    Column("reason", "string", "", "why it ended, by itself or by the scheduler"),
-)
 
 ATTEMPTS: tuple[Column, ...] = (
     Column("run_id", "string", "", "the run"),
@@ -58,19 +44,26 @@ ATTEMPTS: tuple[Column, ...] = (
 
 @dataclass
 class PilotTimes:
-    """One pilot's times, unix seconds."""
+    """One pilot's times: its columns of ``PILOTS``."""
 
-    pilot: str
-    job_id: str | None = None
-    intended_at: float | None = None
-    allocated_at: float | None = None
-    ended_at: float | None = None
-    gone_at: float | None = None
-    heard_at: float | None = None
-    time_limit_s: float | None = None
-    reason: str | None = None
+    pilot: Annotated[str, "", "name of the pilot"]
+    job_id: Annotated[str | None, "", "scheduler's job id"] = None
+    intended_at: Annotated[float | None, "unix s", "when the launcher decided to submit it"] = None
+    allocated_at: Annotated[float | None, "unix s", "when its agents were connected, null while it waits"] = None
+    ended_at: Annotated[float | None, "unix s", "its own last line, null where it wrote none"] = None
+    gone_at: Annotated[float | None, "unix s", "when the launcher found its job gone"] = None
+    heard_at: Annotated[float | None, "unix s", "the last line of its journal"] = None
+    time_limit_s: Annotated[float | None, "s", "wall time of its job"] = None
+    reason: Annotated[str | None, "", "why it ended, by itself or by the scheduler"] = None
+
+
+@dataclass
+class Pilot(PilotTimes):
+    """A pilot's times and nodes."""
+
     nodes: list[str] = field(default_factory=list)
     lost_at: dict[str, float] = field(default_factory=dict)
+    """node -> when it failed, or could not be cleaned, and was no longer used"""
 
     def apply(self, event: PilotIntended | PilotSubmitted | PilotStarted | PilotEnded | PilotGone) -> None:
         """Note an event of this pilot."""
@@ -91,24 +84,20 @@ class PilotTimes:
                     self.reason = event.reason or event.word
 
 
-@dataclass(frozen=True)
-class BegunAttempt:
-    """A running attempt: its ``ATTEMPTS`` columns so far."""
-
-    run_id: str
-    attempt: int
-    pilot: str
-    node_names: list[str]
-    started_at: float
-    """unix seconds"""
+PILOTS: tuple[Column, ...] = (
+    *columns_of(PilotTimes),
+    Column("node", "string", "", "one of its nodes, null while it has none"),
+    Column("lost_at", "double", "unix s", "when the node failed, or could not be cleaned, and was no longer used"),
+)
 
 
 @dataclass
 class Timeline:
     """State rebuilt from events: pilots, and the attempts without a record yet."""
 
-    pilots: dict[str, PilotTimes] = field(default_factory=dict)
-    begun: dict[tuple[str, int], BegunAttempt] = field(default_factory=dict)
+    pilots: dict[str, Pilot] = field(default_factory=dict)
+    begun: dict[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
+    """the running attempts: their ``ATTEMPTS`` columns so far"""
 
     def apply(self, event: Event) -> None:
         """Apply an event. Events of one journal come in order, journals in any order. Kinds without times: nothing."""
@@ -116,7 +105,8 @@ class Timeline:
             case PilotIntended() | PilotSubmitted() | PilotStarted() | PilotEnded() | PilotGone():
                 self.pilot(event.pilot).apply(event)
             case AttemptStarted(run_id=run_id, attempt=attempt, pilot=pilot, nodes=nodes):
-                self.begun[run_id, attempt] = BegunAttempt(run_id, attempt, pilot, list(nodes), event.time)
+                about = {"run_id": run_id, "attempt": attempt, "pilot": pilot, "node_names": list(nodes)}
+                self.begun[run_id, attempt] = {**about, "started_at": event.time}
                 for node in nodes:
                     self.pilot(pilot).lost_at.pop(node, None)
             case Recorded(record=record) if record.outcome is Outcome.NODE_FAIL:
@@ -130,9 +120,9 @@ class Timeline:
         of_pilot = self.pilot(pilot)
         of_pilot.heard_at = max(time, of_pilot.heard_at or time)
 
-    def pilot(self, name: str) -> PilotTimes:
+    def pilot(self, name: str) -> Pilot:
         """The pilot's times, empty where nothing is known yet."""
-        return self.pilots.setdefault(name, PilotTimes(name))
+        return self.pilots.setdefault(name, Pilot(name))
 
     def pilot_rows(self) -> list[dict[str, Any]]:
         """Rows of ``PILOTS``."""
@@ -147,20 +137,18 @@ class Timeline:
 def resumed(pilot_rows: Sequence[Mapping[str, Any]], open_attempts: Sequence[Mapping[str, Any]]) -> Timeline:
     """Restore the state from the two tables of an earlier collect."""
     line = Timeline()
-    plain = [f.name for f in fields(PilotTimes) if f.name not in ("nodes", "lost_at")]
+    plain = [f.name for f in fields(PilotTimes)]
     for row in pilot_rows:
-        pilot = line.pilots.setdefault(row["pilot"], PilotTimes(**{name: row[name] for name in plain}))
+        pilot = line.pilots.setdefault(row["pilot"], Pilot(**{name: row[name] for name in plain}))
         if row["node"] is not None:
             pilot.nodes.append(row["node"])
         if row["lost_at"] is not None:
             pilot.lost_at[row["node"]] = row["lost_at"]
-    for row in open_attempts:
-        known = {f.name: row[f.name] for f in fields(BegunAttempt)}
-        line.begun[row["run_id"], row["attempt"]] = BegunAttempt(**known)
+    line.begun = {(row["run_id"], row["attempt"]): row for row in open_attempts}
     return line
 
 
-def attempts_table(results: pa.Table, begun: Sequence[BegunAttempt], schema: pa.Schema) -> pa.Table:
+def attempts_table(results: pa.Table, begun: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     """Rows of ``ATTEMPTS``: the recorded attempts, then the running ones. ``results``: one row per attempt."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -170,7 +158,5 @@ def attempts_table(results: pa.Table, begun: Sequence[BegunAttempt], schema: pa.
     for before, (name, duration) in zip(("started_at", "first_at", "steady_at"), steps, strict=True):
         at[name] = pc.add(at[before], results[duration])
     recorded = [at[name] if name in at else results[name] for name in schema.names]
-    running = [pa.array([getattr(row, f.name, None) for row in begun], type=f.type) for f in schema]
-    return pa.concat_tables(
-        [pa.Table.from_arrays(recorded, schema=schema), pa.Table.from_arrays(running, schema=schema)]
-    )
+    running = pa.Table.from_pylist([*begun], schema=schema)
+    return pa.concat_tables([pa.Table.from_arrays(recorded, schema=schema), running])

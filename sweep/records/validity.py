@@ -128,14 +128,11 @@ def implausible(metrics: Metrics, gpu: str | None, dtype: str | None) -> list[st
             notes.append(f"{name} is {value:.1%}: the best matrix product on {gpu} reaches {best:.0%}")
     if metrics.mfu is not None and metrics.hfu is not None and metrics.hfu < metrics.mfu * (1 - 1e-9):
         notes.append(f"hfu {metrics.hfu:.1%} is less than mfu {metrics.mfu:.1%}: executed FLOPs include the model's")
-    positive = {
-        "tokens_per_second": metrics.tokens_per_second,
-        "tokens_per_second_per_gpu": metrics.tokens_per_second_per_gpu,
-        "step_time_median_s": metrics.step_time_median_s,
-        "tflops_per_gpu": metrics.tflops_per_gpu,
-        "mfu": metrics.mfu,
-    }
-    return notes + [f"{name} is {value}" for name, value in positive.items() if value is not None and value <= 0]
+    for name in ("tokens_per_second", "tokens_per_second_per_gpu", "step_time_median_s", "tflops_per_gpu", "mfu"):
+        value = getattr(metrics, name)
+        if value is not None and value <= 0:
+            notes.append(f"{name} is {value}")
+    return notes
 
 
 def _similar(first: Sequence[float] | None, other: Sequence[float] | None) -> bool:

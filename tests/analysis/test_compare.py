@@ -22,7 +22,7 @@ from tests.support.compared import noisy
 
 def test_noisy_copies_do_not_differ():
     false = sum(
-        bool(found.changed_cells()) + bool(found.changed_runs())
+        bool(found.changed_cells()) + any(run.verdict != "same" for run in found.runs)
         for found in (compare(noisy(seed), noisy(100 + seed)) for seed in range(12))
     )
     assert false <= 1, f"24 families at a level of {LEVEL}"

@@ -129,5 +129,4 @@ def test_it_passes_where_the_baseline_has_workloads_and_each_passes():
         workloads = tuple(Workload(**parts, verdict=verdict) for verdict in seen)
         found = Certificate(metric=RATE, within=0.05, simulated=False, workloads=workloads)
         assert found.passed is passed, seen
-        assert [found.count(verdict) for verdict in (PASS, NEW)] == [seen.count(PASS), seen.count(NEW)]
         assert [one["verdict"] for one in found.document()["workloads"]] == list(seen)
