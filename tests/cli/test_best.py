@@ -95,7 +95,7 @@ def test_a_note_of_several_cells_is_shown_once(tmp_path):
     write_results(tmp_path / "r.parquet", [made_record(run, notes=["the host was busy"]) for run in runs])
     text = " ".join(terminal(winners([tmp_path / "r.parquet"]), 80))
     assert text.count("the host was busy") == 1
-    assert "on 1, 2: the host was busy" in text
+    assert "on 1, 2 nodes: the host was busy" in text
 
 
 def test_work_of_several_kinds_in_a_cell_is_noted_and_gives_no_lead(tmp_path, command):
