@@ -9,7 +9,7 @@ Where the data lack what a figure shows, the figure shows a text instead, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,53 +41,9 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-FIGURES: dict[str, tuple[Callable[[Tables], Figure], str]] = {
-    "scaling": (
-        scaling.draw,
-        "Throughput and efficiency of each model's best configuration against the number of nodes.",
-    ),
-    "axes": (
-        axes.draw,
-        "What each axis does to efficiency: all measured configurations by degree of each axis.",
-    ),
-    "sensitivity": (
-        sensitivity.draw,
-        "What fixing an axis costs: the best configuration with that value against the best of its cell.",
-    ),
-    "neighbours": (
-        neighbours.draw,
-        "Each winner against what is one step away on every axis: a peak, or the edge of the grid.",
-    ),
-    "pareto": (
-        pareto.draw,
-        "Memory against throughput: configurations that no other beats in both.",
-    ),
-    "cost": (
-        cost.draw,
-        "What being sooner costs: GPU-hours or dollars per token against the speed of the whole job.",
-    ),
-    "outcomes": (
-        outcomes.draw,
-        "How attempts ended, and the GPU-hours that each outcome cost.",
-    ),
-    "timeline": (
-        timeline.draw,
-        "Nodes over time: measuring, starting, idle, lost; and the share of allocated GPU-time that measured.",
-    ),
-    "spread": (
-        spread.draw,
-        "Spread of step times over iterations, and nodes whose ranks are slower than the others.",
-    ),
-    "placement": (
-        placement.draw,
-        "What the choice of nodes does: repeats on several sets of nodes, and on how many leaf switches.",
-    ),
-    "predicted": (
-        predicted.draw,
-        "Predicted against measured peak memory and step time.",
-    ),
-}
-"""name -> its drawing function and a one-line description, in the order of a report"""
+_IN_ORDER = (scaling, axes, sensitivity, neighbours, pareto, cost, outcomes, timeline, spread, placement, predicted)
+FIGURES = {module.__name__.rpartition(".")[2]: module for module in _IN_ORDER}
+"""name -> its module, with ``draw`` and its caption as docstring, in the order of a report"""
 
 
 @dataclass(frozen=True)
@@ -118,9 +74,9 @@ def draw(name: str, tables: Tables | pd.DataFrame) -> Drawn:
 
     tables = tables if isinstance(tables, Tables) else Tables(tables)
     (name,) = named([name])
-    drawing, caption = FIGURES[name]
+    caption = str(FIGURES[name].__doc__)
     try:
-        return Drawn(name, caption, drawing(tables), None)
+        return Drawn(name, caption, FIGURES[name].draw(tables), None)
     except LackingError as lacking:
         return Drawn(name, caption, message(caption, str(lacking)), str(lacking))
 

@@ -1,8 +1,8 @@
-"""Box plots of efficiency by the degree of each axis: the playbook's figure of what TP, PP, DP and MBS do."""
+"""What each axis does to efficiency: all measured configurations by degree of each axis."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.axes import AXES, comparable_metric, varied_axes
@@ -78,13 +78,12 @@ def _groups(values: pd.Series[float], degree: pd.Series[Any], columns: int) -> d
     """Label -> the values of a box, in order of the degree: as many as their labels allow."""
     found = {f"{_text(key)}\n{len(part)}": part for key, part in values.groupby(degree, sort=True) if len(part)}
     room = (style.WIDTH_IN * 72 - 40) / columns - 8
-    while len(found) > 1 and _widest(found) + 2 > room / len(found):
+    while len(found) > 1:
+        widest = max(width_pt(line, LABEL) for label in found for line in label.split("\n"))
+        if widest + 2 <= room / len(found):
+            break
         del found[min(found, key=lambda label: len(found[label]))]
     return found
-
-
-def _widest(labels: Iterable[str]) -> float:
-    return max(width_pt(line, LABEL) for label in labels for line in label.split("\n"))
 
 
 def _draw_axis(axes: Axes, groups: Mapping[str, pd.Series[float]], title: str) -> None:

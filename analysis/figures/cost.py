@@ -1,4 +1,4 @@
-"""What being sooner costs: GPU-hours or money per token against the speed of the whole job."""
+"""What being sooner costs: GPU-hours or dollars per token against the speed of the whole job."""
 
 from __future__ import annotations
 

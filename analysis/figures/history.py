@@ -86,13 +86,8 @@ def changes_of(cell: CellHistory, found: History) -> list[float | None]:
 
 def dated(found: History) -> list[str]:
     """The sweeps' names, each after the local date and time of its first attempt, where known."""
-    times = ("" if at is None else f"{date(at)}  " for at in found.started_at)
-    return [f"{time}{name}" for time, name in zip(times, found.names, strict=True)]
-
-
-def date(started_at: float) -> str:
-    """Local date and time, to the minute."""
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(started_at))
+    begun = ("" if at is None else time.strftime("%Y-%m-%d %H:%M  ", time.localtime(at)) for at in found.started_at)
+    return [f"{at}{name}" for at, name in zip(begun, found.names, strict=True)]
 
 
 def _notes(found: History, cells: Sequence[CellHistory], models: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Each winner against its neighbours, one step away on every axis: a peak, a plateau, or the edge of the grid."""
+"""Each winner against what is one step away on every axis: a peak, or the edge of the grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How attempts ended, and the cost of each outcome."""
+"""How attempts ended, and the GPU-hours that each outcome cost."""
 
 from __future__ import annotations
 

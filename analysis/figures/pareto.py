@@ -1,4 +1,4 @@
-"""Memory against throughput: every measured configuration, and those that no other beats in both."""
+"""Memory against throughput: configurations that no other beats in both."""
 
 from __future__ import annotations
 

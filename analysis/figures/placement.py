@@ -1,4 +1,4 @@
-"""What the choice of nodes does: repeats of a configuration on several sets of nodes, and how many switches apart."""
+"""What the choice of nodes does: repeats on several sets of nodes, and on how many leaf switches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Throughput of each model's best configuration against nodes, with the ideal line, and the efficiency."""
+"""Throughput and efficiency of each model's best configuration against the number of nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fixing one axis at one value costs: which axes need to be swept, and which do not."""
+"""What fixing an axis costs: the best configuration with that value against the best of its cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How steady step times are, and which nodes hold slower ranks or fail."""
+"""Spread of step times over iterations, and nodes whose ranks are slower than the others."""
 
 from __future__ import annotations
 

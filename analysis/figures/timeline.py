@@ -1,4 +1,4 @@
-"""Nodes over time, and what share of the allocated GPU-time was spent measuring."""
+"""Nodes over time: measuring, starting, idle, lost; and the share of allocated GPU-time that measured."""
 
 from __future__ import annotations
 
@@ -136,12 +136,9 @@ def _draw_counts(axes: Axes, table: pd.DataFrame, zero: float, seconds: float) -
     at = (edges - zero) / seconds
     bottom = np.zeros(BINS)
     for state in (state for state in STYLES if state in counts):
-        axes.bar(at[:-1], counts[state], np.diff(at), bottom=bottom, align="edge", **_plain(STYLES[state][0]))
+        colour, _ = STYLES[state]
+        seamless: dict[str, Any] = {"facecolor": colour, "edgecolor": colour, "linewidth": 0.3}
+        axes.bar(at[:-1], counts[state], np.diff(at), bottom=bottom, align="edge", **seamless)
         bottom += counts[state]
     axes.set_ylabel("nodes held")
     axes.set_ylim(0, 1.05 * float(bottom.max()))
-
-
-def _plain(colour: str) -> dict[str, Any]:
-    """A bar that joins the next one without a seam."""
-    return {"facecolor": colour, "edgecolor": colour, "linewidth": 0.3}

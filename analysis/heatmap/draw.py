@@ -19,7 +19,7 @@ from analysis.heatmap import caption
 from analysis.heatmap.cell_text import LEVELS, groups, lines
 from analysis.heatmap.colours import Scale, coloured, draw_bar, ink_on
 from analysis.heatmap.node_groups import Arrangement, of_group, split
-from analysis.heatmap.page import LABEL, Page, plan_page
+from analysis.heatmap.page import LABEL, PADDING, Page, plan_page
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from analysis.tables import as_rows, json_rows
 from analysis.text_fit import FAINT, INK, LINE, MARGIN, SMALL, Frame, Group, shortened
@@ -145,8 +145,9 @@ def save_figure(figure: Figure, path: Path, dpi: int = 220) -> None:
     kind = path.suffix.lower()
     undated: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(kind, {})
     image = io.BytesIO()
+    dpi = max(60, min(dpi, int(30_000 / max(figure.get_size_inches()))))  # what PNG writers and viewers support
     with mpl.rc_context({"svg.hashsalt": "sweep", "pdf.fonttype": 42}):
-        figure.savefig(image, format=kind[1:], dpi=_bearable(figure, dpi), metadata=undated)
+        figure.savefig(image, format=kind[1:], dpi=dpi, metadata=undated)
     write_whole(path, image.getvalue())
 
 
@@ -170,11 +171,6 @@ def _check(annotate: str, width_in: float) -> None:
         raise SweepError(mistakes)
 
 
-def _bearable(figure: Figure, dpi: int) -> int:
-    """A resolution at which no side exceeds what PNG writers and viewers support."""
-    return max(60, min(dpi, int(30_000 / max(figure.get_size_inches()))))
-
-
 def _figure(content: _Content, annotate: str, width: float, keep: str | None, node_group: str | None) -> Figure:
     from matplotlib.figure import Figure as MatplotlibFigure
 
@@ -191,7 +187,7 @@ def _figure(content: _Content, annotate: str, width: float, keep: str | None, no
     height = frame.above + (LABEL * LINE + 3) * above + page.cells_height + bottom
     figure = MatplotlibFigure(figsize=(width / 72, height / 72), facecolor="white")
     frame.write(figure)
-    axes = figure.add_axes(_box(page.left, bottom, page.cells_width, page.cells_height, width, height))
+    axes = figure.add_axes(_box(page.left, bottom, page.cell_width * len(page.nodes), page.cells_height, width, height))
     _draw_cells(axes, content, cells, page, scale)
     _label_axes(axes, content.rows, page)
     _label_groups(axes, places, page)
@@ -221,7 +217,7 @@ def _draw_cells(
         face = scale.colour(float(cell["relative"])) if scale and cell["status"] == "best" else None
         corners.append([(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)])
         faces.append(face or EMPTY)
-        text = lines(content.text(cell, page.level), page.room, page.type_size)
+        text = lines(content.text(cell, page.level), page.cell_width - 2 * PADDING, page.type_size)
         _write_cell(axes, (x, y), text, page, ink_on(face) if face else FAINT, headline=face is not None)
     axes.add_collection(PolyCollection(corners, facecolors=faces, edgecolors="white", linewidths=0.8))
     axes.set_xlim(0, len(page.nodes))

@@ -42,11 +42,6 @@ class Page:
     """level of detail of the cells"""
 
     @property
-    def cells_width(self) -> float:
-        """Width of all cells."""
-        return self.cell_width * len(self.nodes)
-
-    @property
     def cells_height(self) -> float:
         """Height of all cells."""
         return self.cell_height * len(self.models)
@@ -62,11 +57,6 @@ class Page:
         widest = max(width_pt(str(n), LABEL) for n in self.nodes)
         size = max(SMALLEST, min(LABEL, LABEL * (self.cell_width - 3) / widest))
         return size, math.ceil((widest * size / LABEL + 3) / self.cell_width)
-
-    @property
-    def room(self) -> float:
-        """Width for text inside a cell."""
-        return self.cell_width - 2 * PADDING
 
     def label(self, model: str) -> str:
         """A model's name, broken after hyphens and slashes where it is too wide, cut where that does not help."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,31 +25,17 @@ Usage = Callable[[Mapping[str, Any]], Sequence[tuple[str, str]]]
 """A best configuration's record -> (what it is for, the text to copy), several"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tile:
-    """One cell of the heatmap."""
-
-    headline: str
-    lines: tuple[str, ...] = ()
-    shade: int | None = None
-    """of ``SHADES``; None where the cell is blank"""
-    layout: str = ""
-    """the whole layout, by the names of the grid"""
-    anchor: str | None = None
-    """id of the row with its details"""
-    reason: str = ""
-    """why it is blank"""
-
-
 def heat_of(table: pd.DataFrame, metric: Metric) -> dict[str, Any]:
     """The cells of ``analysis.derive.best.cells`` as a table, with the texts that the drawn heatmap has.
 
-    ``rows``: model and its tiles by ``nodes``; ``shown``: the metric of headline and colour; ``shades``: face and
-    legible ink of each colour of the scale; ``ticks``: place on the scale, 0 to 1, and text.
+    ``rows``: model and its tiles by ``nodes``: of a blank one ``headline`` and ``reason``, else also ``anchor``, the id
+    of the row with its details, ``shade``, of ``SHADES``, and the whole ``layout`` by the names of the grid. ``shown``:
+    the metric of headline and colour; ``shades``: face and legible ink of each colour of the scale; ``ticks``: place on
+    the scale, 0 to 1, and text.
     """
     table, shown, scale = coloured(table, metric)
     nodes = tuple(sorted({int(n) for n in table["nodes"]}))
-    rows: dict[str, dict[int, Tile]] = {}
+    rows: dict[str, dict[int, Mapping[str, Any]]] = {}
     for at, cell in enumerate(as_rows(table)):
         tile = _tile(cell, anchor_of(at), metric, shown, scale)
         rows.setdefault(str(cell["model"]), {})[int(cell["nodes"])] = tile
@@ -79,14 +64,14 @@ def anchor_of(position: int) -> str:
     return f"cell-{position}"
 
 
-def _tile(cell: Mapping[str, Any], anchor: str, metric: Metric, shown: Metric, scale: Scale | None) -> Tile:
+def _tile(cell: Mapping[str, Any], anchor: str, metric: Metric, shown: Metric, scale: Scale | None) -> dict[str, Any]:
     if cell["status"] != "best" or scale is None:
-        return Tile(headline=str(cell["label"]), reason=str(cell["reason"]))
+        return {"anchor": None, "headline": str(cell["label"]), "reason": str(cell["reason"])}
     texts = [" ".join(words) for words in groups(cell, metric, shown, "full")]
     place = _place(scale, float(cell["relative"]))
     whole = " ".join(f"{name}={_plain(cell[name])}" for name in LAYOUT if known(cell.get(name)))
     shade = round(place * (SHADES - 1))
-    return Tile(headline=texts[0], lines=tuple(texts[1:]), shade=shade, layout=whole, anchor=anchor)
+    return {"anchor": anchor, "headline": texts[0], "lines": texts[1:], "shade": shade, "layout": whole}
 
 
 def _plain(value: Any) -> str:

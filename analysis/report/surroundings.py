@@ -6,7 +6,6 @@ import itertools
 import shlex
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.tables import versions_of
@@ -27,14 +26,8 @@ SHARED = {
 MUST_AGREE = ("gpu", "memory_kind", "flops_convention")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fact:
-    """One line of the environment."""
-
-    name: str
-    value: str
-    mixed: bool = False
-    """true: attempts differ in it, so they may not be comparable"""
+Fact = tuple[str, str, bool]
+"""(name, value, whether attempts differ in it, so that they may not be comparable)"""
 
 
 def environment_of(records: pd.DataFrame, provenance: Mapping[str, Any]) -> tuple[Fact, ...]:
@@ -45,7 +38,7 @@ def environment_of(records: pd.DataFrame, provenance: Mapping[str, Any]) -> tupl
         _fact(name, dict(versions.most_common()), True) for name, versions in sorted(versions_of(records).items())
     ]
     named = {"slurm": "Slurm", "host": "launched from", "executor": "executor", "sweep": "sweep"}
-    known += [Fact(name=label, value=str(provenance[key])) for key, label in named.items() if provenance.get(key)]
+    known += [(label, str(provenance[key]), False) for key, label in named.items() if provenance.get(key)]
     return tuple(known)
 
 
@@ -98,4 +91,4 @@ def _fact(name: str, counts: Mapping[Any, int], differs: bool) -> Fact:
     """The one value, or the most frequent ones with how many attempts had each. ``differs``: several are a warning."""
     shown = list(counts) if len(counts) == 1 else [f"{value} ({count:,})" for value, count in counts.items()]
     more = f" and {len(shown) - 6} more" if len(shown) > 6 else ""
-    return Fact(name=name, value=", ".join(shown[:6]) + more, mixed=differs and len(counts) > 1)
+    return name, ", ".join(shown[:6]) + more, differs and len(counts) > 1

@@ -17,7 +17,7 @@ from sweep.contract import LAYOUT, Layout
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.files import read_table, read_text
 from sweep.foreign.convert import doubtful_repeats, records_of_rows, unknown_columns
-from sweep.foreign.mapping import ImportMap, plain_map, read_map
+from sweep.foreign.mapping import plain_map, read_map
 from sweep.foreign.plausible import marked
 from sweep.inputs import yaml_lines
 from sweep.outcomes import Outcome
@@ -68,7 +68,11 @@ class Imported:
 
 def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
     """Convert a table and write it. Raises SweepError with every mistake of the map, and then of the table."""
-    mapping = plain_map(file.stem) if map_file is None else _read_map(map_file)
+    mapping = plain_map(file.stem)
+    if map_file is not None:
+        if not map_file.exists():
+            raise SweepError(Mistake("no such map", str(map_file), remedy="check the path"))
+        mapping = read_map(yaml_lines.load(read_text(map_file, "map"), str(map_file)))
     table = _read_table(file)
     rows = table.to_pylist()
     records = marked(records_of_rows(rows, mapping, str(file)), mapping.flops_stated)
@@ -141,12 +145,6 @@ def _configuration(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _numbers(rows: Sequence[Mapping[str, Any]], name: str) -> Any:
     return np.array([np.nan if row[name] is None else row[name] for row in rows], dtype=np.float64)
-
-
-def _read_map(path: Path) -> ImportMap:
-    if not path.exists():
-        raise SweepError(Mistake("no such map", str(path), remedy="check the path"))
-    return read_map(yaml_lines.load(read_text(path, "map"), str(path)))
 
 
 def _read_table(path: Path) -> pa.Table:
