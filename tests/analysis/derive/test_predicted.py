@@ -79,12 +79,14 @@ def test_a_plans_own_predictions_count_before_those_of_the_physics():
     assert len(predictions(rows, plan.drop(columns="predicted_step_s"))) == len(rows)
 
 
-def test_seconds_are_those_of_the_records_gpu_and_what_runs_is_compiled_or_not():
+def test_predictions_are_those_of_the_records_gpu_compilation_and_parameters():
     rows = predictions(physical(gpu="H100"), None)
     wanted = step_time.step_time_s(columns_of(rows), GPUS["h100"], PROFILES["builtin"])
     assert rows["predicted_step_s"].to_numpy() == pytest.approx(wanted)
     compiled = predictions(physical(compile=True), None)
     assert (compiled["predicted_peak_bytes"] < rows["predicted_peak_bytes"]).all()
+    single = predictions(physical(params_json='{"weights_dtype": "bf16"}'), None)
+    assert (single["predicted_peak_bytes"] < rows["predicted_peak_bytes"]).all()
 
 
 def test_only_runs_that_succeeded_and_count_have_errors():

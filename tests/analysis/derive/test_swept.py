@@ -34,9 +34,9 @@ def test_the_schedule_of_one_stage_is_none():
 
 
 def test_parameters_and_variables_are_by_the_key_that_differs():
-    params = [json.dumps({"fused": True, "depth": 2}), json.dumps({"fused": False, "depth": 2})]
+    params = [json.dumps({"fused": False, "depth": 2}), json.dumps({"fused": True, "depth": 2})]
     env = [json.dumps({}), json.dumps({"NCCL_ALGO": "Tree"})]
-    assert swept_of(params_json=params, env_json=env)["swept"] == ["fused=false", "NCCL_ALGO=Tree"]
+    assert swept_of(params_json=params, env_json=env)["swept"] == ["fused=true", "NCCL_ALGO=Tree"]
 
 
 def test_a_sequence_length_and_a_gpu_are_named_where_a_table_mixes_them():
@@ -46,8 +46,7 @@ def test_a_sequence_length_and_a_gpu_are_named_where_a_table_mixes_them():
 def test_a_long_value_is_cut_and_an_unknown_one_left_out():
     params = [json.dumps({}), json.dumps({"techniques": "x" * 99})]
     (word,) = swept_of(params_json=params, dtype=["bf16", None])["swept"]
-    assert len(word) == LONGEST
-    assert word.endswith("…")
+    assert word == "techniques=xxxxxxxxxxxxxxxx…"
 
 
 def test_a_value_that_just_fits_is_whole():
