@@ -34,6 +34,7 @@ def test_the_one_slower_cell_is_found(seed):
     assert [(cell.model, cell.nodes, cell.verdict) for cell in found.changed_cells()] == [("4B", 4, "worse")]
     (cell,) = found.changed_cells()
     assert cell.typical.low < -0.05 < cell.typical.high
+    assert cell.best.change == pytest.approx(cell.value_b / cell.value_a - 1)
 
 
 def test_a_sweep_that_is_slower_throughout_hides_in_no_median():
