@@ -74,8 +74,7 @@ def _layers_balanced(columns: Mapping[str, Any], pp: Any, depth: Any, shape: Any
     the largest with which these are no more than the model's layers.
     """
     stages = pp * chunks_per_rank(columns)
-    weight = depth * shapes.input_embedding_parameters(shape) / _layer_cost(shape)
-
+    weight = _output_layers(depth, shape)
     level = np.minimum((depth - 1) // np.maximum(stages - 1, 1), (depth + weight) // stages)
     level = np.maximum(level, 1.0)
     last = np.maximum(np.ceil(level - weight), 1.0)
@@ -120,8 +119,10 @@ def _stated_of(text: str, pp: int, chunks: int, v_shape: bool, stage: str, other
     return float(held[0] if stage == "first" else held[-1] if stage == "last" else max(held[1:-1], default=0))
 
 
-def _layer_cost(shape: Any) -> Any:
-    return shapes.matmul_parameters(shape) - shapes.input_embedding_parameters(shape)
+def _output_layers(depth: Any, shape: Any) -> Any:
+    """The output projection by its parameters, in layers."""
+    head = shapes.input_embedding_parameters(shape)
+    return depth * head / (shapes.matmul_parameters(shape) - head)
 
 
 def _layers_by_cost(pp: Any, depth: Any, shape: Any, stage: str) -> Any:
@@ -134,18 +135,13 @@ def _layers_by_cost(pp: Any, depth: Any, shape: Any, stage: str) -> Any:
         return np.where(pp == 1, depth, placed(np.ones_like(pp)))
     if stage == "middle":
         return np.maximum(placed(2.0 * np.ones_like(pp)) - placed(np.ones_like(pp)), 1)
-    return np.where(pp == 1, depth, depth - placed(_output_rank(depth, share)))
+    before_output = np.ceil(depth / share - 1e-9) - 1  # below pp: the output projection weighs something
+    return np.where(pp == 1, depth, depth - placed(before_output))
 
 
 def cost_share(pp: Any, depth: Any, shape: Any) -> Any:
     """A stage's fair share of the cost, in layers."""
-    layer = shapes.matmul_parameters(shape) - shapes.input_embedding_parameters(shape)
-    head = depth * shapes.input_embedding_parameters(shape) / layer
-    return (depth + head) / pp
-
-
-def _output_rank(depth: Any, share: Any) -> Any:
-    return np.ceil(depth / share - 1e-9) - 1  # below pp: the output projection weighs something
+    return (depth + _output_layers(depth, shape)) / pp
 
 
 def in_flight(columns: Mapping[str, Any], stage: str) -> Any:

@@ -164,7 +164,8 @@ def chunks(product: AxisProduct) -> Iterator[Columns]:
 def _duplicates(product: AxisProduct, codes: Mapping[str, Indices], size: int) -> Any:
     """Points that duplicate another: a schedule without a pipeline, and overlapping products."""
     duplicate = np.zeros(size, dtype=bool)
-    alone = _values(product, codes, "pp") == 1
+    stages = np.asarray(product.axes["pp"])
+    alone = stages[codes.get("pp", 0)] == 1
     if "pp_schedule" in codes:
         duplicate |= alone & (codes["pp_schedule"] > 0)
     for axes in product.known:
@@ -175,11 +176,6 @@ def _duplicates(product: AxisProduct, codes: Mapping[str, Indices], size: int) -
             inside &= found | alone if name == "pp_schedule" else found
         duplicate |= inside
     return duplicate
-
-
-def _values(product: AxisProduct, codes: Mapping[str, Indices], name: str) -> Any:
-    values = np.asarray(product.axes[name])
-    return values[codes[name]] if name in codes else values[0]
 
 
 def _columns(product: AxisProduct, codes: Mapping[str, Indices], size: int) -> Columns:

@@ -249,14 +249,8 @@ def joined_candidates(first: Candidates, second: Candidates) -> Candidates:
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """An array per key, with 0 if a row lacks it."""
-    keys = dict.fromkeys(map(tuple, rows))
-    if len(keys) == 1:
-        (names,) = keys
-        return {name: np.array([row[name] for row in rows]) for name in names}
-    return {
-        name: np.array([row.get(name, 0) for row in rows])
-        for name in dict.fromkeys(name for names in keys for name in names)
-    }
+    names = dict.fromkeys(name for keys in dict.fromkeys(map(tuple, rows)) for name in keys)
+    return {name: np.array([row.get(name, 0) for row in rows]) for name in names}
 
 
 def _kinds(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str, str]]:
