@@ -51,7 +51,7 @@ def test_what_the_strategy_leaves_out_is_stored_and_needs_no_search(tmp_path, co
     existing, _ = out_of_memory(tmp_path / "s")
     found = counts(command, existing.directory.path)
     assert found["not_run_strategy"] > 0
-    monkeypatch.setattr(Search, "of", no_search)
+    monkeypatch.setattr(Search, "__init__", no_search)
     assert counts(command, existing.directory.path) == found
     Journal(existing.directory.journal("launcher-0009")).append(SessionBegan(time=9.0))
     assert counts(command, existing.directory.path) == found
@@ -75,7 +75,7 @@ def test_a_stored_answer_that_is_out_of_date_is_not_used(tmp_path, command, monk
     if after in ("gpu", "plan"):
         site = asked.site.model_copy(update={"gpu": "h100"})
         other = {"gpu": {"site": site}, "plan": {"runs": asked.runs[1:]}}[after]
-        monkeypatch.setattr(Search, "of", no_search)
+        monkeypatch.setattr(Search, "__init__", no_search)
         assert read(asked).skipped(), "stored"
         with pytest.raises(AssertionError, match="a search was made"):
             read(dataclasses.replace(asked, **other)).skipped()
