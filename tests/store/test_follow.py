@@ -108,7 +108,7 @@ def test_while_a_pilot_is_open_the_launchers_answer_of_a_minute_ago_is_used(tmp_
     skipped = launchers.skipped()
     launcher.append(RerunRequested(time=time.time(), run_id=first.run_id, after=1))
     with monkeypatch.context() as patched:
-        patched.setattr(Search, "of", no_search)
+        patched.setattr(Search, "__init__", no_search)
         assert counts(command, directory.path)["not_run_strategy"] == len(skipped)
         stored = snapshot.load(directory)
         older = msgspec.structs.replace(stored.skipped, at=time.time() - 600)
