@@ -6,7 +6,15 @@ import stat
 import pytest
 
 from sweep.errors import SweepError
-from sweep.inputs.load import choose_executor, load_inputs, load_site, max_local_ranks, parse_grid, sites_directory
+from sweep.inputs.load import (
+    choose_executor,
+    load_grid,
+    load_inputs,
+    load_site,
+    max_local_ranks,
+    parse_grid,
+    sites_directory,
+)
 from sweep.inputs.site import parse_site
 
 SITE = "gpus_per_node: 8\ngpu: h100\n"
@@ -110,3 +118,8 @@ def test_a_file_is_of_its_kind_where_half_of_its_keys_are(text, grid):
     with pytest.raises(SweepError) as caught:
         parse_grid(text, "g.yaml")
     assert ("not a grid" not in str(caught.value)) is grid
+
+
+def test_a_name_that_no_file_system_takes_is_the_users_mistake():
+    with pytest.raises(SweepError, match="name too long"):
+        load_grid(f"{'g' * 300}.yaml")
