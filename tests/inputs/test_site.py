@@ -114,3 +114,15 @@ def test_a_part_of_a_site_has_the_sites_values_where_the_group_states_none():
     assert (a.gpu, a.max_nodes, a.partition, a.node_groups) == ("h100", 4, "p", {})
     assert (b.gpu, b.max_nodes, b.gpus_per_node) == ("a100", 2, 8)
     assert site.part("unknown") is site
+
+
+def test_one_node_one_gpu_and_one_pilot_are_a_site():
+    site = parse_site("gpu: h100\ngpus_per_node: 1\nmax_nodes: 1\nmax_pilots: 1\n", "s.yaml")
+    assert (site.gpus_per_node, site.max_nodes, site.max_pilots) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(("text", "fact"), [("a: 1", "its key is none"), ("a: 1\nb: 2", "0 of its 2 keys are those")])
+def test_another_file_given_as_a_site_is_one_mistake_in_its_first_line(text, fact):
+    with pytest.raises(SweepError, match=fact) as caught:
+        parse_site(text, "s.yaml")
+    assert [mistake.line for mistake in caught.value.mistakes] == [1]
