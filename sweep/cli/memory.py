@@ -166,7 +166,7 @@ def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
     inline, file = model.lstrip().startswith("{"), model.endswith(".json")
     mapping = f"models:\n  model: {json.dumps(model) if file else model}"
     document = load(mapping if inline or file else f"models: [{json.dumps(model)}]", "MODEL")
-    mistakes = [*document.mistakes, *document.located(read_models(document, read_config))]
+    mistakes = document.located(read_models(document, read_config))
     if mistakes and not (inline or file):  # a name of the catalogue: the document is made here
         return None, [replace(mistake, file=None, line=None, path="MODEL") for mistake in mistakes]
     if mistakes:  # of a file: the document is made here, too

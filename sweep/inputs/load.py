@@ -35,14 +35,12 @@ def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
     """The grid that the text states, with ``key=value`` overrides applied. Raises SweepError with every mistake."""
     document = load(text, file)
     check_kind(document, "grid", Grid.model_fields, "models, nodes and sequence_length")
-    wrong_overrides = override(document, overrides, Grid)
+    override(document, overrides, Grid)
     wrong_models = read_models(document, read_config)
     grid, problems = read_grid(document)
     problems += wrong_models
-    if grid is None or problems or wrong_overrides or document.mistakes:
-        located = document.located([*problems, *problems_of_the_rest(document.value)])
-        mistakes = [*document.mistakes, *wrong_overrides, *located]
-        raise SweepError(sorted(mistakes, key=lambda mistake: mistake.line or 0))
+    if grid is None or problems or document.mistakes:
+        raise SweepError(document.located([*problems, *problems_of_the_rest(document.value)]))
     return grid
 
 

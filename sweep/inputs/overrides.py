@@ -13,14 +13,11 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 
-def override(document: Document, options: Sequence[str], model: type[BaseModel]) -> list[Mistake]:
-    """Put each ``dotted.key=YAML`` into the document, in order. Returns what is wrong with the options."""
-    if not isinstance(document.value, dict):
-        return []
-    mistakes: list[Mistake] = []
-    for option in options:
-        mistakes += _one(document, option, model)
-    return mistakes
+def override(document: Document, options: Sequence[str], model: type[BaseModel]) -> None:
+    """Put each ``dotted.key=YAML`` into the document, in order; what is wrong with an option is its mistake, too."""
+    if isinstance(document.value, dict):
+        for option in options:
+            document.mistakes += _one(document, option, model)
 
 
 def _one(document: Document, option: str, model: type[BaseModel]) -> list[Mistake]:

@@ -306,7 +306,7 @@ def parse_measured(text: str, file: str) -> MeasuredRates:
     document = load(text, file)
     found, problems = check(MeasuredRates, _dated(document.value))
     if found is None or document.mistakes:
-        raise SweepError([*document.mistakes, *document.located(problems)])
+        raise SweepError(document.located(problems))
     return found
 
 
@@ -316,5 +316,5 @@ def parse_site(text: str, file: str) -> Site:
     check_kind(document, "site", Site.model_fields, "gpu, gpus_per_node and partition")
     site, problems = check(Site, document.value)
     if site is None or document.mistakes:
-        raise SweepError([*document.mistakes, *document.located(problems)])
+        raise SweepError(document.located(problems))
     return site

@@ -55,9 +55,9 @@ class Document:
         return Mistake(fact, self.file, self.line(path), path_text(path) or None, remedy)
 
     def located(self, problems: Iterable[Problem]) -> list[Mistake]:
-        """The problems as mistakes of this document, in the order of its lines."""
+        """What was noted as it was read, and the problems as its mistakes, in the order of its lines."""
         mistakes = [self.mistake(problem.fact, problem.path, problem.remedy) for problem in problems]
-        return sorted(mistakes, key=lambda mistake: mistake.line or 0)
+        return sorted([*self.mistakes, *mistakes], key=lambda mistake: mistake.line or 0)
 
 
 def path_text(path: Path) -> str:

@@ -53,7 +53,8 @@ def test_a_grid_takes_values_within_their_limits_and_no_others(key, inside, outs
     ("max_local_ranks", [1, 65536], [0, 65537]), ("port_range", ["[1024, 1031]", "[65528, 65535]"],
      ["[1023, 2000]", "[1024, 1030]", "[65000, 65536]", "[2000, 1500]"]),
     ("umask", ["'0077'", "'077'", "'0000'"], ["'0777'", "'0088'", "'00077'"]),
-    ("node_groups", ["{a: {gpus_per_node: 1, max_nodes: 100000, cpus_per_node: 65536, max_pilots: 10000}}"],
+    ("node_groups", ["{a: {gpus_per_node: 1, max_nodes: 1, cpus_per_node: 1, max_pilots: 1}}",
+                     "{a: {gpus_per_node: 1024, max_nodes: 100000, cpus_per_node: 65536, max_pilots: 10000}}"],
      ["{a: {gpus_per_node: 0}}", "{a: {gpus_per_node: 1025}}", "{a: {max_nodes: 0}}", "{a: {max_nodes: 100001}}",
       "{a: {cpus_per_node: 0}}", "{a: {cpus_per_node: 65537}}", "{a: {max_pilots: 0}}", "{a: {max_pilots: 10001}}"]),
     ("interface", ["ib0", "x" * 15], ["x" * 16]), ("name", ["x", "x" * 64], ["x" * 65]),
@@ -88,6 +89,8 @@ def test_what_a_site_omits_has_the_documented_defaults():
     found = site()
     assert (found.pilot_time_s, found.max_pilots, found.poll_interval_s) == (4 * 3600, 4, 15)
     assert (found.scratch, found.umask, found.name) == ("/tmp", "0077", "site")
+    assert found.parts == {"": found}
+    assert found.part("any") is found
 
 
 def test_a_batch_is_given_once():
@@ -150,10 +153,10 @@ def test_a_document_is_nested_so_deep_and_no_deeper(depth, fits):
 
 def test_aliases_nest_no_deeper_than_the_text_may():
     """Each line is nested twice; what it names is nested as often as there are lines."""
-    lines = ["a0: &a0 {key: 1}", *(f"a{n}: &a{n} {{key: *a{n - 1}}}" for n in range(1, MAX_DEPTH + 2))]
-    assert load("\n".join(lines[: MAX_DEPTH - 2]), "f").value
+    lines = ["a0: &a0 {key: 1}", *(f"a{n}: &a{n} {{key: *a{n - 1}}}" for n in range(1, MAX_DEPTH))]
+    assert load("\n".join(lines[: MAX_DEPTH - 1]), "f").value
     with pytest.raises(SweepError, match="too deeply nested"):
-        load("\n".join(lines), "f")
+        load("\n".join(lines[:MAX_DEPTH]), "f")
 
 
 @pytest.mark.parametrize(("text", "value"), [

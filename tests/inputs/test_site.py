@@ -99,13 +99,6 @@ def test_real_slurm_values_are_allowed():
     assert site.hardware.peak_flops("bf16") == 989e12
 
 
-def test_what_a_site_does_not_state_has_its_default():
-    site = parse_site("gpu: h100\ngpus_per_node: 8\n", "site.yaml")
-    assert (site.pilot_time_s, site.max_pilots, site.poll_interval_s) == (4 * 3600, 4, 15)
-    assert site.parts == {"": site}
-    assert site.part("any") is site
-
-
 def test_a_part_of_a_site_has_the_sites_values_where_the_group_states_none():
     groups = "node_groups: {a: {}, b: {gpu: a100, max_nodes: 2}}\n"
     text = f"gpu: h100\ngpus_per_node: 8\nmax_nodes: 4\npartition: p\n{groups}"
@@ -114,11 +107,6 @@ def test_a_part_of_a_site_has_the_sites_values_where_the_group_states_none():
     assert (a.gpu, a.max_nodes, a.partition, a.node_groups) == ("h100", 4, "p", {})
     assert (b.gpu, b.max_nodes, b.gpus_per_node) == ("a100", 2, 8)
     assert site.part("unknown") is site
-
-
-def test_one_node_one_gpu_and_one_pilot_are_a_site():
-    site = parse_site("gpu: h100\ngpus_per_node: 1\nmax_nodes: 1\nmax_pilots: 1\n", "s.yaml")
-    assert (site.gpus_per_node, site.max_nodes, site.max_pilots) == (1, 1, 1)
 
 
 @pytest.mark.parametrize(("text", "fact"), [("a: 1", "its key is none"), ("a: 1\nb: 2", "0 of its 2 keys are those")])
