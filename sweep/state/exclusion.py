@@ -139,13 +139,11 @@ def by_chance(slowest: int, nodes: Sequence[int]) -> float:
     """At most the probability to hold the slowest rank in so many runs, or more, if any node is as likely to.
 
     ``nodes``: the number of nodes of each run; of one that has since been measured elsewhere it is not known, and
-    taken for that of the others. Chernoff's bound (Hoeffding 1963, theorem 1); 1 below the expectation.
+    taken for that of the others. Chernoff's bound (Hoeffding 1963, theorem 1); 1 up to the expectation.
     """
     count = max(len(nodes), slowest)
     expected = sum(1 / one for one in nodes) / len(nodes) if nodes else 1 / 2
-    share = slowest / count
-    if share <= expected:
-        return 1.0
+    share = max(slowest / count, expected)
     apart = share * math.log(share / expected)
     if share < 1:
         apart += (1 - share) * math.log((1 - share) / (1 - expected))

@@ -111,14 +111,15 @@ class _Ended:
         What the attempt that was only assumed changes widens the side on which the attempts that ended are.
         ``without_start``: of the prediction, what is no assumed start.
         """
+        if not self.number:
+            return min(1 / ASSUMED_FACTOR, without_start), ASSUMED_FACTOR
+        took = max(self.seconds, 1e-3) / self.predicted_s / self.correction
         if self.number < MIN_ENDED:
-            took = max(self.seconds, 1e-3) / self.predicted_s / self.correction if self.number else 1.0
             return min(1 / ASSUMED_FACTOR, without_start, took), max(ASSUMED_FACTOR, took)
         mean = self.log_ratio / self.number
         variance = max(0.0, self.log_ratio_squared / self.number - mean**2) * self.number / (self.number - 1)
         error = math.sqrt(variance * (1 / self.number + 1 / max(1, to_come)))
-        changed = math.log(max(self.seconds, 1e-3) / self.predicted_s / self.correction)
-        return math.exp(min(changed, 0.0) - WIDE * error), math.exp(max(changed, 0.0) + WIDE * error)
+        return min(took, 1.0) * math.exp(-WIDE * error), max(took, 1.0) * math.exp(WIDE * error)
 
 
 class Tally:
