@@ -38,8 +38,8 @@ def changed(at):
     ([BASE, BASE, off(1.05)], BF16, [2]),
     ([BASE, BASE, off(1.01)], OWN_WEIGHTS, []),  # only gross errors
     ([BASE, BASE, off(0.5)], OWN_WEIGHTS, [2]),
-    ([BASE, BASE, [math.nan] * 5], FP32, [2]),
-    ([BASE, BASE, [math.inf] * 5], FP32, [2]),
+    ([BASE, BASE, [math.nan] * 5], FP32, [2]), ([BASE, BASE, [math.inf] * 5], FP32, [2]),
+    ([[math.nan] * 5], FP32, []),  # with no other there is nothing to compare
     ([changed(None), changed(None), changed(4)], 0.01, [2]),  # the first five iterations are compared
     ([changed(None), changed(None), changed(5)], 0.01, []),
     ([[2.0], [2.0, 9.0], [2.0, 1.0, 5.0]], 0.01, []),  # as many as the shortest has
