@@ -134,7 +134,7 @@ class Tally:
         self._runs = {planned.run_id: planned for planned in runs}
         self._gpus_per_node = gpus_per_node
         self._widths = {planned.nodes for planned in runs}
-        self._read = 0
+        self._read: int
         self._sweep_state: SweepState
         self._begin(SweepState())
 

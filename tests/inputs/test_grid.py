@@ -237,7 +237,7 @@ def test_a_mistake_of_a_grid_that_was_made_in_python_names_no_file():
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("nodez=1", "-o nodez=1: unknown key 'nodez' (did you mean nodes?)"),
+        ("nodez.x=1", "-o nodez.x=1: unknown key 'nodez' (did you mean nodes?)"),
         ("nodes", "an override is key=value"),
         ("=3", "an override is key=value"),
         ("nodes=[1", "not YAML"),
