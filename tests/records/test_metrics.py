@@ -34,6 +34,7 @@ def test_flops_by_hand():
     assert record.flops_per_token == 6 * WEIGHTS + 3 * ATTENTION
     rate = record.tokens_per_second_per_gpu
     assert record.tflops_per_gpu == pytest.approx(rate * record.flops_per_token / 1e12)
+    assert record.peak_tflops_per_gpu == 989
     assert record.mfu == pytest.approx(record.tflops_per_gpu / 989)
     assert record.hfu == record.mfu
     assert record.flops_convention.startswith("matmul-causal")

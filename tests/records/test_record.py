@@ -207,8 +207,11 @@ def test_leaf_switches_are_recorded_where_one_is_known(switches, stored):
     assert made_record(leaf_switches=switches).leaf_switches == stored
 
 
-def test_versions_and_effective_values_are_those_of_the_first_rank():
-    ranks = [made_measurement(versions={"torch": v}, effective={"tp": 1, "rank": v}) for v in ("2.11", "2.13", "2.12")]
+def test_versions_effective_values_device_and_warm_up_are_those_of_the_first_rank():
+    ranks = [
+        made_measurement(versions={"torch": v}, effective={"tp": 1, "rank": v}, device=v, warmup_times_s=[float(v)])
+        for v in ("2.11", "2.13", "2.12")
+    ]
     run = made_run(gpus_per_node=3, dp=3)
     record = made_record(run, measurements=ranks)
     assert json.loads(record.versions_json) == {"torch": "2.11"}
@@ -216,4 +219,5 @@ def test_versions_and_effective_values_are_those_of_the_first_rank():
     nothing = made_record(outcome=Outcome.HANG, measurements=[None, None])
     assert (nothing.versions_json, nothing.effective_json) == (None, None)
     assert "phases_s" not in json.loads(nothing.extra_json)
-    assert "phases_s" in json.loads(record.extra_json)
+    extra = json.loads(record.extra_json)
+    assert (extra["device"], extra["warmup_times_s"], "phases_s" in extra) == ("2.11", [2.11], True)

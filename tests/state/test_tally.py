@@ -187,6 +187,7 @@ def test_the_estimate_is_off_by_two_standard_errors_and_towards_the_ended_by_the
     )
     few = tally(runs, ended("a", 0, 100), ended("b", 0, 400))
     assert few.range_left(400.0) == pytest.approx((few.seconds_left(400.0) / 2, few.seconds_left(400.0) * 2))
+    assert tally(runs).range_left(0.0) == (400 / 2, 400 * 2)
     assert ASSUMED_FACTOR == 2.0
 
 
