@@ -117,13 +117,12 @@ def verdict(attempt: EndedAttempt, measured: Metrics, given: Sequence[Measuremen
     odd += implausible(measured, attempt.gpu, attempt.run.dtype)
     step_s = measured.step_time_median_s
     clean = Redaction(secret_values(attempt.run.env) | set(attempt.secrets)).clean  # failing programs print their env
-    texts = (attempt.message, attempt.evidence, attempt.advice)
-    message, evidence, advice = (None if text is None else clean(text) for text in texts)
+    message, evidence, advice = attempt.message, attempt.evidence, attempt.advice
     return VerdictColumns(
         outcome=attempt.outcome,
-        message=message,
-        evidence=evidence,
-        advice=advice,
+        message=message and clean(message),
+        evidence=evidence and clean(evidence),
+        advice=advice and clean(advice),
         suspect=bool(odd) or attempt.suspect,
         notes=[clean(note) for note in (*odd, *attempt.notes)],
         node_names=list(attempt.nodes),

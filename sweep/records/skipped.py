@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from sweep.errors import SweepError, log_error
 from sweep.files import parquet_of, read_table
 from sweep.store.directory import SweepDir, write_derived
 from sweep.store.sweep import open_sweep
 from sweep.version import __version__
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SKIPPED_FILE = "skipped.parquet"
 """next to the results"""
@@ -27,8 +32,6 @@ def update_skipped(directory: SweepDir) -> None:
     Best effort: where the sweep cannot be opened or the file not be written, the reason is printed on stderr, and no
     table, or the earlier one, remains.
     """
-    import pyarrow as pa
-
     if not directory.plan.is_file():
         return
     as_of = _inputs(directory)
@@ -37,12 +40,17 @@ def update_skipped(directory: SweepDir) -> None:
         if (read_table(file).schema.metadata or {}).get(_AS_OF) == as_of:
             return
     try:
-        skipped = open_sweep(directory.path).skipped()
-        reasons = {run_id: reason.removeprefix(_NOT_RUN) for run_id, reason in skipped.items()}
-        schema = pa.schema([("run_id", pa.string()), ("skipped", pa.string())], {_AS_OF: as_of})
-        write_derived(file, parquet_of(pa.table([list(reasons), list(reasons.values())], schema=schema)))
+        write_derived(file, parquet_of(_table(open_sweep(directory.path).skipped(), as_of)))
     except (OSError, SweepError) as error:
         log_error(f"note: which runs are skipped is not known: {error}")
+
+
+def _table(skipped: Mapping[str, str], as_of: bytes) -> pa.Table:
+    import pyarrow as pa
+
+    reasons = [reason.removeprefix(_NOT_RUN) for reason in skipped.values()]
+    schema = pa.schema([("run_id", pa.string()), ("skipped", pa.string())], {_AS_OF: as_of})
+    return pa.table([list(skipped), reasons], schema=schema)
 
 
 def _inputs(directory: SweepDir) -> bytes:

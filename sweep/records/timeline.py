@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from sweep.outcomes import Outcome
 from sweep.records.schema import Column, columns_of
@@ -27,6 +27,8 @@ from sweep.state.events import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Cell: TypeAlias = str | int | float | list[str] | None
+"""a value of a table's row"""
 ATTEMPTS: tuple[Column, ...] = (
     Column("run_id", "string", "", "the run"),
     Column("attempt", "int64", "", "1 for the first execution of the run"),
@@ -96,7 +98,7 @@ class Timeline:
     """State rebuilt from events: pilots, and the attempts without a record yet."""
 
     pilots: dict[str, Pilot] = field(default_factory=dict)
-    begun: dict[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
+    begun: dict[tuple[str, int], Mapping[str, Cell]] = field(default_factory=dict)
     """the running attempts: their ``ATTEMPTS`` columns so far"""
 
     def apply(self, event: Event) -> None:
@@ -105,8 +107,8 @@ class Timeline:
             case PilotIntended() | PilotSubmitted() | PilotStarted() | PilotEnded() | PilotGone():
                 self.pilot(event.pilot).apply(event)
             case AttemptStarted(run_id=run_id, attempt=attempt, pilot=pilot, nodes=nodes):
-                about = {"run_id": run_id, "attempt": attempt, "pilot": pilot, "node_names": list(nodes)}
-                self.begun[run_id, attempt] = {**about, "started_at": event.time}
+                about: dict[str, Cell] = {"run_id": run_id, "attempt": attempt, "pilot": pilot}
+                self.begun[run_id, attempt] = {**about, "node_names": list(nodes), "started_at": event.time}
                 for node in nodes:
                     self.pilot(pilot).lost_at.pop(node, None)
             case Recorded(record=record) if record.outcome is Outcome.NODE_FAIL:
@@ -148,7 +150,7 @@ def resumed(pilot_rows: Sequence[Mapping[str, Any]], open_attempts: Sequence[Map
     return line
 
 
-def attempts_table(results: pa.Table, begun: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+def attempts_table(results: pa.Table, begun: Sequence[Mapping[str, Cell]], schema: pa.Schema) -> pa.Table:
     """Rows of ``ATTEMPTS``: the recorded attempts, then the running ones. ``results``: one row per attempt."""
     import pyarrow as pa
     import pyarrow.compute as pc

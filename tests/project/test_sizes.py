@@ -16,7 +16,6 @@ BORDER = {
     "sweep/pilot/agent/evidence.py": {"as_text"},  # a dump of NCCL's flight recorder, a pickle of plain values
     "sweep/pilot/agent/progress.py": {"_measurement"},  # JSON that a rank wrote
     "sweep/store/create.py": {"_provenance"},  # JSON to be written
-    "sweep/records/collect.py": {"_earlier_timeline"},  # JSON in a Parquet file's metadata
     "sweep/records/timeline.py": {"pilot_rows", "resumed"},  # rows of a Parquet table
 }
 """file -> functions in which JSON, a pickle or Parquet becomes values or is made of them"""
