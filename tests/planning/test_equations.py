@@ -158,6 +158,10 @@ def test_of_two_equally_near_batches_the_smaller_is_offered_first():
     assert refused(6 * 384, micro="[5, 7]").startswith("near values: 1,920, 2,688; or ")
 
 
+def test_the_tolerance_offered_is_that_of_the_nearest_batch():
+    assert refused(6 * 384, micro="[5, 8]") == "near values: 1,920, 3Ki; or global_batch_tolerance: 0.167"
+
+
 def refused_per_gpu(further):
     """The remedy for 500 tokens per GPU on one and two nodes of six GPUs."""
     with pytest.raises(SweepError) as caught:
