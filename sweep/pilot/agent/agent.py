@@ -16,7 +16,7 @@ from pathlib import Path
 from bench_workloads.checks.reading import read_all
 from sweep.errors import log_error
 from sweep.pilot.agent.attempt import Node, NodeAttempt, compile_workers
-from sweep.pilot.agent.cleanup import clear, kill, make_temporary, remove_scratch
+from sweep.pilot.agent.cleanup import clear, kill, make_temporary, remove_scratch, remove_stale_scratch
 from sweep.pilot.agent.fork_servers import ForkServerError, ForkServerPool
 from sweep.pilot.agent.processes import ACTIVITY_CHECK_S, PILOT_MARK, carrying, tokens_of_sweep
 from sweep.pilot.channel import AgentChannel, ChannelError
@@ -153,9 +153,7 @@ class Agent:
         for text in await kill(lambda: carrying(tokens)):
             log_error(f"{self._node.name}: stale process of an ended pilot, could not be killed: {text}")
         for token in tokens:
-            for path in self._node.scratch.parent.glob(f"{token}.*"):
-                if path.is_dir() and path.stat().st_uid == os.getuid():
-                    remove_scratch(path)
+            remove_stale_scratch(self._node.scratch.parent, token)
 
     async def _listen_to(self, channel: AgentChannel, inbox: Inbox) -> None:
         """Receive messages at once, so that a long task (an import, a teardown) does not look like a timeout."""

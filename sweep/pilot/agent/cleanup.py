@@ -128,14 +128,15 @@ def make_temporary(scratch: Path) -> tuple[Path, int]:
     prefix = f"{TEMPORARY_PREFIX}{zlib.crc32(kernel_boot().encode()):08x}."
     if kernel_boot():
         _remove_unlocked(scratch.parent, prefix)
-    while True:
+    while True:  # until no other agent removed it before it was locked: each removes once, at its start
         made = Path(tempfile.mkdtemp(prefix=prefix, dir=scratch.parent))
-        descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
-        with contextlib.suppress(OSError):  # a file system without locks: no other agent can lock it either
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if made.exists():  # else another agent removed it before it was locked
-            break
-        os.close(descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+            with contextlib.suppress(OSError):  # a file system without locks: no other agent can lock it either
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if made.exists():
+                break
+            os.close(descriptor)
     (scratch / TEMPORARY_LINK).symlink_to(made)
     return made, descriptor
 
@@ -164,10 +165,17 @@ def empty(directory: Path) -> None:
 
 
 def remove_scratch(scratch: Path) -> None:
-    """Remove a pilot's scratch directory and the temporary one that it links to."""
+    """Remove a pilot's scratch directory and the temporary one that it links to; another agent may do the same."""
     with contextlib.suppress(OSError):
         temporary = (scratch / TEMPORARY_LINK).readlink()
         if temporary.parent == scratch.parent and temporary.name.startswith(TEMPORARY_PREFIX):
-            shutil.rmtree(temporary)
-    with contextlib.suppress(OSError):
-        shutil.rmtree(scratch)
+            shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def remove_stale_scratch(parent: Path, owner: str) -> None:
+    """Remove this user's scratch directories of a pilot, or of one of its nodes, that has ended."""
+    for path in parent.glob(f"{owner}.*"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_uid == os.getuid():
+                remove_scratch(path)

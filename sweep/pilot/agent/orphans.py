@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from sweep.errors import log_error
-from sweep.pilot.agent.cleanup import kill, remove_scratch
+from sweep.pilot.agent.cleanup import kill, remove_stale_scratch
 from sweep.pilot.agent.processes import carrying
 from sweep.pilot.job_spec import JobSpec
 
@@ -48,8 +48,7 @@ async def clear_orphans(spec: JobSpec, node: str) -> None:
 
 async def _main(token: str, node: str, scratch: str) -> int:
     left = await kill(lambda: carrying([token], node))
-    for directory in Path(scratch).glob(f"{token}.{node}.*"):
-        remove_scratch(directory)
+    remove_stale_scratch(Path(scratch), f"{token}.{node}")
     for process in left:
         print(process, file=sys.stderr)  # noqa: T201
     return 1 if left else 0

@@ -1,9 +1,11 @@
 """Files that an attempt leaks on its node: which are removed, which are not."""
 
+import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -108,3 +110,19 @@ def test_two_agents_that_start_at_once_have_their_own_directories(tmp_path):
     assert len({path for _, path in agents}) == 4
     for agent, _ in agents:
         agent.communicate("\n")
+
+
+def makes_and_leaves(parent: str) -> list[str]:
+    """What goes wrong as agents start, one after another, each of which ends at once."""
+    errors = []
+    for _ in range(100):
+        try:
+            os.close(make_temporary(Path(tempfile.mkdtemp(prefix="token.", dir=parent)))[1])
+        except OSError as error:
+            errors.append(repr(error))
+    return errors
+
+
+def test_no_agent_fails_while_others_remove_what_is_not_locked_yet(tmp_path):
+    with multiprocessing.get_context("fork").Pool(8) as pool:
+        assert pool.map(makes_and_leaves, [str(tmp_path)] * 8, chunksize=1) == [[]] * 8
