@@ -20,11 +20,8 @@ COST = 0.02
 def run(setting: Setting) -> Result:
     """Three runs of one layout."""
     path = _file(setting.directory / "tokens.bin", 1 << 20 if setting.tiny else TOKENS)
-    threads = "threads: 1, cpu_memory: false, " if setting.tiny else "attention: cudnn, "
-    axes = f"micro_batch_size: {2 if setting.tiny else 4}\n"
-    axes += f"params: {{{threads}data: [synthetic, {path}], data_workers: [0, 2]}}"
-    grid = grid_of(setting, "input", "tiny-1M" if setting.tiny else "Llama-3.2-1B", axes)
-    rows = [row_of(record) for record in measure(setting.directory / "input", grid, setting.seconds)]
+    swept = measure(setting.directory / "input", grid_of_input(setting, path), setting.seconds)
+    rows = [row_of(record) for record in swept.records]
     ok = {_how(row): row["step_time_median_s"] for row in rows if row["outcome"] == "ok"}
     result = Result(rows=rows, facts={"step_time_s": ok})
     three = {"synthetic", "file, 0 workers", "file, 2 workers"}
@@ -34,6 +31,14 @@ def run(setting: Setting) -> Result:
         holds = None if setting.gpu == "cpu" else cost < COST
         result.checks.append(Check("a file read by two workers costs less than 2 % of a step", holds, f"{cost:.1%}"))
     return result
+
+
+def grid_of_input(setting: Setting, path: Path) -> str:
+    """One layout, with each way of reading."""
+    threads = "threads: 1, cpu_memory: false, " if setting.tiny else "attention: cudnn, "
+    axes = f"micro_batch_size: {2 if setting.tiny else 4}\n"
+    axes += f"params: {{{threads}data: [synthetic, {path}], data_workers: [0, 2]}}"
+    return grid_of(setting, "input", "tiny-1M" if setting.tiny else "Llama-3.2-1B", axes)
 
 
 def _how(row: dict[str, Any]) -> str:

@@ -15,6 +15,10 @@ MEMORY_TOLERANCE = 0.10
 """of a predicted peak: what the plan allows for"""
 NOISE_TOLERANCE = 0.02
 """spread of the medians of repeats"""
+EXAMPLE_RUNS = 3
+"""one of each model"""
+DRAWING_S = 30.0
+"""to draw the heatmap"""
 
 GRID = """
 name: acceptance-{name}
@@ -39,25 +43,36 @@ include:
   - {micro_batch_size: 8, compile: true, attention: cudnn, recompute: full}
 """
 _AXES_3B = """
-micro_batch_size: [1, 2, 4]
+micro_batch_size: [2, 4]
 recompute: [none, selective]
 compile: true
 params: {attention: cudnn}
 """
 _AXES_8B = """
-micro_batch_size: [1, 2]
+micro_batch_size: 1
 recompute: [none, selective, full]
 compile: true
 params: {weights_dtype: bf16, attention: cudnn}
+include:
+  - {micro_batch_size: 2, recompute: selective}
 """
+_AXES_NOISE = "micro_batch_size: 4\ncompile: true\nrepeats: 4"
 _TINY = "micro_batch_size: 2\nparams: {threads: 1, cpu_memory: false, weights_dtype: bf16}"
 _TINY_1B = "micro_batch_size: 2\nparams: {threads: 1, attention: [auto, math]}"
 """one thread: a rehearsal shares the machine's cores with the tests"""
 
+AXES = {
+    "layouts-1b": ("Llama-3.2-1B", _AXES_1B, _TINY_1B),
+    "layouts-3b": ("Llama-3.2-3B", _AXES_3B, _TINY),
+    "layouts-8b": ("Llama-3-8B", _AXES_8B, _TINY),
+    "noise": ("Llama-3.2-1B", _AXES_NOISE, f"{_TINY}\nrepeats: 2"),
+}
+"""part -> its model, and the axes of its sweep on a GPU and in a rehearsal"""
+
 
 def run_1b(setting: Setting) -> Result:
     """Compilation, kernels, micro-batches."""
-    result = _swept(setting, "layouts-1b", "Llama-3.2-1B", _TINY_1B if setting.tiny else _AXES_1B)
+    result = _swept(setting, "layouts-1b")
     ok = [row for row in result.rows if row["outcome"] == "ok"]
     for axis, of in (("compilation", lambda row: row["compile"]), ("kernels", lambda row: row["params"]["attention"])):
         speeds = {str(of(row)): row["tokens_per_second_per_gpu"] for row in sorted(ok, key=_speed)}
@@ -67,18 +82,17 @@ def run_1b(setting: Setting) -> Result:
 
 def run_3b(setting: Setting) -> Result:
     """Micro-batches and recomputation."""
-    return _swept(setting, "layouts-3b", "Llama-3.2-3B", _TINY if setting.tiny else _AXES_3B)
+    return _swept(setting, "layouts-3b")
 
 
 def run_8b(setting: Setting) -> Result:
     """With weights and optimizer states in bf16."""
-    return _swept(setting, "layouts-8b", "Llama-3-8B", _TINY if setting.tiny else _AXES_8B)
+    return _swept(setting, "layouts-8b")
 
 
 def run_noise(setting: Setting) -> Result:
     """One layout, repeated: by how much do runs differ, and do their stated intervals cover it?"""
-    axes = f"{_TINY}\nrepeats: 2" if setting.tiny else "micro_batch_size: 4\ncompile: true\nrepeats: 6"
-    result = _swept(setting, "noise", "Llama-3.2-1B", axes, with_goals=False)
+    result = _swept(setting, "noise", with_goals=False)
     medians = [row["step_time_median_s"] for row in result.rows if row["outcome"] == "ok"]
     if len(medians) > 1:
         spread = (max(medians) - min(medians)) / statistics.median(medians)
@@ -91,10 +105,9 @@ def run_noise(setting: Setting) -> Result:
 def run_example(setting: Setting) -> Result:
     """The example of the README, within a budget."""
     directory = setting.directory / "example"
-    grid = _example() if not setting.tiny else grid_of(setting, "example", "tiny-1M", _TINY)
-    if not setting.tiny:
-        grid = grid.replace("gpu: h200", f"gpu: {setting.gpu}") + "budget: {runs: 5}\n"
-    rows = [row_of(record) for record in measure(directory, grid, setting.seconds - 30)]
+    grid = grid_of(setting, "example", "tiny-1M", _TINY) if setting.tiny else _example(setting)
+    swept = measure(directory, grid, setting.seconds - DRAWING_S)
+    rows = [row_of(record) for record in swept.records]
     picture = setting.directory / "heatmap.png"
     drawn = subprocess.run([*SWEEP, "heatmap", str(directory), "--out", str(picture)], check=False, capture_output=True)
     checks = [
@@ -104,16 +117,21 @@ def run_example(setting: Setting) -> Result:
     return Result(checks, {"heatmap": picture.name}, rows)
 
 
-def _swept(setting: Setting, name: str, model: str, axes: str, *, with_goals: bool = True) -> Result:
-    grid = grid_of(setting, name, "tiny-1M" if setting.tiny else model, axes)
-    directory = setting.directory / name
-    rows = [row_of(record) for record in measure(directory, grid, setting.seconds)]
+def grid_of_part(setting: Setting, name: str) -> str:
+    """The grid of one of the AXES' parts."""
+    model, axes, tiny = AXES[name]
+    return grid_of(setting, name, "tiny-1M" if setting.tiny else model, tiny if setting.tiny else axes)
+
+
+def _swept(setting: Setting, name: str, *, with_goals: bool = True) -> Result:
+    model = AXES[name][0]
+    swept = measure(setting.directory / name, grid_of_part(setting, name), setting.seconds)
+    rows = [row_of(record) for record in swept.records]
     result = Result(rows=rows)
     ok = [row for row in rows if row["outcome"] == "ok"]
     failed = [f"{row['run_id']}: {row['outcome']}" for row in rows if row["outcome"] != "ok"]
-    result.checks.append(
-        Check(f"{model}: runs end ok", bool(ok) and not failed, "; ".join(failed) or f"{len(ok)} runs")
-    )
+    counted = f"{len(ok)} of {swept.planned} runs"
+    result.checks.append(Check(f"{model}: all runs end ok", len(ok) == swept.planned, "; ".join([counted, *failed])))
     if with_goals and ok:
         best = max(ok, key=_speed)
         result.facts["best"] = best["run_id"]
@@ -127,10 +145,11 @@ def grid_of(setting: Setting, name: str, model: str, axes: str) -> str:
     return GRID.format(name=name, model=model, axes=axes, sequence=sequence, batch=batch, gpu=setting.gpu)
 
 
-def _example() -> str:
+def _example(setting: Setting) -> str:
     from tests.support.paths import REPOSITORY
 
-    return (REPOSITORY / "examples" / "one-gpu.yaml").read_text()
+    text = (REPOSITORY / "examples" / "one-gpu.yaml").read_text()
+    return text.replace("gpu: h200", f"gpu: {setting.gpu}") + f"budget: {{runs: {EXAMPLE_RUNS}}}\n"
 
 
 def _speed(row: dict[str, Any]) -> float:

@@ -39,10 +39,11 @@ def run(setting: Setting) -> Result:
     result = Result()
     faults = ["''", *FAULTS]
     grid = _FAULTY.format(gpu=setting.gpu, faults=", ".join(faults))
-    records = measure(setting.directory / "outcomes", grid, setting.seconds / 2, extra_path=_registered(setting))
+    extra_path = _registered(setting)
+    records = measure(setting.directory / "outcomes", grid, setting.seconds / 2, extra_path=extra_path).records
     model, dtype = ("tiny-1M", "fp32") if setting.tiny else ("Llama-3.2-1B", "bf16")  # a CPU computes bf16 slowly
     nan = _NAN.format(gpu=setting.gpu, model=model, dtype=dtype)
-    records += measure(setting.directory / "nan", nan, setting.seconds / 2)
+    records += measure(setting.directory / "nan", nan, setting.seconds / 2).records
     result.rows = [row_of(record) for record in records]
     for fault, outcome in {**FAULTS, "": "ok"}.items():
         found = {row["outcome"] for row in result.rows if row["params"].get("fault") == fault}

@@ -69,13 +69,13 @@ PARTS = (
     Part("environment", "Software, driver and device", f"{_HERE}.environment:run", 60),
     Part("truth", "Losses and gradient norms against one plain process", f"{_HERE}.truth:run", 340),
     Part("layouts-1b", "1B: compilation, attention kernels, memory, MFU", f"{_HERE}.layouts:run_1b", 420),
-    Part("layouts-8b", "8B: memory, MFU", f"{_HERE}.layouts:run_8b", 400),
-    Part("layouts-3b", "3B: memory, MFU", f"{_HERE}.layouts:run_3b", 300),
+    Part("layouts-8b", "8B: memory, MFU", f"{_HERE}.layouts:run_8b", 350),
+    Part("layouts-3b", "3B: memory, MFU", f"{_HERE}.layouts:run_3b", 260),
     Part("outcomes", "Failures on the device, and how they are named", f"{_HERE}.outcomes:run", 240),
     Part("processes", "Fork from the fork server; teardown", f"{_HERE}.processes:run", 120),
-    Part("noise", "Repeats of one layout", f"{_HERE}.layouts:run_noise", 180),
-    Part("input", "What a real token file costs, by worker processes", f"{_HERE}.input_pipeline:run", 120),
-    Part("example", "sweep launch examples/one-gpu.yaml, to its heatmap", f"{_HERE}.layouts:run_example", 200),
+    Part("noise", "Repeats of one layout", f"{_HERE}.layouts:run_noise", 200),
+    Part("input", "What a real token file costs, by worker processes", f"{_HERE}.input_pipeline:run", 170),
+    Part("example", "sweep launch examples/one-gpu.yaml, to its heatmap", f"{_HERE}.layouts:run_example", 240),
 )
 """at most 8 minutes each, and 40 in all"""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.gpu_acceptance.parts import Check, Result, Setting
-from benchmarks.gpu_acceptance.sweeps import SWEEP, wait_for
+from benchmarks.gpu_acceptance.sweeps import SWEEP, cancel, wait_for
 
 _LONG = """
 name: acceptance-killed
@@ -41,6 +42,22 @@ def gpu_processes() -> set[int]:
     except (OSError, subprocess.SubprocessError):
         return set()
     return {int(line) for line in text.split() if line.isdigit() and psutil.pid_exists(int(line))}
+
+
+def foreign_processes() -> list[str]:
+    """The names of those processes: what another program does on the GPU, the acceptance would measure."""
+    names = []
+    for pid in sorted(gpu_processes()):
+        with contextlib.suppress(psutil.Error):
+            names.append(f"process {pid} ({psutil.Process(pid).name()})")
+    return names
+
+
+def end_sweeps(out: Path) -> None:
+    """Cancel the sweeps of earlier parts that still have processes."""
+    for path in sorted(out.glob("*/provenance.json")):
+        if of_sweep(path.parent):
+            cancel(path.parent)
 
 
 def _fork_twice(setting: Setting, result: Result) -> None:
@@ -82,7 +99,7 @@ def _kill(setting: Setting, result: Result) -> None:
     for pid in [*_leaders(directory), child.pid]:
         os.kill(pid, signal.SIGKILL)
     child.wait(10)
-    gone = wait_for(lambda: not _of_sweep(directory) and not gpu_processes() - before, 40)
+    gone = wait_for(lambda: not of_sweep(directory) and not gpu_processes() - before, 40)
     result.checks.append(Check("launcher and leader killed: no process of the sweep is left after 40 s", gone))
 
 
@@ -92,7 +109,7 @@ def _at_work(setting: Setting, directory: Path, before: set[int]) -> bool:
     return claimed and (setting.gpu == "cpu" or bool(gpu_processes() - before))
 
 
-def _of_sweep(directory: Path) -> list[psutil.Process]:
+def of_sweep(directory: Path) -> list[psutil.Process]:
     """Processes of the sweep in that directory: leaders and agents name it, ranks are their descendants by mark."""
     found = []
     for process in psutil.process_iter(["cmdline", "environ", "status"]):
@@ -104,4 +121,4 @@ def _of_sweep(directory: Path) -> list[psutil.Process]:
 
 
 def _leaders(directory: Path) -> list[int]:
-    return [p.pid for p in _of_sweep(directory) if "sweep.pilot.leader" in " ".join(p.info["cmdline"] or [])]
+    return [p.pid for p in of_sweep(directory) if "sweep.pilot.leader" in " ".join(p.info["cmdline"] or [])]

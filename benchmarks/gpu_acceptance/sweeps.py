@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,25 @@ from sweep.physics.profiles import profile_of
 from sweep.state.events import Recorded, decoder
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
+from sweep.store.sweep import open_sweep
 
 SWEEP = [sys.executable, "-m", "sweep.cli.main"]
 END_S = 40.0
 """what is left of a part's time when its sweep is cancelled: to clear, and to read the records"""
 
 
-def measure(directory: Path, grid: str, seconds: float, *, extra_path: Path | None = None) -> list[dict[str, Any]]:
-    """The records of a sweep, begun or resumed, that is cancelled when the time is over."""
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep has measured."""
+
+    records: list[dict[str, Any]]
+    """the last of each run: a run that was cut off and then measured is measured"""
+    planned: int
+    """runs to measure"""
+
+
+def measure(directory: Path, grid: str, seconds: float, *, extra_path: Path | None = None) -> Swept:
+    """A sweep, begun or resumed, that is cancelled when the time is over."""
     path = directory.with_suffix(".yaml")
     path.write_text(grid)
     known = (directory / "provenance.json").exists()
@@ -41,14 +53,22 @@ def measure(directory: Path, grid: str, seconds: float, *, extra_path: Path | No
             child.wait(20)
         except subprocess.TimeoutExpired:
             child.kill()
-        subprocess.run([*SWEEP, "cancel", str(directory)], check=False, timeout=30)
-    return records_of(directory)
+        cancel(directory)
+    return swept_in(directory)
 
 
-def records_of(directory: Path) -> list[dict[str, Any]]:
-    """The records, oldest first."""
-    reader = JournalReader(SweepDir(directory), decode=decoder(dict))
-    return [dict(event.record) for event in reader.new_events() if isinstance(event, Recorded)]
+def swept_in(directory: Path) -> Swept:
+    """What the sweep in a directory has measured so far; of nothing where it was never begun."""
+    if not (directory / "provenance.json").exists():
+        return Swept([], 0)
+    events = JournalReader(SweepDir(directory), decode=decoder(dict)).new_events()
+    last = {event.record["run_id"]: dict(event.record) for event in events if isinstance(event, Recorded)}
+    return Swept(list(last.values()), len(open_sweep(directory).runs))
+
+
+def cancel(directory: Path) -> None:
+    """End a sweep's processes: a local leader is a session of its own, which outlives a launcher that was killed."""
+    subprocess.run([*SWEEP, "cancel", str(directory)], check=False, timeout=60, stdin=subprocess.DEVNULL)
 
 
 def row_of(record: dict[str, Any]) -> dict[str, Any]:

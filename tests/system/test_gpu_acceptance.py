@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
+import sweep
+from benchmarks.gpu_acceptance import layouts
+from benchmarks.gpu_acceptance.__main__ import in_turn
+from benchmarks.gpu_acceptance.input_pipeline import grid_of_input
 from benchmarks.gpu_acceptance.page import page
-from benchmarks.gpu_acceptance.parts import PARTS, Check, Result
+from benchmarks.gpu_acceptance.parts import PARTS, Check, Result, Setting
+from benchmarks.gpu_acceptance.processes import end_sweeps, of_sweep
+from benchmarks.gpu_acceptance.sweeps import END_S, SWEEP, swept_in, wait_for
+from sweep.inputs.load import parse_grid
+from sweep.outcomes import Outcome
 from sweep.plugins import load_object
+from tests.support.made_sweeps import GRID, made, pilot_wrote
 from tests.support.paths import REPOSITORY
 
 SHORT = ("environment", "layouts-8b", "processes")
@@ -49,11 +60,55 @@ def test_a_rehearsal_of_all_parts(tmp_path):
     assert (tmp_path / "heatmap.png").exists()
 
 
-def test_parts_fit_in_the_time_that_the_issue_allows():
+def test_parts_fit_in_the_stated_time():
     assert max(part.limit_s for part in PARTS) < 8 * 60
     assert sum(part.limit_s for part in PARTS) <= 40 * 60
     for part in PARTS:
         assert callable(load_object(part.run))
+
+
+@pytest.mark.parametrize("gpu", ["h100", "h200"])
+def test_each_sweep_is_predicted_to_end_within_its_parts_limit(gpu, tmp_path):
+    setting = Setting(tmp_path, gpu, False, 0.0)
+    grids = {name: layouts.grid_of_part(setting, name) for name in layouts.AXES}
+    tokens = tmp_path / "tokens.bin"
+    tokens.write_bytes(bytes(2 << 20))
+    grids["input"] = grid_of_input(setting, tokens)
+    limits = {part.name: part.limit_s for part in PARTS}
+    for name, text in grids.items():
+        predicted_s = sum(run.expected_s for run in sweep.plan(parse_grid(text, name)).runs)
+        assert predicted_s < limits[name] - END_S, name
+
+
+def test_parts_that_never_ran_come_first_and_failed_ones_last(tmp_path):
+    first, second, *others = PARTS
+    Result([Check("a", False)]).write(tmp_path / f"{first.name}.json", "failed", 1.0)
+    assert in_turn(PARTS, tmp_path) == [second, *others, first]
+    Result([Check("a", True)]).write(tmp_path / f"{second.name}.json", "passed", 1.0)
+    assert in_turn(PARTS, tmp_path, again=[second.name]) == [*others, second, first]
+
+
+def test_a_run_that_was_cut_off_and_measured_later_is_measured(tmp_path):
+    existing = made(tmp_path / "part")
+    cut, other = existing.runs[:2]
+    pilot_wrote(existing, "p0001", (cut.run_id, 1, Outcome.CANCELLED), (other.run_id, 1, Outcome.OK))
+    pilot_wrote(existing, "p0002", (cut.run_id, 2, Outcome.OK))
+    swept = swept_in(tmp_path / "part")
+    assert {record["run_id"]: record["outcome"] for record in swept.records} == {cut.run_id: "ok", other.run_id: "ok"}
+    assert swept.planned == len(existing.runs)
+
+
+def test_what_a_part_left_behind_is_ended_before_the_next(tmp_path):
+    path = tmp_path / "left.yaml"
+    path.write_text(GRID.replace("iterations: 3", "iterations: 100000"))
+    words = ["launch", str(path), "--dir", str(tmp_path / "left"), "--executor", "local", "--yes"]
+    launcher = subprocess.Popen([*SWEEP, *words], stdin=subprocess.DEVNULL, start_new_session=True)
+    assert wait_for(lambda: any((tmp_path / "left" / "claims").glob("*")), 60)
+    os.killpg(launcher.pid, signal.SIGKILL)
+    launcher.wait()
+    assert of_sweep(tmp_path / "left")
+    end_sweeps(tmp_path)
+    assert not of_sweep(tmp_path / "left")
 
 
 def test_without_a_gpu_it_refuses(tmp_path):
