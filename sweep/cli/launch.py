@@ -108,9 +108,12 @@ def launch(
 @directory_argument
 @click.option("--detach", is_flag=True, help="Submit and return.")
 @click.option("--takeover", is_flag=True, help="Replace a launcher that holds the sweep.")
+@click.option("--adopt", is_flag=True, help="Make a copy whose original is gone a sweep of its own.")
 @track_option
 @json_option
-def resume(directory: Path | None, detach: bool, takeover: bool, tracker: str | None, as_json: bool) -> int:
+def resume(
+    directory: Path | None, detach: bool, takeover: bool, adopt: bool, tracker: str | None, as_json: bool
+) -> int:
     """Continue a sweep with the runs that are missing or may be retried.
 
     \b
@@ -122,7 +125,9 @@ def resume(directory: Path | None, detach: bool, takeover: bool, tracker: str | 
 
     path = chosen_sweep(directory).path
     with live_view() as show:
-        launched = resume_sweep(path, takeover=takeover, detach=detach, tracker=tracker, on_step=show, note=note)
+        launched = resume_sweep(
+            path, takeover=takeover, adopt=adopt, detach=detach, tracker=tracker, on_step=show, note=note
+        )
     return show_launched(launched, detach=detach, as_json=as_json)
 
 

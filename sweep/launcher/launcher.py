@@ -95,6 +95,11 @@ class Launcher:
         ]
 
 
+def is_own(sweep: Sweep, pilot: PilotState) -> bool:
+    """Whether it is this sweep's pilot, and not the original's of which this was a copy."""
+    return not sweep.copy_of or pilot.token in ("", token_of(sweep.sweep_id, pilot.name))
+
+
 def token_of(sweep_id: str, pilot: str) -> str:
     """A pilot's token, its job's name: unique over all sweeps of the user."""
     return f"{sweep_id}-{pilot}"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sweep.errors import log_error
 from sweep.executors.executor import JobState, JobStatus, SubmitError
-from sweep.launcher.launcher import Launcher, token_of
+from sweep.launcher.launcher import Launcher, is_own, token_of
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
 from sweep.state.events import PilotSubmitted, PilotUnresponsive
 from sweep.state.state import PilotState
@@ -73,7 +73,8 @@ class Watch:
         """
         launcher, here = self._launcher, self._launcher.executor.cluster()
         pilots = launcher.sweep.sweep_state.pilots.values()
-        closed = {pilot.job_id: pilot for pilot in pilots if pilot.job_id and pilot.cluster in ("", here)}
+        own = [pilot for pilot in pilots if is_own(launcher.sweep, pilot)]
+        closed = {pilot.job_id: pilot for pilot in own if pilot.job_id and pilot.cluster in ("", here)}
         statuses = launcher.executor.poll(list(closed)) if closed else {}
         waiting = (
             job for job, status in statuses.items() if answer_about(closed[job], status).state is JobState.PENDING
@@ -81,11 +82,14 @@ class Watch:
         self._cancel(list(waiting))
 
     def _close_ended(self) -> None:
-        """A pilot that wrote its last line has recorded everything: no need to poll the scheduler."""
-        for pilot in [pilot for pilot in self._launcher.open_pilots if pilot.ended is not None]:
-            mark_attempts_lost(
-                self._launcher, pilot, JobStatus(state=JobState.GONE, word="ENDED", reason=pilot.ended or "")
-            )
+        """A pilot that wrote its last line has recorded everything: no need to poll the scheduler. What the original's
+        pilots do is recorded there.
+        """
+        for pilot in self._launcher.open_pilots:
+            if pilot.ended is not None or not is_own(self._launcher.sweep, pilot):
+                word = "ENDED" if pilot.ended is not None else "OF_THE_ORIGINAL"
+                status = JobStatus(state=JobState.GONE, word=word, reason=pilot.ended or "")
+                mark_attempts_lost(self._launcher, pilot, status)
 
     def _poll(self) -> None:
         """Poll the scheduler once for all open pilots; mark lost those that are gone."""

@@ -25,8 +25,10 @@ from sweep.plugins import EXECUTOR
 from sweep.state.state import SweepState
 from sweep.store import lease
 from sweep.store.create import check_same, check_vacant, create
-from sweep.store.directory import SweepDir, check_own
+from sweep.store.directory import SweepDir, find_sweep
 from sweep.store.extend import Extension, extend, extension, mistakes_of
+from sweep.store.place import adopt as adopt_copy
+from sweep.store.place import check_own
 from sweep.store.sweep import Sweep, open_sweep
 
 OnStep = Callable[[Sweep], None]
@@ -120,15 +122,21 @@ def resume(
     directory: Path | str,
     *,
     takeover: bool = False,
+    adopt: bool = False,
     detach: bool = False,
     tracker: str | None = None,
     on_step: OnStep = lambda _sweep: None,
     note: Note = lambda _text: None,
 ) -> Launched:
-    """Continue a sweep: what is missing or may be retried, and nothing else. Arguments and errors as of ``launch``."""
+    """Continue a sweep: what is missing or may be retried, and nothing else. Arguments and errors as of ``launch``.
+
+    ``adopt``: of a copy, which becomes a sweep of its own; the original and its pilots are not touched.
+    """
+    if adopt:
+        adopt_copy(find_sweep(Path(directory)))
     sweep = open_sweep(directory)
     check_tracker(tracker, detach=detach, executor=sweep.executor)
-    return _go_on(sweep, takeover=takeover, detach=detach, tracker=tracker, on_step=on_step, note=note)
+    return _go_on(sweep, takeover=takeover or adopt, detach=detach, tracker=tracker, on_step=on_step, note=note)
 
 
 def dry_run(
@@ -177,6 +185,7 @@ def _extension(sweep: Sweep, grid: Grid, site: Site | None, executor: str | None
 
 
 def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, on_step: OnStep, note: Note) -> Launched:
+    check_own(sweep.directory)
     directory = sweep.directory.path
     if detach and sweep.executor == "local":  # no scheduler here: a launcher in the background replaces it
         process = resume_in_background(directory, takeover=takeover, tracker=tracker)

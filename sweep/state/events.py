@@ -96,7 +96,7 @@ class PilotGone(Event, frozen=True, kw_only=True, tag="pilot_gone"):
 
     pilot: str
     word: str
-    """the scheduler's state of the job, or ENDED, REFUSED, NEVER_SUBMITTED, GONE"""
+    """the scheduler's state of the job, or ENDED, REFUSED, NEVER_SUBMITTED, OF_THE_ORIGINAL, GONE"""
     reason: str = ""
     ended_at: float | None = None
     """when its job ended, by the scheduler; None where it does not say"""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import platform
 import shutil
 import socket
@@ -15,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from sweep.errors import Mistake, SweepError
 from sweep.files import parquet_of, remove_empty
 from sweep.inputs.grid import Grid
@@ -23,6 +24,7 @@ from sweep.planning.runs import Plan
 from sweep.planning.table import PARQUET
 from sweep.store import lease
 from sweep.store.directory import FOLDERS, SweepDir, write_derived, write_once
+from sweep.store.place import new_id, place_of
 from sweep.store.sweep import Sweep, open_sweep
 from sweep.version import __version__
 
@@ -39,8 +41,9 @@ def create(path: Path, grid: Grid, site: Site, plan: Plan, *, executor: str) -> 
         held = lease.take(directory)
         if not directory.provenance.is_file():
             _write_inputs(directory, grid, site, plan)
-            sweep_id = f"{grid.name[:40]}-{os.urandom(4).hex()}"
-            write_once(directory.provenance, json.dumps(_provenance(sweep_id, executor, grid.text), indent=1))
+            stated = {"sweep_id": new_id(grid.name), "place": msgspec.to_builtins(place_of(directory))}
+            stated |= _provenance(executor, grid.text)
+            write_once(directory.provenance, json.dumps(stated, indent=1))
         held.release()
     except OSError:
         _remove_unfinished(directory, held, made)
@@ -126,9 +129,8 @@ def _site_yaml(site: Site) -> str:
     return yaml.safe_dump(site.model_dump(mode="json", exclude_none=True), sort_keys=False)
 
 
-def _provenance(sweep_id: str, executor: str, grid_text: str) -> Mapping[str, Any]:
+def _provenance(executor: str, grid_text: str) -> Mapping[str, Any]:
     return {
-        "sweep_id": sweep_id,
         "executor": executor,
         "created": time.time(),
         "argv": sys.argv,

@@ -149,15 +149,6 @@ class SweepDir:
         return made
 
 
-def check_own(directory: SweepDir) -> None:
-    """Raises SweepError where the directory is a copy from an archive: its runs belong to the original."""
-    if (directory.path / ARCHIVE).exists():
-        remedy = "continue the original; this copy is for status, best, heatmap, report, explain and logs"
-        raise SweepError(
-            Mistake("is extracted from an archive: for reading only", file=str(directory.path), remedy=remedy)
-        )
-
-
 def find_sweep(given: Path | None) -> SweepDir:
     """The user's sweep: the given directory, or the newest under the working directory.
 

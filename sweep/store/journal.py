@@ -16,7 +16,8 @@ from typing import BinaryIO, TypeAlias
 from sweep.errors import log_error
 from sweep.files import naming
 from sweep.state.events import LAST_LINES, Event, EventError, decode, encode
-from sweep.store.directory import SweepDir, check_own, share, write_once
+from sweep.store.directory import SweepDir, share, write_once
+from sweep.store.place import check_own
 
 Decode: TypeAlias = Callable[[bytes], Event]
 

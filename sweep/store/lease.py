@@ -17,8 +17,9 @@ import psutil
 
 from sweep.errors import Mistake, SweepError, log_error
 from sweep.state.events import SessionEnded
-from sweep.store.directory import SweepDir, boot_id, check_own, write_once
+from sweep.store.directory import SweepDir, boot_id, write_once
 from sweep.store.journal import Journal, read_events
+from sweep.store.place import check_own
 
 QUIET_S = 180.0
 """a process on another host whose journal did not change for this long is assumed dead. A launcher writes a line before

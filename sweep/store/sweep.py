@@ -56,6 +56,8 @@ class Sweep:
     """the files that the runs are from: one, and one more for each extension"""
     grids: tuple[Grid, ...] = ()
     """the grid of each plan"""
+    copy_of: str = ""
+    """the sweep_id of the original, where the directory was a copy: pilots with its tokens are not this sweep's"""
     max_age_s: float = 0.0
     """how old a search result may be while a pilot is open; later ends are then not considered"""
 
@@ -232,6 +234,7 @@ def _opened(directory: SweepDir) -> Sweep:
         runs_of_all(map(_table, plans)),
         plans,
         grids,
+        provenance.copy_of,
     )
 
 
@@ -258,6 +261,7 @@ class _Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
     executor: str
     sweep_id: str
+    copy_of: str = ""
 
 
 def _read_provenance(path: Path) -> _Provenance:

@@ -24,6 +24,8 @@ import pytest
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
 from sweep.cli.main import cli
 from sweep.outcomes import Outcome
+from sweep.store.directory import SweepDir
+from sweep.store.place import adopt
 from tests.support.made_sweeps import GRID, made, pilot_wrote, tree
 from tests.support.paths import REPOSITORY
 
@@ -467,6 +469,7 @@ def copy_inputs(here: Path, path: Path) -> None:
     for name in ("grid.yaml", "table.csv", "s", "s.tar.zst"):
         source = here / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, path / name)
+    adopt(SweepDir(path / "s"))
     (path / "s" / "results.parquet").unlink()
 
 

@@ -46,6 +46,16 @@ def test_a_leader_ends_its_job_where_the_daemon_above_it_died(tmp_path, dies):
     assert (tmp_path / "cancelled").exists() is dies
 
 
+def test_a_job_whose_directory_is_another_sweeps_by_now_leads_nothing(tmp_path):
+    spec(executor="slurm").write(tmp_path)
+    env = {**os.environ, "SLURM_JOB_ID": "7", "SWEEP_PILOT": "an-earlier-sweep-p0001"}
+    command = [sys.executable, "-c", CHILD, str(tmp_path)]
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    assert "this job is an-earlier-sweep-p0001" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["job.json"]
+
+
 ADDRESSES = [
     ("tux1", "node", None),  # no topology, topology/flat
     ("s0.s4.s8.tux1", "switch.switch.switch.node", "s8"),  # topology/tree

@@ -16,6 +16,7 @@ from sweep.state.events import PilotAlive, Recorded, decode, encode
 from sweep.state.state import SweepState
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
+from sweep.store.place import adopt
 from sweep.store.snapshot import read_state
 from tests.support import driving
 from tests.support.corruption import corrupt, ended_sweep
@@ -53,6 +54,7 @@ def damaged(original, tmp_path, seed):
     """A copy of the sweep with one journal corrupted: (its directory, what was done)."""
     directory = SweepDir(tmp_path / str(seed))
     shutil.copytree(original.directory.path, directory.path)
+    adopt(directory)
     chance = random.Random(seed)
     path = chance.choice([path for path in directory.journals() if path.stat().st_size > 200])
     return directory, corrupt(path, chance)

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sweep.errors import log_error
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import cancel_own_job
 from sweep.pilot.job_spec import JobSpec
@@ -41,6 +42,9 @@ def lead_once(folder: Path, lead: Callable[[JobSpec, str], Coroutine[Any, Any, N
     os.umask(0o077)
     step_daemon = os.getppid()
     spec = JobSpec.read(folder)
+    if os.environ.get("SWEEP_PILOT", spec.token) != spec.token:  # another sweep took the place of this job's
+        log_error(f"{folder}: this job is {os.environ['SWEEP_PILOT']}, and the pilot here is {spec.token}: it ends")
+        return
     if spec.executor == "local":
         from sweep.executors.local import own_job_id  # psutil
 

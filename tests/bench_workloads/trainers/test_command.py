@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from sweep.store.directory import SweepDir
+from sweep.store.place import adopt
 from tests.support import driving
 from tests.support.paths import REPOSITORY
 
@@ -71,7 +73,7 @@ def measured(request, tmp_path_factory):
 def test_who_continues_it_from_another_directory_runs_the_same_script(measured, tmp_path):
     """Its path is relative to where the sweep was launched."""
     folder, _ = measured
-    shutil.copytree(folder / "s", tmp_path / "s")
+    adopt(SweepDir(shutil.copytree(folder / "s", tmp_path / "s")))
     driving.succeeds("rerun", tmp_path / "s", "mbs4", cwd=tmp_path)
     driving.succeeds("resume", tmp_path / "s", cwd=tmp_path)
     attempts = [record for record in driving.records_of(tmp_path / "s") if record["attempt"] == 2]

@@ -1,0 +1,113 @@
+"""Where a sweep is. A copy of its directory names the original's pilots: it is for reading, until it is adopted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+
+from sweep.errors import Mistake, SweepError
+from sweep.store.directory import ARCHIVE, SweepDir, write_derived
+
+READABLE = "this copy is for status, best, heatmap, report, explain and logs"
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a sweep was last continued."""
+
+    path: str
+    inodes: tuple[int, ...]
+    """of the directory and of its journals': the same on every host's mount and after a rename, others in a copy"""
+
+
+class _Stated(msgspec.Struct):
+    sweep_id: str = ""
+    place: Place | None = None
+    """None: made by a version that did not state it"""
+
+
+def new_id(name: str) -> str:
+    """A sweep's id: the tokens of its pilots begin with it."""
+    return f"{name[:40]}-{os.urandom(4).hex()}"
+
+
+def place_of(directory: SweepDir) -> Place:
+    """Where the directory is now."""
+    inodes = tuple(path.stat().st_ino for path in (directory.path, directory.path / "journal"))
+    return Place(path=str(directory.path.absolute()), inodes=inodes)
+
+
+def check_own(directory: SweepDir) -> None:
+    """Before anything is written that continues a sweep. Raises SweepError where the directory is a copy: its runs and
+    pilots belong to the original. Of one that was moved the new place is stated, so that a later copy is known.
+    """
+    here, stated = str(directory.path), _stated(directory)
+    if (directory.path / ARCHIVE).exists():
+        fact, remedy = "is extracted from an archive: for reading only", f"continue the original; {READABLE}"
+        raise SweepError(Mistake(fact, file=here, remedy=remedy))
+    relation = _relation(directory, stated)
+    if relation is Relation.COPY and stated.place is not None:
+        remedy = f"continue the original; {READABLE}. If the original is gone: `sweep resume {here} --adopt`"
+        raise SweepError(Mistake(f"is a copy of the sweep in {stated.place.path}", file=here, remedy=remedy))
+    if relation is Relation.MOVED:
+        _state_place(directory)
+
+
+def adopt(directory: SweepDir) -> None:
+    """Make a copy a sweep of its own, by an id of its own: the pilots of the original are not its pilots. Changes
+    nothing where it is no copy.
+    """
+    stated = _stated(directory)
+    if _relation(directory, stated) is Relation.COPY:
+        _state_place(directory, new_id(stated.sweep_id.rpartition("-")[0]))
+
+
+class Relation(Enum):
+    """What a directory is to the one that its sweep was last continued in."""
+
+    SAME = 0
+    MOVED = 1
+    COPY = 2
+
+
+def _relation(directory: SweepDir, stated: _Stated) -> Relation:
+    """By any path and mount: a file made here appears there too. By several mounts a directory may have several device
+    numbers, and a writable snapshot has the inodes of its original.
+    """
+    if stated.place is None:
+        return Relation.SAME
+    there = Path(stated.place.path)
+    with contextlib.suppress(OSError):
+        if there.samefile(directory.path):
+            return Relation.SAME
+    if _is_sweep(there, stated.sweep_id):
+        with tempfile.NamedTemporaryFile(dir=directory.path, prefix=".place-") as file:
+            return Relation.SAME if (there / Path(file.name).name).exists() else Relation.COPY
+    return Relation.MOVED if place_of(directory).inodes == stated.place.inodes else Relation.COPY
+
+
+def _is_sweep(path: Path, sweep_id: str) -> bool:
+    try:
+        return _stated(SweepDir(path)).sweep_id == sweep_id
+    except OSError:
+        return False
+
+
+def _stated(directory: SweepDir) -> _Stated:
+    try:
+        return msgspec.json.decode(directory.provenance.read_bytes(), type=_Stated)
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        return _Stated()  # a sweep to be, or one that cannot be read: what reads it says so
+
+
+def _state_place(directory: SweepDir, sweep_id: str | None = None) -> None:
+    stated = json.loads(directory.provenance.read_text())
+    if sweep_id is not None:
+        stated |= {"sweep_id": sweep_id, "copy_of": stated["sweep_id"]}
+    stated["place"] = msgspec.to_builtins(place_of(directory))
+    write_derived(directory.provenance, json.dumps(stated, indent=1))

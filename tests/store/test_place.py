@@ -1,0 +1,99 @@
+"""A sweep directory by other names and moved is the same sweep; a copy of it is another one, which is for reading."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from sweep.errors import SweepError
+from sweep.store.directory import SweepDir
+from sweep.store.place import adopt, check_own
+from sweep.store.sweep import open_sweep
+from tests.support.made_sweeps import made, tree
+
+COPIES = (("cp", "-r"), ("cp", "-a"), ("cp", "-al"))
+
+
+@pytest.fixture
+def original(tmp_path):
+    return made(tmp_path / "s").directory.path
+
+
+def copy(path, to, *command):
+    subprocess.run([*(command or COPIES[0]), path, to], check=True)
+    return to
+
+
+def is_own(path):
+    try:
+        check_own(SweepDir(path))
+    except SweepError:
+        return False
+    return True
+
+
+def test_the_same_directory_by_another_path_or_mount_is_the_sweep(original, tmp_path):
+    (tmp_path / "link").symlink_to(original)
+    assert is_own(tmp_path / "link")
+    (tmp_path / "mount").mkdir()
+    subprocess.run(["mount", "--bind", original, tmp_path / "mount"], check=True)
+    try:
+        assert is_own(tmp_path / "mount")
+    finally:
+        subprocess.run(["umount", tmp_path / "mount"], check=True)
+    assert is_own(original)
+
+
+@pytest.mark.parametrize("command", COPIES, ids=" ".join)
+def test_a_copy_is_not_the_sweep_even_where_the_original_is_gone(original, tmp_path, command):
+    copied = copy(original, tmp_path / "copy", *command)
+    assert (is_own(original), is_own(copied)) == (True, False)
+    shutil.rmtree(original)
+    before = tree(copied)
+    assert not is_own(copied)
+    assert tree(copied) == before
+
+
+def test_a_copy_on_another_file_system_is_not_the_sweep(original, tmp_path):
+    (tmp_path / "disk").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", tmp_path / "disk"], check=True)
+    try:
+        shutil.move(original, tmp_path / "disk" / "s")
+        assert not is_own(tmp_path / "disk" / "s")
+    finally:
+        subprocess.run(["umount", tmp_path / "disk"], check=True)
+
+
+def test_a_backup_that_is_restored_in_its_place_is_the_sweep(original, tmp_path):
+    backup = copy(original, tmp_path / "backup")
+    shutil.rmtree(original)
+    assert is_own(copy(backup, original))
+
+
+def test_a_directory_that_was_moved_is_the_sweep_and_a_copy_in_its_old_place_is_not(original, tmp_path):
+    moved = original.rename(tmp_path / "moved")
+    assert is_own(moved)
+    copied = copy(moved, original)
+    assert (is_own(moved), is_own(copied)) == (True, False)
+
+
+def test_another_sweep_in_the_old_place_is_not_the_original(original, tmp_path):
+    moved = original.rename(tmp_path / "moved")
+    made(original)
+    assert is_own(moved)
+    assert is_own(original)
+
+
+def test_an_adopted_copy_is_a_sweep_of_its_own(original, tmp_path):
+    copied = copy(original, tmp_path / "copy")
+    adopt(SweepDir(copied))
+    adopted, first = open_sweep(copied), open_sweep(original)
+    assert (is_own(copied), is_own(original)) == (True, True)
+    assert adopted.copy_of == first.sweep_id != adopted.sweep_id
+    assert not is_own(copy(copied, tmp_path / "second"))
+
+
+def test_the_original_is_not_changed_by_adoption(original):
+    before, content = tree(original), open_sweep(original).sweep_id
+    adopt(SweepDir(original))
+    assert (tree(original), open_sweep(original).sweep_id) == (before, content)
