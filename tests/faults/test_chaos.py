@@ -18,10 +18,11 @@ from sweep.state.events import NodeBad
 from sweep.state.retries import RETRIES
 from sweep.store.sweep import open_sweep
 from tests.support import driving
-from tests.support.chaos import FAULTS, QUICK, Chaos
+from tests.support.chaos import FAULTS, LIES_ONLY, QUICK, Chaos, stale_flag
 from tests.support.cut_network import network, second_network
 from tests.support.faults.simulated import EXPECTED
 from tests.support.login_host import LoginHost
+from tests.support.lying_slurm import LyingSlurm
 from tests.support.paths import REPOSITORY
 from tests.support.slurm.cluster import Cluster
 
@@ -59,6 +60,9 @@ site:
 """
 FROM_OUTSIDE = {"lost", "preempted", "node_fail", "network", "unknown"}
 """how an attempt may end that a fault of the cluster hit"""
+
+
+STALE = {"PYTHONPATH": f"{REPOSITORY / 'tests' / 'support' / 'stale_files'}:{REPOSITORY}"}
 
 
 def records_of(directory):
@@ -99,6 +103,7 @@ def assert_each_run_ended_for_a_reason(directory, chaos):
         assert expected in outcomes or worn_out, (run_id, fault, outcomes)
         if "unknown" in outcomes and expected != "unknown":
             assert run_id in chaos.killed_runs, (run_id, outcomes)
+    assert not any(surplus.values()), surplus
     claims = {path.name for path in (directory / "claims").iterdir() if not path.name.startswith(".")}
     assert claims == {f"{run_id}.{attempt}" for run_id, attempts in runs.items() for attempt in attempts}
     assert not [pilot.name for pilot in state.pilots.values() if pilot.open]
@@ -116,25 +121,39 @@ def assert_nothing_left(directory, cluster):
     assert len(set(names)) == len(names), "a pilot was submitted twice"
 
 
-def run_chaos(tmp_path, cluster, networks, seed, *, faults, seconds, limit_s, pauses_s, longest_s, env=None, **grid):
+def run_chaos(
+    tmp_path, cluster, networks, seed, *, faults, seconds, limit_s, pauses_s, longest_s, late_s=20.0, env=None, **grid
+):
     directory, began = tmp_path / "s", time.monotonic()
     prefix = json.dumps(networks[0].enter('test "$SLURMD_NODENAME" = n3'))
     (tmp_path / "grid.yaml").write_text(GRID.format(prefix=prefix, **grid))
-    hosts = (LoginHost("login1", cluster, None, env or {}), LoginHost("login2", cluster, networks[1], env or {}))
+    lying = LyingSlurm(tmp_path / "clients", cluster.env["PATH"])
+    env = STALE | {"PATH": lying.path, "SWEEP_STALE": str(stale_flag(directory))} | (env or {})
+    hosts = (LoginHost("login1", cluster, None, env), LoginHost("login2", cluster, networks[1], env))
     chance = random.Random(seed)
-    chaos = Chaos(directory, cluster, networks[0], "n3", hosts, chance, faults, longest_s)
+    chaos = Chaos(directory, cluster, networks[0], "n3", hosts, lying, chance, faults, longest_s, late_s)
     try:
         chaos.launch(tmp_path / "grid.yaml", seconds, limit_s, pauses_s)
     finally:
         chaos.end()
     runs = assert_each_run_ended_for_a_reason(directory, chaos)
     assert_nothing_left(directory, cluster)
+    assert chaos.most_jobs <= grid["pilots"], "a pilot too many"
     outcomes = Counter(record["outcome"] for attempts in runs.values() for record in attempts.values())
     took = time.monotonic() - began
     print(f"seed {seed}: {len(runs)} runs, {sum(outcomes.values())} attempts {dict(outcomes)} in {took:.0f} s")
     print(f"faults: {dict(chaos.done.most_common())}")
     assert "Traceback" not in chaos.output(), chaos.output()[-6000:]
     return chaos
+
+
+def test_a_scheduler_that_lies_and_files_that_blink(tmp_path, slurm_cluster, network, second_network):
+    chaos = run_chaos(
+        tmp_path, slurm_cluster, (network, second_network), 1,
+        faults=LIES_ONLY, seconds=5, limit_s=120, pauses_s=(0.1, 0.5), longest_s=4.0, late_s=3.0,
+        nodes="[1, 2]", repeats=1, steps="[0.2, 0.21]", faults_of_runs="exception", pilot_time="10m", pilots=2,
+    )  # fmt: skip
+    assert sum(chaos.done.values()) >= 3, chaos.done
 
 
 def test_a_short_chaos(tmp_path, slurm_cluster, network, second_network):

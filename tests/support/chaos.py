@@ -20,9 +20,12 @@ from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK
 from tests.support import driving
 from tests.support.cut_network import CutNetwork
 from tests.support.login_host import LoginHost
+from tests.support.lying_slurm import CLIENTS, LIES, LyingSlurm
 from tests.support.process_kinds import find
 from tests.support.slurm.cluster import Cluster
 
+AWAY_S = 0.5, 3.0
+"""how long the sweep directory is away: an automounter, a failover"""
 BAD_SHARE = 0.25
 """of the nodes: once so many are excluded the user releases them, as after a repair"""
 
@@ -37,10 +40,16 @@ class Chaos:
     """of the agent on ``cut_node``"""
     cut_node: str
     hosts: tuple[LoginHost, ...]
+    lying: LyingSlurm
+    """the clients of launchers and pilots"""
     chance: random.Random
     faults: tuple[Callable[[Chaos], bool], ...]
     longest_s: float = 20.0
     """how long a fault that passes may last"""
+    late_s: float = 20.0
+    """how late an answer of the scheduler is that is late"""
+    most_jobs: int = 0
+    """pilots at once, as the scheduler knew it"""
     done: Counter[str] = field(default_factory=Counter)
     """fault -> how often it hit something"""
     hit_nodes: set[str] = field(default_factory=set)
@@ -64,12 +73,14 @@ class Chaos:
                 self._mend_due(time.monotonic())
                 self._keep_launcher()
                 self._release_nodes()
+                self._count_jobs()
                 time.sleep(self.chance.uniform(*pauses_s))
             self._mend_due(float("inf"))
             while self.launcher.poll() != 0 and time.monotonic() - began < limit_s:
                 self._mend_due(float("inf"))
                 self._keep_launcher()
                 self._release_nodes()
+                self._count_jobs()
                 time.sleep(0.5)
         assert self.launcher.poll() == 0, self.output()[-4000:]
 
@@ -99,6 +110,12 @@ class Chaos:
         if len(bad) > BAD_SHARE * self.cluster.shape.nodes:
             driving.run("nodes", self.directory, "release", *bad, env=self.cluster.env)
             self.done["nodes cleared"] += 1
+
+    def _count_jobs(self) -> None:
+        if "controller" not in self._held:
+            jobs = [job["state"] for job in self.cluster.squeue().values() if job["name"].startswith("chaos-")]
+            living = sum(state in ("PENDING", "RUNNING", "SUSPENDED") for state in jobs)
+            self.most_jobs = max(self.most_jobs, living)
 
     # --- what passes
 
@@ -258,6 +275,26 @@ class Chaos:
     def stop_controller(self) -> bool:
         return self._hold("controller", self.cluster.stop_slurmctld, self.cluster.start_slurmctld)
 
+    def lie(self) -> bool:
+        """One client of the scheduler lies for a while."""
+        client, lie = self.chance.choice(CLIENTS), self.chance.choice(LIES)
+        begun = self._hold(client, lambda: self.lying.begin(client, lie, self.late_s), lambda: self.lying.end(client))
+        self.done[f"{client} {lie}"] += begun
+        return begun
+
+    def stale_files(self) -> bool:
+        """Accesses fail with ESTALE, and attributes are old."""
+        flag = stale_flag(self.directory)
+        return self._hold("files", lambda: flag.write_text(str(self.directory)), flag.unlink)
+
+    def hide_directory(self) -> bool:
+        """The sweep directory is away for seconds."""
+        away = self.directory.with_name("away")
+        self.directory.rename(away)
+        time.sleep(self.chance.uniform(*AWAY_S))
+        away.rename(self.directory)
+        return True
+
     def damage_journal(self) -> bool:
         """What file systems do to a journal that is being written, without a loss of what is whole."""
         journal = self.chance.choice(sorted((self.directory / "journal").glob("*.jsonl")))
@@ -273,6 +310,12 @@ class Chaos:
         return True
 
 
+def stale_flag(directory: Path) -> Path:
+    """The file whose existence makes accesses to the sweep directory stale (``stale_files/sitecustomize.py``)."""
+    return directory.with_name(f"{directory.name}.stale")
+
+
+LIES_ONLY: tuple[Callable[[Chaos], bool], ...] = (Chaos.lie, Chaos.lie, Chaos.stale_files, Chaos.hide_directory)
 QUICK: tuple[Callable[[Chaos], bool], ...] = (
     Chaos.kill_launcher,
     Chaos.take_over,
@@ -287,4 +330,4 @@ QUICK: tuple[Callable[[Chaos], bool], ...] = (
     Chaos.damage_journal,
 )
 """faults after which a sweep can go on at once"""
-FAULTS = (*QUICK, Chaos.stop_leader, Chaos.kill_node, Chaos.kill_slurmd, Chaos.stop_controller)
+FAULTS = (*QUICK, *LIES_ONLY, Chaos.stop_leader, Chaos.kill_node, Chaos.kill_slurmd, Chaos.stop_controller)
