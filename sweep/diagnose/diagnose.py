@@ -41,7 +41,8 @@ _ADVICE: dict[Outcome, str] = {
     "other nodes.",
     Outcome.TIME_LIMIT: "Raise the time limit, or measure fewer iterations; check whether the run was slow or stuck.",
     Outcome.NODE_FAIL: "The node is excluded and the run retried elsewhere; inform the administrators.",
-    Outcome.NETWORK: "The pilot's own connection to a node failed: it is retried. Check that node's network.",
+    Outcome.NETWORK: "The pilot's own connection to a node failed: it is retried. Check that node's network, or "
+    "what ended its agent (agents.log of the pilot).",
     Outcome.PREEMPTED: "Run again, or use a partition or QOS that is not preempted.",
     Outcome.CANCELLED: "It was cancelled: `sweep resume` continues.",
     Outcome.OOM_HOST: "Ask for more host memory (--mem), or use fewer data-loading workers.",

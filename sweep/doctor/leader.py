@@ -22,6 +22,7 @@ from sweep.errors import log_error
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.check_attempts import READ, START_S, STEP_S, CheckAttempts, measure_rates, until_sure
+from sweep.pilot.leader.clearing import OrphanClearing
 from sweep.pilot.leader.link import Link, one_machine
 from sweep.pilot.leader.nodes import agents
 from sweep.pilot.leader.start import lead_once
@@ -46,9 +47,11 @@ class DoctorLeader:
         assert me is not None
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
             asyncio.get_running_loop().add_signal_handler(number, me.cancel)
+        orphans = OrphanClearing(self._spec)
         async with agents(self._spec, self._folder / "pilots" / self._spec.name, PausingClock()) as nodes:
             await nodes.arrive()
             links = nodes.links
+            orphans.watch(links)
             missing = sorted(set(expected_nodes(self._spec)) - {link.node for link in links})
             missing = missing[: self._spec.nodes - len(links)]
             self._answers.write("nodes", nodes=[link.node for link in links], missing=missing, time=time.time())
@@ -56,6 +59,7 @@ class DoctorLeader:
                 began = time.monotonic()
                 await self._tier(tier, [link for link in nodes.links if link.alive and link.clean])
                 self._answers.write("tier", tier=tier, seconds=round(time.monotonic() - began, 1))
+            await orphans.end(at_once=False)
         self._answers.write("end", problem="")
 
     async def _tier(self, tier: str, links: Sequence[Link]) -> None:

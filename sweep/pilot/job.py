@@ -57,13 +57,32 @@ def cancel_own_job() -> None:
 
 
 def has_node(node: str) -> bool | None:
-    """Whether this process's job still has the node, by the scheduler; None where it does not say."""
+    """Whether this process's job still has the node, by the scheduler; None where it does not say.
+
+    An answer counts if it is about this job and complete: an empty one is no answer.
+    """
     job = os.environ.get("SLURM_JOB_ID")
     if not job or not node:
         return None
-    command = ["squeue", "--noheader", f"--jobs={job}", f"--nodelist={node}", "--states=all", "--format=%i"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=CANCEL_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):  # compute nodes may lack Slurm's clients
+    answer = _output("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%i %N end")
+    if (found := re.search(rf"^{re.escape(job)} (\S+) end$", answer, re.MULTILINE)) is None:
         return None
-    return None if done.returncode else bool(done.stdout.strip())
+    nodes = _output("scontrol", "show", "hostnames", found[1]).split()
+    return node in nodes if nodes else None
+
+
+def node_state(node: str) -> str | None:
+    """The node's state in sinfo's long form; None where Slurm does not say."""
+    answer = _output("sinfo", "--noheader", "--Node", f"--nodes={node}", "--format=%N %T end")
+    found = re.search(rf"^{re.escape(node)} (\S+) end$", answer, re.MULTILINE)
+    return found[1] if found is not None else None
+
+
+def _output(*command: str) -> str:
+    """What a client of Slurm prints; empty without an answer. Not its exit code: an agent may reap it first."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=CANCEL_S, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):  # compute nodes may lack Slurm's clients
+        return ""

@@ -23,7 +23,8 @@ def killed_agent_leaves_nothing(directory, launcher):
     agent.kill()
     assert launcher.wait(120) == 0
     outcomes = [record["outcome"] for record in driving.records_of(directory)]
-    assert outcomes == ["node_fail", "ok"]
+    assert outcomes == ["network", "ok"]
+    assert driving.state_of(directory).excluded_nodes == {}, "the node works"
     assert driving.marked_processes(directory) == []
 
 

@@ -54,7 +54,7 @@ def assert_straight(directory, expected, runs):
         outcomes = [record["outcome"] for record in sorted(attempts, key=lambda r: r["attempt"])]
         fault = json.loads(attempts[0]["params_json"])["fault"] or '""'
         assert outcomes[-1] == expected[fault], (fault, outcomes)
-        assert set(outcomes) <= {expected[fault], "lost", "preempted", "node_fail"}, (fault, outcomes)
+        assert set(outcomes) <= {expected[fault], "lost", "preempted", "network"}, (fault, outcomes)
         assert outcomes.count("ok") == (expected[fault] == "ok"), (fault, outcomes)
     per_attempt = Counter((record["run_id"], record["attempt"]) for record in records)
     assert set(per_attempt.values()) == {1}

@@ -33,6 +33,7 @@ PURE = (
     *("sweep/pilot/agent/fork_messages.py", "sweep/pilot/leader/attempt_state.py"),
     *("sweep/pilot/leader/attempt_result.py", "sweep/pilot/leader/free_nodes.py"),
     *("sweep/pilot/leader/hang_suspects.py", "sweep/pilot/leader/watchdog.py"),
+    "sweep/pilot/leader/node_fate.py",
     *("sweep/pilot/leader/pilot_time.py", "sweep/pilot/leader/record.py", "sweep/pilot/leader/start_limits.py"),
 )
 """values in, values out: they know no clock, file or process"""

@@ -224,8 +224,9 @@ class AttemptRunner:
         return waiting
 
     async def _resolve_losses(self) -> None:
-        """Of the nodes that were lost: whose agents died, and which could only not be reached."""
+        """Of the nodes that were lost: which are dead, and which could only not be reached."""
         lost = [link for link in self._links if link.node in self._lost]
         if self._state.connection_lost and not self._short:
-            await asyncio.wait([asyncio.ensure_future(link.resolved.wait()) for link in lost], timeout=2 * RETURN_S)
-            self._state.died([link.node for link in lost if link.gone.is_set()])
+            waits = [asyncio.ensure_future(link.resolved.wait()) for link in lost]
+            await asyncio.wait(waits, timeout=2 * RETURN_S + CLEAN_S)
+            self._state.agents_ended({link.node: link.fate for link in lost if link.gone.is_set()})

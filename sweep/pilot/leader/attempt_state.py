@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -12,6 +12,7 @@ from sweep.diagnose.model import RankEnd
 from sweep.outcomes import Outcome
 from sweep.pilot.job_spec import Limits
 from sweep.pilot.leader.hang_suspects import innermost, suspects
+from sweep.pilot.leader.node_fate import Fate
 from sweep.pilot.leader.watchdog import StartLimits, StopReason, Watchdog
 from sweep.pilot.messages import (
     Busy,
@@ -26,6 +27,14 @@ from sweep.pilot.messages import (
 
 FURTHER_FAILURES_S = 2.0
 """after the first rank failed, how long the others may take to fail by themselves: their errors are evidence"""
+
+ENDED_BY = {
+    Fate.DEAD: Outcome.NODE_FAIL,
+    Fate.RELEASED: Outcome.PREEMPTED,
+    Fate.ALIVE: Outcome.NETWORK,
+    Fate.UNKNOWN: Outcome.NETWORK,
+}
+"""how an attempt ended, by what became of nodes whose agents ended, what explains most first"""
 
 
 @dataclass
@@ -75,7 +84,8 @@ class AttemptState:
         """nodes that failed"""
         self.stopped_s = 0.0
         """for how long the pilot was stopped meanwhile"""
-        self._first_lost: str | None = None
+        self.connection_lost = False
+        """whether a lost connection ended it"""
         self._places = {rank: report.node for rank, report in enumerate(self.ranks)}
         self._watchdog = Watchdog.over(run.gpus, limits, now)
         self._failed_at: float | None = None
@@ -95,21 +105,20 @@ class AttemptState:
             self.verdict = verdict
 
     def lost(self, node: str, how: str) -> None:
-        """The connection to the agent of a node is lost. Until it is known that the agent died, no node is accused."""
+        """The connection to the agent of a node is lost. That alone accuses no node."""
         if self.verdict is None:
-            self._first_lost = node
+            self.connection_lost = True
             self.end(StopReason(Outcome.NETWORK, f"the connection to the agent on {node} was lost: {how}"))
 
-    @property
-    def connection_lost(self) -> bool:
-        """Whether a lost connection ended it."""
-        return self._first_lost is not None
-
-    def died(self, nodes: Sequence[str]) -> None:
-        """The agents of these nodes died. The node that ended the attempt failed; later ones may follow from that."""
-        if self._first_lost is not None and self._first_lost in nodes:
-            self.lost_nodes.append(self._first_lost)
-            self.verdict = StopReason(Outcome.NODE_FAIL, f"the agent on {self._first_lost} is lost")
+    def agents_ended(self, fates: Mapping[str, Fate]) -> None:
+        """The agents of these nodes ended, and so did the attempt, of lost connections. Only a dead node is accused."""
+        for fate, outcome in ENDED_BY.items():
+            nodes = [node for node, its in fates.items() if its is fate]
+            if nodes and self.verdict is not None:
+                self.lost_nodes = nodes if fate is Fate.DEAD else []
+                text = f"{self.verdict.text}; {', '.join(nodes)}: {fate.value}"
+                self.verdict = StopReason(outcome, text)
+                return
 
     def over(self, now: float) -> bool:
         """Every rank ended, or the others' time after the first failure is up, or there is a verdict."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 
-from sweep.errors import SweepError
+from sweep.errors import SweepError, log_error
 from sweep.executors.executor import Executor, JobState, SubmitError
-from sweep.pilot.agent.orphans import clear_orphans
+from sweep.pilot.agent.orphans import REACHED
+from sweep.pilot.job import has_node, node_state
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.link import Link
+from sweep.pilot.leader.node_fate import Fate, fate_of
 from sweep.pilot.messages import ClearStale
 from sweep.plugins import EXECUTOR
 from sweep.store.directory import SweepDir
@@ -19,6 +23,9 @@ from sweep.store.directory import SweepDir
 CLEAR_STALE_S = 30.0
 """for what dead pilots left: kills take KILL_WAIT_S at most, the rest is removal of files; what takes longer goes on
 while runs begin"""
+CLEAR_S = 40.0
+"""as long as the leader waits for a node to be clean (CLEAN_S): a dead node does not answer, and the scheduler ends
+what runs there"""
 
 
 async def clear_stale_pilots(directory: SweepDir, spec: JobSpec, links: Sequence[Link]) -> None:
@@ -62,7 +69,7 @@ def _job_of(directory: SweepDir, token: str) -> str | None:
 
 
 class OrphanClearing:
-    """Clears nodes whose agents died while the job goes on."""
+    """Clears nodes whose agents died while the job goes on, and finds out what became of them."""
 
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
@@ -79,8 +86,9 @@ class OrphanClearing:
     def stop(self) -> None:
         """The whole job is ending, agents first: no longer clear nodes whose agent ends."""
         self._stopped = True
-        for task in self._watching.values():
+        for link, task in self._watching.items():
             task.cancel()
+            link.resolved.set()
 
     async def end(self, *, at_once: bool) -> None:
         """Wait for clearing in progress. `at_once`: there is no time to wait."""
@@ -91,4 +99,47 @@ class OrphanClearing:
 
     async def _clear_after(self, link: Link) -> None:
         await link.gone.wait()
-        self._clearing.append(asyncio.ensure_future(clear_orphans(self._spec, link.node)))
+        self._clearing.append(asyncio.ensure_future(self._clear(link)))
+
+    async def _clear(self, link: Link) -> None:
+        try:
+            link.fate = await clear_orphans(self._spec, link.node)
+        finally:
+            link.resolved.set()
+
+
+async def clear_orphans(spec: JobSpec, node: str) -> Fate:
+    """End what ranks left on a node whose agent died, by a process there, alongside the agents' step. Errors are logged
+    and do not stop the pilot. Also what became of the node: by that process, else by asking Slurm.
+    """
+    command = [sys.executable, "-m", "sweep.pilot.agent.orphans", spec.token, node, spec.scratch]
+    if spec.executor == "slurm":
+        step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mpi=none", "--mem=0"]
+        step += ["--cpu-bind=none", "--quiet"]
+        command = [*step, *spec.srun, *spec.container_prefix, *command]
+    output, errors = await _outputs(command)
+    if errors:
+        log_error(f"{node}: cleanup after its agent: {errors[-500:]}")
+    if REACHED in output:
+        return Fate.ALIVE
+    state, in_job = await asyncio.to_thread(node_state, node), await asyncio.to_thread(has_node, node)
+    return fate_of(refusal=errors, state=state, in_job=in_job)
+
+
+async def _outputs(command: Sequence[str]) -> tuple[str, str]:
+    """What the command prints on its two outputs. If it fails, the second says why."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    except OSError as error:
+        return "", str(error)
+    try:
+        outputs = await asyncio.wait_for(process.communicate(), CLEAR_S)
+    except asyncio.TimeoutError:
+        return "", f"no answer in {CLEAR_S:.0f} s"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    output, errors = (data.decode(errors="replace").strip() for data in outputs)
+    return output, errors

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from sweep.errors import log_error
 from sweep.pilot.channel import LeaderChannel
 from sweep.pilot.clock import PausingClock
+from sweep.pilot.leader.node_fate import Fate
 from sweep.pilot.messages import AgentMessage, Alive, Cleared, Hello, Inspected, LeaderMessage, OfAttempt, Terminated
 from sweep.pilot.timeouts import QUIET_S, RETURN_S, SILENCE_S
 
@@ -58,8 +59,10 @@ class Link:
     inspected: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     """its agent died: nothing on the node ends what it left"""
+    fate: Fate = Fate.UNKNOWN
+    """what became of the node, once its agent is gone"""
     resolved: asyncio.Event = field(default_factory=asyncio.Event)
-    """since the last loss: its agent is back, gone, or cannot be reached"""
+    """since the last loss: its agent is back or cannot be reached, or it is gone and the node's fate is asked for"""
 
     def __post_init__(self) -> None:
         self._last_message_at = self._responsive_since = self.clock.now()
@@ -131,7 +134,6 @@ class Link:
         """The connection was closed a while ago: an agent that lives would be back."""
         if not self.alive and self.channel is channel:
             self.gone.set()
-            self.resolved.set()
 
     def _take(self, message: AgentMessage) -> None:
         if isinstance(message, Cleared):

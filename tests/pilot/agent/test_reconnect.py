@@ -3,7 +3,6 @@
 import asyncio
 import os
 import secrets
-import stat
 
 import pytest
 
@@ -34,17 +33,21 @@ def test_the_job_is_cancelled_only_where_the_scheduler_reports_that_the_leaders_
 
 
 def scheduler(folder, script):
-    """A squeue that does this."""
-    path = folder / "squeue"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    """A squeue that does this, and a scontrol that knows two lists."""
+    names = """case $3 in 'n[1-3]') echo "n1\nn2\nn3";; 'n[2-3]') echo "n2\nn3";; esac"""
+    for name, text in (("squeue", script), ("scontrol", names)):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o700)
 
 
 @pytest.mark.parametrize(
     ("script", "answer"),
     [
-        ("echo 17", True),
-        ("exit 0", False),
+        ("echo 17 n[1-3] end", True),
+        ("echo 17 n[2-3] end", False),
+        ("exit 0", None),
+        ("echo 17 n[2-", None),
+        ("echo 18 n[2-3] end", None),
         ("echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1", None),
         (None, None),
     ],

@@ -12,6 +12,7 @@ from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_log import attempt_log
 from sweep.pilot.leader.link import Link, NodeLost
+from sweep.pilot.leader.node_fate import Fate
 from sweep.pilot.messages import Alive, Failed, Prepare, Prepared, RankExited, RankFailure, Start, Stop
 from sweep.pilot.timeouts import QUIET_S
 from sweep.records.record import problems
@@ -32,8 +33,8 @@ from tests.support.pilot_parts import (
 
 
 def dead(node):
-    """A node whose agent died."""
-    link = Link(node, Mute(), alive=False)
+    """A node that is dead by what Slurm says."""
+    link = Link(node, Mute(), alive=False, fate=Fate.DEAD)
     link.gone.set()
     link.resolved.set()
     return link
@@ -136,6 +137,7 @@ def test_where_a_node_is_lost_before_it_reports_why_its_rank_ended_that_is_the_r
             links[0].alive = False
             links[0].inbox.put_nowait(("n1", NodeLost("no message for 45 s")))
             if died:
+                links[0].fate = Fate.DEAD
                 links[0].gone.set()
             links[0].resolved.set()
 

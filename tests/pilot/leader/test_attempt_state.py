@@ -8,6 +8,7 @@ from sweep.contract import Layout, Measurement, Phase, Run
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.attempt_state import FURTHER_FAILURES_S, AttemptState
+from sweep.pilot.leader.node_fate import Fate
 from sweep.pilot.leader.watchdog import StopReason
 from sweep.pilot.messages import (
     Busy,
@@ -116,17 +117,22 @@ def test_messages_of_another_attempt_are_ignored():
 
 
 @pytest.mark.parametrize(
-    ("died", "outcome", "accused"),
-    [([], Outcome.NETWORK, ()), (["n1"], Outcome.NETWORK, ()), (["n1", "n2"], Outcome.NODE_FAIL, ("n2",))],
+    ("fates", "outcome", "accused"),
+    [
+        ({}, Outcome.NETWORK, ()),
+        ({"n1": Fate.ALIVE, "n2": Fate.UNKNOWN}, Outcome.NETWORK, ()),
+        ({"n1": Fate.UNKNOWN, "n2": Fate.RELEASED}, Outcome.PREEMPTED, ()),
+        ({"n1": Fate.RELEASED, "n2": Fate.DEAD}, Outcome.NODE_FAIL, ("n2",)),
+        ({"n1": Fate.DEAD, "n2": Fate.DEAD}, Outcome.NODE_FAIL, ("n1", "n2")),
+    ],
 )
-def test_a_lost_connection_is_the_networks_unless_its_agent_died(died, outcome, accused):
-    """The first verdict holds: the node lost after it may follow from the first."""
+def test_a_lost_connection_accuses_the_nodes_that_are_dead_and_no_other(fates, outcome, accused):
     attempt = state()
     attempt.lost("n2", "no message for 45 s")
     attempt.end(StopReason(Outcome.CANCELLED, "cancelled"))
     attempt.lost("n1", "it was closed")
     assert attempt.over(0.0)
-    attempt.died(died)
+    attempt.agents_ended(fates)
     attempt.end_ranks(1.0)
     result = AttemptResult.of(attempt, 1.0)
     assert (result.diagnosis.outcome, result.accused) == (outcome, accused)

@@ -7,8 +7,9 @@ import pytest
 
 from sweep.executors.executor import JobState, JobStatus, SubmitError
 from sweep.pilot.leader import clearing
-from sweep.pilot.leader.clearing import OrphanClearing, clear_stale_pilots
+from sweep.pilot.leader.clearing import OrphanClearing, clear_orphans, clear_stale_pilots
 from sweep.pilot.leader.link import Link
+from sweep.pilot.leader.node_fate import Fate
 from sweep.pilot.messages import ClearStale
 from tests.support.pilot_parts import Mute, spec
 
@@ -56,6 +57,7 @@ def test_a_node_is_cleared_after_its_agent_unless_the_whole_job_ends(monkeypatch
 
     async def clear(_spec, node):
         cleared.append(node)
+        return Fate.ALIVE
 
     monkeypatch.setattr(clearing, "clear_orphans", clear)
 
@@ -67,8 +69,44 @@ def test_a_node_is_cleared_after_its_agent_unless_the_whole_job_ends(monkeypatch
         if job_ends:
             orphans.stop()
         links[1].gone.set()
-        await asyncio.sleep(0.01)
+        await asyncio.wait_for(links[1].resolved.wait(), 5)
         await orphans.end(at_once=job_ends)
+        return links[1].fate
 
-    asyncio.run(scenario())
+    fate = asyncio.run(scenario())
     assert cleared == ([] if job_ends else ["n2"])
+    assert fate is (Fate.UNKNOWN if job_ends else Fate.ALIVE)
+
+
+LAUNCH = "echo 'srun: error: Task launch for StepId=7.1 failed on node n2: {}' >&2; exit 1"
+REFUSED = (
+    "echo 'srun: error: Unable to create step for job 7: Requested node configuration is not available' >&2; exit 1"
+)
+
+
+@pytest.mark.parametrize(
+    ("srun", "sinfo", "nodes", "fate"),
+    [
+        ("echo the node is reached", "down*", "n1", Fate.ALIVE),
+        (LAUNCH.format("Communication connection failure"), "allocated", "n1 n2", Fate.DEAD),
+        (LAUNCH.format("Job credential revoked"), "allocated", "n1 n2", Fate.UNKNOWN),
+        (REFUSED, "idle", "n1", Fate.RELEASED),
+        (REFUSED, "down*", "n1", Fate.DEAD),
+        (REFUSED, "allocated*", "n1 n2", Fate.DEAD),
+        (REFUSED, "", "", Fate.UNKNOWN),
+    ],
+)
+def test_what_became_of_a_node_is_asked_of_slurm(tmp_path, monkeypatch, srun, sinfo, nodes, fate):
+    """A step on the node decides, then the node's state, then the job's nodes; without an answer it is not known."""
+    scripts = {
+        "srun": srun,
+        "sinfo": f"echo 'n2 {sinfo} end'",
+        "squeue": f"echo '7 {nodes and 'n[1-2]'} end'",
+        "scontrol": f"printf '%s\n' {nodes}",
+    }
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert asyncio.run(clear_orphans(spec(executor="slurm"), "n2")) is fate

@@ -44,7 +44,7 @@ def test_a_connection_that_ends_or_cannot_be_decoded_is_lost_and_its_agent_dead_
         link.inbox = asyncio.Queue()
         await link.read()
         gone_at_once = link.gone.is_set()
-        await asyncio.wait_for(link.resolved.wait(), 5)
+        await asyncio.wait_for(link.gone.wait(), 5)
         return link, link.inbox.get_nowait(), gone_at_once
 
     link, (node, event), gone_at_once = asyncio.run(scenario())

@@ -1,0 +1,30 @@
+"""What became of a node whose agent ended, by Slurm's answers. Pure. A closed connection accuses no node."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+
+class Fate(Enum):
+    """The value completes a message."""
+
+    DEAD = "Slurm cannot reach the node"
+    RELEASED = "Slurm took the node from the job"
+    ALIVE = "the agent ended, the node works"
+    UNKNOWN = "the agent ended, Slurm does not say why"
+
+
+_UNREACHED = re.compile(r"launch for .* failed on node \S+: (?:Communication|Socket timed out|Zero Bytes|Message)")
+"""srun's words (slurm_strerror) for a node that does not answer. Other reasons, such as a credential's, say nothing"""
+_DOWN = re.compile(r"down\S*|\S+\*")
+"""a state in sinfo's long form; "*": the node does not answer the controller"""
+
+
+def fate_of(*, refusal: str, state: str | None, in_job: bool | None) -> Fate:
+    """Of a node on which no step started. ``refusal``: srun's message. ``state``: the node's, by sinfo; ``in_job``:
+    whether the job still has it, by squeue; None: no answer, or none that can be understood.
+    """
+    if _UNREACHED.search(refusal) or (state is not None and _DOWN.fullmatch(state)):
+        return Fate.DEAD
+    return Fate.RELEASED if in_job is False else Fate.UNKNOWN
