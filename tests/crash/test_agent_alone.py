@@ -1,40 +1,59 @@
-"""When only an agent is killed, no process is left, on one machine and on a node."""
+"""When agents are killed, nothing is left of what their ranks started: here daemons with an empty environment."""
 
+import os
 import time
 
+import psutil
 import pytest
 
 from tests.support import driving
+from tests.support.paths import REPOSITORY
 from tests.support.pilot_parts import GRID
 from tests.support.process_kinds import find
 
-DAEMONS = GRID.replace("step_s: 0.02", "step_s: 0.5, fault: leak_child, fault_iteration: 1, fault_s: 600").replace(
-    "[1, 2]", "[1]"
-)
+BARE = str(REPOSITORY / "tests" / "support" / "bare_daemons")
 
 
-def killed_agent_leaves_nothing(directory, launcher):
-    """Kill an agent during an attempt that has leaked a daemon; the run is still measured."""
+def daemons(seconds):
+    """The leaked processes, by their only mark: for how long they sleep."""
+    return [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", str(seconds)]]
+
+
+def nothing_is_left(tmp_path, kinds, outcome, executor="local", env=None):
+    """Kill processes of these kinds during an attempt that has leaked daemons; the run is measured all the same."""
+    directory, seconds, env = tmp_path / "s", 90_000.0 + os.getpid(), env or {}
+    path = os.pathsep.join(filter(None, (BARE, env.get("PYTHONPATH") or os.environ.get("PYTHONPATH"))))
+    grid = GRID.replace("[1, 2]", "[1]").replace("pilot_time: 10m", "pilot_time: 10m, poll_interval_s: 1")
+    grid = grid.replace("0.02", f"0.5, fault: leak_child, fault_iteration: 1, fault_s: {seconds}")
+    launcher = driving.launching(tmp_path, grid, executor=executor, env={**env, "PYTHONPATH": path})
     deadline = time.monotonic() + 60
-    while not ((directory / "provenance.json").exists() and find("daemon", directory, launcher)):
+    while not daemons(seconds):
         assert time.monotonic() < deadline, "no daemon was leaked"
         time.sleep(0.05)
-    (agent,) = find("agent", directory, launcher)
-    agent.kill()
-    assert launcher.wait(120) == 0
-    outcomes = [record["outcome"] for record in driving.records_of(directory)]
-    assert outcomes == ["network", "ok"]
+    for process in [process for kind in kinds for process in find(kind, directory, launcher)]:
+        process.kill()
+    assert launcher.wait(180) == 0
+    assert [record["outcome"] for record in driving.records_of(directory)] == [outcome, "ok"]
     assert driving.state_of(directory).excluded_nodes == {}, "the node works"
     assert driving.marked_processes(directory) == []
+    left = daemons(seconds)
+    for process in left:
+        process.kill()
+    assert left == []
 
 
-@pytest.mark.long  # on Slurm above, and with its launcher in test_each_kind.py
-def test_an_agent_that_dies_alone_leaves_nothing_on_this_machine(tmp_path):
-    killed_agent_leaves_nothing(tmp_path / "s", driving.launching(tmp_path, DAEMONS))
+@pytest.mark.long  # the same on Slurm below, and with its launcher in test_each_kind.py
+@pytest.mark.parametrize(("kinds", "outcome"), [(["agent"], "network"), (["leader", "agent"], "lost")])
+def test_agents_that_die_leave_nothing_on_this_machine(tmp_path, kinds, outcome):
+    nothing_is_left(tmp_path, kinds, outcome)
 
 
 @pytest.mark.slurm
 def test_an_agent_that_dies_alone_leaves_nothing_on_its_node(tmp_path, slurm_cluster):
-    grid = DAEMONS.replace("pilot_time: 10m", "pilot_time: 10m, poll_interval_s: 1")
-    launcher = driving.launching(tmp_path, grid, executor="slurm", env=slurm_cluster.env)
-    killed_agent_leaves_nothing(tmp_path / "s", launcher)
+    nothing_is_left(tmp_path, ["agent"], "network", "slurm", slurm_cluster.env)
+
+
+@pytest.mark.long
+@pytest.mark.slurm
+def test_an_agent_that_dies_with_its_leader_leaves_nothing_on_its_node(tmp_path, slurm_cluster):
+    nothing_is_left(tmp_path, ["leader", "agent"], "lost", "slurm", slurm_cluster.env)

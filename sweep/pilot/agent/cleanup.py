@@ -1,7 +1,7 @@
 """The end of an attempt on one node: SIGTERM, a bounded wait, SIGKILL to every descendant, a check that none is left.
 
-Never by name: only processes that descend from this agent or carry this pilot's and node's marks. These are this
-attempt's only.
+Never by name: only processes that descend from this agent or carry this pilot's and node's marks, in the environment or
+in their limits. These are this attempt's only.
 
 Also files that an attempt may leak in /dev/shm, and temporary ones: only files of this user, of the
 kinds that NCCL, torch and Python's multiprocessing make, created during the attempt and not in use.

@@ -26,7 +26,7 @@ import psutil
 
 from sweep.contract import Progress, RankRun, Run
 from sweep.pilot.agent.fork_messages import Answer, ForkRequest, encode
-from sweep.pilot.agent.processes import die_with_parent
+from sweep.pilot.agent.processes import die_with_parent, mark_descendants
 from sweep.plugins import load_object
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -187,4 +187,5 @@ def _send(control: socket.socket, answer: Answer) -> None:
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[2]))
+    mark_descendants(os.environ)
     serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[3:])

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -23,6 +25,7 @@ NODE_MARK = "SWEEP_NODE"
 """The same for the node's name: several simulated nodes of one machine share a token."""
 
 _PILOT_PREFIX, _NODE_PREFIX = (f"\0{name}=".encode() for name in (PILOT_MARK, NODE_MARK))
+_LIMIT = re.compile(rb"^Max realtime timeout +(\d+) +(\d+) ", re.MULTILINE)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -69,10 +72,37 @@ def descendants(spare: Iterable[int] = ()) -> list[psutil.Process]:
     return [p for p in found if p.pid not in spared and _alive(p)]
 
 
+def mark_descendants(environment: Mapping[str, str]) -> None:
+    """Mark this process and all that descend from it for good, with the marks of this environment.
+
+    One may empty its environment and leave its parent and session. It keeps its limits, of which one limits nothing
+    here: the CPU time of real-time threads between two system calls (RLIMIT_RTTIME), set to over 30,000 years.
+    """
+    with contextlib.suppress(OSError, ValueError):  # a lower one is set already
+        resource.setrlimit(resource.RLIMIT_RTTIME, _limits(*(environment.get(m, "") for m in (PILOT_MARK, NODE_MARK))))
+
+
+def _limits(token: str, node: str) -> tuple[int, int]:
+    """The soft limit, for the node, and the hard one, for the token; in microseconds."""
+    soft, hard = (int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") for text in (node, token))
+    return (1 << 60) + soft, (1 << 61) + hard
+
+
+def _limits_of(pid: int) -> tuple[int, int]:
+    """Those of a process; 0 where it has ended, or they are unlimited."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/limits", "rb") as file:  # noqa: PTH123 (half the time)
+        found = _LIMIT.search(file.read())
+        return (int(found[1]), int(found[2])) if found is not None else (0, 0)
+    return 0, 0
+
+
 def carrying(tokens: Iterable[str], node: str | None = None) -> list[psutil.Process]:
     """This user's living processes that carry one of the tokens, and the node's mark where one is given."""
     wanted = frozenset(tokens)
-    return _mine(pid for pid, (token, at) in _marked() if token in wanted and node in (None, at))
+    by_environment = {pid for pid, (token, at) in _marked() if token in wanted and node in (None, at)}
+    softs, hards = {None if node is None else _limits("", node)[0]}, {_limits(token, "")[1] for token in wanted}
+    by_limits = (pid for pid in psutil.pids() if (found := _limits_of(pid))[1] in hards and softs & {None, found[0]})
+    return _mine(by_environment.union(by_limits))
 
 
 def tokens_of_sweep(prefix: str) -> set[str]:

@@ -45,6 +45,29 @@ def test_marks_show_whose_a_process_is(sleeper):
     assert other not in pids(processes.carrying([token]))
 
 
+BARE = """
+import os, sys
+from sweep.pilot.agent.processes import mark_descendants
+mark_descendants(dict(zip(("SWEEP_PILOT", "SWEEP_NODE"), sys.argv[1:])))
+os.execve("/bin/sleep", ["sleep", "60"], {})
+"""
+
+
+def test_an_empty_environment_hides_no_descendant():
+    token = f"test{os.getpid()}-bare"
+    process = subprocess.Popen([sys.executable, "-c", BARE, token, "n1"])
+    try:
+        while psutil.Process(process.pid).name() != "sleep":
+            time.sleep(0.01)
+        assert psutil.Process(process.pid).environ() == {}
+        assert pids(processes.carrying([token], "n1")) == {process.pid}
+        assert pids(processes.carrying(["another", token])) == {process.pid}
+        assert processes.carrying([token], "n2") == processes.carrying(["another"]) == []
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_a_name_that_only_ends_with_the_mark_is_no_mark(sleeper, monkeypatch):
     token = f"test{os.getpid()}-suffix"
     monkeypatch.setenv(f"MY_{PILOT_MARK}", token)
