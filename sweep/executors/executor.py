@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -32,9 +32,9 @@ class JobState(str, Enum):
     SUSPENDED = "suspended"
     """it holds its nodes, and its processes are stopped: they cannot write a heartbeat"""
     GONE = "gone"
-    """the scheduler answered, and the job is ended or no longer known to it"""
+    """the scheduler states its end, or that it knows no such job"""
     UNKNOWN = "unknown"
-    """the scheduler did not answer, or with an unlisted state: touch nothing"""
+    """the scheduler did not answer, or not wholly, or with an unlisted state: touch nothing"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,12 @@ class JobStatus:
     """of the job; empty where the scheduler does not say"""
     ended_at: float | None = None
     """unix seconds, by the scheduler's clock; None where it does not say, and before the end"""
+
+
+def first_live(jobs: Iterable[tuple[str, JobStatus]]) -> tuple[str, JobStatus] | None:
+    """Of several jobs of one name, the oldest that has not ended."""
+    order = (JobState.RUNNING, JobState.SUSPENDED, JobState.PENDING, JobState.UNKNOWN, JobState.GONE)
+    return min(jobs, key=lambda job: (order.index(job[1].state), (len(job[0]), job[0])), default=None)
 
 
 class SubmitError(Exception):
@@ -74,7 +80,7 @@ class Executor(Protocol):
         """Submit; the job id. Raises SubmitError."""
 
     def poll(self, job_ids: Sequence[str]) -> Mapping[str, JobStatus]:
-        """The states of the jobs, by one batched query."""
+        """The states of the jobs, by one batched query; with those of the other jobs that it lists."""
 
     def find(self, token: str) -> tuple[JobState, str | None]:
         """The job that carries the token: (its state, its id). (GONE, None) only where the scheduler reported so."""

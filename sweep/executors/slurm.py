@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,18 +20,17 @@ import submitit
 
 from sweep.errors import Mistake, SweepError
 from sweep.executors.entry import PILOT_MAIN, run_pilot
-from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError
+from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError, first_live
 from sweep.executors.script import render_pilot
 from sweep.executors.slurm_states import (
     SACCT_FORMAT,
     SQUEUE_FORMAT,
-    cluster_of,
-    first_live,
     job_id_of,
     may_work_later,
     meaning,
     parse,
-    vanished,
+    setting,
+    shown,
 )
 from sweep.inputs.site import Site
 from sweep.store.directory import write_derived
@@ -44,6 +44,8 @@ QUERY_TIMEOUT_S = 30.0
 """for the other clients: three times MessageTimeout"""
 IDS_PER_COMMAND = 500
 """Linux limits one argument at 128 KiB, and slurmdbd answers long lists slowly"""
+MOST_SHOWN = 20
+"""jobs that one poll asks the controller for by themselves; the next poll asks for others, as these are closed"""
 FIND_DAYS = (30, 7, 1)
 """how far back accounting is searched for a name: less where the site refuses it (slurmdbd.conf, MaxQueryTimeRange)"""
 _FILTERS = ("SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_", "SLURM_")
@@ -63,8 +65,13 @@ class SlurmExecutor:
         self._config: str | None = None
 
     def cluster(self) -> str:
-        """The name of the cluster whose controller answers; empty while none does."""
-        return cluster_of(self._shown_config() or "")
+        """The name of the cluster whose controller answers; empty while none does. Raises SweepError where this machine
+        has no clients of Slurm to begin with; one that is missing later is no answer.
+        """
+        config = self._shown_config()
+        if config is None and shutil.which("scontrol") is None:
+            raise SweepError("scontrol is not on PATH: this machine has no Slurm clients")
+        return setting(config or "", "ClusterName")
 
     def script(self, request: PilotRequest) -> str:
         """The script that would be submitted. Changes nothing."""
@@ -79,16 +86,21 @@ class SlurmExecutor:
         return str(job.job_id)
 
     def poll(self, job_ids: Sequence[str]) -> Mapping[str, JobStatus]:
-        """The jobs' states: one squeue, and one sacct for the ids that squeue no longer lists."""
+        """The jobs' states: one squeue; for the ids that it does not list one sacct; and where that states no end, the
+        controller is asked for each: it says so where it knows no such job.
+        """
         if not job_ids:
             return {}
-        answer, error = self._ask(["squeue", "--me", "-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT])
-        if answer is None:
+        listed, error = self._jobs(["squeue", "--me", "-r", "-t", "all", "-o"], SQUEUE_FORMAT)
+        if listed is None:
             return dict.fromkeys(job_ids, JobStatus(state=JobState.UNKNOWN, reason=error))
-        listed = parse(answer, SQUEUE_FORMAT)
-        missing = [job_id for job_id in job_ids if job_id not in listed]
-        accounted = self._accounted(missing)
-        return {job_id: listed.get(job_id) or vanished(accounted.get(job_id)) for job_id in job_ids}
+        known = self._ended([job_id for job_id in job_ids if job_id not in listed]) | listed
+        unknown = JobStatus(state=JobState.UNKNOWN)
+        for job_id in [job_id for job_id in job_ids if job_id not in known][:MOST_SHOWN]:
+            known[job_id] = self._shown(job_id)
+            if known[job_id].state is JobState.UNKNOWN:
+                break
+        return dict.fromkeys(job_ids, unknown) | known
 
     def find(self, token: str) -> tuple[JobState, str | None]:
         """The job whose name is the token. (GONE, None): Slurm reports that it never had one.
@@ -97,10 +109,10 @@ class SlurmExecutor:
         ended within its first second may be missing in both (seen on 22.05: its eligible time stays Unknown, and
         sacct's search by name skips it); such a job started no attempt.
         """
-        answer, _ = self._ask(["squeue", "--me", "-h", "-r", "-t", "all", f"--name={token}", "-o", SQUEUE_FORMAT])
-        if answer is None:
+        listed, _ = self._jobs(["squeue", "--me", "-r", "-t", "all", f"--name={token}", "-o"], SQUEUE_FORMAT, token)
+        if listed is None:
             return JobState.UNKNOWN, None
-        found = first_live(parse(answer, SQUEUE_FORMAT).items())
+        found = first_live(listed.items())
         if found is not None:
             return found[1].state, found[0]
         accounting = self._has_accounting()
@@ -125,37 +137,56 @@ class SlurmExecutor:
         """A job that squeue does not list. Where the site limits the range of a query, the last days only: a job
         that is neither there nor in squeue has ended in any case.
         """
-        answer = None
         for days in FIND_DAYS:
-            command = ["sacct", "-X", "-n", "-P", "-D", f"--name={token}", f"--starttime=now-{days}days"]
-            answer, error = self._ask([*command, "-o", SACCT_FORMAT])
-            if answer is not None or "Too wide" not in error:
+            command = ["sacct", "-X", "-p", "-D", f"--name={token}", f"--starttime=now-{days}days", "-o"]
+            listed, error = self._jobs(command, SACCT_FORMAT, token)
+            if listed is not None or "Too wide" not in error:
                 break
-        if answer is None:
+        if listed is None:
             return JobState.UNKNOWN, None
-        found = first_live(parse(answer, SACCT_FORMAT).items())
+        found = first_live(listed.items())
         return JobState.GONE, None if found is None else found[0]
 
-    def _accounted(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
-        """Accounting's status of jobs that squeue no longer lists; empty where it has none."""
-        if not job_ids or not self._has_accounting():
-            return {}
-        found: dict[str, JobStatus] = {}
-        for ids in _chunks(job_ids):
-            command = ["sacct", "-X", "-n", "-P", "-D", "-j", ",".join(ids), "-o", SACCT_FORMAT]
-            found.update(parse(self._ask(command)[0] or "", SACCT_FORMAT))
-        return found
+    def _ended(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        """Those whose end accounting states. One whose end slurmdbd missed stays RUNNING there indefinitely ("runaway"
+        in sacctmgr's terms): that says nothing.
+        """
+        ended: dict[str, JobStatus] = {}
+        for ids in _chunks(job_ids) if self._has_accounting() else ():
+            listed, _ = self._jobs(["sacct", "-X", "-p", "-D", "-j", ",".join(ids), "-o"], SACCT_FORMAT)
+            ended |= {job_id: job for job_id, job in (listed or {}).items() if job.state is JobState.GONE}
+        return ended
+
+    def _shown(self, job_id: str) -> JobStatus:
+        """What the controller itself says of one job; GONE where it knows no such job."""
+        answer, error = self._ask(["scontrol", "--oneliner", "show", "job", job_id])
+        if answer is None:
+            state = JobState.GONE if "Invalid job id specified" in error else JobState.UNKNOWN
+            return JobStatus(state=state, reason="" if state is JobState.GONE else error)
+        return shown(answer, job_id)
 
     def _has_accounting(self) -> bool | None:
         """Whether the cluster keeps accounts; None while unknown."""
         config = self._shown_config()
-        return None if config is None else "accounting_storage/slurmdbd" in config
+        return None if config is None else setting(config, "AccountingStorageType") == "accounting_storage/slurmdbd"
 
     def _shown_config(self) -> str | None:
-        """The cluster's configuration; None while the controller does not answer. Asked until it does."""
+        """The cluster's configuration; None while the controller does not answer. Asked until it does, as a whole."""
         if self._config is None:
-            self._config, _ = self._ask(["scontrol", "show", "config"])
+            answer, _ = self._ask(["scontrol", "show", "config"])
+            whole = answer and setting(answer, "AccountingStorageType") and setting(answer, "ClusterName")
+            self._config = answer if whole else None
         return self._config
+
+    def _jobs(self, command: Sequence[str], form: str, token: str = "") -> tuple[dict[str, JobStatus] | None, str]:
+        """The jobs in an answer to a query in that form, or None and why there is no whole answer to it. ``token``: the
+        name of all of them.
+        """
+        answer, error = self._ask([*command, form])
+        listed = None if answer is None else parse(answer, form)
+        if listed is None or (token and any(job.name != token for job in listed.values())):
+            return None, error or f"{command[0]}'s answer is not whole"
+        return listed, ""
 
     def _ask(self, command: Sequence[str]) -> tuple[str | None, str]:
         """The client's output, or None and the error text where it did not answer."""
@@ -255,8 +286,8 @@ def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProces
         stderr = late.stderr.decode(errors="replace").strip() if isinstance(late.stderr, bytes) else ""
         message = f"{command[0]} did not answer within {timeout_s:.0f} s; it may have accepted the request"
         return subprocess.CompletedProcess(command, _NO_ANSWER, "", f"{message}. {stderr}".strip())
-    except FileNotFoundError:
-        raise SweepError(f"{command[0]} is not on PATH: this machine has no Slurm clients") from None
+    except OSError as error:  # an upgrade replaces them, their file system does not answer
+        return subprocess.CompletedProcess(command, _NO_ANSWER, "", f"{command[0]} cannot be run: {error.strerror}")
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -6,13 +6,20 @@ State codes: man squeue, "JOB STATE CODES" (22.05 to 25.11). What is not listed 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
 from sweep.executors.executor import JobState, JobStatus
 
-SQUEUE_FORMAT = "%i|%T|%N|%e|%j|%r"
+SQUEUE_FORMAT = "%i|%T|%N|%e|%j|%r|."
 SACCT_FORMAT = "JobIDRaw,State,NodeList,End,JobName"
+"""with ``-p``, by which each line ends with a bar"""
+_WHOLE = {
+    SQUEUE_FORMAT: ("JOBID|STATE|NODELIST|END_TIME|NAME|REASON|.\n", "|.\n"),
+    SACCT_FORMAT: ("JobIDRaw|State|NodeList|End|JobName|\n", "|\n"),
+}
+"""form -> (the header of every whole answer, the end of each of its lines)"""
+_JOB_ID = re.compile(r"\d[\d_+.,%\[\]-]*")
+"""of a job, or of an array, a part of a heterogeneous job or a step, which are no pilots"""
 
 STATES: Mapping[str, JobState] = {
     # Not started, or to be started again.
@@ -72,43 +79,57 @@ def job_state(word: str) -> JobState:
     return STATES.get(first, JobState.UNKNOWN)
 
 
-def parse(text: str, form: str) -> dict[str, JobStatus]:
-    """Status by job id, from lines of SQUEUE_FORMAT or SACCT_FORMAT. Of a job's several rows (sacct has one for each
-    size of a job that was resized) the last one counts. The last column may contain a bar.
+def parse(text: str, form: str) -> dict[str, JobStatus] | None:
+    """Status by job id, from an answer in SQUEUE_FORMAT or SACCT_FORMAT; None where it is not whole: it has no header,
+    or a line is no job's or has no end. What a site's wrapper prints before the header is no part of it.
+
+    Of a job's several rows (sacct has one for each size of a job that was resized) the last one counts. The last
+    column may contain a bar, and a job's name a line end.
     """
-    columns = len(re.split("[|,]", form))
-    statuses = {}
-    for line in text.splitlines():
-        fields = line.strip().split("|", columns - 1)
-        if len(fields) == columns and fields[0].isdigit():
-            job_id, word, nodes, end, name, *reason = fields
-            state = job_state(word)
-            statuses[job_id] = JobStatus(
-                state=state,
-                word=word,
-                nodes=_text_of(nodes),
-                reason=_text_of("".join(reason)),
-                name=name,
-                ended_at=_time_of(end) if state is JobState.GONE else None,
-            )
+    header, end = _WHOLE[form]
+    _, begun, answer = text.partition(header)
+    *lines, rest = answer.split(end)
+    if not begun or rest.strip():
+        return None
+    columns, statuses = header.removesuffix(end).count("|") + 1, {}
+    for line in lines:
+        fields = line.split("|", columns - 1)
+        if len(fields) < columns or not _JOB_ID.fullmatch(fields[0]):
+            return None
+        if fields[0].isdecimal():
+            job_id, word, nodes, ended, name, *reason = fields
+            statuses[job_id] = status_of(word, nodes, ended, name, *reason)
     return statuses
 
 
-def vanished(status: JobStatus | None) -> JobStatus:
-    """The status of a job missing from a successful squeue.
+def status_of(word: str, nodes: str, ended: str, name: str, reason: str = "") -> JobStatus:
+    """The status of a job, from Slurm's texts."""
+    state = job_state(word)
+    return JobStatus(
+        state=state,
+        word=word,
+        nodes=_text_of(nodes),
+        reason=_text_of(reason),
+        name=name,
+        ended_at=_time_of(ended) if state is JobState.GONE else None,
+    )
 
-    The controller has forgotten it, so it is gone, whatever accounting reports: there a job whose end slurmdbd
-    missed stays RUNNING indefinitely ("runaway" in sacctmgr's terms).
+
+_SHOWN = re.compile(
+    r"^JobId=(?P<job>\d+) JobName=(?P<name>.*?) UserId=.* JobState=(?P<word>\S+) Reason=(?P<reason>.*?) Dependency="
+    r".* EndTime=(?P<ended>\S+) .* NodeList=(?P<nodes>\S*) ",
+    re.DOTALL,
+)
+
+
+def shown(text: str, job_id: str) -> JobStatus:
+    """The status of a job, from what ``scontrol show job`` prints in one line; UNKNOWN where that is not whole, or of
+    another job.
     """
-    if status is None:
-        return JobStatus(state=JobState.GONE)
-    return replace(status, state=JobState.GONE)
-
-
-def first_live(jobs: Iterable[tuple[str, JobStatus]]) -> tuple[str, JobStatus] | None:
-    """Of several jobs of one name, the oldest that has not ended."""
-    order = (JobState.RUNNING, JobState.SUSPENDED, JobState.PENDING, JobState.UNKNOWN, JobState.GONE)
-    return min(jobs, key=lambda job: (order.index(job[1].state), int(job[0])), default=None)
+    found = _SHOWN.match(text)
+    if found is None or found["job"] != job_id:
+        return JobStatus(state=JobState.UNKNOWN, reason="scontrol's answer is not whole")
+    return status_of(found["word"], found["nodes"], found["ended"], found["name"], found["reason"])
 
 
 def job_id_of(text: str) -> str | None:
@@ -149,9 +170,9 @@ def meaning(message: str) -> str:
     return next((text for pattern, text in _MEANINGS if re.search(pattern, message, re.IGNORECASE)), "")
 
 
-def cluster_of(config: str) -> str:
-    """The cluster's name in what ``scontrol show config`` prints; empty where it has none."""
-    found = re.search(r"^ClusterName\s*=\s*(\S+)", config, re.MULTILINE)
+def setting(config: str, name: str) -> str:
+    """A value in what ``scontrol show config`` prints; empty where it has none, or no whole one."""
+    found = re.search(rf"^{name}\s*=\s*(\S+)\s*\n", config, re.MULTILINE)
     return found[1] if found else ""
 
 

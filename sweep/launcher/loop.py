@@ -57,7 +57,8 @@ class Loop:
         launcher.refresh()
         if time.monotonic() - began > HUNG_S:
             self._watch.reset_timeouts()
-        self._watch.check()
+        if self._watch.check():
+            self._submission.hurry()
         if launcher.sweep.sweep_state.cancelled:
             self._watch.cancel_all()
         else:

@@ -76,6 +76,10 @@ class Submission:
         self._not_before = 0.0
         self._back_off_s = FIRST_BACK_OFF_S
 
+    def hurry(self) -> None:
+        """The scheduler answers again: what it refused before says nothing."""
+        self._not_before, self._back_off_s = 0.0, FIRST_BACK_OFF_S
+
     def top_up(self) -> None:
         """Submit the pilots wanted now. Raises StuckError where the scheduler rejects permanently."""
         if time.monotonic() < self._not_before:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sweep.errors import log_error
-from sweep.executors.executor import JobState, JobStatus, SubmitError
+from sweep.executors.executor import JobState, JobStatus, SubmitError, first_live
 from sweep.launcher.launcher import Launcher, is_own, token_of
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
+from sweep.state import events
 from sweep.state.events import PilotSubmitted, PilotUnresponsive
 from sweep.state.state import PilotState
+from sweep.store.lease import QUIET_S
 
 LOCAL_POLL_S = 0.5
 """of this machine's processes: a read of /proc, no scheduler is asked"""
@@ -25,16 +27,14 @@ TIMEOUT_S = 600.0
 """a running pilot without a heartbeat for this long is cancelled. A leader's line may have to wait for the file system:
 an NFS client repeats a request for 60 s to 600 s (man 5 nfs, timeo and retrans), a Lustre client waits as long for a
 server's recovery. Agents without a leader end their job much sooner (``sweep.pilot.agent.agent``)"""
-VISIBLE_S = 5.0
-"""how long a gone pilot's last lines may take to appear through the shared file system: an NFS client keeps a changing
-file's attributes for 3 s (man 5 nfs, acregmin)"""
+APART_S = 10.0
+"""between two answers that a pilot is gone: longer than its last lines take to appear through the shared file system
+(an NFS client keeps a file's attributes for 3 s, man 5 nfs, acregmin), and than a busy controller's answer is old"""
 
 
-def answer_about(pilot: PilotState, status: JobStatus) -> JobStatus:
-    """The scheduler's answer; UNKNOWN where the job of that id is another one than the pilot's."""
-    if status.name and pilot.token and status.name != pilot.token:
-        return JobStatus(state=JobState.UNKNOWN, reason=f"job {pilot.job_id} here is {status.name}, not {pilot.token}")
-    return status
+def of_another(pilot: PilotState, status: JobStatus) -> bool:
+    """Whether the scheduler's answer is about another job of that id than the pilot's."""
+    return bool(status.name and pilot.token and status.name != pilot.token)
 
 
 class Watch:
@@ -45,26 +45,36 @@ class Watch:
         self._poll_s = LOCAL_POLL_S if launcher.local else launcher.sweep.site.poll_interval_s
         self._poll_after = 0.0
         self._gone_since: dict[str, float] = {}
-        self._last_heartbeat: dict[str, tuple[int, float]] = {}
+        self._heard: dict[str, tuple[object, float]] = {}
+        """pilot -> its leader's last line, and when it was first seen or last excused"""
+        self._answers = True
         self._ask_again_at: dict[str, float] = {}
         self._reported: set[str] = set()
 
-    def check(self) -> None:
-        """Close pilots that ended by themselves; poll the scheduler for the others, when due."""
+    def check(self) -> bool:
+        """Close pilots that ended by themselves; poll the scheduler for the others, when due.
+
+        True where it answers again, after it did not.
+        """
         self._close_ended()
-        began = time.monotonic()
+        self._listen()
+        began, answered = time.monotonic(), self._answers
         if began >= self._poll_after:
-            self._poll()
+            self._answers = self._poll()
             now = time.monotonic()
-            self._poll_after = now + max(self._poll_s, min((now - began) / POLL_SHARE, MAX_POLL_S))
+            slow_s = min((now - began) / POLL_SHARE, MAX_POLL_S) if self._answers else 0.0
+            due = [self._gone_at(pilot) for pilot in self._launcher.open_pilots if pilot.name in self._gone_since]
+            self._poll_after = max(now, min([now + max(self._poll_s, slow_s), *due]))
+        return self._answers and not answered
 
     def reset_timeouts(self) -> None:
         """Restart all heartbeat timeouts: heartbeats may have arrived while this process was not reading."""
-        self._last_heartbeat.clear()
+        self._heard.clear()
 
     def cancel_all(self) -> None:
         """Cancel every open pilot, except those of another cluster: there the id may be another job's."""
-        self._cancel([pilot.job_id for pilot in self._of_this_cluster() if pilot.job_id is not None])
+        here = self._launcher.executor.cluster()
+        self._cancel([pilot.job_id for pilot in self._of_this_cluster(here) if pilot.job_id is not None])
 
     def cancel_requeued(self) -> None:
         """Cancel jobs that an administrator or a preemption put back into the queue after their pilots ended.
@@ -76,10 +86,8 @@ class Watch:
         own = [pilot for pilot in pilots if is_own(launcher.sweep, pilot)]
         closed = {pilot.job_id: pilot for pilot in own if pilot.job_id and pilot.cluster in ("", here)}
         statuses = launcher.executor.poll(list(closed)) if closed else {}
-        waiting = (
-            job for job, status in statuses.items() if answer_about(closed[job], status).state is JobState.PENDING
-        )
-        self._cancel(list(waiting))
+        waiting = (job for job in closed if statuses[job].state is JobState.PENDING)
+        self._cancel([job for job in waiting if not of_another(closed[job], statuses[job])])
 
     def _close_ended(self) -> None:
         """A pilot that wrote its last line has recorded everything: no need to poll the scheduler. What the original's
@@ -91,22 +99,41 @@ class Watch:
                 status = JobStatus(state=JobState.GONE, word=word, reason=pilot.ended or "")
                 mark_attempts_lost(self._launcher, pilot, status)
 
-    def _poll(self) -> None:
-        """Poll the scheduler once for all open pilots; mark lost those that are gone."""
-        self._launcher.show_alive()
-        pilots = self._of_this_cluster()
-        submitted = {pilot.job_id: pilot for pilot in pilots if pilot.job_id is not None}
-        statuses = self._launcher.executor.poll(list(submitted)) if submitted else {}
-        for job_id, pilot in submitted.items():
-            self._check_pilot(pilot, answer_about(pilot, statuses.get(job_id, JobStatus(state=JobState.UNKNOWN))))
-        for pilot in pilots:
-            if pilot.job_id is None:
-                self._find_job(pilot)
-        mark_late_attempts_lost(self._launcher)
+    def _listen(self) -> None:
+        """Note whose leader wrote since the last look."""
+        for pilot in self._launcher.open_pilots:
+            self._heard_at(pilot)
 
-    def _of_this_cluster(self) -> list[PilotState]:
+    def _heard_at(self, pilot: PilotState, *, excused: bool = False) -> float:
+        """When its leader's last line was first seen here, or last excused: its silence then says nothing."""
+        line = (pilot.heartbeats, pilot.last_line_at)
+        if excused or self._heard.get(pilot.name, (None, 0.0))[0] != line:
+            self._heard[pilot.name] = line, time.monotonic()
+        return self._heard[pilot.name][1]
+
+    def _poll(self) -> bool:
+        """Poll the scheduler once for all open pilots; mark lost those that are gone. False where it does not answer.
+
+        It is then not asked for the others: each question may take its time-out.
+        """
+        self._launcher.show_alive()
+        here = self._launcher.executor.cluster()
+        pilots = self._of_this_cluster(here)
+        submitted = {pilot.job_id: pilot for pilot in pilots if pilot.job_id is not None}
+        statuses = self._launcher.executor.poll(list(submitted)) if submitted and here else {}
+        for job_id, pilot in submitted.items():
+            self._check_pilot(pilot, self._about(pilot, job_id, statuses))
+        answers = not submitted or any(status.state is not JobState.UNKNOWN for status in statuses.values())
+        answers = self._launcher.local or (bool(here) and answers)
+        for pilot in pilots:
+            if pilot.job_id is None and answers:
+                answers = self._find_job(pilot) is not JobState.UNKNOWN or bool(submitted)
+        mark_late_attempts_lost(self._launcher)
+        return answers or not self._launcher.open_pilots
+
+    def _of_this_cluster(self, here: str) -> list[PilotState]:
         """The open pilots whose jobs the scheduler asked here can know."""
-        here, pilots = self._launcher.executor.cluster(), []
+        pilots = []
         for pilot in self._launcher.open_pilots:
             if pilot.cluster in ("", here):
                 pilots.append(pilot)
@@ -118,7 +145,21 @@ class Watch:
                 )
         return pilots
 
-    def _find_job(self, pilot: PilotState) -> None:
+    def _about(self, pilot: PilotState, job_id: str, statuses: Mapping[str, JobStatus]) -> JobStatus:
+        """The scheduler's answer about the pilot's job. Its name is the pilot's token: an id may be a wrong one."""
+        status = statuses.get(job_id, JobStatus(state=JobState.UNKNOWN))
+        if not of_another(pilot, status) and (status.state is not JobState.GONE or status.name):
+            return status
+        own = first_live((job, one) for job, one in statuses.items() if one.name and one.name == pilot.token)
+        if own is not None and own[0] != job_id:
+            self._launcher.write(PilotSubmitted(time=time.time(), pilot=pilot.name, job_id=own[0]))
+            return own[1]
+        if of_another(pilot, status):
+            gone = self._launcher.executor.find(pilot.token) == (JobState.GONE, None)
+            return JobStatus(state=JobState.GONE if gone else JobState.UNKNOWN)
+        return status
+
+    def _find_job(self, pilot: PilotState) -> JobState:
         """Resolve an interrupted submission: find its job by the token, or learn that it never existed.
 
         The token is that of its intent; or made again from its name, where the intent's line is damaged.
@@ -130,32 +171,45 @@ class Watch:
             self._launcher.write(PilotSubmitted(time=time.time(), pilot=pilot.name, job_id=job_id))
         elif state is JobState.GONE:
             self._check_pilot(pilot, JobStatus(state=JobState.GONE, word="NEVER_SUBMITTED"))
+        return state
 
     def _check_pilot(self, pilot: PilotState, status: JobStatus) -> None:
-        """Mark a pilot lost once it is gone in two polls, long enough apart for its last lines to appear."""
+        """Mark a pilot lost once two answers say that it is gone, and its leader is silent."""
         if status.state is not JobState.GONE:
             self._gone_since.pop(pilot.name, None)
             self._check_running(pilot, status)
             return
-        since = self._gone_since.setdefault(pilot.name, time.monotonic())
-        wait_s = 0.0 if self._launcher.local else VISIBLE_S
-        if time.monotonic() - since >= wait_s:
+        self._gone_since.setdefault(pilot.name, time.monotonic())
+        if time.monotonic() >= self._gone_at(pilot):
             self._read_last_lines(pilot)
+        if time.monotonic() >= self._gone_at(pilot):
             mark_attempts_lost(self._launcher, pilot, status)
+            del self._gone_since[pilot.name]
+
+    def _gone_at(self, pilot: PilotState) -> float:
+        """When a pilot that the scheduler says is gone counts as such. Its process on this machine is seen to be.
+
+        A last line that is older by the leader's clock than clocks differ needs no waiting for.
+        """
+        since = self._gone_since[pilot.name]
+        if self._launcher.local:
+            return since
+        if pilot.last_line_at is None or time.time() - pilot.last_line_at > QUIET_S:
+            return since + APART_S
+        return max(since + APART_S, self._heard_at(pilot) + events.LEADER_SILENT_S)
 
     def _check_running(self, pilot: PilotState, status: JobStatus) -> None:
         """Cancel a job that runs without its leader, and one that waits for nodes that do not exist."""
         if pilot.job_id is None:
             return
-        heartbeats, since = self._last_heartbeat.get(pilot.name, (-1, 0.0))
-        now = time.monotonic()
-        if heartbeats == pilot.heartbeats and now - since > TIMEOUT_S:
+        if time.monotonic() - self._heard_at(pilot) > TIMEOUT_S:
             self._read_last_lines(pilot)
-        if heartbeats != pilot.heartbeats or status.state is not JobState.RUNNING or pilot.started_at is None:
-            self._last_heartbeat[pilot.name] = pilot.heartbeats, now
-        elif now - since > TIMEOUT_S:
-            self._last_heartbeat[pilot.name] = pilot.heartbeats, now
-            self._launcher.write(PilotUnresponsive(time=time.time(), pilot=pilot.name, silent_s=now - since))
+        silent_s = time.monotonic() - self._heard_at(pilot)
+        if status.state is not JobState.RUNNING or pilot.started_at is None:
+            self._heard_at(pilot, excused=True)
+        elif silent_s > TIMEOUT_S:
+            self._heard_at(pilot, excused=True)
+            self._launcher.write(PilotUnresponsive(time=time.time(), pilot=pilot.name, silent_s=silent_s))
             self._cancel([pilot.job_id])
         if status.state is JobState.PENDING and "ReqNodeNotAvail" in status.reason and pilot.elsewhere:
             self._launcher.same_nodes.add((pilot.node_group, pilot.nodes))

@@ -21,6 +21,12 @@ MAX_LINE_BYTES = 67_108_864
 LATEST = 253_402_300_799
 """the last second of the year 9999: no calendar date has a later one, nor NaN"""
 
+LEADER_ALIVE_S = 10.0
+"""interval of a leader's heartbeat in its journal: 60 in the launcher's time-out"""
+LEADER_SILENT_S = 25.0
+"""a pilot whose leader wrote a line within this time lives, whatever the scheduler says: two heartbeats, and 3 s for
+which an NFS client may keep a file's size (man 5 nfs, acregmin)"""
+
 RecordT = TypeVar("RecordT")
 
 

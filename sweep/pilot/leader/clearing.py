@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
 
 from sweep.errors import SweepError, log_error
@@ -18,7 +20,9 @@ from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.node_fate import Fate, fate_of
 from sweep.pilot.messages import ClearStale
 from sweep.plugins import EXECUTOR
+from sweep.state import events
 from sweep.store.directory import SweepDir
+from sweep.store.lease import QUIET_S
 
 CLEAR_STALE_S = 30.0
 """for what dead pilots left: kills take KILL_WAIT_S at most, the rest is removal of files; what takes longer goes on
@@ -33,6 +37,8 @@ async def clear_stale_pilots(directory: SweepDir, spec: JobSpec, links: Sequence
     tokens = sorted({token for link in links for token in link.stale_tokens})
     with contextlib.suppress(OSError, UnicodeError, SweepError):
         dead = await asyncio.to_thread(dead_tokens, directory, spec.executor, tokens)
+        if spec.executor != "local":  # the processes of this machine are seen
+            dead = await _silent(directory, dead)
         asked = [link for link in links if set(link.stale_tokens) & set(dead)]
         for link in asked:
             link.send(ClearStale(tokens=tuple(dead)))
@@ -41,7 +47,7 @@ async def clear_stale_pilots(directory: SweepDir, spec: JobSpec, links: Sequence
 
 
 def dead_tokens(directory: SweepDir, executor_name: str, tokens: Iterable[str]) -> list[str]:
-    """The tokens whose jobs the scheduler reports as gone. No answer: none of them."""
+    """The tokens whose jobs the scheduler reports as gone. No answer, or one about another job: none of them."""
     jobs = {token: _job_of(directory, token) for token in tokens}
     if not jobs:
         return []
@@ -51,19 +57,43 @@ def dead_tokens(directory: SweepDir, executor_name: str, tokens: Iterable[str]) 
     executor: Executor = EXECUTOR.find(executor_name)(site, directory.path)
     known = [job for job in jobs.values() if job is not None]
     with contextlib.suppress(SubmitError):
-        gone = {job for job, status in executor.poll(known).items() if status.state is JobState.GONE}
+        statuses = executor.poll(known)
+        gone = {(job, one.name) for job, one in statuses.items() if one.state is JobState.GONE}
         return [
             token
             for token, job in jobs.items()
-            if job in gone or (job is None and executor.find(token) == (JobState.GONE, None))
+            if {(job, ""), (job, token)} & gone or (job is None and executor.find(token) == (JobState.GONE, None))
         ]
     return []
+
+
+async def _silent(directory: SweepDir, tokens: Sequence[str]) -> list[str]:
+    """Those whose leaders write nothing while this waits: whatever the scheduler says, one that writes lives. Hosts'
+    clocks may differ, so that only a line that is much older needs no wait.
+    """
+    before = {token: await asyncio.to_thread(_written_at, directory, token) for token in tokens}
+    if any(time.time() - at < QUIET_S for at in before.values()):
+        await asyncio.sleep(events.LEADER_SILENT_S)
+    return [token for token, at in before.items() if await asyncio.to_thread(_written_at, directory, token) == at]
+
+
+def _written_at(directory: SweepDir, token: str) -> float:
+    """When its leader's last line was written; 0 where there is none. Opened: NFS may show old attributes otherwise."""
+    try:
+        with directory.journal(f"pilot-{_pilot_of(token)}").open("rb") as journal:
+            return os.fstat(journal.fileno()).st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _pilot_of(token: str) -> str:
+    return token.rpartition("-")[2]
 
 
 def _job_of(directory: SweepDir, token: str) -> str | None:
     """The job id that its leader wrote when it began."""
     with contextlib.suppress(OSError, ValueError, KeyError):
-        started = json.loads((directory.pilot(token.rpartition("-")[2]) / "started").read_text())
+        started = json.loads((directory.pilot(_pilot_of(token)) / "started").read_text())
         return str(started["job_id"])
     return None
 

@@ -26,12 +26,10 @@ from sweep.planning.runs import PlannedRun
 from sweep.records.record import EndedAttempt
 from sweep.redaction import secret_values
 from sweep.search.search import Choice, Search, choose
-from sweep.state.events import AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted
+from sweep.state.events import LEADER_ALIVE_S, AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted
 from sweep.state.state import SweepState
 from sweep.store.directory import Claim, SweepDir
 
-ALIVE_S = 10.0
-"""interval of the leader's heartbeat in the journal: 60 in the launcher's time-out"""
 POLL_AGAIN_S = 5.0
 """while some nodes run and others are free: how often to check for a new run for those"""
 RETURN_POLL_S = 1.0
@@ -229,7 +227,7 @@ class Leader:
 
     async def _send_heartbeats(self) -> None:
         while True:
-            await asyncio.sleep(ALIVE_S)
+            await asyncio.sleep(LEADER_ALIVE_S)
             await self._files.append(PilotAlive(time=time.time(), pilot=self._spec.name))
 
     async def _cancelled(self) -> bool:
