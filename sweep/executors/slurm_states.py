@@ -18,7 +18,7 @@ _WHOLE = {
     SACCT_FORMAT: ("JobIDRaw|State|NodeList|End|JobName|\n", "|\n"),
 }
 """form -> (the header of every whole answer, the end of each of its lines)"""
-_JOB_ID = re.compile(r"\d[\d_+.,%\[\]-]*")
+_JOB_ID = re.compile(r"\d[\w+.,%\[\]-]*")
 """of a job, or of an array, a part of a heterogeneous job or a step, which are no pilots"""
 
 STATES: Mapping[str, JobState] = {

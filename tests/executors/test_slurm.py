@@ -15,7 +15,7 @@ import pytest
 
 from sweep.errors import SweepError
 from sweep.executors.executor import Executor, JobState, JobStatus, PilotRequest, SubmitError
-from sweep.executors.slurm import SlurmExecutor, clean_environment
+from sweep.executors.slurm import MOST_SHOWN, SlurmExecutor, clean_environment
 from sweep.inputs.site import Site
 from tests.support.slurm.cluster import Cluster
 from tests.support.slurm.services import program, slurm_version, wait_until
@@ -271,14 +271,16 @@ def test_a_site_that_limits_the_range_of_queries(
 
 
 def test_many_ids_are_one_squeue(accounting_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1,200 ids: one squeue, and three sacct for what it does not list."""
+    """1,200 ids: one squeue, three sacct for what it does not list, and for a few of the others a question each."""
     calls = count_calls(tmp_path, monkeypatch)
     slurm = executor(tmp_path / "sweep")
     ids = [str(100_000 + i) for i in range(1200)]
-    assert {status.state for status in slurm.poll(ids).values()} == {JobState.GONE}
-    assert calls() == ["squeue", "scontrol", "sacct", "sacct", "sacct"]
-    assert {status.state for status in slurm.poll(ids).values()} == {JobState.GONE}
-    assert calls()[5:] == ["squeue", "sacct", "sacct", "sacct"]
+    found = slurm.poll(ids)
+    states = [found[job].state for job in ids]
+    assert states == [JobState.GONE] * MOST_SHOWN + [JobState.UNKNOWN] * (1200 - MOST_SHOWN)
+    assert calls() == ["squeue", "scontrol", "sacct", "sacct", "sacct", *["scontrol"] * MOST_SHOWN]
+    slurm.poll(ids)
+    assert calls()[5 + MOST_SHOWN :] == ["squeue", "sacct", "sacct", "sacct", *["scontrol"] * MOST_SHOWN]
 
 
 def test_slurmdbd_down(accounting_cluster: Cluster, tmp_path: Path) -> None:

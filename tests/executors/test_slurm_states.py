@@ -5,18 +5,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sweep.executors.executor import JobState, JobStatus
+from sweep.executors.executor import JobState, JobStatus, first_live
 from sweep.executors.slurm_states import (
     SACCT_FORMAT,
     SQUEUE_FORMAT,
-    cluster_of,
-    first_live,
     job_id_of,
     job_state,
     may_work_later,
     meaning,
     parse,
-    vanished,
+    setting,
+    shown,
 )
 
 REJECTIONS = yaml.safe_load((Path(__file__).parent / "rejections.yaml").read_text())
@@ -72,20 +71,22 @@ def test_a_state_with_an_addition_is_that_state_and_an_unknown_one_is_neither_su
 
 
 SQUEUE = """\
-101|PENDING||N/A|s-p0001|Resources
-102|PENDING||N/A|s-p0001|ReqNodeNotAvail, UnavailableNodes:d[001-032],f[001-024]
-103|PENDING||N/A|s-p0001|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions
-104|RUNNING|c[003,005,011-013]|N/A|s-p0001|None
-105|COMPLETING|c007|N/A|s-p0001|NonZeroExitCode
-106|PENDING||N/A|s-p0001|a site's | own reason
-107_[1-3]|PENDING||N/A|s-p0001|Priority
-slurm_load_jobs error: Unable to contact slurm controller (connect failure)
-108|RUNNING
+JOBID|STATE|NODELIST|END_TIME|NAME|REASON|.
+101|PENDING||N/A|s-p0001|Resources|.
+102|PENDING||N/A|s-p0001|ReqNodeNotAvail, UnavailableNodes:d[001-032],f[001-024]|.
+103|PENDING||N/A|s-p0001|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions|.
+104|RUNNING|c[003,005,011-013]|N/A|s-p0001|None|.
+105|COMPLETING|c007|N/A|s-p0001|NonZeroExitCode|.
+106|PENDING||N/A|s-p0001|a site's | own reason|.
+107_[1-3]|PENDING||N/A|s-p0001|Priority|.
+108+1|RUNNING|c1|N/A|of|two
+lines|None|.
 """
-"""Reasons and node lists as people reported them between 2019 and 2024, an array, an error, and a line that was cut"""
+"""Reasons and node lists as people reported them between 2019 and 2024, an array, a heterogeneous job, and a name with
+a bar and a line end"""
 
 
-def test_squeue_is_read_line_by_line_and_what_is_no_job_is_left_out():
+def test_squeue_is_read_line_by_line_and_what_is_no_pilots_job_is_left_out():
     found = parse(SQUEUE, SQUEUE_FORMAT)
     assert list(found) == ["101", "102", "103", "104", "105", "106"]
     assert found["102"].reason == "ReqNodeNotAvail, UnavailableNodes:d[001-032],f[001-024]"
@@ -94,14 +95,15 @@ def test_squeue_is_read_line_by_line_and_what_is_no_job_is_left_out():
 
 
 SACCT = """\
-201|COMPLETED|c[001-004]|Unknown|s-p0001
-202|RUNNING|c[001-004]|Unknown|s-p0001
-202|COMPLETED|c[001-003]|Unknown|s-p0001
-203|CANCELLED by 1000|None assigned|Unknown|s-p0001
-204.batch|RUNNING|c001|Unknown|s-p0001
-205|RUNNING|c001|Unknown|another's | job
+JobIDRaw|State|NodeList|End|JobName|
+201|COMPLETED|c[001-004]|Unknown|s-p0001|
+202|RUNNING|c[001-004]|Unknown|s-p0001|
+202|COMPLETED|c[001-003]|Unknown|s-p0001|
+203|CANCELLED by 0|None assigned|1795352400|s-p0001|
+204.batch|RUNNING|c001|Unknown|s-p0001|
+205|RUNNING|c001|Unknown|another's | job|
 """
-"""sacct -X -P: a job that lost a node has a row for each size, the last one is the present one"""
+"""sacct -X -p: a job that lost a node has a row for each size, the last one is the present one"""
 
 
 def test_of_sacct_the_last_row_of_a_job_counts_and_steps_do_not():
@@ -109,13 +111,37 @@ def test_of_sacct_the_last_row_of_a_job_counts_and_steps_do_not():
     assert list(found) == ["201", "202", "203", "205"]
     assert found["205"].name == "another's | job", "a job of any name is one"
     assert (found["202"].word, found["202"].nodes) == ("COMPLETED", "c[001-003]")
-    assert (found["203"].state, found["203"].nodes) == (JobState.GONE, "")
+    assert (found["203"].state, found["203"].nodes, found["203"].ended_at) == (JobState.GONE, "", 1795352400.0)
 
 
-def test_a_job_that_squeue_has_forgotten_is_gone_though_accounting_reports_running():
-    assert vanished(None) == JobStatus(state=JobState.GONE)
-    runaway = JobStatus(state=JobState.RUNNING, word="RUNNING", reason="r", nodes="c1")
-    assert vanished(runaway) == JobStatus(state=JobState.GONE, word="RUNNING", reason="r", nodes="c1")
+@pytest.mark.parametrize(("text", "form"), [(SQUEUE, SQUEUE_FORMAT), (SACCT, SACCT_FORMAT)], ids=["squeue", "sacct"])
+def test_an_answer_counts_only_as_a_whole(text, form):
+    header, *jobs = text.splitlines(keepends=True)
+    whole = parse(text, form)
+    assert parse(f"Welcome to the cluster\n{text}", form) == whole
+    assert parse(header, form) == {}, "no job"
+    ends = {len("".join([header, *jobs[:number]])) for number in range(len(jobs) + 1)}
+    cut = {size for size in range(len(text)) if parse(text[:size], form) is not None}
+    assert cut <= ends, "an answer that was cut is whole only where a line ends"
+    for damaged in ("", *jobs[:1], text + "garbage\n", header + "garbage\n" + text.removeprefix(header)):
+        assert parse(damaged, form) is None
+    assert parse(text.replace("105|", "\ufffd5|").replace("205|", "\ufffd5|"), form) is None
+
+
+SHOWN = (
+    "JobId=7 JobName=s-p0001 UserId=u(1) GroupId=g(1) MCS_label=N/A JobState={} Reason={} Dependency=(null) Requeue=0 "
+    "StartTime=1795352000 EndTime=1795352400 Deadline=N/A ReqNodeList=(null) ExcNodeList=n9 NodeList=n[1-2] "
+    "BatchHost=n1 NumNodes=2 \n"
+)
+
+
+def test_what_the_controller_shows_of_one_job():
+    failed = shown(SHOWN.format("FAILED", "NonZeroExitCode"), "7")
+    assert (failed.state, failed.name, failed.ended_at) == (JobState.GONE, "s-p0001", 1795352400.0)
+    running = shown(SHOWN.format("RUNNING", "None"), "7")
+    assert running == JobStatus(state=JobState.RUNNING, word="RUNNING", nodes="n[1-2]", name="s-p0001")
+    for text, job in (("", "7"), (SHOWN[:200], "7"), ("garbage", "7"), (SHOWN.format("FAILED", "None"), "17")):
+        assert shown(text, job).state is JobState.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -134,23 +160,6 @@ def test_the_job_id_is_found_in_what_a_sites_sbatch_prints(printed, job_id):
     assert job_id_of(printed) == job_id
 
 
-def test_a_job_as_squeue_and_sacct_show_it():
-    listed = parse(
-        "7|RUNNING|n[1-2]|1795352400|s-p0001|None\n"
-        "8|FAILED|n3|1795352400|s-p0002|NonZeroExitCode\n"
-        "9|PENDING||N/A|a|name|Reason|of mine\n"
-        "garbage\n",
-        SQUEUE_FORMAT,
-    )
-    assert listed["7"] == JobStatus(state=JobState.RUNNING, word="RUNNING", nodes="n[1-2]", name="s-p0001")
-    assert (listed["8"].name, listed["8"].ended_at, listed["8"].reason) == ("s-p0002", 1795352400.0, "NonZeroExitCode")
-    assert (listed["9"].state, listed["9"].ended_at) == (JobState.PENDING, None)
-    (ended,) = parse("7|CANCELLED by 0|n[1-2]|1795352400|s-p0001\n", SACCT_FORMAT).values()
-    assert (ended.state, ended.ended_at, ended.name) == (JobState.GONE, 1795352400.0, "s-p0001")
-    (running,) = parse("7|RUNNING|n[1-2]|Unknown|s-p0001\n", SACCT_FORMAT).values()
-    assert running.ended_at is None
-
-
-def test_the_clusters_name_in_its_configuration():
-    assert cluster_of("Configuration data as of 2026-11-22\nClusterName             = alps\nX = 1\n") == "alps"
-    assert cluster_of("ClusterName\n") == ""
+def test_a_setting_of_the_cluster_is_read_where_its_line_is_whole():
+    text = "Configuration data as of 2026-11-22\nClusterName             = alps\nX = 1"
+    assert (setting(text, "ClusterName"), setting(text, "X"), setting(text, "Y")) == ("alps", "", "")

@@ -2,11 +2,9 @@
 
 import pytest
 
-from sweep.executors.executor import JobState, JobStatus
 from sweep.launcher.launcher import Launcher
-from sweep.launcher.watch import Watch, answer_about
+from sweep.launcher.watch import Watch
 from sweep.state.events import AttemptStarted, PilotIntended, PilotStarted, PilotSubmitted
-from sweep.state.state import PilotState
 from sweep.store.journal import Journal
 from tests.support import driving
 from tests.support.launchers import Scheduler
@@ -36,11 +34,3 @@ def test_only_its_own_cluster_reports_that_a_job_is_gone(tmp_path, capsys, here,
     assert bool(launcher.executor.asked) == lost
     assert ("of a, and this host asks b" in capsys.readouterr().err) == (here == "b")
     launcher.close()
-
-
-def test_an_answer_about_another_job_of_that_id_is_unknown():
-    pilot = PilotState("p0001", token="s-p0001", job_id="7")
-    mine = JobStatus(state=JobState.GONE, name="s-p0001")
-    assert answer_about(pilot, mine) is mine
-    other = answer_about(pilot, JobStatus(state=JobState.GONE, name="somebody-elses"))
-    assert (other.state, other.reason) == (JobState.UNKNOWN, "job 7 here is somebody-elses, not s-p0001")

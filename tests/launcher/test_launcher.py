@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sweep.executors.executor import JobState, JobStatus
-from sweep.executors.slurm_states import SQUEUE_FORMAT, parse
+from sweep.executors.slurm_states import job_state
 from sweep.launcher.launcher import Launcher
 from sweep.launcher.loop import Loop
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
@@ -137,9 +137,7 @@ def test_a_pilot_has_timed_out_only_if_its_opened_journal_shows_it(existing, mon
 
 def test_a_suspended_pilot_is_not_unresponsive_and_its_time_begins_when_it_continues(existing, monkeypatch):
     """Its processes are stopped (`scontrol suspend`, gang scheduling): they cannot write heartbeats."""
-    watch, launcher, _, _, clock = watched(
-        existing, monkeypatch, parse("7|SUSPENDED|n1|N/A|s-p0001|None", SQUEUE_FORMAT)["7"].state
-    )
+    watch, launcher, _, _, clock = watched(existing, monkeypatch, job_state("SUSPENDED"))
     for state in [JobState.SUSPENDED] * 100 + [JobState.RUNNING]:
         launcher.executor.state = state
         watch.check()

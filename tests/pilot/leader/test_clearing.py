@@ -11,6 +11,9 @@ from sweep.pilot.leader.clearing import OrphanClearing, clear_orphans, clear_sta
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.node_fate import Fate
 from sweep.pilot.messages import ClearStale
+from sweep.state import events
+from sweep.state.events import PilotAlive
+from tests.support.launchers import written
 from tests.support.pilot_parts import Mute, spec
 
 
@@ -49,6 +52,28 @@ def test_only_what_the_scheduler_knows_to_be_gone_is_cleared(existing, monkeypat
     asked, other = asyncio.run(scenario())
     assert asked == ([] if cleared is None else [ClearStale(tokens=cleared)])
     assert other == []
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_no_leader_kills_a_pilot_whose_leader_writes(existing, monkeypatch, lives):
+    """Whatever the scheduler says of it."""
+    existing.directory.pilot("p0001").mkdir()
+    (existing.directory.pilot("p0001") / "started").write_text('{"job_id": "1"}')
+    journal = written(existing.directory, "pilot-p0001", PilotAlive(time=1.0, pilot="p0001"))
+    monkeypatch.setattr(clearing, "EXECUTOR", SimpleNamespace(find=lambda name: lambda site, path: Scheduler()))
+    monkeypatch.setattr(events, "LEADER_SILENT_S", 0.1)
+    link = Link("n1", Mute(), stale_tokens=("s-p0001",))
+    link.cleared.set()
+
+    async def scenario():
+        clears = asyncio.ensure_future(clear_stale_pilots(existing.directory, spec(executor="slurm"), [link]))
+        while lives and not clears.done():
+            journal.append(PilotAlive(time=1.0, pilot="p0001"))
+            await asyncio.sleep(0.01)
+        await clears
+
+    asyncio.run(scenario())
+    assert link.channel.sent == ([] if lives else [ClearStale(tokens=("s-p0001",))])
 
 
 @pytest.mark.parametrize("job_ends", [False, True])

@@ -1,0 +1,94 @@
+"""A scheduler whose answers are wrong: a pilot that writes lives, and a wrong job id is put right by the token."""
+
+import pytest
+
+from sweep.executors.executor import JobState, JobStatus
+from sweep.launcher.launcher import Launcher
+from sweep.launcher.watch import APART_S, Watch
+from sweep.state import events
+from sweep.state.events import PilotAlive, PilotIntended, PilotStarted, PilotSubmitted
+from tests.support.launchers import Clock, Scheduler, written
+from tests.support.made_sweeps import made
+
+INTENT = PilotIntended(time=1.0, pilot="p0001", token="s-p0001", nodes=1, time_limit_s=60)
+SUBMITTED = PilotSubmitted(time=2.0, pilot="p0001", job_id="7")
+
+
+class Lists(Scheduler):
+    """Lists these jobs, by id."""
+
+    def poll(self, job_ids):
+        self.polls += 1
+        return dict.fromkeys(job_ids, JobStatus(state=JobState.GONE)) | self.jobs
+
+    def find(self, token):
+        return self.state, None
+
+
+@pytest.fixture
+def watched(tmp_path, monkeypatch):
+    """A launcher of one submitted pilot, its watch, and the watch's clock."""
+    existing = made(tmp_path / "s")
+    written(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
+    clock, launcher = Clock(monkeypatch, "sweep.launcher.watch"), Launcher(existing)
+    launcher.local = False
+    yield launcher, Watch(launcher), clock
+    launcher.close()
+
+
+def is_open(launcher):
+    return launcher.sweep.sweep_state.pilots["p0001"].open
+
+
+def passes(clock, launcher, watch, seconds):
+    for _ in range(seconds):
+        clock.now += 1
+        launcher.refresh()
+        watch.check()
+
+
+def test_a_pilot_whose_leader_writes_lives_whatever_the_scheduler_says(watched):
+    launcher, watch, clock = watched
+    now = launcher.heartbeat_at
+    started = PilotStarted(time=now, pilot="p0001", job_id="7", nodes=("n1",))
+    journal = written(launcher.directory, "pilot-p0001", started)
+    launcher.executor = Scheduler(JobState.GONE)
+    for beat in range(12):
+        passes(clock, launcher, watch, int(events.LEADER_ALIVE_S))
+        journal.append(PilotAlive(time=now + beat / 100, pilot="p0001"))
+    assert is_open(launcher)
+    passes(clock, launcher, watch, int(events.LEADER_SILENT_S) + 20)
+    assert not is_open(launcher), "it is silent too"
+
+
+def test_a_pilot_that_never_wrote_is_gone_after_two_answers_that_are_apart(watched):
+    launcher, watch, clock = watched
+    launcher.executor = Scheduler(JobState.GONE)
+    watch.check()
+    launcher.executor.state = JobState.UNKNOWN
+    passes(clock, launcher, watch, 20)
+    launcher.executor.state, asked = JobState.GONE, launcher.executor.polls
+    while launcher.executor.polls == asked:
+        passes(clock, launcher, watch, 1)
+    passes(clock, launcher, watch, int(APART_S) - 1)
+    assert is_open(launcher), "after an answer that was unknown it begins again"
+    passes(clock, launcher, watch, 1)
+    assert not is_open(launcher)
+
+
+@pytest.mark.parametrize("wrong", [{"7": "another"}, {}], ids=["another job has the id", "no job has the id"])
+def test_a_wrong_job_id_is_put_right_by_the_token(watched, wrong):
+    launcher, watch, clock = watched
+    jobs = {job: JobStatus(state=JobState.GONE, name=name) for job, name in wrong.items()}
+    launcher.executor = Lists(jobs=jobs | {"8": JobStatus(state=JobState.PENDING, name="s-p0001")})
+    passes(clock, launcher, watch, 60)
+    assert is_open(launcher)
+    assert launcher.sweep.sweep_state.pilots["p0001"].job_id == "8"
+
+
+@pytest.mark.parametrize("state", [JobState.GONE, JobState.UNKNOWN])
+def test_another_job_of_its_id_says_that_it_is_gone_only_where_no_job_has_the_token(watched, state):
+    launcher, watch, clock = watched
+    launcher.executor = Lists(state, jobs={"7": JobStatus(state=JobState.RUNNING, name="another")})
+    passes(clock, launcher, watch, 60)
+    assert is_open(launcher) == (state is JobState.UNKNOWN)
