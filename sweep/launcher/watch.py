@@ -174,7 +174,7 @@ class Watch:
         return state
 
     def _check_pilot(self, pilot: PilotState, status: JobStatus) -> None:
-        """Mark a pilot lost once two answers say that it is gone, and its leader is silent."""
+        """Mark a pilot lost once two answers say that it is gone, and its leader wrote nothing for long enough."""
         if status.state is not JobState.GONE:
             self._gone_since.pop(pilot.name, None)
             self._check_running(pilot, status)

@@ -48,7 +48,7 @@ def test_no_answer_that_is_damaged_old_of_another_job_or_missing_ends_a_living_o
                 lying.end(client)
             gone = [status for status in states if status.state is JobState.GONE and status.name in ("", request.token)]
             assert not gone, (clients, lie)
-            if lie != "old":  # it is a whole answer: the second one, later, tells
+            if lie != "old":  # it is a whole answer: a second one, later, decides
                 assert (JobState.GONE, None) not in found, (clients, lie)
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))  # an upgrade replaces the clients

@@ -58,7 +58,7 @@ def test_a_pilot_whose_leader_writes_lives_whatever_the_scheduler_says(watched):
         journal.append(PilotAlive(time=now + beat / 100, pilot="p0001"))
     assert is_open(launcher)
     passes(clock, launcher, watch, int(events.LEADER_SILENT_S) + 20)
-    assert not is_open(launcher), "it is silent too"
+    assert not is_open(launcher), "it no longer writes"
 
 
 def test_a_pilot_that_never_wrote_is_gone_after_two_answers_that_are_apart(watched):
