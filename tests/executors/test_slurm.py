@@ -17,6 +17,7 @@ from sweep.errors import SweepError
 from sweep.executors.executor import Executor, JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.slurm import MOST_SHOWN, SlurmExecutor, clean_environment
 from sweep.inputs.site import Site
+from tests.support.lying_slurm import LIES, LyingSlurm
 from tests.support.slurm.cluster import Cluster
 from tests.support.slurm.services import program, slurm_version, wait_until
 
@@ -132,6 +133,36 @@ def test_found_by_token(cluster: Cluster, tmp_path: Path) -> None:
     slurm.cancel([job])
     until(slurm, job, JobState.GONE)
     assert slurm.find(request.token) == (JobState.GONE, job)
+
+
+def test_no_answer_that_is_damaged_old_of_another_job_or_missing_ends_a_living_one(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lying = LyingSlurm(tmp_path / "bin", os.environ["PATH"])
+    monkeypatch.setenv("PATH", lying.path)
+    slurm = executor(tmp_path, "stay")
+    request = request_for("p1", nodes=1)
+    assert slurm.find(request.token) == (JobState.GONE, None)  # an old answer is this one
+    job = slurm.submit(request)
+    until(slurm, job, JobState.RUNNING)
+    for clients in (("squeue",), ("sacct", "scontrol"), ("squeue", "sacct", "scontrol")):
+        for lie in [lie for lie in LIES if lie != "late"]:
+            for client in clients:
+                lying.begin(client, lie, 0)
+            fresh = executor(tmp_path)
+            states = [each.poll([job])[job] for each in (slurm, fresh)]
+            found = [each.find(request.token) for each in (slurm, fresh)]
+            for client in clients:
+                lying.end(client)
+            gone = [status for status in states if status.state is JobState.GONE and status.name in ("", request.token)]
+            assert not gone, (clients, lie)
+            if lie != "old":  # it is a whole answer: a second one, later, decides
+                assert (JobState.GONE, None) not in found, (clients, lie)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path))  # an upgrade replaces the clients
+        assert (run_state(slurm, job).state, slurm.find(request.token)) == (JobState.UNKNOWN, (JobState.UNKNOWN, None))
+    slurm.cancel([job])
+    until(slurm, job, JobState.GONE)
 
 
 def test_controller_down_means_unknown(accounting_cluster: Cluster, tmp_path: Path) -> None:
