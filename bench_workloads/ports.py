@@ -10,6 +10,8 @@ import socket
 PORTS = range(20_000, 32_768)
 """below Linux's ephemeral ports, so that no outgoing connection takes one in between"""
 TRIES = 64
+BACKLOG = 1024
+"""the agents of all nodes, or the ranks of an attempt, connect at once"""
 VARIABLE = "SWEEP_PORT_RANGE"
 """environment variable of a pilot's processes: the first and the last port that the site's firewalls let through"""
 
@@ -20,13 +22,15 @@ def allowed() -> range:
     return range(int(first), int(last) + 1) if dash else PORTS
 
 
-def listen_on_free_port() -> socket.socket:
-    """A socket that listens on an allowed port on all addresses. Raises OSError (EADDRINUSE) where all are in use."""
+def listen_on_free_port(address: str = "") -> socket.socket:
+    """A socket that listens on an allowed port on this address of the host, by default on all. Raises OSError
+    (EADDRINUSE) where all are in use.
+    """
     ports = allowed()
     tries = min(TRIES, len(ports))
     for port in random.sample(ports, tries):
         try:
-            return socket.create_server(("", port), backlog=1024)
+            return socket.create_server((address, port), backlog=BACKLOG)
         except OSError:
             continue
     raise OSError(errno.EADDRINUSE, f"none of {tries} ports in {ports.start}-{ports.stop - 1} is free")

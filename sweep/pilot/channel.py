@@ -34,7 +34,7 @@ from sweep.store.directory import write_derived
 
 CHALLENGE_BYTES = 32
 HANDSHAKE_TIMEOUT_S = 10.0
-"""two messages each way, as long as Slurm's default MessageTimeout"""
+"""for all of a handshake and the first message: as long as Slurm's default MessageTimeout"""
 _HEAD = struct.Struct("!I32s")
 """of a frame: the message's length and its HMAC-SHA-256"""
 
@@ -166,7 +166,8 @@ async def connect(rendezvous: Rendezvous, timeout_s: float) -> AgentChannel:
     for address in rendezvous.addresses:
         try:
             reader, writer = await asyncio.wait_for(asyncio.open_connection(address, rendezvous.port), timeout_s)
-            seals = await authenticate(reader, writer, rendezvous.key, b"agent", b"leader")
+            proving = authenticate(reader, writer, rendezvous.key, b"agent", b"leader")
+            seals = await asyncio.wait_for(proving, HANDSHAKE_TIMEOUT_S)
         except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ChannelError) as error:
             failures.append(f"{address}: {error or type(error).__name__}")
             if isinstance(error, ConnectionRefusedError):
@@ -187,10 +188,10 @@ async def authenticate(
     mine = os.urandom(CHALLENGE_BYTES)
     writer.write(mine)
     try:
-        theirs = await asyncio.wait_for(reader.readexactly(CHALLENGE_BYTES), HANDSHAKE_TIMEOUT_S)
+        theirs = await reader.readexactly(CHALLENGE_BYTES)
         writer.write(_proof(key, me, mine, theirs))
-        proof = await asyncio.wait_for(reader.readexactly(32), HANDSHAKE_TIMEOUT_S)
-    except (asyncio.IncompleteReadError, asyncio.TimeoutError, OSError) as error:
+        proof = await reader.readexactly(32)
+    except (asyncio.IncompleteReadError, OSError) as error:
         writer.close()
         raise ChannelError("the peer disconnected before it proved the key") from error
     if not hmac.compare_digest(proof, _proof(key, peer, theirs, mine)):

@@ -2,7 +2,7 @@
 
 Most trainers print on one rank only, and every rank has to give a measurement. The socket is the open one that rank 0
 inherited, so the trainer itself needs another port: rank 0 picks it and sends it first. Before that each rank sends the
-attempt's token: the port is open to all users of the cluster.
+attempt's token: the port is open to all users of the cluster. What a stranger sends is compared, never parsed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from sweep.contract import Place
 
 _READ = 1 << 16
 CONNECT_S = 120.0
-_TOKEN_BYTES = 1000
-"""far above the line with the token: a stranger cannot make rank 0 store more"""
+MOST_UNPROVED = 64
+"""connections without the token: for a further one the oldest is closed. A rank sends its token at once, and connects
+again where it was closed"""
 
 Message = Mapping[str, Any]
 
@@ -40,11 +41,7 @@ class _Line:
 
     def receive(self) -> list[Message] | None:
         """Complete messages; None once the other side is gone. Anything but a JSON object is dropped."""
-        try:
-            data = self.connection.recv(_READ)
-        except OSError:
-            data = b""
-        if not data:
+        if not (data := self._read(_READ)):
             return None
         *lines, self.unread = (self.unread + data).split(b"\n")
         found: list[Message] = []
@@ -54,6 +51,22 @@ class _Line:
                 if isinstance(message, dict):
                     found.append(message)
         return found
+
+    def prove(self, token: bytes) -> bool:
+        """Read what is there of the token; False for any other bytes, and once the other side is gone."""
+        data = self._read(len(token) - len(self.unread))
+        self.unread += data
+        if data and len(self.unread) < len(token):
+            return True
+        self.proved = hmac.compare_digest(self.unread, token)
+        self.unread = b""
+        return self.proved
+
+    def _read(self, most: int) -> bytes:
+        try:
+            return self.connection.recv(most)
+        except OSError:
+            return b""
 
 
 @dataclass(eq=False)
@@ -101,8 +114,7 @@ class Exchange:
         while True:
             try:
                 connection = socket.create_connection((place.master_addr, place.master_port), timeout=CONNECT_S)
-                if place.token:
-                    connection.sendall(_encoded({"token": place.token}))
+                connection.sendall(_proof(place.token))
                 port = _first(connection)
             except OSError:
                 if time.monotonic() > deadline:
@@ -126,8 +138,11 @@ class Exchange:
         line = next((line for line in self._lines if line.connection is ready), None)
         if line is None:
             return []
+        if not line.proved:
+            self._admit(line)
+            return []
         messages = line.receive()
-        if messages is None or not (line.proved or self._admit(line, messages)):
+        if messages is None:
             self._drop(line)
             return []
         if self.hub:
@@ -155,22 +170,27 @@ class Exchange:
             connection, _ = self._listener.accept()
             connection.setblocking(True)
             connection.settimeout(10.0)
+            unproved = [line for line in self._lines if not line.proved]
+            if len(unproved) >= MOST_UNPROVED:
+                self._drop(unproved[0])
             line = _Line(connection, proved=False)
             self._lines.append(line)
             self.selector.register(connection, selectors.EVENT_READ, self)
             if not self.token:
-                self._admit(line, [{"token": ""}])
+                self._welcome(line)
 
-    def _admit(self, line: _Line, messages: list[Message]) -> bool:
-        """Send all so far to a rank that has the token, which it sends first. False for any other process."""
-        if not messages:
-            return len(line.unread) < _TOKEN_BYTES
-        token = messages.pop(0).get("token")
-        line.proved = isinstance(token, str) and hmac.compare_digest(token.encode(), self.token.encode())
-        if line.proved:
-            self.joined += 1
-            self._write(line, b"".join(self._history))
-        return line.proved
+    def _admit(self, line: _Line) -> None:
+        """Welcome a rank once it has sent the token, which comes first; disconnect any other process."""
+        if not line.prove(_proof(self.token)):
+            self._drop(line)
+        elif line.proved:
+            self._welcome(line)
+
+    def _welcome(self, line: _Line) -> None:
+        """Send all so far."""
+        line.proved = True
+        self.joined += 1
+        self._write(line, b"".join(self._history))
 
     def _pass_on(self, data: bytes, source: _Line | None) -> None:
         if self.hub:
@@ -204,6 +224,11 @@ def _first(connection: socket.socket) -> int:
         return int(json.loads(first)["port"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConnectionError(f"rank 0 sent no port: {first[:80]!r}") from error
+
+
+def _proof(token: str) -> bytes:
+    """What a rank sends first; nothing where none is demanded."""
+    return f"{token}\n".encode() if token else b""
 
 
 def _encoded(message: Message) -> bytes:

@@ -157,8 +157,9 @@ class NodeAttempt:
 
     def _listen(self) -> tuple[str, int]:
         """Open rank 0's socket before any rank starts. It is passed on open, so the port cannot be taken."""
-        self._listener = listen_on_free_port()
-        return self._wanted.address or self._channel.local_address, int(self._listener.getsockname()[1])
+        address = self._wanted.address or self._channel.local_address
+        self._listener = listen_on_free_port(address)
+        return address, int(self._listener.getsockname()[1])
 
     async def _start_process(self, fork_server: ForkServer, message: Start, places: Sequence[Place]) -> None:
         """One process, for the ranks of these places."""

@@ -25,6 +25,7 @@ GRACE_S = 8.0
 """from SIGTERM to SIGKILL: ranks that answer SIGTERM at all ended within 0.9 s (docs/research/faults.md)"""
 SHORT_GRACE_S = 1.0
 """the same when the scheduler is ending the job, or nothing is left to lose"""
+LOOPBACK = "127.0.0.1"
 CLEAN_S = 40.0
 """beyond the grace period: evidence (6 s at most), kills (8 s), and the wait for the GPUs to be empty (20 s)"""
 QUIET_CHECK_S = 1.0
@@ -111,6 +112,7 @@ class AttemptRunner:
         preload, env = self._workload.preload, self._run.env
         for number, link in enumerate(self._links):
             address = link.leaders_address() if number == 0 and link.on_this_host else None
+            address = LOOPBACK if len(self._links) == 1 else address  # other hosts need not reach it
             prepare = Prepare(
                 attempt=self._name,
                 preload=preload,

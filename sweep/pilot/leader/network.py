@@ -10,12 +10,10 @@ from collections.abc import Iterable, Mapping, MutableMapping
 
 import psutil
 
-from bench_workloads.ports import VARIABLE, listen_on_free_port
+from bench_workloads.ports import BACKLOG, VARIABLE, listen_on_free_port
 from sweep.errors import SweepError
 from sweep.pilot.job_spec import JobSpec
 
-BACKLOG = 1024
-"""the agents of all nodes connect at once"""
 _NO_NETWORK = re.compile(
     r"docker|podman|virbr|vnet|veth|br-|lxc|lxd|cni|flannel|cali|tun|tap|ifb|dummy|idrac|bmc|usb", re.IGNORECASE
 )

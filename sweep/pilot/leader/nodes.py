@@ -13,17 +13,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
+from bench_workloads.ports import BACKLOG
 from sweep.errors import log_error
-from sweep.pilot.channel import (
-    ChannelError,
-    LeaderChannel,
-    Rendezvous,
-    authenticate,
-    leader_channel,
-)
+from sweep.pilot.channel import LeaderChannel, Rendezvous
 from sweep.pilot.clock import TICK_S, PausingClock
 from sweep.pilot.job import all_cpus
 from sweep.pilot.job_spec import JobSpec
+from sweep.pilot.leader.admission import Admission
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.network import host_addresses, listener
 from sweep.pilot.messages import Hello, Leave, Ping
@@ -144,20 +140,8 @@ def waits(arrived: Sequence[float], wanted: int, began: float, now: float) -> bo
 async def agents(spec: JobSpec, directory: Path, clock: PausingClock) -> AsyncIterator[Nodes]:
     """Start the agents; yield the nodes, which are still to arrive; on exit end the agents and wait."""
     nodes, key = Nodes(spec.nodes, clock), secrets.token_bytes(32)
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            seals = await authenticate(reader, writer, key, b"leader", b"agent")
-            channel = leader_channel(reader, writer, seals)
-            hello = await channel.receive()
-        except ChannelError as error:
-            log_error(f"connection refused: {error}")
-            writer.close()
-            return
-        if isinstance(hello, Hello):
-            nodes.join(channel, hello)
-
-    server = await asyncio.start_server(accept, sock=listener(spec))
+    admission = Admission(key, nodes.join)
+    server = await asyncio.start_server(admission.accept, sock=listener(spec), backlog=BACKLOG)
     rendezvous = directory / "rendezvous"
     port = server.sockets[0].getsockname()[1]
     node = os.environ.get("SLURMD_NODENAME", "") if spec.executor == "slurm" else ""

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from bench_workloads.trainers.driver.exchange import Exchange
+from bench_workloads.trainers.driver.exchange import MOST_UNPROVED, Exchange
 from tests.support import simulated
 
 
@@ -67,7 +67,16 @@ def test_ranks_with_the_token_exchange_lines(hub):
 
 @pytest.mark.parametrize(
     "first",
-    [b'{"token": "wrong"}\n', b'{"token": ["secret"]}\n', b'{"loss": 0.0}\n', b"GET / HTTP/1.1\r\n\r\n", b"x" * 5000],
+    [
+        *(
+            b'{"token": "wrong"}\n',
+            b'{"token": ["secret"]}\n',
+            b'{"loss": 0.0}\n',
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"x" * 5000,
+        ),
+        *(b'{"token":"\\ud800"}\n', b"[" * 60_000 + b"\n", b"secret", b"secretly\n", b"\xff" * 7, b"9" * 5000 + b"\n"),
+    ],
 )
 def test_a_stranger_is_disconnected_and_gets_and_changes_nothing(hub, first):
     port, received = hub
@@ -81,6 +90,26 @@ def test_a_stranger_is_disconnected_and_gets_and_changes_nothing(hub, first):
             pass
     assert answer == b""
     assert received == []
+
+
+def test_strangers_that_stay_connected_keep_no_rank_away(hub):
+    port, _ = hub
+    strangers = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(3 * MOST_UNPROVED)]
+    rank = Exchange.join(place(1, port), selectors.DefaultSelector())
+    wait_for(lambda: sum(is_closed(stranger) for stranger in strangers) >= 2 * MOST_UNPROVED)
+    rank.close()
+    for stranger in strangers:
+        stranger.close()
+
+
+def is_closed(connection):
+    connection.setblocking(False)
+    try:
+        return connection.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
 
 
 def test_a_rank_that_sends_nothing_gets_nothing(hub):
