@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_workloads.checks.reading import output
+from bench_workloads.interpreter import INSTALLED_ONLY
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 SYS_ADAPTERS = Path("/sys/class/infiniband")
@@ -113,7 +114,8 @@ def numa_balancing() -> int:
 def torch_import() -> float:
     """Seconds of `import torch` in a fresh interpreter."""
     began = time.monotonic()
-    output([sys.executable, "-c", "import torch"], IMPORT_LIMIT_S)
+    command = [sys.executable, "-c", f"{INSTALLED_ONLY}; import torch"]
+    output(command, IMPORT_LIMIT_S)
     return round(time.monotonic() - began, 2)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from bench_workloads.checks.host import file_system
 from bench_workloads.checks.host import nccl_variables as host_nccl_variables
 from bench_workloads.checks.reading import COMMAND_S, UnreadableError, output
+from bench_workloads.interpreter import INSTALLED_ONLY
 from sweep.checks.check import Json
 from sweep.checks.login import keeps_accounting
 from sweep.executors.executor import PilotRequest
@@ -151,7 +152,7 @@ class LoginReaders:
     def torch(self) -> Json:
         """Versions in the site's Python, and the CUDA version of this host's driver."""
         python = shlex.split(self._site.python) if self._site.python else [sys.executable]
-        words = output([*python, "-c", VERSIONS]).split()
+        words = output([*python, "-c", f"{INSTALLED_ONLY}; {VERSIONS}"]).split()
         return {
             "python": words[0],
             "torch": words[1],

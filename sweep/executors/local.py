@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from bench_workloads.interpreter import module_command
 from sweep.executors.entry import PILOT_MAIN
 from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError
 from sweep.store.directory import boot_id
@@ -84,7 +85,9 @@ class LocalExecutor:
     def script(self, request: PilotRequest) -> str:
         """What would be started: the user's set-up lines, then the leader, which replaces their shell."""
         exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(self._site.env.items())]
-        command = shlex.join([*self._python, "-m", self._module, str(self._sweep_dir), request.name])
+        words = [str(self._sweep_dir), request.name]
+        python = self._site.python or sys.executable
+        command = shlex.join(module_command(self._module, *words, python=python, options=("-u",)))
         return "\n".join([*self._site.setup, *exports, f"exec {command}", ""])
 
     def submit(self, request: PilotRequest) -> str:
@@ -127,10 +130,6 @@ class LocalExecutor:
             if process is not None:
                 with contextlib.suppress(*_GONE):
                     process.send_signal(signal.SIGTERM)
-
-    @property
-    def _python(self) -> list[str]:
-        return [self._site.python or sys.executable, "-u"]
 
     def _start(self, request: PilotRequest, folder: Path) -> subprocess.Popen[bytes]:
         environment = {**os.environ, MARK: request.token}

@@ -18,6 +18,7 @@ from typing import Any
 
 import submitit
 
+from bench_workloads.interpreter import module_command
 from sweep.errors import Mistake, SweepError
 from sweep.executors.entry import PILOT_MAIN, run_pilot
 from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError, first_live
@@ -204,8 +205,7 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
     """submitit's executor for one pilot. One job each, never an array: there submitit drops subclasses."""
 
     def __init__(self, site: Site, request: PilotRequest, sweep_dir: Path) -> None:
-        python = shlex.quote(site.python or sys.executable)
-        super().__init__(folder=sweep_dir / "pilots" / request.name, max_num_timeout=0, python=python)
+        super().__init__(folder=sweep_dir / "pilots" / request.name, max_num_timeout=0)
         self._site = site
         self._request = request
         self._sweep_dir = sweep_dir
@@ -218,6 +218,13 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
     def affinity(cls) -> int:
         """Available: a dry run renders scripts on machines without Slurm too."""
         return 2
+
+    @property
+    def _submitit_command_str(self) -> str:
+        """What the job runs: submitit's own, with the import path of an installed command."""
+        python = self._site.python or sys.executable
+        words = module_command("submitit.core._submit", str(self.folder), python=python, options=("-u",))
+        return shlex.join(words)
 
     def script(self) -> str:
         """The whole script."""

@@ -6,26 +6,20 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bench_workloads.interpreter import module_command
 from sweep.errors import Mistake, SweepError
 from sweep.plugins import TRACKER
 
-_MAIN = "import sys; sys.path[:] = [*filter(None, sys.path), {root!r}]; from sweep.cli.main import main; main()"
 LAST_WORDS_S = 30.0
 """how long a finished sweep waits for its tracker"""
 
 
 def sweep_command(*words: str) -> list[str]:
-    """The argument list that runs `sweep WORDS` with this interpreter, as its installed script does.
-
-    Not `python -m sweep.cli.main`: that puts the working directory before installed packages, and a user's folder
-    named analysis before ours.
-    """
-    root = str(Path(__file__).parents[2])  # last: where sweep is in a checkout that is not installed
-    return [sys.executable, "-c", _MAIN.format(root=root), *words]
+    """The argument list that runs `sweep WORDS` with this interpreter, as its installed script does."""
+    return module_command("sweep.cli.main", *words)
 
 
 def resume_in_background(directory: Path, *, takeover: bool, tracker: str | None) -> int:

@@ -8,9 +8,9 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from bench_workloads.interpreter import module_command
 from sweep.errors import log_error
 from sweep.pilot.agent.fork_messages import Answer, ForkRequest, encode
 from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK
@@ -59,7 +59,7 @@ class ForkServer:
     async def start(cls, preload: Sequence[str], env: Mapping[str, str]) -> ForkServer:
         """Start a fork server and wait until it has imported the modules. Raises ForkServerError with the reason."""
         control, remote = socket.socketpair()
-        command = [sys.executable, "-m", "sweep.pilot.agent.fork_server", str(remote.fileno()), str(os.getpid())]
+        command = module_command("sweep.pilot.agent.fork_server", str(remote.fileno()), str(os.getpid()))
         process = subprocess.Popen(
             [*command, *preload],
             env={**inherited(os.environ), **env},

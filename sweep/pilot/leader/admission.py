@@ -6,7 +6,6 @@ import asyncio
 import resource
 import time
 from collections.abc import Callable
-from typing import Any
 
 from bench_workloads.ports import BACKLOG
 from sweep.errors import log_error
@@ -74,7 +73,7 @@ class Admission:
             log_error(f"refused {self._refused} connections that are no agent's; the last: {why}")
             self._refused = 0
 
-    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """A connection that the loop could not accept (no descriptor is free): it tries again after a second."""
         if "socket" in context and isinstance(context.get("exception"), OSError):
             self._refuse(f"{context['message']}: {context['exception']}")

@@ -7,10 +7,10 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Sequence
 
+from bench_workloads.interpreter import module_command
 from sweep.errors import SweepError, log_error
 from sweep.executors.executor import Executor, JobState, SubmitError
 from sweep.pilot.agent.orphans import REACHED
@@ -142,7 +142,7 @@ async def clear_orphans(spec: JobSpec, node: str) -> Fate:
     """End what ranks left on a node whose agent died, by a process there, alongside the agents' step. Errors are logged
     and do not stop the pilot. Also what became of the node: by that process, else by asking Slurm.
     """
-    command = [sys.executable, "-m", "sweep.pilot.agent.orphans", spec.token, node, spec.scratch]
+    command = module_command("sweep.pilot.agent.orphans", spec.token, node, spec.scratch)
     if spec.executor == "slurm":
         step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mpi=none", "--mem=0"]
         step += ["--cpu-bind=none", "--quiet"]

@@ -8,11 +8,11 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
+from bench_workloads.interpreter import module_command
 from bench_workloads.ports import BACKLOG
 from sweep.errors import log_error
 from sweep.pilot.channel import LeaderChannel, Rendezvous
@@ -162,8 +162,7 @@ async def agents(spec: JobSpec, directory: Path, clock: PausingClock) -> AsyncIt
 def start_agents(spec: JobSpec, directory: Path) -> Processes:
     """Start an agent on each node."""
     output = os.open(directory / "agents.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-    agent = [*spec.container_prefix, sys.executable, "-m", "sweep.pilot.agent", str(directory)]
-    agent += ["--scratch", spec.scratch]
+    agent = [*spec.container_prefix, *module_command("sweep.pilot.agent", str(directory), "--scratch", spec.scratch)]
     environment = dict(os.environ)
     if spec.executor == "slurm":
         commands = [[*srun(spec, environment), *agent]]
