@@ -13,6 +13,7 @@ TYPED = ("pilot", "state", "store", "records")
 CLASS_LINES, FUNCTION_LINES, MOST_FUNCTIONS_LINES = 200, 60, 20
 UNTYPED = ("dict[str, Any]", "Mapping[str, Any]", "object")
 BORDER = {
+    "sweep/pilot/leader/admission.py": {"_on_loop_error"},  # asyncio's context
     "sweep/pilot/agent/evidence.py": {"as_text"},  # a dump of NCCL's flight recorder, a pickle of plain values
     "sweep/pilot/agent/progress.py": {"_measurement"},  # JSON that a rank wrote
     "sweep/store/create.py": {"_provenance"},  # JSON to be written
