@@ -23,6 +23,7 @@ import psutil
 from bench_workloads.interpreter import module_command
 from sweep.executors.entry import PILOT_MAIN
 from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError
+from sweep.executors.script import setup_lines
 from sweep.store.directory import boot_id
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class LocalExecutor:
         words = [str(self._sweep_dir), request.name]
         python = self._site.python or sys.executable
         command = shlex.join(module_command(self._module, *words, python=python, options=("-u",)))
-        return "\n".join([*self._site.setup, *exports, f"exec {command}", ""])
+        return "\n".join([*setup_lines(self._site), *exports, f"exec {command}", ""])
 
     def submit(self, request: PilotRequest) -> str:
         """Start the leader, detached from this process and its terminal. Raises SubmitError."""

@@ -60,6 +60,7 @@ def render_pilot(
         .get_template(PILOT_TEMPLATE)
         .render(
             site=site,
+            setup=setup_lines(site),
             request=request,
             warning_s=warning_s(request.time_limit_s),
             options=options,
@@ -69,6 +70,18 @@ def render_pilot(
             command=command,
         )
     )
+
+
+def setup_lines(site: Site) -> list[str]:
+    """The site's set-up lines, which end the pilot if they take too long: it holds its nodes meanwhile.
+
+    The process that watches them has another parent, so that a `wait` among them does not wait for it.
+    """
+    if not site.setup:
+        return []
+    late = shell_quote(f"setup did not end within {site.setup_time:g} s (setup_time of the site): the pilot ends")
+    watch = f"trap 'kill $!; exit' TERM; sleep {site.setup_time:g} & wait $! && echo {late} >&2 && kill -KILL 0"
+    return [f"sweep_setup=$( ( {watch} ) >/dev/null & echo $!)", *site.setup, 'kill "$sweep_setup" 2>/dev/null || :']
 
 
 def options_of(site: Site, exclude: Iterable[str] = ()) -> list[str]:

@@ -224,6 +224,8 @@ class Site(BaseModel):
     setup: ShellLines = ()
     """your own shell lines (modules, variables), unchanged; run once at the start of each pilot, on its first node. All
     its nodes inherit the resulting environment"""
+    setup_time: Seconds = 900.0
+    """longest time that `setup` may take: a pilot whose set-up hangs ends then, and says so in its output"""
     env: Environment = Field(default_factory=dict)
     """environment variables of every rank"""
     container_prefix: Annotated[tuple[Annotated[str, AfterValidator(_one_line)], ...], BeforeValidator(_tuple)] = ()

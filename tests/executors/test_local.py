@@ -80,6 +80,27 @@ def test_a_pilot_from_start_to_end(tmp_path: Path, started: list[str]) -> None:
     assert ((folder / "stdout").read_text(), (folder / "stderr").read_text()) == ("begun\n", "warned\n")
 
 
+def watching(seconds: float) -> list[psutil.Process]:
+    """What waits for the end of a set-up."""
+    return [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", f"{seconds:g}"]]
+
+
+def test_a_setup_that_hangs_ends_the_pilot_with_a_reason(tmp_path: Path, started: list[str]) -> None:
+    local = executor(tmp_path, setup=("sleep 54321 & wait",), setup_time=0.3)
+    started.append(job := local.submit(request_for("p1")))
+    assert wait_until(lambda: state(local, job) is JobState.GONE, 20)
+    assert "setup did not end within 0.3 s" in (tmp_path / "pilots" / "p1" / "stderr").read_text()
+    assert watching(54321) == []
+
+
+def test_a_setup_in_time_leaves_nothing_that_watches_it(tmp_path: Path, started: list[str]) -> None:
+    local = executor(tmp_path, setup=("true & wait",), setup_time=12345.5)
+    started.append(job := local.submit(request_for("p1")))
+    begun(tmp_path, "p1")
+    assert wait_until(lambda: watching(12345.5) == [], 10)
+    local.cancel([job])
+
+
 def test_outlives_its_launcher_and_is_found_again(tmp_path: Path, started: list[str]) -> None:
     """kill -9 of the launcher right after the start: another one finds the pilot by its token."""
     request = request_for("p1")

@@ -157,9 +157,9 @@ def test_all_mistakes_at_once() -> None:
 
 def test_the_template_cannot_use_an_unknown_word() -> None:
     site, request = SITES["cpu-least"]
-    without_setup = SimpleNamespace(**{name: getattr(site, name) for name in Site.model_fields if name != "setup"})
-    with pytest.raises(jinja2.UndefinedError, match="setup"):
-        rendered(without_setup, request)
+    without_env = SimpleNamespace(**{name: getattr(site, name) for name in Site.model_fields if name != "env"})
+    with pytest.raises(jinja2.UndefinedError, match="env"):
+        rendered(without_env, request)
 
 
 @pytest.mark.parametrize(
