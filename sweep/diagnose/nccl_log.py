@@ -30,13 +30,13 @@ _FACTS = {
     "NVLS multicast": re.compile(r"(?P<nvls>is not available|not supported|is available)"),
     "Connected all": re.compile(r"all (?P<connected>rings|trees)"),
     "Init timings": re.compile(
-        r"rank \d{1,9} nranks \d{1,9} total (?P<init_s>\d{1,9}\.\d{1,9})"
-        r"(?:.*?bootstrap (?P<bootstrap_s>\d{1,9}\.\d{1,9}))?"
+        r"rank \d{1,9} nranks \d{1,9} total (?P<init_s>\d{1,9}\.\d{1,9})\b"
+        r"(?:.*?bootstrap (?P<bootstrap_s>\d{1,9}\.\d{1,9})\b)?"
     ),
     "set by environment": re.compile(r"\b(?P<variable>NCCL_\w{1,80}) set by environment to (?P<setting>.*?)\.?$"),
     "comm 0x": re.compile(
-        r"(?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,9}) n[rR]anks (?P<ranks>\d{1,9})(?: nNodes (?P<nodes>\d{1,9}))?"
-        r"(?:.*? - Init (?P<init>START|COMPLETE))?"
+        r"(?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,9}) n[rR]anks (?P<ranks>\d{1,9})\b"
+        r"(?: nNodes (?P<nodes>\d{1,9})\b)?(?:.*? - Init (?P<init>START|COMPLETE))?"
     ),
 }
 """a text of a line -> what the line states; the first text that a line holds decides"""
