@@ -117,7 +117,7 @@ def _uses_of_names(tree: ast.AST) -> dict[str, set[str]]:
 
 def _calls_of_re(tree: ast.AST) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and re.match(r"re\.[a-z]", ast.unparse(node.func)) and node.args:
+        if isinstance(node, ast.Call) and re.match(r"re\.(?!escape)[a-z]", ast.unparse(node.func)) and node.args:
             yield node
 
 

@@ -21,7 +21,7 @@ SHORT_DIAGNOSIS_S = 1.0
 _ADVICE = "Read the ranks' output in the attempt's log: `sweep explain --log FILE` takes the time it needs."
 
 
-async def diagnosed(state: AttemptState, ending: asyncio.Event, within_s: float = DIAGNOSIS_S) -> Diagnosis:
+async def diagnosed(state: AttemptState, ending: asyncio.Event) -> Diagnosis:
     """The diagnosis of an attempt whose nodes are cleared; ``unknown`` where it takes longer. ``ending``: of the job.
 
     Its thread is left alone then: each pattern takes time in proportion to its text, so that the thread ends soon.
@@ -34,21 +34,21 @@ async def diagnosed(state: AttemptState, ending: asyncio.Event, within_s: float 
             found = diagnosis_of(state)
         except Exception:  # unexpected: fail this attempt, not the pilot
             found = Diagnosis(Outcome.UNKNOWN, "the diagnosis failed: " + traceback.format_exc(limit=-3), _ADVICE)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it is not waited for
             loop.call_soon_threadsafe(done.set_result, found)
 
     threading.Thread(target=work, name="diagnosis", daemon=True).start()
     ends = asyncio.ensure_future(ending.wait())
     either: set[asyncio.Future[Any]] = {done, ends}
-    await asyncio.wait(either, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(either, timeout=DIAGNOSIS_S, return_when=asyncio.FIRST_COMPLETED)
     if ends.done() and not done.done():
         await asyncio.wait({done}, timeout=SHORT_DIAGNOSIS_S)
     ends.cancel()
-    return done.result() if done.done() else _without_output(state, within_s)
+    return done.result() if done.done() else _without_output(state)
 
 
-def _without_output(state: AttemptState, within_s: float) -> Diagnosis:
+def _without_output(state: AttemptState) -> Diagnosis:
     """By the watcher's verdict alone, where there is one."""
     if state.verdict is not None:
         return diagnose((), verdict=state.verdict.outcome, verdict_text=state.verdict.text)
-    return Diagnosis(Outcome.UNKNOWN, f"the ranks' output was not diagnosed within {within_s:g} s", _ADVICE)
+    return Diagnosis(Outcome.UNKNOWN, f"the ranks' output was not diagnosed within {DIAGNOSIS_S:g} s", _ADVICE)
