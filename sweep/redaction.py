@@ -40,18 +40,25 @@ _NEVER_ELSE = re.compile(rf"\w*(?:{_NEVER_OTHERWISE})$")
 _KEY = re.compile(rf"(?:.* )?(?:{_OF_A_KEY}) ?keys?$")
 
 _CHARACTERS = r"(?:[^\s\"'\\]|\\\\|\\[^\"'\\nrtu])"
-_VALUE = rf"""(?:(?P<embedded>\\+["'])(?P<within>(?:\\\\(?P=embedded)|(?!\\+["'])[^"\n]){{0,2000}})(?=(?P=embedded))
+_ESCAPES = r"\\{0,16}"
+_VALUE = rf"""(?:(?P<embedded>\\{{1,16}}["'])
+    (?P<within>(?:\\\\(?P=embedded)|(?!\\{{1,16}}["'])[^"\n]){{0,2000}})(?=(?P=embedded))
     |(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote))[^"\\\n]){{0,2000}})(?=(?P=quote))
-    |\\*["']?(?P<bare>{_CHARACTERS}{{1,2000}}))"""
+    |{_ESCAPES}["']?(?P<bare>{_CHARACTERS}{{1,2000}}))"""
 """a value in quotes, in quotes as they are within a JSON text, or up to the next space or quote"""
 _WORDS = ("token", "secret", "pass", "pwd", "credential", "key", "pat", "auth", "jwt")
-_LONGEST_NAME = 60
+_LONGEST_NAME = 120
+_MOST_ISSUED = 500
+"""tokens of one text that are removed wherever they occur"""
 _PILOT = re.compile(r".*-[0-9a-f]{8}-p\d+")
-_BEFORE = re.compile(r"[A-Za-z0-9_-]+$")
-_HEAD = r"""(?P<name>[A-Za-z0-9_-]+)(?P<between>\\*["']?\s{0,4}(?:=>|->|[=:])\s{0,4}|[ \t]{1,4})"""
-_NAMED = re.compile(_HEAD + _VALUE, re.VERBOSE)
-"""``NAME=value``, ``"name": "value"``, ``name -> value``, ``ENV NAME value``"""
-_FORM = re.compile(_HEAD + r"""\\*["']?(?P<bare>[\w.~+=$-]{18,4000})(?![^\s"'\\,;)}\]])""", re.VERBOSE)
+_NAME = re.compile(r"[A-Za-z0-9_-]*")
+_BETWEEN = rf"""(?P<between>{_ESCAPES}["']?\s{{0,4}}(?:=>|->|[=:])\s{{0,4}}|[ \t]{{1,4}})"""
+_NAMED = re.compile(_BETWEEN + _VALUE, re.VERBOSE)
+"""after the name: ``NAME=value``, ``"name": "value"``, ``name -> value``, ``ENV NAME value``"""
+_FORM = re.compile(
+    _BETWEEN + _ESCAPES + r"""["']?(?P<bare>[\w.~+$-]{1,4000}(?:=[\w.~+$-]{0,4000}){0,4})(?![^\s"'\\,;)}\]])""",
+    re.VERBOSE,
+)
 """the same with a value that has a token's form"""
 _KNOWN = re.compile(
     r"""
@@ -62,17 +69,18 @@ _KNOWN = re.compile(
     | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b                 # AWS
     | \bAIza[\w-]{30,} | \bya29\.[\w-]{20,}         # Google
     | \bxox[abeprs]-[\w-]{10,} | \bhooks\.slack\.com/services/[\w/]+ | \bdiscord(?:app)?\.com/api/webhooks/[\w/-]+
-    | \beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}        # a JSON web token
+    | \beyJ(?:(?!-eyJ)[\w-]){10,}\.[\w-]{10,}\.[\w-]{5,}        # a JSON web token
     | \b(?:nvapi-|dckr_pat_|pypi-|npm_|r8_|wandb_v1_|dapi|glsa_)[\w-]{20,}   # NVIDIA, Docker, PyPI, npm, Replicate, …
-    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
-      (?:.{0,20000}?-----END[ ][A-Z ]*PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
+    | -----BEGIN[ ][A-Z ]{0,40}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
+      (?:(?:(?!-----BEGIN).){0,20000}?-----END[ ][A-Z ]{0,40}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
         |(?:(?:\s|\\n)*(?:\[?\w{1,12}\]?:[ ])?[A-Za-z0-9+/=]{16,})*)   # one whose end was cut off
     """,
     re.VERBOSE | re.DOTALL,
 )
 """forms that the services document for their tokens"""
 _OPTION = re.compile(
-    rf"""--(?P<name>[A-Za-z][\w-]*)(?P<between>=|[ ]+)(?P<open>\\*["']?)(?!--)(?P<value>[^\s"'\\,;<]{{{SHORTEST},}})"""
+    rf"""--(?P<name>[A-Za-z](?:(?!--)[\w-])*)(?P<between>=|[ ]+)(?P<open>{_ESCAPES}["']?)(?!--)"""
+    rf"""(?P<value>[^\s"'\\,;<]{{{SHORTEST},}})"""
 )
 """``--hf-token VALUE`` and ``--hf-token=VALUE``"""
 _AFTER = tuple(
@@ -90,7 +98,8 @@ _AFTER = tuple(
         ("sshpass", r"(?P<name>\bsshpass\s+-p\s*\\*[\"']?)(?P<value>[^\s\"'\\]+)"),
         (
             "curl",
-            r"(?P<name>\bcurl\s(?:[^\n]{0,200}?\s)?(?:-u|--user)[ =]\\*[\"']?[^\s:\"'\\]{1,99}:)(?P<value>[^\s\"'\\]+)",
+            r"""(?P<name>\bcurl\s(?:(?:(?!\bcurl\s)[^\n]){0,200}?\s)?(?:-u|--user)[ =]\\*["']?[^\s:"'\\]{1,99}:)
+            (?P<value>[^\s"'\\]+)""",
         ),
         ("$oauthtoken", r"(?P<name>[$]oauthtoken\b[^\w\n]{1,8})(?P<value>[\w-]{16,})"),
         (
@@ -101,7 +110,7 @@ _AFTER = tuple(
         (
             "@",
             r"""(?P<name>\b[a-z][a-z0-9+.-]{0,20}://[^\s:/@"'\\]{0,99}:)
-            (?P<value>(?!\d{1,5}/)[^\s"'\\]{1,200})(?=@[\w.-]+(?:[:/?\s"'\\,)\]]|$))""",
+            (?=[^\s"'\\]{1,200}@)(?P<value>(?!\d{1,5}/)[^\s"'\\]{1,200})(?=@[\w.-]+(?:[:/?\s"'\\,)\]]|$))""",
         ),
         ("@", r"(?P<name>\b[a-z][a-z0-9+.-]{0,20}://)(?P<value>(?=[\w-]{0,200}\d)[\w-]{16,200})(?=@)"),
     )
@@ -240,44 +249,49 @@ class Redaction:
 def _without_named(text: str) -> str:
     """Without the values of names that say that they are secret; one with a token's form is removed everywhere."""
     parts, done, issued = [], 0, set()
-    for start in _names(text):
-        pattern = None if start < done else _pattern_of(text[start : start + _LONGEST_NAME])
-        found = pattern.match(text, start) if pattern else None
-        place = _secret_value(found) if found else None
+    for start, after in _names(text):
+        name = text[start:after]
+        pattern = None if start < done else _pattern_of(name)
+        found = pattern.match(text, after) if pattern else None
+        place = _secret_value(name, found) if found else None
         if place is not None:
             begin, end, spelled = place
             parts += [text[done:begin], spelled]
             issued.add(text[begin:end])
             done = end
     clean = "".join(parts) + text[done:]
-    for value in filter(_has_form_of_token, sorted(issued, key=len, reverse=True)):
+    for value in sorted(filter(_has_form_of_token, issued), key=len, reverse=True)[:_MOST_ISSUED]:
         clean = clean.replace(value, REDACTED)
     return clean
 
 
 @functools.lru_cache(maxsize=10_000)
-def _pattern_of(text: str) -> re.Pattern[str] | None:
-    """What finds the value of the name that the text begins with; None if that is no secret."""
-    name = re.match(r"[A-Za-z0-9_-]*", text)
-    assert name is not None  # it matches the empty text
-    if _is_secret(name.group(), ""):
+def _pattern_of(name: str) -> re.Pattern[str] | None:
+    """What finds the value of a name; None if that is no secret."""
+    if _is_secret(name, ""):
         return _NAMED
-    return _FORM if _is_secret(name.group(), "0a" * 9) else None
+    return _FORM if _is_secret(name, "0a" * 9) else None
 
 
-def _names(text: str) -> list[int]:
-    """Where the names begin that hold one of ``_WORDS``."""
-    lower, starts = text.replace("\u0130", "I").lower(), set()
+def _names(text: str) -> list[tuple[int, int]]:
+    """Where the names begin and end that hold one of ``_WORDS``; of a very long one its end, which decides."""
+    lower, ends = text.replace("\u0130", "I").lower(), set()
     for word in _WORDS:
         at = lower.find(word)
         while at >= 0:
-            before = _BEFORE.search(text[max(0, at - _LONGEST_NAME) : at])
-            starts.add(at - len(before.group()) if before else at)
-            at = lower.find(word, at + len(word))
-    return sorted(starts)
+            ends.add(end := _length(text, at) + at)
+            at = lower.find(word, max(end, at + 1))
+    return sorted((end - _length(text[max(0, end - _LONGEST_NAME) : end][::-1], 0), end) for end in ends)
 
 
-def _secret_value(found: re.Match[str]) -> tuple[int, int, str] | None:
+def _length(text: str, at: int) -> int:
+    """Of the name that begins there."""
+    name = _NAME.match(text, at)
+    assert name is not None  # it matches the empty text
+    return len(name.group())
+
+
+def _secret_value(name: str, found: re.Match[str]) -> tuple[int, int, str] | None:
     """Where the value begins and ends, and what replaces it; None where it is no secret."""
     groups = found.groupdict()
     group = next(name for name in ("within", "quoted", "bare") if groups.get(name) is not None)
@@ -286,8 +300,8 @@ def _secret_value(found: re.Match[str]) -> tuple[int, int, str] | None:
     number = group == "bare" and unquoted and found["between"].startswith('"')  # of JSON, which must remain JSON
     if number:
         value = re.split(r"[,}\]]", value)[0]
-    apart = not found["between"].isspace() or (found["name"].isupper() and _has_form_of_token(value))
-    if len(value) < SHORTEST or value.startswith(REDACTED) or not apart or not _is_secret(found["name"], value):
+    apart = not found["between"].isspace() or (name.isupper() and _has_form_of_token(value))
+    if len(value) < SHORTEST or value.startswith(REDACTED) or not apart or not _is_secret(name, value):
         return None
     return start, start + len(value), f'"{REDACTED}"' if number else REDACTED
 

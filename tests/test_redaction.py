@@ -14,6 +14,7 @@ from sweep.redaction import (
     secret_values,
     without_secrets,
 )
+from tests.support.hostile_texts import grows_faster
 
 PLAIN = Redaction(())
 S = "Zq8vKx2mPw7LbN4tR9sD"
@@ -148,3 +149,22 @@ def test_a_token_that_the_text_names_once_is_removed_everywhere():
 def test_the_rest_of_a_log_remains():
     log = f"step 1 loss 3.0\nexport HF_TOKEN={S}\nstep 2 loss 2.9\n"
     assert PLAIN.clean(log) == log.replace(S, REDACTED)
+
+
+HOSTILE = ["token", "TOKEN=", "auth=", "token=abcdefgh1234567890A", "token " + "\\" * 2000, 'key: \\"' + "\\" * 2000,
+           "-----BEGIN PRIVATE KEY-----", "-eyJabcdefghijk", "--a", "curl ", "a://(a:", "key-"]  # fmt: skip
+
+
+@pytest.mark.parametrize("part", [*HOSTILE, None], ids=[*(part[:12] for part in HOSTILE), "distinct"])
+def test_the_time_is_in_proportion_to_the_text(part):
+    def clean(characters):
+        many = (f"token=abcdefgh1234567890A{number}\n" for number in range(characters // 30))
+        return PLAIN.clean("".join(many) if part is None else part * (characters // len(part)))
+
+    assert not grows_faster(clean, [6000, 24_000, 96_000], 0.02)
+
+
+def test_the_end_of_a_very_long_name_tells_whether_it_is_a_secrets():
+    assert PLAIN.clean("X" * 5000 + "_TOKEN=abcdef123") == "X" * 5000 + f"_TOKEN={REDACTED}"
+    assert PLAIN.clean("TOKEN" * 5000 + "=abcdef123") == "TOKEN" * 5000 + f"={REDACTED}"
+    assert PLAIN.clean("TOKEN" + "x" * 5000 + "=abcdef123") == "TOKEN" + "x" * 5000 + "=abcdef123"

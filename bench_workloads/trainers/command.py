@@ -122,7 +122,7 @@ def _plain(text: str) -> Scalar:
     value = number(text)
     if value is None:
         return text
-    return int(value) if value == int(value) else value
+    return int(value) if value.is_integer() else value
 
 
 def _problem_of_template(text: str) -> bool:

@@ -86,7 +86,7 @@ def configuration(run: Run) -> dict[str, Any]:
     }
 
 
-_FIELD = r"^.*\[config\.py[^\]]*\]\s+{} \.+ (\S+)"
+_FIELD = r"^.*\[config\.py[^\[\]]*\]\s+{} \.+ (\S+)"
 _STATED = {
     "global_batch_sequences": (_FIELD.format("train_batch_size"), int),
     "micro_batch_size": (_FIELD.format("train_micro_batch_size_per_gpu"), int),

@@ -311,7 +311,7 @@ ADAPTER = Adapter(
             pattern="custom CUDA extension fused_weight_gradient_mlp_cuda",
             text="install Apex, or set params.arguments to --no-gradient-accumulation-fusion",
         ),
-        Hint(pattern="can't open file .*pretrain_gpt.py", text="params.root must name a checkout of Megatron-LM"),
+        Hint(pattern=r"can't open file [^ ]*pretrain_gpt\.py", text="params.root must name a checkout of Megatron-LM"),
     ),
 )
 

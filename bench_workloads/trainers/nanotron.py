@@ -143,7 +143,7 @@ def _stated() -> dict[str, tuple[str, Callable[[str], Scalar]]]:
     What both hold is read from the latter, which reads the process groups; fields of the former by names that only one
     dataclass has.
     """
-    size = r"\bmbs: (?:.*\b)?{}: (\d+) \|"
+    size = r"\bmbs: (?:(?!mbs: ).)*?\b{}: (\d+) \|"
     field = r"[\s(]{}=(\d+)[,)]"
     return {
         "dp": (field.format("dp"), int),
@@ -152,7 +152,10 @@ def _stated() -> dict[str, tuple[str, Callable[[str], Scalar]]]:
         "ep": (field.format("expert_parallel_size"), int),
         "zero": (field.format("zero_stage"), int),
         "recompute": (r"[\s(]recompute_layer=(\w+)[,)]", lambda text: "full" if text == "True" else "none"),
-        "pp_schedule": (r"[\s(]pp_engine=<.*\.(\w+)PipelineEngine ", lambda text: _OF_ENGINES.get(text, text)),
+        "pp_schedule": (
+            r"[\s(]pp_engine=<(?:(?!pp_engine=).)*\.(\w+)PipelineEngine ",
+            lambda text: _OF_ENGINES.get(text, text),
+        ),
         "dtype": (r"[\s(]dtype=torch\.(\w+)[,)]", lambda text: _OF_DTYPES.get(text, text)),
         "micro_batch_size": (r"\bmbs: (\d+) \| grad_accum:", int),
         "grad_accum": (size.format("grad_accum"), int),
@@ -231,7 +234,7 @@ ADAPTER = Adapter(
     reader=reader,
     package="nanotron",
     hints=(
-        Hint(pattern="can't open file .*run_train.py", text="params.root must name a checkout of nanotron"),
+        Hint(pattern=r"can't open file [^ ]*run_train\.py", text="params.root must name a checkout of nanotron"),
         Hint(pattern="No module named 'flash_attn'", text="nanotron needs flash-attn in its environment"),
     ),
 )

@@ -126,6 +126,8 @@ ADAPTER = Adapter(
     package="megatron-bridge",
     convention="megatron-bridge",
     hints=(
-        Hint(pattern="can't open file .*run_recipe.py", text="params.root must name a checkout of Megatron-Bridge"),
+        Hint(
+            pattern=r"can't open file [^ ]*run_recipe\.py", text="params.root must name a checkout of Megatron-Bridge"
+        ),
     ),
 )

@@ -171,6 +171,6 @@ ADAPTER = Adapter(
     reader=reader,
     hints=(
         Hint(pattern="No module named 'flash_attn'", text="picotron imports flash-attn even on CPU"),
-        Hint(pattern="can't open file .*train.py", text="params.root must name a checkout of picotron"),
+        Hint(pattern=r"can't open file [^ ]*train\.py", text="params.root must name a checkout of picotron"),
     ),
 )

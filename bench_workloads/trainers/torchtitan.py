@@ -234,7 +234,8 @@ def configuration():
 
 def reader(run: Run) -> Reader:
     """Steps, and what torchtitan prints about mesh, batch, pipeline and recomputation."""
-    mesh, trainer = r"device mesh with parallelism: .*\b", r"Trainer is initialized with .*\b"
+    mesh = r"device mesh with parallelism: (?:(?!parallelism: ).)*\b"
+    trainer = r"Trainer is initialized with (?:(?!initialized with ).)*\b"
     piped = run.layout.pp > 1
     batch: dict[str, tuple[str, Callable[[str], Scalar]]] = {
         "pp_schedule": (r"Using pipeline schedule (\w+) with", lambda text: _OF_SCHEDULES.get(text, text)),

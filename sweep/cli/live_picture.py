@@ -119,7 +119,7 @@ def _latest(tally: Tally, now: float, most: int) -> Table:
 
 def _layout(run_id: str) -> str:
     """The layout's part of a run_id: dp2-tp1-pp1-mbs2-gas16-z0."""
-    match = re.search(r"-(dp\d+-tp\d+-pp\d+.*)-[0-9a-f]{16}$", run_id)
+    match = re.search(r"-(dp\d{1,9}-tp\d{1,9}-pp\d.*)", run_id.rpartition("-")[0])
     return match[1] if match else run_id
 
 

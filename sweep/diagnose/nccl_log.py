@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _NCCL_LINE = re.compile(r"NCCL (?:INFO|WARN)")
-_PREFIX = re.compile(r"(\S+?):(\d+):\d+ \[-?\w+\] ")
+_PREFIX = re.compile(r"(?<![^\s:])([^\s:]{1,255}):(\d{1,9}):\d{1,9} \[-?\w{1,20}\] ")
 _VERSION = re.compile(r"NCCL version (?P<version>\d[\w.+-]{,60})")
-_HCA = re.compile(r"\[\d+\](\S{1,64}?):\d+/\w+")
+_HCA = re.compile(r"\[\d{1,9}\](\S{1,64}?):\d{1,9}/\w")
 _FACTS = {
     "Bootstrap : Using": re.compile(r"Using (?:\[0\])?(?P<interface>[^:]*)"),
     "Bootstrap: Using": re.compile(r"Using (?:\[0\])?(?P<interface>[^:]*)"),
@@ -24,16 +24,19 @@ _FACTS = {
     "NET/IB : Using": re.compile(r"Using (?P<hcas>[^;]*)"),
     " via ": re.compile(r" via (?P<transport>NET/[\w-]+|P2P|SHM|DirectSHM|COLLNET|NVLS)(?P<details>\S*)"),
     "GPU Direct RDMA": re.compile(r"RDMA (?P<rdma>Disabled|Enabled)"),
-    "coll channels": re.compile(r"\b(?P<channels>\d+) coll channels(?:.*?\b(?P<nvls_channels>\d+) nvls channels)?"),
+    "coll channels": re.compile(
+        r"\b(?P<channels>\d{1,9}) coll channels(?:.*?\b(?P<nvls_channels>\d{1,9}) nvls channels)?"
+    ),
     "NVLS multicast": re.compile(r"(?P<nvls>is not available|not supported|is available)"),
     "Connected all": re.compile(r"all (?P<connected>rings|trees)"),
     "Init timings": re.compile(
-        r"rank \d+ nranks \d+ total (?P<init_s>\d+\.\d+)(?:.*?bootstrap (?P<bootstrap_s>\d+\.\d+))?"
+        r"rank \d{1,9} nranks \d{1,9} total (?P<init_s>\d{1,9}\.\d{1,9})\b"
+        r"(?:.*?bootstrap (?P<bootstrap_s>\d{1,9}\.\d{1,9})\b)?"
     ),
-    "set by environment": re.compile(r"(?P<variable>NCCL_\w+) set by environment to (?P<setting>.*?)\.?$"),
+    "set by environment": re.compile(r"\b(?P<variable>NCCL_\w{1,80}) set by environment to (?P<setting>.*?)\.?$"),
     "comm 0x": re.compile(
-        r"(?P<comm>0x[0-9a-f]+) rank (?P<rank>\d+) n[rR]anks (?P<ranks>\d+)(?: nNodes (?P<nodes>\d+))?"
-        r"(?:.*? - Init (?P<init>START|COMPLETE))?"
+        r"(?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,9}) n[rR]anks (?P<ranks>\d{1,9})\b"
+        r"(?: nNodes (?P<nodes>\d{1,9})\b)?(?:.*? - Init (?P<init>START|COMPLETE))?"
     ),
 }
 """a text of a line -> what the line states; the first text that a line holds decides"""

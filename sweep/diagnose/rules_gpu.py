@@ -6,6 +6,7 @@ open-gpu-kernel-modules.
 
 from __future__ import annotations
 
+from sweep.diagnose.linear import either, never_after, then
 from sweep.diagnose.model import LineRule, Weight
 from sweep.outcomes import Outcome
 
@@ -21,7 +22,7 @@ GPU: tuple[LineRule, ...] = (
         "xid-application",
         Outcome.XID_HARDWARE,
         Weight.CONSEQUENCE,
-        r"NVRM: Xid \([^)]*\): (?:8|13|31|32|43|45|68|69)\b",
+        r"NVRM: Xid \([^)]{0,60}\): (?:8|13|31|32|43|45|68|69)\b",
         advice="This Xid often comes from the program itself: run it on another node; if it follows the program, look "
         "for "
         "an illegal access, else have the GPU checked.",
@@ -31,11 +32,11 @@ GPU: tuple[LineRule, ...] = (
         "xid-recoverable",
         Outcome.XID_HARDWARE,
         Weight.CONSEQUENCE,
-        r"NVRM: Xid \([^)]*\): (?:63|92|154)\b",
+        r"NVRM: Xid \([^)]{0,60}\): (?:63|92|154)\b",
         advice="The GPU asks for a reset or remapped a memory row: drain the node and reset the GPU before it is used "
         "again.",
     ),
-    LineRule("xid", Outcome.XID_HARDWARE, Weight.CAUSE, r"NVRM: Xid \([^)]*\): \d+", advice=_NODE),
+    LineRule("xid", Outcome.XID_HARDWARE, Weight.CAUSE, r"NVRM: Xid \([^)]{0,60}\): \d", advice=_NODE),
     LineRule(
         "gpu-lost",
         Outcome.XID_HARDWARE,
@@ -58,11 +59,15 @@ GPU: tuple[LineRule, ...] = (
         "oom-cuda",
         Outcome.OOM_CUDA,
         Weight.CAUSE,
-        r"(?:CUDA|HIP|XPU|NPU|GPU|device).{0,40}out of memory|out of memory.{0,40}(?:GPU|CUDA|device)"
-        r"|(?:torch|cuda|accelerator)\w*\.OutOfMemoryError|^\W*OutOfMemoryError"
-        r"|(?<!\w)OutOfMemoryError: (?!.*Java)|cudaErrorMemoryAllocation|(?:CUBLAS|CUDNN|CUSPARSE"
-        r"|CUSOLVER)_STATUS_ALLOC_FAILED"
-        r"|RESOURCE_EXHAUSTED: .*(?:memory|alloc)|Cuda failure (?:2 )?'?out of memory|tried to allocate .*GPU",
+        either(
+            r"(?:CUDA|HIP|XPU|NPU|GPU|device).{0,40}out of memory|out of memory.{0,40}(?:GPU|CUDA|device)",
+            r"(?:torch|cuda|accelerator)\w{0,40}\.OutOfMemoryError|^\W*OutOfMemoryError",
+            never_after(r"(?<!\w)OutOfMemoryError: ", "Java"),
+            r"cudaErrorMemoryAllocation|(?:CUBLAS|CUDNN|CUSPARSE|CUSOLVER)_STATUS_ALLOC_FAILED",
+            then("RESOURCE_EXHAUSTED: ", "memory|alloc"),
+            r"Cuda failure (?:2 )?'?out of memory",
+            then("tried to allocate ", "GPU"),
+        ),
         advice=_FIT,
     ),
     # The allocator asks NVML for the report of an out-of-memory error; where that fails, this is all that is printed.
@@ -70,7 +75,7 @@ GPU: tuple[LineRule, ...] = (
         "oom-cuda-nvml",
         Outcome.OOM_CUDA,
         Weight.CAUSE,
-        r"INTERNAL ASSERT FAILED at .*CUDACachingAllocator",
+        then("INTERNAL ASSERT FAILED at ", "CUDACachingAllocator"),
         advice=_FIT,
     ),
     LineRule(
@@ -105,7 +110,7 @@ GPU: tuple[LineRule, ...] = (
         r"no CUDA-capable device|Found no NVIDIA driver|No CUDA GPUs are available|driver version is insufficient"
         r"|driver on your system is too old"
         r"|Failed to initialize NVML|not compiled with CUDA|CUDA unknown error|system not yet initialized"
-        r"|Driver/library version mismatch|Error.*CUDA initialization",
+        r"|Driver/library version mismatch|" + then("Error", "CUDA initialization"),
         advice="The GPUs cannot be used from this process: compare driver and toolkit versions, the job's GPU request, "
         "CUDA_VISIBLE_DEVICES and, on NVSwitch machines, the fabric manager.",
     ),
@@ -115,18 +120,18 @@ GPU: tuple[LineRule, ...] = (
         Weight.SUSPECT,
         r"^(?!.*Warning: ).*(?:(?<!no )CUDA(?: driver| runtime)? error(?!s might| handling)"
         r"|(?<!\w)cudaError[A-Z(]|(?:CUBLAS|CUDNN"
-        r"|CUSOLVER|CUFFT)_STATUS_(?!SUCCESS)\w+"
+        r"|CUSOLVER|CUFFT)_STATUS_(?!SUCCESS)\w"
         r"|CUFFT error|cuDNN error|illegal memory access was|device-side assert triggered|Triton Error \["
-        r"|Cuda failure|CUDA_ERROR_(?!HANDL)\w+"
+        r"|Cuda failure|CUDA_ERROR_(?!HANDL)\w"
         r"|HIP error|misaligned address|unspecified launch failure|no kernel image is available|CUDA exception"
-        r"|Memory access fault by GPU|HW Exception by GPU|HSA_STATUS_ERROR_\w+)",
+        r"|Memory access fault by GPU|HW Exception by GPU|HSA_STATUS_ERROR_\w)",
         advice=_BUG,
     ),
     LineRule(
         "device-assert",
         Outcome.CUDA_ERROR,
         Weight.SUSPECT,
-        r"(?:block|thread): \[\d+,\s*\d+,\s*\d+\].*Assertion `.*` failed",
+        then(r"(?:block|thread): \[\d{1,9},\s?\d{1,9},\s?\d{1,9}\]", then("Assertion `", "` failed")),
         advice="An index is out of range on the device: compare token ids and labels with the embedding's and the "
         "classes' size.",
     ),

@@ -6,6 +6,7 @@ MPICH's launchers, OpenSSH, pdsh, torch.utils.cpp_extension, DeepSpeed op_builde
 
 from __future__ import annotations
 
+from sweep.diagnose.linear import either, never_after, then
 from sweep.diagnose.model import LineRule, Weight
 from sweep.outcomes import Outcome
 
@@ -15,40 +16,58 @@ _OFFLINE = (
     "HF_HUB_OFFLINE=1; or correct its name."
 )
 
+_SLURM_ERROR = r"(?:(?:sbatch|srun|salloc|squeue|scontrol|sacct|sinfo):|slurm_\w{1,40}) (?:error|fatal): "
+
 LAUNCH: tuple[LineRule, ...] = (
     # Slurm's controller, not a node of the job: slurm_receive_msgs and "Task launch" name one of those.
     LineRule(
         "slurm-unreachable",
         Outcome.NETWORK,
         Weight.SUSPECT,
-        r"(?:(?:sbatch|srun|salloc|squeue|scontrol|sacct|sinfo):|slurm_\w+) (?:error|fatal): "
-        r"(?!.*(?:launch|slurm_receive_msgs)).*(?:Unable to contact slurm controller|Socket timed out on send/recv"
-        r"|Protocol authentication error|establish a configuration source)",
+        rf"(?={never_after(_SLURM_ERROR, 'launch|slurm_receive_msgs')})"
+        + then(
+            _SLURM_ERROR,
+            "Unable to contact slurm controller|Socket timed out on send/recv|Protocol authentication error"
+            "|establish a configuration source",
+        ),
         advice="Slurm's controller did not answer: it is busy or was restarted; repeat it later.",
     ),
     LineRule(
         "slurm-setup",
         Outcome.NODE_FAIL,
         Weight.SUSPECT,
-        r"Slurmd could not \w+|failed on node \S+: Invalid job credential|PrologSlurmctld failed",
+        r"Slurmd could not \w|failed on node \S+: Invalid job credential|PrologSlurmctld failed",
         advice=_OF_A_NODE,
     ),
     LineRule(
         "slurm-cgroup",
         Outcome.NODE_FAIL,
         Weight.CONSEQUENCE,
-        r"slurmstepd\S*: error: .*(?:cgroup.*No space left|unable to (?:create|add|instan\w+) .*(?:cgroup| cg )"
-        r"|container_\w+join.*fail)",
+        then(
+            r"slurmstepd\S{0,40}: error: ",
+            either(
+                then("cgroup", "No space left"),
+                then("unable to (?:create|add|instan)", "cgroup| cg "),
+                then(r"container_\w{1,20}join", "fail"),
+            ),
+        ),
         advice=_OF_A_NODE,
     ),
     LineRule(
         "container-start",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
-        r"pyxis: .*(?:couldn't start container|container start failed|failed to (?:import|create)|exited too soon"
-        r"|no such container)|enroot-\w+: .*(?:fail|no such|not found)"
-        r"|^FATAL: +.*(?:image|container|mount|overlay|fakeroot|setuid|exec)"
-        r"|OCI runtime \w+ failed|docker: Error response from daemon|spank: required plugin \S+ .*failed",
+        either(
+            then(
+                "pyxis: ",
+                "couldn't start container|container start failed|failed to (?:import|create)|exited too soon"
+                "|no such container",
+            ),
+            then(r"enroot-\w{1,20}: ", "fail|no such|not found"),
+            r"^FATAL: .*(?:image|container|mount|overlay|fakeroot|setuid|exec)",
+            r"OCI runtime \w{1,20} failed|docker: Error response from daemon",
+            then("spank: required plugin ", "failed"),
+        ),
         advice="The container did not start: check the image's name and path, access to its registry, its mounts, and "
         "that it holds the shell or entry point (pyxis: a path begins with / or ./).",
     ),
@@ -71,7 +90,7 @@ LAUNCH: tuple[LineRule, ...] = (
         "mpi-report",
         Outcome.UNKNOWN,
         Weight.SIGN,
-        r"mpirun\S* (?:noticed|detected) that|Primary job +terminated normally, but|BAD TERMINATION OF ONE"
+        r"mpirun\S{0,40} (?:noticed|detected) that|Primary job +terminated normally, but|BAD TERMINATION OF ONE"
         r"|MPI_ABORT was invoked|daemon has unexpectedly failed|An error occurred in MPI_Init",
         advice="MPI reports that a process ended, not why: look for the first error in that process's own log.",
     ),
@@ -107,10 +126,13 @@ LAUNCH: tuple[LineRule, ...] = (
         "not-on-this-gpu",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
-        r"(?:Error|Exception): .*(?:only supports? [^.]{0,40}GPUs?\b"
-        r"|(?:not|n't) support(?:ed)? [^.]{0,30}(?:bf16|bfloat16|fp8|float8|tf32)"
-        r"|(?:bf16|bfloat16|fp8|float8|tf32)\b[^.]{0,40} not supported"
-        r"|requires [^.]{0,40}(?:Ampere|Hopper|Blackwell|compute capability))",
+        then(
+            "(?:Error|Exception): ",
+            r"only supports? [^.]{0,40}GPUs?\b"
+            r"|(?:not|n't) support(?:ed)? [^.]{0,30}(?:bf16|bfloat16|fp8|float8|tf32)"
+            r"|(?:bf16|bfloat16|fp8|float8|tf32)\b[^.]{0,40} not supported"
+            r"|requires [^.]{0,40}(?:Ampere|Hopper|Blackwell|compute capability)",
+        ),
         advice="This GPU, or this build of the library, lacks what was asked for: choose another data type or kernel, "
         "or nodes with newer GPUs.",
     ),
@@ -126,9 +148,12 @@ LAUNCH: tuple[LineRule, ...] = (
         "download",
         Outcome.NETWORK,
         Weight.SUSPECT,
-        r"^(?!.*(?:WARN|INFO|DEBUG|thrown while requesting))"
-        r".*(?:Error|Exception)\b.*(?:429 Client Error|Too Many Requests|\b5\d\d Server Error"
-        r"|Max retries exceeded with url|Temporary failure in name resolution|Failed to resolve)",
+        r"^(?!.*(?:WARN|INFO|DEBUG|thrown while requesting)).*"
+        + then(
+            r"(?:Error|Exception)\b",
+            r"429 Client Error|Too Many Requests|\b5\d\d Server Error|Max retries exceeded with url"
+            "|Temporary failure in name resolution|Failed to resolve",
+        ),
         advice="A download failed: all ranks may ask at once, or the nodes have no internet access. " + _OFFLINE,
     ),
 )

@@ -6,6 +6,7 @@ Sources: NCCL src/misc/socket.cc, transport/net_ib.cc, src/init.cc; PyTorch torc
 
 from __future__ import annotations
 
+from sweep.diagnose.linear import either, never_after, then
 from sweep.diagnose.model import LineRule, Weight
 from sweep.outcomes import Outcome
 
@@ -51,16 +52,21 @@ NET: tuple[LineRule, ...] = (
         "nccl-info-abort",
         Outcome.UNKNOWN,
         Weight.SIGN,
-        r"NCCL INFO .*(?:Abort COMPLETE|Connection closed by localRank)",
+        then("NCCL INFO ", "Abort COMPLETE|Connection closed by localRank"),
         advice=_PEER,
     ),
     LineRule(
         "nccl-shm-full",
         Outcome.DISK_FULL,
         Weight.CAUSE,
-        r"(?:failed to extend|while creating|while attaching to|posix_fallocate|No space left).{0,60}(?:/dev/shm"
-        r"|shared memory segment)"
-        r"|/dev/shm/\S+.*No space left",
+        either(
+            then(
+                "failed to extend|while creating|while attaching to|posix_fallocate|No space left",
+                "shared memory segment|/dev/shm",
+                "{0,60}",
+            ),
+            then("dev/shm/", "No space left"),
+        ),
         advice="Shared memory is full: give the job or container a larger /dev/shm and remove files of dead runs "
         "there.",
     ),
@@ -69,11 +75,14 @@ NET: tuple[LineRule, ...] = (
         "peer-gone",
         Outcome.NCCL_ERROR,
         Weight.CONSEQUENCE,
-        r"(?:NCCL|c10d|gloo|TCPStore|rank ?\d|socket|Rendezvous|peer|dist\w*"
-        r"|torch).{0,200}(?:closed by (?:remote )?peer|connection closed|reset by peer"
-        r"|broken pipe|remote process exit\w+|aborted on rank|Socket recv failed|likely closed|shutdown or crash"
-        r"|got error: (?!Socket Timeout|wait timeout))"
-        r"|ncclRemoteError|\"should dump\" flag|NCCL communicator was aborted"
+        then(
+            r"NCCL|c10d|gloo|TCPStore|rank ?\d|socket|Rendezvous|peer|dist|torch",
+            r"closed by (?:remote )?peer|connection closed|reset by peer"
+            r"|broken pipe|remote process exit\w|aborted on rank|Socket recv failed|likely closed|shutdown or crash"
+            r"|got error: (?!Socket Timeout|wait timeout)",
+            "{0,200}",
+        )
+        + r"|ncclRemoteError|\"should dump\" flag|NCCL communicator was aborted"
         r"|connection to the C10d store has failed|RendezvousClosedError"
         r"|JAX distributed service detected fatal errors"
         r"|Connection closed by remote peer|\b(?:ConnectionResetError|BrokenPipeError|ConnectionAbortedError)\b",
@@ -83,9 +92,9 @@ NET: tuple[LineRule, ...] = (
         "collective-timeout",
         Outcome.NCCL_TIMEOUT,
         Weight.SUSPECT,
-        r"(?:caught|due to a?|observed.{0,60}) ?collective (?:operation )?timeout|before timing out"
-        r"|Heartbeat monitor timed out|watchdog got stuck"
-        r"|collective timeout|monitoredBarrier.*(?:failed|timed out|did not|reach)|failed to pass monitoredBarrier"
+        then("monitoredBarrier", "failed|timed out|did not|reach")
+        + r"|collective (?:operation )?timeout|before timing out"
+        r"|Heartbeat monitor timed out|watchdog got stuck|failed to pass monitoredBarrier"
         r"|NCCL operations have failed or timed out|Timeout at collective"
         r"|NCCL (?:watchdog )?timeout(?! set| ?[=:])|ProcessGroupNCCL timed out",
         advice=_STUCK,
@@ -94,12 +103,14 @@ NET: tuple[LineRule, ...] = (
         "rendezvous-timeout",
         Outcome.NCCL_TIMEOUT,
         Weight.SUSPECT,
-        r"Timed out after \d+ seconds waiting|(?:client )?socket has timed out"
-        r"|Timed out initializing process group|RendezvousTimeoutError"
-        r"|(?:Dist\w+Error|RuntimeError|store|c10d).{0,400}Socket Timeout|timed out waiting (?:for"
-        r"|on) .{0,40}(?:rank|barrier|worker|client)|wait timeout after \d+ ?ms"
-        r"|Timed out waiting \d+ms for"
-        r"|(?:gloo|c10d|TCPStore|barrier).{0,160}timed out|DEADLINE_EXCEEDED.{0,80}(?:Barrier|GetKeyValue)",
+        either(
+            r"Timed out after \d+ seconds waiting|(?:client )?socket has timed out"
+            r"|Timed out initializing process group|RendezvousTimeoutError|timed out waiting (?:for"
+            r"|on) .{0,40}(?:rank|barrier|worker|client)|wait timeout after \d+ ?ms"
+            r"|Timed out waiting \d+ms for|DEADLINE_EXCEEDED.{0,80}(?:Barrier|GetKeyValue)",
+            then(r"Dist\w{1,40}Error|RuntimeError|store|c10d", "Socket Timeout", "{0,400}"),
+            then("gloo|c10d|TCPStore|barrier", "timed out", "{0,160}"),
+        ),
         advice="Not every rank joined the rendezvous: look for ranks that failed to start, and check MASTER_ADDR, "
         "the port and "
         "that nodes reach each other.",
@@ -109,7 +120,7 @@ NET: tuple[LineRule, ...] = (
         "ib-memlock",
         Outcome.NCCL_ERROR,
         Weight.CAUSE,
-        r"(?:ibv_(?:reg|create)_\w+|fi_mr_reg\w*).{0,80}(?:Cannot allocate memory|ENOMEM|-12\b)",
+        then("ibv_(?:reg|create)_|fi_mr_reg", r"Cannot allocate memory|ENOMEM|-12\b", "{0,100}"),
         advice="The limit of locked memory is too low for RDMA: it must be unlimited in the job (ulimit -l; "
         "LimitMEMLOCK of slurmd, PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or the container's --ulimit).",
     ),
@@ -117,8 +128,12 @@ NET: tuple[LineRule, ...] = (
         "ib-error",
         Outcome.NCCL_ERROR,
         Weight.SUSPECT,
-        r"NCCL WARN.{0,80}(?:NET/IB ?:.*(?:completion|async)|Call to ibv_\w+ failed|async fatal event"
-        r"|NET/OFI.*(?:fail|error))|ibv_\w+ failed"
+        then(
+            "NCCL WARN",
+            either(then("NET/IB ?:", "completion|async"), "async fatal event", then("NET/OFI", "fail|error")),
+            "{0,80}",
+        )
+        + r"|ibv_\w{1,40} failed"
         r"|communicator encountered a fatal error|NET/IB ?: ?Got (?:completion|async)",
         advice="The InfiniBand or EFA path failed: look at the named HCA and peer (ibstat, perfquery, switch), and "
         "run on other nodes.",
@@ -127,12 +142,22 @@ NET: tuple[LineRule, ...] = (
         "nccl-connect",
         Outcome.NCCL_ERROR,
         Weight.SUSPECT,
-        r"(?:NCCL )?WARN.{0,80}(?:connect(?: to)?\b.*(?:fail|refused|route|returned|timed)|Bootstrap.*(?:fail|no )"
-        r"|No (?:usable |socket )?interface)"
-        r"|(?:socketStartConnect|socketPollConnect|socketFinalizeConnect|ncclSocketConnect).*(?:fail|return|refused)"
-        r"|\[E\S* socket\.cpp.*connect|c10d\] The client socket has failed to connect.*errno: 11[03]"
-        r"|gloo.*(?:connectFullMesh|connect).*fail"
-        r"|no device found matching",
+        either(
+            then(
+                "WARN",
+                either(
+                    then(r"connect\b", "fail|refused|route|returned|timed"),
+                    then("Bootstrap", "fail|no "),
+                    "No (?:usable |socket )?interface",
+                ),
+                "{0,80}",
+            ),
+            then("(?:socket(?:Start|Poll|Finalize)|ncclSocket)Connect", "fail|return|refused"),
+            then(r"\[E\S{0,40} socket\.cpp", "connect"),
+            then(r"c10d\] The client socket has failed to connect", "errno: 11[03]"),
+            then("gloo", then("connect", "fail")),
+            "no device found matching",
+        ),
         advice=_LINK,
     ),
     LineRule(
@@ -148,15 +173,18 @@ NET: tuple[LineRule, ...] = (
         "nccl-warn",
         Outcome.NCCL_ERROR,
         Weight.CONSEQUENCE,
-        r"NCCL WARN (?!.*(?:MTU|Could not|NCCL_\w+ (?:set|is)|GID|[Pp]lugin|ignor|fallback|not supported|Fabric"
-        r"|topology|P2P is disabled|has no|version|kernel command line))",
+        never_after(
+            "NCCL WARN ",
+            r"MTU|Could not|NCCL_\w{1,60} (?:set|is)|GID|[Pp]lugin|ignor|fallback|not supported|Fabric"
+            r"|topology|P2P is disabled|has no|version|kernel command line",
+        ),
         advice="Look for NCCL's first WARN line on every rank; run once with NCCL_DEBUG=INFO.",
     ),
     LineRule(
         "gloo-error",
         Outcome.NCCL_ERROR,
         Weight.CONSEQUENCE,
-        r"(?:third_party/gloo|gloo::).*(?:error|fail|exception|closed)|\bDist(?:Network|Store)Error\b",
+        then("third_party/gloo|gloo::", "error|fail|exception|closed") + r"|\bDist(?:Network|Store)Error\b",
         advice=_PEER,
     ),
     # torchrun's and DeepSpeed's reports about a child: the cause is in the child's own log.

@@ -6,6 +6,7 @@ DeepSpeed, nanotron, fairseq, transformers and Lightning.
 
 from __future__ import annotations
 
+from sweep.diagnose.linear import either, then
 from sweep.diagnose.model import LineRule, Weight
 from sweep.outcomes import Outcome
 
@@ -23,7 +24,7 @@ _NAN = (
 _DIVISIBLE = (
     r"(?:(?:is not|isn't|not|must be|should be|to be|has to be|needs to be|must|evenly) (?:evenly )?(?:divisible"
     r"|divides?|dividing|a multiple of|multiple of)"
-    r"|not divisible by|must divide|must equal .*world)"
+    r"|not divisible by|must divide|" + then("must equal ", "world") + ")"
 )
 
 PROGRAM: tuple[LineRule, ...] = (
@@ -32,7 +33,7 @@ PROGRAM: tuple[LineRule, ...] = (
         "metrics-pattern",
         Outcome.CONFIG_ERROR,
         Weight.CAUSE,
-        r"`iteration` of params\.metrics, .* matched no line",
+        then(r"`iteration` of params\.metrics, ", " matched no line"),
         advice="The trainer trained, but its iterations were not recognized: correct `iteration` in params.metrics of "
         "the grid. The message has the expression and the last lines that it was tried on.",
     ),
@@ -41,9 +42,8 @@ PROGRAM: tuple[LineRule, ...] = (
         Outcome.IMPORT_ERROR,
         Weight.SUSPECT,
         r"undefined symbol|version [`'\"]?(?:GLIBC|CXXABI)\S+ not found|error while loading shared libraries"
-        r"|(?:ImportError|OSError).*cannot open shared object"
         r"|Error building extension|mismatches the version that was used to compile|wrong ELF class"
-        r"|symbol lookup error",
+        r"|symbol lookup error|" + then("ImportError|OSError", "cannot open shared object"),
         advice=_BINARY,
     ),
     LineRule(
@@ -59,11 +59,11 @@ PROGRAM: tuple[LineRule, ...] = (
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
         r"error: (?:unrecognized arguments|the following arguments|argument |ambiguous option|invalid choice)"
-        r"|omegaconf\.\w+\.\w+|hydra\.errors|hydra\.\S*Exception|is not in struct|Could not override"
-        r"|Missing mandatory value|MissingMandatoryValue|ValidationError\b|\d+ validation errors? for"
+        r"|omegaconf\.\w{1,40}\.\w|hydra\.errors|hydra\.\S{0,80}Exception|is not in struct|Could not override"
+        r"|Missing mandatory value|MissingMandatoryValue|ValidationError\b|\d validation errors? for"
         r"|DeepSpeedConfigError|Misconfiguration(?:Exception|Error)|ConfigKeyError|MissingConfigException"
         r"|Error: (?:No such option|Missing option|Invalid value for|Got unexpected extra)|JSONDecodeError"
-        r"|yaml\.\w+\.\w+Error|\bConfig(?:uration)?Error\b|Invalid ?Config\w*Error"
+        r"|yaml\.\w{1,40}\.\w{1,40}Error|\bConfig(?:uration)?Error\b|Invalid ?Config\w{0,40}Error"
         r"|Some specified arguments are not used",
         advice="The configuration is rejected: correct the key or value that the message names.",
     ),
@@ -71,23 +71,33 @@ PROGRAM: tuple[LineRule, ...] = (
         "config-sizes",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
-        r"^\s*assert .{0,200} % .{0,200}== ?0|(?:Error|Exception|assert|FAILED|invalid|error)\b.*"
-        + _DIVISIBLE
-        + r"|^\W*(?:\w+ )*"
-        + _DIVISIBLE
-        + r"|(?:Error|Exception)\b.*(?:world[ _]size|batch related parameters|train_batch_size|(?:tensor|pipeline"
-        r"|context|expert|model)[ _-](?:model[ _-])?parallel|parallel[ _]size|number of GPUs|num_layers"
-        r"|micro[ _-]batch|global[ _-]batch|device mesh|gradient_accumulation)",
+        either(
+            r"^\s*assert (?:(?! % ).){0,200} % .{0,200}== ?0",
+            then(r"(?:Error|Exception|assert|FAILED|invalid)\b", _DIVISIBLE),
+            r"^\W*(?:\w+ )*" + _DIVISIBLE,
+            then(
+                r"(?:Error|Exception)\b",
+                "world[ _]size|batch related parameters|train_batch_size|(?:tensor|pipeline"
+                "|context|expert|model)[ _-](?:model[ _-])?parallel|parallel[ _]size|number of GPUs|num_layers"
+                "|micro[ _-]batch|global[ _-]batch|device mesh|gradient_accumulation",
+            ),
+        ),
         advice=_SIZES,
     ),
     LineRule(
         "config-missing-file",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
-        r": command not found|can't open file .*No such file|(?:exec\w*|slurmstepd|srun|env|bash|sh|torchrun"
-        r"|line \d+): .*(?:No such file or directory|Permission denied)|not a valid model identifier"
-        r"|Repository Not Found|is not a local folder|Cannot access gated repo|FileNotFoundError|PermissionError"
-        r"|does not appear to have a file named",
+        either(
+            then("can't open file ", "No such file"),
+            then(
+                r"(?:exec\w{0,20}|slurmstepd|srun|env|bash|sh|torchrun|line \d{1,9}): ",
+                "No such file or directory|Permission denied",
+            ),
+            r": command not found|not a valid model identifier"
+            r"|Repository Not Found|is not a local folder|Cannot access gated repo|FileNotFoundError|PermissionError"
+            r"|does not appear to have a file named",
+        ),
         advice="A program or file that the run names is missing or not readable on the node: check the path, the "
         "spelling and the job's environment.",
     ),
@@ -95,15 +105,19 @@ PROGRAM: tuple[LineRule, ...] = (
         "nan-stop",
         Outcome.NAN_LOSS,
         Weight.CAUSE,
-        r"loss(?: value)? (?:is|was|became|=|:) ?(?:nan|inf)\b|\bnan loss\b(?!es?\s*[:=]? ?(?:check|policy|false"
-        r"|true|0))|loss scale already at minimum|Minimum loss scale reached|found (?:NaN|Inf)|NaN (?:or Inf "
-        r"|/ ?Inf )?(?:detected|found|encountered)"
-        r"|NaN/Inf|Rank \d+: found|returned nan values|loss is (?:not finite|infinite|non-finite)|(?:loss"
-        r"|gradient)\w*\b.{0,40}\b(?:non-?finite|not finite)|non-?finite (?:loss|grad|norm)"
-        r"|NaN in (?:\w+ )*(?:loss|grad|output|tensor|input|weight|param)"
-        r"|Unexpected result (?:nan|inf)|(?:Error|Exception)\b.*\b(?:nan|inf or nan)s?\b"
-        r"|contains (?:either )?`?(?:inf`?, `?)?nan|found invalid values|loss diverged|encountered nan"
-        r"|detected nan(?! check)",
+        either(
+            then("loss|gradient", r"\b(?:non-?finite|not finite)", "{0,80}"),
+            then(r"(?:Error|Exception)\b", r"\b(?:nan|inf or nan)s?\b"),
+            r"loss(?: value)? (?:is|was|became|=|:) ?(?:nan|inf)\b|\bnan loss\b(?!es?\s*[:=]? ?(?:check|policy|false"
+            r"|true|0))|loss scale already at minimum|Minimum loss scale reached|found (?:NaN|Inf)|NaN (?:or Inf "
+            r"|/ ?Inf )?(?:detected|found|encountered)"
+            r"|NaN/Inf|Rank \d+: found|returned nan values|loss is (?:not finite|infinite|non-finite)"
+            r"|non-?finite (?:loss|grad|norm)"
+            r"|NaN in (?:\w{1,20} ){0,5}(?:loss|grad|output|tensor|input|weight|param)"
+            r"|Unexpected result (?:nan|inf)"
+            r"|contains (?:either )?`?(?:inf`?, `?)?nan|found invalid values|loss diverged|encountered nan"
+            r"|detected nan(?! check)",
+        ),
         advice=_NAN,
     ),
     # A training progress line; it counts only if the values stay nan (see scan.py).
@@ -111,7 +125,7 @@ PROGRAM: tuple[LineRule, ...] = (
         "nan-metric",
         Outcome.NAN_LOSS,
         Weight.CAUSE,
-        r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w*['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\()?(?:nan)\b"
+        r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w{0,40}['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\()?(?:nan)\b"
         r"|number of nan iterations:\s+[1-9]",
         advice=_NAN,
         lasting=True,
@@ -120,7 +134,7 @@ PROGRAM: tuple[LineRule, ...] = (
         "config-rejected-argument",
         Outcome.PYTHON_EXCEPTION,
         Weight.SUSPECT,
-        r"TypeError: .*unexpected keyword argument",
+        then("TypeError: ", "unexpected keyword argument"),
         advice="A library of another version is installed than the program was written for, or an option is misspelt: "
         "compare versions.",
     ),

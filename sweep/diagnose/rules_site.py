@@ -6,6 +6,7 @@ arch/x86/mm/fault.c; errno(3) texts of glibc.
 
 from __future__ import annotations
 
+from sweep.diagnose.linear import either, never_after, then
 from sweep.diagnose.model import LineRule, Weight
 from sweep.outcomes import Outcome
 
@@ -29,8 +30,8 @@ SITE: tuple[LineRule, ...] = (
         "slurm-time-limit",
         Outcome.TIME_LIMIT,
         Weight.SUSPECT,
-        r"DUE TO (?:TIME LIMIT|DEADLINE)|TERM_RUNLIMIT|walltime .*exceed|exceeded.{0,20}walltime|Job has timed out"
-        r"|reached its time limit|time limit exhausted|timed-out and not checkpoint",
+        r"DUE TO (?:TIME LIMIT|DEADLINE)|TERM_RUNLIMIT|exceeded.{0,20}walltime|Job has timed out"
+        r"|reached its time limit|time limit exhausted|timed-out and not checkpoint|" + then("walltime ", "exceed"),
         advice="The job's time limit: ask for more time, or measure fewer iterations; check whether it was slow "
         "or stuck.",
         lasting=True,
@@ -50,7 +51,7 @@ SITE: tuple[LineRule, ...] = (
         "slurm-launch-failed",
         Outcome.NODE_FAIL,
         Weight.SUSPECT,
-        r"Task launch for .* failed on node|Application launch failed: (?:Communication|Socket|Zero"
+        then("Task launch for ", " failed on node") + r"|Application launch failed: (?:Communication|Socket|Zero"
         r"|Unable to contact|Can't find)|(?:task |job )?prolog (?:error|fail)|prolog failed|launch failed requeued",
         advice="Slurm could not start the step on a node: run again without that node, and inform the administrators.",
     ),
@@ -92,8 +93,8 @@ SITE: tuple[LineRule, ...] = (
         Weight.CAUSE,
         r"insufficient shared memory|out of shared memory|unable to write to file </torch_"
         r"|raise your shared memory limit"
-        r"|killed by signal: Bus error|unable to (?:open|resize|mmap|write) .{0,20}shared memory|/dev/shm.*(?:full"
-        r"|No space)",
+        r"|killed by signal: Bus error|unable to (?:open|resize|mmap|write) .{0,20}shared memory|"
+        + then("dev/shm", "full|No space"),
         advice="Shared memory (/dev/shm) is full: enlarge it (container --shm-size, --ipc=host), use fewer "
         "data-loading workers, or torch.multiprocessing's file_system sharing.",
     ),
@@ -127,19 +128,27 @@ SITE: tuple[LineRule, ...] = (
         "torch-save-failed",
         Outcome.DISK_FULL,
         Weight.CAUSE,
-        r"inline_container\.cc.*(?:unexpected pos|file write failed|failed writing)|PytorchStreamWriter failed"
-        r"|basic_ios::clear: iostream error",
+        then(r"inline_container\.cc", "unexpected pos|file write failed|failed writing")
+        + r"|PytorchStreamWriter failed|basic_ios::clear: iostream error",
         advice=_SPACE,
     ),
     LineRule(
         "slurm-submit",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
-        r"(?:batch job submission failed|unable to allocate resources|unable to create step[^:]*"
-        r"|allocation failure|(?:sbatch|srun|salloc): fatal|(?:sbatch|srun|salloc): error): ?(?!.*(?:Node fail"
-        r"|Socket timed|Unable to contact|Connection|Exited|temporarily|Timed out|Invalid job id|task \d|tasks \d))"
-        r"|(?:sbatch|srun|salloc): (?:unrecognized|invalid) option|Invalid generic resource|(?:sbatch|srun"
-        r"|salloc): error: .*(?:invalid (?!job id)|specification|violates|unrecognized|not permitted)",
+        either(
+            never_after(
+                r"(?:batch job submission failed|unable to allocate resources|unable to create step[^:]{0,80}"
+                r"|allocation failure|(?:sbatch|srun|salloc): (?:fatal|error)): ?",
+                r"Node fail|Socket timed|Unable to contact|Connection|Exited|temporarily|Timed out|Invalid job id"
+                r"|tasks? \d",
+            ),
+            r"(?:sbatch|srun|salloc): (?:unrecognized|invalid) option|Invalid generic resource",
+            then(
+                "(?:sbatch|srun|salloc): error: ",
+                "invalid (?!job id)|specification|violates|unrecognized|not permitted",
+            ),
+        ),
         advice=_SUBMIT,
     ),
     LineRule(
@@ -154,14 +163,14 @@ SITE: tuple[LineRule, ...] = (
         "kernel-hardware",
         Outcome.NODE_FAIL,
         Weight.CAUSE,
-        r"\[Hardware Error\](?!.*[Cc]orrected)|Kernel panic|(?:soft|hard) lockup",
+        never_after(r"\[Hardware Error\]", "corrected") + r"|Kernel panic|(?:soft|hard) lockup",
         advice="The node's hardware or kernel failed: avoid it, and inform the administrators.",
     ),
     LineRule(
         "kernel-segfault",
         Outcome.SEGFAULT,
         Weight.SUSPECT,
-        r"segfault at [0-9a-f]+ ip|traps: .*general protection",
+        r"segfault at [0-9a-f]{1,16} ip|" + then("traps: ", "general protection"),
         advice="A native library crashed, named at the line's end: check that it matches torch, CUDA and the driver.",
     ),
     # Without a reason it is scancel, or srun ending the step after another task's failure.
@@ -186,9 +195,11 @@ SITE: tuple[LineRule, ...] = (
         "slurm-task-end",
         Outcome.UNKNOWN,
         Weight.SIGN,
-        r"srun: error: .*task.*(?:Exited with exit code|Terminated|Killed|Aborted|Broken pipe)|DUE TO TASK FAILURE"
-        r"|FAILED \(non-zero exit code"
-        r"|Job step aborted|CANCELLED AT .* DUE TO",
+        either(
+            then("srun: error: ", then("task", "Exited with exit code|Terminated|Killed|Aborted|Broken pipe")),
+            r"DUE TO TASK FAILURE|FAILED \(non-zero exit code|Job step aborted",
+            then("CANCELLED AT ", " DUE TO"),
+        ),
         advice="Slurm reports that a task failed, not why: look for the first error in that task's own log.",
     ),
 )

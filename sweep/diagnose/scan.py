@@ -7,7 +7,6 @@ many short ones.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -30,15 +29,15 @@ _NO_DIGITS = {ord(digit): None for digit in "0123456789"}
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PROGRESS = re.compile(
-    r"\b(?:global_step|iteration|iter|step|steps|batch|update|num_updates)\b['\"]?\s{0,3}[:=#\[(]?\s{0,8}(\d+)"
-    r"|\d+%\|[^|\n]{0,200}\|\s{0,4}(\d+)/\d+ \[",
+    r"\b(?:global_step|iteration|iter|step|steps|batch|update|num_updates)\b['\"]?\s{0,3}[:=#\[(]?\s{0,8}(\d{1,18})(?!\d)"
+    r"|\d%\|[^|\n]{0,200}\|\s{0,4}(\d{1,18})/\d{1,18} \[",
     re.IGNORECASE,
 )
 _FINITE = re.compile(
-    r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w*['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\()?-?\d", re.IGNORECASE
+    r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w{0,40}['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\()?-?\d", re.IGNORECASE
 )
 _NAN = re.compile(
-    r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w*['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\()?nan\b", re.IGNORECASE
+    r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w{0,40}['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\()?nan\b", re.IGNORECASE
 )
 _DONE = re.compile(
     r"^.{0,120}\b(?:training (?:is )?(?:complete|completed|finished|done)\b|finished training|done training"
@@ -99,6 +98,7 @@ def _condensed(text: str) -> str:
 
 def _hits(item: LineRule, text: str, lower: str, claimed: dict[int, Hit]) -> Iterator[Hit]:
     found = 0
+    tried: set[tuple[int, int]] = set()
     for key in item.keys:
         position, line, windows = lower.find(key), -1, 0
         while position >= 0 and found < _MOST_HITS:
@@ -106,15 +106,16 @@ def _hits(item: LineRule, text: str, lower: str, claimed: dict[int, Hit]) -> Ite
             end = text.find("\n", position)
             end = len(text) if end < 0 else end
             line, windows = start, windows + 1 if start == line else 0
-            window = text[max(start, position - _BEFORE) : min(end, position + _AFTER)]
+            begin, stop = max(start, position - _BEFORE), min(end, position + _AFTER)
             if start in claimed or windows >= _WINDOWS:
                 position = lower.find(key, end)
-            elif _matches(item, window):
+            elif (begin, stop) not in tried and _matches(item, text[begin:stop]):
                 found += 1
-                yield _hit(item, window, start, text)
+                yield _hit(item, text[begin:stop], start, text)
                 position = lower.find(key, end)
             else:
-                position = lower.find(key, min(end, position + _AFTER))
+                tried.add((begin, stop))
+                position = lower.find(key, stop)
 
 
 def _matches(item: LineRule, window: str) -> bool:
@@ -143,7 +144,7 @@ def _still_standing(hits: list[Hit], text: str) -> list[Hit]:
     """Drops recovered failures: iterations continued, values became finite again, or the work was already done."""
     if not hits:
         return hits
-    heartbeats = _progress(text, hits[0].position)
+    went_on_at = _went_on_at(text, hits[0].position)
     done = _DONE.search(text, 0, hits[-1].position)
     nans = [hit.position for hit in hits if hit.source == "nan-metric"]
     healed = bool(nans) and _finite_again(text, max(nans))
@@ -151,7 +152,7 @@ def _still_standing(hits: list[Hit], text: str) -> list[Hit]:
     for hit in hits:
         if hit.source == "nan-metric" and healed:
             continue
-        if not hit.lasting and _went_on(heartbeats, hit.position):
+        if not hit.lasting and hit.position < went_on_at:
             continue
         if done and hit.position > done.start() and hit.weight <= Weight.CONSEQUENCE:
             continue
@@ -159,17 +160,17 @@ def _still_standing(hits: list[Hit], text: str) -> list[Hit]:
     return retained
 
 
-def _progress(text: str, start: int) -> list[tuple[int, int]]:
-    """(offset, number) of the last lines that report an iteration; enough to see whether work continued."""
+def _went_on_at(text: str, start: int) -> int:
+    """Where the last three iterations begin that count upwards: what failed before was recovered from. -1: nowhere."""
+    highest = second = -1  # of the numbers further on: the greatest, and the greatest below a later one
     tail = max(start, len(text) - 400_000)
-    return [(tail + m.start(), int(m.group(1) or m.group(2))) for m in _PROGRESS.finditer(text[tail:])]
-
-
-def _went_on(heartbeats: list[tuple[int, int]], position: int) -> bool:
-    """At least three further iterations, counted upwards, after ``position``."""
-    later = [number for offset, number in heartbeats if offset > position]
-    distinct = list(dict.fromkeys(later))
-    return len(distinct) >= 3 and sum(b > a for a, b in itertools.pairwise(distinct)) >= 2
+    for match in reversed(list(_PROGRESS.finditer(text, tail))):
+        number = int(match.group(1) or match.group(2))
+        if number < second:
+            return match.start()
+        second = max(second, number) if number < highest else second
+        highest = max(highest, number)
+    return -1
 
 
 def _finite_again(text: str, last_nan: int) -> bool:

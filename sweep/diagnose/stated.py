@@ -11,7 +11,7 @@ from sweep.outcomes import Outcome
 _LAST = 12
 """lines at a log's end among which an error is taken as its end"""
 _STATES = re.compile(
-    r"^(?!.*\b(?:WARN(?:ING)?|INFO|DEBUG)\b)(?!wandb:)(?:\S{1,80}[:\]] ?|\[[^\]\n]{1,80}\] ?){0,4}"
+    r"^(?!.*\b(?:WARN(?:ING)?|INFO|DEBUG)\b)(?!wandb:)(?:[^\s:\[\]]{0,80}(?:[:\]]|\[[^\]\n]{1,80}\]) ?){0,12}"
     r"(?:\[?(?:\w{1,40} )?(?:fatal|error|critical|panic)(?:: |\] |\]: | - )(?!\s*[-+]?[\d.])\S"
     r"|.{0,200}\b(?:exit(?:ed|s)?|ended|terminated|returned|failed)\b.{0,20}\b(?:code|status)\b"
     r"[ :=]{0,3}-?[1-9]\d{0,2}\b"

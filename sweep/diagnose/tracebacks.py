@@ -10,14 +10,16 @@ from sweep.diagnose.model import Hit, Weight
 from sweep.outcomes import Outcome
 
 _HEADER = "Traceback (most recent call last)"
-_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:: .*|:)?$")
+_MODULE = r"(?:[A-Za-z_]\w{0,80}\.){0,20}"
+_EXCEPTION = re.compile(rf"{_MODULE}[A-Z_a-z]\w{{0,80}}(?:: |:?$)")
 _BARE = re.compile(
-    r"^(?:\[?(?:default|rank|worker|node|gpu)[ -]?\w{0,12}\]?:? ?|\d+: |\(\w+ pid=\d+[^)\n]*\) |\[\d+\]:? ?)?"
-    r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)): \S.*$",
+    r"^(?:\[?(?:default|rank|worker|node|gpu)[ -]?\w{0,12}\]?:? ?|\d+: |\(\w+ pid=\d[^)\n]*\) |\[\d+\]:? ?)?"
+    rf"({_MODULE}[A-Z]\w{{0,80}}(?:Error|Exception|Interrupt|Exit)): \S.*$",
     re.MULTILINE,
 )
 _LOGGED = re.compile(
-    r"^.{0,200}\b(?:ERROR|CRITICAL|FATAL)\b.{0,200}?\b((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): \S.*$",
+    r"^.{0,200}\b(?:ERROR|CRITICAL|FATAL)\b(?:(?!\b(?:ERROR|CRITICAL|FATAL)\b).){0,200}?"
+    rf"(?<![\w.])({_MODULE}[A-Z]\w{{0,80}}(?:Error|Exception)): \S.*$",
     re.MULTILINE,
 )
 _END = 2000
@@ -35,6 +37,8 @@ _NOT_ITSELF = (
     "SignalException",
     "Warning",
 )
+_LINE = 2000
+"""characters of a line"""
 _LONGEST = 400
 """lines of one traceback"""
 _MOST = 200
@@ -86,7 +90,7 @@ def _last_line(text: str, start: int, position: int) -> tuple[int, str] | None:
             return None
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
-        line = text[at : min(end, at + 2000)]
+        line = text[at : min(end, at + _LINE)]
         nested = prefix.strip() == "|" and not line.startswith(prefix)  # a group within a group of exceptions
         body = line.lstrip("|+- ") if nested else line.removeprefix(prefix)
         if _EXCEPTION.match(body.rstrip()):
@@ -99,7 +103,7 @@ def _overcome(text: str, start: int, at: int) -> bool:
     before = text[max(0, start - 400) : start].rstrip("\n").rpartition("\n")[2]
     if before.startswith("Exception ignored in") or "Logging error" in before:
         return True
-    header = text[start : text.find("\n", start)]
+    header = text[start : text.find("\n", start)][:_LINE]
     end = text.find("\n", at)
     goes_on = end >= 0 and bool(text[end : end + 400].strip())
     return goes_on and _WARNED.search(before + " " + header) is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_SIZE = r"(\d+(?:\.\d+)?) ?(bytes|[KMGT]i?B)"
+_SIZE = r"(?<![\d.])(\d{1,20}(?:\.\d{1,20})?) ?(bytes|[KMGT]i?B)"
 _FACTORS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _FIELDS = {
     "tried_bytes": re.compile(r"Tried to allocate " + _SIZE, re.IGNORECASE),

@@ -23,6 +23,8 @@ from sweep.records.schema import CONFIGURATION_NAMES, MEASURED, Efficiency, Rate
 
 MOST_MISTAKES = 20
 MOST_COLUMNS = 40
+CELL_CHARACTERS = 10_000
+"""of a cell, from its start, on which an expression of the map is tried"""
 DEFAULT_GPUS_PER_NODE = 8
 _OF_THE_SOURCE = (
     *("gpus", "global_batch_tokens", "warmup_iterations", "iterations"),
@@ -220,7 +222,7 @@ def _chosen_value(cell: Any, reading: Reading) -> Any:
     """What the cell says by the map, before it gets a type; None if the source has none."""
     text = cell_text(cell)
     if reading.match is not None:
-        hit = re.search(reading.match, text)
+        hit = re.search(reading.match, text[:CELL_CHARACTERS])
         text = hit.group(1) if hit else ""
     found: Any = reading.values.get(text, text if not reading.values or text == "" else reading.otherwise)
     return reading.otherwise if found in ("", None) else found

@@ -147,7 +147,7 @@ def widest_group(groups: Iterable[NodeGroup]) -> NodeGroup | None:
 def parse_gres(text: str) -> tuple[int, str]:
     """(GPUs per node, their type or nothing) from a gres text such as ``gpu:h100:8(S:0-1),shard:8``."""
     counts: dict[str, int] = {}
-    for part in re.sub(r"\([^)]*\)", "", text).split(","):
+    for part in re.sub(r"\([^()]*\)", "", text).split(","):
         match = re.fullmatch(r"gpu(?::([^:]+?))??(?::(\d+))?", part.strip())
         if match:
             counts[match[1] or ""] = counts.get(match[1] or "", 0) + int(match[2] or 1)

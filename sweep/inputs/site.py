@@ -21,7 +21,7 @@ _NAME = re.compile(SAFE_NAME)
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,14}")
 LEAST_PORTS = 8
 """of a port range: for the leader, and the ranks of runs that overlap in time on a node or follow each other at once"""
-_VERSION = re.compile(r"\d+(\.\d+)*([abrc.+-][A-Za-z0-9.+-]*)?")
+_VERSION = re.compile(r"\d+(\.\d+){0,5}([abrc.+-][A-Za-z0-9.+-]*)?")
 
 
 def safe_name(text: str) -> str:

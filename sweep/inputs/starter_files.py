@@ -11,7 +11,7 @@ from sweep.inputs.yaml_lines import dump
 from sweep.physics.hardware import GPUS
 from sweep.shipped import shipped_folder
 
-_LINE = re.compile(r"# (\w+): .*?  +# (.*)")
+_LINE = re.compile(r"# (\w+): (?:(?!# ).)*?  # (.*)")
 """of a template: a key, commented out, an example of its value, and what it means"""
 WIDTH = 36
 """of a line up to what its key means"""

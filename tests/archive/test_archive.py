@@ -36,7 +36,7 @@ CONTINUING = (
 
 @pytest.fixture(scope="module")
 def sweep_dir(tmp_path_factory):
-    """A sweep of two runs, one of which failed, with a secret in its logs."""
+    """A sweep of two runs, one of which failed, with a secret in its logs, and a megabyte that only resembles one."""
     folder = tmp_path_factory.mktemp("original")
     (folder / "grid.yaml").write_text(GRID)
     words = ("--executor", "local", "--yes", "--dir", folder / "s")
@@ -45,7 +45,7 @@ def sweep_dir(tmp_path_factory):
     assert {record["outcome"] for record in records} == {"ok", "python_exception"}
     for record in records:
         with SweepDir(folder / "s").log(record["run_id"], record["attempt"]).open("a") as log:
-            log.write(f"login with {PRINTED}; HF_HOME=/data; {SECRETS['of the shell']}\n")
+            log.write(f"login with {PRINTED}; HF_HOME=/data; {SECRETS['of the shell']}\n" + "token" * 200_000)
     return folder / "s"
 
 

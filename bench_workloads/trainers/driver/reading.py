@@ -6,6 +6,7 @@ import codecs
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -18,6 +19,10 @@ _MEMORY = ("allocated_", "reserved_")
 
 MAX_LINE = 64_000
 """characters; what is longer is cut into pieces, so that an endless line cannot fill the memory"""
+MAX_VALUE = 100
+"""characters of a value of the configuration"""
+LARGEST = 2**53
+"""whole numbers from here on are none that a trainer counts, and no message to the agent holds them"""
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _END = re.compile(r"\r\n|\n|\r")
 _PREFIX = re.compile(r"^\s*(?:\[(?:rank|default|R)?_?\d{1,6}\]:?\s?|\d{1,6}:\s)")
@@ -56,7 +61,7 @@ UNITS: dict[str, tuple[str, float]] = {
 """further spellings -> (name, factor)"""
 _ANY_VALUE = {"loss"}
 _NOT_NEGATIVE = {"allocated_bytes", "reserved_bytes", "grad_norm", "skipped_iterations"}
-NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?[KMBGT]?|nan|inf)"
+NUMBER = r"[-+]?(?:\d[\d,]{0,30}(?:\.\d{0,30})?(?:[eE][-+]?\d{1,4})?[KMBGT]?|nan|inf)"
 """a number as trainers write it: 12, 3,400, 1.5e-3, 2.1K, nan"""
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
@@ -111,7 +116,7 @@ class PatternReader:
     def _step(self, part: str) -> ParsedLine | None:
         match = self._iteration.search(part)
         count = number(match[1]) if match else None
-        if count is None or count != int(count):
+        if count is None or not count.is_integer() or abs(count) >= LARGEST:
             return None
         return ParsedLine(iteration=int(count), values=self._found(self._values, part))
 
@@ -128,8 +133,8 @@ class PatternReader:
         stated: dict[str, Scalar] = {}
         for name, (compiled, of) in self._effective.items():
             match = compiled.search(line)
-            if match is not None:
-                stated[name] = of(match[1])
+            if match is not None and len(match[1]) <= MAX_VALUE and countable(value := of(match[1])):
+                stated[name] = value
         return stated
 
 
@@ -147,17 +152,18 @@ class JsonReader:
             return []
         try:
             found = json.loads(line[start:])
-        except ValueError:
+        except (ValueError, RecursionError):
             return []
         return self._parsed(found) if isinstance(found, dict) else []
 
     def _parsed(self, found: Mapping[str, Any]) -> list[ParsedLine]:
         named = {name: found[key] for name, key in self._keys.items() if key in found}
-        values = {k: float(v) for k, v in named.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+        numbers = {k: v for k, v in named.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+        values = {k: float(v) for k, v in numbers.items() if not abs(v) > sys.float_info.max}
         count = found.get(self._iteration)
-        iteration = count if isinstance(count, int) and not isinstance(count, bool) else None
+        iteration = count if isinstance(count, int) and not isinstance(count, bool) and countable(count) else None
         known = in_units(values) if iteration is not None else {}
-        stated = {name: value for name, value in named.items() if not in_units({name: 0.0})}
+        stated = {name: value for name, value in named.items() if not in_units({name: 0.0}) and countable(value)}
         if iteration is None and not stated:
             return []
         return [ParsedLine(iteration=iteration, values=known, effective=stated)]
@@ -202,6 +208,11 @@ def impossible(name: str, value: float) -> bool:
     if name in _NOT_NEGATIVE:
         return value < 0
     return not math.isfinite(value) or value <= 0 or (name == "mfu" and value > 1)
+
+
+def countable(value: Any) -> bool:
+    """Whether it is no whole number that is too large."""
+    return not isinstance(value, int) or abs(value) < LARGEST
 
 
 def plain(line: str) -> str:

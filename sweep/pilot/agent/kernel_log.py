@@ -10,8 +10,8 @@ from pathlib import Path
 
 from sweep.errors import log_error
 
-_HARDWARE = re.compile(r"NVRM: Xid|\bMachine check|\bmce:|Hardware Error|EDAC .* UE\b")
-_OF_PROCESS = re.compile(r"(?:Killed process|pid[=: ]|\[)\s*(\d+)")
+_HARDWARE = re.compile(r"NVRM: Xid|\bMachine check|\bmce:|Hardware Error|EDAC (?:(?!EDAC ).)* UE\b")
+_OF_PROCESS = re.compile(r"(?:Killed process|pid[=: ]|\[)\s{0,8}(\d{1,10})")
 _DEATH = re.compile(r"oom-kill:|Out of memory|Killed process|out of memory: Kill|segfault at|trap invalid opcode")
 CGROUPS = Path("/sys/fs/cgroup")
 MAX_LINES = 20

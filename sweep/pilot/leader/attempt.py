@@ -16,6 +16,7 @@ from sweep.outcomes import Outcome
 from sweep.pilot.job_spec import Limits
 from sweep.pilot.leader.attempt_result import AttemptResult, unexplained
 from sweep.pilot.leader.attempt_state import AttemptState
+from sweep.pilot.leader.diagnosing import diagnosed
 from sweep.pilot.leader.link import Inbox, Link, NodeLost, StopAsked
 from sweep.pilot.leader.watchdog import StartLimits, StopReason
 from sweep.pilot.messages import Clean, NotPrepared, OfAttempt, Prepare, Prepared, Start, Stop
@@ -65,13 +66,14 @@ class AttemptRunner:
         self._paused_s = self._clock.paused_s
         self._token = secrets.token_hex(16)
         self._gpu = gpu or ""
-        self._short = False
+        self._short = asyncio.Event()
         self._began = False
         """Start was sent"""
 
     def stop(self, verdict: StopReason, *, short: bool) -> None:
         """End the attempt for an external reason. `short`: no evidence, short timeouts."""
-        self._short = self._short or short
+        if short:
+            self._short.set()
         self._state.end(verdict)
         self._inbox.put_nowait((self._links[0].node, StopAsked()))
 
@@ -86,15 +88,15 @@ class AttemptRunner:
             await self._run_ranks()
             state.end_ranks(self._clock.now())
             await self._clear()
-            if self._lost_in_clearing is not None and unexplained(state):  # what was not reported may say why
-                state.lost(*self._lost_in_clearing)
+            if self._lost_in_clearing is not None and unexplained(state, await diagnosed(state, self._short)):
+                state.lost(*self._lost_in_clearing)  # what was not reported may say why
             await self._resolve_losses()
             state.name_suspects()
         finally:
             for link in self._links:
                 link.inbox = None
-        state.stopped_s = self._clock.paused_s - self._paused_s
-        return AttemptResult.of(state, self._clock.now())
+        state.stopped_s, now = self._clock.paused_s - self._paused_s, self._clock.now()
+        return AttemptResult.of(state, now, await diagnosed(state, self._short))
 
     async def _run_ranks(self) -> None:
         """From clean nodes to the end of the ranks, or a verdict to end them."""
@@ -192,15 +194,15 @@ class AttemptRunner:
     async def _clear(self) -> None:
         """Stop what still runs and wait until every node reports Clean."""
         living = [link for link in self._links if link.alive and link.node not in self._lost]
-        grace_s = SHORT_GRACE_S if self._short or self._state.all_measured else GRACE_S
-        evidence = not self._short and not all(rank.measurement or rank.exited for rank in self._state.ranks)
+        grace_s = SHORT_GRACE_S if self._short.is_set() or self._state.all_measured else GRACE_S
+        evidence = not self._short.is_set() and not all(rank.measurement or rank.exited for rank in self._state.ranks)
         for link in living:
-            link.send(Stop(attempt=self._name, evidence=evidence, grace_s=grace_s, short=self._short))
-        patience_s = SHORT_GRACE_S + SHORT_CLEAN_S if self._short else grace_s + CLEAN_S
+            link.send(Stop(attempt=self._name, evidence=evidence, grace_s=grace_s, short=self._short.is_set()))
+        patience_s = SHORT_GRACE_S + SHORT_CLEAN_S if self._short.is_set() else grace_s + CLEAN_S
         late = await self._wait_for_clean({link.node for link in living}, self._clock.now() + patience_s)
         # A pilot that is being ended cannot distinguish slow from dirty. Where no rank started, an agent may
         # still import.
-        if self._began and not self._short:
+        if self._began and not self._short.is_set():
             self._state.remains.not_ended |= dict.fromkeys(late, ("its agent timed out",))
         for link in living:
             link.clean = link.clean and link.node not in self._state.remains.not_ended
@@ -212,7 +214,7 @@ class AttemptRunner:
                 node, message = await self._received(max(0.0, deadline - self._clock.now()))
             except asyncio.TimeoutError:
                 break
-            if isinstance(message, StopAsked) and self._short:  # the scheduler's SIGTERM came during a full teardown
+            if isinstance(message, StopAsked) and self._short.is_set():  # SIGTERM came during a full teardown
                 deadline = min(deadline, self._clock.now() + SHORT_GRACE_S + SHORT_CLEAN_S)
             elif isinstance(message, NodeLost):
                 self._lost.add(node)
@@ -228,7 +230,7 @@ class AttemptRunner:
     async def _resolve_losses(self) -> None:
         """Of the nodes that were lost: which are dead, and which could only not be reached."""
         lost = [link for link in self._links if link.node in self._lost]
-        if self._state.connection_lost and not self._short:
+        if self._state.connection_lost and not self._short.is_set():
             waits = [asyncio.ensure_future(link.resolved.wait()) for link in lost]
             await asyncio.wait(waits, timeout=2 * RETURN_S + CLEAN_S)
             self._state.agents_ended({link.node: link.fate for link in lost if link.gone.is_set()})

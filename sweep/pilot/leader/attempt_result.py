@@ -23,9 +23,9 @@ class AttemptResult:
     times_s: dict[str, float]
 
     @classmethod
-    def of(cls, state: AttemptState, now: float) -> AttemptResult:
-        """The result of an attempt whose nodes are cleared."""
-        return cls(state, _diagnosis(state), state.moments.durations_s(now))
+    def of(cls, state: AttemptState, now: float, found: Diagnosis | None = None) -> AttemptResult:
+        """The result of an attempt whose nodes are cleared. ``found``: its diagnosis, where it is known already."""
+        return cls(state, found or diagnosis_of(state), state.moments.durations_s(now))
 
     @property
     def message(self) -> str | None:
@@ -58,16 +58,16 @@ class AttemptResult:
         return tuple(sorted(named))
 
 
-def unexplained(state: AttemptState) -> bool:
+def unexplained(state: AttemptState, found: Diagnosis) -> bool:
     """Whether nothing that was reported says why it ended, nor that the scheduler may be ending the job."""
-    return state.verdict is None and not _signalled(state.ranks) and _diagnosis(state).outcome is Outcome.UNKNOWN
+    return state.verdict is None and not _signalled(state.ranks) and found.outcome is Outcome.UNKNOWN
 
 
 def _signalled(ranks: Sequence[RankEnd]) -> bool:
     return any(rank.signal in ENDING_SIGNALS and not rank.killed_by_us for rank in ranks)
 
 
-def _diagnosis(state: AttemptState) -> Diagnosis:
+def diagnosis_of(state: AttemptState) -> Diagnosis:
     """Success once every rank has measured, whatever happened during teardown."""
     if state.all_measured:
         return Diagnosis(Outcome.OK, "", "", None, None)

@@ -205,7 +205,7 @@ class Leader:
             torch_version=spec.torch_version,
             secrets=secret_values(os.environ),  # its ranks inherit it: the site's ``env`` and ``setup``, the user's own
         )
-        recorded = recorded_of(attempt, result, spec, limit_s, self._attempts.stopping)
+        recorded = await asyncio.to_thread(recorded_of, attempt, result, spec, limit_s, self._attempts.stopping)
         await self._write(recorded)
         await store_log(
             self._files, self._directory.log(run.run_id, choice.attempt), recorded.record, result.state.ranks

@@ -365,3 +365,18 @@ def test_output_of_a_failure_parses_to_nothing(trainer):
     )
     reader = TRAINER.find(trainer).reader(run_of(trainer, dp=2))
     assert [one for line in lines for one in reader.read(line) if one.iteration is not None] == []
+
+
+@pytest.mark.parametrize("digits", [16, 400, 5000])
+def test_a_whole_number_that_no_trainer_counts_is_not_read(digits):
+    """Python refuses to read one of 5,000 digits, and a float does not hold one of 400."""
+    huge = "9" * digits
+    reader = reader_of("iteration: step (\\d+)\nloss: loss {number}\nworld_size: world (\\d+)")
+    assert iterations(reader.read(f"step {huge} loss 2.0")) == {}
+    assert stated(reader.read(f"world {huge}")) == {}
+    assert iterations(reader.read("step 7 loss 2.0")) == {7: {"loss": 2.0}}
+    rows = reader_of("json iteration=step loss tp=tensor_parallel")
+    assert iterations(rows.read(f'{{"step": {huge}, "loss": 2.0}}')) == {}
+    assert stated(rows.read(f'{{"step": 7, "tensor_parallel": {huge}}}')) == {}
+    assert rows.read("{" + '"a":[' * 20_000) == []
+    assert stated(parsed("megatron", f"using world size: {huge}, data-parallel size: 2")) == {"dp": 2}

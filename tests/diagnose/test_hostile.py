@@ -1,0 +1,74 @@
+"""A log that is made to be slow is diagnosed in time in proportion to its length, and by what it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweep.diagnose.diagnose import diagnose_text
+from sweep.diagnose.model import LineRule
+from sweep.diagnose.nccl_log import summarize
+from sweep.diagnose.rules import RULES
+from sweep.outcomes import Outcome
+from tests.support.hostile_texts import cpu_s, grows_faster, hostile, text_of
+
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate "
+LINE = 1400
+"""characters: what a rule reads of a line at once"""
+
+
+def log_against(rule: LineRule, characters: int) -> str:
+    """Lines on which the rule is slow if it can be, half of them long, and such a text on one line."""
+    texts = hostile(rule.pattern)
+    each = characters // (3 * len(texts))
+    long = [text_of(one, LINE) + "\n" for one in texts for _ in range(max(1, each // LINE))]
+    short = ["".join(one) + "\n" for one in texts for _ in range(max(1, each // len("".join(one))))]
+    return "".join((*long, *short))[: characters * 2 // 3] + text_of(texts[-1], characters // 3)
+
+
+def test_no_rule_makes_the_diagnosis_grow_faster_than_the_log():
+    sizes = [6000, 24_000]
+    assert [r.name for r in RULES if grows_faster(lambda n, r=r: diagnose_text(log_against(r, n)), sizes, 0.03)] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_megabyte_takes_a_second_at_most(rule):
+    """On a quiet machine, so twice that here."""
+    log = log_against(rule, 1_000_000)
+    assert cpu_s(lambda: diagnose_text(log), 3) < 2.0
+    assert not grows_faster(lambda n: diagnose_text(log_against(rule, n)), [60_000, 240_000, 960_000], 0.05)
+
+
+SLOW = {
+    "digits of a size": (OUT_OF_MEMORY + "1" * 1950, Outcome.OOM_CUDA),
+    "many sizes": (OUT_OF_MEMORY + "1 " * 970, Outcome.OOM_CUDA),
+    "many errors": ("ERROR AError: " * 100 + "failed", Outcome.PYTHON_EXCEPTION),
+    "many names of the loss": ("loss" * 350, None),
+    "colons": ("a:" * 160, None),
+    "brackets": ("[a]" * 160, None),
+    "many tracebacks": ("Traceback (most recent call last)" * 60, None),
+    "a host of many parts": ("n1:" * 100 + " NCCL INFO ", None),
+    "digits of an iteration": ("step 1" + "9" * 5000, None),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_a_line_that_was_slow_costs_little_however_often_it_is_written(name):
+    """200 kB. Each took over ten times as long, or its number could not be read."""
+    line, outcome = SLOW[name]
+    log, found = f"{line}\n" * (200_000 // len(line)), []
+    assert cpu_s(lambda: found.append((diagnose_text(log), summarize(log.splitlines())))) < 2.0
+    assert found[0][0].outcome is outcome
+
+
+def test_a_number_of_too_many_digits_is_none_of_a_communicator():
+    """Python refuses to read a longer one, and no journal holds it."""
+    lines = ["n1:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 nNodes 1 cudaDev 0 - Init COMPLETE"]
+    for text in ("{} coll channels, 0 nvls channels", "comm 0x1 rank {} nranks 8 x",
+                 "comm 0x1 rank 0 nranks {} x", "comm 0x1 rank 0 nranks 2 nNodes {} x",
+                 "Init timings: rank 0 nranks 2 total {}.5,",
+                 "Init timings: rank 0 nranks 2 total 0.5, bootstrap {}.5"):  # fmt: skip
+        lines += [f"n1:1:1 [0] NCCL INFO {text.format('9' * digits)}" for digits in (12, 400, 1900, 5000)]
+    found = summarize(lines)
+    assert found is not None
+    assert (found.ranks, found.nodes, found.coll_channels, found.init_s, found.bootstrap_s) == (2, 1, (), 0.5, None)
