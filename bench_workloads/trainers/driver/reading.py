@@ -147,7 +147,7 @@ class JsonReader:
             return []
         try:
             found = json.loads(line[start:])
-        except ValueError:
+        except (ValueError, RecursionError):
             return []
         return self._parsed(found) if isinstance(found, dict) else []
 
