@@ -156,7 +156,7 @@ def _to_pandas(table: pa.Table) -> pd.DataFrame:
     import pyarrow as pa
 
     nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-    return table.to_pandas(types_mapper=nullable.get)
+    return table.to_pandas(types_mapper=nullable.get, ignore_metadata=True)  # of pandas, which may say anything
 
 
 def _plan_frame(file: Path, columns: Sequence[str]) -> pd.DataFrame:

@@ -6,7 +6,12 @@ An ``OSError`` of these functions carries the path as the user named it; ``sweep
 from __future__ import annotations
 
 import contextlib
+import csv
+import functools
+import io
+import json
 import os
+import re
 import stat
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +24,10 @@ _HEAD_BYTES, _STRANGE_SHARE = 512, 0.3
 """a file is binary if over 30 % of its first block's characters are strange: perl's -B (perldoc -f -X)"""
 MAX_TEXT_BYTES = 4 << 20
 """of a grid, a site or a map; a log may be longer"""
+MAX_DEPTH = 40
+"""of JSON, as of YAML (`sweep.inputs.yaml_lines`): what reads values calls itself for each level"""
+_FORMULA = r"'*[=+\-@\t\r]"
+"""how a cell begins that a spreadsheet takes as a formula (owasp.org, CSV injection), or that is guarded already"""
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 """what is neither a file nor a directory"""
 
@@ -67,11 +76,37 @@ def text_of(data: bytes, path: Path | str, what: str) -> str:
     return text
 
 
+def json_of(text: str, file: Path | str) -> Any:
+    """The object of a JSON text. Raises SweepError where it is none, or is nested too deeply."""
+    if (problem := json_problem(text)) is not None:
+        raise SweepError(Mistake(problem, file=str(file)))
+    return json.loads(text)
+
+
+@functools.lru_cache(1024)
+def json_problem(text: str) -> str | None:
+    """Why a text that others may have written is no JSON object that can be read; None where it can."""
+    deep = f"its JSON is nested more than {MAX_DEPTH} deep"
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        return deep
+    except ValueError:
+        return "is not JSON"
+    if not isinstance(value, dict):
+        return "is no JSON object"
+    level: list[Any] = [value] if text.count("[") + text.count("{") > MAX_DEPTH else []
+    for _ in range(MAX_DEPTH):
+        below = (item for one in level for item in (one.values() if isinstance(one, dict) else one))
+        level = [item for item in below if isinstance(item, dict | list)]
+    return deep if level else None
+
+
 def read_table(path: Path, columns: Sequence[str] | None = None, types: Mapping[str, Any] | None = None) -> Any:
     """The ``pyarrow.Table`` of a Parquet file; of ``columns`` those that it has, those of ``types`` in these types.
 
-    Raises SweepError where the file is no readable Parquet or a column is of another type, and OSError. No content is
-    quoted.
+    Raises SweepError where the file is no readable Parquet or a column is of another type (a ``_json`` column: holds
+    what is no JSON object), and OSError. No content is quoted.
     """
     with _parquet(path) as parquet:
         present = parquet.schema_arrow.names
@@ -95,9 +130,13 @@ def _cast(array: Any, kind: Any, path: Path, name: str) -> Any:
     import pyarrow as pa
 
     try:
-        return array if array.type == kind else array.cast(kind)
+        array = array if array.type == kind else array.cast(kind)
     except pa.ArrowException as error:
         raise SweepError(Mistake(f"column {name} should be {kind}, but is {array.type}", file=str(path))) from error
+    for text in array.unique().to_pylist() if name.endswith("_json") else ():
+        if text is not None and (problem := json_problem(text)) is not None:
+            raise SweepError(Mistake(f"column {name}: {problem}", file=str(path), remedy="collect or import it again"))
+    return array
 
 
 @contextlib.contextmanager
@@ -127,6 +166,29 @@ def parquet_of(table: Any, **options: Any) -> bytes:
     pq.write_table(table, sink, **{"compression": "zstd", **options})
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV. A text that a spreadsheet would take as a formula gets an apostrophe before it, which shows it as
+    text; numbers are as they are. ``unguarded`` reads it back.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for row in [list(rows[0]), *(list(row.values()) for row in rows)] if rows else ():
+        guarded = (isinstance(cell, str) and re.match(_FORMULA, cell) for cell in row)
+        writer.writerow([f"'{cell}" if guard else cell for cell, guard in zip(row, guarded, strict=True)])
+    return out.getvalue()
+
+
+def unguarded(table: Any) -> Any:
+    """The ``pyarrow.Table`` of a CSV file with its texts as ``csv_of`` was given them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for at, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            table = table.set_column(at, field, pc.replace_substring_regex(table[at], f"^'({_FORMULA})", r"\1"))
+    return table
 
 
 def write_whole(path: Path, data: bytes | str) -> None:

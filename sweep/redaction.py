@@ -189,7 +189,7 @@ def without_secrets(text: str) -> str:
 
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         root = None
     for start, end in sorted(_secret_places(root, secret=False, among_variables=False), reverse=True):
         text = text[:start] + REDACTED + text[end:]

@@ -14,10 +14,9 @@ from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
-from sweep.errors import Mistake, SweepError
 from sweep.files import read_table, read_text, write_streamed
+from sweep.inputs.yaml_lines import load
 from sweep.outcomes import Outcome
 from sweep.redaction import Redaction, secret_values
 from sweep.state.state import SweepState
@@ -91,10 +90,7 @@ def _logs(directory: SweepDir, sweep_state: SweepState, logs: str) -> Iterator[P
 
 def _parsed(path: Path) -> object:
     """A YAML or JSON file of ours. Raises SweepError where it is damaged: then its secrets are not known."""
-    try:
-        return yaml.safe_load(read_text(path, "file of a sweep"))
-    except yaml.YAMLError as error:
-        raise SweepError(Mistake("is damaged", file=str(path), remedy="it is written once: restore it")) from error
+    return load(read_text(path, "file of a sweep"), str(path)).value
 
 
 def _cleaned(path: Path, redaction: Redaction) -> tuple[bytes, bool]:

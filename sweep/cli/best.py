@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from sweep.cli.best_table import table
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.names import metric_option, name_option
 from sweep.cli.sources import named, origin_of
+from sweep.cli.terminal import console
 from sweep.errors import Mistake, SweepError
 from sweep.library.sources import METRIC, collected_results
 from sweep.library.winners import FORMS, Row, complete, winners
@@ -123,8 +123,5 @@ def show_best(sources: Sequence[Path], metric: str = METRIC) -> bool:
 
 
 def _print(rows: Sequence[Row], metric: str, *, to_stderr: bool) -> None:
-    from rich.console import Console
-
-    stream = sys.stderr if to_stderr else sys.stdout
-    console = Console(stderr=to_stderr, highlight=False, width=None if stream.isatty() else WIDTH)
-    console.print(table(rows, metric, console.width))
+    printer = console(to_stderr=to_stderr, width=WIDTH)
+    printer.print(table(rows, metric, printer.width))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import click
 from sweep.cli.command import OutputPath, SweepCommand
 from sweep.cli.options import json_option, site_option
 from sweep.cli.progress_text import plural
+from sweep.cli.terminal import console
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -149,8 +149,8 @@ def _show(report: Report, *, as_json: bool) -> None:
 
 
 def _table(report: Report) -> None:
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from sweep.doctor.report import groups, nodes_text
 
@@ -160,14 +160,9 @@ def _table(report: Report) -> None:
     for one, nodes in groups(report.results):
         verdict = str(one.finding.verdict)
         cells = (one.finding.found, one.finding.expected, one.remedy)
-        coloured = f"[{COLOURS.get(verdict, 'red')}]{verdict}[/]"
-        table.add_row(_plain(one.check), coloured, nodes_text(nodes, len(report.nodes)), *map(_plain, cells))
-    Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table)
-
-
-def _plain(text: str) -> str:
-    """Text that rich must not read as markup."""
-    return text.replace("[", "\\[")
+        coloured = Text(verdict, style=COLOURS.get(verdict, "red"))
+        table.add_row(one.check, coloured, nodes_text(nodes, len(report.nodes)), *cells)
+    console(width=160).print(table)
 
 
 def _show_earlier(found: Sequence[Mapping[str, Json]], as_json: bool) -> int:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from sweep.store.sweep import Sweep
 from sweep.cli.progress_text import summary_line
+from sweep.cli.terminal import console, guard
 
 PLAIN_EVERY_S = 30.0
 PLAIN_AT_MOST_EVERY_S = 2.0
@@ -57,11 +58,11 @@ class _Drawing:
 
         assert self._sweep is not None
         if self._live is None:
-            from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=False)
+            self._live = Live(console=console(to_stderr=True), auto_refresh=False, transient=False)
             self._live.start()
+            guard()  # the streams that rich put before stdout and stderr for the time of its display
         self._live.update(picture(self._sweep, time.time(), height=self._live.console.size.height), refresh=True)
         self._drawn_at = time.monotonic()
 

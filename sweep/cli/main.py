@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
 import click
 
 from sweep.cli.command import HELP, usage_mistake
+from sweep.cli.terminal import guard
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.plugins import load_object
 from sweep.version import __version__
@@ -99,42 +100,38 @@ def cli() -> None:
     """
 
 
-def _print_in_any_locale() -> None:
-    """Characters that the terminal's encoding lacks (a locale such as en_US, Latin-1) become question marks."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-
-
 def _print(mistakes: Sequence[Mistake]) -> None:
     for mistake in mistakes:
         click.echo(f"error: {mistake}", err=True)
 
 
 def main() -> None:
-    """Run the command line. Exit 0 done, 1 the work failed, 2 the input is wrong, 130 interrupted."""
+    """Run the command line. Exit 0 done, 1 the work failed, 2 wrong input, 130 interrupted, 141 output closed."""
     os.umask(0o077)  # only the user may read a sweep's files
-    _print_in_any_locale()
+    guard()
     try:
-        code = cli(prog_name="sweep", standalone_mode=False)
+        code = _call()
+    except BrokenPipeError:  # the reader of our output ended first, as `head` does
+        code = 128 + signal.SIGPIPE
+    sys.exit(code)
+
+
+def _call() -> int:
+    """The exit code of the command that the arguments name, after its errors are printed."""
+    try:
+        code = cli(prog_name="sweep", standalone_mode=False, color=True)  # the filter leaves nothing to strip
     except SweepError as error:
         _print(error.mistakes)
-        sys.exit(error.exit_code)
+        return error.exit_code
     except (click.exceptions.Abort, KeyboardInterrupt):
-        sys.exit(130)
-    except HELP as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except click.UsageError as error:
-        _print([usage_mistake(error)])
-        sys.exit(2)
+        return 130
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except BrokenPipeError:  # the reader of our output ended first, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    sys.exit(code if isinstance(code, int) else 0)
+        if isinstance(error, click.UsageError) and not isinstance(error, HELP):
+            _print([usage_mistake(error)])
+        else:
+            error.show()
+        return error.exit_code
+    return code if isinstance(code, int) else 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import click
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.options import json_option, overrides_option, site_option
 from sweep.cli.progress_text import plural
+from sweep.cli.terminal import console
 from sweep.contract import LAYOUT
 from sweep.errors import SweepError
 from sweep.library.winners import SIMULATED, layout_text
@@ -169,34 +169,33 @@ def _guess(row: dict[str, Any]) -> str:
 
 
 def _tables(document: dict[str, Any], learned: Forecast | None) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    printer = console(width=120)
     head = f"{plural(document['runs'], 'run')} of {plural(document['candidates'], 'candidate')}"
     hours = f"about {document['predicted_node_hours']:,.1f} node-hours ({document['prediction']})"
-    console.print(f"{document['name']}: {head}; {hours}", markup=False)
+    printer.print(f"{document['name']}: {head}; {hours}")
     limits = ", ".join(f"{name} {value:g}" for name, value in document["budget"].items())
-    console.print(f"strategy: {document['strategy']}; budget: {limits or 'none'}", markup=False)
+    printer.print(f"strategy: {document['strategy']}; budget: {limits or 'none'}")
     for name, one in document["expected"].items():
         share = f"{one['runs']:,} of {plural(document['runs'], 'run')}, {one['node_hours']:,.2g} node-hours"
         below = f"{one['mean_regret']:.1%} below the best of a cell"
-        console.print(f"{name}: expected to measure {share}, and to end {below} (simulated)", markup=False)
-    console.print(_cell_table(document["cells"]))
+        printer.print(f"{name}: expected to measure {share}, and to end {below} (simulated)")
+    printer.print(_cell_table(document["cells"]))
     if learned is not None:
-        console.print(_forecast_table(learned))
-        console.print(SIMULATED, markup=False) if learned.simulated else None
+        printer.print(_forecast_table(learned))
+        printer.print(SIMULATED) if learned.simulated else None
     elif any(cell["predicted_best"] for cell in document["cells"]):
-        console.print(_best_table(document["cells"]))
+        printer.print(_best_table(document["cells"]))
     if document["rejected_by_rule"]:
         reasons = Table("rejected by", "candidates", "such as", title="Rejected (a candidate counts with every rule)")
         reasons.columns[1].justify = "right"
         for rule in document["rejected_by_rule"]:
             reasons.add_row(rule["rule"], f"{rule['candidates']:,}", Text("\n".join(rule["such_as"][:_REASONS_SHOWN])))
-        console.print(reasons)
+        printer.print(reasons)
     if "heatmap" in document:
-        console.print(document["heatmap"]["path"], markup=False, soft_wrap=True)
+        printer.print(document["heatmap"]["path"], soft_wrap=True)
 
 
 def _best_table(cells: list[dict[str, Any]]) -> Any:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.errors import Mistake, SweepError
-from sweep.files import read_text
+from sweep.errors import SweepError
+from sweep.files import json_of, read_text
 
 if TYPE_CHECKING:
     from sweep.library.trainer_format import Origin
@@ -50,10 +50,9 @@ def origin_of(directories: Sequence[SweepDir | None]) -> Origin:
 def provenance_of(directory: SweepDir) -> dict[str, Any]:
     """What `provenance.json` states. Raises SweepError where it is damaged."""
     try:
-        stated: dict[str, Any] = json.loads(read_text(directory.provenance, "provenance"))
-    except ValueError as error:
-        remedy = "it is written once: restore it"
-        raise SweepError(Mistake("is damaged", file=str(directory.provenance), remedy=remedy)) from error
+        stated: dict[str, Any] = json_of(read_text(directory.provenance, "provenance"), directory.provenance)
+    except SweepError as error:
+        raise SweepError([replace(one, remedy="it is written once: restore it") for one in error.mistakes]) from error
     return stated
 
 

@@ -14,6 +14,7 @@ import click
 from sweep.cli.command import SourcePath, SweepCommand
 from sweep.cli.options import json_option
 from sweep.cli.sources import chosen_sweep
+from sweep.cli.terminal import console
 
 if TYPE_CHECKING:
     from sweep.state.state import SweepState
@@ -76,29 +77,27 @@ def _watch(sweep: Sweep) -> None:
 
 
 def _show(sweep: Sweep) -> None:
-    from rich.console import Console
-
     from sweep.cli.live_picture import picture
     from sweep.outcomes import Outcome
     from sweep.store import lease
 
-    sweep_state, console = sweep.sweep_state, Console()
+    sweep_state, printer = sweep.sweep_state, console()
     launcher = lease.holder(sweep.directory)
     alive = f"launcher: {launcher}" if launcher else "no launcher runs"
-    console.print(f"{sweep.directory.path}; {alive}", markup=False, highlight=False, soft_wrap=True)
-    console.print(picture(sweep, time.time(), height=ALL_LINES))
+    printer.print(f"{sweep.directory.path}; {alive}", soft_wrap=True)
+    printer.print(picture(sweep, time.time(), height=ALL_LINES))
     failures = [each for each in _failures(sweep, sweep_state) if each["outcome"] != Outcome.CANCELLED]
     for each in failures[:FAILURES_SHOWN]:
         text = f"{each['outcome']}: {each['run_id']} (attempt {each['attempt']}): {each['message'] or ''}"
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        printer.print(text, soft_wrap=True)
     if len(failures) > FAILURES_SHOWN:
-        console.print(f"… and {len(failures) - FAILURES_SHOWN} more: `sweep status --json`")
+        printer.print(f"… and {len(failures) - FAILURES_SHOWN} more: `sweep status --json`")
     for node, reason in sorted(sweep_state.excluded_nodes.items()):
-        console.print(f"node {node} is excluded: {reason}", markup=False)
+        printer.print(f"node {node} is excluded: {reason}")
     if (delay := _delay(sweep, sweep_state)) is not None:
-        console.print(delay, markup=False, highlight=False, soft_wrap=True)
+        printer.print(delay, soft_wrap=True)
     if sweep_state.cancelled:
-        console.print(f"cancelled; `sweep resume {sweep.directory.path}` continues", markup=False)
+        printer.print(f"cancelled; `sweep resume {sweep.directory.path}` continues")
 
 
 def _delay(sweep: Sweep, sweep_state: SweepState) -> str | None:

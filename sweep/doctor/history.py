@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from sweep.checks.check import Json
 from sweep.errors import Mistake, SweepError
+from sweep.files import json_of
 
 _SPAN = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
@@ -30,10 +30,10 @@ def earlier(directory: Path, since: float) -> list[dict[str, Json]]:
     reports = []
     for path in sorted(directory.glob("*/report.json")):
         try:
-            values = json.loads(path.read_text())
-        except (OSError, ValueError):
+            values = json_of(path.read_text(), path)
+        except (OSError, ValueError, SweepError):
             continue
-        if isinstance(values, dict) and float(values.get("began_at") or 0) >= since:
+        if float(values.get("began_at") or 0) >= since:
             reports.append({**values, "directory": str(path.parent)})
     return reports
 

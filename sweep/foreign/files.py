@@ -15,7 +15,7 @@ import numpy as np
 
 from sweep.contract import LAYOUT, Layout
 from sweep.errors import Mistake, SweepError, nearest
-from sweep.files import read_table, read_text
+from sweep.files import read_table, read_text, unguarded
 from sweep.foreign.convert import doubtful_repeats, records_of_rows, unknown_columns
 from sweep.foreign.mapping import plain_map, read_map
 from sweep.foreign.plausible import marked
@@ -158,7 +158,7 @@ def _read_table(path: Path) -> pa.Table:
     read_text(path, "CSV table", None)  # raises for what is no text
     options = pyarrow.csv.ParseOptions(newlines_in_values=True)
     try:
-        return pyarrow.csv.read_csv(path, parse_options=options)
+        return unguarded(pyarrow.csv.read_csv(path, parse_options=options))
     except pa.ArrowException as error:
         line = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
         fact = f"the row has {line[3]} columns, the first line {line[2]}" if line else "not a CSV table"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator, WithJsonSchema
@@ -31,10 +31,11 @@ def listed(value: Any) -> list[Any]:
         raise ValueError("the list is empty: omit the key, or give a value")
     if len(values) > MAX_VALUES:
         raise ValueError(f"{len(values):,} values are too many (at most {MAX_VALUES:,})")
+    first: dict[Any, int] = {}
     for i, item in enumerate(values):
-        for j, other in enumerate(values[:i]):
-            if item == other and type(item) is type(other):
-                raise ValueError(f"a value is in the list twice: as item {j + 1} and {i + 1}")
+        j = first.setdefault((type(item), item if isinstance(item, Hashable) else repr(item)), i)
+        if j != i:
+            raise ValueError(f"a value is in the list twice: as item {j + 1} and {i + 1}")
     return list(values)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import yaml
 
 from sweep.errors import Mistake, SweepError, file_mistake
-from sweep.files import read_text
+from sweep.files import json_of, read_text
 from sweep.inputs.check import problems_of_the_rest
 from sweep.inputs.grid import Grid, read_grid
 from sweep.inputs.models import read_models
@@ -47,10 +46,10 @@ def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
 def read_config(path: str) -> Mapping[str, Any] | None:
     """The mapping that a config.json holds; None where it cannot be read."""
     try:
-        config = json.loads(read_text(Path(path), "config.json"))
-    except (OSError, SweepError, ValueError):
+        config: Mapping[str, Any] = json_of(read_text(Path(path), "config.json"), path)
+    except (OSError, SweepError):
         return None
-    return config if isinstance(config, dict) else None
+    return config
 
 
 def load_site(grid: Grid | None = None, given: str | None = None, executor: str | None = None) -> Site:

@@ -21,7 +21,7 @@ def override(document: Document, options: Sequence[str], model: type[BaseModel])
 
 
 def _one(document: Document, option: str, model: type[BaseModel]) -> list[Mistake]:
-    where = f"-o {option}"
+    where = f"-o {option[:100]}{'…' * (len(option) > 100)}"
     key, equals, text = option.partition("=")
     path: Path = tuple(part.strip() for part in key.split("."))
     if not equals or not all(path):

@@ -200,7 +200,7 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, o
     except StuckError:
         launcher.close()
         raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, BrokenPipeError):
         _interrupted(launcher, note)
         raise
     launched = _ended(launcher.sweep)
@@ -221,7 +221,7 @@ def _submit_once(launcher: Launcher, note: Note) -> Launched:
 
 
 def _interrupted(launcher: Launcher, note: Note) -> None:
-    """Ctrl-C: on this machine it means stop; on a cluster the pilots run without the launcher."""
+    """Ctrl-C, or a closed output: on this machine it means stop; on a cluster the pilots run without the launcher."""
     path = launcher.directory.path
     if launcher.local:
         note("stopping the ranks …")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from sweep.files import csv_of
 from sweep.library.winners import SIMULATED, Row
 
 
@@ -18,15 +18,9 @@ def text(rows: Sequence[Row], form: str, metric: str) -> str:
         return _flags(rows, metric)
     if form == "json":
         return json.dumps(rows, indent=1) + "\n"
-    return _csv(rows) if form == "csv" else _markdown(rows)
-
-
-def _csv(rows: Sequence[Row]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows([{name: _cell(value) for name, value in row.items()} for row in rows])
-    return out.getvalue()
+    if form == "csv":
+        return csv_of([{name: _cell(value) for name, value in row.items()} for row in rows])
+    return _markdown(rows)
 
 
 def _cell(value: Any) -> Any:
@@ -40,7 +34,7 @@ def _cell(value: Any) -> Any:
 
 
 def _markdown(rows: Sequence[Row]) -> str:
-    """Numbers right-aligned, as people read them; a bar in a name is escaped, since it would end the cell."""
+    """Numbers right-aligned, as people read them."""
     from analysis.metrics import memory_text
 
     texts = {"peak_memory_bytes": memory_text, "mfu": "{:.1%}".format, "margin": "{:.1%}".format}
@@ -48,9 +42,15 @@ def _markdown(rows: Sequence[Row]) -> str:
     heads = [name.removesuffix("_bytes") for name in rows[0]]
     lines = [" | ".join(heads), " | ".join("---:" if name in numeric else "---" for name in rows[0])]
     for row in rows:
-        cells = ["" if v is None else str(texts.get(name, _cell)(v)).replace("|", "\\|") for name, v in row.items()]
+        cells = ["" if v is None else _plain(str(texts.get(name, _cell)(v))) for name, v in row.items()]
         lines.append(" | ".join(cells))
     return "".join(f"| {line} |\n" for line in lines)
+
+
+def _plain(text: str) -> str:
+    """A text as a cell of a Markdown table: neither markup nor HTML, and on one line."""
+    marks = r"[\\`*~<>|&]|\](?=[(\[])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"
+    return re.sub(marks, r"\\\g<0>", " ".join(text.split()))
 
 
 def _flags(rows: Sequence[Row], metric: str) -> str:

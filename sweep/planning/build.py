@@ -40,6 +40,11 @@ from sweep.planning.table import (
 from sweep.plugins import WORKLOAD
 
 _OFFERED = 3
+MAX_CANDIDATES, LEAST_PER_CELL = 10_000_000, 1_000
+"""A plan in memory has 220 bytes per candidate and takes a second per 1.5 million (`benchmarks/plan_speed.py`); each
+cell takes a millisecond. So the bound is 2.2 GB and some ten seconds"""
+MAX_RUNS = 500_000
+"""3.4 kB and 40 microseconds each, so 1.7 GB; at 20 s per run, they would take one pilot four months"""
 
 
 def nothing_to_run(grid: Grid) -> Mistake:
@@ -50,13 +55,13 @@ def nothing_to_run(grid: Grid) -> Mistake:
 def build(grid: Grid, site: Site, workload: Workload | None = None) -> Plan:
     """The plan. ``workload``: the declaration, by default that of the name in the grid.
 
-    Raises SweepError if the grid asks for what the workload or the site does not support, if no layout at all has
-    the global batch, and if two runs have the same run_id.
+    Raises SweepError if the grid asks for what the workload or the site does not support or for too many candidates,
+    if no layout at all has the global batch, and if two runs have the same run_id.
     """
     workload = workload or _declared(grid)
     if problems := problems_of(grid, site, workload):
         raise SweepError(grid.located(problems))
-    parts = [(part, list(products(grid, part, workload, group))) for group, part in site.parts.items()]
+    parts = _expanded(grid, site, workload)
     refuse_impossible_batch(grid, [product for _, expanded in parts for product in expanded])
     builder = Builder(grid, site, workload.name, rules_for(grid, site, workload))
     for part, expanded in parts:
@@ -65,6 +70,29 @@ def build(grid: Grid, site: Site, workload: Workload | None = None) -> Plan:
             for columns in chunks(product):
                 builder.add(product, columns)
     return Plan(grid.name, builder.table())
+
+
+def _expanded(grid: Grid, site: Site, workload: Workload) -> list[tuple[Site, list[AxisProduct]]]:
+    """The products of each node group's nodes. Raises SweepError, at once, for more than a plan may have."""
+    parts: list[tuple[Site, list[AxisProduct]]] = []
+    cells = candidates = 0
+    for group, part in site.parts.items():
+        parts.append((part, []))
+        for product in products(grid, part, workload, group):
+            cells, candidates = cells + 1, candidates + max(product.size, LEAST_PER_CELL)
+            if candidates > MAX_CANDIDATES:
+                raise SweepError(grid.mistake(_too_many(cells, product), (), "fewer values per axis, or several grids"))
+            parts[-1][1].append(product)
+    return parts
+
+
+def _too_many(cells: int, last: AxisProduct) -> str:
+    longest = sorted(last.axes.items(), key=lambda axis: -len(axis[1]))[:12]
+    axes = " * ".join(f"{len(values)} {name}" for name, values in longest if len(values) > 1)
+    size = f"{last.size:,}" if last.size < 10**15 else "over 10^15"
+    cell = f"{last.row} on {last.nodes} node{'s' * (last.nodes != 1)} has {size}{f': {axes}' if axes else ''}"
+    most = f"{MAX_CANDIDATES:,} candidates, each cell counted as {LEAST_PER_CELL:,} or more"
+    return f"this plan is too large, by cell {cells:,} of it: at most {most}; {cell}"
 
 
 def _declared(grid: Grid) -> Workload:
@@ -150,6 +178,9 @@ class Builder:
             iterations = self._grid.warmup_iterations + self._grid.iterations
             batch["predicted_step_s"] = step_s
             batch["predicted_s"] = ASSUMED_START_S + iterations * step_s
+        if (count := len(self._ids) + self._grid.repeats * len(rows)) > MAX_RUNS:
+            fact = f"this plan is too large: at most {MAX_RUNS:,} runs; it has {count:,} or more"
+            raise SweepError(self._grid.mistake(fact, (), "fewer values per axis, fewer repeats, or several grids"))
         values = {name: self._plain(columns, name, rows) for name in VARYING if name != "repeat"}
         for repeat in range(self._grid.repeats):
             named = list(identities(self._grid, product, {**values, "repeat": [repeat] * len(rows)}))

@@ -26,7 +26,7 @@ from sweep.plugins import WORKLOAD
 from sweep.records.agreement import NOTE, disagreements, tolerance_of
 from sweep.records.prices import has_other_prices, priced, prices_of
 from sweep.records.record import decode_in_full, problems
-from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, Record, arrow_type
+from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, Record, arrow_type, arrow_types
 from sweep.records.skipped import update_skipped
 from sweep.records.timeline import ATTEMPTS, PILOTS, Timeline, attempts_table, resumed
 from sweep.state.counting import attempt_that_counts, supersedes
@@ -143,7 +143,7 @@ def _earlier(directory: SweepDir) -> tuple[pa.Table | None, JournalProgress, Tim
     """The existing tables and how far they reach, or empty ones where they are unusable."""
     try:
         return _read_earlier(directory)
-    except (OSError, KeyError, ValueError, SweepError):
+    except (OSError, KeyError, ValueError, RecursionError, SweepError):
         return None, JournalProgress(), Timeline()
 
 
@@ -152,7 +152,7 @@ def _read_earlier(directory: SweepDir) -> tuple[pa.Table, JournalProgress, Timel
     import pyarrow.compute as pc
 
     places = (directory.results, directory.path / PILOTS_FILE, directory.path / TIMELINE_FILE)
-    results, pilots, attempts = tables = [read_table(place) for place in places]
+    results, pilots, attempts = tables = [read_table(place, types=arrow_types()) for place in places]
     state = json.loads((results.schema.metadata or {})[METADATA])
     for table, columns in zip(tables, (COLUMNS + COLLECTED, PILOTS, ATTEMPTS), strict=True):
         of_table = json.loads((table.schema.metadata or {})[METADATA])

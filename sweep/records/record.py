@@ -10,6 +10,7 @@ from typing import get_type_hints
 import msgspec
 
 from sweep.contract import Measurement, Run
+from sweep.files import json_problem
 from sweep.outcomes import Outcome
 from sweep.physics import shapes
 from sweep.records.json_columns import Json, json_text, over_ranks
@@ -17,7 +18,7 @@ from sweep.records.metrics import metrics, own_step_times_s, shape_of, slow_rank
 from sweep.records.schema import COLUMNS, Configuration, Metrics, Record, Times, VerdictColumns
 from sweep.records.validity import implausible, oddities, of_another_torch, refusal
 from sweep.redaction import Redaction, redacted_environment, redacted_parameters, secret_values
-from sweep.state.events import decoder
+from sweep.state.events import Event, EventError, Recorded, decoder
 
 _TYPES = get_type_hints(Record)
 
@@ -153,9 +154,21 @@ def record_from(values: Mapping[str, Json]) -> Record:
     return msgspec.convert(values, Record)
 
 
-decode_in_full = decoder(Record)
-"""The event of a journal's line, a record with all its columns: those that are missing are null, unknown ones are
-dropped. Raises EventError."""
+_decode = decoder(Record)
+_JSON = tuple(column.name for column in COLUMNS if column.name.endswith("_json"))
+
+
+def decode_in_full(line: bytes) -> Event:
+    """The event of a journal's line, a record with all its columns: those that are missing are null, unknown ones are
+    dropped. Raises EventError.
+    """
+    event = _decode(line)
+    if isinstance(event, Recorded):
+        for name in _JSON:
+            text = getattr(event.record, name)
+            if text is not None and (problem := json_problem(text)) is not None:
+                raise EventError(f"{name}: {problem}")
+    return event
 
 
 def problems(record: Record) -> list[str]:

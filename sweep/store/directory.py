@@ -50,7 +50,7 @@ class SweepDir:
         """
         try:
             stated = msgspec.json.decode(self.provenance.read_bytes(), type=_Launched).directory
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, RecursionError):
             return None
         return Path(stated) if stated and Path(stated).is_dir() else None
 
@@ -264,7 +264,7 @@ def claims_of(
 def _read_claim(path: Path) -> Claim:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Claim)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         log_error(f"{path}: the claim is damaged, at byte 0 to {path.stat().st_size}: {error}")
         return Claim(pilot=UNKNOWN_PILOT, job_id="", time=path.stat().st_mtime)
 

@@ -117,7 +117,7 @@ def _living(lease: Lease) -> str | None:
     journal, file = lease.directory.journal(lease.writer), lease.directory.leases / lease.writer
     try:
         holder = msgspec.json.decode(file.read_bytes(), type=Process)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         log_error(f"{file}: the lease is damaged ({error}): its holder is assumed alive while its journal grows")
         holder = Process(host="?", pid=0, boot_id="", process_started=0.0, time=file.stat().st_mtime)
     return None if _ended(journal) else alive(holder, journal)

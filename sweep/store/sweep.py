@@ -16,6 +16,7 @@ import msgspec
 import pyarrow.parquet
 
 from sweep.errors import Mistake, SweepError
+from sweep.files import MAX_DEPTH
 from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
@@ -267,7 +268,7 @@ class _Provenance(msgspec.Struct, frozen=True, kw_only=True):
 def _read_provenance(path: Path) -> _Provenance:
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Provenance)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _damaged(path, error) from error
 
 
@@ -278,7 +279,10 @@ def _table(plan: Path) -> pyarrow.Table:
         missing = set(RUN_COLUMNS) - set(file.schema_arrow.names)
         if missing:
             raise ValueError(f"it has no column {', '.join(sorted(missing))}")
-        return file.read(columns=list(RUN_COLUMNS))
+        table = file.read(columns=list(RUN_COLUMNS))
+        if any(text.count("[") + text.count("{") > MAX_DEPTH for text in table["run_json"].to_pylist() if text):
+            raise ValueError("a run's JSON has too many lists or objects")
+        return table
     except (pyarrow.ArrowException, ValueError, KeyError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the file system, not of the content
             raise

@@ -175,3 +175,22 @@ def test_an_extension_has_the_runs_and_the_rejected_that_no_earlier_plan_has():
     again = table.further(second, [first, table.further(second, [first])])
     assert again.num_rows == 0
     assert table.further(second, [second.slice(0, 0)]).column("position").to_pylist() == [0, 1, None, None]
+
+
+@pytest.mark.parametrize(("lines", "said"), [
+    ("".join(f"  A{i:02}: {{from: 1, to: 10}}\n" for i in range(12)), "1,000,000,000,000: 10 A00 * 10 A01 * 10 A02"),
+    ("".join(f"  A{i:02}: {{from: 1, to: 9999}}\n" for i in range(30)), "over 10^15: 9999 A00 * 9999 A01 * 9999 A02"),
+    ("  A: 1\nnodes: {from: 1, to: 9999}\ninclude:\n- nodes: {from: 1, to: 9999}\n", "by cell 10,001 of it"),
+    ("  A: {from: 1, to: 2000}\nrepeats: 1000\n", "at most 500,000 runs; it has 2,000,000 or more"),
+])  # fmt: skip
+def test_a_plan_that_no_memory_holds_is_one_error_at_once(lines, said):
+    """Before any candidate is made: the whole of the first would take 220 TB."""
+    text = (
+        "\n".join(line for line in BASE.splitlines() if not line.startswith("nodes")) + "\nglobal_batch_tolerance: 0.9"
+    )
+    with pytest.raises(SweepError, match="this plan is too large") as refused:
+        plan_of(f"{text}\n{'' if 'nodes:' in lines else 'nodes: 1'}\nenv:\n{lines}")
+    (mistake,) = refused.value.mistakes
+    assert said in mistake.fact
+    assert len(mistake.fact) < 400
+    assert "fewer values per axis" in mistake.remedy

@@ -142,7 +142,7 @@ def readings_in(text: str | None) -> dict[str, Reading]:
     """An agent's readings; none where they are malformed."""
     try:
         found = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return {str(reader): Reading.of(value) for reader, value in found.items()} if isinstance(found, dict) else {}
 
