@@ -187,6 +187,13 @@ def without_secrets(text: str) -> str:
     return Redaction(()).clean(text)
 
 
+def secrets_shown(text: str) -> list[str]:
+    """Where a text that ``without_secrets`` cleans holds secrets: these lines without them, cut to what is around."""
+    clean = without_secrets(text)
+    places = [] if clean == text else [(line, line.find(REDACTED)) for line in clean.splitlines()]
+    return [line[max(0, at - _LONGEST_NAME) : at + len(REDACTED)].strip() for line, at in places if at >= 0]
+
+
 def _secret_places(node: yaml.Node | None, *, secret: bool, among_variables: bool) -> Iterator[tuple[int, int]]:
     """Where the scalars under a secret's name begin and end in the text."""
     import yaml

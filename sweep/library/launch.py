@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,11 +25,12 @@ from sweep.planning.runs import Plan, runs_on
 from sweep.plugins import EXECUTOR
 from sweep.state.state import SweepState
 from sweep.store import lease
-from sweep.store.create import check_same, check_vacant, create
+from sweep.store.create import check_same, check_vacant, create, keep_private
 from sweep.store.directory import SweepDir, find_sweep
 from sweep.store.extend import Extension, extend, extension, mistakes_of
 from sweep.store.place import adopt as adopt_copy
 from sweep.store.place import check_own
+from sweep.store.sharing import group_id
 from sweep.store.sweep import Sweep, open_sweep
 
 OnStep = Callable[[Sweep], None]
@@ -98,10 +100,12 @@ def launch(
         sweep = open_sweep(directory)
         check_tracker(tracker, detach=detach, executor=sweep.executor)
         added = _extension(sweep, grid, stated, executor)
+        private = None if added.empty else keep_private(sweep.directory, sweep.site, grid.text, *sys.argv)
         if not added.empty:
             extend(sweep.directory, grid, added)
             sweep = open_sweep(directory)
         if (holder := lease.holder(sweep.directory)) is not None:
+            note(private) if private is not None else None
             return Launched(directory=sweep.directory.path, runs=len(sweep.runs), holder=holder, added=added)
     else:
         executor = choose_executor(executor)
@@ -166,6 +170,8 @@ def new_plan(grid: Grid, stated: Site | None, directory: Path, executor: str) ->
     """The site and the plan of a sweep that can be created in the directory, and run. Raises SweepError."""
     check_vacant(directory)
     site = stated or load_site(grid, None, executor)
+    if site.group is not None:
+        group_id(site.group)
     plan = build(grid, site)
     check_runnable(plan, grid, site, executor)
     return site, plan
@@ -186,6 +192,8 @@ def _extension(sweep: Sweep, grid: Grid, site: Site | None, executor: str | None
 
 def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, on_step: OnStep, note: Note) -> Launched:
     check_own(sweep.directory)
+    if (private := keep_private(sweep.directory, sweep.site)) is not None:
+        note(private)
     directory = sweep.directory.path
     if detach and sweep.executor == "local":  # no scheduler here: a launcher in the background replaces it
         process = resume_in_background(directory, takeover=takeover, tracker=tracker)
