@@ -53,8 +53,8 @@ def rerun(
       sweep rerun sweeps/first --cell 8B:4 --failed
     """
     from sweep.state.events import RerunRequested
-    from sweep.store.place import check_own
     from sweep.store.journal import write_request
+    from sweep.store.place import check_own
     from sweep.store.snapshot import read_state
     from sweep.store.sweep import open_sweep
 

@@ -12,8 +12,8 @@ from sweep.launcher.loop import POLL_S, Loop
 from sweep.library.sources import status
 from sweep.state.events import CancelRequested
 from sweep.store import lease
-from sweep.store.place import check_own
 from sweep.store.journal import write_request
+from sweep.store.place import check_own
 from sweep.store.sweep import Sweep
 
 

@@ -100,12 +100,11 @@ def launch(
         sweep = open_sweep(directory)
         check_tracker(tracker, detach=detach, executor=sweep.executor)
         added = _extension(sweep, grid, stated, executor)
-        private = None if added.empty else keep_private(sweep.directory, sweep.site, grid.text, *sys.argv)
         if not added.empty:
+            _say(note, keep_private(sweep.directory, grid.to_yaml(), *sys.argv))
             extend(sweep.directory, grid, added)
             sweep = open_sweep(directory)
         if (holder := lease.holder(sweep.directory)) is not None:
-            note(private) if private is not None else None
             return Launched(directory=sweep.directory.path, runs=len(sweep.runs), holder=holder, added=added)
     else:
         executor = choose_executor(executor)
@@ -117,6 +116,7 @@ def launch(
             if approve is not None:
                 approve(estimate(plan, grid, site, executor))
             sweep = create(directory, grid, site, plan, executor=executor)
+            _say(note, keep_private(sweep.directory, created=site))
         check_same(sweep, grid, executor, stated)  # also if another launch has just created it
     launched = _go_on(sweep, takeover=False, detach=detach, tracker=tracker, on_step=on_step, note=note)
     return replace(launched, added=added)
@@ -190,10 +190,14 @@ def _extension(sweep: Sweep, grid: Grid, site: Site | None, executor: str | None
     return extension(sweep, grid, plan)
 
 
+def _say(note: Note, text: str | None) -> None:
+    if text is not None:
+        note(text)
+
+
 def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, on_step: OnStep, note: Note) -> Launched:
     check_own(sweep.directory)
-    if (private := keep_private(sweep.directory, sweep.site)) is not None:
-        note(private)
+    _say(note, keep_private(sweep.directory))
     directory = sweep.directory.path
     if detach and sweep.executor == "local":  # no scheduler here: a launcher in the background replaces it
         process = resume_in_background(directory, takeover=takeover, tracker=tracker)

@@ -65,13 +65,13 @@ def _mode_of(site: Site) -> tuple[int, int | None]:
     return (mode, None) if site.group is None else (mode | 0o2050, group_id(site.group))
 
 
-def keep_private(directory: SweepDir, site: Site, *more: str) -> str | None:
-    """Let no one else read a sweep whose inputs, or ``more`` of them, hold a secret. The note that says so, if without
-    the secret others might read it.
+def keep_private(directory: SweepDir, *more: str, created: Site | None = None) -> str | None:
+    """Let no one else read a sweep whose inputs, or ``more`` of them, hold a secret. The note that says so, if others
+    could read it until now; or, of one just ``created`` with that site, if without the secret they could.
     """
     found = [f"{file}: {line}" for file in directory.inputs() for line in secrets_shown(file.read_text())]
     found += [f"what is added: {line}" for text in more for line in secrets_shown(text)]
-    shared = directory.path.stat().st_mode & 0o077 or site.group is not None or int(site.umask, 8) != 0o77
+    shared = directory.path.stat().st_mode & 0o077 or (created is not None and _mode_of(created)[0] & 0o077)
     if not found or not shared:
         return None
     directory.path.chmod(0o700)

@@ -15,7 +15,6 @@ from sweep.outcomes import Outcome
 from sweep.store.create import keep_private
 from sweep.store.directory import SweepDir
 from sweep.store.place import check_own
-from sweep.store.sweep import open_sweep
 from tests.support import driving
 from tests.support.made_sweeps import GRID, made, pilot_wrote, tree
 
@@ -208,6 +207,7 @@ def test_a_umask_gives_reading_and_never_writing(tmp_path, umask):
     assert not (tmp_path / "s").exists()
 
 
+KNOWN = "hf_" + "Zz09" * 8
 SECRET = "env: {WANDB_API_KEY: grid-4712-secret}\n"
 
 
@@ -224,26 +224,31 @@ def test_a_sweep_that_holds_a_secret_is_private_whatever_its_umask_and_the_launc
     sweep = made(tmp_path / "s", text)
     assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o700
     assert all(stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 for path in (tmp_path / "s").rglob("*"))
-    note = keep_private(sweep.directory, sweep.site)
+    note = keep_private(sweep.directory, created=sweep.site)
     assert "only you may read this sweep" in note
     assert "WANDB_API_KEY: <redacted>" in note
     assert {"grid": "grid.yaml: ", "site": "site.yaml: ", "comment": "provenance.json: "}[place] in note
     assert "4712" not in note
 
 
+def test_the_launch_of_a_sweep_that_stays_private_says_so_once(tmp_path):
+    one = GRID.replace("nodes: [1, 2]", "nodes: [1]").replace("micro_batch_size: [1, 2]", "micro_batch_size: [1]")
+    done = driving.launched(tmp_path, one.replace(SITE, f"{SITE}, umask: '0022'") + SECRET)
+    assert done.stderr.count("only you may read this sweep") == 1
+    assert "grid.yaml: WANDB_API_KEY: - <redacted>" in done.stderr
+
+
 def test_without_a_secret_nothing_is_said_and_with_one_nothing_where_all_is_private(tmp_path):
     for text in (GRID.replace(SITE, f"{SITE}, umask: '0022'"), GRID + SECRET):
         sweep = made(tmp_path / str(len(text)), text)
-        assert keep_private(sweep.directory, sweep.site) is None
+        assert keep_private(sweep.directory, created=sweep.site) is None
 
 
 def test_a_secret_that_comes_later_makes_a_shared_sweep_private(tmp_path):
-    """By an edited site, and by a grid that is added."""
-    text = GRID.replace("nodes: [1, 2]", "nodes: [1]").replace("iterations: 3", "iterations: 1")
-    grid = text.replace(SITE, f"{SITE}, umask: '0022'") + "params: {step_s: 0.001}\n"
-    sweep = made(tmp_path / "s", grid)
-    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o755
+    """By an edited site, and by a grid that is added, here for its time limit."""
+    sweep = shared(tmp_path / "s")
     site = sweep.directory.site.read_text()
+    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o755
     sweep.directory.site.write_text(site.replace("env: {}", SECRET.strip()))
     done = driving.succeeds("resume", tmp_path / "s")
     assert "note: only you may read this sweep" in done.stderr
@@ -251,8 +256,7 @@ def test_a_secret_that_comes_later_makes_a_shared_sweep_private(tmp_path):
     assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o700
     (tmp_path / "s").chmod(0o755)
     sweep.directory.site.write_text(site)
-    (tmp_path / "more.yaml").write_text(grid.replace("[1, 2]", "[4]") + SECRET)
-    done = driving.succeeds("launch", tmp_path / "more.yaml", "--dir", tmp_path / "s", "--add", "--yes")
-    assert "grid-0002.yaml: env: {WANDB_API_KEY: <redacted>" in done.stderr
+    (tmp_path / "more.yaml").write_text(f"{sweep.grid.to_yaml()}\nmax_run_time: 100s\n")
+    words = ("launch", tmp_path / "more.yaml", "--dir", tmp_path / "s", "--add", "--yes", "-o", f"name={KNOWN}")
+    assert "what is added: name: <redacted>" in driving.succeeds(*words).stderr
     assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o700
-    assert open_sweep(tmp_path / "s").grids[-1].env
