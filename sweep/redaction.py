@@ -196,6 +196,17 @@ def without_secrets(text: str) -> str:
     return Redaction(()).clean(text)
 
 
+def secrets_shown(text: str) -> list[str]:
+    """Where a text that ``without_secrets`` cleans holds secrets: these lines without them, cut to what is around."""
+    shown, key, clean = [], "", without_secrets(text)
+    for line in [] if clean == text else clean.splitlines():
+        key = f"{line.strip()} " if line.rstrip().endswith(":") else key
+        at, is_item = line.find(REDACTED), line.lstrip().startswith("- ")
+        if at >= 0:
+            shown.append(key * is_item + line[max(0, at - _LONGEST_NAME) : at + len(REDACTED)].strip())
+    return shown
+
+
 def _secret_places(node: yaml.Node | None, *, secret: bool, among_variables: bool) -> Iterator[tuple[int, int]]:
     """Where the scalars under a secret's name begin and end in the text."""
     import yaml

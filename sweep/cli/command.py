@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,6 +100,7 @@ class OutputPath(click.Path):
         try:
             check_writable(path)
         except OSError as error:
+            _check_sweep_is_mine(path)
             raise SweepError(file_mistake(error) or str(error)) from error
         if path.exists():
             check_regular(path)  # a device would be replaced by a file
@@ -106,6 +108,16 @@ class OutputPath(click.Path):
             words = ("a file", "a directory") if self.directory else ("a directory", "a file")
             raise SweepError(Mistake(f"is {words[0]}, not {words[1]}", file=str(path), remedy=f"name {words[1]}"))
         return path
+
+
+def _check_sweep_is_mine(path: Path) -> None:
+    """Raises SweepError where it is another user's sweep."""
+    from sweep.store.directory import SweepDir
+    from sweep.store.sharing import check_mine
+
+    with contextlib.suppress(OSError):
+        if SweepDir(path).provenance.is_file():
+            check_mine(path)
 
 
 def without_effect(names: Sequence[str], why: str) -> list[Mistake]:

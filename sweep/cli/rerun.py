@@ -54,11 +54,13 @@ def rerun(
     """
     from sweep.state.events import RerunRequested
     from sweep.store.journal import write_request
+    from sweep.store.place import check_own
     from sweep.store.snapshot import read_state
     from sweep.store.sweep import open_sweep
 
     given, names = _parse(words)
     directory = chosen_sweep(given)
+    check_own(directory)
     sweep = open_sweep(directory.path)
     known = {f"{run.model}:{run.nodes}" for run in sweep.runs}
     if unknown := [cell for cell in cells if cell not in known]:

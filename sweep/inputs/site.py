@@ -148,9 +148,16 @@ def _torch_version(text: str) -> str:
     return text
 
 
-def _umask(text: str) -> str:
+def _umask(text: Any) -> Any:
+    if isinstance(text, int):
+        raise ValueError("a umask is written in quotes, such as '0027' or '0022': YAML reads 0027 as the number 23")
+    if not isinstance(text, str):
+        return text
     if not re.fullmatch(r"0?0[0-7]{2}", text):
         raise ValueError(f"{text[:20]!r} is not a umask that leaves the user all rights, such as '0027' or '0022'")
+    if not all(int(digit) & 2 for digit in text[-2:]):
+        fact = f"{text!r} lets others write to a sweep's directory, and so run commands as you"
+        raise ValueError(f"{fact}: write '0027' (the group may read), '0022' (everyone) or '0077' (only you)")
     return text
 
 
@@ -254,8 +261,11 @@ class Site(BaseModel):
     """shortest interval between scheduler queries"""
     scratch: Annotated[str, AfterValidator(_one_line)] = "/tmp"  # noqa: S108
     """a directory on each node's local disk"""
-    umask: Annotated[str, AfterValidator(_umask)] = "0077"
-    """who else may read a sweep's directory: '0027' the group, '0022' everyone; in quotes"""
+    umask: Annotated[str, BeforeValidator(_umask)] = "0077"
+    """who else may read a sweep's directory: '0027' the group, '0022' everyone; in quotes. Others may never write.
+    Where grid or site hold a secret, such as a token in `env`, others may not read either"""
+    group: Annotated[str, AfterValidator(_one_line)] | None = None
+    """a Unix group of yours whose members may read a sweep's directory: its files belong to that group"""
     interface: Annotated[str, AfterValidator(_interface)] | None = None
     """the network interface for the leader, the ranks' rendezvous, NCCL and gloo, such as `ib0`. Default: by the host's
     name; interfaces of containers, virtual machines and management controllers are skipped"""

@@ -13,6 +13,7 @@ from sweep.library.sources import status
 from sweep.state.events import CancelRequested
 from sweep.store import lease
 from sweep.store.journal import write_request
+from sweep.store.place import check_own
 from sweep.store.sweep import Sweep
 
 
@@ -33,6 +34,7 @@ def cancel(directory: Path | str, timeout_s: float = 120.0) -> Cancelled:
     Raises SweepError where there is no sweep.
     """
     sweep = status(directory)
+    check_own(sweep.directory)
     if (why := _nothing_to_cancel(sweep)) is not None:
         return Cancelled(directory=sweep.directory.path, open_pilots=(), nothing=why)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,11 +25,12 @@ from sweep.planning.runs import Plan, runs_on
 from sweep.plugins import EXECUTOR
 from sweep.state.state import SweepState
 from sweep.store import lease
-from sweep.store.create import check_same, check_vacant, create
+from sweep.store.create import check_same, check_vacant, create, keep_private
 from sweep.store.directory import SweepDir, find_sweep
 from sweep.store.extend import Extension, extend, extension, mistakes_of
 from sweep.store.place import adopt as adopt_copy
 from sweep.store.place import check_own
+from sweep.store.sharing import group_id
 from sweep.store.sweep import Sweep, open_sweep
 
 OnStep = Callable[[Sweep], None]
@@ -99,6 +101,7 @@ def launch(
         check_tracker(tracker, detach=detach, executor=sweep.executor)
         added = _extension(sweep, grid, stated, executor)
         if not added.empty:
+            _say(note, keep_private(sweep.directory, grid.to_yaml(), *sys.argv))
             extend(sweep.directory, grid, added)
             sweep = open_sweep(directory)
         if (holder := lease.holder(sweep.directory)) is not None:
@@ -113,6 +116,7 @@ def launch(
             if approve is not None:
                 approve(estimate(plan, grid, site, executor))
             sweep = create(directory, grid, site, plan, executor=executor)
+            _say(note, keep_private(sweep.directory, created=site))
         check_same(sweep, grid, executor, stated)  # also if another launch has just created it
     launched = _go_on(sweep, takeover=False, detach=detach, tracker=tracker, on_step=on_step, note=note)
     return replace(launched, added=added)
@@ -166,6 +170,8 @@ def new_plan(grid: Grid, stated: Site | None, directory: Path, executor: str) ->
     """The site and the plan of a sweep that can be created in the directory, and run. Raises SweepError."""
     check_vacant(directory)
     site = stated or load_site(grid, None, executor)
+    if site.group is not None:
+        group_id(site.group)
     plan = build(grid, site)
     check_runnable(plan, grid, site, executor)
     return site, plan
@@ -184,8 +190,14 @@ def _extension(sweep: Sweep, grid: Grid, site: Site | None, executor: str | None
     return extension(sweep, grid, plan)
 
 
+def _say(note: Note, text: str | None) -> None:
+    if text is not None:
+        note(text)
+
+
 def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, on_step: OnStep, note: Note) -> Launched:
     check_own(sweep.directory)
+    _say(note, keep_private(sweep.directory))
     directory = sweep.directory.path
     if detach and sweep.executor == "local":  # no scheduler here: a launcher in the background replaces it
         process = resume_in_background(directory, takeover=takeover, tracker=tracker)

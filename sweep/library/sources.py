@@ -42,21 +42,27 @@ def opened(source: Path | str) -> Path:
 
 def output_folder(place: Path, directory: SweepDir | None, own: str = "") -> Path:
     """Where pictures and pages of collected results go by default: the sweep's folder ``own``; next to a results file;
-    of an archive, the working directory.
+    of an archive or another user's sweep, the working directory.
     """
     from sweep.archive.extract import is_opened
+    from sweep.store.view import is_view
 
     if directory is None:
         return place.parent
-    return Path() if is_opened(directory) else directory.path / own
+    return Path() if is_opened(directory) or is_view(directory) else directory.path / own
 
 
 def collect(directory: Path | str) -> Collected:
-    """Bring `results.parquet` of a sweep up to date: one row per attempt. Raises SweepError where there is no sweep."""
+    """Bring `results.parquet` of a sweep up to date: one row per attempt. Raises SweepError where there is no sweep, or
+    it is another user's.
+    """
     from sweep.records.collect import collect
     from sweep.store.directory import find_sweep
+    from sweep.store.sharing import check_mine
 
-    return collect(find_sweep(Path(directory)))
+    sweep = find_sweep(Path(directory))
+    check_mine(sweep.path)
+    return collect(sweep)
 
 
 def status(directory: Path | str, *, max_age_s: float = 0.0) -> Sweep:
@@ -92,10 +98,11 @@ def collected_results(sources: Sequence[Path]) -> list[tuple[Path, SweepDir | No
 def _collected(source: Path | None) -> tuple[Path, SweepDir | None]:
     from sweep.records.collect import collect
     from sweep.store.directory import find_sweep
+    from sweep.store.view import view_of
 
     source = None if source is None else opened(source)
     if source is None or source.is_dir():
-        directory = find_sweep(source)
+        directory = view_of(find_sweep(source))
         collect(directory)
         return directory.path, directory
     if not source.exists():

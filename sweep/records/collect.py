@@ -33,6 +33,7 @@ from sweep.state.counting import attempt_that_counts, supersedes
 from sweep.state.events import Recorded, RerunRequested
 from sweep.store.directory import SweepDir, find_sweep, write_derived
 from sweep.store.journal import event_pieces
+from sweep.store.view import view_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -110,7 +111,7 @@ def read_records(source: Path | str) -> pd.DataFrame:
     Of a directory, the latest attempts are collected first. Raises SweepError as ``collect`` does, and where there is
     no sweep.
     """
-    path = Path(source) if Path(source).is_file() else collect(find_sweep(Path(source))).path
+    path = Path(source) if Path(source).is_file() else collect(view_of(find_sweep(Path(source)))).path
     frame: pd.DataFrame = read_table(path).to_pandas()
     return frame
 

@@ -22,11 +22,15 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
 from sweep.planning.runs import Plan
 from sweep.planning.table import PARQUET
+from sweep.redaction import secrets_shown
 from sweep.store import lease
-from sweep.store.directory import FOLDERS, SweepDir, write_derived, write_once
+from sweep.store.directory import FOLDERS, SweepDir, make_directory, write_derived, write_once
 from sweep.store.place import new_id, place_of
+from sweep.store.sharing import group_id
 from sweep.store.sweep import Sweep, open_sweep
 from sweep.version import __version__
+
+SECRETS_SHOWN = 3
 
 
 def create(path: Path, grid: Grid, site: Site, plan: Plan, *, executor: str) -> Sweep:
@@ -35,7 +39,11 @@ def create(path: Path, grid: Grid, site: Site, plan: Plan, *, executor: str) -> 
     Raises SweepError if another launch is creating it right now. One that another has just created is returned as is.
     """
     directory = SweepDir(path.resolve())
-    made = directory.create_skeleton(int(site.umask, 8))
+    secret = any(map(secrets_shown, (grid.to_yaml(), grid.text, _site_yaml(site), *sys.argv)))
+    mode, group = (0o700, None) if secret else _mode_of(site)
+    made = directory.create_skeleton(mode, group)
+    if secret or group is not None:
+        make_directory(directory.path, mode, group)  # also one that was there
     held = None
     try:
         held = lease.take(directory)
@@ -49,6 +57,27 @@ def create(path: Path, grid: Grid, site: Site, plan: Plan, *, executor: str) -> 
         _remove_unfinished(directory, held, made)
         raise
     return open_sweep(directory.path)
+
+
+def _mode_of(site: Site) -> tuple[int, int | None]:
+    """The mode and the group of the directories of a sweep. Raises SweepError where the user has no such group."""
+    mode = 0o777 & ~int(site.umask, 8)
+    return (mode, None) if site.group is None else (mode | 0o2050, group_id(site.group))
+
+
+def keep_private(directory: SweepDir, *more: str, created: Site | None = None) -> str | None:
+    """Let no one else read a sweep whose inputs, or ``more`` of them, hold a secret. The note that says so, if others
+    could read it until now; or, of one just ``created`` with that site, if without the secret they could.
+    """
+    found = [f"{file}: {line}" for file in directory.inputs() for line in secrets_shown(file.read_text())]
+    found += [f"what is added: {line}" for text in more for line in secrets_shown(text)]
+    shared = directory.path.stat().st_mode & 0o077 or (created is not None and _mode_of(created)[0] & 0o077)
+    if not found or not shared:
+        return None
+    directory.path.chmod(0o700)
+    shown = "; ".join(found[:SECRETS_SHOWN]) + "; …" * (len(found) > SECRETS_SHOWN)
+    why = f"only you may read this sweep, whatever its umask or group, since it holds secrets ({shown})"
+    return f"note: {why}; pilots inherit those that are set in the shell of `sweep launch` instead"
 
 
 def _write_inputs(directory: SweepDir, grid: Grid, site: Site, plan: Plan) -> None:

@@ -2,7 +2,7 @@
 
 A file is written once, or only appended to by its one writer. There are no file locks and no database:
 neither is safe on every cluster file system. A file may be read by those who may read its directory: by the user alone,
-unless the site's ``umask`` says otherwise.
+unless the site's ``umask`` or ``group`` says otherwise. Others may never write to it.
 """
 
 from __future__ import annotations
@@ -97,6 +97,11 @@ class SweepDir:
         """Derived: figures."""
         return self.path / "figures"
 
+    def inputs(self) -> list[Path]:
+        """The files that state what was asked for, and how."""
+        texts = [self.grid, self.site, *sorted(self.path.glob("grid-[0-9]*.yaml")), self.provenance]
+        return [path for path in texts if path.exists()]
+
     def journals(self) -> list[Path]:
         """All journals, in a stable order. Directories are none, whatever their name."""
         try:
@@ -132,8 +137,8 @@ class SweepDir:
         """The stored output of one attempt."""
         return self.path / "logs" / f"{run_id}.{attempt}.log"
 
-    def create_skeleton(self, umask: int = 0o077) -> list[Path]:
-        """Create the directories, private to the user unless the umask allows more. Returns those that did not exist,
+    def create_skeleton(self, mode: int = 0o700, group: int | None = None) -> list[Path]:
+        """Create the directories, private to the user unless the mode allows more. Returns those that did not exist,
         the deepest first.
         """
         wanted = [*reversed(self.path.parents), *(self.path / name for name in ("", *FOLDERS))]
@@ -141,7 +146,7 @@ class SweepDir:
         try:
             for directory in wanted:
                 if not directory.exists():
-                    make_directory(directory, 0o777 & ~umask)
+                    make_directory(directory, mode, group)
                     made.insert(0, directory)
         except OSError:
             remove_empty(made)
@@ -181,10 +186,12 @@ def _newest_under(root: Path) -> SweepDir:
     return SweepDir(max(sweeps, key=lambda p: p.stat().st_mtime).parent)
 
 
-def make_directory(path: Path, mode: int | None = None) -> None:
-    """Create a directory with that mode, whatever the process's umask; or with its parent's mode."""
+def make_directory(path: Path, mode: int | None = None, group: int | None = None) -> None:
+    """Create a directory with that mode and group, whatever the process's umask; or with its parent's mode."""
     path.mkdir(exist_ok=True)
-    path.chmod(path.parent.stat().st_mode & 0o777 if mode is None else mode)
+    if group is not None:
+        os.chown(path, -1, group)
+    path.chmod(path.parent.stat().st_mode & 0o2777 if mode is None else mode)  # setgid: files have the group as well
 
 
 def share(path: Path) -> None:

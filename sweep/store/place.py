@@ -13,6 +13,7 @@ import msgspec
 
 from sweep.errors import Mistake, SweepError
 from sweep.store.directory import ARCHIVE, SweepDir, write_derived
+from sweep.store.sharing import check_owner
 
 READABLE = "this copy is for status, best, heatmap, report, explain and logs"
 
@@ -43,9 +44,11 @@ def place_of(directory: SweepDir) -> Place:
 
 
 def check_own(directory: SweepDir) -> None:
-    """Before anything is written that continues a sweep. Raises SweepError where the directory is a copy: its runs and
-    pilots belong to the original. Of one that was moved the new place is stated, so that a later copy is known.
+    """Before anything is written that continues a sweep. Raises SweepError where the directory is not the user's alone,
+    or is a copy: its runs and pilots belong to the original. Of one that was moved the new place is stated, so that a
+    later copy is known.
     """
+    check_owner(directory.path)
     here, stated = str(directory.path), _stated(directory)
     if (directory.path / ARCHIVE).exists():
         fact, remedy = "is extracted from an archive: for reading only", f"continue the original; {READABLE}"
@@ -60,8 +63,9 @@ def check_own(directory: SweepDir) -> None:
 
 def adopt(directory: SweepDir) -> None:
     """Make a copy a sweep of its own, by an id of its own: the pilots of the original are not its pilots. Changes
-    nothing where it is no copy.
+    nothing where it is no copy. Raises SweepError where it is not the user's alone.
     """
+    check_owner(directory.path)
     stated = _stated(directory)
     if _relation(directory, stated) is Relation.COPY:
         _state_place(directory, new_id(stated.sweep_id.rpartition("-")[0]))

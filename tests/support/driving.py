@@ -38,11 +38,12 @@ def start(*arguments, env=None, cwd=None, output=subprocess.DEVNULL, prefix=()):
     )
 
 
-def run(*arguments, env=None, cwd=None, timeout=300):
-    """A `sweep` command to its end."""
+def run(*arguments, env=None, cwd=None, timeout=300, user=None):
+    """A `sweep` command to its end. ``user``: another Unix user, as whom root runs it."""
     words, environment = [*map(str, arguments)], {**os.environ, **(env or {})}
     fork = prepared.server().run if SWEEP is INSTALLED else None
-    done = fork(words, environment, Path(cwd or Path.cwd()), timeout) if fork else None
+    done = fork(words, environment, Path(cwd or Path.cwd()), timeout, user) if fork else None
+    assert done or user is None, "only a forked command can become another user"
     return done or subprocess.run(
         [*SWEEP, *words],
         env=environment,

@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import pkgutil
+import pwd
 import subprocess
 import sys
 import tempfile
@@ -50,14 +51,17 @@ class Server:
         return all(self._environment.get(name) == environment.get(name) for name in read)
 
     def run(
-        self, words: list[str], environment: Mapping[str, str], folder: Path, timeout_s: float
+        self, words: list[str], environment: Mapping[str, str], folder: Path, timeout_s: float, user: str | None = None
     ) -> subprocess.CompletedProcess[str] | None:
-        """None where the command has to start again: for its variables, or since another thread's command runs."""
+        """None where the command has to start again: for its variables, or since another thread's command runs.
+
+        ``user``: another Unix user, who need not be able to start this Python; only root can become one.
+        """
         if not self._fits(environment) or not self._busy.acquire(blocking=False):
             return None
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             try:
-                return self._run(words, environment, folder, timeout_s, out, err)
+                return self._run(words, environment, folder, timeout_s, user, out, err)
             finally:
                 self._busy.release()
 
@@ -67,12 +71,14 @@ class Server:
         environment: Mapping[str, str],
         folder: Path,
         timeout_s: float,
+        user: str | None,
         out: IO[bytes],
         err: IO[bytes],
     ) -> subprocess.CompletedProcess[str]:
         assert self._process.stdin is not None
         files = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (out, err)]
         request = {"words": words, "environment": dict(environment), "folder": str(folder), "files": files}
+        request["user"] = user
         print(json.dumps(request), file=self._process.stdin, flush=True)
         pid = int(self._answer())
         ended = threading.Timer(timeout_s, os.kill, (pid, 9))
@@ -137,6 +143,11 @@ def _become(request: dict[str, Any]) -> NoReturn:
     os.closerange(3, 256)
     os.environ.clear()
     os.environ.update(request["environment"])
+    if request["user"] is not None:
+        found = pwd.getpwnam(request["user"])
+        os.setgroups([])
+        os.setgid(found.pw_gid)
+        os.setuid(found.pw_uid)
     os.chdir(request["folder"])
     sys.stdin, sys.argv, sys.path[0] = open(0), ["sweep", *request["words"]], request["folder"]  # noqa: SIM115
     code: int | str | None = 1
