@@ -42,16 +42,16 @@ def origin_of(directories: Sequence[SweepDir | None]) -> Origin:
 
     if len(directories) != 1 or (directory := directories[0]) is None:
         return Origin()
-    provenance_of(directory)  # an error where it is damaged
+    stated = provenance_of(directory).get("directory")
     site = load_site(given=str(directory.site)) if directory.site.is_file() else None
-    return Origin(site, directory.launched_from())
+    return Origin(site, Path(stated) if isinstance(stated, str) and stated else None, own=directory.is_own())
 
 
 def provenance_of(directory: SweepDir) -> dict[str, Any]:
     """What `provenance.json` states. Raises SweepError where it is damaged."""
     try:
-        stated: dict[str, Any] = json.loads(read_text(directory.provenance, "provenance"))
-    except ValueError as error:
+        stated: dict[str, Any] = dict(json.loads(read_text(directory.provenance, "provenance")))
+    except (TypeError, ValueError, RecursionError) as error:
         remedy = "it is written once: restore it"
         raise SweepError(Mistake("is damaged", file=str(directory.provenance), remedy=remedy)) from error
     return stated

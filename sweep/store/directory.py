@@ -97,6 +97,10 @@ class SweepDir:
         """Derived: figures."""
         return self.path / "figures"
 
+    def is_own(self) -> bool:
+        """Whether the user made it: it is no copy from an archive, and nobody else's."""
+        return not (self.path / ARCHIVE).exists() and self.path.stat().st_uid == os.geteuid()
+
     def journals(self) -> list[Path]:
         """All journals, in a stable order. Directories are none, whatever their name."""
         try:
@@ -108,11 +112,11 @@ class SweepDir:
 
     def journal(self, writer: str) -> Path:
         """The journal of one session or one pilot."""
-        return self.path / "journal" / f"{writer}.jsonl"
+        return self._named("journal", f"{writer}.jsonl")
 
     def claim(self, run_id: str, attempt: int) -> Path:
         """The right to run that attempt."""
-        return self.path / "claims" / f"{run_id}.{attempt}"
+        return self._named("claims", f"{run_id}.{attempt}")
 
     @property
     def claims(self) -> Path:
@@ -126,11 +130,17 @@ class SweepDir:
 
     def pilot(self, name: str) -> Path:
         """The directory of one pilot: script, submitit's files, its output."""
-        return self.path / "pilots" / name
+        return self._named("pilots", name)
 
     def log(self, run_id: str, attempt: int) -> Path:
         """The stored output of one attempt."""
-        return self.path / "logs" / f"{run_id}.{attempt}.log"
+        return self._named("logs", f"{run_id}.{attempt}.log")
+
+    def _named(self, folder: str, name: str) -> Path:
+        """Raises SweepError for a name that leads out of the folder: a journal or a plan may be somebody else's."""
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            raise SweepError(Mistake(f"{name[:80]!r} is no name of a file in {folder}", file=str(self.path)))
+        return self.path / folder / name
 
     def create_skeleton(self, umask: int = 0o077) -> list[Path]:
         """Create the directories, private to the user unless the umask allows more. Returns those that did not exist,
