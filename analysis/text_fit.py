@@ -17,6 +17,8 @@ HINTED = 0.95
 """At low resolution small text is up to this much wider than in print"""
 INK, FAINT = "#1a1a1a", "#555555"
 
+WIDEST = 1000
+"""characters of a text that are measured: no line of a figure has room for more"""
 LINE = 1.22
 """Line height, as a multiple of the font size"""
 
@@ -81,12 +83,13 @@ def wrap_phrases(phrases: Sequence[str], room: float, size: float) -> list[str]:
 
 def shortened(text: str, room_pt: float, size: float) -> str:
     """The text, with its end cut off where it is too wide."""
-    if width_pt(text, size) <= room_pt:
+    if len(text) <= WIDEST and width_pt(text, size) <= room_pt:
         return text
-    head = text
-    while head and width_pt(head + "…", size) > room_pt:
-        head = head[:-1]
-    return head + "…"
+    fits, beyond = 0, min(len(text), WIDEST)
+    while fits < beyond:
+        middle = (fits + beyond + 1) // 2
+        fits, beyond = (middle, beyond) if width_pt(f"{text[:middle]}…", size) <= room_pt else (fits, middle - 1)
+    return f"{text[:fits]}…"
 
 
 def cell_height_pt(lines: int, size: float) -> float:

@@ -18,6 +18,8 @@ from enum import Enum
 from typing import Any
 
 Scalar = str | int | float | bool | None
+FILE = "@"
+"""what a parameter begins with that names a file instead of being its text: see ``Workload.texts``"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +123,11 @@ class Run:
         """The inverse of ``canonical_json``."""
         values = json.loads(text)
         return cls(**{**values, "layout": Layout(**values["layout"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatedRun(Run):
+    """A run as a record states it, which anybody may have written: none of its texts is evaluated or opened."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,6 +272,8 @@ class Workload:
     """its own parameters and their defaults"""
     choices: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
     """valid values of axes and parameters that are not plain numbers (recompute, pp_schedule, dtype, …)"""
+    texts: frozenset[str] = frozenset()
+    """parameters that are a file's text: a grid may give ``@FILE`` instead, which is read with the grid"""
     rules: tuple[Rule, ...] = ()
     takes_listener: bool = False
     """its rank 0 takes the listening socket of its place; else master_port is freed as the ranks start, for

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import shlex
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from analysis.tables import versions_of
 from sweep.redaction import without_secrets
+from sweep.stated import Stated, shell_word
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,12 +46,12 @@ def how_to_reproduce(provenance: Mapping[str, Any]) -> tuple[str, ...]:
     """Shell lines that run the same sweep again; empty where that is unknown."""
     lines = []
     if commit := provenance.get("git_commit"):
-        lines.append(f"git checkout {shlex.quote(str(commit))}   # the directory that it was launched from")
+        lines.append(f"git checkout {shell_word(str(commit))}   # the directory that it was launched from")
     if version := provenance.get("sweep"):
-        lines.append(f"sweep --version   # {version}")
+        lines.append(f"sweep --version   # {Stated(version).line()}")
     if provenance.get("grid"):
         executor = provenance.get("executor")
-        chosen = f" --executor {shlex.quote(str(executor))}" if executor else ""
+        chosen = f" --executor {shell_word(str(executor))}" if executor else ""
         lines.append(f"sweep launch grid.yaml{chosen}{_overrides(provenance)}   # the grid below, saved as grid.yaml")
     return tuple(lines)
 
@@ -60,7 +60,7 @@ def _overrides(provenance: Mapping[str, Any]) -> str:
     """The ``-o key=value`` of the command line that made the sweep."""
     words = [str(word) for word in provenance.get("argv") or ()]
     given = [after for word, after in itertools.pairwise(words) if word == "-o"]
-    return "".join(f" -o {shlex.quote(_override(item))}" for item in given)
+    return "".join(f" -o {shell_word(_override(item))}" for item in given)
 
 
 def _override(text: str) -> str:

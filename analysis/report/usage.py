@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,14 +11,14 @@ import numpy as np
 from analysis.tables import known, plain_values
 from sweep.contract import LAYOUT
 from sweep.physics.catalogue import MODELS
-from sweep.physics.shapes import ModelShape
+from sweep.stated import shell_word, stated_shape, stated_values
 
 SETTING = ("sequence_length", "global_batch_tokens", "dtype", "compile")
 
 
 def usage_of(cell: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """(what it is for, text) of a best configuration's record."""
-    texts = [("flags", as_flags(cell, _params(cell))), ("JSON", as_json(cell))]
+    texts = [("flags", as_flags(cell, stated_values(cell, "params_json"))), ("JSON", as_json(cell))]
     grid = as_grid(cell)
     return texts if grid is None else [*texts, ("grid that measures it again", grid)]
 
@@ -28,7 +27,7 @@ def as_flags(values: Mapping[str, Any], params: Mapping[str, Any]) -> str:
     """Layout, batch, number format and the workload's parameters as shell arguments; unknown values are left out."""
     stated = plain_values(values, (*LAYOUT, *SETTING)) | dict(params)
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in stated.items()}
-    return shlex.join(f"--{name.replace('_', '-')}={text}" for name, text in texts.items())
+    return " ".join(shell_word(f"--{name.replace('_', '-')}={text}") for name, text in texts.items())
 
 
 def as_json(cell: Mapping[str, Any]) -> str:
@@ -57,19 +56,14 @@ def _workload(cell: Mapping[str, Any]) -> list[str]:
     """The workload and its parameters; imported records are measured again by the default one."""
     if cell.get("pilot") == "imported" or not known(cell.get("workload")):
         return []
-    params = _params(cell)
+    params = stated_values(cell, "params_json")
     return [f"workload: {json.dumps(cell['workload'])}"] + [f"params: {json.dumps(params)}"] * bool(params)
-
-
-def _params(cell: Mapping[str, Any]) -> dict[str, Any]:
-    params: dict[str, Any] = json.loads(cell["params_json"]) if known(cell.get("params_json")) else {}
-    return params
 
 
 def _model(cell: Mapping[str, Any]) -> list[str] | dict[str, Any] | None:
     """The model as a grid names it: by the catalogue's name where its shape is that, else with its shape."""
     name = str(cell["model"])
-    shape = json.loads(cell["shape_json"]) if known(cell.get("shape_json")) else None
-    if name in MODELS and (shape is None or ModelShape(**shape) == MODELS[name]):
+    shape = stated_shape(cell)
+    if name in MODELS and shape in (None, MODELS[name]):
         return [name]
-    return {name: shape} if shape else None
+    return {name: shape.as_dict()} if shape else None

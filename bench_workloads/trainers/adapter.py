@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +28,8 @@ class TrainerParameters(Parameters):
     """further arguments of the trainer's command line, split as by a shell"""
 
 
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@=-]{0,99}")
+"""of a file: it is in the directory that it is written to, and no option"""
 SHARED_PARAMS: dict[str, Scalar] = TrainerParameters.defaults()
 SHARED_CHOICES: dict[str, tuple[Scalar, ...]] = {"start": ("rank", "node")}
 
@@ -44,7 +47,15 @@ class Launch:
     python: bool = True
     """False: ``program`` is the whole command, started unmodified"""
     workdir: str = ""
-    """working directory, unless the parameter sets it; empty: the directory of its files"""
+    """working directory, unless the parameter sets it; ".": of the launch; empty: the directory of its files"""
+
+    def written(self) -> Mapping[str, str]:
+        """The files. Raises ValueError where one has no plain name, or a text that no file can hold."""
+        for name, text in self.files.items():
+            if not PLAIN_NAME.fullmatch(name):
+                raise ValueError(f"{name[:80]!r} is no plain name of a file")
+            text.encode()
+        return self.files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,11 +118,14 @@ class Adapter:
 RunKind = TypeVar("RunKind", bound=Run)
 
 
-def from_here(run: RunKind, settings: Mapping[str, Any]) -> RunKind:
-    """The run with its trainer's checkout by its absolute path: the trainer starts in another directory."""
+def from_here(run: RunKind, settings: Mapping[str, Any], here: Path | None = None) -> RunKind:
+    """The run with its trainer's checkout by its absolute path: the trainer starts in another directory.
+
+    ``here``: what a relative path is relative to, by default the working directory.
+    """
     if "root" not in settings:
         return run
-    return replace(run, params={**run.params, "root": str(Path(settings["root"]).absolute())})
+    return replace(run, params={**run.params, "root": str((here or Path.cwd()) / str(settings["root"]))})
 
 
 Kind = TypeVar("Kind", str, int, float, bool)

@@ -9,11 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Launch, Reader, TrainerParameters, param
+from bench_workloads.trainers.adapter import (
+    PLAIN_NAME,
+    SHARED_CHOICES,
+    Adapter,
+    Launch,
+    Reader,
+    TrainerParameters,
+    param,
+)
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import ITERATION, NUMBER, UNITS, JsonReader, PatternReader, number
 from bench_workloads.trainers.driver.templates import render, variables
-from sweep.contract import LAYOUT, Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.contract import FILE, LAYOUT, Progress, RankRun, Rule, Run, Scalar, Workload
 
 _STATED = frozenset(
     {
@@ -41,14 +49,13 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
     name = param(WORKLOAD, run, "config_name", str)
     own = {key: param(WORKLOAD, run, key, str) for key in ("a", "b", "c")}
     values = {**variables(run, steps), **own, "directory": directory, "config": str(Path(directory) / name)}
-    files = {}
-    if template:
-        text = Path(template[1:]).read_text(encoding="utf-8") if template.startswith("@") else template
-        files[name] = render(text, values, quoted=False)
-    words = shlex.split(render(param(WORKLOAD, run, "command", str), values, quoted=True))
+    if template.startswith(FILE):
+        raise ValueError(f"config is a file's name, {template[:80]!r}: its text is read when a grid is launched")
+    files = {name: render(run, template, values, quoted=False)} if template else {}
+    words = shlex.split(render(run, param(WORKLOAD, run, "command", str), values, quoted=True))
     if words and words[0] == "python":
-        return Launch(program=tuple(words[1:]), files=files, workdir=str(Path.cwd()))
-    return Launch(program=tuple(words), files=files, python=False, workdir=str(Path.cwd()))
+        return Launch(program=tuple(words[1:]), files=files, workdir=".")
+    return Launch(program=tuple(words), files=files, python=False, workdir=".")
 
 
 def reader(run: Run) -> Reader:
@@ -130,7 +137,7 @@ def _problem_of_template(text: str) -> bool:
 
     try:
         jinja2.Environment(autoescape=False).parse(text)  # noqa: S701
-    except jinja2.TemplateError:
+    except (jinja2.TemplateError, RecursionError, ValueError):
         return True
     return False
 
@@ -161,7 +168,7 @@ class Settings(TrainerParameters):
     command: str = ""
     """the command line, a jinja2 template"""
     config: str = ""
-    """text of a configuration file, also a template; or `@FILE` to read one"""
+    """text of a configuration file, also a template; or `@FILE`, which is read when the grid is"""
     config_name: str = "config.yaml"
     """its name; `{{ config }}` is its path"""
     metrics: str = ""
@@ -185,11 +192,17 @@ WORKLOAD = Workload(
     axes=frozenset({*LAYOUT, "dtype", "compile"}),
     preload=("psutil", "jinja2", "bench_workloads.trainers.command"),
     params=Settings.defaults(),
+    texts=frozenset({"config"}),
     choices=SHARED_CHOICES,
     rules=(
         Rule("command", _any("command", lambda text: not text.strip()), "params.command names no command line"),
         Rule(
             "command_template", _any("command", _problem_of_template), "params.command is no jinja2 template: {command}"
+        ),
+        Rule(
+            "config_name",
+            _any("config_name", lambda text: not PLAIN_NAME.fullmatch(text)),
+            "params.config_name is no plain name of a file: {config_name!r}",
         ),
         Rule("metrics", _any("metrics", _problem_of_metrics), "params.metrics cannot be read: {metrics!r}"),
     ),

@@ -55,10 +55,10 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
     """DeepSpeed's configuration, and the user's script with it."""
     text = json.dumps(configuration(run), indent=2) + "\n"
     values = {**variables(run, steps), "directory": directory, "config": str(Path(directory) / CONFIG)}
-    words = shlex.split(render(param(WORKLOAD, run, "script_arguments", str), values, quoted=True))
+    words = shlex.split(render(run, param(WORKLOAD, run, "script_arguments", str), values, quoted=True))
     script = param(WORKLOAD, run, "script", str)
     program = (str(Path(directory) / STARTER), script, *words, "--deepspeed_config", values["config"])
-    return Launch(program=program, files={CONFIG: text, STARTER: _STARTER}, workdir=str(Path.cwd()))
+    return Launch(program=program, files={CONFIG: text, STARTER: _STARTER}, workdir=".")
 
 
 def configuration(run: Run) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def _print_made(made: Sequence[Made], mistakes: Sequence[Mistake], out: Path | N
     written = trainer_format.text(made) if out is None else "".join(f"{p}\n" for p in trainer_format.write(made, out))
     for mistake in mistakes:
         click.echo(f"left out: {mistake}", err=True)
-    for note in (f"{cell.cell}: {cell.note}" for cell in made if cell.note):
+    for note in (f"{cell.cell}: {note}" for cell in made for note in (cell.note, cell.source) if note):
         click.echo(note, err=True)
     click.echo(written, nl=False)
 

@@ -51,7 +51,7 @@ def table(rows: Sequence[Row], metric: str = METRIC, width: int = NARROW) -> Ren
         sure = row["confidence"] if wide else _word(row)
         memory = "–" if row["peak_memory_bytes"] is None else memory_text(float(row["peak_memory_bytes"]))
         cells = (layout_text(row), value, _mfu(row), memory, percent_text(row["margin"]), sure)
-        found.add_row(row["model"], str(row["nodes"]), *(Text(cell) for cell in cells))
+        found.add_row(Text(row["model"]), str(row["nodes"]), *(Text(cell) for cell in cells))
     legend = [] if wide else _legend(rows)
     return Group(found, *(Text(text) for text in legend), *(Text(text, style="yellow") for text in remarks(rows)))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from sweep.cli.names import GPU_NAMES, name_option
 from sweep.cli.options import json_option
 from sweep.cli.progress_text import plural
 from sweep.errors import Mistake, SweepError
+from sweep.stated import shell_word
 
 if TYPE_CHECKING:
     from sweep.inputs.detect import NodeGroup
@@ -64,7 +64,7 @@ def init(directory: Path, executor: str | None, gpu: str | None, schema: bool, a
         click.echo(json.dumps({"grid": str(grid), "site": str(site), "executor": chosen, "detected": dict(facts)}))
         return 0
     click.echo(f"{grid}\n{site}", err=True)
-    words = f"{shlex.quote(str(grid))} --site {shlex.quote(str(site))}"
+    words = f"{shell_word(str(grid))} --site {shell_word(str(site))}"
     click.echo(f"check both, then `sweep plan {words}` and `sweep launch {words}`", err=True)
     return 0
 

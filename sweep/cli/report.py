@@ -19,6 +19,7 @@ from sweep.cli.names import metric_option
 from sweep.cli.options import anyway_option, json_option
 from sweep.cli.sources import named, origin_of, provenance_of
 from sweep.errors import SweepError
+from sweep.files import read_text
 from sweep.library.sources import collected_results, output_folder
 
 if TYPE_CHECKING:
@@ -163,10 +164,15 @@ def _origin(directories: Sequence[SweepDir]) -> tuple[str | None, dict[str, Any]
     if not directories:
         return None, {}
     provenance = provenance_of(directories[0])
-    grid = provenance.get("grid") or (directories[0].grid.read_text() if directories[0].grid.is_file() else None)
+    grid = provenance.get("grid") or _own_text(directories[0].grid)
     further = [directories[0].grid_of(plan) for plan in directories[0].plans()[1:]]
-    added = "".join(f"\n# {path.name}, added by `sweep launch --add`:\n{path.read_text()}" for path in further)
+    added = "".join(f"\n# {path.name}, added by `sweep launch --add`:\n{_own_text(path)}" for path in further)
     return f"{grid or ''}{added}" if added else grid, provenance
+
+
+def _own_text(path: Path) -> str:
+    """The text of a sweep's file for a page that others read: of a link, which may lead to any file, none."""
+    return read_text(path, "grid") if path.is_file() and not path.is_symlink() else ""
 
 
 def _title(records: pd.DataFrame, places: list[Path]) -> str:

@@ -42,9 +42,9 @@ def origin_of(directories: Sequence[SweepDir | None]) -> Origin:
 
     if len(directories) != 1 or (directory := directories[0]) is None:
         return Origin()
-    provenance_of(directory)  # an error where it is damaged
+    stated = provenance_of(directory).get("directory")
     site = load_site(given=str(directory.site)) if directory.site.is_file() else None
-    return Origin(site, directory.launched_from())
+    return Origin(site, Path(stated) if isinstance(stated, str) and stated else None, own=directory.is_own())
 
 
 def provenance_of(directory: SweepDir) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import signal
 import socket
 import subprocess
@@ -24,6 +23,7 @@ from bench_workloads.interpreter import module_command
 from sweep.executors.entry import PILOT_MAIN
 from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.script import setup_lines
+from sweep.stated import shell_word
 from sweep.store.directory import boot_id
 
 if TYPE_CHECKING:
@@ -85,10 +85,10 @@ class LocalExecutor:
 
     def script(self, request: PilotRequest) -> str:
         """What would be started: the user's set-up lines, then the leader, which replaces their shell."""
-        exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(self._site.env.items())]
+        exports = [f"export {name}={shell_word(value)}" for name, value in sorted(self._site.env.items())]
         words = [str(self._sweep_dir), request.name]
         python = self._site.python or sys.executable
-        command = shlex.join(module_command(self._module, *words, python=python, options=("-u",)))
+        command = " ".join(map(shell_word, module_command(self._module, *words, python=python, options=("-u",))))
         return "\n".join([*setup_lines(self._site), *exports, f"exec {command}", ""])
 
     def submit(self, request: PilotRequest) -> str:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sweep.errors import Mistake, SweepError
 from sweep.shipped import shipped_folder
+from sweep.stated import shell_word
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -116,11 +116,6 @@ def warning_s(time_limit_s: int) -> int:
     return min(300, max(60, time_limit_s // 20))
 
 
-def shell_quote(value: object) -> str:
-    """The value quoted as one word of a POSIX shell."""
-    return shlex.quote(str(value))
-
-
 def sbatch_quote(value: object) -> str:
     """The value quoted for an #SBATCH line. Not a shell's rules: a backslash escapes inside quotes of either kind too
     (``_get_argument`` in Slurm's src/sbatch/opt.c).
@@ -168,7 +163,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    filters = (shell_quote, sbatch_quote, slurm_path, slurm_time)
+    filters = (shell_word, sbatch_quote, slurm_path, slurm_time)
     environment.filters.update({function.__name__: function for function in filters})
     environment.filters.update({"one_line": _one_line, "variable_name": _variable_name})
     return environment

@@ -34,6 +34,7 @@ from sweep.executors.slurm_states import (
     shown,
 )
 from sweep.inputs.site import Site
+from sweep.stated import shell_word
 from sweep.store.directory import write_derived
 
 SCRIPT = "pilot.sbatch"
@@ -237,7 +238,7 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
         submitit renames it after sbatch has answered: a launcher killed in between would leave a job that
         waits a minute for its function and fails.
         """
-        pickle, of_job = shlex.quote(str(self.folder / PICKLE)), shlex.quote(str(self.folder))
+        pickle, of_job = shell_word(str(self.folder / PICKLE)), shell_word(str(self.folder))
         return render_pilot(
             self._site,
             self._request,

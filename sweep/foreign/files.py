@@ -109,8 +109,8 @@ def _whole_shape(text: str | None, path: Path) -> str:
     """
     try:
         given = json.loads(text or "{}")
-        return json.dumps(ModelShape(**given).as_dict() if given else given)
-    except (TypeError, ValueError) as error:
+        return json.dumps(ModelShape.of(given).as_dict() if given else given)
+    except (RecursionError, ValueError) as error:
         fact = f"its shape_json has what is no model's shape: {error}"
         raise SweepError(Mistake(fact, str(path), remedy="collect or import the results with this version")) from error
 

@@ -12,6 +12,7 @@ from sweep.errors import SweepError, nearest
 from sweep.inputs.axes import AUTO, shown
 from sweep.inputs.grid import AXES, COLUMNS, Grid
 from sweep.inputs.site import Site
+from sweep.inputs.texts import LONGEST_TEXT
 from sweep.inputs.validation import check
 from sweep.inputs.yaml_lines import Path, Problem
 from sweep.physics.catalogue import MODELS
@@ -44,6 +45,8 @@ def parameter_problems(params: Mapping[str, Sequence[Any]], workload: Workload) 
         for value in values:
             if (problem := _unfit(value, workload.params[name])) is not None:
                 yield Problem(path, problem)
+            elif isinstance(value, str) and len(value) > LONGEST_TEXT:
+                yield Problem(path, f"a text of over {LONGEST_TEXT >> 10} KiB: every record would have a copy")
 
 
 def _unfit(value: Any, default: Any) -> str | None:

@@ -16,6 +16,7 @@ from sweep.inputs.grid import Grid, read_grid
 from sweep.inputs.models import read_models
 from sweep.inputs.overrides import override
 from sweep.inputs.site import Site, parse_measured, parse_site
+from sweep.inputs.texts import LONGEST_TEXT, read_texts
 from sweep.inputs.validation import check_kind
 from sweep.inputs.yaml_lines import load
 
@@ -30,14 +31,18 @@ def load_grid(path: Path | str, overrides: Sequence[str] = ()) -> Grid:
     return parse_grid(_read(Path(path), "grid"), str(path), overrides)
 
 
-def parse_grid(text: str, file: str, overrides: Sequence[str] = ()) -> Grid:
-    """The grid that the text states, with ``key=value`` overrides applied. Raises SweepError with every mistake."""
+def parse_grid(text: str, file: str, overrides: Sequence[str] = (), *, opens: bool = True) -> Grid:
+    """The grid that the text states, with ``key=value`` overrides applied. Raises SweepError with every mistake.
+
+    ``opens``: it may name files, whose content is then part of it. A sweep's own grid has it already, and opens none.
+    """
     document = load(text, file)
     check_kind(document, "grid", Grid.model_fields, "models, nodes and sequence_length")
     override(document, overrides, Grid)
-    wrong_models = read_models(document, read_config)
+    wrong = read_models(document, read_config if opens else _nothing)
+    wrong += read_texts(document, read_parameter) if opens else []
     grid, problems = read_grid(document)
-    problems += wrong_models
+    problems += wrong
     if grid is None or problems or document.mistakes:
         raise SweepError(document.located([*problems, *problems_of_the_rest(document.value)]))
     return grid
@@ -50,6 +55,18 @@ def read_config(path: str) -> Mapping[str, Any] | None:
     except (OSError, SweepError):
         return None
     return config
+
+
+def read_parameter(path: str) -> str | None:
+    """The text of a file that a parameter names; None where it cannot be read."""
+    try:
+        return read_text(Path(path), "parameter", LONGEST_TEXT)
+    except (OSError, SweepError, ValueError):  # the last is of a path with a NUL
+        return None
+
+
+def _nothing(_path: str) -> None:
+    """What is read of a file where none may be opened."""
 
 
 def load_site(grid: Grid | None = None, given: str | None = None, executor: str | None = None) -> Site:

@@ -10,6 +10,7 @@ from typing import Any
 
 from sweep.files import csv_of
 from sweep.library.winners import SIMULATED, Row
+from sweep.stated import Stated
 
 
 def text(rows: Sequence[Row], form: str, metric: str) -> str:
@@ -65,9 +66,10 @@ def _flags(rows: Sequence[Row], metric: str) -> str:
         verdict_text = [f"{metric} {row[metric]:.6g}", row["confidence"], _plural(row["repeats"], "run")]
         verdict_text += [f"peak memory {memory_text(row['peak_memory_bytes'])}"] if row["peak_memory_bytes"] else []
         verdict_text += [f"MFU {row['mfu']:.1%}"] if row["mfu"] is not None else []
-        verdict_text += [SIMULATED] * row["simulated"] + row["notes"]
-        place = f"{row['model']} on {_plural(row['nodes'], 'node')} of {row['gpus_per_node']} {row['gpu'] or 'GPUs'}"
-        lines += [f"# {place}, {row['run_id']}: {'; '.join(verdict_text)}"]
+        verdict_text += [SIMULATED] * row["simulated"] + [Stated(note).line() for note in row["notes"]]
+        model, gpu, run_id = (Stated(row[name]).line() for name in ("model", "gpu", "run_id"))
+        place = f"{model} on {_plural(row['nodes'], 'node')} of {row['gpus_per_node']} {gpu if row['gpu'] else 'GPUs'}"
+        lines += [f"# {place}, {run_id}: {'; '.join(verdict_text)}"]
         lines += [" ".join([*environment, as_flags(row, row["params"])])]
     return "\n".join(lines) + "\n"
 

@@ -1,10 +1,11 @@
-"""A measured configuration in a trainer's own format, made by the trainer's adapter."""
+"""A measured configuration in a trainer's own format, made by the trainer's adapter.
+
+A record is anybody's: its texts become words, comments and plain names (``sweep.stated``), and open no file.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
 import os
 import re
 import shlex
@@ -13,26 +14,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench_workloads.trainers.adapter import Launch, from_here
+from bench_workloads.trainers.adapter import Adapter, Launch, from_here
 from bench_workloads.trainers.driver.starting import interpreter
-from sweep.contract import LAYOUT, Layout, Run, Scalar, Workload, node_group_of
+from sweep.contract import LAYOUT, Layout, Run, Scalar, StatedRun, Workload, node_group_of
 from sweep.errors import Mistake, SweepError
 from sweep.executors.script import options_of
 from sweep.files import write_whole
 from sweep.inputs.check import parameter_problems
+from sweep.inputs.load import read_parameter
 from sweep.inputs.site import Site
+from sweep.inputs.texts import text_of
 from sweep.inputs.yaml_lines import load
 from sweep.physics.catalogue import MODELS
-from sweep.physics.shapes import ModelShape
 from sweep.pilot.leader.network import interface_variables
 from sweep.planning.rules import broken_by_run
 from sweep.plugins import TRAINER
 from sweep.redaction import REDACTED, Redaction, redacted_environment, secret_values
+from sweep.stated import Stated, shell_word, stated_shape, stated_values
 
 MASTER_PORT = 29500
 """torchrun's own default"""
 _OF_THE_OUTPUT = ("metrics",)
 """parameters that say how a run's output is read: a command alone needs none"""
+_SCRIPT = "command.sh"
+_FROM_0 = ("zero", "warmup_iterations", "compile")
+"""numbers of a run that may be 0"""
 CHECKOUT = "--param root=DIR for a checkout, --param workdir=DIR for another directory"
 
 
@@ -44,6 +50,8 @@ class Origin:
     """its interpreter, variables, shell lines, container and sbatch options are the runs'"""
     directory: Path | None = None
     """where `sweep launch` was called: relative paths of the grid are relative to it"""
+    own: bool = False
+    """the user made the records' directory. Of anybody else's nothing is looked up here"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,9 @@ class Made:
     """One cell in a trainer's format."""
 
     cell: str
-    """the cell as text"""
+    """the cell as text on a line"""
+    source: str
+    """whose texts these are, as a comment; empty: the user's own"""
     folder: str
     """name of its files' directory"""
     files: Mapping[str, str]
@@ -76,7 +86,10 @@ def parameters(options: Sequence[str], trainer: str) -> dict[str, Scalar]:
         if not equals:
             mistakes.append(Mistake("a parameter is NAME=VALUE", f"--param {option}"))
         elif isinstance(workload.params.get(name), str):
-            given[name] = text
+            try:
+                given[name] = text_of(text, read_parameter) if name in workload.texts else text
+            except ValueError as error:
+                mistakes.append(Mistake(str(error), f"--param {name}"))
         else:
             given[name] = load(text, f"--param {option}").value
     problems = parameter_problems({name: (value,) for name, value in given.items()}, workload)
@@ -100,61 +113,45 @@ def made(
 
     Raises SweepError if the record lacks values, or the trainer cannot run the layout.
     """
-    out = None if out is None else out.absolute()
     given = {n: str(Path(str(v)).absolute()) if n in ("root", "workdir") and v else v for n, v in params.items()}
-    with _working_in(origin.directory):
-        return _made(record, trainer, iterations, out, given, origin.site)
-
-
-@contextlib.contextmanager
-def _working_in(directory: Path | None) -> Iterator[None]:
-    """In that directory, as the ranks were; here where there is none."""
-    here = Path.cwd()
-    os.chdir(directory or here)
-    try:
-        yield
-    finally:
-        os.chdir(here)
-
-
-def _made(
-    record: Mapping[str, Any],
-    trainer: str,
-    iterations: int | None,
-    out: Path | None,
-    params: Mapping[str, Scalar],
-    site: Site | None,
-) -> Made:
-    adapter = TRAINER.find(trainer)
-    run = run_of(record, trainer)
-    run = replace(run, params={**run.params, **params})
-    settings = {**adapter.workload.params, **run.params}
-    run = from_here(run, settings)
-    folder = f"{run.model}-{run.nodes}-nodes".replace("/", "_")
-    cell = f"{run.model} on {run.nodes} node{'s' * (run.nodes != 1)}"
-    if not run.shape:
-        raise SweepError(Mistake("the record lacks the model's shape", path=cell))
+    adapter, here = TRAINER.find(trainer), Path.cwd() / (origin.directory or "")
+    run = stated = run_of(record, trainer)
+    settings = {**adapter.workload.params, **run.params, **given}
+    run = from_here(replace(run, params={**run.params, **given}), settings, here)
+    folder = Stated(f"{run.model}-{run.nodes}-nodes").file_name()
+    cell = f"{Stated(run.model).line()} on {run.nodes} node{'s' * (run.nodes != 1)}"
     if impossible := _beyond(run, adapter.workload, cell) or _broken(run, adapter.workload, cell):
         raise SweepError(impossible)
+    launch, start = _launch(adapter, run, iterations, here, (Path() if out is None else out / folder).absolute(), cell)
+    known = origin.own or (origin.directory is None and stated.params.keys() <= given.keys())
+    if wrong := _cannot_run(launch, start, cell, known=known):
+        raise SweepError(wrong)
+    there = f"cd {shell_word(start)} && " if start else ""
+    measured_by = str(record.get("workload"))
+    note = f"the workload {Stated(measured_by).line()}, whose parameters are left out: {trainer} was not measured"
+    note = "" if measured_by == trainer else f"measured by {note}"
+    own = (origin.site or Site(gpus_per_node=run.gpus_per_node, gpu="cpu")).part(node_group_of(run.model))
+    launch = replace(launch, env={**_environment(own), **run.env, **launch.env})
+    command = _on_nodes(there + _command(launch, run, settings, own), run.nodes, own)
+    run_id = Stated(record.get("run_id")).line()
+    source = "" if origin.own else f"texts of the record {run_id}, which anybody may have written: read before running"
+    return Made(cell, source, folder, launch.files, note, _setup(own), command, _batch(run.nodes, own))
+
+
+def _launch(
+    adapter: Adapter, run: StatedRun, iterations: int | None, here: Path, files: Path, cell: str
+) -> tuple[Launch, str]:
+    """How the run is started, and the directory where it must be, if any: then with absolute paths of its files."""
     steps = iterations or run.warmup_iterations + run.iterations
     try:
         launch = adapter.configure(run, ".", steps)
-        start = str(settings["workdir"] or launch.workdir)
-        if start:
-            files = (Path() if out is None else out / folder).absolute()
-            launch = adapter.configure(run, str(files), steps)
+        start = str(run.params.get("workdir", adapter.workload.params["workdir"]) or launch.workdir)
+        launch = adapter.configure(run, str(files), steps) if start else launch
+        if _SCRIPT in launch.written():
+            raise ValueError(f"{_SCRIPT} is the script's own name")
     except (ValueError, KeyError, TypeError) as error:
-        raise SweepError(Mistake(f"{trainer} cannot take this run: {error}", path=cell)) from error
-    if wrong := _cannot_run(launch, start, cell):
-        raise SweepError(wrong)
-    there = f"cd {shlex.quote(str(Path(start).absolute()))} && " if start else ""
-    measured_by = str(record.get("workload"))
-    note = f"measured by the workload {measured_by}, whose parameters are left out: {trainer} was not measured"
-    note = "" if measured_by == trainer else note
-    own = (site or Site(gpus_per_node=run.gpus_per_node, gpu="cpu")).part(node_group_of(run.model))
-    launch = replace(launch, env={**_environment(own), **run.env, **launch.env})
-    command = _on_nodes(there + _command(launch, run, settings, own), run.nodes, own)
-    return Made(cell, folder, launch.files, note, _setup(own), command, _batch(run.nodes, own))
+        raise SweepError(Mistake(f"{adapter.name} cannot take this run: {error}", path=cell)) from error
+    return launch, os.path.normpath(here / start) if start else ""
 
 
 def _beyond(run: Run, workload: Workload, cell: str) -> list[Mistake]:
@@ -163,10 +160,11 @@ def _beyond(run: Run, workload: Workload, cell: str) -> list[Mistake]:
     asked = dataclasses.asdict(run.layout) | {"dtype": run.dtype, "compile": run.compile}
     if run.layout.pp == 1:
         del asked["pp_schedule"]
-    lacking = [f"{n} = {v}" for n, v in asked.items() if n not in workload.axes and v != usual[n]]
+    lacking = [f"{n} = {Stated(v).line()}" for n, v in asked.items() if n not in workload.axes and v != usual[n]]
     for name, value in {**{n: v for n, v in asked.items() if n in workload.axes}, **run.params}.items():
         if value not in (choices := workload.choices.get(name, (value,))):
-            lacking.append(f"{name} = {value}, only {', '.join(map(str, choices))}")
+            shown = f"{Stated(name).line()} = {Stated(value).line()}"
+            lacking.append(f"{shown}, only {', '.join(map(str, choices))}")
     return [Mistake(f"{workload.name} has no {text}", path=cell) for text in lacking]
 
 
@@ -176,23 +174,29 @@ def _broken(run: Run, workload: Workload, cell: str) -> list[Mistake]:
     A parameter that the record does not state has its default there.
     """
     mistakes = []
-    for reason in broken_by_run(run, workload):
+    asked = replace(run, params={name: value for name, value in run.params.items() if name not in _OF_THE_OUTPUT})
+    for reason in broken_by_run(asked, workload):
         named = re.search(r"\bparams\.(\w+)", reason)
         parameter = named[1] if named else None
         if parameter in _OF_THE_OUTPUT:
             continue
-        fact = f"{workload.name}: {reason}"
+        fact = f"{workload.name}: {Stated(reason).line()}"
         if parameter is not None and parameter not in run.params:
             fact = f"the trainer {workload.name} needs params.{parameter}, which the record does not state"
         mistakes.append(Mistake(fact, path=cell, remedy=f"--param {parameter}=VALUE" if parameter else None))
     return mistakes
 
 
-def _cannot_run(launch: Any, start: str, cell: str) -> list[Mistake]:
-    """Why the command would not run here: no program, or a directory or script that does not exist."""
+def _cannot_run(launch: Launch, start: str, cell: str, *, known: bool) -> list[Mistake]:
+    """Why the command would not run here: no program, or a directory or script that does not exist.
+
+    ``known``: its paths are the user's own. A stranger's may be on another machine, and are not looked up.
+    """
     mistakes = []
     if not launch.program:
         mistakes.append(Mistake("the run names no program", path=cell, remedy="params need its arguments"))
+    if not known:
+        return mistakes
     if start and not Path(start).is_dir():
         mistakes.append(Mistake("the trainer's directory does not exist here", start, path=cell, remedy=CHECKOUT))
     script = Path(start, *launch.program[:1])
@@ -208,20 +212,27 @@ def _command(launch: Launch, run: Run, settings: Mapping[str, Any], site: Site) 
     A program that is started once per node and is no Python script starts its ranks itself.
     """
     environment = [assignment(name, value) for name, value in launch.env.items()]
-    words = shlex.split(str(settings["prefix"]))
+    words = _split(settings["prefix"])
     if launch.python or settings["start"] == "rank":
         python = interpreter({"python": settings["python"] or site.python})
         words += [python, "-m", "torch.distributed.run", *_ranks(run, site)]
         words += [] if launch.python else ["--no-python"]
-    words += [*launch.program, *shlex.split(str(settings["arguments"]))]
-    return " ".join([*environment, *(word if word in FROM_SLURM else shlex.quote(word) for word in words)])
+    words += [*launch.program, *_split(settings["arguments"])]
+    return " ".join([*environment, *(word if word in FROM_SLURM else shell_word(word) for word in words)])
+
+
+def _split(text: object) -> list[str]:
+    try:
+        return shlex.split(str(text))
+    except ValueError as error:
+        raise SweepError(Mistake(f"no words of a shell: {Stated(text).line()}: {error}")) from None
 
 
 def _on_nodes(command: str, nodes: int, site: Site) -> str:
     """The command in the site's container, and on every node, where there is a container or several nodes."""
     words = [_SRUN.format(nodes=nodes)] if _needs_srun(nodes, site) else []
-    words += [shlex.quote(word) for word in (*(site.srun if words else ()), *site.container_prefix)]
-    return " ".join([*words, "sh", "-c", shlex.quote(command)]) if words else command
+    words += [shell_word(word) for word in (*(site.srun if words else ()), *site.container_prefix)]
+    return " ".join([*words, "sh", "-c", shell_word(command)]) if words else command
 
 
 def _needs_srun(nodes: int, site: Site) -> bool:
@@ -246,10 +257,14 @@ def _batch(nodes: int, site: Site) -> list[str]:
 
 
 def assignment(name: str, value: str) -> str:
-    """A variable before a shell command. A secret is in no record: it is taken from the environment of who runs it."""
+    """A variable before a shell command. A secret is in no record: it is taken from the environment of who runs it.
+
+    Raises SweepError where the name is none, or no script can hold the value.
+    """
+    name = Stated(name).variable()
     if REDACTED in value:
         return f'{name}="${{{name}:?is a secret, set it first}}"'
-    return f"{name}={shlex.quote(value)}"
+    return f"{name}={shell_word(value)}"
 
 
 _SRUN = 'MASTER_ADDR="$(hostname)" srun --nodes={nodes} --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_ON_NODE"'
@@ -265,17 +280,16 @@ def _ranks(run: Run, site: Site) -> list[str]:
     return [f"--nnodes={run.nodes}", each, *FROM_SLURM, f"--master-port={port}"]
 
 
-def run_of(record: Mapping[str, Any], trainer: str) -> Run:
+def run_of(record: Mapping[str, Any], trainer: str) -> StatedRun:
     """The run that a record (JSON values) measured, as a run of the trainer.
 
-    Raises SweepError naming every value that is missing.
+    Raises SweepError naming every value that is missing, and for JSON that does not state what it should.
     The trainer ignores another workload's parameters and uses its own defaults.
     """
     own = record.get("workload") == trainer
     plain = {f.name for f in dataclasses.fields(Run)} - {"layout", "shape", "params", "env", "workload", "repeat"}
     values = {name: record.get(name) for name in plain}
     layout = {name: record.get(name) for name in LAYOUT}
-    texts = {name: record.get(f"{name}_json") for name in ("shape", "params", "env")}
     required = [
         "model",
         "nodes",
@@ -288,16 +302,22 @@ def run_of(record: Mapping[str, Any], trainer: str) -> Run:
         "grad_accum",
     ]
     mistakes = [f"the record lacks {name}" for name in required if (values | layout).get(name) is None]
-    params = json.loads(texts["params"] or "{}") if own else {}
-    mistakes += [f"the record lacks params.{n}, a secret" for n, v in params.items() if REDACTED in json.dumps(v)]
-    if mistakes:
-        where = f"{values.get('model')} on {values.get('nodes')} nodes"
+    sizes = [(name, v) for name, v in (values | layout).items() if isinstance(v, int)]
+    mistakes += [f"the record states {name} = {v}" for name, v in sizes if not (name not in _FROM_0) <= v < 2**31]
+    params, env = stated_values(record, "params_json") if own else {}, stated_values(record, "env_json")
+    mistakes += [
+        f"the record lacks params.{Stated(n).line()}, a secret" for n, v in params.items() if REDACTED in str(v)
+    ]
+    shape = stated_shape(record) or MODELS.get(str(values["model"]))
+    if mistakes or shape is None:
+        mistakes += ["the record lacks the model's shape"] * (shape is None)
+        where = f"{Stated(values.get('model')).line()} on {values.get('nodes')} nodes"
         raise SweepError([Mistake(fact, path=where) for fact in mistakes])
-    return Run(
+    return StatedRun(
         workload=trainer,
-        shape=_shape(texts["shape"], str(values["model"])),
+        shape=shape.as_dict(),
         params=params,
-        env=json.loads(texts["env"] or "{}"),
+        env={name: str(value) for name, value in env.items()},
         layout=Layout(**{name: value for name, value in layout.items() if value is not None}),
         **{name: value for name, value in values.items() if value is not None},
     )
@@ -311,12 +331,18 @@ def text(cells: Sequence[Made]) -> str:
 
 
 def write(cells: Sequence[Made], out: Path) -> Iterator[Path]:
-    """One directory per cell with the trainer's files, and the command in `command.sh`. Yields what was written."""
+    """One directory per cell with the trainer's files, and the command in `command.sh`. Yields what was written.
+
+    Raises SweepError where such a directory is a link, which may lead elsewhere.
+    """
+    links = [str(out / cell.folder) for cell in cells if (out / cell.folder).is_symlink()]
+    if links:
+        raise SweepError([Mistake("is a link: files are written in --out only", file=link) for link in links])
     for cell in cells:
         folder = out / cell.folder
         options = [f"#SBATCH {option}" for option in cell.batch]
         script = "\n".join(["#!/bin/bash", *options, *_title(cell), *cell.setup, cell.command, ""])
-        for name, content in {**cell.files, "command.sh": script}.items():
+        for name, content in {**cell.files, _SCRIPT: script}.items():
             path = folder / name
             write_whole(path, content)
             yield path
@@ -331,11 +357,4 @@ def _lines(cell: Made) -> list[str]:
 
 def _title(cell: Made) -> list[str]:
     title = f"# {cell.cell}" + (": in a batch job of these nodes, on its first" if cell.batch else "")
-    return [title, *([f"# {cell.note}"] if cell.note else [])]
-
-
-def _shape(text: str | None, model: str) -> dict[str, Any]:
-    """Every field of the model's shape: as recorded, else by the model's name; empty if neither is known."""
-    if text and (given := json.loads(text)):
-        return ModelShape(**given).as_dict()
-    return MODELS[model].as_dict() if model in MODELS else {}
+    return [title, *(f"# {text}" for text in (cell.note, cell.source) if text)]

@@ -11,6 +11,7 @@ from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.library.sources import METRIC, collected_results
 from sweep.records.schema import INTERRUPTED
+from sweep.stated import shell_word, stated_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +67,7 @@ def winners(
     claims = [verdict(cell, ranked) for cell in wanted.to_dict("records")]
     for row, (claim, sentence) in zip(rows, claims, strict=True):
         row |= {"verdict": claim, "confidence": sentence, "margin": lead_of(row, ranked)}
-        row |= {name: json.loads(row.get(f"{name}_json") or "{}") for name in ("params", "env")}
+        row |= {name: stated_values(row, f"{name}_json") for name in ("params", "env")}
         row["notes"] = [*(row["notes"] or ()), *_unequal_work(matching, row, metric)]
     return sorted(rows, key=lambda row: (order.index(row["model"]), row["nodes"]))
 
@@ -114,10 +115,10 @@ def _unequal_work(records: pd.DataFrame, row: Row, metric: str) -> list[str]:
     other = [name for name in _KINDS_OF_WORK if row[name] is not None and (mine[name].dropna() != row[name]).any()]
     if not other:
         return []
-    values = {name: repr(row[name]) if isinstance(row[name], str) else row[name] for name in other}
+    values = {name: json.dumps(row[name]) for name in other}
     what = " or ".join(_KINDS_OF_WORK[name] for name in other)
     remedy = " and ".join(f"{name} == {value}" for name, value in values.items())
-    return [f'runs of another {what} were measured here too (--filter "{remedy}" leaves them out)']
+    return [f"runs of another {what} were measured here too (--filter {shell_word(remedy)} leaves them out)"]
 
 
 def _nothing(cells: Sequence[tuple[str, int]], records: pd.DataFrame, metric: str, models: Sequence[str]) -> Mistake:

@@ -70,6 +70,20 @@ class ModelShape:
         if not getattr(self, name):
             object.__setattr__(self, name, value)
 
+    @classmethod
+    def of(cls, values: Any) -> ModelShape:
+        """The shape that JSON values state. Raises ValueError for what is none: of another kind, or beyond 63 bits."""
+        kinds = {field.name: field.type for field in dataclasses.fields(cls)}
+        if not isinstance(values, dict):
+            raise ValueError("a model's shape has fields with values")
+        for name, value in values.items():
+            if type(value).__name__ != kinds.get(name) or (isinstance(value, int) and abs(value) >= 2**63):
+                raise ValueError(f"a model's shape has no {str(name)[:40]!r} of the kind {type(value).__name__}")
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise ValueError(f"no model's shape: {error}") from None
+
     def as_dict(self) -> dict[str, Any]:
         """Every field with its value: what a run carries. ``ModelShape(**values)`` is the inverse."""
         return dataclasses.asdict(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,9 @@ from sweep.records.validity import implausible, oddities, of_another_torch, refu
 from sweep.redaction import Redaction, redacted_environment, redacted_parameters, secret_values
 from sweep.state.events import Event, EventError, Recorded, decoder
 
+WORTH_DIGEST = 64
+"""characters of a parameter: of a longer text, such as a file's, the record has the digest too, since its copy may lack
+what looked like a secret"""
 _TYPES = get_type_hints(Record)
 
 
@@ -137,6 +141,11 @@ def verdict(attempt: EndedAttempt, measured: Metrics, given: Sequence[Measuremen
 def times(attempt: EndedAttempt, given: Sequence[Measurement]) -> Times:
     """How long its parts took, and further facts. The whole took from start to end unless ``times_s`` says more."""
     further = dict(attempt.facts)
+    texts = {
+        name: text for name, text in attempt.run.params.items() if isinstance(text, str) and len(text) > WORTH_DIGEST
+    }
+    if texts:
+        further["params_sha256"] = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
     if given:
         further |= over_ranks([m.extra for m in given])
         further["phases_s"] = over_ranks([m.phases_s for m in given])

@@ -102,6 +102,10 @@ class SweepDir:
         texts = [self.grid, self.site, *sorted(self.path.glob("grid-[0-9]*.yaml")), self.provenance]
         return [path for path in texts if path.exists()]
 
+    def is_own(self) -> bool:
+        """Whether the user made it: it is no copy from an archive, and nobody else's."""
+        return not (self.path / ARCHIVE).exists() and self.path.stat().st_uid == os.geteuid()
+
     def journals(self) -> list[Path]:
         """All journals, in a stable order. Directories are none, whatever their name."""
         try:
@@ -113,11 +117,11 @@ class SweepDir:
 
     def journal(self, writer: str) -> Path:
         """The journal of one session or one pilot."""
-        return self.path / "journal" / f"{writer}.jsonl"
+        return self._named("journal", f"{writer}.jsonl")
 
     def claim(self, run_id: str, attempt: int) -> Path:
         """The right to run that attempt."""
-        return self.path / "claims" / f"{run_id}.{attempt}"
+        return self._named("claims", f"{run_id}.{attempt}")
 
     @property
     def claims(self) -> Path:
@@ -131,11 +135,17 @@ class SweepDir:
 
     def pilot(self, name: str) -> Path:
         """The directory of one pilot: script, submitit's files, its output."""
-        return self.path / "pilots" / name
+        return self._named("pilots", name)
 
     def log(self, run_id: str, attempt: int) -> Path:
         """The stored output of one attempt."""
-        return self.path / "logs" / f"{run_id}.{attempt}.log"
+        return self._named("logs", f"{run_id}.{attempt}.log")
+
+    def _named(self, folder: str, name: str) -> Path:
+        """Raises SweepError for a name that leads out of the folder: a journal or a plan may be somebody else's."""
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            raise SweepError(Mistake(f"{name[:80]!r} is no name of a file in {folder}", file=str(self.path)))
+        return self.path / folder / name
 
     def create_skeleton(self, mode: int = 0o700, group: int | None = None) -> list[Path]:
         """Create the directories, private to the user unless the mode allows more. Returns those that did not exist,

@@ -225,7 +225,7 @@ def open_sweep(path: Path | str) -> Sweep:
 
 def _opened(directory: SweepDir) -> Sweep:
     provenance, plans = _read_provenance(directory.provenance), tuple(directory.plans())
-    grids = tuple(parse_grid(_text(path), str(path)) for path in map(directory.grid_of, plans))
+    grids = tuple(parse_grid(_text(path), str(path), opens=False) for path in map(directory.grid_of, plans))
     return Sweep(
         directory,
         _in_force(grids),

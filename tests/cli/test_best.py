@@ -105,7 +105,7 @@ def test_work_of_several_kinds_in_a_cell_is_noted_and_gives_no_lead(tmp_path, co
     assert (row["verdict"], row["margin"]) == ("alone", None)
     (note,) = row["notes"]
     assert "runs of another sequence length or global batch were measured here too" in note
-    wanted = ("--filter", note.split('"')[1])
+    wanted = ("--filter", note.split("'")[1])
     (row,) = json.loads(command("best", tmp_path / "r.parquet", *wanted, "--json")[1])
     assert not row["notes"]
 

@@ -181,7 +181,7 @@ def test_every_adapter_writes_its_own_configuration(tmp_path, name):
     script = (folder / "command.sh").read_text()
     assert f"# measured by the workload {run.workload}, " in script
     assert shlex.join(wanted.program) in script
-    assert (f"cd {wanted.workdir} && " in script) == bool(wanted.workdir)
+    assert (f"cd {Path(wanted.workdir).absolute()} && " in script) == bool(wanted.workdir)
 
 
 FOREIGN = {
@@ -368,7 +368,7 @@ def test_the_command_of_a_sweep_has_what_its_site_gives_every_run(tmp_path):
 def test_a_script_that_is_not_there_is_refused(tmp_path):
     params = {"root": str(tmp_path / "no-checkout"), "workdir": str(tmp_path)}
     trainer_results(tmp_path / "r.parquet", workload="nanotron", params=params, dtype="bf16")
-    refused = exported(tmp_path / "r.parquet", "--format", "nanotron", code=2)
+    refused = exported(tmp_path / "r.parquet", "--format", "nanotron", *as_options(params), code=2)
     assert f"{tmp_path}/no-checkout/run_train.py" in refused
     assert "the trainer's script does not exist here (--param root=DIR" in refused
 

@@ -15,10 +15,10 @@ import jinja2
 import pytest
 
 from sweep.errors import SweepError
-from sweep.executors import script
 from sweep.executors.executor import PilotRequest
 from sweep.executors.script import render_pilot, sbatch_quote, slurm_path, slurm_time, warning_s
 from sweep.inputs.site import Site
+from sweep.stated import shell_word
 
 GOLDEN = Path(__file__).parent / "golden"
 HOSTILE = [
@@ -112,9 +112,7 @@ def test_bash_reads_back_what_was_given(value: str, tmp_path: Path) -> None:
     """The whole script is run; the command prints what reached its environment and arguments."""
     site = Site(gpus_per_node=1, gpu="cpu", env={"VALUE": value})
     request = PilotRequest(token=value or "t", name="p", nodes=1, time_limit_s=60)
-    command = "python3 -c " + script.shell_quote(
-        "import os; print(repr([os.environ[k] for k in ('VALUE', 'SWEEP_PILOT')]))"
-    )
+    command = "python3 -c " + shell_word("import os; print(repr([os.environ[k] for k in ('VALUE', 'SWEEP_PILOT')]))")
     done = subprocess.run(
         ["bash"], input=rendered(site, request, command=command), text=True, capture_output=True, cwd=tmp_path
     )

@@ -137,6 +137,7 @@ def _serve() -> None:
 
 def _become(request: dict[str, Any]) -> NoReturn:
     from sweep.cli.main import main
+    from tests.support import watched
 
     for number, path in enumerate(("/dev/null", *request["files"])):
         os.dup2(os.open(path, os.O_RDONLY if number == 0 else os.O_RDWR | os.O_APPEND), number)
@@ -151,6 +152,8 @@ def _become(request: dict[str, Any]) -> NoReturn:
     os.chdir(request["folder"])
     sys.stdin, sys.argv, sys.path[0] = open(0), ["sweep", *request["words"]], request["folder"]  # noqa: SIM115
     code: int | str | None = 1
+    if (seen := os.environ.pop(watched.VARIABLE, None)) is not None:
+        watched.watch(seen)
     try:
         main()
     except SystemExit as ended:

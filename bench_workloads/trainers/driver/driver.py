@@ -82,7 +82,7 @@ class _Driver:
         # One more than is timed: the first's length is often unknown, and shutdown must not fall into a timed one.
         steps = self._run.warmup_iterations + self._run.iterations + 1
         launch = self._adapter.configure(from_here(self._run, settings), str(directory), steps)
-        for name, text in launch.files.items():
+        for name, text in launch.written().items():
             (directory / name).write_text(text)
         words = command(launch, place, self._exchange.port, settings)
         environment = {**os.environ, **self._environment(launch, launch_once)}
