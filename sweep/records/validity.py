@@ -6,6 +6,8 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
+from packaging.version import InvalidVersion, Version
+
 from sweep.contract import Measurement, Run, Scalar
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import best_matmul_share, gpu_kind
@@ -99,8 +101,6 @@ def oddities(measurements: Sequence[Measurement]) -> list[str]:
 
 def of_another_torch(measurements: Sequence[Measurement], planned: str | None) -> list[str]:
     """Notes ranks that run another torch than the plan was made for. ``2.13`` means any 2.13.x."""
-    from packaging.version import InvalidVersion, Version
-
     runs = next((m.versions["torch"] for m in measurements if "torch" in m.versions), None)
     if planned is None or runs is None:
         return []

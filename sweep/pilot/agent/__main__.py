@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import concurrent.futures.thread  # noqa: F401 (asyncio imports it late, and an import needs a free descriptor)
 import os
 import signal
 import socket

@@ -70,13 +70,19 @@ async def _lead(directory: SweepDir, spec: JobSpec, job_id: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):  # until the leader has handlers that end it
         asyncio.get_running_loop().add_signal_handler(number, lambda: None)
     async with agents(spec, directory.pilot(spec.name), clock) as nodes:
+        import concurrent.futures.thread  # noqa: F401 (asyncio imports it late)
+
         import pyarrow.parquet  # here, and not above: these take most of the time
 
         from sweep.pilot.leader.leader import Leader
         from sweep.planning.runs import RUN_COLUMNS, runs_of_all, runs_on
+        from sweep.plugins import WORKLOAD
 
         tables = [pyarrow.parquet.ParquetFile(path).read(columns=list(RUN_COLUMNS)) for path in directory.plans()]
-        await Leader(directory, spec, runs_on(runs_of_all(tables), spec.node_group), job_id, clock).lead(nodes)
+        runs = runs_on(runs_of_all(tables), spec.node_group)
+        for planned in (*runs[:1], *runs[-1:]):  # imported now: an import needs a free descriptor
+            WORKLOAD.find(planned.run().workload)
+        await Leader(directory, spec, runs, job_id, clock).lead(nodes)
 
 
 if __name__ == "__main__":
