@@ -24,6 +24,8 @@ _HEAD_BYTES, _STRANGE_SHARE = 512, 0.3
 """a file is binary if over 30 % of its first block's characters are strange: perl's -B (perldoc -f -X)"""
 MAX_TEXT_BYTES = 4 << 20
 """of a grid, a site or a map; a log may be longer"""
+MAX_ROWS, MAX_TABLE_BYTES = 10_000_000, 4 << 30
+"""of a Parquet file, as it states them: a plan has at most 10,000,000 candidates"""
 MAX_DEPTH = 40
 """of JSON, as of YAML (`sweep.inputs.yaml_lines`): what reads values calls itself for each level"""
 _FORMULA = r"'*[=+\-@\t\r]"
@@ -102,13 +104,19 @@ def json_problem(text: str) -> str | None:
     return deep if level else None
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None, types: Mapping[str, Any] | None = None) -> Any:
+def read_table(
+    path: Path,
+    columns: Sequence[str] | None = None,
+    types: Mapping[str, Any] | None = None,
+    *,
+    data: bytes | None = None,
+) -> Any:
     """The ``pyarrow.Table`` of a Parquet file; of ``columns`` those that it has, those of ``types`` in these types.
 
     Raises SweepError where the file is no readable Parquet or a column is of another type (a ``_json`` column: holds
-    what is no JSON object), and OSError. No content is quoted.
+    what is no JSON object), and OSError. No content is quoted. ``data``: the file's content, if that was read.
     """
-    with _parquet(path) as parquet:
+    with _parquet(path, data) as parquet:
         present = parquet.schema_arrow.names
         chosen = None if columns is None else [name for name in present if name in set(columns)]
         table = parquet.read(columns=chosen)
@@ -140,7 +148,7 @@ def _cast(array: Any, kind: Any, path: Path, name: str) -> Any:
 
 
 @contextlib.contextmanager
-def _parquet(path: Path) -> Iterator[Any]:
+def _parquet(path: Path, data: bytes | None = None) -> Iterator[Any]:
     """The open ``pyarrow.parquet.ParquetFile``."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -148,13 +156,25 @@ def _parquet(path: Path) -> Iterator[Any]:
     if path.is_dir():
         raise SweepError(Mistake("is a directory, not a Parquet file", file=str(path), remedy="name a Parquet file"))
     try:
-        with naming(path), path.open("rb") as file:
-            yield pq.ParquetFile(file)
+        with naming(path), path.open("rb") if data is None else io.BytesIO(data) as file:
+            parquet = pq.ParquetFile(file)
+            check_rows(parquet, path)
+            yield parquet
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         remedy = "`sweep import` converts CSV and other tables"
         raise SweepError(Mistake("not a readable Parquet file", file=str(path), remedy=remedy)) from error
+
+
+def check_rows(parquet: Any, path: Path) -> None:
+    """Raises SweepError where a Parquet file states more than a table of ours has: a few bytes can hold billions of
+    equal values.
+    """
+    groups = (parquet.metadata.row_group(number) for number in range(parquet.metadata.num_row_groups))
+    if parquet.metadata.num_rows > MAX_ROWS or sum(group.total_byte_size for group in groups) > MAX_TABLE_BYTES:
+        fact = f"too large a table: over {MAX_ROWS:,} rows or {MAX_TABLE_BYTES >> 30} GiB"
+        raise SweepError(Mistake(fact, file=str(path)))
 
 
 def parquet_of(table: Any, **options: Any) -> bytes:

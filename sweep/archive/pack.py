@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
+import stat
 import tarfile
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +17,9 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sweep.files import read_table, read_text, write_streamed
+from sweep.archive.layout import FILES, TOTAL_BYTES, NotRegularError, is_of_layout, read_regular
+from sweep.errors import Mistake, SweepError
+from sweep.files import MAX_TEXT_BYTES, read_table, text_of, write_streamed
 from sweep.inputs.yaml_lines import load
 from sweep.outcomes import Outcome
 from sweep.redaction import Redaction, secret_values
@@ -39,45 +43,104 @@ class Packed:
     """of the archive"""
     redacted: int
     """files from which something was removed"""
+    left_out: tuple[str, ...]
+    """logs and outputs that were not read, each with the reason"""
+
+
+@dataclass(eq=False)
+class _Packing:
+    """One archive as it is written."""
+
+    directory: SweepDir
+    archive: tarfile.TarFile
+    redaction: Redaction
+    files: int = 0
+    size: int = 0
+    redacted: int = 0
+    left_out: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def folder(self) -> str:
+        """The name of the archive's one folder: no dot name, which would be hidden where it is opened."""
+        return self.directory.path.absolute().name.lstrip(".") or "sweep"
+
+    def add(self, path: Path, *, needed: bool) -> bool:
+        """Add a file, without secrets. Raises SweepError where one that is ``needed`` cannot be; False for others."""
+        inside = path.relative_to(self.directory.path).as_posix()
+        try:
+            if not is_of_layout(self.folder, inside):
+                raise NotRegularError("its name")
+            data, changed_at = read_regular(self.directory.path, inside)
+        except FileNotFoundError:
+            return False
+        except (NotRegularError, PermissionError) as error:
+            if needed:
+                why = f"cannot be archived: {getattr(error, 'strerror', None) or error}"
+                raise SweepError(Mistake(why, file=str(path), remedy="links are not followed: restore it")) from error
+            self.left_out.append(f"{inside}: {getattr(error, 'strerror', None) or error}")
+            return False
+        clean, redacted = _cleaned(path, data, self.redaction)
+        self.redacted += redacted
+        self.write(inside, clean, changed_at)
+        return True
+
+    def write(self, inside: str, data: bytes, changed_at: float) -> None:
+        """A member without the owner's name, readable by the user who extracts it."""
+        self.files, self.size = self.files + 1, self.size + len(data)
+        if self.files > FILES or self.size > TOTAL_BYTES:
+            fact = f"too large for an archive: over {FILES:,} files or {TOTAL_BYTES >> 30} GiB"
+            raise SweepError(Mistake(fact, file=str(self.directory.path), remedy="--logs failed, or --logs none"))
+        member = tarfile.TarInfo(f"{self.folder}/{inside}")
+        member.size, member.mtime, member.mode = len(data), int(changed_at), 0o600
+        self.archive.addfile(member, io.BytesIO(data))
 
 
 def pack(directory: SweepDir, sweep_state: SweepState, out: Path, logs: str) -> Packed:
     """Write the archive of a sweep. ``logs``: failed, all or none. An existing file is replaced whole or not at all.
 
-    The archive's files are read one at a time; a sweep that runs meanwhile is archived as far as its journals were.
+    Only regular files are read, and no link below the directory is followed: others may have put it there. The files
+    are read one at a time; a sweep that runs meanwhile is archived as far as its journals were.
     """
-    redaction = Redaction(secret_values(dict(os.environ), *map(_parsed, _inputs(directory))))
-    chosen = [*_inputs(directory), *directory.plans(), *directory.journals(), *_of_pilots(directory)]
-    attempts = [path for path in _logs(directory, sweep_state, logs) if path.exists()]
-    folder, redacted = directory.path.absolute().name, 0
+    inputs = directory.inputs()
+    redaction = Redaction(secret_values(dict(os.environ), *(_parsed(directory, path) for path in inputs)))
+    attempts = list(_logs(directory, sweep_state, logs))
+    packing: _Packing
+    added_logs = 0
 
     def write(file: IO[bytes]) -> None:  # Arrow closes what it writes to: it gets a second descriptor
-        nonlocal redacted
+        nonlocal packing, added_logs
         with (
             pa.CompressedOutputStream(pa.PythonFile(os.fdopen(os.dup(file.fileno()), "wb"), "w"), "zstd") as stream,
             tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive,
         ):
+            packing = _Packing(directory, archive, redaction)
             about = {"sweep": __version__, "time": time.time(), "logs": logs}
-            _add(archive, f"{folder}/{ARCHIVE}", json.dumps(about).encode(), time.time())
-            for path in (*chosen, *attempts):
-                data, changed = _cleaned(path, redaction)
-                redacted += changed
-                _add(archive, f"{folder}/{path.relative_to(directory.path)}", data, path.stat().st_mtime)
+            packing.write(ARCHIVE, json.dumps(about).encode(), time.time())
+            for path in (*inputs, *directory.plans(), *directory.journals()):
+                packing.add(path, needed=True)
+            for path in _of_pilots(directory):
+                packing.add(path, needed=False)
+            added_logs = sum(packing.add(path, needed=False) for path in attempts)
 
     write_streamed(out, write)
     return Packed(
-        files=len(chosen) + len(attempts) + 1, logs=len(attempts), bytes=out.stat().st_size, redacted=redacted
+        files=packing.files,
+        logs=added_logs,
+        bytes=out.stat().st_size,
+        redacted=packing.redacted,
+        left_out=tuple(packing.left_out),
     )
-
-
-def _inputs(directory: SweepDir) -> list[Path]:
-    texts = [directory.provenance, directory.grid, directory.site, *sorted(directory.path.glob("grid-[0-9]*.yaml"))]
-    return [path for path in texts if path.exists()]
 
 
 def _of_pilots(directory: SweepDir) -> list[Path]:
     found = sorted((directory.path / "pilots").glob("*/*"))
-    return [path for path in found if path.is_file() and path.suffix in _PILOT_FILES and path.name not in _LEFT_OUT]
+    return [
+        path for path in found if path.suffix in _PILOT_FILES and path.name not in _LEFT_OUT and not _is_folder(path)
+    ]
+
+
+def _is_folder(path: Path) -> bool:
+    return stat.S_ISDIR(path.lstat().st_mode)
 
 
 def _logs(directory: SweepDir, sweep_state: SweepState, logs: str) -> Iterator[Path]:
@@ -88,22 +151,27 @@ def _logs(directory: SweepDir, sweep_state: SweepState, logs: str) -> Iterator[P
                 yield directory.log(run_id, number)
 
 
-def _parsed(path: Path) -> object:
+def _parsed(directory: SweepDir, path: Path) -> object:
     """A YAML or JSON file of ours. Raises SweepError where it is damaged: then its secrets are not known."""
-    return load(read_text(path, "file of a sweep"), str(path)).value
+    try:
+        data, _ = read_regular(directory.path, path.name, MAX_TEXT_BYTES)
+    except NotRegularError as error:
+        remedy = "links are not followed: restore it"
+        raise SweepError(Mistake(f"cannot be archived: {error}", file=str(path), remedy=remedy)) from error
+    return load(text_of(data, path, "file of a sweep"), str(path)).value
 
 
-def _cleaned(path: Path, redaction: Redaction) -> tuple[bytes, bool]:
+def _cleaned(path: Path, data: bytes, redaction: Redaction) -> tuple[bytes, bool]:
     """A file's bytes without secrets, and whether any was in it."""
     if path.suffix == ".parquet":
-        return _cleaned_table(path, redaction)
-    text = path.read_bytes().decode(errors="surrogateescape")
+        return _cleaned_table(path, data, redaction)
+    text = data.decode(errors="surrogateescape")
     clean = redaction.clean(text)
     return clean.encode(errors="surrogateescape"), clean != text
 
 
-def _cleaned_table(path: Path, redaction: Redaction) -> tuple[bytes, bool]:
-    table, changed = read_table(path), False
+def _cleaned_table(path: Path, data: bytes, redaction: Redaction) -> tuple[bytes, bool]:
+    table, changed = read_table(path, data=data), False
     for index, field in enumerate(table.schema):
         values = table.column(index).to_pylist() if _has_text(field.type) else []
         clean = [_clean_value(value, redaction) for value in values]
@@ -113,7 +181,7 @@ def _cleaned_table(path: Path, redaction: Redaction) -> tuple[bytes, bool]:
     changed = changed or metadata != (table.schema.metadata or {})
     buffer = io.BytesIO()
     pq.write_table(table.replace_schema_metadata(metadata), buffer, compression="zstd")
-    return (buffer.getvalue(), True) if changed else (path.read_bytes(), False)
+    return (buffer.getvalue(), True) if changed else (data, False)
 
 
 def _has_text(kind: pa.DataType) -> bool:
@@ -128,10 +196,3 @@ def _clean_value(value: object, redaction: Redaction) -> object:
     if isinstance(value, str):
         return redaction.clean(value)
     return [_clean_value(one, redaction) for one in value] if isinstance(value, Sequence) else value
-
-
-def _add(archive: tarfile.TarFile, name: str, data: bytes, changed_at: float) -> None:
-    """A member without the owner's name, readable by the user who extracts it."""
-    member = tarfile.TarInfo(name)
-    member.size, member.mtime, member.mode = len(data), int(changed_at), 0o600
-    archive.addfile(member, io.BytesIO(data))

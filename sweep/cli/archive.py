@@ -52,11 +52,13 @@ def archive(directory: Path | None, out: Path | None, logs: str, unpack: bool, a
     packed = pack(chosen, read_state(chosen), path, logs)
     if as_json:
         counts = {"files": packed.files, "logs": packed.logs, "bytes": packed.bytes, "redacted": packed.redacted}
-        click.echo(json.dumps({"archive": str(path)} | counts))
+        click.echo(json.dumps({"archive": str(path), "left_out": list(packed.left_out)} | counts))
         return 0
     click.echo(f"{path}: {plural(packed.files, 'file')}, {packed.logs} of them logs, {decimal(packed.bytes)}")
     if packed.redacted:
         click.echo(f"secrets were removed from {packed.redacted} of them")
+    if packed.left_out:
+        click.echo(f"{plural(len(packed.left_out), 'file')} not packed, such as {packed.left_out[0]}", err=True)
     return 0
 
 

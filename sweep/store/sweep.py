@@ -16,7 +16,7 @@ import msgspec
 import pyarrow.parquet
 
 from sweep.errors import Mistake, SweepError
-from sweep.files import MAX_DEPTH
+from sweep.files import MAX_DEPTH, check_rows
 from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
@@ -276,6 +276,7 @@ def _table(plan: Path) -> pyarrow.Table:
     try:
         # read_table would import pyarrow.dataset, and with it pandas: a quarter of a second.
         file = pyarrow.parquet.ParquetFile(plan, page_checksum_verification=True)
+        check_rows(file, plan)
         missing = set(RUN_COLUMNS) - set(file.schema_arrow.names)
         if missing:
             raise ValueError(f"it has no column {', '.join(sorted(missing))}")
