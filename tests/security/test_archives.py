@@ -98,7 +98,9 @@ STRANGE = (
 )
 
 
-@pytest.mark.parametrize("member", STRANGE, ids=repr)
+@pytest.mark.parametrize(
+    "member", STRANGE, ids=lambda member: repr(member if isinstance(member, str) else member[0].type)
+)
 def test_a_member_that_no_archive_of_ours_has_is_refused_and_nothing_remains(tmp_path, member):
     with pytest.raises(SweepError, match="no archive of a sweep"):
         extract(archive_of(tmp_path / "a.tar.zst", member), tmp_path / "in" / "s")
