@@ -53,8 +53,9 @@ class Launcher:
     def show_alive(self) -> None:
         """Write a heartbeat where one is due: before each wait for the scheduler too, so that no other one takes over.
 
-        Raises LeaseLostError.
+        Its journal is checked each time. Raises LeaseLostError.
         """
+        self._journal.check()
         if time.time() - self.heartbeat_at > ALIVE_S:
             self.lease.check()
             self.write(SessionAlive(time=time.time()))

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 
-from sweep.errors import log_error
 from sweep.launcher.launcher import Launcher
 from sweep.launcher.lost_attempts import mark_late_attempts_lost
 from sweep.launcher.submission import Submission
@@ -42,9 +41,17 @@ class Loop:
 
         Raises StuckError, LeaseLostError, and SweepError where the sweep directory was removed.
         """
-        while not (self._tolerant_step() and self._launcher.done):
-            self._check_stuck()
+        while not (self._tolerant(self._advance) and self._launcher.done):
             time.sleep(POLL_S)
+        while not self._tolerant(self._end, show=False):
+            pass
+
+    def _advance(self) -> None:
+        self.step()
+        if not self._launcher.done:
+            self._check_stuck()
+
+    def _end(self) -> None:
         self._launcher.lease.check()  # only the holder writes results and figures
         self._watch.cancel_requeued()
         self._launcher.close()
@@ -89,27 +96,31 @@ class Loop:
         self._launcher.write(CancelRequested(time=time.time()))
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            if self._tolerant_step() and self._launcher.done:
+            if self._tolerant(self.step) and self._launcher.done:
                 return True
             time.sleep(POLL_S)
         return False
 
-    def _tolerant_step(self) -> bool:
-        """One step and its callback. False if the file system failed: then what is known may be out of date.
+    def _tolerant(self, act: Callable[[], None], *, show: bool = True) -> bool:
+        """Act, then call back. False if the file system failed while it acted: then what is known may be out of date.
 
         Raises SweepError where the sweep directory was removed.
         """
+        acted = False
         try:
-            self.step()
+            act()
+            acted = True
+            if show:
+                self._on_step(self._launcher.sweep)
+        except BrokenPipeError:  # of the output, which ended
+            raise
         except OSError as error:
             self._removal.check(error)
             self._watch.reset_timeouts()
-            log_error(f"cannot access the sweep directory, trying again: {error}")
             time.sleep(REFUSED_S)
-            return False
-        self._removal.accessed()
-        self._on_step(self._launcher.sweep)
-        return True
+        else:
+            self._removal.accessed()
+        return acted
 
     def _check_stuck(self) -> None:
         """Raise StuckError if pilots repeatedly start no attempt and nothing else is open: no submission loop."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import stat
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ ARCHIVE_SUFFIX = ".tar.zst"
 UNKNOWN_PILOT = "unknown"
 """the holder of a claim that cannot be read; no pilot has this name"""
 FOLDERS = ("journal", "claims", "leases", "pilots", "logs")
+_EXTENSION = re.compile(r"plan-\d.*\.parquet")
 
 
 class _Launched(msgspec.Struct):
@@ -70,8 +72,8 @@ class SweepDir:
         return self.path / "plan.parquet"
 
     def plans(self) -> list[Path]:
-        """The plan and its extensions, in order."""
-        return [self.plan, *sorted(self.path.glob("plan-[0-9]*.parquet"))]
+        """The plan and its extensions, in order. Raises OSError where the directory cannot be listed."""
+        return [self.plan, *sorted(path for path in self.path.iterdir() if _EXTENSION.fullmatch(path.name))]
 
     def extension(self, number: int) -> tuple[Path, Path]:
         """The grid and the plan that extend the sweep as its second, third, …"""
@@ -107,12 +109,11 @@ class SweepDir:
         return not (self.path / ARCHIVE).exists() and self.path.stat().st_uid == os.geteuid()
 
     def journals(self) -> list[Path]:
-        """All journals, in a stable order. Directories are none, whatever their name."""
-        try:
-            with os.scandir(self.path / "journal") as entries:
-                names = [one.name for one in entries if one.name.endswith(".jsonl") and not one.is_dir()]
-        except FileNotFoundError:
-            return []
+        """All journals, in a stable order. Directories are none, whatever their name. Raises OSError where their folder
+        cannot be listed.
+        """
+        with os.scandir(self.path / "journal") as entries:
+            names = [one.name for one in entries if one.name.endswith(".jsonl") and not one.is_dir()]
         return [self.path / "journal" / name for name in sorted(names)]
 
     def journal(self, writer: str) -> Path:
@@ -146,6 +147,13 @@ class SweepDir:
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             raise SweepError(Mistake(f"{name[:80]!r} is no name of a file in {folder}", file=str(self.path)))
         return self.path / folder / name
+
+    def restore_folders(self) -> None:
+        """Make the folders of a sweep again that were removed while it runs: its writers fill them again."""
+        for folder in (self.path / name for name in FOLDERS):
+            if self.provenance.exists() and not folder.exists():
+                make_directory(folder)
+                log_error(f"{folder} was removed while the sweep ran: it is made again")
 
     def create_skeleton(self, mode: int = 0o700, group: int | None = None) -> list[Path]:
         """Create the directories, private to the user unless the mode allows more. Returns those that did not exist,

@@ -9,12 +9,13 @@ import json
 import os
 import re
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from sweep.errors import log_error
-from sweep.files import naming
+from sweep.files import naming, write_aside
 from sweep.state.events import LAST_LINES, Event, EventError, decode, encode
 from sweep.store.directory import SweepDir, share, write_once
 from sweep.store.place import check_own
@@ -35,21 +36,27 @@ _EVENT_BEGINS = re.compile(rb'\{\s*"event"\s*:')
 
 
 class Journal:
-    """An append-only JSONL file with exactly one writer. A line is one write, then fsync."""
+    """An append-only JSONL file with exactly one writer. A line is one write, then fsync.
+
+    The writer keeps the lines, and writes the file again where somebody removed, replaced or cut it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
         share(path)
         self._path = path
         self._size = 0
+        self._lines: list[bytes] = []
+        """compressed"""
         self._torn = False
         """a part of a line may be at the end: what failed could not be undone either"""
 
     def append(self, event: Event) -> None:
         """Append one event. Raises OSError where the file system fails; the caller may then append it again."""
-        line = b"\n" * self._torn + encode(event) + b"\n"
         try:
             with naming(self._path):
+                self.check()
+                line = b"\n" * self._torn + encode(event) + b"\n"
                 written = os.write(self._fd, line)
                 if written != len(line):  # as a write does that fills the disk
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -59,6 +66,27 @@ class Journal:
             self._torn = not self._undone()
             raise
         self._torn = False
+        self._lines.append(zlib.compress(line, 1))
+
+    def check(self) -> None:
+        """Write the file again where the one at its path is another, or was cut. Raises OSError where it cannot be, or
+        its folder is away.
+        """
+        own = os.fstat(self._fd)
+        try:
+            there: os.stat_result | None = self._path.stat()
+        except FileNotFoundError:
+            self._path.parent.stat()
+            there = None
+        if there is not None and os.path.samestat(own, there) and own.st_size >= self._size:
+            return
+        aside = write_aside(self._path, b"".join(map(zlib.decompress, self._lines)))
+        share(aside)
+        aside.rename(self._path)
+        before, self._fd = self._fd, os.open(self._path, os.O_WRONLY | os.O_APPEND)
+        os.close(before)
+        self._size, self._torn = os.fstat(self._fd).st_size, False
+        log_error(f"{self._path} was removed or changed by somebody else: all of it is written again")
 
     def _undone(self) -> bool:
         """Truncate to the last whole line: part of a line would damage the next one."""
@@ -183,6 +211,7 @@ class JournalReader:
         self._decode = decode
         self.offsets: dict[str, int] = dict(offsets or {})
         """how far each journal was read, bytes by file name"""
+        self._missing: set[str] = set()
         self._grew_at: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
 
@@ -194,7 +223,9 @@ class JournalReader:
         """
         now, fresh = time.monotonic(), []
         read: dict[str, tuple[int, bool]] = {}
-        for path in self._directory.journals():
+        paths = self._directory.journals()
+        self._report_missing({path.name for path in paths})
+        for path in paths:
             if resting or now >= self._not_before.get(path.name, now):
                 offset = self.offsets.get(path.name, 0)
                 if path.stat().st_size != offset:
@@ -207,3 +238,9 @@ class JournalReader:
             self.offsets[name], self._grew_at[name] = end, now
             self._not_before[name] = now + RESTING_POLL_S if ended else now
         return sorted(fresh, key=lambda event: event.time)
+
+    def _report_missing(self, names: set[str]) -> None:
+        """Report journals that were read and are no longer there, once."""
+        for name in self.offsets.keys() - names - self._missing:
+            log_error(f"{self._directory.path / 'journal' / name} was removed: its writer writes it again, if it lives")
+        self._missing = set(self.offsets.keys() - names)

@@ -9,6 +9,7 @@ import contextlib
 import os
 import socket
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,9 +72,19 @@ class Lease:
         return f"{self.kind}-{self.epoch:04d}"
 
     def check(self) -> None:
-        """Check again, before each submission or write. Raises LeaseLostError where a higher epoch exists."""
-        if _highest(self.directory, self.kind) != self.epoch:
-            raise LeaseLostError(f"another {self.kind} took over (epoch {_highest(self.directory, self.kind)})")
+        """Check again, before each submission or write. Raises LeaseLostError where a higher epoch exists.
+
+        A file that was removed is written again.
+        """
+        if (highest := _highest(self.directory.leases.iterdir(), self.kind)) > self.epoch:
+            raise LeaseLostError(f"another {self.kind} took over (epoch {highest})")
+        if not (file := self.directory.leases / self.writer).exists():
+            self.write()
+            log_error(f"{file} was removed: it is written again")
+
+    def write(self) -> None:
+        """Write its file, as this process. Raises FileExistsError where another has that epoch."""
+        write_once(self.directory.leases / self.writer, msgspec.json.encode(this_process()))
 
     def release(self) -> None:
         """Release it, where no session followed."""
@@ -85,12 +96,12 @@ class Lease:
 def take(directory: SweepDir, kind: str = LAUNCHER, *, takeover: bool = False) -> Lease:
     """Take the lease. Raises SweepError where a living process holds it, unless `takeover`."""
     check_own(directory)
-    highest = Lease(directory, _highest(directory, kind), kind)
+    highest = Lease(directory, _highest(directory.leases.iterdir(), kind), kind)
     if highest.epoch and not takeover and (living := _living(highest)) is not None:
         raise _refusal(highest, living)
-    lease = Lease(directory, highest.epoch + 1, kind)
+    lease = Lease(directory, 1 + max(highest.epoch, _highest(directory.journals(), kind)), kind)
     try:
-        write_once(directory.leases / lease.writer, msgspec.json.encode(this_process()))
+        lease.write()
     except FileExistsError:
         raise _refusal(lease, f"another {kind} began at the same moment") from None
     return lease
@@ -98,7 +109,7 @@ def take(directory: SweepDir, kind: str = LAUNCHER, *, takeover: bool = False) -
 
 def holder(directory: SweepDir) -> str | None:
     """The launcher that holds the lease, as text, if it must be assumed alive. Does not take the lease."""
-    highest = _highest(directory, LAUNCHER)
+    highest = _highest(directory.leases.iterdir(), LAUNCHER)
     return _living(Lease(directory, highest)) if highest else None
 
 
@@ -107,8 +118,8 @@ def _refusal(lease: Lease, trouble: str) -> SweepError:
     return SweepError(Mistake(f"{fact}: {trouble}", file=str(lease.directory.path), remedy=remedy))
 
 
-def _highest(directory: SweepDir, kind: str) -> int:
-    names = [path.name.removeprefix(f"{kind}-") for path in directory.leases.iterdir()]
+def _highest(files: Iterable[Path], kind: str) -> int:
+    names = [path.stem.removeprefix(f"{kind}-") for path in files]
     return max((int(name) for name in names if name.isdecimal()), default=0)
 
 

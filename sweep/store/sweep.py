@@ -100,7 +100,7 @@ class Sweep:
     def refresh_plans(self) -> None:
         """Add the runs of further plans. Raises OSError, SweepError."""
         if tuple(self.directory.plans()) != self.plans:
-            later = open_sweep(self.directory.path)
+            later = _opened(self.directory)
             self.grid, self.site, self.runs = later.grid, later.site, later.runs
             self.plans, self.grids = later.plans, later.grids
             for derived in ("_planned", "_search", "_question", "_tally"):

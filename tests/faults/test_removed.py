@@ -1,10 +1,12 @@
 """A sweep directory that is removed while a pilot runs: the pilot ends instead of holding its nodes, and so does its
-launcher.
+launcher. One that is away for seconds, or files in it that somebody removes, cost no measurement.
 """
 
 import shutil
+import time
 
 import psutil
+import pytest
 
 from sweep.store.sweep import open_sweep
 from tests.support import driving
@@ -27,6 +29,52 @@ def test_a_pilot_and_a_launcher_whose_directory_was_removed_end(tmp_path):
     shutil.rmtree(directory)
     wait_for(lambda: not driving.processes_of(sweep_id), timeout_s=40)
     wait_for(lambda: not any(process.is_running() for process in launchers), timeout_s=40)
+
+
+def away(directory):
+    """An automounter, or a file server that fails over."""
+    directory.rename(directory.with_name("away"))
+    time.sleep(3)
+    directory.with_name("away").rename(directory)
+
+
+def journals_removed(directory):
+    for journal in (directory / "journal").iterdir():
+        journal.unlink()
+
+
+def folder_removed(name):
+    return lambda directory: shutil.rmtree(directory / name)
+
+
+@pytest.mark.parametrize(
+    ("act", "reported"),
+    [
+        (away, ["/s cannot be used since", "/s can be used again, after"]),
+        pytest.param(
+            journals_removed,
+            ["pilot-p0001.jsonl was removed or", "launcher-0002.jsonl was removed or"],
+            marks=pytest.mark.long,
+        ),
+        pytest.param(folder_removed("journal"), ["/s/journal was removed"], marks=pytest.mark.long),
+        pytest.param(folder_removed("claims"), ["/s/claims was removed"], marks=pytest.mark.long),
+        pytest.param(folder_removed("leases"), ["/s/leases was removed"], marks=pytest.mark.long),
+    ],
+    ids=["away", "journals", "journal", "claims", "leases"],
+)
+def test_what_is_removed_for_a_while_or_can_be_written_again_costs_no_measurement(tmp_path, act, reported):
+    grid = SLOW.format(nodes=1, step_s=0.15, pilot_time="1h")
+    with (tmp_path / "out").open("wb") as output:
+        launcher = driving.launching(tmp_path, grid, output=output)
+    wait_for(lambda: running_attempt(tmp_path / "s"))
+    act(tmp_path / "s")
+    assert launcher.wait(60) == 0, (tmp_path / "out").read_text()
+    records = driving.assert_each_run_measured_once(tmp_path / "s")
+    assert {(record["outcome"], record["attempt"]) for record in records} == {("ok", 1)}
+    said = "".join(path.read_text() for path in (tmp_path / "out", *tmp_path.glob("s/pilots/*/stderr")))
+    assert not [text for text in reported if text not in said], said
+    driving.succeeds("resume", tmp_path / "s")
+    assert len(driving.records_of(tmp_path / "s")) == 4, "nothing is measured again"
 
 
 def launchers_of(directory):

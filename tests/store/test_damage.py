@@ -50,19 +50,54 @@ def test_after_a_short_write_that_cannot_be_undone_the_next_event_begins_a_line(
     assert capsys.readouterr().err.count("is skipped") == 2, "the two halves"
 
 
-def test_a_writer_whose_file_was_cut_by_others_adds_no_hole(sweep, monkeypatch):
-    path = sweep.journal("w")
-    journal = Journal(path)
-    for event in (FIRST, NEXT):
-        journal.append(event)
+def removed(path):
+    path.unlink()
+
+
+def replaced(path):
+    path.with_name("restored").write_bytes(path.read_bytes()[:60])
+    path.with_name("restored").rename(path)
+
+
+def cut(path):
     os.truncate(path, len(encode(FIRST)) + 5)
-    with monkeypatch.context() as failing:
-        failing.setattr("sweep.store.journal.os.write", lambda *_: 0)
-        with pytest.raises(OSError, match="No space left"):
-            journal.append(LAST)
+
+
+@pytest.mark.parametrize("damage", [removed, replaced, cut])
+@pytest.mark.parametrize("failing", [True, False])
+def test_a_writer_whose_file_is_no_longer_there_whole_writes_it_again(sweep, monkeypatch, capsys, damage, failing):
+    path = sweep.journal("w")
+    journal, reader = Journal(path), JournalReader(sweep)
+    journal.append(FIRST)
+    assert reader.new_events() == [FIRST]
+    journal.append(NEXT)
+    damage(path)
+    if failing:
+        with monkeypatch.context() as full:
+            full.setattr("sweep.store.journal.os.write", lambda *_: 0)
+            with pytest.raises(OSError, match="No space left"):
+                journal.append(LAST)
+    reader.new_events()
     journal.append(LAST)
-    assert b"\0" not in path.read_bytes()
-    assert read_events(path)[0] == [FIRST, LAST]
+    assert read_events(path)[0] == [FIRST, NEXT, LAST]
+    assert reader.new_events()[-1] == LAST
+    assert f"{path} was removed or changed by somebody else: all of it is written again" in capsys.readouterr().err
+    journal.append(LAST)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_writer_does_not_write_where_its_directory_is_away(sweep):
+    """A file system that fails over, or a directory that was renamed: it comes back with the journal."""
+    path, away = sweep.journal("w"), sweep.path.with_name("away")
+    journal = Journal(path)
+    journal.append(FIRST)
+    sweep.path.rename(away)
+    with pytest.raises(FileNotFoundError):
+        journal.append(NEXT)
+    away.rename(sweep.path)
+    journal.append(NEXT)
+    assert read_events(path)[0] == [FIRST, NEXT]
+    assert sorted(each.name for each in path.parent.iterdir()) == ["w.jsonl"]
 
 
 # --- readers
@@ -131,8 +166,9 @@ def test_a_journal_that_became_shorter_is_read_again_and_loses_no_later_event(sw
         journal.append(SessionAlive(time=float(number)))
     assert len(reader.new_events()) == 10
     os.truncate(path, 55)
-    journal.append(PilotAlive(time=11.0, pilot="p" * 90))
-    journal.append(PilotAlive(time=12.0, pilot="p" * 90))
+    with path.open("ab") as others:
+        for number in (11.0, 12.0):
+            others.write(encode(PilotAlive(time=number, pilot="p" * 90)) + b"\n")
     fresh = reader.new_events()
     assert [event.time for event in fresh if isinstance(event, PilotAlive)] == [11.0, 12.0]
     assert f"{path}: was changed before byte" in capsys.readouterr().err

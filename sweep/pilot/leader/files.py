@@ -7,6 +7,7 @@ gets no heartbeat of its leader ends the job. One thread keeps writes and reads 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -31,6 +32,7 @@ class Files:
         self._directory = directory
         self._journal = Journal(directory.journal(writer))
         self._reader = JournalReader(directory)
+        self._claims: list[tuple[str, int, Claim]] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="files")
 
     async def do(self, act: Callable[[], T]) -> T:
@@ -43,28 +45,49 @@ class Files:
 
     async def new_events(self) -> Sequence[Event]:
         """The same, retrying while the file system fails."""
-        return await self._retrying("read", self._reader.new_events)
+        return await self._retrying(self._reader.new_events)
 
     async def append(self, event: Event) -> None:
         """Write a line to the journal, retrying while the file system fails: nothing may be lost."""
-        await self._retrying("written", lambda: self._journal.append(event))
+        await self._retrying(partial(self._append, event))
+
+    def _append(self, event: Event) -> None:
+        with contextlib.suppress(OSError):
+            self._keep_claims()
+        self._journal.append(event)
 
     async def claim(self, run_id: str, attempt: int, claim: Claim) -> bool:
         """Claim an attempt, retrying while the file system fails. False if another has it."""
-        return await self._retrying("claimed in", lambda: try_claim(self._directory, run_id, attempt, claim))
+        return await self._retrying(partial(self._claim, run_id, attempt, claim))
+
+    def _claim(self, run_id: str, attempt: int, claim: Claim) -> bool:
+        self._keep_claims()
+        if got := try_claim(self._directory, run_id, attempt, claim):
+            self._claims.append((run_id, attempt, claim))
+        return got
+
+    def _keep_claims(self) -> None:
+        """Write the own claims again where somebody removed them."""
+        if self._claims and not (last := self._directory.claim(*self._claims[-1][:2])).exists():
+            self._directory.restore_folders()
+            for run_id, attempt, claim in self._claims:
+                try_claim(self._directory, run_id, attempt, claim)
+            log_error(f"{last} was removed: all claims of this pilot are written again")
 
     def close(self) -> None:
         """Close the journal."""
         self._thread.shutdown()
         self._journal.close()
 
-    async def _retrying(self, what: str, act: Callable[[], T]) -> T:
+    async def _retrying(self, act: Callable[[], T]) -> T:
         """What `act` returns, once the file system allows it. Raises SweepError where the directory was removed."""
         removal = Removal(self._directory.path, "pilot")
         while True:
             try:
-                return await self.do(act)
+                done = await self.do(act)
             except OSError as error:
                 await self.do(partial(removal.check, error))
-                log_error(f"the sweep directory cannot be {what}, trying again: {error}")
                 await asyncio.sleep(RETRY_S)
+            else:
+                removal.accessed()
+                return done
