@@ -12,6 +12,8 @@ from sweep.files import csv_of
 from sweep.library.winners import SIMULATED, Row
 from sweep.stated import Stated
 
+_MARKS = re.compile(r"[\\`*~<>|&]|\](?=[(\[])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+
 
 def text(rows: Sequence[Row], form: str, metric: str) -> str:
     """The winners (``winners.complete``) in a format of ``winners.FORMS``."""
@@ -50,8 +52,7 @@ def _markdown(rows: Sequence[Row]) -> str:
 
 def _plain(text: str) -> str:
     """A text as a cell of a Markdown table: neither markup nor HTML, and on one line."""
-    marks = r"[\\`*~<>|&]|\](?=[(\[])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"
-    return re.sub(marks, r"\\\g<0>", " ".join(text.split()))
+    return _MARKS.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 def _flags(rows: Sequence[Row], metric: str) -> str:

@@ -40,25 +40,29 @@ def test_a_megabyte_takes_a_second_at_most(rule):
 
 
 SLOW = {
-    "digits of a size": (OUT_OF_MEMORY + "1" * 1950, Outcome.OOM_CUDA),
-    "many sizes": (OUT_OF_MEMORY + "1 " * 970, Outcome.OOM_CUDA),
-    "many errors": ("ERROR AError: " * 100 + "failed", Outcome.PYTHON_EXCEPTION),
-    "many names of the loss": ("loss" * 350, None),
+    "digits of a size": ((OUT_OF_MEMORY + "1" * 1950 + "\n") * 100, Outcome.OOM_CUDA),
+    "digits behind a size": ((OUT_OF_MEMORY + "1 GiB " + "8" * 1300 + "\n") * 150, Outcome.OOM_CUDA),
+    "digits of an iteration": ("CUDA out of memory\n" + "1" * 200_000, Outcome.OOM_CUDA),
+    "many losses": ("loss: nan\n" + "loss" * 50_000, Outcome.NAN_LOSS),
+    "many reports of a connection": (("NCCL WARN connect " * 77 + "\n") * 140, Outcome.NCCL_ERROR),
+    "blanks": (("FATAL: " + " " * 1380 + "\n") * 140, None),
     "colons": ("a:" * 160, None),
     "brackets": ("[a]" * 160, None),
-    "many tracebacks": ("Traceback (most recent call last)" * 60, None),
-    "a host of many parts": ("n1:" * 100 + " NCCL INFO ", None),
-    "digits of an iteration": ("step 1" + "9" * 5000, None),
 }
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_a_line_that_was_slow_costs_little_however_often_it_is_written(name):
-    """200 kB. Each took over ten times as long, or its number could not be read."""
-    line, outcome = SLOW[name]
-    log, found = f"{line}\n" * (200_000 // len(line)), []
-    assert cpu_s(lambda: found.append((diagnose_text(log), summarize(log.splitlines())))) < 2.0
-    assert found[0][0].outcome is outcome
+def test_what_was_slow_is_not_any_more(name):
+    """200 kB at most. Each took over 2 s; several, minutes."""
+    log, outcome = SLOW[name]
+    found = []
+    assert cpu_s(lambda: found.append(diagnose_text(log).outcome)) < 1.0
+    assert found == [outcome]
+
+
+def test_an_iteration_of_thousands_of_digits_is_no_progress():
+    """Python refuses to read it."""
+    assert diagnose_text(f"{OUT_OF_MEMORY}1 GiB\nstep {'9' * 5000}\n").outcome is Outcome.OOM_CUDA
 
 
 def test_a_number_of_too_many_digits_is_none_of_a_communicator():
