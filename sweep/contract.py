@@ -127,7 +127,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class StatedRun(Run):
-    """A run as a record states it, which anybody may have written: none of its texts is evaluated or opened."""
+    """A run as a record states it, which others may have written: none of its texts is evaluated or opened."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import functools
+import importlib.resources
 import io
 import json
 import os
@@ -345,3 +346,10 @@ def _check_access(path: Path, mode: int) -> None:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def shipped_folder(name: str) -> Path:
+    """The folder of templates or examples: in the package where it is from a wheel, next to it in a checkout."""
+    package = Path(str(importlib.resources.files("sweep")))
+    inside = package / f"_{name}"
+    return inside if inside.is_dir() else package.parent / name

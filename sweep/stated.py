@@ -1,4 +1,4 @@
-"""The border of texts that a record, a table or a directory of somebody else states: anybody may have written them.
+"""The border of texts that a record, a table or a directory of somebody else states: others may have written them.
 
 They are compared and computed with as they are. Shown, in a script or as a name of a file they pass through a
 ``Stated``, which is no text: no path, template or command takes it.
@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,11 @@ def shell_word(value: object) -> str:
     if "\0" in text or not _is_unicode(text):
         raise SweepError(Mistake(f"{Stated(text).line()} cannot be in a script: it has a NUL or half a character"))
     return f"'{text}'" if text in _RESERVED else shlex.quote(text)
+
+
+def shell_words(values: Iterable[object]) -> str:
+    """The values as words of a POSIX shell."""
+    return " ".join(map(shell_word, values))
 
 
 @dataclass(frozen=True)

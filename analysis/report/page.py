@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from analysis.metrics import number
-from sweep.shipped import shipped_folder
+from sweep.files import shipped_folder
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -11,7 +11,7 @@ import numpy as np
 from analysis.tables import known, plain_values
 from sweep.contract import LAYOUT
 from sweep.physics.catalogue import MODELS
-from sweep.stated import shell_word, stated_shape, stated_values
+from sweep.stated import shell_words, stated_shape, stated_values
 
 SETTING = ("sequence_length", "global_batch_tokens", "dtype", "compile")
 
@@ -27,7 +27,7 @@ def as_flags(values: Mapping[str, Any], params: Mapping[str, Any]) -> str:
     """Layout, batch, number format and the workload's parameters as shell arguments; unknown values are left out."""
     stated = plain_values(values, (*LAYOUT, *SETTING)) | dict(params)
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in stated.items()}
-    return " ".join(shell_word(f"--{name.replace('_', '-')}={text}") for name, text in texts.items())
+    return shell_words(f"--{name.replace('_', '-')}={text}" for name, text in texts.items())
 
 
 def as_json(cell: Mapping[str, Any]) -> str:

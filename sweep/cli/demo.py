@@ -11,7 +11,7 @@ from sweep.cli.command import OutputPath, SweepCommand
 from sweep.cli.launch import note, show_launched
 from sweep.cli.live import live_view
 from sweep.errors import Mistake, SweepError
-from sweep.shipped import shipped_folder
+from sweep.files import shipped_folder
 
 NO_TORCH = (
     "`pip install torch`. Without a GPU the CPU build is enough (about 200 MB; on Linux pip's default index has the "

@@ -39,12 +39,13 @@ def origin_of(directories: Sequence[SweepDir | None]) -> Origin:
     """Where the one sweep that was named was measured; not known of a file, or of several sources."""
     from sweep.inputs.load import load_site
     from sweep.library.trainer_format import Origin
+    from sweep.store.place import is_own
 
     if len(directories) != 1 or (directory := directories[0]) is None:
         return Origin()
     stated = provenance_of(directory).get("directory")
     site = load_site(given=str(directory.site)) if directory.site.is_file() else None
-    return Origin(site, Path(stated) if isinstance(stated, str) and stated else None, own=directory.is_own())
+    return Origin(site, Path(stated) if isinstance(stated, str) and stated else None, own=is_own(directory))
 
 
 def provenance_of(directory: SweepDir) -> dict[str, Any]:

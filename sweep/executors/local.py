@@ -23,7 +23,7 @@ from bench_workloads.interpreter import module_command
 from sweep.executors.entry import PILOT_MAIN
 from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.script import setup_lines
-from sweep.stated import shell_word
+from sweep.stated import shell_word, shell_words
 from sweep.store.directory import boot_id
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class LocalExecutor:
         exports = [f"export {name}={shell_word(value)}" for name, value in sorted(self._site.env.items())]
         words = [str(self._sweep_dir), request.name]
         python = self._site.python or sys.executable
-        command = " ".join(map(shell_word, module_command(self._module, *words, python=python, options=("-u",))))
+        command = shell_words(module_command(self._module, *words, python=python, options=("-u",)))
         return "\n".join([*setup_lines(self._site), *exports, f"exec {command}", ""])
 
     def submit(self, request: PilotRequest) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sweep.errors import Mistake, SweepError
-from sweep.shipped import shipped_folder
+from sweep.files import shipped_folder
 from sweep.stated import shell_word
 
 if TYPE_CHECKING:

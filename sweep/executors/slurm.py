@@ -8,7 +8,6 @@ submitit's watcher needs accounting and never ends without it (submitit issue 17
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -34,7 +33,7 @@ from sweep.executors.slurm_states import (
     shown,
 )
 from sweep.inputs.site import Site
-from sweep.stated import shell_word
+from sweep.stated import shell_word, shell_words
 from sweep.store.directory import write_derived
 
 SCRIPT = "pilot.sbatch"
@@ -225,7 +224,7 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
         """What the job runs: submitit's own, with the import path of an installed command."""
         python = self._site.python or sys.executable
         words = module_command("submitit.core._submit", str(self.folder), python=python, options=("-u",))
-        return shlex.join(words)
+        return shell_words(words)
 
     def script(self) -> str:
         """The whole script."""

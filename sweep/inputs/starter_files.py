@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sweep.files import shipped_folder
 from sweep.inputs.validation import amount_text
 from sweep.inputs.yaml_lines import dump
 from sweep.physics.hardware import GPUS
-from sweep.shipped import shipped_folder
 
 _LINE = re.compile(r"# (\w+): (?:(?!# ).)*?  # (.*)")
 """of a template: a key, commented out, an example of its value, and what it means"""

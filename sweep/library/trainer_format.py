@@ -1,6 +1,6 @@
 """A measured configuration in a trainer's own format, made by the trainer's adapter.
 
-A record is anybody's: its texts become words, comments and plain names (``sweep.stated``), and open no file.
+Others may have written a record: its texts become words, comments and plain names (``sweep.stated``), and open no file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Origin:
     directory: Path | None = None
     """where `sweep launch` was called: relative paths of the grid are relative to it"""
     own: bool = False
-    """the user made the records' directory. Of anybody else's nothing is looked up here"""
+    """the user made the records' directory. Of others' nothing is looked up here"""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def made(
     launch = replace(launch, env={**_environment(own), **run.env, **launch.env})
     command = _on_nodes(there + _command(launch, run, settings, own), run.nodes, own)
     run_id = Stated(record.get("run_id")).line()
-    source = "" if origin.own else f"texts of the record {run_id}, which anybody may have written: read before running"
+    source = "" if origin.own else f"texts of the record {run_id}, which others may have written: read before running"
     return Made(cell, source, folder, launch.files, note, _setup(own), command, _batch(run.nodes, own))
 
 

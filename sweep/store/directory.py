@@ -104,10 +104,6 @@ class SweepDir:
         texts = [self.grid, self.site, *sorted(self.path.glob("grid-[0-9]*.yaml")), self.provenance]
         return [path for path in texts if path.exists()]
 
-    def is_own(self) -> bool:
-        """Whether the user made it: it is no copy from an archive, and nobody else's."""
-        return not (self.path / ARCHIVE).exists() and self.path.stat().st_uid == os.geteuid()
-
     def journals(self) -> list[Path]:
         """All journals, in a stable order. Directories are none, whatever their name. Raises OSError where their folder
         cannot be listed.

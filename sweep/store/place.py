@@ -61,6 +61,16 @@ def check_own(directory: SweepDir) -> None:
         _state_place(directory)
 
 
+def is_own(directory: SweepDir) -> bool:
+    """Whether the user made it here: not another user, and it is no copy."""
+    stated = _stated(directory).place
+    try:
+        mine = directory.path.stat().st_uid == os.geteuid() and not (directory.path / ARCHIVE).exists()
+        return mine and stated is not None and stated.inodes == place_of(directory).inodes
+    except OSError:
+        return False
+
+
 def adopt(directory: SweepDir) -> None:
     """Make a copy a sweep of its own, by an id of its own: the pilots of the original are not its pilots. Changes
     nothing where it is no copy. Raises SweepError where it is not the user's alone.

@@ -317,8 +317,8 @@ def test_a_directory_of_somebody_else_opens_nothing_of_the_reader(tmp_path):
         assert not [path for path in done.read if Path(path).is_relative_to(home)]
     assert archive.code == 0, archive.err
     script = (work / "out" / "tiny-1M-1-nodes" / "command.sh").read_text()
-    assert "which anybody may have written: read before running" in script
-    assert "which anybody may have written" in archive.err
+    assert "which others may have written: read before running" in script
+    assert "which others may have written" in archive.err
     assert f"cd {home} && " in script, "where it was launched is a text too"
     assert named.code == 2
     assert SECRET not in "".join(path.read_text() for path in work.glob("*.html"))
