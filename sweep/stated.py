@@ -19,6 +19,7 @@ from sweep.physics.shapes import ModelShape
 
 LONGEST_LINE, LONGEST_NAME = 200, 80
 """characters of a text on a line of ours, and of a name of a file"""
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9._+@-]")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\.|$)")
 """no names of files on Windows"""
@@ -69,7 +70,7 @@ class Stated:
     def file_name(self) -> str:
         """A plain name: another text has another name, which ends with its digest where the text itself is none."""
         text = str(self._value)
-        plain = re.sub(r"[^A-Za-z0-9._+@-]", "_", text[:LONGEST_NAME]).lstrip(".-+@") or "_"
+        plain = _NOT_PLAIN.sub("_", text[:LONGEST_NAME]).lstrip(".-+@") or "_"
         if _DEVICE.match(plain):
             plain = f"_{plain}"
         digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()

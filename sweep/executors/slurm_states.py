@@ -115,21 +115,22 @@ def status_of(word: str, nodes: str, ended: str, name: str, reason: str = "") ->
     )
 
 
-_SHOWN = re.compile(
-    r"^JobId=(?P<job>\d+) JobName=(?P<name>.*?) UserId=.* JobState=(?P<word>\S+) Reason=(?P<reason>.*?) Dependency="
-    r".* EndTime=(?P<ended>\S+) .* NodeList=(?P<nodes>\S*) ",
-    re.DOTALL,
-)
+_SHOWN = ("JobId=", " JobName=", " UserId=", " JobState=", " Reason=", " Dependency=", " EndTime=", " NodeList=")
+"""keys in the order of ``scontrol show job``"""
 
 
 def shown(text: str, job_id: str) -> JobStatus:
     """The status of a job, from what ``scontrol show job`` prints in one line; UNKNOWN where that is not whole, or of
     another job.
     """
-    found = _SHOWN.match(text)
-    if found is None or found["job"] != job_id:
+    before, rest = [], text
+    for key in _SHOWN:
+        value, _, rest = rest.partition(key)
+        before.append(value)
+    start, job, name, _, word, reason, _, ended = before
+    if start or job != job_id or " " not in rest:
         return JobStatus(state=JobState.UNKNOWN, reason="scontrol's answer is not whole")
-    return status_of(found["word"], found["nodes"], found["ended"], found["name"], found["reason"])
+    return status_of(word, rest.partition(" ")[0], ended.partition(" ")[0], name, reason)
 
 
 def job_id_of(text: str) -> str | None:
@@ -172,8 +173,11 @@ def meaning(message: str) -> str:
 
 def setting(config: str, name: str) -> str:
     """A value in what ``scontrol show config`` prints; empty where it has none, or no whole one."""
-    found = re.search(rf"^{name}\s*=\s*(\S+)\s*\n", config, re.MULTILINE)
-    return found[1] if found else ""
+    for line in config.splitlines(keepends=True):
+        key, _, value = line.partition("=")
+        if key.strip() == name and line.endswith("\n"):
+            return value.strip()
+    return ""
 
 
 def _time_of(text: str) -> float | None:

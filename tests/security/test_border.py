@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from bench_workloads.trainers.driver.templates import LONGEST, render
+from sweep.archive.layout import is_of_layout
 from sweep.contract import StatedRun
 from sweep.errors import SweepError
 from sweep.inputs.load import load_grid, parse_grid
@@ -332,7 +333,8 @@ def _as_archive(folder):
         member.size = len(about)
         tar.addfile(member, io.BytesIO(about))
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            tar.add(path, f"sent/{path.relative_to(folder)}")
+            if is_of_layout("sent", str(path.relative_to(folder))):
+                tar.add(path, f"sent/{path.relative_to(folder)}")
     return data.getvalue()
 
 

@@ -125,7 +125,7 @@ def processes_of(sweep_id):
         try:
             mark = process.environ().get("SWEEP_PILOT", "")
             if mark.startswith(sweep_id) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(f"{process.pid} {' '.join(process.cmdline())[:150]}")
+                found.append(f"{process.pid} {' '.join(process.cmdline())[:600]}")
         except (psutil.Error, OSError):
             continue
     return found

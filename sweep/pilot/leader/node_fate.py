@@ -15,7 +15,7 @@ class Fate(Enum):
     UNKNOWN = "the agent ended, Slurm does not say why"
 
 
-_UNREACHED = re.compile(r"launch for .* failed on node \S+: (?:Communication|Socket timed out|Zero Bytes|Message)")
+_UNREACHED = re.compile(r"failed on node \S{1,255}: (?:Communication|Socket timed out|Zero Bytes|Message)")
 """srun's words (slurm_strerror) for a node that does not answer. Other reasons, such as a credential's, say nothing"""
 _DOWN = re.compile(r"down\S*|\S+\*")
 """a state in sinfo's long form; "*": the node does not answer the controller"""

@@ -7,6 +7,7 @@ imports, and so do srun and the agents: a pilot of short runs notices the sum.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sweep.errors import log_error
+from sweep.errors import SweepError, log_error
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import cancel_own_job
 from sweep.pilot.job_spec import JobSpec
@@ -81,7 +82,8 @@ async def _lead(directory: SweepDir, spec: JobSpec, job_id: str) -> None:
         tables = [pyarrow.parquet.ParquetFile(path).read(columns=list(RUN_COLUMNS)) for path in directory.plans()]
         runs = runs_on(runs_of_all(tables), spec.node_group)
         for planned in (*runs[:1], *runs[-1:]):  # imported now: an import needs a free descriptor
-            WORKLOAD.find(planned.run().workload)
+            with contextlib.suppress(SweepError):  # the attempt reports it
+                WORKLOAD.find(planned.run().workload)
         await Leader(directory, spec, runs, job_id, clock).lead(nodes)
 
 

@@ -3,10 +3,11 @@
 import pytest
 
 from bench_workloads.trainers.driver.templates import render
+from tests.support.made_records import made_run
 
 
 def test_a_template_has_jinjas_filters_and_quotes_values():
-    assert render("--lr {{ lr }} --name {{ name | upper }}", {"lr": 0.1, "name": "a b"}, quoted=True) == (
+    assert render(made_run(), "--lr {{ lr }} --name {{ name | upper }}", {"lr": 0.1, "name": "a b"}, quoted=True) == (
         "--lr 0.1 --name 'A B'"
     )
 
@@ -21,4 +22,4 @@ def test_a_template_has_jinjas_filters_and_quotes_values():
 )
 def test_a_template_cannot_reach_python(text):
     with pytest.raises(ValueError, match="invalid value for a template: SecurityError"):
-        render(text, {"x": ValueError}, quoted=False)
+        render(made_run(), text, {"x": ValueError}, quoted=False)

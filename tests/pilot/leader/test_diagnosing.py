@@ -69,7 +69,7 @@ from sweep.pilot.leader import diagnosing
 timeouts.HEARTBEAT_S, timeouts.QUIET_S, timeouts.SILENCE_S = 0.5, 1.2, 4.0
 diagnosing.DIAGNOSIS_S = {within_s}
 """
-"""sitecustomize: a rule that never ends, agents that soon give up a leader that is silent"""
+"""sitecustomize: a rule that never ends, agents that soon give up an unresponsive leader"""
 
 
 def state_of(existing, log_tail, verdict=None):
@@ -144,7 +144,7 @@ def test_a_rank_that_prints_hostile_lines_is_diagnosed_like_any_other(tmp_path):
 
 @pytest.mark.long
 def test_heartbeats_and_sigterm_are_handled_while_a_rule_never_ends(tmp_path):
-    """Its first attempt is given up in time, and the agent hears of its leader meanwhile; SIGTERM ends the second."""
+    """The first attempt is given up in time, with heartbeats to the agent meanwhile; SIGTERM ends the second."""
     marks = tmp_path / "marks"
     folder = tmp_path / "site"
     folder.mkdir()
