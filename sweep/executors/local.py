@@ -95,8 +95,10 @@ class LocalExecutor:
         """Start the leader, detached from this process and its terminal. Raises SubmitError."""
         folder = self._sweep_dir / "pilots" / request.name
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)  # never the sweep directory, which may be away
             child = self._start(request, folder)
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise SubmitError(f"the pilot's process did not start: {error}", retry=False) from error
         self._children.append(child)

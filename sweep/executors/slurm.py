@@ -252,7 +252,7 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
         self, delayed: Sequence[submitit.core.utils.DelayedSubmission]
     ) -> list[submitit.Job[Any]]:
         (submission,) = delayed
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, exist_ok=True)  # never the sweep directory, which may be away
         submission.set_timeout(self._request.time_limit_s // 60, 0)
         aside = self.folder / f".{PICKLE}"
         submission.dump(aside)

@@ -36,6 +36,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def executor(sweep_dir: Path, **site: Any) -> LocalExecutor:
+    if not (sweep_dir / "pilots").exists():
+        (sweep_dir / "pilots").mkdir(parents=True)
     return LocalExecutor(
         Site(gpus_per_node=2, gpu="cpu", **site), sweep_dir, pilot_main="tests.support.local_pilot:main"
     )
@@ -104,6 +106,7 @@ def test_a_setup_in_time_leaves_nothing_that_watches_it(tmp_path: Path, started:
 def test_outlives_its_launcher_and_is_found_again(tmp_path: Path, started: list[str]) -> None:
     """kill -9 of the launcher right after the start: another one finds the pilot by its token."""
     request = request_for("p1")
+    (tmp_path / "pilots").mkdir()
     code = (
         "import os, signal; from pathlib import Path\n"
         "from sweep.executors.executor import PilotRequest\n"
@@ -162,6 +165,14 @@ def test_jobs_that_cannot_be_seen_from_here_are_unknown(tmp_path: Path) -> None:
 def test_host_names_with_hyphens_survive() -> None:
     job = LocalJob(12, "ab.34", "login-node-1.a-b")
     assert LocalJob.parse(job.job_id) == job
+
+
+def test_a_sweep_directory_that_is_away_is_not_made_again(tmp_path: Path) -> None:
+    local = executor(tmp_path / "s")
+    (tmp_path / "s").rename(tmp_path / "away")
+    with pytest.raises(FileNotFoundError):
+        local.submit(request_for("p1"))
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

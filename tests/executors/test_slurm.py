@@ -45,6 +45,7 @@ def accounting_cluster(slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) 
 
 
 def executor(sweep_dir: Path, main: str = "report", site: Site = SITE) -> SlurmExecutor:
+    (sweep_dir / "pilots").mkdir(parents=True, exist_ok=True)
     return SlurmExecutor(site, sweep_dir, pilot_main=f"tests.support.slurm.pilots:{main}")
 
 
