@@ -12,10 +12,11 @@ import click
 from sweep.cli.best_table import table
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.names import metric_option, name_option
+from sweep.cli.progress_text import unmeasured_text
 from sweep.cli.sources import named, origin_of
 from sweep.cli.terminal import console
 from sweep.errors import Mistake, SweepError
-from sweep.library.sources import METRIC, collected_results
+from sweep.library.sources import METRIC, collected_results, status
 from sweep.library.winners import FORMS, Row, complete, winners
 from sweep.plugins import TRAINER
 
@@ -94,6 +95,9 @@ def best(
             except SweepError as error:
                 mistakes += error.mistakes
         _print_made(made, mistakes, out, skip)
+    for directory in (directory for _, directory in results if directory is not None):
+        if note := unmeasured_text(status(directory.path).unmeasured(), directory.path):
+            click.echo(note, err=True)
     return 0
 
 

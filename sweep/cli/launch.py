@@ -20,7 +20,7 @@ from sweep.cli.options import (
     site_option,
     track_option,
 )
-from sweep.cli.progress_text import brief, counted, hours_text, plural
+from sweep.cli.progress_text import brief, counted, hours_text, plural, unmeasured_text
 from sweep.cli.sources import chosen_sweep
 
 if TYPE_CHECKING:
@@ -218,6 +218,8 @@ def show_launched(launched: Launched, *, detach: bool, as_json: bool) -> int:
     if launched.failures:
         where = launched.directory
         note(f"`sweep status {where}` names the runs, `sweep explain {where} RUN` says what to try")
+    if text := unmeasured_text(launched.unmeasured, launched.directory):
+        note(text)
     if launched.heatmap is not None:
         from sweep.cli.best import show_best
 

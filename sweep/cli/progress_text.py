@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from sweep.planning.runs import ASSUMED_RUN_S
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from sweep.inputs.site import Site
     from sweep.state.state import SweepState
     from sweep.store.sweep import Sweep
 
+NAMES_SHOWN = 5
 NOT_RUN = "not_run_"
 """what the states of runs that will not be started begin with, before the reason"""
 
@@ -81,13 +83,26 @@ def eta(sweep: Sweep) -> str:
     tally, skipped = sweep.tally, sweep.skipped()
     counts = tally.counts(skipped)
     if not counts.get("waiting") and not counts.get("running"):
-        return "done"
+        unmeasured = sweep.unmeasured()
+        return f"ended, {plural(len(unmeasured), 'run')} unmeasured" if unmeasured else "done"
     running = any(pilot.running for pilot in sweep.sweep_state.pilots.values())
     if not tally.informed:
         assumed = span_text(tally.seconds_left(time.time(), skipped))
         return f"time left unknown until a run has ended ({assumed} if each takes {ASSUMED_RUN_S:g} s)"
     text = f"{range_text(*tally.range_left(time.time(), skipped))} to go"
     return text if running else f"{text} once a pilot runs"
+
+
+def unmeasured_text(runs: Sequence[str], directory: Path) -> str:
+    """The runs that stay unmeasured though nothing is wrong with them, and what measures them; empty without such."""
+    if not runs:
+        return ""
+    more = f" and {len(runs) - NAMES_SHOWN} more" if len(runs) > NAMES_SHOWN else ""
+    names = ", ".join(runs[:NAMES_SHOWN]) + more
+    return (
+        f"{plural(len(runs), 'run')} unmeasured, by failures that were not their own: "
+        f"`sweep resume {directory}` tries again: {names}"
+    )
 
 
 def span_text(seconds: float) -> str:

@@ -78,6 +78,7 @@ def _watch(sweep: Sweep) -> None:
 
 def _show(sweep: Sweep) -> None:
     from sweep.cli.live_picture import picture
+    from sweep.cli.progress_text import unmeasured_text
     from sweep.outcomes import Outcome
     from sweep.store import lease
 
@@ -94,6 +95,8 @@ def _show(sweep: Sweep) -> None:
         printer.print(f"… and {len(failures) - FAILURES_SHOWN} more: `sweep status --json`")
     for node, reason in sorted(sweep_state.excluded_nodes.items()):
         printer.print(f"node {node} is excluded: {reason}")
+    if text := unmeasured_text(sweep.unmeasured(), sweep.directory.path):
+        printer.print(text, soft_wrap=True)
     if (delay := _delay(sweep, sweep_state)) is not None:
         printer.print(delay, soft_wrap=True)
     if sweep_state.cancelled:
@@ -154,6 +157,7 @@ def _document(sweep: Sweep) -> dict[str, Any]:
         "gpu_hours": {"allocated": held, "attempts": used, "saved": saved_hours},
         "saved_dollars": saved_dollars,
         "cancelled": sweep_state.cancelled,
+        "unmeasured": sweep.unmeasured(),
         "submit_delayed": _delay(sweep, sweep_state),
         "cells": [
             {

@@ -9,7 +9,8 @@ import time
 from sweep.executors.executor import Executor
 from sweep.plugins import EXECUTOR
 from sweep.search.search import waiting
-from sweep.state.events import Event, SessionAlive, SessionBegan, SessionEnded
+from sweep.state.events import Event, SessionAlive, SessionBegan, SessionEnded, TriesRenewed
+from sweep.state.retries import OUTSIDE
 from sweep.state.state import Attempt, PilotState
 from sweep.store.journal import Journal
 from sweep.store.lease import ALIVE_S, take
@@ -59,6 +60,14 @@ class Launcher:
         if time.time() - self.heartbeat_at > ALIVE_S:
             self.lease.check()
             self.write(SessionAlive(time=time.time()))
+
+    def renew_tries(self) -> None:
+        """A person goes on with the sweep: earlier failures that were not the runs' own no longer count."""
+        runs = self.sweep.sweep_state.runs.items()
+        last = {run_id: run.last for run_id, run in runs if run.ok is None}
+        failed = {run_id: one.number for run_id, one in last.items() if one and one.outcome in (None, *OUTSIDE)}
+        if failed:
+            self.write(TriesRenewed(time=time.time(), after=failed))
 
     def refresh(self, *, resting: bool = False) -> None:
         """Read new events of all journals, and store a snapshot where one is due: for all readers."""

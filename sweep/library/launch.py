@@ -50,6 +50,8 @@ class Launched:
     """state or outcome -> runs; empty if the launch did not wait for the end"""
     failures: Mapping[str, str] = field(default_factory=dict)
     """outcome -> the latest message of such a run, the most frequent outcome first"""
+    unmeasured: tuple[str, ...] = ()
+    """runs without a measurement, by failures that were not their own: a resume tries them again"""
     heatmap: Path | None = None
     """None if no run is ok"""
     jobs: tuple[str, ...] = ()
@@ -203,6 +205,7 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, o
         process = resume_in_background(directory, takeover=takeover, tracker=tracker)
         return Launched(directory=directory, runs=len(sweep.runs), background=process)
     launcher = Launcher(replace(sweep), takeover=takeover)
+    launcher.renew_tries()
     if detach:
         return _submit_once(launcher, note)
     give_back()
@@ -253,6 +256,7 @@ def _ended(sweep: Sweep) -> Launched:
         cancelled=sweep.sweep_state.cancelled,
         counts=dict(tally.counts(sweep.skipped())),
         failures={str(outcome): tally.example(outcome) for outcome in tally.failures},
+        unmeasured=tuple(sweep.unmeasured()),
     )
 
 

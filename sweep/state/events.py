@@ -201,6 +201,15 @@ class RerunRequested(Event, frozen=True, kw_only=True, tag="rerun"):
     """number of its latest attempt at that time"""
 
 
+class TriesRenewed(Event, frozen=True, kw_only=True, tag="tries_renewed"):
+    """A launcher that a person started, for runs whose last attempt failed for a reason that was not its own, or had no
+    end yet: such failures until then no longer count against them.
+    """
+
+    after: dict[str, int]
+    """run_id -> number of its latest attempt"""
+
+
 class Extended(Event, frozen=True, kw_only=True, tag="extend"):
     """After a further plan was written: `sweep launch --add`, or re-measured top configurations."""
 
@@ -236,6 +245,7 @@ _WithoutRecord: TypeAlias = (
     | NodeFit
     | NodeReleased
     | RerunRequested
+    | TriesRenewed
     | Extended
     | Tracked
 )

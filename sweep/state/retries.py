@@ -61,6 +61,20 @@ SAME_EVERYWHERE = ELSEWHERE - {Outcome.LOST, Outcome.NODE_FAIL, Outcome.XID_HARD
 the run: its pilot ended. A dead node and a hardware error are the nodes', however many have one"""
 
 
+OUTSIDE = frozenset(
+    {
+        Outcome.LOST,
+        Outcome.UNKNOWN,
+        Outcome.PREEMPTED,
+        Outcome.NODE_FAIL,
+        Outcome.NETWORK,
+        Outcome.PORT_IN_USE,
+        Outcome.XID_HARDWARE,
+    }
+)
+"""outcomes that are no run's own fault: a person's resume tries such a run at least once more"""
+
+
 def may_retry(ended: Sequence[Outcome], nodes: Sequence[frozenset[str]] = ()) -> bool:
     """May a run with these outcomes, oldest first, on these nodes, be retried?
 

@@ -26,9 +26,10 @@ from sweep.state.events import (
     RerunRequested,
     SessionBegan,
     SubmitDelayed,
+    TriesRenewed,
 )
 from sweep.state.exclusion import Ledger, NodeReport, ReportVerdict, excluded, same_work, slow
-from sweep.state.retries import ELSEWHERE, config_fault, may_retry
+from sweep.state.retries import ELSEWHERE, OUTSIDE, config_fault, may_retry
 
 
 @dataclass(slots=True)
@@ -54,6 +55,8 @@ class RunState:
     attempts: dict[int, Attempt] = field(default_factory=dict)
     rerun_after: int = 0
     """the user requested a further attempt when this many had started"""
+    renewed_after: int = 0
+    """failures from outside of as many attempts no longer count: the user resumed the sweep after them"""
 
     @property
     def last(self) -> Attempt | None:
@@ -87,7 +90,15 @@ class RunState:
             return last.number + 1
         if self.answered is not None:
             return None
-        return last.number + 1 if may_retry(*self._ended()) else None
+        if last.number <= self.renewed_after and last.outcome in OUTSIDE:
+            return last.number + 1
+        return last.number + 1 if may_retry(*self._ended(after=self.renewed_after)) else None
+
+    @property
+    def unmeasured(self) -> bool:
+        """It failed for reasons that were not its own, and is not tried again until a person resumes the sweep."""
+        last = self.last
+        return last is not None and last.outcome in OUTSIDE and self.ok is None and self.next_attempt() is None
 
     def avoid(self) -> frozenset[str]:
         """Nodes that the next attempt should avoid: an earlier one failed there in a way that a node may cause."""
@@ -101,9 +112,10 @@ class RunState:
         later = [a for a in self.attempts.values() if a.outcome is Outcome.OK and a.number > report.attempt]
         return ReportVerdict.NODE if any(report.node not in a.nodes for a in later) else ReportVerdict.OPEN
 
-    def _ended(self) -> tuple[list[Outcome], list[frozenset[str]]]:
-        """Outcomes and nodes of the attempts that ended, oldest first."""
-        ended = [(a.outcome, frozenset(a.nodes)) for _, a in sorted(self.attempts.items()) if a.outcome is not None]
+    def _ended(self, after: int = 0) -> tuple[list[Outcome], list[frozenset[str]]]:
+        """Outcomes and nodes of the attempts that ended, oldest first; of the first ``after`` only its own failures."""
+        attempts = (a for number, a in sorted(self.attempts.items()) if number > after or a.outcome not in OUTSIDE)
+        ended = [(a.outcome, frozenset(a.nodes)) for a in attempts if a.outcome is not None]
         return [outcome for outcome, _ in ended], [nodes for _, nodes in ended]
 
 
@@ -328,6 +340,13 @@ def _(event: Recorded[RecordFacts], sweep_state: SweepState) -> None:
 def _(event: RerunRequested, sweep_state: SweepState) -> None:
     run = sweep_state.run(event.run_id)
     run.rerun_after = max(run.rerun_after, event.after)
+
+
+@_apply.register
+def _(event: TriesRenewed, sweep_state: SweepState) -> None:
+    for run_id, number in event.after.items():
+        run = sweep_state.run(run_id)
+        run.renewed_after = max(run.renewed_after, number)
 
 
 @_apply.register

@@ -149,6 +149,10 @@ class Sweep:
         """The first runs of top configurations that have no repeat, as of the last `refresh`."""
         return self._search.to_remeasure(self.sweep_state, share)
 
+    def unmeasured(self) -> list[str]:
+        """The runs that stay without a measurement, by failures that were not their own, until a person resumes."""
+        return [run.run_id for run in self.runs if self.sweep_state.run_state(run.run_id).unmeasured]
+
     def asked_for(self) -> Sequence[PlannedRun]:
         """The plan's runs, except those that the strategy or the budget excludes."""
         return self._search.asked_for(self.sweep_state)
