@@ -72,7 +72,7 @@ OUTSIDE = frozenset(
         Outcome.XID_HARDWARE,
     }
 )
-"""outcomes that are no run's own fault: a person's resume tries such a run at least once more"""
+"""outcomes that are not the fault of a configuration: a person's resume tries such a run at least once more"""
 
 
 def may_retry(ended: Sequence[Outcome], nodes: Sequence[frozenset[str]] = ()) -> bool:
