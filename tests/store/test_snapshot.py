@@ -26,6 +26,7 @@ from sweep.state.events import (
     RerunRequested,
     SessionBegan,
     SubmitDelayed,
+    TriesRenewed,
 )
 from sweep.state.exclusion import Ledger, MeasuredRun, NodeReport
 from sweep.state.state import Attempt, PilotState, RunState, SweepState
@@ -61,6 +62,7 @@ def events(runs=12) -> list[Event]:
     return [
         *written,
         RerunRequested(time=next(clock), run_id="run-0", after=1),
+        TriesRenewed(time=next(clock), after={"run-3": 2}),
         NodeBad(time=next(clock), node="n1", reason="smells"),
         NodeReleased(time=next(clock), node="n2"),
         NodeFit(time=next(clock), node="n3", pilot="p0001"),
