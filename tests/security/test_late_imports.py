@@ -1,5 +1,7 @@
 """A leader and its agents import nothing once runs have begun: an import needs a free file descriptor."""
 
+import pytest
+
 from sweep.state.events import AttemptStarted
 from tests.support import driving
 
@@ -24,11 +26,13 @@ sequence_length: 64
 global_batch: 4096
 micro_batch_size: 1
 iterations: 2
+timeouts: {start: 30, first_iteration: 30, steady: 30}
 params: {step_s: 0.01, fault: ['', exception, signal, import_error, exit_code, config_error]}
 site: {gpu: cpu, gpus_per_node: 1, max_local_ranks: 8}
 """
 
 
+@pytest.mark.long
 def test_leader_and_agents_import_nothing_after_the_first_run_began(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(NOTE)
     log = tmp_path / "imports"
