@@ -27,7 +27,7 @@ global_batch: 4096
 micro_batch_size: 1
 iterations: 2
 timeouts: {start: 30, first_iteration: 30, steady: 30}
-params: {step_s: 0.01, fault: ['', exception, signal, import_error, exit_code, config_error]}
+params: {step_s: 0.01, fault: ['', exception, import_error, exit_code, config_error]}
 site: {gpu: cpu, gpus_per_node: 1, max_local_ranks: 8}
 """
 
