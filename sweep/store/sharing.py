@@ -20,6 +20,9 @@ from sweep.errors import Mistake, SweepError
 
 DEPTH = 3
 """pilots/<name>/<file>"""
+MANY = ("claims", "logs")
+"""folders with a file per attempt, which nothing runs, imports or follows: only the folders are looked at. No other user
+can put, rename or link a file into a folder that only its owner can write to."""
 ROOT = 0
 """may do everything anyway: what it left in a user's directory is no other user's"""
 
@@ -103,7 +106,9 @@ def _others_write(status: os.stat_result) -> bool:
 
 
 def _below(path: Path, depth: int) -> Iterator[tuple[Path, os.stat_result]]:
-    """What is in a directory, to that depth; of a link, itself and what it leads to. Files may vanish meanwhile."""
+    """What is in a directory, to that depth, but for the files of attempts; of a link, itself and what it leads to.
+    Files may vanish meanwhile.
+    """
     with os.scandir(path) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError):
@@ -111,7 +116,7 @@ def _below(path: Path, depth: int) -> Iterator[tuple[Path, os.stat_result]]:
                     yield Path(entry.path), entry.stat(follow_symlinks=False)
                 status = entry.stat()
                 yield Path(entry.path), status
-                if depth > 1 and stat.S_ISDIR(status.st_mode):
+                if depth > 1 and stat.S_ISDIR(status.st_mode) and entry.name not in MANY:
                     yield from _below(Path(entry.path), depth - 1)
 
 

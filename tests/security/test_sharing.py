@@ -99,7 +99,8 @@ def test_root_reads_a_users_sweep_and_leaves_nothing_in_it(folder):
 
 @pytest.mark.parametrize("mode", [0o020, 0o002])
 @pytest.mark.parametrize(
-    "entry", [".", "site.yaml", "grid.yaml", "plan.parquet", "journal", "journal/pilot-p0001.jsonl", "claims", "linked"]
+    "entry",
+    [".", "site.yaml", "grid.yaml", "plan.parquet", "journal", "journal/pilot-p0001.jsonl", "claims", "logs", "linked"],
 )
 def test_a_sweep_that_others_can_change_is_refused_until_they_cannot(tmp_path, entry, mode):
     sweep = shared(tmp_path / "s")
@@ -126,6 +127,17 @@ def test_a_sweep_to_which_another_user_has_written_is_refused(tmp_path):
     shutil.chown(strange, "bin")
     with pytest.raises(SweepError, match=f"others have written to this sweep: {strange} belongs to bin"):
         check_own(sweep.directory)
+
+
+def test_the_files_of_attempts_are_not_looked_at_one_by_one(tmp_path, monkeypatch):
+    """There are tens of thousands, each a request to a file server. Their folders are judged: see the test above."""
+    sweep, listed = shared(tmp_path / "s"), []
+    (sweep.directory.path / "logs" / "x.1.log").touch()
+    scandir = os.scandir
+    monkeypatch.setattr("sweep.store.sharing.os.scandir", lambda path: listed.append(Path(path).name) or scandir(path))
+    check_own(sweep.directory)
+    assert set(listed) >= {"s", "journal", "pilots", "leases"}
+    assert not {"claims", "logs"} & set(listed)
 
 
 @as_root
