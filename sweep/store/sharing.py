@@ -21,8 +21,8 @@ from sweep.errors import Mistake, SweepError
 DEPTH = 3
 """pilots/<name>/<file>"""
 MANY = ("claims", "logs")
-"""folders with a file per attempt, which nothing runs, imports or follows: only the folders are looked at. No other user
-can put, rename or link a file into a folder that only its owner can write to."""
+"""folders with a file per attempt, which nothing runs, imports or follows: only the folders are looked at. No other
+user can put, rename or link a file into a folder that only its owner can write to."""
 ROOT = 0
 """may do everything anyway: what it left in a user's directory is no other user's"""
 
