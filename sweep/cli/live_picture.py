@@ -22,9 +22,11 @@ from sweep.cli.progress_text import (
     hours_unit,
     pilots_text,
     plural,
+    queue_texts,
     saved_text,
 )
 from sweep.contract import node_group_of
+from sweep.executors.queue_reasons import wait
 from sweep.library.winners import SIMULATED
 from sweep.physics.shapes import total_parameters
 from sweep.state.tally import elapsed_s
@@ -51,7 +53,8 @@ def picture(sweep: Sweep, now: float, *, height: int = 40) -> RenderableType:
     sweep_state, tally = sweep.sweep_state, sweep.tally
     pilots, failures = _pilots(sweep_state, tally, now), _failures(tally)
     marks = [Text(SIMULATED, style="yellow")] if sweep.grid.simulated else []
-    room = height - OTHER_LINES - len(marks) - pilots.row_count - failures.row_count
+    waits = [Text(text, style="yellow") for text in queue_texts(sweep_state)]
+    room = height - OTHER_LINES - len(marks) - len(waits) - pilots.row_count - failures.row_count
     models = _models(sweep)
     room_below = room - len(models) - 3
     latest = _latest(tally, now, min(LATEST_SHOWN, room_below))
@@ -68,6 +71,7 @@ def picture(sweep: Sweep, now: float, *, height: int = 40) -> RenderableType:
     for title, table in shown:
         if table.row_count:
             parts += [Text(), Text(title, style="bold"), table]
+    parts += waits
     bad = sweep_state.excluded_nodes
     if bad:
         parts.append(Text(f"excluded: {_first_names(sorted(bad))} (`sweep nodes` shows why)", style="yellow"))
@@ -183,7 +187,10 @@ def _pilots(sweep_state: SweepState, tally: Tally, now: float) -> Table:
 def _pilot_row(pilot: PilotState, at: tuple[str, float | None] | None, now: float) -> Sequence[RenderableType]:
     nodes = Text(_first_names(pilot.node_names, 2) or plural(pilot.nodes, "node"), no_wrap=True)
     if pilot.started_at is None:
-        return pilot.name, Text("queued", style="dim"), Text(_clock(now - pilot.intended_at), style="dim"), nodes
+        why = Text(
+            "" if pilot.waits is None else wait(pilot.waits).text, style="dim", no_wrap=True, overflow="ellipsis"
+        )
+        return pilot.name, Text("queued", style="dim"), Text(_clock(now - pilot.intended_at), style="dim"), nodes, why
     if pilot.ended is not None:
         return pilot.name, Text("ending", style="dim"), "", nodes, Text(pilot.ended, style="dim", no_wrap=True)
     if at is None:

@@ -7,6 +7,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+from sweep.executors.queue_reasons import wait
 from sweep.planning.runs import ASSUMED_RUN_S
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sweep.inputs.site import Site
-    from sweep.state.state import SweepState
+    from sweep.state.state import PilotState, SweepState
     from sweep.store.sweep import Sweep
 
 NAMES_SHOWN = 5
@@ -37,7 +38,24 @@ def pilots_text(sweep_state: SweepState) -> str:
     held = [pilot for pilot in sweep_state.pilots.values() if pilot.open]
     running, ending = sum(pilot.running for pilot in held), sum(pilot.ended is not None for pilot in held)
     text = f"pilots: {running} running, {len(held) - running - ending} queued"
+    if never := [pilot.waits for pilot in held if pilot.waits and pilot.started_at is None and wait(pilot.waits).never]:
+        text += f", {len(never)} of them never to start ({', '.join(sorted(set(never)))})"
     return f"{text}, {ending} ending" if ending else text
+
+
+def queue_texts(sweep_state: SweepState) -> list[str]:
+    """What the user can do for pilots that wait, a text for each reason."""
+    waiting: dict[str, list[PilotState]] = {}
+    for pilot in sweep_state.pilots.values():
+        if pilot.open and pilot.started_at is None and pilot.waits and wait(pilot.waits).remedy:
+            waiting.setdefault(pilot.waits, []).append(pilot)
+    texts = []
+    for reason, pilots in waiting.items():
+        names = f"{pilots[0].name}{f' and {len(pilots) - 1} more' if len(pilots) > 1 else ''}"
+        begins = "never to start" if wait(reason).never else "waiting"
+        texts.append(f"{names} {begins}: {wait(reason).text} ({reason}); {wait(reason).remedy}")
+        texts[-1] = texts[-1].replace("{job}", ",".join(str(pilot.job_id) for pilot in pilots))
+    return texts
 
 
 def full_text(sweep: Sweep) -> str:

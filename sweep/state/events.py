@@ -83,6 +83,13 @@ class PilotSubmitted(Event, frozen=True, kw_only=True, tag="pilot_submitted"):
     job_id: str
 
 
+class PilotWaits(Event, frozen=True, kw_only=True, tag="pilot_waits"):
+    """The launcher, when the scheduler states another reason for which a pilot waits in its queue."""
+
+    pilot: str
+    reason: str
+
+
 class SubmitDelayed(Event, frozen=True, kw_only=True, tag="submit_delayed"):
     """The launcher, when the scheduler accepts no pilot for now."""
 
@@ -234,6 +241,7 @@ _WithoutRecord: TypeAlias = (
     | CancelRequested
     | PilotIntended
     | PilotSubmitted
+    | PilotWaits
     | SubmitDelayed
     | PilotUnresponsive
     | PilotGone

@@ -21,6 +21,7 @@ from sweep.state.events import (
     PilotIntended,
     PilotStarted,
     PilotSubmitted,
+    PilotWaits,
     Recorded,
     RecordFacts,
     RerunRequested,
@@ -134,6 +135,8 @@ class PilotState:
     cluster: str = ""
     """that its job id is of; empty where unknown"""
     job_id: str | None = None
+    waits: str | None = None
+    """why the scheduler leaves it in the queue, as it says; None while unknown"""
     started_at: float | None = None
     last_line_at: float | None = None
     """time of its leader's last line"""
@@ -261,6 +264,11 @@ def _(event: PilotIntended, sweep_state: SweepState) -> None:
 def _(event: PilotSubmitted, sweep_state: SweepState) -> None:
     sweep_state.pilot(event.pilot).job_id = event.job_id
     sweep_state.delayed = None
+
+
+@_apply.register
+def _(event: PilotWaits, sweep_state: SweepState) -> None:
+    sweep_state.pilot(event.pilot).waits = event.reason
 
 
 @_apply.register

@@ -35,6 +35,8 @@ from sweep.state.events import (
     PilotEnded,
     PilotIntended,
     PilotStarted,
+    PilotSubmitted,
+    PilotWaits,
     Recorded,
     RecordFacts,
     RerunRequested,
@@ -435,3 +437,20 @@ def test_a_file_system_without_a_free_inode_is_full(small):
         for number in range(40):
             (place / str(number)).touch()
     assert "is full (no inode is left): nothing more" in full_text(sweep)
+
+
+def test_a_pilot_that_waits_says_why_and_what_the_user_can_do(tmp_path):
+    sweep = made(tmp_path, ("1B",), (1, 2))
+    reasons = ["Priority", "JobHeldUser", "JobHeldUser", "PartitionDown"]
+    events = []
+    for number, reason in enumerate(reasons, start=1):
+        events += pilot_events(f"p000{number}", 2)
+        events.append(PilotSubmitted(time=1.0, pilot=f"p000{number}", job_id=f"7{number}"))
+        events.append(PilotWaits(time=2.0, pilot=f"p000{number}", reason=reason))
+    waiting = after(sweep, events)
+    assert "pilots: 0 running, 4 queued, 2 of them never to start (JobHeldUser)" in summary_line(waiting)
+    text = " ".join(rendered(waiting).split())
+    assert "2 nodes other jobs come first" in text
+    held = "p0002 and 1 more never to start: it is held by its user (JobHeldUser)"
+    assert f"{held}; release it: `scontrol release 72,73`" in text
+    assert "p0004 waiting: its partition is closed (PartitionDown); it starts once an administrator opens" in text

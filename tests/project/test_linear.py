@@ -12,6 +12,7 @@ from tests.support.hostile_texts import Hostile, cpu_s, grows_faster, hostile, t
 MEGABYTE = 1_000_000
 ELSEWHERE = {
     "sweep.diagnose.model: re.compile(self.expression, re.IGNORECASE)": "a rule's",
+    "sweep.executors.queue_reasons: re.match(pattern, plain)": "a meaning's",
     "sweep.executors.slurm_states: re.search(pattern, message, re.IGNORECASE)": "a meaning's",
     "sweep.redaction: re.compile(pattern, re.VERBOSE)": "of its table",
     "sweep.redaction: re.compile('|'.join(map(re.escape, longest_first)))": "known values as they are",

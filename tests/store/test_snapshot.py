@@ -21,6 +21,7 @@ from sweep.state.events import (
     PilotGone,
     PilotIntended,
     PilotStarted,
+    PilotWaits,
     Recorded,
     RecordFacts,
     RerunRequested,
@@ -47,6 +48,7 @@ def events(runs=12) -> list[Event]:
         PilotIntended(
             time=next(clock), pilot="p0001", token="t", nodes=3, time_limit_s=600, node_group="h100", cluster="alps"
         ),
+        PilotWaits(time=next(clock), pilot="p0001", reason="Priority"),
         SubmitDelayed(time=next(clock), pilot="p0002", reason="QOSMaxSubmitJobPerUserLimit"),
         PilotStarted(time=next(clock), pilot="p0001", job_id="7", nodes=NODES),
     ]
