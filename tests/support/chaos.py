@@ -175,6 +175,8 @@ class Chaos:
         until = time.monotonic() + 120
         while first.poll() is None and time.monotonic() < until:
             self._mend_due(time.monotonic())  # else it waits for each client of a controller that stays away
+            if self.launcher.poll() is not None:  # it met stale files before it had taken over
+                self._start("resume", self.directory, "--takeover", host=self.host)
             time.sleep(0.1)
         assert first.poll() is not None
         return True
