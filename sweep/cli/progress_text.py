@@ -52,9 +52,9 @@ def queue_texts(sweep_state: SweepState) -> list[str]:
     texts = []
     for reason, pilots in waiting.items():
         names = f"{pilots[0].name}{f' and {len(pilots) - 1} more' if len(pilots) > 1 else ''}"
-        begins = "never to start" if wait(reason).never else "waiting"
-        texts.append(f"{names} {begins}: {wait(reason).text} ({reason}); {wait(reason).remedy}")
-        texts[-1] = texts[-1].replace("{job}", ",".join(str(pilot.job_id) for pilot in pilots))
+        text, remedy, never = wait(reason)
+        remedy = remedy.replace("JOB", ",".join(str(pilot.job_id) for pilot in pilots))
+        texts.append(f"{names} {'never to start' if never else 'waiting'}: {text} ({reason}); {remedy}")
     return texts
 
 

@@ -6,109 +6,80 @@ Slurm's words: src/common/job_state_reason.c (22.05 to 25.11), and the texts tha
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
-_SITE = "`sweep cancel`, correct the sweep's site.yaml, `sweep resume`"
-_LIMITS = "`sacctmgr show assoc` and `sacctmgr show qos` list the limits"
-
-
-@dataclass(frozen=True)
-class Wait:
-    """What a reason means."""
-
-    text: str
-    remedy: str = ""
-    """with {job} in place of its id; empty where the user has nothing to do"""
-    never: bool = False
-    """it does not start before a person does something"""
-
-
-_WAITS: tuple[tuple[str, Wait], ...] = (
-    ("Priority$", Wait("other jobs come first")),
-    ("Resources$", Wait("it is next once enough nodes are free")),
-    ("JobHeldUser", Wait("it is held by its user", "release it: `scontrol release {job}`", never=True)),
-    ("JobHeldAdmin", Wait("it is held by an administrator", "ask them to release job {job}", never=True)),
-    (
-        "JobHoldMaxRequeue|[a-z ]{1,40}held$",
-        Wait(
-            "it could not be started, and is held",
-            "inform the administrators, then release it: `scontrol release {job}`",
-            never=True,
-        ),
-    ),
-    (
-        "DependencyNeverSatisfied",
-        Wait("a job on which it depends failed", f"the option `dependency`: {_SITE}", never=True),
-    ),
-    ("Dependency", Wait("it waits for the job on which it depends")),
-    (
-        "BadConstraints|Constraints",
-        Wait("no nodes have what it asks for", f"constraint, GPUs, memory: {_SITE}", never=True),
-    ),
+_LIMITS = "`sacctmgr show qos,assoc` lists limits"
+_MEND = "mend {} in the sweep's site.yaml, between `sweep cancel` and `sweep resume`"
+_OTHERS = f"it starts as other jobs end, but never if it alone asks for more than the limit; {_LIMITS}"
+_NEVER = (
+    ("JobHeldUser", "it is held by its user", "release it: `scontrol release JOB`"),
+    ("JobHeldAdmin", "it is held by an administrator", "ask them to release job JOB"),
+    ("JobHoldMaxRequeue|[a-z ]{1,40}held$", "its start failed", "inform the administrators; `scontrol release JOB`"),
+    ("DependencyNeverSatisfied", "a job on which it depends failed", _MEND.format("`sbatch`")),
+    ("(Bad)?Constraints", "no nodes have what it asks for", _MEND.format("`constraint`, `gpus_per_node`, `sbatch`")),
     (
         "Partition(Node|Time)Limit|PartitionConfig",
-        Wait(
-            "it asks for more nodes or time than its partition allows",
-            f"`scontrol show partition` lists what it allows; `partition`, `max_nodes`, `pilot_time`: {_SITE}",
-            never=True,
-        ),
-    ),
-    (
-        "Partition(Down|Inactive)",
-        Wait("its partition is closed", "it starts once an administrator opens the partition"),
-    ),
-    (
-        "ReqNodeNotAvail|NodeDown|Nodes required for job are DOWN",
-        Wait(
-            "nodes that it needs are down, drained or reserved",
-            "`sinfo -R` and `scontrol show reservation` say why and until when",
-        ),
+        "it asks for more nodes or time than its partition allows",
+        _MEND.format("`partition`, `max_nodes`, `pilot_time`") + "; `scontrol show partition` lists limits",
     ),
     (
         "Invalid(Account|QOS)|(Account|QOS)NotAllowed|AccountingPolicy",
-        Wait("its account or QOS is not valid or not allowed there", f"`account`, `qos`: {_SITE}", never=True),
+        "its account or QOS is not allowed there",
+        _MEND.format("`account`, `qos`"),
     ),
+    ("Reservation(Deleted|Invalid)", "its reservation does not exist any more", _MEND.format("`reservation`")),
+    ("DeadLine", "it cannot end before its deadline", _MEND.format("`sbatch`")),
     (
-        "Reservation(Deleted|Invalid)",
-        Wait("its reservation does not exist any more", f"`reservation`: {_SITE}", never=True),
+        "(QOS|Assoc)Max[A-Za-z]{1,30}Per(Job|Node)|QOSMin|MaxMemPerLimit|(QOS|Association)TimeLimit",
+        "it asks for more, or less, than each job may",
+        _MEND.format("`max_nodes`, `pilot_time`, `account`, `qos`") + f"; {_LIMITS}",
     ),
-    ("Reservation", Wait("its reservation has not begun")),
-    ("DeadLine", Wait("it cannot end before its deadline", f"the option `deadline`: {_SITE}", never=True)),
-    (
-        "(QOS|Assoc)Grp[A-Za-z]{0,20}(Minutes|Wall)|QOSUsageThreshold",
-        Wait("your group's hours are used up", f"it starts once its group gets more; {_LIMITS}"),
-    ),
-    (
-        "(QOS|Assoc)Grp|Max[A-Za-z]{1,20}PerAccount|QOS(Job|Resource)Limit|Association(Job|Resource)Limit",
-        Wait(
-            "your group's share of the cluster is in use",
-            f"it starts as the group's jobs end, and never if it alone asks for more than the limit; {_LIMITS}",
-        ),
-    ),
-    (
-        "QOSMax[A-Za-z]{1,20}PerUser|AssocMaxJobsLimit|(QOS|Assoc)MaxSubmit",
-        Wait(
-            "your own share of the cluster is in use",
-            f"it starts as your other jobs end, and never if it alone asks for more than the limit; {_LIMITS}",
-        ),
-    ),
-    (
-        "(QOS|Assoc)M(ax|in)|MaxMemPerLimit|(QOS|Association)TimeLimit",
-        Wait(
-            "it asks for more, or less, than each job may",
-            f"{_LIMITS}; `max_nodes`, `pilot_time`, `account`, `qos`: {_SITE}",
-            never=True,
-        ),
-    ),
-    ("BeginTime", Wait("its earliest time to begin has not come")),
-    ("Licenses", Wait("the licences that it asks for are in use")),
 )
+"""(pattern, what it means, what the user can do; JOB is its id) of what time alone does not change"""
+_LATER = (
+    ("Priority$", "other jobs come first", ""),
+    ("Resources$", "it is next once enough nodes are free", ""),
+    ("Dependency", "it waits for the job on which it depends", ""),
+    ("BeginTime", "its earliest time to begin has not come", ""),
+    ("Licenses", "the licences that it asks for are in use", ""),
+    ("Reservation", "its reservation has not begun", ""),
+    ("Partition(Down|Inactive)", "its partition is closed", "it starts once an administrator opens it"),
+    (
+        "ReqNodeNotAvail|NodeDown|Nodes required for job are DOWN",
+        "nodes that it needs are down, drained or reserved",
+        "`sinfo -R` and `scontrol show reservation` say why and until when",
+    ),
+    (
+        "(QOS|Assoc)Grp[A-Za-z]{0,20}(Minutes|Wall)|QOSUsageThr",
+        "your group's hours are used up",
+        f"ask for more; {_LIMITS}",
+    ),
+    ("QOSMax[A-Za-z]{1,20}PerUser|(Assoc|QOS)Max(Jobs|Submit)", "your own share of the cluster is in use", _OTHERS),
+    (
+        "(QOS|Assoc)Grp|Max[A-Za-z]{1,20}PerAccount|(QOS|Association)(Job|Resource)Limit",
+        "your group's share of the cluster is in use",
+        _OTHERS,
+    ),
+)
+
+
+class Wait(NamedTuple):
+    """What a reason means. ``never``: it does not start before a person does something."""
+
+    text: str
+    remedy: str
+    never: bool
 
 
 def wait(reason: str) -> Wait:
     """The meaning of Slurm's reason; of one that is not known the reason itself."""
     plain = reason.replace("_", " ")
-    return next((known for pattern, known in _WAITS if re.match(pattern, plain)), Wait(plain or "not considered yet"))
+    known = (
+        (Wait(text, remedy, rows is _NEVER), pattern) for rows in (_NEVER, _LATER) for pattern, text, remedy in rows
+    )
+    return next(
+        (one for one, pattern in known if re.match(pattern, plain)), Wait(plain or "not considered yet", "", False)
+    )
 
 
 def same_wait(one: str | None, other: str) -> bool:

@@ -87,7 +87,7 @@ def _of_tables() -> Iterator[Used]:
     """Those that are compiled where they are needed."""
     for text, _ in slurm_states._MEANINGS:
         yield Used("meaning of a rejection", re.compile(text, re.IGNORECASE), {"search"})
-    for text, _ in queue_reasons._WAITS:
+    for text, _, _ in queue_reasons._NEVER + queue_reasons._LATER:
         yield Used("meaning of a reason to wait", re.compile(text), {"match"})
     for rule in RULES:
         yield Used(f"rule {rule.name}", rule.pattern, {"search"})
