@@ -47,19 +47,66 @@ class Layout:
     pp_schedule: str = "1f1b"
     """pipeline schedule; no effect where pp is 1"""
 
+    etp: int = 0
+    """expert-tensor-parallel width: ranks over which each expert is split; 0: the trainer's own (of Megatron, tp)"""
+    virtual_stages: int = 1
+    """pipeline stages per rank in a looped schedule, where 1 means the trainer's own number, 2"""
+    pipeline_layout: str = ""
+    """what each pipeline stage has, as the trainer writes it (Megatron: `Et*3|(tt|)*29,mL`); empty: its own split"""
+    recompute_modules: str = ""
+    """what `recompute: selective` drops: the trainer's names of modules, with commas; empty: its own choice"""
+    recompute_layers: int = 0
+    """layers of each pipeline stage that are recomputed; 0: all"""
+    dispatcher: str = "alltoall"
+    """how tokens reach experts on other ranks: allgather, alltoall, deepep, hybridep"""
+    tp_overlap: bool = False
+    """tensor-parallel collectives run during the products that they feed"""
+    ep_overlap: bool = False
+    """the exchange of one micro-batch's tokens runs during another's computation"""
+    cuda_graphs: str = "none"
+    """what is replayed as CUDA graphs: the trainer's scopes, with commas; none"""
+    fp8_params: bool = False
+    """weights are kept or gathered in the 8 bits of `dtype`'s recipe"""
+    routing: str = "natural"
+    """how tokens choose experts: natural (the router's choice), balanced, or skewed:S, an expert's share being
+    proportional to 1 / rank^S (Zipf), for the same tokens in all layouts"""
+
     @property
     def gpus(self) -> int:
         """GPUs that the layout takes."""
         return self.dp * self.tp * self.pp * self.cp
 
 
-LAYOUT = tuple(Layout.__dataclass_fields__)
-"""names of a layout's fields, in order"""
-LAYOUT_NUMBERS = tuple(own.name for own in dataclasses.fields(Layout) if isinstance(own.default, int))
-LAYOUT_WORDS = tuple(name for name in LAYOUT if name not in LAYOUT_NUMBERS)
+LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
+"""the fields that every run states, in order"""
+LAYOUT_WORDS = ("recompute", "pp_schedule")
+LAYOUT_NUMBERS = tuple(name for name in LAYOUT if name not in LAYOUT_WORDS)
+FURTHER: Mapping[str, Scalar] = {
+    own.name: own.default  # type: ignore[misc]
+    for own in dataclasses.fields(Layout)
+    if own.name not in LAYOUT
+}
+"""the other fields -> their defaults, at which a run's JSON leaves them out: a new field changes no run_id"""
+LAYOUT_FIELDS = (*LAYOUT, *FURTHER)
+DISPATCHERS = ("allgather", "alltoall", "deepep", "hybridep")
+ROUTINGS = ("natural", "balanced", "skewed")
 DERIVED = ("dp", "grad_accum")
 """follow from the others, by the number of GPUs and by the global batch; a grid may restrict them"""
-FREE = tuple(name for name in LAYOUT if name not in DERIVED)
+FREE = tuple(name for name in LAYOUT_FIELDS if name not in DERIVED)
+FORMATS: Mapping[str, str] = {
+    **dict.fromkeys(("fp8_delayed", "fp8_tensorwise", "fp8_blockwise", "mxfp8"), "fp8"),
+    "nvfp4": "fp4",
+}
+"""``dtype`` that is a recipe -> the number format of its matrix products. fp8_delayed: scaled by earlier steps' maxima,
+fp8_tensorwise: by the tensor's own, fp8_blockwise: per 128 x 128 weights and 1 x 128 inputs, mxfp8: per 32 elements,
+nvfp4: per 16. A plain fp8 or fp4 is that of a table that states no recipe"""
+
+
+def further_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the FURTHER fields that are not at their default. ``values``: a layout's, a record's or a plan's; what
+    is absent or None there is at its default.
+    """
+    return {name: values[name] for name, plain in FURTHER.items() if values.get(name) not in (None, plain)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +123,7 @@ class Run:
     sequence_length: int
     layout: Layout
     dtype: str = "bf16"
+    """number format of the forward and backward pass, or its recipe: see FORMATS"""
     compile: bool = False
     warmup_iterations: int = 2
     iterations: int = 5
@@ -106,6 +154,7 @@ class Run:
         """The run as JSON with sorted keys and no blanks: equal for equal runs, whatever the order of keys."""
         values = dataclasses.asdict(self)
         mine = {own.name: values[own.name] for own in dataclasses.fields(Run)}  # a rank's place is not part of its run
+        mine["layout"] = {**{name: values["layout"][name] for name in LAYOUT}, **further_of(values["layout"])}
         return json.dumps(mine, sort_keys=True, separators=(",", ":"))
 
     @property
@@ -286,6 +335,10 @@ class Workload:
     were a task of srun. Else ranks see none of them, and find their place by torchrun's"""
     compiles_on_gpu: bool = False
     """on a GPU ``compile`` is true unless the grid states otherwise"""
+    effects: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
+    """parameter or axis -> columns, as a rule's -> where it has an effect. Elsewhere its value is the default, and
+    candidates that differ by it alone are one. Axes have general ones (``sweep.planning.effects``), which these
+    replace. A condition reads neither its own column, nor that of a later name, nor ``dp`` and ``grad_accum``"""
     same_start: bool = True
     """all layouts of a model start from the same weights and use the same data, so that their losses agree"""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bench_workloads.parameters import Parameters
 from bench_workloads.transformer.rules import ARITHMETIC_RULES
-from sweep.contract import LAYOUT, Workload
+from sweep.contract import DISPATCHERS, FORMATS, LAYOUT_FIELDS, ROUTINGS, Workload
 from sweep.physics.schedules import SCHEDULES
 
 FAULTS = (
@@ -91,14 +91,16 @@ class Settings(Parameters):
 WORKLOAD = Workload(
     name="simulated",
     main="bench_workloads.simulated.main:main",
-    axes=frozenset({*LAYOUT, "dtype", "compile"}),
+    axes=frozenset({*LAYOUT_FIELDS, "dtype", "compile"}),
     preload=("bench_workloads.simulated.main",),
     params=Settings.defaults(),
     choices={
         "zero": (0, 1, 2, 3),
         "recompute": ("none", "selective", "full"),
         "pp_schedule": SCHEDULES,
-        "dtype": ("fp32", "bf16", "fp8"),
+        "dtype": ("fp32", "bf16", "fp16", "fp8", *FORMATS),
+        "dispatcher": DISPATCHERS,
+        "routing": ROUTINGS,
         "compile": (False, True),
     },
     rules=ARITHMETIC_RULES,

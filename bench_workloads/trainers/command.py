@@ -21,11 +21,11 @@ from bench_workloads.trainers.adapter import (
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import ITERATION, NUMBER, UNITS, JsonReader, PatternReader, number
 from bench_workloads.trainers.driver.templates import render, variables
-from sweep.contract import FILE, LAYOUT, Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.contract import FILE, LAYOUT_FIELDS, Progress, RankRun, Rule, Run, Scalar, Workload
 
 _STATED = frozenset(
     {
-        *LAYOUT,
+        *LAYOUT_FIELDS,
         "gpus",
         "world_size",
         "nodes",
@@ -189,7 +189,7 @@ WORKLOAD = Workload(
     name="command",
     takes_listener=True,
     main="bench_workloads.trainers.command:main",
-    axes=frozenset({*LAYOUT, "dtype", "compile"}),
+    axes=frozenset({*LAYOUT_FIELDS, "dtype", "compile"}),
     preload=("psutil", "jinja2", "bench_workloads.trainers.command"),
     params=Settings.defaults(),
     texts=frozenset({"config"}),

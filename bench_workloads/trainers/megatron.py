@@ -25,6 +25,7 @@ from bench_workloads.trainers.adapter import (
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from sweep.contract import LAYOUT, Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.physics.schedules import looped_stages
 
 STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
     "world_size": (r"using world size: (\d+)", int),
@@ -110,7 +111,7 @@ def _experts(run: Run) -> dict[str, Scalar]:
         "moe-token-dispatcher-type": "alltoall",
         "moe-grouped-gemm": True,
         "expert-model-parallel-size": run.layout.ep,
-        "expert-tensor-parallel-size": param(WORKLOAD, run, "expert_tensor_parallel_size", int) or None,
+        "expert-tensor-parallel-size": run.layout.etp or None,
     }
 
 
@@ -123,7 +124,7 @@ def _layout(run: Run) -> dict[str, Scalar]:
         "pipeline-model-parallel-size": layout.pp,
         "context-parallel-size": layout.cp,
         "sequence-parallel": layout.tp > 1 and param(WORKLOAD, run, "sequence_parallel", bool),
-        "num-virtual-stages-per-pipeline-rank": param(WORKLOAD, run, "virtual_stages", int) if virtual else None,
+        "num-virtual-stages-per-pipeline-rank": looped_stages(layout.virtual_stages) if virtual else None,
         "use-distributed-optimizer": layout.zero > 0,
         "overlap-grad-reduce": layout.dp * layout.cp > 1,
         "overlap-param-gather": layout.zero > 0 and layout.dp * layout.cp > 1,
@@ -205,12 +206,8 @@ class Settings(TrainerParameters):
     """a checkout; a relative path is relative to where `sweep launch` was called"""
     transformer_impl: str = "transformer_engine"
     """transformer_engine, or local: Megatron's own layers, without Transformer Engine and Apex"""
-    virtual_stages: int = 2
-    """pipeline stages per rank, in the interleaved schedule"""
     sequence_parallel: bool = True
     """false needs more memory, and no experts under `tp`"""
-    expert_tensor_parallel_size: int = 0
-    """ranks over which each expert is split; 0: `tp`"""
 
 
 WORKLOAD = Workload(
@@ -218,7 +215,7 @@ WORKLOAD = Workload(
     same_start=False,
     takes_listener=True,
     main="bench_workloads.trainers.megatron:main",
-    axes=frozenset({*LAYOUT, "dtype"}),
+    axes=frozenset({*LAYOUT, "dtype", "etp", "virtual_stages"}),
     preload=("psutil", "bench_workloads.trainers.megatron"),
     params=Settings.defaults(),
     choices={
@@ -235,8 +232,7 @@ WORKLOAD = Workload(
         Rule(
             "ep_by_replicas",
             lambda c: c["dp"] * c["cp"] * c["tp"] % (c["ep"] * _expert_width(c)) != 0,
-            "dp*cp*tp = {dp}*{cp}*{tp} is no multiple of ep={ep} times the width of an expert: "
-            "expert_tensor_parallel_size={expert_tensor_parallel_size}, where 0 is tp",
+            "dp*cp*tp = {dp}*{cp}*{tp} is no multiple of ep={ep} times the width of an expert, etp={etp} (0: tp)",
         ),
         Rule(
             "layers_by_stages",
@@ -289,12 +285,12 @@ WORKLOAD = Workload(
 def _chunks(c: Mapping[str, Any]) -> Any:
     """Stages per rank, by columns."""
     interleaved = (c["pp"] > 1) & (c["pp_schedule"] == "interleaved_1f1b")
-    return 1 + interleaved * (c["virtual_stages"] - 1)
+    return 1 + interleaved * (looped_stages(c["virtual_stages"]) - 1)
 
 
 def _expert_width(c: Mapping[str, Any]) -> Any:
     """Ranks over which each expert is split: tp, unless set."""
-    width = c["expert_tensor_parallel_size"]
+    width = c["etp"]
     return width + (width == 0) * c["tp"]
 
 

@@ -65,7 +65,7 @@ class Trainer:
         self.positions = context_parallel.positions(run.sequence_length, cp_rank, run.layout.cp, settings.cp_kind).to(
             device
         )
-        self.stage_numbers = _stage_numbers(run, settings, self.meshes)
+        self.stage_numbers = _stage_numbers(run, self.meshes)
         self.parts = [self._part(number, device) for number in self.stage_numbers]
         self.batches = _source(run, settings, self.meshes, self.positions)
         self.forward_backward = self._step(device)
@@ -192,11 +192,11 @@ def output_load(shape: ModelShape) -> float:
     return float(output * shape.num_layers / (matmul_parameters(shape) - output))
 
 
-def _stage_numbers(run: RankRun, settings: Settings, meshes: Meshes) -> list[int]:
+def _stage_numbers(run: RankRun, meshes: Meshes) -> list[int]:
     pp = run.layout.pp
     if pp == 1:
         return [0]
-    return stages.stages_of_rank(meshes.pp.get_local_rank(), pp, run.layout.pp_schedule, settings.virtual_stages)
+    return stages.stages_of_rank(meshes.pp.get_local_rank(), pp, run.layout.pp_schedule, run.layout.virtual_stages)
 
 
 def _source(run: RankRun, settings: Settings, meshes: Meshes, positions: Tensor) -> Source:

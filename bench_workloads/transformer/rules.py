@@ -13,7 +13,7 @@ from bench_workloads.transformer.data_rules import DATA_RULES
 from bench_workloads.transformer.rule_parts import Columns, param, rule
 from bench_workloads.transformer.stages import ZERO_BUBBLE, split_of
 from sweep.contract import Rule
-from sweep.physics.schedules import LOOPED, V_SCHEDULES
+from sweep.physics.schedules import LOOPED, V_SCHEDULES, looped_stages
 
 
 def _any_of(column: Any, values: tuple[str, ...]) -> Any:
@@ -29,7 +29,7 @@ def _piped(c: Columns, schedules: tuple[str, ...]) -> Any:
 
 def _stages(c: Columns) -> Any:
     """Pipeline stages in all."""
-    looped = _piped(c, LOOPED) * (param(c, "virtual_stages") - 1)
+    looped = _piped(c, LOOPED) * (looped_stages(c["virtual_stages"]) - 1)
     return c["pp"] * (1 + looped + 1 * _piped(c, V_SCHEDULES))
 
 

@@ -64,8 +64,6 @@ class Settings(Parameters):
     """ranks over which ZeRO shards, replicating beyond (hybrid sharding); 0: all of `dp * cp`"""
     reshard_after_forward: bool = True
     """ZeRO 3: free gathered weights between forward and backward"""
-    virtual_stages: int = 2
-    """pipeline stages per rank, in looped schedules"""
     first_stage_load: float = 0.0
     """cost of the embedding for a pipeline stage, in layers"""
     last_stage_load: float = -1.0

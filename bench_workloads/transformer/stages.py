@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from sweep.contract import Layout
-from sweep.physics.schedules import LOOPED, V_SCHEDULES
+from sweep.physics.schedules import LOOPED, V_SCHEDULES, looped_stages
 
 ZERO_BUBBLE = ("interleaved_zero_bubble", *V_SCHEDULES)
 """schedules that split the backward into input and weight parts"""
@@ -16,7 +16,7 @@ def stages_per_rank(schedule: str, virtual_stages: int) -> int:
     """Stages that each rank of the pipeline holds."""
     if schedule in V_SCHEDULES:
         return 2
-    return virtual_stages if schedule in LOOPED else 1
+    return looped_stages(virtual_stages) if schedule in LOOPED else 1
 
 
 def stages_of_rank(rank: int, pp: int, schedule: str, virtual_stages: int) -> list[int]:

@@ -121,6 +121,14 @@ Stages = Annotated[tuple[int, ...] | Auto, PlainValidator(_integers(0, 3, auto=T
 """ZeRO stages 0 to 3, or auto"""
 Counts = Annotated[tuple[int, ...], PlainValidator(_integers(1, 2**20, auto=False)), _integer_schema(1, auto=False)]
 """positive whole numbers"""
+Stated = Annotated[tuple[int, ...], PlainValidator(_integers(0, 2**20, auto=False)), _integer_schema(0, auto=False)]
+"""whole numbers, of which 0 leaves the choice to the trainer"""
+Texts = Annotated[
+    tuple[str, ...],
+    PlainValidator(_of_kind((str,), "text", auto=False)),
+    _schema({"type": "string"}, auto=False, ranges=False),
+]
+"""texts, of which the empty one leaves the choice to the trainer"""
 Words = Annotated[
     tuple[str, ...] | Auto,
     PlainValidator(_of_kind((str,), "text or auto", auto=True)),

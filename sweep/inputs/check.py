@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from sweep.contract import DERIVED, Workload
 from sweep.errors import SweepError, nearest
 from sweep.inputs.axes import AUTO, shown
-from sweep.inputs.grid import AXES, COLUMNS, Grid
+from sweep.inputs.grid import AXES, COLUMNS, DEFAULTS, Grid
 from sweep.inputs.site import Site
 from sweep.inputs.texts import LONGEST_TEXT
 from sweep.inputs.validation import check
@@ -69,9 +69,18 @@ def _choices(grid: Grid, workload: Workload) -> Iterator[Problem]:
         if values == AUTO or values is None or valid is None:
             continue
         for value in values:
-            if value not in valid:
+            if any(name not in valid for name in _named(str(path[-1]), value)):
                 fact = f"the workload {workload.name} has no {path[-1]} {shown(value)}"
                 yield Problem(path, fact, nearest(str(value), map(str, valid)))
+
+
+def _named(axis: str, value: Any) -> Sequence[Any]:
+    """What of an axis' value must be among the choices: each of several names, and a routing without its exponent."""
+    if axis in ("recompute_modules", "cuda_graphs") and isinstance(value, str):
+        return [name for name in value.split(",") if name]
+    if axis == "routing" and isinstance(value, str):
+        return [value.partition(":")[0]]
+    return [value]
 
 
 def _points(grid: Grid, workload: Workload) -> Iterator[Problem]:
@@ -91,8 +100,8 @@ def _points(grid: Grid, workload: Workload) -> Iterator[Problem]:
 def _kinds(i: int, point: Any) -> Iterator[Problem]:
     """The values of an include must be of the kind that the axis takes."""
     for name in sorted(set(point) & {"nodes", *AXES}):
-        wanted = {"recompute": str, "pp_schedule": str, "dtype": str, "compile": bool}.get(name, int)
-        lowest = 0 if name == "zero" else 1
+        plain = DEFAULTS.get(name, 1)
+        wanted, lowest = type(plain), 0 if plain == 0 else 1
         for value in point[name]:
             if type(value) is not wanted or (wanted is not bool and isinstance(value, int) and value < lowest):
                 yield Problem(("include", i, name), f"{shown(value)} is not a value of {name}")

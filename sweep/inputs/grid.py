@@ -18,10 +18,10 @@ from pydantic import (
     field_validator,
 )
 
-from sweep.contract import DERIVED, FREE, Scalar
+from sweep.contract import DERIVED, FREE, Layout, Run, Scalar
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.expressions import names_in
-from sweep.inputs.axes import Counts, Sizes, Stages, Switches, Values, Words, listed, scalars
+from sweep.inputs.axes import Counts, Sizes, Stages, Stated, Switches, Texts, Values, Words, listed, scalars
 from sweep.inputs.meanings import describe
 from sweep.inputs.site import NodeGroup, SafeName, Seconds, Site, environment_value
 from sweep.inputs.validation import amount, check
@@ -32,6 +32,10 @@ from sweep.plugins import STRATEGY, WORKLOAD, Kind
 
 AXES = (*FREE, "dtype", "compile")
 """the axes of every workload; parameters and environment variables are axes too"""
+DEFAULTS: dict[str, Scalar] = {
+    name: getattr(kind, name) for kind in (Layout, Run) for name in AXES if name in kind.__dataclass_fields__
+}
+"""the value of an axis that a workload cannot vary"""
 REMEASURE = 0.1
 """default share of a cell's configurations that are measured again at the end"""
 FACTS = ("nodes", "gpus", "gpus_per_node", "sequence_length", "global_batch_tokens")
@@ -139,7 +143,30 @@ class Grid(BaseModel):
     pp_schedule: Words = ("1f1b",)
     """ignored if pp is 1. auto: every schedule of the workload"""
     dtype: Words = ("bf16",)
-    """auto: every type of the workload"""
+    """bf16, fp16, fp32, or a recipe: fp8_delayed, fp8_tensorwise, fp8_blockwise, mxfp8, nvfp4. auto: every type of the
+    workload"""
+    fp8_params: Switches = (False,)
+    """keep or gather weights in the recipe's 8 bits; ignored in other types"""
+    etp: Stated = (0,)
+    """expert tensor parallelism: ranks over which each expert is split; 0: the trainer's own"""
+    virtual_stages: Sizes = (1,)
+    """pipeline stages per rank in a looped schedule (there 1 means 2); ignored if pp is 1"""
+    pipeline_layout: Texts = ("",)
+    """what each pipeline stage has, as the trainer writes it; empty: its own split"""
+    recompute_modules: Texts = ("",)
+    """of `recompute: selective`: the trainer's names of modules, with commas; empty: its own choice"""
+    recompute_layers: Stated = (0,)
+    """layers of each pipeline stage that are recomputed; 0: all"""
+    dispatcher: Words = ("alltoall",)
+    """how tokens reach experts: allgather, alltoall, deepep, hybridep; ignored if ep is 1"""
+    tp_overlap: Switches = (False,)
+    """overlap tensor-parallel communication with products"""
+    ep_overlap: Switches = (False,)
+    """overlap the exchange of tokens with another micro-batch's computation"""
+    cuda_graphs: Texts = ("none",)
+    """what is replayed as CUDA graphs: the trainer's scopes, with commas; or none"""
+    routing: Texts = ("natural",)
+    """how tokens choose experts: natural, balanced, or skewed:S by a Zipf exponent S, such as `skewed:1.2`"""
     compile: Switches | None = None
     """torch.compile. auto: false and true. Default: true on a GPU for `transformer`, else false"""
     dp: Counts | None = None

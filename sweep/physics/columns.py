@@ -19,7 +19,8 @@ _PLAIN: dict[str, Any] = {
     "recompute": "none",
     "pp_schedule": "1f1b",
     "dtype": "bf16",
-    "virtual_stages": 2,
+    "virtual_stages": 1,
+    "etp": 0,
     "gpus_per_node": 8,
     "compile": False,
     "num_experts": 0,
@@ -110,8 +111,9 @@ def matrix_input_bytes(columns: Mapping[str, Any]) -> Any:
 
 
 def expert_width(columns: Mapping[str, Any]) -> Any:
-    """Ranks that share one routed expert: the column ``etp``, or else tp."""
-    return read(columns, "etp") if "etp" in columns else read(columns, "tp")
+    """Ranks that share one routed expert: the column ``etp``, or where it is 0 tp."""
+    width = read(columns, "etp")
+    return np.where(width > 0, width, read(columns, "tp"))
 
 
 def expert_split(columns: Mapping[str, Any]) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from sweep.physics import shapes
 from sweep.physics.columns import equals, read
-from sweep.physics.schedules import LOOPED, V_SCHEDULES
+from sweep.physics.schedules import LOOPED, V_SCHEDULES, looped_stages
 
 STAGES = ("first", "middle", "last")
 """the ranks of a pipeline that can be the heaviest; with pp = 1 only "first", with pp = 2 no "middle" """
@@ -21,7 +21,7 @@ STAGES = ("first", "middle", "last")
 
 def chunks_per_rank(columns: Mapping[str, Any]) -> Any:
     """Pipeline stages that each rank holds."""
-    looped = np.where(equals(columns, "pp_schedule", *LOOPED), read(columns, "virtual_stages"), 1.0)
+    looped = np.where(equals(columns, "pp_schedule", *LOOPED), looped_stages(read(columns, "virtual_stages")), 1.0)
     return np.where(equals(columns, "pp_schedule", *V_SCHEDULES), 2.0, looped)
 
 

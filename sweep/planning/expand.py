@@ -6,29 +6,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sweep.contract import Layout, Run, Scalar, Workload
+from sweep.contract import FURTHER, Scalar, Workload
 from sweep.inputs.axes import AUTO
-from sweep.inputs.grid import AXES, Grid
+from sweep.inputs.grid import AXES, DEFAULTS, Grid
 from sweep.inputs.site import Site
 from sweep.physics.layouts import divisors
 from sweep.physics.shapes import ModelShape
+from sweep.planning.effects import Condition, effects_of
 
 CHUNK = 262_144
 """candidates computed at once: bounds memory for any size of grid"""
 AUTO_MICRO_BATCHES = tuple(range(1, 17))
 """what ``micro_batch_size: auto`` tries"""
-DEFAULTS: dict[str, Scalar] = {
-    name: getattr(kind, name) for kind in (Layout, Run) for name in AXES if name in kind.__dataclass_fields__
-}
-"""the value of an axis that a workload cannot vary"""
-
-
 Indices = npt.NDArray[np.int64]
 FROM_DP = frozenset({"dp", "dp tokens", "grad_accum", "global_batch_tokens", "nearest tokens", "batch is near"})
 """columns that are undefined if the GPU equation has no whole dp"""
@@ -55,6 +50,8 @@ class AxisProduct:
     env: tuple[str, ...] = ()
     """which of the axes are parameters that the grid states, and which environment variables. Runs carry these; rules
     see the defaults of the other parameters too, which are not in a run, so that a new one changes no run_id"""
+    effects: Mapping[str, tuple[Scalar, Condition]] = field(default_factory=dict)
+    """axis or parameter that is not at its default -> (its default, where it has an effect)"""
     node_group: str = ""
     """on which its runs are measured; empty on a site without groups"""
     known: tuple[Mapping[str, tuple[Any, ...]], ...] = ()
@@ -124,6 +121,7 @@ def _product(
         asked_tokens=tokens,
         tolerance=grid.global_batch_tolerance,
         axes=axes,
+        effects={n: effect for n, effect in effects_of(workload).items() if axes[n] != effect[:1]},
         params=tuple(sorted(set(workload.params) & {*grid.params, *point})),
         env=tuple(sorted(grid.env)),
     )
@@ -154,31 +152,47 @@ def chunks(product: AxisProduct) -> Iterator[Columns]:
         rows = np.arange(start, min(start + CHUNK, product.size), dtype=np.int64)
         found = np.unravel_index(rows, lengths) if names else ()
         codes: dict[str, Indices] = dict(zip(names, found, strict=True))
-        keep = ~_duplicates(product, codes, len(rows))
+        idle = _without_effect(product, codes, len(rows))
+        keep = ~_duplicates(product, codes, idle, len(rows))
         if not keep.all():
-            codes = {name: code[keep] for name, code in codes.items()}
+            codes, idle = ({name: code[keep] for name, code in of.items()} for of in (codes, idle))
         if keep.any():
-            yield _columns(product, codes, int(keep.sum()))
+            yield _columns(product, codes, idle, int(keep.sum()))
 
 
-def _duplicates(product: AxisProduct, codes: Mapping[str, Indices], size: int) -> Any:
-    """Points that duplicate another: a schedule without a pipeline, and overlapping products."""
+def _without_effect(product: AxisProduct, codes: Mapping[str, Indices], size: int) -> dict[str, Any]:
+    """Axis -> the points at which it has no effect."""
+    columns = _facts(product, codes, size)
+    idle = {}
+    for name, (_, condition) in product.effects.items():
+        idle[name] = np.broadcast_to(np.logical_not(condition(columns)), size)
+        _ignore(columns, product, name, idle[name])
+    return idle
+
+
+def _ignore(columns: Columns, product: AxisProduct, name: str, idle: Any) -> None:
+    """Set an axis to its default where it has no effect."""
+    plain, _ = product.effects[name]
+    values = tuple(dict.fromkeys((*columns.values_of(name), plain)))
+    columns.derive_words(name, values, np.where(idle, values.index(plain), columns.codes.get(name, 0)))
+
+
+def _duplicates(product: AxisProduct, codes: Mapping[str, Indices], idle: Mapping[str, Any], size: int) -> Any:
+    """Points that duplicate another: by an axis without effect, and in overlapping products."""
     duplicate = np.zeros(size, dtype=bool)
-    stages = np.asarray(product.axes["pp"])
-    alone = stages[codes.get("pp", 0)] == 1
-    if "pp_schedule" in codes:
-        duplicate |= alone & (codes["pp_schedule"] > 0)
+    for name in idle.keys() & codes.keys():
+        duplicate |= idle[name] & (codes[name] > 0)
     for axes in product.known:
         inside = np.ones(size, dtype=bool)
         for name, values in product.axes.items():
             member = np.array([value in axes[name] for value in values])
             found = member[codes[name]] if name in codes else member[0]
-            inside &= found | alone if name == "pp_schedule" else found
+            inside &= found | idle[name] if name in idle else found
         duplicate |= inside
     return duplicate
 
 
-def _columns(product: AxisProduct, codes: Mapping[str, Indices], size: int) -> Columns:
+def _facts(product: AxisProduct, codes: Mapping[str, Indices], size: int) -> Columns:
     facts = {
         **product.shape.as_dict(),
         "model": product.model,
@@ -191,10 +205,16 @@ def _columns(product: AxisProduct, codes: Mapping[str, Indices], size: int) -> C
         "asked tokens": product.asked_tokens,
         "tolerance percent": 100 * product.tolerance,
     }
-    columns = Columns(facts, product.axes, codes, size, {"params": product.params, "env": product.env})
+    further = tuple(name for name, plain in FURTHER.items() if product.axes[name] != (plain,))
+    return Columns(facts, product.axes, codes, size, {"params": product.params, "env": product.env, "further": further})
+
+
+def _columns(product: AxisProduct, codes: Mapping[str, Indices], idle: Mapping[str, Any], size: int) -> Columns:
+    columns = _facts(product, codes, size)
+    for name, points in idle.items():
+        _ignore(columns, product, name, points)
     _solve_gpus(columns, product)
     _solve_batch(columns, product)
-    _ignore_schedule_without_pipeline(columns)
     columns.read.clear()
     return columns
 
@@ -221,14 +241,6 @@ def _solve_batch(columns: Columns, product: AxisProduct) -> None:
     columns.derive("batch is near", lambda: np.abs(tokens - product.asked_tokens) <= allowed)
 
 
-def _ignore_schedule_without_pipeline(columns: Columns) -> None:
-    plain = DEFAULTS["pp_schedule"]
-    schedules = tuple(dict.fromkeys((*columns.values_of("pp_schedule"), plain)))
-    asked = columns.codes.get("pp_schedule", 0)
-    codes = np.where(columns["pp"] == 1, schedules.index(plain), asked)
-    columns.derive_words("pp_schedule", schedules, codes)
-
-
 class Columns(Mapping[str, Any]):
     """Column name -> array over the candidates, or a scalar if all are equal.
 
@@ -248,7 +260,8 @@ class Columns(Mapping[str, Any]):
         self.size = size
         """number of candidates"""
         self.named = named
-        """the names of the parameters ("params") and of the variables ("env")"""
+        """the names of the parameters ("params"), of the variables ("env") and of layout fields that are not at their
+        default ("further")"""
         self.codes = dict(codes)
         """axis or column of words -> index of each candidate's value; an axis of one value has no entry"""
         self._made: dict[str, Any] = {}

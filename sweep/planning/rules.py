@@ -16,10 +16,10 @@ from packaging.version import Version
 
 from sweep.contract import DERIVED, Rule, Run, Workload
 from sweep.expressions import holds
-from sweep.inputs.grid import AXES, Grid
+from sweep.inputs.grid import AXES, DEFAULTS, Grid
 from sweep.inputs.site import Site
 from sweep.physics.profiles import PROFILES
-from sweep.planning.expand import DEFAULTS
+from sweep.planning.effects import with_effect
 
 
 def layers_by_stages(beyond: int) -> Rule:
@@ -122,8 +122,8 @@ def broken_by_run(run: Run, workload: Workload) -> list[str]:
         **run.shape, **facts, **dataclasses.asdict(layout), "dtype": run.dtype,
         "compile": run.compile, **workload.params, **run.params, "model parallel": layout.tp * layout.pp * layout.cp,
         "dp is whole": layout.gpus == run.gpus, "batch is near": True,
-        "pp_schedule": layout.pp_schedule if layout.pp > 1 else DEFAULTS["pp_schedule"],
     }  # fmt: skip
+    columns = with_effect(columns, workload)
     rules = (*general_rules(workload), *own_rules(workload, None))
     return [rule.reason.format_map(columns) for rule in rules if np.any(rule.broken(columns))]
 

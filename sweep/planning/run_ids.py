@@ -12,23 +12,24 @@ from sweep.contract import LAYOUT, LAYOUT_NUMBERS, Layout, Run
 from sweep.inputs.grid import Grid
 from sweep.planning.expand import AxisProduct
 
-VARYING = (*LAYOUT, "dtype", "compile", "params", "env", "repeat")
+VARYING = (*LAYOUT, "dtype", "compile", "params", "env", "repeat", "further")
 """what differs between the runs of one product"""
 
 
 def identities(grid: Grid, product: AxisProduct, rows: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, str]]:
-    """(run_id, run_json) of each row. ``rows``: the VARYING columns; params and env already as JSON text."""
-    template, order = _template(grid, product)
+    """(run_id, run_json) of each row. ``rows``: the VARYING columns; params, env and further already as JSON text."""
+    template_of = {text: _template(grid, product, json.loads(text)) for text in set(rows["further"])}
+    order = next(iter(template_of.values()))[1] if template_of else []
     texts = [_json_texts(name, rows[name]) for name in order]
     slugs = _slugs(product, rows)
-    for slug, values in zip(slugs, zip(*texts, strict=True), strict=True):
-        run_json = template % values
+    for slug, text, values in zip(slugs, rows["further"], zip(*texts, strict=True), strict=True):
+        run_json = template_of[text][0] % values
         yield f"{slug}-{hashlib.sha256(run_json.encode()).hexdigest()[:16]}", run_json
 
 
-def _template(grid: Grid, product: AxisProduct) -> tuple[str, list[str]]:
+def _template(grid: Grid, product: AxisProduct, further: Mapping[str, Any]) -> tuple[str, list[str]]:
     """The canonical JSON of the runs with a hole for each varying value, and the order of the holes."""
-    holes: dict[str, Any] = {name: f"\x00{name}\x00" for name in VARYING}
+    holes: dict[str, Any] = {name: f"\x00{name}\x00" for name in VARYING if name != "further"}
     run = Run(
         workload=grid.workload,
         model=product.row,
@@ -38,8 +39,8 @@ def _template(grid: Grid, product: AxisProduct) -> tuple[str, list[str]]:
         sequence_length=product.sequence_length,
         warmup_iterations=grid.warmup_iterations,
         iterations=grid.iterations,
-        layout=Layout(**{name: holes[name] for name in LAYOUT}),
-        **{name: holes[name] for name in VARYING if name not in LAYOUT},
+        layout=Layout(**{name: holes[name] for name in LAYOUT}, **further),
+        **{name: hole for name, hole in holes.items() if name not in LAYOUT},
     )
     parts = re.split(r'"\\u0000(\w+)\\u0000"', run.canonical_json())
     return "%s".join(part.replace("%", "%%") for part in parts[::2]), parts[1::2]

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sweep.contract import LAYOUT_NUMBERS, LAYOUT_WORDS
+from sweep.contract import LAYOUT_NUMBERS, LAYOUT_WORDS, further_of
 from sweep.planning.expand import Columns, Indices
 from sweep.planning.reasons import StringTable, combinations
 
 INTEGERS = ("nodes", "gpus", "gpus_per_node", "sequence_length", *LAYOUT_NUMBERS)
-WORDS = ("model", *LAYOUT_WORDS, "dtype", "params", "env")
+WORDS = ("model", *LAYOUT_WORDS, "dtype", "params", "env", "further")
 TEXT = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
     [
@@ -43,8 +43,8 @@ SCHEMA = pa.schema(
 """status: run or rejected. position: the place in the measurement order; null if rejected, as are run_id, run_json,
 repeat and predictions of time. predicted_peak_bytes: of the heaviest rank, as torch counts it; null if the
 workload's memory profile is unknown. predicted_step_s: of one optimizer step, predicted_s: of one attempt; null if the
-hardware's speed is unknown. params and env are JSON. dp and grad_accum are null if their equation has no
-solution."""
+hardware's speed is unknown. params, env and further (fields of the layout that are not at their default:
+``sweep.contract.FURTHER``) are JSON. dp and grad_accum are null if their equation has no solution."""
 
 
 MOST_TEXT_BYTES = int(np.iinfo(np.int32).max)
@@ -68,8 +68,10 @@ class Words:
 
     def codes(self, columns: Columns, name: str, rows: Indices) -> Indices:
         """The numbers of the column's values at the rows."""
-        if name in ("params", "env"):
+        if name in ("params", "env", "further"):
             kinds, places = combinations(columns, columns.named[name], rows)
+            if name == "further":
+                kinds = [further_of(kind) for kind in kinds]
             texts = [json.dumps(kind, sort_keys=True, separators=(",", ":")) for kind in kinds]
             return np.asarray([self.string_tables[name].number(text) for text in texts], dtype=np.int64)[places]
         column = "model row" if name == "model" else name

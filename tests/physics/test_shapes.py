@@ -485,6 +485,6 @@ def test_bytes_of_an_element_while_computing(dtype, bytes_, as_input):
 def test_a_layout_that_states_nothing_is_one_gpus_in_half_precision_on_nodes_of_eight():
     for name in ("dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum"):
         assert read({}, name) == 1
-    assert [read({}, name) for name in ("zero", "gpus_per_node", "virtual_stages")] == [0, 8, 2]
+    assert [read({}, name) for name in ("zero", "gpus_per_node", "virtual_stages")] == [0, 8, 1]
     assert element_bytes({}) == 2
     assert (expert_split({"ep": 4, "tp": 2}), expert_split({"ep": 4, "tp": 2, "etp": 1})) == (8, 4)

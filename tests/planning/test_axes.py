@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from sweep.inputs.grid import DEFAULTS
 from sweep.inputs.load import parse_grid
 from sweep.planning import expand
-from sweep.planning.expand import DEFAULTS, chunks, products
+from sweep.planning.expand import chunks, products
 from tests.support.made_plans import ANY, BASE, SHAPE, plan_of, reasons
 
 
@@ -108,7 +109,9 @@ def test_columns_are_a_mapping_of_what_is_the_same_what_varies_and_what_follows(
 def test_an_axis_that_is_not_stated_has_the_value_of_a_plain_run():
     assert DEFAULTS == {
         "tp": 1, "pp": 1, "cp": 1, "ep": 1, "zero": 0, "micro_batch_size": 1, "recompute": "none",
-        "pp_schedule": "1f1b", "dtype": "bf16", "compile": False,
+        "pp_schedule": "1f1b", "dtype": "bf16", "compile": False, "etp": 0, "virtual_stages": 1, "pipeline_layout": "",
+        "recompute_modules": "", "recompute_layers": 0, "dispatcher": "alltoall", "tp_overlap": False,
+        "ep_overlap": False, "cuda_graphs": "none", "fp8_params": False, "routing": "natural",
     }  # fmt: skip
 
 

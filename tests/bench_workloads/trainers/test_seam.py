@@ -134,7 +134,7 @@ ep: {ep}
 recompute: full
 zero: 1
 micro_batch_size: 1
-params: {{expert_tensor_parallel_size: {width}}}
+etp: {width}
 site: {{gpu: h200, gpus_per_node: 8}}
 """
     grid = parse_grid(text, "grid.yaml")
