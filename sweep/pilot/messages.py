@@ -184,10 +184,13 @@ class Heartbeats(Message, frozen=True, kw_only=True):
 
 
 class Busy(Message, frozen=True, kw_only=True):
-    """Agent, every few seconds: of the ranks that do not iterate yet, those that used the CPU or IO since the last."""
+    """Agent, every few seconds: of the ranks that do not iterate yet, those that used the CPU or IO since the last; or
+    those that write much output.
+    """
 
     attempt: str
     ranks: tuple[int, ...]
+    writing: bool = False
 
 
 class Measured(Message, frozen=True, kw_only=True):

@@ -1,9 +1,12 @@
 """Each fault of a real torch rank has its expected outcome, and the same pilot measures its next run."""
 
+import contextlib
 import json
+import time
 
 import pytest
 
+from sweep.pilot.agent.ranks import LOG_BYTES
 from tests.support.faults.table import note
 from tests.support.faults.workload import FAULTY_MODEL
 
@@ -141,3 +144,30 @@ def test_the_full_limits(bench):
         "ok",
     )
     assert detect_s < 25
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_two_gigabytes_of_output_in_a_minute_are_no_hang(bench):
+    """The disk holds little of it, the agent stays connected, and the end is evidence of what followed."""
+    scratch = bench.root / "scratch"
+    scratch.mkdir()
+    launcher, most = bench.start({"scratch": str(scratch)}, models=[FAULTY_MODEL], params={"fault": "flood"}), 0
+    while launcher.poll() is None:
+        with contextlib.suppress(FileNotFoundError):
+            most = max(most, sum(path.stat().st_blocks * 512 for path in scratch.rglob("*.log")))
+        time.sleep(0.1)
+    assert launcher.returncode == 0, bench.output()
+    (record,) = bench.records()
+    assert (record["outcome"], "after the flood" in record["message"]) == ("python_exception", True), record["message"]
+    assert "the last line of the flood" in (bench.directory / "logs" / f"{record['run_id']}.1.log").read_text()
+    assert most < 4 * LOG_BYTES, "what it may hold, and what is written between two looks"
+    assert bench.left() == []
+    note(
+        "a rank writes 2 GB of output in a minute (steady limit 8 s), then fails",
+        record["outcome"],
+        None,
+        record["teardown_s"],
+        [],
+        "-",
+    )

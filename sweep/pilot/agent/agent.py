@@ -76,7 +76,8 @@ class Agent:
             asyncio.ensure_future(task)
             for task in (self._work(channel, inbox), self._listen_to(channel, inbox), self._watch_leader())
         ]
-        helpers = [asyncio.ensure_future(task) for task in (self._watch_activity(), self._send_heartbeats(channel))]
+        watches = (self._watch_activity(), self._watch_output(), self._send_heartbeats(channel))
+        helpers = [asyncio.ensure_future(task) for task in watches]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -180,6 +181,12 @@ class Agent:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             channel.send(Alive())
+
+    async def _watch_output(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            if self._attempt is not None:
+                await self._attempt.bound_output()
 
 
 def stale_tokens(scratch: Path) -> set[str]:

@@ -22,7 +22,7 @@ from sweep.pilot.agent.heartbeats import HeartbeatBuffer
 from sweep.pilot.agent.kernel_log import KernelWatch
 from sweep.pilot.agent.processes import Activity, left_on_gpus
 from sweep.pilot.agent.progress import Report, failure
-from sweep.pilot.agent.ranks import Rank, one_per_process, start_ranks
+from sweep.pilot.agent.ranks import KEPT_BYTES, Rank, one_per_process, start_ranks
 from sweep.pilot.channel import AgentChannel, ChannelError
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.messages import (
@@ -49,7 +49,6 @@ ABANDON_GRACE_S = 1.0
 HEARTBEAT_FLUSH_S = 0.1
 """heartbeats are collected for so long: nothing against the shortest time-out of a rank, 20 s unless the grid sets
 less"""
-RANK0_LOG_BYTES = 1 << 20
 TAIL_BYTES = 32_000
 
 
@@ -115,7 +114,7 @@ class NodeAttempt:
             RankRemains(
                 rank=rank.number,
                 killed=rank.number in killed,
-                tail=rank.tail(RANK0_LOG_BYTES if rank.number == 0 else TAIL_BYTES),
+                tail=rank.tail(KEPT_BYTES if rank.number == 0 else TAIL_BYTES),
                 stacks=stacks.get(rank.number, ""),
             )
             for rank in self.ranks
@@ -150,6 +149,13 @@ class NodeAttempt:
         busy = tuple(rank.number for rank in early if rank.pid in working)
         if busy:
             self._channel.send(Busy(attempt=self._name, ranks=busy))
+
+    async def bound_output(self) -> None:
+        """Trim the ranks' logs, in a thread: their disk may be slow. Report those that write much."""
+        ranks = one_per_process(self.ranks)
+        wrote = await asyncio.to_thread(lambda: [rank.log for rank in ranks if rank.trim_log()])
+        if writing := tuple(rank.number for rank in self.ranks if rank.log in wrote):
+            self._channel.send(Busy(attempt=self._name, ranks=writing, writing=True))
 
     async def _fork_server(self) -> ForkServer:
         env = {**compile_workers(self._wanted.ranks), **self._wanted.env}

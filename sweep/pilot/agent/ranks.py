@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -16,6 +17,14 @@ from sweep.pilot.agent.fork_messages import ForkRequest
 from sweep.pilot.agent.fork_servers import ForkServer
 from sweep.pilot.agent.progress import ProgressPipe, Report
 
+KEPT_BYTES = 1 << 20
+"""of a rank's output, its end: what an attempt's log has of rank 0. A rank that writes as much between two looks works,
+whatever else it reports: no library that waits prints so much"""
+LOG_BYTES = 64 * KEPT_BYTES
+"""of a rank's output that may lie on its node's disk, and what it writes between two looks"""
+_PUNCH_HOLE = 0x03
+"""FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE (linux/falloc.h)"""
+
 
 @dataclass
 class Rank:
@@ -28,6 +37,8 @@ class Rank:
     status: int | None = None
     """wait status, once it ended"""
     pipe: ProgressPipe | None = None
+    _seen_bytes: int = 0
+    _freed_bytes: int = 0
 
     @property
     def alive(self) -> bool:
@@ -61,6 +72,30 @@ class Rank:
                 return file.read().decode(errors="replace")
         except OSError:
             return ""
+
+    def trim_log(self) -> bool:
+        """Free the disk of all but the end of a long output. Whether it wrote KEPT_BYTES since the last look."""
+        try:
+            size = self.log.stat().st_size
+            wrote, self._seen_bytes = size - self._seen_bytes, size
+            if size - self._freed_bytes > LOG_BYTES:
+                self._freed_bytes = size - KEPT_BYTES
+                if not _punch_hole(self.log, self._freed_bytes):
+                    end = self.tail(KEPT_BYTES).encode()
+                    os.truncate(self.log, 0)  # the rank appends
+                    with self.log.open("ab") as file:
+                        self._seen_bytes, self._freed_bytes = file.write(end), 0
+        except OSError:  # the disk does not answer, or the attempt ended
+            return False
+        return wrote >= KEPT_BYTES
+
+
+def _punch_hole(path: Path, end: int) -> bool:
+    """Free what the file has before that byte; False where its file system cannot."""
+    fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
+    with path.open("r+b") as file:
+        span = ctypes.c_int64(0), ctypes.c_int64(end)
+        return fallocate is not None and fallocate(file.fileno(), _PUNCH_HOLE, *span) == 0
 
 
 def one_per_process(ranks: Iterable[Rank]) -> list[Rank]:

@@ -128,7 +128,7 @@ class AttemptState:
 
     def known_since(self, at: float) -> None:
         """Since when it is known without a gap what happens on all nodes."""
-        self._watchdog.known_since = at
+        self._watchdog.known_since = max(at, self._watchdog.known_since)
 
     def next_check(self) -> float:
         """When to check again, if no message comes before."""
@@ -149,6 +149,8 @@ class AttemptState:
             case Heartbeats():
                 for heartbeat in message.heartbeats:
                     self._heartbeat(heartbeat, now - heartbeat.age_s)
+            case Busy(writing=True):  # all start from scratch: the others may wait for that rank
+                self._watchdog.known_since = now
             case Busy():
                 for rank in message.ranks:
                     self._watchdog.busy(rank, now)

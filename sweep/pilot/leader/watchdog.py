@@ -56,7 +56,7 @@ class Watchdog:
     ranks: dict[int, RankProgress] = field(default_factory=dict)
     start_limits: StartLimits | None = None
     known_since: float = float("-inf")
-    """since when it is known without a gap what the ranks do: before that, none of them was late"""
+    """since when it is known without a gap what the ranks do, and none writes much: before that, none was late"""
     _iteration_s: list[float] = field(default_factory=list)
 
     @classmethod

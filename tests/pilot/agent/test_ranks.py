@@ -1,9 +1,13 @@
 """Ranks and their processes."""
 
 import asyncio
+import subprocess
+import sys
+
+import pytest
 
 from sweep.pilot.agent.fork_messages import ForkRequest
-from sweep.pilot.agent.ranks import Rank, start_ranks
+from sweep.pilot.agent.ranks import KEPT_BYTES, LOG_BYTES, Rank, start_ranks
 from tests.support.pilot_parts import Image
 
 
@@ -22,3 +26,45 @@ def test_the_exit_of_a_rank_is_reported_whatever_it_sent_last(tmp_path):
         return ends
 
     assert asyncio.run(scenario()) == [0, 1]
+
+
+FLOOD = """
+import os
+line = b"%09d " + b"x" * 1013 + b"\\n"
+for number in range({lines}):
+    os.write(1, line % number)
+"""
+
+
+@pytest.mark.parametrize("holes", [True, False], ids=["holes", "no holes"])
+def test_a_flood_of_output_leaves_its_end_and_little_on_the_disk(tmp_path, request, holes):
+    if not holes:
+        request.getfixturevalue("no_holes")
+    log, lines = tmp_path / "log", 5 * LOG_BYTES // 2048
+    rank, most, writes = Rank(0, log), 0, []
+    with log.open("ab") as output:
+        process = subprocess.Popen([sys.executable, "-c", FLOOD.format(lines=lines)], stdout=output)
+    while process.poll() is None:
+        writes.append(rank.trim_log())
+        most = max(most, allocated(tmp_path))
+    rank.trim_log()
+    assert process.returncode == 0
+    assert not rank.trim_log(), "it writes no more"
+    assert any(writes)
+    last = rank.tail(KEPT_BYTES).splitlines()
+    assert [line[:9] for line in last[-100:]] == [f"{number:09}" for number in range(lines - 100, lines)]
+    assert most < 2 * LOG_BYTES < lines * 1024, "of all that it wrote"
+
+
+def allocated(folder):
+    """Bytes that the folder's file system holds for its one file; ramfs counts none."""
+    return (folder / "log").stat().st_blocks * 512 or (folder / "log").stat().st_size
+
+
+@pytest.fixture
+def no_holes(tmp_path):
+    """A file system that cannot free a part of a file."""
+    if subprocess.run(["mount", "-t", "ramfs", "none", str(tmp_path)], check=False).returncode:
+        pytest.skip("no ramfs can be mounted here")
+    yield
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)

@@ -193,3 +193,14 @@ def test_a_hang_names_the_rank_that_is_not_where_the_others_wait():
     assert "rank 2 on n3 in load" in attempt.verdict.text
     attempt.end_ranks(100.0)
     assert AttemptResult.of(attempt, 100.0).accused == ("n3",)
+
+
+def test_while_a_rank_writes_much_neither_it_nor_those_that_wait_for_it_are_late():
+    attempt, _ = after(heartbeat(0, "start"), heartbeat(1, "start"))
+    for second in range(4, 300, 2):
+        attempt.receive(Busy(attempt="r.1", ranks=(1,), writing=True), float(second))
+        attempt.known_since(2.0)
+        attempt.check(float(second))
+    assert attempt.verdict is None
+    attempt.check(298.0 + SHORT_STARTS.start_s)
+    assert attempt.verdict.outcome is Outcome.HANG, "it no longer writes"

@@ -103,6 +103,7 @@ def act(fault: str, run: RankRun, ddp: object) -> None:
         "nan_loss": lambda: poison(ddp),
         "port_in_use": lambda: listen_again(run),
         "disk_full": fill_disk,
+        "flood": flood,
     }
     acts[fault]()
 
@@ -174,3 +175,13 @@ def fill_disk() -> None:
             written = file.write(b"0" * (1 << 20))
             if not written:
                 raise AssertionError("nothing was written and nothing refused")
+
+
+def flood() -> None:
+    """Write 2 GB in a minute, and fail."""
+    begun, line = time.monotonic(), "x" * 1000
+    for part in range(1, 2001):
+        os.write(1, f"{line}\n".encode() * 1000)
+        time.sleep(max(0.0, begun + 60 * part / 2000 - time.monotonic()))
+    print("the last line of the flood", flush=True)  # noqa: T201
+    raise RuntimeError("after the flood")
