@@ -163,11 +163,3 @@ def test_two_gigabytes_of_output_in_a_minute_are_no_hang(bench):
     assert "the last line of the flood" in (bench.directory / "logs" / f"{record['run_id']}.1.log").read_text()
     assert most < 4 * LOG_BYTES, "what it may hold, and what is written between two looks"
     assert bench.left() == []
-    note(
-        "a rank writes 2 GB of output in a minute (steady limit 8 s), then fails",
-        record["outcome"],
-        None,
-        record["teardown_s"],
-        [],
-        "-",
-    )
