@@ -1,9 +1,13 @@
-"""Kill the launcher and the leader at random moments: every run is still measured exactly once."""
+"""Kill processes of a sweep at random moments: every run is still measured exactly once."""
+
+import os
+import random
+from collections import Counter
 
 import pytest
 
 from tests.support import driving
-from tests.support.storm import storm
+from tests.support.storm import KINDS, storm
 
 GRID = """
 name: storm
@@ -49,6 +53,21 @@ def test_slurm_storm(tmp_path, slurm_cluster, seed):
     assert not [job for job in jobs if job["state"] in ("PENDING", "RUNNING", "COMPLETING")]
     names = [job["name"] for job in jobs]
     assert len(set(names)) == len(names), "a pilot was submitted twice"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(5400)
+def test_500_kills_of_any_process_over_200_runs(tmp_path):
+    """SWEEP_STORM_SEED repeats one, as far as its moments go."""
+    seed = int(os.environ.get("SWEEP_STORM_SEED") or random.SystemRandom().randrange(1_000_000))
+    one_layout = GRID.replace("nodes: [1, 2]", "nodes: 1").replace("tp: [1, 2]", "tp: 1\npp: 1\nzero: 0\nremeasure: 0")
+    (tmp_path / "grid.yaml").write_text(one_layout.replace("[1, 2, 4]", "1").format(repeats=200))
+    killed = storm(tmp_path / "s", tmp_path / "grid.yaml", "local", seed, 500, KINDS, limit_s=5000)
+    records = driving.assert_each_run_measured_once(tmp_path / "s")
+    outcomes = Counter(record["outcome"] for record in records)
+    print(f"seed {seed}: killed {dict(killed)}; {outcomes['ok']} runs measured, attempts {dict(outcomes)}")
+    assert (killed.total(), outcomes["ok"]) == (500, 200)
+    assert driving.wait_until_unmarked(tmp_path / "s") == []
 
 
 @pytest.mark.long

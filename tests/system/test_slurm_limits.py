@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep.state.events import AttemptStarted, PilotIntended, PilotSubmitted
+from sweep.state.events import AttemptStarted, PilotIntended, PilotSubmitted, SubmitDelayed
 from tests.support import driving
 from tests.support.slurm.cluster import Cluster
 from tests.support.slurm.services import program
@@ -28,13 +28,13 @@ zero: 0
 repeats: {runs}
 iterations: 3
 params: {{step_s: {step_s}}}
-site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1, max_pilots: 8, {site}}}
+site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: {poll_s}, max_pilots: 8, {site}}}
 """
 
 
-def launch(tmp_path, cluster, runs, site="max_runs_per_pilot: 1", step_s=0.05, path=None):
+def launch(tmp_path, cluster, runs, site="max_runs_per_pilot: 1", step_s=0.05, path=None, poll_s=1):
     """A launcher in the background, and its sweep's directory."""
-    (tmp_path / "grid.yaml").write_text(GRID.format(runs=runs, site=site, step_s=step_s))
+    (tmp_path / "grid.yaml").write_text(GRID.format(runs=runs, site=site, step_s=step_s, poll_s=poll_s))
     directory = tmp_path / "s"
     env = cluster.env if path is None else {**cluster.env, "PATH": f"{path}{os.pathsep}{cluster.env['PATH']}"}
     options = ("--dir", directory, "--executor", "slurm", "--yes", "-o", "tp=1", "-o", "pp=1")
@@ -149,3 +149,34 @@ def test_a_controller_that_is_away_and_then_slow(slurm_or_skip, tmp_path):
     records = driving.assert_each_run_measured_once(directory)
     assert {record["attempt"] for record in records} == {1}, "an unresponsive controller is no reason to lose a run"
     assert_no_loop(directory, runs=3)
+
+
+CALLED = """#!/bin/sh
+REAL "$@"; status=$?
+echo "${0##*/} $status $*" >> "${0%/*}/calls"
+exit $status
+"""
+
+
+@pytest.mark.slurm
+@pytest.mark.long  # the pauses between refused submissions
+def test_pilots_are_submitted_at_the_first_poll_that_a_controller_answers_again(slurm_or_skip, tmp_path):
+    """Whatever the pause after the last refusal is by then: it grows to 40 s here, polls are 15 s apart."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for client in ("sbatch", "squeue"):
+        (folder / client).write_text(CALLED.replace("REAL", program(client)))
+        (folder / client).chmod(0o755)
+    with Cluster(nodes=8, accounting=False) as cluster:
+        cluster.stop_slurmctld()
+        process, directory = launch(tmp_path, cluster, runs=8, path=folder, poll_s=15)
+        wait_for(lambda: exists(directory) and len(driving.events_of(directory, SubmitDelayed)) >= 4, 240)
+        token = driving.events_of(directory, PilotIntended)[0].token
+        before = len((folder / "calls").read_text().splitlines())
+        cluster.start_slurmctld()
+        wait(process, tmp_path)
+    calls = (folder / "calls").read_text().splitlines()[before:]
+    accepted = next(number for number, call in enumerate(calls) if call.startswith("sbatch 0"))
+    asked = [call for call in calls[:accepted] if call.startswith("squeue 0") and f"--name={token}" in call]
+    assert len(asked) == 1, calls
+    driving.assert_each_run_measured_once(directory)
