@@ -1,0 +1,53 @@
+"""A run is killed as often as it may be tried: what a person resumes is measured."""
+
+import json
+
+import pytest
+
+from tests.support import driving
+from tests.support.driving import running_attempt, wait_for
+from tests.support.process_kinds import find
+
+pytestmark = pytest.mark.long
+
+GRID = """
+name: renewed
+workload: simulated
+models: [tiny-1M]
+nodes: 1
+sequence_length: 64
+global_batch: 4096
+dtype: [fp32]
+micro_batch_size: 1
+zero: 0
+tp: 1
+pp: 1
+iterations: 5
+params: {step_s: 0.4}
+site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1}
+"""
+
+
+@pytest.mark.parametrize(("kind", "tries", "outcome"), [("rank", 2, "unknown"), ("leader", 4, "lost")])
+def test_a_persons_resume_measures_a_run_that_was_killed_as_often_as_it_may_be_tried(tmp_path, kind, tries, outcome):
+    directory, output = tmp_path / "s", tmp_path / "out"
+    launcher = driving.launching(tmp_path, GRID, output=output.open("wb"))
+    for number in range(1, tries + 1):
+        wait_for(lambda n=number: running_attempt(directory) and len(attempts(directory)) == n, 120)
+        wait_for(lambda: find(kind, directory, launcher))
+        driving.kill(find(kind, directory, launcher)[0].pid)
+    assert launcher.wait(60) == 1, "a run is unmeasured"
+    (run_id,) = driving.state_of(directory).runs
+    resumes = f"`sweep resume {directory}` tries again: {run_id}"
+    for command in ("status", "best"):
+        assert resumes in " ".join(driving.run(command, directory).stdout.split()), command
+    assert json.loads(driving.run("status", directory, "--json").stdout)["unmeasured"] == [run_id]
+    assert driving.run("resume", directory).returncode == 0
+    records = driving.assert_each_run_measured_once(directory)
+    assert [record["outcome"] for record in records] == [outcome] * tries + ["ok"]
+    assert driving.wait_until_unmarked(directory, 20) == []
+
+
+def attempts(directory):
+    """Of the one run."""
+    return [number for run in driving.state_of(directory).runs.values() for number in run.attempts]
