@@ -157,7 +157,6 @@ def test_two_gigabytes_of_output_in_a_minute_are_no_hang(bench):
         with contextlib.suppress(FileNotFoundError):
             most = max(most, sum(path.stat().st_blocks * 512 for path in scratch.rglob("*.log")))
         time.sleep(0.1)
-    assert launcher.returncode == 0, bench.output()
     (record,) = bench.records()
     assert (record["outcome"], "after the flood" in record["message"]) == ("python_exception", True), record["message"]
     assert "the last line of the flood" in (bench.directory / "logs" / f"{record['run_id']}.1.log").read_text()

@@ -26,9 +26,10 @@ def storm(directory, grid, executor, seed, kills, kinds=KINDS[:2], env=None, lim
                 launcher.wait(chance.uniform(*pauses_s) if killed.total() < kills else 5.0)
             if killed.total() < kills:
                 kind = chance.choice(kinds)
-                living = find(kind, directory, launcher) if (directory / "provenance.json").exists() else ()
                 if kind == "launcher":
-                    living = [launcher] if launcher.poll() is None else ()
+                    living = [launcher] if launcher.poll() is None else []
+                else:
+                    living = find(kind, directory, launcher) if (directory / "provenance.json").exists() else []
                 if living:
                     killed[kind] += driving.kill(chance.choice(living).pid)
             if launcher.poll() not in (None, 0):
