@@ -130,7 +130,7 @@ class Watch:
             if pilot.job_id is None and answers:
                 answers = self._find_job(pilot) is not JobState.UNKNOWN or bool(submitted)
         mark_late_attempts_lost(self._launcher)
-        return answers or not self._launcher.open_pilots
+        return answers
 
     def _of_this_cluster(self, here: str) -> list[PilotState]:
         """The open pilots whose jobs the scheduler asked here can know."""
