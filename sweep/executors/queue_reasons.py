@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 _LIMITS = "`sacctmgr show qos,assoc` lists limits"
 _MEND = "mend {} in the sweep's site.yaml, between `sweep cancel` and `sweep resume`"
+_PARTITION = _MEND.format("`partition`, `max_nodes`, `pilot_time`") + "; `scontrol show partition` lists limits"
+_JOB = _MEND.format("`max_nodes`, `pilot_time`, `account`, `qos`") + f"; {_LIMITS}"
+_NODES = "`sinfo -R` and `scontrol show reservation` say why and until when"
 _OTHERS = f"it starts as other jobs end, but never if it alone asks for more than the limit; {_LIMITS}"
 _NEVER = (
     ("JobHeldUser", "it is held by its user", "release it: `scontrol release JOB`"),
@@ -20,46 +23,22 @@ _NEVER = (
     (
         "Partition(Node|Time)Limit|PartitionConfig",
         "it asks for more nodes or time than its partition allows",
-        _MEND.format("`partition`, `max_nodes`, `pilot_time`") + "; `scontrol show partition` lists limits",
+        _PARTITION,
     ),
-    (
-        "Invalid(Account|QOS)|(Account|QOS)NotAllowed|AccountingPolicy",
-        "its account or QOS is not allowed there",
-        _MEND.format("`account`, `qos`"),
-    ),
+    ("Invalid(Account|QOS)|(Account|QOS)NotAllowed", "its account or QOS is refused", _MEND.format("`account`, `qos`")),
     ("Reservation(Deleted|Invalid)", "its reservation does not exist any more", _MEND.format("`reservation`")),
-    ("DeadLine", "it cannot end before its deadline", _MEND.format("`sbatch`")),
-    (
-        "(QOS|Assoc)Max[A-Za-z]{1,30}Per(Job|Node)|QOSMin|MaxMemPerLimit|(QOS|Association)TimeLimit",
-        "it asks for more, or less, than each job may",
-        _MEND.format("`max_nodes`, `pilot_time`, `account`, `qos`") + f"; {_LIMITS}",
-    ),
+    ("(QOS|Assoc)Max[A-Za-z]{1,30}Per(Job|Node)", "it asks for more than each job may", _JOB),
+    ("QOSMin|MaxMemPerLimit|(QOS|Association)TimeLimit", "it asks for more, or less, than each job may", _JOB),
 )
 """(pattern, what it means, what the user can do; JOB is its id) of what time alone does not change"""
 _LATER = (
     ("Priority$", "other jobs come first", ""),
     ("Resources$", "it is next once enough nodes are free", ""),
-    ("Dependency", "it waits for the job on which it depends", ""),
-    ("BeginTime", "its earliest time to begin has not come", ""),
-    ("Licenses", "the licences that it asks for are in use", ""),
-    ("Reservation", "its reservation has not begun", ""),
     ("Partition(Down|Inactive)", "its partition is closed", "it starts once an administrator opens it"),
-    (
-        "ReqNodeNotAvail|NodeDown|Nodes required for job are DOWN",
-        "nodes that it needs are down, drained or reserved",
-        "`sinfo -R` and `scontrol show reservation` say why and until when",
-    ),
-    (
-        "(QOS|Assoc)Grp[A-Za-z]{0,20}(Minutes|Wall)|QOSUsageThr",
-        "your group's hours are used up",
-        f"ask for more; {_LIMITS}",
-    ),
+    ("ReqNodeNotAvail|NodeDown|Nodes required for", "nodes that it needs are down, drained or reserved", _NODES),
+    ("(QOS|Assoc)Grp[A-Za-z]{0,20}(Minutes|Wall)", "your group's hours are used up", f"ask for more; {_LIMITS}"),
     ("QOSMax[A-Za-z]{1,20}PerUser|(Assoc|QOS)Max(Jobs|Submit)", "your own share of the cluster is in use", _OTHERS),
-    (
-        "(QOS|Assoc)Grp|Max[A-Za-z]{1,20}PerAccount|(QOS|Association)(Job|Resource)Limit",
-        "your group's share of the cluster is in use",
-        _OTHERS,
-    ),
+    ("(QOS|Assoc)Grp|Max[A-Za-z]{1,20}PerAccount", "your group's share of the cluster is in use", _OTHERS),
 )
 
 

@@ -6,16 +6,13 @@ from sweep.executors.queue_reasons import same_wait, wait
 
 NEVER = """JobHeldUser JobHeldAdmin JobHoldMaxRequeue launch_failed_requeued_held DependencyNeverSatisfied
 BadConstraints PartitionNodeLimit PartitionTimeLimit PartitionConfig InvalidAccount InvalidQOS AccountNotAllowed
-QOSNotAllowed ReservationDeleted ReservationInvalid DeadLine QOSMaxNodePerJobLimit QOSMaxWallDurationPerJobLimit
+QOSNotAllowed ReservationDeleted ReservationInvalid QOSMaxNodePerJobLimit QOSMaxWallDurationPerJobLimit
 QOSMinCpuNotSatisfied QOSMaxGRESPerJob QOSMaxMemoryPerNode AssocMaxNodePerJobLimit AssocMaxWallDurationPerJobLimit
 AssocMaxGRESPerNode AssocMaxCpuMinutesPerJobLimit MaxMemPerLimit QOSMinGRES"""
 LATER = {
     "Priority": "other jobs come first",
     "Resources": "next once enough nodes are free",
-    "Dependency": "the job on which it depends",
-    "Reservation": "has not begun",
-    "BeginTime": "earliest time",
-    "Licenses": "licences",
+    "Licenses": "Licenses",
     "PartitionDown": "partition is closed",
     "PartitionInactive": "partition is closed",
     "ReqNodeNotAvail, UnavailableNodes:d[001-032]": "down, drained or reserved",

@@ -213,7 +213,9 @@ class AttemptRunner:
             try:
                 node, message = await self._received(max(0.0, deadline - self._clock.now()))
             except asyncio.TimeoutError:
-                break
+                if self._clock.now() >= deadline:  # else this process was stopped meanwhile, as its agents may be
+                    break
+                continue
             if isinstance(message, StopAsked) and self._short.is_set():  # SIGTERM came during a full teardown
                 deadline = min(deadline, self._clock.now() + SHORT_GRACE_S + SHORT_CLEAN_S)
             elif isinstance(message, NodeLost):

@@ -195,3 +195,35 @@ def test_no_rank_began_where_an_agent_still_imports(existing, monkeypatch):
     assert result.diagnosis.outcome is Outcome.NODE_FAIL
     assert links[1].clean
     assert not result.state.remains.not_ended
+
+
+def test_a_leader_that_was_stopped_while_a_node_is_cleaned_does_not_take_it_for_late(existing, monkeypatch):
+    """Its timers ran on: the first thing that it sees is that they are over."""
+    for name, value in {"attempt.GRACE_S": 0.1, "attempt.CLEAN_S": 0.4}.items():
+        monkeypatch.setattr(f"sweep.pilot.leader.{name}", value)
+    monkeypatch.setattr("sweep.pilot.clock.LATE_S", 0.8)
+    monkeypatch.setattr("sweep.pilot.clock.TICK_S", 0.1)
+
+    async def scenario():
+        link = Link("n1", Mute())
+        runner = runner_on(existing, link)
+
+        async def play():
+            await link.channel.wait_until_sent(Prepare)
+            receive(link, Prepared(attempt="r.1", preloaded=True, master_addr="x", master_port=1))
+            await link.channel.wait_until_sent(Start)
+            for message in exits(1, 1):
+                receive(link, message)
+            await link.channel.wait_until_sent(Stop)
+            time.sleep(1.5)
+            await asyncio.sleep(0.1)
+            receive(link, CLEAN)
+
+        playing = asyncio.ensure_future(play())
+        result = await asyncio.wait_for(runner.conduct(), 30)
+        await playing
+        return result, link
+
+    result, link = asyncio.run(scenario())
+    assert link.clean
+    assert not result.state.remains.not_ended
