@@ -4,7 +4,8 @@
 # make docs    the documentation as pages in build/docs; a broken link is an error
 # make test-long, make check, make format
 # make mutants     small changes to the pure packages that no test notices, and a score per package; long. SEED=2, SAMPLE=50
-# make accuracy    errors of predicted step times on the published tables in the folder that SWEEP_REFERENCE_DATA names
+# make accuracy    errors of predicted step times on the published tables in the folder that SWEEP_REFERENCE_DATA names, by
+#                  trainer, GPU and dtype; ACCURACY="--tables --rows" for more
 # make accept-anchors    accept changed predictions of the anchor layouts (tests/physics/anchors.csv); with the accuracy
 #                        before and after in the commit
 #
@@ -77,7 +78,7 @@ mutants: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.support.mutants --seed $(SEED) --sample $(SAMPLE) $(PACKAGES)
 
 accuracy: $(VENV)/.installed-dev
-	$(BIN)/python -m benchmarks.accuracy
+	$(BIN)/python -m benchmarks.accuracy $(ACCURACY)
 
 accept-anchors: $(VENV)/.installed-dev
 	SWEEP_UPDATE_GOLDENS=1 $(BIN)/python -m pytest tests/physics/test_anchors.py

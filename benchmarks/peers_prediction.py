@@ -1,22 +1,19 @@
-"""Calculon and llm-analysis on the rows of the published tables, next to our own predictions.
+"""Calculon and llm-analysis on the rows of the published tables, for benchmarks.accuracy.
 
     pip install llm-analysis pandas psutil                     # in an environment of your own: no dependency of ours
     git clone https://github.com/calculon-ai/calculon DIR      # calculon on PyPI is another package
-    python -m benchmarks.peers_prediction [--calculon DIR]
+    python -m benchmarks.accuracy --calculon DIR
 
-Prints Markdown: per table the MAPE and bias of each over the rows that it can express, ours over the same rows. Each is
-used as its documentation says: calculon with its own system files and the closest settings that it knows (a gated MLP
-counts as a plain one of the same number of weights, grouped queries as full ones), llm-analysis with the efficiency
-that its own source names for Megatron-LM, 0.5. A program that is not installed is left out.
+Each is used as its documentation says: calculon with its own system files and the closest settings that it knows (a
+gated MLP counts as a plain one of the same number of weights, grouped queries as full ones), llm-analysis with the
+efficiency that its own source names for Megatron-LM, 0.5. A program that is not installed is left out.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import logging
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,9 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.reference_tables import Rows, Table, tables
-from benchmarks.unseen_tables import unseen_tables
-from sweep.physics import step_time
+from benchmarks.reference_tables import Rows
 
 Peer = Callable[[str, Mapping[str, Any]], float | None]
 """(kind of GPU, columns of one row) -> seconds, or None if it cannot express the row"""
@@ -156,21 +151,6 @@ def of_rows(rows: Rows, peer: Peer) -> Any:
     return np.array([np.nan if one is None else one for one in found])
 
 
-def line(table: Table, peers: Mapping[str, Peer]) -> str:
-    cells = []
-    measured = np.concatenate([rows.seconds for rows in table.rows])
-    ours = np.concatenate([step_time.step_time_s(rows.columns, rows.gpu, rows.profile) for rows in table.rows])
-    for peer in peers.values():
-        theirs = np.concatenate([of_rows(rows, peer) for rows in table.rows])
-        known = np.isfinite(theirs)
-        if not known.any():
-            cells += ["-", "-", "-"]
-            continue
-        errors = [(one[known] / measured[known] - 1) for one in (theirs, ours)]
-        cells += [f"{np.abs(error).mean():.1%} ({error.mean():+.0%})" for error in errors] + [f"{known.sum()}"]
-    return f"| {table.name} | " + " | ".join(cells) + " |"
-
-
 def installed(checkout: Path | None) -> dict[str, Peer]:
     found: dict[str, Peer] = {}
     if checkout is not None:
@@ -180,21 +160,3 @@ def installed(checkout: Path | None) -> dict[str, Peer]:
     except ModuleNotFoundError as error:
         print(f"llm-analysis is left out: {error}", file=sys.stderr)
     return found
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers_prediction", description=__doc__)
-    parser.add_argument("--calculon", type=Path, default=os.environ.get("CALCULON"), help="a checkout of calculon")
-    peers = installed(parser.parse_args().calculon)
-    if not peers:
-        print("no peer is installed: see --help", file=sys.stderr)
-        return 2
-    head = [f"{name} | ours, same rows | rows" for name in peers]
-    print("| table | " + " | ".join(head) + " |\n|" + "---|" * (1 + 3 * len(peers)))
-    for table in tables() + unseen_tables():
-        print(line(table, peers), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

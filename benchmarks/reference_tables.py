@@ -70,6 +70,8 @@ class Table:
     rows: tuple[Rows, ...]
     unknown: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """fact that the table does not state -> values of it, the assumed one first"""
+    trainer: str = ""
+    """as users call it"""
 
     def possible(self) -> list[dict[str, Any]]:
         """Every combination of such values; the assumed one first."""
@@ -85,18 +87,22 @@ def folder() -> Path:
 
 def tables() -> list[Table]:
     """Every table."""
+    interleaving: dict[str, tuple[Any, ...]] = {
+        "pp_schedule": ("interleaved_1f1b", "1f1b"),
+        "micro_batch_size": (1, 2),
+    }
     return [
-        table_of("Megatron 2020", _megatron_2020()),
-        table_of("Megatron 2021 (April)", _megatron_2021()),
-        table_of("Megatron 2021 (January)", _megatron_january(), {"micro_batch_size": (1, 2, 4)}),
+        table_of("Megatron 2020", _megatron_2020(), trainer="Megatron-LM 2021"),
+        table_of("Megatron 2021 (April)", _megatron_2021(), trainer="Megatron-LM 2021"),
         table_of(
-            "Megatron 2024", _megatron_2024(), {"pp_schedule": ("interleaved_1f1b", "1f1b"), "micro_batch_size": (1, 2)}
+            "Megatron 2021 (January)", _megatron_january(), {"micro_batch_size": (1, 2, 4)}, trainer="Megatron-LM 2021"
         ),
-        table_of("vTrain 3.6B", _vtrain(), _VTRAIN_UNKNOWN),
-        table_of("torchtitan", _torchtitan()),
-        table_of("NeMo dense", nemo()),
-        table_of("llm-foundry A100", _llm_foundry()),
-        table_of("playbook", _playbook(), _PLAYBOOK_UNKNOWN),
+        table_of("Megatron 2024", _megatron_2024(), interleaving, trainer="Megatron-LM"),
+        table_of("vTrain 3.6B", _vtrain(), _VTRAIN_UNKNOWN, trainer="Megatron-LM 2021"),
+        table_of("torchtitan", _torchtitan(), trainer="torchtitan"),
+        table_of("NeMo dense", nemo(), trainer="NeMo"),
+        table_of("llm-foundry A100", _llm_foundry(), trainer="llm-foundry"),
+        table_of("playbook", _playbook(), _PLAYBOOK_UNKNOWN, trainer="nanotron"),
     ]
 
 
@@ -105,14 +111,15 @@ def read(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def table_of(name: str, found: Iterator[Row], unknown: Mapping[str, tuple[Any, ...]] | None = None) -> Table:
+def table_of(
+    name: str, found: Iterator[Row], unknown: Mapping[str, tuple[Any, ...]] | None = None, *, trainer: str
+) -> Table:
     groups: dict[tuple[str, MemoryProfile], list[Row]] = {}
     for row in found:
         profile = replace(PROFILES[row.pop("trainer")], **row.pop("profile", {}))
         groups.setdefault((row.pop("gpu"), profile), []).append(row)
-    return Table(
-        name, tuple(_rows(KINDS[gpu], profile, rows) for (gpu, profile), rows in groups.items()), unknown or {}
-    )
+    found_rows = tuple(_rows(KINDS[gpu], profile, rows) for (gpu, profile), rows in groups.items())
+    return Table(name, found_rows, unknown or {}, trainer)
 
 
 _AT_500_W = 0.87

@@ -43,11 +43,11 @@ _LATER = {"Kimi_K2": _KIMI_K2}
 def unseen_tables() -> list[Table]:
     """Every table of this module."""
     return [
-        table_of("NeMo experts", _nemo(_MIXTURES)),
-        table_of("NeMo experts, Kimi K2", _nemo(_LATER)),
-        table_of("NeMo LoRA", nemo(adapters=True)),
-        table_of("BigScience", _bigscience()),
-        table_of("BigScience, first tests", _bigscience_tests()),
+        table_of("NeMo experts", _nemo(_MIXTURES), trainer="NeMo"),
+        table_of("NeMo experts, Kimi K2", _nemo(_LATER), trainer="NeMo"),
+        table_of("NeMo LoRA", nemo(adapters=True), trainer="NeMo"),
+        table_of("BigScience", _bigscience(), trainer="Megatron-LM 2021"),
+        table_of("BigScience, first tests", _bigscience_tests(), trainer="Megatron-LM 2021"),
     ]
 
 
