@@ -7,7 +7,7 @@ runs that had been looked at before the value was chosen; none is fitted to them
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 OLD_MEGATRON = ("Megatron 2020", "Megatron 2021 (April)", "Megatron 2021 (January)", "vTrain 3.6B")
 TITAN, PLAYBOOK = ("torchtitan",), ("playbook",)
@@ -32,6 +32,10 @@ class Constant:
 MAMF = "Stas Bekman, ML Engineering, table of maximum achievable matmul FLOPS"
 FLASH_3 = "arXiv 2407.08608 fig. 5 to 7 (H100, head_dim 128, 2k to 16k)"
 NCCL = "NVIDIA/nccl src/graph/tuning.cc, ring, protocol Simple"
+POWER = (
+    "no benchmark published: {} times the power limits of the data sheets, {}, to the power 0.42 (clock by the square "
+    "root to the cube root of power); the data sheets' peaks for fp8 and bf16 are the same"
+)
 EFA = (
     "Ultra-Scale Playbook, communication bandwidth by number of nodes (256 MB, 8 H100 per node, EFA); ML Engineering, "
     "all-reduce of 4 nodes by payload"
@@ -54,6 +58,10 @@ MATMUL: dict[tuple[str, str], Constant] = {
     ("b200", "fp4"): Constant(0.65, 0.20, "no table: below the share of fp8, as fp8 is below bf16 on other kinds"),
     ("gb200", "bf16"): Constant(0.729, 0.05, MAMF),
     ("gb200", "fp8"): Constant(0.723, 0.08, MAMF),
+    ("b300", "bf16"): Constant(0.807, 0.08, POWER.format("B200", "1,100 W for 1,000")),
+    ("b300", "fp8"): Constant(0.794, 0.10, POWER.format("B200", "1,100 W for 1,000")),
+    ("gb300", "bf16"): Constant(0.778, 0.08, POWER.format("GB200", "1,400 W for 1,200")),
+    ("gb300", "fp8"): Constant(0.771, 0.10, POWER.format("GB200", "1,400 W for 1,200")),
     ("mi300x", "bf16"): Constant(0.514, 0.15, MAMF),
     ("mi325x", "bf16"): Constant(0.604, 0.15, MAMF),
 }
@@ -67,10 +75,10 @@ SAME_CHIP = {
     "l4": "h100",
     "h200": "h100",
     "h20": "h100",
+    "h800": "h100",
+    "a800": "a100",
     "h100-pcie": "h100",
     "rtx4090": "a100",
-    "b300": "b200",
-    "gb300": "gb200",
 }
 """kind without its own row -> the kind whose share of the peak FLOP/s counts: same chip, or else the same generation"""
 ANY_MATMUL = Constant(0.75, 0.15, "between the kinds measured (0.51 to 0.87)")
@@ -163,6 +171,10 @@ ATTENTION: dict[tuple[str, str], tuple[Constant, Constant]] = {
         Constant(0.63, 0.10, "FlashAttention-2, arXiv 2307.08691 sec. 4.1: forward to 73 % of A100's peak"),
         Constant(0.55, 0.10, "the same: backward to 63 %; causal less"),
     ),
+    ("flash-1", "hopper"): (
+        Constant(0.21, 0.25, "no benchmark published: FlashAttention-2's, by the ratio of the two on A100"),
+        Constant(0.16, 0.25, "the same"),
+    ),
     ("flash-2", "hopper"): (Constant(0.35, 0.08, FLASH_3), Constant(0.31, 0.10, FLASH_3)),
     ("cudnn", "hopper"): (Constant(0.565, 0.10, FLASH_3), Constant(0.49, 0.10, FLASH_3)),
     ("flash-2", "blackwell"): (
@@ -174,7 +186,26 @@ ATTENTION: dict[tuple[str, str], tuple[Constant, Constant]] = {
         Constant(0.43, 0.20, "the same, backward"),
     ),
 }
+ATTENTION["cudnn", "ampere"] = ATTENTION["flash-2", "ampere"]  # cuDNN's kernels for Ampere are of that generation
 """(kernel, architecture) -> share of the bf16 peak at long causal sequences, forward and backward"""
+NO_MEASUREMENT = 0.42
+"""spread of a rate that nobody measured on this architecture or of this trainer: nine in ten within a factor of two"""
+OTHER_KIND = 0.08
+"""further spread of a rate that was measured on another kind of the same generation: shares of B200 and GB200, of
+MI300X and MI325X differ by 6 and 16 %"""
+
+
+def attention(kernel: str, architecture: str) -> tuple[Constant, Constant]:
+    """Share of the peak, forward and backward; FlashAttention-2's where the kernel was not measured."""
+    if (kernel, architecture) in ATTENTION:
+        return ATTENTION[kernel, architecture]
+    forward, backward = ATTENTION["flash-2", architecture]
+    unknown = f"no measurement of {kernel} on {architecture}: FlashAttention-2's"
+    return replace(forward, spread=NO_MEASUREMENT, source=unknown), replace(
+        backward, spread=NO_MEASUREMENT, source=unknown
+    )
+
+
 ATTENTION_HALF = Constant(
     400.0,
     0.3,

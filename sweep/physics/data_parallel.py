@@ -46,7 +46,8 @@ def sent(columns: Columns, machine: Machine, profile: MemoryProfile, behaviour: 
     weights: Any = 0.0
     for count, ways in zip(stage, shards(columns), strict=True):
         nodes = np.minimum(communication.axis_nodes(columns, "dp"), np.maximum(ways, 1))
-        calls = np.maximum(np.minimum(count * gradient / behaviour.bucket_bytes, 6 * layers), 1)
+        bucket = np.maximum(behaviour.bucket_bytes, behaviour.bucket_per_rank * gradient * ways)
+        calls = np.maximum(np.minimum(count * gradient / bucket, 6 * layers), 1)
         calls = np.where(zero == 3, layers, calls)
 
         def moved(size: Any, kind: str, calls: Any = calls, ways: Any = ways, nodes: Any = nodes) -> Any:

@@ -151,8 +151,7 @@ def _kernel_shares(columns: Columns, machine: Machine, behaviour: Behaviour) -> 
     names = read(columns, "attention_kernel") if "attention_kernel" in columns else np.asarray(behaviour.attention)
     found: list[Any] = [np.zeros(names.shape), np.zeros(names.shape)]
     for name in words_in(names):
-        known = (name, machine.architecture) in constants.ATTENTION
-        shares = constants.ATTENTION[name if known else "flash-2", machine.architecture]
+        shares = constants.attention(name, machine.architecture)
         found = [np.where(names == name, share.median, one) for share, one in zip(shares, found, strict=True)]
     return found[0], found[1]
 

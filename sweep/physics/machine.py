@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from sweep.physics import constants
 from sweep.physics.columns import Numbers, read, words_in
 from sweep.physics.constants import Constant
-from sweep.physics.hardware import Gpu
+from sweep.physics.hardware import GPUS, Gpu
 from sweep.physics.measured import MeasuredRates
 
 _NOMINAL_PEAK = 1e14
@@ -92,7 +93,9 @@ class Machine:
         """Uncertainty of that rate."""
         if dtype in self.measured.matmul_flops:
             return self.measured.spread
-        return float(np.hypot(self.matmul_share(dtype).spread, constants.ORDINARY_SHAPE.spread))
+        chip = constants.SAME_CHIP.get(self.gpu.name, self.gpu.name)
+        other = 0.0 if chip not in GPUS or GPUS[chip].peaks_flops == self.gpu.peaks_flops else constants.OTHER_KIND
+        return math.hypot(self.matmul_share(dtype).spread, constants.ORDINARY_SHAPE.spread, other)
 
     @property
     def network_spread(self) -> float:
@@ -154,13 +157,12 @@ class Machine:
         share = constants.MEMORY_SHARE
         spread, source = (known.spread, provenance) if known.memory_bytes_per_s else (share.spread, share.source)
         found.append(("memory", _shown(self.memory_bytes_per_s, "B/s", spread), source))
-        kernel = (
-            profile_kernel if (profile_kernel, self.architecture) in constants.ATTENTION else "flash-2",
-            self.architecture,
-        )
-        for way, constant in zip(("forward", "backward"), constants.ATTENTION[kernel], strict=True):
+        shares = constants.attention(profile_kernel, self.architecture)
+        for way, constant in zip(("forward", "backward"), shares, strict=True):
             rate = self.peak("bf16") * constant.median
-            found.append((f"attention {way}, {kernel[0]}", _shown(rate, "FLOP/s", constant.spread), constant.source))
+            found.append(
+                (f"attention {way}, {profile_kernel}", _shown(rate, "FLOP/s", constant.spread), constant.source)
+            )
         ends = [
             (known.inside_bytes_per_s, "link in a node", self.inside_bytes_per_s),
             (known.between_bytes_per_s, "network per GPU", float(self.between_bytes_per_s({}))),

@@ -105,7 +105,7 @@ def part_spreads(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = 
     machine = machine_of(gpu, profile)
     share = machine.by_dtype(columns, machine.matmul_spread)
     network = machine.network_spread
-    kernel = constants.ATTENTION["flash-2", machine.architecture][1]
+    kernel = constants.attention(behaviour_of(profile.name).attention, machine.architecture)[1]
     return {
         "matmul": np.hypot(share, constants.SLOWEST_GPU.spread),
         "attention": kernel.spread,

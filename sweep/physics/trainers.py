@@ -52,7 +52,9 @@ class Behaviour:
     shard_operations: float = 0.0
     """host operations per parameter tensor and data-parallel rank and step in ZeRO-1: slices copied one by one"""
     bucket_bytes: float = 160e6
-    """gradients reduced at once"""
+    """gradients reduced at once, in the bytes that are reduced"""
+    bucket_per_rank: float = 0.0
+    """parameters per data-parallel rank that a bucket has at least: buckets grow with the group"""
     weights_at_once: bool = False
     """ZeRO-1 gathers all weights in one collective, else in buckets"""
     gradient_comm_bytes: float = 4.0
@@ -145,6 +147,8 @@ TRAINERS: dict[str, Behaviour] = {
         attention="cudnn",
         kernel_per_expert=True,
         sends_tokens_once=True,
+        bucket_bytes=80e6,  # max(40e6, 1e6 * ranks) parameters: core/distributed/distributed_data_parallel.py since 0.5
+        bucket_per_rank=1e6,
         gradient_comm_bytes=2.0,
         norm_forward=9.0,
         norm_backward=14.0,
@@ -181,7 +185,10 @@ TRAINERS["megatron-2021"] = replace(
     seen=(*OLD_MEGATRON, "BigScience"),
     source="NVIDIA/Megatron-LM until August 2021 (the asynchronous all-reduce came with cf7efd4) and "
     "bigscience-workshop/Megatron-DeepSpeed: megatron/mpu/layers.py reduces the gradient of a column's input before "
-    "that of its weight is computed; megatron/p2p_communication.py waits for each send and synchronizes the GPU",
+    "that of its weight is computed; megatron/p2p_communication.py waits for each send and synchronizes the GPU; "
+    "megatron/model/distributed.py reduces one buffer of all gradients",
+    bucket_bytes=1e12,
+    bucket_per_rank=0.0,
     tensor_hidden=0.0,
     sends_hidden=0.0,
 )

@@ -251,6 +251,17 @@ def test_the_gradient_of_a_tied_embedding_is_reduced_between_the_first_and_the_l
     assert data_parallel.sent(columns("8B", pp=2), H100, *ours).tied_s == 0
 
 
+@pytest.mark.parametrize(("dp", "parameters"), [(8, 40e6), (512, 512e6)])
+def test_megatrons_buckets_grow_with_data_parallelism(dp, parameters):
+    """max(40e6, 1e6 * ranks) parameters (Megatron Core's DistributedDataParallel)."""
+    columns_, behaviour, profile = columns(dp=dp, zero=1), TRAINERS["megatron"], PROFILES["megatron"]
+    whole = replace(behaviour, bucket_bytes=1e15, bucket_per_rank=0.0)
+    more, one = (float(data_parallel.sent(columns_, H100, profile, way).gradients_s) for way in (behaviour, whole))
+    fixed = replace(behaviour, bucket_bytes=2 * parameters, bucket_per_rank=0.0)
+    assert more == pytest.approx(float(data_parallel.sent(columns_, H100, profile, fixed).gradients_s))
+    assert more > one
+
+
 @pytest.mark.parametrize(("dtype", "bytes_"), [("bf16", 4), ("fp16", 2), ("fp32", 4)])
 def test_gradients_are_reduced_in_the_trainers_precision_and_of_loss_scaled_runs_in_half(dtype, bytes_):
     tied = data_parallel.sent(columns("1B", pp=2, dtype=dtype), H100, PROFILES["builtin"], TRAINERS["builtin"]).tied_s

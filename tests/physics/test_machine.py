@@ -110,7 +110,15 @@ def test_rates_are_shown_with_spread_and_source():
     assert found["network per GPU"] == ("50 GB/s ± 25%", "data sheet")
     assert found["matrix products, bf16"][1] == constants.MATMUL["h100", "bf16"].source
     assert "attention forward, cudnn" in found
-    assert "attention backward, flash-2" in {name for name, _, _ in machine("a100").rates("cudnn")}
+    sources = {name: source for name, _, source in machine("b200").rates("flash-1")}
+    assert sources["attention backward, flash-1"].startswith("no measurement")
+
+
+def test_a_rate_that_was_not_measured_on_this_hardware_is_less_certain():
+    assert constants.attention("flash-1", "blackwell")[1].spread == constants.NO_MEASUREMENT > 0.3
+    assert constants.attention("flash-1", "hopper")[1].median < constants.attention("flash-2", "hopper")[1].median
+    own, other = machine("h100").matmul_spread("bf16"), machine("h20").matmul_spread("bf16")
+    assert other == pytest.approx((own**2 + constants.OTHER_KIND**2) ** 0.5)
 
 
 def test_measured_rates_are_shown_with_when_and_where():
