@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import operator
 import os
 import platform
@@ -14,6 +15,7 @@ import resource
 import statistics
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -54,6 +56,7 @@ def state(device: torch.device) -> dict[str, Any]:
         "sm_clock_max_mhz": lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
         "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
         "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+        "power_instant_w": lambda: _instant_power_w(nvml, handle),
         "power_limit_w": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
         "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
@@ -64,12 +67,26 @@ def state(device: torch.device) -> dict[str, Any]:
         with suppress(nvml.NVMLError, AttributeError):  # another release of the bindings may lack a function
             answer = ask()
             found[name] = answer.decode() if isinstance(answer, bytes) else answer
+    instant = found.pop("power_instant_w", None)
+    if instant is not None:
+        found["power_w"] = instant
+    if "power_w" in found:
+        found["power_kind"] = "average" if instant is None else "instant"
     return found
+
+
+def _instant_power_w(nvml: Any, handle: Any) -> float | None:
+    """From Ampere on power is otherwise an average over a second (nvml.h); None where there is no such field."""
+    (field,) = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_POWER_INSTANT])
+    return field.value.uiVal / 1e3 if field.nvmlReturn == nvml.NVML_SUCCESS else None
 
 
 NO_NVML = "NVML's bindings (nvidia-ml-py, in the torch extra) are not installed: no clocks, power or throttling"
 PERIOD_S = 0.1
-"""between two samples; NVML itself averages power over about as long"""
+"""between two samples, and how often a GPU updates its power and energy (20 to 100 ms: Yang et al., "Part-time Power
+Measurements", 2024, arXiv 2312.02741)"""
+COARSE_ENERGY_S = 2.0
+"""a shorter step's energy is known to less than 5 %: either end may be a period off"""
 STAT = Path("/proc/stat")
 """`procs_running`: tasks of the whole host that run or wait for a core (proc(5)); Linux only"""
 
@@ -90,6 +107,7 @@ class Sampler:
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self._energy_j: list[float | None] = []
         """of each step"""
+        self._shortest_s = math.inf
 
     def __enter__(self) -> Sampler:
         """Begin."""
@@ -105,10 +123,12 @@ class Sampler:
         """Around a step. Reads the counter of energy at either end, and takes a sample at its end at least."""
         before = _energy_j(self._device)
         self._in_step.set()
+        begun = time.perf_counter()
         try:
             yield
         finally:
             self._in_step.clear()
+            self._shortest_s = min(self._shortest_s, time.perf_counter() - begun)
             after = _energy_j(self._device)
             self._energy_j.append(None if before is None or after is None else after - before)
             if found := state(self._device):
@@ -132,11 +152,14 @@ class Sampler:
             found = sorted(sample[name] for sample in self._samples if name in sample)
             values[name] = [found[0], statistics.median(found), found[-1]] if found else None
         seen = functools.reduce(operator.or_, (sample.get("throttle_reasons", 0) for sample in self._samples), 0)
+        values["power_kind"] = next((sample["power_kind"] for sample in self._samples if "power_kind" in sample), None)
         values["throttle_reasons"] = [text for bit, text in THROTTLE_REASONS.items() if seen & bit]
         known = [energy for energy in self._energy_j if energy is not None]
         spent = sum(known) if known and len(known) == len(self._energy_j) else None
         per_token = None if spent is None or not tokens else spent / tokens
         results: dict[str, Any] = {**load, "device_samples": values, "energy_j": spent, "energy_j_per_token": per_token}
+        if spent is not None:
+            results["energy_coarse"] = self._shortest_s < COARSE_ENERGY_S
         if reasons := values["throttle_reasons"]:
             results["notes"] = [f"the GPU's clocks were lowered while it was timed: {', '.join(reasons)}"]
         return results

@@ -70,7 +70,8 @@ def _remedy(reason: str, built: str | None) -> str:
         return f"Update the nodes' driver, or install a build of torch for an older CUDA than {built}"
     return (
         "Request the node's GPUs (site: sbatch: [--gres=gpu:N], or --gpus-per-node), do not hide them by "
-        "CUDA_VISIBLE_DEVICES, and check nvidia-smi on the node; or state gpu: cpu"
+        "CUDA_VISIBLE_DEVICES, and check nvidia-smi on the node (in a container made by enroot or pyxis, which shows "
+        "no GPU without it, set NVIDIA_VISIBLE_DEVICES=all); or state gpu: cpu"
     )
 
 
@@ -132,6 +133,16 @@ def join(place: Place, device: torch.device, timeout_s: float) -> None:
         timeout=timeout,
         device_id=device if device.type == "cuda" else None,
     )
+
+
+def limit_groups(timeout_s: float) -> None:
+    """Let every process group of this rank time out as the world's does: others keep 10 min (NCCL) or 30 (gloo).
+
+    Call it once all groups are made. Torch has only this function for it (as torchtitan's ``set_pg_timeouts``).
+    """
+    for group in list(dist.distributed_c10d._world.pg_map):
+        if not isinstance(group, int) and "fake" not in dist.get_backend(group):
+            dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s), group)
 
 
 def leave(timeout_s: float) -> None:

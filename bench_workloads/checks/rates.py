@@ -43,6 +43,8 @@ def main(run: RankRun, progress: Progress) -> None:
     progress.heartbeat(Phase.START)
     device = process.pick_device(run.place)
     alone = device.type == "cpu"
+    if not alone:  # as the transformer's ranks: else a far core's copies accuse the node
+        hardware.bind_to_near_cores(device, run.place)
     process.set_threads(run.place, 0, own_cores=alone and run.place.rank == 0)
     process.join(run.place, device, TIMEOUT_S)
     found: dict[str, Any] = {}
@@ -102,14 +104,23 @@ def host_copy(device: torch.device, to_gpu: bool) -> dict[str, Any]:
 
 
 def pairs(device: torch.device) -> dict[str, Any]:
-    """Bytes per second from this GPU to each other of the node that it can reach, the slowest; None without others."""
-    found = {}
+    """Bytes per second from this GPU to each other of the node that it can reach, the slowest; None without others.
+
+    In compute mode Exclusive_Process another rank has the other GPU for itself: then the pair is not measured.
+    """
+    found: dict[str, Any] = {}
+    refused: dict[str, str] = {}
     for other in range(torch.cuda.device_count()):
         if other != device.index and torch.cuda.can_device_access_peer(device.index, other):
             source = torch.empty(HOST_BYTES, dtype=torch.uint8, device=device)
-            target = torch.empty(HOST_BYTES, dtype=torch.uint8, device=f"cuda:{other}")
+            try:
+                target = torch.empty(HOST_BYTES, dtype=torch.uint8, device=f"cuda:{other}")
+            except RuntimeError as error:
+                refused[str(other)] = str(error).splitlines()[0]
+                continue
             found[str(other)] = _rate(partial(target.copy_, source, non_blocking=True), HOST_BYTES, device)
-    return {"per_second": min((one["per_second"] for one in found.values()), default=None), "to": found}
+    slowest_pair = min((one["per_second"] for one in found.values()), default=None)
+    return {"per_second": slowest_pair, "to": found, **({"refused": refused} if refused else {})}
 
 
 def all_reduce(device: torch.device, progress: Progress) -> list[dict[str, Any]]:

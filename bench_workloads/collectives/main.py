@@ -24,6 +24,8 @@ def main(run: RankRun, progress: Progress) -> None:
     settings = Settings.of(run)
     progress.heartbeat(Phase.START)
     device = process.pick_device(run.place)
+    if device.type == "cuda":
+        hardware.bind_to_near_cores(device, run.place)
     process.set_threads(run.place, 0, own_cores=False)
     process.join(run.place, device, settings.process_group_timeout_s)
     progress.measured(_measure(run, settings, device, progress))
@@ -61,6 +63,7 @@ def _cases(run: RankRun, settings: Settings, device: torch.device) -> list[_Case
     nodes = place.world_size // place.local_world_size
     mesh = init_device_mesh(device.type, (nodes, place.local_world_size), mesh_dim_names=("inter_node", "intra_node"))
     groups = {"world": dist.group.WORLD, **{name: mesh.get_group(name) for name in ("inter_node", "intra_node")}}
+    process.limit_groups(settings.process_group_timeout_s)
     same_ranks = {"intra_node"} if nodes == 1 else set()
     return [
         _Case(operation, name, ranks, *collective(operation, size, DTYPES[run.dtype], device, groups[name]))

@@ -15,9 +15,12 @@ from bench_workloads.transformer.effective import Observer, effective_configurat
 from bench_workloads.transformer.flops import ExecutedFlops, global_counts
 from bench_workloads.transformer.interval import is_known, median_interval
 from bench_workloads.transformer.measure import (
+    BUSY_SHARE,
+    MOST_STEPS,
     Samples,
     Stopwatch,
     quiet_collector,
+    steps_that_keep_busy,
     synchronise,
     until_known,
     until_warmed_up,
@@ -49,10 +52,12 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
     bound = hardware.bind_to_near_cores(device, run.place) if settings.bind_cores else None
     threads = process.set_threads(run.place, settings.threads, own_cores=bound is not None and device.type == "cpu")
     layers = int(run.shape["num_layers"] or 0)
-    waiting.prepare(device, settings.steps_per_sync * waiting.most_collectives(run.layout, layers))
+    most_steps = settings.steps_per_sync or MOST_STEPS
+    waiting.prepare(device, most_steps * waiting.most_collectives(run.layout, layers))
     process.join(run.place, device, settings.process_group_timeout_s)
     laps.end("rendezvous")
     trainer = Trainer(run, settings, device)
+    process.limit_groups(settings.process_group_timeout_s)
     _install_straggler(trainer)
     synchronise(device)
     laps.end("build")
@@ -60,7 +65,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
     warmup, counts = _warm_up(trainer, progress, device)
     laps.end("warmup")
 
-    timed = _time(trainer, progress, device, len(warmup.losses))
+    timed = _time(trainer, progress, device, warmup)
     laps.end("measure")
     number = len(warmup.losses) + len(timed.samples.losses)
     untimed = partial(Stopwatch(trainer, progress, device).iteration, number, Samples())
@@ -85,7 +90,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
             "cores": bound,
             "allocator_configuration": allocator,
             **counts,
-            **_further(timed.samples, settings),
+            **_further(timed, settings),
             **timed.memory.further(),
             **timed.hardware,
             **({} if profile is None else {"profile_files": profile.names(device)}),
@@ -136,30 +141,41 @@ class _Timed(NamedTuple):
     memory: Memory
     hardware: dict[str, Any]
     """the GPU's and the host's state during and right after them"""
+    steps: int
+    """of each iteration"""
 
 
-def _time(trainer: Trainer, progress: Progress, device: torch.device, first: int) -> _Timed:
-    """``first``: the number of the first timed iteration."""
+def _time(trainer: Trainer, progress: Progress, device: torch.device, warmup: Samples) -> _Timed:
     run, settings = trainer.run, trainer.settings
+    steps = settings.steps_per_sync
+    if not steps:
+        steps = steps_that_keep_busy(warmup.slowest_s[-1]) if device.type == "cuda" and warmup.slowest_s else 1
     memory, observer, sampler = Memory(device), Observer(trainer), hardware.Sampler(device)
     with ExitStack() as stack:
         watched = settings.time_collectives and stack.enter_context(waiting.collective_time(device))
         stack.enter_context(observer)
         stack.enter_context(sampler)
-        stopwatch = Stopwatch(trainer, progress, device, watched or None, settings.steps_per_sync, sampler.step)
+        stopwatch = Stopwatch(trainer, progress, device, watched or None, steps, sampler.step)
         more = until_known(settings.tolerance, settings.max_iterations if settings.adaptive else 0)
-        samples = stopwatch.run(first, run.iterations, more)
+        samples = stopwatch.run(len(warmup.losses), run.iterations, more)
     gpu = hardware.state(device) | sampler.results(run.global_batch_tokens * len(samples.losses) // run.gpus)
     memory.stop()
-    return _Timed(samples, observer, memory, gpu)
+    share = samples.busy_share(steps)
+    if device.type == "cuda" and share is not None and share < BUSY_SHARE:
+        note = f"the GPU was busy for {share:.0%} of the time only: its clocks may be higher than in training"
+        gpu["notes"] = [*gpu.get("notes", []), f"{note} (params: steps_per_sync, here {steps})"]
+    return _Timed(samples, observer, memory, gpu, steps)
 
 
-def _further(timed: Samples, settings: Settings) -> dict[str, Any]:
+def _further(of: _Timed, settings: Settings) -> dict[str, Any]:
     """Numbers beyond the record's own columns."""
+    timed = of.samples
     known = median_interval(timed.slowest_s)
     return {
         "forward_backward_times_s": timed.forward_backward_s,
         "data_times_s": timed.data_s,
+        "steps_per_sync": of.steps,
+        "busy_share": timed.busy_share(of.steps),
         "device_times_s": timed.device_s or None,
         "own_times_s": timed.own_s,
         **({"own_times_unknown": timed.collectives_unknown} if timed.collectives_unknown else {}),

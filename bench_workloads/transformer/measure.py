@@ -35,6 +35,8 @@ class Samples:
     """Results of one rank's iterations, in order. Times in seconds."""
 
     step_s: list[float] = field(default_factory=list)
+    between_s: list[float] = field(default_factory=list)
+    """host time from the end of the iteration before to the start of this one; 0 for the first"""
     forward_backward_s: list[float] = field(default_factory=list)
     """host time until the backward was launched (GPU) or done (CPU)"""
     data_s: list[float] = field(default_factory=list)
@@ -50,6 +52,11 @@ class Samples:
     losses: list[float] = field(default_factory=list)
     grad_norms: list[float] = field(default_factory=list)
 
+    def busy_share(self, steps: int) -> float | None:
+        """The timed regions' share of the time from the first one's end to the last one's, each of so many steps."""
+        busy, idle = steps * sum(self.step_s[1:]), sum(self.between_s[1:])
+        return busy / (busy + idle) if busy else None
+
     @property
     def own_s(self) -> list[float] | None:
         """This rank's time of each step outside collectives; None where unknown."""
@@ -60,6 +67,22 @@ class Samples:
 
 class NotANumberError(FloatingPointError):
     """The loss or the gradient norm is not finite."""
+
+
+BUSY_SHARE = 0.9
+BETWEEN_S = 0.2
+"""two rounds of torch's watchdog, of 100 ms each: what a GPU idles between two iterations"""
+MOST_STEPS = 16
+"""further ones would need a flight recorder of hundreds of thousands of entries"""
+
+
+def steps_that_keep_busy(step_s: float) -> int:
+    """Steps of this many seconds between two synchronisations, so that the device works for BUSY_SHARE of the time.
+
+    >>> steps_that_keep_busy(0.5), steps_that_keep_busy(2.0), steps_that_keep_busy(0.01)
+    (4, 1, 16)
+    """
+    return min(MOST_STEPS, math.ceil(BETWEEN_S * BUSY_SHARE / (1 - BUSY_SHARE) / step_s))
 
 
 class Stopwatch:
@@ -81,6 +104,8 @@ class Stopwatch:
         self._collectives = collectives
         self._steps = steps_per_sync
         self._watched = watched
+        self._ended: float | None = None
+        """when the last timed region ended"""
 
     def run(self, first: int, count: int, more: Callable[[Samples], bool] = lambda _: False) -> Samples:
         """``count`` iterations from number ``first`` on, and further ones while ``more`` holds on every rank."""
@@ -124,6 +149,7 @@ class Stopwatch:
         on_gpu = self._device.type == "cuda"
         events = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if on_gpu else []
         start = time.perf_counter()
+        samples.between_s.append(0.0 if self._ended is None else start - self._ended)
         if events:
             events[0].record()
         results, launching, loading = [], 0.0, 0.0
@@ -138,7 +164,8 @@ class Stopwatch:
         if events:
             events[1].record()
         synchronise(self._device)
-        samples.step_s.append((time.perf_counter() - start) / self._steps)
+        self._ended = time.perf_counter()
+        samples.step_s.append((self._ended - start) / self._steps)
         samples.forward_backward_s.append(launching / self._steps)
         samples.data_s[-1] = (samples.data_s[-1] + loading) / self._steps
         if events:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+import torch.testing._internal.distributed.fake_pg  # registers the backend
 from torch.distributed.device_mesh import DeviceMesh
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ def build_meshes(device_type: str, layout: Layout, *, order: str, shard_size: in
     """
     ranks = ranks_in_order(layout, order)
     world = DeviceMesh(device_type, ranks.flatten(), mesh_dim_names=("world",))
-    axes = world._unflatten(0, (layout.pp, layout.dp, layout.cp, layout.tp), AXES)
-    replicas = axes["dp", "cp"]._flatten("replicas")
+    axes = _cut(world, AXES, (layout.pp, layout.dp, layout.cp, layout.tp))
+    alone = next((axes[name] for name, other in (("dp", layout.cp), ("cp", layout.dp)) if other == 1), None)
+    replicas = alone or axes["dp", "cp"]._flatten("replicas")
     return Meshes(
         pp=axes["pp"],
         dp=axes["dp"],
@@ -77,11 +79,19 @@ def _sharding(world: DeviceMesh, replicas: DeviceMesh, layout: Layout, shard_siz
     if shard_size in (0, replicas.size()):
         return replicas
     sizes = (layout.pp, replicas.size() // shard_size, shard_size, layout.tp)
-    return world._unflatten(0, sizes, ("hybrid_pp", "replicate", "shard", "hybrid_tp"))["replicate", "shard"]
+    return _cut(world, ("hybrid_pp", "replicate", "shard", "hybrid_tp"), sizes)["replicate", "shard"]
+
+
+def _cut(world: DeviceMesh, names: tuple[str, ...], sizes: tuple[int, ...]) -> DeviceMesh:
+    """The world as a mesh of these axes. One of a single rank has a group that sends nothing: else NCCL makes a
+    communicator for it, with its threads and memory (as torchtitan does).
+    """
+    alone = {name: "fake" for name, size in zip(names, sizes, strict=True) if size == 1}
+    return world._unflatten(0, sizes, names, backend_override=alone)
 
 
 def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh]:
     sizes = (layout.pp, layout.dp * layout.cp // layout.ep, layout.ep, layout.tp)
-    axes = world._unflatten(0, sizes, ("expert_pp", "expert_replicas", "ep", "expert_tp"))
+    axes = _cut(world, ("expert_pp", "expert_replicas", "ep", "expert_tp"), sizes)
     apart = {"ep": axes["ep"], "expert_replicas": axes["expert_replicas"]} if layout.ep > 1 else {}
     return {**apart, "expert_tp": axes["ep", "expert_tp"]}

@@ -150,6 +150,11 @@ def mig(gpu: Fields) -> str | None:
     return "MIG is on" if gpu.get("MIG Mode / Current") == "Enabled" else None
 
 
+def compute_mode(gpu: Fields) -> str | None:
+    """Prohibited: no program can use the GPU. Exclusive_Process suits us: one process has a GPU."""
+    return "Prohibited" if gpu.get("Compute Mode") == "Prohibited" else None
+
+
 def fabric(gpu: Fields) -> str | None:
     """NVSwitch systems: the fabric manager has not finished."""
     state = first(gpu, "Fabric / State")

@@ -275,6 +275,9 @@ NODE: tuple[Check, ...] = (
         quick=True,
         gpu_only=True,
     ),
+    check(
+        "compute mode", SMI, gpu.each(gpu.compute_mode, "not Prohibited"), "nvidia-smi -c 0", quick=True, gpu_only=True
+    ),
     check("MIG", SMI, gpu.each(gpu.mig, "off"), "nvidia-smi -mig 0", "", of_site=True, quick=True, gpu_only=True),
     check(
         "driver",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+GROWING = "expandable_segments:True"
 _FRAGMENTED_SHARE = 0.15
 """fraction of reserved memory idle in split blocks above which fragmentation is reported"""
 _ROUNDED_SHARE = 1.10
@@ -39,11 +40,15 @@ class AllocatorVerdict:
 
 
 def verdict_of(
-    counters: Mapping[str, float], peaks: Mapping[str, float], outside_torch_bytes: int | None = None
+    counters: Mapping[str, float],
+    peaks: Mapping[str, float],
+    outside_torch_bytes: int | None = None,
+    configuration: str = "",
 ) -> AllocatorVerdict:
     """The verdict from what the counters rose by over the timed iterations, and from the peaks in them.
 
-    ``outside_torch_bytes``: used on the device at the end, less what torch had reserved.
+    ``outside_torch_bytes``: used on the device at the end, less what torch had reserved. ``configuration``: the
+    allocator's, as PYTORCH_CUDA_ALLOC_CONF states it.
     """
     retries, ooms = (int(counters[n]) if n in counters else None for n in ("num_alloc_retries", "num_ooms"))
     calls = [counters[name] for name in ("num_device_alloc", "num_device_free") if name in counters]
@@ -61,10 +66,10 @@ def verdict_of(
         rounding=_ratio(peaks.get("allocated_bytes.all.peak"), peaks.get("requested_bytes.all.peak")),
         non_torch_bytes=outside_torch_bytes,
     )
-    return replace(verdict, findings=tuple(_words(verdict)))
+    return replace(verdict, findings=tuple(_words(verdict, growing=GROWING in configuration)))
 
 
-def _words(verdict: AllocatorVerdict) -> list[str]:
+def _words(verdict: AllocatorVerdict, *, growing: bool) -> list[str]:
     texts = []
     if verdict.pressure:
         texts.append(
@@ -74,7 +79,8 @@ def _words(verdict: AllocatorVerdict) -> list[str]:
     if verdict.fragmented and verdict.idle_share is not None:
         texts.append(
             f"Fragmentation: {verdict.idle_share:.0%} of the reserved memory was idle in split blocks while "
-            "requests failed; set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+            "requests failed; "
+            + ("leave more room: segments grow already." if growing else f"set PYTORCH_CUDA_ALLOC_CONF={GROWING}.")
         )
     if verdict.cache_thrash and not verdict.pressure:
         texts.append(

@@ -71,8 +71,9 @@ def cuda_memory_advice(message: str) -> str | None:
 def _remedy(memory: CudaMemory) -> str:
     if memory.fragmented:
         return (
-            f"Fragmentation: {_gib(memory.idle_bytes or 0.0)} are reserved but unused, enough for the request; set "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or leave a little more room."
+            f"Fragmentation: {_gib(memory.idle_bytes or 0.0)} are reserved but unused, enough for the request; leave a "
+            "little more room, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True if it is not set yet (the "
+            "built-in workload sets it)."
         )
     if memory.process_bytes is not None and memory.total_bytes is not None and memory.free_bytes is not None:
         others = memory.total_bytes - memory.free_bytes - memory.process_bytes

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from sweep.errors import SweepError, nearest
 from sweep.inputs.validation import SAFE_NAME, SAFE_NAME_WORDS, check, check_kind, seconds
 from sweep.inputs.yaml_lines import load
-from sweep.physics.hardware import GPUS, Gpu
+from sweep.physics.hardware import GB, GPUS, Gpu
 from sweep.physics.measured import MeasuredRates
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+/=-]{0,127}")
@@ -189,6 +189,7 @@ class NodeGroup(BaseModel):
 
     gpus_per_node: int | None = Field(default=None, ge=1, le=1024)
     gpu: GpuKind | None = None
+    gpu_memory_gb: float | None = Field(default=None, gt=0)
     partition: Word | None = None
     account: Word | None = None
     qos: Word | None = None
@@ -212,6 +213,8 @@ class Site(BaseModel):
     """ranks per node: GPUs, or processes where gpu is cpu"""
     gpu: GpuKind
     """a GPU type of the table below, or cpu"""
+    gpu_memory_gb: float | None = Field(default=None, gt=0)
+    """a GPU's memory in GB (10^9 bytes), where it is not the table's: an A100 of 64 GB"""
     partition: Word | None = None
     """as for sbatch; no blanks, quotes or braces"""
     account: Word | None = None
@@ -304,13 +307,14 @@ class Site(BaseModel):
     def _part(self, group: NodeGroup) -> Site:
         own = {"node_groups": {}} | group.model_dump(exclude_none=True)
         if own.get("gpu", self.gpu) != self.gpu:
-            own["measured"] = None
+            own = {"measured": None, "gpu_memory_gb": None} | own
         return self.model_copy(update=own)
 
     @property
     def hardware(self) -> Gpu:
         """The known facts about the site's GPU kind, with what was measured on the site."""
-        return replace(GPUS[self.gpu], measured=self.measured)
+        known = replace(GPUS[self.gpu], measured=self.measured)
+        return known if self.gpu_memory_gb is None else replace(known, memory_bytes=int(self.gpu_memory_gb * GB))
 
 
 def parse_measured(text: str, file: str) -> MeasuredRates:

@@ -352,17 +352,24 @@ GPUS |= _named(
 )
 
 
+_SAME_MEMORY = 0.9
+"""of the catalogue's: names round (an H200 of 141 GB, a B200 of 180 or 192), different parts are 1.2 times apart"""
+
+
 def gpu_kind(names: Iterable[str]) -> str | None:
     """The first name that is a known kind: "NVIDIA H100 80GB HBM3" and "nvidia_a100-sxm4-40gb" are.
 
-    Whole words only: a GH200 is not an H200. Of several the kind with most words: an A100 on PCIe of 40 GB.
+    Whole words only: a GH200 is not an H200. Of several the kind with most words: an A100 on PCIe of 40 GB. None for a
+    name that states less memory than its kind has: an A100 of 64 GB is none of the catalogue. (More is the host's.)
     """
     for name in names:
         words = re.findall(r"[a-z0-9]+", name.lower())
         joined = [first + second for first, second in itertools.pairwise(words)]
         gigabytes = [f"{word}b" for word in words if re.fullmatch(r"\d+g", word)]
         present = {*words, *joined, *gigabytes}
-        found = [kind for kind in GPUS if kind != "cpu" and set(kind.split("-")) <= present]
+        sizes = [int(word[:-2]) * GB for word in present if re.fullmatch(r"\d+gb", word)]
+        known = (kind for kind in GPUS if kind != "cpu" and set(kind.split("-")) <= present)
+        found = [kind for kind in known if not sizes or min(sizes) > _SAME_MEMORY * (GPUS[kind].memory_bytes or 0)]
         if found:
             return max(found, key=lambda kind: kind.count("-"))
     return None

@@ -246,7 +246,9 @@ class Clean(Message, frozen=True, kw_only=True):
     not_ended: tuple[str, ...]
     """processes that could not be ended: no further attempt can go to this node"""
     kernel: tuple[str, ...]
-    """lines of the kernel's log about the attempt"""
+    """lines of the kernel's log about the attempt, and of NVML's events"""
+    sources: tuple[str, ...] = ()
+    """which of them could be read on this node"""
     removed: tuple[str, ...]
     """files of the attempt that were removed from /dev/shm"""
 

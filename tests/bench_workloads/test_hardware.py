@@ -70,6 +70,21 @@ def test_clocks_power_and_reasons_are_sampled_during_the_steps(monkeypatch, gpu)
     assert found["notes"] == ["the GPU's clocks were lowered while it was timed: power cap"]
     assert found["energy_j"] == 500
     assert found["energy_j_per_token"] == 0.5
+    assert found["energy_coarse"]
+    assert samples["power_kind"] == "average"
+
+
+@pytest.mark.parametrize(("answer", "power", "kind"), [(0, 612.5, "instant"), (3, 400.0, "average")])
+def test_the_power_of_the_moment_is_taken_where_the_gpu_has_it(monkeypatch, gpu, answer, power, kind):
+    """NVML's usual power is an average over a second from Ampere on (nvml.h)."""
+    nvml = Nvml()
+    nvml.NVML_FI_DEV_POWER_INSTANT, nvml.NVML_SUCCESS = 186, 0
+    field = SimpleNamespace(nvmlReturn=answer, value=SimpleNamespace(uiVal=612_500))
+    nvml.nvmlDeviceGetFieldValues = lambda handle, fields: [field]
+    nvml.nvmlDeviceGetPowerUsage = lambda handle: 400_000
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    found = hardware.state(CUDA)
+    assert (found["power_w"], found["power_kind"]) == (power, kind)
 
 
 def test_what_lies_between_steps_does_not_count(monkeypatch, gpu):

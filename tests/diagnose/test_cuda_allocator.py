@@ -89,6 +89,14 @@ def test_findings_state_their_figures() -> None:
     assert outside.startswith("77.0 GiB of the device are used outside torch's allocator")
 
 
+def test_growing_segments_are_not_advised_where_they_are_set() -> None:
+    peaks = PEAKS | {"inactive_split_bytes.all.peak": 30 * GIB}
+    found = verdict_of({**COUNTERS, "num_alloc_retries": 1}, peaks, GIB, "expandable_segments:True,pinned_use:x")
+    fragmentation = next(text for text in found.findings if text.startswith("Fragmentation"))
+    assert "set PYTORCH" not in fragmentation
+    assert "segments grow already" in fragmentation
+
+
 @pytest.mark.parametrize("name", ["num_device_alloc", "num_device_free"])
 def test_one_device_call_after_the_warm_up_is_thrash(name: str) -> None:
     found = verdict(**{name: 1})

@@ -9,10 +9,11 @@ import os
 import signal
 import socket
 import tempfile
+import threading
 from pathlib import Path
 
 from sweep.pilot.agent.agent import Agent
-from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK, become_subreaper
+from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK, become_subreaper, note_memory_in_use
 from sweep.pilot.agent.reconnect import GiveUp, LeaderSearch
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import cancel_own_job
@@ -75,6 +76,7 @@ def main() -> None:
     os.environ[NODE_MARK] = arguments.node
     prefix = f"{os.environ.get(PILOT_MARK, 'sweep')}.{arguments.node}."
     scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=arguments.scratch))
+    threading.Thread(target=note_memory_in_use, daemon=True).start()
     asyncio.run(_main(arguments.pilot_dir, arguments.node, arguments.index, scratch))
 
 

@@ -125,6 +125,7 @@ class NodeAttempt:
                 ranks=tuple(remains),
                 not_ended=tuple(not_ended),
                 kernel=self._kernel.facts(rank.pid for rank in self.ranks if rank.pid),
+                sources=self._kernel.sources,
                 removed=tuple(remove_shared_memory(self._began_at)),
             )
         )

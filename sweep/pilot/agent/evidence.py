@@ -13,6 +13,7 @@ import os
 import pickle
 import shutil
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,14 @@ from typing import Any
 from sweep.pilot.agent.ranks import Rank, one_per_process
 
 STACKS_WAIT_S = 0.5
-"""faulthandler and torch's flight recorder answer within a signal handler and a pipe's read; who needs longer cannot
-answer"""
+"""faulthandler answers within a signal handler; who needs longer cannot answer"""
+DUMP_WAIT_S = 1.5
+"""torch reads the pipe once in TORCH_NCCL_COORD_CHECK_MILSEC, by default 1,000 ms (torch/csrc/distributed/c10d/
+ProcessGroupNCCL.hpp), and then writes its dump"""
+POLL_S = 0.1
 STACKS_BYTES = 16_000
 PY_SPY_S = 5.0
-"""for all ranks of a node at once: with STACKS_WAIT_S evidence takes 6 s at most, of the leader's CLEAN_S"""
+"""for all ranks of a node at once: with DUMP_WAIT_S evidence takes 7 s at most, of the leader's CLEAN_S"""
 PY_SPY_RANKS = 8
 """at most this many at once on one node: the first ones are enough"""
 
@@ -39,15 +43,19 @@ async def gather(ranks: Sequence[Rank], scratch: Path) -> dict[int, str]:
 
     Bounded in time: a process that cannot answer is described from outside.
     """
-    living = one_per_process(ranks)
+    living, asked = one_per_process(ranks), []
     for rank in living:
         if rank.pid is not None and (scratch / f"stacks.{rank.number}").exists():
             # To the rank alone: a child of it (a compiler, a loader) would die of this signal.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rank.pid, signal.SIGUSR1)
-            ask_for_dump(scratch, rank.number)
+            if ask_for_dump(scratch, rank.number):
+                asked.append(rank.number)
     if living:
         await asyncio.sleep(STACKS_WAIT_S)
+    deadline = time.monotonic() + DUMP_WAIT_S - STACKS_WAIT_S
+    while any(not dump_text(scratch, number) for number in asked) and time.monotonic() < deadline:
+        await asyncio.sleep(POLL_S)
     mute = [rank for rank in living if not _stacks(rank, scratch)][:PY_SPY_RANKS]
     spied = dict(zip((r.number for r in mute), await asyncio.gather(*(_spy(r) for r in mute)), strict=True))
     return {rank.number: _describe(rank, scratch, spied.get(rank.number, "")) for rank in living}
@@ -100,12 +108,17 @@ def flight_recorder_environment(scratch: Path) -> dict[str, str]:
     }
 
 
-def ask_for_dump(scratch: Path, rank: int) -> None:
-    """Request a dump; without a listener nothing happens."""
-    with contextlib.suppress(OSError):
+def ask_for_dump(scratch: Path, rank: int) -> bool:
+    """Request a dump; False where no process listens."""
+    try:
         fd = os.open(scratch / f"{DUMP_PREFIX}{rank}.pipe", os.O_WRONLY | os.O_NONBLOCK)
-        with contextlib.suppress(OSError):
-            os.write(fd, b"1")
+    except OSError:
+        return False
+    try:
+        return os.write(fd, b"1") == 1
+    except OSError:
+        return False
+    finally:
         os.close(fd)
 
 

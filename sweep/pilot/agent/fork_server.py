@@ -18,6 +18,7 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from typing import NoReturn
@@ -129,6 +130,7 @@ def run_ranks(request: ForkRequest, fds: list[int]) -> int:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.environ.update(request.env)
+    tempfile.tempdir = None  # an import (torch's) asked for the fork server's: the rank's TMPDIR is its own
     count = len(request.places)
     listener = further[count] if len(further) > count else None
     places = [

@@ -1,16 +1,22 @@
-"""What the kernel did on this node during an attempt: its OOM killer, Xid, machine checks, segfaults. Reads only."""
+"""What the kernel did on this node during an attempt: its OOM killer, Xid, machine checks, segfaults. Reads only.
+
+Xids come from NVML's events, too, for who may not read the kernel's log.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from sweep.errors import log_error
+from sweep.pilot.agent.xid_events import XidEvents
 
 _HARDWARE = re.compile(r"NVRM: Xid|\bMachine check|\bmce:|Hardware Error|EDAC (?:(?!EDAC ).)* UE\b")
+_XID = re.compile(r"NVRM: Xid \([^)]{0,60}\): \d{1,6}")
 _OF_PROCESS = re.compile(r"(?:Killed process|pid[=: ]|\[)\s{0,8}(\d{1,10})")
 _DEATH = re.compile(r"oom-kill:|Out of memory|Killed process|out of memory: Kill|segfault at|trap invalid opcode")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -23,8 +29,11 @@ class KernelWatch:
     Unexpected kernel output loses the evidence, never the agent.
     """
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, xids: XidEvents | None = None) -> None:
+        """``xids``: NVML's events; None: those of this process."""
         self._node, self._log = node, -1
+        self._xids = xids or _xids()
+        self._xids_before = len(self._xids.lines)
         self._counter: Path | None = None
         with contextlib.suppress(OSError):  # dmesg_restrict, a container: then only the counter is available
             self._log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
@@ -44,10 +53,18 @@ class KernelWatch:
         except Exception as error:
             log_error(f"{self._node}: cannot read the kernel log: {error!r}")
             return ()
+        known = {found[0] for line in lines if (found := _XID.search(line)) is not None}
+        lines += [line for line in self._xids.lines[self._xids_before :] if _XID.findall(line)[0] not in known]
         if killed > 0 and self._counter is not None:
             group = self._counter.parent
             lines.append(f"oom-kill: {killed} processes of the memory cgroup {group} (its {_limit(group)})")
         return tuple(lines[-MAX_LINES:])
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Which of the sources this user may read: else an Xid is not seen, whatever the GPU does."""
+        found = {"kernel log": self._log >= 0, "NVML events": self._xids.followed, "cgroup": self._counter is not None}
+        return tuple(name for name, readable in found.items() if readable)
 
     def close(self) -> None:
         """Close the log."""
@@ -68,6 +85,11 @@ class KernelWatch:
                 break
             lines.append(record.partition(";")[2].splitlines()[0] if ";" in record else record)
         return lines
+
+
+@functools.cache
+def _xids() -> XidEvents:
+    return XidEvents()
 
 
 def _concerns(line: str, pids: set[int], *, any_death: bool) -> bool:

@@ -44,6 +44,11 @@ START_TIME_ERROR_S = 1.0
 """psutil computes start times from the boot time, which is known to the second"""
 SHARING_SERVICE = "nvidia-cuda-mps"
 """MPS's server runs as its user, from the first client on: beyond the attempt, as intended"""
+LEFT_MIB = 2048.0
+"""memory of a GPU beyond what was in use at first, above which a process that is not listed holds it: contexts of
+monitoring tools take less"""
+_first_mib: dict[str, float] = {}
+"""memory in use of each GPU when it was first looked at, before any attempt"""
 _uuids: dict[frozenset[str], frozenset[str]] = {}
 """those of the allocated GPUs, once nvidia-smi has answered"""
 _UUID = re.compile(r"\(UUID: ((?:GPU|MIG)-[^)\s]+)\)")
@@ -197,18 +202,44 @@ def allocated(environment: Mapping[str, str]) -> frozenset[str] | None:
 def left_on_gpus(wait_s: float, since: float) -> list[str]:
     """Processes of an attempt that began at `since` (unix seconds) on the allocated GPUs after `wait_s`, as text.
 
-    Empty where there is no nvidia-smi. Processes that were there before, and those of other users and of the sharing
-    service (MPS), are not the attempt's: they say nothing about the node.
+    In a container with its own process numbers nvidia-smi lists none: then by the memory in use. Empty where there is
+    no nvidia-smi. Processes that were there before, and those of other users and of the sharing service (MPS), are not
+    the attempt's: they say nothing about the node.
     """
     ours = allocated(os.environ)
     if ours is None or shutil.which("nvidia-smi") is None:
         return []
     deadline = time.monotonic() + wait_s
     while True:
-        left = [f"pid {pid} on GPU {uuid}" for pid, uuid in _processes(ours) if _of_attempt(pid, since)]
+        listed = _processes(ours)
+        left = [f"pid {pid} on GPU {uuid}" for pid, uuid in listed if _of_attempt(pid, since)]
+        left = left or ([] if listed else _held_memory(ours))
         if not left or time.monotonic() >= deadline:
             return left
         time.sleep(GPU_POLL_S)
+
+
+def note_memory_in_use() -> None:
+    """Remember the memory in use of the allocated GPUs. Call it before the first attempt, in a thread: it may hang."""
+    ours = allocated(os.environ)
+    if ours is not None and shutil.which("nvidia-smi") is not None:
+        _first_mib.update(_mib_in_use(ours))
+
+
+def _held_memory(ours: frozenset[str]) -> list[str]:
+    grown = {uuid: mib - _first_mib[uuid] for uuid, mib in _mib_in_use(ours).items() if uuid in _first_mib}
+    return [
+        f"{mib:.0f} MiB of GPU {uuid} by a process that is not listed" for uuid, mib in grown.items() if mib > LEFT_MIB
+    ]
+
+
+def _mib_in_use(ours: frozenset[str]) -> dict[str, float]:
+    _processes(ours)  # fills _uuids
+    rows = _rows(_output("--query-gpu=uuid,memory.used", "--format=csv,noheader,nounits"))
+    mine = _uuids.get(ours, frozenset())
+    if any(uuid.startswith("MIG-") for uuid in mine):
+        return {}  # the other parts of the GPU are other jobs'
+    return {uuid: float(mib) for uuid, mib in rows if uuid in mine and mib.replace(".", "", 1).isdigit()}
 
 
 def _processes(ours: frozenset[str]) -> list[tuple[int, str]]:

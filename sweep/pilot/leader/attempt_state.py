@@ -66,6 +66,7 @@ class NodeRemains:
     """What nodes reported after cleanup, by node."""
 
     kernel: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
     removed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     not_ended: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -193,7 +194,7 @@ class AttemptState:
             report = self.ranks[remains.rank]
             report.log_tail, report.stacks = remains.tail, remains.stacks
             report.killed_by_us = report.killed_by_us or remains.killed
-        self.remains.kernel[node] = message.kernel
+        self.remains.kernel[node], self.remains.sources[node] = message.kernel, message.sources
         if message.removed:
             self.remains.removed[node] = message.removed
         if message.not_ended:

@@ -83,6 +83,8 @@ def _record(attempt: EndedAttempt, result: AttemptResult, measurements: Sequence
     facts, notes, suspect = findings_of([rank.log_tail for rank in state.ranks], extras)
     if state.remains.removed:
         facts["left_in_dev_shm"] = state.remains.removed
+    if attempt.outcome is not Outcome.OK and (read := list(state.remains.sources.values())):
+        facts["kernel_sources"] = [name for name in read[0] if all(name in of_node for of_node in read)]
     if state.stopped_s:
         facts["stopped_s"] = round(state.stopped_s, 1)
         notes.append(
@@ -120,7 +122,8 @@ def _verdict(extra: Mapping[str, Json]) -> AllocatorVerdict | None:
     new, peaks, outside = (extra.get(n) for n in ("allocator_new", "allocator", "device_memory_not_torch_bytes"))
     if not isinstance(new, Mapping):
         return None
-    return verdict_of(_numbers(new), _numbers(peaks), outside if isinstance(outside, int) else None)
+    given = str(extra.get("allocator_configuration") or "")
+    return verdict_of(_numbers(new), _numbers(peaks), outside if isinstance(outside, int) else None, given)
 
 
 def _numbers(values: Json) -> dict[str, float]:

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from bench_workloads.transformer.measure import Samples, steps_that_keep_busy
 from sweep.contract import Layout
 from sweep.physics.flops import (
     CONVENTIONS,
@@ -289,6 +290,15 @@ def test_steps_without_a_synchronisation_between_them_train_the_same(fork_server
     assert several["losses"] == each["losses"]
     assert len(several["losses"]) == 1 + 2 * 3
     assert several["effective"] == each["effective"]
+    assert (several["extra"]["steps_per_sync"], each["extra"]["steps_per_sync"]) == (3, 1)
+    assert 0 < each["extra"]["busy_share"] < 1
+
+
+def test_the_share_of_busy_time_is_by_what_lies_between_the_timed_steps():
+    samples = Samples(step_s=[9.0, 0.4, 0.5], between_s=[0.0, 0.1, 0.1])
+    assert samples.busy_share(1) == pytest.approx(0.9 / 1.1)
+    assert samples.busy_share(2) == pytest.approx(1.8 / 2.0)
+    assert steps_that_keep_busy(0.45) * 0.45 >= 9 * 0.2
 
 
 def test_warm_up_lasts_for_the_requested_time(fork_server: ForkServer):

@@ -1,13 +1,15 @@
 """Messages between agent and fork server, and the fork server pool."""
 
 import asyncio
+import os
 
 import pytest
 
-from sweep.contract import Place
+from sweep.contract import Layout, Place
 from sweep.pilot.agent import fork_servers
 from sweep.pilot.agent.fork_messages import Answer, ForkRequest, encode
 from sweep.pilot.agent.fork_servers import ForkServerError, ForkServerPool
+from tests.support.ranks.harness import a_run
 
 PLACE = {"rank": 1, "world_size": 2, "local_rank": 1, "local_world_size": 2, "node_rank": 0, "master_addr": "n1"}
 PLACE |= {"master_port": 5, "seed": 3, "scratch_dir": "/s"}
@@ -67,3 +69,36 @@ def test_modules_that_cannot_be_preloaded_are_imported_by_the_ranks():
         return (await pool.get(["no_such_module_anywhere"], {})).preloaded
 
     assert pool_of(act) is False
+
+
+ASKS = """
+import pathlib, tempfile
+tempfile.gettempdir()
+def main(run, progress):
+    (pathlib.Path(run.place.scratch_dir) / "found").write_text(tempfile.gettempdir())
+"""
+
+
+def test_ranks_use_their_own_tmpdir_though_an_import_asked_for_the_fork_servers(tmp_path):
+    """As importing torch does; tempfile stores the answer."""
+    (tmp_path / "asks_for_tempdir.py").write_text(ASKS)
+    own = tmp_path / "own"
+    own.mkdir()
+
+    async def act(pool):
+        server = await pool.get(["asks_for_tempdir"], {"PYTHONPATH": str(tmp_path)})
+        ended = asyncio.get_running_loop().create_future()
+        place = Place(**{**PLACE, "scratch_dir": str(tmp_path)})
+        request = ForkRequest(
+            main="asks_for_tempdir:main",
+            run=a_run(Layout()).canonical_json(),
+            places=(place,),
+            env={"TMPDIR": str(own)},
+        )
+        fds = [os.open(tmp_path / name, os.O_WRONLY | os.O_CREAT) for name in ("log", "progress")]
+        await server.fork(request, fds, ended.set_result)
+        assert server.preloaded
+        return await asyncio.wait_for(ended, 60)
+
+    assert pool_of(act) == 0, (tmp_path / "log").read_text()
+    assert (tmp_path / "found").read_text() == str(own)

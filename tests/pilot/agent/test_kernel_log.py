@@ -1,12 +1,23 @@
 """The kernel's messages about ranks, and what happens where they cannot be read."""
 
 import asyncio
+import inspect
+import re
+import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
+from sweep.diagnose.diagnose import diagnose
+from sweep.outcomes import Outcome
+from sweep.pilot.agent import xid_events
 from sweep.pilot.agent.agent import Agent
 from sweep.pilot.agent.kernel_log import KernelWatch, kill_counter
+from sweep.pilot.agent.xid_events import XidEvents
 from sweep.pilot.messages import Prepared
+from tests.support.driving import wait_for
 from tests.support.pilot_parts import CLEAN, PREPARE, STOP, Image, Scripted
 
 
@@ -46,6 +57,61 @@ def test_a_kill_counter_that_does_not_count_does_not_fail_the_agent(tmp_path, mo
     watch.close()
 
 
+class Nvml(SimpleNamespace):
+    """As pynvml of a node with two GPUs, of which one is another job's: one critical Xid, then none."""
+
+    NVMLError = type("NVMLError", (Exception,), {})
+    NVMLError_Timeout = type("NVMLError_Timeout", (NVMLError,), {})
+    nvmlEventTypeXidCriticalError = 8  # noqa: N815
+
+    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
+        if index:
+            raise self.NVMLError("Insufficient Permissions")
+        return index
+
+    def nvmlEventSetWait_v2(self, events, wait_ms):  # noqa: N802
+        if not self.due:
+            time.sleep(0.01)
+            raise self.NVMLError_Timeout
+        return SimpleNamespace(device=0, eventData=self.due.pop())
+
+
+def test_xids_come_from_nvml_where_the_kernels_log_cannot_be_read(monkeypatch):
+    nvml = Nvml(
+        due=[],
+        nvmlInit=lambda: None,
+        nvmlEventSetCreate=lambda: "events",
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetSupportedEventTypes=lambda device: 0xFF,
+        nvmlDeviceRegisterEvents=lambda device, kind, events: None,
+        nvmlDeviceGetPciInfo=lambda device: SimpleNamespace(busId=b"00000000:1B:00.0"),
+    )
+    xids = XidEvents(nvml)
+    wait_for(lambda: xids.followed)
+    nvml.due.append(13)
+    wait_for(lambda: xids.lines)
+    watch = KernelWatch("n1", xids)
+    monkeypatch.setattr(watch, "_lines", list)
+    assert watch.facts([]) == (), "it was before the attempt"
+    nvml.due.append(79)
+    wait_for(lambda: len(xids.lines) == 2)
+    (line,) = watch.facts([])
+    assert line == "NVRM: Xid (PCI:00000000:1B:00.0): 79, as NVML reports it"
+    assert diagnose([], kernel=[line]).outcome is Outcome.XID_HARDWARE
+    assert "NVML events" in watch.sources
+    monkeypatch.setattr(watch, "_lines", lambda: ["NVRM: Xid (PCI:00000000:1B:00.0): 79, pid=7, GPU has fallen off"])
+    assert len(watch.facts([])) == 1, "the kernel's own line says more"
+    watch.close()
+
+
+def test_the_bindings_have_what_is_asked_of_them():
+    nvml = pytest.importorskip("pynvml")
+    asked = set(re.findall(r"nvml\.((?:nvml|NVML)\w+)", inspect.getsource(xid_events)))
+    assert len(asked) > 8
+    assert [name for name in sorted(asked) if not hasattr(nvml, name)] == []
+    assert not XidEvents().followed or Path("/dev/nvidiactl").exists()
+
+
 def fail(*_):
     raise ZeroDivisionError
 
@@ -69,4 +135,4 @@ def test_a_kernel_log_that_cannot_be_read_does_not_fail_the_agent(tmp_path, monk
 
     _hello, prepared, clean = asyncio.run(scenario())
     assert prepared == Prepared(attempt="r.1", preloaded=True)
-    assert clean == CLEAN
+    assert replace(clean, sources=()) == CLEAN

@@ -140,8 +140,13 @@ def nvidia_smi(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-c6d4f1ef-0001")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
-    def lists(*rows):
-        answers = {"--query-gpu": GPUS_LISTED, "-L": DEVICES, "--query-compute-apps": "\n".join(rows) + "\n"}
+    def lists(*rows, memory=""):
+        answers = {
+            "--query-gpu=uuid": memory,
+            "--query-gpu": GPUS_LISTED,
+            "-L": DEVICES,
+            "--query-compute-apps": "\n".join(rows) + "\n",
+        }
         cases = "".join(f"{name}*) printf '%s' '{text}';;\n" for name, text in answers.items())
         (tmp_path / "nvidia-smi").write_text(f'#!/bin/sh\ncase "$1" in\n{cases}esac\n')
         (tmp_path / "nvidia-smi").chmod(0o755)
@@ -159,6 +164,21 @@ def test_processes_that_were_on_the_gpus_before_the_attempt_or_are_others_leave_
     listed = [f"{pid}, GPU-5d5ba0d6-0001" for pid in (before, during, root, 4_194_000) if pid is not None]
     nvidia_smi(*listed)
     assert processes.left_on_gpus(0.0, since) == [f"pid {during} on GPU GPU-5d5ba0d6-0001"]
+
+
+@pytest.mark.parametrize(("after", "left"), [("40020", ["40000 MiB of GPU GPU-5d5ba0d6-0002"]), ("900", [])])
+def test_memory_that_nobody_listed_holds_is_what_the_attempt_left(monkeypatch, nvidia_smi, after, left):
+    """In a namespace of processes nvidia-smi lists none. Another program's memory was in use before."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setattr(processes, "_uuids", {})
+    monkeypatch.setattr(processes, "_first_mib", {})
+    nvidia_smi(memory="GPU-5d5ba0d6-0001, 3\nGPU-5d5ba0d6-0002, 20\n")
+    processes.note_memory_in_use()
+    nvidia_smi(memory=f"GPU-5d5ba0d6-0001, 70000\nGPU-5d5ba0d6-0002, {after}\n")
+    found = processes.left_on_gpus(0.0, time.time())
+    assert [text.partition(" by ")[0] for text in found] == left
+    nvidia_smi(f"{4_194_000}, GPU-5d5ba0d6-0002", memory=f"GPU-5d5ba0d6-0002, {after}\n")
+    assert processes.left_on_gpus(0.0, time.time()) == [], "where processes are listed, they count"
 
 
 def test_the_server_of_the_sharing_service_is_not_left_by_an_attempt(tmp_path, nvidia_smi):
