@@ -12,10 +12,10 @@ import hashlib
 import json
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 Scalar = str | int | float | bool | None
 FILE = "@"
@@ -179,6 +179,21 @@ class StatedRun(Run):
     """A run as a record states it, which others may have written: none of its texts is evaluated or opened."""
 
 
+class SlowBound(NamedTuple):
+    """The fastest run of the cell so far, in seconds for as many tokens as this run's; infinite where not known."""
+
+    step_s: float
+    warmup_s: tuple[float, ...]
+    factor: float
+    set_by: str
+
+    def lost(self, warmup_s: Sequence[float], timed_s: Sequence[float]) -> bool:
+        """By these iterations (0: not known; the first compiles) twice as slow in one, or by the factor in two."""
+        pairs = [(own, max(other, self.step_s)) for own, other in zip(warmup_s[1:], self.warmup_s[1:], strict=False)]
+        ratios = [own / other for own, other in (*pairs, *((own, self.step_s) for own in timed_s))]
+        return max(ratios, default=0) > max(2.0, self.factor) or sum(ratio > self.factor for ratio in ratios) > 1
+
+
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """A rank's position among the ranks of its attempt."""
@@ -191,8 +206,7 @@ class Place:
     master_addr: str
     master_port: int
     master_listen_fd: int | None = None
-    """rank 0 only, where the workload takes it: a socket that listens on master_port already (torch's TCPStore takes
-    it), so that the port cannot be taken"""
+    """rank 0 only, where the workload takes it: a socket that listens on master_port (torch's TCPStore takes it)"""
     scratch_dir: str = ""
     """node-local directory of this attempt, removed after it"""
     seed: int = 0
@@ -203,6 +217,7 @@ class Place:
     gpu: str = ""
     """kind of GPU that the site states (a name of ``sweep.physics.hardware.GPUS``), or cpu; empty: not known, the rank
     takes what it finds"""
+    bound: SlowBound | None = None  # the run may end once it has lost, all ranks after the same iteration
 
     def torchrun_variables(self) -> dict[str, str]:
         """What torchrun sets in the environment of this rank; not set for a process of several ranks."""
@@ -288,6 +303,7 @@ class Measurement:
     """seconds per part of the start: import, rendezvous, build, warmup, measure"""
     effective: Mapping[str, Scalar] = field(default_factory=dict)
     """layout and batch as read back from the live objects; compared with the request"""
+    stopped: int | None = None  # how many were timed of a run that had lost; 0: ``step_times_s`` has its last warm-up
     simulated: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
     """further numbers, JSON values, units in their names; ``notes``: what the workload found odd, as text"""

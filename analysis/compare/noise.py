@@ -11,7 +11,8 @@ import numpy as np
 
 from analysis.compare.sides import Cell, Pair, Row, cell_of
 from analysis.metrics import Metric
-from analysis.statistics import (
+from sweep.errors import Mistake, SweepError
+from sweep.physics.statistics import (
     MEDIAN_FACTOR,
     holm,
     log_median_variance,
@@ -19,7 +20,6 @@ from analysis.statistics import (
     student_quantile,
     student_two_sided,
 )
-from sweep.errors import Mistake, SweepError
 
 ASSUMED_NOISE = 0.01
 """Run-to-run standard deviation of a change where the sweeps have too few pairs to estimate it: 1 %"""

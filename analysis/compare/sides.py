@@ -36,7 +36,9 @@ class Side:
         records = records.assign(**dict.fromkeys(missing)) if missing else records
         self.all_rows = best.counting(best.completed(records)).dropna(subset=best.CELL)
         measured = best.measured(records, metric)
-        measured = measured[measured["value"] > 0].sort_values("value", ascending=not metric.higher_is_better)
+        measured = measured[(measured["value"] > 0) & measured["stopped"].isna()].sort_values(
+            "value", ascending=not metric.higher_is_better
+        )
         self.rows = as_rows(measured)
         self.best: dict[Cell, Row] = {}
         for row in self.rows:

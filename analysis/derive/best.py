@@ -35,7 +35,19 @@ SAME_WORK = ("sequence_length", "gpu")
 """Configurations of a cell that differ in these do other work, or on another machine: neither is ahead of the other"""
 
 NEEDED: tuple[str, ...] = (
-    *("run_id", "sweep_name", "attempt", "repeat", "outcome", "final", "simulated", "predicted", "suspect", "notes"),
+    *(
+        "run_id",
+        "sweep_name",
+        "attempt",
+        "repeat",
+        "outcome",
+        "final",
+        "simulated",
+        "predicted",
+        "suspect",
+        "stopped",
+        "notes",
+    ),
     *CONFIGURATION_NAMES,
     *("tokens_per_second_per_gpu", "tokens_per_second", "mfu", "hfu", "reported_mfu", "tflops_per_gpu"),
     *("step_time_median_s", "step_time_min_s", "step_time_max_s", "step_times_s"),
@@ -107,11 +119,13 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     Adds ``value`` (median over repeats), ``low`` and ``high`` (its interval), all in the metric's own unit,
     ``repeats`` (how many), ``oversubscribed_runs`` (how many of them on a host with more work than cores), and
     ``run_spread`` with ``spread_freedom`` of all repeats together. Speeds and times (``POOLED``) and notes are of all
-    repeats of the configuration, the rest is of the one nearest to the median.
+    repeats of the configuration, the rest is of the one nearest to the median. Of a configuration that had lost and was
+    stopped (``stopped``) the figures are of that run, unless another was measured in full.
     """
     rows = counting(completed(records)).dropna(subset=CELL)
     rows = rows.assign(value=metric.of(rows))
     rows = rows[succeeded(rows) & np.isfinite(rows["value"].to_numpy(float))]
+    rows = rows[rows["stopped"].isna() | ~_measured_in_full(rows)]
     rows = rows.assign(
         **_interval(rows, metric), oversubscribed=[OVERSUBSCRIBED in items_of(notes) for notes in rows["notes"]]
     )
@@ -134,7 +148,8 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
 def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.DataFrame:
     """One row per (model, nodes) that has a measurement: the best configuration's record and its interval.
 
-    Adds to the columns of ``measured``: ``configurations`` (how many of the cell do the best's work: ``SAME_WORK``),
+    Stopped configurations are not ranked. Adds to the columns of ``measured``: ``configurations`` (how many of
+    the cell do the best's work: ``SAME_WORK``), ``stopped_rivals`` (of these, those that were stopped),
     ``of_other_work`` (how many do other work), ``ties`` (run_ids of those within noise of the best, best first),
     ``runner_up`` and ``runner_up_repeats`` (the second's value and number of runs) and ``least_lead`` (see
     ``analysis.derive.confidence``), all among the same work; ``swept``: words for what else than the layout differs in
@@ -145,7 +160,9 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
     sign = -1.0 if chosen.higher_is_better else 1.0
     order = rows.assign(order=sign * rows["value"], memory=rows["peak_memory_bytes"].astype(float))
     order = order.sort_values(["order", "memory", "run_id"], kind="stable").drop(columns=["order", "memory"])
+    stopped, order = order[order["stopped"].notna()], order[order["stopped"].isna()]
     best = order.drop_duplicates(CELL).set_index(CELL)
+    lost = _same_work_as(best, stopped)
     measured_here = order.groupby(CELL).size()
     work = order.groupby([*CELL, *SAME_WORK], sort=False, dropna=False).ngroup()
     order = order[work == work.groupby([order[name] for name in CELL]).transform("first")]
@@ -153,7 +170,8 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
     rest = order[order.duplicated(CELL)]
     second = rest.drop_duplicates(CELL).set_index(CELL)
     best = best.assign(
-        configurations=cell.size(),
+        configurations=cell.size() + lost,
+        stopped_rivals=lost,
         of_other_work=measured_here - cell.size(),
         ties=_ties(rest.set_index(CELL), best, chosen),
         runner_up=second["value"].astype(float),
@@ -161,7 +179,15 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
         least_lead=least_lead(best, rest, chosen, CELL),
         oversubscribed_runs=cell["oversubscribed_runs"].sum(),
     )
-    added = ("configurations", "of_other_work", "ties", "runner_up", "runner_up_repeats", "least_lead")
+    added = (
+        "configurations",
+        "stopped_rivals",
+        "of_other_work",
+        "ties",
+        "runner_up",
+        "runner_up_repeats",
+        "least_lead",
+    )
     return with_swept(best.reset_index()[[*rows.columns, *added]], rows)
 
 
@@ -233,6 +259,22 @@ def _cells(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
     grid = [(model, n) for model in models for n in nodes]
     cells = pd.DataFrame(grid, columns=CELL)
     return cells.astype({"nodes": records["nodes"].dtype, "model": records["model"].dtype})
+
+
+def _measured_in_full(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Whether any run of the row's configuration was."""
+    return rows["stopped"].isna().groupby(configuration_key(rows)).transform("any")
+
+
+def _same_work_as(best: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[int]:
+    """For each cell the number of these rows that do the best's work."""
+    theirs = rows[rows.set_index(CELL).index.isin(best.index)]
+    mine = best.loc[theirs.set_index(CELL).index]
+    same = np.ones(len(theirs), dtype=bool)
+    for name in SAME_WORK:
+        a, b = theirs[name].to_numpy(), mine[name].to_numpy()
+        same &= (a == b) | (pd.isna(a) & pd.isna(b))
+    return theirs[same].groupby(CELL).size().reindex(best.index, fill_value=0)
 
 
 def _all_notes(rows: pd.DataFrame, key: pd.Series[int]) -> pd.Series[Any]:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.metrics import Metric
-from analysis.statistics import student_two_sided
 from analysis.tables import items_of
+from sweep.physics.statistics import student_two_sided
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,6 +60,8 @@ def verdict(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
     if rivals == 0:
         same_work = " of its sequence length and GPU" if cell.get("of_other_work") else ""
         return "alone", f"the only configuration{same_work} that was measured here"
+    if rivals == (stopped := int(cell.get("stopped_rivals") or 0)):
+        return "leads", f"the others, {stopped}, had lost and were stopped: how far they are behind is not known"
     if tied:
         others = "one other configuration" if tied == 1 else f"{tied} other configurations"
         return "tie", f"within noise of {others}; {ahead} ahead of the second"

@@ -16,7 +16,9 @@ def memory_against(records: pd.DataFrame, metric: Metric = METRICS["tokens_per_s
     """
     rows = measured(records, metric)
     rows = rows.assign(peak=rows["peak_memory_bytes"].astype(float))
-    rows = rows[np.isfinite(rows["peak"].to_numpy(float)) & (rows["peak"] > 0)].reset_index(drop=True)
+    rows = rows[np.isfinite(rows["peak"].to_numpy(float)) & (rows["peak"] > 0) & rows["stopped"].isna()].reset_index(
+        drop=True
+    )
     on_front: pd.Series[bool] = pd.Series(False, index=rows.index)
     for _, cell in rows.groupby(["model", "nodes"]):
         on_front.loc[front(cell["peak"], cell["value"], higher=metric.higher_is_better)] = True

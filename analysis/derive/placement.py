@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from analysis.derive.best import completed, configuration_key, counting, natural, succeeded
-from analysis.statistics import variance_ratio_chance
 from analysis.tables import items_of
 from sweep.contract import LAYOUT
+from sweep.physics.statistics import variance_ratio_chance
 
 COLUMNS = ("run_id", "model", "nodes", *LAYOUT, "configuration", "node_set", "switches", "ratio")
 

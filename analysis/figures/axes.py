@@ -36,6 +36,7 @@ def draw(tables: Tables) -> Figure:
     values = _comparable(rows, metric)
     columns = len(axes_names) if len(axes_names) < 5 else 3 if len(axes_names) < 7 else 4
     groups = {name: _groups(values, rows[name], columns) for name in axes_names}
+    stopped = int(rows["stopped"].notna().sum())
     shortened = any(len(groups[name]) < rows[name].nunique() for name in axes_names)
     many = -(-len(axes_names) // columns)
     figure = style.sheet(
@@ -46,6 +47,7 @@ def draw(tables: Tables) -> Figure:
             "and how many configurations have it. Axes vary together: a box shows what came with a value, not what it "
             "causes.",
             *["Of an axis with many values: the most measured ones."] * shortened,
+            *[f"{stopped} had lost and were stopped: their figures are of few iterations."] * bool(stopped),
         ],
         simulated=is_simulated(rows),
         rows=many,

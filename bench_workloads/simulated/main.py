@@ -20,8 +20,7 @@ def main(run: RankRun, progress: Progress) -> None:
     """Simulate one rank. Many share a machine, so it only sleeps."""
     rank = _Rank(run, progress)
     rank.start()
-    times = rank.iterate()
-    progress.measured(rank.measurement(times))
+    progress.measured(rank.measurement(*rank.iterate()))
     progress.heartbeat(Phase.FINISH)
 
 
@@ -37,19 +36,25 @@ class _Rank:
         # One stream for all ranks of a run: they wait for each other, so they share their iterations' lengths.
         self._random = random.Random(f"{run.place.seed}:{run.model}:{run.layout}:{run.repeat}")  # noqa: S311
         self._last_heartbeat = 0.0
+        self._drawn: list[float] = []
 
     def start(self) -> None:
         self._progress.heartbeat(Phase.START)
         time.sleep(self._settings.start_s / self._settings.speed)
         self._strike(-1)
 
-    def iterate(self) -> list[float]:
-        """The times of all iterations, warmup-up included."""
-        count = self._run.warmup_iterations + self._run.iterations
-        return [self._iteration(number) for number in range(count)]
+    def iterate(self) -> tuple[list[float], bool]:
+        """The times of all iterations, warm-up included, and whether the run has lost: by what all ranks draw alike."""
+        warmup, bound = self._run.warmup_iterations, self._run.place.bound
+        times: list[float] = []
+        for number in range(warmup + self._run.iterations):
+            times.append(self._iteration(number))
+            if bound is not None and bound.lost(self._drawn[:warmup], self._drawn[warmup:]):
+                return times, True
+        return times, False
 
-    def measurement(self, times: list[float]) -> Measurement:
-        run, warmup = self._run, self._run.warmup_iterations
+    def measurement(self, times: list[float], lost: bool) -> Measurement:
+        run, warmup = self._run, min(self._run.warmup_iterations, len(times) - 1)
         stage = run.place.rank * run.layout.pp // run.place.world_size
         memory = formula.peak_memory_bytes(run, stage)
         extra = {"peak_resident_set_bytes": peak_resident_set_bytes()}
@@ -57,6 +62,7 @@ class _Rank:
             extra["ranks_in_one_process"] = run.place.ranks_in_process
         return Measurement(
             step_times_s=times[warmup:],
+            stopped=max(len(times) - run.warmup_iterations, 0) if lost else None,
             warmup_times_s=times[:warmup],
             peak_allocated_bytes=memory or None,
             peak_reserved_bytes=int(memory * 1.08) or None,
@@ -82,6 +88,7 @@ class _Rank:
     def _seconds(self, number: int) -> float:
         seconds = self._nominal_s * max(0.1, self._random.gauss(1.0, self._settings.noise))
         seconds += self._settings.first_iteration_s * (number == 0)
+        self._drawn.append(seconds)
         fault = self._fault
         if fault is not None and fault.rank in (-1, self._run.place.rank):
             slow = fault.name == "slow_rank" or (fault.name == "slow_iteration" and number == fault.iteration)

@@ -51,9 +51,7 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
         "recompute": _common([block.recomputed for block in blocks]),
         "compile": _common([block.compiled for block in blocks]),
         **({"pp_schedule": schedule} if schedule else {}),
-        "micro_batch_size": observer.micro_batch_size,
-        "grad_accum": observer.calls // iterations if iterations else None,
-        "global_batch_tokens": _global_tokens(trainer, observer, iterations),
+        **(_batch(trainer, observer, iterations) if iterations else {}),
         **_model(trainer, len(blocks)),
         "layers_here": len(blocks),
         "stages_here": ",".join(map(str, trainer.stage_numbers)),
@@ -113,11 +111,13 @@ def _compute_dtype(trainer: Trainer) -> str:
     return {torch.float32: "fp32", torch.bfloat16: "bf16"}.get(dtype, str(dtype))
 
 
-def _global_tokens(trainer: Trainer, observer: Observer, iterations: int) -> int | None:
-    """Tokens per optimizer step, summed over the ranks that embed them."""
-    if not iterations:
-        return None
+def _batch(trainer: Trainer, observer: Observer, iterations: int) -> dict[str, Scalar]:
+    """Micro-batches, and tokens per optimizer step: summed over the ranks that embed them."""
     device = trainer.positions.device
     seen = torch.tensor(observer.tokens, device=device, dtype=torch.int64)
     dist.all_reduce(seen)
-    return int(seen.item()) // (iterations * trainer.run.layout.tp)
+    return {
+        "micro_batch_size": observer.micro_batch_size,
+        "grad_accum": observer.calls // iterations,
+        "global_batch_tokens": int(seen.item()) // (iterations * trainer.run.layout.tp),
+    }

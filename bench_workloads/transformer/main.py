@@ -19,6 +19,7 @@ from bench_workloads.transformer.measure import (
     MOST_STEPS,
     Samples,
     Stopwatch,
+    has_lost,
     quiet_collector,
     steps_that_keep_busy,
     synchronise,
@@ -70,11 +71,14 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
     number = len(warmup.losses) + len(timed.samples.losses)
     untimed = partial(Stopwatch(trainer, progress, device).iteration, number, Samples())
     progress.heartbeat(Phase.STEADY, number)
-    allocated, reserved, kind = timed.memory.peaks(untimed, settings.cpu_memory)
-    profile = profiling.Files.of(run, settings.profile_dir) if settings.profile else None
+    lost = has_lost(run.place.bound, warmup, timed.samples)
+    allocated, reserved, kind = timed.memory.peaks(untimed, settings.cpu_memory and not lost)
+    profile = profiling.Files.of(run, settings.profile_dir) if settings.profile and not lost else None
+    kept, before = (timed.samples, warmup.step_s) if timed.samples.step_s else (warmup.last(), warmup.step_s[:-1])
     measurement = Measurement(
-        step_times_s=timed.samples.step_s,
-        warmup_times_s=warmup.step_s,
+        step_times_s=kept.step_s,
+        warmup_times_s=before,
+        stopped=len(timed.samples.step_s) if lost else None,
         peak_allocated_bytes=allocated,
         peak_reserved_bytes=reserved,
         memory_kind=kind,
@@ -90,7 +94,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
             "cores": bound,
             "allocator_configuration": allocator,
             **counts,
-            **_further(timed, settings),
+            **_further(timed._replace(samples=kept), settings),
             **timed.memory.further(),
             **timed.hardware,
             **({} if profile is None else {"profile_files": profile.names(device)}),
@@ -123,8 +127,9 @@ def _warm_up(trainer: Trainer, progress: Progress, device: torch.device) -> tupl
     """The untimed iterations. The last of several also counts FLOPs, where that does not undo a compilation."""
     stopwatch, count = Stopwatch(trainer, progress, device), trainer.run.warmup_iterations
     counted = trainer.settings.count_flops and count > 1 and not trainer.run.compile
-    samples = stopwatch.run(0, count - counted, until_warmed_up(trainer.settings.warmup_seconds))
-    if not counted:
+    lost = partial(has_lost, trainer.run.place.bound, timed=Samples())
+    samples = stopwatch.run(0, count - counted, until_warmed_up(trainer.settings.warmup_seconds), lost)
+    if not counted or lost(samples):
         return samples, {}
     number = len(samples.losses)
     progress.heartbeat(Phase.STEADY, number)
@@ -146,6 +151,7 @@ class _Timed(NamedTuple):
 
 
 def _time(trainer: Trainer, progress: Progress, device: torch.device, warmup: Samples) -> _Timed:
+    """The iterations after the warm-up."""
     run, settings = trainer.run, trainer.settings
     steps = settings.steps_per_sync
     if not steps:
@@ -157,7 +163,8 @@ def _time(trainer: Trainer, progress: Progress, device: torch.device, warmup: Sa
         stack.enter_context(sampler)
         stopwatch = Stopwatch(trainer, progress, device, watched or None, steps, sampler.step)
         more = until_known(settings.tolerance, settings.max_iterations if settings.adaptive else 0)
-        samples = stopwatch.run(len(warmup.losses), run.iterations, more)
+        lost = partial(has_lost, run.place.bound, warmup)
+        samples = stopwatch.run(len(warmup.losses), run.iterations, more, lost)
     gpu = hardware.state(device) | sampler.results(run.global_batch_tokens * len(samples.losses) // run.gpus)
     memory.stop()
     share = samples.busy_share(steps)

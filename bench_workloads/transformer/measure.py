@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from bench_workloads.transformer.build import Trainer
     from bench_workloads.transformer.waiting import FlightRecorder, Waits
-    from sweep.contract import Progress
+    from sweep.contract import Progress, SlowBound
 
 
 @dataclass
@@ -63,6 +63,11 @@ class Samples:
         if None in self.collective_s:
             return None
         return [step - (waited or 0.0) for step, waited in zip(self.step_s, self.collective_s, strict=True)]
+
+    def last(self) -> Samples:
+        """The last iteration alone."""
+        own = {name: values[-1:] for name, values in vars(self).items() if isinstance(values, list)}
+        return Samples(**own, collectives_unknown=self.collectives_unknown)
 
 
 class NotANumberError(FloatingPointError):
@@ -107,10 +112,18 @@ class Stopwatch:
         self._ended: float | None = None
         """when the last timed region ended"""
 
-    def run(self, first: int, count: int, more: Callable[[Samples], bool] = lambda _: False) -> Samples:
-        """``count`` iterations from number ``first`` on, and further ones while ``more`` holds on every rank."""
+    def run(
+        self,
+        first: int,
+        count: int,
+        more: Callable[[Samples], bool] = lambda _: False,
+        lost: Callable[[Samples], bool] = lambda _: False,
+    ) -> Samples:
+        """``count`` iterations from number ``first`` on, and further ones while ``more`` holds on every rank; none once
+        it has ``lost``.
+        """
         samples = Samples()
-        while len(samples.step_s) < count or more(samples):
+        while (len(samples.step_s) < count or more(samples)) and not lost(samples):
             iteration = first + len(samples.losses)
             self._progress.heartbeat(Phase.STEADY if iteration else Phase.FIRST_ITERATION, iteration)
             self.iteration(iteration, samples)
@@ -183,6 +196,11 @@ class Stopwatch:
                 f"loss or gradient norm is not finite at iteration {number}: loss {samples.losses[-1]}, "
                 f"gradient norm {samples.grad_norms[-1]}"
             )
+
+
+def has_lost(bound: SlowBound | None, warmup: Samples, timed: Samples) -> bool:
+    """Whether the run may end by its bound. The same on every rank."""
+    return bound is not None and bound.lost(warmup.slowest_s, timed.slowest_s)
 
 
 def until_known(tolerance: float, most: int) -> Callable[[Samples], bool]:

@@ -72,7 +72,7 @@ class NodesKnown:
 
 def clearly_slower(step_s: float, others_s: Sequence[float]) -> bool:
     """Whether a run is slower than others by more than their spread: the t test of one further value."""
-    from analysis.statistics import student_two_sided
+    from sweep.physics.statistics import student_two_sided
 
     if len(others_s) < 2 or step_s <= statistics.fmean(others_s):
         return False

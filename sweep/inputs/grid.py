@@ -28,6 +28,7 @@ from sweep.inputs.validation import amount, check
 from sweep.inputs.yaml_lines import Document, Path, Problem, dump
 from sweep.physics.measured import MeasuredCollective, MeasuredRates
 from sweep.physics.shapes import ModelShape
+from sweep.physics.statistics import LEAST_FACTOR
 from sweep.plugins import STRATEGY, WORKLOAD, Kind
 
 AXES = (*FREE, "dtype", "compile")
@@ -197,6 +198,11 @@ class Grid(BaseModel):
     beyond a `budget` of runs, and within one of time. Default: 0.1, and 0 for the simulated workload"""
     strategy: str = "prune"
     """which runs to measure, in which order: exhaustive, prune, guided or playbook"""
+    stop_slow: Literal["auto", "off"] | Annotated[float, Field(ge=LEAST_FACTOR)] | None = None
+    """end a run once two of its iterations were slower than its cell's best by this factor, or one by twice: `auto`
+    (the fastest is ended in fewer than 1 of 10,000 cells, by the spread of the sweep's own runs), a factor of at least
+    1.1, `off`. Its record is ok and marked `stopped`: it is no cell's best. Repeats of the best are measured in full.
+    Default: auto, and off for `exhaustive`"""
     budget: BudgetLimits = BudgetLimits()
     """limits on runs, node-hours and wall time"""
     isolate: bool = False
@@ -255,6 +261,13 @@ class Grid(BaseModel):
         """``budget`` for a search, with ``repeats``, beyond which runs are re-measured ones; empty: no budget."""
         given = self.budget.model_dump(exclude_none=True)
         return given | {"repeats": self.repeats} if given else {}
+
+    @property
+    def stops_slow(self) -> str | float:
+        """``stop_slow``, or its default: whoever asks for every run wants to have it whole."""
+        if self.stop_slow is not None:
+            return self.stop_slow
+        return "off" if self.strategy == "exhaustive" else "auto"
 
     @property
     def remeasure_share(self) -> float:

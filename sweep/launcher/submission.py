@@ -216,6 +216,7 @@ class Submission:
             torch_version=site.torch_version,
             seed=grid.seed,
             strategy=grid.strategy,
+            stop_slow=grid.stops_slow,
             budget=grid.limits,
             max_runs=site.max_runs_per_pilot,
             same_nodes=launcher.local or (request.node_group, request.nodes) in launcher.same_nodes,

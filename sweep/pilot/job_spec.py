@@ -62,6 +62,8 @@ class JobSpec:
     seed: int = 0
     strategy: str = "exhaustive"
     """which run comes next, and which are excluded"""
+    stop_slow: str | float = "off"
+    """auto, off, or the factor by which a run that has lost is slower than its cell's best"""
     budget: dict[str, int | float] = field(default_factory=dict)
     """limits of ``sweep.inputs.grid.BudgetLimits`` that are given"""
     max_runs: int | None = None

@@ -53,6 +53,7 @@ def rates(run: Run, measurements: Sequence[Measurement]) -> Rates:
         step_time_min_s=min(times),
         step_time_max_s=max(times),
         step_times_s=times,
+        warmup_times_s=list(measurements[0].warmup_times_s) or None,
         rank_step_time_median_s=[statistics.median(m.step_times_s) for m in measurements],
     )
 

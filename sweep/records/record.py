@@ -10,14 +10,14 @@ from typing import get_type_hints
 
 import msgspec
 
-from sweep.contract import Measurement, Run
+from sweep.contract import Measurement, Run, SlowBound
 from sweep.files import json_problem
 from sweep.outcomes import Outcome
 from sweep.physics import shapes
 from sweep.records.json_columns import Json, json_text, over_ranks
 from sweep.records.metrics import metrics, own_step_times_s, shape_of, slow_rank
-from sweep.records.schema import COLUMNS, Configuration, Metrics, Record, Times, VerdictColumns
-from sweep.records.validity import implausible, oddities, of_another_torch, refusal
+from sweep.records.schema import COLUMNS, SLOW, Configuration, Metrics, Record, Times, VerdictColumns
+from sweep.records.validity import implausible, oddities, of_another_torch, refusal, stopped_after
 from sweep.redaction import Redaction, redacted_environment, redacted_parameters, secret_values
 from sweep.state.events import Event, EventError, Recorded, decoder
 
@@ -58,6 +58,8 @@ class EndedAttempt:
     """A note alone does not make a record suspect: slow communication is slow, not wrong"""
     suspect: bool = False
     """the numbers cannot be trusted"""
+    bound: SlowBound | None = None
+    """by which it could end early"""
     torch_version: str | None = None
     """the ranks' torch version by the site, None where not stated. A different one is noted"""
     secrets: Collection[str] = ()
@@ -72,7 +74,10 @@ def build_record(attempt: EndedAttempt, measurements: Sequence[Measurement | Non
     (no measurement).
     """
     run, given = attempt.run, [m for m in measurements if m is not None]
-    if attempt.outcome is Outcome.OK and (refused := refusal(run, measurements, attempt.gpu)) is not None:
+    if (
+        attempt.outcome is Outcome.OK
+        and (refused := refusal(run, measurements, attempt.gpu, attempt.bound)) is not None
+    ):
         attempt = replace(attempt, outcome=refused[0], message=refused[1])
     measured = metrics(run, measurements, attempt.gpu, valid=attempt.outcome is Outcome.OK)
     return Record(
@@ -128,8 +133,9 @@ def verdict(attempt: EndedAttempt, measured: Metrics, given: Sequence[Measuremen
         message=message and clean(message),
         evidence=evidence and clean(evidence),
         advice=advice and clean(advice),
+        stopped=SLOW if _about_its_end(attempt, given) else None,
         suspect=bool(odd) or attempt.suspect,
-        notes=[clean(note) for note in (*odd, *attempt.notes)],
+        notes=[clean(note) for note in (*odd, *attempt.notes, *_about_its_end(attempt, given))],
         node_names=list(attempt.nodes),
         leaf_switches=list(attempt.leaf_switches) if any(attempt.leaf_switches) else None,
         slow_rank=None if step_s is None else slow_rank(own_step_times_s(given), step_s),
@@ -138,18 +144,35 @@ def verdict(attempt: EndedAttempt, measured: Metrics, given: Sequence[Measuremen
     )
 
 
+def _about_its_end(attempt: EndedAttempt, given: Sequence[Measurement]) -> list[str]:
+    """That it ended early, where it did."""
+    timed, bound = stopped_after(given, attempt.bound), attempt.bound
+    if attempt.outcome is not Outcome.OK or timed is None or bound is None:
+        return []
+    return [
+        f"stopped after {timed} timed iterations: it had lost to {bound.set_by}, by more than {bound.factor - 1:.0%}"
+    ]
+
+
 def times(attempt: EndedAttempt, given: Sequence[Measurement]) -> Times:
     """How long its parts took, and further facts. The whole took from start to end unless ``times_s`` says more."""
-    further = dict(attempt.facts)
+    further, timed = dict(attempt.facts), stopped_after(given, attempt.bound)
     texts = {
         name: text for name, text in attempt.run.params.items() if isinstance(text, str) and len(text) > WORTH_DIGEST
     }
     if texts:
         further["params_sha256"] = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+    if timed is not None and attempt.bound is not None:
+        limit = attempt.bound
+        about: dict[str, Json] = {
+            "bound_s": limit.factor * limit.step_s,
+            "factor": limit.factor,
+            "set_by": limit.set_by,
+        }
+        further["stopped"] = {"iterations_timed": timed, **about}
     if given:
         further |= over_ranks([m.extra for m in given])
         further["phases_s"] = over_ranks([m.phases_s for m in given])
-        further["warmup_times_s"] = list(given[0].warmup_times_s)
         further["device"] = given[0].device
     whole = {"total_s": attempt.ended_at - attempt.started_at}
     return Times(**{**whole, **attempt.times_s}, extra_json=json_text(further))

@@ -78,6 +78,7 @@ class Rates:
     step_time_min_s: Annotated[float | None, "s", "smallest of step_times_s"] = None
     step_time_max_s: Annotated[float | None, "s", "largest of step_times_s"] = None
     step_times_s: Annotated[list[float] | None, "s", "per timed iteration, the slowest rank's time"] = None
+    warmup_times_s: Annotated[list[float] | None, "s", "per warm-up iteration, the first rank's time"] = None
     rank_step_time_median_s: Annotated[list[float] | None, "s", "per rank, the median of its own times"] = None
 
 
@@ -135,6 +136,9 @@ class VerdictColumns:
     message: Annotated[str | None, "", "what happened, as text"] = None
     evidence: Annotated[str | None, "", "the line that proves the outcome"] = None
     advice: Annotated[str | None, "", "what to try"] = None
+    stopped: Annotated[
+        str | None, "", "`slow`: ended early, since it had lost to a faster run of its cell; null: measured in full"
+    ] = None
     suspect: Annotated[bool | None, "", "true: the numbers contradict something; see notes"] = None
     notes: Annotated[list[str] | None, "", "all oddities of the attempt"] = None
     node_names: Annotated[list[str] | None, "", "nodes of the attempt, in node rank order"] = None
@@ -219,6 +223,9 @@ OUT_OF_MEMORY = frozenset({str(Outcome.OOM_CUDA), str(Outcome.OOM_HOST)})
 """Outcomes that mean: it does not fit in memory"""
 INTERRUPTED = frozenset({str(Outcome.CANCELLED), str(Outcome.PREEMPTED)})
 """Outcomes of what the user or the scheduler ended: neither a measurement nor a failure"""
+
+SLOW = "slow"
+"""why a run was stopped: it had lost. Its figures are of few iterations: it is no cell's best, nor evidence for one"""
 
 OVERSUBSCRIBED = "the host had more work than cores while it was timed"
 """A note. Such load comes in spells, which may cover all repeats of one configuration and none of another's"""

@@ -8,21 +8,25 @@ from collections.abc import Iterable, Sequence
 
 from packaging.version import InvalidVersion, Version
 
-from sweep.contract import Measurement, Run, Scalar
+from sweep.contract import Measurement, Run, Scalar, SlowBound
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import best_matmul_share, gpu_kind
 from sweep.physics.shapes import ModelShape, total_parameters
 from sweep.records.schema import Metrics
 
 
-def refusal(run: Run, measurements: Sequence[Measurement | None], gpu: str | None = None) -> tuple[Outcome, str] | None:
-    """Why a successful attempt has no valid measurement, or None where it has one. ``gpu``: the site's kind."""
+def refusal(
+    run: Run, measurements: Sequence[Measurement | None], gpu: str | None = None, bound: SlowBound | None = None
+) -> tuple[Outcome, str] | None:
+    """Why a successful attempt has no valid measurement, or None where it has one. ``gpu``: the site's kind; ``bound``:
+    by which it could end early.
+    """
     given = [m for m in measurements if m is not None]
     if not measurements or len(given) < len(measurements):
         missing = [str(rank) for rank, m in enumerate(measurements) if m is None]
         which = f"ranks {_first_names(missing)}" if missing else "all ranks"
         return Outcome.UNKNOWN, f"ended without error, but {which} gave no measurement"
-    differing = mismatches(run, given) + _other_gpu(given, gpu)
+    differing = mismatches(run, given, bound) + _other_gpu(given, gpu)
     if differing:
         return Outcome.CONFIG_MISMATCH, "; ".join(differing)
     bad = [rank for rank, m in enumerate(given) if not all(math.isfinite(t) and t > 0 for t in m.step_times_s)]
@@ -36,7 +40,13 @@ def refusal(run: Run, measurements: Sequence[Measurement | None], gpu: str | Non
     return None
 
 
-def mismatches(run: Run, measurements: Sequence[Measurement]) -> list[str]:
+def stopped_after(measurements: Sequence[Measurement], bound: SlowBound | None) -> int | None:
+    """The number of iterations that were timed where the attempt ended early, as it could; None where it did not."""
+    after = {m.stopped for m in measurements}
+    return after.pop() if bound is not None and len(after) == 1 else None
+
+
+def mismatches(run: Run, measurements: Sequence[Measurement], bound: SlowBound | None = None) -> list[str]:
     """Each difference between what was requested and what ran, with both values."""
     asked = requested(run)
     found: dict[str, None] = {}
@@ -45,7 +55,8 @@ def mismatches(run: Run, measurements: Sequence[Measurement]) -> list[str]:
             if name in asked and value != asked[name]:
                 found.setdefault(f"{name}: requested {asked[name]}, ran {value} (rank {rank})")
     counts = sorted({len(m.step_times_s) for m in measurements})
-    if counts[0] < max(1, run.iterations):
+    wanted = 1 if stopped_after(measurements, bound) is not None else max(1, run.iterations)
+    if counts[0] < wanted:
         found.setdefault(f"iterations: requested {run.iterations}, timed {counts[0]}")
     elif len(counts) > 1:
         found.setdefault(f"iterations: ranks timed {counts[0]} to {counts[-1]}")

@@ -43,6 +43,8 @@ class Known:
         self.begun: Bools = np.zeros(size, dtype=bool)
         self.log_rates: Floats = np.full(size, np.nan)
         """logarithm of measured tokens/s/GPU; nan if there is none"""
+        self.stopped: Bools = np.zeros(size, dtype=bool)
+        """had lost: its rate is of few iterations"""
         self.tries_of_repeat: Ints = np.zeros((candidates.repeats.max(initial=0) + 1, len(candidates.cell_names)), int)
         """(repeats, cells) runs begun"""
         self.best: Floats = np.full(len(candidates.cell_names), -np.inf)
@@ -76,6 +78,8 @@ class Known:
         tokens_per_second_per_gpu: float | None = None,
         peak_memory_bytes: float | None = None,
         when: float | None = None,
+        *,
+        stopped: bool = False,
     ) -> None:
         """A run ended. Only an out-of-memory of the GPU rules out others; any failure moves similar runs back.
 
@@ -85,6 +89,7 @@ class Known:
         log_rate = float(np.log(rate)) if rate else None
         when = self._ended.latest + 1 if when is None else when
         end = End(outcome, log_rate, peak_memory_bytes or None)
+        self.stopped[index] = stopped
         if self._ends.get(index) == (when, end):
             return
         self.begin(index)

@@ -21,10 +21,10 @@ its runs"""
 def top_configurations(known: Known) -> Ints:
     """The configurations, by their group of duplicates, whose median is near their cell's best; at least the best two.
 
-    The best of each cell comes first.
+    The best of each cell comes first. None whose run was stopped: it has lost.
     """
     c = known.candidates
-    measured = np.flatnonzero(~np.isnan(known.log_rates))
+    measured = np.flatnonzero(~np.isnan(known.log_rates) & ~known.stopped)
     found: list[int] = []
     for cell in np.unique(c.cells[measured]):
         rows = measured[c.cells[measured] == cell]
@@ -53,7 +53,7 @@ def to_repeat(known: Known, share: float) -> list[tuple[bool, int]]:
     cell with one configuration has no top configurations.
     """
     c = known.candidates
-    measured = np.flatnonzero(~np.isnan(known.log_rates))
+    measured = np.flatnonzero(~np.isnan(known.log_rates) & ~known.stopped)
     sizes = np.bincount(c.duplicates, minlength=1)
     chosen: list[tuple[bool, int]] = []
     room: dict[int, int] = {}

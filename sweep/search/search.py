@@ -184,7 +184,9 @@ class Search:
             self._known.reopen(place)
             return
         rate, peak = counting.tokens_per_second_per_gpu, counting.peak_memory_bytes
-        self._known.end(place, Outcome(counting.outcome), rate, peak, when=counting.ended_at or 0.0)
+        self._known.end(
+            place, Outcome(counting.outcome), rate, peak, counting.ended_at or 0.0, stopped=counting.stopped
+        )
 
     def _read_times(self, state: RunState, place: int) -> None:
         """Duration of the run's attempts; one that has not ended counts with its expected duration."""

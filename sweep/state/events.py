@@ -163,6 +163,11 @@ class RecordFacts(msgspec.Struct, frozen=True, kw_only=True):
     ep: int | None = 1
     start_s: float | None = None
     first_iteration_s: float | None = None
+    step_time_median_s: float | None = None
+    step_times_s: tuple[float, ...] | None = None
+    warmup_times_s: tuple[float, ...] | None = None
+    stopped: str | None = None
+    suspect: bool | None = None
 
 
 class Recorded(Event, Generic[RecordT], frozen=True, kw_only=True, tag="record"):

@@ -47,6 +47,8 @@ class Attempt:
     message: str | None = None
     tokens_per_second_per_gpu: float | None = None
     peak_memory_bytes: float | None = None
+    stopped: bool = False
+    """it had lost, and was not measured in full"""
 
 
 @dataclass(slots=True)
@@ -328,6 +330,7 @@ def _(event: Recorded[RecordFacts], sweep_state: SweepState) -> None:
     attempt.nodes = attempt.nodes or tuple(record.node_names or ())
     attempt.tokens_per_second_per_gpu = record.tokens_per_second_per_gpu
     attempt.peak_memory_bytes = record.peak_memory_bytes
+    attempt.stopped = record.stopped is not None
     if record.outcome is Outcome.OK and same_work(record):
         sweep_state.nodes.measured(record.run_id, attempt.nodes, event.slow_node, event.time)
     reason = f"{record.outcome} in {record.run_id}.{record.attempt}: {attempt.message or 'no message'}"[:300]

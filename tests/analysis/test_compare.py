@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 
 from analysis.compare import LEVEL, Change, compare
-from analysis.statistics import (
+from sweep.errors import SweepError
+from sweep.physics.statistics import (
     holm,
     log_median_variance,
     robust_spread,
     student_quantile,
     student_two_sided,
 )
-from sweep.errors import SweepError
 from tests.support.compared import noisy
 
 

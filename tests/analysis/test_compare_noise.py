@@ -9,7 +9,8 @@ from analysis.compare import compare
 from analysis.compare import noise as n
 from analysis.compare.noise import Noise
 from analysis.metrics import METRICS
-from analysis.statistics import (
+from sweep.errors import SweepError
+from sweep.physics.statistics import (
     MEDIAN_FACTOR,
     holm,
     log_median_variance,
@@ -17,7 +18,6 @@ from analysis.statistics import (
     student_quantile,
     student_two_sided,
 )
-from sweep.errors import SweepError
 from tests.support.compared import noisy
 
 RATE, TIME, MEMORY = (

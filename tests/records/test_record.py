@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sweep.contract import SlowBound
 from sweep.outcomes import Outcome
 from sweep.records.record import problems, record_from
 from sweep.records.schema import COLUMNS, Metrics
@@ -220,4 +221,27 @@ def test_versions_effective_values_device_and_warm_up_are_those_of_the_first_ran
     assert (nothing.versions_json, nothing.effective_json) == (None, None)
     assert "phases_s" not in json.loads(nothing.extra_json)
     extra = json.loads(record.extra_json)
-    assert (extra["device"], extra["warmup_times_s"], "phases_s" in extra) == ("2.11", [2.11], True)
+    assert (extra["device"], record.warmup_times_s, "phases_s" in extra) == ("2.11", [2.11], True)
+
+
+BOUND = SlowBound(0.1, (), 1.2, "best.1")
+
+
+def ranks_that_timed(*stopped):
+    """Ranks that say after how many iterations they stopped; None: they did not, and timed all three."""
+    return [made_measurement(*[0.3] * (3 if n is None else max(n, 1)), stopped=n) for n in stopped]
+
+
+def test_a_run_that_ended_early_by_its_bound_is_ok_and_marked():
+    record = made_record(measurements=ranks_that_timed(2, 2), bound=BOUND)
+    assert (record.outcome, record.stopped, len(record.step_times_s)) == (Outcome.OK, "slow", 2)
+    about = json.loads(record.extra_json)["stopped"]
+    assert about == {"iterations_timed": 2, "bound_s": pytest.approx(0.12), "factor": 1.2, "set_by": "best.1"}
+    in_warmup = made_record(measurements=ranks_that_timed(0, 0), bound=BOUND)
+    assert (in_warmup.stopped, json.loads(in_warmup.extra_json)["stopped"]["iterations_timed"]) == ("slow", 0)
+
+
+@pytest.mark.parametrize(("ranks", "bound"), [((2, 2), None), ((2, None), BOUND), ((1, 2), BOUND)])
+def test_it_is_not_ok_where_it_had_no_bound_or_its_ranks_disagree(ranks, bound):
+    record = made_record(measurements=ranks_that_timed(*ranks), bound=bound)
+    assert (record.outcome, record.stopped) == (Outcome.CONFIG_MISMATCH, None)

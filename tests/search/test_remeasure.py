@@ -64,6 +64,12 @@ def test_what_has_a_repeat_gets_no_other_one_and_counts_for_the_share() -> None:
     assert rows_to_repeat(known_of([400.0, 150.0, 200.0, 390.0, 150.0], (0, 1)), 1.0) == [2], "another is second now"
 
 
+def test_what_was_stopped_is_no_top_configuration():
+    known = known_of([400.0, 300.0, None])
+    known.end(2, Outcome.OK, 350.0, stopped=True)
+    assert top_configurations(known).tolist() == [0, 1]
+
+
 def planned(values: dict[str, object]) -> PlannedRun:
     made = Run.from_json(json.dumps(values))
     return PlannedRun(made.run_id, made.model, made.nodes, 60.0, made.canonical_json())

@@ -22,7 +22,7 @@ from bench_workloads.trainers.adapter import Adapter, Launch, ParsedLine, from_h
 from bench_workloads.trainers.driver.exchange import CONNECT_S, Exchange
 from bench_workloads.trainers.driver.gathering import Gathered
 from bench_workloads.trainers.driver.reading import Lines
-from bench_workloads.trainers.driver.speakers import Speakers
+from bench_workloads.trainers.driver.speakers import Speakers, Stopped
 from bench_workloads.trainers.driver.starting import command, stop, versions
 from sweep.contract import Phase, Progress, RankRun
 
@@ -32,6 +32,8 @@ TERM_S = 4.0
 """after SIGTERM; then SIGKILL"""
 LAST_LINES_S = 3.0
 """for late messages of other ranks, once the own trainer ended"""
+STOPPED_S = 0.5
+"""for rank 0's word that the run has lost, where the own trainer failed: the end of rank 0's may be why"""
 SHOWN_LINES, SHOWN_OF_A_LINE = 3, 80
 """of a trainer's output in a message; characters of each"""
 _READ = 1 << 16
@@ -70,6 +72,8 @@ class _Driver:
         self._child: subprocess.Popen[bytes] | None = None
         self._settings = {**adapter.workload.params, **run.params}
         self._last: deque[str] = deque(maxlen=400)
+        self._decided = run.place.bound is None or run.place.rank == 0
+        """whether the run has lost or is complete: rank 0 says so, and all ranks measure the same iterations"""
 
     def start(self) -> None:
         """Write the configuration and start the command, where this rank is one that starts it."""
@@ -103,22 +107,27 @@ class _Driver:
         while self._chosen() is None:
             if self._over():
                 # What others report from now on does not count for a rank whose trainer failed.
-                self._drain(0.0 if self._failed() else LAST_LINES_S)
-                if self._chosen() is None:
+                self._drain(LAST_LINES_S if not self._failed() else 0.0 if self._decided else STOPPED_S)
+                if self._speakers.chosen(True) is None:
                     self._give_up()
                 return
             self._once(0.5)
+            if self._run.place.rank == 0 and self._chosen() is None and (after := self._speakers.lost()) is not None:
+                self._exchange.send({"stop": after})
+                self._speakers.stop(after)
 
     def report(self) -> None:
         """Send the measurement, then end the trainer."""
         self._wait_for_late_ranks()
-        chosen = self._chosen()
+        chosen, stopped = self._speakers.chosen(self._over()), self._speakers.stopped
         assert chosen is not None
+        if self._run.place.bound is not None and self._run.place.rank == 0 and stopped is None:
+            self._exchange.send({"stop": None})
         asks = self._child is not None and not self._run.place.rank  # rank 0 alone: it may take a second
         found = versions(self._settings, self._adapter.package) if asks else {}
         self._progress.measured(self._speakers.measurement(chosen, self._adapter, found))
         self._progress.heartbeat(Phase.FINISH)
-        deadline = time.monotonic() + GRACE_S
+        deadline = time.monotonic() + (GRACE_S if stopped is None else 0.0)
         while not self._over() and self._child is not None and time.monotonic() < deadline:
             self._once(0.1)  # a full pipe would block its exit
         stop(self._child, TERM_S)
@@ -160,6 +169,10 @@ class _Driver:
             else:
                 for message in self._exchange.receive(key.fileobj):
                     with contextlib.suppress(KeyError, TypeError, ValueError):
+                        if "stop" in message:
+                            self._decided = True
+                            self._speakers.stop(Stopped(*message["stop"])) if message["stop"] else None
+                            continue
                         parsed = ParsedLine(**{field: message[field] for field in _FIELDS})
                         self._speakers.receive(int(message["rank"]), parsed, float(message["at_s"]))
         return bool(ready)
@@ -184,7 +197,7 @@ class _Driver:
         return bool(data)
 
     def _chosen(self) -> Gathered | None:
-        return self._speakers.chosen(self._over())
+        return self._speakers.chosen(self._over()) if self._decided or not self._exchange.connected else None
 
     def _drain(self, seconds: float) -> None:
         """Read the own trainer's output to its end, then that of others for ``seconds``."""

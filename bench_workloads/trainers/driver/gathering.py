@@ -108,6 +108,11 @@ class Gathered:
         before = [s for s in self._stretches() if s.place not in timed]
         return [s.seconds for s in before for _ in range(s.span) if s.seconds is not None]
 
+    def before_s(self) -> list[float]:
+        """The same from the first iteration on, 0 where not known."""
+        timed = {stretch.place for stretch in self._timed()}
+        return [s.seconds or 0.0 for s in self._stretches() if s.place not in timed for _ in range(s.span)]
+
     def wall_s(self) -> float | None:
         """Seconds per timed iteration by the arrival of their lines; None where the line before is not known."""
         timed = self._timed()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench_workloads.trainers.adapter import Adapter, ParsedLine
 from bench_workloads.trainers.driver import gathering
@@ -13,6 +13,15 @@ from sweep.contract import Measurement, Phase, Progress, RankRun
 
 STEADY_FACTOR = 5.0
 """where a line covers many iterations, the next one is due after this multiple of the last interval"""
+
+
+class Stopped(NamedTuple):
+    """What is measured of a run that has lost."""
+
+    warmup_iterations: int
+    iterations: int
+    timed: int
+    """0: it has lost in its warm-up, whose last iteration is measured"""
 
 
 class Speakers:
@@ -24,11 +33,13 @@ class Speakers:
         self._of_rank: dict[int, Gathered] = {}
         self._last_heartbeat = -1
         self._begun_at = time.monotonic()
+        self.stopped: Stopped | None = None
         self._marks: dict[str, float] = {}
 
     def receive(self, rank: int, parsed: ParsedLine, at_s: float) -> None:
         """Add what one rank's trainer reported, ``at_s`` on the clock of the rank that read it."""
-        gathered = self._of_rank.setdefault(rank, Gathered(self._run.warmup_iterations, self._run.iterations))
+        wanted = self.stopped or self._run
+        gathered = self._of_rank.setdefault(rank, Gathered(wanted.warmup_iterations, wanted.iterations))
         news = gathered.add(parsed, at_s)
         if parsed.begun and self._last_heartbeat < 0:
             self._progress.heartbeat(Phase.FIRST_ITERATION, 0)
@@ -41,13 +52,29 @@ class Speakers:
                 due_s = STEADY_FACTOR * (gathered.entries[-1].at_s - gathered.entries[-2].at_s)
             self._progress.heartbeat(Phase.STEADY, count, due_s=due_s)
 
+    def lost(self) -> Stopped | None:
+        """After which iterations the run has lost by the bound, if it has: by the lowest rank that prints."""
+        bound = self._run.place.bound
+        source = next((self._of_rank[rank] for rank in sorted(self._of_rank) if self._of_rank[rank].entries), None)
+        if bound is None or source is None or not bound.lost(source.before_s(), timed := source.timed_s()):
+            return None
+        if timed:
+            return Stopped(self._run.warmup_iterations, len(timed), len(timed))
+        return Stopped(len(source.before_s()) - 1, 1, 0)
+
+    def stop(self, after: Stopped) -> None:
+        """The run has lost: its iterations until then are all to measure."""
+        self.stopped = after
+        for gathered in self._of_rank.values():
+            gathered.warmup, gathered.iterations = after.warmup_iterations, after.iterations
+
     def chosen(self, own_is_over: bool) -> Gathered | None:
         """The source that counts for this rank: its own if it reports iterations, else the lowest rank that is done.
 
         ``own_is_over``: this rank's trainer has ended.
         """
         own = self._of_rank.get(self._run.place.rank)
-        if own is not None and own.entries and not own_is_over:
+        if own is not None and own.entries and not own_is_over and self.stopped is None:
             return own if own.done else None
         done = [self._of_rank[rank] for rank in sorted(self._of_rank) if self._of_rank[rank].done]
         return own if own is not None and own.done else next(iter(done), None)
@@ -68,6 +95,7 @@ class Speakers:
         return Measurement(
             step_times_s=chosen.timed_s(),
             warmup_times_s=chosen.warmup_s(),
+            stopped=None if self.stopped is None else self.stopped.timed,
             peak_allocated_bytes=int(allocated) if allocated else None,
             peak_reserved_bytes=int(reserved) if reserved else None,
             memory_kind="the greatest that the trainer printed",

@@ -6,8 +6,9 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sweep.contract import Place
+from sweep.contract import Place, SlowBound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class ForkRequest:
     def decode(cls, line: bytes) -> ForkRequest:
         """Decode a request from a line."""
         values = json.loads(line)
-        return cls(**{**values, "places": tuple(Place(**place) for place in values["places"])})
+        return cls(**{**values, "places": tuple(_place(place) for place in values["places"])})
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,11 @@ class Answer:
     def decode(cls, line: bytes) -> Answer:
         """Decode an answer from a line."""
         return cls(**json.loads(line))
+
+
+def _place(values: Mapping[str, Any]) -> Place:
+    bound = values.get("bound")
+    return Place(**{**values, "bound": bound and SlowBound(*bound)})
 
 
 def encode(message: ForkRequest | Answer) -> bytes:

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sweep.contract import Place, Run, Workload
+from sweep.contract import Place, Run, SlowBound, Workload
 from sweep.outcomes import Outcome
 from sweep.pilot.job_spec import Limits
 from sweep.pilot.leader.attempt_result import AttemptResult, unexplained
@@ -48,6 +48,7 @@ class AttemptRunner:
         seed: int,
         start_limits: StartLimits | None = None,
         gpu: str | None = None,
+        bound: SlowBound | None = None,
     ) -> None:
         self._name = name
         self._run = run
@@ -66,6 +67,7 @@ class AttemptRunner:
         self._paused_s = self._clock.paused_s
         self._token = secrets.token_hex(16)
         self._gpu = gpu or ""
+        self._bound = bound
         self._short = asyncio.Event()
         self._began = False
         """Start was sent"""
@@ -146,7 +148,7 @@ class AttemptRunner:
             first = Place(
                 rank=node * per_node, world_size=self._run.gpus, local_rank=0, local_world_size=per_node,
                 node_rank=node, master_addr=address, master_port=port,
-                seed=self._seed, token=self._token, gpu=self._gpu,
+                seed=self._seed, token=self._token, gpu=self._gpu, bound=self._bound,
             )  # fmt: skip
             link.send(
                 Start(

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from sweep.contract import Run
+from sweep.contract import Run, SlowBound
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.pilot.job_spec import JobSpec
@@ -37,14 +37,21 @@ class Attempts:
         return self._concurrent[name]
 
     async def conduct(
-        self, name: str, run: Run, links: Sequence[Link], limit_s: float, start_limits: StartLimits | None
+        self,
+        name: str,
+        run: Run,
+        links: Sequence[Link],
+        limit_s: float,
+        start_limits: StartLimits | None,
+        bound: SlowBound | None = None,
     ) -> AttemptResult:
         """Run an attempt. An error fails it alone, and loses its nodes where ranks may be left there."""
         clock, limits = links[0].clock, replace(self._spec.limits, attempt_s=limit_s)
         unmeasured = AttemptState(name, run, [link.node for link in links], limits, clock.now())
         try:
             seed, gpu = self._spec.seed, self._spec.gpu
-            runner = AttemptRunner(name, run, WORKLOAD.find(run.workload), links, limits, seed, start_limits, gpu)
+            workload = WORKLOAD.find(run.workload)
+            runner = AttemptRunner(name, run, workload, links, limits, seed, start_limits, gpu, bound)
             return await self.follow(name, runner)
         except SweepError as error:  # a plug-in that the login node has and this one has not
             unmeasured.end(StopReason(Outcome.IMPORT_ERROR, str(error)))

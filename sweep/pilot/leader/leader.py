@@ -26,6 +26,7 @@ from sweep.planning.runs import PlannedRun
 from sweep.records.record import EndedAttempt
 from sweep.redaction import secret_values
 from sweep.search.search import Choice, Search, choose
+from sweep.search.stopping import Stopping
 from sweep.state.events import LEADER_ALIVE_S, AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted
 from sweep.state.state import SweepState
 from sweep.store.directory import Claim, SweepDir
@@ -49,6 +50,7 @@ class Leader:
         self._sweep_state = SweepState()
         self._search = Search(runs, spec.hardware, spec.strategy, spec.budget)
         self._starts = ObservedStarts(runs)
+        self._stopping = Stopping(runs, spec.stop_slow)
         self._taken: set[tuple[str, int]] = set()
         self._time = PilotTime(spec, os.environ, time.time())
         self._attempts = Attempts(spec)
@@ -186,7 +188,9 @@ class Leader:
         limit_s = min(spec.limits.attempt_s, self._time.left_s(began))
         concurrent = self._attempts.begin(name)
         start_limits = self._starts.start_limits(choice.planned, choice.attempt, spec.limits)
-        result = await self._attempts.conduct(name, run, links, limit_s, start_limits)
+        measured = self._sweep_state.run_state(run.run_id).ok is not None
+        bound = self._stopping.bound(choice.planned, again=measured)
+        result = await self._attempts.conduct(name, run, links, limit_s, start_limits, bound)
         await self._ending.settled(signalled=result.signalled)
         attempt = EndedAttempt(
             run=run,
@@ -202,6 +206,7 @@ class Leader:
             outcome=result.diagnosis.outcome or Outcome.UNKNOWN,
             times_s={"pilot_idle_s": idle_s},
             facts={"concurrent_with": sorted(concurrent)} if concurrent else {},
+            bound=bound,
             torch_version=spec.torch_version,
             secrets=secret_values(os.environ),  # its ranks inherit it: the site's ``env`` and ``setup``, the user's own
         )
@@ -224,6 +229,7 @@ class Leader:
     def _apply(self, events: Sequence[Event]) -> None:
         self._sweep_state.apply_all(events)
         self._starts.apply_all(events)
+        self._stopping.apply_all(events)
 
     async def _send_heartbeats(self) -> None:
         while True:

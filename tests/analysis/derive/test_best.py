@@ -20,6 +20,7 @@ from analysis.derive.best import (
     natural,
     trimmed,
 )
+from analysis.derive.confidence import verdict
 from analysis.metrics import METRICS
 from sweep.errors import SweepError
 from tests.support.made_records import (
@@ -400,8 +401,29 @@ def test_pooled_rows_have_the_records_columns_and_no_other_index():
         "run_spread",
         "spread_freedom",
     }
-    added = {"configurations", "of_other_work", "ties", "runner_up", "runner_up_repeats", "least_lead", "swept"}
+    added = {
+        "configurations",
+        "stopped_rivals",
+        "of_other_work",
+        "ties",
+        "runner_up",
+        "runner_up_repeats",
+        "least_lead",
+        "swept",
+    }
     assert set(best_per_cell(rows)) == set(pooled) | added
+
+
+def test_a_stopped_run_is_no_winner_no_second_and_no_evidence():
+    rows = frame(timed(100, 0.99, 1.01), timed(900, 0.9, 1.1, tp=2, stopped="slow"), timed(90, 0.8, 1.2, tp=4))
+    (best,) = best_per_cell(rows).to_dict("records")
+    assert (best["run_id"], best["runner_up"], best["configurations"], best["stopped_rivals"]) == ("r0", 90, 3, 1)
+    (alone,) = best_per_cell(rows.iloc[:2]).to_dict("records")
+    assert math.isnan(alone["runner_up"])
+    word, sentence = verdict(alone, RATE)
+    assert (word, "the others, 1, had lost and were stopped" in sentence) == ("leads", True)
+    again = frame(timed(50, 1, 1, stopped="slow", repeat=0), timed(200, 1, 1, repeat=1))
+    assert measured(again, RATE)["value"].tolist() == [200], "measured in full since"
 
 
 def test_a_run_without_its_interval_has_its_value_for_both_ends():

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis.derive.placement import COLUMNS, by_node_set, placed, spread, widest
-from analysis.statistics import variance_ratio_chance
+from sweep.physics.statistics import variance_ratio_chance
 from tests.support.made_records import as_json, made_record, made_run
 
 

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+LEAST_FACTOR = 1.1
+"""Runs of one configuration are taken to differ by as much, however quiet a sweep is: fewer never decide"""
 MEDIAN_FACTOR = math.sqrt(math.pi / 2)
 """Ratio of the standard error of the median of normal values to that of their mean"""
 MAD_FACTOR = 1.4826

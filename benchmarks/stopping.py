@@ -1,0 +1,223 @@
+"""What stopping runs that have lost saves, and whether it changes an answer: python -m benchmarks.stopping RESULTS
+
+RESULTS: of `sweep import` (the playbook's rows) or a sweep. Each strategy is replayed twice, with every run measured in
+full and with `stop_slow: auto`. A run takes its start, then warm-up and timed iterations of its recorded step time, off
+by chance within the run. A failed one takes its start, which counts where it is stated. Prints Markdown: the node time
+that is kept, alone and in copies whose rates are off by chance between runs, and the node time until every cell is
+within 2 % of its best. With `--clusters N`: the same on synthetic clusters, and by how much the mean regret changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.replay import strategy_of
+from benchmarks.synthetic_clusters import EVALUATION_SEEDS, synthetic_cluster
+from sweep.contract import SlowBound
+from sweep.foreign.files import read_recorded
+from sweep.outcomes import Outcome
+from sweep.plugins import STRATEGY
+from sweep.search.observations import Known
+from sweep.search.replay import RecordedRun
+from sweep.search.stopping import factor
+
+START_S, WARMUP, TIMED = 15.0, 2, 5
+WITHIN = 0.02
+"""standard deviation of the logarithm of an iteration's time within a run"""
+BETWEEN, COPIES = (0.01, 0.05), 40
+NEAR = 0.02
+
+
+@dataclass
+class Spent:
+    """One replay."""
+
+    node_s: float = 0.0
+    """of runs that worked"""
+    failed_s: float = 0.0
+    """of runs that failed, each its start"""
+    winners: dict[int, int] = field(default_factory=dict)
+    """cell -> the run with the best rate of those measured in full"""
+    near_s: dict[int, float] = field(default_factory=dict)
+    """cell -> node time of the whole sweep until its winner was within NEAR of the best"""
+    runs: int = 0
+    stopped: int = 0
+
+
+def spent(recorded: RecordedRun, name: str, *, stop: bool, seed: int = 0) -> Spent:
+    """The strategy until it ends by itself. Iterations are a function of the run and the seed alone."""
+    c, rates, strategy = recorded.candidates, recorded.tokens_per_second_per_gpu, strategy_of(name)
+    steps_s = np.exp(c.log_tokens_per_gpu) / rates
+    off = np.exp(WITHIN * np.random.default_rng(seed).standard_normal((len(c), WARMUP + TIMED)))
+    worked, known, found = recorded.worked, Known(c), Spent()
+    target = np.zeros(len(c.cell_names))
+    np.maximum.at(target, c.cells[worked], rates[worked])
+    best: dict[int, float] = {}
+    iterations: list[list[float]] = []
+    limit = factor([], iterations)
+    while (pick := strategy.pick(known, ~known.begun)) is not None:
+        index, cell, lost, taken = pick.index, int(c.cells[pick.index]), False, [0.0]
+        rate = rates[index]
+        if worked[index]:
+            taken = list(steps_s[index] * off[index])
+            if stop and cell in best:
+                own = best[cell] * np.exp(c.log_tokens_per_gpu[index])
+                bound = SlowBound(step_s=own, warmup_s=(own,) * WARMUP, factor=limit, set_by="")
+                taken, lost = _until_lost(bound, taken)
+                rate = np.exp(c.log_tokens_per_gpu[index]) / np.median(taken[WARMUP:] or taken[-1:])
+            if not lost:
+                best[cell] = min(best.get(cell, np.inf), 1 / rates[index])
+                iterations.append(np.log(taken[WARMUP:]).tolist())
+                limit = factor([], iterations)
+                if rates[index] > rates[found.winners.get(cell, index)] or cell not in found.winners:
+                    found.winners[cell] = index
+        found.failed_s += 0.0 if worked[index] else float(c.nodes[index]) * START_S
+        found.node_s += float(c.nodes[index]) * (START_S + sum(taken)) if worked[index] else 0.0
+        found.runs, found.stopped = found.runs + 1, found.stopped + lost
+        if (
+            cell in found.winners
+            and cell not in found.near_s
+            and rates[found.winners[cell]] >= (1 - NEAR) * target[cell]
+        ):
+            found.near_s[cell] = found.node_s + found.failed_s
+        outcome = Outcome.OK if worked[index] else recorded.outcomes[index]
+        peak = recorded.peak_memory_bytes[index]
+        known.end(
+            index, outcome, float(rate) if worked[index] else None, float(peak) if peak > 0 else None, stopped=lost
+        )
+    return found
+
+
+def _until_lost(bound: SlowBound, taken: list[float]) -> tuple[list[float], bool]:
+    for ended in range(1, WARMUP + TIMED):
+        if bound.lost(taken[: min(ended, WARMUP)], taken[WARMUP:ended]):
+            return taken[:ended], True
+    return taken, False
+
+
+def changed(recorded: RecordedRun, name: str, seed: int) -> tuple[float, int, int, Spent, Spent]:
+    """(share of node time kept, cells with another winner, cells; both replays)."""
+    full, stopping = (spent(recorded, name, stop=stop, seed=seed) for stop in (False, True))
+    cells = set(full.winners) | set(stopping.winners)
+    rates = recorded.tokens_per_second_per_gpu
+    other = sum(
+        full.winners.get(cell) != stopping.winners.get(cell)
+        and rates[full.winners.get(cell, 0)] != rates[stopping.winners.get(cell, 0)]
+        for cell in cells
+    )
+    return stopping.node_s / full.node_s, other, len(cells), full, stopping
+
+
+def copies(recorded: RecordedRun) -> Iterator[tuple[float, int, RecordedRun]]:
+    """(noise between runs, seed, the rows with it)."""
+    for noise in BETWEEN:
+        for seed in range(COPIES):
+            off = np.exp(noise * np.random.default_rng(seed).standard_normal(len(recorded.candidates)))
+            yield noise, seed, replace(recorded, tokens_per_second_per_gpu=recorded.tokens_per_second_per_gpu * off)
+
+
+def hours_until_near(found: Spent) -> str:
+    """Node-hours until every cell's winner is near its best; how many never are."""
+    never = len(found.winners) - len(found.near_s)
+    return f"{max(found.near_s.values()) / 3600:,.1f}" + (f" ({never} cells never)" if never else "")
+
+
+def of_rows(path: Path, names: Sequence[str], pool: ProcessPoolExecutor | None) -> tuple[float, int]:
+    """Prints the tables. Returns the share kept in the plan's order, and all winners that changed."""
+    whole = read_recorded(path)
+    models = sorted({model for model, _ in whole.candidates.cell_names})
+    parts = {"all rows": whole, **{f"{model} alone": read_recorded(path, [model]) for model in models}}
+    near = "node-hours until within 2 %, in full | with stopping"
+    print(f"| rows | order | node time kept | with failed starts | of runs stopped | {near} |\n" + "|---" * 7 + "|")
+    kept, winners = 1.0, 0
+    for title, recorded in parts.items():
+        for name in names:
+            share, other, _, full, stopping = changed(recorded, name, 0)
+            kept = share if (title, name) == ("all rows", names[0]) else kept
+            winners += other
+            with_failed = (stopping.node_s + stopping.failed_s) / (full.node_s + full.failed_s)
+            near = f"{hours_until_near(full)} | {hours_until_near(stopping)}"
+            shares = f"{share:.3f} | {with_failed:.3f} | {stopping.stopped / stopping.runs:.0%}"
+            print(f"| {title} | {name} | {shares} | {near} |", flush=True)
+    print(
+        "\n| rows | order | noise between runs | node time kept, mean and most | winners changed |\n" + "|---" * 5 + "|"
+    )
+    for title, recorded in parts.items():
+        made = list(copies(recorded))
+        for name in names:
+            work = [(one, name, seed) for _, seed, one in made]
+            found = list((pool.map if pool else map)(_changed, work))
+            for noise in BETWEEN:
+                mine = [result for result, (of, _, _) in zip(found, made, strict=True) if of == noise]
+                shares, others = [share for share, *_ in mine], sum(other for _, other, *_ in mine)
+                winners += others
+                cells = sum(cells for _, _, cells, *_ in mine)
+                share = f"{np.mean(shares):.3f}, {max(shares):.3f}"
+                print(f"| {title} | {name} | {noise:.0%} | {share} | {others} of {cells} |", flush=True)
+    return kept, winners
+
+
+def _changed(work: tuple[RecordedRun, str, int]) -> tuple[float, int, int, Spent, Spent]:
+    return changed(*work)
+
+
+def of_cluster(names: Sequence[str], seed: int) -> dict[str, Any]:
+    """strategy -> (true regrets in full, with stopping, share of node time kept)."""
+    made = synthetic_cluster(seed)
+    c, worked = made.recorded.candidates, made.recorded.worked
+    found = {}
+    for name in names:
+        regrets: list[list[float]] = []
+        both = [spent(made.recorded, name, stop=stop, seed=seed) for stop in (False, True)]
+        for one in both:
+            cells = [cell for cell in range(len(c.cell_names)) if (worked & (c.cells == cell)).any()]
+            most = {cell: made.true_rates[worked & (c.cells == cell)].max() for cell in cells}
+            lost = [
+                1 - made.true_rates[one.winners[cell]] / most[cell] if cell in one.winners else 1.0 for cell in cells
+            ]
+            regrets.append(lost)
+        found[name] = (*regrets, both[1].node_s / both[0].node_s)
+    return found
+
+
+def of_clusters(names: Sequence[str], number: int, pool: ProcessPoolExecutor | None) -> None:
+    """Prints the table of synthetic clusters."""
+    seeds = range(EVALUATION_SEEDS[0], EVALUATION_SEEDS[0] + number)
+    results = list((pool.map if pool else map)(partial(of_cluster, names), seeds))
+    print(f"\n{number} synthetic clusters\n\n| order | node time kept | mean regret in full | with stopping | change |")
+    print("|---|---|---|---|---|")
+    for name in names:
+        full, stopping = (np.concatenate([result[name][i] for result in results]) for i in (0, 1))
+        by_cluster = np.array([np.mean(result[name][1]) - np.mean(result[name][0]) for result in results])
+        error = by_cluster.std(ddof=1) / np.sqrt(len(by_cluster))
+        kept = np.mean([result[name][2] for result in results])
+        change = f"{by_cluster.mean():+.3%} ± {error:.3%}"
+        print(f"| {name} | {kept:.3f} | {full.mean():.3%} | {stopping.mean():.3%} | {change} |")
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--strategies", nargs="+", default=list(STRATEGY.table))
+    parser.add_argument("--clusters", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1)
+    given = parser.parse_args(argv)
+    pool = ProcessPoolExecutor(given.processes) if given.processes > 1 else None
+    if given.clusters:
+        of_clusters(given.strategies, given.clusters, pool)
+    kept, winners = of_rows(given.results, given.strategies, pool)
+    print(f"\nnode time kept: {kept:.3f} (plan order, all rows), winners changed: {winners}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

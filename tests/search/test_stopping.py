@@ -1,0 +1,112 @@
+"""When a run has lost: by the best of its cell, by two iterations or one twice as slow, and hardly ever the fastest."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from sweep.contract import Run, SlowBound
+from sweep.outcomes import Outcome
+from sweep.planning.runs import PlannedRun
+from sweep.search.stopping import CHANCE, Stopping, factor
+from sweep.state.events import Recorded, RecordFacts
+from tests.support.configurations import run
+
+BOUND = SlowBound(1.0, (math.inf, 1.5), 1.2, "best.1")
+
+
+@pytest.mark.parametrize(
+    ("warmup", "timed", "lost"),
+    [
+        ([9.0], [], False),  # the first compiles
+        ([9.0, 2.9], [], False),  # under twice the best's own second one
+        ([9.0, 3.1], [], True),
+        ([9.0, 1.9], [1.3], True),  # two that are slower than theirs by the factor
+        ([9.0, 1.7], [1.3], False),  # one alone may have been disturbed
+        ([9.0, 1.7], [1.3, 1.1, 1.3], True),
+        ([9.0, 0.0], [1.3], False),  # not known
+        ([], [2.1], True),
+    ],
+)
+def test_two_iterations_decide_or_one_of_twice_the_time(warmup, timed, lost):
+    assert BOUND.lost(warmup, timed) is lost
+
+
+def planned(**values) -> PlannedRun:
+    made = Run.from_json(json.dumps(run(**values)))
+    return PlannedRun(made.run_id, made.model, made.nodes, 60.0, made.canonical_json())
+
+
+def ended(one: PlannedRun, step_s: float, **changes) -> Recorded:
+    facts = {
+        "outcome": Outcome.OK,
+        "step_time_median_s": step_s,
+        "step_times_s": (step_s,) * 5,
+        "warmup_times_s": (9.0, 2 * step_s),
+    }
+    record = RecordFacts(run_id=one.run_id, attempt=1, pilot="p", **facts | changes)
+    return Recorded(time=1.0, record=record)
+
+
+def test_the_bound_is_the_fastest_of_the_cell_for_as_many_tokens():
+    best, other, elsewhere = planned(mbs=1), planned(mbs=2), planned(mbs=2, model="8B")
+    stopping = Stopping([best, other, elsewhere], 1.3)
+    assert stopping.bound(other, again=False) is None, "nothing was measured"
+    stopping.apply_all([ended(best, 2.0)])
+    bound = stopping.bound(other, again=False)
+    tokens = other.run().global_batch_tokens / best.run().global_batch_tokens
+    assert bound.step_s == pytest.approx(2.0 * tokens)
+    assert bound.warmup_s == pytest.approx((9.0 * tokens, 4.0 * tokens))
+    assert (bound.factor, bound.set_by) == (1.3, f"{best.run_id}.1")
+    assert stopping.bound(elsewhere, again=False) is None, "of another cell"
+    assert stopping.bound(other, again=True) is None, "a person asks for it"
+
+
+@pytest.mark.parametrize("wrong", [{"suspect": True}, {"stopped": "slow"}, {"outcome": Outcome.HANG}])
+def test_what_is_not_to_be_trusted_sets_no_bound(wrong):
+    one, other = planned(mbs=1), planned(mbs=2)
+    stopping = Stopping([one, other], "auto")
+    stopping.apply_all([ended(one, 1.0, **wrong)])
+    assert stopping.bound(other, again=False) is None
+
+
+def test_repeats_are_measured_in_full_unless_their_first_run_was_stopped():
+    first, best, loser = planned(mbs=1), planned(mbs=2, repeat=1), planned(mbs=4)
+    again = planned(mbs=4, repeat=1)
+    stopping = Stopping([first, best, loser, again], "auto")
+    stopping.apply_all([ended(first, 1.0)])
+    assert stopping.bound(best, again=False) is None
+    assert stopping.bound(again, again=False) is None
+    stopping.apply_all([ended(loser, 2.0, stopped="slow")])
+    assert stopping.bound(again, again=False) is not None
+
+
+def test_off_gives_no_bound():
+    one, other = planned(mbs=1), planned(mbs=2)
+    stopping = Stopping([one, other], "off")
+    stopping.apply_all([ended(one, 1.0)])
+    assert stopping.bound(other, again=False) is None
+
+
+@pytest.mark.parametrize(("between", "within"), [(0.02, 0.02), (0.005, 0.02), (0.05, 0.02)])
+def test_the_fastest_is_hardly_ever_stopped_by_auto(between, within):
+    """100,000 cells of one layout as fast as the best measured, whose spread is known by ten pairs of repeats."""
+    random = np.random.default_rng(1)
+    stopped, cells = 0, 100_000
+    for _ in range(50):
+        repeats = (between * random.standard_normal((10, 2))).tolist()
+        iterations = (within * random.standard_normal((20, 5))).tolist()
+        limit = math.log(factor(repeats, iterations))
+        size = cells // 50
+        ahead = between * (random.standard_normal(size) - random.standard_normal(size))
+        both = ahead[:, None] + within * random.standard_normal((size, 2))
+        stopped += int((both > limit).all(axis=1).sum())
+    assert stopped <= 2 * CHANCE * cells
+
+
+def test_auto_is_never_under_its_least():
+    quiet = [[0.0, 1e-4]] * 50
+    assert factor(quiet, quiet) == 1.1

@@ -1,0 +1,137 @@
+"""Runs that have lost end early: all ranks after the same iteration, nothing left behind, and the answer the same."""
+
+import json
+import statistics
+
+import pytest
+import yaml
+
+from tests.support import driving
+from tests.support.paths import REPOSITORY
+from tests.support.trainers.external import SCRIPTS
+
+PACED = SCRIPTS / "paced.py"
+SHAPE = {"num_layers": 2, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "vocab_size": 512}
+
+
+def paced(paces, prints="last", **further):
+    """A sweep of a foreign trainer with these step times, in their order."""
+    params = {
+        "command": f"python {PACED} {{{{ a }}}} {{{{ steps }}}} {prints}",
+        "metrics": "iteration: step (\\d+)\nstep_time_s: time {number}\n",
+        "a": [str(pace) for pace in paces],
+    }
+    return {
+        "name": "paced", "workload": "command", "models": {"toy": SHAPE}, "nodes": 2, "sequence_length": 64,
+        "global_batch": 2048, "dtype": "fp32", "micro_batch_size": 8, "params": params, "remeasure": 0,
+        "stop_slow": 1.2, "site": {"gpu": "cpu", "gpus_per_node": 2, "poll_interval_s": 1}, **further,
+    }  # fmt: skip
+
+
+def wait_for_records(directory, number):
+    driving.wait_for(lambda: (directory / "journal").exists() and len(driving.records_of(directory)) >= number, 300)
+
+
+def by_pace(directory):
+    return {float(json.loads(record["params_json"])["a"]): record for record in driving.records_of(directory)}
+
+
+def assert_stopped(record, best):
+    assert (record["outcome"], record["stopped"]) == ("ok", "slow"), record["message"]
+    about = json.loads(record["extra_json"])["stopped"]
+    assert about["set_by"] == f"{best['run_id']}.1"
+    assert about["factor"] >= 1.1
+    assert about["bound_s"] == pytest.approx(about["factor"] * best["step_time_median_s"])
+    assert about["iterations_timed"] < record["iterations"]
+    assert len(record["step_times_s"]) == max(about["iterations_timed"], 1)
+    assert f"it had lost to {best['run_id']}.1" in " ".join(record["notes"])
+
+
+@pytest.mark.parametrize("prints", ["last", pytest.param("all", marks=pytest.mark.long)])
+def test_all_ranks_of_a_foreign_trainer_stop_after_the_same_iteration(tmp_path, prints):
+    """The larger micro-batch is expected to be faster, so it comes first."""
+    grid = paced(["{{ 0.05 if micro_batch_size == 8 else 0.6 }}"], prints, micro_batch_size=[8, 1])
+    grid["params"]["command"] = grid["params"]["command"].replace("{{ a }}", grid["params"].pop("a")[0])
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(grid))
+    driving.succeeds(
+        "launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes", cwd=REPOSITORY
+    )
+    found = {record["micro_batch_size"]: record for record in driving.records_of(tmp_path / "s")}
+    assert found[8]["stopped"] is None
+    assert len(found[8]["step_times_s"]) == 5
+    assert_stopped(found[1], found[8])
+    assert found[1]["step_time_median_s"] > 0.6
+    assert len(found[1]["rank_step_time_median_s"]) == 4
+    assert driving.wait_until_unmarked(tmp_path / "s", 10) == []
+    (best,) = json.loads(driving.succeeds("best", tmp_path / "s", "--json").stdout)
+    assert (best["micro_batch_size"], best["verdict"]) == (8, "leads")
+
+
+@pytest.mark.long
+@pytest.mark.slurm
+@pytest.mark.timeout(900)
+def test_on_slurm_with_a_foreign_trainer_killed_in_the_middle_and_resumed(tmp_path, slurm_cluster):
+    paces = [0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5]
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(paced(paces, "all")))
+    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "slurm", "--yes")
+    launcher = driving.start(*words, env=slurm_cluster.env, cwd=REPOSITORY)
+    wait_for_records(tmp_path / "s", 3)
+    launcher.kill()
+    launcher.wait()
+    slurm_cluster.cancel_all()
+    driving.succeeds("resume", tmp_path / "s", env=slurm_cluster.env, cwd=REPOSITORY, timeout=600)
+    found = by_pace(tmp_path / "s")
+    assert set(found) == set(paces)
+    full = {f"{record['run_id']}.1": record for record in found.values() if record["stopped"] is None}
+    lost = [record for record in found.values() if record["stopped"] is not None]
+    assert len(lost) >= 3
+    assert found[0.1]["stopped"] is None
+    for record in lost:
+        assert_stopped(record, full[json.loads(record["extra_json"])["stopped"]["set_by"]])
+    assert driving.wait_until_unmarked(tmp_path / "s", 20) == []
+    slurm_cluster.wait_idle()
+    assert slurm_cluster.job_processes() == []
+
+
+MODEL = {"num_layers": 2, "hidden_size": 192, "num_heads": 4, "intermediate_size": 512, "vocab_size": 2048}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_local_sweep_of_the_transformer_killed_in_the_middle_and_resumed(tmp_path):
+    """24 runs: the best, and layouts that a straggler makes slower by 1.5 to 5 times."""
+    late = [0.0, *(round(0.12 * factor, 2) for factor in (2, 3, 4, 6, 8, 10, 13, 16, 18, 20, 24))]
+    grid = {
+        "name": "lost", "models": {"tiny": MODEL}, "nodes": 1, "sequence_length": 128, "global_batch": 4096,
+        "dtype": "fp32", "micro_batch_size": 8, "remeasure": 0, "zero": [0, 1],
+        "params": {"straggler_rank": 1, "straggler_s": late, "threads": 1, "cpu_memory": False},
+        "site": {"gpu": "cpu", "gpus_per_node": 2, "poll_interval_s": 1},
+    }  # fmt: skip
+    pictures = []
+    for name, stop in (("with", 1.2), ("without", "off")):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({**grid, "stop_slow": stop}))
+        words = ("launch", tmp_path / f"{name}.yaml", "--dir", tmp_path / name, "--executor", "local", "--yes")
+        if name == "with":
+            launcher = driving.start(*words)
+            wait_for_records(tmp_path / "with", 8)
+            for pid in [launcher.pid, *driving.leader_pids(tmp_path / "with")]:
+                driving.kill(pid)
+            launcher.wait()
+            driving.succeeds("resume", tmp_path / "with", timeout=900)
+        else:
+            driving.succeeds(*words, timeout=900)
+        (best,) = json.loads(driving.succeeds("best", tmp_path / name, "--json").stdout)
+        pictures.append((best["params"]["straggler_s"], best["configurations"]))
+    assert pictures[0] == pictures[1] == (0.0, 24)
+    records = driving.assert_each_run_measured_once(tmp_path / "with")
+    full = [record for record in records if record["stopped"] is None]
+    fastest = min(record["step_time_median_s"] for record in records)
+    lost = [record for record in records if record["stopped"] is not None]
+    assert len(lost) >= 18, [record["step_time_median_s"] for record in records]
+    for record in lost:
+        by = next(r for r in full if f"{r['run_id']}.1" == json.loads(record["extra_json"])["stopped"]["set_by"])
+        assert_stopped(record, by)
+        assert record["step_time_median_s"] > 1.1 * fastest
+    assert driving.wait_until_unmarked(tmp_path / "with", 20) == []
+    whole = statistics.fmean(record["total_s"] for record in driving.records_of(tmp_path / "without"))
+    assert statistics.fmean(record["total_s"] for record in records) < whole
