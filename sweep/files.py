@@ -68,6 +68,14 @@ def read_log(source: Path | bytes) -> str:
     return source.decode(errors="replace")
 
 
+def end_of(path: Path, most_bytes: int) -> str:
+    """The last bytes of a log of this program's own as text; empty where it cannot be read."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
+        return file.read(most_bytes).decode(errors="replace")
+    return ""
+
+
 def text_of(data: bytes, path: Path | str, what: str) -> str:
     """The bytes as text. Raises SweepError where they are not: NUL bytes, or not UTF-8."""
     try:

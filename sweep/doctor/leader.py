@@ -47,8 +47,9 @@ class DoctorLeader:
         assert me is not None
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
             asyncio.get_running_loop().add_signal_handler(number, me.cancel)
-        orphans = OrphanClearing(self._spec)
-        async with agents(self._spec, self._folder / "pilots" / self._spec.name, PausingClock()) as nodes:
+        directory = self._folder / "pilots" / self._spec.name
+        orphans = OrphanClearing(self._spec, directory)
+        async with agents(self._spec, directory, PausingClock()) as nodes:
             await nodes.arrive()
             links = nodes.links
             orphans.watch(links)

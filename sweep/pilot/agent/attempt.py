@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bench_workloads.ports import listen_on_free_port
 from sweep.contract import Measurement, Place
+from sweep.files import end_of
 from sweep.outcomes import Outcome
 from sweep.pilot.agent import evidence
 from sweep.pilot.agent.cleanup import clear, empty, remove_scratch, remove_shared_memory
@@ -114,7 +115,7 @@ class NodeAttempt:
             RankRemains(
                 rank=rank.number,
                 killed=rank.number in killed,
-                tail=rank.tail(KEPT_BYTES if rank.number == 0 else TAIL_BYTES),
+                tail=end_of(rank.log, KEPT_BYTES if rank.number == 0 else TAIL_BYTES),
                 stacks=stacks.get(rank.number, ""),
             )
             for rank in self.ranks

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from sweep.errors import log_error
+from sweep.files import end_of
 from sweep.pilot.agent.fork_messages import ForkRequest
 from sweep.pilot.agent.fork_servers import ForkServer
 from sweep.pilot.agent.progress import ProgressPipe, Report
@@ -64,15 +65,6 @@ class Rank:
         if self.pipe is not None:
             self.pipe.close()
 
-    def tail(self, limit_bytes: int) -> str:
-        """The end of its output."""
-        try:
-            with self.log.open("rb") as file:
-                file.seek(max(0, self.log.stat().st_size - limit_bytes))
-                return file.read().decode(errors="replace")
-        except OSError:
-            return ""
-
     def trim_log(self) -> bool:
         """Free the disk of all but the end of a long output. Whether it wrote KEPT_BYTES since the last look."""
         try:
@@ -81,7 +73,7 @@ class Rank:
             if size - self._freed_bytes > LOG_BYTES:
                 self._freed_bytes = size - KEPT_BYTES
                 if not _punch_hole(self.log, self._freed_bytes):
-                    end = self.tail(KEPT_BYTES).encode()
+                    end = end_of(self.log, KEPT_BYTES).encode()
                     os.truncate(self.log, 0)  # the rank appends
                     with self.log.open("ab") as file:
                         self._seen_bytes, self._freed_bytes = file.write(end), 0

@@ -31,6 +31,7 @@ FURTHER_FAILURES_S = 2.0
 ENDED_BY = {
     Fate.DEAD: Outcome.NODE_FAIL,
     Fate.RELEASED: Outcome.PREEMPTED,
+    Fate.CANCELLED: Outcome.PREEMPTED,
     Fate.ALIVE: Outcome.NETWORK,
     Fate.UNKNOWN: Outcome.NETWORK,
 }

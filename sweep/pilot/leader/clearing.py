@@ -9,15 +9,17 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from bench_workloads.interpreter import module_command
 from sweep.errors import SweepError, log_error
 from sweep.executors.executor import Executor, JobState, SubmitError
+from sweep.files import end_of
 from sweep.pilot.agent.orphans import REACHED
 from sweep.pilot.job import has_node, node_state
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.link import Link
-from sweep.pilot.leader.node_fate import Fate, fate_of
+from sweep.pilot.leader.node_fate import Fate, fate_of, works
 from sweep.pilot.messages import ClearStale
 from sweep.plugins import EXECUTOR
 from sweep.state import events
@@ -30,6 +32,9 @@ while runs begin"""
 CLEAR_S = 40.0
 """as long as the leader waits for a node to be clean (CLEAN_S): a dead node does not answer, and the scheduler ends
 what runs there"""
+
+SAID_BYTES = 1 << 16
+"""of the agents' output: srun says last why their step ended, in a line for each node"""
 
 
 async def clear_stale_pilots(directory: SweepDir, spec: JobSpec, links: Sequence[Link]) -> None:
@@ -101,8 +106,8 @@ def _job_of(directory: SweepDir, token: str) -> str | None:
 class OrphanClearing:
     """Clears nodes whose agents died while the job goes on, and finds out what became of them."""
 
-    def __init__(self, spec: JobSpec) -> None:
-        self._spec = spec
+    def __init__(self, spec: JobSpec, directory: Path) -> None:
+        self._spec, self._directory = spec, directory
         self._clearing: list[asyncio.Task[None]] = []
         self._watching: dict[Link, asyncio.Task[None]] = {}
         self._stopped = False
@@ -133,12 +138,12 @@ class OrphanClearing:
 
     async def _clear(self, link: Link) -> None:
         try:
-            link.fate = await clear_orphans(self._spec, link.node)
+            link.fate = await clear_orphans(self._spec, self._directory, link.node)
         finally:
             link.resolved.set()
 
 
-async def clear_orphans(spec: JobSpec, node: str) -> Fate:
+async def clear_orphans(spec: JobSpec, directory: Path, node: str) -> Fate:
     """End what ranks left on a node whose agent died, by a process there, alongside the agents' step. Errors are logged
     and do not stop the pilot. Also what became of the node: by that process, else by asking Slurm.
     """
@@ -151,7 +156,7 @@ async def clear_orphans(spec: JobSpec, node: str) -> Fate:
     if errors:
         log_error(f"{node}: cleanup after its agent: {errors[-500:]}")
     if REACHED in output:
-        return Fate.ALIVE
+        return works(await asyncio.to_thread(end_of, directory / "agents.log", SAID_BYTES))
     state, in_job = await asyncio.to_thread(node_state, node), await asyncio.to_thread(has_node, node)
     return fate_of(refusal=errors, state=state, in_job=in_job)
 

@@ -57,7 +57,7 @@ class Leader:
         self._clock = clock
         self._leaf_switches: dict[str, str | None] | None = None
         self._free_since: dict[str, float] = {}
-        self._orphans = OrphanClearing(spec)
+        self._orphans = OrphanClearing(spec, directory.pilot(spec.name))
         self._preflight = Preflight(spec, self._attempts)
         self._ending = Ending(self._attempts, self._orphans, self._cancelled)
 

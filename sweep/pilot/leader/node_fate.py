@@ -11,6 +11,7 @@ class Fate(Enum):
 
     DEAD = "Slurm cannot reach the node"
     RELEASED = "Slurm took the node from the job"
+    CANCELLED = "Slurm cancelled the agents' step"
     ALIVE = "the agent ended, the node works"
     UNKNOWN = "the agent ended, Slurm does not say why"
 
@@ -19,6 +20,14 @@ _UNREACHED = re.compile(r"failed on node \S{1,255}: (?:Communication|Socket time
 """srun's words (slurm_strerror) for a node that does not answer. Other reasons, such as a credential's, say nothing"""
 _DOWN = re.compile(r"down\S*|\S+\*")
 """a state in sinfo's long form; "*": the node does not answer the controller"""
+
+_CANCELLED = re.compile(r"\*\*\* STEP \S{1,40} ON \S{1,255} CANCELLED AT ")
+"""slurmstepd's words (22.05 to 25.11), which srun prints"""
+
+
+def works(agents_output: str) -> Fate:
+    """Of a node that works and whose agent ended. ``agents_output``: its end, with what srun says of their step."""
+    return Fate.CANCELLED if _CANCELLED.search(agents_output) else Fate.ALIVE
 
 
 def fate_of(*, refusal: str, state: str | None, in_job: bool | None) -> Fate:

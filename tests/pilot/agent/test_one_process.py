@@ -7,6 +7,7 @@ import time
 import pytest
 
 from sweep.contract import Layout, Run
+from sweep.files import end_of
 from sweep.pilot.agent import evidence
 from sweep.pilot.agent.agent import Agent
 from sweep.pilot.agent.fork_messages import ForkRequest
@@ -74,7 +75,7 @@ def test_ranks_of_one_process_report_separately(tmp_path):
     assert len({rank.pid for rank in ranks}) == 1
     assert {number: messages[0].due_s for number, messages in reports.messages.items()} == {0: 0.0, 1: 1.0, 2: 2.0}
     assert sorted(reports.ends) == [(0, 0, None), (1, 0, None), (2, 0, None)]
-    lines = ranks[0].tail(4096).splitlines()
+    lines = end_of(ranks[0].log, 4096).splitlines()
     assert sorted(line.partition(" in ")[0] for line in lines) == [f"rank {n} of 3" for n in range(RANKS)]
     assert "rank 0 of 3 in MainThread" in lines
 
@@ -87,7 +88,7 @@ def test_the_end_of_one_rank_is_the_end_of_all(tmp_path, act, code, number):
     assert time.monotonic() - begin < 20, "the others wait for a minute"
     failed = [rank for rank in range(RANKS) if RankFailure in reports.kinds(rank)]
     assert failed == ([1] if act == "raise" else []), "it is reported for the rank that failed, and for no other"
-    assert ("KeyError" in ranks[0].tail(4096)) == (act == "raise")
+    assert ("KeyError" in end_of(ranks[0].log, 4096)) == (act == "raise")
 
 
 def test_a_hang_is_shown_by_one_dump_of_all_threads_and_ended_at_once(tmp_path):

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from sweep.files import end_of
 from sweep.pilot.agent.fork_messages import ForkRequest
 from sweep.pilot.agent.ranks import KEPT_BYTES, LOG_BYTES, Rank, start_ranks
 from tests.support.pilot_parts import Image
@@ -51,7 +52,7 @@ def test_a_flood_of_output_leaves_its_end_and_little_on_the_disk(tmp_path, reque
     assert process.returncode == 0
     assert not rank.trim_log(), "it writes no more"
     assert any(writes)
-    last = rank.tail(KEPT_BYTES).splitlines()
+    last = end_of(log, KEPT_BYTES).splitlines()
     assert [line[:9] for line in last[-100:]] == [f"{number:09}" for number in range(lines - 100, lines)]
     assert most < 2 * LOG_BYTES < lines * 1024, "of all that it wrote"
 

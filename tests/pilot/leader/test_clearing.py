@@ -77,10 +77,10 @@ def test_no_leader_kills_a_pilot_whose_leader_writes(existing, monkeypatch, live
 
 
 @pytest.mark.parametrize("job_ends", [False, True])
-def test_a_node_is_cleared_after_its_agent_unless_the_whole_job_ends(monkeypatch, job_ends):
+def test_a_node_is_cleared_after_its_agent_unless_the_whole_job_ends(tmp_path, monkeypatch, job_ends):
     cleared = []
 
-    async def clear(_spec, node):
+    async def clear(_spec, _directory, node):
         cleared.append(node)
         return Fate.ALIVE
 
@@ -88,7 +88,7 @@ def test_a_node_is_cleared_after_its_agent_unless_the_whole_job_ends(monkeypatch
 
     async def scenario():
         links = [Link("n1", Mute()), Link("n2", Mute())]
-        orphans = OrphanClearing(spec())
+        orphans = OrphanClearing(spec(), tmp_path)
         orphans.watch(links)
         await asyncio.sleep(0)
         if job_ends:
@@ -104,24 +104,26 @@ def test_a_node_is_cleared_after_its_agent_unless_the_whole_job_ends(monkeypatch
 
 
 LAUNCH = "echo 'srun: error: Task launch for StepId=7.1 failed on node n2: {}' >&2; exit 1"
+CANCELLED = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-26T02:13:14 ***\n"
 REFUSED = (
     "echo 'srun: error: Unable to create step for job 7: Requested node configuration is not available' >&2; exit 1"
 )
 
 
 @pytest.mark.parametrize(
-    ("srun", "sinfo", "nodes", "fate"),
+    ("srun", "sinfo", "nodes", "fate", "said"),
     [
-        ("echo the node is reached", "down*", "n1", Fate.ALIVE),
-        (LAUNCH.format("Communication connection failure"), "allocated", "n1 n2", Fate.DEAD),
-        (LAUNCH.format("Job credential revoked"), "allocated", "n1 n2", Fate.UNKNOWN),
-        (REFUSED, "idle", "n1", Fate.RELEASED),
-        (REFUSED, "down*", "n1", Fate.DEAD),
-        (REFUSED, "allocated*", "n1 n2", Fate.DEAD),
-        (REFUSED, "", "", Fate.UNKNOWN),
+        ("echo the node is reached", "down*", "n1", Fate.ALIVE, ""),
+        ("echo the node is reached", "down*", "n1", Fate.CANCELLED, CANCELLED),
+        (LAUNCH.format("Communication connection failure"), "allocated", "n1 n2", Fate.DEAD, ""),
+        (LAUNCH.format("Job credential revoked"), "allocated", "n1 n2", Fate.UNKNOWN, ""),
+        (REFUSED, "idle", "n1", Fate.RELEASED, ""),
+        (REFUSED, "down*", "n1", Fate.DEAD, ""),
+        (REFUSED, "allocated*", "n1 n2", Fate.DEAD, ""),
+        (REFUSED, "", "", Fate.UNKNOWN, ""),
     ],
 )
-def test_what_became_of_a_node_is_asked_of_slurm(tmp_path, monkeypatch, srun, sinfo, nodes, fate):
+def test_what_became_of_a_node_is_asked_of_slurm(tmp_path, monkeypatch, srun, sinfo, nodes, fate, said):
     """A step on the node decides, then the node's state, then the job's nodes; without an answer it is not known."""
     scripts = {
         "srun": srun,
@@ -132,6 +134,7 @@ def test_what_became_of_a_node_is_asked_of_slurm(tmp_path, monkeypatch, srun, si
     for name, text in scripts.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o700)
+    (tmp_path / "agents.log").write_text(said)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert asyncio.run(clear_orphans(spec(executor="slurm"), "n2")) is fate
+    assert asyncio.run(clear_orphans(spec(executor="slurm"), tmp_path, "n2")) is fate
