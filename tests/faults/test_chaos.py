@@ -149,7 +149,7 @@ def run_chaos(
 
 def test_a_scheduler_that_lies_and_files_that_blink(tmp_path, slurm_cluster, network, second_network):
     chaos = run_chaos(
-        tmp_path, slurm_cluster, (network, second_network), 1,
+        tmp_path, slurm_cluster, (network, second_network), 2,
         faults=LIES_ONLY, seconds=5, limit_s=120, pauses_s=(0.1, 0.5), longest_s=4.0, late_s=3.0,
         nodes="[1, 2]", repeats=1, steps="[0.2, 0.21]", faults_of_runs="exception", pilot_time="10m", pilots=2,
     )  # fmt: skip
