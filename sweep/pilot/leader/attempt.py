@@ -202,8 +202,7 @@ class AttemptRunner:
             link.send(Stop(attempt=self._name, evidence=evidence, grace_s=grace_s, short=self._short.is_set()))
         patience_s = SHORT_GRACE_S + SHORT_CLEAN_S if self._short.is_set() else grace_s + CLEAN_S
         late = await self._wait_for_clean({link.node for link in living}, self._clock.now() + patience_s)
-        # A pilot that is being ended cannot distinguish slow from dirty. Where no rank started, an agent may
-        # still import.
+        # While the pilot is being ended, slow and dirty look alike. Where no rank started, an agent may still import.
         if self._began and not self._short.is_set():
             self._state.remains.not_ended |= dict.fromkeys(late, ("its agent timed out",))
         for link in living:
@@ -215,9 +214,9 @@ class AttemptRunner:
             try:
                 node, message = await self._received(max(0.0, deadline - self._clock.now()))
             except asyncio.TimeoutError:
-                if self._clock.now() >= deadline:  # else this process was stopped meanwhile, as its agents may be
-                    break
-                continue
+                if self._clock.now() < deadline:  # this process was stopped meanwhile, as its agents may be
+                    continue
+                break
             if isinstance(message, StopAsked) and self._short.is_set():  # SIGTERM came during a full teardown
                 deadline = min(deadline, self._clock.now() + SHORT_GRACE_S + SHORT_CLEAN_S)
             elif isinstance(message, NodeLost):
