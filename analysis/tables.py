@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from sweep.contract import FURTHER, LAYOUT, further_of
 from sweep.errors import Mistake, SweepError
 from sweep.files import column_names, read_table
 from sweep.records.schema import MEASURED, arrow_type, arrow_types, columns_by_name
@@ -148,7 +149,8 @@ def _frame(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
         if name not in table.column_names:
             nothing = pa.nulls(table.num_rows, arrow_type(known[name].type if name in known else "string"))
             table = table.append_column(name, nothing)
-    return _to_pandas(table.select(wanted))
+    frame = _to_pandas(table.select(wanted))
+    return frame.assign(**{name: frame[name].fillna(plain) for name, plain in FURTHER.items() if name in frame})
 
 
 def _to_pandas(table: pa.Table) -> pd.DataFrame:
@@ -196,6 +198,11 @@ def plain_values(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]
     """A row's known values of those names, numbers of numpy and pandas as Python's own."""
     stated = {name: row[name] for name in names if known(row.get(name))}
     return {name: value.item() if hasattr(value, "item") else value for name, value in stated.items()}
+
+
+def layout_names(row: Mapping[str, Any]) -> list[str]:
+    """The layout's fields that are worth naming: all that a run states, and others that are not at their default."""
+    return [*LAYOUT, *further_of(plain_values(row, FURTHER))]
 
 
 def as_rows(table: pd.DataFrame) -> list[dict[str, Any]]:

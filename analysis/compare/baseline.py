@@ -16,8 +16,7 @@ from analysis.compare.noise import Change, changes, noise_of
 from analysis.compare.sides import SAME, Pair, Row, Side, identity, key_of, pairs_of
 from analysis.derive.best import failed, is_simulated, succeeded
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
-from analysis.tables import as_rows, known, plain_values
-from sweep.contract import LAYOUT
+from analysis.tables import as_rows, known, layout_names, plain_values
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ def _checked(
     return Workload(
         model=str(first["model"]),
         nodes=int(first["nodes"]),
-        layout=plain_values(first, LAYOUT),
+        layout=plain_values(first, layout_names(first)),
         verdict=verdict,
         baseline=float(pair[0]["value"]) if pair is not None else None,
         value=float(pair[1]["value"]) if pair is not None else None,

@@ -12,8 +12,7 @@ from analysis.compare.noise import Change, Noise, changes, noise_of
 from analysis.compare.sides import Cell, Pair, Row, Side, cell_of, identity, key_of, pairs_of
 from analysis.derive.best import failed, in_order, succeeded
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, metric_named
-from analysis.tables import as_rows, known, plain_values, versions_of
-from sweep.contract import LAYOUT
+from analysis.tables import as_rows, known, layout_names, plain_values, versions_of
 from sweep.errors import Mistake, SweepError
 
 LEVEL = 0.01
@@ -193,7 +192,7 @@ def _runs(pairs: Sequence[Pair], metric: Metric, noise: Noise, level: float) -> 
         RunPair(
             model=str(a["model"]),
             nodes=int(a["nodes"]),
-            layout=plain_values(a, LAYOUT),
+            layout=plain_values(a, layout_names(a)),
             run_a=str(a["run_id"]),
             run_b=str(b["run_id"]),
             value_a=float(a["value"]),

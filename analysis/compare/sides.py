@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from analysis.derive import best
 from analysis.metrics import Metric
 from analysis.tables import as_rows, known
-from sweep.contract import LAYOUT
+from sweep.contract import LAYOUT_FIELDS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SAME = ("model", "nodes", "gpus_per_node", "sequence_length", "global_batch_tokens", *LAYOUT)
+SAME = ("model", "nodes", "gpus_per_node", "sequence_length", "global_batch_tokens", *LAYOUT_FIELDS)
 MAY_CHANGE = ("workload", "gpu", "dtype", "compile", "shape_json", "params_json", "env_json")
 """Part of a run's identity, unless each sweep has one value throughout: then it is what the comparison is about"""
 

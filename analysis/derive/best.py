@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CELL = ["model", "nodes"]
 
-SAME_WORK = ("sequence_length", "gpu")
+SAME_WORK = ("sequence_length", "gpu", "routing")
 """Configurations of a cell that differ in these do other work, or on another machine: neither is ahead of the other"""
 
 NEEDED: tuple[str, ...] = (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sweep.contract import FURTHER
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -76,8 +78,10 @@ def _as_records(
     peak = runs["predicted_peak_bytes"].astype(float)
     worded = {name: runs[name].astype(str) for name in ("model", "recompute", "pp_schedule", "dtype", "params", "env")}
     plain = runs.drop(columns=["status", "reasons", "run_json"])
+    stated = [json.loads(text) for text in runs["further"].astype(object).fillna("{}")] if "further" in runs else []
     return plain.assign(
         **worded,
+        **{name: [further.get(name, value) for further in stated] for name, value in FURTHER.items() if stated},
         outcome="ok",
         final=True,
         predicted=True,

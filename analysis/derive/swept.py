@@ -9,11 +9,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.tables import known
+from sweep.contract import FURTHER
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("workload", "gpu", "sequence_length", "dtype", "compile", "pp_schedule")
+COLUMNS = ("workload", "gpu", "sequence_length", "dtype", "compile", "pp_schedule", *FURTHER)
+LABELS = {
+    "etp": "ETP{}",
+    "virtual_stages": "VP{}",
+    "pipeline_layout": "{}",
+    "recompute_modules": "rc:{}",
+    "recompute_layers": "rc-{}-layers",
+    "dispatcher": "{}",
+    "cuda_graphs": "graphs:{}",
+    "routing": "{}",
+}
+"""how a value of a further field reads, where it is not the trainer's own choice; a switch is its name"""
+PRECISION = {
+    "fp8_delayed": "FP8-delayed",
+    "fp8_tensorwise": "FP8-tensor",
+    "fp8_blockwise": "FP8-block",
+    "mxfp8": "MXFP8",
+    "nvfp4": "NVFP4",
+}
+"""the recipes of ``dtype`` as NVIDIA's and PyTorch's documentation writes them, shortened"""
 NESTED = ("params_json", "env_json")
 SHOWN_ELSEWHERE = {"weights_dtype"}
 """parameters that the layout's own words name"""
@@ -57,9 +77,22 @@ def _word(name: str, row: Mapping[Any, Any]) -> str:
         return ""
     if name == "pp_schedule":
         return str(value) if row["pp"] is not None and row["pp"] > 1 else ""
+    if name == "dtype":
+        return PRECISION.get(str(value), str(value))
+    if name in FURTHER:
+        return _further(name, value, row)
     if name == "compile":
         return "compile" if value else "eager"
     return f"seq{int(value)}" if name == "sequence_length" else str(value)
+
+
+def _further(name: str, value: Any, row: Mapping[Any, Any]) -> str:
+    if isinstance(FURTHER[name], bool):
+        return name.replace("_", "-") if value else ""
+    idle = name == "dispatcher" and not row.get("ep", 0) > 1
+    return (
+        "" if idle or value in ("", 0, "none") or (name, value) == ("virtual_stages", 1) else LABELS[name].format(value)
+    )
 
 
 def _plain(value: Any) -> str:

@@ -12,8 +12,7 @@ from analysis.derive.neighbours import described, summary
 from analysis.heatmap.cell_text import groups, layout, percent_text
 from analysis.heatmap.colours import Scale, coloured, ink_on
 from analysis.metrics import Metric, memory_text, number
-from analysis.tables import as_rows, items_of, known
-from sweep.contract import LAYOUT
+from analysis.tables import as_rows, items_of, known, layout_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +68,7 @@ def _tile(cell: Mapping[str, Any], anchor: str, metric: Metric, shown: Metric, s
         return {"anchor": None, "headline": str(cell["label"]), "reason": str(cell["reason"])}
     texts = [" ".join(words) for words in groups(cell, metric, shown, "full")]
     place = _place(scale, float(cell["relative"]))
-    whole = " ".join(f"{name}={_plain(cell[name])}" for name in LAYOUT if known(cell.get(name)))
+    whole = " ".join(f"{name}={_plain(cell[name])}" for name in layout_names(cell) if known(cell.get(name)))
     shade = round(place * (SHADES - 1))
     return {"anchor": anchor, "headline": texts[0], "lines": texts[1:], "shade": shade, "layout": whole}
 

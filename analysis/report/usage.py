@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.tables import known, plain_values
-from sweep.contract import LAYOUT
+from analysis.tables import known, layout_names, plain_values
 from sweep.physics.catalogue import MODELS
 from sweep.stated import shell_words, stated_shape, stated_values
 
@@ -25,21 +24,21 @@ def usage_of(cell: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
 
 def as_flags(values: Mapping[str, Any], params: Mapping[str, Any]) -> str:
     """Layout, batch, number format and the workload's parameters as shell arguments; unknown values are left out."""
-    stated = plain_values(values, (*LAYOUT, *SETTING)) | dict(params)
+    stated = plain_values(values, (*layout_names(values), *SETTING)) | dict(params)
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in stated.items()}
     return shell_words(f"--{name.replace('_', '-')}={text}" for name, text in texts.items())
 
 
 def as_json(cell: Mapping[str, Any]) -> str:
     """Model, nodes, layout and batch as one line of JSON; unknown values are left out."""
-    values = plain_values(cell, ("model", "nodes", "gpus_per_node", *LAYOUT, *SETTING, "run_id"))
+    values = plain_values(cell, ("model", "nodes", "gpus_per_node", *layout_names(cell), *SETTING, "run_id"))
     return json.dumps(values, ensure_ascii=False)
 
 
 def as_grid(cell: Mapping[str, Any]) -> str | None:
     """A grid file with this one candidate, or None where the record lacks a required field of a grid."""
     model = _model(cell)
-    values = plain_values(cell, ("nodes", *LAYOUT, *SETTING))
+    values = plain_values(cell, ("nodes", *layout_names(cell), *SETTING))
     if model is None or not {"nodes", "sequence_length", "global_batch_tokens", "dp", "tp", "pp"} <= set(values):
         return None
     values["global_batch"] = values.pop("global_batch_tokens")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sweep.contract import LAYOUT, Layout, Run
+from sweep.contract import LAYOUT, LAYOUT_FIELDS, Layout, Run
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.foreign.mapping import BY_NAME, ImportMap, Reading, cell_text
 from sweep.foreign.repeats import Number, differing, numbers
@@ -281,7 +281,7 @@ def _shapes(given: Mapping[str, Any], mapping: ImportMap) -> list[dict[str, Any]
 
 
 def _run(given: Mapping[str, Any], shape: Mapping[str, Any], params: Mapping[str, Any]) -> Run:
-    layout = {name: given[name] for name in LAYOUT if given.get(name) is not None}
+    layout = {name: given[name] for name in LAYOUT_FIELDS if given.get(name) is not None}
     return Run(
         workload=str(given.get("workload") or "imported"),
         model=str(given["model"]),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sweep.contract import LAYOUT, Layout
+from sweep.contract import FURTHER, LAYOUT, LAYOUT_FIELDS, Layout
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.files import read_table, read_text, unguarded
 from sweep.foreign.convert import doubtful_repeats, records_of_rows, unknown_columns
@@ -92,7 +92,8 @@ def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:
     if missing:
         fact = f"not a results table: it lacks {', '.join(missing[:5])}{', …' * (len(missing) > 5)}"
         raise SweepError(Mistake(fact, str(path), remedy="`sweep import` converts foreign tables"))
-    rows = [row for row in table.select(_NEEDED).to_pylist() if row["final"] and (not models or row["model"] in models)]
+    stated = [*_NEEDED, *(name for name in FURTHER if name in table.column_names)]
+    rows = [row for row in table.select(stated).to_pylist() if row["final"] and (not models or row["model"] in models)]
     if not rows:
         of_models = f" of {', '.join(models)}" if models else ""
         known = sorted({str(model) for model in table.column("model").to_pylist()})
@@ -137,7 +138,7 @@ def _common(kinds: set[Any]) -> Any:
 
 def _configuration(row: Mapping[str, Any]) -> dict[str, Any]:
     """A run of the row; what its source did not state has the default of a run."""
-    given = {name: row[name] for name in LAYOUT if row[name] is not None}
+    given = {name: row[name] for name in LAYOUT_FIELDS if row.get(name) is not None}
     found = _UNSTATED | {name: row[name] for name in _CONFIGURATION if row[name] is not None}
     found |= {"layout": dataclasses.asdict(Layout(**given)), "shape": json.loads(row["shape_json"])}
     return found | {"params": json.loads(row["params_json"] or "{}"), "env": json.loads(row["env_json"] or "{}")}

@@ -16,7 +16,7 @@ from typing import Any
 
 from bench_workloads.trainers.adapter import Adapter, Launch, from_here
 from bench_workloads.trainers.driver.starting import interpreter
-from sweep.contract import LAYOUT, Layout, Run, Scalar, StatedRun, Workload, node_group_of
+from sweep.contract import FURTHER, LAYOUT, Layout, Run, Scalar, StatedRun, Workload, further_of, node_group_of
 from sweep.errors import Mistake, SweepError
 from sweep.executors.script import options_of
 from sweep.files import write_whole
@@ -27,6 +27,7 @@ from sweep.inputs.texts import text_of
 from sweep.inputs.yaml_lines import load
 from sweep.physics.catalogue import MODELS
 from sweep.pilot.leader.network import interface_variables
+from sweep.planning.effects import with_effect
 from sweep.planning.rules import broken_by_run
 from sweep.plugins import TRAINER
 from sweep.redaction import REDACTED, Redaction, redacted_environment, secret_values
@@ -37,7 +38,7 @@ MASTER_PORT = 29500
 _OF_THE_OUTPUT = ("metrics",)
 """parameters that say how a run's output is read: a command alone needs none"""
 _SCRIPT = "command.sh"
-_FROM_0 = ("zero", "warmup_iterations", "compile")
+_FROM_0 = ("zero", "warmup_iterations", "compile", *FURTHER)
 """numbers of a run that may be 0"""
 CHECKOUT = "--param root=DIR for a checkout, --param workdir=DIR for another directory"
 
@@ -156,10 +157,9 @@ def _launch(
 
 def _beyond(run: Run, workload: Workload, cell: str) -> list[Mistake]:
     """The values of layout and parameters that the trainer does not support."""
-    usual = dataclasses.asdict(Layout()) | {"dtype": "bf16", "compile": False}
-    asked = dataclasses.asdict(run.layout) | {"dtype": run.dtype, "compile": run.compile}
-    if run.layout.pp == 1:
-        del asked["pp_schedule"]
+    usual = vars(Layout()) | {"dtype": "bf16", "compile": False}
+    stated = vars(run.layout) | {"dtype": run.dtype, "compile": run.compile}
+    asked = {name: with_effect({"num_experts": 0, **run.shape, **stated}, workload)[name] for name in stated}
     lacking = [f"{n} = {Stated(v).line()}" for n, v in asked.items() if n not in workload.axes and v != usual[n]]
     for name, value in {**{n: v for n, v in asked.items() if n in workload.axes}, **run.params}.items():
         if value not in (choices := workload.choices.get(name, (value,))):
@@ -289,7 +289,7 @@ def run_of(record: Mapping[str, Any], trainer: str) -> StatedRun:
     own = record.get("workload") == trainer
     plain = {f.name for f in dataclasses.fields(Run)} - {"layout", "shape", "params", "env", "workload", "repeat"}
     values = {name: record.get(name) for name in plain}
-    layout = {name: record.get(name) for name in LAYOUT}
+    layout = {name: record.get(name) for name in LAYOUT} | further_of(record)
     required = [
         "model",
         "nodes",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.contract import LAYOUT
+from sweep.contract import LAYOUT_FIELDS
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.library.sources import METRIC, collected_results
 from sweep.records.schema import INTERRUPTED
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CONFIGURATION = (
     *("model", "nodes", "gpus_per_node", "gpus", "gpu", "workload", "sequence_length", "global_batch_tokens"),
-    *LAYOUT,
+    *LAYOUT_FIELDS,
     *("dtype", "compile", "params", "env"),
 )
 """Everything that makes the run"""

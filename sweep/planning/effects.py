@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.contract import FORMATS, Scalar, Workload
-from sweep.inputs.grid import DEFAULTS
+from sweep.contract import FORMATS, Layout, Run, Scalar, Workload
 
 Condition = Callable[[Mapping[str, Any]], Any]
 IN_8_BITS = ("fp8", "fp4", *FORMATS)
@@ -32,8 +31,12 @@ GENERAL: Mapping[str, Condition] = {
 
 def effects_of(workload: Workload) -> dict[str, tuple[Scalar, Condition]]:
     """Axis or parameter -> (its default, where it has an effect), each after those that its condition may read."""
-    plain = {**workload.params, **DEFAULTS}
-    return {name: (plain[name], condition) for name, condition in {**GENERAL, **workload.effects}.items()}
+    return {name: (_plain(name, workload), condition) for name, condition in {**GENERAL, **workload.effects}.items()}
+
+
+def _plain(name: str, workload: Workload) -> Scalar:
+    found: Scalar = next((getattr(kind, name) for kind in (Layout, Run) if hasattr(kind, name)), None)
+    return workload.params[name] if name in workload.params else found
 
 
 def with_effect(columns: Mapping[str, Any], workload: Workload) -> dict[str, Any]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
 from packaging.version import InvalidVersion, Version
 
-from sweep.contract import Measurement, Run, Scalar, SlowBound
+from sweep.contract import FURTHER, Measurement, Run, Scalar, SlowBound
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import best_matmul_share, gpu_kind
 from sweep.physics.shapes import ModelShape, total_parameters
+from sweep.planning.effects import GENERAL
 from sweep.records.schema import Metrics
 
 
@@ -66,11 +66,18 @@ def mismatches(run: Run, measurements: Sequence[Measurement], bound: SlowBound |
     return [texts[0] + (f" and {len(texts) - 1} more ranks" if len(texts) > 1 else "") for texts in by_name.values()]
 
 
+_OWN = ("etp", "virtual_stages", "pipeline_layout", "recompute_modules", "recompute_layers")
+"""fields whose default leaves the choice to the trainer, which may state it"""
+
+
 def requested(run: Run) -> dict[str, Scalar]:
     """What a run requests, under the names that ``Measurement.effective`` may have."""
-    values: dict[str, Scalar] = dataclasses.asdict(run.layout)
-    if run.layout.pp == 1:
-        del values["pp_schedule"]
+    columns = {"num_experts": 0, **run.shape, **vars(run.layout), "dtype": run.dtype}
+    values: dict[str, Scalar] = {
+        name: value
+        for name, value in vars(run.layout).items()
+        if (name not in GENERAL or GENERAL[name](columns)) and not (name in _OWN and value == FURTHER[name])
+    }
     if run.shape:
         values["parameters_total"] = int(total_parameters(ModelShape(**run.shape)))  # type: ignore[arg-type]
     return values | {

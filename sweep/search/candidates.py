@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sweep.contract import FURTHER
 from sweep.physics import memory
 from sweep.physics.columns import read
 from sweep.physics.hardware import Gpu
@@ -207,8 +208,8 @@ def from_configurations(ids: Sequence[str], runs: Sequence[Mapping[str, Any]], g
     """The candidates of runs given as the values of ``Run.canonical_json``."""
     columns = {name: np.array([run[name] for run in runs]) for name in ("nodes", "gpus_per_node", "sequence_length")}
     columns |= {name: np.array([run[name] for run in runs]) for name in ("dtype", "compile")}
-    for part in ("layout", "shape"):
-        columns |= _columns([run[part] for run in runs])
+    stated = {name: FURTHER[name] for name in FURTHER if any(name in run["layout"] for run in runs)}
+    columns |= _columns([{**stated, **run["layout"]} for run in runs]) | _columns([run["shape"] for run in runs])
     names = [(str(run["model"]), int(run["nodes"])) for run in runs]
     numbers = {cell: i for i, cell in enumerate(dict.fromkeys(names))}
     return Candidates(
@@ -231,7 +232,7 @@ def joined_candidates(first: Candidates, second: Candidates) -> Candidates:
     cells = {name: i for i, name in enumerate(dict.fromkeys([*first.cell_names, *second.cell_names]))}
 
     def column(one: Candidates, name: str) -> Any:
-        return np.broadcast_to(np.asarray(one.columns.get(name, 0)), len(one))
+        return np.broadcast_to(np.asarray(one.columns.get(name, FURTHER.get(name, 0))), len(one))
 
     return Candidates(
         ids=first.ids + second.ids,

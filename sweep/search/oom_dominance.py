@@ -15,9 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sweep.contract import FURTHER
 from sweep.physics.columns import equals, read
 
-_SAME = ("sequence_length", "pp", "cp", "ep", "gpus_per_node", "recompute", "pp_schedule", "dtype", "compile")
+_SAME = (
+    *("sequence_length", "pp", "cp", "ep", "gpus_per_node", "recompute", "pp_schedule", "dtype", "compile"),
+    *FURTHER,
+)
 """equal within a class, in addition to the model's shape and the workload's parameters"""
 
 Bools = npt.NDArray[np.bool_]
