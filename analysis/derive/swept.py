@@ -89,10 +89,9 @@ def _word(name: str, row: Mapping[Any, Any]) -> str:
 def _further(name: str, value: Any, row: Mapping[Any, Any]) -> str:
     if isinstance(FURTHER[name], bool):
         return name.replace("_", "-") if value else ""
-    idle = name == "dispatcher" and not row.get("ep", 0) > 1
-    return (
-        "" if idle or value in ("", 0, "none") or (name, value) == ("virtual_stages", 1) else LABELS[name].format(value)
-    )
+    if value in ("", 0, "none") or (name, value) == ("virtual_stages", 1) or (name == "dispatcher" and row["ep"] == 1):
+        return ""
+    return LABELS[name].format(value)
 
 
 def _plain(value: Any) -> str:

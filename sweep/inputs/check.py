@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ def _problems_with_workload(grid: Grid, workload: Workload) -> list[Problem]:
     return [
         *parameter_problems(grid.params, workload),
         *_choices(grid, workload),
+        *_routings(grid),
         *_points(grid, workload),
         *_names(grid, workload),
     ]
@@ -81,6 +83,18 @@ def _named(axis: str, value: Any) -> Sequence[Any]:
     if axis == "routing" and isinstance(value, str):
         return [value.partition(":")[0]]
     return [value]
+
+
+def _routings(grid: Grid) -> Iterator[Problem]:
+    """A skewed routing has an exponent, and the others have none."""
+    asked: dict[Path, Any] = {("routing",): grid.routing}
+    asked |= {("include", i, "routing"): point["routing"] for i, point in enumerate(grid.include) if "routing" in point}
+    for path, values in asked.items():
+        for value in values:
+            name, _, exponent = str(value).partition(":")
+            number = re.fullmatch(r"\d{1,2}(\.\d{1,4})?", exponent)
+            if (name == "skewed") != bool(number) or (exponent and not number):
+                yield Problem(path, f"{shown(value)} is no routing", "natural, balanced, or such as skewed:1.2")
 
 
 def _points(grid: Grid, workload: Workload) -> Iterator[Problem]:

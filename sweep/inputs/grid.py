@@ -150,7 +150,7 @@ class Grid(BaseModel):
     """keep or gather weights in the recipe's 8 bits; ignored in other types"""
     etp: Stated = (0,)
     """expert tensor parallelism: ranks over which each expert is split; 0: the trainer's own"""
-    virtual_stages: Sizes = (1,)
+    virtual_stages: Counts = (1,)
     """pipeline stages per rank in a looped schedule (there 1 means 2); ignored if pp is 1"""
     pipeline_layout: Texts = ("",)
     """what each pipeline stage has, as the trainer writes it; empty: its own split"""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.physics.columns import element_bytes, equals, matrix_input_bytes, read
+from sweep.physics.columns import element_bytes, equals, matrix_input_bytes, read, words_in
 from sweep.physics.profiles import MemoryProfile
 
 
@@ -24,6 +24,11 @@ def layer_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: Memor
     if full.any():
         retained = np.where(full, split_hidden_bytes_per_token(columns, shape, profile), retained)
     return retained
+
+
+def whole_layer_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """Bytes that a layer stores per local token where it recomputes nothing."""
+    return _everything(columns, shape, profile)
 
 
 def recomputed_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
@@ -67,8 +72,28 @@ def _everything(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) 
 
 def _selective(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     if profile.selective == "attention":
-        return _everything(columns, shape, profile) - _scores(columns, shape, profile)
+        modules = read(columns, "recompute_modules")
+        found: Any = 0.0
+        for text in words_in(modules):
+            found = np.where(modules == text, _without(text, columns, shape, profile), found)
+        return found
     return _outputs_of_products(columns, shape, profile) + _partial_sums(columns, shape, profile)
+
+
+def _without(modules: str, columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """All but what Megatron's modules of ``recompute_modules`` store (TransformerConfig; empty: the attention core)."""
+    named = set((modules or "core_attn").split(","))
+    dropped = _scores(columns, shape, profile) * ("core_attn" in named)
+    if "layernorm" in named:
+        outputs_split = 1.0 if profile.gathered_inputs_retained else _sequence_split(columns, profile)
+        dropped = dropped + shape.hidden_size * 2 * matrix_input_bytes(columns) / outputs_split
+    if named & {"mlp", "moe"}:
+        dropped = dropped + _mlp(columns, shape, profile)
+    elif "moe_act" in named:
+        moe = shape.experts_per_token + shape.shared_experts
+        width = moe * shape.moe_intermediate_size / read(columns, "tp")
+        dropped = dropped + matrix_input_bytes(columns) * width * (np.asarray(shape.num_experts) > 0)
+    return _everything(columns, shape, profile) - dropped
 
 
 def _partial_sums(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:

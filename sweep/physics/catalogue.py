@@ -42,6 +42,17 @@ def _gpt_oss(base: ModelShape, *, experts: int) -> ModelShape:
     return replace(mixture, head_dim=64, qkv_bias=True, attention_output_bias=True, mlp_bias=True)
 
 
+def _hybrid(base: ModelShape, *, experts: int, per_token: int, width: int, shared: int) -> ModelShape:
+    mixture = _mixture(base, experts=experts, per_token=per_token, width=width, shared=shared)
+    return replace(mixture, head_dim=128, gated_mlp=False)
+
+
+def _gpt3(layers: int, hidden: int, heads: int) -> ModelShape:
+    biases = {"qkv_bias": True, "attention_output_bias": True, "mlp_bias": True}
+    base = _llama(layers, hidden, heads, heads, 4 * hidden, 51200, tied=True)
+    return replace(base, gated_mlp=False, norm="layernorm", learned_positions=2048, **biases)
+
+
 MODELS: dict[str, ModelShape] = {
     # The playbook's, vocabulary 131,072, as many kv heads as heads except for 70B.
     "1B": _llama(16, 2048, 32, 32, 8192, 131072, tied=True),
@@ -55,6 +66,8 @@ MODELS: dict[str, ModelShape] = {
     "Llama-2-70B": _llama(80, 8192, 64, 8, 28672, 32000),
     "Llama-3-8B": _llama(32, 4096, 32, 8, 14336, 128256),
     "Llama-3-70B": _llama(80, 8192, 64, 8, 28672, 128256),
+    "Llama-3.1-8B": _llama(32, 4096, 32, 8, 14336, 128256),
+    "Llama-3.1-70B": _llama(80, 8192, 64, 8, 28672, 128256),
     "Llama-3.1-405B": _llama(126, 16384, 128, 8, 53248, 128256),
     "Llama-3.2-1B": _llama(16, 2048, 32, 8, 8192, 128256, tied=True),
     "Llama-3.2-3B": _llama(28, 3072, 24, 8, 8192, 128256, tied=True),
@@ -77,6 +90,24 @@ MODELS: dict[str, ModelShape] = {
         head_dim=128,
         dense_layers=3,
     ),
+    "Kimi-K2": replace(
+        _mixture(_llama(61, 7168, 64, 8, 18432, 163840), experts=384, per_token=8, width=2048, shared=1),
+        head_dim=128,
+        dense_layers=1,
+    ),
+    # Mamba and mixture layers alternate: a pair is a layer here, the Mamba layer's matrices count as shared experts,
+    # and the few attention layers are spread over all. Layers and widths: nemotron_h_provider.py of Megatron-Bridge.
+    # The experts of Super work on a latent of 1,024: as many parameters at the full width are 672 wide.
+    "Nemotron-3-Nano": _hybrid(_llama(23, 2688, 8, 2, 1856, 131072), experts=128, per_token=6, width=1856, shared=6),
+    "Nemotron-3-Super": _hybrid(_llama(40, 4096, 8, 2, 2688, 131072), experts=512, per_token=22, width=672, shared=29),
+    # Dense models of NVIDIA's tables for NeMo: two matrices per MLP.
+    "GPT3-5B": _gpt3(24, 4096, 32),
+    "GPT3-20B": _gpt3(44, 6144, 48),
+    "GPT3-175B": _gpt3(96, 12288, 96),
+    "Nemotron-8B": replace(_llama(32, 4096, 32, 32, 16384, 256000), gated_mlp=False, norm="layernorm"),
+    "Nemotron-15B": replace(_llama(32, 6144, 48, 8, 24576, 256000), gated_mlp=False, norm="layernorm"),
+    "Nemotron-22B": replace(_llama(40, 6144, 48, 48, 24576, 256000), gated_mlp=False, norm="layernorm"),
+    "Nemotron-340B": replace(_llama(96, 18432, 96, 8, 73728, 256000), gated_mlp=False, norm="layernorm"),
     # Untied, so that a pipeline can cut them; heads divisible by 4 (or 6), kv heads by 2 (or 3), layers by 4 (or 6).
     "tiny-1M": _llama(4, 128, 4, 2, 384, 1024),
     "tiny-4M": _llama(8, 192, 4, 2, 512, 2048),

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from sweep.contract import FORMATS
+
 _PLAIN: dict[str, Any] = {
     "dp": 1,
     "tp": 1,
@@ -21,6 +23,9 @@ _PLAIN: dict[str, Any] = {
     "dtype": "bf16",
     "virtual_stages": 1,
     "etp": 0,
+    "num_layers": 1,
+    "recompute_layers": 0,
+    "recompute_modules": "",
     "gpus_per_node": 8,
     "compile": False,
     "num_experts": 0,
@@ -75,7 +80,17 @@ def _number(columns: Mapping[str, Any], name: str) -> Any:
     except KeyError:
         value = _PLAIN[name]
     array = np.asarray(value)
+    if name == "dtype":
+        return _formats(array)
     return array.astype(np.float64) if array.dtype.kind in "iub" else array
+
+
+def _formats(dtypes: Any) -> Any:
+    """Number formats, where a dtype is a recipe; what recipes of one format differ in is not predicted."""
+    recipes = [recipe for recipe in FORMATS if np.any(dtypes == recipe)]
+    for recipe in recipes:
+        dtypes = np.where(dtypes == recipe, FORMATS[recipe], dtypes)
+    return dtypes
 
 
 def equals(columns: Mapping[str, Any], name: str, *values: str) -> Any:
@@ -106,8 +121,19 @@ def element_bytes(columns: Mapping[str, Any]) -> Any:
 
 
 def matrix_input_bytes(columns: Mapping[str, Any]) -> Any:
-    """Bytes of one element stored as a matrix's input: fp8 training stores the quantised one."""
-    return np.where(equals(columns, "dtype", "fp8"), 1.0, element_bytes(columns))
+    """Bytes of one element stored as a matrix's input: training in 8 or 4 bits stores the quantised one.
+
+    NVFP4 has 4 bits and for each 16 elements a scale of 8.
+    """
+    eight_bits = np.where(equals(columns, "dtype", "fp8"), 1.0, element_bytes(columns))
+    return np.where(equals(columns, "dtype", "fp4"), 0.5 + 1 / 16, eight_bits)
+
+
+def recomputed_share(columns: Mapping[str, Any], stages: Any = 1.0) -> Any:
+    """Of a rank's layers, those that are recomputed where ``recompute`` states it. ``stages``: that the rank holds."""
+    layers, share = read(columns, "recompute_layers"), read(columns, "recompute_share")
+    each = layers * stages * read(columns, "pp") / read(columns, "num_layers")
+    return np.where(layers > 0, np.minimum(each, 1.0), share)
 
 
 def expert_width(columns: Mapping[str, Any]) -> Any:

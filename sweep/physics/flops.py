@@ -135,20 +135,23 @@ def hardware_flops_per_token(
     *,
     frozen_weights: bool = False,
     stated: Any = None,
+    share: float = 1.0,
 ) -> Any:
-    """FLOPs that are executed per token. ``recompute``: none, selective (attention core) or full (every layer)."""
+    """FLOPs that are executed per token. ``recompute``: none, selective (attention core) or full (whole layers), of a
+    ``share`` of the layers.
+    """
     model = model_flops_per_token(shape, sequence_length, convention, frozen_weights=frozen_weights, stated=stated)
     attention = attention_forward_flops_per_token(shape, sequence_length, convention.attention)
     if recompute == "none":
         return model
     if recompute == "selective":
-        return model + attention * (convention.selective_attention_flops / 4)
+        return model + share * attention * (convention.selective_attention_flops / 4)
     if recompute != "full":
         raise ValueError(f"recompute is none, selective or full, not {recompute!r}")
     counted = counted_parameters(shape, convention, stated)
     if convention.recomputed_output:
-        return model + 2 * counted + attention
-    return model + 2 * (counted - shapes.input_embedding_parameters(shape)) + attention
+        return model + share * (2 * counted + attention)
+    return model + share * (2 * (counted - shapes.input_embedding_parameters(shape)) + attention)
 
 
 def utilisation(tokens_per_second_per_gpu: Any, flops_per_token: Any, peak_flops: float | None) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sweep.contract import FORMATS
 from sweep.physics.measured import MeasuredRates
 
 GB = 10**9
@@ -35,8 +36,8 @@ class Gpu:
     """of a site: rates of its own nodes and network"""
 
     def peak_flops(self, dtype: str) -> float | None:
-        """FLOP/s for the dtype; None where unknown, and then MFU is null."""
-        return self.peaks_flops.get(dtype)
+        """FLOP/s for the dtype, or the recipe's number format; None where unknown, and then MFU is null."""
+        return self.peaks_flops.get(FORMATS.get(dtype, dtype))
 
 
 def _peaks(**tera: float) -> dict[str, float]:

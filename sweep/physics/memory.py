@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sweep.physics import activations, pipeline
-from sweep.physics.columns import Numbers, element_bytes, equals, local_tokens, read
+from sweep.physics.columns import Numbers, element_bytes, equals, local_tokens, read, recomputed_share
 from sweep.physics.hardware import GIB, Gpu
 from sweep.physics.profiles import PROFILES, MemoryProfile
 from sweep.physics.shapes import shape_columns
@@ -52,7 +52,9 @@ def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -
     layers = pipeline.layers(columns, shape, stage, profile.placement)
     flight = pipeline.in_flight(columns, stage)
     per_layer = columns.once(("retained", profile), lambda: activations.layer_bytes_per_token(columns, shape, profile))
-    retained = per_layer * layers
+    whole = columns.once(("whole", profile), lambda: activations.whole_layer_bytes_per_token(columns, shape, profile))
+    share = recomputed_share(columns, pipeline.chunks_per_rank(columns))
+    retained = (share * per_layer + (1 - share) * whole) * layers
     retained = retained + _embedding_bytes_per_token(columns, shape, profile) * pipeline.has_embedding(columns, stage)
     hidden = activations.split_hidden_bytes_per_token(columns, shape, profile)
     logits = logit_bytes(columns, profile, stage) + tokens * 2 * hidden * pipeline.has_output(columns, stage)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sweep.physics import adapters, communication, constants, context, data_parallel, experts, kernels, pipeline
-from sweep.physics.columns import Numbers, equals, read
+from sweep.physics.columns import Numbers, equals, read, recomputed_share
 from sweep.physics.hardware import Gpu
 from sweep.physics.kernels import Passes
 from sweep.physics.machine import Machine
@@ -136,8 +136,9 @@ class _Cost:
 
 
 def _layer(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile, behaviour: Behaviour) -> _Cost:
-    full = equals(columns, "recompute", "full") * read(columns, "recompute_share")
-    selective = 1.0 * equals(columns, "recompute", "selective")
+    share = recomputed_share(columns, pipeline.chunks_per_rank(columns))
+    full = share * equals(columns, "recompute", "full")
+    selective = share * equals(columns, "recompute", "selective")
     core = selective * (profile.selective == "attention")
     cheap = selective * (profile.selective != "attention")
     shown = 1 - np.maximum(behaviour.tensor_hidden, read(columns, "tp_overlap") * constants.TENSOR_HIDDEN.median)

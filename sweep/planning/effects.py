@@ -36,7 +36,7 @@ def effects_of(workload: Workload) -> dict[str, tuple[Scalar, Condition]]:
 
 def _plain(name: str, workload: Workload) -> Scalar:
     found: Scalar = next((getattr(kind, name) for kind in (Layout, Run) if hasattr(kind, name)), None)
-    return workload.params[name] if name in workload.params else found
+    return workload.params.get(name, found)
 
 
 def with_effect(columns: Mapping[str, Any], workload: Workload) -> dict[str, Any]:

@@ -14,11 +14,13 @@ import numpy as np
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from sweep.contract import DERIVED, Rule, Run, Workload
+from sweep.contract import DERIVED, FORMATS, Rule, Run, Workload
 from sweep.expressions import holds
 from sweep.inputs.grid import AXES, DEFAULTS, Grid
 from sweep.inputs.site import Site
+from sweep.physics.hardware import Gpu
 from sweep.physics.profiles import PROFILES
+from sweep.physics.schedules import LOOPED
 from sweep.planning.effects import with_effect
 
 
@@ -80,7 +82,29 @@ GENERAL: tuple[Rule, ...] = (
         lambda c: c["dp"] * c["cp"] * c["tp"] % c["ep"] != 0,
         "ep={ep} does not divide dp*cp*tp = {dp}*{cp}*{tp}",
     ),
+    Rule(
+        "etp_by_replicas",
+        lambda c: (c["etp"] > 0) & (c["dp"] * c["cp"] * c["tp"] % (c["ep"] * np.maximum(c["etp"], 1)) != 0),
+        "ep*etp = {ep}*{etp} does not divide dp*cp*tp = {dp}*{cp}*{tp}",
+    ),
+    Rule(
+        "experts_by_etp",
+        lambda c: c["moe_intermediate_size"] % np.maximum(c["etp"], 1) != 0,
+        "etp={etp} does not divide an expert's width of {moe_intermediate_size}",
+    ),
+    Rule(
+        "virtual_stages_by_schedule",
+        lambda c: (c["virtual_stages"] > 1) & ~np.isin(c["pp_schedule"], LOOPED),
+        f"virtual_stages={{virtual_stages}} needs a looped schedule ({', '.join(LOOPED)}), not {{pp_schedule}}",
+    ),
+    Rule(
+        "recompute_layers_by_stages",
+        lambda c: (c["recompute_layers"] > 0) & (c["recompute_layers"] * c["pp"] >= c["num_layers"] + c["pp"] - 1),
+        "recompute_layers={recompute_layers} are all of a stage's: {num_layers} layers over pp={pp}; 0 means all",
+    ),
 )
+NVLINK_BYTES_PER_S = 128e9
+"""more than PCIe 5.0 has with 16 lanes, both directions together"""
 _SUPPORTED_TORCH = (*(Version(f"2.{minor}") for minor in range(11, 60)), Version("9999"))
 """the oldest torch that the project supports"""
 _TP_IN_NODE = Rule(
@@ -98,7 +122,7 @@ def rules_for(grid: Grid, site: Site, workload: Workload) -> tuple[Rule, ...]:
     node = () if grid.tp_across_nodes else (_TP_IN_NODE,)
     own = own_rules(workload, site.torch_version)
     return (
-        *general_rules(workload), *node, *_not_varied(workload), *own,
+        *general_rules(workload), *node, *_of_gpu(site.hardware), *_not_varied(workload), *own, *_looped_ones(grid),
         *_restricted(grid), *_constraints(grid), *_excluded(grid),
     )  # fmt: skip
 
@@ -132,6 +156,42 @@ def applies(rule: Rule, torch_version: str | None) -> bool:
     """Whether a rule about torch versions holds. For an unknown version: whether it holds for any supported one."""
     versions = _SUPPORTED_TORCH if torch_version is None else (Version(torch_version),)
     return not rule.torch or any(SpecifierSet(rule.torch).contains(v, prereleases=True) for v in versions)
+
+
+def _of_gpu(gpu: Gpu) -> tuple[Rule, ...]:
+    """What the site's kind of GPU cannot do. Nothing where its speeds are unknown."""
+    if not gpu.peaks_flops:
+        return ()
+    lacking = {name for name, kind in FORMATS.items() if kind not in gpu.peaks_flops}
+    # Scales of 16 or 32 elements are applied by matrix units that have 4-bit products too (NVIDIA Blackwell, CDNA 4).
+    lacking |= {"mxfp8", "nvfp4"} if "fp4" not in gpu.peaks_flops else set()
+    slow = gpu.link_bytes_per_s is not None and gpu.link_bytes_per_s <= NVLINK_BYTES_PER_S
+    # Megatron-Bridge, training/flex_dispatcher_backend.py: DeepEP on Ampere, Hopper, B200 and B300, not on GB200.
+    unfit = {"deepep", "hybridep"} if slow else {"deepep"} if gpu.link_domain else set()
+    why = "which needs NVLink or alike" if slow else "which is not made for racks of one NVLink domain (hybridep is)"
+    return (
+        Rule(
+            "dtype_by_gpu",
+            lambda c: np.isin(c["dtype"], sorted(lacking)),
+            f"the {gpu.name} has no matrix products in {{dtype}}",
+        ),
+        Rule(
+            "dispatcher_by_gpu",
+            lambda c: np.isin(c["dispatcher"], sorted(unfit)),
+            f"dispatcher={{dispatcher}}, {why}: not on the {gpu.name}",
+        ),
+    )
+
+
+def _looped_ones(grid: Grid) -> tuple[Rule, ...]:
+    """In a looped schedule 1 means the trainer's own number: beside others it would be one of them again."""
+    return () if len(grid.virtual_stages) == 1 else (
+        Rule(
+            "virtual_stages_by_schedule",
+            lambda c: (c["pp"] > 1) & (c["virtual_stages"] == 1) & np.isin(c["pp_schedule"], LOOPED),
+            "virtual_stages=1 is no number of stages for {pp_schedule}",
+        ),
+    )  # fmt: skip
 
 
 def _not_varied(workload: Workload) -> tuple[Rule, ...]:

@@ -9,8 +9,10 @@ from dataclasses import replace
 
 from sweep.contract import Measurement, Run
 from sweep.physics import flops, shapes
+from sweep.physics.columns import recomputed_share
 from sweep.physics.flops import DEFAULT_CONVENTION, FlopsConvention
 from sweep.physics.hardware import GPUS
+from sweep.physics.pipeline import chunks_per_rank
 from sweep.physics.profiles import profile_of
 from sweep.records.schema import Efficiency, MemoryColumns, Metrics, Rates, Training
 
@@ -78,13 +80,14 @@ def efficiency(
     frozen = has_frozen_weights(run)
     model = flops.model_flops_per_token(shape, run.sequence_length, convention, frozen_weights=frozen, stated=stated)
     executed = executed_flops_per_token(run, shape, convention, counted_matmul, stated)
+    other = run.layout.recompute == "selective" and "core_attn" not in (run.layout.recompute_modules or "core_attn")
     known = GPUS.get((gpu or "").lower())
     peak = known.peak_flops(run.dtype) if known else None
     return Efficiency(
         flops_per_token=float(model),
         tflops_per_gpu=None if rate is None else rate * model / TERA,
         mfu=flops.utilisation(rate, model, peak),
-        hfu=flops.utilisation(rate, executed, peak),
+        hfu=None if other else flops.utilisation(rate, executed, peak),  # what other modules recompute is not counted
         peak_tflops_per_gpu=None if peak is None else peak / TERA,
         flops_convention=f"{convention.name}: {convention.source}",
     )
@@ -106,16 +109,20 @@ def executed_flops_per_token(
     profile = profile_of(run.workload, run.params)
     if recompute == "selective" and profile is not None and profile.selective == "cheap":
         recompute = "none"  # it stores every product's and the attention's output
+    columns = {**vars(run.layout), "num_layers": shape.num_layers}
+    share = float(recomputed_share(columns, chunks_per_rank(columns)))
     if counted_matmul is None:
         frozen = has_frozen_weights(run)
         return float(
             flops.hardware_flops_per_token(
-                shape, run.sequence_length, recompute, convention, frozen_weights=frozen, stated=stated
+                shape, run.sequence_length, recompute, convention, frozen_weights=frozen, stated=stated, share=share
             )
         )
     attention = flops.attention_forward_flops_per_token(shape, run.sequence_length, convention.attention)
     weights = (4 if has_frozen_weights(run) else 6) * flops.counted_parameters(shape, convention)
-    return float(max(weights, counted_matmul / run.global_batch_tokens) + (3 + (recompute == "full")) * attention)
+    return float(
+        max(weights, counted_matmul / run.global_batch_tokens) + (3 + share * (recompute == "full")) * attention
+    )
 
 
 def has_frozen_weights(run: Run) -> bool:
