@@ -12,7 +12,7 @@ import click
 from sweep.cli.command import OutputPath, SweepCommand, without_effect
 from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, OneOf, name_option
 from sweep.cli.options import json_option
-from sweep.contract import LAYOUT
+from sweep.contract import FORMATS, LAYOUT
 from sweep.errors import Mistake, SweepError
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES
@@ -78,7 +78,9 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--pp-schedule", kind="schedule", names=lambda: tuple(SCHEDULES), default="1f1b", show_default=True,
     help="Pipeline schedule.",
 )  # fmt: skip
-@click.option("--dtype", type=click.Choice(["bf16", "fp16", "fp32", "fp8"]), default="bf16", show_default=True)
+@click.option(
+    "--dtype", type=click.Choice(["bf16", "fp16", "fp32", "fp8", *FORMATS]), default="bf16", show_default=True
+)
 @name_option(
     "--optimizer", kind="optimizer", names=lambda: tuple(OPTIMIZER_STATE_BYTES), help="Default: the profile's."
 )

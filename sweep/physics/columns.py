@@ -121,12 +121,8 @@ def element_bytes(columns: Mapping[str, Any]) -> Any:
 
 
 def matrix_input_bytes(columns: Mapping[str, Any]) -> Any:
-    """Bytes of one element stored as a matrix's input: training in 8 or 4 bits stores the quantised one.
-
-    NVFP4 has 4 bits and for each 16 elements a scale of 8.
-    """
-    eight_bits = np.where(equals(columns, "dtype", "fp8"), 1.0, element_bytes(columns))
-    return np.where(equals(columns, "dtype", "fp4"), 0.5 + 1 / 16, eight_bits)
+    """Bytes of one element stored as a matrix's input: fp8 training stores the quantised one."""
+    return np.where(equals(columns, "dtype", "fp8"), 1.0, element_bytes(columns))
 
 
 def recomputed_share(columns: Mapping[str, Any], stages: Any = 1.0) -> Any:

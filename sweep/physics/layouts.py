@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from sweep.contract import DERIVED, FREE
+from sweep.contract import DERIVED, FREE, LAYOUT
 from sweep.physics.shapes import ModelShape
 
 FIXED = {"dtype": "bf16", "pp_schedule": "1f1b"}
-AXES = tuple(name for name in (*FREE, *DERIVED) if name not in FIXED)
+AXES = tuple(name for name in (*FREE, *DERIVED) if name in LAYOUT and name not in FIXED)
 
 
 def layouts_on(

@@ -3,10 +3,12 @@
 Reads the folder that SWEEP_REFERENCE_DATA names; skipped where it is unset.
 """
 
+import re
 from collections import defaultdict
 
 import pytest
 
+from benchmarks import published_rows
 from sweep.contract import FREE, Workload
 from sweep.inputs.load import parse_grid
 from sweep.inputs.yaml_lines import dump
@@ -107,3 +109,11 @@ def test_no_published_success_is_rejected_and_short_pipelines_are():
                 rejected_failures += status.get(layout) != "run"
     assert successes > 900
     assert rejected_failures / failures > 0.1
+
+
+def test_rows_that_vendors_published_are_grids_of_which_no_rule_rejects_one(capsys):
+    assert published_rows.main(list(published_rows.TABLES)) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    found = re.fullmatch(r"expressible: (\d+) of (\d+) \(\d+ %\), rejected: 0", last)
+    assert found
+    assert int(found[1]) >= 0.9 * int(found[2])
