@@ -1,6 +1,6 @@
 """Plans as a whole: the same in any order, their order, round trips, size, and what is refused."""
 
-import dataclasses
+import json
 import random
 import tracemalloc
 
@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from sweep.contract import Layout
+from sweep.contract import LAYOUT, Layout
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.planning import table
@@ -32,9 +32,7 @@ def test_a_run_equals_its_json():
         assert run.run_id == planned.run_id
         assert run.gpus == run.layout.gpus
         assert run.global_batch_tokens == row["global_batch_tokens"] == 3072
-        assert all(
-            row[name] == getattr(run.layout, name) for name in (field.name for field in dataclasses.fields(Layout))
-        )
+        assert Layout(**{name: row[name] for name in LAYOUT}, **json.loads(row["further"])) == run.layout
         assert (row["model"], row["nodes"], row["repeat"], row["reasons"]) == (run.model, run.nodes, run.repeat, [])
 
 
