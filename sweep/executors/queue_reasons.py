@@ -32,8 +32,7 @@ _NEVER = (
 )
 """(pattern, what it means, what the user can do; JOB is its id) of what time alone does not change"""
 _LATER = (
-    ("Priority$", "other jobs come first", ""),
-    ("Resources$", "it is next once enough nodes are free", ""),
+    ("Priority$|Resources$|$", "it waits for its turn, or for free nodes", ""),
     ("Partition(Down|Inactive)", "its partition is closed", "it starts once an administrator opens it"),
     ("ReqNodeNotAvail|NodeDown|Nodes required for", "nodes that it needs are down, drained or reserved", _NODES),
     ("(QOS|Assoc)Grp[A-Za-z]{0,20}(Minutes|Wall)", "your group's hours are used up", f"ask for more; {_LIMITS}"),
@@ -46,22 +45,15 @@ class Wait(NamedTuple):
     """What a reason means. ``never``: it does not start before a person does something."""
 
     text: str
-    remedy: str
-    never: bool
+    remedy: str = ""
+    never: bool = False
 
 
 def wait(reason: str) -> Wait:
     """The meaning of Slurm's reason; of one that is not known the reason itself."""
     plain = reason.replace("_", " ")
-    known = (
-        (Wait(text, remedy, rows is _NEVER), pattern) for rows in (_NEVER, _LATER) for pattern, text, remedy in rows
-    )
-    return next(
-        (one for one, pattern in known if re.match(pattern, plain)), Wait(plain or "not considered yet", "", False)
-    )
-
-
-def same_wait(one: str | None, other: str) -> bool:
-    """Whether nothing changes for the user: between these a job changes with each round of the scheduler."""
-    ordinary = ("", "Priority", "Resources")
-    return one == other or (one in ordinary and other in ordinary)
+    for rows in (_NEVER, _LATER):
+        for pattern, text, remedy in rows:
+            if re.match(pattern, plain):
+                return Wait(text, remedy, rows is _NEVER)
+    return Wait(plain)

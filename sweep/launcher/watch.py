@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from sweep.errors import log_error
 from sweep.executors.executor import JobState, JobStatus, SubmitError, first_live
-from sweep.executors.queue_reasons import same_wait
+from sweep.executors.queue_reasons import wait
 from sweep.launcher.launcher import Launcher, is_own, token_of
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
 from sweep.state import events
@@ -203,7 +203,8 @@ class Watch:
         """Cancel a job that runs without its leader, and one that waits for nodes that do not exist."""
         if pilot.job_id is None:
             return
-        if status.state is JobState.PENDING and not same_wait(pilot.waits, status.reason):
+        known = pilot.waits is not None and wait(pilot.waits).text == wait(status.reason).text
+        if status.state is JobState.PENDING and not known:
             self._launcher.write(PilotWaits(time=time.time(), pilot=pilot.name, reason=status.reason[:300]))
         if time.monotonic() - self._heard_at(pilot) > TIMEOUT_S:
             self._read_last_lines(pilot)

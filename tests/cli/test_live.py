@@ -450,7 +450,7 @@ def test_a_pilot_that_waits_says_why_and_what_the_user_can_do(tmp_path):
     waiting = after(sweep, events)
     assert "pilots: 0 running, 4 queued, 2 of them never to start (JobHeldUser)" in summary_line(waiting)
     text = " ".join(rendered(waiting).split())
-    assert "2 nodes other jobs come first" in text
+    assert "2 nodes it waits for its turn, or for free nodes" in text
     held = "p0002 and 1 more never to start: it is held by its user (JobHeldUser)"
     assert f"{held}; release it: `scontrol release 72,73`" in text
     assert "p0004 waiting: its partition is closed (PartitionDown); it starts once an administrator opens" in text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sweep.executors.queue_reasons import same_wait, wait
+from sweep.executors.queue_reasons import wait
 
 NEVER = """JobHeldUser JobHeldAdmin JobHoldMaxRequeue launch_failed_requeued_held DependencyNeverSatisfied
 BadConstraints PartitionNodeLimit PartitionTimeLimit PartitionConfig InvalidAccount InvalidQOS AccountNotAllowed
@@ -10,8 +10,8 @@ QOSNotAllowed ReservationDeleted ReservationInvalid QOSMaxNodePerJobLimit QOSMax
 QOSMinCpuNotSatisfied QOSMaxGRESPerJob QOSMaxMemoryPerNode AssocMaxNodePerJobLimit AssocMaxWallDurationPerJobLimit
 AssocMaxGRESPerNode AssocMaxCpuMinutesPerJobLimit MaxMemPerLimit QOSMinGRES"""
 LATER = {
-    "Priority": "other jobs come first",
-    "Resources": "next once enough nodes are free",
+    "Priority": "for its turn",
+    "Resources": "free nodes",
     "Licenses": "Licenses",
     "PartitionDown": "partition is closed",
     "PartitionInactive": "partition is closed",
@@ -26,7 +26,7 @@ LATER = {
     "QOSMaxNodePerUserLimit": "your own share",
     "QOSMaxJobsPerUserLimit": "your own share",
     "AssocMaxJobsLimit": "your own share",
-    "": "not considered yet",
+    "": "for its turn",
     "a site's | own reason": "a site's | own reason",
 }
 
@@ -41,11 +41,3 @@ def test_what_does_not_start_by_itself_says_so_and_what_its_user_can_do(reason):
 def test_what_starts_later_says_on_what_it_waits(reason, text):
     assert text in wait(reason).text
     assert not wait(reason).never
-
-
-def test_only_what_changes_something_for_the_user_is_another_reason():
-    assert same_wait("Priority", "Resources")
-    assert same_wait("", "Priority")
-    assert not same_wait(None, ""), "the scheduler's first answer"
-    assert not same_wait("Priority", "JobHeldUser")
-    assert not same_wait("JobHeldUser", "")

@@ -6,7 +6,8 @@ from sweep.executors.executor import JobState, JobStatus
 from sweep.launcher.launcher import Launcher
 from sweep.launcher.watch import APART_S, Watch
 from sweep.state import events
-from sweep.state.events import PilotAlive, PilotIntended, PilotStarted, PilotSubmitted
+from sweep.state.events import PilotAlive, PilotIntended, PilotStarted, PilotSubmitted, PilotWaits
+from tests.support import driving
 from tests.support.launchers import Clock, Scheduler, written
 from tests.support.made_sweeps import made
 
@@ -92,3 +93,13 @@ def test_another_job_of_its_id_says_that_it_is_gone_only_where_no_job_has_the_to
     launcher.executor = Lists(state, jobs={"7": JobStatus(state=JobState.RUNNING, name="another")})
     passes(clock, launcher, watch, 60)
     assert is_open(launcher) == (state is JobState.UNKNOWN)
+
+
+def test_why_a_pilot_waits_is_written_once_for_what_is_the_same_to_the_user(watched):
+    launcher, watch, clock = watched
+    for reason in ("", "Priority", "Resources", "JobHeldUser", "JobHeldUser", "Priority"):
+        job = JobStatus(state=JobState.PENDING, name="s-p0001", reason=reason)
+        launcher.executor = Lists(jobs={"7": job})
+        passes(clock, launcher, watch, 20)
+    written = driving.events_of(launcher.directory.path, PilotWaits)
+    assert [event.reason for event in written] == ["", "JobHeldUser", "Priority"]
