@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bench_workloads.transformer.rules import RULES
 from bench_workloads.transformer.settings import CHOICES, Settings
-from sweep.contract import LAYOUT, Workload
+from sweep.contract import LAYOUT, ROUTINGS, Workload
 from sweep.physics.schedules import SCHEDULES
 
 PRELOAD = (
@@ -24,7 +24,7 @@ WORKLOAD = Workload(
     name="transformer",
     takes_listener=True,
     main="bench_workloads.transformer.main:main",
-    axes=frozenset({*LAYOUT, "dtype", "compile", "virtual_stages"}),
+    axes=frozenset({*LAYOUT, "dtype", "compile", "virtual_stages", "recompute_layers", "routing"}),
     preload=PRELOAD,
     compiles_on_gpu=True,
     params=Settings.defaults(),
@@ -34,6 +34,7 @@ WORKLOAD = Workload(
         "pp_schedule": SCHEDULES,
         "dtype": ("fp32", "bf16", "fp8"),
         "compile": (False, True),
+        "routing": ROUTINGS,
         **CHOICES,
     },
     rules=RULES,

@@ -129,7 +129,7 @@ class Trainer:
         if not attention.takes_groups(settings.attention, device, DTYPES[run.dtype]):
             part.set_attention(attention_by_head)
         context_parallel.apply(part, meshes.cp, settings.cp_kind, run.sequence_length)
-        recompute.apply(part, run.layout.recompute)
+        recompute.apply(part, run.layout.recompute, run.layout.recompute_layers)
         compiling.apply(part, on=run.compile, mode=settings.compile_mode)
         data_parallel.apply(
             part,
@@ -154,6 +154,7 @@ class Trainer:
         """Allocate the stage's memory and initialise its weights."""
         weights.materialise(part, device, self.run.place.seed, self.run.layout.tp)
         part.set_positions(self.positions)
+        part.set_routing(self.run.layout.routing, self.positions, self.run.sequence_length)
 
     def _step(self, device: torch.device) -> data_parallel.AccumulationStep | PipelineStep:
         layout, loss = self.run.layout, self._loss()

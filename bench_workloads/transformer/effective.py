@@ -8,8 +8,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
+from bench_workloads.transformer.mlp import MixtureOfExperts
+from sweep.physics.schedules import LOOPED
+
 if TYPE_CHECKING:
     from bench_workloads.transformer.build import Trainer
+    from bench_workloads.transformer.model import Block
     from sweep.contract import Scalar
 
 
@@ -48,9 +52,11 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
         "cp": meshes.cp.size(),
         "ep": meshes.ep.size() if meshes.ep is not None else 1,
         "zero": _zero_stage(trainer),
-        "recompute": _common([block.recomputed for block in blocks]),
+        **_recomputed(trainer),
+        **_routing(blocks),
         "compile": _common([block.compiled for block in blocks]),
         **({"pp_schedule": schedule} if schedule else {}),
+        **({"virtual_stages": len(trainer.stage_numbers)} if schedule in LOOPED else {}),
         **(_batch(trainer, observer, iterations) if iterations else {}),
         **_model(trainer, len(blocks)),
         "layers_here": len(blocks),
@@ -61,6 +67,19 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
         "dtype": _compute_dtype(trainer),
         "weights_dtype": str(trainer.optimizer.shards()[0].dtype).removeprefix("torch."),
     }
+
+
+def _recomputed(trainer: Trainer) -> dict[str, Scalar]:
+    """The kind, and of how many layers of a stage where it is not of all."""
+    kinds = [block.recomputed for part in trainer.parts for block in part.blocks if block.recomputed != "none"]
+    most = max(sum(block.recomputed != "none" for block in part.blocks) for part in trainer.parts)
+    whole = len(kinds) in (0, sum(len(part.blocks) for part in trainer.parts))
+    return {"recompute": _common(kinds) if kinds else "none", **({} if whole else {"recompute_layers": most})}
+
+
+def _routing(blocks: list[Block]) -> dict[str, Scalar]:
+    found = [block.mlp.routing for block in blocks if isinstance(block.mlp, MixtureOfExperts)]
+    return {"routing": _common(found)} if found else {}
 
 
 def _model(trainer: Trainer, layers: int) -> dict[str, Scalar]:

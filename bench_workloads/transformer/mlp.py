@@ -105,6 +105,9 @@ class MixtureOfExperts(nn.Module):
         self.shared = Experts(1, hidden, width * shape.shared_experts) if shape.shared_experts else None
         self.dispatch: Dispatch = lambda tokens, counts, experts: experts(tokens, counts)
         """without expert parallelism a rank computes its own"""
+        self.routing = "natural"
+        self.stated: Tensor | None = None
+        """(sequence, top_k) experts of this rank's positions; None: the router chooses"""
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # sizes depend on the data
     def forward(self, x: Tensor) -> Tensor:
@@ -131,7 +134,11 @@ class MixtureOfExperts(nn.Module):
     def _route(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """The weights and numbers of each token's experts, both (n, top_k). Scores in fp32, weights that sum to one."""
         scores = self.router(tokens).float().softmax(dim=-1)
-        weights, chosen = scores.topk(self.top_k, dim=-1)
+        if self.stated is None:
+            weights, chosen = scores.topk(self.top_k, dim=-1)
+        else:
+            chosen = self.stated.repeat(len(tokens) // len(self.stated), 1)
+            weights = scores.gather(1, chosen)
         return weights / weights.sum(dim=-1, keepdim=True), chosen
 
 

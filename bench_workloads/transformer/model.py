@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from bench_workloads.transformer.mlp import FeedForward, MixtureOfExperts, Product
 from bench_workloads.transformer.output import OutputProjection
+from bench_workloads.transformer.routing import experts_of
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -183,6 +184,15 @@ class Decoder(nn.Module):
         table = rope_table(positions, self.shape.head_dim)
         for block in self.blocks:
             block.attention.rope = table
+
+    def set_routing(self, routing: str, positions: Tensor, sequence_length: int) -> None:
+        """State the experts of this rank's positions, instead of the routers' choice."""
+        for index, block in self.layers.items():
+            if isinstance(block, Block) and isinstance(block.mlp, MixtureOfExperts):
+                size = (sequence_length, block.mlp.num_experts, block.mlp.top_k)
+                whole = experts_of(routing, int(index), *size)
+                block.mlp.routing = routing
+                block.mlp.stated = None if whole is None else whole.to(positions.device)[positions]
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens (batch, sequence), or hidden states from the stage before, -> logits or hidden states."""

@@ -34,11 +34,11 @@ _SAVED = (
 """operators whose outputs are saved by ``selective``"""
 
 
-def apply(part: Decoder, kind: str) -> None:
-    """Wrap the forward of every layer of one stage, in place."""
+def apply(part: Decoder, kind: str, layers: int = 0) -> None:
+    """Wrap the forward of a stage's first ``layers`` layers, in place; 0: of every one."""
     if kind == "none":
         return
-    for block in part.blocks:
+    for block in part.blocks[: layers or None]:
         if kind == "selective":
             _wrap(block, block.selective_region, context_fn=partial(create_selective_checkpoint_contexts, _policy))
         else:

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 import numpy as np
 from packaging.specifiers import SpecifierSet
 
-from sweep.contract import DERIVED, LAYOUT, Rule, Run, Workload
+from sweep.contract import DERIVED, LAYOUT_FIELDS, Rule, Run, Workload
 from sweep.inputs.grid import COLUMNS
 from sweep.plugins import load_object
 from sweep.testing.examples import row_of, variants
 from sweep.testing.findings import named
 
-AXES = frozenset({*LAYOUT, "dtype", "compile"})
+AXES = frozenset({*LAYOUT_FIELDS, "dtype", "compile"})
 HEAVY = ("torch", "pandas", "matplotlib")
 """a declaration is read by every `sweep` command: it must not import these"""
 
@@ -52,6 +52,8 @@ def _parameter_findings(workload: Workload) -> Iterator[str]:
             yield f"choices: the default {default!r} of {name} is not among {workload.choices[name]}"
     unknown = sorted(workload.choices.keys() - workload.params.keys() - AXES)
     yield from (f"choices: {name!r} is neither an axis nor a parameter" for name in unknown)
+    for name in sorted(workload.effects.keys() - workload.params.keys() - AXES):
+        yield f"effects: {name!r} is neither an axis nor a parameter"
     switch = workload.one_process_param
     if switch and not isinstance(workload.params.get(switch), bool):
         yield f"one_process_param: {switch!r} is not a parameter that is true or false"

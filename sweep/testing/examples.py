@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sweep.contract import LAYOUT, Layout, Run, Scalar, Workload
+from sweep.contract import FURTHER, LAYOUT_FIELDS, Layout, Run, Scalar, Workload
 from sweep.physics.catalogue import MODELS
 
 MODEL = "tiny-1M"
@@ -19,7 +19,7 @@ def example_run(workload: Workload, **changes: Any) -> Run:
     """
     layout: dict[str, Scalar] = {"dp": 2, "grad_accum": 2, "zero": 0, "recompute": "none", "pp_schedule": "1f1b"}
     chosen = {name: _valid(workload, name, value) for name, value in layout.items() if name in workload.axes}
-    asked = {name: changes.pop(name) for name in list(changes) if name in LAYOUT}
+    asked = {name: changes.pop(name) for name in list(changes) if name in LAYOUT_FIELDS}
     made = Layout(**{**chosen, **asked})
     values = {
         "workload": workload.name,
@@ -39,9 +39,9 @@ def example_run(workload: Workload, **changes: Any) -> Run:
 def variants(workload: Workload, run: Run) -> dict[str, tuple[Run, Run]]:
     """For each declared axis two runs that differ by it alone. An axis that has one valid value is left out."""
     pairs = {}
-    for axis in sorted(workload.axes & {*LAYOUT, "dtype", "compile"}):
+    for axis in sorted(workload.axes & {*LAYOUT_FIELDS, "dtype", "compile"}):
         base = _where_it_matters(axis, run)
-        holder = base.layout if axis in LAYOUT else base
+        holder = base.layout if axis in LAYOUT_FIELDS else base
         other = _other(workload, axis, getattr(holder, axis))
         if other is not None:
             pairs[axis] = (base, _changed(base, axis, other))
@@ -54,7 +54,7 @@ def row_of(workload: Workload, run: Run) -> dict[str, Any]:
     return {
         "model": run.model,
         **run.shape,
-        **{name: getattr(run.layout, name) for name in LAYOUT},
+        **{name: getattr(run.layout, name) for name in LAYOUT_FIELDS},
         **{name: getattr(run, name) for name in facts},
         **workload.params,
         **run.params,
@@ -67,6 +67,8 @@ def _valid(workload: Workload, name: str, wanted: Scalar) -> Scalar:
 
 
 def _other(workload: Workload, axis: str, value: Scalar) -> Scalar:
+    if axis in FURTHER and axis not in workload.choices:
+        return None
     if axis in workload.choices:
         return next((choice for choice in workload.choices[axis] if choice != value), None)
     if isinstance(value, bool):
@@ -80,13 +82,13 @@ def _where_it_matters(axis: str, run: Run) -> Run:
     """The run with a pipeline for its schedule, and with experts for their width."""
     if axis == "pp_schedule" and run.layout.pp == 1:
         return _changed(run, "pp", 2)
-    if axis == "ep" and not run.shape.get("num_experts"):
+    if axis in ("ep", "routing", "dispatcher") and not run.shape.get("num_experts"):
         return replace(run, shape={**run.shape, **EXPERTS})
     return run
 
 
 def _changed(run: Run, axis: str, value: Scalar) -> Run:
-    if axis not in LAYOUT:
+    if axis not in LAYOUT_FIELDS:
         return replace(run, **{axis: value})  # type: ignore[arg-type]
     layout = replace(run.layout, **{axis: value})  # type: ignore[arg-type]
     return replace(run, layout=layout, gpus_per_node=layout.gpus)

@@ -23,6 +23,7 @@ def truth(run: Run, seed: int = 7, device: str = "cpu") -> tuple[list[float], li
         run.global_batch_sequences,
         run.sequence_length,
         run.dtype,
+        run.layout.routing,
         run.warmup_iterations + run.iterations,
         seed,
         device,
@@ -30,13 +31,14 @@ def truth(run: Run, seed: int = 7, device: str = "cpu") -> tuple[list[float], li
 
 
 @cache
-def _train(shape_json: str, sequences: int, length: int, dtype: str, steps: int, seed: int, device: str):
+def _train(shape_json: str, sequences: int, length: int, dtype: str, routing: str, steps: int, seed: int, device: str):
     torch.set_num_threads(1)
     shape = ModelShape(**json.loads(shape_json))
     with torch.device("meta"):
         model = Decoder(shape, range(shape.num_layers))
     materialise(model, torch.device(device), seed)
     model.set_positions(torch.arange(length, device=device))
+    model.set_routing(routing, torch.arange(length, device=device), length)
     batches = Batches(
         seed, shape.vocab_size, length, sequences, slice(0, sequences), torch.arange(length, device=device)
     )
