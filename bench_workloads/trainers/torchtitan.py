@@ -1,6 +1,6 @@
-"""torchtitan: a Llama of any size by a generated configuration module, on synthetic tokens.
+"""torchtitan: any Llama or Qwen3, experts included, or a model of its own, by a generated configuration module.
 
-Written against torchtitan 0.3.0, whose configuration is Python: `torchtitan.train --module M --config F` takes a
+On synthetic tokens. Written against torchtitan 0.3.0, whose configuration is Python: `torchtitan.train --module M --config F` takes a
 `Trainer.Config` from function F of module M (`config/manager.py`). Lines of `components/metrics.py`, `trainer.py`,
 `distributed/parallel_dims.py`, `distributed/pipeline_parallel.py` and `distributed/activation_checkpoint.py`.
 """
@@ -24,6 +24,7 @@ from bench_workloads.trainers.adapter import (
 )
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
+from bench_workloads.trainers.torchtitan_module import TEMPLATE
 from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
 from sweep.physics.profiles import PROFILES
 from sweep.physics.schedules import LOOPED, V_SCHEDULES
@@ -40,6 +41,7 @@ _SCHEDULES = {
 _OF_SCHEDULES = {theirs: ours for ours, theirs in _SCHEDULES.items()}
 _FURTHER_STAGES = PROFILES["torchtitan"].stages_beyond_layers
 _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
+_QUANTIZED = {"fp8_rowwise": "float8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 _RECOMPUTE = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 
 
@@ -59,177 +61,66 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
 
 def module(run: Run, directory: str, steps: int) -> str:
     """The text of the configuration module."""
-    shape, layout = run.shape, run.layout
-    piped = layout.pp > 1
-    values: dict[str, Scalar] = {
+    values = {**_model(run), **_batch(run, steps), **_layout(run), **_precision(run), "directory": directory}
+    lines = "\n".join(f"    {name}={value!r}," for name, value in values.items())
+    return TEMPLATE.replace("VALUES", lines).replace("RECOMPUTE", _RECOMPUTE[run.layout.recompute])
+
+
+def _model(run: Run) -> dict[str, Scalar]:
+    shape = run.shape
+    family, _, flavor = param(WORKLOAD, run, "flavor", str).partition("/")
+    return {
+        "family": family or ("qwen3" if shape["num_experts"] or shape["qk_norm"] else "llama3"),
+        "flavor": flavor,
         "layers": shape["num_layers"],
         "hidden": shape["hidden_size"],
         "heads": shape["num_heads"],
         "kv_heads": shape["num_kv_heads"],
+        "head": shape["head_dim"],
         "intermediate": shape["intermediate_size"],
         "vocabulary": shape["vocab_size"],
         "tied": shape["tied_embeddings"],
+        "qk_norm": shape["qk_norm"],
+        "experts": shape["num_experts"],
+        "experts_per_token": shape["experts_per_token"],
+        "expert_intermediate": shape["moe_intermediate_size"],
+        "shared_experts": shape["shared_experts"],
+        "dense_layers": shape["dense_layers"],
         "attention": param(WORKLOAD, run, "attention", str),
-        "directory": directory,
+    }
+
+
+def _batch(run: Run, steps: int) -> dict[str, Scalar]:
+    layout = run.layout
+    return {
         "steps": steps,
         "sequence": run.sequence_length,
-        "local_batch": layout.micro_batch_size * (layout.grad_accum if piped else 1),
+        "local_batch": layout.micro_batch_size * (layout.grad_accum if layout.pp > 1 else 1),
         "global_batch": run.global_batch_sequences,
         "micro_batch": layout.micro_batch_size,
-        "dtype": _DTYPES[run.dtype],
+    }
+
+
+def _layout(run: Run) -> dict[str, Scalar]:
+    layout = run.layout
+    return {
         "replicate": layout.dp if layout.zero == 0 else 1,
         "shard": 1 if layout.zero == 0 else layout.dp,
         "reshard": {0: "never", 2: "never", 3: "always"}[layout.zero],
         "tp": layout.tp,
         "pp": layout.pp,
         "cp": layout.cp,
+        "ep": layout.ep,
         "schedule": _SCHEDULES[layout.pp_schedule],
+        "dispatcher": "standard",
+        "capacity_factor": None,
         "compiled": run.compile,
+        "spmd_backend": param(WORKLOAD, run, "spmd_backend", str),
     }
-    lines = "\n".join(f"    {name}={value!r}," for name, value in values.items())
-    return _MODULE.replace("VALUES", lines).replace("RECOMPUTE", _RECOMPUTE[layout.recompute])
 
 
-_MODULE = '''"""Written by sweep: one run of torchtitan, on random tokens."""
-
-from dataclasses import dataclass
-from types import SimpleNamespace
-
-try:
-    import torch
-    from torchtitan.components.checkpoint import CheckpointManager
-    from torchtitan.components.dataloader import ParallelAwareDataloader
-    from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
-    from torchtitan.components.metrics import MetricsProcessor
-    from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
-    from torchtitan.components.tokenizer import BaseTokenizer
-    from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
-    from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
-    from torchtitan.distributed.pipeline_parallel import pipeline_llm
-    from torchtitan.models import llama3
-    from torchtitan.models.common import ComplexRoPE, Embedding, Linear, RMSNorm
-    from torchtitan.protocols.model_spec import ModelSpec
-    from torchtitan.trainer import Trainer
-except ImportError as error:  # torchtitan answers one with "Cannot import module", without what is missing
-    raise RuntimeError(f"torchtitan's environment lacks a package: {error}") from error
-
-RUN = SimpleNamespace(
-VALUES
-)
-
-
-class RandomTokens(torch.utils.data.IterableDataset):
-    """Endless sequences of random tokens, different on every data-parallel rank."""
-
-    def __init__(self, length, seed):
-        self.length, self.seed = length, seed
-
-    def __iter__(self):
-        generator = torch.Generator().manual_seed(self.seed)
-        positions = torch.arange(self.length)
-        while True:
-            tokens = torch.randint(RUN.vocabulary, (self.length + 1,), generator=generator)
-            yield {"input": tokens[:-1], "positions": positions}, tokens[1:]
-
-
-class RandomTokensLoader(ParallelAwareDataloader):
-    @dataclass(kw_only=True, slots=True)
-    class Config(ParallelAwareDataloader.Config):
-        pass
-
-    def __init__(self, config, *, dp_world_size, dp_rank, seq_len, local_batch_size, **unused):
-        dataset = RandomTokens(seq_len, dp_rank)
-        super().__init__(dataset, dp_rank=dp_rank, dp_world_size=dp_world_size, batch_size=local_batch_size)
-
-
-class NoTokenizer(BaseTokenizer):
-    @dataclass(kw_only=True, slots=True)
-    class Config(BaseTokenizer.Config):
-        pass
-
-    def __init__(self, config, *, tokenizer_path=None):
-        super().__init__()
-
-    def encode(self, *args, **kwargs):
-        raise NotImplementedError
-
-    def decode(self, *args, **kwargs):
-        raise NotImplementedError
-
-    def get_vocab_size(self):
-        return RUN.vocabulary
-
-
-def model():
-    return llama3.Llama3Model.Config(
-        dim=RUN.hidden,
-        vocab_size=RUN.vocabulary,
-        enable_weight_tying=RUN.tied,
-        tok_embeddings=Embedding.Config(
-            num_embeddings=RUN.vocabulary,
-            embedding_dim=RUN.hidden,
-            param_init=llama3._EMBEDDING_SKIP_INIT if RUN.tied else llama3._EMBEDDING_INIT,
-        ),
-        norm=RMSNorm.Config(normalized_shape=RUN.hidden, param_init=llama3._NORM_INIT),
-        lm_head=Linear.Config(
-            in_features=RUN.hidden, out_features=RUN.vocabulary, param_init=llama3._output_linear_init(RUN.hidden)
-        ),
-        layers=llama3._build_llama3_layers(
-            n_layers=RUN.layers,
-            dim=RUN.hidden,
-            n_heads=RUN.heads,
-            n_kv_heads=RUN.kv_heads,
-            hidden_dim=RUN.intermediate,
-            rope=ComplexRoPE.Config(
-                dim=RUN.hidden // RUN.heads, max_seq_len=max(RUN.sequence, 8192), theta=500000, scaling="llama"
-            ),
-            attn_backend=RUN.attention,
-        ),
-    )
-
-
-def configuration():
-    spec = ModelSpec(
-        name="llama3",
-        flavor="sweep",
-        model=model(),
-        parallelize_fn=llama3.parallelize_llama,
-        pipelining_fn=pipeline_llm,
-        post_optimizer_build_fn=None,
-        state_dict_adapter=None,
-    )
-    return Trainer.Config(
-        model_spec=spec,
-        dump_folder=RUN.directory,
-        loss=ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config(global_vocab_size=RUN.vocabulary)),
-        tokenizer=NoTokenizer.Config(),
-        dataloader=RandomTokensLoader.Config(),
-        optimizer=default_adamw(lr=1e-4),
-        lr_scheduler=LRSchedulersContainer.Config(warmup_steps=1),
-        training=TrainingConfig(
-            local_batch_size=RUN.local_batch,
-            global_batch_size=RUN.global_batch,
-            seq_len=RUN.sequence,
-            steps=RUN.steps,
-            disable_cuda_graphs=True,
-            mixed_precision_param=RUN.dtype,
-        ),
-        parallelism=ParallelismConfig(
-            data_parallel_replicate_degree=RUN.replicate,
-            data_parallel_shard_degree=RUN.shard,
-            fsdp_reshard_after_forward=RUN.reshard,
-            tensor_parallel_degree=RUN.tp,
-            pipeline_parallel_degree=RUN.pp,
-            pipeline_parallel_schedule=RUN.schedule,
-            pipeline_parallel_microbatch_size=RUN.micro_batch,
-            context_parallel_degree=RUN.cp,
-        ),
-        activation_checkpoint=RECOMPUTE,
-        compile=CompileConfig(enable=RUN.compiled),
-        checkpoint=CheckpointManager.Config(enable=False),
-        metrics=MetricsProcessor.Config(log_freq=1, disable_color_printing=True),
-    )
-'''
+def _precision(run: Run) -> dict[str, Scalar]:
+    return {"dtype": _DTYPES.get(run.dtype, "bfloat16"), "quantized": _QUANTIZED.get(run.dtype, "")}
 
 
 def reader(run: Run) -> Reader:
@@ -281,6 +172,10 @@ class Settings(TrainerParameters):
 
     attention: str = "flex"
     """attention kernel: flex, flex_flash or varlen"""
+    flavor: str = ""
+    """a model of torchtitan's own registry, FAMILY/NAME such as deepseek_v3/671B; empty: the grid's shape"""
+    spmd_backend: str = "spmd_types"
+    """spmd_types (needs a torch after 2.13), partial_dtensor or full_dtensor"""
 
 
 WORKLOAD = Workload(
@@ -294,6 +189,7 @@ WORKLOAD = Workload(
             "tp",
             "pp",
             "cp",
+            "ep",
             "zero",
             "micro_batch_size",
             "grad_accum",
