@@ -7,12 +7,11 @@ and `training/config/`, lines of `training_log` (`training/training.py`), of `re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from bench_workloads.trainers import decoder
+from bench_workloads.trainers import decoder, megatron_core
 from bench_workloads.trainers.adapter import (
     SHARED_CHOICES,
     Adapter,
@@ -24,8 +23,8 @@ from bench_workloads.trainers.adapter import (
 )
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
-from sweep.contract import LAYOUT, Progress, RankRun, Rule, Run, Scalar, Workload
-from sweep.physics.schedules import looped_stages
+from bench_workloads.trainers.megatron_rules import RULES, quantized
+from sweep.contract import LAYOUT_FIELDS, Progress, RankRun, Rule, Run, Scalar, Workload
 
 STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
     "world_size": (r"using world size: (\d+)", int),
@@ -56,6 +55,11 @@ def configure(run: Run, _directory: str, steps: int) -> Launch:
     return Launch(program=(script, *words), env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
 
 
+_FLAGS = {"fp8": "fp8-format", "fp4": "fp4-format"}
+"""of Core's fields that have another name here"""
+_LISTS = tuple(name.replace("_", "-") for name in megatron_core.LISTS)
+
+
 def _flags(values: dict[str, Scalar]) -> list[str]:
     """A flag per value: bare where it is True, left out where it is False or None."""
     words: list[str] = []
@@ -63,7 +67,7 @@ def _flags(values: dict[str, Scalar]) -> list[str]:
         if value is True:
             words.append(f"--{name}")
         elif value is not False and value is not None:
-            words += [f"--{name}", str(value)]
+            words += [f"--{name}", *(str(value).split(",") if name in _LISTS else [str(value)])]
     return words
 
 
@@ -108,29 +112,26 @@ def _experts(run: Run) -> dict[str, Scalar]:
         "moe-ffn-hidden-size": shape["moe_intermediate_size"],
         "moe-shared-expert-intermediate-size": shared or None,
         "moe-layer-freq": f"([0]*{dense}+[1]*{layers - dense})" if dense else None,
-        "moe-token-dispatcher-type": "alltoall",
         "moe-grouped-gemm": True,
-        "expert-model-parallel-size": run.layout.ep,
-        "expert-tensor-parallel-size": run.layout.etp or None,
     }
 
 
 def _layout(run: Run) -> dict[str, Scalar]:
     layout = run.layout
-    full = layout.recompute == "full"
-    virtual = layout.pp > 1 and layout.pp_schedule == "interleaved_1f1b"
+    found = {_FLAGS.get(name, name.replace("_", "-")): value for name, value in megatron_core.fields(run).items()}
     return {
-        "tensor-model-parallel-size": layout.tp,
-        "pipeline-model-parallel-size": layout.pp,
-        "context-parallel-size": layout.cp,
+        **found,
+        "num-virtual-stages-per-pipeline-rank": None if layout.pipeline_layout else megatron_core.virtual_stages(run),
         "sequence-parallel": layout.tp > 1 and param(WORKLOAD, run, "sequence_parallel", bool),
-        "num-virtual-stages-per-pipeline-rank": looped_stages(layout.virtual_stages) if virtual else None,
+        "fp8-param-gather": layout.fp8_params and run.dtype != "nvfp4",
+        "fp4-param-gather": layout.fp8_params and run.dtype == "nvfp4",
+        "reuse-grad-buf-for-mxfp8-param-ag": layout.fp8_params and run.dtype == "mxfp8",
+        "no-check-for-nan-in-loss-and-grad": layout.cuda_graphs == megatron_core.FULL_ITERATION,
+        "tp-comm-overlap": layout.tp_overlap,
+        "overlap-moe-expert-parallel-comm": layout.ep_overlap,
         "use-distributed-optimizer": layout.zero > 0,
         "overlap-grad-reduce": layout.dp * layout.cp > 1,
         "overlap-param-gather": layout.zero > 0 and layout.dp * layout.cp > 1,
-        "recompute-granularity": None if layout.recompute == "none" else layout.recompute,
-        "recompute-method": "uniform" if full else None,
-        "recompute-num-layers": 1 if full else None,
     }
 
 
@@ -156,7 +157,7 @@ def _rest(run: Run) -> dict[str, Scalar]:
         "log-interval": 1,
         "log-throughput": True,
         "transformer-impl": param(WORKLOAD, run, "transformer_impl", str),
-        "bf16": run.dtype == "bf16",
+        "bf16": run.dtype not in ("fp16", "fp32"),
         "fp16": run.dtype == "fp16",
         # From its default of 2^32 the first dozen iterations overflow, and skip their step.
         "initial-loss-scale": 65536 if run.dtype == "fp16" else None,
@@ -180,13 +181,16 @@ class _Reader:
     are means with the slow first. The time between the two lines is the length.
     """
 
-    def __init__(self, _run: Run) -> None:
+    def __init__(self, run: Run) -> None:
         self._lines = iterations()
+        self._arguments = megatron_core.StatedAxes(
+            run, r"^-+ arguments -+$", r"\s+(\w+) \.+ (.*)", r"^-+ end of arguments -"
+        )
         self._last = 0
 
     def read(self, line: str) -> list[ParsedLine]:
         """What was parsed from the line."""
-        return [self._without_mean(parsed) for parsed in self._lines.read(line)]
+        return [*map(self._without_mean, self._lines.read(line)), *self._arguments.read(line)]
 
     def _without_mean(self, parsed: ParsedLine) -> ParsedLine:
         if parsed.iteration is None:
@@ -215,7 +219,7 @@ WORKLOAD = Workload(
     same_start=False,
     takes_listener=True,
     main="bench_workloads.trainers.megatron:main",
-    axes=frozenset({*LAYOUT, "dtype", "etp", "virtual_stages"}),
+    axes=frozenset({*LAYOUT_FIELDS, "dtype"}),
     preload=("psutil", "bench_workloads.trainers.megatron"),
     params=Settings.defaults(),
     choices={
@@ -223,27 +227,15 @@ WORKLOAD = Workload(
         "zero": (0, 1),
         "recompute": ("none", "selective", "full"),
         "pp_schedule": ("1f1b", "interleaved_1f1b"),
-        "dtype": ("bf16", "fp16", "fp32"),
+        "dtype": tuple(megatron_core.DTYPES),
+        "dispatcher": tuple(megatron_core.DISPATCHERS),
+        "routing": ("natural", "balanced"),
         "transformer_impl": ("transformer_engine", "local"),
     },
     rules=(
         decoder.VOCABULARY_BY_TP,
         decoder.SEQUENCE_BY_CP,
-        Rule(
-            "ep_by_replicas",
-            lambda c: c["dp"] * c["cp"] * c["tp"] % (c["ep"] * _expert_width(c)) != 0,
-            "dp*cp*tp = {dp}*{cp}*{tp} is no multiple of ep={ep} times the width of an expert, etp={etp} (0: tp)",
-        ),
-        Rule(
-            "layers_by_stages",
-            lambda c: c["num_layers"] % (c["pp"] * _chunks(c)) != 0,
-            "{num_layers} layers cannot be split evenly over the stages of pp={pp} ({pp_schedule})",
-        ),
-        Rule(
-            "micro_batches_by_pp",
-            lambda c: (c["pp"] > 1) & (c["pp_schedule"] == "interleaved_1f1b") & (c["grad_accum"] % c["pp"] != 0),
-            "the interleaved schedule needs grad_accum={grad_accum} to be a multiple of pp={pp}",
-        ),
+        *RULES,
         Rule(
             "sequence_by_tp",
             lambda c: (
@@ -274,24 +266,20 @@ WORKLOAD = Workload(
             "sequence_parallel must be false",
         ),
         Rule(
+            "local_layers",
+            lambda c: (
+                (c["transformer_impl"] == "local")
+                & (quantized(c) | (c["tp_overlap"] == True) | (c["cuda_graphs"] != "none"))  # noqa: E712
+            ),
+            "transformer_impl: local has dtype bf16, fp16 and fp32, no tp_overlap and no cuda_graphs",
+        ),
+        Rule(
             "output_bias",
             lambda c: c["attention_output_bias"] != c["mlp_bias"],
             "Megatron has biases in all linear layers or in none (but for qkv)",
         ),
     ),
 )
-
-
-def _chunks(c: Mapping[str, Any]) -> Any:
-    """Stages per rank, by columns."""
-    interleaved = (c["pp"] > 1) & (c["pp_schedule"] == "interleaved_1f1b")
-    return 1 + interleaved * (looped_stages(c["virtual_stages"]) - 1)
-
-
-def _expert_width(c: Mapping[str, Any]) -> Any:
-    """Ranks over which each expert is split: tp, unless set."""
-    width = c["etp"]
-    return width + (width == 0) * c["tp"]
 
 
 ADAPTER = Adapter(

@@ -1,15 +1,16 @@
-"""What Megatron-LM and Megatron-Bridge share: a run's axes as fields of Megatron Core, what Core refuses, what it prints.
+"""What Megatron-LM and Megatron-Bridge share: a run's axes as fields of Megatron Core, and the axes that fields state.
 
-Fields of `transformer/transformer_config.py` and `model_parallel_config.py` of megatron-core 0.16.1, and of main of August
-2026 (d98e8a6) where 0.16 lacks them.
+Fields of `transformer/transformer_config.py` and `model_parallel_config.py` of megatron-core 0.16.1 and of main of
+August 2026 (d98e8a6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import re
+from collections.abc import Mapping
 
-from sweep.contract import Rule, Run, Scalar
+from bench_workloads.trainers.adapter import ParsedLine
+from sweep.contract import FORMATS, Run, Scalar
 
 DTYPES: dict[str, dict[str, Scalar]] = {
     "bf16": {},
@@ -21,10 +22,161 @@ DTYPES: dict[str, dict[str, Scalar]] = {
     "mxfp8": {"fp8": "e4m3", "fp8_recipe": "mxfp8"},
     "nvfp4": {"fp4": "e2m1", "fp4_recipe": "nvfp4"},
 }
-"""formats as Megatron-Bridge pairs them with recipes (`training/mixed_precision.py`); blockwise as `moe/README.md` has it"""
+"""formats as Megatron-Bridge pairs them (`training/mixed_precision.py`), of blockwise as `moe/README.md` does"""
 DISPATCHERS: dict[str, dict[str, Scalar]] = {
     "allgather": {"moe_token_dispatcher_type": "allgather"},
     "alltoall": {"moe_token_dispatcher_type": "alltoall"},
     "deepep": {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"},
     "hybridep": {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"},
 }
+PRECISION = frozenset(name for values in DTYPES.values() for name in values)
+"""their fields"""
+MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
+"""of `recompute_modules`"""
+FULL_ITERATION = "full_iteration"
+SCOPES = ("none", FULL_ITERATION, "full", "attn", "mlp", "moe", "moe_router", "moe_preprocess")
+"""of `cuda_graph_scope`; the last five with commas, by Transformer Engine's graphs. full: whole layers"""
+LISTS = ("recompute_modules", "cuda_graph_scope")
+"""fields whose values are words with commas"""
+
+
+def fields(run: Run) -> dict[str, Scalar]:
+    """The run's axes as fields; None: not set."""
+    layout = run.layout
+    return {
+        **DTYPES[run.dtype],
+        "tensor_model_parallel_size": layout.tp,
+        "pipeline_model_parallel_size": layout.pp,
+        "pipeline_model_parallel_layout": layout.pipeline_layout or None,
+        "context_parallel_size": layout.cp,
+        **_recompute(run),
+        **(_experts(run) if run.shape["num_experts"] else {}),
+        **_graphs(layout.cuda_graphs),
+    }
+
+
+def virtual_stages(run: Run) -> int | None:
+    """Stages per rank; None where there is one."""
+    layout = run.layout
+    if layout.pipeline_layout:
+        per_rank = _stages(layout.pipeline_layout) // layout.pp
+        return per_rank if per_rank > 1 else None
+    return max(2, layout.virtual_stages) if layout.pp > 1 and layout.pp_schedule == "interleaved_1f1b" else None
+
+
+def _stages(text: str) -> int:
+    """Stages of an explicit layout, such as `Et*3|(tt|)*29,mL` (`PipelineParallelLayerLayout.parse_str_to_list`)."""
+    while repeated := re.search(r"\(([^()]*)\)\*(\d+)", text):
+        text = text.replace(repeated[0], repeated[1] * int(repeated[2]))
+    return text.count("|") + 1
+
+
+def _experts(run: Run) -> dict[str, Scalar]:
+    layout = run.layout
+    dispatcher = DISPATCHERS[layout.dispatcher]
+    return {
+        "expert_model_parallel_size": layout.ep,
+        "expert_tensor_parallel_size": layout.etp or None,
+        **dispatcher,
+        "moe_router_dtype": "fp32" if "moe_flex_dispatcher_backend" in dispatcher else None,  # DeepEP has no other
+        "moe_router_force_load_balancing": layout.routing == "balanced",
+    }
+
+
+def _recompute(run: Run) -> dict[str, Scalar]:
+    layout = run.layout
+    full = layout.recompute == "full"
+    return {
+        "recompute_granularity": None if layout.recompute == "none" else layout.recompute,
+        "recompute_modules": (layout.recompute == "selective" and layout.recompute_modules) or None,
+        "recompute_method": ("block" if layout.recompute_layers else "uniform") if full else None,
+        "recompute_num_layers": (layout.recompute_layers or 1) if full else None,
+    }
+
+
+def _graphs(scopes: str) -> dict[str, Scalar]:
+    if scopes == "none":
+        return {}
+    # 0.16 has full_iteration as a scope of local graphs; main reads that as an implementation of its own.
+    return {
+        "cuda_graph_impl": "local" if scopes == FULL_ITERATION else "transformer_engine",
+        "cuda_graph_scope": scopes,
+    }
+
+
+def axes(stated: Mapping[str, str], run: Run) -> dict[str, Scalar]:
+    """The axes that a program's own list of its fields states. What is absent there has Core's default.
+
+    Of axes that a run leaves to the trainer, nothing is stated.
+    """
+    texts = {name: text.strip("'\" ").removeprefix("torch.") for name, text in stated.items()}
+    field = {name: text for name, text in texts.items() if text not in ("None", "null", "[]", "")}
+    found: dict[str, Scalar] = {
+        "dtype": _dtype(field),
+        "fp8_params": any(
+            _true(field, name) for name in ("fp8_param_gather", "fp8_param", "fp4_param_gather", "fp4_param")
+        ),
+        "recompute_layers": int(field.get("recompute_num_layers", 0)) * (field.get("recompute_method") == "block"),
+        "tp_overlap": _true(field, "tp_comm_overlap"),
+        "cuda_graphs": _graph_scopes(field),
+    }
+    layout = run.layout
+    if layout.virtual_stages > 1:
+        found["virtual_stages"] = int(field.get("virtual_pipeline_model_parallel_size", 1))
+    if layout.recompute_modules:
+        found["recompute_modules"] = ",".join(re.findall(r"\w+", field.get("recompute_modules", "")))
+    if layout.pipeline_layout:
+        found["pipeline_layout"] = field.get("pipeline_model_parallel_layout", "")
+    if layout.etp:
+        found["etp"] = int(field.get("expert_tensor_parallel_size", 0))
+    if not run.shape["num_experts"]:
+        return found
+    flex = field.get("moe_token_dispatcher_type") == "flex"
+    return found | {
+        "dispatcher": field.get("moe_flex_dispatcher_backend" if flex else "moe_token_dispatcher_type", "allgather"),
+        "ep_overlap": _true(field, "overlap_moe_expert_parallel_comm"),
+        "routing": "balanced" if _true(field, "moe_router_force_load_balancing") else "natural",
+    }
+
+
+class StatedAxes:
+    """Reads a program's own list of its fields, and states the axes at its end."""
+
+    def __init__(self, run: Run, begins: str, field: str, ends: str) -> None:
+        self._run = run
+        self._begins, self._field, self._ends = map(re.compile, (begins, field, ends))
+        self._found: dict[str, str] | None = None
+
+    def read(self, line: str) -> list[ParsedLine]:
+        """What was parsed from the line."""
+        if self._begins.search(line):
+            self._found = {}
+        elif self._found is not None and self._ends.search(line):
+            found, self._found = self._found, None
+            return [ParsedLine(effective=axes(found, self._run))]
+        elif self._found is not None and (match := self._field.match(line)):
+            self._found[match[1]] = match[2]
+        return []
+
+
+def _true(field: Mapping[str, str], name: str) -> bool:
+    return field.get(name, "").lower() == "true"
+
+
+def _dtype(field: Mapping[str, str]) -> str:
+    if "fp4" in field:
+        return field.get("fp4_recipe", "nvfp4")
+    if "fp8" in field:
+        recipe = field.get("fp8_recipe", "delayed")
+        return recipe if recipe in FORMATS else f"fp8_{recipe}"
+    return next((name for name in ("bf16", "fp16") if _true(field, name)), "fp32")
+
+
+def _graph_scopes(field: Mapping[str, str]) -> str:
+    """As text: of enumerations (`<CudaGraphModule.attn: 2>`) the names."""
+    text = field.get("cuda_graph_modules", field.get("cuda_graph_scope", ""))
+    scopes = re.findall(r"\.(\w+)", text) or re.findall(r"[a-z]\w*", text)
+    implementation = field.get("cuda_graph_impl", "none")
+    if implementation in ("none", FULL_ITERATION):
+        return implementation
+    return ",".join(scopes) or "full"

@@ -3,19 +3,26 @@
 Written against Megatron-Bridge main of August 2026 (067f987; package megatron-bridge 0.3 and later): options and
 `KEY=VALUE` overrides of `scripts/training/run_recipe.py`, fields of `megatron/bridge/training/config.py`, the line of
 `training_log` (`training/utils/train_utils.py`). `params.root` is a checkout. The recipe gives the model; its layers,
-widths and heads are set to the grid's. What a recipe interleaves and overlaps for its own layout is reset.
+widths and heads are set to the grid's unless `keep` says otherwise.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from bench_workloads.trainers import decoder
-from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Launch, TrainerParameters, param
+from bench_workloads.trainers import decoder, megatron_core
+from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Launch, ParsedLine, TrainerParameters, param
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.megatron import iterations
-from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
+from bench_workloads.trainers.megatron_rules import RULES
+from sweep.contract import FORMATS, LAYOUT_FIELDS, Progress, RankRun, Rule, Run, Workload
+
+Value = Any
+"""of an override: a scalar, a list, or a mapping"""
 
 
 def main(run: RankRun, progress: Progress) -> None:
@@ -28,57 +35,147 @@ def configure(run: Run, _directory: str, steps: int) -> Launch:
     script = str(Path(param(WORKLOAD, run, "root", str)) / "scripts/training/run_recipe.py")
     recipe = param(WORKLOAD, run, "recipe", str)
     words = ("--recipe", recipe, "--mode", "pretrain", "--dataset", "mock")
-    pairs = tuple(f"{name}={_text(value)}" for name, value in overrides(run, steps).items())
+    pairs = [word for name, value in overrides(run, steps).items() for word in _override(name, value)]
     return Launch(program=(script, *words, *pairs), env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
 
 
-def overrides(run: Run, steps: int) -> dict[str, Scalar]:
-    """Fields of Megatron-Bridge's `ConfigContainer`."""
-    shape, layout = run.shape, run.layout
-    full = layout.recompute == "full"
-    replicas = layout.dp * layout.cp > 1
-    values: dict[str, Scalar] = {
+def overrides(run: Run, steps: int) -> dict[str, Value]:
+    """Fields of Megatron-Bridge's `ConfigContainer`, but for those that the recipe keeps."""
+    kept = param(WORKLOAD, run, "keep", str)
+    return {
+        **(_sizes(run) if kept == "" else {}),
+        **(_spread(run, kept) if kept != "all" else {}),
+        "dataset.seq_length": run.sequence_length,
+        "train.train_iters": steps,
+        "train.global_batch_size": run.global_batch_sequences,
+        "train.micro_batch_size": run.layout.micro_batch_size,
+        "validation.eval_iters": 0,
+        "scheduler.lr_warmup_iters": 0,
+        "logger.log_interval": 1,
+        "checkpoint.save": None,
+    }
+
+
+def _sizes(run: Run) -> dict[str, Value]:
+    shape = run.shape
+    experts, width = int(shape["num_experts"] or 0), int(shape["moe_intermediate_size"] or 0)
+    dense = int(shape["dense_layers"] or 0)
+    mixture: dict[str, Value] = {
+        "model.num_moe_experts": experts,
+        "model.moe_router_topk": shape["experts_per_token"],
+        "model.moe_ffn_hidden_size": width,
+        "model.moe_shared_expert_intermediate_size": int(shape["shared_experts"] or 0) * width or None,
+        "model.moe_layer_freq": [0] * dense + [1] * (int(shape["num_layers"] or 0) - dense) if dense else 1,
+    }
+    return {
         "model.num_layers": shape["num_layers"],
         "model.hidden_size": shape["hidden_size"],
         "model.ffn_hidden_size": shape["intermediate_size"],
         "model.num_attention_heads": shape["num_heads"],
         "model.num_query_groups": shape["num_kv_heads"],
         "model.kv_channels": shape["head_dim"],
+        "model.qk_layernorm": shape["qk_norm"],
         "model.share_embeddings_and_output_weights": shape["tied_embeddings"],
-        "model.tensor_model_parallel_size": layout.tp,
-        "model.pipeline_model_parallel_size": layout.pp,
-        "model.virtual_pipeline_model_parallel_size": None,
-        "model.context_parallel_size": layout.cp,
-        "model.sequence_parallel": layout.tp > 1 and param(WORKLOAD, run, "sequence_parallel", bool),
-        "model.recompute_granularity": None if layout.recompute == "none" else layout.recompute,
-        "model.recompute_method": "uniform" if full else None,
-        "model.recompute_num_layers": 1 if full else None,
         "tokenizer.vocab_size": shape["vocab_size"],
-        "dataset.seq_length": run.sequence_length,
-        "train.train_iters": steps,
-        "train.global_batch_size": run.global_batch_sequences,
-        "train.micro_batch_size": layout.micro_batch_size,
-        "validation.eval_iters": 0,
-        "scheduler.lr_warmup_iters": 0,
+        **(mixture if experts else {}),
+    }
+
+
+def _spread(run: Run, kept: str) -> dict[str, Value]:
+    """Layout, precision, recomputation and overlap."""
+    layout = run.layout
+    exclusive = layout.ep_overlap or layout.dispatcher == "allgather"
+    replicas = layout.dp * layout.cp > 1
+    gathered = layout.zero > 0 and replicas
+    core: dict[str, Value] = {"cuda_graph_impl": "none", "cuda_graph_scope": None, **megatron_core.fields(run)}
+    core |= {name: str(core[name]).split(",") if core[name] else [] for name in megatron_core.LISTS}
+    left = {*megatron_core.PRECISION}
+    left |= {"moe_router_dtype"} if core.get("moe_router_dtype") is None else set()
+    left |= {"pipeline_model_parallel_layout"} if kept and not layout.pipeline_layout else set()
+    return {
+        **{f"model.{name}": value for name, value in core.items() if name not in left},
+        **({"model.moe_shared_expert_overlap": False} if exclusive and run.shape["num_experts"] else {}),
+        "model.virtual_pipeline_model_parallel_size": megatron_core.virtual_stages(run),
+        "model.sequence_parallel": layout.tp > 1 and param(WORKLOAD, run, "sequence_parallel", bool),
+        "mixed_precision": _precision(run),
+        "rerun_state_machine.check_for_nan_in_loss": layout.cuda_graphs != megatron_core.FULL_ITERATION,
         "ddp.use_distributed_optimizer": layout.zero > 0,
         "optimizer.use_distributed_optimizer": layout.zero > 0,
         "ddp.overlap_grad_reduce": replicas,
-        "ddp.overlap_param_gather": layout.zero > 0 and replicas,
-        "optimizer.overlap_param_gather": layout.zero > 0 and replicas,
-        # A recipe's is for its own layout, buffers of tensor parallelism included. Recipes without it have null here,
-        # below which Hydra knows no keys.
-        "comm_overlap": None,
-        "logger.log_interval": 1,
-        "checkpoint.save": None,
+        "ddp.overlap_param_gather": gathered,
+        "optimizer.overlap_param_gather": gathered,
+        # Made anew: a recipe's may have buffers of its own layout.
+        "comm_overlap": {
+            "_target_": "megatron.bridge.training.comm_overlap.CommOverlapConfig",
+            "tp_comm_overlap": layout.tp_overlap,
+            "overlap_moe_expert_parallel_comm": layout.ep_overlap,
+            "overlap_grad_reduce": replicas,
+            "overlap_param_gather": gathered,
+        },
     }
-    return values
 
 
-def _text(value: Scalar) -> str:
-    """The value as OmegaConf writes it."""
+_OBJECTS = ("mixed_precision", "comm_overlap")
+_PRECISIONS = {
+    "bf16": "bf16_mixed",
+    "fp16": "fp16_mixed",
+    "fp8_delayed": "bf16_with_fp8_delayed_scaling_mixed",
+    "fp8_tensorwise": "bf16_with_fp8_current_scaling_mixed",
+    "fp8_blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
+    "mxfp8": "bf16_with_mxfp8_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
+}
+"""dtype -> function of `training/mixed_precision.py`"""
+
+
+def _precision(run: Run) -> Value:
+    """Their name; of 8 bits with what the function itself sets for the gathered weights replaced."""
+    name = _PRECISIONS[run.dtype]
+    if FORMATS.get(run.dtype) != "fp8":
+        return name
+    return {
+        "_target_": "dataclasses.replace",
+        "_args_": [{"_target_": f"megatron.bridge.training.mixed_precision.{name}"}],
+        "fp8_param": run.layout.fp8_params,
+        "fp8_param_gather": run.layout.fp8_params,
+        "reuse_grad_buf_for_mxfp8_param_ag": run.layout.fp8_params and run.dtype == "mxfp8",
+    }
+
+
+def _override(name: str, value: Value) -> list[str]:
+    """What sets a field. One that is an object in some recipes, a name or null in others, is set to null first: Hydra
+    merges a mapping into an object, in which it finds no `_target_`.
+    """
+    return [*([f"{name}=null"] if name in _OBJECTS else []), f"{name}={_text(value)}"]
+
+
+def _text(value: Value) -> str:
+    """The value as Hydra reads it."""
     if value is None:
         return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{_text(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_text, value)) + "]"
+    plain = not isinstance(value, str) or re.fullmatch(r"[\w./-]*", value)
+    return (str(value).lower() if isinstance(value, bool) else str(value)) if plain else f"'{value}'"
+
+
+class _Reader:
+    """Iterations, and the summary of what differs from Core's defaults, after all that Bridge itself changes."""
+
+    def __init__(self, run: Run) -> None:
+        self._lines = iterations()
+        self._summary = megatron_core.StatedAxes(
+            run,
+            r"^\[model\] Non-default values",
+            r"  (\w+): (.*)  \(Mcore default: ",
+            r"^Other Configuration Values:",
+        )
+
+    def read(self, line: str) -> list[ParsedLine]:
+        """What was parsed from the line."""
+        return [*self._lines.read(line), *self._summary.read(line)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +185,17 @@ class Settings(TrainerParameters):
     root: str = "Megatron-Bridge"
     """a checkout; a relative path is relative to where `sweep launch` was called"""
     recipe: str = "llama32_1b_pretrain_config"
-    """the recipe; layout, batch and sizes are the run's"""
+    """the recipe, one of `perf_recipes` too; layout, batch and sizes are the run's"""
+    keep: str = ""
+    """what the recipe keeps of its own: model (its sizes), or all: layout, precision and overlap too, which the grid
+    must then state as the recipe has them"""
     sequence_parallel: bool = True
     """Megatron's sequence parallelism under `tp`"""
+
+
+def _unless_kept(rule: Rule) -> Rule:
+    """The rule where the grid's sizes count."""
+    return replace(rule, broken=lambda c: (c["keep"] == "") & rule.broken(c))
 
 
 WORKLOAD = Workload(
@@ -98,31 +203,31 @@ WORKLOAD = Workload(
     same_start=False,
     takes_listener=True,
     main="bench_workloads.trainers.nemo:main",
-    axes=frozenset({"dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute", "dtype"}),
+    axes=frozenset({*LAYOUT_FIELDS, "dtype"}),
     preload=("psutil", "bench_workloads.trainers.nemo"),
     params=Settings.defaults(),
     choices={
         **SHARED_CHOICES,
         "zero": (0, 1),
         "recompute": ("none", "selective", "full"),
-        "dtype": ("bf16",),
+        "pp_schedule": ("1f1b", "interleaved_1f1b"),
+        "dtype": tuple(_PRECISIONS),
+        "dispatcher": tuple(megatron_core.DISPATCHERS),
+        "routing": ("natural", "balanced"),
+        "keep": ("", "model", "all"),
     },
     rules=(
-        *decoder.LLAMA[:-1],
+        *(_unless_kept(rule) for rule in (decoder.RMSNORM, decoder.GATED, decoder.ROTARY, decoder.NO_BIASES)),
         decoder.VOCABULARY_BY_TP,
         decoder.SEQUENCE_BY_CP,
-        Rule(
-            "layers_by_stages",
-            lambda c: c["num_layers"] % c["pp"] != 0,
-            "{num_layers} layers cannot be split evenly over pp={pp}",
-        ),
+        *(_unless_kept(rule) if rule.name == "layers_by_stages" else rule for rule in RULES),
     ),
 )
 ADAPTER = Adapter(
     workload=WORKLOAD,
     versions="Megatron-Bridge main of 2026-08 (067f987)",
     configure=configure,
-    reader=lambda _: iterations(),
+    reader=_Reader,
     package="megatron-bridge",
     convention="megatron-bridge",
     hints=(

@@ -1,14 +1,14 @@
 """torchtitan: any Llama or Qwen3, experts included, or a model of its own, by a generated configuration module.
 
-On synthetic tokens. Written against torchtitan 0.3.0, whose configuration is Python: `torchtitan.train --module M --config F` takes a
-`Trainer.Config` from function F of module M (`config/manager.py`). Lines of `components/metrics.py`, `trainer.py`,
-`distributed/parallel_dims.py`, `distributed/pipeline_parallel.py` and `distributed/activation_checkpoint.py`.
+On synthetic tokens. Written against torchtitan 0.3.0, whose configuration is Python: `torchtitan.train --module M
+--config F` takes a `Trainer.Config` from function F of module M (`config/manager.py`). Lines of
+`components/metrics.py`, `trainer.py` and `distributed/`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -25,7 +25,7 @@ from bench_workloads.trainers.adapter import (
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.torchtitan_module import TEMPLATE
-from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.contract import Layout, Progress, RankRun, Rule, Run, Scalar, Workload
 from sweep.physics.profiles import PROFILES
 from sweep.physics.schedules import LOOPED, V_SCHEDULES
 
@@ -41,6 +41,8 @@ _SCHEDULES = {
 _OF_SCHEDULES = {theirs: ours for ours, theirs in _SCHEDULES.items()}
 _FURTHER_STAGES = PROFILES["torchtitan"].stages_beyond_layers
 _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
+_FAMILIES = ("llama3", "qwen3", "deepseek_v3", "gpt_oss")
+_DISPATCHERS = {"alltoall": "standard", "deepep": "deepep", "hybridep": "hybridep"}
 _QUANTIZED = {"fp8_rowwise": "float8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 _RECOMPUTE = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 
@@ -55,7 +57,7 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
     return Launch(
         program=("-m", "torchtitan.train", "--module", MODULE, "--config", "configuration"),
         files={f"{MODULE}.py": module(run, directory, steps)},
-        env={"PYTHONPATH": directory},
+        env={"PYTHONPATH": ":".join(filter(None, (directory, run.env.get("PYTHONPATH"))))},
     )
 
 
@@ -112,11 +114,28 @@ def _layout(run: Run) -> dict[str, Scalar]:
         "cp": layout.cp,
         "ep": layout.ep,
         "schedule": _SCHEDULES[layout.pp_schedule],
-        "dispatcher": "standard",
-        "capacity_factor": None,
+        "layers_per_stage": _layers_per_stage(run),
+        "dispatcher": _DISPATCHERS[layout.dispatcher],
+        "capacity_factor": 1.5 if _static(layout) else None,
+        "balanced": layout.routing == "balanced",
+        "async_tp": layout.tp_overlap,
+        "cuda_graphs": layout.cuda_graphs != "none",
         "compiled": run.compile,
         "spmd_backend": param(WORKLOAD, run, "spmd_backend", str),
     }
+
+
+def _static(layout: Layout) -> bool:
+    """Whether HybridEP's buffers have a fixed size, as CUDA graphs need them."""
+    return layout.dispatcher == "hybridep" and layout.ep > 1 and layout.cuda_graphs != "none"
+
+
+def _layers_per_stage(run: Run) -> int | None:
+    """What gives so many stages; embedding and output projection count as layers. None: torchtitan's own number."""
+    layout = run.layout
+    if layout.pp == 1 or layout.virtual_stages == 1:
+        return None
+    return -(-(int(run.shape["num_layers"] or 0) + _FURTHER_STAGES) // (layout.pp * layout.virtual_stages))
 
 
 def _precision(run: Run) -> dict[str, Scalar]:
@@ -127,10 +146,13 @@ def reader(run: Run) -> Reader:
     """Steps, and what torchtitan prints about mesh, batch, pipeline and recomputation."""
     mesh = r"device mesh with parallelism: (?:(?!parallelism: ).)*\b"
     trainer = r"Trainer is initialized with (?:(?!initialized with ).)*\b"
-    piped = run.layout.pp > 1
+    piped, several = run.layout.pp > 1, run.layout.virtual_stages > 1
     batch: dict[str, tuple[str, Callable[[str], Scalar]]] = {
         "pp_schedule": (r"Using pipeline schedule (\w+) with", lambda text: _OF_SCHEDULES.get(text, text)),
         "grad_accum": (r"Using pipeline schedule \w+ with (\d+) microbatches", int),
+        **(
+            {"virtual_stages": (r"microbatches and (\d+) stages", lambda n: int(n) // run.layout.pp)} if several else {}
+        ),
     }
     if not piped:
         batch = {
@@ -154,10 +176,34 @@ def reader(run: Run) -> Reader:
             "global_batch_sequences": (trainer + r"global batch size (\d+)", int),
             "sequence_length": (trainer + r"sequence length (\d+)", int),
             "recompute": (r"Applied (Full|Selective)AC activation checkpointing", str.lower),
+            "dtype": (
+                r"(Failed to use Float8|Float8 training active|Linear layers to (?:MXFP8|NVFP4)Linear)",
+                lambda text: {"Failed": "bf16", "Float8": "fp8_rowwise"}.get(text.split()[0], text[17:-6].lower()),
+            ),
+            "cuda_graphs": (
+                r"(Recorded CUDA graph|CUDA graph capture is only supported)",
+                lambda text: "full_iteration" if text.startswith("Recorded") else "none",
+            ),
             **batch,
         },
         begun=r"Training starts at step",
     )
+
+
+def _begins(texts: Any, word: str) -> Any:
+    import numpy as np
+
+    return np.char.startswith(np.asarray(texts, dtype=str), word)
+
+
+def _of(c: Mapping[str, Any], *dtypes: str) -> Any:
+    return sum(c["dtype"] == name for name in dtypes) > 0
+
+
+def _other_stages(c: Mapping[str, Any]) -> Any:
+    stages = c["pp"] * c["virtual_stages"]
+    blocks = c["num_layers"] + _FURTHER_STAGES
+    return (c["pp"] > 1) & (c["virtual_stages"] > 1) & (-(-blocks // -(-blocks // stages)) != stages)
 
 
 def _stages(c: Mapping[str, Any]) -> Any:
@@ -178,6 +224,17 @@ class Settings(TrainerParameters):
     """spmd_types (needs a torch after 2.13), partial_dtensor or full_dtensor"""
 
 
+def _unless_its_own(rule: Rule) -> Rule:
+    """The rule where the grid's shape is built, rather than a model of torchtitan's."""
+    head_dim = rule is decoder.HEAD_DIM  # of Qwen3 free
+    return replace(
+        rule,
+        broken=lambda c: (
+            (c["flavor"] == "") & rule.broken(c) & ~(head_dim & ((c["num_experts"] > 0) | (c["qk_norm"] == True)))  # noqa: E712
+        ),
+    )
+
+
 WORKLOAD = Workload(
     name="torchtitan",
     same_start=False,
@@ -190,6 +247,11 @@ WORKLOAD = Workload(
             "pp",
             "cp",
             "ep",
+            "virtual_stages",
+            "dispatcher",
+            "routing",
+            "tp_overlap",
+            "cuda_graphs",
             "zero",
             "micro_batch_size",
             "grad_accum",
@@ -206,12 +268,16 @@ WORKLOAD = Workload(
         "zero": (0, 2, 3),
         "recompute": ("none", "selective", "full"),
         "pp_schedule": tuple(_SCHEDULES),
-        "dtype": ("bf16", "fp32"),
+        "dtype": (*_DTYPES, *_QUANTIZED),
+        "dispatcher": tuple(_DISPATCHERS),
+        "routing": ("natural", "balanced"),
+        "cuda_graphs": ("none", "full_iteration"),
+        "spmd_backend": ("spmd_types", "partial_dtensor", "full_dtensor"),
         "compile": (False, True),
         "attention": ("flex", "flex_flash", "varlen"),
     },
     rules=(
-        *decoder.LLAMA,
+        *(_unless_its_own(rule) for rule in decoder.LLAMA if rule not in (decoder.DENSE, decoder.NO_QK_NORM)),
         decoder.KV_HEADS_BY_TP,
         decoder.VOCABULARY_BY_TP,
         Rule(
@@ -228,6 +294,49 @@ WORKLOAD = Workload(
             "sequence_by_tp_and_cp",
             lambda c: c["sequence_length"] % (c["tp"] * (1 + (c["cp"] > 1) * (2 * c["cp"] - 1))) != 0,
             "a sequence of {sequence_length} cannot be split over tp={tp} and twice cp={cp}",
+        ),
+        Rule(
+            "ep_by_shards",
+            lambda c: (c["ep"] > 1) & ((c["zero"] == 0) & (c["dp"] > 1) | (c["dp"] * c["cp"] * c["tp"] % c["ep"] != 0)),
+            "ep={ep} is taken out of dp*cp*tp = {dp}*{cp}*{tp} ranks over which weights are sharded (zero 2 or "
+            "3): torchtitan has no experts across plain replicas",
+        ),
+        Rule(
+            "virtual_stages_by_layers",
+            _other_stages,
+            "layers of equal number per stage make no virtual_stages={virtual_stages} per rank of pp={pp}",
+        ),
+        Rule(
+            "tp_overlap_compiled",
+            lambda c: (c["tp_overlap"] == True) & ((c["compile"] == False) | (c["tp"] == 1)),  # noqa: E712
+            "torchtitan's asynchronous tensor parallelism needs compile: true and tp > 1",
+        ),
+        Rule(
+            "cuda_graphs",
+            lambda c: (
+                (c["cuda_graphs"] != "none") & ((c["pp"] > 1) | ((c["ep"] > 1) & (c["dispatcher"] != "hybridep")))
+            ),
+            "torchtitan's CUDA graphs have no pipeline (pp={pp}), and of experts on other ranks HybridEP's only",
+        ),
+        Rule(
+            "quantized_dispatcher",
+            lambda c: (c["num_experts"] > 0) & (c["dispatcher"] == "deepep") & _of(c, "fp8_rowwise", "mxfp8"),
+            "DeepEP does not pad what each expert gets, as {dtype} needs it in torchtitan: alltoall and hybridep do",
+        ),
+        Rule(
+            "nvfp4_experts",
+            lambda c: (c["num_experts"] > 0) & _of(c, "nvfp4"),
+            "torchtitan has nvfp4 for dense layers only",
+        ),
+        Rule(
+            "dispatcher_of_experts",
+            lambda c: (c["num_experts"] == 0) & (c["dispatcher"] != "alltoall"),
+            "dispatcher={dispatcher}: the model has no experts",
+        ),
+        Rule(
+            "flavor",
+            lambda c: (c["flavor"] != "") & (sum(_begins(c["flavor"], f"{name}/") for name in _FAMILIES) == 0),
+            "params.flavor is FAMILY/NAME, FAMILY one of " + ", ".join(_FAMILIES) + ", not {flavor!r}",
         ),
         Rule(
             "tied_in_pipeline",

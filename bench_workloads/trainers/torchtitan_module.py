@@ -1,7 +1,7 @@
 """The configuration module that the adapter writes for torchtitan 0.3: its own builders, with a run's sizes.
 
-`flavor` names a model of torchtitan's registry; without one, the grid's shape is built from the parts of `llama3` (dense)
-or `qwen3` (experts, norms of queries and keys). VALUES, and nothing else, differs between runs.
+`flavor` names a model of torchtitan's registry; without one, the grid's shape is built from the parts of `llama3`
+(dense) or `qwen3` (experts, norms of queries and keys). Only VALUES and RECOMPUTE differ between runs.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def configuration():
             global_batch_size=RUN.global_batch,
             seq_len=RUN.sequence,
             steps=RUN.steps,
-            disable_cuda_graphs=True,
+            disable_cuda_graphs=not RUN.cuda_graphs,
             mixed_precision_param=RUN.dtype,
         ),
         parallelism=ParallelismConfig(
@@ -211,9 +211,11 @@ def configuration():
             context_parallel_degree=RUN.cp,
             expert_parallel_degree=RUN.ep,
             spmd_backend=RUN.spmd_backend,
+            pipeline_parallel_layers_per_stage=RUN.layers_per_stage,
         ),
+        debug=DebugConfig(moe_force_load_balance=RUN.balanced),
         activation_checkpoint=RECOMPUTE,
-        compile=CompileConfig(enable=RUN.compiled),
+        compile=CompileConfig(enable=RUN.compiled, enable_async_tensor_parallel=RUN.async_tp),
         checkpoint=CheckpointManager.Config(enable=False),
         metrics=MetricsProcessor.Config(log_freq=1, disable_color_printing=True),
     )

@@ -1,0 +1,162 @@
+"""What Megatron Core refuses of the axes that its two programs share (`TransformerConfig.__post_init__`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bench_workloads.trainers.megatron_core import FULL_ITERATION, MODULES, SCOPES
+from sweep.contract import FORMATS, Rule
+
+Columns = Mapping[str, Any]
+
+
+def _words(name: str, wrong: Callable[[list[str]], bool]) -> Callable[[Columns], Any]:
+    """Where the words of a column are wrong."""
+
+    def broken(c: Columns) -> Any:
+        import numpy as np
+
+        texts = np.asarray(c[name])
+        bad = {text: wrong(str(text).split(",")) for text in set(texts.ravel().tolist())}
+        return np.vectorize(bad.__getitem__, otypes=[bool])(texts)
+
+    return broken
+
+
+def _names(name: str, *words: str) -> Callable[[Columns], Any]:
+    """Where a column's words have one of these."""
+    return _words(name, lambda found: any(word in words for word in found))
+
+
+def quantized(c: Columns) -> Any:
+    """Where the dtype is a recipe of 8 or 4 bits."""
+    import numpy as np
+
+    return np.isin(np.asarray(c["dtype"]), list(FORMATS))
+
+
+def expert_width(c: Columns) -> Any:
+    """Ranks over which each expert is split: tp, unless set."""
+    return c["etp"] + (c["etp"] == 0) * c["tp"]
+
+
+def chunks(c: Columns) -> Any:
+    """Stages per rank."""
+    interleaved = (c["pp"] > 1) & (c["pp_schedule"] == "interleaved_1f1b")
+    return 1 + interleaved * (c["virtual_stages"] + (c["virtual_stages"] == 1) - 1)
+
+
+def explicit(c: Columns) -> Any:
+    """Where the stages are laid out by the grid."""
+    return c["pipeline_layout"] != ""
+
+
+def _flex(c: Columns) -> Any:
+    return (c["dispatcher"] == "deepep") | (c["dispatcher"] == "hybridep")
+
+
+RULES = (
+    Rule(
+        "ep_by_replicas",
+        lambda c: c["dp"] * c["cp"] * c["tp"] % (c["ep"] * expert_width(c)) != 0,
+        "dp*cp*tp = {dp}*{cp}*{tp} is no multiple of ep={ep} times the width of an expert: etp={etp}, where 0 is tp",
+    ),
+    Rule(
+        "etp_of_experts",
+        lambda c: (c["etp"] > 1) & (c["num_experts"] == 0),
+        "etp={etp} splits experts, and the model has none",
+    ),
+    Rule(
+        "layers_by_stages",
+        lambda c: ~explicit(c) & (c["num_layers"] % (c["pp"] * chunks(c)) != 0),
+        "{num_layers} layers cannot be split evenly over the stages of pp={pp} ({pp_schedule}): state pipeline_layout",
+    ),
+    Rule(
+        "micro_batches_by_pp",
+        lambda c: (c["pp"] > 1) & (c["pp_schedule"] == "interleaved_1f1b") & (c["grad_accum"] % c["pp"] != 0),
+        "the interleaved schedule needs grad_accum={grad_accum} to be a multiple of pp={pp}",
+    ),
+    Rule(
+        "recompute_modules",
+        lambda c: (
+            (c["recompute_modules"] != "") & _words("recompute_modules", lambda found: not {*found} <= {*MODULES})(c)
+        ),
+        "recompute_modules: {recompute_modules!r}; Megatron has " + ", ".join(MODULES),
+    ),
+    Rule(
+        "modules_of_experts",
+        lambda c: (c["num_experts"] == 0) & _names("recompute_modules", "moe", "moe_act", "shared_experts")(c),
+        "recompute_modules: {recompute_modules!r} are of experts, and the model has none",
+    ),
+    Rule(
+        "recompute_by_delayed_scaling",
+        lambda c: (c["dtype"] == "fp8_delayed") & _names("recompute_modules", "moe_act", "layernorm")(c),
+        "delayed scaling has no recomputation of moe_act and layernorm",
+    ),
+    Rule(
+        "cuda_graph_scopes",
+        _words(
+            "cuda_graphs",
+            lambda found: not {*found} <= {*SCOPES} or (len(found) > 1 and bool({*found} & {*SCOPES[:3]})),
+        ),
+        "cuda_graphs: {cuda_graphs!r}; Megatron has none, full_iteration, full, or some of " + ", ".join(SCOPES[3:]),
+    ),
+    Rule(
+        "recompute_in_cuda_graphs",
+        lambda c: (c["recompute"] == "full") & (c["cuda_graphs"] != "none") & (c["cuda_graphs"] != FULL_ITERATION),
+        "full recomputation goes with cuda_graphs: full_iteration only, not with {cuda_graphs}",
+    ),
+    Rule(
+        "graphs_of_experts",
+        lambda c: (c["num_experts"] == 0) & _names("cuda_graphs", "moe", "moe_router", "moe_preprocess")(c),
+        "cuda_graphs: {cuda_graphs!r} are of experts, and the model has none",
+    ),
+    Rule(
+        "graphs_of_moe",
+        _names("cuda_graphs", "moe"),
+        "experts are captured only where each has room for a fixed number of tokens, which these runs have not",
+    ),
+    Rule(
+        "graphs_of_preprocess",
+        lambda c: _names("cuda_graphs", "moe_preprocess")(c) & ~_names("cuda_graphs", "moe_router")(c),
+        "moe_preprocess is captured with moe_router only",
+    ),
+    Rule(
+        "graphs_of_mlp",
+        lambda c: (c["num_experts"] > 0) & (c["dense_layers"] == 0) & _names("cuda_graphs", "mlp")(c),
+        "cuda_graphs: mlp is of dense layers, and the model has none",
+    ),
+    Rule(
+        "ep_overlap",
+        lambda c: (
+            (c["ep_overlap"] == True)  # noqa: E712
+            & (
+                (c["ep"] == 1)
+                | (c["dispatcher"] == "allgather")
+                | (c["dtype"] == "fp32")
+                | (c["recompute"] == "full")
+                | _names("recompute_modules", "moe")(c)
+                | _names("cuda_graphs", "mlp", "moe")(c)
+                | ((c["pp"] > 1) & (c["pp_schedule"] != "interleaved_1f1b"))
+            )
+        ),
+        "ep_overlap needs ep > 1 (here {ep}), neither allgather ({dispatcher}) nor fp32, no recomputation in full "
+        "or of moe, no graphs of mlp or moe, and with pp the interleaved schedule ({pp_schedule})",
+    ),
+    Rule(
+        "tp_overlap",
+        lambda c: (c["tp_overlap"] == True) & ((c["tp"] == 1) | (c["sequence_parallel"] == False)),  # noqa: E712
+        "tp_overlap needs tp > 1 and sequence_parallel: true, and is dropped without",
+    ),
+    Rule(
+        "fp8_params",
+        lambda c: (c["fp8_params"] == True) & (~quantized(c) | (c["zero"] == 0)),  # noqa: E712
+        "fp8_params needs a recipe of 8 or 4 bits (dtype: {dtype}) and the distributed optimizer (zero: {zero})",
+    ),
+    Rule(
+        "dispatcher_of_experts",
+        lambda c: (c["num_experts"] == 0) & (c["dispatcher"] != "alltoall"),
+        "dispatcher={dispatcher}: the model has no experts",
+    ),
+)

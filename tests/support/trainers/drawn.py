@@ -1,0 +1,67 @@
+"""Runs of a trainer drawn by seed over all axes that it declares, such as its own rules and the plan's allow."""
+
+import math
+import random
+
+from sweep.contract import LAYOUT_FIELDS
+from sweep.planning.rules import broken_by_run
+from sweep.plugins import TRAINER
+from tests.support.trainers.layouts import SHAPE, run_of
+
+MIXTURE = SHAPE | {"num_experts": 8, "experts_per_token": 2, "moe_intermediate_size": 128, "qk_norm": True}
+SIZES = {
+    **dict.fromkeys(("dp", "tp", "pp", "cp"), (1, 1, 2, 4)),
+    "ep": (1, 2, 4),
+    "etp": (0, 1, 2),
+    "grad_accum": (1, 2, 4, 8),
+    "micro_batch_size": (1, 2),
+    "virtual_stages": (1, 2, 4),
+    "recompute_layers": (0, 0, 1, 2),
+}
+SWITCHES = dict.fromkeys(("tp_overlap", "ep_overlap", "fp8_params", "compile"), (False, True))
+TEXTS = {
+    "pipeline_layout": ("", "", "Et*3|t*2|t*2|tL", "Et|t*3|t*3|tL"),
+    "recompute_modules": ("", "mlp", "layernorm,mlp", "moe_act,shared_experts", "core_attn"),
+    "cuda_graphs": ("none", "none", "full_iteration", "full", "attn", "attn,moe_router,moe_preprocess", "attn,mlp"),
+}
+"""where a workload does not list an axis's values itself"""
+
+
+def values(workload, axis):
+    """What is drawn of an axis."""
+    listed = workload.choices.get(axis)
+    return listed or SIZES.get(axis) or SWITCHES.get(axis) or TEXTS[axis]
+
+
+def drawn(trainer, count, seed, **params):
+    """So many runs. Params are of all."""
+    workload, rng, found = TRAINER.find(trainer).workload, random.Random(seed), []
+    axes = sorted({*LAYOUT_FIELDS, "dtype", "compile"} & workload.axes)
+    while len(found) < count:
+        own = {axis: rng.choice(values(workload, axis)) for axis in axes}
+        shape = rng.choice((SHAPE, MIXTURE))
+        if own["pp"] == 1:
+            own |= {"pp_schedule": "1f1b", "virtual_stages": 1}
+        if own.get("pipeline_layout"):
+            own |= {"pp": 2, "pp_schedule": "interleaved_1f1b", "virtual_stages": 2}
+        if own.get("recompute") != "selective":
+            own["recompute_modules"] = ""
+        if own.get("recompute") != "full":
+            own["recompute_layers"] = 0
+        if not shape["num_experts"]:
+            own |= {"ep": 1, "etp": 0, "dispatcher": "alltoall", "routing": "natural"}
+        if own["ep"] == 1:
+            own["dispatcher"] = "alltoall"
+        own = {axis: value for axis, value in own.items() if axis in workload.axes}
+        run = run_of(trainer, shape=shape, params=params, **own)
+        ranks = math.prod(own.get(axis, 1) for axis in ("dp", "tp", "pp", "cp"))
+        if ranks <= 32 and not broken_by_run(run, workload):
+            found.append(run)
+    return found
+
+
+def unvaried(trainer, runs):
+    """Axes of the trainer of which all runs have one value."""
+    workload = TRAINER.find(trainer).workload
+    seen = {axis: {getattr(run.layout, axis, getattr(run, axis, None)) for run in runs} for axis in workload.axes}
+    return sorted(axis for axis, found in seen.items() if len(found) == 1)
