@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from bench_workloads.trainers.adapter import ParsedLine
 from sweep.contract import FORMATS, Run, Scalar
+from sweep.physics.schedules import looped_stages
 
 DTYPES: dict[str, dict[str, Scalar]] = {
     "bf16": {},
@@ -61,7 +62,8 @@ def virtual_stages(run: Run) -> int | None:
     if layout.pipeline_layout:
         per_rank = _stages(layout.pipeline_layout) // layout.pp
         return per_rank if per_rank > 1 else None
-    return max(2, layout.virtual_stages) if layout.pp > 1 and layout.pp_schedule == "interleaved_1f1b" else None
+    looped = layout.pp > 1 and layout.pp_schedule == "interleaved_1f1b"
+    return looped_stages(layout.virtual_stages) if looped else None
 
 
 def _stages(text: str) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from bench_workloads.trainers.megatron_core import FULL_ITERATION, MODULES, SCOPES
 from sweep.contract import FORMATS, Rule
+from sweep.physics.schedules import looped_stages
 
 Columns = Mapping[str, Any]
 
@@ -44,7 +45,7 @@ def expert_width(c: Columns) -> Any:
 def chunks(c: Columns) -> Any:
     """Stages per rank."""
     interleaved = (c["pp"] > 1) & (c["pp_schedule"] == "interleaved_1f1b")
-    return 1 + interleaved * (c["virtual_stages"] + (c["virtual_stages"] == 1) - 1)
+    return 1 + interleaved * (looped_stages(c["virtual_stages"]) - 1)
 
 
 def explicit(c: Columns) -> Any:
@@ -63,11 +64,6 @@ RULES = (
         "dp*cp*tp = {dp}*{cp}*{tp} is no multiple of ep={ep} times the width of an expert: etp={etp}, where 0 is tp",
     ),
     Rule(
-        "etp_of_experts",
-        lambda c: (c["etp"] > 1) & (c["num_experts"] == 0),
-        "etp={etp} splits experts, and the model has none",
-    ),
-    Rule(
         "layers_by_stages",
         lambda c: ~explicit(c) & (c["num_layers"] % (c["pp"] * chunks(c)) != 0),
         "{num_layers} layers cannot be split evenly over the stages of pp={pp} ({pp_schedule}): state pipeline_layout",
@@ -83,6 +79,11 @@ RULES = (
             (c["recompute_modules"] != "") & _words("recompute_modules", lambda found: not {*found} <= {*MODULES})(c)
         ),
         "recompute_modules: {recompute_modules!r}; Megatron has " + ", ".join(MODULES),
+    ),
+    Rule(
+        "layers_of_selective",
+        lambda c: (c["recompute"] == "selective") & (c["recompute_layers"] > 0),
+        "Megatron recomputes {recompute_layers} layers of a stage with recompute: full only",
     ),
     Rule(
         "modules_of_experts",
@@ -132,8 +133,7 @@ RULES = (
         lambda c: (
             (c["ep_overlap"] == True)  # noqa: E712
             & (
-                (c["ep"] == 1)
-                | (c["dispatcher"] == "allgather")
+                (c["dispatcher"] == "allgather")
                 | (c["dtype"] == "fp32")
                 | (c["recompute"] == "full")
                 | _names("recompute_modules", "moe")(c)
@@ -141,7 +141,7 @@ RULES = (
                 | ((c["pp"] > 1) & (c["pp_schedule"] != "interleaved_1f1b"))
             )
         ),
-        "ep_overlap needs ep > 1 (here {ep}), neither allgather ({dispatcher}) nor fp32, no recomputation in full "
+        "ep_overlap goes with neither allgather ({dispatcher}) nor fp32, no recomputation in full "
         "or of moe, no graphs of mlp or moe, and with pp the interleaved schedule ({pp_schedule})",
     ),
     Rule(
@@ -153,10 +153,5 @@ RULES = (
         "fp8_params",
         lambda c: (c["fp8_params"] == True) & (~quantized(c) | (c["zero"] == 0)),  # noqa: E712
         "fp8_params needs a recipe of 8 or 4 bits (dtype: {dtype}) and the distributed optimizer (zero: {zero})",
-    ),
-    Rule(
-        "dispatcher_of_experts",
-        lambda c: (c["num_experts"] == 0) & (c["dispatcher"] != "alltoall"),
-        "dispatcher={dispatcher}: the model has no experts",
     ),
 )

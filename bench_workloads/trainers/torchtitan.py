@@ -329,11 +329,6 @@ WORKLOAD = Workload(
             "torchtitan has nvfp4 for dense layers only",
         ),
         Rule(
-            "dispatcher_of_experts",
-            lambda c: (c["num_experts"] == 0) & (c["dispatcher"] != "alltoall"),
-            "dispatcher={dispatcher}: the model has no experts",
-        ),
-        Rule(
             "flavor",
             lambda c: (c["flavor"] != "") & (sum(_begins(c["flavor"], f"{name}/") for name in _FAMILIES) == 0),
             "params.flavor is FAMILY/NAME, FAMILY one of " + ", ".join(_FAMILIES) + ", not {flavor!r}",

@@ -6,9 +6,8 @@ import random
 from sweep.contract import LAYOUT_FIELDS
 from sweep.planning.rules import broken_by_run
 from sweep.plugins import TRAINER
-from tests.support.trainers.layouts import SHAPE, run_of
+from tests.support.trainers.layouts import EXPERTS, SHAPE, run_of
 
-MIXTURE = SHAPE | {"num_experts": 8, "experts_per_token": 2, "moe_intermediate_size": 128, "qk_norm": True}
 SIZES = {
     **dict.fromkeys(("dp", "tp", "pp", "cp"), (1, 1, 2, 4)),
     "ep": (1, 2, 4),
@@ -39,7 +38,7 @@ def drawn(trainer, count, seed, **params):
     axes = sorted({*LAYOUT_FIELDS, "dtype", "compile"} & workload.axes)
     while len(found) < count:
         own = {axis: rng.choice(values(workload, axis)) for axis in axes}
-        shape = rng.choice((SHAPE, MIXTURE))
+        shape = rng.choice((SHAPE, EXPERTS))
         if own["pp"] == 1:
             own |= {"pp_schedule": "1f1b", "virtual_stages": 1}
         if own.get("pipeline_layout"):

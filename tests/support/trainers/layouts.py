@@ -1,4 +1,4 @@
-"""The layouts whose configurations are stored as goldens: six per trainer, over its axes.
+"""The layouts whose configurations are stored as goldens, over each trainer's axes.
 
 `python -m tests.support.trainers.layouts` rewrites the goldens; check the difference before you commit it.
 """
@@ -19,8 +19,10 @@ SHAPE = ModelShape(
 ).as_dict()
 MIXTURE = SHAPE | {"num_experts": 8, "experts_per_token": 2, "moe_intermediate_size": 128, "dense_layers": 1}
 
+EXPERTS = MIXTURE | {"dense_layers": 0, "qk_norm": True}
+SHAPES = {"mixture": MIXTURE, "experts": EXPERTS}
 LAYOUTS = {
-    trainer: [{**layout, "shape": MIXTURE} if layout.get("shape") == "mixture" else layout for layout in layouts]
+    trainer: [{**layout, "shape": SHAPES[layout["shape"]]} if "shape" in layout else layout for layout in layouts]
     for trainer, layouts in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text()).items()
 }
 PARAMS = {

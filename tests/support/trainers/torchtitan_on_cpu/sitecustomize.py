@@ -18,7 +18,7 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
         if name == "torchtitan":
             sys.meta_path.remove(self)
             _replace()
-        return None
+        return
 
 
 def _plain_attention(query, key, value, *, block_mask=None, scale=None, enable_gqa=False, return_aux=None, **_):
