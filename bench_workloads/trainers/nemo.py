@@ -84,11 +84,13 @@ def _sizes(run: Run) -> dict[str, Value]:
 def _spread(run: Run, kept: str) -> dict[str, Value]:
     """Layout, precision, recomputation and overlap."""
     layout = run.layout
+    whole = layout.cuda_graphs == megatron_core.FULL_ITERATION
     exclusive = layout.ep_overlap or layout.dispatcher == "allgather"
     replicas = layout.dp * layout.cp > 1
     gathered = layout.zero > 0 and replicas
     core: dict[str, Value] = {"cuda_graph_impl": "none", "cuda_graph_scope": None, **megatron_core.fields(run)}
-    core |= {name: str(core[name]).split(",") if core[name] else [] for name in megatron_core.LISTS}
+    core |= {name: str(core[name]).split(",") for name in megatron_core.LISTS if core[name]}
+    core["cuda_graph_scope"] = core["cuda_graph_scope"] or []
     left = {*megatron_core.PRECISION}
     left |= {"moe_router_dtype"} if core.get("moe_router_dtype") is None else set()
     left |= {"pipeline_model_parallel_layout"} if kept and not layout.pipeline_layout else set()
@@ -98,7 +100,7 @@ def _spread(run: Run, kept: str) -> dict[str, Value]:
         "model.virtual_pipeline_model_parallel_size": megatron_core.virtual_stages(run),
         "model.sequence_parallel": layout.tp > 1 and param(WORKLOAD, run, "sequence_parallel", bool),
         "mixed_precision": _precision(run),
-        "rerun_state_machine.check_for_nan_in_loss": layout.cuda_graphs != megatron_core.FULL_ITERATION,
+        **({"rerun_state_machine.check_for_nan_in_loss": False} if whole else {}),
         "ddp.use_distributed_optimizer": layout.zero > 0,
         "optimizer.use_distributed_optimizer": layout.zero > 0,
         "ddp.overlap_grad_reduce": replicas,

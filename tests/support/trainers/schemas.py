@@ -22,6 +22,7 @@ NEMO = {
     "optimizer": "OptimizerConfig",
     "logger": "LoggerConfig",
     "checkpoint": "CheckpointConfig",
+    "rerun_state_machine": "RerunStateMachineConfig",
 }
 """sections of Megatron-Bridge's `ConfigContainer` -> the class that it annotates them with"""
 CONTAINER = "ConfigContainer"

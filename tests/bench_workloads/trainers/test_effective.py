@@ -1,0 +1,104 @@
+"""Requested = effective, for each further axis: what a trainer prints of its configuration after its own changes.
+
+`tests/support/trainers/stated/`: what Megatron-LM (d98e8a6, `_print_args` after `validate_args`), megatron-bridge 0.3.1
+(`log_non_default_values` after `validate`) and torchtitan 0.3.0 printed themselves, made by the checks of
+`test_validated.py`; lines of fields that nothing reads are left out. Of torchtitan, the lines of its sources.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from sweep.contract import Measurement
+from sweep.plugins import TRAINER
+from sweep.records.validity import mismatches
+from tests.support.paths import REPOSITORY
+from tests.support.trainers.layouts import EXPERTS, run_of
+
+STATED = REPOSITORY / "tests/support/trainers/stated"
+CORE = {
+    "dp": 4,
+    "tp": 2,
+    "pp": 2,
+    "ep": 4,
+    "zero": 1,
+    "grad_accum": 4,
+    "pp_schedule": "interleaved_1f1b",
+    "recompute": "selective",
+    "dtype": "mxfp8",
+    "fp8_params": True,
+    "etp": 1,
+    "virtual_stages": 2,
+    "recompute_modules": "moe_act,layernorm",
+    "dispatcher": "hybridep",
+    "tp_overlap": True,
+    "ep_overlap": True,
+    "cuda_graphs": "attn,moe_router",
+    "routing": "balanced",
+}
+TITAN = {"dp": 2, "pp": 2, "ep": 2, "zero": 3, "grad_accum": 4, "pp_schedule": "interleaved_1f1b", "virtual_stages": 2}
+TITAN |= {"dtype": "fp8_rowwise"}
+OTHER = {
+    "dtype": "bf16",
+    "fp8_params": False,
+    "etp": 2,
+    "virtual_stages": 4,
+    "recompute_modules": "mlp",
+    "dispatcher": "alltoall",
+    "tp_overlap": False,
+    "ep_overlap": False,
+    "cuda_graphs": "none",
+    "routing": "natural",
+}
+"""axis -> what was requested where the trainer runs what its lines state"""
+OF_TITAN = {"dtype": "bf16", "virtual_stages": 4, "ep": 1, "cuda_graphs": "full_iteration"}
+
+
+def stated(trainer, run, lines=None):
+    """What a run's reader takes of the lines."""
+    reader = TRAINER.find(trainer).reader(run)
+    lines = lines or (STATED / f"{trainer}.txt").read_text().splitlines()
+    found = {}
+    for line in lines:
+        for parsed in reader.read(line):
+            found |= parsed.effective
+    return found
+
+
+def odd(trainer, values, lines=None):
+    """Names of the axes on which the run differs from the lines."""
+    run = replace(run_of(trainer, shape=EXPERTS, **values), iterations=1)
+    measured = Measurement(step_times_s=[1.0], effective=stated(trainer, run, lines))
+    return [text.split(":")[0] for text in mismatches(run, [measured])]
+
+
+@pytest.mark.parametrize("trainer", ["megatron", "nemo"])
+def test_megatron_core_ran_what_was_requested(trainer):
+    differing = {"sequence_length", "dp"} & set(odd(trainer, CORE))
+    assert odd(trainer, CORE) == sorted(differing)
+    assert set(stated(trainer, run_of(trainer, shape=EXPERTS, **CORE))) >= set(OTHER)
+
+
+@pytest.mark.parametrize("axis", sorted(OTHER))
+@pytest.mark.parametrize("trainer", ["megatron", "nemo"])
+def test_megatron_core_changed_an_axis(trainer, axis):
+    assert odd(trainer, CORE | {axis: OTHER[axis]}) == [axis]
+
+
+@pytest.mark.parametrize("trainer", ["megatron", "nemo"])
+def test_an_explicit_layout_and_layers_to_recompute_that_were_dropped(trainer):
+    values = CORE | {"pipeline_layout": "Et*3|t|t|t*3L", "recompute": "full", "recompute_modules": ""}
+    assert {"pipeline_layout", "recompute_layers"} <= set(odd(trainer, values | {"recompute_layers": 2}))
+
+
+@pytest.mark.parametrize("axis", sorted(OF_TITAN))
+def test_torchtitan_changed_an_axis(axis):
+    assert odd("torchtitan", TITAN) == []
+    assert odd("torchtitan", TITAN | {axis: OF_TITAN[axis]}) == [axis]
+
+
+def test_float8_that_torchtitan_left_out_for_an_old_torchao():
+    line = (
+        "Failed to use Float8 with recipe lookup because the torchao version is too old, please install torchao v0.9.0"
+    )
+    assert odd("torchtitan", TITAN, [line]) == ["dtype"]
