@@ -1,0 +1,52 @@
+"""The real torchtitan 0.3 through `sweep launch`, on CPU: a dense and an expert model, 2 ranks, gloo.
+
+SWEEP_TORCHTITAN_PYTHON names an interpreter (`test_validated.py` says how to make it); without it the test is skipped.
+`torchtitan_on_cpu/` lists what is replaced. Not run here: pipelines, float8 and compiled layers, DeepEP, HybridEP and
+CUDA graphs, which need a GPU; `spmd_backend: spmd_types`, which needs a torch after 2.13.
+"""
+
+import json
+
+import pytest
+
+from tests.support import driving
+from tests.support.trainers.external import SCRIPTS, python_of
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+SIZES = "num_layers: 2, hidden_size: 64, num_heads: 4, num_kv_heads: 2, intermediate_size: 128, vocab_size: 512"
+EXPERTS = "num_experts: 4, experts_per_token: 2, moe_intermediate_size: 64"
+GRID = """\
+name: torchtitan
+workload: torchtitan
+models: {{tiny: {{{sizes}}}}}
+nodes: 1
+sequence_length: 64
+global_batch: 256
+zero: 3
+ep: {ep}
+micro_batch_size: 2
+warmup_iterations: 1
+iterations: 5
+routing: [natural, balanced]
+params: {{python: {python}, spmd_backend: partial_dtensor}}
+env: {{PYTHONPATH: {replacements}, OMP_NUM_THREADS: "1"}}
+site: {{gpu: cpu, gpus_per_node: 2}}
+"""
+
+
+@pytest.mark.parametrize(("sizes", "ep", "runs"), [(SIZES, 1, 1), (f"{SIZES}, {EXPERTS}", "[1, 2]", 4)])
+def test_it_trains(sizes, ep, runs, tmp_path):
+    python = python_of("SWEEP_TORCHTITAN_PYTHON")
+    grid, directory = tmp_path / "grid.yaml", tmp_path / "s"
+    grid.write_text(GRID.format(sizes=sizes, ep=ep, python=python, replacements=SCRIPTS / "torchtitan_on_cpu"))
+    words = ("launch", grid, "--dir", directory, "--executor", "local", "--yes", "--json")
+    done = driving.run(*words, cwd=tmp_path, timeout=800)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["counts"] == {"ok": runs}
+    for record in driving.assert_each_run_measured_once(directory):
+        effective = json.loads(record["effective_json"])
+        assert (effective["dp"], effective["ep"], effective["grad_accum"]) == (2, record["ep"], 1)
+        assert len(record["step_times_s"]) == 5
+        assert all(5 < loss < 8 for loss in record["losses"])
+        assert record["peak_reserved_bytes"] is None
+        assert not record["suspect"]
