@@ -35,8 +35,6 @@ PRECISION = frozenset(name for values in DTYPES.values() for name in values)
 MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 """of `recompute_modules`"""
 FULL_ITERATION = "full_iteration"
-SCOPES = ("none", FULL_ITERATION, "full", "attn", "mlp", "moe", "moe_router", "moe_preprocess")
-"""of `cuda_graph_scope`; the last five with commas, by Transformer Engine's graphs. full: whole layers"""
 LISTS = ("recompute_modules", "cuda_graph_scope")
 """fields whose values are words with commas"""
 

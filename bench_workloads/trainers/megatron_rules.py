@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bench_workloads.trainers.megatron_core import FULL_ITERATION, MODULES, SCOPES
+from bench_workloads.trainers.megatron_core import FULL_ITERATION, MODULES
 from sweep.contract import FORMATS, Rule
 from sweep.physics.schedules import looped_stages
 
@@ -28,6 +28,14 @@ def _words(name: str, wrong: Callable[[list[str]], bool]) -> Callable[[Columns],
 def _names(name: str, *words: str) -> Callable[[Columns], Any]:
     """Where a column's words have one of these."""
     return _words(name, lambda found: any(word in words for word in found))
+
+
+def _no_scopes(found: list[str]) -> bool:
+    alone = {"none", FULL_ITERATION, "full"}
+    scopes = {*found} <= {"attn", "mlp", "moe_router", "moe_preprocess"}
+    return not ((len(found) == 1 and {*found} <= alone) or scopes) or ("moe_preprocess" in found) > (
+        "moe_router" in found
+    )
 
 
 def quantized(c: Columns) -> Any:
@@ -76,57 +84,35 @@ RULES = (
     Rule(
         "recompute_modules",
         lambda c: (
-            (c["recompute_modules"] != "") & _words("recompute_modules", lambda found: not {*found} <= {*MODULES})(c)
+            (c["recompute_modules"] != "")
+            & (
+                _words("recompute_modules", lambda found: not {*found} <= {*MODULES})(c)
+                | ((c["num_experts"] == 0) & _names("recompute_modules", "moe", "moe_act", "shared_experts")(c))
+                | ((c["dtype"] == "fp8_delayed") & _names("recompute_modules", "moe_act", "layernorm")(c))
+            )
         ),
-        "recompute_modules: {recompute_modules!r}; Megatron has " + ", ".join(MODULES),
+        "recompute_modules: {recompute_modules!r}; Megatron has core_attn, mla_up_proj, mlp, except in fp8_delayed "
+        "layernorm and moe_act, and of experts moe_act, moe, shared_experts",
     ),
     Rule(
-        "layers_of_selective",
+        "recompute_layers",
         lambda c: (c["recompute"] == "selective") & (c["recompute_layers"] > 0),
         "Megatron recomputes {recompute_layers} layers of a stage with recompute: full only",
     ),
     Rule(
-        "modules_of_experts",
-        lambda c: (c["num_experts"] == 0) & _names("recompute_modules", "moe", "moe_act", "shared_experts")(c),
-        "recompute_modules: {recompute_modules!r} are of experts, and the model has none",
-    ),
-    Rule(
-        "recompute_by_delayed_scaling",
-        lambda c: (c["dtype"] == "fp8_delayed") & _names("recompute_modules", "moe_act", "layernorm")(c),
-        "delayed scaling has no recomputation of moe_act and layernorm",
-    ),
-    Rule(
-        "cuda_graph_scopes",
-        _words(
-            "cuda_graphs",
-            lambda found: not {*found} <= {*SCOPES} or (len(found) > 1 and bool({*found} & {*SCOPES[:3]})),
+        "cuda_graphs",
+        lambda c: (
+            _words("cuda_graphs", _no_scopes)(c)
+            | ((c["num_experts"] == 0) & _names("cuda_graphs", "moe_router", "moe_preprocess")(c))
+            | ((c["num_experts"] > 0) & (c["dense_layers"] == 0) & _names("cuda_graphs", "mlp")(c))
         ),
-        "cuda_graphs: {cuda_graphs!r}; Megatron has none, full_iteration, full, or some of " + ", ".join(SCOPES[3:]),
+        "cuda_graphs: {cuda_graphs!r}; Megatron has none, full_iteration, full, or some of attn, mlp (dense layers), "
+        "moe_router and with it moe_preprocess (of experts)",
     ),
     Rule(
         "recompute_in_cuda_graphs",
         lambda c: (c["recompute"] == "full") & (c["cuda_graphs"] != "none") & (c["cuda_graphs"] != FULL_ITERATION),
         "full recomputation goes with cuda_graphs: full_iteration only, not with {cuda_graphs}",
-    ),
-    Rule(
-        "graphs_of_experts",
-        lambda c: (c["num_experts"] == 0) & _names("cuda_graphs", "moe", "moe_router", "moe_preprocess")(c),
-        "cuda_graphs: {cuda_graphs!r} are of experts, and the model has none",
-    ),
-    Rule(
-        "graphs_of_moe",
-        _names("cuda_graphs", "moe"),
-        "experts are captured only where each has room for a fixed number of tokens, which these runs have not",
-    ),
-    Rule(
-        "graphs_of_preprocess",
-        lambda c: _names("cuda_graphs", "moe_preprocess")(c) & ~_names("cuda_graphs", "moe_router")(c),
-        "moe_preprocess is captured with moe_router only",
-    ),
-    Rule(
-        "graphs_of_mlp",
-        lambda c: (c["num_experts"] > 0) & (c["dense_layers"] == 0) & _names("cuda_graphs", "mlp")(c),
-        "cuda_graphs: mlp is of dense layers, and the model has none",
     ),
     Rule(
         "ep_overlap",

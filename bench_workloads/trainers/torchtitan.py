@@ -25,7 +25,7 @@ from bench_workloads.trainers.adapter import (
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.torchtitan_module import TEMPLATE
-from sweep.contract import Layout, Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.contract import LAYOUT, Layout, Progress, RankRun, Rule, Run, Scalar, Workload
 from sweep.physics.profiles import PROFILES
 from sweep.physics.schedules import LOOPED, V_SCHEDULES
 
@@ -69,27 +69,10 @@ def module(run: Run, directory: str, steps: int) -> str:
 
 
 def _model(run: Run) -> dict[str, Scalar]:
-    shape = run.shape
     family, _, flavor = param(WORKLOAD, run, "flavor", str).partition("/")
-    return {
-        "family": family or ("qwen3" if shape["num_experts"] or shape["qk_norm"] else "llama3"),
-        "flavor": flavor,
-        "layers": shape["num_layers"],
-        "hidden": shape["hidden_size"],
-        "heads": shape["num_heads"],
-        "kv_heads": shape["num_kv_heads"],
-        "head": shape["head_dim"],
-        "intermediate": shape["intermediate_size"],
-        "vocabulary": shape["vocab_size"],
-        "tied": shape["tied_embeddings"],
-        "qk_norm": shape["qk_norm"],
-        "experts": shape["num_experts"],
-        "experts_per_token": shape["experts_per_token"],
-        "expert_intermediate": shape["moe_intermediate_size"],
-        "shared_experts": shape["shared_experts"],
-        "dense_layers": shape["dense_layers"],
-        "attention": param(WORKLOAD, run, "attention", str),
-    }
+    own = "qwen3" if run.shape["num_experts"] or run.shape["qk_norm"] else "llama3"
+    attention = param(WORKLOAD, run, "attention", str)
+    return {**run.shape, "family": family or own, "flavor": flavor, "attention": attention}
 
 
 def _batch(run: Run, steps: int) -> dict[str, Scalar]:
@@ -241,25 +224,7 @@ WORKLOAD = Workload(
     takes_listener=True,
     main="bench_workloads.trainers.torchtitan:main",
     axes=frozenset(
-        {
-            "dp",
-            "tp",
-            "pp",
-            "cp",
-            "ep",
-            "virtual_stages",
-            "dispatcher",
-            "routing",
-            "tp_overlap",
-            "cuda_graphs",
-            "zero",
-            "micro_batch_size",
-            "grad_accum",
-            "recompute",
-            "pp_schedule",
-            "dtype",
-            "compile",
-        }
+        {*LAYOUT, "dtype", "compile", "virtual_stages", "dispatcher", "routing", "tp_overlap", "cuda_graphs"}
     ),
     preload=("psutil", "bench_workloads.trainers.torchtitan"),
     params=Settings.defaults(),

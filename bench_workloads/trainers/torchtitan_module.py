@@ -44,7 +44,7 @@ class RandomTokens(torch.utils.data.IterableDataset):
         generator = torch.Generator().manual_seed(self.seed)
         positions = torch.arange(self.length)
         while True:
-            tokens = torch.randint(RUN.vocabulary, (self.length + 1,), generator=generator)
+            tokens = torch.randint(RUN.vocab_size, (self.length + 1,), generator=generator)
             yield {"input": tokens[:-1], "positions": positions}, tokens[1:]
 
 
@@ -73,30 +73,30 @@ class NoTokenizer(BaseTokenizer):
         raise NotImplementedError
 
     def get_vocab_size(self):
-        return RUN.vocabulary
+        return RUN.vocab_size
 
 
 def sizes():
     """What both kinds of layers take."""
     return dict(
-        n_layers=RUN.layers, dim=RUN.hidden, n_heads=RUN.heads, n_kv_heads=RUN.kv_heads, attn_backend=RUN.attention
+        n_layers=RUN.num_layers, dim=RUN.hidden_size, n_heads=RUN.num_heads, n_kv_heads=RUN.num_kv_heads, attn_backend=RUN.attention
     )
 
 
 def plain_layers():
-    rope = ComplexRoPE.Config(dim=RUN.head, max_seq_len=max(RUN.sequence, 8192), theta=500000, scaling="llama")
-    return llama3._build_llama3_layers(hidden_dim=RUN.intermediate, rope=rope, **sizes())
+    rope = ComplexRoPE.Config(dim=RUN.head_dim, max_seq_len=max(RUN.sequence, 8192), theta=500000, scaling="llama")
+    return llama3._build_llama3_layers(hidden_dim=RUN.intermediate_size, rope=rope, **sizes())
 
 
 def qwen3_layers():
     """Qwen3's, without its norms of queries and keys where the shape has none; the first may be dense."""
-    rope = CosSinRoPE.Config(dim=RUN.head, max_seq_len=max(RUN.sequence, 8192), theta=1000000.0)
-    common = dict(rope=rope, head_dim=RUN.head, **sizes())
-    layers = qwen3._build_qwen3_layers(hidden_dim=RUN.intermediate, **common)
-    if RUN.experts:
+    rope = CosSinRoPE.Config(dim=RUN.head_dim, max_seq_len=max(RUN.sequence, 8192), theta=1000000.0)
+    common = dict(rope=rope, head_dim=RUN.head_dim, **sizes())
+    layers = qwen3._build_qwen3_layers(hidden_dim=RUN.intermediate_size, **common)
+    if RUN.num_experts:
         layers[RUN.dense_layers :] = qwen3._build_qwen3_moe_layers(
-            moe_hidden_dim=RUN.expert_intermediate,
-            num_experts=RUN.experts,
+            moe_hidden_dim=RUN.moe_intermediate_size,
+            num_experts=RUN.num_experts,
             top_k=RUN.experts_per_token,
             moe_comm_backend=RUN.dispatcher,
             non_blocking_capacity_factor=RUN.capacity_factor,
@@ -107,8 +107,8 @@ def qwen3_layers():
             layer.attention.qk_norm = None
         if layer.moe is not None and RUN.shared_experts:
             layer.moe.shared_experts = make_ffn_config(
-                dim=RUN.hidden,
-                hidden_dim=RUN.shared_experts * RUN.expert_intermediate,
+                dim=RUN.hidden_size,
+                hidden_dim=RUN.shared_experts * RUN.moe_intermediate_size,
                 w1_param_init=qwen3._LINEAR_INIT,
                 w2w3_param_init=qwen3._LINEAR_INIT,
             )
@@ -119,17 +119,19 @@ def model():
     """The model of the grid's shape."""
     library, kind = (llama3, llama3.Llama3Model) if RUN.family == "llama3" else (qwen3, qwen3.Qwen3Model)
     return kind.Config(
-        dim=RUN.hidden,
-        vocab_size=RUN.vocabulary,
-        enable_weight_tying=RUN.tied,
+        dim=RUN.hidden_size,
+        vocab_size=RUN.vocab_size,
+        enable_weight_tying=RUN.tied_embeddings,
         tok_embeddings=Embedding.Config(
-            num_embeddings=RUN.vocabulary,
-            embedding_dim=RUN.hidden,
-            param_init=library._EMBEDDING_SKIP_INIT if RUN.tied else library._EMBEDDING_INIT,
+            num_embeddings=RUN.vocab_size,
+            embedding_dim=RUN.hidden_size,
+            param_init=library._EMBEDDING_SKIP_INIT if RUN.tied_embeddings else library._EMBEDDING_INIT,
         ),
-        norm=RMSNorm.Config(normalized_shape=RUN.hidden, param_init=library._NORM_INIT),
+        norm=RMSNorm.Config(normalized_shape=RUN.hidden_size, param_init=library._NORM_INIT),
         lm_head=Linear.Config(
-            in_features=RUN.hidden, out_features=RUN.vocabulary, param_init=llama3._output_linear_init(RUN.hidden)
+            in_features=RUN.hidden_size,
+            out_features=RUN.vocab_size,
+            param_init=llama3._output_linear_init(RUN.hidden_size),
         ),
         layers=plain_layers() if RUN.family == "llama3" else qwen3_layers(),
     )
@@ -140,8 +142,7 @@ def check_sizes(config):
     moe = config.layers[-1].moe if hasattr(config.layers[-1], "moe") else None
     own = dict(num_layers=len(config.layers), hidden_size=config.dim, vocab_size=config.vocab_size)
     own |= dict(num_heads=config.layers[0].attention.n_heads, num_experts=moe.num_experts if moe else 0)
-    grid = dict(num_layers=RUN.layers, hidden_size=RUN.hidden, vocab_size=RUN.vocabulary)
-    grid |= dict(num_heads=RUN.heads, num_experts=RUN.experts)
+    grid = {name: getattr(RUN, name) for name in own}
     if differing := [f"{name}: {own[name]}, in the grid {grid[name]}" for name in own if own[name] != grid[name]]:
         raise RuntimeError(f"torchtitan's model {RUN.family}/{RUN.flavor} has {'; '.join(differing)}")
 
@@ -164,7 +165,7 @@ def converters():
         return [NVFP4LinearConverter.Config(fqns=["attention", "feed_forward"], model_compile_enabled=RUN.compiled)]
     else:
         return []
-    found += [grouped()] if RUN.experts else []
+    found += [grouped()] if RUN.num_experts else []
     for one in found:
         one.model_compile_enabled = RUN.compiled
     return found
@@ -173,7 +174,7 @@ def converters():
 def specification():
     """torchtitan's own registry makes it, of a model of its own or of the grid's shape."""
     library = importlib.import_module(f"torchtitan.models.{RUN.family}")
-    backends = dict(moe_comm_backend=RUN.dispatcher) if RUN.experts else {}
+    backends = dict(moe_comm_backend=RUN.dispatcher) if RUN.num_experts else {}
     if RUN.flavor:
         spec = library.model_registry(RUN.flavor, attn_backend=RUN.attention, converters=converters(), **backends)
         check_sizes(spec.model)
@@ -187,7 +188,7 @@ def configuration():
     return Trainer.Config(
         model_spec=specification(),
         dump_folder=RUN.directory,
-        loss=ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config(global_vocab_size=RUN.vocabulary)),
+        loss=ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config(global_vocab_size=RUN.vocab_size)),
         tokenizer=NoTokenizer.Config(),
         dataloader=RandomTokensLoader.Config(),
         optimizer=default_adamw(lr=1e-4),
