@@ -314,6 +314,10 @@ ADAPTER = Adapter(
     convention="torchtitan",
     hints=(
         Hint(
+            pattern="all parameters must be DTensors on the full SPMD mesh",
+            text="set params.spmd_backend to partial_dtensor: spmd_types needs a torch after 2.13",
+        ),
+        Hint(
             pattern="No module named 'triton'",
             text="torchtitan imports triton, which torch's CPU wheels lack: install it",
         ),

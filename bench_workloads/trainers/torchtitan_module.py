@@ -79,7 +79,11 @@ class NoTokenizer(BaseTokenizer):
 def sizes():
     """What both kinds of layers take."""
     return dict(
-        n_layers=RUN.num_layers, dim=RUN.hidden_size, n_heads=RUN.num_heads, n_kv_heads=RUN.num_kv_heads, attn_backend=RUN.attention
+        n_layers=RUN.num_layers,
+        dim=RUN.hidden_size,
+        n_heads=RUN.num_heads,
+        n_kv_heads=RUN.num_kv_heads,
+        attn_backend=RUN.attention,
     )
 
 
