@@ -11,6 +11,7 @@ import functools
 import importlib.resources
 import io
 import json
+import math
 import os
 import re
 import stat
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from sweep.errors import Mistake, SweepError
+from sweep.physics.shapes import ModelShape
 
 _HEAD_BYTES, _STRANGE_SHARE = 512, 0.3
 """a file is binary if over 30 % of its first block's characters are strange: perl's -B (perldoc -f -X)"""
@@ -29,6 +31,8 @@ MAX_ROWS, MAX_TABLE_BYTES = 10_000_000, 4 << 30
 """of a Parquet file, as it states them: a plan has at most 10,000,000 candidates"""
 MAX_DEPTH = 40
 """of JSON, as of YAML (`sweep.inputs.yaml_lines`): what reads values calls itself for each level"""
+MAX_DIGITS = 30
+"""of a number of JSON, as of YAML"""
 _FORMULA = r"'*[=+\-@\t\r]"
 """how a cell begins that a spreadsheet takes as a formula (owasp.org, CSV injection), or that is guarded already"""
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
@@ -99,9 +103,11 @@ def json_problem(text: str) -> str | None:
     """Why a text that others may have written is no JSON object that can be read; None where it can."""
     deep = f"its JSON is nested more than {MAX_DEPTH} deep"
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_number)
     except RecursionError:
         return deep
+    except OverflowError:
+        return "its JSON has a number that is not finite, or too long"
     except ValueError:
         return "is not JSON"
     if not isinstance(value, dict):
@@ -111,6 +117,27 @@ def json_problem(text: str) -> str | None:
         below = (item for one in level for item in (one.values() if isinstance(one, dict) else one))
         level = [item for item in below if isinstance(item, dict | list)]
     return deep if level else None
+
+
+def column_problem(name: str, text: str) -> str | None:
+    """The same of a record's column of that name: a model's shape must be one."""
+    return json_problem(text) or (_shape_problem(text) if name == "shape_json" else None)
+
+
+@functools.lru_cache(1024)
+def _shape_problem(text: str) -> str | None:
+    try:
+        if values := json.loads(text):
+            ModelShape.of(values)
+    except ValueError as error:
+        return f"is no model's shape: {error}"
+    return None
+
+
+def _number(text: str) -> float:
+    if len(text) > MAX_DIGITS or not math.isfinite(value := float(text)):
+        raise OverflowError
+    return value
 
 
 def read_table(
@@ -151,7 +178,7 @@ def _cast(array: Any, kind: Any, path: Path, name: str) -> Any:
     except pa.ArrowException as error:
         raise SweepError(Mistake(f"column {name} should be {kind}, but is {array.type}", file=str(path))) from error
     for text in array.unique().to_pylist() if name.endswith("_json") else ():
-        if text is not None and (problem := json_problem(text)) is not None:
+        if text is not None and (problem := column_problem(name, text)) is not None:
             raise SweepError(Mistake(f"column {name}: {problem}", file=str(path), remedy="collect or import it again"))
     return array
 

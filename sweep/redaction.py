@@ -191,7 +191,7 @@ def without_secrets(text: str) -> str:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError):
         root = None
-    for start, end in sorted(_secret_places(root, secret=False, among_variables=False), reverse=True):
+    for start, end in sorted(_secret_places(root), reverse=True):
         text = text[:start] + REDACTED + text[end:]
     return Redaction(()).clean(text)
 
@@ -207,23 +207,31 @@ def secrets_shown(text: str) -> list[str]:
     return shown
 
 
-def _secret_places(node: yaml.Node | None, *, secret: bool, among_variables: bool) -> Iterator[tuple[int, int]]:
-    """Where the scalars under a secret's name begin and end in the text."""
+def _secret_places(root: yaml.Node | None) -> set[tuple[int, int]]:
+    """Where the scalars under a secret's name begin and end in the text. By aliases there may be many ways to a node,
+    also from within itself.
+    """
     import yaml
 
-    if isinstance(node, yaml.ScalarNode):
-        if secret and node.value:
+    places: set[tuple[int, int]] = set()
+    seen, waiting = set(), [(root, False, False)]
+    while waiting:
+        node, secret, among_variables = waiting.pop()
+        if (way := (id(node), secret, among_variables)) in seen:
+            continue
+        seen.add(way)
+        if isinstance(node, yaml.ScalarNode) and secret and node.value:
             end = node.end_mark.index
-            yield node.start_mark.index, end - (node.style in ("|", ">"))  # the new line after a block remains
-    elif isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            yield from _secret_places(item, secret=secret, among_variables=among_variables)
-    elif isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            *above, name = str(key.value).split(".")
-            variables = among_variables or "env" in above
-            hidden = is_secret_name(name) and (name.isupper() or variables)
-            yield from _secret_places(value, secret=secret or hidden, among_variables=variables or name == "env")
+            places.add((node.start_mark.index, end - (node.style in ("|", ">"))))  # the new line after a block remains
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += [(item, secret, among_variables) for item in node.value]
+        elif isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                *above, name = str(key.value).split(".")
+                variables = among_variables or "env" in above
+                hidden = is_secret_name(name) and (name.isupper() or variables)
+                waiting.append((value, secret or hidden, variables or name == "env"))
+    return places
 
 
 class Redaction:

@@ -168,3 +168,10 @@ def test_the_end_of_a_very_long_name_tells_whether_it_is_a_secrets():
     assert PLAIN.clean("X" * 5000 + "_TOKEN=abcdef123") == "X" * 5000 + f"_TOKEN={REDACTED}"
     assert PLAIN.clean("TOKEN" * 5000 + "=abcdef123") == "TOKEN" * 5000 + f"={REDACTED}"
     assert PLAIN.clean("TOKEN" + "x" * 5000 + "=abcdef123") == "TOKEN" + "x" * 5000 + "=abcdef123"
+
+
+def test_yaml_whose_aliases_multiply_or_lead_to_themselves_takes_the_time_of_its_text():
+    bomb = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
+    within = f"a: &a [*a, {{HF_TOKEN: {S}}}]\nb: &b {{HF_TOKEN: *b, c: &c short, d: {{WANDB_API_KEY: *c}}}}\n"
+    clean = without_secrets(bomb + within)
+    assert clean == bomb + within.replace(S, REDACTED).replace("&c short", REDACTED)

@@ -145,7 +145,7 @@ def stepped(winner: Mapping[str, Any], axis: str, value: Any) -> dict[str, Any] 
     if axis in (*SPLITTING, "micro_batch_size"):
         sequences = winner["dp"] * winner["micro_batch_size"] * winner["grad_accum"]
         layout["grad_accum"] = sequences / (layout["dp"] * layout["micro_batch_size"])
-    whole = all(layout[name] >= 1 and layout[name] == int(layout[name]) for name in FOLLOWING)
+    whole = all(layout[name] >= 1 and float(layout[name]).is_integer() for name in FOLLOWING)
     return {**layout, **{name: int(layout[name]) for name in FOLLOWING}} if whole else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields as fields_of
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from sweep.contract import LAYOUT_NUMBERS, LAYOUT_WORDS
 from sweep.physics import memory, step_time
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import profile_of
+from sweep.physics.shapes import ModelShape
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +26,8 @@ QUANTITIES: dict[str, tuple[str, str]] = {
 """quantity -> (column of what was predicted, column of what was measured)"""
 
 NUMBERS = (*LAYOUT_NUMBERS, "sequence_length", "gpus_per_node")
+LARGEST = 2**31
+"""of them, beyond which a record states no layout"""
 WORDS = (*LAYOUT_WORDS, "dtype")
 
 
@@ -59,9 +63,10 @@ def predict_by_physics(rows: pd.DataFrame) -> pd.DataFrame:
     """Records with columns predicted_peak_bytes and predicted_step_s of the models of ``sweep.physics``; else NaN."""
     peak, step = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     needed = [name for name in ("shape_json", *NUMBERS, *WORDS) if name in rows]
-    whole = (
-        rows[needed].notna().all(axis=1) & rows["shape_json"].notna() if "shape_json" in rows else rows["model"] == ""
-    )
+    whole = rows[needed].notna().all(axis=1) & ("shape_json" in rows)
+    whole &= rows.get("shape_json", "{}") != "{}"
+    for name in {*NUMBERS} & {*rows}:
+        whole &= (rows[name] >= (name != "zero")) & (rows[name] < LARGEST)
     keys = ["workload", "params_json", "gpu", "compile"]
     for key, part in rows[whole].groupby([k for k in keys if k in rows], sort=False, dropna=False):
         named = dict(zip([k for k in keys if k in rows], key, strict=True))
@@ -76,7 +81,7 @@ def _predict(part: pd.DataFrame, named: Mapping[str, Any]) -> tuple[Any, Any]:
     profile = profile_of(str(named["workload"]), params, compiled=named.get("compile") is True)
     if profile is None:
         return np.nan, np.nan
-    columns = columns_of(part) | {k: v for k, v in params.items() if isinstance(v, (int, float, str, bool))}
+    columns = {k: v for k, v in params.items() if isinstance(v, (int, float, str, bool))} | columns_of(part)
     with np.errstate(all="ignore"):
         peak = memory.peak_bytes(columns, profile)
         gpu = GPUS.get(str(named.get("gpu")).lower())
@@ -87,7 +92,7 @@ def _predict(part: pd.DataFrame, named: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def columns_of(rows: pd.DataFrame) -> dict[str, Any]:
     """Records as the columns that ``sweep.physics`` reads: layout, batch and the fields of the shape."""
-    shapes = [json.loads(text) for text in rows["shape_json"]]
-    fields = {name: np.asarray([shape.get(name) for shape in shapes]) for name in (shapes[0] if shapes else ())}
+    shapes = {text: ModelShape.of(json.loads(text)).as_dict() for text in rows["shape_json"].unique()}
+    fields = {f.name: np.asarray([shapes[text][f.name] for text in rows["shape_json"]]) for f in fields_of(ModelShape)}
     numbers = {name: rows[name].to_numpy(float) for name in NUMBERS}
     return fields | numbers | {name: rows[name].to_numpy(str) for name in WORDS}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweep.cli.explain_measured import predicted_parts, recorded_parts, seconds_text
 from sweep.contract import node_group_of
+from sweep.records.json_columns import numbers_of
 
 if TYPE_CHECKING:
     from sweep.cli.gap_nodes import NodesKnown
@@ -57,7 +58,7 @@ def facts_of(record: Record, parts_s: Mapping[str, float] | None, known: NodesKn
     further = json.loads(record.extra_json or "{}")
     step_s = record.step_time_median_s or 0.0
     own = further.get("own_time_median_s")
-    both = (own["median"], own["max"]) if isinstance(own, dict) else None
+    both = numbers_of([own.get("median"), own.get("max")] if isinstance(own, dict) else None)
     nodes, per_node = record.node_names or [], record.gpus_per_node or 1
     slow = record.slow_rank
     where = "" if slow is None or slow // per_node >= len(nodes) else f" on {nodes[slow // per_node]}"
@@ -66,7 +67,7 @@ def facts_of(record: Record, parts_s: Mapping[str, float] | None, known: NodesKn
         ideal_s=None if record.mfu is None else record.mfu * step_s,
         executed_s=None if record.hfu is None else record.hfu * step_s,
         parts_s=parts_s,
-        own_times_s=both,
+        own_times_s=(both[0], both[1]) if both else None,
         slow=None if slow is None else f"rank {slow}{where}",
         step_times_s=record.step_times_s or (),
         elsewhere_s=known.elsewhere_s(record),
@@ -124,7 +125,5 @@ def _causes(losses: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _lowered_clocks(samples: Any) -> tuple[float, float] | None:
     """(median, greatest) clock in MHz, where the GPU says that it lowered it. Of several ranks, the first's samples."""
-    if not isinstance(samples, dict) or not samples.get("throttle_reasons") or not samples.get("sm_clock_mhz"):
-        return None
-    _, median, greatest = samples["sm_clock_mhz"]
-    return float(median), float(greatest)
+    clocks = numbers_of(samples.get("sm_clock_mhz")) if isinstance(samples, dict) else ()
+    return (clocks[1], clocks[2]) if len(clocks) == 3 and samples.get("throttle_reasons") else None

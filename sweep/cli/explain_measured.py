@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweep.cli.progress_text import plural
 from sweep.files import read_table
+from sweep.records.json_columns import numbers_of
 
 if TYPE_CHECKING:
     from sweep.physics.hardware import Gpu
@@ -141,4 +142,4 @@ def seconds_text(value: float) -> str:
 def _median(values: Any) -> float | None:
     import statistics
 
-    return statistics.median(values) if isinstance(values, list) and values else None
+    return statistics.median(numbers) if (numbers := numbers_of(values)) else None

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 _SHOWN = 10
 _CONFIGURATION = ("model", "nodes", "gpus_per_node", "sequence_length", "dtype", "compile", "workload", "repeat")
-_UNSTATED = {"dtype": "bf16", "compile": False, "workload": "imported"}
+_STATED = ("model", "nodes", "gpus_per_node", "sequence_length")
+"""without these a row is the measurement of no configuration"""
+_UNSTATED = {"dtype": "bf16", "compile": False, "workload": "imported", "repeat": 0}
+_OUTCOMES = {str(outcome): outcome for outcome in Outcome}
 _NEEDED = (
     *("run_id", "outcome", "final", "gpu", "shape_json", "params_json", "env_json", *_CONFIGURATION, *LAYOUT),
     *("tokens_per_second_per_gpu", "peak_memory_bytes", "total_s"),
@@ -94,6 +97,7 @@ def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:
         raise SweepError(Mistake(fact, str(path), remedy="`sweep import` converts foreign tables"))
     stated = [*_NEEDED, *(name for name in FURTHER if name in table.column_names)]
     rows = [row for row in table.select(stated).to_pylist() if row["final"] and (not models or row["model"] in models)]
+    rows = [row for row in rows if not any(row[name] is None for name in _STATED)]
     if not rows:
         of_models = f" of {', '.join(models)}" if models else ""
         known = sorted({str(model) for model in table.column("model").to_pylist()})
@@ -124,7 +128,7 @@ def _recorded(rows: list[dict[str, Any]]) -> RecordedRun:
     rows, given = [rows[i] for i in order], [given[i] for i in order]
     return RecordedRun(
         from_configurations([row["run_id"] for row in rows], given, gpu),
-        tuple(Outcome(row["outcome"]) for row in rows),
+        tuple(_OUTCOMES.get(row["outcome"], Outcome.UNKNOWN) for row in rows),
         _numbers(rows, "tokens_per_second_per_gpu"),
         _numbers(rows, "peak_memory_bytes"),
     )

@@ -203,7 +203,7 @@ def _problems(shape: ModelShape) -> list[str]:
     if found:
         return found
     if shape.norm not in NORMS:
-        found.append(f"norm is one of {', '.join(NORMS)}, not {shape.norm!r}")
+        found.append(f"norm is one of {', '.join(NORMS)}, not {shape.norm[:40]!r}")
     if shape.num_heads % shape.num_kv_heads:
         found.append(f"num_heads {shape.num_heads} is not a multiple of num_kv_heads {shape.num_kv_heads}")
     return found + _expert_problems(shape)

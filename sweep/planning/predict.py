@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -114,11 +116,17 @@ def costs(step_s: Any, tokens: Any, over: Any) -> Any:
     return step_s / tokens * np.where(over, 100.0, 1.0)
 
 
+def _digest(run_id: str) -> int:
+    """The hex digits of its end; of a name that others gave, as a hash."""
+    found = re.search(r"[0-9a-f]{16}\Z", run_id)
+    return int(found[0] if found else hashlib.sha256(run_id.encode(errors="replace")).hexdigest()[:16], 16)
+
+
 def order(cells: Sequence[Any], cost: Any, repeats: Any, ids: Sequence[str], impossible: Any = False) -> Indices:
     """The order of the runs, given each one's (nodes, model), cost, repeat and run_id: cells in turn, the best of each
     first. ``impossible`` ones come after all others, so that they take no turn of their cell.
     """
-    digest = np.array([int(run_id[-16:], 16) for run_id in ids], dtype=np.uint64)
+    digest = np.array([_digest(run_id) for run_id in ids], dtype=np.uint64)
     numbers = {cell: i for i, cell in enumerate(sorted(set(cells)))}
     cell = np.array([numbers[c] for c in cells], dtype=np.int64)
     cost, repeat = np.asarray(cost, dtype=np.float64), np.asarray(repeats, dtype=np.int64)

@@ -22,6 +22,12 @@ def over_ranks(values: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
     return {key: _spread([v[key] for v in values if key in v]) for key in dict.fromkeys(k for v in values for k in v)}
 
 
+def numbers_of(value: object) -> Sequence[float]:
+    """A list of numbers that a record states; empty where that is anything else."""
+    whole = isinstance(value, list) and all(type(one) in (int, float) for one in value)
+    return value if isinstance(value, list) and whole else ()
+
+
 def _spread(values: Sequence[Json]) -> Json:
     numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
     if len(numbers) < len(values) or all(value == values[0] for value in values):

@@ -11,7 +11,7 @@ from typing import get_type_hints
 import msgspec
 
 from sweep.contract import LAYOUT, Measurement, Run, SlowBound
-from sweep.files import json_problem
+from sweep.files import column_problem
 from sweep.outcomes import Outcome
 from sweep.physics import shapes
 from sweep.records.json_columns import Json, json_text, over_ranks
@@ -198,7 +198,7 @@ def decode_in_full(line: bytes) -> Event:
     if isinstance(event, Recorded):
         for name in _JSON:
             text = getattr(event.record, name)
-            if text is not None and (problem := json_problem(text)) is not None:
+            if text is not None and (problem := column_problem(name, text)) is not None:
                 raise EventError(f"{name}: {problem}")
     return event
 
