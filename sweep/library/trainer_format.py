@@ -136,7 +136,7 @@ def made(
     command = _on_nodes(there + _command(launch, run, settings, own), run.nodes, own)
     run_id = Stated(record.get("run_id")).line()
     source = "" if origin.own else f"texts of the record {run_id}, which others may have written: read before running"
-    return Made(cell, source, folder, launch.files, note, _setup(own), command, _batch(run.nodes, own))
+    return Made(cell, source, folder, launch.files, note, _setup(own, mine=origin.own), command, _batch(run.nodes, own))
 
 
 def _launch(
@@ -245,10 +245,12 @@ def _environment(site: Site) -> dict[str, str]:
     return {**redacted_environment(interface_variables(site.interface)), **redacted_environment(site.env)}
 
 
-def _setup(site: Site) -> list[str]:
-    """The site's shell lines; one with a secret is left out, and stated."""
+def _setup(site: Site, *, mine: bool) -> list[str]:
+    """The site's shell lines; one with a secret is left out, and stated. Of somebody else's site all are comments."""
     redaction = Redaction(secret_values(site.env))
     lines = [redaction.clean(line) for text in site.setup for line in text.splitlines()]
+    if not mine:
+        return [f"# setup that others wrote, left out: {Stated(line).line()}" for line in lines]
     return [f"# left out, set it first: {line}" if REDACTED in line else line for line in lines]
 
 

@@ -50,7 +50,7 @@ micro_batch_size: 4
 iterations: 3
 constraints: ["tp == 1 and pp == 1 and zero == 0"]
 params: {command: "python train.py {{ config }}", config: "dp: {{ dp }}", metrics: "iteration: ^step (\\\\d+)"}
-site: {gpu: cpu, gpus_per_node: 2}
+site: {gpu: cpu, gpus_per_node: 2, setup: ["touch x", "echo \\e[31m\\n; touch y"]}
 """
 
 
@@ -321,6 +321,10 @@ def test_a_directory_of_somebody_else_opens_nothing_of_the_reader(tmp_path):
     assert "which others may have written: read before running" in script
     assert "which others may have written" in archive.err
     assert f"cd {home} && " in script, "where it was launched is a text too"
+    assert [
+        line for line in script.splitlines() if "touch" in line and not line.startswith("# setup that others ")
+    ] == []
+    assert script.count("# setup that others wrote, left out: ") == 3
     assert named.code == 2
     assert SECRET not in "".join(path.read_text() for path in work.glob("*.html"))
 

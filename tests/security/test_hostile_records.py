@@ -24,9 +24,8 @@ TURNED = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 OUT = "out"
 
 
-def commands(place, table, csv, run):
+def commands(out, table, csv, run):
     """Every command that reads records, of a results file and of a sweep."""
-    out = place.parent / OUT
     for source in (table, "s"):
         yield ("best", source)
         yield from (("best", source, "--format", form) for form in ("json", "csv", "markdown", "flags"))
@@ -41,11 +40,9 @@ def commands(place, table, csv, run):
         yield from (words, (*words, "--json"))
     yield from (("logs", "s", "--pilot", "p0001"), ("explain", "--log", f"s/logs/{run}.1.log"))
     yield from (("import", csv, "--out", out / "imported.parquet"), ("collect", "s", "--json"), ("plan", "s/grid.yaml"))
-    yield from (
-        ("archive", "s", "--out", out / "a.tar.zst"),
-        ("archive", out / "a.tar.zst", "--open", "--out", "opened"),
-    )
-    yield ("report", out / "a.tar.zst", "--out", out / "a.html", "--no-figures")
+    packed = out / "a.tar.zst"
+    yield from (("archive", "s", "--out", packed), ("archive", packed, "--open", "--out", "opened"))
+    yield ("report", packed, "--out", out / "a.html", "--no-figures")
 
 
 def after_tables_changed():
@@ -82,13 +79,13 @@ def feed(root, seed, choose):
     """One stranger's sweep and tables through the commands that ``choose`` takes of the list."""
     chance = random.Random(seed)
     (root / OUT).mkdir()
-    place = hostile_records.sweep(root / "s", chance).path
+    place = hostile_records.sweep(root / "s", chance)
     table = hostile_records.table(root / "t.parquet", chance).name
     csv = hostile_records.text_table(root / "c=1;x.csv", chance).name
     (root / "grid.yaml").write_text(hostile_records.GRID)
-    run = min(path.name for path in (place / "logs").iterdir()).rpartition(".1.log")[0]
+    run = min(path.name for path in (place.path / "logs").iterdir()).rpartition(".1.log")[0]
     before = {path.name for path in root.iterdir()}
-    for words in choose(list(commands(place, table, csv, run))):
+    for words in choose(list(commands(root / OUT, table, csv, run))):
         check(words, watched(*words, cwd=root), root)
     for number in range(2):
         hostile_records.tables(place, random.Random(seed + number))
@@ -138,7 +135,7 @@ def stated(chance):
 def test_what_is_derived_from_columns_of_json_takes_any_that_is_read():
     """What `column_problem` refuses is no record: a file with it is refused with the reason."""
     chance, read = random.Random(38), 0
-    for _ in range(400):
+    for _ in range(60):
         rows = [stated(chance) for _ in range(3)]
         rows = [row for row in rows if not any(column_problem(name, row[name]) for name in row if _is_json(name, row))]
         if rows:
@@ -148,7 +145,7 @@ def test_what_is_derived_from_columns_of_json_takes_any_that_is_read():
             versions_of(table)
             [has_bf16_states(row) for row in rows]
         read += len(rows)
-    assert read > 200
+    assert read > 30
 
 
 def _is_json(name, row):
