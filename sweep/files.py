@@ -119,19 +119,16 @@ def json_problem(text: str) -> str | None:
     return deep if level else None
 
 
+@functools.lru_cache(1024)
 def column_problem(name: str, text: str) -> str | None:
     """The same of a record's column of that name: a model's shape must be one."""
-    return json_problem(text) or (_shape_problem(text) if name == "shape_json" else None)
-
-
-@functools.lru_cache(1024)
-def _shape_problem(text: str) -> str | None:
+    problem = json_problem(text)
     try:
-        if values := json.loads(text):
+        if name == "shape_json" and problem is None and (values := json.loads(text)):
             ModelShape.of(values)
     except ValueError as error:
-        return f"is no model's shape: {error}"
-    return None
+        problem = f"is no model's shape: {error}"
+    return problem
 
 
 def _number(text: str) -> float:

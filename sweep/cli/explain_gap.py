@@ -61,7 +61,7 @@ def facts_of(record: Record, parts_s: Mapping[str, float] | None, known: NodesKn
     both = numbers_of([own.get("median"), own.get("max")] if isinstance(own, dict) else None)
     nodes, per_node = record.node_names or [], record.gpus_per_node or 1
     slow = record.slow_rank
-    where = "" if slow is None or slow // per_node >= len(nodes) else f" on {nodes[slow // per_node]}"
+    where = "" if slow is None or not 0 <= slow // per_node < len(nodes) else f" on {nodes[slow // per_node]}"
     return MeasuredStep(
         step_s=step_s,
         ideal_s=None if record.mfu is None else record.mfu * step_s,

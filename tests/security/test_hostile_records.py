@@ -36,6 +36,8 @@ def commands(out, table, csv, run):
         yield ("compare", source, table)
         yield from (("explain", source, "--gap"), ("explain", source, "--gap", "--json"))
         yield ("plan", "grid.yaml", "--from", source)
+        yield ("size", "--params", "3B", "--tokens", "1T", "--days", 3, "--from", source)
+    yield from (("memory", "config.json", "--dp", 8), ("plan", "grid.yaml", "-o", "models={theirs: config.json}"))
     for words in (("status", "s"), ("nodes", "s"), ("explain", "s", run), ("logs", "s", run)):
         yield from (words, (*words, "--json"))
     yield from (("logs", "s", "--pilot", "p0001"), ("explain", "--log", f"s/logs/{run}.1.log"))
@@ -43,6 +45,7 @@ def commands(out, table, csv, run):
     packed = out / "a.tar.zst"
     yield from (("archive", "s", "--out", packed), ("archive", packed, "--open", "--out", "opened"))
     yield ("report", packed, "--out", out / "a.html", "--no-figures")
+    yield ("track", "s", "--to", "mlflow")
 
 
 def after_tables_changed():
@@ -83,6 +86,7 @@ def feed(root, seed, choose):
     table = hostile_records.table(root / "t.parquet", chance).name
     csv = hostile_records.text_table(root / "c=1;x.csv", chance).name
     (root / "grid.yaml").write_text(hostile_records.GRID)
+    (root / "config.json").write_text(hostile_records.config(chance))
     run = min(path.name for path in (place.path / "logs").iterdir()).rpartition(".1.log")[0]
     before = {path.name for path in root.iterdir()}
     for words in choose(list(commands(root / OUT, table, csv, run))):

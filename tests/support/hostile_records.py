@@ -136,6 +136,13 @@ def text_table(path: Path, chance: random.Random) -> Path:
     return path
 
 
+def config(chance: random.Random) -> str:
+    """A model's config.json."""
+    sizes = dict.fromkeys(("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads"), 4)
+    own = {"model_type": "llama", "intermediate_size": 64, "vocab_size": 512, "tie_word_embeddings": False, **sizes}
+    return json_of(own, chance, chance.choice((0.1, 0.3)))
+
+
 GRID = """\
 name: theirs
 workload: simulated
