@@ -95,7 +95,7 @@ def feed(root, seed, choose):
         hostile_records.tables(place, random.Random(seed + number))
         for words in choose(list(after_tables_changed())):
             check(words, watched(*words, cwd=root), root)
-    assert {path.name for path in root.iterdir()} - before <= {"opened"}
+    assert {path.name for path in root.iterdir()} - before <= {"opened", "heatmap.png"}
     assert not [path for path in root.rglob("*") if path.name == hostile_records.OWNED]
     for page in (root / OUT).glob("*.html"):
         elements = _Elements()
