@@ -22,6 +22,8 @@ from tests.support.watched import watched
 
 TURNED = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 OUT = "out"
+OF_MLFLOW = "subprocess.Popen ('uname', ['uname', '-p'])"
+"""what Python's platform module starts for mlflow's client, whatever a record states"""
 
 
 def commands(out, table, csv, run):
@@ -67,7 +69,7 @@ def check(words, done, root):
     about = f"{words}: {done.err[-3000:]}"
     assert done.code in (0, 1, 2), about
     assert "Traceback" not in done.err, about
-    assert not done.started, (about, done.started)
+    assert set(done.started) <= {OF_MLFLOW}, (about, done.started)
     outside = [path for path in done.changed if not Path(path).is_relative_to(root) and path != os.devnull]
     assert not outside, (about, outside)
     assert not [path for path in done.read if path in ("/etc/passwd", "/dev/zero")], about
@@ -113,8 +115,8 @@ def root(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_strangers_values_stay_values(root, seed):
-    """An eighth of the commands for each seed: all of them are in the long test."""
-    feed(root, seed, lambda words: words[seed::8])
+    """A tenth of the commands for each seed: all of them, with the slow tracker, are in the long test."""
+    feed(root, seed, lambda words: [one for one in words if one[0] != "track"][seed::10])
 
 
 @pytest.mark.long
