@@ -13,7 +13,7 @@ import pytest
 from tests.support import driving, flood
 from tests.support.paths import REPOSITORY
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 SCRIPT = """
 import os, sys, time
 print(f"world size {os.environ['WORLD_SIZE']}", flush=True)

@@ -120,6 +120,7 @@ def test_a_strangers_values_stay_values(root, seed):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(100, 120))
 def test_a_strangers_values_stay_values_in_every_command(root, seed):
     feed(root, seed, lambda words: words)
