@@ -4,7 +4,8 @@ The iterations of one run share its start, its nodes and its neighbours: their i
 of the same configuration would do. Only repeats do. Their spread is pooled over all repeated configurations of the
 records (the standard deviation of logarithms), and the lead over each rival is tested with Student's t. Which one is
 the best was not known before: any of n configurations that are equally fast may lead all others by chance, so the
-chance is multiplied by n (Bonferroni).
+chance is multiplied by n (Bonferroni). Repeats go on until the best two are told apart
+(``sweep.search.remeasure.undecided``), so it also counts how often was looked (``over_looks``).
 
 The test takes runs as independent. On a host with more work than cores they are not: such load comes in spells, which
 may slow both repeats of one configuration and neither of another. In a simulation of two equal configurations, each
@@ -21,13 +22,10 @@ import numpy as np
 
 from analysis.metrics import Metric
 from analysis.tables import items_of
-from sweep.physics.statistics import student_two_sided
+from sweep.physics.statistics import LEVEL, over_looks, student_two_sided
 
 if TYPE_CHECKING:
     import pandas as pd
-
-LEVEL = 0.01
-"""The chance of a false claim: that of ``sweep compare``"""
 
 
 def run_spread(rows: pd.DataFrame, key: pd.Series[int]) -> tuple[float, int]:
@@ -72,7 +70,8 @@ def verdict(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
     spread, freedom = float(cell["run_spread"]), int(cell["spread_freedom"])
     if not spread > 0:
         return "leads", f"leads by {ahead}; the repeats' figures are equal, so they do not show how much runs differ"
-    chance = chance_of(float(cell["least_lead"]), spread, freedom, rivals)
+    looks = min(int(cell["repeats"]), int(cell["runner_up_repeats"])) - 1  # repeats go on until they decide
+    chance = over_looks(chance_of(float(cell["least_lead"]), spread, freedom, rivals), looks)
     between = (
         f"the spread between runs of {spread:.1%} ({int(cell['repeats'])} and {int(cell['runner_up_repeats'])} runs)"
     )

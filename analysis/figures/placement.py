@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.derive.axes import short_name
 from analysis.derive.best import is_simulated
-from analysis.derive.confidence import LEVEL
 from analysis.derive.placement import Spread, by_node_set, placed, spread, widest
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 from analysis.text_fit import shortened
 from sweep.contract import LAYOUT
+from sweep.physics.statistics import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd

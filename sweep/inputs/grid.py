@@ -194,8 +194,9 @@ class Grid(BaseModel):
     that its configuration used least, then those on the leaf switch used least; it waits for none"""
     remeasure: float | None = Field(default=None, ge=0, le=1)
     """repeats at the end, as a share of the runs that were started: of the best two configurations of every cell, then
-    of others within 3 % of the best. A small sweep may have up to 8, for at most half of its runs; 0: none. They are
-    beyond a `budget` of runs, and within one of time. Default: 0.1, and 0 for the simulated workload"""
+    of others within 3 % of the best, then of the best two until their order is decided. A small sweep may have up to
+    8, for at most half of its runs; 0: none. They are beyond a `budget` of runs, and within one of time. Default: 0.1,
+    and 0 for the simulated workload"""
     strategy: str = "prune"
     """which runs to measure, in which order: exhaustive, prune, guided or playbook"""
     stop_slow: Literal["auto", "off"] | Annotated[float, Field(ge=LEAST_FACTOR)] | None = None

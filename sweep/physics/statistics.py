@@ -15,6 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+LEVEL = 0.01
+"""The chance of a false claim that one of several is the fastest, or that two sweeps differ"""
 LEAST_FACTOR = 1.1
 """Runs of one configuration are taken to differ by as much, however quiet a sweep is: fewer never decide"""
 MEDIAN_FACTOR = math.sqrt(math.pi / 2)
@@ -36,6 +38,22 @@ def student_two_sided(t: float, freedom: float) -> float:
     if math.isinf(t):
         return 0.0
     return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
+
+
+def over_looks(chance: float, look: int) -> float:
+    """The chance at the first, second, … look at growing data such that any number of looks errs at most at the level.
+
+    At look k a share 1 / (k (k + 1)) of the level is spent, in all no more than the level: Boole's inequality, as in
+    the confidence sequences of Darling and Robbins 1967, Proceedings of the National Academy of Sciences 58:66.
+    """
+    return min(1.0, chance * look * (look + 1))
+
+
+def pooled_variance(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
+    """Variance within groups, and its degrees of freedom."""
+    squares = sum(float(np.var(values)) * len(values) for values in groups if len(values) > 1)
+    freedom = sum(max(len(values) - 1, 0) for values in groups)
+    return squares / max(freedom, 1), freedom
 
 
 def variance_ratio_chance(ratio: float, above: float, below: float) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 
 import numpy as np
 
+from sweep.physics.statistics import LEVEL, over_looks, pooled_variance, student_two_sided
 from sweep.search.gaussian import Ints
 from sweep.search.observations import Known
 
@@ -67,7 +69,37 @@ def to_repeat(known: Known, share: float) -> list[tuple[bool, int]]:
         if sizes[group] == 1 and room[cell] > 0:
             room[cell] -= 1
             chosen.append((seen[cell] > LEAST, int(rows[0])))
-    return sorted(chosen, key=lambda each: each[0])
+    return [*sorted(chosen, key=lambda each: each[0]), *((True, row) for row in undecided(known))]
+
+
+def undecided(known: Known) -> list[int]:
+    """The last run of each of the best two of a cell that both have repeats, where these do not show which is faster.
+
+    A sequential test: both get one further run until the chance of such a lead, among configurations that are equally
+    fast, is below LEVEL over all looks; or until the sweep has no room for repeats. The spread is that of all repeats.
+    """
+    c, rates = known.candidates, known.log_rates
+    runs: dict[int, list[float]] = defaultdict(list)
+    measured = np.flatnonzero(~np.isnan(rates) & ~known.stopped)
+    for row in measured.tolist():
+        runs[int(c.duplicates[row])].append(float(rates[row]))
+    variance, freedom = pooled_variance(list(runs.values()))
+    best: dict[int, list[int]] = defaultdict(list)
+    for group in top_configurations(known).tolist():
+        best[int(c.cells[np.argmax(c.duplicates == group)])].append(group)
+    found: list[int] = []
+    for cell, (one, *others) in best.items():
+        rows = [np.flatnonzero(c.duplicates == group) for group in (one, *others[:1])]
+        looks = min(map(len, rows)) - 1
+        if len(rows) < LEAST or looks < 1 or any(np.isnan(rates[mine]).any() for mine in rows):
+            continue  # no rival, no repeats yet, or some have no result
+        lead = np.mean(rates[rows[0]]) - np.mean(rates[rows[1]])
+        error = math.sqrt(variance * sum(1 / len(mine) for mine in rows))
+        rivals = len(np.unique(c.duplicates[measured[c.cells[measured] == cell]]))
+        chance = rivals * student_two_sided(lead / error, freedom) / 2 if error else 0.0
+        if lead <= 0 or over_looks(chance, looks) >= LEVEL:
+            found += [int(mine[np.argmax(c.repeats[mine])]) for mine in rows]
+    return found
 
 
 def _room(groups: Ints, sizes: Ints, share: float) -> int:

@@ -16,7 +16,7 @@ from functools import cache
 
 from sweep.contract import Run, SlowBound
 from sweep.outcomes import Outcome
-from sweep.physics.statistics import LEAST_FACTOR, student_quantile
+from sweep.physics.statistics import LEAST_FACTOR, pooled_variance, student_quantile
 from sweep.planning.runs import PlannedRun
 from sweep.search.scales import Scales
 from sweep.state.events import Event, Recorded, RecordFacts
@@ -88,9 +88,9 @@ def factor(repeats: Sequence[Sequence[float]], iterations: Sequence[Sequence[flo
     run those of its iterations.
     """
     usual = Scales().noise ** 2
-    within, known = _variance(iterations)
+    within, known = pooled_variance(iterations)
     within = within if known >= PRIOR_RUNS else max(within, usual)
-    between, freedom = _variance(repeats)
+    between, freedom = pooled_variance(repeats)
     if freedom < PRIOR_RUNS:  # until there are repeats, runs are taken to vary as much as their iterations do
         between, freedom = max(between, within, usual), PRIOR_RUNS
     # Both runs vary; of two iterations the faster is no slower than their mean.
@@ -120,13 +120,6 @@ def _kind(run: Run) -> Hashable:
 def _cell(run: Run) -> Hashable:
     """Runs of which one is the answer: of a model, node count and length of sequence."""
     return run.model, run.nodes, run.sequence_length
-
-
-def _variance(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
-    """Variance within groups, and its degrees of freedom."""
-    squares = sum(statistics.variance(logs) * (len(logs) - 1) for logs in groups if len(logs) > 1)
-    freedom = sum(max(len(logs) - 1, 0) for logs in groups)
-    return squares / max(freedom, 1), freedom
 
 
 @cache

@@ -14,7 +14,7 @@ from sweep.planning.runs import PlannedRun
 from sweep.plugins import STRATEGY
 from sweep.search.candidates import from_configurations
 from sweep.search.observations import Known
-from sweep.search.remeasure import room, to_repeat, top_configurations
+from sweep.search.remeasure import room, to_repeat, top_configurations, undecided
 from sweep.search.search import Search, choose
 from sweep.state.events import AttemptStarted, Recorded, RecordFacts
 from sweep.state.state import SweepState
@@ -56,11 +56,11 @@ def test_the_best_two_at_least_and_no_more_than_the_share(
 
 
 def test_what_has_a_repeat_gets_no_other_one_and_counts_for_the_share() -> None:
-    assert rows_to_repeat(known_of([400.0, 300.0, 200.0, 390.0, 310.0], (0, 1)), 0.1) == []
+    assert rows_to_repeat(known_of([400.0, 300.0, 200.0, 399.0, 301.0], (0, 1)), 0.1) == []
     assert rows_to_repeat(known_of([400.0, 300.0, 200.0, 390.0, None], (0, 1)), 0.1) == [], "planned, not measured yet"
     dethroned = known_of([400.0, 300.0, 200.0, 100.0, 310.0], (0, 1))
     assert top_configurations(dethroned).tolist() == [1, 0]
-    assert rows_to_repeat(dethroned, 0.1) == []
+    assert rows_to_repeat(dethroned, 0.1) == [4, 3], "their order is not decided"
     assert rows_to_repeat(known_of([400.0, 150.0, 200.0, 390.0, 150.0], (0, 1)), 1.0) == [2], "another is second now"
 
 
@@ -68,6 +68,16 @@ def test_what_was_stopped_is_no_top_configuration():
     known = known_of([400.0, 300.0, None])
     known.end(2, Outcome.OK, 350.0, stopped=True)
     assert top_configurations(known).tolist() == [0, 1]
+
+
+def test_the_best_two_are_repeated_until_their_order_is_decided() -> None:
+    apart = known_of([400.0, 300.0, 100.0, 400.4, 300.3], (0, 1))
+    assert undecided(apart) == []
+    near = known_of([400.0, 399.0, 100.0, 398.0, 401.0], (0, 1))
+    assert undecided(near) == [4, 3], "the last run of each"
+    assert rows_to_repeat(near, 0.1) == [4, 3]
+    assert undecided(known_of([400.0, 399.0, 100.0, 398.0, None], (0, 1))) == [], "one has no result yet"
+    assert undecided(known_of([400.0, 399.0, 100.0])) == [], "their first repeats come first"
 
 
 def planned(values: dict[str, object]) -> PlannedRun:

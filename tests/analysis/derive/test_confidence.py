@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 import analysis
-from analysis.derive.confidence import LEVEL, chance_of, lead_of, run_spread, verdict
+from analysis.derive.confidence import chance_of, lead_of, run_spread, verdict
 from analysis.metrics import METRICS
+from sweep.physics.statistics import LEVEL
 from sweep.records.schema import OVERSUBSCRIBED
 from tests.support.made_records import made_grid
 
@@ -225,8 +226,9 @@ def test_a_chance_of_just_the_level_is_no_claim():
     cell = {"configurations": 2, "ties": [], "value": 110.0, "runner_up": 100.0, "low": 109.0, "high": 111.0}
     cell |= {"repeats": 2, "runner_up_repeats": 2, "spread_freedom": 1, "run_spread": 0.01, "oversubscribed_runs": 0}
     # With one degree of freedom Student's t is Cauchy's distribution; either of the two may lead by chance
-    lead = 0.01 / math.tan(math.pi * LEVEL / 2)
-    assert chance_of(lead * 1.001, 0.01, 1, 1) < LEVEL < chance_of(lead * 0.999, 0.01, 1, 1)
+    # The first of all looks spends half of the level
+    lead = 0.01 / math.tan(math.pi * LEVEL / 4)
+    assert chance_of(lead * 1.001, 0.01, 1, 1) < LEVEL / 2 < chance_of(lead * 0.999, 0.01, 1, 1)
     assert verdict({**cell, "least_lead": lead * 1.001}, METRIC)[0] == "clear"
     assert verdict({**cell, "least_lead": lead * 0.999}, METRIC)[0] == "leads"
 
