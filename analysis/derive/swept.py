@@ -19,7 +19,7 @@ LABELS = {
     "etp": "ETP{}",
     "virtual_stages": "VP{}",
     "pipeline_layout": "{}",
-    "recompute_modules": "rc:{}",
+    "recompute_modules": "{}",
     "recompute_layers": "rc-{}-layers",
     "dispatcher": "{}",
     "cuda_graphs": "graphs:{}",
@@ -76,7 +76,7 @@ def _word(name: str, row: Mapping[Any, Any]) -> str:
     if not known(value):
         return ""
     if name == "pp_schedule":
-        return str(value) if row["pp"] is not None and row["pp"] > 1 else ""
+        return str(value).removesuffix("_1f1b") if row["pp"] is not None and row["pp"] > 1 else ""
     if name == "dtype":
         return PRECISION.get(str(value), str(value))
     if name in FURTHER:

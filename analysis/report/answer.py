@@ -9,6 +9,7 @@ import numpy as np
 
 from analysis.derive.confidence import verdict
 from analysis.derive.neighbours import described, summary
+from analysis.derive.skew import under_skew
 from analysis.heatmap.cell_text import groups, layout, percent_text
 from analysis.heatmap.colours import Scale, coloured, ink_on
 from analysis.metrics import Metric, memory_text, number
@@ -83,6 +84,27 @@ def _place(scale: Scale, value: float) -> float:
     return min(1.0, max(0.0, (value - scale.low) / span)) if span > 0 else 0.0
 
 
+def skew_of(records: pd.DataFrame, metric: Metric) -> list[dict[str, str]]:
+    """Per cell and routing that prefers some experts: what became of the best configuration under balanced routing."""
+    rows = []
+    for row in under_skew(records, metric):
+        lost = f"{row['loss']:.1%} behind" if row["measured"] else "not measured there"
+        answer = "stays the best" if row["stays"] else f"is {lost}: {_words(row['best'])} is best"
+        rows.append(
+            {
+                "cell": f"{row['model']} on {row['nodes']} nodes",
+                "routing": row["routing"],
+                "winner": _words(row["balanced"]),
+                "answer": answer,
+            }
+        )
+    return rows
+
+
+def _words(cell: Mapping[str, Any]) -> str:
+    return " · ".join(" ".join(words) for words in layout(cell)) or "–"
+
+
 def _shades(scale: Scale | None) -> list[dict[str, str]]:
     if scale is None:
         return []
@@ -99,7 +121,7 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, 
         "model": str(cell["model"]),
         "nodes": int(cell["nodes"]),
         "gpus": str(int(cell["gpus"])) if known(cell.get("gpus")) else "–",
-        "layout": " · ".join(" ".join(words) for words in layout(cell)) or "–",
+        "layout": _words(cell),
         "value": number(float(cell["value"]) * metric.factor),
         "interval": _interval(cell, metric),
         "mfu": percent_text(cell.get("mfu") if known(cell.get("mfu")) else cell.get("reported_mfu")),

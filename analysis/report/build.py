@@ -14,7 +14,7 @@ from analysis.figures.history import draw as draw_history
 from analysis.heatmap import caption
 from analysis.metrics import DEFAULT_METRIC, metric_named
 from analysis.report import surroundings
-from analysis.report.answer import Usage, heat_of, winners_of
+from analysis.report.answer import Usage, heat_of, skew_of, winners_of
 from analysis.report.attempts import FIELDS, metrics_for_axes, omission_text, table_of
 from analysis.report.failures import failures_of, time_spent
 from analysis.report.figures import alternative, data_uri
@@ -84,6 +84,7 @@ def build(
         "heat": heat_of(table, chosen),
         "winners": winners,
         "confidence": _confidence(winners),
+        "skew": skew_of(records, chosen),
         "held_fixed": caption.held_fixed(measured, table[table["status"] == "best"], chosen),
         "simulated": is_simulated(measured),
         "progress": _progress(records, plan),
