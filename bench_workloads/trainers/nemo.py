@@ -106,6 +106,7 @@ def _spread(run: Run, kept: str) -> dict[str, Value]:
         "ddp.overlap_grad_reduce": replicas,
         "ddp.overlap_param_gather": gathered,
         "optimizer.overlap_param_gather": gathered,
+        **_fsdp(layout.zero),
         # Made anew: a recipe's may have buffers of its own layout.
         "comm_overlap": {
             "_target_": "megatron.bridge.training.comm_overlap.CommOverlapConfig",
@@ -114,6 +115,22 @@ def _spread(run: Run, kept: str) -> dict[str, Value]:
             "overlap_grad_reduce": replicas,
             "overlap_param_gather": gathered,
         },
+    }
+
+
+def _fsdp(zero: int) -> dict[str, Value]:
+    """Megatron FSDP: what its own recipes set (`nemotron_3_5_lightning_pretrain_8k_fsdp_config`, DeepSeek-V3's)."""
+    if zero < 2:
+        return {}
+    return {
+        "dist.use_megatron_fsdp": True,
+        "ddp.use_megatron_fsdp": True,
+        "ddp.data_parallel_sharding_strategy": "optim_grads_params" if zero == 3 else "optim_grads",
+        "ddp.average_in_collective": False,
+        "ddp.keep_fp8_transpose_cache": False,
+        "model.init_model_with_meta_device": True,
+        "checkpoint.load": None,
+        "checkpoint.ckpt_format": "fsdp_dtensor",
     }
 
 
@@ -210,7 +227,7 @@ WORKLOAD = Workload(
     params=Settings.defaults(),
     choices={
         **SHARED_CHOICES,
-        "zero": (0, 1),
+        "zero": (0, 1, 2, 3),
         "recompute": ("none", "selective", "full"),
         "pp_schedule": ("1f1b", "interleaved_1f1b"),
         "dtype": tuple(_PRECISIONS),

@@ -61,6 +61,14 @@ def test_every_layout_of_the_goldens_is_one_that_the_trainer_declares(trainer):
         assert broken_by_run(run_of(trainer, **layout), workload) == [], "what the plan rejects is not exported either"
 
 
+def test_zero_2_and_3_of_bridge_are_megatrons_fsdp():
+    found = [nemo.overrides(run_of("nemo", dp=2, zero=zero), 8) for zero in range(4)]
+    assert [one.get("ddp.data_parallel_sharding_strategy") for one in found] == [
+        None, None, "optim_grads", "optim_grads_params",
+    ]  # fmt: skip
+    assert [one.get("ddp.use_megatron_fsdp") for one in found] == [None, None, True, True]
+
+
 def test_the_batch_is_the_same_sequences_in_every_trainer():
     run = run_of("megatron", dp=2, grad_accum=4, micro_batch_size=2)
     assert run.global_batch_sequences == 16
