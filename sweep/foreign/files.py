@@ -18,7 +18,7 @@ from sweep.errors import Mistake, SweepError, nearest
 from sweep.files import read_table, read_text, unguarded
 from sweep.foreign.convert import doubtful_repeats, records_of_rows, unknown_columns
 from sweep.foreign.mapping import plain_map, read_map
-from sweep.foreign.plausible import marked
+from sweep.foreign.plausible import marked, table_notes
 from sweep.inputs import yaml_lines
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
@@ -56,6 +56,8 @@ class Imported:
     """columns of the source that no column of the record uses, stored under their own names"""
     stated_again: int = 0
     """rows with a measurement that another row has too: they do not count as repeats"""
+    notes: Sequence[str] = ()
+    """what many rows have in common, and so is said once"""
 
     def document(self) -> dict[str, Any]:
         """As JSON values."""
@@ -63,10 +65,10 @@ class Imported:
         return {**vars(self), "path": str(self.path), "outcomes": dict(self.outcomes), "suspects": suspects}
 
     def shown(self) -> list[str]:
-        """The first suspects, as text."""
+        """What the table as a whole shows, and the first suspects, as text."""
         lines = [f"line {line}: {notes}" for line, notes in self.suspects[:_SHOWN]]
         rest = len(self.suspects) - len(lines)
-        return lines + ([f"and {rest} further suspect rows: see the column notes"] if rest > 0 else [])
+        return [*self.notes, *lines] + ([f"and {rest} further suspect rows: see the column notes"] if rest > 0 else [])
 
 
 def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
@@ -78,14 +80,16 @@ def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
         mapping = read_map(yaml_lines.load(read_text(map_file, "map"), str(map_file)))
     table = _read_table(file)
     rows = table.to_pylist()
-    records = marked(records_of_rows(rows, mapping, str(file)), mapping.flops_stated)
+    records = records_of_rows(rows, mapping, str(file))
+    notes = table_notes(records) if mapping.flops_stated else []
+    records = marked(records, mapping.flops_stated)
     records = doubtful_repeats(records, rows, mapping)
     unmapped = unknown_columns(table.column_names, mapping)
     keys = [(record.run_id, record.attempt) for record in records]
     write_results(target, records, lambda results: _with_unknown(results, table, unmapped, keys))
     suspects = [(i, "; ".join(r.notes or ())) for i, r in enumerate(records, start=2) if r.suspect]
     outcomes, again = Counter(str(r.outcome) for r in records), sum((r.attempt or 1) > 1 for r in records)
-    return Imported(target, len(records), outcomes, suspects, unmapped, again)
+    return Imported(target, len(records), outcomes, suspects, unmapped, again, notes)
 
 
 def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -18,6 +19,8 @@ MFU_TOLERANCE = 0.05
 """allowed difference of the source's MFU from that of its own tokens/s by the stated convention"""
 TFLOPS_TOLERANCE = 0.05
 RATE_TOLERANCE = 0.01
+MANY, MANY_SHARE = 20, 0.1
+"""rows, and share of a table's, that differ from the convention by the same factor: no mistakes of single rows"""
 NEIGHBOUR_FACTOR = 5.0
 """allowed factor between a run and its neighbours"""
 MIN_NEIGHBOURS = 3
@@ -34,10 +37,29 @@ def findings(records: Sequence[Record], flops_stated: bool = True) -> list[list[
     """
     found = [implausible(r, r.gpu, r.dtype) + _identities(r) + _rates(r) for r in records]
     if flops_stated:
-        found = [notes + _by_convention(record) for notes, record in zip(found, records, strict=True)]
+        alike = _alike(records)
+        found = [
+            notes + [note for off, note in _by_convention(record) if off not in alike]
+            for notes, record in zip(found, records, strict=True)
+        ]
     for index, note in _out_of_line(records).items():
         found[index].append(note)
     return found
+
+
+def table_notes(records: Sequence[Record]) -> list[str]:
+    """What many rows of a table have in common: its source counts otherwise, which makes none of them implausible."""
+    return [
+        f"{number} of {len(records)} rows state {name} what their tokens/s give: the source counts FLOPs otherwise; "
+        "records have the MFU of their tokens/s"
+        for name, number in _alike(records).items()
+    ]
+
+
+def _alike(records: Sequence[Record]) -> dict[str, int]:
+    """Differences from the convention that many rows share -> how many do."""
+    found = Counter(off for record in records for off, _ in _by_convention(record))
+    return {off: number for off, number in found.items() if number >= max(MANY, MANY_SHARE * len(records))}
 
 
 def marked(records: Sequence[Record], flops_stated: bool = True) -> list[Record]:
@@ -49,21 +71,20 @@ def marked(records: Sequence[Record], flops_stated: bool = True) -> list[Record]
     ]
 
 
-def _by_convention(record: Record) -> list[str]:
-    """The source's MFU, HFU and TFLOPS against its tokens/s."""
+def _by_convention(record: Record) -> list[tuple[str, str]]:
+    """The source's MFU, HFU and TFLOPS against its tokens/s: (by how much, what to say of it)."""
     notes = []
     for name, stated, derived in (("MFU", record.reported_mfu, record.mfu), ("HFU", record.reported_hfu, record.hfu)):
         if derived and stated and abs(stated / derived - 1) > MFU_TOLERANCE:
             convention = str(record.flops_convention).split(":")[0]
-            off = f"{stated / derived - 1:+.1%}"
-            notes.append(
-                f"the source states {stated:.2%} {name}, its tokens/s give {derived:.2%} ({convention}): {off}"
-            )
+            text = f"the source states {stated:.2%} {name}, its tokens/s give {derived:.2%} ({convention})"
+            notes.append((f"{name} of {stated / derived:.2f} times", f"{text}: {stated / derived - 1:+.1%}"))
     tflops = record.tflops_per_gpu
     expected = (record.tokens_per_second_per_gpu or 0.0) * (record.flops_per_token or 0.0) / 1e12
     # Sources print whole TFLOPS: half a unit is rounding.
     if tflops and expected and abs(tflops - expected) > TFLOPS_TOLERANCE * expected + 1:
-        notes.append(f"{tflops:.0f} TFLOP/s per GPU do not match its tokens/s, which give {expected:.0f}")
+        text = f"{tflops:.0f} TFLOP/s per GPU do not match its tokens/s, which give {expected:.0f}"
+        notes.append((f"TFLOP/s of {tflops / expected:.2f} times", text))
     return notes
 
 

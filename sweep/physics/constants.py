@@ -316,6 +316,12 @@ FACTORS: dict[str, Constant] = {
     "interleaved": Constant(1.0, 0.08, "more and smaller sends"),
     "tensor across nodes": Constant(1.0, 0.2, "collectives per layer over a network: few measurements"),
     "several nodes": Constant(1.0, 0.06, "stragglers, routing, congestion by others"),
+    "doublings of nodes": Constant(
+        1.0,
+        0.02,
+        "per doubling: the slowest of n GPUs alone 0.4 % (5 % between the GPUs of a node, extreme values of a normal "
+        "distribution), 5 % from 8,192 to 16,384 GPUs with congestion and jitter (Llama 3, arXiv 2407.21783, table 4)",
+    ),
     "context": Constant(1.0, 0.12, "load balance of causal attention by ring or all-gather"),
     "experts": Constant(1.0, 0.25, "imbalance of routed tokens, permutation, grouped products"),
     "zero-3": Constant(1.0, 0.08, "prefetch order, memory pressure of gathered layers"),

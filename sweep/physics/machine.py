@@ -99,12 +99,18 @@ class Machine:
 
     @property
     def network_spread(self) -> float:
-        """Uncertainty of the seconds of a collective."""
-        if self.measured.collectives:
-            return max(one.spread for one in self.measured.collectives)
-        if self.measured.between_bytes_per_s is not None:
-            return float(np.hypot(self.measured.spread, 0.15))
-        return 0.4 if self.network == "efa" else 0.25
+        """Uncertainty of the seconds of a collective between nodes."""
+        return self.collective_spread(across=True)
+
+    def collective_spread(self, *, across: bool) -> float:
+        """The same between nodes or within one: what was measured on one side says nothing of the other."""
+        known = self.measured
+        rate = known.between_bytes_per_s if across else known.inside_bytes_per_s
+        if found := [one.spread for one in known.collectives if (one.nodes > 1) == across]:
+            return max(found)
+        if rate is not None:
+            return math.hypot(known.spread, 0.15)
+        return 0.4 if across and self.network == "efa" else 0.25
 
     @property
     def memory_bytes_per_s(self) -> float:

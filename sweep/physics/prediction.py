@@ -42,7 +42,7 @@ class Layouts:
     spreads: Floats
     """(n, parts) standard deviation of each part's logarithm"""
     factors: Floats
-    """(n, factors) how much a layout uses each of ``FACTORS``: 0 or 1"""
+    """(n, factors) how much a layout uses each of ``FACTORS``: 0 or 1, or how many times"""
     causes: Floats
     """(n, causes) standard deviation of the logarithm of what several parts share (``unknown_trainer.CAUSES``)"""
 
@@ -59,7 +59,7 @@ class Layouts:
     def prior_sd(self) -> Floats:
         """Standard deviation of that logarithm for one run."""
         share = self.parts / self.parts.sum(axis=1)[:, None]
-        own = ((share * self.spreads) ** 2).sum(axis=1) + self.factors @ FACTOR_SPREADS**2
+        own = ((share * self.spreads) ** 2).sum(axis=1) + self.factors**2 @ FACTOR_SPREADS**2
         common = constants.TRAINER.spread**2 + constants.RESIDUAL.spread**2 + constants.NOISE.spread**2
         found: Floats = np.sqrt(own + common)
         return found
@@ -135,6 +135,7 @@ def _factors(columns: Mapping[str, Any]) -> list[Any]:
         "interleaved": (pp > 1) & (pipeline.chunks_per_rank(columns) > 1),
         "tensor across nodes": communication.axis_nodes(columns, "tp") > 1,
         "several nodes": gpus > read(columns, "gpus_per_node"),
+        "doublings of nodes": np.log2(np.maximum(gpus / read(columns, "gpus_per_node"), 1)),
         "context": read(columns, "cp") > 1,
         "experts": read(columns, "num_experts") > 0,
         "zero-3": read(columns, "zero") == 3,

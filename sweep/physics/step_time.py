@@ -104,19 +104,21 @@ def part_spreads(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = 
     """
     machine = machine_of(gpu, profile)
     share = machine.by_dtype(columns, machine.matmul_spread)
-    network = machine.network_spread
+    ends = (machine.collective_spread(across=False), machine.collective_spread(across=True))
+    network = {a: np.where(communication.axis_nodes(columns, a) > 1, *ends[::-1]) for a in ("tp", "cp", "ep", "dp")}
+    traffic = machine.measured.spread if machine.measured.memory_bytes_per_s else constants.MEMORY_SHARE.spread
     kernel = constants.attention(behaviour_of(profile.name).attention, machine.architecture)[1]
     return {
         "matmul": np.hypot(share, constants.SLOWEST_GPU.spread),
         "attention": kernel.spread,
-        "memory": 0.15,
+        "memory": np.hypot(traffic, 0.11),
         "launch": constants.LAUNCH_S.spread,
-        "tensor": np.hypot(network, 0.2),
-        "context": np.hypot(network, 0.3),
-        "expert": np.hypot(network, 0.4),
+        "tensor": np.hypot(network["tp"], 0.2),
+        "context": np.hypot(network["cp"], 0.3),
+        "expert": np.hypot(network["ep"], 0.4),
         "pipeline": 1.5 if behaviour_of(profile.name).blocking_sends else 0.5,
         "bubble": 0.15,
-        "data": np.hypot(network, 0.35),
+        "data": np.hypot(network["dp"], 0.35),
         "optimizer": 0.3,
         "step": constants.STEP_S.spread,
     }

@@ -455,6 +455,18 @@ def test_the_three_retracted_mfu_values_of_torchtitan_are_caught_and_nothing_els
     assert [line for line, _ in done.suspects] == [12, 13, 14]
 
 
+def test_what_a_source_counts_otherwise_in_many_rows_is_said_once_and_flags_none(tmp_path):
+    source, map_file = tmp_path / "t.parquet", tmp_path / "m.yaml"
+    map_file.write_text(MAP)
+    for rows, suspects, notes in ((30, 0, 1), (3, 3, 0)):
+        pq.write_table(pa.Table.from_pylist([{**ROW, "mfu": 40.0}] * rows), source)
+        done = import_file(source, map_file, tmp_path / "out.parquet")
+        assert (len(done.suspects), len(done.notes)) == (suspects, notes)
+    pq.write_table(pa.Table.from_pylist([{**ROW, "mfu": 40.0}] * 30), source)
+    (note,) = import_file(source, map_file, tmp_path / "out.parquet").shown()
+    assert note.startswith("30 of 30 rows state MFU of ")
+
+
 @reference
 def test_the_best_of_torchtitans_table_is_the_row_that_it_publishes(tmp_path):
     """Its rows differ in async TP, the scaling of float8, compile and schedule, none of which is a layout's."""

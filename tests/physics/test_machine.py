@@ -11,6 +11,7 @@ from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.machine import Machine
 from sweep.physics.measured import MeasuredCollective, MeasuredRates
+from sweep.physics.prediction import describe
 from sweep.physics.profiles import PROFILES
 from sweep.physics.step_time import predict
 
@@ -100,7 +101,25 @@ def test_what_was_measured_is_less_uncertain():
         for known in (None, MeasuredRates(between_bytes_per_s=4e10, matmul_flops={"bf16": 5e14}, spread=0.02))
     ]
     narrowed = {name for name in parts[0] if parts[1][name] < parts[0][name]}
-    assert narrowed == {"matmul", "tensor", "context", "expert", "data"}
+    assert narrowed == {"matmul"}, "no axis of one GPU crosses nodes"
+
+
+@pytest.mark.parametrize(("rates", "layout", "part"), [
+    ({"inside_bytes_per_s": 4e11}, {"tp": 8}, "tensor"), ({"between_bytes_per_s": 4e10}, {"tp": 16}, "tensor"),
+    ({"between_bytes_per_s": 4e10}, {"dp": 64}, "data"), ({"memory_bytes_per_s": 2e12}, {}, "memory"),
+    ({"collectives": (MeasuredCollective(**COLLECTIVE | {"nodes": 1, "ranks": 8}),)}, {"tp": 8}, "tensor"),
+])  # fmt: skip
+def test_a_rate_that_was_measured_narrows_the_intervals_of_what_uses_it_and_of_no_other(rates, layout, part):
+    columns = MODELS["8B"].as_dict() | {"dtype": "bf16", "sequence_length": 4096, "gpus_per_node": 8} | layout
+    gpus = [H100, replace(H100, measured=MeasuredRates(**rates, spread=0.02))]
+    before, after = (step_time.part_spreads(columns, gpu, PROFILES["megatron"]) for gpu in gpus)
+    assert {name for name in before if after[name] < before[name]} >= {part}
+    assert {name for name in before if after[name] > before[name]} == set()
+    known = MeasuredRates(matmul_flops={"bf16": 6e14}, spread=0.02, **rates)
+    wide, narrow = (
+        describe(columns, gpu, PROFILES["megatron"]).prior_sd[0] for gpu in (H100, replace(H100, measured=known))
+    )
+    assert narrow < wide
 
 
 def test_rates_are_shown_with_spread_and_source():

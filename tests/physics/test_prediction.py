@@ -77,8 +77,8 @@ def one(**layout):
     ({"pp": 2, "dp": 4, "pp_schedule": "interleaved_1f1b", "virtual_stages": 2}, {"pipeline", "interleaved"}),
     ({"pp_schedule": "interleaved_1f1b", "virtual_stages": 2}, set()),
     ({"tp": 8, "dp": 1}, set()),
-    ({"tp": 16, "dp": 1}, {"tensor across nodes", "several nodes"}),
-    ({"dp": 9}, {"several nodes"}),
+    ({"tp": 16, "dp": 1}, {"tensor across nodes", "several nodes", "doublings of nodes"}),
+    ({"dp": 9}, {"several nodes", "doublings of nodes"}),
     ({"dp": 4, "cp": 2}, {"context"}),
     ({"num_experts": 1, "experts_per_token": 1, "moe_intermediate_size": 14336}, {"experts"}),
     ({"zero": 1}, set()), ({"zero": 2}, set()), ({"zero": 3}, {"zero-3"}),
@@ -113,3 +113,10 @@ def test_a_trainer_without_a_profile_is_described_by_amounts_of_which_each_facto
     assert found.parts.shape == (2, len(unknown_trainer.NAMES))
     assert (found.spreads == 1.0).all()
     assert not found.factors.any()
+
+
+def test_what_scale_adds_is_uncertain_by_doublings_of_the_nodes():
+    base = MODELS["8B"].as_dict() | {"sequence_length": 4096, "gpus_per_node": 8, "dtype": "bf16", "grad_accum": 64}
+    found = describe(base | {"dp": np.array([8, 16, 256])}, GPUS["h100"], PROFILES["megatron"])
+    assert found.factors[:, FACTORS.index("doublings of nodes")].tolist() == [0, 1, 5]
+    assert found.prior_sd[2] > found.prior_sd[1] > found.prior_sd[0]
