@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import small_to_large
 from benchmarks.mlperf_tables import mlperf_tables
 from benchmarks.peers_prediction import installed, of_rows
 from benchmarks.reference_tables import Rows, Table, tables
@@ -158,6 +159,7 @@ def main() -> None:
     text = [_INTRODUCTION, *lines(sub_tables(found, peers))]
     if asked.tables:
         text += table_lines(found)
+        text += ["\n## Small to large\n", small_to_large.__doc__.split("\n\n")[1], "", *small_to_large.lines(found)]
     if asked.rows:
         text += [line for table in found for line in (f"\n{table.name}\n", *row_lines(table))]
     print("\n".join(text))

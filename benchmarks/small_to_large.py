@@ -1,0 +1,63 @@
+"""From few nodes to many: python -m benchmarks.accuracy --tables.
+
+The runs of a table on at most so many GPUs are measured, the others predicted from them by what the search learns from
+measured runs; next to it the errors of the same runs before anything is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from benchmarks.reference_tables import Rows, Table
+from benchmarks.sub_tables import MOST, bias, mape
+from sweep.physics.prediction import describe
+from sweep.search.layout_kernel import LayoutKernel, axes_of
+from sweep.search.step_times import StepTimes
+
+LEAST = 2
+"""measured runs, and predicted ones, from which a line is printed"""
+_AXES = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum", "nodes", "sequence_length", "dtype")
+
+
+def lines(found: list[Table]) -> Iterator[str]:
+    """A line per table, GPU and number of GPUs up to which runs were measured."""
+    yield "| table | GPU | measured up to | measured | predicted | MAPE, bias before | after | in 90 % before | after |"
+    yield "|---" * 9 + "|"
+    for table in found:
+        for rows in table.rows:
+            gpus = np.broadcast_to(rows.columns["nodes"] * rows.columns["gpus_per_node"], rows.seconds.shape)
+            gpus = np.minimum(gpus, _gpus(rows))
+            sizes = np.unique(gpus)
+            for most in sizes[:-1]:
+                small = gpus <= most
+                if small.sum() >= LEAST and (~small).sum() >= LEAST:
+                    yield _line(table, rows, small, int(most))
+
+
+def _gpus(rows: Rows) -> Any:
+    product = 1
+    for axis in ("dp", "tp", "pp", "cp"):
+        product = product * rows.columns[axis]
+    return np.broadcast_to(product, rows.seconds.shape)
+
+
+def _line(table: Table, rows: Rows, small: Any, most: int) -> str:
+    layouts, log_times = describe(rows.columns, rows.gpu, rows.profile), np.log(rows.seconds)
+    size = len(log_times)
+    columns = {name: np.broadcast_to(rows.columns[name], size) for name in (*_AXES, "num_layers", "hidden_size")}
+    kernel = LayoutKernel(axes_of(columns, [("", "", "{}", "{}")] * size), size)
+    nodes = np.unique(columns["nodes"], return_inverse=True)[1].astype(np.int64)
+    times, measured = StepTimes(layouts, nodes, kernel), np.flatnonzero(small)
+    fitted = times.fitted(measured, log_times[measured], times.unmeasured())
+    asked = np.flatnonzero(~small)
+    mean, variance = times.posterior(fitted).moments(asked)
+    noise = fitted.fit.scales.noise**2
+    before = layouts.log_median[asked] - log_times[asked], layouts.prior_sd[asked]
+    after = mean - log_times[asked], np.sqrt(variance + noise)
+    errors = [f"{mape(off):.1%}, {bias(off):+.0%}" for off, _ in (before, after)]
+    inside = [f"{(np.abs(off) < MOST * sd).mean():.0%}" for off, sd in (before, after)]
+    cells = [table.name, rows.gpu.name, f"{most} GPUs", int(small.sum()), len(asked), *errors, *inside]
+    return "| " + " | ".join(map(str, cells)) + " |"
