@@ -20,7 +20,7 @@ _KIMI_K2 = ModelShape(
     num_layers=61,
     hidden_size=7168,
     num_heads=64,
-    num_kv_heads=8,
+    num_kv_heads=64,
     intermediate_size=18432,
     vocab_size=163840,
     head_dim=128,
@@ -29,8 +29,11 @@ _KIMI_K2 = ModelShape(
     moe_intermediate_size=2048,
     shared_experts=1,
     dense_layers=1,
+    kv_rank=512,
+    q_rank=1536,
+    rope_head_dim=64,
 )
-"""config.json of moonshotai/Kimi-K2-Base; latent attention as in ``sweep.physics.catalogue``'s DeepSeek-V3"""
+"""config.json of moonshotai/Kimi-K2-Base"""
 _MIXTURES = {
     "DeepSeekV3": MODELS["DeepSeek-V3"],
     "Qwen3_30B_a3B": MODELS["Qwen3-30B-A3B"],

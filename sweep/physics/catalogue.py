@@ -39,7 +39,8 @@ def _qwen3(base: ModelShape) -> ModelShape:
 
 def _gpt_oss(base: ModelShape, *, experts: int) -> ModelShape:
     mixture = _mixture(base, experts=experts, per_token=4, width=2880)
-    return replace(mixture, head_dim=64, qkv_bias=True, attention_output_bias=True, mlp_bias=True)
+    wide = replace(mixture, head_dim=64, qkv_bias=True, attention_output_bias=True, mlp_bias=True)
+    return replace(wide, window=128, window_layers=base.num_layers // 2)
 
 
 def _hybrid(base: ModelShape, *, experts: int, per_token: int, width: int, shared: int) -> ModelShape:
@@ -84,11 +85,14 @@ MODELS: dict[str, ModelShape] = {
     # Without the attention sinks and the router's biases: 96 and 192 parameters per layer.
     "GPT-OSS-20B": _gpt_oss(_llama(24, 2880, 64, 8, 2880, 201088), experts=32),
     "GPT-OSS-120B": _gpt_oss(_llama(36, 2880, 64, 8, 2880, 201088), experts=128),
-    # Its latent attention is counted as 128 heads of 128 and 8 kv heads: 0.6 % too many parameters.
+    # Without its layer of multi-token prediction (mtp_layers: 1), as its 671 billion parameters are counted.
     "DeepSeek-V3": replace(
-        _mixture(_llama(61, 7168, 128, 8, 18432, 129280), experts=256, per_token=8, width=2048, shared=1),
+        _mixture(_llama(61, 7168, 128, 128, 18432, 129280), experts=256, per_token=8, width=2048, shared=1),
         head_dim=128,
         dense_layers=3,
+        kv_rank=512,
+        q_rank=1536,
+        rope_head_dim=64,
     ),
     "Kimi-K2": replace(
         _mixture(_llama(61, 7168, 64, 8, 18432, 163840), experts=384, per_token=8, width=2048, shared=1),

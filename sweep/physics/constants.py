@@ -323,7 +323,13 @@ FACTORS: dict[str, Constant] = {
         "distribution), 5 % from 8,192 to 16,384 GPUs with congestion and jitter (Llama 3, arXiv 2407.21783, table 4)",
     ),
     "context": Constant(1.0, 0.12, "load balance of causal attention by ring or all-gather"),
-    "experts": Constant(1.0, 0.25, "imbalance of routed tokens, permutation, grouped products"),
+    "experts": Constant(
+        1.0,
+        0.35,
+        "imbalance of routed tokens, permutation, grouped products, CUDA graphs; versions: of one layout NVIDIA's "
+        "containers of 2025-09 to 2026-08 took 1.4 to 2.5 times as long as the fastest (NeMo's performance summary)",
+        seen=SEEN_TABLES,
+    ),
     "zero-3": Constant(1.0, 0.08, "prefetch order, memory pressure of gathered layers"),
     "recompute": Constant(1.0, 0.05, "what is recomputed differs between trainers"),
     "8 bits or fewer": Constant(1.0, 0.08, "scaling and casts"),

@@ -91,9 +91,15 @@ DEFAULT_CONVENTION = CONVENTIONS["matmul-causal"]
 
 
 def attention_forward_flops_per_token(shape: Any, sequence_length: Any, attention: str) -> Any:
-    """Scores and weighted sum over all layers: 4 L a d s per token where every position is seen (2104.04473)."""
+    """Scores and weighted sum over all layers: 4 L a d s per token where every position is seen (2104.04473).
+
+    Layers with a sliding window count what it lets a token see; of latent attention scores are wider than values.
+    """
     seen = {"full": 1.0, "causal": 0.5, "none": 0.0}[attention]
-    return 4 * seen * shape.num_layers * shape.num_heads * shape.head_dim * sequence_length
+    windowed = shape.window_layers * shapes.window_share(shape, sequence_length)
+    layers = shape.num_layers + shape.mtp_layers - shape.window_layers + windowed
+    per_pair = shape.num_heads * (4 * shape.head_dim + 2 * shape.rope_head_dim)
+    return seen * layers * per_pair * sequence_length
 
 
 def counted_parameters(shape: Any, convention: FlopsConvention, stated: Any = None) -> Any:

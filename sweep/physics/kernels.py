@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from sweep.physics import constants, experts
 from sweep.physics.columns import element_bytes, equals, expert_width, local_tokens, read, words_in
 from sweep.physics.machine import Machine
 from sweep.physics.profiles import MemoryProfile
-from sweep.physics.shapes import router_parameters, shape_columns
+from sweep.physics.shapes import router_parameters, shape_columns, window_share
 from sweep.physics.trainers import ANY_TRAINER, Behaviour
 
 Columns = Mapping[str, Any]
@@ -81,8 +82,23 @@ def products(columns: Columns, machine: Machine, behaviour: Behaviour = ANY_TRAI
     speed = _Products(rate, machine, frozen, together)
     hidden = np.asarray(shape.hidden_size, dtype=np.float64)
     heads, kv = shape.num_heads * shape.head_dim / tp, np.maximum(shape.num_kv_heads / tp, 1) * shape.head_dim
-    found = [speed.both(rows, heads + 2 * kv, hidden), speed.both(rows, hidden, heads)]
+    into = speed.both(rows, heads + 2 * kv, hidden)
+    if np.any(latent := np.asarray(shape.kv_rank) > 0):
+        into = Passes(*(np.where(latent, *pair) for pair in zip(_latent(rows, shape, tp, speed), into, strict=True)))
+    found = [into, speed.both(rows, hidden, heads)]
     found += _mlp(columns, shape, speed)
+    return Passes(sum(one.forward for one in found), sum(one.backward for one in found))
+
+
+def _latent(rows: Any, shape: Any, tp: Any, speed: _Products) -> Passes:
+    """Products of latent attention before its scores: to the latents, whole on each rank, then to the heads."""
+    hidden, kv_rank = np.asarray(shape.hidden_size, dtype=np.float64), np.maximum(shape.kv_rank, 1)
+    queries, down = shape.num_heads * (shape.head_dim + shape.rope_head_dim) / tp, np.asarray(shape.q_rank) > 0
+    found = [
+        speed.both(rows, np.asarray(shape.q_rank) + kv_rank + shape.rope_head_dim, hidden),
+        speed.both(rows, queries, np.where(down, np.maximum(shape.q_rank, 1), hidden)),
+        speed.both(rows, 2 * shape.num_heads * shape.head_dim / tp, kv_rank),
+    ]
     return Passes(sum(one.forward for one in found), sum(one.backward for one in found))
 
 
@@ -134,16 +150,29 @@ def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behavi
     """Scores, softmax and weighted sum of one layer: a flash attention kernel, or through memory."""
     shape, sequence = shape_columns(columns), read(columns, "sequence_length")
     pairs = local_tokens(columns) * shape.num_heads / read(columns, "tp") * sequence
-    work = 4.0 * pairs * shape.head_dim
+    work = pairs * (4.0 * shape.head_dim + 2.0 * shape.rope_head_dim)
     peak = machine.by_dtype(columns, lambda dtype: machine.peak(_wide(dtype)))
     if not profile.flash_attention:
         return _stored_attention(pairs, work, machine, profile)
     block = sequence / read(columns, "cp")
+    work = work * (1 + _windows(shape, block))
     narrow = np.where(np.asarray(shape.head_dim) < 96, constants.HEAD_64.median, 1.0)
-    known = block / (block + constants.ATTENTION_HALF.median) * narrow * machine.matmul_scale
+    known = _at_length(block) * narrow * machine.matmul_scale
     shares = _kernel_shares(columns, machine, behaviour)
     forward, backward = (work / 2 / (peak * share * known) for share in shares)
     return Passes(forward, 2.5 * backward)
+
+
+def _at_length(positions: Any) -> Any:
+    """The share of its speed at long sequences that a kernel reaches."""
+    return positions / (positions + constants.ATTENTION_HALF.median)
+
+
+def _windows(shape: Any, block: Any) -> Any:
+    """By how much layers with a sliding window change the time of attention: whole tiles are computed, on short rows."""
+    seen = np.minimum(shape.window + np.sqrt(constants.TILE.median), block)
+    share = window_share(SimpleNamespace(window=seen), block) * _at_length(block) / _at_length(seen)
+    return shape.window_layers / np.asarray(shape.num_layers) * (np.minimum(share, 1.0) - 1.0)
 
 
 def _kernel_shares(columns: Columns, machine: Machine, behaviour: Behaviour) -> tuple[Any, Any]:

@@ -56,6 +56,20 @@ class ModelShape:
     """experts that every token uses, each of moe_intermediate_size"""
     dense_layers: int = 0
     """leading layers of a mixture model that have the dense MLP"""
+    kv_rank: int = 0
+    """latent attention (DeepSeek-V2, arXiv 2405.04434): width of the latent that keys and values are computed from; 0:
+    none. head_dim is that of values, and of queries and keys without rotary positions"""
+    q_rank: int = 0
+    """width of the latent that queries are computed from; 0: they are computed from the residual path"""
+    rope_head_dim: int = 0
+    """further width of queries and keys that has rotary positions, in latent attention"""
+    window: int = 0
+    """positions that a token of the layers with a sliding window sees; 0: no such layer"""
+    window_layers: int = 0
+    """layers with a sliding window"""
+    mtp_layers: int = 0
+    """layers of multi-token prediction after the last one (DeepSeek-V3, arXiv 2412.19437): each has a projection of two
+    residual paths to one, and computes the output projection and the loss once more"""
 
     def __post_init__(self) -> None:
         self._derive("num_kv_heads", self.num_heads)
@@ -122,8 +136,20 @@ def embedding_parameters(shape: Any) -> Any:
 
 
 def attention_matrix_parameters(shape: Any) -> Any:
-    """Query, key, value and output matrices of one layer."""
-    return shape.hidden_size * shape.head_dim * 2 * (shape.num_heads + shape.num_kv_heads)
+    """Query, key, value and output matrices of one layer; in latent attention also those to the latents."""
+    hidden, values = shape.hidden_size, shape.num_heads * shape.head_dim
+    latent = (shape.kv_rank > 0) * 1
+    queries = shape.num_heads * (shape.head_dim + shape.rope_head_dim)
+    from_latent = (shape.q_rank > 0) * (hidden + queries) * shape.q_rank + (shape.q_rank == 0) * hidden * queries
+    keys = hidden * (shape.kv_rank + shape.rope_head_dim) + shape.kv_rank * 2 * values
+    plain = hidden * shape.head_dim * 2 * (shape.num_heads + shape.num_kv_heads)
+    return latent * (from_latent + keys + hidden * values) + (1 - latent) * plain
+
+
+def window_share(shape: Any, sequence_length: Any) -> Any:
+    """Pairs in a layer with a sliding window over those in a causal one: about w s - w w / 2 of s s / 2."""
+    share = shape.window / sequence_length
+    return share * (2 - share) * (share < 1) + (share >= 1)
 
 
 def mlp_matrix_parameters(shape: Any, width: Any) -> Any:
@@ -150,7 +176,8 @@ def layer_parameters(shape: Any, *, moe: Any = None, active: bool = False) -> An
     experts = (shape.experts_per_token if active else shape.num_experts) + shape.shared_experts
     mixture = experts * _mlp(shape, shape.moe_intermediate_size) + router_parameters(shape)
     mlp = is_moe * mixture + (1 - is_moe) * _mlp(shape, shape.intermediate_size)
-    norms = (1 + (shape.norm == "layernorm")) * (2 * shape.hidden_size + 2 * shape.head_dim * shape.qk_norm)
+    normed = 2 * shape.hidden_size + 2 * shape.head_dim * shape.qk_norm + shape.q_rank + shape.kv_rank
+    norms = (1 + (shape.norm == "layernorm")) * normed
     return attention_matrix_parameters(shape) + _attention_biases(shape) + mlp + norms
 
 
@@ -174,7 +201,20 @@ def matmul_parameters(shape: Any) -> Any:
     mixture = experts * mlp_matrix_parameters(shape, shape.moe_intermediate_size) + router_parameters(shape)
     dense = mlp_matrix_parameters(shape, shape.intermediate_size)
     mlps = moe * mixture + (shape.num_layers - moe) * dense
-    return mlps + shape.num_layers * attention_matrix_parameters(shape) + input_embedding_parameters(shape)
+    again = shape.mtp_layers * (
+        mtp_parameters(shape)
+        - (shape.num_experts - shape.experts_per_token) * mlp_matrix_parameters(shape, shape.moe_intermediate_size)
+        + input_embedding_parameters(shape)
+    )
+    return mlps + shape.num_layers * attention_matrix_parameters(shape) + input_embedding_parameters(shape) + again
+
+
+def mtp_parameters(shape: Any) -> Any:
+    """Matrices of one layer of multi-token prediction, apart from embedding and output projection, which it shares."""
+    moe = (shape.num_experts > 0) * 1
+    experts = (shape.num_experts + shape.shared_experts) * mlp_matrix_parameters(shape, shape.moe_intermediate_size)
+    mlp = moe * (experts + router_parameters(shape)) + (1 - moe) * mlp_matrix_parameters(shape, shape.intermediate_size)
+    return attention_matrix_parameters(shape) + mlp + 2 * shape.hidden_size**2
 
 
 def _sum_of_layers(shape: Any, *, active: bool) -> Any:
@@ -206,6 +246,10 @@ def _problems(shape: ModelShape) -> list[str]:
         found.append(f"norm is one of {', '.join(NORMS)}, not {shape.norm[:40]!r}")
     if shape.num_heads % shape.num_kv_heads:
         found.append(f"num_heads {shape.num_heads} is not a multiple of num_kv_heads {shape.num_kv_heads}")
+    if (shape.q_rank or shape.rope_head_dim) and not shape.kv_rank:
+        found.append("q_rank and rope_head_dim need kv_rank")
+    if (shape.window > 0) != (shape.window_layers > 0) or shape.window_layers > shape.num_layers:
+        found.append(f"window and window_layers (at most {shape.num_layers}) belong together")
     return found + _expert_problems(shape)
 
 
@@ -228,4 +272,10 @@ _COUNTS = (
     "moe_intermediate_size",
     "shared_experts",
     "dense_layers",
+    "kv_rank",
+    "q_rank",
+    "rope_head_dim",
+    "window",
+    "window_layers",
+    "mtp_layers",
 )

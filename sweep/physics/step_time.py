@@ -54,6 +54,8 @@ def predict(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFI
     columns = Numbers.of(machine.within_links(columns))
     layer, head = _layer(columns, machine, profile, behaviour), _head(columns, machine, profile, behaviour)
     layers, ends = _busiest(columns, profile, layer, head)
+    mtp = np.asarray(shape_columns(columns).mtp_layers, dtype=np.float64)
+    layers, ends = layers * (1 + mtp / shape_columns(columns).num_layers), ends * (1 + mtp)
     micro_batches = read(columns, "grad_accum")
     forward = layers * layer.forward + ends * head.forward
     backward = layers * layer.backward + ends * head.backward

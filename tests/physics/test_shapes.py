@@ -488,3 +488,18 @@ def test_a_layout_that_states_nothing_is_one_gpus_in_half_precision_on_nodes_of_
     assert [read({}, name) for name in ("zero", "gpus_per_node", "virtual_stages")] == [0, 8, 1]
     assert element_bytes({}) == 2
     assert (expert_split({"ep": 4, "tp": 2}), expert_split({"ep": 4, "tp": 2, "etp": 1})) == (8, 4)
+
+
+def test_latent_attention_counts_deepseeks_parameters_and_windows_and_prediction_layers_nvidias_flops():
+    """671,026,404,352 weights in deepseek-ai/DeepSeek-V3 without the MTP layer (model.safetensors.index.json); TFLOPS
+    over tokens/s of NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md, 067f987: 1276 of 4912 and 934 of 28672.
+    """
+    deepseek = MODELS["DeepSeek-V3"]
+    assert shapes.total_parameters(deepseek) == 671_026_404_352
+    with_mtp = dataclasses.replace(deepseek, mtp_layers=1)
+    assert flops.model_flops_per_token(with_mtp, 4096) == pytest.approx(1276e12 / 4912, rel=0.005)
+    assert flops.model_flops_per_token(MODELS["GPT-OSS-120B"], 4096) == pytest.approx(934e12 / 28672, rel=0.005)
+    whole = dataclasses.replace(MODELS["GPT-OSS-120B"], window=0, window_layers=0)
+    assert flops.model_flops_per_token(whole, 4096) > 1.04 * 934e12 / 28672
+    wide = dataclasses.replace(MODELS["GPT-OSS-120B"], window=8192)
+    assert flops.model_flops_per_token(wide, 4096) == flops.model_flops_per_token(whole, 4096)
