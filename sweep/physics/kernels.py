@@ -169,7 +169,7 @@ def _at_length(positions: Any) -> Any:
 
 
 def _windows(shape: Any, block: Any) -> Any:
-    """By how much layers with a sliding window change the time of attention: whole tiles are computed, on short rows."""
+    """What layers with a sliding window change of the time of attention: whole tiles are computed, on short rows."""
     seen = np.minimum(shape.window + np.sqrt(constants.TILE.median), block)
     share = window_share(SimpleNamespace(window=seen), block) * _at_length(block) / _at_length(seen)
     return shape.window_layers / np.asarray(shape.num_layers) * (np.minimum(share, 1.0) - 1.0)

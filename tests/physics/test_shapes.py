@@ -496,10 +496,10 @@ def test_latent_attention_counts_deepseeks_parameters_and_windows_and_prediction
     """
     deepseek = MODELS["DeepSeek-V3"]
     assert shapes.total_parameters(deepseek) == 671_026_404_352
-    with_mtp = dataclasses.replace(deepseek, mtp_layers=1)
-    assert flops.model_flops_per_token(with_mtp, 4096) == pytest.approx(1276e12 / 4912, rel=0.005)
-    assert flops.model_flops_per_token(MODELS["GPT-OSS-120B"], 4096) == pytest.approx(934e12 / 28672, rel=0.005)
-    whole = dataclasses.replace(MODELS["GPT-OSS-120B"], window=0, window_layers=0)
-    assert flops.model_flops_per_token(whole, 4096) > 1.04 * 934e12 / 28672
-    wide = dataclasses.replace(MODELS["GPT-OSS-120B"], window=8192)
-    assert flops.model_flops_per_token(wide, 4096) == flops.model_flops_per_token(whole, 4096)
+    with_mtp = replace(deepseek, mtp_layers=1)
+    assert model_flops_per_token(with_mtp, 4096) == pytest.approx(1276e12 / 4912, rel=0.005)
+    assert model_flops_per_token(MODELS["GPT-OSS-120B"], 4096) == pytest.approx(934e12 / 28672, rel=0.005)
+    whole = replace(MODELS["GPT-OSS-120B"], window=0, window_layers=0)
+    assert model_flops_per_token(whole, 4096) > 1.04 * 934e12 / 28672
+    wide = replace(MODELS["GPT-OSS-120B"], window=8192)
+    assert model_flops_per_token(wide, 4096) == model_flops_per_token(whole, 4096)
