@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sweep.library.plan import Forecast
     from sweep.planning.runs import Plan
 
-_SHOWN = ("model", "nodes", *LAYOUT, "dtype", "compile", "params", "env")
+_SHOWN = ("model", "nodes", *LAYOUT, "dtype", "compile", "params", "env", "further")
 _PREDICTED = ("gpus", "global_batch_tokens", "predicted_peak_bytes", "predicted_step_s", "predicted_s")
 _REASONS_SHOWN = 3
 
@@ -143,7 +143,7 @@ def _rows(plan: Plan, show: str) -> Iterator[dict[str, Any]]:
     table = plan.table.filter(runs if show == "runs" else pc.invert(runs)).select([*_SHOWN, *extra])
     for batch in table.to_batches(max_chunksize=10_000):
         for row in batch.to_pylist():
-            yield row | {"params": json.loads(row["params"]), "env": json.loads(row["env"])}
+            yield row | {name: json.loads(row[name]) for name in ("params", "env", "further")}
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -151,6 +151,7 @@ def _line(row: dict[str, Any]) -> str:
         return f"{row['run_id']}{_guess(row)}"
     short = {"micro_batch_size": "mbs", "grad_accum": "gas"}
     layout = " ".join(f"{short.get(n, n)}={'?' if row[n] is None else row[n]}" for n in LAYOUT)
+    layout += "".join(f" {name}={value}" for name, value in row["further"].items())
     return f"{row['model']} nodes={row['nodes']} {layout}: {'; '.join(row['reasons'])}"
 
 
