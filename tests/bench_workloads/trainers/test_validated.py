@@ -16,9 +16,11 @@ from dataclasses import replace
 import pytest
 
 from sweep.physics import shapes
+from sweep.physics.catalogue import MODELS
 from sweep.plugins import TRAINER
 from tests.support.paths import REPOSITORY
 from tests.support.trainers.drawn import drawn, unvaried
+from tests.support.trainers.layouts import run_of
 
 CHECKS = REPOSITORY / "tests/support/trainers/without_cuda"
 COUNT, SEED = 30, 41
@@ -63,17 +65,43 @@ def test_bridge_validates_its_container(tmp_path):
     assert failures(runs, answers) == []
 
 
-def test_torchtitan_builds_models_with_as_many_parameters_as_the_plan_counts(tmp_path):
-    runs, folders = drawn("torchtitan", COUNT, SEED), []
-    assert unvaried("torchtitan", runs) == []
+def built_by_torchtitan(tmp_path, runs):
+    """Parameters of each, or what was raised."""
+    folders = []
     for number, run in enumerate(runs):
         folder = tmp_path / str(number)
         folder.mkdir()
         folders.append(str(folder))
         for name, text in TRAINER.find("torchtitan").configure(run, str(folder), 8).files.items():
             (folder / name).write_text(text)
-    answers = checked(tmp_path, "torchtitan_checks.py", "SWEEP_TORCHTITAN_PYTHON", folders)
+    return checked(tmp_path, "torchtitan_checks.py", "SWEEP_TORCHTITAN_PYTHON", folders)
+
+
+def test_torchtitan_builds_models_with_as_many_parameters_as_the_plan_counts(tmp_path):
+    runs = drawn("torchtitan", COUNT, SEED)
+    assert unvaried("torchtitan", runs) == []
     expected = [shapes.total_parameters(shapes.ModelShape(**run.shape)) for run in runs]
+    answers = built_by_torchtitan(tmp_path, runs)
     assert (
         failures(runs, ["" if found == count else found for found, count in zip(answers, expected, strict=True)]) == []
     )
+
+
+FLAVORS = {
+    "llama3/8B": ("Llama-3-8B", 0),
+    "qwen3/30B-A3B": ("Qwen3-30B-A3B", 0),
+    "gpt_oss/20b": ("GPT-OSS-20B", 24 * (64 + 32)),  # attention sinks and the router's biases, per layer
+    "deepseek_v3/671B": ("DeepSeek-V3", -3_809_679_360),  # its latent attention is counted as grouped queries
+}
+
+
+def test_torchtitans_own_models_are_those_of_the_catalogue(tmp_path):
+    runs = [
+        run_of("torchtitan", shape=MODELS[name].as_dict(), dp=8, zero=3, params={"flavor": flavor})
+        for flavor, (name, _) in FLAVORS.items()
+    ]
+    other = replace(runs[0], params={"flavor": "qwen3/8B"})
+    *answers, refused = built_by_torchtitan(tmp_path, [*runs, other])
+    expected = [shapes.total_parameters(MODELS[name]) + more for name, more in FLAVORS.values()]
+    assert answers == expected
+    assert "torchtitan's model qwen3/8B has num_layers: 36, in the grid 32" in refused
