@@ -4,6 +4,7 @@ import math
 import random
 
 from sweep.contract import LAYOUT_FIELDS
+from sweep.planning.effects import with_effect
 from sweep.planning.rules import broken_by_run
 from sweep.plugins import TRAINER
 from tests.support.trainers.layouts import EXPERTS, SHAPE, run_of
@@ -39,18 +40,10 @@ def drawn(trainer, count, seed, **params):
     while len(found) < count:
         own = {axis: rng.choice(values(workload, axis)) for axis in axes}
         shape = rng.choice((SHAPE, EXPERTS))
-        if own["pp"] == 1:
-            own |= {"pp_schedule": "1f1b", "virtual_stages": 1}
         if own.get("pipeline_layout"):
             own |= {"pp": 2, "pp_schedule": "interleaved_1f1b", "virtual_stages": 2}
-        if own.get("recompute") != "selective":
-            own["recompute_modules"] = ""
-        if own.get("recompute") != "full":
-            own["recompute_layers"] = 0
-        if not shape["num_experts"]:
-            own |= {"ep": 1, "etp": 0, "dispatcher": "alltoall", "routing": "natural"}
-        if own["ep"] == 1:
-            own["dispatcher"] = "alltoall"
+        own |= {"ep": own["ep"] if shape["num_experts"] else 1} if "ep" in own else {}
+        own = with_effect({**shape, "compile": False, **params, **own}, workload)
         own = {axis: value for axis, value in own.items() if axis in workload.axes}
         run = run_of(trainer, shape=shape, params=params, **own)
         ranks = math.prod(own.get(axis, 1) for axis in ("dp", "tp", "pp", "cp"))
