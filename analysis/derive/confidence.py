@@ -4,7 +4,7 @@ The iterations of one run share its start, its nodes and its neighbours: their i
 of the same configuration would do. Only repeats do. Their spread is pooled over all repeated configurations of the
 records (the standard deviation of logarithms), and the lead over each rival is tested with Student's t. Which one is
 the best was not known before: any of n configurations that are equally fast may lead all others by chance, so the
-chance is multiplied by n (Bonferroni). Repeats go on until the best two are told apart
+chance is multiplied by n (Bonferroni). Repeats go on until the order of the best two is decided
 (``sweep.search.remeasure.undecided``), so it also counts how often was looked (``over_looks``).
 
 The test takes runs as independent. On a host with more work than cores they are not: such load comes in spells, which
