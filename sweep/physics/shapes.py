@@ -148,7 +148,7 @@ def attention_matrix_parameters(shape: Any) -> Any:
 
 def window_share(shape: Any, sequence_length: Any) -> Any:
     """Pairs in a layer with a sliding window over those in a causal one: about w s - w w / 2 of s s / 2."""
-    share = shape.window / sequence_length
+    share = shape.window / (sequence_length + (sequence_length == 0))
     return share * (2 - share) * (share < 1) + (share >= 1)
 
 

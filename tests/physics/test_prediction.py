@@ -89,7 +89,7 @@ def one(**layout):
 def test_a_layout_uses_just_the_factors_of_what_it_has(layout, used):
     found = describe(one(**layout), H100, MEGATRON).factors[0]
     assert {name for name, share in zip(FACTORS, found, strict=True) if share} == used
-    assert set(found) <= {0.0, 1.0}
+    assert set(np.delete(found, FACTORS.index("doublings of nodes"))) <= {0.0, 1.0}
 
 
 def test_a_layouts_own_spread_is_that_of_its_parts_by_their_share_of_its_factors_and_of_what_all_have():
