@@ -34,7 +34,7 @@ class RunPair:
     value_b: float
     change: Change
     verdict: str
-    """same, better or worse"""
+    """same, better, worse or unclear"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,8 @@ class CellPair:
     typical: Change | None
     """the median over these; None below two"""
     verdict: str
-    """same, better, worse, lost (A has a value, B tried and failed), missing (B did not try, or was stopped), new"""
+    """same, better, worse, unclear (a host had more work than cores),
+    lost (A has a value, B tried and failed), missing (B did not try, or was stopped), new"""
 
     @property
     def changed(self) -> bool:
@@ -245,7 +246,7 @@ def _verdict(tests: Sequence[Change], level: float) -> str:
     for change in tests:
         if change.significant(level):
             return "better" if change.change > 0 else "worse"
-    return "same"
+    return "unclear" if any(change.unclear(level) for change in tests) else "same"
 
 
 def _lost_runs(a: Side, b: Side, names: Sequence[str]) -> tuple[LostRun, ...]:

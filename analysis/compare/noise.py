@@ -54,14 +54,20 @@ class Change:
     """its 95 % confidence interval, not corrected for other comparisons"""
     p: float
     """chance of such a change by noise alone, corrected for the number of comparisons"""
+    oversubscribed_runs: int = 0
+    """of those compared, on a host with more work than cores: such load comes in spells, so no change is sure"""
 
     def significant(self, level: float) -> bool:
         """Whether it is more than noise."""
-        return self.p <= level
+        return self.p <= level and not self.oversubscribed_runs
+
+    def unclear(self, level: float) -> bool:
+        """Whether it would be, had the hosts been undisturbed."""
+        return self.p <= level and bool(self.oversubscribed_runs)
 
     def text(self, level: float | None = None) -> str:
         """-5.1% (-6.0 to -4.2) *, the star where it is significant at the level."""
-        star = " *" if level is not None and self.significant(level) else ""
+        star = "" if level is None else " *" if self.significant(level) else " not clear" * self.unclear(level)
         return f"{self.change:+.1%} ({self.low * 100:+.1f} to {self.high * 100:+.1f}){star}"
 
 
@@ -103,7 +109,8 @@ def changes(groups: Mapping[Key, Sequence[Pair]], metric: Metric, noise: Noise) 
     """The median change of each group of pairs; the chances of them by noise alone are corrected for their number."""
     tests = {key: tested(pairs, metric, noise) for key, pairs in groups.items()}
     corrected = holm([p for *_, p in tests.values()])
-    return {key: _change(*test[:3], p) for (key, test), p in zip(tests.items(), corrected, strict=True)}
+    disturbed = {key: sum(_disturbed(row) for pair in pairs for row in pair) for key, pairs in groups.items()}
+    return {key: _change(*test[:3], p, disturbed[key]) for (key, test), p in zip(tests.items(), corrected, strict=True)}
 
 
 def tested(pairs: Sequence[Pair], metric: Metric, noise: Noise) -> tuple[float, float, float, float]:
@@ -139,6 +146,10 @@ def _own_variance(row: Row, metric: Metric) -> tuple[float, int]:
     return variance / repeats, freedom * repeats
 
 
-def _change(gained: float, error: float, freedom: float, p: float) -> Change:
-    reach = student_quantile(0.95, freedom) * error
-    return Change(change=math.expm1(gained), low=math.expm1(gained - reach), high=math.expm1(gained + reach), p=p)
+def _disturbed(row: Row) -> int:
+    return int(row.get("oversubscribed_runs") or 0)
+
+
+def _change(gained: float, error: float, freedom: float, p: float, disturbed: int) -> Change:
+    low, gain_, high = (math.expm1(gained + t * student_quantile(0.95, freedom) * error) for t in (-1, 0, 1))
+    return Change(change=gain_, low=low, high=high, p=p, oversubscribed_runs=disturbed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 
 from bench_workloads.checks.reading import output
@@ -9,9 +10,9 @@ from bench_workloads.checks.reading import output
 LIMIT_S = 14.0
 
 
-def nvidia_smi() -> str:
-    """The whole of ``nvidia-smi -q``."""
-    return output(["nvidia-smi", "-q"], LIMIT_S)
+def nvidia_smi() -> str | bool:
+    """The whole of ``nvidia-smi -q``; false where it is not installed."""
+    return output(["nvidia-smi", "-q"], LIMIT_S) if shutil.which("nvidia-smi") else False
 
 
 def nvidia_smi_nvlink() -> str:

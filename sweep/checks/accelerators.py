@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from sweep.checks.check import Finding, Json, Rule, Stated, Verdict
 from sweep.checks.rules import each_row
 from sweep.checks.tools import Fields, first, known, number, nvidia_smi, nvlinks
-from sweep.physics.hardware import gpu_kind
+from sweep.physics.hardware import GPUS, gpu_kind
 
 MEMORY_IN_USE_MIB = 2048.0
 """more than contexts of monitoring tools take: another program's tensors (Primus' smoke test)"""
@@ -20,6 +20,7 @@ THROTTLES = (
 )
 """reasons that slow a healthy GPU never has; idle, power cap and application clocks are no defect"""
 PCI = "PCI / GPU Link Info"
+OTHER_MAKERS = frozenset(name for name, gpu in GPUS.items() if "NVIDIA" not in gpu.source)
 
 
 def gpus_of(value: Json) -> list[Fields]:
@@ -57,6 +58,14 @@ def needed(value: str | None) -> str:
     if value is None:
         raise ValueError("not stated")
     return value
+
+
+def present(value: Json, stated: Stated) -> Finding:
+    """Any at all. Without NVIDIA's driver there are none, unless the site's GPUs are of another maker."""
+    if value is False:
+        verdict = Verdict.UNKNOWN if stated.gpu in OTHER_MAKERS else Verdict.BELOW_FLOOR
+        return Finding(verdict=verdict, found="none: nvidia-smi is not installed", expected=str(stated.gpus_per_node))
+    return Finding(verdict=Verdict.OK, found=str(len(gpus_of(value))))
 
 
 def count(value: Json, stated: Stated) -> Finding:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+WHETHER_GPUS = "GPUs"
+"""the check that a node has any: one without fails it alone"""
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sweep.checks.check import (
+    WHETHER_GPUS,
     Check,
     CheckResult,
     Finding,
@@ -34,7 +35,7 @@ MAD_TO_SIGMA = 1.4826
 
 
 def evaluate_all(checks: Sequence[Check], answers: Sequence[NodeReadings], stated: Stated) -> list[CheckResult]:
-    """Every check on every node. A node that did not answer fails."""
+    """Every check on every node. A node that did not answer fails; of one without GPUs only that is said."""
     found: list[CheckResult] = []
     for check in applicable(checks, stated):
         findings = {
@@ -51,6 +52,9 @@ def evaluate_all(checks: Sequence[Check], answers: Sequence[NodeReadings], state
         if check.median:
             findings = against_median(findings)
         found += [result(check, node, finding) for node, finding in findings.items()]
+    bare = {one.node for one in found if one.check == WHETHER_GPUS and one.finding.verdict.unfit}
+    of_gpus = {check.name for check in checks if check.gpu_only} - {WHETHER_GPUS}
+    found = [one for one in found if one.node not in bare or one.check not in of_gpus]
     return [*(no_answer(one.node, one.problem) for one in answers if one.problem), *found]
 
 

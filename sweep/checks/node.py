@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sweep.checks import accelerators as gpu
-from sweep.checks.check import Check, Finding, Json, Rule, Stated, Verdict
+from sweep.checks.check import WHETHER_GPUS, Check, Finding, Json, Rule, Stated, Verdict
 from sweep.checks.expectation import gpu_of
 from sweep.checks.rules import at_least, at_most, judged, number_of, quantity, rows_of, shown, values_of
 from sweep.checks.tools import port_of_sys
@@ -222,6 +222,15 @@ NODE: tuple[Check, ...] = (
         "NVIDIA Health Validation: all ports active",
         of_site=True,
         quick=True,
+    ),
+    check(
+        WHETHER_GPUS,
+        SMI,
+        gpu.present,
+        "take the node out of the partition, or install its driver; `gpu: cpu` in the site where nodes have no GPUs",
+        of_site=True,
+        quick=True,
+        gpu_only=True,
     ),
     check(
         "GPU count",

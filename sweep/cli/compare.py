@@ -99,7 +99,9 @@ def _comparison(comparison: Comparison) -> list[str]:
     lines = [f"{comparison.metric.label}; run-to-run noise of a change {comparison.noise.deviation:.2%} ({how})"]
     lines += [f"throughout: {name}: {a} -> {b}" for name, a, b in comparison.conditions]
     lines += _cells(comparison)
-    changed = sorted((run for run in comparison.runs if run.verdict != "same"), key=lambda run: run.change.change)
+    changed = sorted(
+        (run for run in comparison.runs if run.verdict in ("better", "worse")), key=lambda run: run.change.change
+    )
     lines.append(f"{plural(len(comparison.runs), 'run')} in both: {len(changed)} changed")
     lines += _first([f"{run.change.text(comparison.level):27} {run.run_a}" for run in changed])
     for stopped, words in ((False, "fail in B"), (True, "stopped in B before they were measured")):
@@ -120,6 +122,7 @@ _WORDS = {
     "lost": "lost",
     "better": "better",
     "same": "the same within noise",
+    "unclear": "not clear (the host had more work than cores)",
     "new": "only in B",
     "missing": "only in A",
 }

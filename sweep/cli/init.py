@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import OutputPath, SweepCommand, without_effect
-from sweep.cli.names import GPU_NAMES, name_option
+from sweep.cli.names import GPU_NAMES, TEMPLATE_NAMES, name_option
 from sweep.cli.options import json_option
 from sweep.cli.progress_text import plural
 from sweep.errors import Mistake, SweepError
 from sweep.stated import shell_word
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sweep.inputs.detect import NodeGroup
 
 NAMES = ("grid.yaml", "site.yaml")
 OTHERS_SHOWN = 12
+ELSEWHERE = (
+    "No cluster is seen from here: check gpus_per_node; partition, account and max_nodes are still to be stated."
+)
 
 
 @click.command(cls=SweepCommand)
@@ -28,22 +33,29 @@ OTHERS_SHOWN = 12
     "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers, else local."
 )
 @name_option("--gpu", kind="GPU kind", names=GPU_NAMES, help="GPU type, if it cannot be detected.")
+@name_option(
+    "--template", kind="template", names=TEMPLATE_NAMES, help="A site for such a cluster, which may be elsewhere."
+)
 @click.option("--schema", is_flag=True, help="Print the grid's JSON schema, for editors, and write nothing.")
 @json_option
-def init(directory: Path, executor: str | None, gpu: str | None, schema: bool, as_json: bool) -> int:
+def init(
+    directory: Path, executor: str | None, gpu: str | None, template: str | None, schema: bool, as_json: bool
+) -> int:
     """Write grid.yaml, a small first grid, and site.yaml, with what was detected, to DIR (default: this directory).
 
-    All other keys are there too, commented out and explained. No existing file is overwritten.
+    All other keys are there too, commented out and explained. No existing file is overwritten. For a cluster that this
+    machine does not reach: --gpu KIND, or a whole site to change with --template.
 
     \b
     Examples:
       sweep init
       sweep init scaling --gpu h100
       sweep init scaling --executor local
+      sweep init scaling --template aws-efa
       sweep init --schema > grid.schema.json
     """
     if schema:
-        if useless := without_effect(["directory", "executor", "gpu", "as_json"], "with --schema"):
+        if useless := without_effect(["directory", "executor", "gpu", "template", "as_json"], "with --schema"):
             raise SweepError(useless)
         from sweep.inputs.grid import json_schema
 
@@ -51,14 +63,23 @@ def init(directory: Path, executor: str | None, gpu: str | None, schema: bool, a
         return 0
     from sweep.inputs.detect import detect_site, other_partitions
     from sweep.inputs.load import choose_executor
-    from sweep.inputs.starter_files import grid_text, site_text
+    from sweep.inputs.site import parse_site
+    from sweep.inputs.starter_files import SITE_TEMPLATES, grid_text, site_text
 
     if taken := [_taken(directory / name) for name in NAMES if (directory / name).exists()]:
         raise SweepError(taken)
-    chosen = choose_executor(executor)
-    facts = detect_site(chosen, gpu)
-    others = other_partitions(facts.get("partition")) if chosen == "slurm" else []
-    texts = (grid_text(facts), site_text(facts, [_remark(group) for group in others[:OTHERS_SHOWN]]))
+    if template is not None:
+        if useless := without_effect(["executor", "gpu"], "with --template"):
+            raise SweepError(useless)
+        chosen, text = "slurm", SITE_TEMPLATES[template].read_text(encoding="utf-8")
+        facts: Mapping[str, object] = parse_site(text, template).model_dump(exclude_unset=True)
+        texts = grid_text(facts), text
+    else:
+        chosen = choose_executor(executor)
+        facts = detect_site(executor or chosen if executor or chosen == "slurm" else None, gpu)
+        seen = "partition" in facts
+        remarks = [_remark(group) for group in other_partitions(facts["partition"])[:OTHERS_SHOWN]] if seen else []
+        texts = grid_text(facts), site_text(facts, remarks if seen or facts["name"] == "local" else [ELSEWHERE])
     grid, site = _write(directory, texts)
     if as_json:
         click.echo(json.dumps({"grid": str(grid), "site": str(site), "executor": chosen, "detected": dict(facts)}))

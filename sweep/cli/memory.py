@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import OutputPath, SweepCommand, without_effect
+from sweep.cli.layouts import what_it_runs
 from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, OneOf, name_option
 from sweep.cli.options import json_option
 from sweep.contract import FORMATS, LAYOUT
@@ -294,23 +295,29 @@ def _fitting(
     import numpy as np
 
     from sweep.physics import memory as physics
-    from sweep.physics.layouts import layouts_on
+    from sweep.physics.layouts import layouts_on, what_is_missing
     from sweep.physics.step_time import tokens_per_second_per_gpu
 
+    axes, refused = what_it_runs(options["profile_name"])
     asked = {name: [options[name]] for name in _AXES if options[name] is not None}
-    columns = layouts_on(
-        shape,
-        options["gpus"],
-        gpus_per_node=options["gpus_per_node"],
-        sequence_length=options["sequence_length"],
-        global_batch_tokens=options["global_batch"],
-        asked=asked,
-        stages_beyond_layers=profile.stages_beyond_layers,
-    )
+    given: dict[str, Any] = {
+        "gpus_per_node": options["gpus_per_node"],
+        "sequence_length": options["sequence_length"],
+        "global_batch_tokens": options["global_batch"],
+        "asked": {**axes, **asked},
+        "stages_beyond_layers": profile.stages_beyond_layers,
+    }
+    columns = layouts_on(shape, options["gpus"], **given)
     columns |= {"dtype": options["dtype"], "pp_schedule": options["pp_schedule"]}
+    if not len(columns["tp"]):
+        fact = f"no layout has {options['gpus']} GPUs: it needs {what_is_missing(shape, options['gpus'], **given)}"
+        raise SweepError(Mistake(fact, path="--fits", remedy="another --gpus, --global-batch or axis"))
+    keep = ~np.broadcast_to(refused(columns), columns["tp"].shape)
+    columns = {name: value[keep] if np.shape(value) == keep.shape else value for name, value in columns.items()}
     tried = len(columns["tp"])
     if not tried:
-        return [], {"tried": 0, "plan_keeps": 0}
+        fact = f"{options['profile_name']} refuses every such layout"
+        raise SweepError(Mistake(fact, path="--fits", remedy="`sweep plan` of a grid with it names its rules"))
     fit = physics.fits(columns, gpu, profile)
     speed = tokens_per_second_per_gpu(columns, gpu, profile)
     good = np.flatnonzero(~fit.over)

@@ -23,6 +23,7 @@ Names = Callable[[], Iterable[str]]
 METRIC_NAMES: Names = functools.partial(load_object, "analysis.metrics:METRICS")
 GPU_NAMES: Names = functools.partial(load_object, "sweep.physics.hardware:GPUS")
 MODEL_NAMES: Names = functools.partial(load_object, "sweep.physics.catalogue:MODELS")
+TEMPLATE_NAMES: Names = functools.partial(load_object, "sweep.inputs.starter_files:SITE_TEMPLATES")
 TRAINER_NAMES: Names = functools.partial(load_object, "sweep.physics.profiles:PROFILES")
 """those whose memory and speed are predicted"""
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import InputPath, SweepCommand, without_effect
+from sweep.cli.layouts import what_it_runs
 from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, OneOf, name_option
 from sweep.cli.options import FiniteRange, json_option
 from sweep.cli.progress_text import plural
 from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
-    from sweep.physics.sizing import Scaling, Size
+    from sweep.physics.sizing import Fastest, Scaling, Size
 
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
@@ -189,17 +190,39 @@ def _fastest(
     from sweep.physics.sizing import fastest_layout
 
     trainer = trainer or SIZED_TRAINER
-    fastest = fastest_layout(
-        MODELS[model], GPUS[gpu], gpus, PROFILES[trainer], gpus_per_node=min(gpus, 8),
-        sequence_length=sequence_length, global_batch_tokens=global_batch,
-    )  # fmt: skip
+    asked, refused = what_it_runs(trainer)
+
+    def fastest_on(gpus: int, batch: int) -> Fastest | None:
+        return fastest_layout(
+            MODELS[model], GPUS[gpu], gpus, PROFILES[trainer], gpus_per_node=min(gpus, 8),
+            sequence_length=sequence_length, global_batch_tokens=batch, asked=asked, refused=refused,
+        )  # fmt: skip
+
+    fastest = fastest_on(gpus, global_batch)
     if fastest is None:
-        fact = f"no layout of {model} is predicted to fit on {gpus} {gpu}"
-        raise SweepError(Mistake(fact, remedy="more --gpus, a smaller --sequence-length or --global-batch, or --mfu"))
+        raise SweepError(_limit(f"{model} on {gpus:,} {gpu}", fastest_on, gpus, global_batch))
     layout = " ".join(f"{name}={value}" for name, value in fastest.layout.items() if value not in (1, "none"))
     spread = f"{fastest.low:,.0f} to {fastest.high:,.0f} tokens/s/GPU with 90% probability"
     text = f"the step-time model for {trainer}, {layout or 'one GPU'} ({spread})"
     return 6 * _active(model) * fastest.tokens_per_second_per_gpu, text
+
+
+def _limit(what: str, fastest_on: Callable[[int, int], Fastest | None], gpus: int, batch: int) -> Mistake:
+    """What no layout meets, and the least change that meets it."""
+    if (more := next((n for n in range(2, 65) if fastest_on(gpus, n * batch) is not None), None)) is not None:
+        low, high = (more - 1) * batch, more * batch
+        while high - low > batch // 100:
+            middle = (low + high) // 2
+            low, high = (low, middle) if fastest_on(gpus, middle) is not None else (middle, high)
+        fact = f"the global batch limits {what}: no layout that fits has steps of at most {batch:,} tokens"
+        return Mistake(fact, path="--global-batch", remedy=f"--global-batch {high / 1e6:.4g}M, or fewer GPUs")
+    wider = (gpus << power for power in range(1, 11))
+    if (enough := next((n for n in wider if fastest_on(n, batch * n // gpus) is not None), None)) is not None:
+        fact = f"memory limits {what}: no layout is predicted to fit"
+        return Mistake(fact, path="--gpus", remedy=f"--gpus {enough}, or a smaller --sequence-length")
+    return Mistake(
+        f"no layout of {what} is predicted to fit", remedy="another --gpu, a smaller --sequence-length, --mfu"
+    )
 
 
 def _scaling(best: dict[int, float], results: Path) -> Scaling:

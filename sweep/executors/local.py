@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 MARK = "SWEEP_PILOT"
 """in the environment of every process of a pilot; its value is the pilot's token"""
 _GONE = (psutil.Error, OSError)
+EXEC_READS, EXEC_PAUSE_S = 5, 0.02
+"""an exec takes about a millisecond, more where its file system is slow"""
 
 
 @dataclass(frozen=True)
@@ -180,11 +183,22 @@ def _start_of(process: psutil.Process) -> str:
 
 
 def _marked(token: str) -> Iterator[psutil.Process]:
-    """This user's living processes that carry the token."""
-    mine = os.getuid()
-    for process in psutil.process_iter():
-        with contextlib.suppress(*_GONE):
-            if process.uids().real != mine or process.status() == psutil.STATUS_ZOMBIE:
-                continue
-            if process.environ().get(MARK) == token:
-                yield process
+    """This user's living processes that carry the token.
+
+    In an exec the environment reads as empty until the new program is loaded, as /proc/PID/environ does: such a process
+    is read again, a few times.
+    """
+    mine, unread = os.getuid(), list(psutil.process_iter())
+    for _ in range(EXEC_READS):
+        empty = []
+        for process in unread:
+            with contextlib.suppress(*_GONE):
+                if process.uids().real != mine or process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                if not (environment := process.environ()):
+                    empty.append(process)
+                elif environment.get(MARK) == token:
+                    yield process
+        if not (unread := empty):
+            return
+        time.sleep(EXEC_PAUSE_S)

@@ -31,6 +31,8 @@ _OF_THE_SOURCE = (
     *("dtype", "compile", "recompute", "pp_schedule", "zero"),
 )
 """Configuration columns that follow from no other: null if neither the source nor the map states them"""
+_THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
+"""9,367.0"""
 _SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -193,6 +195,9 @@ def _given(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
             continue
         if value is not None:
             given[name] = value
+    batch = mapping.columns.get("global_batch_tokens")
+    if batch is not None and batch.unit == "sequences" and "global_batch_tokens" in given:
+        given["global_batch_tokens"] *= given.get("sequence_length", 1)
     if facts:
         raise _RowError(facts)
     if not stated and not given.keys() & MEASURED:
@@ -237,6 +242,8 @@ def _typed(value: Any, reading: Reading, name: str) -> Any:
         return _SWITCH[text]
     if column.type == "string":
         return str(value)
+    if isinstance(value, str) and _THOUSANDS.fullmatch(value.strip()):
+        value = value.replace(",", "")
     try:
         number = float(value) * (factor(column.unit, reading.unit) or 1.0)
     except ValueError:
@@ -257,9 +264,12 @@ def _complete(given: dict[str, Any]) -> None:
     per_node = min(per_node, gpus)
     given.setdefault("nodes", -(-gpus // per_node))
     given |= {"gpus": gpus, "gpus_per_node": per_node}
-    for axis in set(LAYOUT) - {"dp", *_OF_THE_SOURCE}:
+    batch = given.get("global_batch_tokens")
+    for axis in set(LAYOUT) - {"dp", "grad_accum", *_OF_THE_SOURCE}:
         given.setdefault(axis, 1)
     given.setdefault("dp", max(1, gpus // (given["tp"] * given["pp"] * given["cp"])))
+    step = given["dp"] * given["micro_batch_size"] * given["sequence_length"]
+    given.setdefault("grad_accum", batch // step if batch and step and batch % step == 0 else 1)
     tokens = given["dp"] * given["micro_batch_size"] * given["grad_accum"] * given["sequence_length"]
     given.setdefault("global_batch_tokens", tokens)
 

@@ -13,11 +13,11 @@ FACTORS: dict[str, dict[str, float]] = {
     "tokens/s/GPU": {"tokens/s/GPU": 1, "K tokens/s/GPU": 1e3},
     "1e12 FLOP/s": {"1e12 FLOP/s": 1, "TFLOP/s": 1, "TFLOPS": 1, "GFLOP/s": 1e-3, "PFLOP/s": 1e3},
     "FLOP": {"FLOP": 1, "GFLOP": 1e9, "TFLOP": 1e12},
-    "tokens": {"tokens": 1, "K tokens": 1e3, "M tokens": 1e6},
+    "tokens": {"sequences": 1, "tokens": 1, "K tokens": 1e3, "M tokens": 1e6},
     "sequences": {"sequences": 1},
     "parameters": {"parameters": 1, "million": 1e6, "billion": 1e9},
 }
-"""unit of the record's column -> unit of the source -> factor"""
+"""unit of the record's column -> unit of the source -> factor; of a batch in sequences still times their length"""
 
 
 def factor(record_unit: str, source_unit: str | None) -> float | None:

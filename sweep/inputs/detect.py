@@ -18,6 +18,8 @@ from sweep.physics.hardware import GPUS, gpu_kind
 TIMEOUT_S = 20.0
 LONGEST_PILOT_S = 4 * 3600
 SINFO_FORMAT = "%P|%a|%l|%D|%c|%m|%G"
+USUAL_GPUS_PER_NODE, RACK_GPUS_PER_NODE = 8, 4
+"""of a node that is not seen: HGX boards have 8, a compute tray of a GB200 or GB300 NVL72 has 4"""
 CPU_RANKS = 8
 """most ranks per node on a machine without GPUs, unless the site states otherwise"""
 
@@ -44,12 +46,13 @@ def slurm_answers() -> bool:
     return shutil.which("sbatch") is not None and "is UP" in (_output(["scontrol", "ping"]) or "")
 
 
-def detect_site(executor: str = "slurm", gpu: str | None = None) -> Mapping[str, object]:
+def detect_site(executor: str | None, gpu: str | None = None) -> Mapping[str, object]:
     """Keys of a site file, as far as they can be detected. ``gpu``: its kind, if the user states it.
 
-    Raises SweepError if that is not enough to start.
+    A kind that is stated where neither Slurm nor a GPU is seen is that of a cluster elsewhere. Raises SweepError if
+    what is known is not enough to start.
     """
-    return _cluster_facts(gpu) if executor == "slurm" else _machine_facts(gpu)
+    return _cluster_facts(gpu) if executor == "slurm" else _machine_facts(gpu, elsewhere=executor is None)
 
 
 def other_partitions(chosen: object) -> list[NodeGroup]:
@@ -60,9 +63,17 @@ def other_partitions(chosen: object) -> list[NodeGroup]:
 
 def _cluster_facts(gpu: str | None) -> dict[str, object]:
     listing = _output(["sinfo", "-h", "-o", SINFO_FORMAT])
+    if listing is None and gpu is not None:
+        return _elsewhere(gpu)
     if listing is None:
         fact = "sinfo does not answer, so nothing is known about the cluster"
-        raise SweepError(Mistake(fact, path="site", remedy="write a site file, or launch with --executor local"))
+        raise SweepError(
+            Mistake(
+                fact,
+                path="site",
+                remedy="`sweep init --gpu KIND` writes a site for one elsewhere; or launch with --executor local",
+            )
+        )
     group = widest_group(parse_sinfo(listing))
     if group is None:
         raise SweepError(Mistake("sinfo lists no partition that is up", path="site", remedy="write a site file"))
@@ -96,8 +107,17 @@ def cluster_site(group: NodeGroup, config: Mapping[str, str], local_gpus: Sequen
     }
 
 
-def _machine_facts(gpu: str | None) -> dict[str, object]:
+def _elsewhere(gpu: str) -> dict[str, object]:
+    per_node = RACK_GPUS_PER_NODE if GPUS[gpu].link_domain else USUAL_GPUS_PER_NODE
+    return {"name": "cluster", "gpu": gpu, "gpus_per_node": per_node, "pilot_time": LONGEST_PILOT_S}
+
+
+def _machine_facts(gpu: str | None, *, elsewhere: bool) -> dict[str, object]:
     gpus = _gpu_names()
+    if not gpus and gpu not in (None, "cpu"):
+        if elsewhere:
+            return _elsewhere(str(gpu))
+        raise SweepError(Mistake(f"this machine has no {gpu}", path="--gpu", remedy="omit --executor local or --gpu"))
     kind = (gpu or gpu_kind(gpus)) if gpus else None
     cpus = os.cpu_count() or 1
     if kind is None:

@@ -17,6 +17,8 @@ WIDTH = 36
 """of a line up to what its key means"""
 WIDEST = 4
 """most nodes in a first grid"""
+SITE_TEMPLATES = {path.stem: path for path in sorted((shipped_folder("templates") / "sites").glob("*.yaml"))}
+"""name -> a site of a usual kind of cluster, to be changed where it says so"""
 SEQUENCES = 256
 """sequences in a step of a first grid on GPUs, at least"""
 SMALL_GPU_BYTES = 40 * 10**9

@@ -1,4 +1,4 @@
-"""The best configuration of each cell as text for other programs: JSON, CSV, Markdown, shell arguments."""
+"""The best configuration of each cell as text: JSON, CSV and shell arguments for programs, Markdown for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sweep.files import csv_of
-from sweep.library.winners import SIMULATED, Row
+from sweep.library.winners import SIMULATED, Row, layout_text
 from sweep.stated import Stated
 
 _MARKS = re.compile(r"[\\`*~<>|&]|\](?=[(\[])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -23,7 +23,7 @@ def text(rows: Sequence[Row], form: str, metric: str) -> str:
         return json.dumps(rows, indent=1) + "\n"
     if form == "csv":
         return csv_of([{name: _cell(value) for name, value in row.items()} for row in rows])
-    return _markdown(rows)
+    return _markdown(rows, metric)
 
 
 def _cell(value: Any) -> Any:
@@ -36,18 +36,22 @@ def _cell(value: Any) -> Any:
     return round(value, digits) if digits else round(value)
 
 
-def _markdown(rows: Sequence[Row]) -> str:
-    """Numbers right-aligned, as people read them."""
-    from analysis.metrics import memory_text
+def _markdown(rows: Sequence[Row], metric: str) -> str:
+    """The table of `sweep best`: numbers right-aligned; what holds for some rows stands under it."""
+    from analysis.heatmap.cell_text import percent_text
+    from analysis.metrics import memory_text, metric_named, number
 
-    texts = {"peak_memory_bytes": memory_text, "mfu": "{:.1%}".format, "margin": "{:.1%}".format}
-    numeric = {name for name in rows[0] if any(type(row[name]) in (int, float) for row in rows)}
-    heads = [name.removesuffix("_bytes") for name in rows[0]]
-    lines = [" | ".join(heads), " | ".join("---:" if name in numeric else "---" for name in rows[0])]
+    ranked = metric_named(metric)
+    heads = ("model", "nodes", "layout", ranked.label, "MFU", "memory", "margin", "how sure")
+    lines = [" | ".join(heads), "--- | ---: | --- | ---: | ---: | ---: | ---: | ---"]
     for row in rows:
-        cells = ["" if v is None else _plain(str(texts.get(name, _cell)(v))) for name, v in row.items()]
-        lines.append(" | ".join(cells))
-    return "".join(f"| {line} |\n" for line in lines)
+        memory = "–" if row["peak_memory_bytes"] is None else memory_text(row["peak_memory_bytes"])
+        rated = (number(row[metric] * ranked.factor), percent_text(row["mfu"]), memory, percent_text(row["margin"]))
+        cells = (row["model"], str(row["nodes"]), layout_text(row), *rated, row["confidence"])
+        lines.append(" | ".join(map(_plain, cells)))
+    notes = dict.fromkeys(note for row in rows for note in row["notes"])
+    under = [SIMULATED] * any(row["simulated"] for row in rows) + [_plain(note) for note in notes]
+    return "".join(f"| {line} |\n" for line in lines) + "".join(f"\n{text}\n" for text in under)
 
 
 def _plain(text: str) -> str:

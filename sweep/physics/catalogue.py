@@ -69,9 +69,11 @@ MODELS: dict[str, ModelShape] = {
     "Llama-3-70B": _llama(80, 8192, 64, 8, 28672, 128256),
     "Llama-3.1-8B": _llama(32, 4096, 32, 8, 14336, 128256),
     "Llama-3.1-70B": _llama(80, 8192, 64, 8, 28672, 128256),
+    "Llama-3.3-70B": _llama(80, 8192, 64, 8, 28672, 128256),
     "Llama-3.1-405B": _llama(126, 16384, 128, 8, 53248, 128256),
     "Llama-3.2-1B": _llama(16, 2048, 32, 8, 8192, 128256, tied=True),
     "Llama-3.2-3B": _llama(28, 3072, 24, 8, 8192, 128256, tied=True),
+    "Mistral-7B": _llama(32, 4096, 32, 8, 14336, 32768),
     "Mixtral-8x7B": _mixture(_llama(32, 4096, 32, 8, 14336, 32000), experts=8, per_token=2, width=14336),
     "Mixtral-8x22B": _mixture(_llama(56, 6144, 48, 8, 16384, 32768), experts=8, per_token=2, width=16384),
     # config.json of Qwen's, Google's, OpenAI's and DeepSeek's repositories on Hugging Face.

@@ -7,7 +7,7 @@ Amdahl's law: a step takes ``serial + parallel / n``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ from sweep.physics.prediction import describe
 from sweep.physics.profiles import MemoryProfile
 from sweep.physics.shapes import ModelShape
 
+Refused = Callable[[Mapping[str, Any]], Any]
+"""columns of layouts -> which of them a trainer cannot run"""
 SECONDS_PER_DAY = 86400.0
 ENOUGH_GAIN = 1.5
 """doubling the GPUs pays while it makes training this many times as fast"""
@@ -132,10 +134,13 @@ def fastest_layout(
     gpus_per_node: int,
     sequence_length: int,
     global_batch_tokens: int,
+    asked: Mapping[str, Sequence[Any]] | None = None,
+    refused: Refused = lambda _: False,
 ) -> Fastest | None:
     """The best of all useful layouts by predicted tokens/s/GPU; None if none fits.
 
-    ``global_batch_tokens``: at most; a step of fewer is counted as it is.
+    ``global_batch_tokens``: at most; a step of fewer is counted as it is. ``asked``, ``refused``: what the trainer can
+    run: values of an axis, and the layouts that a rule of it forbids.
     """
     columns = layouts_on(
         shape,
@@ -143,8 +148,10 @@ def fastest_layout(
         gpus_per_node=gpus_per_node,
         sequence_length=sequence_length,
         global_batch_tokens=global_batch_tokens,
+        asked=asked,
     )
     fits = memory.fits(columns, gpu, profile).fits if len(columns["tp"]) else np.empty(0, dtype=bool)
+    fits = fits & ~np.asarray(refused(columns), dtype=bool)
     if not fits.any():
         return None
     rows = np.flatnonzero(fits)

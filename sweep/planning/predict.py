@@ -24,8 +24,8 @@ _RANKS = (*(f"a rank of the {stage} stage" for stage in pipeline.STAGES), "a ran
 FITS = Rule(
     "memory",
     lambda c: c["over memory"],
-    "does not fit: {heaviest rank} needs {needed GiB:,.10g} GiB, {states GiB:,.10g} of it weights, gradients and "
-    "optimizer, of {gpu name}'s {usable GiB:g} GiB (predicted; {memory allowance})",
+    "does not fit: {heaviest rank} needs {needed GiB:,.10g} GiB ({states GiB:,.10g} GiB for weights, gradients and "
+    "optimizer), {gpu name} has {usable GiB:g} GiB (predicted{memory allowance})",
 )
 """Reads columns that ``Physics.check`` adds; rejects nothing where no peak can be predicted. Sizes are rounded to three
 digits, so that texts stay few."""
@@ -96,9 +96,9 @@ class Physics:
         columns.derive_words("heaviest rank", _RANKS, np.where(piped, stage, len(_RANKS) - 1))
         columns.derive("gpu name", lambda: f"the {self._gpu.name}")
         columns.derive("usable GiB", lambda: round((self._usable or 0.0) / GIB, 1))
-        allowed = f"an error of {100 * margin:g} % is allowed for"
+        allowed = f", up to {100 * margin:g} % more is accepted: the model's error" if margin else ""
         if self._share is not None:
-            allowed = f"max_memory_share allows {100 * self._share:g} %"
+            allowed = f", max_memory_share allows {100 * self._share:g} % of it"
         columns.derive("memory allowance", lambda: allowed)
 
 

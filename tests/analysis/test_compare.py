@@ -17,6 +17,7 @@ from sweep.physics.statistics import (
     student_quantile,
     student_two_sided,
 )
+from sweep.records.schema import OVERSUBSCRIBED
 from tests.support.compared import noisy
 
 
@@ -297,6 +298,17 @@ def test_each_run_has_both_values_and_its_change_is_their_ratio():
     for run in compare(a, b).runs:
         assert (run.value_a, run.value_b) == (values[0][run.run_a], values[1][run.run_b])
         assert run.change.change == pytest.approx(run.value_b / run.value_a - 1)
+
+
+def test_a_change_on_a_host_with_more_work_than_cores_is_not_clear_as_in_best():
+    """`best` calls no lead clear there; a comparison starred the same difference."""
+    a, b = noisy(1), noisy(200, slower=("4B", 4), by=0.3)
+    disturbed = b.assign(notes=[[OVERSUBSCRIBED] if model == "4B" else [] for model in b["model"]])
+    cells = {(cell.model, cell.nodes): cell for cell in compare(a, disturbed).cells}
+    cell = cells["4B", 4]
+    assert (cell.verdict, cell.changed, "*" in cell.text(LEVEL)) == ("unclear", False, False)
+    assert "not clear" in cell.text(LEVEL)
+    assert [one.verdict for one in compare(a, b).cells if (one.model, one.nodes) == ("4B", 4)] == ["worse"]
 
 
 def test_a_change_is_written_with_its_interval_in_per_cent():

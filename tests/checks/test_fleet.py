@@ -153,3 +153,13 @@ def test_checks_of_a_tier_have_names_sources_and_remedies():
     assert not [one.name for one in NODE if not one.remedy]
     finding = Finding(verdict=Verdict.OK)
     assert not finding.verdict.unfit
+
+
+def test_a_gpu_node_without_gpus_is_unfit_in_one_line_and_unknown_where_its_maker_is_another():
+    readings = {check.reader: Reading(error="nvidia-smi is not installed here") for check in NODE if check.gpu_only}
+    bare = [NodeReadings(node="n1", readings=readings | {node_check("GPU count").reader: Reading(value=False)})]
+    of_gpus = [check for check in NODE if check.gpu_only]
+    (found,) = evaluate_all(of_gpus, bare, Stated(gpu="h100", gpus_per_node=8))
+    assert (found.check, found.finding.verdict.unfit) == ("GPUs", True)
+    assert "none: nvidia-smi is not installed" in to_exclude([found])["n1"]
+    assert not to_exclude(evaluate_all(of_gpus, bare, Stated(gpu="mi300x", gpus_per_node=8)))

@@ -150,6 +150,8 @@ def test_every_format_has_what_makes_the_run_and_what_rates_it(results, tmp_path
         for row in json.loads(out):
             assert set(CONFIGURATION) <= set(row)
             assert {"mfu", "peak_memory_bytes", "margin", "repeats", "notes", "run_id"} <= set(row)
+    elif form == "markdown":
+        assert [word.strip() for word in out.splitlines()[0].split("|")][1:4] == ["model", "nodes", "layout"]
     elif form != "flags":
         assert all(name in out.splitlines()[0] for name in (*CONFIGURATION, "margin", "repeats", "notes"))
     else:

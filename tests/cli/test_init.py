@@ -11,7 +11,7 @@ import pytest
 from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
-from sweep.inputs.starter_files import WIDEST, grid_text, site_text
+from sweep.inputs.starter_files import SITE_TEMPLATES, WIDEST, grid_text, site_text
 from sweep.physics.hardware import GPUS
 from sweep.planning.build import build
 from tests.support.command_line import Command
@@ -122,3 +122,27 @@ def test_on_a_cluster(
     assert (site.partition, site.gpu, site.gpus_per_node, site.max_nodes) == ("main", "h100", 2, 8)
     code, out, _ = command("launch", tmp_path / "grid.yaml", "--site", tmp_path / "site.yaml", "--dry-run")
     assert (code, "#SBATCH --partition=main" in out) == (0, True)
+
+
+def test_a_site_for_a_cluster_is_written_where_no_slurm_is(tmp_path: Path, command: Command) -> None:
+    """It wrote `gpu: cpu` and a tiny model, and with --executor slurm it refused."""
+    for argv in (["--gpu", "h100"], ["--gpu", "gb200"], ["--gpu", "h100", "--executor", "slurm"]):
+        where = tmp_path / "-".join(argv)
+        assert command("init", where, *argv)[0] == 0
+        site = parse_site((where / "site.yaml").read_text(), "site.yaml")
+        assert (site.gpu, site.gpus_per_node) == (argv[1], 4 if argv[1] == "gb200" else 8)
+        assert "No cluster is seen from here" in (where / "site.yaml").read_text()
+        assert "tiny" not in (where / "grid.yaml").read_text()
+        assert command("plan", where / "grid.yaml", "--site", where / "site.yaml", "--json")[0] == 0
+    code, _, err = command("init", tmp_path / "none", "--gpu", "h100", "--executor", "local")
+    assert (code, "this machine has no h100" in err) == (2, True)
+
+
+def test_each_template_is_a_site_with_a_grid_that_plans_and_a_script(tmp_path: Path, command: Command) -> None:
+    assert len(SITE_TEMPLATES) == 8
+    for name in SITE_TEMPLATES:
+        where = tmp_path / name
+        assert command("init", where, "--template", name)[0] == 0
+        arguments = [where / "grid.yaml", "--site", where / "site.yaml", "--executor", "slurm", "--dry-run"]
+        code, out, _ = command("launch", *arguments, "--dir", where / "s")
+        assert (code, f"--output={where / 's' / 'pilots'}" in out) == (0, True)

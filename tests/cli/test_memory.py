@@ -180,3 +180,16 @@ def test_frozen_weights_have_no_gradients_master_copies_or_moments():
     assert [frozen[kind] for kind in ("gradients", "master_weights", "optimizer_states")] == [0, 0, 0]
     assert frozen["weights"] == trained["weights"] > 0
     assert frozen["activations"] == trained["activations"]
+
+
+def test_why_no_layout_is_left_and_none_that_the_trainer_refuses():
+    for argv, text in (
+        (("8B", "--fits", "--gpus", 8, "--pp", 3), "it needs tp*pp*cp that divides the 8 GPUs"),
+        (("70B", "--fits", "--gpus", 4096, "--pp", 8), "it needs a batch of at least 1,835,008 tokens"),
+    ):
+        with pytest.raises(SweepError) as found:
+            CliRunner().invoke(memory, [str(a) for a in argv], catch_exceptions=False, standalone_mode=False)
+        assert text in str(found.value)
+    argv = ["8B", "--fits", "--gpus", "8", "--profile", "megatron", "--json"]
+    done = CliRunner().invoke(memory, argv, catch_exceptions=False, standalone_mode=False)
+    assert {row["zero"] for row in json.loads(done.stdout)["fitting"]} == {0, 1}

@@ -129,6 +129,20 @@ def test_outlives_its_launcher_and_is_found_again(tmp_path: Path, started: list[
     assert wait_until(lambda: state(local, job) is JobState.GONE, 10)
 
 
+def test_a_pilot_in_the_middle_of_an_exec_is_found(tmp_path: Path) -> None:
+    """Its environment reads as empty for a moment: `find` after `poll` had said RUNNING gave GONE, 9 times of 100."""
+    again = 'exec /bin/sh -c "$0" "$0"'
+    pilot = subprocess.Popen(
+        ["/bin/sh", "-c", again, again], env={**os.environ, "SWEEP_PILOT": (token := str(tmp_path))}
+    )
+    try:
+        local = executor(tmp_path)
+        assert {local.find(token)[0] for _ in range(40)} == {JobState.RUNNING}
+    finally:
+        pilot.kill()
+        pilot.wait()
+
+
 def test_a_zombie_is_gone(tmp_path: Path, started: list[str]) -> None:
     local = executor(tmp_path)
     job = local.submit(request_for("p1"))

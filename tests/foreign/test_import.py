@@ -502,3 +502,20 @@ def test_an_import_without_a_speed_does_not_point_to_the_heatmap(tmp_path, monke
     assert code == 0, err
     assert "sweep heatmap" not in err
     assert err.splitlines()[-1].startswith("no run has a speed: there is no best to draw; `sweep report bad.results")
+
+
+def test_what_follows_from_the_equations_is_derived_and_not_flagged(tmp_path):
+    """grad_accum from batch, dp, micro-batch and sequence: it was 1, and each row suspect."""
+    table, map_file = tmp_path / "t.csv", tmp_path / "map.yaml"
+    table.write_text('model,N,tp,mbs,batch,rate\nLlama-3-8B,1,2,2,256,"9,367.0"\nLlama-3-8B,1,1,1,256,"8,100.5"\n')
+    map_file.write_text(
+        "columns: {model: model, nodes: N, tp: tp, micro_batch_size: mbs, tokens_per_second_per_gpu: rate,\n"
+        "  global_batch_tokens: {from: batch, unit: sequences}}\n"
+        "constants: {sequence_length: 4096, gpu: h100}\n"
+    )
+    done = import_file(table, map_file, tmp_path / "r.parquet")
+    rows = pq.read_table(done.path).to_pylist()
+    found = {(row["dp"], row["grad_accum"], row["global_batch_tokens"]) for row in rows}
+    assert found == {(4, 32, 256 * 4096), (8, 32, 256 * 4096)}
+    assert {row["tokens_per_second_per_gpu"] for row in rows} == {9367.0, 8100.5}
+    assert done.suspects == []

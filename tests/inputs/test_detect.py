@@ -135,7 +135,7 @@ def test_what_slurm_prints_in_another_encoding_is_read(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("names", "stated", "kind", "ranks"), [
     ("NVIDIA H100 80GB HBM3\nNVIDIA H100 80GB HBM3", None, "h100", 2), ("NVIDIA H100 80GB HBM3", "a100", "a100", 1),
-    ("", "h100", "cpu", None), (None, None, "cpu", None),
+    ("", "cpu", "cpu", None), (None, None, "cpu", None),
 ])  # fmt: skip
 def test_a_machine_has_the_gpus_that_it_lists_and_else_its_cores(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, names: str | None, stated: str | None, kind: str, ranks: int | None

@@ -33,7 +33,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={folder}", str(REPOSITORY)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    (built,) = folder.glob("slurm_sweep-*.whl")
+    (built,) = folder.glob("trainsweep-*.whl")
     return built
 
 
@@ -57,7 +57,7 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
     assert "sweep/_examples/laptop.yaml" in names, "the grid of `sweep demo`"
     assert "sweep = sweep.cli.main:main" in entry_points
     assert any(name.endswith("licenses/LICENSE") for name in names), "the licence travels with the wheel"
-    assert "Name: slurm-sweep" in metadata
+    assert "Name: trainsweep" in metadata
     assert "Requires-Python: >=3.10" in metadata
     core = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
     assert not [line for line in core if "torch" in line or "wandb" in line], "a cluster brings its own torch"
