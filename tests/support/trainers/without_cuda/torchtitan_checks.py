@@ -11,11 +11,8 @@ from pathlib import Path
 import cuda_stubs
 import torch
 
+cuda_stubs.NAMES += ("torchtitan.distributed.deepep",)  # of DeepEP and HybridEP; needs a torch after 2.13
 cuda_stubs.use()
-from torch._library import opaque_object  # noqa: E402
-
-if not hasattr(opaque_object, "CustomClassBase"):  # of torch after 2.13, for DeepEP
-    opaque_object.CustomClassBase = object
 for name in ("float8", "mx", "nvfp4"):
     importlib.import_module(f"torchtitan.components.quantization.{name}").has_cuda_capability = lambda *_: True
 from torchtitan.config import ConfigManager  # noqa: E402
