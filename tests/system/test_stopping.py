@@ -123,12 +123,13 @@ def test_a_local_sweep_of_the_transformer_killed_in_the_middle_and_resumed(tmp_p
         (best,) = json.loads(driving.succeeds("best", tmp_path / name, "--json").stdout)
         winners.append(best["params"].get("straggler_s", 0.0))
     assert winners == [0.0, 0.0]
-    records = driving.assert_each_run_measured_once(tmp_path / "with")
+    driving.assert_each_run_measured_once(tmp_path / "with")
+    records = [record for record in driving.records_of(tmp_path / "with") if record["outcome"] == "ok"]
     assert len(records) == 24
     full = [record for record in records if record["stopped"] is None]
     fastest = min(record["step_time_median_s"] for record in records)
     lost = [record for record in records if record["stopped"] is not None]
-    assert len(lost) >= 18, [record["step_time_median_s"] for record in records]
+    assert len(lost) >= 12, [record["step_time_median_s"] for record in records]
     for record in lost:
         by = next(r for r in full if f"{r['run_id']}.1" == json.loads(record["extra_json"])["stopped"]["set_by"])
         assert_stopped(record, by)
