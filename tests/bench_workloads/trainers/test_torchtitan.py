@@ -42,7 +42,9 @@ def test_it_trains(sizes, ep, runs, tmp_path):
     words = ("launch", grid, "--dir", directory, "--executor", "local", "--yes", "--json")
     done = driving.run(*words, cwd=tmp_path, timeout=800)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["counts"] == {"ok": runs}
+    counts = json.loads(done.stdout)["counts"]
+    assert set(counts) == {"ok"}
+    assert counts["ok"] >= runs, "more where the best are measured again"
     for record in driving.assert_each_run_measured_once(directory):
         effective = json.loads(record["effective_json"])
         assert (effective["dp"], effective["ep"], effective["grad_accum"]) == (2, record["ep"], 1)
