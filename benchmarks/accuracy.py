@@ -148,8 +148,10 @@ under 80 % or over 97 % lie in the predicted 90 % interval. Kinds: dense, expert
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
     parser.add_argument("--calculon", type=Path, help="a checkout of calculon: its errors on the same rows")
-    for name in ("tables", "rows", "constants", "write"):
-        parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--tables", action="store_true")
+    parser.add_argument("--rows", action="store_true")
+    parser.add_argument("--constants", action="store_true")
+    parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     if asked.constants:
         print("\n".join(constant_lines()))

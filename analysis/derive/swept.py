@@ -29,6 +29,7 @@ LABELS = {
 PRECISION = {
     "fp8_delayed": "FP8-delayed",
     "fp8_tensorwise": "FP8-tensor",
+    "fp8_rowwise": "FP8-row",
     "fp8_blockwise": "FP8-block",
     "mxfp8": "MXFP8",
     "nvfp4": "NVFP4",

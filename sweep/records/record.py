@@ -74,10 +74,8 @@ def build_record(attempt: EndedAttempt, measurements: Sequence[Measurement | Non
     (no measurement).
     """
     run, given = attempt.run, [m for m in measurements if m is not None]
-    if (
-        attempt.outcome is Outcome.OK
-        and (refused := refusal(run, measurements, attempt.gpu, attempt.bound)) is not None
-    ):
+    refused = refusal(run, measurements, attempt.gpu, attempt.bound) if attempt.outcome is Outcome.OK else None
+    if refused is not None:
         attempt = replace(attempt, outcome=refused[0], message=refused[1])
     measured = metrics(run, measurements, attempt.gpu, valid=attempt.outcome is Outcome.OK)
     return Record(
@@ -154,6 +152,10 @@ def _about_its_end(attempt: EndedAttempt, given: Sequence[Measurement]) -> list[
     ]
 
 
+def _about_the_bound(bound: SlowBound) -> dict[str, Json]:
+    return {"bound_s": bound.factor * bound.step_s, "factor": bound.factor, "set_by": bound.set_by}
+
+
 def times(attempt: EndedAttempt, given: Sequence[Measurement]) -> Times:
     """How long its parts took, and further facts. The whole took from start to end unless ``times_s`` says more."""
     further, timed = dict(attempt.facts), stopped_after(given, attempt.bound)
@@ -163,13 +165,7 @@ def times(attempt: EndedAttempt, given: Sequence[Measurement]) -> Times:
     if texts:
         further["params_sha256"] = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
     if timed is not None and attempt.bound is not None:
-        limit = attempt.bound
-        about: dict[str, Json] = {
-            "bound_s": limit.factor * limit.step_s,
-            "factor": limit.factor,
-            "set_by": limit.set_by,
-        }
-        further["stopped"] = {"iterations_timed": timed, **about}
+        further["stopped"] = {"iterations_timed": timed, **_about_the_bound(attempt.bound)}
     if given:
         further |= over_ranks([m.extra for m in given])
         further["phases_s"] = over_ranks([m.phases_s for m in given])

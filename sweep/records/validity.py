@@ -32,6 +32,10 @@ def refusal(
     bad = [rank for rank, m in enumerate(given) if not all(math.isfinite(t) and t > 0 for t in m.step_times_s)]
     if bad:
         return Outcome.UNKNOWN, f"impossible step times from ranks {_first_names(map(str, bad))}"
+    return _not_finite(given)
+
+
+def _not_finite(given: Sequence[Measurement]) -> tuple[Outcome, str] | None:
     for name in ("losses", "grad_norms"):
         for rank, measurement in enumerate(given):
             at = _first_non_finite(getattr(measurement, name))

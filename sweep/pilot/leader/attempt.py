@@ -50,9 +50,7 @@ class AttemptRunner:
         gpu: str | None = None,
         bound: SlowBound | None = None,
     ) -> None:
-        self._name = name
-        self._run = run
-        self._workload = workload
+        self._name, self._run, self._workload = name, run, workload
         self._links = list(links)
         self._inbox: Inbox = asyncio.Queue()
         self._seed = seed

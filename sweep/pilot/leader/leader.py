@@ -43,9 +43,7 @@ class Leader:
     def __init__(
         self, directory: SweepDir, spec: JobSpec, runs: Sequence[PlannedRun], job_id: str, clock: PausingClock
     ) -> None:
-        self._directory, self._spec = directory, spec
-        self._runs = runs
-        self._job_id = job_id
+        self._directory, self._spec, self._runs, self._job_id = directory, spec, runs, job_id
         self._files = Files(directory, f"pilot-{spec.name}")
         self._sweep_state = SweepState()
         self._search = Search(runs, spec.hardware, spec.strategy, spec.budget)
@@ -188,8 +186,7 @@ class Leader:
         limit_s = min(spec.limits.attempt_s, self._time.left_s(began))
         concurrent = self._attempts.begin(name)
         start_limits = self._starts.start_limits(choice.planned, choice.attempt, spec.limits)
-        measured = self._sweep_state.run_state(run.run_id).ok is not None
-        bound = self._stopping.bound(choice.planned, again=measured)
+        bound = self._stopping.bound(choice.planned, again=self._sweep_state.run_state(run.run_id).ok is not None)
         result = await self._attempts.conduct(name, run, links, limit_s, start_limits, bound)
         await self._ending.settled(signalled=result.signalled)
         attempt = EndedAttempt(
