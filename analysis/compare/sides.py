@@ -61,7 +61,8 @@ def identity(a: pd.DataFrame, b: pd.DataFrame) -> tuple[list[str], list[tuple[st
 
 def key_of(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
     """What a run is, comparable between sweeps: 8 and 8.0 are equal, missing values are None."""
-    return tuple((str(row[n]) if isinstance(row[n], str) else float(row[n])) if known(row[n]) else None for n in names)
+    values = (row.get(name) for name in names)  # an older table has no column of a further field
+    return tuple((str(one) if isinstance(one, str) else float(one)) if known(one) else None for one in values)
 
 
 def cell_of(row: Row) -> Cell:

@@ -44,7 +44,7 @@ class _Rank:
         self._strike(-1)
 
     def iterate(self) -> tuple[list[float], bool]:
-        """The times of all iterations, warm-up included, and whether the run has lost: by what all ranks draw alike."""
+        """The times of all iterations, warm-up included, and whether the run has lost: by what all ranks draw."""
         warmup, bound = self._run.warmup_iterations, self._run.place.bound
         times: list[float] = []
         for number in range(warmup + self._run.iterations):

@@ -107,7 +107,7 @@ def _spread(run: Run, kept: str) -> dict[str, Value]:
         "ddp.overlap_param_gather": gathered,
         "optimizer.overlap_param_gather": gathered,
         **_fsdp(layout.zero),
-        # Made anew: a recipe's may have buffers of its own layout.
+        # Made again: a recipe's may have buffers of its own layout.
         "comm_overlap": {
             "_target_": "megatron.bridge.training.comm_overlap.CommOverlapConfig",
             "tp_comm_overlap": layout.tp_overlap,

@@ -76,6 +76,10 @@ def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[
         fields |= {"qkv_bias": True, "attention_output_bias": True}
     if config.get("mlp_bias"):
         fields["mlp_bias"] = True
+    if family == "gpt_oss":
+        kinds = config.get("layer_types") or ()  # of the class, where the file has none: every second layer
+        windows = sum(kind == "sliding_attention" for kind in kinds) if kinds else (sizes.get("num_layers", 0) + 1) // 2
+        fields |= {"window": config.get("sliding_window") or 128, "window_layers": windows}
     if wrong:
         return None, wrong
     try:

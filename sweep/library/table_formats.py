@@ -37,7 +37,7 @@ def _cell(value: Any) -> Any:
 
 
 def _markdown(rows: Sequence[Row], metric: str) -> str:
-    """The table of `sweep best`: numbers right-aligned; what holds for some rows stands under it."""
+    """The table of `sweep best`: numbers right-aligned; what holds for some rows is a line under it."""
     from analysis.heatmap.cell_text import percent_text
     from analysis.metrics import memory_text, metric_named, number
 

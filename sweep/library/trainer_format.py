@@ -317,7 +317,7 @@ def run_of(record: Mapping[str, Any], trainer: str) -> StatedRun:
         raise SweepError([Mistake(fact, path=where) for fact in mistakes])
     return StatedRun(
         workload=trainer,
-        shape=shape.as_dict(),
+        shape=shape.stated(),
         params=params,
         env={name: str(value) for name, value in env.items()},
         layout=Layout(**{name: value for name, value in layout.items() if value is not None}),

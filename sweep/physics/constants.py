@@ -186,10 +186,10 @@ ATTENTION: dict[tuple[str, str], tuple[Constant, Constant]] = {
         Constant(0.43, 0.20, "the same, backward"),
     ),
 }
-ATTENTION["cudnn", "ampere"] = ATTENTION["flash-2", "ampere"]  # cuDNN's kernels for Ampere are of that generation
 """(kernel, architecture) -> share of the bf16 peak at long causal sequences, forward and backward"""
+ATTENTION["cudnn", "ampere"] = ATTENTION["flash-2", "ampere"]  # cuDNN's kernels for Ampere are of that generation
 NO_MEASUREMENT = 0.42
-"""spread of a rate that nobody measured on this architecture or of this trainer: nine in ten within a factor of two"""
+"""spread of a rate without a measurement on this architecture or of this trainer: nine in ten within a factor of two"""
 OTHER_KIND = 0.08
 """further spread of a rate that was measured on another kind of the same generation: shares of B200 and GB200, of
 MI300X and MI325X differ by 6 and 16 %"""

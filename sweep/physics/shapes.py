@@ -99,8 +99,18 @@ class ModelShape:
             raise ValueError(f"no model's shape: {error}") from None
 
     def as_dict(self) -> dict[str, Any]:
-        """Every field with its value: what a run carries. ``ModelShape(**values)`` is the inverse."""
+        """Every field with its value. ``ModelShape(**values)`` is the inverse."""
         return dataclasses.asdict(self)
+
+    def stated(self) -> dict[str, Any]:
+        """What a run carries: the fields of FURTHER only where the model has what they describe, so that they change no
+        other model's run_id. ``ModelShape(**values)`` is the inverse here, too.
+        """
+        return {name: value for name, value in self.as_dict().items() if value or name not in FURTHER}
+
+
+FURTHER = ("kv_rank", "q_rank", "rope_head_dim", "window", "window_layers", "mtp_layers")
+"""fields of a shape that are 0 for most models"""
 
 
 def shape_columns(columns: Mapping[str, Any]) -> SimpleNamespace:

@@ -168,7 +168,11 @@ def _of_gpu(gpu: Gpu) -> tuple[Rule, ...]:
     slow = gpu.link_bytes_per_s is not None and gpu.link_bytes_per_s <= NVLINK_BYTES_PER_S
     # Megatron-Bridge, training/flex_dispatcher_backend.py: DeepEP on Ampere, Hopper, B200 and B300, not on GB200.
     unfit = {"deepep", "hybridep"} if slow else {"deepep"} if gpu.link_domain else set()
-    why = "which needs NVLink or alike" if slow else "which is not made for racks of one NVLink domain (hybridep is)"
+    why = (
+        "which needs NVLink or Infinity Fabric"
+        if slow
+        else "which is not made for racks of one NVLink domain (hybridep is)"
+    )
     return (
         Rule(
             "dtype_by_gpu",

@@ -33,7 +33,7 @@ def _template(grid: Grid, product: AxisProduct, further: Mapping[str, Any]) -> t
     run = Run(
         workload=grid.workload,
         model=product.row,
-        shape=product.shape.as_dict(),
+        shape=product.shape.stated(),
         nodes=product.nodes,
         gpus_per_node=product.gpus_per_node,
         sequence_length=product.sequence_length,

@@ -35,7 +35,7 @@ ROW = "model nodes dp tp pp cp ep zero micro_batch_size grad_accum {} peak_memor
 NUMBERS = ("nodes", "dp", "tp", "micro_batch_size", "tokens_per_second_per_gpu", "peak_memory_bytes", "repeats")
 LLAMA = ModelShape(
     num_layers=16, hidden_size=2048, num_heads=32, num_kv_heads=8, intermediate_size=8192, vocab_size=128256
-).as_dict()
+).stated()
 
 
 def exported(*arguments, code=0):
@@ -193,7 +193,7 @@ FOREIGN = {
     "experts": (
         {"num_experts": 8, "experts_per_token": 2, "moe_intermediate_size": 512},
         {},
-        {"megatron", "deepspeed"},
+        {"megatron", "deepspeed", "nemo", "torchtitan"},
     ),
     "biases of queries, keys and values": ({"qkv_bias": True}, {}, {"megatron", "deepspeed"}),
     "wide heads": ({"head_dim": 128}, {}, {"megatron", "deepspeed", "nemo"}),
@@ -203,8 +203,8 @@ FOREIGN = {
         {"dp": 1, "pp": 3, "nodes": 3, "gpus_per_node": 1},
         {"nanotron", "picotron", "torchtitan"},
     ),
-    "ZeRO 3": ({}, {"zero": 3}, {"deepspeed", "torchtitan"}),
-    "fp16": ({}, {"dtype": "fp16"}, {"megatron", "deepspeed"}),
+    "ZeRO 3": ({}, {"zero": 3}, {"deepspeed", "nemo", "torchtitan"}),
+    "fp16": ({}, {"dtype": "fp16"}, {"megatron", "deepspeed", "nemo"}),
 }
 """a run of another workload: what its model and layout are, and the trainers that can run it"""
 
@@ -213,7 +213,7 @@ FOREIGN = {
 def test_another_workloads_run_is_exported_only_to_trainers_that_can_run_it(tmp_path, kind):
     """A model or layout that the trainer does not have must not silently become one that it has."""
     shape, changes, able = FOREIGN[kind]
-    whole = ModelShape(**{**LLAMA, **({} if "head_dim" in shape else {"head_dim": 0}), **shape}).as_dict()
+    whole = ModelShape(**{**LLAMA, **({} if "head_dim" in shape else {"head_dim": 0}), **shape}).stated()
     run = made_run(
         **{"model": "m", "shape": whole, "gpus_per_node": 8, "nodes": 1, "dp": 8, "dtype": "bf16", **changes}
     )
@@ -231,12 +231,12 @@ def test_another_workloads_run_is_exported_only_to_trainers_that_can_run_it(tmp_
 
 def test_parameters_that_are_wrong_are_refused_together(tmp_path):
     trainer_results(tmp_path / "r.parquet", dtype="bf16")
-    options = ("rot=/x", "virtual_stages=two", "root")
+    options = ("rot=/x", "sequence_parallel=two", "root")
     refused = exported(tmp_path / "r.parquet", "--format", "megatron", *more(options), code=2)
     assert "--param rot" in refused
     assert "did you mean root" in refused
-    assert "--param virtual_stages" in refused
-    assert "expected a whole number" in refused
+    assert "--param sequence_parallel" in refused
+    assert "expected true or false" in refused
     assert "--param root: a parameter is NAME=VALUE" in refused
     refused = exported(tmp_path / "r.parquet", "--format", "megatron", "--param", "transformer_impl=apex", code=2)
     assert "transformer_impl = apex, only transformer_engine, local" in refused

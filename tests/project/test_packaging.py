@@ -50,7 +50,11 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
         names = set(archive.namelist())
         entry_points = archive.read(next(n for n in names if n.endswith("entry_points.txt"))).decode()
         metadata = archive.read(next(n for n in names if n.endswith("METADATA"))).decode()
-    templates = {f"sweep/_templates/{path.name}" for path in (REPOSITORY / "templates").iterdir()}
+    templates = {
+        f"sweep/_templates/{path.relative_to(REPOSITORY / 'templates')}"
+        for path in (REPOSITORY / "templates").rglob("*")
+        if path.is_file()
+    }
     assert templates <= names
     assert {"sweep/contract.py", "sweep/executors/slurm.py"} <= names
     assert not [name for name in names if name.startswith(("tests/", "templates/", "docs/", "examples/"))]

@@ -15,8 +15,10 @@ UNTYPED = ("dict[str, Any]", "Mapping[str, Any]", "object")
 BORDER = {
     "sweep/pilot/leader/admission.py": {"_on_loop_error"},  # asyncio's context
     "sweep/pilot/agent/evidence.py": {"as_text"},  # a dump of NCCL's flight recorder, a pickle of plain values
+    "sweep/pilot/agent/fork_messages.py": {"_place"},  # JSON of a request to fork
     "sweep/pilot/agent/progress.py": {"_measurement"},  # JSON that a rank wrote
     "sweep/store/create.py": {"_provenance"},  # JSON to be written
+    "sweep/records/json_columns.py": {"numbers_of"},  # JSON of a column, of any form
     "sweep/records/timeline.py": {"pilot_rows", "resumed"},  # rows of a Parquet table
 }
 """file -> functions in which JSON, a pickle or Parquet becomes values or is made of them"""

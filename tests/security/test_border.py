@@ -163,7 +163,9 @@ HOSTILE = (
 )  # fmt: skip
 JSON_COLUMNS = [name for name in (column.name for column in COLUMNS) if name.endswith("_json")]
 TEXT_COLUMNS = [
-    column.name for column in COLUMNS if column.type == "string" and column.name not in (*JSON_COLUMNS, "outcome")
+    column.name
+    for column in COLUMNS
+    if column.type == "string" and column.name not in (*JSON_COLUMNS, "outcome", "stopped")
 ]
 
 

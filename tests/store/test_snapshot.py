@@ -86,6 +86,7 @@ def attempted(run_id, attempt, outcome, clock) -> list[Event]:
         ended_at=5.0,
         tokens_per_second_per_gpu=7.5 if outcome is Outcome.OK else None,
         peak_memory_bytes=2.0**33,
+        stopped="slow" if outcome is Outcome.OK else None,
     )
     accused = ("n2",) if outcome in (Outcome.HANG, Outcome.NODE_FAIL) else ()
     return [

@@ -118,6 +118,7 @@ sequence_length: 64
 global_batch: 1024
 micro_batch_size: [1, 2, 4]
 iterations: 3
+stop_slow: "off"
 site: {gpu: cpu, gpus_per_node: 2}
 """
 

@@ -200,7 +200,7 @@ class AttemptRunner:
             link.send(Stop(attempt=self._name, evidence=evidence, grace_s=grace_s, short=self._short.is_set()))
         patience_s = SHORT_GRACE_S + SHORT_CLEAN_S if self._short.is_set() else grace_s + CLEAN_S
         late = await self._wait_for_clean({link.node for link in living}, self._clock.now() + patience_s)
-        # While the pilot is being ended, slow and dirty look alike. Where no rank started, an agent may still import.
+        # While the pilot is being ended, slow and dirty look equal. Where no rank started, an agent may still import.
         if self._began and not self._short.is_set():
             self._state.remains.not_ended |= dict.fromkeys(late, ("its agent timed out",))
         for link in living:

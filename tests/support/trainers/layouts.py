@@ -16,7 +16,7 @@ from tests.support.paths import REPOSITORY
 GOLDEN = REPOSITORY / "tests/bench_workloads/trainers/golden"
 SHAPE = ModelShape(
     num_layers=8, hidden_size=256, num_heads=8, num_kv_heads=4, intermediate_size=512, vocab_size=2048
-).as_dict()
+).stated()
 MIXTURE = SHAPE | {"num_experts": 8, "experts_per_token": 2, "moe_intermediate_size": 128, "dense_layers": 1}
 
 EXPERTS = MIXTURE | {"dense_layers": 0, "qk_norm": True}

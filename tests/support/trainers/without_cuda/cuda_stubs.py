@@ -1,4 +1,4 @@
-"""Stands in for packages that need CUDA to be built, so that trainers check their configurations without a GPU.
+"""Replaces packages that need CUDA to be built, so that trainers check their configurations without a GPU.
 
 Stubs: transformer_engine (of which FusedAdam has real argument names), mamba_ssm, causal_conv1d, flash-linear-attention
 (fla), modelopt, deep_ep, grouped_gemm, apex, nvtx, open_clip, timm, mlflow, megatron.energon. Any attribute of one is a
