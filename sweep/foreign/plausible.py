@@ -37,9 +37,9 @@ def findings(records: Sequence[Record], flops_stated: bool = True) -> list[list[
     """
     found = [implausible(r, r.gpu, r.dtype) + _identities(r) + _rates(r) for r in records]
     if flops_stated:
-        alike = _alike(records)
+        equal = _alike(records)
         found = [
-            notes + [note for off, note in _by_convention(record) if off not in alike]
+            notes + [note for off, note in _by_convention(record) if off not in equal]
             for notes, record in zip(found, records, strict=True)
         ]
     for index, note in _out_of_line(records).items():

@@ -265,7 +265,7 @@ class Grid(BaseModel):
 
     @property
     def stops_slow(self) -> str | float:
-        """``stop_slow``, or its default: whoever asks for every run wants to have it whole."""
+        """``stop_slow``, or its default: a strategy that measures every run measures each in full."""
         if self.stop_slow is not None:
             return self.stop_slow
         return "off" if self.strategy == "exhaustive" else "auto"
