@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pwd
 import subprocess
 import sys
 import time
@@ -66,7 +67,7 @@ def measured(folder, repeats, flooded):
     grid = GRID.format(repeats=repeats, script=script, python=sys.executable)
     stranger = None
     if flooded:
-        user = ["nobody"] if os.geteuid() == 0 else []
+        user = [pwd.getpwuid(65534).pw_name] if os.geteuid() == 0 else []  # of no one, on Debian
         words = [sys.executable, "-S", flood.__file__, "900", str(CONNECTIONS), *user]
         stranger = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY)
     began, memory, known = time.monotonic(), 0, None
