@@ -76,7 +76,7 @@ def check(words, done, root):
     for character in set(done.out + done.err) - {"\n", "\t", "\r"}:
         assert unicodedata.category(character) not in ("Cc", "Cs", "Zl", "Zp"), (about, character)
         assert unicodedata.bidirectional(character) not in TURNED, (about, character)
-    if done.code == 0 and "json" in " ".join(map(str, words)) and done.out:
+    if done.code == 0 and {"json", "--json"} & set(words) and done.out:
         json.loads(done.out)
 
 
