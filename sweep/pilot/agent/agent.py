@@ -1,7 +1,8 @@
 """The process a pilot has on each of its nodes: starts ranks, forwards what they report, cleans up after them.
 
-Free of torch and single-threaded. It runs one attempt at a time, so all its descendants but the fork servers are that
-attempt's. When it loses its leader, it ends its attempt and looks for the leader again: `sweep.pilot.agent.reconnect`.
+Free of torch, and one event loop: only what asks the driver of a GPU, which may hang, is in threads.
+It runs one attempt at a time, so all its descendants but the fork servers are that attempt's. When it loses its
+leader, it ends its attempt and looks for the leader again: `sweep.pilot.agent.reconnect`.
 """
 
 from __future__ import annotations
