@@ -186,14 +186,14 @@ def _marked(token: str) -> Iterator[psutil.Process]:
     """This user's living processes that carry the token.
 
     In an exec the environment reads as empty until the new program is loaded, as /proc/PID/environ does: such a process
-    is read again, a few times.
+    is read again, a few times. Ended processes and threads of the kernel, which are root's, have no memory.
     """
     mine, unread = os.getuid(), list(psutil.process_iter())
     for _ in range(EXEC_READS):
         empty = []
         for process in unread:
             with contextlib.suppress(*_GONE):
-                if process.uids().real != mine or process.status() == psutil.STATUS_ZOMBIE:
+                if process.uids().real != mine or not process.memory_info().vms:
                     continue
                 if not (environment := process.environ()):
                     empty.append(process)

@@ -36,6 +36,7 @@ micro_batch_size: [4, 8]
 warmup_iterations: 1
 iterations: 4
 repeats: {repeats}
+remeasure: 0
 constraints: ["tp == 1 and pp == 1 and zero == 0"]
 params:
   command: {python} {script}

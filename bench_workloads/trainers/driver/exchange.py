@@ -99,7 +99,7 @@ class Exchange:
         if place.master_listen_fd is not None:
             listener = socket.socket(fileno=os.dup(place.master_listen_fd))
         elif place.world_size > 1:
-            listener = socket.create_server(("", place.master_port))
+            listener = socket.create_server((place.master_addr, place.master_port))
         with listen_on_free_port() as free:
             port = free.getsockname()[1]
         exchange = cls(selector, True, port, place.token, 0, listener)
