@@ -8,9 +8,11 @@ from pathlib import Path
 import click
 
 from sweep.cli.best import show_best
-from sweep.cli.command import InputPath, OutputPath, SweepCommand
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.options import json_option
 from sweep.cli.progress_text import plural
+from sweep.errors import SweepError
+from sweep.stated import shell_word
 
 
 @click.command("import", cls=SweepCommand)
@@ -19,12 +21,18 @@ from sweep.cli.progress_text import plural
     "--map", "map_file", type=InputPath(), help="YAML file that maps the table's columns to those of records."
 )
 @click.option(
+    "--suggest-map",
+    "suggest",
+    type=OutputPath(),
+    help="Write a first map from the table's column names to this file, and import nothing.",
+)
+@click.option(
     "--out",
     type=OutputPath(endings=(".parquet", ".pq")),
     help="Default: FILE's name with the ending .results.parquet, in this directory.",
 )
 @json_option
-def import_results(file: Path, map_file: Path | None, out: Path | None, as_json: bool) -> int:
+def import_results(file: Path, map_file: Path | None, suggest: Path | None, out: Path | None, as_json: bool) -> int:
     """Convert a table of results from elsewhere to records, for heatmap, report, predict and compare.
 
     Units are checked and unknown columns are kept. MFU is recomputed from tokens/s and the model's shape; the source's
@@ -33,11 +41,19 @@ def import_results(file: Path, map_file: Path | None, out: Path | None, as_json:
 
     \b
     Examples:
+      sweep import mine.csv --suggest-map mine.yaml
       sweep import playbook_runs.csv --map examples/import/playbook.yaml
       sweep import runs.parquet --out results.parquet --json
     """
-    from sweep.foreign.files import import_file
+    from sweep.foreign.files import import_file, suggest_map
 
+    if suggest is not None:
+        if useless := without_effect(["map_file", "out", "as_json"], "with --suggest-map"):
+            raise SweepError(useless)
+        suggest_map(file, suggest)
+        words = f"{shell_word(str(file))} --map {shell_word(str(suggest))}"
+        click.echo(f"{suggest}: check it, then `sweep import {words}`", err=True)
+        return 0
     target = out or Path(f"{file.stem}.results.parquet")
     done = import_file(file, map_file, target)
     if as_json:

@@ -118,7 +118,7 @@ def _lacks(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, str]:
     first = missing[0]
     remedy = (
         f"a map states what gives it: --map FILE with, for example, `columns: {{{first}: COLUMN}}` or "
-        f"`constants: {{{first}: VALUE}}`; whole maps are in examples/import"
+        f"`constants: {{{first}: VALUE}}`; --suggest-map FILE writes a first one"
     )
     return {fact: remedy}
 

@@ -15,10 +15,11 @@ import numpy as np
 
 from sweep.contract import FURTHER, LAYOUT, LAYOUT_FIELDS, Layout
 from sweep.errors import Mistake, SweepError, nearest
-from sweep.files import read_table, read_text, unguarded
+from sweep.files import read_table, read_text, unguarded, write_new
 from sweep.foreign.convert import doubtful_repeats, records_of_rows, unknown_columns
 from sweep.foreign.mapping import plain_map, read_map
 from sweep.foreign.plausible import marked, table_notes
+from sweep.foreign.suggest import suggested_map
 from sweep.inputs import yaml_lines
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
@@ -90,6 +91,16 @@ def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
     suspects = [(i, "; ".join(r.notes or ())) for i, r in enumerate(records, start=2) if r.suspect]
     outcomes, again = Counter(str(r.outcome) for r in records), sum((r.attempt or 1) > 1 for r in records)
     return Imported(target, len(records), outcomes, suspects, unmapped, again, notes)
+
+
+def suggest_map(file: Path, target: Path) -> None:
+    """Write a first map of a table, to be checked and completed. Raises SweepError where the file exists."""
+    table = _read_table(file)
+    try:
+        write_new({target: suggested_map(table.column_names, table.to_pylist(), file.stem)})
+    except FileExistsError:
+        remedy = "name another file, or remove it"
+        raise SweepError(Mistake("exists, and is not overwritten", str(target), remedy=remedy)) from None
 
 
 def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:

@@ -175,7 +175,7 @@ def test_a_table_without_a_needed_column_is_an_error_with_its_columns_and_the_ma
     assert needed == (
         "table.csv:1: no columns model, nodes (or gpus), which every run needs; the table has Model, "
         "sequence_length, tok_s (a map states what gives it: --map FILE with, for example, `columns: {model: COLUMN}` "
-        "or `constants: {model: VALUE}`; whole maps are in examples/import)"
+        "or `constants: {model: VALUE}`; --suggest-map FILE writes a first one)"
     )
     assert "no column has an outcome or a measurement" in measured
     row = {"model": "1B", "sequence_length": 4096, "tokens_per_second_per_gpu": 1000.0}
