@@ -36,6 +36,15 @@ GPU: tuple[LineRule, ...] = (
         advice="The GPU asks for a reset or remapped a memory row: drain the node and reset the GPU before it is used "
         "again.",
     ),
+    # 94: an uncorrectable error of memory that ended the process which read it, and no other.
+    LineRule(
+        "xid-contained",
+        Outcome.XID_HARDWARE,
+        Weight.CAUSE,
+        r"NVRM: Xid \([^)]{0,60}\): 94\b",
+        advice="The memory error was contained: only this process ended, and the node need not be drained. Run again; "
+        "reset the GPU when it is idle, so that the row is remapped.",
+    ),
     LineRule("xid", Outcome.XID_HARDWARE, Weight.CAUSE, r"NVRM: Xid \([^)]{0,60}\): \d", advice=_NODE),
     LineRule(
         "gpu-lost",

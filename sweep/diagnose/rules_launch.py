@@ -54,6 +54,17 @@ LAUNCH: tuple[LineRule, ...] = (
         advice=_OF_A_NODE,
     ),
     LineRule(
+        "container-registry",
+        Outcome.CONFIG_ERROR,
+        Weight.CAUSE,
+        then(
+            "pyxis: |enroot|docker|apptainer|singularity|FATAL: ",
+            r"(?:error(?: code)?:?|status|HTTP) (?:40[134]|429)\b",
+        ),
+        advice="The registry refused the image: 401, 403 ask for credentials (enroot: ~/.config/enroot/.credentials), "
+        "404 for another name or tag, 429 to wait. Or import the image to a file once, and name that.",
+    ),
+    LineRule(
         "container-start",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,

@@ -133,6 +133,15 @@ SITE: tuple[LineRule, ...] = (
         advice=_SPACE,
     ),
     LineRule(
+        "slurm-step",
+        Outcome.CONFIG_ERROR,
+        Weight.SUSPECT,
+        r"unable to create (?:job )?step[^:]{0,80}: (?:More proc|Memory required|Requested node conf|Invalid generic"
+        r"|Requested GRES|Task distribution|Node count)",
+        advice="srun asks for more than its own job has (tasks, CPUs per task, memory, GPUs or nodes): lower these "
+        "options of srun, or raise those of the job.",
+    ),
+    LineRule(
         "slurm-submit",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,

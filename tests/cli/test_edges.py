@@ -344,7 +344,7 @@ def test_an_option_of_one_letter_means_the_same_everywhere() -> None:
         short, 1
     )
     written = [place for place in WRITTEN if place.option and suffix_of(place)]
-    assert {place.option for place in written} == {"--out", "--plot", "--heatmap"}
+    assert {place.option for place in written} == {"--out", "--plot", "--heatmap", "--suggest-map"}
 
 
 def named_options(command: tuple[str, ...]) -> list[click.Option]:
