@@ -52,6 +52,19 @@ def with_swept(best: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     return best.assign(swept=swept)
 
 
+def shared_words(rows: pd.DataFrame) -> list[str]:
+    """The words of the schedule and the further fields that all rows have alike, and not as the default."""
+    names = [name for name in ("pp_schedule", *FURTHER) if name in rows and rows[name].nunique(dropna=False) == 1]
+    if not names:
+        return []
+    row: dict[Any, Any] = {
+        **rows.iloc[0].to_dict(),
+        **{name: rows[name].max() for name in ("pp", "ep") if name in rows},
+    }
+    plain = {"pp_schedule": "1f1b", **FURTHER}
+    return [word for name in names if row[name] != plain[name] and (word := _word(name, row))]
+
+
 def _differing(texts: pd.Series[Any]) -> list[str]:
     """The keys of JSON objects that do not have one value throughout."""
     objects = [_object(text) for text in texts.unique()]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import filters
 from analysis.derive.best import is_simulated, on_cpu, succeeded, truth
+from analysis.derive.swept import shared_words
 from analysis.heatmap.cell_text import has_bf16_states, has_interval
 from analysis.metrics import Metric, number
 from analysis.tables import items_of, known, places_text
@@ -37,7 +38,7 @@ def held_fixed(rows: pd.DataFrame, best: pd.DataFrame | None = None, metric: Met
     phrases = [f"ranked by {metric.label}"] if metric is not None else []
     phrases += _range(rows, best, "sequence_length", "sequence {}")
     phrases += _range(rows, best, "global_batch_tokens", "{} tokens per step")
-    phrases += _words(rows, "dtype", "{}")
+    phrases += [*_words(rows, "dtype", "{}"), *shared_words(rows)]
     phrases += _range(rows, best, "iterations", "median of {} iterations")
     phrases += ["on CPU: each rank represents a GPU"] if on_cpu(rows) else _words(rows, "gpu", "GPU {}")
     return phrases + _words(rows, "workload", "workload {}") + _words(rows, "sweep_name", "sweep {}")
@@ -69,7 +70,7 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
     if level == "full":
         sentences.append("DP TP PP CP EP: data, tensor, pipeline, context, expert parallel; MBS: micro-batch size;")
         sentences.append("GAS: gradient accumulation; rc: activation recomputation.")
-        words = {word for cell in _lists(best) for word in cell}
+        words = {word for cell in _lists(best) for word in cell}.union(shared_words(best))
         names = {"ETP": "expert tensor parallel", "VP": "virtual stages per rank"}
         stated = [f"{name}: {text}" for name, text in names.items() if any(w.startswith(name) for w in words)]
         sentences += [f"{'; '.join(stated)}."] * bool(stated)

@@ -24,7 +24,7 @@ from bench_workloads.trainers.adapter import (
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.megatron_rules import RULES, quantized
-from sweep.contract import LAYOUT_FIELDS, Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.contract import LAYOUT_FIELDS, ROUTINGS, Progress, RankRun, Rule, Run, Scalar, Workload
 
 STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
     "world_size": (r"using world size: (\d+)", int),
@@ -229,7 +229,7 @@ WORKLOAD = Workload(
         "pp_schedule": ("1f1b", "interleaved_1f1b"),
         "dtype": tuple(megatron_core.DTYPES),
         "dispatcher": tuple(megatron_core.DISPATCHERS),
-        "routing": ("natural", "balanced"),
+        "routing": ROUTINGS,
         "transformer_impl": ("transformer_engine", "local"),
     },
     rules=(

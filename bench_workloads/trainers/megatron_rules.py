@@ -100,6 +100,12 @@ RULES = (
         "Megatron recomputes {recompute_layers} layers of a stage with recompute: full only",
     ),
     Rule(
+        "routing",
+        _words("routing", lambda found: found[0].startswith("skewed")),
+        "routing: {routing}: Megatron Core forces even loads of the experts, or biases of a normal distribution "
+        "(moe_router_force_biased, which params.arguments can set), but no Zipf exponent",
+    ),
+    Rule(
         "cuda_graphs",
         lambda c: (
             _words("cuda_graphs", _no_scopes)(c)

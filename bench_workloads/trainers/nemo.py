@@ -19,7 +19,7 @@ from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Laun
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.megatron import iterations
 from bench_workloads.trainers.megatron_rules import RULES
-from sweep.contract import FORMATS, LAYOUT_FIELDS, Progress, RankRun, Rule, Run, Workload
+from sweep.contract import FORMATS, LAYOUT_FIELDS, ROUTINGS, Progress, RankRun, Rule, Run, Workload
 
 Value = Any
 """of an override: a scalar, a list, or a mapping"""
@@ -232,7 +232,7 @@ WORKLOAD = Workload(
         "pp_schedule": ("1f1b", "interleaved_1f1b"),
         "dtype": tuple(_PRECISIONS),
         "dispatcher": tuple(megatron_core.DISPATCHERS),
-        "routing": ("natural", "balanced"),
+        "routing": ROUTINGS,
         "keep": ("", "model", "all"),
     },
     rules=(

@@ -25,7 +25,7 @@ from bench_workloads.trainers.adapter import (
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.torchtitan_module import TEMPLATE
-from sweep.contract import LAYOUT, Layout, Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.contract import LAYOUT, ROUTINGS, Layout, Progress, RankRun, Rule, Run, Scalar, Workload
 from sweep.physics.profiles import PROFILES
 from sweep.physics.schedules import LOOPED, V_SCHEDULES
 
@@ -158,6 +158,11 @@ def reader(run: Run) -> Reader:
             "zero": (mesh + r"dp_replicate=(?!1,)(\d+), dp_shard=1,", lambda _: 0),
             "global_batch_sequences": (trainer + r"global batch size (\d+)", int),
             "sequence_length": (trainer + r"sequence length (\d+)", int),
+            "tp_overlap": (r"(Building device mesh|Async TP is enabled)", lambda text: text.startswith("Async")),
+            "compile": (
+                r"(Building device mesh|Compiling each TransformerBlock)",
+                lambda text: text.startswith("Comp"),
+            ),
             "recompute": (r"Applied (Full|Selective)AC activation checkpointing", str.lower),
             "dtype": (
                 r"(Failed to use Float8|Float8 training active|Linear layers to (?:MXFP8|NVFP4)Linear)",
@@ -235,7 +240,7 @@ WORKLOAD = Workload(
         "pp_schedule": tuple(_SCHEDULES),
         "dtype": (*_DTYPES, *_QUANTIZED),
         "dispatcher": tuple(_DISPATCHERS),
-        "routing": ("natural", "balanced"),
+        "routing": ROUTINGS,
         "cuda_graphs": ("none", "full_iteration"),
         "spmd_backend": ("spmd_types", "partial_dtensor", "full_dtensor"),
         "compile": (False, True),
@@ -287,6 +292,11 @@ WORKLOAD = Workload(
             "quantized_dispatcher",
             lambda c: (c["num_experts"] > 0) & (c["dispatcher"] == "deepep") & _of(c, "fp8_rowwise", "mxfp8"),
             "DeepEP does not pad what each expert gets, as {dtype} needs it in torchtitan: alltoall and hybridep do",
+        ),
+        Rule(
+            "routing",
+            lambda c: _begins(c["routing"], "skewed"),
+            "torchtitan can force balanced loads of the experts (debug.moe_force_load_balance), not {routing}",
         ),
         Rule(
             "nvfp4_experts",

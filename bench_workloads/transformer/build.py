@@ -26,7 +26,7 @@ from bench_workloads.transformer import (
 )
 from bench_workloads.transformer.data import Batches, Share, Source
 from bench_workloads.transformer.data_rules import SYNTHETIC
-from bench_workloads.transformer.mesh import Meshes, build_meshes
+from bench_workloads.transformer.mesh import Meshes, build_meshes, has_own_width
 from bench_workloads.transformer.model import Decoder, attention_by_head, mean_loss
 from bench_workloads.transformer.optimizer import Optimizer
 from bench_workloads.transformer.output import loss_and_gradient
@@ -115,8 +115,8 @@ class Trainer:
         part.to(DTYPES[settings.weights_dtype])
         if settings.grouped_experts and self.shape.num_experts:
             # torch compiles the grouped product for GPUs in bf16 only; an all-to-all waits for its sizes
-            compilable = device.type == "cuda" and run.dtype == "bf16" and run.layout.ep == 1
-            width = self.shape.moe_intermediate_size // run.layout.tp
+            compilable = device.type == "cuda" and run.dtype == "bf16" and meshes.tokens_travel is None
+            width = self.shape.moe_intermediate_size // (run.layout.etp or run.layout.tp)
             product = mlp.product_on(device.type, DTYPES[run.dtype], self.shape.hidden_size, width)
             part.group_experts(product, compilable=compilable)
         tensor_parallel.apply(
@@ -124,6 +124,7 @@ class Trainer:
             meshes.tp,
             sequence_parallel=settings.sequence_parallel,
             parallel_loss=settings.loss_parallel,
+            own_tokens=has_own_width(run.layout),
         )
         expert_parallel.apply(part, meshes)
         if not attention.takes_groups(settings.attention, device, DTYPES[run.dtype]):
@@ -154,7 +155,9 @@ class Trainer:
         """Allocate the stage's memory and initialise its weights."""
         weights.materialise(part, device, self.run.place.seed, self.run.layout.tp)
         part.set_positions(self.positions)
-        part.set_routing(self.run.layout.routing, self.positions, self.run.sequence_length)
+        layout, tp = self.run.layout, self.meshes.tp
+        routed = self.positions.chunk(tp.size())[tp.get_local_rank()] if has_own_width(layout) else self.positions
+        part.set_routing(layout.routing, routed, self.run.sequence_length)
 
     def _step(self, device: torch.device) -> data_parallel.AccumulationStep | PipelineStep:
         layout, loss = self.run.layout, self._loss()

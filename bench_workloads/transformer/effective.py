@@ -50,7 +50,7 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
         "tp": meshes.tp.size(),
         "pp": meshes.pp.size(),
         "cp": meshes.cp.size(),
-        "ep": meshes.ep.size() if meshes.ep is not None else 1,
+        **dict(zip(("ep", "etp"), meshes.experts.shape if meshes.experts is not None else (1,), strict=False)),
         "zero": _zero_stage(trainer),
         **_recomputed(trainer),
         **_routing(blocks),

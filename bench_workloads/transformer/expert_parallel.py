@@ -1,8 +1,9 @@
 """Expert parallelism: each rank keeps some experts, and tokens travel to them and back by all-to-all.
 
 Nothing is dropped: the all-to-all is uneven, and its sizes are exchanged first. Attention and router stay replicated
-over the expert-parallel ranks, which are taken out of the data-parallel ones.
-See Lepikhin et al. 2020 (arXiv 2006.16668), section 3.
+over the expert-parallel ranks, which are taken out of the data-parallel ones. With an ``etp`` apart from tp they are
+taken out of all ranks of a stage, and a token goes to each of the ranks that share its expert: their outputs add up.
+See Lepikhin et al. 2020 (arXiv 2006.16668), section 3; Liu et al. 2025 (arXiv 2504.14960) for etp.
 """
 
 from __future__ import annotations
@@ -27,38 +28,50 @@ if TYPE_CHECKING:
 
 def apply(part: Decoder, meshes: Meshes) -> None:
     """Split the routed experts of one stage by expert and by width, in place."""
-    if meshes.expert_tp is None:
+    if meshes.experts is None:
         return
     for block in part.blocks:
         if isinstance(block.mlp, MixtureOfExperts):
-            _split(block.mlp.experts, meshes.expert_tp)
-            if meshes.ep is not None and meshes.expert_replicas is not None:
-                block.mlp.dispatch = AllToAll(meshes.ep, block.mlp.num_experts)
+            _split(block.mlp.experts, meshes.experts)
+            if meshes.expert_replicas is not None:
                 block.apart.append((block.mlp.experts, meshes.expert_replicas))
+            if meshes.tokens_travel is not None:
+                block.mlp.dispatch = AllToAll(meshes.tokens_travel, block.mlp.num_experts, meshes.experts.size(0))
 
 
 class AllToAll:
     """Carries tokens to the ranks of their experts, and the outputs back."""
 
-    def __init__(self, mesh: DeviceMesh, num_experts: int) -> None:
+    def __init__(self, mesh: DeviceMesh, num_experts: int, ep: int) -> None:
+        """``mesh``: ep * copies ranks; each token goes to all copies of the ep rank of its expert."""
         self._group = mesh.get_group()
         self._ranks = mesh.size()
-        self._local_experts = num_experts // self._ranks
+        self._copies = self._ranks // ep
+        self._local_experts = num_experts // ep
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # sizes depend on the data
     def __call__(self, tokens: Tensor, counts: Tensor, experts: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """Tokens (n, hidden) sorted by expert, counts (experts,) -> outputs (n, hidden) in the same order."""
-        arriving = torch.empty_like(counts)
-        dist.all_to_all_single(arriving, counts, group=self._group)
-        by_source = arriving.view(self._ranks, self._local_experts)
-        sent = counts.view(self._ranks, -1).sum(dim=1).tolist()  # waits for the device
+        leaving = counts.view(-1, self._local_experts).repeat_interleave(self._copies, dim=0)
+        by_source = torch.empty_like(leaving)
+        dist.all_to_all_single(by_source, leaving, group=self._group)
+        sent = leaving.sum(dim=1).tolist()  # waits for the device
         received = by_source.sum(dim=1).tolist()
-        travelled = all_to_all_single_autograd(tokens, received, sent, self._group)
+        copied = self._copied(sent, tokens.device)
+        travelled = all_to_all_single_autograd(tokens[copied], received, sent, self._group)
         order = self._by_expert(by_source, sum(received))
         outputs = experts(travelled[order], by_source.sum(dim=0))
         back = torch.empty_like(order)
         back[order] = torch.arange(order.numel(), device=order.device)
-        return all_to_all_single_autograd(outputs[back], sent, received, self._group)
+        returned = all_to_all_single_autograd(outputs[back], sent, received, self._group)
+        return returned if self._copies == 1 else torch.zeros_like(tokens).index_add(0, copied, returned)
+
+    def _copied(self, sent: list[int], device: torch.device) -> Tensor | slice:
+        """Which tokens leave, rank by rank: those of an ep rank's experts once for each of its copies."""
+        if self._copies == 1:
+            return slice(None)
+        places = torch.arange(sum(sent) // self._copies, device=device).split(sent[:: self._copies])
+        return torch.cat([place for place in places for _ in range(self._copies)])
 
     def _by_expert(self, by_source: Tensor, received: int) -> Tensor:
         """The order that sorts tokens, which arrive by source and expert, by expert alone. (received tokens,)"""
@@ -67,7 +80,7 @@ class AllToAll:
 
 
 def _split(experts: Experts, mesh: DeviceMesh) -> None:
-    """Expert e on ep rank e // (experts / ep); the width of each expert over tp."""
+    """Expert e on ep rank e // (experts / ep); the width of each over the ranks that share it."""
     width = {"w1": 2, "w3": 2, "w2": 1}
     for name, dim in width.items():
         weight = distribute_tensor(getattr(experts, name).data, mesh, [Shard(0), Shard(dim)])

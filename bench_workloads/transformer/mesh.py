@@ -46,11 +46,12 @@ class Meshes:
     """dp and cp together: the ranks that hold the same weights and see different tokens"""
     sharding: DeviceMesh
     """replicas again; as (replicate, shard) where sharding is hybrid"""
-    ep: DeviceMesh | None = None
+    experts: DeviceMesh | None = None
+    """(ep, ranks that share each expert) as one mesh; None where a rank has all of them, whole"""
     expert_replicas: DeviceMesh | None = None
-    """the replicas that hold the same experts; None where all do"""
-    expert_tp: DeviceMesh | None = None
-    """(ep, tp) as one mesh"""
+    """the ranks that hold the same of the experts and see different tokens; None where these are ``replicas``"""
+    tokens_travel: DeviceMesh | None = None
+    """the ranks among which tokens go to their experts; None where each has those of its tokens"""
 
 
 def build_meshes(device_type: str, layout: Layout, *, order: str, shard_size: int, experts: bool) -> Meshes:
@@ -71,7 +72,7 @@ def build_meshes(device_type: str, layout: Layout, *, order: str, shard_size: in
         tp=axes["tp"],
         replicas=replicas,
         sharding=_sharding(world, replicas, layout, shard_size),
-        **(_expert_meshes(world, layout) if experts and layout.ep * layout.tp > 1 else {}),
+        **(_expert_meshes(world, layout) if experts and layout.ep * layout.tp * max(1, layout.etp) > 1 else {}),
     )
 
 
@@ -91,7 +92,18 @@ def _cut(world: DeviceMesh, names: tuple[str, ...], sizes: tuple[int, ...]) -> D
 
 
 def _expert_meshes(world: DeviceMesh, layout: Layout) -> dict[str, DeviceMesh]:
-    sizes = (layout.pp, layout.dp * layout.cp // layout.ep, layout.ep, layout.tp)
+    width = layout.etp or layout.tp
+    sizes = (layout.pp, layout.dp * layout.cp * layout.tp // (layout.ep * width), layout.ep, width)
     axes = _cut(world, ("expert_pp", "expert_replicas", "ep", "expert_tp"), sizes)
-    apart = {"ep": axes["ep"], "expert_replicas": axes["expert_replicas"]} if layout.ep > 1 else {}
-    return {**apart, "expert_tp": axes["ep", "expert_tp"]}
+    found = {"experts": axes["ep", "expert_tp"]}
+    if layout.ep > 1 or has_own_width(layout):
+        found["expert_replicas"] = axes["expert_replicas"]
+    among = [name for name, size in (("ep", layout.ep), ("expert_tp", width * has_own_width(layout))) if size > 1]
+    if among:
+        found["tokens_travel"] = axes[among[0]] if len(among) == 1 else found["experts"]._flatten("tokens_travel")
+    return found
+
+
+def has_own_width(layout: Layout) -> bool:
+    """Whether experts are split over another number of ranks than the other matrices: each rank routes its tokens."""
+    return layout.etp not in (0, layout.tp)

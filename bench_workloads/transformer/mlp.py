@@ -55,7 +55,7 @@ class Experts(nn.Module):
 
     def forward(self, tokens: Tensor, counts: Tensor) -> Tensor:
         """Tokens (n, hidden) sorted by expert, counts (local experts,) -> outputs (n, hidden) in the same order."""
-        w1, w2, w3 = (_local(w) for w in (self.w1, self.w2, self.w3))
+        w1, w2, w3 = (local_part(w) for w in (self.w1, self.w2, self.w3))
         if len(w1) == 1:
             return (functional.silu(tokens @ w1[0]) * (tokens @ w3[0])) @ w2[0]
         inner = functional.silu(self.product(tokens, w1, counts)) * self.product(tokens, w3, counts)
@@ -142,7 +142,7 @@ class MixtureOfExperts(nn.Module):
         return weights / weights.sum(dim=-1, keepdim=True), chosen
 
 
-def _local(weight: Tensor) -> Tensor:
+def local_part(weight: Tensor) -> Tensor:
     """The part of a weight that this rank holds. Gradients flow back through it."""
     to_local = getattr(weight, "to_local", None)
     return weight if to_local is None else to_local()

@@ -52,6 +52,15 @@ def _moe(c: Columns) -> Any:
     return c["num_experts"] > 0
 
 
+def _expert_width(c: Columns) -> Any:
+    """Ranks over which each expert is split."""
+    return c["etp"] + (c["etp"] == 0) * c["tp"]
+
+
+def _own_width(c: Columns) -> Any:
+    return _moe(c) & (_expert_width(c) != c["tp"])
+
+
 def _dense_somewhere(c: Columns) -> Any:
     return (c["num_experts"] == 0) | (c["dense_layers"] > 0)
 
@@ -85,8 +94,8 @@ TENSOR_RULES = (
     ),
     rule(
         "expert_by_tp",
-        "experts of width {moe_intermediate_size} cannot be split evenly over tp={tp}",
-        lambda c: _moe(c) & (c["moe_intermediate_size"] % c["tp"] != 0),
+        "experts of width {moe_intermediate_size} cannot be split evenly over etp={etp}, where 0 is tp={tp}",
+        lambda c: _moe(c) & (c["moe_intermediate_size"] % _expert_width(c) != 0),
     ),
     rule(
         "vocabulary_by_tp",
@@ -174,7 +183,17 @@ EXPERT_RULES = (
     rule(
         "ep_by_replicas",
         "ep={ep} must divide dp * cp = {dp} * {cp}, out of which it is taken",
-        lambda c: c["dp"] * c["cp"] % c["ep"] != 0,
+        lambda c: (_own_width(c) == False) & (c["dp"] * c["cp"] % c["ep"] != 0),  # noqa: E712
+    ),
+    rule(
+        "ep_and_etp_by_ranks",
+        "ep * etp = {ep} * {etp} must divide dp * cp * tp = {dp} * {cp} * {tp}, out of which they are taken",
+        lambda c: _own_width(c) & (c["dp"] * c["cp"] * c["tp"] % (c["ep"] * _expert_width(c)) != 0),
+    ),
+    rule(
+        "etp_by_sequence",
+        "etp={etp} apart from tp={tp} needs sequence_parallel: each rank then routes its own tokens",
+        lambda c: _own_width(c) & (c["tp"] > 1) & (param(c, "sequence_parallel") == False),  # noqa: E712
     ),
 )
 
@@ -186,10 +205,15 @@ SHARDING_RULES = (
     ),
     rule(
         "shard_size",
-        "shard_size={shard_size} must divide dp * cp = {dp} * {cp}, and needs zero > 0 and ep=1",
+        "shard_size={shard_size} must divide dp * cp = {dp} * {cp}, and needs zero > 0, ep=1 and no etp",
         lambda c: (
             (param(c, "shard_size") > 0)
-            & ((c["dp"] * c["cp"] % _positive(param(c, "shard_size")) != 0) | (c["zero"] == 0) | (c["ep"] > 1))
+            & (
+                (c["dp"] * c["cp"] % _positive(param(c, "shard_size")) != 0)
+                | (c["zero"] == 0)
+                | (c["ep"] > 1)
+                | _own_width(c)
+            )
         ),
     ),
 )

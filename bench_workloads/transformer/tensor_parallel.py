@@ -23,7 +23,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from bench_workloads.transformer.mlp import FeedForward
+from bench_workloads.transformer.mlp import FeedForward, local_part
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -31,14 +31,16 @@ if TYPE_CHECKING:
     from bench_workloads.transformer.model import Block, Decoder
 
 
-def apply(part: Decoder, mesh: DeviceMesh, *, sequence_parallel: bool, parallel_loss: bool) -> None:
-    """Split the weights of one stage over ``mesh``, in place."""
+def apply(
+    part: Decoder, mesh: DeviceMesh, *, sequence_parallel: bool, parallel_loss: bool, own_tokens: bool = False
+) -> None:
+    """Split the weights of one stage over ``mesh``, in place. ``own_tokens``: each rank routes its own part."""
     if mesh.size() == 1:
         return
     between = Shard(1) if sequence_parallel else Replicate()
     parallelize_module(part, mesh, _ends(part, between, parallel_loss=parallel_loss))
     for block in part.blocks:
-        parallelize_module(block, mesh, _block(block, between))
+        parallelize_module(block, mesh, _block(block, between, own_tokens=own_tokens))
     part.tie()
 
 
@@ -63,7 +65,7 @@ def _ends(part: Decoder, between: Any, *, parallel_loss: bool) -> dict[str, Para
     return plan
 
 
-def _block(block: Block, between: Any) -> dict[str, ParallelStyle]:
+def _block(block: Block, between: Any, *, own_tokens: bool) -> dict[str, ParallelStyle]:
     plan: dict[str, ParallelStyle] = {
         "attention": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
         **{f"attention.{name}": ColwiseParallel() for name in block.attention.projections},
@@ -77,7 +79,8 @@ def _block(block: Block, between: Any) -> dict[str, ParallelStyle]:
             **{f"mlp.{name}": ColwiseParallel() for name in block.mlp.inner},
             "mlp.w2": RowwiseParallel(output_layouts=between),
         }
-    return {**plan, "mlp": WholeSequence(between), "mlp.router": SummedGradient(), "mlp.shared": SplitWidth()}
+    mixture: ParallelStyle = OwnTokens() if own_tokens else WholeSequence(between)
+    return {**plan, "mlp": mixture, "mlp.router": SummedGradient(), "mlp.shared": SplitWidth(gather=own_tokens)}
 
 
 def _norms(block: Block, between: Any) -> dict[str, ParallelStyle]:
@@ -124,7 +127,7 @@ class WholeSequence(ParallelStyle):
         self._between = between
 
     def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
-        module.register_forward_pre_hook(lambda _module, inputs: self._gather(inputs[0], mesh))
+        module.register_forward_pre_hook(lambda _module, inputs: (self._gather(inputs[0], mesh), *inputs[1:]))
         module.register_forward_hook(lambda _module, _inputs, output: self._scatter(output, mesh))
         return module
 
@@ -135,6 +138,15 @@ class WholeSequence(ParallelStyle):
     def _scatter(self, output: Tensor, mesh: DeviceMesh) -> Tensor:
         partial = DTensor.from_local(output, mesh, [Partial()], run_check=False)
         return partial.redistribute(placements=[self._between]).to_local()
+
+
+class OwnTokens(ParallelStyle):
+    """The module takes and returns plain tensors of the rank's part of the sequence."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        del device_mesh
+        module.register_forward_pre_hook(lambda _module, inputs: local_part(inputs[0]))
+        return module
 
 
 class SummedGradient(ParallelStyle):
@@ -148,9 +160,13 @@ class SummedGradient(ParallelStyle):
 
 
 class SplitWidth(ParallelStyle):
-    """Experts whose width is split: each rank's output is a partial sum."""
+    """Experts whose width is split: each rank's output is a partial sum. ``gather``: the ranks have other tokens."""
+
+    def __init__(self, *, gather: bool) -> None:
+        super().__init__()
+        self._gather = gather
 
     def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
         for name, dim in (("w1", 2), ("w3", 2), ("w2", 1)):
             module.register_parameter(name, nn.Parameter(distribute_tensor(getattr(module, name), mesh, [Shard(dim)])))
-        return module
+        return WholeSequence(Shard(0))._apply(module, mesh) if self._gather else module

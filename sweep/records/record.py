@@ -10,7 +10,7 @@ from typing import get_type_hints
 
 import msgspec
 
-from sweep.contract import LAYOUT, Measurement, Run, SlowBound
+from sweep.contract import LAYOUT_FIELDS, Measurement, Run, SlowBound
 from sweep.files import column_problem
 from sweep.outcomes import Outcome
 from sweep.physics import shapes
@@ -98,7 +98,7 @@ def configuration(run: Run, gpu: str | None) -> Configuration:
     """The run's configuration; parameters are null where it states no shape."""
     shape = shape_of(run)
     return Configuration(
-        **{name: getattr(run.layout, name) for name in LAYOUT},
+        **{name: getattr(run.layout, name) for name in LAYOUT_FIELDS},
         workload=run.workload,
         model=run.model,
         shape_json=json_text(run.shape),

@@ -26,6 +26,11 @@ def test_a_record_has_every_column_and_only_json_values():
     assert problems(record) == []
 
 
+def test_a_record_states_every_field_of_the_layout():
+    run = made_run(ep=2, etp=1, dispatcher="deepep", routing="balanced", cuda_graphs="attn", virtual_stages=2)
+    assert vars(made_record(run)).items() >= vars(run.layout).items()
+
+
 def test_a_workload_without_a_model_has_no_flops():
     record = made_record(made_run(shape={}))
     assert record.outcome == "ok"

@@ -54,6 +54,10 @@ OTHER = {
 OF_TITAN = {"dtype": "bf16", "virtual_stages": 4, "ep": 1, "cuda_graphs": "full_iteration"}
 
 
+def columns(run):
+    return {**run.shape, **vars(run.layout), "flavor": ""}
+
+
 def stated(trainer, run, lines=None):
     """What a run's reader takes of the lines."""
     reader = TRAINER.find(trainer).reader(run)
@@ -102,3 +106,17 @@ def test_float8_that_torchtitan_left_out_for_an_old_torchao():
         "Failed to use Float8 with recipe lookup because the torchao version is too old, please install torchao v0.9.0"
     )
     assert odd("torchtitan", TITAN, [line]) == ["dtype"]
+
+
+def test_compiled_layers_and_overlap_that_torchtitan_left_out():
+    values, mesh = {"tp": 2, "compile": True, "tp_overlap": True}, "mesh with parallelism: pp=1, dp_replicate=1, tp=2,"
+    lines = [f"Building device {mesh}", "Compiling each TransformerBlock with torch.compile", "Async TP is enabled"]
+    assert odd("torchtitan", values, lines) == []
+    assert odd("torchtitan", values, lines[:1]) == ["tp_overlap", "compile"]
+
+
+@pytest.mark.parametrize("trainer", ["megatron", "nemo", "torchtitan"])
+def test_skewed_routing_is_refused_with_the_reason(trainer):
+    run = run_of(trainer, shape=EXPERTS, dp=8, ep=2, zero=1 if trainer != "torchtitan" else 3, routing="skewed:1.2")
+    (broken,) = [r for r in TRAINER.find(trainer).workload.rules if r.name == "routing" and r.broken(columns(run))]
+    assert "skewed:1.2" in broken.reason.format(**columns(run))

@@ -91,7 +91,7 @@ FLAVORS = {
     "llama3/8B": ("Llama-3-8B", 0),
     "qwen3/30B-A3B": ("Qwen3-30B-A3B", 0),
     "gpt_oss/20b": ("GPT-OSS-20B", 24 * (64 + 32)),  # attention sinks and the router's biases, per layer
-    "deepseek_v3/671B": ("DeepSeek-V3", -3_809_679_360),  # its latent attention is counted as grouped queries
+    "deepseek_v3/671B": ("DeepSeek-V3", 0),
 }
 
 
