@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ LABELS = {
     "etp": "ETP{}",
     "virtual_stages": "VP{}",
     "pipeline_layout": "{}",
-    "recompute_modules": "{}",
+    "recompute_modules": "rc:{}",
     "recompute_layers": "rc-{}-layers",
     "dispatcher": "{}",
     "cuda_graphs": "graphs:{}",
@@ -78,7 +79,7 @@ def _object(text: Any) -> dict[str, Any]:
 
 
 def _words(row: Mapping[Any, Any], names: list[str], keys: Mapping[str, list[str]]) -> list[str]:
-    found = [word for name in names if (word := _word(name, row))]
+    found = [part for name in names for part in re.findall("[^,]+,?", _word(name, row))]  # a list may be wrapped
     for name, wanted in keys.items():
         values = _object(row[name])
         found += [f"{key}={_plain(values[key])}" for key in wanted if key in values]

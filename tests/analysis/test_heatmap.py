@@ -113,6 +113,27 @@ def test_the_playbooks_heatmap_shows_its_numbers():
     assert "MFU as reported by the source (%)" in written
 
 
+def test_seven_columns_name_precision_experts_and_schedule():
+    """As DeepSeek-V3's recipe on GB300 has them; the second best of each cell has none of it."""
+    rows = made_grid(2, 7).assign(dp=128, pp=2, ep=32, pp_schedule="interleaved_1f1b", recompute_modules="mla_up_proj")
+    best = rows.groupby(["model", "nodes"])["tokens_per_second_per_gpu"].transform("max")
+    first = rows["tokens_per_second_per_gpu"] == best
+    values = {"dtype": "mxfp8", "virtual_stages": 8, "dispatcher": "hybridep", "routing": "balanced"}
+    values |= {"cuda_graphs": "attn,moe_router,moe_preprocess"}
+    plain = {
+        "dtype": "bf16",
+        "virtual_stages": 4,
+        "dispatcher": "alltoall",
+        "routing": "natural",
+        "cuda_graphs": "none",
+    }
+    drawn = draw(rows.assign(**{name: np.where(first, values[name], plain[name]) for name in values}))
+    sound(drawn)
+    written = words(drawn)
+    for part in ("MXFP8 VP8", "hybridep", "moe_preprocess", "balanced", "interleaved", "rc:mla_up_proj", "EP32"):
+        assert part in written
+
+
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_every_file_has_the_format_of_its_extension(tmp_path, ending):
     path = tmp_path / "deep" / f"best.{ending}"
