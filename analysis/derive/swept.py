@@ -54,7 +54,7 @@ def with_swept(best: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def shared_words(rows: pd.DataFrame) -> list[str]:
-    """The words of the schedule and the further fields that all rows have alike, and not as the default."""
+    """The words of the schedule and the further fields that all rows share, where it is not the default."""
     names = [name for name in ("pp_schedule", *FURTHER) if name in rows and rows[name].nunique(dropna=False) == 1]
     if not names:
         return []

@@ -12,8 +12,8 @@ from analysis.heatmap.draw import draw
 from sweep.physics import flops
 from sweep.physics.catalogue import MODELS
 from sweep.plugins import TRAINER
-from tests.analysis.test_heatmap import sound, words
 from tests.support import driving
+from tests.support.drawn_heatmaps import sound, words
 from tests.support.paths import REPOSITORY
 from tests.support.slurm.cluster import Cluster
 
