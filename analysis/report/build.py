@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from analysis.derive.best import NEEDED, cells, completed, counting, failed, is_simulated, succeeded
 from analysis.derive.neighbours import neighbours
 from analysis.figures import Drawn
-from analysis.figures.history import dated
-from analysis.figures.history import draw as draw_history
 from analysis.heatmap import caption
 from analysis.metrics import DEFAULT_METRIC, metric_named
 from analysis.report import surroundings
@@ -28,9 +26,6 @@ from sweep.redaction import without_secrets
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.compare import History
-
-HISTORY = "Each cell's best configuration over the sweeps, against the first; rings mark what is more than noise."
 OWN_COLUMNS = ("message", "evidence", "advice", "versions_json", "total_s", "pilot", "sweep_name")
 
 
@@ -61,13 +56,11 @@ def build(
     metric: str = DEFAULT_METRIC,
     usage: Usage = usage_of,
     pictures: Sequence[Drawn] = (),
-    history: History | None = None,
 ) -> str:
     """The page as HTML.
 
-    ``usage``: turns a best configuration into texts to copy. ``history``: earlier sweeps of the grid and this one,
-    drawn where there are pictures. Raises SweepError where there is neither a record nor a candidate, or for an unknown
-    metric.
+    ``usage``: turns a best configuration into texts to copy. Raises SweepError where there is neither a record nor a
+    candidate, or for an unknown metric.
     """
     chosen = metric_named(metric)
     if records.empty and (plan is None or plan.empty):
@@ -93,9 +86,6 @@ def build(
         "pictures": pictures,
         "data_uri": data_uri,
         "alternative": alternative,
-        "history": history,
-        "sweeps": dated(history) if history else [],
-        "history_drawn": Drawn("history", HISTORY, draw_history(history), None) if history and pictures else None,
         "environment": surroundings.environment_of(records, about.provenance),
         "grid": without_secrets(about.grid) if about.grid else None,
         "reproduce": surroundings.how_to_reproduce(about.provenance),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import OutputPath, SweepCommand, without_effect
+from sweep.cli.command import SweepCommand, without_effect
 from sweep.cli.layouts import what_it_runs
 from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, OneOf, name_option
 from sweep.cli.options import json_option
@@ -107,10 +106,6 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option("--global-batch", type=click.IntRange(min=1), default=2**20, help="With --fits: tokens per step. 1 Mi.")
 @click.option("--unit", type=click.Choice(["GiB", "GB"]), default="GiB", show_default=True, help="2^30 or 10^9 bytes.")
-@click.option(
-    "--plot", type=OutputPath(endings=(".png", ".svg", ".pdf")),
-    help="Draw memory over time (PNG, SVG or PDF).",
-)  # fmt: skip
 @json_option
 def memory(model: str, **options: Any) -> int:
     """Predict the memory of one GPU for MODEL (a name of the catalogue, a shape, or a config.json) by component.
@@ -121,7 +116,7 @@ def memory(model: str, **options: Any) -> int:
     \b
     Examples:
       sweep memory 8B --tp 4 --dp 8 --zero 1 --micro-batch-size 2
-      sweep memory SmolLM3-3B --dp 384 --micro-batch-size 3 --plot timeline.png
+      sweep memory SmolLM3-3B --dp 384 --micro-batch-size 3
       sweep memory Llama-2-13B --sequence-length 1024 --profile paper --unit GB
       sweep memory '{num_layers: 40, hidden_size: 5120, num_heads: 40, intermediate_size: 20480, vocab_size: 51200}'
       sweep memory Llama-3-70B --fits --gpus 64 --recompute full --json
@@ -131,8 +126,6 @@ def memory(model: str, **options: Any) -> int:
         return _fits(model, shape, gpu, profile, options)
     columns = _columns(shape, options)
     document = _document(model, columns, gpu, profile)
-    if options["plot"] is not None:
-        _plot(options["plot"], document)
     click.echo(json.dumps(document) if options["as_json"] else _text(document, options["unit"]))
     return 0
 
@@ -144,8 +137,6 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
     shape, mistakes = _shape(model)
     if options["list_fits"] and options["gpus"] is None:
         mistakes.append(Mistake("--fits needs a number of GPUs", path="--gpus", remedy="--gpus 8"))
-    if options["list_fits"] and options["plot"] is not None:
-        mistakes.append(Mistake("--plot draws one layout, --fits lists many", remedy="give one of them"))
     if not options["list_fits"]:
         mistakes += without_effect(("gpus", "global_batch", "gpus_per_node"), "without --fits")
     profile = PROFILES.get(options["profile_name"], PROFILES["builtin"])
@@ -257,15 +248,6 @@ def _verdict(document: Mapping[str, Any], unit: str) -> str:
     over = document["needed_bytes"] / document["available_bytes"] - 1
     margin = document["limit_bytes"] / document["available_bytes"] - 1
     return f"{text} over by {over:.1%}, within the model's error of {margin:.0%}: a plan accepts it."
-
-
-def _plot(path: Path, document: Mapping[str, Any]) -> None:
-    from analysis.figures.memory_timeline import draw
-
-    layout = document["layout"]
-    words = " ".join(f"{n}={layout[n]}" for n in ("dp", "tp", "pp", "zero", "micro_batch_size", "recompute"))
-    title = f"{document['model']}, {document['heaviest_stage']} stage ({document['profile']}): {words}"
-    draw(document["timeline"], path, title=title, limit_bytes=document["available_bytes"])
 
 
 def _fits(model: str, shape: ModelShape, gpu: Gpu, profile: MemoryProfile, options: Mapping[str, Any]) -> int:

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ import click
 from sweep.cli.best import show_best
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.names import metric_option
-from sweep.cli.options import anyway_option, json_option
+from sweep.cli.options import json_option
 from sweep.cli.sources import named, origin_of, provenance_of
 from sweep.errors import SweepError
 from sweep.files import read_text
@@ -25,7 +24,6 @@ from sweep.library.sources import collected_results, output_folder
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.compare import History
     from sweep.library.trainer_format import Origin
     from sweep.store.directory import SweepDir
 
@@ -43,11 +41,6 @@ if TYPE_CHECKING:
     "--format", "ending", type=click.Choice(["png", "svg", "pdf"]), default="png", show_default=True,
     help="File format of the figures.",
 )  # fmt: skip
-@click.option(
-    "--history", "earlier", multiple=True, metavar="SOURCE", type=InputPath(),
-    help="Add an earlier sweep of the grid. Repeatable.",
-)  # fmt: skip
-@anyway_option
 @json_option
 def report(
     sources: tuple[Path, ...],
@@ -56,8 +49,6 @@ def report(
     no_figures: bool,
     folder: Path | None,
     ending: str,
-    earlier: tuple[Path, ...],
-    anyway: bool,
     as_json: bool,
 ) -> int:
     """Write one self-contained HTML file, or only the figures.
@@ -72,15 +63,13 @@ def report(
       sweep report
       sweep report sweeps/first --out first.html
       sweep report results.parquet --metric reported_mfu
-      sweep report sweeps/week-47 --history sweeps/week-45 --history sweeps/week-46
       sweep report sweeps/first --figures pictures
       sweep report results.parquet scaling pareto --figures paper --format pdf
     """
-    useless = [] if earlier else without_effect(["anyway"], "without --history")
     if folder is None:
-        useless += without_effect(["ending"], "without --figures")
+        useless = without_effect(["ending"], "without --figures")
     else:
-        useless += without_effect(["out", "metric", "no_figures", "earlier"], "with --figures")
+        useless = without_effect(["out", "metric", "no_figures"], "with --figures")
     if useless:
         raise SweepError(useless)
     if folder is not None:
@@ -89,7 +78,7 @@ def report(
     given = collected_results(named(sources))
     directories, places = [one for _, one in given if one is not None], [place for place, _ in given]
     target = out or output_folder(*given[0]) / "report.html"
-    attempts = _write_page(target, places, directories, metric, not no_figures, earlier, anyway)
+    attempts = _write_page(target, places, directories, metric, not no_figures)
     show_best(places, metric)
     document = {"path": str(target), "attempts": attempts, "bytes": target.stat().st_size}
     click.echo(json.dumps(document) if as_json else str(target))
@@ -119,15 +108,7 @@ def _write_figures(sources: Sequence[Path], folder: Path, ending: str, as_json: 
         click.echo(json.dumps(written))
 
 
-def _write_page(
-    target: Path,
-    places: list[Path],
-    directories: Sequence[SweepDir],
-    metric: str,
-    figures: bool,
-    earlier: Sequence[Path],
-    anyway: bool,
-) -> int:
+def _write_page(target: Path, places: list[Path], directories: Sequence[SweepDir], metric: str, figures: bool) -> int:
     """Build the page and replace the file atomically; the number of attempts in it."""
     import analysis
     from analysis.derive.neighbours import STEPPED
@@ -153,7 +134,6 @@ def _write_page(
         metric=metric,
         usage=functools.partial(_usage, origin_of(directories if len(places) == 1 else ())),
         pictures=[draw(name, tables) for name in FIGURES] if tables is not None else [],
-        history=_history(earlier, places, metric, anyway) if earlier else None,
     )
     write_whole(target, page)
     return len(records)
@@ -180,20 +160,6 @@ def _title(records: pd.DataFrame, places: list[Path]) -> str:
     named = list(dict.fromkeys(str(name) for name in records["sweep_name"].dropna()))
     names = named or [place.stem for place in places]
     return " + ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
-
-def _history(earlier: Sequence[Path], places: list[Path], metric: str, anyway: bool) -> History:
-    """The earlier sweeps and this one. Raises SweepError where one cannot be compared with the next."""
-    import analysis
-    from analysis.compare import columns_needed, history
-
-    before = [place for place, _ in collected_results(earlier)]
-    tables = [*(analysis.load(place, columns_needed()) for place in before), analysis.load(places, columns_needed())]
-    names = [*map(str, earlier), " + ".join(map(str, places))]
-    try:
-        return history(tables, names, metric=metric, anyway=anyway)
-    except SweepError as error:
-        raise SweepError([replace(one, path=one.path or "--history") for one in error.mistakes]) from None
 
 
 def _usage(origin: Origin, cell: Mapping[str, Any]) -> list[tuple[str, str]]:

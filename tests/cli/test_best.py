@@ -274,12 +274,11 @@ def test_clearing_a_node_that_is_not_excluded_is_refused(tmp_path, command):
     [
         (("memory", "1B", "--gpus", "8"), ["--gpus: has no effect without --fits"]),
         (("memory", "1B", "--tp", "-1", "--pp", "0", "--zero", "9"), ["--tp", "--pp", "--zero"]),
-        (("memory", "1B", "--plot", "x.jpg"), [".png, .svg, .pdf"]),
         (("rerun", "nowhere/s", "--failed"), ["nowhere/s: no such directory"]),
         (("lunch",), ["launch"]),
         (("status", "a", "b"), ["unexpected: 'b'"]),
         (("launch",), ["GRID: this argument is missing"]),
-        (("report", "--anyway"), ["--anyway: has no effect without --history"]),
+        (("report", "--format", "svg"), ["--format: has no effect without --figures"]),
     ],
 )
 def test_nothing_is_accepted_in_silence_and_every_mistake_is_reported(tmp_path, monkeypatch, command, words, expected):

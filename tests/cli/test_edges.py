@@ -344,7 +344,7 @@ def test_an_option_of_one_letter_means_the_same_everywhere() -> None:
         short, 1
     )
     written = [place for place in WRITTEN if place.option and suffix_of(place)]
-    assert {place.option for place in written} == {"--out", "--plot", "--heatmap", "--suggest-map"}
+    assert {place.option for place in written} == {"--out", "--heatmap", "--suggest-map"}
 
 
 def named_options(command: tuple[str, ...]) -> list[click.Option]:
@@ -431,12 +431,11 @@ def plainly(command: tuple[str, ...]) -> list[str]:
 
 REST = {"doctor": ("--executor", "local", "--dir", "new"),
         "explain": ("n1-dp2-tp1-pp1-mbs1",), "logs": ("n1-dp2-tp1-pp1-mbs1",), "rerun": ("--outcome", "ok"),
-        "size": ("--from", "s", "--tokens", "1T", "--gpus", "8", "--model", "tiny-1M"),
-        "memory": ("--plot", "time.png")}  # fmt: skip
+        "size": ("--from", "s", "--tokens", "1T", "--gpus", "8", "--model", "tiny-1M")}  # fmt: skip
 """the rest of a command that does something"""
 READS_A_CLOSED_SWEEP = {"best", "compare", "size"}
 """commands that keep new records elsewhere for as long as they run; further ones write a result here"""
-ONLY_READS = {"plan", "cancel", "status", "explain"}
+ONLY_READS = {"plan", "cancel", "status", "explain", "memory"}
 """commands that need no space here: the sweep is finished. All others write, if only the
 new records of the sweep"""
 

@@ -107,21 +107,9 @@ def test_nothing_that_fits_is_exit_1():
     assert result.stdout.startswith("0 of ")
 
 
-@pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
-def test_the_time_line_as_a_picture(tmp_path, suffix, magic):
-    path = tmp_path / f"timeline{suffix}"
-    run("SmolLM3-3B", "--dp", 192, "--tp", 2, "--micro-batch-size", 3, "--plot", path)
-    assert path.read_bytes().startswith(magic)
-    if suffix == ".svg":
-        text = path.read_text()
-        assert "SmolLM3-3B" in text
-
-
 def test_every_mistake_at_once():
-    found = mistakes(
-        "80C", "--gpu", "h101", "--profile", "nemotron", "--optimizer", "adam", "--plot", "x.gif", "--zero", 9
-    )
-    assert {m.split(":")[0] for m in found} == {"MODEL", "--gpu", "--profile", "--optimizer", "--plot", "--zero"}
+    found = mistakes("80C", "--gpu", "h101", "--profile", "nemotron", "--optimizer", "adam", "--zero", 9)
+    assert {m.split(":")[0] for m in found} == {"MODEL", "--gpu", "--profile", "--optimizer", "--zero"}
     assert any("did you mean 80B" in m for m in found)
 
 
@@ -139,16 +127,9 @@ def test_a_shape_that_cannot_be():
     assert "num_layers must be positive" in found
 
 
-def test_fits_needs_gpus_and_draws_nothing():
-    found = mistakes("8B", "--fits", "--plot", "x.png")
-    assert any("--gpus" in m for m in found)
-    assert any("--plot" in m for m in found)
-
-
-def test_a_picture_that_cannot_be_written(tmp_path):
-    (tmp_path / "file").touch()
-    (found,) = mistakes("1B", "--plot", tmp_path / "file" / "x.png")
-    assert found == f"{tmp_path}/file/x.png: not a directory (a part of the path is a file)"
+def test_fits_needs_gpus():
+    (found,) = mistakes("8B", "--fits")
+    assert "--gpus" in found
 
 
 def test_unknown_memory():
