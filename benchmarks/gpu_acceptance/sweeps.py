@@ -40,7 +40,7 @@ def measure(directory: Path, grid: str, seconds: float, *, extra_path: Path | No
     path = directory.with_suffix(".yaml")
     path.write_text(grid)
     known = (directory / "provenance.json").exists()
-    words = ["resume", directory] if known else ["launch", path, "--dir", directory, "--executor", "local", "--yes"]
+    words = ["resume", directory, "--adopt"] if known else ["launch", path, "--dir", directory, "--executor", "local", "--yes"]
     environment = dict(os.environ)
     if extra_path is not None:
         environment["PYTHONPATH"] = os.pathsep.join([str(extra_path), environment.get("PYTHONPATH", "")])
