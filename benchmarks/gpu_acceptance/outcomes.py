@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from benchmarks.gpu_acceptance.faulty import ENTRY_POINT, FAULTS
@@ -40,6 +41,7 @@ def run(setting: Setting) -> Result:
     faults = ["''", *FAULTS]
     grid = _FAULTY.format(gpu=setting.gpu, faults=", ".join(faults))
     extra_path = _registered(setting)
+    sys.path.append(str(extra_path))  # this process reads the sweep, too
     records = measure(setting.directory / "outcomes", grid, setting.seconds / 2, extra_path=extra_path).records
     model, dtype = ("tiny-1M", "fp32") if setting.tiny else ("Llama-3.2-1B", "bf16")  # a CPU computes bf16 slowly
     nan = _NAN.format(gpu=setting.gpu, model=model, dtype=dtype)
