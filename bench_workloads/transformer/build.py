@@ -7,6 +7,7 @@ compute, compilation takes in both, and data parallelism shards the result.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,18 +27,17 @@ from bench_workloads.transformer import (
 )
 from bench_workloads.transformer.data import Batches, Share, Source
 from bench_workloads.transformer.data_rules import SYNTHETIC
+from bench_workloads.transformer.heads import attention_by_head
 from bench_workloads.transformer.mesh import Meshes, build_meshes, has_own_width
-from bench_workloads.transformer.model import Decoder, attention_by_head, mean_loss
+from bench_workloads.transformer.model import Decoder, mean_loss
 from bench_workloads.transformer.optimizer import Optimizer
-from bench_workloads.transformer.output import loss_and_gradient
+from bench_workloads.transformer.output import Loss, loss_and_gradient, over_depths
 from bench_workloads.transformer.pipeline import PipelineStep
 from bench_workloads.transformer.tied import TiedEmbedding
 from bench_workloads.transformer.token_file import FileBatches
 from sweep.physics.shapes import ModelShape, input_embedding_parameters, matmul_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from bench_workloads.transformer.settings import Settings
     from sweep.contract import RankRun
 
@@ -91,14 +91,13 @@ class Trainer:
     def attention_operator(self) -> str:
         """The operator that attention is dispatched to, for the shapes, dtype and layout of this rank."""
         block = next(block for part in self.parts for block in part.blocks)
-        layout, head = self.run.layout, self.shape.head_dim
-        heads = (self.shape.num_heads, self.shape.num_kv_heads, self.shape.num_kv_heads)
-        size = (layout.micro_batch_size, self.positions.numel(), head)
+        layout, shape = self.run.layout, self.shape
+        keys = shape.num_heads if shape.kv_rank else shape.num_kv_heads
+        wide = shape.head_dim + shape.rope_head_dim
+        made = {"device": self.positions.device, "dtype": DTYPES[self.run.dtype]}
         inputs = (
-            torch.zeros(
-                size[0], count // layout.tp, *size[1:], device=self.positions.device, dtype=DTYPES[self.run.dtype]
-            )
-            for count in heads
+            torch.zeros(layout.micro_batch_size, count // layout.tp, self.positions.numel(), width, **made)
+            for count, width in ((shape.num_heads, wide), (keys, wide), (keys, shape.head_dim))
         )
         queries, keys, values = (x.requires_grad_() for x in inputs)
         with attention.chosen(self.settings.attention):
@@ -175,14 +174,15 @@ class Trainer:
             device=device,
         )
 
-    def _loss(self) -> Callable[[Tensor, Tensor], Tensor]:
+    def _loss(self) -> Loss:
         """(What the last stage returns, targets) -> mean loss: from logits, or from hidden states in chunks."""
         layout, settings = self.run.layout, self.settings
         chunk = stages.loss_chunk(layout, settings.loss_chunk_tokens, self.positions.numel())
         output = next((part.output for part in self.parts if part.output is not None), None)
         if not chunk or output is None:
             split_logits = settings.loss_parallel and layout.tp > 1
-            return torch.compile(mean_loss) if self.run.compile and not split_logits else mean_loss
+            loss = torch.compile(mean_loss) if self.run.compile and not split_logits else mean_loss
+            return over_depths(loss) if self.shape.mtp_layers else loss
         for part in self.parts:
             part.returns_logits = False
         output.chunk_tokens = chunk
@@ -193,7 +193,7 @@ class Trainer:
 def output_load(shape: ModelShape) -> float:
     """FLOPs of the output projection, in layers."""
     output = input_embedding_parameters(shape)
-    return float(output * shape.num_layers / (matmul_parameters(shape) - output))
+    return float(output * shape.num_layers / (matmul_parameters(replace(shape, mtp_layers=0)) - output))
 
 
 def _stage_numbers(run: RankRun, meshes: Meshes) -> list[int]:
@@ -213,5 +213,6 @@ def _source(run: RankRun, settings: Settings, meshes: Meshes, positions: Tensor)
         sequences=run.global_batch_sequences,
         mine=slice(start, start + per_replica),
         positions=positions,
+        further=int(run.shape.get("mtp_layers") or 0),
     )
     return Batches(**vars(share)) if settings.data == SYNTHETIC else FileBatches(settings, share)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
 
-    from bench_workloads.transformer.model import AttentionKernel, Decoder
+    from bench_workloads.transformer.heads import AttentionKernel
+    from bench_workloads.transformer.model import Decoder
 
 # renamed in torch 2.13
 _all_gather = getattr(collectives, "all_gather_single_autograd", None) or collectives.all_gather_tensor_autograd
@@ -63,7 +64,8 @@ class GatheredKeys:
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch 2.13 cannot trace the masks
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Local (batch, heads, sequence / cp, head_dim) -> the same."""
-        keys, values = self._gather(torch.stack((keys, values))).unbind()
+        widths = keys.shape[-1], values.shape[-1]
+        keys, values = self._gather(torch.cat((keys, values), dim=-1)).split(widths, dim=-1)
         grouping = queries.shape[1] // keys.shape[1]
         keys, values = (x.repeat_interleave(grouping, dim=1) for x in (keys, values))
         chunks = (self._rank, 2 * self._ranks - 1 - self._rank)
@@ -78,10 +80,10 @@ class GatheredKeys:
         return functional.scaled_dot_product_attention(queries, keys[:, :, :seen], values[:, :, :seen], attn_mask=mask)
 
     def _gather(self, local: Tensor) -> Tensor:
-        """(2, batch, heads, local sequence, head_dim) of every rank, in the order of the sequence."""
-        gathered = _all_gather(local.contiguous(), 0, self._group).unflatten(0, (self._ranks, 2))
-        early, late = gathered.chunk(2, dim=4)
-        return torch.cat((*early.unbind(), *late.flip(0).unbind()), dim=3)
+        """(batch, heads, local sequence, width) of every rank, in the order of the sequence."""
+        gathered = _all_gather(local.contiguous(), 0, self._group).unflatten(0, (self._ranks, len(local)))
+        early, late = gathered.chunk(2, dim=3)
+        return torch.cat((*early.unbind(), *late.flip(0).unbind()), dim=2)
 
 
 class Ulysses:

@@ -19,7 +19,10 @@ class Source(Protocol):
     """whether reading them is part of a training step, and is timed with it"""
 
     def __call__(self, iteration: int) -> tuple[Tensor, Tensor]:
-        """Tokens and targets (replica's sequences, local positions) of an iteration, on the device."""
+        """Tokens and targets (replica's sequences, local positions) of an iteration, on the device.
+
+        Where further tokens are predicted (…, 1 + further): each position's and those after it.
+        """
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,14 @@ class Share:
     """the sequences of this rank's data-parallel replica"""
     positions: Tensor
     """the positions of each sequence that this rank holds, on its device"""
+    further: int = 0
+    """tokens after the next one that are predicted too"""
+
+    def numbers(self) -> Tensor:
+        """Where each position's tokens are in a sequence: (local positions,), or (local positions, 1 + further)."""
+        if not self.further:
+            return self.positions
+        return self.positions[:, None] + torch.arange(1 + self.further, device=self.positions.device)
 
 
 @dataclass(frozen=True)
@@ -47,9 +58,10 @@ class Batches(Share):
         """Tokens and targets (replica's sequences, local positions) of an iteration."""
         device = self.positions.device
         generator = torch.Generator(device).manual_seed(self.seed * 1_000_003 + iteration)
-        size = (self.sequences, self.sequence_length + 1)
+        size = (self.sequences, self.sequence_length + 1 + self.further)
         whole = torch.randint(self.vocab_size, size, device=device, generator=generator)[self.mine]
-        return whole[:, self.positions], whole[:, self.positions + 1]
+        numbers = self.numbers()
+        return whole[:, numbers], whole[:, numbers + 1]
 
 
 def in_turn(source: Source, iterations: range) -> Iterator[tuple[Tensor, Tensor]]:

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
 from bench_workloads.transformer.mlp import MixtureOfExperts
+from bench_workloads.transformer.model import PredictionBlock
 from sweep.physics.schedules import LOOPED
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Observer:
         self.calls += 1
         self.micro_batch_size = inputs[0].shape[0]
         if self._part.embedding is not None:
-            self.tokens += inputs[0].numel()
+            self.tokens += inputs[0].shape[:2].numel()
 
 
 def effective_configuration(trainer: Trainer, observer: Observer, iterations: int) -> dict[str, Scalar]:
@@ -58,8 +59,8 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
         **({"pp_schedule": schedule} if schedule else {}),
         **({"virtual_stages": len(trainer.stage_numbers)} if schedule in LOOPED else {}),
         **(_batch(trainer, observer, iterations) if iterations else {}),
-        **_model(trainer, len(blocks)),
-        "layers_here": len(blocks),
+        **_model(trainer, layers := sum(not isinstance(block, PredictionBlock) for block in blocks)),
+        "layers_here": layers,
         "stages_here": ",".join(map(str, trainer.stage_numbers)),
         "sequence_positions_here": trainer.positions.numel(),
         "parameters_whole": sum(p.numel() for part in trainer.parts for p in part.parameters()),

@@ -43,9 +43,9 @@ class ExecutedFlops(TorchDispatchMode):
         if name in _MATMULS:
             self.matmul += _MATMULS[name](args)
         elif name in _ATTENTION_FORWARD:
-            self.attention += 4 * _scores(args[0], args[1]) * args[0].shape[-1]
+            self.attention += 2 * _scores(args[0], args[1]) * (args[0].shape[-1] + args[2].shape[-1])
         elif name.removesuffix("_backward") in _ATTENTION_FORWARD:
-            self.attention += 10 * _scores(args[1], args[2]) * args[1].shape[-1]
+            self.attention += 2 * _scores(args[1], args[2]) * (3 * args[1].shape[-1] + 2 * args[3].shape[-1])
         return out
 
 

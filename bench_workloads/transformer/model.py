@@ -1,4 +1,5 @@
-"""The decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU or a mixture of experts.
+"""The decoder: RMSNorm, rotary positions, grouped-query or latent attention, SwiGLU or a mixture of experts, and layers
+that predict further tokens.
 
 Independent of the parallelism. A ``Decoder`` may be the whole model or the part of it that one pipeline
 stage holds; its parameters keep the names that they have in the whole model, so that every part starts the same.
@@ -6,13 +7,14 @@ stage holds; its parameters keep the names that they have in the whole model, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
+from bench_workloads.transformer.heads import Attention, AttentionKernel, LatentAttention, rope_table
 from bench_workloads.transformer.mlp import FeedForward, MixtureOfExperts, Product
 from bench_workloads.transformer.output import OutputProjection
 from bench_workloads.transformer.routing import experts_of
@@ -22,86 +24,6 @@ if TYPE_CHECKING:
 
     from sweep.physics.shapes import ModelShape
 
-AttentionKernel = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(queries, keys, values), each (batch, heads, sequence, head_dim) -> (batch, heads, sequence, head_dim)"""
-
-ROPE_THETA = 500_000.0
-
-
-def causal_attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Causal attention over whole sequences, by the fastest kernel that torch finds."""
-    grouped = queries.shape[1] != keys.shape[1]
-    return functional.scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=grouped)
-
-
-def attention_by_head(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """The same with keys and values repeated for each head, for a kernel that takes no grouped queries."""
-    keys, values = (x.repeat_interleave(queries.shape[1] // keys.shape[1], dim=1) for x in (keys, values))
-    return causal_attention(queries, keys, values)
-
-
-def rope_table(positions: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of the rotary embedding at the positions, each (sequence, head_dim) (arXiv 2104.09864)."""
-    exponents = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32) / head_dim
-    angles = torch.outer(positions.float(), ROPE_THETA**-exponents)
-    angles = torch.cat((angles, angles), dim=-1)
-    return angles.cos(), angles.sin()
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Apply the rotary embedding to x (batch, sequence, heads, head_dim), in fp32."""
-    cos, sin = cos[:, None, :], sin[:, None, :]
-    first, second = x.float().chunk(2, dim=-1)
-    turned = torch.cat((-second, first), dim=-1)
-    return (x.float() * cos + turned * sin).to(x.dtype)
-
-
-class Attention(nn.Module):
-    """Grouped-query attention. ``core`` is the kernel, which context parallelism replaces."""
-
-    rope: tuple[Tensor, Tensor]
-
-    def __init__(self, shape: ModelShape, *, fused: bool = False) -> None:
-        super().__init__()
-        hidden, width, kv_width = (
-            shape.hidden_size,
-            shape.num_heads * shape.head_dim,
-            shape.num_kv_heads * shape.head_dim,
-        )
-        self.head_dim = shape.head_dim
-        self.has_qk_norm = shape.qk_norm
-        self.queries_per_key = shape.num_heads // shape.num_kv_heads
-        self.projections = ("wqkv",) if fused else ("wq", "wk", "wv")
-        """names of the matrices that make queries, keys and values; fused: one product instead of three"""
-        widths = (width + 2 * kv_width,) if fused else (width, kv_width, kv_width)
-        for name, out in zip(self.projections, widths, strict=True):
-            self.add_module(name, nn.Linear(hidden, out, bias=shape.qkv_bias))
-        self.wo = nn.Linear(width, hidden, bias=shape.attention_output_bias)
-        self.q_norm = nn.RMSNorm(shape.head_dim, eps=1e-5) if shape.qk_norm else nn.Identity()
-        self.k_norm = nn.RMSNorm(shape.head_dim, eps=1e-5) if shape.qk_norm else nn.Identity()
-        self.core: AttentionKernel = causal_attention
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, sequence, hidden) -> the same. The number of local heads is read from the projections."""
-        queries, keys, values = self._project(x)
-        queries = rotate(self.q_norm(queries), *self.rope)
-        keys = rotate(self.k_norm(keys), *self.rope)
-        out = self.core(queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2))
-        return self.wo(out.transpose(1, 2).flatten(2))
-
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, each (batch, sequence, local heads, head_dim)."""
-        made = [self._heads(getattr(self, name)(x)) for name in self.projections]
-        if len(made) == 3:
-            return made[0], made[1], made[2]
-        keys = made[0].shape[2] // (self.queries_per_key + 2)
-        queries, keys, values = made[0].split((keys * self.queries_per_key, keys, keys), dim=2)
-        # Attention stores its inputs: a view of the values would hold the queries and keys before their rotation too.
-        return queries, keys, values.contiguous()
-
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.view(x.shape[0], x.shape[1], -1, self.head_dim)
-
 
 class Block(nn.Module):
     """One layer: attention and MLP, each with a pre-norm and a residual connection."""
@@ -109,7 +31,7 @@ class Block(nn.Module):
     def __init__(self, shape: ModelShape, index: int, *, fused: bool = False) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(shape.hidden_size, eps=1e-5)
-        self.attention = Attention(shape, fused=fused)
+        self.attention: nn.Module = LatentAttention(shape) if shape.kv_rank else Attention(shape, fused=fused)
         self.mlp_norm = nn.RMSNorm(shape.hidden_size, eps=1e-5)
         mixture = shape.num_experts > 0 and index >= shape.dense_layers
         self.mlp: nn.Module = (
@@ -134,6 +56,25 @@ class Block(nn.Module):
         return x + self.mlp(self.mlp_norm(x))
 
 
+class PredictionBlock(Block):
+    """A layer of multi-token prediction (DeepSeek-V3, arXiv 2412.19437 sec. 2.2), with a last norm of its own.
+
+    Takes what the layer before returned and the embedding of the next token, side by side.
+    """
+
+    def __init__(self, shape: ModelShape, index: int, *, fused: bool = False) -> None:
+        super().__init__(shape, index, fused=fused)
+        hidden = shape.hidden_size
+        self.hidden_norm, self.token_norm, self.last_norm = (nn.RMSNorm(hidden, eps=1e-5) for _ in range(3))
+        self.projection = nn.Linear(2 * hidden, hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, sequence, 2 * hidden) -> (batch, sequence, hidden), normed."""
+        before, token = x.chunk(2, dim=-1)
+        x = self.projection(torch.cat((self.hidden_norm(before), self.token_norm(token)), dim=-1))
+        return self.last_norm(super().forward(x))
+
+
 class Decoder(nn.Module):
     """The given layers, with the embedding where they are the first part and the output projection where the last."""
 
@@ -150,6 +91,8 @@ class Decoder(nn.Module):
         self.shape = shape
         self.embedding = nn.Embedding(shape.vocab_size, shape.hidden_size) if first else None
         self.layers = nn.ModuleDict({str(index): Block(shape, index, fused=fused) for index in layers})
+        for index in range(shape.num_layers, (shape.num_layers + shape.mtp_layers) * last):
+            self.layers[str(index)] = PredictionBlock(shape, index, fused=fused)
         self.norm = nn.RMSNorm(shape.hidden_size, eps=1e-5) if last else None
         self.output = OutputProjection(shape.hidden_size, shape.vocab_size) if last else None
         self.returns_logits = True
@@ -181,7 +124,7 @@ class Decoder(nn.Module):
 
     def set_positions(self, positions: Tensor) -> None:
         """Set the positions of this rank's tokens in the sequence: (sequence,) integers."""
-        table = rope_table(positions, self.shape.head_dim)
+        table = rope_table(positions, self.shape.rope_head_dim or self.shape.head_dim)
         for block in self.blocks:
             block.attention.rope = table
 
@@ -195,15 +138,31 @@ class Decoder(nn.Module):
                 block.mlp.stated = None if whole is None else whole.to(positions.device)[positions]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens (batch, sequence), or hidden states from the stage before, -> logits or hidden states."""
+        """Tokens (batch, sequence), or hidden states from the stage before, -> logits or hidden states.
+
+        With multi-token prediction tokens (batch, sequence, 1 + depth) are each position's and those after it, and what
+        it returns has a leading dimension (1 + depth): what predicts each one's next.
+        """
         if self.embedding is not None:
             x = self.embedding(x)
-        for block in self.layers.values():
+        following: list[Tensor] = []
+        if self.shape.mtp_layers:
+            # Contiguous: else torch 2.13 compiles the first layer apart, and fails at its strides under tp.
+            x, *following = (each.contiguous() for each in x.unbind(2))
+        for block in self.blocks[: len(self.blocks) - len(following)]:
             x = block(x)
         if self.norm is not None and self.output is not None:
-            x = self.norm(x)
+            x = self._with_further(x, following) if following else self.norm(x)
             x = self.output(x) if self.returns_logits else x
         return x
+
+    def _with_further(self, x: Tensor, following: Sequence[Tensor]) -> Tensor:
+        assert self.norm is not None
+        outputs = [self.norm(x)]
+        for block, token in zip(self.blocks[-len(following) :], following, strict=True):
+            x = block(torch.cat((x, token), dim=-1))
+            outputs.append(x)
+        return torch.stack(outputs)
 
 
 def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:

@@ -18,6 +18,13 @@ ChunkGradient = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 logits' dtype"""
 
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(logits or hidden states, targets) -> scalar"""
+
+MTP_LOSS_FACTOR = 0.1
+"""Megatron-Core's default (mtp_loss_scaling_factor)"""
+
+
 class OutputProjection(nn.Linear):
     """(…, hidden) -> logits (…, vocabulary); with targets -> their mean cross-entropy, chunk by chunk."""
 
@@ -27,11 +34,25 @@ class OutputProjection(nn.Linear):
         self.chunk_gradient: ChunkGradient = loss_and_gradient
 
     def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Hidden states (batch, sequence, hidden), and perhaps targets (batch, sequence)."""
+        """Hidden states (batch, sequence, hidden), and perhaps targets (batch, sequence); or as ``over_depths``."""
         if targets is None:
             return functional.linear(x, self.weight)
+        return (over_depths(self._loss) if targets.dim() == 3 else self._loss)(x, targets)
+
+    def _loss(self, x: Tensor, targets: Tensor) -> Tensor:
         tokens, chunk = x.flatten(0, 1), self.chunk_tokens
         return _LossInChunks.apply(tokens, self.weight, targets.flatten(), chunk, self.chunk_gradient)
+
+
+def over_depths(loss: Loss) -> Loss:
+    """The loss of multi-token prediction: that of the next token, and the mean of the further ones' times a factor."""
+
+    def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
+        """Outputs (1 + depth, batch, sequence, …), targets (batch, sequence, 1 + depth)."""
+        first, *further = (loss(*pair) for pair in zip(outputs.unbind(0), targets.unbind(2), strict=True))
+        return first + MTP_LOSS_FACTOR * torch.stack(further).mean()
+
+    return weighted
 
 
 def loss_and_gradient(logits: Tensor, targets: Tensor, tokens: int) -> tuple[Tensor, Tensor]:

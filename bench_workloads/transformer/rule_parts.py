@@ -20,3 +20,16 @@ def param(c: Columns, name: str) -> Any:
 def rule(name: str, reason: str, broken: Callable[[Columns], Any], torch: str = "") -> Rule:
     """``broken``: where it rejects. ``torch``: the specifier of the torch whose limit it is; empty: of any."""
     return Rule(name=name, broken=broken, reason=reason, torch=torch)
+
+
+def any_of(column: Any, values: tuple[str, ...]) -> Any:
+    """Where a column has one of the values."""
+    found = column == values[0]
+    for value in values[1:]:
+        found = found | (column == value)
+    return found
+
+
+def with_experts(c: Columns) -> Any:
+    """Where the model is a mixture of experts."""
+    return c["num_experts"] > 0

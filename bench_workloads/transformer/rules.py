@@ -10,21 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 from bench_workloads.transformer.data_rules import DATA_RULES
-from bench_workloads.transformer.rule_parts import Columns, param, rule
+from bench_workloads.transformer.model_rules import MODEL_RULES
+from bench_workloads.transformer.rule_parts import Columns, any_of, param, rule, with_experts
 from bench_workloads.transformer.stages import ZERO_BUBBLE, split_of
 from sweep.contract import Rule
 from sweep.physics.schedules import LOOPED, V_SCHEDULES, looped_stages
 
 
-def _any_of(column: Any, values: tuple[str, ...]) -> Any:
-    found = column == values[0]
-    for value in values[1:]:
-        found = found | (column == value)
-    return found
-
-
 def _piped(c: Columns, schedules: tuple[str, ...]) -> Any:
-    return (c["pp"] > 1) & _any_of(c["pp_schedule"], schedules)
+    return (c["pp"] > 1) & any_of(c["pp_schedule"], schedules)
 
 
 def _stages(c: Columns) -> Any:
@@ -48,17 +42,13 @@ def _uneven_rounds(c: Columns) -> Any:
     return _piped(c, ("interleaved_1f1b", "interleaved_zero_bubble")) & (c["grad_accum"] % rounds != 0)
 
 
-def _moe(c: Columns) -> Any:
-    return c["num_experts"] > 0
-
-
 def _expert_width(c: Columns) -> Any:
     """Ranks over which each expert is split."""
     return c["etp"] + (c["etp"] == 0) * c["tp"]
 
 
 def _own_width(c: Columns) -> Any:
-    return _moe(c) & (_expert_width(c) != c["tp"])
+    return with_experts(c) & (_expert_width(c) != c["tp"])
 
 
 def _dense_somewhere(c: Columns) -> Any:
@@ -68,17 +58,6 @@ def _dense_somewhere(c: Columns) -> Any:
 def _ulysses(c: Columns) -> Any:
     return (c["cp"] > 1) & (param(c, "cp_kind") == "ulysses")
 
-
-SHAPE_RULES = (
-    rule("norm", "the model is built with rmsnorm, not {norm}", lambda c: c["norm"] != "rmsnorm"),
-    rule("learned_positions", "the model has rotary positions, no learned ones", lambda c: c["learned_positions"] > 0),
-    rule(
-        "expert_mlp",
-        "experts are gated and have no biases",
-        lambda c: _moe(c) & ((c["gated_mlp"] == False) | (c["mlp_bias"] == True)),  # noqa: E712
-    ),
-    rule("head_dim", "rotary positions need an even head_dim, not {head_dim}", lambda c: c["head_dim"] % 2 != 0),
-)
 
 TENSOR_RULES = (
     rule("heads_by_tp", "{num_heads} heads cannot be split over tp={tp}", lambda c: c["num_heads"] % c["tp"] != 0),
@@ -95,7 +74,7 @@ TENSOR_RULES = (
     rule(
         "expert_by_tp",
         "experts of width {moe_intermediate_size} cannot be split evenly over etp={etp}, where 0 is tp={tp}",
-        lambda c: _moe(c) & (c["moe_intermediate_size"] % _expert_width(c) != 0),
+        lambda c: with_experts(c) & (c["moe_intermediate_size"] % _expert_width(c) != 0),
     ),
     rule(
         "vocabulary_by_tp",
@@ -174,11 +153,15 @@ CONTEXT_RULES = (
 )
 
 EXPERT_RULES = (
-    rule("ep_without_experts", "ep={ep} needs a model with experts", lambda c: (c["ep"] > 1) & (_moe(c) == False)),  # noqa: E712
+    rule(
+        "ep_without_experts",
+        "ep={ep} needs a model with experts",
+        lambda c: (c["ep"] > 1) & (with_experts(c) == False),  # noqa: E712
+    ),
     rule(
         "experts_by_ep",
         "{num_experts} experts cannot be split evenly over ep={ep}",
-        lambda c: _moe(c) & (c["num_experts"] % c["ep"] != 0),
+        lambda c: with_experts(c) & (c["num_experts"] % c["ep"] != 0),
     ),
     rule(
         "ep_by_replicas",
@@ -233,7 +216,7 @@ KERNEL_RULES = (
         "compile_mode={compile_mode} records CUDA graphs, which have not been run with collectives: use "
         "default or max-autotune-no-cudagraphs",
         lambda c: (
-            (c["compile"] == True) & _any_of(param(c, "compile_mode"), ("reduce-overhead", "max-autotune"))  # noqa: E712
+            (c["compile"] == True) & any_of(param(c, "compile_mode"), ("reduce-overhead", "max-autotune"))  # noqa: E712
         ),
     ),
     rule(
@@ -292,4 +275,11 @@ ARITHMETIC_RULES: tuple[Rule, ...] = (
 )
 """rules for any trainer with the same parallelism, independent of its torch"""
 
-RULES: tuple[Rule, ...] = (*SHAPE_RULES, *DATA_RULES, *DTYPE_RULES, *KERNEL_RULES, *ARITHMETIC_RULES, *TORCH_RULES)
+RULES: tuple[Rule, ...] = (
+    *MODEL_RULES,
+    *DATA_RULES,
+    *DTYPE_RULES,
+    *KERNEL_RULES,
+    *ARITHMETIC_RULES,
+    *TORCH_RULES,
+)

@@ -23,7 +23,9 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from bench_workloads.transformer.heads import LatentAttention
 from bench_workloads.transformer.mlp import FeedForward, local_part
+from bench_workloads.transformer.model import PredictionBlock
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -56,9 +58,11 @@ def _ends(part: Decoder, between: Any, *, parallel_loss: bool) -> dict[str, Para
     if part.embedding is not None:
         plan["embedding"] = OwnRows(between)
     if part.output is not None:
-        plan |= {name: SequenceParallel() for name in ("norm",) if between == Shard(1)}
+        further = part.shape.mtp_layers > 0
+        if between == Shard(1):
+            plan["norm"] = SummedGradient() if further else SequenceParallel()
         plan["output"] = ColwiseParallel(
-            input_layouts=between,
+            input_layouts=Shard(2) if further and between == Shard(1) else between,
             output_layouts=Shard(-1) if parallel_loss else Replicate(),
             use_local_output=not parallel_loss,
         )
@@ -66,12 +70,8 @@ def _ends(part: Decoder, between: Any, *, parallel_loss: bool) -> dict[str, Para
 
 
 def _block(block: Block, between: Any, *, own_tokens: bool) -> dict[str, ParallelStyle]:
-    plan: dict[str, ParallelStyle] = {
-        "attention": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
-        **{f"attention.{name}": ColwiseParallel() for name in block.attention.projections},
-        "attention.wo": RowwiseParallel(output_layouts=between),
-        **_norms(block, between),
-    }
+    plan = _latent(between) if isinstance(block.attention, LatentAttention) else _grouped(block.attention, between)
+    plan |= _norms(block, between)
     if isinstance(block.mlp, FeedForward):
         return {
             **plan,
@@ -88,10 +88,30 @@ def _norms(block: Block, between: Any) -> dict[str, ParallelStyle]:
     plan: dict[str, ParallelStyle] = {}
     if between == Shard(1):
         plan |= {"attention_norm": SequenceParallel(), "mlp_norm": SequenceParallel()}
-    if block.attention.has_qk_norm:
-        by_heads = SequenceParallel(sequence_dim=2, use_local_output=True)
-        plan |= {"attention.q_norm": by_heads, "attention.k_norm": by_heads}
+        if isinstance(block, PredictionBlock):
+            names = ("hidden_norm", "token_norm", "last_norm", "projection")
+            plan |= {name: SummedGradient() for name in names}
     return plan
+
+
+def _grouped(attention: nn.Module, between: Any) -> dict[str, ParallelStyle]:
+    by_heads = SequenceParallel(sequence_dim=2, use_local_output=True)
+    return {
+        "attention": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)),
+        **{f"attention.{name}": ColwiseParallel() for name in attention.projections},
+        "attention.wo": RowwiseParallel(output_layouts=between),
+        **({"attention.q_norm": by_heads, "attention.k_norm": by_heads} if attention.has_qk_norm else {}),
+    }
+
+
+def _latent(between: Any) -> dict[str, ParallelStyle]:
+    """Latents are whole on every rank, heads are split (as in Megatron-LM). What is not there is passed over."""
+    return {
+        "attention": WholeSequence(between),
+        **{f"attention.{name}": SummedGradient() for name in ("q_down", "q_norm", "kv_down", "kv_norm")},
+        **{f"attention.{name}": OwnPart(0) for name in ("q_up", "kv_up")},
+        "attention.wo": OwnPart(1),
+    }
 
 
 class OwnRows(ParallelStyle):
@@ -150,12 +170,33 @@ class OwnTokens(ParallelStyle):
 
 
 class SummedGradient(ParallelStyle):
-    """A linear whole on every rank, whose gradient is summed over the ranks."""
+    """A linear or norm of plain tensors, whole on every rank, whose gradient is summed over the ranks."""
 
     def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
-        weight = DTensor.from_local(module.weight, mesh, [Replicate()], run_check=False)
-        module.weight = nn.Parameter(weight)
-        module.forward = lambda x: functional.linear(x, module.weight.to_local(grad_placements=[Partial()]))
+        module.weight = nn.Parameter(DTensor.from_local(module.weight, mesh, [Replicate()], run_check=False))
+
+        def forward(x: Tensor) -> Tensor:
+            weight = module.weight.to_local(grad_placements=[Partial()])
+            if isinstance(module, nn.RMSNorm):
+                return functional.rms_norm(x, module.normalized_shape, weight, module.eps)
+            return functional.linear(x, weight)
+
+        module.forward = forward
+        return module
+
+
+class OwnPart(ParallelStyle):
+    """A linear without a bias, split by its outputs (0) or inputs (1), of plain tensors: in the latter case a rank's
+    output is a partial sum.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self._dim = dim
+
+    def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        module.weight = nn.Parameter(distribute_tensor(module.weight, mesh, [Shard(self._dim)]))
+        module.forward = lambda x: functional.linear(x, module.weight.to_local())
         return module
 
 

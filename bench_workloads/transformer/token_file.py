@@ -37,22 +37,22 @@ class TokenFile(Dataset[Tensor]):
         # No tensor of a GPU goes to the workers: with it each would open a CUDA context.
         share = replace(share, positions=share.positions.cpu())
         self._path, self._dtype, self._share = path, np.dtype(dtype), share
-        self._positions = share.positions.numpy()
+        self._positions = share.numbers().numpy()
         self._tokens: np.ndarray | None = None
         size = path.stat().st_size
-        self.sequences = (size // self._dtype.itemsize - 1) // share.sequence_length
+        self.sequences = (size // self._dtype.itemsize - 1 - share.further) // share.sequence_length
         """in the file"""
         if size % self._dtype.itemsize or self.sequences < 1:
-            raise TokenFileError(
-                f"{path}: {size:,} bytes are no {share.sequence_length + 1:,} or more tokens of {dtype} (data_dtype)"
-            )
+            least = share.sequence_length + 1 + share.further
+            raise TokenFileError(f"{path}: {size:,} bytes are no {least:,} or more tokens of {dtype} (data_dtype)")
 
     def __getitem__(self, iteration: int) -> Tensor:
         share = self._share
         if self._tokens is None:
             self._tokens = np.memmap(self._path, dtype=self._dtype, mode="r")
         chosen = np.random.default_rng([share.seed, iteration]).integers(self.sequences, size=share.sequences)
-        starts = chosen[share.mine, None] * share.sequence_length + self._positions
+        first = chosen[share.mine] * share.sequence_length
+        starts = np.add.outer(first, self._positions)
         both = np.stack((self._tokens[starts], self._tokens[starts + 1]))
         wrong = both[(both < 0) | (both >= share.vocab_size)]
         if wrong.size:

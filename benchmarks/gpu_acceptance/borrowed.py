@@ -34,7 +34,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--work", type=Path, default=Path("/tmp/gpu-acceptance"), help="the same in each call")  # noqa: S108
+    parser.add_argument("--work", type=Path, default=Path("/tmp/gpu-acceptance"), help="the same in each call")
     parser.add_argument("--rehearse", action="store_true", help="tiny models on the CPU")
     arguments = parser.parse_args()
     out = arguments.work / "out"
@@ -47,7 +47,7 @@ def main() -> int:
     return code
 
 
-def _unpacked(folder: Path, work: Path, out: Path) -> dict[str, str]:
+def _unpacked(folder: Path, work: Path, out: Path, *, install: bool = True) -> dict[str, str]:
     """Lay source, wheels and, where this disk has none, the state. Returns the environment to run in."""
     for name in ("source", "site"):
         shutil.rmtree(work / name, ignore_errors=True)
@@ -57,9 +57,10 @@ def _unpacked(folder: Path, work: Path, out: Path) -> dict[str, str]:
     if (folder / STATE).exists() and not any(out.iterdir()):
         with tarfile.open(folder / STATE) as packed:
             packed.extractall(out, filter="data")
-    install = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile"]
-    wheels = map(str, sorted((folder / WHEELS).glob("*.whl")))
-    subprocess.run([*install, "--target", str(work / "site"), *wheels], check=True)
+    if install:
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile"]
+        wheels = map(str, sorted((folder / WHEELS).glob("*.whl")))
+        subprocess.run([*command, "--target", str(work / "site"), *wheels], check=True)
     paths = [str(work / "source"), str(work / "site"), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
@@ -82,7 +83,7 @@ def _pack(out: Path, results: Path) -> None:
         for path in (path for path in out.rglob("*") if path.is_dir()):
             packed.add(path, path.relative_to(out), recursive=False)
         for path in sorted(files, key=lambda path: path.stat().st_size):
-            if raw.tell() + path.stat().st_size > MOST_STATE_BYTES:
+            if raw.seek(0, os.SEEK_END) + path.stat().st_size > MOST_STATE_BYTES:
                 print(f"left out: {path.relative_to(out)}, {path.stat().st_size:,} bytes")
                 continue
             packed.add(path, path.relative_to(out))

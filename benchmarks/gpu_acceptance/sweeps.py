@@ -39,8 +39,9 @@ def measure(directory: Path, grid: str, seconds: float, *, extra_path: Path | No
     """A sweep, begun or resumed, that is cancelled when the time is over."""
     path = directory.with_suffix(".yaml")
     path.write_text(grid)
-    known = (directory / "provenance.json").exists()
-    words = ["resume", directory, "--adopt"] if known else ["launch", path, "--dir", directory, "--executor", "local", "--yes"]
+    words = ["resume", directory, "--adopt"]  # on a borrowed machine's wiped disk it is a copy
+    if not (directory / "provenance.json").exists():
+        words = ["launch", path, "--dir", directory, "--executor", "local", "--yes"]
     environment = dict(os.environ)
     if extra_path is not None:
         environment["PYTHONPATH"] = os.pathsep.join([str(extra_path), environment.get("PYTHONPATH", "")])

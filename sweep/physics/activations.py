@@ -112,14 +112,19 @@ def _norms_and_residual(columns: Mapping[str, Any], shape: Any, profile: MemoryP
 
 
 def attention_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """Queries and output, keys and values, and the softmax statistics of flash attention."""
+    """Queries and output, keys and values, and the softmax statistics of flash attention.
+
+    Of latent attention also the latents, before and after their norms; its queries and keys are wider than its values.
+    """
     element = element_bytes(columns)
     heads = shape.num_heads / read(columns, "tp")
-    kv_heads = np.maximum(shape.num_kv_heads / read(columns, "tp"), 1)
+    latent = np.asarray(shape.kv_rank) > 0
+    kv_heads = np.where(latent, heads, np.maximum(shape.num_kv_heads / read(columns, "tp"), 1))
     if profile.whole_kv_in_cp:
         kv_heads = kv_heads * read(columns, "cp")
     statistics = 4 * heads * profile.flash_attention
-    return element * shape.head_dim * (2 * heads + 2 * kv_heads) + statistics
+    latents = 2 * shape.q_rank + 2 * shape.kv_rank + shape.rope_head_dim
+    return element * ((2 * shape.head_dim + shape.rope_head_dim) * (heads + kv_heads) + latents) + statistics
 
 
 def _scores(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:

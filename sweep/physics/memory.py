@@ -50,6 +50,7 @@ def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -
     columns = Numbers.of(columns)
     shape, tokens = shape_columns(columns), local_tokens(columns)
     layers = pipeline.layers(columns, shape, stage, profile.placement)
+    layers = layers + shape.mtp_layers * pipeline.has_output(columns, stage)
     flight = pipeline.in_flight(columns, stage)
     per_layer = columns.once(("retained", profile), lambda: activations.layer_bytes_per_token(columns, shape, profile))
     whole = columns.once(("whole", profile), lambda: activations.whole_layer_bytes_per_token(columns, shape, profile))
@@ -82,7 +83,7 @@ def logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) 
     shape, tokens, chunk = shape_columns(columns), local_tokens(columns), profile.loss_chunk_tokens
     follows = (read(columns, "pp") == 1) | equals(columns, "pp_schedule", "1f1b", "interleaved_1f1b")
     chunked = (read(columns, "tp") == 1) & follows & (tokens > chunk)
-    element, weights = element_bytes(columns), shape.vocab_size * shape.hidden_size
+    element, weights = element_bytes(columns) * (1 + shape.mtp_layers), shape.vocab_size * shape.hidden_size
     reduced = (element + 4.0) * weights * (read(columns, "dp") * read(columns, "cp") > 1)
     in_chunks = np.maximum(chunk * shape.vocab_size * profile.chunk_logit_bytes + element * weights, reduced)
     in_chunks = in_chunks + element * shape.hidden_size * tokens
@@ -91,7 +92,9 @@ def logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) 
 
 def _whole_logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -> Any:
     split = read(columns, "tp") if profile.vocabulary_parallel else np.ones(())
-    logits = local_tokens(columns) * shape_columns(columns).vocab_size / split * pipeline.has_output(columns, stage)
+    shape = shape_columns(columns)
+    logits = local_tokens(columns) * (1 + shape.mtp_layers) * shape.vocab_size / split
+    logits = logits * pipeline.has_output(columns, stage)
     per_logit = np.where(split > 1, profile.split_logit_bytes or profile.logit_bytes, profile.logit_bytes)
     if not profile.loss_in_fp32:
         per_logit = per_logit * element_bytes(columns) / 2

@@ -227,10 +227,16 @@ def mtp_parameters(shape: Any) -> Any:
     return attention_matrix_parameters(shape) + mlp + 2 * shape.hidden_size**2
 
 
+def mtp_further_parameters(shape: Any) -> Any:
+    """What a layer of multi-token prediction has beyond an ordinary one: the projection, and three norms."""
+    return 2 * shape.hidden_size**2 + 3 * _last_norm(shape)
+
+
 def _sum_of_layers(shape: Any, *, active: bool) -> Any:
     moe = moe_layers(shape)
     dense = (shape.num_layers - moe) * layer_parameters(shape, moe=False)
-    return dense + moe * layer_parameters(shape, moe=True, active=active)
+    further = shape.mtp_layers * (layer_parameters(shape, active=active) + mtp_further_parameters(shape))
+    return dense + moe * layer_parameters(shape, moe=True, active=active) + further
 
 
 def _last_norm(shape: Any) -> Any:

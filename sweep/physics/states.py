@@ -23,7 +23,8 @@ def stage_parameters(columns: Mapping[str, Any], shape: Any, stage: str, profile
     layers: it holds no less than any other.
     """
     tp = read(columns, "tp")
-    layers = pipeline.layers(columns, shape, stage, profile.placement)
+    further = shape.mtp_layers * pipeline.has_output(columns, stage)
+    layers = pipeline.layers(columns, shape, stage, profile.placement) + further
     routed = _routed_per_layer(shape)
     dense = shapes.layer_parameters(shape, moe=np.asarray(shape.num_experts) > 0) - routed
     embedding = shapes.input_embedding_parameters(shape) + shape.learned_positions * shape.hidden_size
@@ -32,6 +33,7 @@ def stage_parameters(columns: Mapping[str, Any], shape: Any, stage: str, profile
     if profile.tied_copies:
         apart = pipeline.has_output(columns, stage) & ~pipeline.has_embedding(columns, stage)
         outputs = outputs + shapes.input_embedding_parameters(shape) * shape.tied_embeddings * apart
+    outputs = outputs + further * shapes.mtp_further_parameters(shape)
     return (layers * dense + inputs + outputs) / tp, layers * routed / expert_split(columns)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import sys
 import pytest
 
 import sweep
-from benchmarks.gpu_acceptance import layouts
+from benchmarks.gpu_acceptance import borrowed, carry, layouts
 from benchmarks.gpu_acceptance.__main__ import in_turn
 from benchmarks.gpu_acceptance.input_pipeline import grid_of_input
 from benchmarks.gpu_acceptance.page import page
@@ -109,6 +110,26 @@ def test_what_a_part_left_behind_is_ended_before_the_next(tmp_path):
     assert of_sweep(tmp_path / "left")
     end_sweeps(tmp_path)
     assert not of_sweep(tmp_path / "left")
+
+
+def test_results_of_a_borrowed_machine_fit_their_limit_and_are_the_state_of_the_next(tmp_path):
+    out, results, folder = tmp_path / "out", tmp_path / "results", tmp_path / "folder"
+    for name, size in (("sweep/journal/leader.jsonl", 9), ("trace.json", borrowed.MOST_STATE_BYTES), ("tokens.bin", 9)):
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_bytes(os.urandom(size))
+    (out / "sweep" / "leases").mkdir()
+    (out / "results.md").write_text("found")
+    borrowed._pack(out, results)
+    assert (results / "results.md").read_text() == "found"
+    assert (results / borrowed.STATE).stat().st_size < borrowed.MOST_STATE_BYTES
+    (folder / borrowed.WHEELS).mkdir(parents=True)
+    shutil.copy(results / borrowed.STATE, folder)
+    carry._source(folder / borrowed.SOURCE)
+    borrowed._unpacked(folder, tmp_path / "work", tmp_path / "work" / "out", install=False)
+    found = {str(path.relative_to(tmp_path / "work" / "out")) for path in (tmp_path / "work" / "out").rglob("*")}
+    assert found == {"sweep", "sweep/journal", "sweep/leases", "sweep/journal/leader.jsonl", "results.md"}
+    command = [sys.executable, "-m", "benchmarks.gpu_acceptance", "--help"]
+    subprocess.run(command, cwd=tmp_path / "work" / "source", check=True, capture_output=True)
 
 
 def test_without_a_gpu_it_refuses(tmp_path):

@@ -10,6 +10,7 @@ from bench_workloads.transformer import WORKLOAD
 from sweep.contract import Measurement
 from sweep.records.validity import mismatches
 from tests.support.ranks.harness import ForkServer, Rank
+from tests.support.transformer.broken import broken_rules, columns
 from tests.support.transformer.cases import CHOSEN, COMPILED, IMPOSSIBLE, TABLE, Case
 from tests.support.transformer.reference import truth
 from tests.support.transformer.truths import Truths
@@ -17,21 +18,6 @@ from tests.support.transformer.truths import Truths
 pytestmark = pytest.mark.parallel
 FP32 = (1e-6, 1e-6)
 BF16 = (1e-3, 5e-3)
-
-
-def columns(run) -> dict:
-    from dataclasses import asdict
-
-    from sweep.physics.shapes import ModelShape
-
-    facts = {name: getattr(run, name) for name in ("nodes", "gpus_per_node", "sequence_length", "dtype", "compile")}
-    return {**ModelShape(**run.shape).as_dict(), **asdict(run.layout), **facts, **WORKLOAD.params, **run.params}
-
-
-def broken_rules(run) -> list[str]:
-    from packaging.specifiers import SpecifierSet
-
-    return [r.name for r in WORKLOAD.rules if "2.13.0" in SpecifierSet(r.torch) and bool(r.broken(columns(run)))]
 
 
 def furthest(measured: list[float], true: list[float]) -> float:

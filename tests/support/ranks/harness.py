@@ -30,7 +30,19 @@ MOE = DENSE | {
     "qk_norm": True,
 }
 TIED = DENSE | {"tied_embeddings": True}
-SHAPES = {"dense": DENSE, "wide": WIDE, "moe": MOE, "tied": TIED}
+LATENT = DENSE | {"num_kv_heads": 4, "kv_rank": 24, "q_rank": 40, "rope_head_dim": 8}
+DEEPSEEK = MOE | {"qk_norm": False, "num_kv_heads": 4, "kv_rank": 24, "rope_head_dim": 8, "mtp_layers": 2}
+"""latent attention, experts and multi-token prediction together"""
+FURTHER = TIED | {"mtp_layers": 1}
+SHAPES = {
+    "dense": DENSE,
+    "wide": WIDE,
+    "moe": MOE,
+    "tied": TIED,
+    "latent": LATENT,
+    "deepseek": DEEPSEEK,
+    "further": FURTHER,
+}
 
 
 @dataclass(frozen=True)

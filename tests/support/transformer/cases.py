@@ -62,5 +62,7 @@ CHOSEN = (
     "dp=2 pp=2 zero=1",
     "dp=2 ep=2 zero=3 moe",
     "dp=2 cp=2 zero=3",
+    "dp=2 ep=2 tp=2 zero=3 deepseek",
+    "cp=2 ep=2 deepseek",
 )
 """the lines checked in every test run"""

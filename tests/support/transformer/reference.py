@@ -11,6 +11,7 @@ from torch.func import functional_call
 from bench_workloads.transformer.build import DTYPES
 from bench_workloads.transformer.data import Batches
 from bench_workloads.transformer.model import Decoder, mean_loss
+from bench_workloads.transformer.output import over_depths
 from bench_workloads.transformer.weights import materialise
 from sweep.contract import Run
 from sweep.physics.shapes import ModelShape
@@ -40,15 +41,22 @@ def _train(shape_json: str, sequences: int, length: int, dtype: str, routing: st
     model.set_positions(torch.arange(length, device=device))
     model.set_routing(routing, torch.arange(length, device=device), length)
     batches = Batches(
-        seed, shape.vocab_size, length, sequences, slice(0, sequences), torch.arange(length, device=device)
+        seed,
+        shape.vocab_size,
+        length,
+        sequences,
+        slice(0, sequences),
+        torch.arange(length, device=device),
+        further=shape.mtp_layers,
     )
+    loss_of = over_depths(mean_loss) if shape.mtp_layers else mean_loss
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, betas=(0.9, 0.95))
     losses, norms = [], []
     for step in range(steps):
         tokens, targets = batches(step)
         optimizer.zero_grad()
         cast = {name: p.to(DTYPES[dtype]) for name, p in model.named_parameters()}
-        loss = mean_loss(functional_call(model, cast, (tokens,)), targets)
+        loss = loss_of(functional_call(model, cast, (tokens,)), targets)
         loss.backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)))
         optimizer.step()
