@@ -16,19 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import small_to_large
+from benchmarks import order_limits, small_to_large
 from benchmarks.mlperf_tables import mlperf_tables
+from benchmarks.order_limits import DISTURBED
 from benchmarks.peers_prediction import installed, of_rows
 from benchmarks.reference_tables import Rows, Table, tables
 from benchmarks.sub_tables import bias, lines, mape, sub_tables
 from benchmarks.unseen_tables import unseen_tables
 from sweep.physics import constants, step_time
 from sweep.physics.constants import Constant
-from sweep.physics.prediction import Layouts, describe
 from sweep.physics.trainers import TRAINERS
-
-DISTURBED = 2.5
-"""a run that took this many times as long as predicted, or as its cell's best, was hardly slow by its layout"""
 
 
 def ratios(table: Table, **assumed: Any) -> Any:
@@ -92,12 +89,8 @@ def order_lines(table: Table) -> Iterator[str]:
     highest, lowest = (
         choose(one[name] for _, one in found) for choose, name in ((max, "spearman"), (min, "top-1 regret"))
     )
-    yield f"\nhighest Spearman {highest:.3f}, lowest top-1 regret {lowest:.1%}"
-
-
-def described(table: Table) -> tuple[Layouts, Any]:
-    layouts = Layouts.joined([describe(rows.columns, rows.gpu, rows.profile) for rows in table.rows])
-    return layouts, np.log(np.concatenate([rows.seconds for rows in table.rows]))
+    yield f"\nhighest Spearman {highest:.3f}, lowest top-1 regret {lowest:.1%}\n"
+    yield from order_limits.lines(rows)
 
 
 def constant_lines() -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""How well the playbook's runs can be ordered at all: python -m benchmarks.order_limits.
+"""How well the playbook's runs can be ordered at all: python -m benchmarks.accuracy --tables.
 
-Prints rank correlation (Spearman), and the regret of the first run and of the first twelve (a tenth of the rows, in
+Rank correlation (Spearman), and the regret of the first run and of the first twelve (a tenth of the rows, in
 turns) within its cells, of several predictors over the same runs:
 
 - the model, before anything is measured;
@@ -12,15 +12,16 @@ turns) within its cells, of several predictors over the same runs:
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy import DISTURBED, described
-from benchmarks.reference_tables import Rows, tables
+from benchmarks.reference_tables import Rows
 from sweep.physics import step_time
 
+DISTURBED = 2.5
+"""a run that took this many times as long as predicted, or as its cell's best, was hardly slow by its layout"""
 TURNS = 12
 FEWEST_SIBLINGS = 5
 """pairs of a cell that counts"""
@@ -60,14 +61,13 @@ def siblings(rows: Rows) -> Any:
     return pairs[np.isin(cells, names[counts >= FEWEST_SIBLINGS])]
 
 
-def main() -> int:
-    table = next(one for one in tables() if one.name == "playbook")
-    (rows,) = table.rows
-    before = np.exp(described(table)[0].log_median)
+def lines(rows: Rows) -> Iterator[str]:
+    """A Markdown table of predictors, and how far siblings are apart."""
+    before = step_time.step_time_s(rows.columns, rows.gpu, rows.profile)
     cells, pairs = np.array(rows.labels), siblings(rows)
     mine, other = pairs.ravel(), pairs[:, ::-1].ravel()
     apart = np.abs(np.log(rows.seconds[pairs[:, 0]] / rows.seconds[pairs[:, 1]]))
-    print(f"| predicted by | runs | Spearman | top-1 regret | top-{TURNS} regret |\n|---|---|---|---|---|")
+    yield f"| predicted by | runs | Spearman | top-1 regret | top-{TURNS} regret |\n|---|---|---|---|---|"
     for name, places, values in (
         ("the model, nothing measured", np.arange(len(cells)), before),
         ("the model, if each run's version were known", np.arange(len(cells)), of_the_nearer_version(rows)),
@@ -75,12 +75,6 @@ def main() -> int:
         ("the sibling's measured time", mine, rows.seconds[other]),
     ):
         correlation, one, several = order_within(cells[places], values, rows.seconds[places])
-        print(f"| {name} | {len(places)} | {correlation:.3f} | {one:.1%} | {several:.2%} |")
-    print(
-        f"\nOf {len(pairs)} pairs of siblings {(apart > np.log(DISTURBED)).mean():.0%} differ by {DISTURBED} or more."
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        yield f"| {name} | {len(places)} | {correlation:.3f} | {one:.1%} | {several:.2%} |"
+    share = (apart > np.log(DISTURBED)).mean()
+    yield f"\nOf {len(pairs)} pairs of siblings {share:.0%} differ by {DISTURBED} or more."

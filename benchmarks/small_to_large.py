@@ -1,7 +1,8 @@
 """From few nodes to many: python -m benchmarks.accuracy --tables.
 
 The runs of a table on at most so many GPUs are measured, the others predicted from them by what the search learns from
-measured runs; next to it the errors of the same runs before anything is measured.
+measured runs; next to it the errors of the same runs before anything is measured. Measured runs are in random order:
+a fit uses the latest, and some tables are sorted by speed.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _line(table: Table, rows: Rows, small: Any, most: int) -> str:
     columns = {name: np.broadcast_to(rows.columns[name], size) for name in (*_AXES, "num_layers", "hidden_size")}
     kernel = LayoutKernel(axes_of(columns, [("", "", "{}", "{}")] * size), size)
     nodes = np.unique(columns["nodes"], return_inverse=True)[1].astype(np.int64)
-    times, measured = StepTimes(layouts, nodes, kernel), np.flatnonzero(small)
+    times, measured = StepTimes(layouts, nodes, kernel), np.random.default_rng(0).permutation(np.flatnonzero(small))
     fitted = times.fitted(measured, log_times[measured], times.unmeasured())
     asked = np.flatnonzero(~small)
     mean, variance = times.posterior(fitted).moments(asked)

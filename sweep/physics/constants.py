@@ -33,9 +33,13 @@ MAMF = "Stas Bekman, ML Engineering, table of maximum achievable matmul FLOPS"
 FLASH_3 = "arXiv 2407.08608 fig. 5 to 7 (H100, head_dim 128, 2k to 16k)"
 NCCL = "NVIDIA/nccl src/graph/tuning.cc, ring, protocol Simple"
 POWER = (
-    "no benchmark published: {} times the power limits of the data sheets, {}, to the power 0.42 (clock by the square "
+    "no benchmark published: {} times the power limits ({}), to the power 0.42 (clock by the square "
     "root to the cube root of power); the data sheets' peaks for fp8 and bf16 are the same"
 )
+_WATTS = {
+    "B200": "1,100 W for 1,000: NVIDIA's Blackwell architecture technical brief, table 3, as datacrunch.io quotes it",
+    "GB200": "1,400 W for 1,200: glennklockwood.com, of NVIDIA's announcement in 2025",
+}
 EFA = (
     "Ultra-Scale Playbook, communication bandwidth by number of nodes (256 MB, 8 H100 per node, EFA); ML Engineering, "
     "all-reduce of 4 nodes by payload"
@@ -58,10 +62,10 @@ MATMUL: dict[tuple[str, str], Constant] = {
     ("b200", "fp4"): Constant(0.65, 0.20, "no table: below the share of fp8, as fp8 is below bf16 on other kinds"),
     ("gb200", "bf16"): Constant(0.729, 0.05, MAMF),
     ("gb200", "fp8"): Constant(0.723, 0.08, MAMF),
-    ("b300", "bf16"): Constant(0.807, 0.08, POWER.format("B200", "1,100 W for 1,000")),
-    ("b300", "fp8"): Constant(0.794, 0.10, POWER.format("B200", "1,100 W for 1,000")),
-    ("gb300", "bf16"): Constant(0.778, 0.08, POWER.format("GB200", "1,400 W for 1,200")),
-    ("gb300", "fp8"): Constant(0.771, 0.10, POWER.format("GB200", "1,400 W for 1,200")),
+    ("b300", "bf16"): Constant(0.807, 0.08, POWER.format("B200", _WATTS["B200"])),
+    ("b300", "fp8"): Constant(0.794, 0.10, POWER.format("B200", _WATTS["B200"])),
+    ("gb300", "bf16"): Constant(0.778, 0.08, POWER.format("GB200", _WATTS["GB200"])),
+    ("gb300", "fp8"): Constant(0.771, 0.10, POWER.format("GB200", _WATTS["GB200"])),
     ("mi300x", "bf16"): Constant(0.514, 0.15, MAMF),
     ("mi325x", "bf16"): Constant(0.604, 0.15, MAMF),
 }
@@ -268,13 +272,6 @@ TENSOR_HIDDEN = Constant(
 
 LAUNCH_S = Constant(
     1.0e-5, 0.35, "host time of one eager operation, dispatch, autograd and launch: 5 to 25 us by processor", PLAYBOOK
-)
-EXPERT_LAUNCHES = Constant(
-    1.0,
-    0.4,
-    "host time of one expert's product over that of an eager operation: a view, two allocations and a launch from a "
-    "loop in C++ (NVIDIA/TransformerEngine issue 1499; multi_stream_cublas_gemm)",
-    seen=SEEN_TABLES,
 )
 SMALL_KERNEL_S = Constant(
     3.8e-6,

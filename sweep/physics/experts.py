@@ -90,14 +90,9 @@ def tensor_share(columns: Columns, behaviour: Behaviour) -> Any:
 
 
 def host_operations(columns: Columns, behaviour: Behaviour) -> tuple[Any, Any]:
-    """Further host operations of a layer for its mixture, forward and backward.
-
-    Where each expert's product is a kernel of its own: two launches per expert forward, four backward.
-    """
-    part, each = share(columns), constants.EXPERT_LAUNCHES.median * behaviour.kernel_per_expert
-    launches = local_experts(columns) * each
+    """Further host operations of a layer for its mixture, forward and backward."""
     forward, backward = behaviour.expert_operations
-    return part * (forward + 2.0 * launches), part * (backward + 4.0 * launches)
+    return share(columns) * forward, share(columns) * backward
 
 
 def small_kernels_s(columns: Columns, behaviour: Behaviour) -> tuple[Any, Any]:

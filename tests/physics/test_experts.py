@@ -99,12 +99,8 @@ def test_ranks_that_share_an_expert_gather_its_tokens_where_each_sends_its_part(
     assert whole[0] == whole[1]
 
 
-def test_a_mixtures_host_work_is_that_of_its_router_and_of_a_launch_for_each_experts_product():
-    """Two products of each of 32 experts forward and four backward; of one kernel for all none."""
-    forward, backward = experts.host_operations(columns(ep=8), MEGATRON)
-    assert forward / (58 / 61) == pytest.approx(30 + 2 * 32)
-    assert backward / (58 / 61) == pytest.approx(40 + 4 * 32)
-    assert experts.host_operations(columns(ep=8), TITAN) == pytest.approx((30 * 58 / 61, 40 * 58 / 61))
+def test_a_mixtures_host_work_is_that_of_its_router_in_the_layers_that_are_one():
+    assert experts.host_operations(columns(ep=8), MEGATRON) == pytest.approx((30 * 58 / 61, 40 * 58 / 61))
 
 
 def test_few_tokens_of_many_experts_wait_for_the_host():
