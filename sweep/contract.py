@@ -300,7 +300,7 @@ class Measurement:
     versions: Mapping[str, str] = field(default_factory=dict)
     """python, torch, cuda, nccl"""
     phases_s: Mapping[str, float] = field(default_factory=dict)
-    """seconds per part of the start: import, rendezvous, build, warmup, measure"""
+    """seconds per part: device, rendezvous, build (of the start: ``sweep.state.parts``), and others"""
     effective: Mapping[str, Scalar] = field(default_factory=dict)
     """layout and batch as read back from the live objects; compared with the request"""
     stopped: int | None = None  # how many were timed of a run that had lost; 0: ``step_times_s`` has its last warm-up

@@ -56,13 +56,6 @@ def segments(allocations: pd.DataFrame, attempts: pd.DataFrame | None) -> pd.Dat
     return table.sort_values(["source", "pilot", "node", "begin"], kind="stable").reset_index(drop=True)
 
 
-def shares(table: pd.DataFrame) -> pd.Series[float]:
-    """Of the allocated node-time, the part in each state; in the order of ``STATES``, summing to 1."""
-    seconds = (table["end"] - table["begin"]).groupby(table["state"]).sum()
-    part: pd.Series[float] = seconds.reindex(list(STATES), fill_value=0.0).astype(float)
-    return part / part.sum() if part.sum() > 0 else part
-
-
 def over_time(table: pd.DataFrame, bins: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Edges of equal spans of time (unix s), and by state the mean number of nodes in it over each span.
 

@@ -1,7 +1,8 @@
-"""Nodes over time: measuring, starting, idle, lost; and the share of allocated GPU-time that measured."""
+"""Nodes over time: measuring, starting, idle, lost."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,7 @@ BINS = 150
 
 
 def draw(tables: Tables) -> Figure:
-    """Above: the share of allocated node-time in each state. Below: a lane per node, or nodes by state over time."""
+    """A lane per node, or where that are too many, nodes by state over time."""
     if tables.allocations is None:
         raise LackingError("these results have no journals: only a sweep directory has a timeline")
     table = allocation_time.segments(tables.allocations, tables.attempts)
@@ -53,17 +54,15 @@ def draw(tables: Tables) -> Figure:
             "Lost: a failed node, or one whose pilot timed out, until its job was gone."
         ],
         simulated=is_simulated(tables.records),
-        rows=2,
-        height_in=deep + 0.8,
-        height_ratios=[0.3, deep],
+        height_in=deep + 0.5,
     )
-    _draw_shares(figure.axes[0], allocation_time.shares(table))
     if gantt:
-        _draw_lanes(figure.axes[1], table, lanes, zero, seconds)
+        _draw_lanes(figure.axes[0], table, lanes, zero, seconds)
     else:
-        _draw_counts(figure.axes[1], table, zero, seconds)
-    figure.axes[1].set_xlabel(f"time ({unit})")
-    figure.axes[1].set_xlim(0, (float(table["end"].max()) - zero) / seconds)
+        _draw_counts(figure.axes[0], table, zero, seconds)
+    _explain(figure.axes[0], [state for state in STYLES if (table["state"] == state).any()])
+    figure.axes[0].set_xlabel(f"time ({unit})")
+    figure.axes[0].set_xlim(0, (float(table["end"].max()) - zero) / seconds)
     return figure
 
 
@@ -93,24 +92,10 @@ def _unit(span_s: float) -> tuple[str, float]:
     return "s", 1.0
 
 
-def _draw_shares(axes: Axes, shares: pd.Series[float]) -> None:
-    left = 0.0
-    for state, share in shares.items():
-        if share <= 0:
-            continue
-        colour, hatch = STYLES[str(state)]
-        axes.barh(0, 100 * share, left=left, height=1, label=f"{state} {style.percent(share)}", **_style(colour, hatch))
-        left += 100 * share
-    axes.set_xlim(0, 100)
-    axes.set_yticks([])
-    axes.set_xticks([])
-    axes.spines[:].set_visible(False)
-    handles, labels = axes.get_legend_handles_labels()
-    axes.legend(
-        handles, labels, ncols=min(7, len(labels)), loc="lower left", bbox_to_anchor=(0, 1.0), frameon=False,
-        fontsize=style.SMALL, handlelength=1.3, columnspacing=1.2, borderpad=0, title="share of allocated node-time",
-        title_fontsize=style.BODY, alignment="left",
-    )  # fmt: skip
+def _explain(axes: Axes, states: Sequence[str]) -> None:
+    for state in states:
+        axes.bar(0, 0, label=state, **_style(*STYLES[state]))
+    axes.legend(ncols=7, loc="lower left", bbox_to_anchor=(0, 1.0), frameon=False, fontsize=style.SMALL)
 
 
 def _style(colour: str, hatch: str) -> dict[str, Any]:

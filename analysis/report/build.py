@@ -26,6 +26,7 @@ from sweep.redaction import without_secrets
 if TYPE_CHECKING:
     import pandas as pd
 
+PILOTS_SHOWN = 50
 OWN_COLUMNS = ("message", "evidence", "advice", "versions_json", "total_s", "pilot", "sweep_name")
 
 
@@ -41,6 +42,10 @@ class About:
     grid: str | None = None
     """the grid file's text"""
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    node_time: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """pilot -> part -> node-seconds"""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """what the parts mean, in their order"""
 
 
 def columns_needed() -> list[str]:
@@ -91,6 +96,7 @@ def build(
         "reproduce": surroundings.how_to_reproduce(about.provenance),
         "rejections": surroundings.rejections_of(plan),
         "omitted": omission_text(attempts),
+        "node_time": _node_time(about),
     }
     data = {"attempts": attempts, "axes": metrics_for_axes(attempts), "layout": LAYOUT}
     return render(content, data)
@@ -116,6 +122,19 @@ def _progress(records: pd.DataFrame, plan: pd.DataFrame | None) -> dict[str, Any
         "suspect": int(final["suspect"].fillna(False).astype(bool).sum()),
         "spent": time_spent(records),
     }
+
+
+def _node_time(about: About) -> list[tuple[str, float, list[float]]]:
+    """(name, node-hours, percent by part) of all pilots together, then of those with the most node time."""
+    largest = sorted(about.node_time.items(), key=lambda pilot: -sum(pilot[1].values()))
+    whole = {part: sum(parts.get(part, 0.0) for _, parts in largest) for part in about.parts}
+    rows = [("all pilots", whole), *largest[: PILOTS_SHOWN if len(largest) > 1 else 0]]
+    sums = [sum(parts.values()) for _, parts in rows]
+    return [
+        (name, of_all / 3600, [100 * parts.get(part, 0.0) / of_all for part in about.parts])
+        for (name, parts), of_all in zip(rows, sums, strict=True)
+        if of_all > 0
+    ]
 
 
 def _blanks(table: pd.DataFrame) -> list[tuple[str, str]]:

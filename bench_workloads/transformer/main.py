@@ -55,6 +55,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
     layers = int(run.shape["num_layers"] or 0)
     most_steps = settings.steps_per_sync or MOST_STEPS
     waiting.prepare(device, most_steps * waiting.most_collectives(run.layout, layers))
+    laps.end("device")
     process.join(run.place, device, settings.process_group_timeout_s)
     laps.end("rendezvous")
     trainer = Trainer(run, settings, device)
@@ -206,5 +207,5 @@ class _Laps:
         now = time.perf_counter()
         self.seconds[name] = now - self._last
         self._last = now
-        if name in ("rendezvous", "build"):
+        if name in ("device", "rendezvous", "build"):
             self._progress.heartbeat(Phase.START)

@@ -1,10 +1,12 @@
-"""This project against four ways of measuring many short runs on Slurm, side by side on one cluster of one machine.
+"""This project against six ways of measuring many short runs on Slurm, side by side on one cluster of one machine.
 
     python -m benchmarks.rivals [--runs 20] [--rivals-runs 6] [--rounds 2] [--iterations 7] [--sleep 0]
-                                [--hydra-python PYTHON] [--only METHOD]...
+                                [--hydra-python PYTHON] [--engines-python PYTHON]
+                                [--only METHOD]...
 
-Needs what ``python -m tests.support.slurm.cluster up`` needs (root, Debian's Slurm, MariaDB), torch, and for Hydra an
-interpreter with torch and hydra-submitit-launcher. The cluster has one node with two ranks, so that every method
+Needs what ``python -m tests.support.slurm.cluster up`` needs (root, Debian's Slurm, MariaDB), torch, for Hydra an
+interpreter with torch and hydra-submitit-launcher, and for HyperQueue and Parsl one with hyperqueue and parsl. The
+cluster has one node with two ranks, so that every method
 measures one run after another. Methods alternate, round after round, and of each the round with the least overhead
 counts, since other programs may disturb any of them. The rivals may have fewer runs: their overhead per run does not
 depend on how many there are. Prints Markdown; ``--json FILE`` keeps the numbers of all rounds.
@@ -30,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.creations import Creations
-from benchmarks.rivals.methods import METHODS, Task, ended, environment, records
+from benchmarks.rivals.methods import METHODS, Task, ended, environment, events, records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,20 +168,31 @@ def table(found: list[Found]) -> str:
     return "\n".join(lines)
 
 
-def preloaded_starts(task: Task) -> str:
-    """Time until the first iteration of a pilot's later runs (preloaded fork server), and the time between runs."""
+def by_phase(task: Task) -> str:
+    """Markdown: what the time from record to record is made of, in ms, of a pilot's later runs (preloaded fork server).
+
+    Start: order, forks, rendezvous, model. Clean-up: from the last rank's result to a clean node.
+    """
+    from sweep.state.events import AttemptStarted
+
+    found = events(task, AttemptStarted)
+    began = {(event.run_id, event.attempt): event.time for event in found}
     rows = [record for record in records(task) if record["outcome"] == "ok"]
-    starts = [float(str(record["start_s"])) for record in rows[1:]]
-    if not starts:
+    lines = []
+    for before, row in itertools.pairwise(rows):
+        ended, started = float(before["ended_at"]), float(row["started_at"])
+        names = ("start_s", "first_iteration_s", "measure_s", "teardown_s")
+        start, first, measured, clean = (float(row[name]) for name in names)
+        order = began[row["run_id"], row["attempt"]]
+        whole = float(row["ended_at"]) - ended
+        diagnosed = float(row["ended_at"]) - started - float(row["total_s"])
+        lines.append((order - ended, started - order, start, first + measured, clean, diagnosed, whole))
+    if not lines:
         return ""
-    ends = [float(str(record["ended_at"])) for record in rows]
-    turns = [later - earlier for earlier, later in itertools.pairwise(ends)]
-    first = float(str(rows[0]["start_s"]))
-    return (
-        f"Later runs of the pilot: first iteration starts {statistics.median(starts):.2f} s after the attempt (median; "
-        f"worst {max(starts):.2f} s; first run of the pilot {first:.2f} s); from record to record "
-        f"{statistics.median(turns):.2f} s (median)."
-    )
+    heads = ("record and choice", "claim's line", "start", "iterations", "clean-up", "diagnosis", "record to record")
+    texts = [f"| {head} | {1e3 * statistics.median(column):.1f} | {1e3 * min(column):.1f} |"
+             for head, column in zip(heads, zip(*lines, strict=True), strict=True)]  # fmt: skip
+    return "\n".join(["| phase | median, ms | least, ms |", "|---|---|---|", *texts])
 
 
 def machine() -> str:
@@ -203,10 +216,11 @@ def main() -> int:
     parser.add_argument("--iterations", type=int, default=7)
     parser.add_argument("--sleep", type=float, default=0.0, help="idle seconds in each iteration")
     parser.add_argument("--hydra-python", default=sys.executable)
+    parser.add_argument("--engines-python", default=sys.executable, help="has hyperqueue and parsl")
     parser.add_argument("--only", action="append", choices=list(METHODS))
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    found, start_times = [], ""
+    found, phases = [], ""
     with tempfile.TemporaryDirectory(prefix="rivals-") as folder:
         env = environment(Path(folder))
         with cluster_of_one(env) as cluster:
@@ -214,13 +228,13 @@ def main() -> int:
                 mine = Path(folder) / f"{method.replace(' ', '-')}-{number}"
                 mine.mkdir()
                 count = given.runs if method == "sweep" else given.rivals_runs
-                task = Task(count, given.iterations, given.sleep, mine, given.hydra_python)
+                task = Task(count, given.iterations, given.sleep, mine, given.hydra_python, given.engines_python)
                 found.append(measure(cluster, method, task, {**cluster.env, **env}))
-                start_times = preloaded_starts(task) or start_times
+                phases = by_phase(task) or phases
                 print(found[-1], file=sys.stderr, flush=True)
     train_s = statistics.fmean(one.train_s / max(1, one.ok) for one in found)
     counts = f"{given.runs} runs ({given.rivals_runs} by the other methods)"
-    print(f"{counts} of 2 ranks, {train_s:.2f} s of training each. {machine()}.\n\n{table(found)}\n\n{start_times}")
+    print(f"{counts} of 2 ranks, {train_s:.2f} s of training each. {machine()}.\n\n{table(found)}\n\n{phases}")
     if given.json:
         rows: list[dict[str, Any]] = [{**asdict(one), "overhead_s": one.overhead_s} for one in found]
         given.json.write_text(json.dumps(rows, indent=1) + "\n")

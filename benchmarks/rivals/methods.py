@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TRAINING = Path(__file__).with_name("training.py")
@@ -46,6 +47,8 @@ class Task:
     """on the shared file system: everything that the method writes there is counted"""
     hydra_python: str
     """the interpreter that has hydra-submitit-launcher"""
+    engines_python: str = sys.executable
+    """the interpreter that has hyperqueue and parsl"""
 
     @property
     def results(self) -> Path:
@@ -89,6 +92,25 @@ def hydra_multirun(task: Task) -> list[str]:
     return [*module, *options, *given, f"number={numbers}"]
 
 
+def hyperqueue(task: Task) -> list[str]:
+    """HyperQueue in one allocation: a task for each run. One of several nodes has `n_nodes` instead of `cpus`."""
+    script = task.folder / "hyperqueue.sbatch"
+    command = _engine(task, "hyperqueue_app")
+    script.write_text(f"#!/bin/bash\n{SBATCH}\n#SBATCH --output={task.folder}/hyperqueue.log\n{command}\n")
+    return ["sbatch", "--parsable", str(script)]
+
+
+def parsl(task: Task) -> list[str]:
+    """Parsl with a block of one node."""
+    return ["bash", "-c", _engine(task, "parsl_app")]
+
+
+def _engine(task: Task, app: str) -> str:
+    file = TRAINING.with_name(f"{app}.py")
+    words = shlex.join([task.engines_python, str(file), str(task.folder), str(task.runs)])
+    return f"export PATH={shlex.quote(str(Path(task.engines_python).parent))}:$PATH\n{words} {_torchrun(task)}"
+
+
 def sweep(task: Task) -> list[str]:
     """This project, with its defaults."""
     grid = task.folder / "grid.yaml"
@@ -103,6 +125,8 @@ METHODS: dict[str, Callable[[Task], list[str]]] = {
     "submitit map_array": submitit_array,
     "Hydra submitit launcher": hydra_multirun,
     "torchrun loop": loop_in_one_job,
+    "HyperQueue": hyperqueue,
+    "Parsl": parsl,
 }
 
 
@@ -126,25 +150,28 @@ def ended(task: Task, method: str) -> list[tuple[float, float]]:
     return sorted((row["time"], row["train_s"]) for row in rows)
 
 
-def records(task: Task) -> list[dict[str, object]]:
+def records(task: Task) -> list[dict[str, Any]]:
     """The sweep's records, oldest first."""
-    from sweep.state.events import Recorded, decoder
+    from sweep.state.events import Recorded
+
+    return [event.record for event in events(task, Recorded)]
+
+
+def events(task: Task, kind: Any) -> list[Any]:
+    """The sweep's events of a kind, oldest first."""
+    from sweep.state.events import decoder
     from sweep.store.directory import SweepDir
     from sweep.store.journal import JournalReader
 
     if not (task.folder / "sweep" / "journal").is_dir():
         return []
-    events = JournalReader(SweepDir(task.folder / "sweep"), decode=decoder(dict)).new_events()
-    return [event.record for event in events if isinstance(event, Recorded)]
+    found = JournalReader(SweepDir(task.folder / "sweep"), decode=decoder(dict)).new_events()
+    return [event for event in found if isinstance(event, kind)]
 
 
 def _records(task: Task) -> list[tuple[float, float]]:
-    found = []
-    for record in records(task):
-        if record["outcome"] == "ok":
-            times = [*record["warmup_times_s"], *record["step_times_s"]]  # type: ignore[misc]
-            found.append((float(str(record["ended_at"])), sum(times)))
-    return found
+    ok = (record for record in records(task) if record["outcome"] == "ok")
+    return [(float(one["ended_at"]), sum([*one["warmup_times_s"], *one["step_times_s"]])) for one in ok]
 
 
 def _torchrun(task: Task) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sweep.executors.queue_reasons import wait
 from sweep.planning.runs import ASSUMED_RUN_S
+from sweep.state.node_time import total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from sweep.state.state import PilotState, SweepState
     from sweep.store.sweep import Sweep
 
-NAMES_SHOWN = 5
+NAMES_SHOWN, PILOTS_SHOWN = 5, 10
 NOT_RUN = "not_run_"
 """what the states of runs that will not be started begin with, before the reason"""
 
@@ -109,6 +110,19 @@ def eta(sweep: Sweep) -> str:
         return f"time left unknown until a run has ended ({assumed} if each takes {ASSUMED_RUN_S:g} s)"
     text = f"{range_text(*tally.range_left(time.time(), skipped))} to go"
     return text if running else f"{text} once a pilot runs"
+
+
+def node_time_texts(by_pilot: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Where the allocated node time went: of all pilots, and of each of the last ones where there are several."""
+    shown = {"node time": total(by_pilot)} if by_pilot else {}
+    if len(by_pilot) > 1:
+        shown |= {name: total({name: by_pilot[name]}) for name in [*by_pilot][-PILOTS_SHOWN:]}
+    texts = []
+    for name, parts in shown.items():
+        whole = sum(parts.values())
+        words = ", ".join(f"{part} {seconds / whole:.1%}" for part, seconds in parts.items())
+        texts.append(f"{name}: {hours_text(whole / 3600)} node-hours: {words}")
+    return texts
 
 
 def unmeasured_text(runs: Sequence[str], directory: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -115,6 +116,7 @@ def _write_page(target: Path, places: list[Path], directories: Sequence[SweepDir
     from analysis.figures import FIGURES, draw, load_tables
     from analysis.report import About, build, columns_needed
     from sweep.files import write_whole
+    from sweep.state.parts import PARTS
 
     tables = load_tables(places) if figures else None
     records = analysis.load(places, columns_needed())
@@ -126,6 +128,8 @@ def _write_page(target: Path, places: list[Path], directories: Sequence[SweepDir
         written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z"),
         grid=grid,
         provenance=provenance,
+        node_time=_node_time(directories),
+        parts=PARTS,
     )
     page = build(
         records,
@@ -137,6 +141,18 @@ def _write_page(target: Path, places: list[Path], directories: Sequence[SweepDir
     )
     write_whole(target, page)
     return len(records)
+
+
+def _node_time(directories: Sequence[SweepDir]) -> dict[str, Mapping[str, float]]:
+    """Pilot -> part -> node-seconds, of all sweeps; of several, a pilot is named with its sweep."""
+    from sweep.state.node_time import node_time
+    from sweep.store.snapshot import read_state
+
+    found: dict[str, Mapping[str, float]] = {}
+    for directory in directories:
+        prefix = f"{directory.path.name}/" if len(directories) > 1 else ""
+        found |= {f"{prefix}{name}": parts for name, parts in node_time(read_state(directory), time.time()).items()}
+    return found
 
 
 def _origin(directories: Sequence[SweepDir]) -> tuple[str | None, dict[str, Any]]:

@@ -78,8 +78,9 @@ def _watch(sweep: Sweep) -> None:
 
 def _show(sweep: Sweep) -> None:
     from sweep.cli.live_picture import picture
-    from sweep.cli.progress_text import unmeasured_text
+    from sweep.cli.progress_text import node_time_texts, unmeasured_text
     from sweep.outcomes import Outcome
+    from sweep.state.node_time import node_time
     from sweep.store import lease
 
     sweep_state, printer = sweep.sweep_state, console()
@@ -87,6 +88,8 @@ def _show(sweep: Sweep) -> None:
     alive = f"launcher: {launcher}" if launcher else "no launcher runs"
     printer.print(f"{sweep.directory.path}; {alive}", soft_wrap=True)
     printer.print(picture(sweep, time.time(), height=ALL_LINES))
+    for line in node_time_texts(node_time(sweep_state, time.time())):
+        printer.print(line, soft_wrap=True)
     failures = [each for each in _failures(sweep, sweep_state) if each["outcome"] != Outcome.CANCELLED]
     for each in failures[:FAILURES_SHOWN]:
         text = f"{each['outcome']}: {each['run_id']} (attempt {each['attempt']}): {each['message'] or ''}"
@@ -136,6 +139,7 @@ def _failures(sweep: Sweep, sweep_state: SweepState) -> list[dict[str, Any]]:
 
 def _document(sweep: Sweep) -> dict[str, Any]:
     from sweep.cli.progress_text import eta, saved
+    from sweep.state.node_time import node_time
     from sweep.state.tally import elapsed_s
     from sweep.store import lease
 
@@ -155,6 +159,7 @@ def _document(sweep: Sweep) -> dict[str, Any]:
         "eta_range_s": list(tally.range_left(now, skipped)) if tally.informed else None,
         "elapsed_s": elapsed_s(sweep_state, now),
         "gpu_hours": {"allocated": held, "attempts": used, "saved": saved_hours},
+        "node_time_s": node_time(sweep_state, now),
         "saved_dollars": saved_dollars,
         "cancelled": sweep_state.cancelled,
         "unmeasured": sweep.unmeasured(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from sweep.diagnose.diagnose import diagnose
 from sweep.executors.executor import JobState, JobStatus
@@ -34,6 +35,14 @@ def mark_attempts_lost(launcher: Launcher, pilot: PilotState, status: JobStatus)
         ended_at=status.ended_at,
     )
     launcher.write(gone)
+
+
+def note_ends(launcher: Launcher, statuses: Mapping[str, JobStatus]) -> None:
+    """Note when the jobs of pilots that wrote their last lines ended, by the scheduler: they held their nodes."""
+    for pilot in launcher.sweep.sweep_state.pilots.values():
+        ended_at = statuses.get(pilot.job_id or "", JobStatus(state=JobState.UNKNOWN)).ended_at
+        if pilot.ended and pilot.gone and ended_at and pilot.released_at is None:
+            launcher.write(PilotGone(time=time.time(), pilot=pilot.name, word=pilot.gone, ended_at=ended_at))
 
 
 def mark_late_attempts_lost(launcher: Launcher) -> None:

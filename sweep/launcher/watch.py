@@ -10,7 +10,7 @@ from sweep.errors import log_error
 from sweep.executors.executor import JobState, JobStatus, SubmitError, first_live
 from sweep.executors.queue_reasons import wait
 from sweep.launcher.launcher import Launcher, is_own, token_of
-from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
+from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost, note_ends
 from sweep.state import events
 from sweep.state.events import PilotSubmitted, PilotUnresponsive, PilotWaits
 from sweep.state.state import PilotState
@@ -87,6 +87,7 @@ class Watch:
         own = [pilot for pilot in pilots if is_own(launcher.sweep, pilot)]
         closed = {pilot.job_id: pilot for pilot in own if pilot.job_id and pilot.cluster in ("", here)}
         statuses = launcher.executor.poll(list(closed)) if closed else {}
+        note_ends(self._launcher, statuses)
         waiting = (job for job in closed if statuses[job].state is JobState.PENDING)
         self._cancel([job for job in waiting if not of_another(closed[job], statuses[job])])
 
@@ -122,6 +123,7 @@ class Watch:
         pilots = self._of_this_cluster(here)
         submitted = {pilot.job_id: pilot for pilot in pilots if pilot.job_id is not None}
         statuses = self._launcher.executor.poll(list(submitted)) if submitted and here else {}
+        note_ends(self._launcher, statuses)
         for job_id, pilot in submitted.items():
             self._check_pilot(pilot, self._about(pilot, job_id, statuses))
         answers = not submitted or any(status.state is not JobState.UNKNOWN for status in statuses.values())

@@ -122,6 +122,8 @@ class PilotStarted(Event, frozen=True, kw_only=True, tag="pilot_started"):
     job_id: str
     nodes: tuple[str, ...]
     time_limit_s: int | None = None
+    began_at: float | None = None
+    """when its job began, by the scheduler; None where it does not say"""
 
 
 class PilotAlive(Event, frozen=True, kw_only=True, tag="pilot_alive"):
@@ -163,11 +165,13 @@ class RecordFacts(msgspec.Struct, frozen=True, kw_only=True):
     ep: int | None = 1
     start_s: float | None = None
     first_iteration_s: float | None = None
+    measure_s: float | None = None
     step_time_median_s: float | None = None
     step_times_s: tuple[float, ...] | None = None
     warmup_times_s: tuple[float, ...] | None = None
     stopped: str | None = None
     suspect: bool | None = None
+    extra_json: str | None = None
 
 
 class Recorded(Event, Generic[RecordT], frozen=True, kw_only=True, tag="record"):

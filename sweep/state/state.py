@@ -30,6 +30,7 @@ from sweep.state.events import (
     TriesRenewed,
 )
 from sweep.state.exclusion import Ledger, NodeReport, ReportVerdict, excluded, same_work, slow
+from sweep.state.parts import parts_of
 from sweep.state.retries import ELSEWHERE, OUTSIDE, config_fault, may_retry
 
 
@@ -149,6 +150,13 @@ class PilotState:
     """why it ended, from its own last line"""
     ended_at: float | None = None
     """when it ended: by its own last line, by the scheduler, or else when its leader last wrote a line"""
+    began_at: float | None = None
+    """when its job began, by the scheduler; as ``released_at``, when it ended"""
+    released_at: float | None = None
+    lost_at: dict[str, float] = field(default_factory=dict)
+    """node -> when it failed, or could not be cleaned, and was no longer used"""
+    spent: dict[str, float] = field(default_factory=dict)
+    """node-seconds of the attempts that it recorded, by part (``sweep.state.parts``)"""
     gone: str | None = None
     """from the launcher: the job is confirmed gone (the scheduler's state), or was rejected"""
 
@@ -165,6 +173,15 @@ class PilotState:
     def wrote(self, event: Event) -> None:
         """Note a line of its leader."""
         self.last_line_at = max(event.time, self.last_line_at or event.time)
+
+    def recorded(self, event: Recorded[RecordFacts], attempt: Attempt) -> None:
+        """Note the record of an attempt, which took node time."""
+        self.wrote(event)
+        ended_at = attempt.ended_at or event.time
+        for part, seconds in parts_of(event.record, max(0.0, ended_at - (attempt.started_at or ended_at))).items():
+            self.spent[part] = self.spent.get(part, 0.0) + len(attempt.nodes) * seconds
+        if event.record.outcome is Outcome.NODE_FAIL:
+            self.lost_at |= dict.fromkeys(event.accused, ended_at)
 
 
 @dataclass
@@ -281,7 +298,7 @@ def _(event: SubmitDelayed, sweep_state: SweepState) -> None:
 @_apply.register
 def _(event: PilotGone, sweep_state: SweepState) -> None:
     pilot = sweep_state.pilot(event.pilot)
-    pilot.gone = event.word
+    pilot.gone, pilot.released_at = event.word, event.ended_at or pilot.released_at
     pilot.ended_at = pilot.ended_at or event.ended_at or pilot.last_line_at or event.time
 
 
@@ -290,7 +307,7 @@ def _(event: PilotStarted, sweep_state: SweepState) -> None:
     pilot = sweep_state.pilot(event.pilot)
     pilot.started_at = pilot.started_at or event.time  # a leader writes it again when further nodes have joined
     pilot.node_names = event.nodes
-    pilot.job_id = event.job_id
+    pilot.job_id, pilot.began_at = event.job_id, event.began_at
     pilot.gone = None  # a submission that was given up but started after all
     pilot.wrote(event)
 
@@ -315,6 +332,8 @@ def _(event: AttemptStarted, sweep_state: SweepState) -> None:
     attempt.nodes = event.nodes
     if (pilot := sweep_state.pilots.get(event.pilot)) is not None:
         pilot.wrote(event)
+        for node in event.nodes:
+            pilot.lost_at.pop(node, None)
 
 
 @_apply.register(Recorded)
@@ -323,7 +342,7 @@ def _(event: Recorded[RecordFacts], sweep_state: SweepState) -> None:
     attempt = sweep_state.attempt(record.run_id, record.attempt, record.pilot)
     if not supersedes(record.outcome, attempt.outcome):
         return
-    attempt.outcome = record.outcome
+    twice, attempt.outcome = record.outcome is attempt.outcome, record.outcome
     attempt.message = record.message
     attempt.ended_at = record.ended_at
     attempt.started_at = attempt.started_at or record.started_at
@@ -331,6 +350,8 @@ def _(event: Recorded[RecordFacts], sweep_state: SweepState) -> None:
     attempt.tokens_per_second_per_gpu = record.tokens_per_second_per_gpu
     attempt.peak_memory_bytes = record.peak_memory_bytes
     attempt.stopped = record.stopped is not None
+    if (pilot := sweep_state.pilots.get(event.pilot or "")) is not None and not twice:
+        pilot.recorded(event, attempt)
     if record.outcome is Outcome.OK and same_work(record):
         sweep_state.nodes.measured(record.run_id, attempt.nodes, event.slow_node, event.time)
     reason = f"{record.outcome} in {record.run_id}.{record.attempt}: {attempt.message or 'no message'}"[:300]
@@ -363,6 +384,8 @@ def _(event: TriesRenewed, sweep_state: SweepState) -> None:
 @_apply.register
 def _(event: NodeBad, sweep_state: SweepState) -> None:
     sweep_state.nodes.reports.append(NodeReport(node=event.node, time=event.time, reason=event.reason))
+    if (pilot := sweep_state.pilots.get(event.pilot or "")) is not None:
+        pilot.lost_at.setdefault(event.node, event.time)
 
 
 @_apply.register

@@ -194,7 +194,7 @@ def test_scaling_shows_the_efficiency_of_the_numbers():
     assert "strong scaling" in sound(drawn.figure)
 
 
-def test_the_time_lines_shares_are_those_of_the_journal(sweep):
+def test_the_time_line_names_what_nodes_did(sweep):
     shown = sound(figures.draw("timeline", figures.load_tables(sweep.path)).figure)
     for state in ("measuring", "running", "starting", "failed", "clearing", "idle"):
         assert state in shown
@@ -203,7 +203,7 @@ def test_the_time_lines_shares_are_those_of_the_journal(sweep):
 def test_more_nodes_than_lanes_are_counted(tmp_path):
     sweep = fill(made_sweep(tmp_path / "s"), nodes=[f"n{at}" for at in range(80)])
     drawn = figures.draw("timeline", figures.load_tables(sweep.path))
-    assert drawn.figure.axes[1].get_ylabel() == "nodes held"
+    assert drawn.figure.axes[0].get_ylabel() == "nodes held"
     sound(drawn.figure)
 
 

@@ -52,7 +52,14 @@ ONLY_IN = {
     "matplotlib": ("analysis/",),
     "pandas": ("analysis/", "sweep/records/collect.py", "sweep/library/winners.py"),
     "simpleeval": ("sweep/expressions.py",),
-    "msgspec": ("sweep/pilot/", "sweep/records/", "sweep/state/events.py", "sweep/store/", "sweep/trackers/shape.py"),
+    "msgspec": (
+        "sweep/pilot/",
+        "sweep/records/",
+        "sweep/state/events.py",
+        "sweep/state/parts.py",
+        "sweep/store/",
+        "sweep/trackers/shape.py",
+    ),
     "jinja2": ("sweep/executors/script.py", "analysis/", "bench_workloads/trainers/"),
 }
 

@@ -21,7 +21,7 @@ from sweep.pilot.agent.fork_messages import ForkRequest
 from sweep.pilot.agent.fork_servers import ForkServer, ForkServerError, ForkServerPool
 from sweep.pilot.agent.heartbeats import HeartbeatBuffer
 from sweep.pilot.agent.kernel_log import KernelWatch
-from sweep.pilot.agent.processes import Activity, left_on_gpus
+from sweep.pilot.agent.processes import Activity, left_on_gpus, present
 from sweep.pilot.agent.progress import Report, failure
 from sweep.pilot.agent.ranks import KEPT_BYTES, Rank, one_per_process, start_ranks
 from sweep.pilot.channel import AgentChannel, ChannelError
@@ -77,7 +77,7 @@ class NodeAttempt:
         self._fork_servers = fork_servers
         self._channel = channel
         self._scratch = node.scratch / message.attempt
-        self._began_at = time.time()
+        self._began_at, self._before = time.time(), present()
         self._kernel = KernelWatch(node.name)
         self._listener: socket.socket | None = None
         self._heartbeats = HeartbeatBuffer()
@@ -140,7 +140,7 @@ class NodeAttempt:
 
     async def _end_ranks(self, grace_s: float, *, short: bool = False) -> list[str]:
         spared = [fork_server.pid for fork_server in self._fork_servers.fork_servers]
-        not_ended = await clear(self.ranks, spared, grace_s, self._fork_servers.reap)
+        not_ended = await clear(self.ranks, spared, grace_s, self._fork_servers.reap, self._before)
         return not_ended if not_ended or short else await asyncio.to_thread(left_on_gpus, GPU_WAIT_S, self._began_at)
 
     def report_busy(self) -> None:

@@ -19,7 +19,7 @@ import signal
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 import psutil
@@ -47,15 +47,23 @@ TEMPORARY_PREFIX = "sweep-tmp."
 TEMPORARY_LINK = "tmp"
 
 
-async def clear(ranks: Sequence[Rank], spare: Sequence[int], grace_s: float, reap: Callable[[], None]) -> list[str]:
-    """Kill every process of the attempt except `spare` (fork servers). Returns the survivors, as text."""
+async def clear(
+    ranks: Sequence[Rank],
+    spare: Sequence[int],
+    grace_s: float,
+    reap: Callable[[], None],
+    before: Set[tuple[int, int]] = frozenset(),
+) -> list[str]:
+    """Kill every process of the attempt except `spare` (fork servers) and those ``before`` it. Returns the survivors,
+    as text.
+    """
     for rank in ranks:
         rank.terminate()
     await _until(lambda: not any(rank.alive for rank in ranks), grace_s)
     token, node = os.environ.get(PILOT_MARK, ""), os.environ.get(NODE_MARK, "")
-    left = await kill(lambda: descendants(spare), reap)
+    left = await kill(lambda: descendants(spare, before), reap)
     if not left and token and node:  # what is no longer a descendant
-        left = await kill(lambda: [p for p in carrying([token], node) if p.pid not in spare], reap)
+        left = await kill(lambda: [p for p in carrying([token], node, before) if p.pid not in spare], reap)
     return left
 
 
@@ -74,9 +82,10 @@ async def kill(find: Callable[[], list[psutil.Process]], reap: Callable[[], None
 
 
 async def _until(done: Callable[[], bool], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
+    deadline, pause_s = time.monotonic() + timeout_s, POLL_S / 16
     while not done() and time.monotonic() < deadline:
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(pause_s)
+        pause_s = min(POLL_S, 2 * pause_s)
 
 
 def remove_shared_memory(since: float, directory: Path = SHARED_MEMORY) -> list[str]:

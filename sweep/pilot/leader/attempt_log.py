@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 from sweep.diagnose.model import RankEnd
 from sweep.errors import log_error
 from sweep.outcomes import Outcome
-from sweep.pilot.leader.files import Files
 from sweep.records.schema import Record
 from sweep.store.directory import write_derived
 
@@ -42,9 +42,15 @@ def _section(number: int, rank: RankEnd, what: str) -> str:
     return f"## rank {number} on {rank.node} ({end}{progress}): {what}"
 
 
-async def store_log(files: Files, path: Path, record: Record, ranks: Sequence[RankEnd]) -> None:
+def store_log(tasks: set[asyncio.Task[None]], path: Path, record: Record, ranks: Sequence[RankEnd]) -> None:
+    """Write it in a thread of its own, as one of these tasks: neither the record nor the next attempt waits for it."""
+    tasks.add(task := asyncio.ensure_future(_store(path, record, ranks)))
+    task.add_done_callback(tasks.discard)
+
+
+async def _store(path: Path, record: Record, ranks: Sequence[RankEnd]) -> None:
     """Best effort: the record matters more than its log."""
     try:
-        await files.do(lambda: write_derived(path, attempt_log(record, ranks)))
+        await asyncio.to_thread(lambda: write_derived(path, attempt_log(record, ranks)))
     except Exception as error:
         log_error(f"cannot write the log of {record.run_id}.{record.attempt}: {error!r}")

@@ -26,6 +26,8 @@ async def diagnosed(state: AttemptState, ending: asyncio.Event) -> Diagnosis:
 
     Its thread is left alone then: each pattern takes time in proportion to its text, so that the thread ends soon.
     """
+    if state.all_measured:  # nothing is read
+        return diagnosis_of(state)
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Diagnosis] = loop.create_future()
 

@@ -55,6 +55,7 @@ class Leader:
         self._clock = clock
         self._leaf_switches: dict[str, str | None] | None = None
         self._free_since: dict[str, float] = {}
+        self._logs: set[asyncio.Task[None]] = set()
         self._orphans = OrphanClearing(spec, directory.pilot(spec.name))
         self._preflight = Preflight(spec, self._attempts)
         self._ending = Ending(self._attempts, self._orphans, self._cancelled)
@@ -71,7 +72,7 @@ class Leader:
         await clear_stale_pilots(self._directory, self._spec, nodes.links)
         self._free_since = dict.fromkeys(self._free_since, time.monotonic())
         reason = await self._measure_all(nodes)
-        await self._orphans.end(at_once=self._ending.at_once)
+        await asyncio.gather(self._orphans.end(at_once=self._ending.at_once), *self._logs)
         for task in watching:
             task.cancel()
         await self._write(PilotEnded(time=time.time(), pilot=self._spec.name, reason=reason))
@@ -115,12 +116,9 @@ class Leader:
             self._leaf_switches = leaf_switches
             self._free_since = dict.fromkeys(leaf_switches, time.monotonic()) | self._free_since
             started = PilotStarted(
-                time=time.time(),
-                pilot=self._spec.name,
-                job_id=self._job_id,
-                nodes=tuple(leaf_switches),
-                time_limit_s=self._spec.time_limit_s,
-            )
+                time=time.time(), pilot=self._spec.name, job_id=self._job_id, nodes=tuple(leaf_switches),
+                time_limit_s=self._spec.time_limit_s, began_at=self._time.began_at,
+            )  # fmt: skip
             await self._write(started)
         for link in unreachable(links, self._clock.now()):
             if link.node not in self._sweep_state.excluded_nodes:
@@ -209,9 +207,8 @@ class Leader:
         )
         recorded = await asyncio.to_thread(recorded_of, attempt, result, spec, limit_s, self._attempts.stopping)
         await self._write(recorded)
-        await store_log(
-            self._files, self._directory.log(run.run_id, choice.attempt), recorded.record, result.state.ranks
-        )
+        path, ranks = self._directory.log(run.run_id, choice.attempt), result.state.ranks
+        store_log(self._logs, path, recorded.record, ranks)
         for node, left in result.state.remains.not_ended.items():
             reason = "not clean after an attempt: " + "; ".join(left)
             await self._write(NodeBad(time=time.time(), pilot=self._spec.name, node=node, reason=reason))

@@ -22,6 +22,9 @@ class PilotTime:
     def __init__(self, spec: JobSpec, environment: Mapping[str, str], now: float) -> None:
         self._spec = spec
         end = environment.get("SLURM_JOB_END_TIME", "")  # Slurm states it from 22.05 on; else the limit counts from now
+        began = environment.get("SLURM_JOB_START_TIME", "")
+        self.began_at = float(began) if began.isdigit() else None
+        """of its job, unix seconds; None where the scheduler does not say"""
         self._ends_at = min(float(end) if end.isdigit() else float("inf"), now + spec.time_limit_s)
         self._durations: list[float] = []
 

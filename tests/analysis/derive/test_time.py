@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.derive.time import STATES, held, over_time, segments, shares
+from analysis.derive.time import held, over_time, segments
 from sweep.records.timeline import ATTEMPTS, PILOTS
 
 
@@ -46,8 +46,6 @@ def test_an_attempt_starts_measures_and_clears_and_the_rest_is_idle():
     assert spans(table) == [
         ("idle", 0, 10), ("starting", 10, 12), ("measuring", 12, 17), ("clearing", 17, 18), ("idle", 18, 100),
     ]  # fmt: skip
-    assert shares(table)["measuring"] == pytest.approx(0.05)
-    assert shares(table).sum() == pytest.approx(1)
 
 
 def test_a_part_of_an_attempt_that_took_no_time_is_no_segment():
@@ -148,7 +146,6 @@ def test_segments_never_leave_gaps_or_overlap(gaps, outcomes, end, lost, gone):
     assert np.allclose(edges[1:, 0], edges[:-1, 1])
     if len(table):
         assert edges[0, 0] == 0
-        assert shares(table).sum() == pytest.approx(1)
 
 
 def test_a_pilot_within_its_wall_time_is_not_lost_however_long_it_is_unresponsive_and_one_beyond_it_is():
@@ -179,12 +176,6 @@ def test_an_attempt_that_never_got_steady_started_until_it_ended():
     early = attempt(10.0, steady_at=None, measured_at=None, ended_at=40.0)
     states = spans(segments(*frames([allocation()], [early])))
     assert states == [("idle", 0, 10), ("starting", 10, 40), ("idle", 40, 100)]
-
-
-def test_shares_of_nothing_are_zero():
-    nothing = segments(*frames([allocation(node=None, begin=None, end=None, heard_at=None)], []))
-    assert shares(nothing).tolist() == [0.0] * len(STATES)
-    assert list(shares(nothing).index) == list(STATES)
 
 
 def test_over_time_has_equal_spans_from_the_first_to_the_last_second():

@@ -34,6 +34,20 @@ def pids(found):
     return {process.pid for process in found}
 
 
+def test_what_was_there_before_is_not_looked_at_and_what_came_later_is(sleeper):
+    """Of the machine's processes: the node of a large job may have thousands."""
+    token = f"test{os.getpid()}-p0009"
+    earlier, before = sleeper(token, "n1"), processes.present()
+    later = sleeper(token, "n1")
+    assert earlier in {pid for pid, _ in before}
+    for find in (processes.descendants, lambda *given: processes.carrying([token], "n1", *given[1:])):
+        assert {earlier, later} <= pids(find(()))
+        found = pids(find((), before))
+        assert later in found
+        assert earlier not in found
+    assert later not in pids(processes.descendants([later]))
+
+
 def test_marks_show_whose_a_process_is(sleeper):
     token = f"test{os.getpid()}-p0001"
     mine, neighbour = sleeper(token, "n1"), sleeper(token, "n2")

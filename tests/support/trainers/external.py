@@ -40,3 +40,21 @@ def measured(directory, example, variable, *overrides, cluster=None):
         cluster.wait_idle()
         assert cluster.job_processes() == []
     return driving.assert_each_run_measured_once(directory)
+
+
+PACED = SCRIPTS / "paced.py"
+SHAPE = {"num_layers": 2, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "vocab_size": 512}
+
+
+def paced(paces, prints="last", **further):
+    """A sweep of a foreign trainer with these step times, in their order."""
+    params = {
+        "command": f"python {PACED} {{{{ a }}}} {{{{ steps }}}} {prints}",
+        "metrics": "iteration: step (\\d+)\nstep_time_s: time {number}\n",
+        "a": [str(pace) for pace in paces],
+    }
+    return {
+        "name": "paced", "workload": "command", "models": {"toy": SHAPE}, "nodes": 2, "sequence_length": 64,
+        "global_batch": 2048, "dtype": "fp32", "micro_batch_size": 8, "params": params, "remeasure": 0,
+        "stop_slow": 1.2, "site": {"gpu": "cpu", "gpus_per_node": 2, "poll_interval_s": 1}, **further,
+    }  # fmt: skip
