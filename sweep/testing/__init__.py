@@ -1,4 +1,4 @@
-"""Conformance checks: what a workload, trainer adapter, search strategy or tracker must do, as a test.
+"""Conformance checks: what a workload or a trainer adapter must do, as a test.
 
 In the test suite of a package that registers one::
 
@@ -14,18 +14,13 @@ from __future__ import annotations
 
 from sweep.testing.examples import example_run
 from sweep.testing.findings import ConformanceError
-from sweep.testing.strategies import check_strategy
-from sweep.testing.trackers import check_tracker, example_attempt
 from sweep.testing.trainers import check_trainer
 from sweep.testing.workloads import check_workload
 
 __all__ = [
     "ConformanceError",
-    "check_strategy",
-    "check_tracker",
     "check_trainer",
     "check_workload",
-    "example_attempt",
     "example_run",
 ]
 

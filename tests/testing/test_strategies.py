@@ -7,7 +7,8 @@ import pytest
 
 from sweep.plugins import STRATEGY
 from sweep.search.strategies import Exhaustive, Pick, Prune
-from sweep.testing import ConformanceError, check_strategy
+from sweep.testing import ConformanceError
+from tests.support.conforming_strategies import check_strategy
 
 
 @pytest.mark.parametrize("name", STRATEGY.table)

@@ -92,7 +92,7 @@ their-trainer = theirs.trainer:ADAPTER
 their-strategy = theirs.strategy:LastFirst
 """,
     "test_theirs.py": """
-from sweep.testing import check_strategy, check_trainer, check_workload
+from sweep.testing import check_trainer, check_workload
 
 OUTPUT = "data parallel: 2\\niter 1 | loss 3.000\\niter 2 | loss 1.500\\n"
 
@@ -104,9 +104,6 @@ def test_the_trainer():
 def test_the_trainer_runs():
     check_workload("their-trainer")
 
-
-def test_the_strategy():
-    check_strategy("their-strategy")
 """,
 }
 GRID = """

@@ -6,8 +6,9 @@ import sqlite3
 
 import pytest
 
-from sweep.testing import ConformanceError, check_tracker
+from sweep.testing import ConformanceError
 from sweep.trackers.tracker import TrackerError
+from tests.support.conforming_trackers import check_tracker
 from tests.support.slurm.services import wait_until
 from tests.support.wandb_file import read
 
