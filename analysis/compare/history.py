@@ -7,6 +7,7 @@ below ``level`` for the whole history.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,11 @@ class History:
     def metric(self) -> Metric:
         """What is compared."""
         return self.whole.metric
+
+    def dated(self) -> list[str]:
+        """The sweeps' names, each after the local date and time of its first attempt, where known."""
+        begun = ("" if at is None else time.strftime("%Y-%m-%d %H:%M  ", time.localtime(at)) for at in self.started_at)
+        return [f"{at}{name}" for at, name in zip(begun, self.names, strict=True)]
 
     def changed(self, at: int) -> tuple[tuple[str, str, str], ...]:
         """(what, before, now): what that sweep has throughout, and the one before had otherwise."""

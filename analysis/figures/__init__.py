@@ -22,7 +22,6 @@ from analysis.figures import (
     placement,
     predicted,
     scaling,
-    sensitivity,
     spread,
     timeline,
 )
@@ -41,7 +40,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_IN_ORDER = (scaling, axes, sensitivity, neighbours, pareto, cost, outcomes, timeline, spread, placement, predicted)
+_IN_ORDER = (scaling, axes, neighbours, pareto, cost, outcomes, timeline, spread, placement, predicted)
 FIGURES = {module.__name__.rpartition(".")[2]: module for module in _IN_ORDER}
 """name -> its module, with ``draw`` and its caption as docstring, in the order of a report"""
 

@@ -169,11 +169,6 @@ EXPERT_RULES = (
         lambda c: (_own_width(c) == False) & (c["dp"] * c["cp"] % c["ep"] != 0),  # noqa: E712
     ),
     rule(
-        "ep_and_etp_by_ranks",
-        "ep * etp = {ep} * {etp} must divide dp * cp * tp = {dp} * {cp} * {tp}, out of which they are taken",
-        lambda c: _own_width(c) & (c["dp"] * c["cp"] * c["tp"] % (c["ep"] * _expert_width(c)) != 0),
-    ),
-    rule(
         "etp_by_sequence",
         "etp={etp} apart from tp={tp} needs sequence_parallel: each rank then routes its own tokens",
         lambda c: _own_width(c) & (c["tp"] > 1) & (param(c, "sequence_parallel") == False),  # noqa: E712

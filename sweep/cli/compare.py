@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
+from sweep.cli.command import InputPath, SweepCommand, without_effect
 from sweep.cli.names import metric_option
 from sweep.cli.options import Share, anyway_option, json_option
 from sweep.cli.progress_text import plural
@@ -39,7 +39,6 @@ SHOWN = 20
 @metric_option("Metric to compare.")
 @click.option("--noise", type=Share(), help="Run-to-run noise, such as 0.5%. Default: estimated from the runs.")
 @anyway_option
-@click.option("--out", type=OutputPath(), help="Also draw each cell over the sweeps (PNG, SVG or PDF).")
 @json_option
 def compare(
     sources: tuple[Path, ...],
@@ -48,7 +47,6 @@ def compare(
     metric: str,
     noise: float | None,
     anyway: bool,
-    out: Path | None,
     as_json: bool,
 ) -> int:
     """Compare sweeps of one grid: a new NCCL, another trainer version, a replaced switch, last week and this week.
@@ -64,7 +62,7 @@ def compare(
     \b
     Examples:
       sweep compare sweeps/nccl-2.26 sweeps/nccl-2.27
-      sweep compare sweeps/week-* --out history.png
+      sweep compare sweeps/week-*
       sweep compare sweeps/tonight --baseline good.parquet --within 3%
       sweep compare a.parquet b.parquet --metric peak_memory_bytes --json
     """
@@ -74,22 +72,13 @@ def compare(
         return _check(sources, baseline, within, metric, noise, as_json)
     if useless := without_effect(["within"], "without --baseline"):
         raise SweepError(useless)
-    if out is not None:
-        from analysis.heatmap.draw import check_format
-
-        check_format(out)
     history = library.compare(*sources, metric=metric, noise=noise, anyway=anyway)
-    if out is not None:
-        from analysis.figures.history import draw
-        from analysis.heatmap.draw import save_figure
-
-        save_figure(draw(history), out)
     if as_json:
-        click.echo(json.dumps({**history.document(), "picture": str(out) if out else None}))
+        click.echo(json.dumps(history.document()))
         return 0
     lines = [f"simulated, the times are made up: {', '.join(history.simulated)}"] if history.simulated else []
     lines += _comparison(history.whole) if len(history.names) == 2 else _history(history)
-    click.echo("\n".join([*lines, *([str(out)] if out else [])]))
+    click.echo("\n".join(lines))
     return 0
 
 
@@ -148,10 +137,8 @@ def _cell(cell: CellPair, comparison: Comparison, width: int) -> str:
 
 def _history(history: History) -> list[str]:
     """More than two: the sweeps with what changed, a line per cell, and what became worse."""
-    from analysis.figures.history import dated
-
     lines = []
-    for at, name in enumerate(dated(history)):
+    for at, name in enumerate(history.dated()):
         changed = "".join(f"; {what}: {before} -> {now}" for what, before, now in history.changed(at))
         lines.append(f"{at + 1:>3}  {name}{changed}")
     cells = history.cells()
@@ -182,7 +169,7 @@ def _check(
 ) -> int:
     from sweep.library import compare as library
 
-    mistakes = without_effect(["anyway", "out"], "with --baseline")
+    mistakes = without_effect(["anyway"], "with --baseline")
     if len(sources) > 1:
         mistakes.append(Mistake("one sweep is checked", path="--baseline", remedy="name one, or omit --baseline"))
     if mistakes:

@@ -7,7 +7,6 @@ import itertools
 import pytest
 
 from analysis.compare import CellPair, Change, compare, history
-from analysis.figures.history import changes_of, draw
 from sweep.errors import SweepError
 from tests.support.compared import noisy
 
@@ -68,19 +67,6 @@ def test_one_sweep_and_sweeps_of_other_work_are_refused_by_name():
     other = noisy(2).assign(sequence_length=4096)
     with pytest.raises(SweepError, match=r"A old, B new.*sequence"):
         history([noisy(1).assign(sequence_length=2048), other], ["old", "new"])
-
-
-def test_the_picture_has_each_change_against_the_first_and_rings_where_it_is_clear():
-    found = history([noisy(1), noisy(2), noisy(3, slower="all", by=0.1)], ["a", "b", "c"])
-    cell = found.cells()[0]
-    changes = changes_of(cell, found)
-    assert changes[0] == 0
-    assert changes[2] == pytest.approx(-10, abs=3)
-    figure = draw(found)
-    rings = [line for axes in figure.axes for line in axes.lines if line.get_markersize() == 9]
-    assert (
-        len(rings) == sum(step is not None and step.verdict == "worse" for c in found.cells() for step in c.steps) > 0
-    )
 
 
 def test_a_regression_is_one_line_with_the_sweeps_counted_from_one():

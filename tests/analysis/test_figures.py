@@ -264,7 +264,7 @@ def test_a_node_count_that_is_slower_and_dearer_than_another_is_hollow():
 
 def test_the_playbooks_figures(tmp_path):
     tables = Tables(full(playbook_records()))
-    for name in ("scaling", "axes", "sensitivity", "pareto", "cost", "outcomes"):
+    for name in ("scaling", "axes", "pareto", "cost", "outcomes"):
         drawn = figures.draw(name, tables)
         assert drawn.lacking is None
         sound(drawn.figure)
@@ -307,7 +307,7 @@ def test_mistakes_draw_nothing(sweep, tmp_path):
     done = invoke("report", sweep.path, "paretto", "--figures", tmp_path / "f")
     assert "unknown figure 'paretto' (did you mean pareto?)" in str(done.exception)
     assert isinstance(invoke("report", sweep.path, "scaling").exception, SweepError), "the page has all figures"
-    for useless in (("--out", "x.html"), ("--metric", "mfu"), ("--no-figures",), ("--history", sweep.path)):
+    for useless in (("--out", "x.html"), ("--metric", "mfu"), ("--no-figures",)):
         done = invoke("report", sweep.path, "--figures", tmp_path / "f", *useless)
         assert f"{useless[0]}: has no effect with --figures" in str(done.exception)
     assert "--format: has no effect without --figures" in str(invoke("report", sweep.path, "--format", "svg").exception)

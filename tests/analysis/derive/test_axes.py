@@ -1,16 +1,14 @@
-"""The cost of axes: pipeline bubbles, and fixing an axis."""
+"""What axes do: pipeline bubbles, and the metric that compares models."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.derive.axes import comparable_metric, sensitivity, varied_axes
+from analysis.derive.axes import comparable_metric, varied_axes
 from analysis.derive.best import completed
 from analysis.derive.scaling import bubble
 from analysis.metrics import METRICS
 from tests.support.made_records import playbook_records
-
-RATE = METRICS["tokens_per_second_per_gpu"]
 
 
 def piped(slope):
@@ -32,23 +30,6 @@ def test_the_playbooks_pipelines_cost_more_than_the_ideal_bubble():
     assert bubble(playbook_records())["slope"] > 0.5
 
 
-def test_fixing_an_axis_costs_what_the_best_without_it_lacks():
-    made = pd.DataFrame(
-        [
-            ("m", 1, 1, 0, 100.0),
-            ("m", 1, 2, 0, 90.0),
-            ("m", 1, 2, 1, 80.0),
-            ("m", 2, 1, 0, 50.0),
-            ("m", 2, 2, 0, 100.0),
-        ],
-        columns=["model", "nodes", "tp", "zero", "tokens_per_second_per_gpu"],
-    ).assign(outcome="ok", run_id=list("abcde"))
-    table = sensitivity(made, RATE).set_index(["axis", "value"])
-    assert table.loc[("tp", "1"), ["median", "worst", "wins", "cells"]].tolist() == [0.25, 0.5, 1, 2]
-    assert table.loc[("tp", "2"), ["median", "worst"]].tolist() == pytest.approx([0.05, 0.1])
-    assert table.loc[("zero", "1"), ["median", "missing"]].tolist() == pytest.approx([0.2, 1])
-
-
 @pytest.mark.parametrize(("known", "wanted"), [
     ({"mfu": 10}, "mfu"), ({"mfu": 9}, "mfu"), ({"mfu": 8}, "tokens_per_second_per_gpu"),
     ({"mfu": 8, "reported_mfu": 9}, "reported_mfu"), ({"tflops_per_gpu": 10}, "tflops_per_gpu"),
@@ -61,14 +42,6 @@ def test_models_are_compared_by_the_share_of_the_peak_where_nine_tenths_have_it(
     made = completed(made.assign(outcome="ok", tp=range(10)))
     assert comparable_metric(made) is METRICS[wanted]
     assert comparable_metric(made.assign(outcome="unknown")) is None
-
-
-def test_of_a_time_the_lowest_is_the_best():
-    made = completed(pd.DataFrame({"model": "m", "nodes": 1, "tp": [1, 2, 2], "step_time_median_s": [2.0, 1.0, 4.0]}))
-    made = made.assign(outcome="ok", run_id=list("abc"), zero=[0, 0, 1])
-    table = sensitivity(made, METRICS["step_time_median_s"]).set_index(["axis", "value"])
-    assert table["median"].to_dict() == {("tp", "1"): 0.5, ("tp", "2"): 0.0, ("zero", "0"): 0.0, ("zero", "1"): 0.75}
-    assert table["wins"].tolist() == [0, 1, 1, 0]
 
 
 def test_axes_that_vary_are_those_of_several_values():
