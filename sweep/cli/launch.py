@@ -167,7 +167,10 @@ def _ask(about: Estimate) -> None:
     """Ask whether to spend it; Abort where the user does not want to."""
     unit = "rank-hours" if about.cpu else "GPU-hours"
     where = "on this machine" if about.pilots is None else f"on Slurm, up to {plural(about.pilots, 'pilot')} at once"
-    expected = f"about {hours_text(about.gpu_hours)} {unit}"
+    expected = f"about {hours_text(about.gpu_hours)} {unit} in full"
+    if about.expected_runs is not None and about.expected_gpu_hours is not None:
+        spends = f"{hours_text(about.expected_gpu_hours)} {unit} for {plural(about.expected_runs, 'run')}"
+        expected = f"{spends} expected by the strategy; {expected}"
     most = f"at most {hours_text(about.most_gpu_hours)} if each took its time limit"
     again = f"; then up to {plural(about.repeats, 'top configuration')} once more" if about.repeats else ""
     click.confirm(f"{plural(about.runs, 'run')} {where}: {expected}, {most}{again}. Continue?", err=True, abort=True)

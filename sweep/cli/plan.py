@@ -147,11 +147,12 @@ def _rows(plan: Plan, show: str) -> Iterator[dict[str, Any]]:
 
 
 def _line(row: dict[str, Any]) -> str:
-    if "run_id" in row:
-        return f"{row['run_id']}{_guess(row)}"
     short = {"micro_batch_size": "mbs", "grad_accum": "gas"}
     layout = " ".join(f"{short.get(n, n)}={'?' if row[n] is None else row[n]}" for n in LAYOUT)
     layout += "".join(f" {name}={value}" for name, value in row["further"].items())
+    if "run_id" in row:
+        more = "".join(f" {name}={value}" for kind in ("params", "env") for name, value in row[kind].items())
+        return f"{row['run_id']}  {layout} dtype={row['dtype']} compile={row['compile']}{more}{_guess(row)}"
     return f"{row['model']} nodes={row['nodes']} {layout}: {'; '.join(row['reasons'])}"
 
 
@@ -175,8 +176,10 @@ def _tables(document: dict[str, Any], learned: Forecast | None) -> None:
 
     printer = console(width=120)
     head = f"{plural(document['runs'], 'run')} of {plural(document['candidates'], 'candidate')}"
-    hours = f"about {document['predicted_node_hours']:,.1f} node-hours ({document['prediction']})"
-    printer.print(f"{document['name']}: {head}; {hours}")
+    mine = document["expected"].get(document["strategy"])
+    spends = f"{mine['node_hours']:,.1f} node-hours expected with {document['strategy']}; " if mine else ""
+    hours = f"all in full about {document['predicted_node_hours']:,.1f} node-hours ({document['prediction']})"
+    printer.print(f"{document['name']}: {head}; {spends}{hours}")
     limits = ", ".join(f"{name} {value:g}" for name, value in document["budget"].items())
     printer.print(f"strategy: {document['strategy']}; budget: {limits or 'none'}")
     for name, one in document["expected"].items():
@@ -206,7 +209,7 @@ def _best_table(cells: list[dict[str, Any]]) -> Any:
     from analysis.metrics import memory_text
 
     title = "Predicted best per cell, not measured (step-time and memory models)"
-    table = Table("model", "nodes", "layout", "tokens/s/GPU", "9 of 10 within", "memory", title=title)
+    table = Table("model", "nodes", "layout", "tokens/s/GPU", "9 of 10 within", "MFU", "memory", title=title)
     for column in (table.columns[1], *table.columns[3:]):
         column.justify = "right"
     for cell in (cell for cell in cells if cell["predicted_best"]):
@@ -215,7 +218,8 @@ def _best_table(cells: list[dict[str, Any]]) -> Any:
         memory = "–" if peak is None else memory_text(peak)
         speed = f"{best['tokens_per_second_per_gpu']:,.0f}"
         within = f"{best['low']:,.0f} to {best['high']:,.0f}"
-        table.add_row(cell["model"], str(cell["nodes"]), layout_text(best), speed, within, memory)
+        mfu = "–" if best["mfu"] is None else f"{best['mfu']:.1%}"
+        table.add_row(cell["model"], str(cell["nodes"]), layout_text(best), speed, within, mfu, memory)
     return table
 
 

@@ -24,7 +24,7 @@ from sweep.expressions import names_in
 from sweep.inputs.axes import Counts, Sizes, Stages, Stated, Switches, Texts, Values, Words, listed, scalars
 from sweep.inputs.meanings import describe
 from sweep.inputs.site import NodeGroup, SafeName, Seconds, Site, environment_value
-from sweep.inputs.validation import amount, check
+from sweep.inputs.validation import amount, check, share
 from sweep.inputs.yaml_lines import Document, Path, Problem, dump
 from sweep.physics.measured import MeasuredCollective, MeasuredRates
 from sweep.physics.shapes import ModelShape
@@ -197,8 +197,12 @@ class Grid(BaseModel):
     of others within 3 % of the best, then of the best two until their order is decided. A small sweep may have up to
     8, for at most half of its runs; 0: none. They are beyond a `budget` of runs, and within one of time. Default: 0.1,
     and 0 for the simulated workload"""
-    strategy: str = "prune"
-    """which runs to measure, in which order: exhaustive, prune, guided or playbook"""
+    strategy: str = "guided"
+    """which runs to measure, in which order: `guided` ends a cell by itself (`miss`), `prune` measures all that can
+    work, `exhaustive` every run; or playbook"""
+    miss: Annotated[float, BeforeValidator(share), Field(gt=0, lt=1)] | None = None
+    """`guided` only: it ends a cell once what its other runs are expected to gain over its best, all together, is less
+    than this. Default: 1%"""
     stop_slow: Literal["auto", "off"] | Annotated[float, Field(ge=LEAST_FACTOR)] | None = None
     """end a run once two of its iterations were slower than its cell's best by this factor, or one by twice: `auto`
     (the fastest is ended in fewer than 1 of 10,000 cells, by the spread of the sweep's own runs), a factor of at least
@@ -230,6 +234,13 @@ class Grid(BaseModel):
             raise ValueError(f"unknown {info.field_name} {name!r} ({nearest(name, kind.names())})")
         return name
 
+    @field_validator("miss")
+    @classmethod
+    def _of_guided(cls, miss: float | None, info: ValidationInfo) -> float | None:
+        if miss is not None and info.data.get("strategy") != "guided":
+            raise ValueError("only `strategy: guided` ends cells by it: leave it out")
+        return miss
+
     @field_validator("constraints")
     @classmethod
     def _known_names(cls, constraints: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
@@ -259,9 +270,10 @@ class Grid(BaseModel):
 
     @property
     def limits(self) -> dict[str, int | float]:
-        """``budget`` for a search, with ``repeats``, beyond which runs are re-measured ones; empty: no budget."""
+        """``budget``, with ``repeats``, beyond which runs are re-measured ones; and ``miss``. Empty: none given."""
         given = self.budget.model_dump(exclude_none=True)
-        return given | {"repeats": self.repeats} if given else {}
+        given |= {"repeats": self.repeats} if given else {}
+        return given | ({} if self.miss is None else {"miss": self.miss})
 
     @property
     def stops_slow(self) -> str | float:

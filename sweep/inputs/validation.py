@@ -102,6 +102,12 @@ def _seconds_of_text(text: str) -> float:
     return days_ * 86400 + hours_ * 3600 + minutes_ * 60 + rest_
 
 
+def share(value: Any) -> Any:
+    """A fraction: 0.01 or "1%". Other values are left to the type's own check."""
+    match = _PERCENT.match(value.strip()) if isinstance(value, str) else None
+    return float(match[1]) / 100 if match else value
+
+
 def amount(value: Any) -> int:
     """A count: 1048576, "1M" (1,000,000), "1Mi" (1,048,576), "2.36M". Raises ValueError."""
     if isinstance(value, bool):

@@ -10,6 +10,7 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.load import max_local_ranks
 from sweep.inputs.site import Site
 from sweep.launcher.submission import limits_of
+from sweep.library.plan import expected_saving
 from sweep.planning.build import nothing_to_run
 from sweep.planning.runs import Plan, runs_on
 from sweep.search.budget import Budget
@@ -25,7 +26,10 @@ class Estimate:
     repeats: int
     """of top configurations, at most, once they have ended"""
     gpu_hours: float
-    """expected, without repeats"""
+    """of all these runs in full, without repeats"""
+    expected_runs: int | None
+    expected_gpu_hours: float | None
+    """what the strategy is expected to spend, by simulated sweeps; None where that is not known"""
     most_gpu_hours: float
     """if each run took its time limit"""
     cpu: bool
@@ -46,7 +50,11 @@ def estimate(plan: Plan, grid: Grid, site: Site, executor: str) -> Estimate:
         expected += min(each_h, allowed) * part.gpus_per_node
         most += min(sum(nodes) * limits_of(grid).attempt_s / 3600, allowed) * part.gpus_per_node
         count += len(nodes)
+    expected_by = expected_saving(plan, grid, site).get(grid.strategy)
+    same = len({part.gpus_per_node for part in site.parts.values()}) == 1
     return Estimate(
+        expected_runs=expected_by.runs if expected_by else None,
+        expected_gpu_hours=expected_by.node_hours * site.gpus_per_node if expected_by and same else None,
         runs=count,
         repeats=room(grid.remeasure_share, count),
         gpu_hours=expected,

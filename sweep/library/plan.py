@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from sweep.contract import LAYOUT
 from sweep.inputs.load import load_site
+from sweep.launcher.submission import limits_of
 from sweep.library.sources import collected_results
 from sweep.planning.build import build
 from sweep.planning.runs import Plan, runs_on
 from sweep.planning.summary import summary
+from sweep.records.metrics import efficiency
 from sweep.search.budget import Budget
 from sweep.search.candidates import from_plan
 from sweep.search.forecast import Expected, expected_best, uncertainty, unlearned
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 MOST = 3
 """layouts per cell"""
-DRAWS = 5
+DRAWS = 15
 """simulated sweeps: results drawn from the time and memory models with their uncertainty"""
 MOST_RUNS = 1000
 """the joint prior of more takes many seconds"""
@@ -48,18 +50,22 @@ def plan(grid: Grid, site: Site | None = None) -> Plan:
 
 
 def expected_saving(plan: Plan, grid: Grid, site: Site) -> Mapping[str, Replay]:
-    """The grid's strategy, and `guided` -> the median of its simulated sweeps. Empty where the plan is too large, and
-    for a grid that asks for all its runs.
-    """
-    if not 0 < len(plan.runs) <= MOST_RUNS or (grid.strategy == "exhaustive" and not grid.limits):
+    """The grid's strategy, and `guided` -> the median of its simulated sweeps. Empty where the plan is too large."""
+    if not 0 < len(plan.runs) <= MOST_RUNS:
         return {}
     groups = [(runs_on(plan.runs, group), part.hardware) for group, part in site.parts.items()]
     sets = [from_plan(runs, gpu) for runs, gpu in groups if runs]
     limits = grid.budget.model_dump(exclude_none=True)
+    stops = None if grid.stops_slow == "off" else grid.warmup_iterations + grid.iterations
     saving: dict[str, Replay] = {}
     for name in dict.fromkeys([grid.strategy, "guided"]):
-        strategy = strategy_named(name)
-        drawn = [replays(one, strategy, Budget.of(limits, len(one)), DRAWS) for one in sets]
+        strategy = strategy_named(name, **({"miss": grid.miss} if grid.miss is not None and name == "guided" else {}))
+        drawn = [
+            replays(
+                one, strategy, Budget.of(limits, len(one)), DRAWS, iterations=stops, most_s=limits_of(grid).attempt_s
+            )
+            for one in sets
+        ]
         sums = [_sum(parts) for parts in zip(*drawn, strict=True)]
         saving[name] = Replay(
             round(statistics.median(one.runs for one in sums)),
@@ -91,12 +97,17 @@ class Forecast:
 
 
 def plan_summary(plan: Plan, site: Site) -> dict[str, Any]:
-    """The plan in numbers; of each cell's predicted best, the interval that 9 of 10 such runs are expected in."""
+    """The plan in numbers; of each cell's predicted best, MFU and the interval of 9 of 10 such runs."""
     document = summary(plan)
     best = {one["run_id"]: one for cell in document["cells"] if (one := cell["predicted_best"])}
-    for run_id, factor in factors([run for run in plan.runs if run.run_id in best], site).items():
-        rate = best[run_id]["tokens_per_second_per_gpu"]
-        best[run_id] |= {"low": rate / factor, "high": rate * factor}
+    runs = {run.run_id: run for run in plan.runs if run.run_id in best}
+    for run_id, factor in factors(list(runs.values()), site).items():
+        rate, gpu = best[run_id]["tokens_per_second_per_gpu"], site.part(runs[run_id].node_group).gpu
+        best[run_id] |= {
+            "low": rate / factor,
+            "high": rate * factor,
+            "mfu": efficiency(runs[run_id].run(), rate, gpu).mfu,
+        }
     return document
 
 

@@ -2,7 +2,8 @@
 
 Every run is given a rate and an end, drawn from what the time and memory models say of them all: rates
 jointly, with the noise of a measurement; in a cell the runs that are likeliest to exceed the memory do so first; others
-fail by chance. What the posterior does not contain, a real cluster may still do.
+fail by chance. A run takes its start and the iterations of its drawn rate: those until it has lost, where such runs are
+stopped. What the posterior does not contain, a real cluster may still do.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.outcomes import Outcome
+from sweep.physics.statistics import LEAST_FACTOR
+from sweep.planning.runs import ASSUMED_START_S
 from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
 from sweep.search.observations import Known
@@ -31,13 +34,40 @@ class Replay:
     """1 - best measured rate over best rate, on average over the cells that have a run that works"""
 
 
-def replays(candidates: Candidates, strategy: Strategy, budget: Budget, draws: int, seed: int = 0) -> Iterator[Replay]:
-    """The strategy on so many draws, one after another. The same seed gives the same to every strategy."""
-    hours = candidates.nodes * candidates.expected_s / 3600
+def replays(
+    candidates: Candidates,
+    strategy: Strategy,
+    budget: Budget,
+    draws: int,
+    seed: int = 0,
+    iterations: int | None = None,
+    most_s: float = np.inf,
+) -> Iterator[Replay]:
+    """The strategy on so many draws, one after another. The same seed gives the same to every strategy.
+
+    ``iterations``: of a run in full, warm-up included, where runs that have lost are stopped; None: no run is.
+    ``most_s``: after which a run is ended.
+    """
     for drawn in drawn_results(candidates, draws, seed):
-        known = Known(candidates)
-        spent = [pick.index for pick in steps(known, drawn, strategy, budget)]
-        yield Replay(len(spent), float(hours[spent].sum()), _mean_regret(known, drawn))
+        known, hours, spent = Known(candidates), 0.0, 0
+        for pick in steps(known, drawn, strategy, budget):
+            seconds = min(_seconds(known, drawn, pick.index, iterations), most_s)
+            hours += float(candidates.nodes[pick.index]) * seconds / 3600
+            spent += 1
+        yield Replay(spent, hours, _mean_regret(known, drawn))
+
+
+def _seconds(known: Known, drawn: RecordedRun, index: int, iterations: int | None) -> float:
+    """Of a run: in full, or until it has lost by what is known then (``SlowBound.lost``)."""
+    assert drawn.seconds is not None
+    whole = float(drawn.seconds[index])
+    if iterations is None or not drawn.worked[index]:
+        return whole
+    behind = known.best[drawn.candidates.cells[index]] - np.log(drawn.tokens_per_second_per_gpu[index])
+    if behind < np.log(LEAST_FACTOR):
+        return whole
+    start, until = min(whole, ASSUMED_START_S), 2 if behind > np.log(2) else 3  # the first iteration is not compared
+    return start + (whole - start) * min(1.0, until / iterations)
 
 
 def _mean_regret(known: Known, drawn: RecordedRun) -> float:
@@ -53,6 +83,7 @@ def drawn_results(candidates: Candidates, draws: int, seed: int = 0) -> Iterator
     mean, works = posterior.log_rates(rows), posterior.success(rows)
     values, vectors = np.linalg.eigh(posterior.covariance(rows))
     factor = vectors * np.sqrt(np.maximum(values, 0.0))
+    start = np.minimum(candidates.expected_s, ASSUMED_START_S)
     random = np.random.default_rng(seed)
     for _ in range(draws):
         rates = mean + factor @ random.standard_normal(len(rows))
@@ -66,5 +97,5 @@ def drawn_results(candidates: Candidates, draws: int, seed: int = 0) -> Iterator
             outcomes=tuple(map(Outcome, outcomes.tolist())),
             tokens_per_second_per_gpu=np.where(over | failed, nothing, np.exp(rates)),
             peak_memory_bytes=nothing,
-            seconds=candidates.expected_s,
+            seconds=np.where(over | failed, start, start + (candidates.expected_s - start) * np.exp(mean - rates)),
         )

@@ -41,15 +41,16 @@ class Search:
         strategy: str = "exhaustive",
         limits: Mapping[str, Any] | None = None,
     ) -> None:
-        """``limits``: of a grid's budget; none: every run."""
+        """``limits``: of a grid (its ``limits``); none: every run."""
         self._runs = runs
-        self._strategy: Strategy = strategy_named(strategy)
+        given = {key: value for key, value in (limits or {}).items() if value is not None}
+        settings = {"miss": given.pop("miss")} if "miss" in given else {}
+        self._strategy: Strategy = strategy_named(strategy, **settings)
         self._expected = np.array([run.expected_s for run in runs], dtype=np.float64)
         self._widths = sorted({run.nodes for run in runs}, reverse=True)
         self._candidates: Candidates = from_plan(runs, gpu or UNKNOWN_GPU)
         self._read: int
         self._known: Known
-        given = {key: value for key, value in (limits or {}).items() if value is not None}
         asked_for = int((self._candidates.repeats < given.get("repeats", math.inf)).sum())
         self._budget = Budget.of(given, asked_for) if given else None
         self._begin(SweepState())

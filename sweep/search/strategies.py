@@ -43,9 +43,9 @@ class Strategy(Protocol):
         ...
 
 
-def strategy_named(name: str) -> Strategy:
-    """The strategy. Raises SweepError for an unknown name."""
-    strategy: Strategy = STRATEGY.find(name)()
+def strategy_named(name: str, **settings: float) -> Strategy:
+    """The strategy. ``settings``: `miss`, of guided. Raises SweepError for an unknown name."""
+    strategy: Strategy = STRATEGY.find(name)(**settings)
     return strategy
 
 

@@ -29,7 +29,7 @@ from sweep.store.sweep import Sweep
 
 SAME = ("workload", "sequence_length", "global_batch", "tokens_per_gpu", "seed")
 """keys of a grid that define what is compared in a cell: all runs of a sweep share them"""
-SETTINGS = ("strategy", "stop_slow", "budget", "timeouts", "max_run_time", "isolate", "remeasure", "preflight")
+SETTINGS = ("strategy", "miss", "stop_slow", "budget", "timeouts", "max_run_time", "isolate", "remeasure", "preflight")
 """keys of a grid that control how the sweep continues: the last grid's are in effect"""
 
 

@@ -139,7 +139,7 @@ class Sweep:
     @cached_property
     def _question(self) -> str:
         """A digest of all inputs of the search, except the runs' events."""
-        of = [__version__, self.grid.strategy, repr(self.grid.budget)]
+        of = [__version__, self.grid.strategy, repr(self.grid.limits)]
         of += [repr(part.hardware) for part in self.site.parts.values()]
         digest = hashlib.sha256("\n".join(of + [run.run_id for run in self.runs]).encode())
         digest.update(array("d", [math.nan if run.predicted_s is None else run.predicted_s for run in self.runs]))

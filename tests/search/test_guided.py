@@ -66,17 +66,17 @@ def stopped(found, **rules):
 
 
 def test_a_cell_is_not_stopped_before_two_runs_and_is_when_no_run_is_left():
-    assert not stopped(known({0: 1000.0}), least_gain=9.0)
-    assert stopped(known({0: 1000.0, 1: 1000.0}), least_gain=9.0)
-    assert stopped(known(dict.fromkeys(range(8), 1000.0)), least_gain=0.0)
+    assert not stopped(known({0: 1000.0}), miss=9.0)
+    assert stopped(known({0: 1000.0, 1: 1000.0}), miss=9.0)
+    assert stopped(known(dict.fromkeys(range(8), 1000.0)), miss=0.0)
 
 
 def test_a_cell_stops_once_all_that_is_left_together_gains_less_than_asked():
     found = known(dict.fromkeys((0, 3, 4, 7), 1000.0))
     left = left_of(found)
     whole = float(left.gains[left.of(0)].sum())
-    assert not stopped(found, least_gain=whole * 0.99)
-    assert stopped(found, least_gain=whole * 1.01)
+    assert not stopped(found, miss=whole * 0.99)
+    assert stopped(found, miss=whole * 1.01)
 
 
 def test_a_pick_states_how_likely_it_is_to_work_or_what_it_may_gain():

@@ -70,16 +70,34 @@ def test_failures_are_as_likely_as_believed_and_what_needs_more_memory_fails_fir
 
 
 def test_exhaustive_saves_nothing_and_a_budget_is_held(candidates):
-    hours = float((candidates.nodes * candidates.expected_s).sum()) / 3600
+    hours = [float((candidates.nodes * drawn.seconds).sum()) / 3600 for drawn in drawn_results(candidates, 2)]
     whole = list(replays(candidates, strategy_named("exhaustive"), Budget(), 2))
     assert len(whole) == 2
-    for one in whole:
+    for one, spent in zip(whole, hours, strict=True):
         assert (one.runs, one.mean_regret) == (len(candidates), 0.0)
-        assert one.node_hours == pytest.approx(hours)
+        assert one.node_hours == pytest.approx(spent)
     for one in replays(candidates, strategy_named("guided"), Budget(runs=8), 2):
         assert one.runs <= 8
-        assert 0 < one.node_hours < hours
+        assert 0 < one.node_hours < max(hours)
         assert 0 <= one.mean_regret < 1
+
+
+def test_a_run_that_loses_costs_its_start_and_the_iterations_until_then(candidates):
+    strategy = strategy_named("exhaustive")
+    (whole,) = replays(candidates, strategy, Budget(), 1)
+    (stopping,) = replays(candidates, strategy, Budget(), 1, iterations=7)
+    (drawn,), best, hours = drawn_results(candidates, 1), {}, 0.0
+    for pick in steps(Known(candidates), drawn, strategy, Budget()):
+        at, cell = pick.index, int(candidates.cells[pick.index])
+        rate, seconds = drawn.tokens_per_second_per_gpu[at], drawn.seconds[at]
+        slower = best.get(cell, 0.0) / rate
+        if slower > 1.1:
+            start = min(seconds, 30.0)
+            seconds = start + (seconds - start) * (2 if slower > 2 else 3) / 7
+        best[cell] = np.fmax(best.get(cell, 0.0), rate)
+        hours += candidates.nodes[at] * seconds / 3600
+    assert stopping.node_hours == pytest.approx(hours)
+    assert stopping.node_hours < whole.node_hours
 
 
 @pytest.mark.parametrize("runs", [1, 5, 17])
