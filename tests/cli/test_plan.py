@@ -131,14 +131,24 @@ def test_the_expected_saving_of_a_search(command):
     code, out, err = command(*words, "--json")
     assert (code, err) == (0, "")
     document = json.loads(out)
-    assert list(document["expected"]) == ["prune", "guided"]
+    assert list(document["expected"]) == ["guided"]
     for one in document["expected"].values():
         assert one["runs"] == 8, "of 16 runs in four cells: the budget"
         assert 0 < one["node_hours"] < document["predicted_node_hours"]
     assert "guided: expected to measure 8 of 16 runs" in command(*words)[1]
 
 
-@pytest.mark.parametrize(("grid", "words"), [("laptop", ("-o", "strategy=exhaustive")), ("ultrascale", ())])
-def test_a_plan_of_all_runs_or_of_very_many_states_no_saving(command, grid, words):
-    _, out, _ = command("plan", ROOT / "examples" / f"{grid}.yaml", *words, "--json")
+def test_a_plan_of_all_runs_states_what_guided_would_save_and_one_of_very_many_nothing(command):
+    words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "strategy=exhaustive")
+    assert list(json.loads(command(*words, "--json")[1])["expected"]) == ["exhaustive", "guided"]
+    head = " ".join(command(*words)[1].split())
+    assert "node-hours expected with exhaustive; all in full about" in head
+    _, out, _ = command("plan", ROOT / "examples" / "ultrascale.yaml", "--json")
     assert json.loads(out)["expected"] == {}
+
+
+def test_each_planned_run_shows_what_it_is(command):
+    words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "models=[tiny-1M]", "--show", "runs")
+    lines = command(*words)[1].splitlines()
+    assert lines
+    assert all(" recompute=" in line and " pp_schedule=" in line and " dtype=" in line for line in lines)

@@ -9,7 +9,7 @@ from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations
 from sweep.search.gaussian import expected_improvement
-from sweep.search.guided import Guided, by_turn
+from sweep.search.guided import Guided, by_turn, wider
 from sweep.search.observations import Known
 from tests.support.configurations import run
 
@@ -42,7 +42,7 @@ def test_gains_are_over_the_cells_best_and_a_cells_first_success_counts_for_a_fa
             assert left.gains[at] == pytest.approx(works * math.log(math.e))
             continue
         best = np.log([1100.0])
-        gain = expected_improvement(mean, posterior.spreads(one), best)[0]
+        gain = expected_improvement(mean, posterior.spreads(one) * wider(found, one), best)[0]
         assert left.gains[at] == pytest.approx(gain * works)
 
 
