@@ -16,6 +16,7 @@ GRID = f"""\
 name: archived
 workload: simulated
 models: [tiny-1M]
+strategy: prune
 nodes: [1]
 sequence_length: 64
 global_batch: 1024

@@ -13,6 +13,7 @@ GRID = """
 name: storm
 workload: simulated
 models: [tiny-1M]
+strategy: prune
 nodes: [1, 2]
 sequence_length: 64
 global_batch: 4096

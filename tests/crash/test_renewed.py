@@ -14,6 +14,7 @@ GRID = """
 name: renewed
 workload: simulated
 models: [tiny-1M]
+strategy: prune
 nodes: 1
 sequence_length: 64
 global_batch: 4096

@@ -11,6 +11,7 @@ GRID = """
 name: faults
 workload: simulated
 models: [tiny-1M]
+strategy: prune
 nodes: [2]
 sequence_length: 64
 global_batch: 4096

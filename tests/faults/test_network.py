@@ -20,6 +20,7 @@ GRID = """
 name: cut
 workload: simulated
 models: [tiny-1M]
+strategy: prune
 nodes: {nodes}
 sequence_length: 64
 global_batch: 4096

@@ -18,6 +18,7 @@ GRID = """
 name: signals
 workload: simulated
 models: [tiny-1M]
+strategy: prune
 nodes: {nodes}
 sequence_length: 64
 global_batch: 4096

@@ -28,6 +28,7 @@ GRID = """\
 name: flooded
 workload: command
 models: [tiny-1M]
+strategy: prune
 nodes: 1
 sequence_length: 64
 global_batch: 1024

@@ -166,6 +166,7 @@ SLOW = """
 name: slow
 workload: simulated
 models: [tiny-1M]
+strategy: prune
 nodes: [{nodes}]
 sequence_length: 64
 global_batch: 4096

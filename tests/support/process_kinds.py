@@ -68,6 +68,7 @@ GRID = """
 name: kinds
 workload: simulated
 models: [tiny-1M]
+strategy: prune
 nodes: [2]
 sequence_length: 64
 global_batch: 4096

@@ -167,6 +167,7 @@ SHARED_PROCESS = """
 name: shared
 workload: simulated
 models: [tiny-1M]
+strategy: prune
 nodes: [2]
 sequence_length: 64
 global_batch: 4096

@@ -14,6 +14,7 @@ GRID = """
 name: kinds
 workload: simulated
 models: [tiny-1M]
+strategy: prune
 nodes: [1, 2]
 sequence_length: 64
 global_batch: 4096

@@ -13,6 +13,7 @@ GRID = """
 name: packed
 workload: simulated
 models: [tiny-1M]
+strategy: prune
 nodes: [1, 2, 4, 8]
 sequence_length: 64
 global_batch: 4096

@@ -19,6 +19,7 @@ GRID = """
 name: limits
 workload: simulated
 models: [tiny-1M]
+strategy: prune
 nodes: 1
 sequence_length: 64
 global_batch: 4096

@@ -36,6 +36,7 @@ GRID = """
 name: twenty
 workload: simulated
 models: [tiny-1M, tiny-4M]
+strategy: prune
 nodes: [1, 2]
 sequence_length: 64
 global_batch: 4096
