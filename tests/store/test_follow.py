@@ -70,7 +70,7 @@ def test_a_stored_answer_that_is_out_of_date_is_not_used(tmp_path, command, monk
         ruled_out = next(iter(read(existing).skipped()))
         pilot_wrote(existing, "p0002", (ruled_out, 1, Outcome.OK))
     elif after == "strategy":
-        directory.grid.write_text(directory.grid.read_text().replace("strategy: prune", "strategy: exhaustive"))
+        directory.grid.write_text(directory.grid.read_text().replace("strategy: guided", "strategy: exhaustive"))
     asked = open_sweep(directory.path)
     if after in ("gpu", "plan"):
         site = asked.site.model_copy(update={"gpu": "h100"})
