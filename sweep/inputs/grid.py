@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -46,6 +47,12 @@ COLUMNS = frozenset(
 )
 
 Tokens = Annotated[int, BeforeValidator(amount), WithJsonSchema({"type": ["integer", "string"]})]
+
+
+def _of_guided(miss: float, info: ValidationInfo) -> float:
+    if info.data.get("strategy") != "guided":
+        raise ValueError("only `strategy: guided` ends cells by it: leave it out")
+    return miss
 
 
 def _variables(value: Any) -> dict[str, tuple[str, ...]]:
@@ -200,7 +207,7 @@ class Grid(BaseModel):
     strategy: str = "guided"
     """which runs to measure, in which order: `guided` ends a cell by itself (`miss`), `prune` measures all that can
     work, `exhaustive` every run; or playbook"""
-    miss: Annotated[float, BeforeValidator(share), Field(gt=0, lt=1)] | None = None
+    miss: Annotated[float, BeforeValidator(share), Field(gt=0, lt=1), AfterValidator(_of_guided)] | None = None
     """`guided` only: it ends a cell once what its other runs are expected to gain over its best, all together, is less
     than this. Default: 1%"""
     stop_slow: Literal["auto", "off"] | Annotated[float, Field(ge=LEAST_FACTOR)] | None = None
@@ -233,13 +240,6 @@ class Grid(BaseModel):
         if not kind.has(name):
             raise ValueError(f"unknown {info.field_name} {name!r} ({nearest(name, kind.names())})")
         return name
-
-    @field_validator("miss")
-    @classmethod
-    def _of_guided(cls, miss: float | None, info: ValidationInfo) -> float | None:
-        if miss is not None and info.data.get("strategy") != "guided":
-            raise ValueError("only `strategy: guided` ends cells by it: leave it out")
-        return miss
 
     @field_validator("constraints")
     @classmethod
