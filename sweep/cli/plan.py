@@ -183,7 +183,7 @@ def _tables(document: dict[str, Any], learned: Forecast | None) -> None:
     limits = ", ".join(f"{name} {value:g}" for name, value in document["budget"].items())
     printer.print(f"strategy: {document['strategy']}; budget: {limits or 'none'}")
     for name, one in document["expected"].items():
-        share = f"{one['runs']:,} of {plural(document['runs'], 'run')}, {one['node_hours']:,.2g} node-hours"
+        share = f"{one['runs']:,} of {plural(document['runs'], 'run')}, {one['node_hours']:,.1f} node-hours"
         below = f"{one['mean_regret']:.1%} below the best of a cell"
         printer.print(f"{name}: expected to measure {share}, and to end {below} (simulated)")
     printer.print(_cell_table(document["cells"]))

@@ -9,13 +9,14 @@ import re
 
 _GROUP = re.compile(r"\[PG ID \w{1,20} PG GUID [^\s(]{1,60}\((?P<group>[\w.:-]{1,60})\) Rank (?P<rank>\d{1,7})\]")
 _WORK = re.compile(r"\bSeqNum=(?P<number>\d{1,12}), OpType=(?P<kind>\w{1,40})")
-CHARACTERS = 4000
-"""from the watchdog's first line on: its further messages name the group where the first does not"""
 
 
 def waited(text: str) -> str:
-    """A sentence on the collective, the group and the rank of the group that waited; empty where none is named."""
-    work, group = _WORK.search(text[:CHARACTERS]), _GROUP.search(text[:CHARACTERS])
+    """A sentence on the collective, the group and the rank of the group that waited; empty where none is named.
+
+    ``text``: from the watchdog's first line on; its further messages name the group where the first does not.
+    """
+    work, group = _WORK.search(text), _GROUP.search(text)
     if work is None and group is None:
         return ""
     what = f"{work['kind']} number {work['number']}" if work else "a collective"

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from sweep.diagnose.collective import CHARACTERS, waited
+from sweep.diagnose.collective import waited
 from sweep.diagnose.model import Hit, LineRule, Weight
 from sweep.diagnose.rules import RULES
 from sweep.diagnose.tracebacks import exceptions, tracebacks
@@ -130,7 +130,7 @@ def _hit(item: LineRule, window: str, start: int, text: str) -> Hit:
     if item.outcome is Outcome.OOM_CUDA:
         advice = cuda_memory_advice(text[start : start + 2000]) or advice
     if item.outcome is Outcome.NCCL_TIMEOUT:
-        advice = waited(text[start : start + CHARACTERS]) + advice
+        advice = waited(text[start : start + 4000]) + advice
     return Hit(
         item.outcome,
         item.weight,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sweep.contract import FORMATS
@@ -62,7 +62,7 @@ _ENDINGS: Mapping[str, Mapping[str, str]] = {
     "parameters": {"m": "million", "b": "billion", "million": "million", "billion": "billion"},
 }
 """unit of a record's column -> last word of a source's name -> its unit"""
-_MEASURED_WORDS = {"ok": ("success", "succeeded", "ok", "done", "completed", "complete", "finished", "pass", "passed")}
+_MEASURED = ("success", "succeeded", "ok", "done", "completed", "complete", "finished", "pass", "passed")
 _PLAIN = ("bf16", "fp16", "fp32", "fp8", "fp4")
 _DISTINCT = 50
 """values of a column that are read by their spelling; one with more is no column of names"""
@@ -74,7 +74,7 @@ def suggested_map(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], nam
     What was not recognised is in comments: columns of the source, models that the catalogue lacks, what is missing.
     """
     chosen = _chosen(columns)
-    values = {source: _distinct(row[source] for row in rows) for source in columns}
+    values = {source: list(dict.fromkeys(filter(None, (cell_text(row[source]) for row in rows)))) for source in columns}
     found = {column: _reading(column, source, values[source]) for column, source in chosen.items()}
     names = values[chosen["model"]] if "model" in chosen else []
     models = {text: known for text in names if (known := _catalogued(text)) is not None and known != text}
@@ -115,11 +115,6 @@ def _words(source: str) -> tuple[str, ...]:
     return tuple(re.findall(r"[a-z]+|\d+", apart))
 
 
-def _distinct(cells: Iterable[Any]) -> list[str]:
-    found = dict.fromkeys(text for cell in cells if (text := cell_text(cell)))
-    return list(found)
-
-
 def _reading(column: str, source: str, values: Sequence[str]) -> str | dict[str, Any]:
     reading: dict[str, Any] = {"from": source}
     if (unit := _unit(column, source, values)) is not None:
@@ -150,9 +145,15 @@ def _outcome(text: str) -> str | None:
     low = text.lower()
     if low in map(str, Outcome):
         return low
-    if low in _MEASURED_WORDS["ok"]:
-        return "ok"
-    return "oom_cuda" if "oom" in low or "memory" in low else "timeout" if "time" in low else "unknown"
+    return (
+        "ok"
+        if low in _MEASURED
+        else "oom_cuda"
+        if "oom" in low or "memory" in low
+        else "timeout"
+        if "time" in low
+        else "unknown"
+    )
 
 
 def _dtype(text: str) -> str | None:
@@ -187,11 +188,8 @@ def _remarks(chosen: Mapping[str, str], unused: Sequence[str], names: Sequence[s
     lines = [
         f"missing: {name}; name its column above, or state one value for all rows in constants" for name in missing
     ]
-    lines += [f"models: {json.dumps(text)}: a model of the catalogue, or its shape" for text in _unknown_models(names)]
+    unknown = [text for text in names[:_DISTINCT] if _catalogued(text) is None]
+    lines += [f"models: {json.dumps(text)}: a model of the catalogue, or its shape" for text in unknown]
     if {"reported_mfu", "reported_hfu", "tflops_per_gpu"} & chosen.keys():
         lines.append("flops: the convention by which the source counts FLOPs; without it, its MFU is not checked")
     return lines + [f"not recognised: {json.dumps(column)}" for column in unused]
-
-
-def _unknown_models(names: Sequence[str]) -> list[str]:
-    return [text for text in names[:_DISTINCT] if _catalogued(text) is None]

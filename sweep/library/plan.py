@@ -37,8 +37,8 @@ MOST = 3
 """layouts per cell"""
 DRAWS = 15
 """simulated sweeps: results drawn from the time and memory models with their uncertainty"""
-MOST_RUNS = 1000
-"""the joint prior of more takes many seconds"""
+MOST_RUNS, MOST_IN_PARTS = 1000, 6000
+"""runs whose joint prior takes a few seconds; and of a plan of which each model is simulated by itself"""
 
 
 def plan(grid: Grid, site: Site | None = None) -> Plan:
@@ -50,21 +50,24 @@ def plan(grid: Grid, site: Site | None = None) -> Plan:
 
 
 def expected_saving(plan: Plan, grid: Grid, site: Site) -> Mapping[str, Replay]:
-    """The grid's strategy, and `guided` -> the median of its simulated sweeps. Empty where the plan is too large."""
-    if not 0 < len(plan.runs) <= MOST_RUNS:
-        return {}
+    """The grid's strategy, and `guided` -> the median of its simulated sweeps. Empty where the plan is too large.
+
+    Of a large plan each model is simulated by itself: a search learns from the others too, and may spend less.
+    """
+    limits, large = grid.budget.model_dump(exclude_none=True), len(plan.runs) > MOST_RUNS
     groups = [(runs_on(plan.runs, group), part.hardware) for group, part in site.parts.items()]
+    if large:
+        models = dict.fromkeys(run.model for run in plan.runs)
+        groups = [([run for run in runs if run.model == model], gpu) for runs, gpu in groups for model in models]
     sets = [from_plan(runs, gpu) for runs, gpu in groups if runs]
-    limits = grid.budget.model_dump(exclude_none=True)
+    if not sets or (large and (limits or len(plan.runs) > MOST_IN_PARTS)):
+        return {}
     stops = None if grid.stops_slow == "off" else grid.warmup_iterations + grid.iterations
-    saving: dict[str, Replay] = {}
-    for name in dict.fromkeys([grid.strategy, "guided"]):
+    draws, most_s, saving = DRAWS // (5 if large else 1), limits_of(grid).attempt_s, dict[str, Replay]()
+    for name in ["guided"] if large else dict.fromkeys([grid.strategy, "guided"]):
         strategy = strategy_named(name, **({"miss": grid.miss} if grid.miss is not None and name == "guided" else {}))
         drawn = [
-            replays(
-                one, strategy, Budget.of(limits, len(one)), DRAWS, iterations=stops, most_s=limits_of(grid).attempt_s
-            )
-            for one in sets
+            replays(one, strategy, Budget.of(limits, len(one)), draws, iterations=stops, most_s=most_s) for one in sets
         ]
         sums = [_sum(parts) for parts in zip(*drawn, strict=True)]
         saving[name] = Replay(

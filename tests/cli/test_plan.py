@@ -138,13 +138,14 @@ def test_the_expected_saving_of_a_search(command):
     assert "guided: expected to measure 8 of 16 runs" in command(*words)[1]
 
 
-def test_a_plan_of_all_runs_states_what_guided_would_save_and_one_of_very_many_nothing(command):
+def test_a_plan_of_all_runs_states_what_guided_would_save_and_one_of_many_by_model(command):
     words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "strategy=exhaustive")
     assert list(json.loads(command(*words, "--json")[1])["expected"]) == ["exhaustive", "guided"]
     head = " ".join(command(*words)[1].split())
     assert "node-hours expected with exhaustive; all in full about" in head
     _, out, _ = command("plan", ROOT / "examples" / "ultrascale.yaml", "--json")
-    assert json.loads(out)["expected"] == {}
+    document = json.loads(out)
+    assert document["expected"]["guided"]["node_hours"] < document["predicted_node_hours"] / 4
 
 
 def test_each_planned_run_shows_what_it_is(command):
