@@ -129,16 +129,9 @@ def _unit(column: str, source: str, values: Sequence[str]) -> str | None:
     words, unit = _words(source), BY_NAME[column].unit
     if column == "global_batch_tokens":
         return None if {"tokens", "tok"} & set(words) else "sequences"
-    if unit == "fraction" and any(_number(text) > 1.5 for text in values):
+    if unit == "fraction" and any(re.fullmatch(r"([2-9]|\d\d+)(\.\d*)?", text) for text in values):
         return "%"
     return _ENDINGS.get(unit, {}).get(words[-1] if words else "")
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
 
 
 def _outcome(text: str) -> str | None:

@@ -3,8 +3,8 @@
 Cells take turns until each has a few runs; then the cell with the greatest expected gain is next. The expected gain of
 a run is its expected improvement over the cell's best, times its chance to work, per second of its nodes. A cell stops
 when the expected gains of all remaining runs add up to less than ``miss``. In a cell without a success the first one
-counts for a factor of e. Spreads are as wide as predictions of a search's unmeasured runs are off: wider than the
-posterior's, and most where a cell has few runs.
+counts for a factor of e. What may be missed is by spreads as wide as predictions of a search's unmeasured runs are off:
+wider than the posterior's, and most where a cell has few runs.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class _Left:
     """chance to work"""
     gains: Floats
     """expected improvement over their cell's best, times ``works``"""
+    missed: Floats
+    """the same by the wider spreads: what is lost where they are not measured"""
 
     def of(self, cell: int) -> Ints:
         """Places of a cell's."""
@@ -83,14 +85,18 @@ class Guided:
         works, mean = posterior.success(rows), posterior.log_rates(rows)
         some = np.isfinite(known.best[cells])
         best = np.where(some, known.best[cells], mean)
-        gains = works * expected_improvement(mean, posterior.spreads(rows) * wider(known, rows), best)
-        return _Left(rows, cells, mean, works, np.where(some, gains, FIRST_GAIN * works))
+        spreads, first = posterior.spreads(rows), FIRST_GAIN * works
+        gains, missed = (
+            np.where(some, works * expected_improvement(mean, each, best), first)
+            for each in (spreads, spreads * wider(known, rows))
+        )
+        return _Left(rows, cells, mean, works, gains, missed)
 
     def _stops(self, known: Known, left: _Left, cell: int) -> bool:
         """Whether what is left is not worth a run: the best of several gains at most what all add up to."""
         mine = left.of(cell)
         few = known.tries[cell] < self.min_tries
-        return not len(mine) or (not few and float(left.gains[mine].sum()) <= self.miss)
+        return not len(mine) or (not few and float(left.missed[mine].sum()) <= self.miss)
 
     def _in_cell(self, known: Known, left: _Left, cell: int) -> Pick | None:
         if self._stops(known, left, cell):

@@ -1,6 +1,7 @@
 """What `sweep launch` asks before it spends anything."""
 
 import io
+import re
 import sys
 
 import pytest
@@ -12,11 +13,26 @@ from tests.support.made_sweeps import GRID, tree
 @pytest.mark.parametrize(
     ("given", "reported"),
     [
-        ((), "4 runs on this machine: about 0.2 rank-hours, at most 3.0 if each took its time limit"),
-        (("-o", "max_run_time=60"), "4 runs on this machine: about 0.2 rank-hours, at most 0.2"),
-        (("-o", "budget.runs=2"), "2 runs on this machine: about 0.1 rank-hours, at most 2.0"),
-        (("-o", "budget.share=0.25"), "1 run on this machine: about 0.05 rank-hours, at most 1.0"),
-        (("-o", "budget.node_hours=0.05"), "4 runs on this machine: about 0.1 rank-hours, at most 0.1"),
+        (
+            (),
+            "4 runs on this machine: SPENT 4 runs expected by the strategy; about 0.2 rank-hours in full, at most 3.0",
+        ),
+        (
+            ("-o", "max_run_time=60"),
+            "4 runs on this machine: SPENT 4 runs expected by the strategy; about 0.2 rank-hours in full, at most 0.2",
+        ),
+        (
+            ("-o", "budget.runs=2"),
+            "2 runs on this machine: SPENT 2 runs expected by the strategy; about 0.1 rank-hours in full, at most 2.0",
+        ),
+        (
+            ("-o", "budget.share=0.25"),
+            "1 run on this machine: SPENT 1 run expected by the strategy; about 0.05 rank-hours in full, at most 1.0",
+        ),
+        (
+            ("-o", "budget.node_hours=0.05"),
+            "4 runs on this machine: SPENT 2 runs expected by the strategy; about 0.1 rank-hours in full, at most 0.1",
+        ),
         (("-o", "remeasure=0.5"), "if each took its time limit; then up to 2 top configurations once more"),
         (("-o", "remeasure=0.1"), "if each took its time limit; then up to 2 top configurations once more"),
         (("-o", "remeasure=0"), "if each took its time limit. Continue?"),
@@ -32,6 +48,6 @@ def test_the_question_states_the_estimate_then_the_limit(tmp_path, monkeypatch, 
     monkeypatch.setattr(sys, "stdin", answer)
     code, _, err = command("launch", "grid.yaml", "--executor", "local", *given)
     assert code == 130
-    assert reported in err
+    assert reported in re.sub(r"0\.\d+ rank-hours for", "SPENT", err)
     assert err.rstrip().endswith("Continue? [y/N]:")
     assert tree(tmp_path) == before

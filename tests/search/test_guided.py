@@ -46,8 +46,9 @@ def test_gains_are_over_the_cells_best_and_a_cells_first_success_counts_for_a_fa
             assert left.gains[at] == pytest.approx(works * math.log(math.e))
             continue
         best = np.log([1100.0])
-        gain = expected_improvement(mean, posterior.spreads(one) * wider(found, one), best)[0]
-        assert left.gains[at] == pytest.approx(gain * works)
+        spreads = posterior.spreads(one)
+        gain, missed = (expected_improvement(mean, each, best)[0] for each in (spreads, spreads * wider(found, one)))
+        assert (left.gains[at], left.missed[at]) == pytest.approx((gain * works, missed * works))
 
 
 @pytest.mark.parametrize(("ends", "turns"), [
@@ -78,7 +79,7 @@ def test_a_cell_is_not_stopped_before_two_runs_and_is_when_no_run_is_left():
 def test_a_cell_stops_once_all_that_is_left_together_gains_less_than_asked():
     found = known(dict.fromkeys((0, 3, 4, 7), 1000.0))
     left = left_of(found)
-    whole = float(left.gains[left.of(0)].sum())
+    whole = float(left.missed[left.of(0)].sum())
     assert not stopped(found, miss=whole * 0.99)
     assert stopped(found, miss=whole * 1.01)
 

@@ -50,7 +50,7 @@ def events(runs=12) -> list[Event]:
         ),
         PilotWaits(time=next(clock), pilot="p0001", reason="Priority"),
         SubmitDelayed(time=next(clock), pilot="p0002", reason="QOSMaxSubmitJobPerUserLimit"),
-        PilotStarted(time=next(clock), pilot="p0001", job_id="7", nodes=NODES),
+        PilotStarted(time=next(clock), pilot="p0001", job_id="7", nodes=NODES, began_at=1.0),
     ]
     for number in range(runs):
         outcomes = (
@@ -71,7 +71,7 @@ def events(runs=12) -> list[Event]:
         PilotAlive(time=next(clock), pilot="p0001"),
         PilotEnded(time=next(clock), pilot="p0001", reason="done"),
         CancelRequested(time=next(clock)),
-        PilotGone(time=next(clock), pilot="p0001", word="COMPLETED"),
+        PilotGone(time=next(clock), pilot="p0001", word="COMPLETED", ended_at=5.0),
     ]
 
 

@@ -32,11 +32,12 @@ def prose(page: Path) -> str:
 
 
 def install_plugin(page: Path, module: str, folder: Path) -> None:
-    """The first Python block of a page as a module, its second as the module's test, and what pip would write of its
-    entry points: the folder on PYTHONPATH has it installed."""
-    code, check = blocks(page, "python")
+    """The first Python block of a page as a module, its second, if any, as the module's test, and what pip would write
+    of its entry points: the folder on PYTHONPATH has it installed."""
+    code, *checks = blocks(page, "python")
     (folder / f"{module}.py").write_text(code)
-    (folder / f"test_{module}.py").write_text(check)
+    for check in checks:
+        (folder / f"test_{module}.py").write_text(check)
     project = configparser.ConfigParser()
     project.read_string(*blocks(page, "toml"))
     (group,) = [name for name in project.sections() if "entry-points" in name]

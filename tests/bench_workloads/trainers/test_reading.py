@@ -69,7 +69,7 @@ def test_torchtitan():
     )
     assert stated(found) == {
         "pp": 1, "dp": 4, "cp": 1, "tp": 2, "ep": 1, "recompute": "full", "micro_batch_size": 2, "grad_accum": 2,
-        "global_batch_sequences": 16, "sequence_length": 8192,
+        "global_batch_sequences": 16, "sequence_length": 8192, "compile": False, "tp_overlap": False,
     }
     assert any(one.begun for one in found)
     assert iterations(found)[1] == pytest.approx({
