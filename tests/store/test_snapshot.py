@@ -65,7 +65,7 @@ def events(runs=12) -> list[Event]:
         *written,
         RerunRequested(time=next(clock), run_id="run-0", after=1),
         TriesRenewed(time=next(clock), after={"run-3": 2}),
-        NodeBad(time=next(clock), node="n1", reason="smells"),
+        NodeBad(time=next(clock), node="n1", reason="smells", pilot="p0001"),
         NodeReleased(time=next(clock), node="n2"),
         NodeFit(time=next(clock), node="n3", pilot="p0001"),
         PilotAlive(time=next(clock), pilot="p0001"),
@@ -91,7 +91,7 @@ def attempted(run_id, attempt, outcome, clock) -> list[Event]:
     accused = ("n2",) if outcome in (Outcome.HANG, Outcome.NODE_FAIL) else ()
     return [
         AttemptStarted(time=next(clock), run_id=run_id, attempt=attempt, pilot="p0001", nodes=NODES),
-        Recorded(time=next(clock), record=facts, accused=accused, slow_node="n3"),
+        Recorded(time=next(clock), record=facts, accused=accused, slow_node="n3", pilot="p0001"),
     ]
 
 
