@@ -2,6 +2,8 @@
 
 import ast
 
+import pytest
+
 from tests.support.mutants.__main__ import PACKAGES, Equivalents, sampled
 from tests.support.mutants.changes import changes
 from tests.support.mutants.running import TestsOfLines as Nearest
@@ -45,6 +47,7 @@ def test_a_seed_gives_the_same_sample_and_another_one_another():
     assert first == sampled("slurm", Equivalents(), 1, 10) != sampled("slurm", Equivalents(), 2, 10)
 
 
+@pytest.mark.long
 def test_an_equivalent_change_is_one_of_todays_code_and_has_a_reason():
     rows = Equivalents().rows
     sources = {row["file"]: (REPOSITORY / row["file"]).read_text() for row in rows}

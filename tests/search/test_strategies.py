@@ -13,7 +13,7 @@ from sweep.plugins import STRATEGY
 from sweep.search.budget import Budget
 from sweep.search.candidates import from_configurations
 from sweep.search.gaussian import expected_improvement
-from sweep.search.guided import Guided, wider
+from sweep.search.guided import Guided
 from sweep.search.observations import Known
 from sweep.search.replay import RecordedRun, steps
 from sweep.search.strategies import strategy_named
@@ -89,8 +89,8 @@ def test_the_next_of_a_cell_has_the_greatest_gain_per_second():
         if np.isfinite(known.best[cell]):
             left = np.flatnonzero((c.cells == cell) & ~known.begun & ~known.infeasible)
             posterior, best = known.posterior(), np.full(len(left), known.best[cell])
-            spreads = posterior.spreads(left) * wider(known, left)
-            gains = expected_improvement(posterior.log_rates(left), spreads, best) * posterior.success(left)
+            gains = expected_improvement(posterior.log_rates(left), posterior.spreads(left), best)
+            gains = gains * posterior.success(left)
             assert pick.index == left[np.argmax(gains / c.expected_s[left])]
             seen += 1
     assert seen > 3

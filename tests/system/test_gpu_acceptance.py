@@ -45,6 +45,7 @@ def check_results(out, names) -> None:
     assert all(part.title in text for part in PARTS)
 
 
+@pytest.mark.long
 def test_a_rehearsal_of_some_parts_and_what_is_done_is_not_repeated(tmp_path):
     done = rehearse(tmp_path, "--only", *SHORT)
     assert done.returncode == 0, done.stdout + done.stderr
