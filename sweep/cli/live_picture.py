@@ -168,7 +168,7 @@ def _cell(cell: Cell | None, rates: Sequence[float], *, wide: bool) -> Text:
     if cell.best is None:
         return Text(done if wide else ("…" if cell.done < cell.runs else "none"), style="dim")
     high, low = max(rates), min(*rates, max(rates) * (1 - MIN_SPAN))
-    shade = SHADES[min(len(SHADES) - 1, int((cell.best - low) / (high - low) * len(SHADES)))]
+    shade = SHADES[min(len(SHADES) - 1, int((cell.best - low) / ((high - low) or 1.0) * len(SHADES)))]
     ink = "#ffffff" if shade in SHADES[:2] else "#000000"
     text = Text.assemble((f" {_short(cell.best):>5} ", Style(color=ink, bgcolor=shade)))
     return text.append(f" {done:<7}", style="dim") if wide else text

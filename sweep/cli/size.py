@@ -110,6 +110,8 @@ def size(
         scaling = _scaling(measured, results)
         gpus = gpus or _gpus_for(scaling, tokens, days, min(measured))
         rate = 6 * active * measured.get(gpus, scaling.tokens_per_second(gpus)) / gpus
+        if not 1.0 <= rate * gpus < math.inf:
+            raise SweepError(Mistake("no GPU has the speed of its runs", str(results), remedy="see its notes"))
         source = f"simulated in {results.name}: no model was trained" if simulated else f"measured in {results.name}"
         source += "" if gpus in measured else f", by the curve, since no run had {plural(gpus, 'GPU')}"
     elif model is not None and mfu is None and peak_tflops is None:

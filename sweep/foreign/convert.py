@@ -268,10 +268,13 @@ def _complete(given: dict[str, Any]) -> None:
     for axis in set(LAYOUT) - {"dp", "grad_accum", *_OF_THE_SOURCE}:
         given.setdefault(axis, 1)
     given.setdefault("dp", max(1, gpus // (given["tp"] * given["pp"] * given["cp"])))
+    if given.get("sequence_length") is None:
+        raise ValueError("the sequence length is not stated")
     step = given["dp"] * given["micro_batch_size"] * given["sequence_length"]
     given.setdefault("grad_accum", batch // step if batch and step and batch % step == 0 else 1)
     tokens = given["dp"] * given["micro_batch_size"] * given["grad_accum"] * given["sequence_length"]
-    given.setdefault("global_batch_tokens", tokens)
+    if given.setdefault("global_batch_tokens", tokens) >= 2**63:
+        raise ValueError("the batch has more tokens than a record can hold")
 
 
 def _shapes(given: Mapping[str, Any], mapping: ImportMap) -> list[dict[str, Any]]:

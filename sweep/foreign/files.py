@@ -32,7 +32,7 @@ from sweep.search.replay import RecordedRun, promising_order
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SHOWN = 10
+_SHOWN, MOST_REPEATS = 10, 1000
 _CONFIGURATION = ("model", "nodes", "gpus_per_node", "sequence_length", "dtype", "compile", "workload", "repeat")
 _STATED = ("model", "nodes", "gpus_per_node", "sequence_length")
 """without these a row is the measurement of no configuration"""
@@ -118,6 +118,8 @@ def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:
         known = sorted({str(model) for model in table.column("model").to_pylist()})
         remedy = nearest(models[0], known) if models else "it has no run that ended"
         raise SweepError(Mistake(f"there are no runs{of_models}", str(path), remedy=remedy))
+    if any(not 0 <= (row["repeat"] or 0) < max(MOST_REPEATS, table.num_rows) for row in rows):
+        raise SweepError(Mistake("its repeats are not numbered from 0", str(path), remedy="collect the results again"))
     whole = {text: _whole_shape(text, path) for text in {row["shape_json"] for row in rows}}
     return _recorded([row | {"shape_json": whole[row["shape_json"]]} for row in rows])
 

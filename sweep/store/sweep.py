@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import time
 from array import array
@@ -285,8 +286,10 @@ def _table(plan: Path) -> pyarrow.Table:
         if missing:
             raise ValueError(f"it has no column {', '.join(sorted(missing))}")
         table = file.read(columns=list(RUN_COLUMNS))
-        if any(text.count("[") + text.count("{") > MAX_DEPTH for text in table["run_json"].to_pylist() if text):
+        texts = [text for text in table["run_json"].to_pylist() if text]
+        if any(text.count("[") + text.count("{") > MAX_DEPTH for text in texts):
             raise ValueError("a run's JSON has too many lists or objects")
+        json.loads(f"[{','.join(texts)}]")  # raises ValueError
         return table
     except (pyarrow.ArrowException, ValueError, KeyError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the file system, not of the content
