@@ -130,7 +130,7 @@ class Trainer:
             part.set_attention(attention_by_head)
         context_parallel.apply(part, meshes.cp, settings.cp_kind, run.sequence_length)
         recompute.apply(part, run.layout.recompute, run.layout.recompute_layers)
-        compiling.apply(part, on=run.compile, mode=settings.compile_mode)
+        compiling.apply(part, on=run.compile, mode=settings.compile_mode, attention=settings.attention)
         data_parallel.apply(
             part,
             meshes,

@@ -13,10 +13,15 @@ if TYPE_CHECKING:
     from bench_workloads.transformer.model import Decoder
 
 
-def apply(part: Decoder, *, on: bool, mode: str | None = None) -> None:
-    """Compile the forward of every layer of one stage, in place. Needs a C++ compiler on CPU."""
+def apply(part: Decoder, *, on: bool, mode: str | None = None, attention: str = "auto") -> None:
+    """Compile the forward of every layer of one stage, in place. Needs a C++ compiler on CPU.
+
+    ``attention``: the kernel that the layers are to call. torch's caches on disk know a graph by the call of attention
+    but not by its kernel (pytorch issue 185449): without a tag of its own, a process would get what another compiled.
+    """
     if not on:
         return
+    torch.compiler.config.cache_key_tag = f"attention={attention}"
     for block in part.blocks:
         block.forward = torch.compile(block.forward, mode=mode)  # type: ignore[method-assign]
         block.compiled = True

@@ -23,16 +23,15 @@ if TYPE_CHECKING:
 
 WATCHDOG_S = 0.3
 """three rounds of torch's watchdog"""
-BUFFER_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-"""entries of the flight recorder; the second is the older name"""
+BUFFER_VARIABLE = "TORCH_FR_BUFFER_SIZE"
+"""entries of the flight recorder"""
 
 
 def prepare(device: torch.device, collectives: int) -> None:
     """Let NCCL time its kernels, and remember so many. Call before the process group is created."""
     if device.type == "cuda":
         os.environ.setdefault("TORCH_NCCL_ENABLE_TIMING", "1")
-        for name in BUFFER_VARIABLES:
-            os.environ[name] = str(max(int(os.environ.get(name) or 0), 2 * collectives))
+        os.environ[BUFFER_VARIABLE] = str(max(int(os.environ.get(BUFFER_VARIABLE) or 0), 2 * collectives))
 
 
 @contextmanager
@@ -128,7 +127,7 @@ class FlightRecorder:
         self.unknown = None
         if lost:
             self.unknown = (
-                f"the flight recorder's buffer of {os.environ.get(BUFFER_VARIABLES[0])} entries was too small"
+                f"the flight recorder's buffer of {os.environ.get(BUFFER_VARIABLE)} entries was too small"
             )
         elif late:
             self.unknown = (

@@ -1,6 +1,6 @@
 """On a borrowed machine: unpack, run the parts that are not done, pack the results. Standard library only.
 
-    python3 FOLDER/borrowed.py --seconds N --results DIR [--rehearse]
+    python3 FOLDER/borrowed.py --seconds N --results DIR [--only PART ...] [--rehearse]
 
 FOLDER is what `benchmarks.gpu_acceptance.carry` packed. All ends within N seconds. DIR gets at most three files:
 results.md, heatmap.png, and state.tar.gz, which `carry --results DIR` takes for the next call, also after the machine's
@@ -35,12 +35,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("/tmp/gpu-acceptance"), help="the same in each call")
+    parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="these parts, not all")
     parser.add_argument("--rehearse", action="store_true", help="tiny models on the CPU")
     arguments = parser.parse_args()
     out = arguments.work / "out"
     environment = _unpacked(Path(__file__).resolve().parent, arguments.work, out)
     left = arguments.seconds - PACKING_S - (time.monotonic() - began)
     command = [sys.executable, "-m", "benchmarks.gpu_acceptance", "--out", str(out), "--seconds", f"{left:.0f}"]
+    command += ["--only", *arguments.only] * bool(arguments.only)
     code = _run(command + ["--rehearse"] * arguments.rehearse, arguments.work / "source", environment, left)
     _pack(out, arguments.results)
     print(f"{time.monotonic() - began:.0f} s, exit code {code}", flush=True)

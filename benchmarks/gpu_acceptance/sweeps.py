@@ -54,7 +54,7 @@ def measure(directory: Path, grid: str, seconds: float, *, extra_path: Path | No
             child.wait(20)
         except subprocess.TimeoutExpired:
             child.kill()
-        cancel(directory)
+        cancel(directory, environment)
     return swept_in(directory)
 
 
@@ -67,9 +67,10 @@ def swept_in(directory: Path) -> Swept:
     return Swept(list(last.values()), len(open_sweep(directory).runs))
 
 
-def cancel(directory: Path) -> None:
+def cancel(directory: Path, environment: dict[str, str] | None = None) -> None:
     """End a sweep's processes: a local leader is a session of its own, which outlives a launcher that was killed."""
-    subprocess.run([*SWEEP, "cancel", str(directory)], check=False, timeout=60, stdin=subprocess.DEVNULL)
+    command = [*SWEEP, "cancel", str(directory)]
+    subprocess.run(command, check=False, timeout=60, stdin=subprocess.DEVNULL, env=environment)
 
 
 def row_of(record: dict[str, Any]) -> dict[str, Any]:

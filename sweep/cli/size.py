@@ -244,7 +244,7 @@ def _best_by_gpus(results: Path, model: str | None) -> tuple[dict[int, float], b
 
     ((place, _),) = collected_results([results])
     rows = analysis.load(place, ["model", "gpus", "outcome", "tokens_per_second", "simulated"])
-    good = rows[(rows["outcome"] == "ok") & rows["gpus"].notna() & (rows["tokens_per_second"] > 0)]
+    good = rows[(rows["outcome"] == "ok") & (rows["gpus"] >= 1) & (rows["tokens_per_second"] > 0)]
     names = sorted(good["model"].unique())
     if model is not None and model not in names:
         fact = f"no measured run of {model}" if names else "no measured run with its GPUs and tokens per second"

@@ -36,6 +36,8 @@ _SHOWN, MOST_REPEATS = 10, 1000
 _CONFIGURATION = ("model", "nodes", "gpus_per_node", "sequence_length", "dtype", "compile", "workload", "repeat")
 _STATED = ("model", "nodes", "gpus_per_node", "sequence_length")
 """without these a row is the measurement of no configuration"""
+_COUNTED = (*_STATED[1:], "dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum")
+"""at least 1 each"""
 _UNSTATED = {"dtype": "bf16", "compile": False, "workload": "imported", "repeat": 0}
 _OUTCOMES = {str(outcome): outcome for outcome in Outcome}
 _NEEDED = (
@@ -113,6 +115,7 @@ def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:
     stated = [*_NEEDED, *(name for name in FURTHER if name in table.column_names)]
     rows = [row for row in table.select(stated).to_pylist() if row["final"] and (not models or row["model"] in models)]
     rows = [row for row in rows if not any(row[name] is None for name in _STATED)]
+    rows = [row for row in rows if not any(row[name] is not None and row[name] < 1 for name in _COUNTED)]
     if not rows:
         of_models = f" of {', '.join(models)}" if models else ""
         known = sorted({str(model) for model in table.column("model").to_pylist()})

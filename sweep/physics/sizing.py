@@ -98,7 +98,7 @@ class Scaling:
 def fit_scaling(gpus: Sequence[float], tokens_per_second: Sequence[float]) -> Scaling:
     """Amdahl's law through measured throughputs of the best run at each number of GPUs, by relative least squares.
 
-    Raises ValueError for fewer than two different numbers of GPUs.
+    Raises ValueError for fewer than two different numbers of GPUs, and for throughputs without a curve.
     """
     if len(set(gpus)) < 2:
         raise ValueError("a scaling curve needs results on two numbers of GPUs at least")
@@ -107,6 +107,8 @@ def fit_scaling(gpus: Sequence[float], tokens_per_second: Sequence[float]) -> Sc
     aa, ab, bb = (sum(r[i] * r[j] for r in x) for i, j in ((0, 0), (0, 1), (1, 1)))
     ra, rb = (sum(r[i] for r in x) for i in (0, 1))
     determinant = aa * bb - ab * ab
+    if not 0 < determinant < math.inf:
+        raise ValueError("throughputs so far apart are on no scaling curve")
     serial, parallel = (ra * bb - rb * ab) / determinant, (aa * rb - ab * ra) / determinant
     if serial < 0:
         return Scaling(0.0, rb / bb)

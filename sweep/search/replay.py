@@ -34,7 +34,7 @@ class RecordedRun:
     def worked(self) -> Any:
         """Successful runs with a rate."""
         ok = np.array([outcome is Outcome.OK for outcome in self.outcomes], dtype=bool)
-        return ok & np.isfinite(self.tokens_per_second_per_gpu)
+        return ok & np.isfinite(self.tokens_per_second_per_gpu) & (self.tokens_per_second_per_gpu > 0)
 
 
 def promising_order(candidates: Candidates) -> Ints:

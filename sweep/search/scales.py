@@ -115,7 +115,7 @@ def most_evident(first: Scales, evidence: Evidence) -> Scales:
                     break
                 compared.add(there)
                 found = value(values, there)
-                if found <= most:
+                if not found > most:  # nor where there is no evidence
                     break
                 best, most, at = values, found, there
     return Scales.of(best)

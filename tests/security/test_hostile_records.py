@@ -82,13 +82,12 @@ def check(words, done, root):
 
 def feed(root, seed, choose):
     """One stranger's sweep and tables through the commands that ``choose`` takes of the list."""
-    chance = random.Random(seed)
     (root / OUT).mkdir()
-    place = hostile_records.sweep(root / "s", chance)
-    table = hostile_records.table(root / "t.parquet", chance).name
-    csv = hostile_records.text_table(root / "c=1;x.csv", chance).name
+    place = hostile_records.sweep(root / "s", random.Random(seed))  # what it draws depends on this machine's facts
+    table = hostile_records.table(root / "t.parquet", random.Random(seed)).name
+    csv = hostile_records.text_table(root / "c=1;x.csv", random.Random(seed)).name
     (root / "grid.yaml").write_text(hostile_records.GRID)
-    (root / "config.json").write_text(hostile_records.config(chance))
+    (root / "config.json").write_text(hostile_records.config(random.Random(seed)))
     run = min(path.name for path in (place.path / "logs").iterdir()).rpartition(".1.log")[0]
     before = {path.name for path in root.iterdir()}
     for words in choose(list(commands(root / OUT, table, csv, run))):
