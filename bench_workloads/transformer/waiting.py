@@ -126,9 +126,7 @@ class FlightRecorder:
         self._seen = max((entry["record_id"] for entry in new), default=self._seen)
         self.unknown = None
         if lost:
-            self.unknown = (
-                f"the flight recorder's buffer of {os.environ.get(BUFFER_VARIABLE)} entries was too small"
-            )
+            self.unknown = f"the flight recorder's buffer of {os.environ.get(BUFFER_VARIABLE)} entries was too small"
         elif late:
             self.unknown = (
                 f"{late} of {len(new)} collectives have no duration after {WATCHDOG_S:g} s (TORCH_NCCL_ENABLE_TIMING)"

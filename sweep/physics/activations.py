@@ -60,8 +60,6 @@ def split_hidden_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile
 
 
 def _everything(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    if profile.compiled:
-        return _outputs_of_products(columns, shape, profile)
     return (
         _norms_and_residual(columns, shape, profile)
         + attention_bytes_per_token(columns, shape, profile)
@@ -151,11 +149,14 @@ def _mlp(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
 
 
 def _outputs_of_products(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """What "cheap" selective recomputation stores: a layer's input, outputs of matrices, attention and collectives."""
+    """What "cheap" selective recomputation stores: a layer's input, outputs of matrices, attention and collectives.
+
+    A compiler leaves out the output of the layer's last matrix, which no gradient needs.
+    """
     element, tp = element_bytes(columns), read(columns, "tp")
     split = _sequence_split(columns, profile)
     matrices = (1 + shape.gated_mlp) * _mlp_width(shape) / tp
-    hidden = shape.hidden_size * (3 / split + np.where(tp > 1, 2.0, 0.0))
+    hidden = shape.hidden_size * ((2 if profile.compiled else 3) / split + np.where(tp > 1, 2.0, 0.0))
     return attention_bytes_per_token(columns, shape, profile) + element * (matrices + hidden)
 
 

@@ -158,7 +158,7 @@ def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behavi
     work = work * (1 + _windows(shape, block))
     narrow = np.where(np.asarray(shape.head_dim) < 96, constants.HEAD_64.median, 1.0)
     known = _at_length(block) * narrow * machine.matmul_scale
-    shares = _kernel_shares(columns, machine, behaviour)
+    shares = _kernel_shares(columns, machine, profile.attention or behaviour.attention)
     forward, backward = (work / 2 / (peak * share * known) for share in shares)
     return Passes(forward, 2.5 * backward)
 
@@ -175,9 +175,9 @@ def _windows(shape: Any, block: Any) -> Any:
     return shape.window_layers / np.asarray(shape.num_layers) * (np.minimum(share, 1.0) - 1.0)
 
 
-def _kernel_shares(columns: Columns, machine: Machine, behaviour: Behaviour) -> tuple[Any, Any]:
-    """Shares of peak FLOP/s, forward and backward, of the trainer's kernel, or of the one in ``attention_kernel``."""
-    names = read(columns, "attention_kernel") if "attention_kernel" in columns else np.asarray(behaviour.attention)
+def _kernel_shares(columns: Columns, machine: Machine, usual: str) -> tuple[Any, Any]:
+    """Shares of peak FLOP/s, forward and backward, of the usual kernel, or of the one in ``attention_kernel``."""
+    names = read(columns, "attention_kernel") if "attention_kernel" in columns else np.asarray(usual)
     found: list[Any] = [np.zeros(names.shape), np.zeros(names.shape)]
     for name in words_in(names):
         shares = constants.attention(name, machine.architecture)

@@ -62,6 +62,8 @@ class MemoryProfile:
     """the inputs of column-parallel matrices are stored whole, rather than gathered again in backward"""
     flash_attention: bool = True
     """attention scores are never stored"""
+    attention: str = ""
+    """the kernel that a parameter chose, as ``Behaviour.attention``; empty: the trainer's own"""
     fused_activation: bool = False
     """a gated activation is one kernel that stores its inputs only, not the activation's output"""
     dropout: bool = False
@@ -82,8 +84,8 @@ class MemoryProfile:
     loss_chunk_tokens: int = 0
     """logits exist of at most so many tokens at once, where tp does not split the vocabulary and the schedule runs each
     backward right after its forward; 0: of the whole micro-batch"""
-    chunk_logit_bytes: float = 10
-    """bytes per logit of such a chunk: half-precision logits, their fp32 copy, the gradient in fp32"""
+    chunk_logit_bytes: float = 12
+    """bytes per logit of such a chunk: logits in half precision and in fp32, their gradient in fp32 and in half"""
     vocabulary_parallel: bool = True
     """logits stay split over tp"""
     workspace_buffers: float = 1
@@ -107,7 +109,7 @@ class MemoryProfile:
     frozen_weights: bool = False
     """only adapters are trained (LoRA)"""
     compiled: bool = False
-    """layers are compiled: a compiler stores what "cheap" selective recomputation stores, and recomputes the rest"""
+    """layers are compiled: of what "cheap" selective recomputation stores, not the output of a layer's last matrix"""
     margin: float = 0.1
     """fraction by which a prediction must exceed a GPU's memory before a layout is rejected; 0 if the profile was
     checked against many measured peaks"""
@@ -257,7 +259,8 @@ def with_frozen_weights(profile: MemoryProfile) -> MemoryProfile:
 def profile_of(workload: str, params: Mapping[str, Any], *, compiled: bool = False) -> MemoryProfile | None:
     """The profile of a workload with these parameters; None if the workload's memory use is unknown.
 
-    ``compiled``: layers and loss are compiled; then the loss needs no fp32 copy of the logits on top of their gradient.
+    ``compiled``: layers and loss are compiled, as measured on an H200 (docs/gpu-results.md): an activation stores its
+    inputs only, and the loss needs no fp32 copy of the logits on top of their gradient.
     """
     if workload in ANY_SCRIPT:
         return None
@@ -275,11 +278,13 @@ def profile_of(workload: str, params: Mapping[str, Any], *, compiled: bool = Fal
         sequence_parallel=bool(params.get("sequence_parallel", True)),
         vocabulary_parallel=bool(params.get("loss_parallel", True)),
         flash_attention=params.get("attention") != "math",
+        attention="cudnn" if params.get("attention") == "cudnn" else "",
         master_bytes=2 if single else profile.master_bytes,
         gradient_bytes=2 if single else profile.gradient_bytes,
         compiled=compiled,
+        fused_activation=compiled,
         logit_bytes=6 if compiled else profile.logit_bytes,
         loss_chunk_tokens=int(params.get("loss_chunk_tokens", profile.loss_chunk_tokens)),
-        chunk_logit_bytes=6 if compiled else profile.chunk_logit_bytes,
+        chunk_logit_bytes=10 if compiled else profile.chunk_logit_bytes,
         waiting_logit_bytes=0 if compiled else profile.waiting_logit_bytes,
     )

@@ -60,7 +60,10 @@ class Physics:
         total, states, needed, limit = (np.full(columns.size, np.nan) for _ in range(4))
         stage = np.zeros(columns.size, dtype=np.int64)
         margin = 0.0
-        for mine, profile in self._groups(columns, rows):
+        for places, profile in self._groups(columns, rows):
+            if profile is None:
+                continue
+            mine = rows[places]
             taken = Numbers(columns, mine)
             found = memory.heaviest(taken, profile)
             total[mine], states[mine], stage[mine] = found.total_bytes, found.states_bytes, found.stage
@@ -74,17 +77,18 @@ class Physics:
 
     def step_s(self, columns: Columns, rows: Indices) -> Floats:
         """Seconds of one optimizer step of each row. Nominal on unknown hardware, good only for an order."""
-        profile = profile_of(self._workload, {}) or PROFILES["builtin"]
-        found = step_time.step_time_s(Numbers(columns, rows), self._gpu, profile)
-        return np.broadcast_to(found, len(rows)).astype(np.float64)
+        found = np.empty(len(rows))
+        for places, profile in self._groups(columns, rows):
+            taken = Numbers(columns, rows[places])
+            found[places] = step_time.step_time_s(taken, self._gpu, profile or PROFILES["builtin"])
+        return found
 
-    def _groups(self, columns: Columns, rows: Indices) -> Iterator[tuple[Indices, MemoryProfile]]:
-        """The rows grouped by what changes the workload's profile: its parameters, and compilation."""
+    def _groups(self, columns: Columns, rows: Indices) -> Iterator[tuple[Indices, MemoryProfile | None]]:
+        """Places of rows, by what changes the workload's profile: its parameters, and compilation. None: unknown."""
         kinds, places = combinations(columns, [name for name in (*SETTINGS, "compile") if name in columns], rows)
         for number, values in enumerate(kinds):
             profile = profile_of(self._workload, values, compiled=bool(values.get("compile", False)))
-            if profile is not None:
-                yield rows[places == number], profile
+            yield np.flatnonzero(places == number), profile
 
     def _add_columns(
         self, columns: Columns, broken: Any, needed: Floats, states: Floats, stage: Indices, margin: float
