@@ -26,6 +26,7 @@ WORKLOAD = Workload(
     main="bench_workloads.transformer.main:main",
     axes=frozenset({*LAYOUT, "dtype", "compile", "etp", "virtual_stages", "recompute_layers", "routing"}),
     preload=PRELOAD,
+    compiler=("torch._inductor.compile_fx",),
     compiles_on_gpu=True,
     params=Settings.defaults(),
     choices={

@@ -26,7 +26,7 @@ class AllocatorVerdict:
     """cudaMalloc failed and the cache was flushed: the timing is not valid"""
     fragmented: bool | None = None
     cache_thrash: bool | None = None
-    """segments were allocated from or returned to the device after the warm-up"""
+    """segments were allocated from or returned to the device after the warm-up; to have grown once is none"""
     alloc_retries: int | None = None
     ooms: int | None = None
     device_allocs: int | None = None
@@ -58,7 +58,7 @@ def verdict_of(
     verdict = AllocatorVerdict(
         pressure=pressure,
         fragmented=None if share is None or pressure is None else share > _FRAGMENTED_SHARE and pressure,
-        cache_thrash=None if allocs is None else allocs > 0,
+        cache_thrash=None if allocs is None else allocs > 1 or counters.get("num_device_free", 0) > 0,
         alloc_retries=retries,
         ooms=ooms,
         device_allocs=allocs,

@@ -50,3 +50,15 @@ def test_what_is_no_shape_is_one_clear_error(tmp_path, command, shape, fact):
     assert f"error: {tmp_path / 'damaged.parquet'}: " in err
     assert "shape_json" in err
     assert fact in err
+
+
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_row_with_a_size_below_one_measures_no_configuration(tmp_path, command, value):
+    sweep = made(tmp_path / "s")
+    pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
+    assert command("best", sweep.directory.path)[0] == 0
+    table = pq.read_table(sweep.directory.path / "results.parquet")
+    place = table.column_names.index("dp")
+    given = [value, *table["dp"].to_pylist()[1:]]
+    pq.write_table(table.set_column(place, table.schema.field("dp"), pa.array(given)), tmp_path / "t.parquet")
+    assert len(read_recorded(tmp_path / "t.parquet").candidates) == table.num_rows - 1

@@ -47,6 +47,12 @@ def test_one_point_is_no_curve():
         fit_scaling([8, 8], [1.0, 2.0])
 
 
+def test_throughputs_beyond_what_numbers_hold_are_no_curve():
+    for least, most in ((5e-324, 5e-324), (1.0, 1e308)):
+        with pytest.raises(ValueError, match="no scaling curve"):
+            fit_scaling([8, 16], [least, most])
+
+
 def test_a_size_states_the_compute_the_time_and_the_speed_of_each_gpu():
     """6 * 1e9 * 1e12 FLOP on 100 GPUs of 1e14 FLOP/s: 6e5 s."""
     found = size(1e9, 1e12, flops_per_s_per_gpu=1e14, gpus=100)
