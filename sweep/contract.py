@@ -94,12 +94,12 @@ DERIVED = ("dp", "grad_accum")
 """follow from the others, by the number of GPUs and by the global batch; a grid may restrict them"""
 FREE = tuple(name for name in LAYOUT_FIELDS if name not in DERIVED)
 FORMATS: Mapping[str, str] = {
-    **dict.fromkeys(("fp8_delayed", "fp8_tensorwise", "fp8_rowwise", "fp8_blockwise", "mxfp8"), "fp8"),
-    "nvfp4": "fp4",
-}
+    **dict.fromkeys(("fp8_delayed", "fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_with_gw_hp"), "fp8"),
+    "fp8_blockwise": "fp8", "mxfp8": "fp8", "nvfp4": "fp4",
+}  # fmt: skip
 """``dtype`` that is a recipe -> the number format of its matrix products. fp8_delayed: scaled by earlier steps' maxima,
-fp8_tensorwise: by the tensor's own, fp8_rowwise: by each row's, fp8_blockwise: per 128 x 128 weights and 1 x 128
-inputs, mxfp8: per 32 elements, nvfp4: per 16. A plain fp8 or fp4 is that of a table that states no recipe"""
+fp8_tensorwise: by the tensor's own, fp8_rowwise: by each row's (_with_gw_hp: bf16 for weights' gradients),
+fp8_blockwise: per 128 x 128 weights and 1 x 128 inputs, mxfp8: per 32, nvfp4: per 16. Plain: of a table without one"""
 
 
 def further_of(values: Mapping[str, Any]) -> dict[str, Any]:

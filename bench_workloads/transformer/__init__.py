@@ -5,6 +5,7 @@ Formulas of what a layout needs belong to ``sweep.physics``; other trainers to `
 
 from __future__ import annotations
 
+from bench_workloads.transformer.dtype_rules import FP8_RECIPES
 from bench_workloads.transformer.rules import RULES
 from bench_workloads.transformer.settings import CHOICES, Settings
 from sweep.contract import LAYOUT, ROUTINGS, Workload
@@ -24,7 +25,7 @@ WORKLOAD = Workload(
     name="transformer",
     takes_listener=True,
     main="bench_workloads.transformer.main:main",
-    axes=frozenset({*LAYOUT, "dtype", "compile", "etp", "virtual_stages", "recompute_layers", "routing"}),
+    axes=frozenset({*LAYOUT, "dtype", "fp8_params", "compile", "etp", "virtual_stages", "recompute_layers", "routing"}),
     preload=PRELOAD,
     compiler=("torch._inductor.compile_fx",),
     compiles_on_gpu=True,
@@ -33,7 +34,7 @@ WORKLOAD = Workload(
         "zero": (0, 1, 2, 3),
         "recompute": ("none", "selective", "full"),
         "pp_schedule": SCHEDULES,
-        "dtype": ("fp32", "bf16", "fp8"),
+        "dtype": ("fp32", "bf16", "fp8", "mxfp8", *FP8_RECIPES),
         "compile": (False, True),
         "routing": ROUTINGS,
         **CHOICES,

@@ -19,6 +19,7 @@ from bench_workloads.transformer import (
     context_parallel,
     data_parallel,
     expert_parallel,
+    float8,
     mlp,
     recompute,
     stages,
@@ -27,6 +28,7 @@ from bench_workloads.transformer import (
 )
 from bench_workloads.transformer.data import Batches, Share, Source
 from bench_workloads.transformer.data_rules import SYNTHETIC
+from bench_workloads.transformer.dtype_rules import FP8_RECIPES
 from bench_workloads.transformer.heads import attention_by_head
 from bench_workloads.transformer.mesh import Meshes, build_meshes, has_own_width
 from bench_workloads.transformer.model import Decoder, mean_loss
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
     from bench_workloads.transformer.settings import Settings
     from sweep.contract import RankRun
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DTYPES = {"fp32": torch.float32, **dict.fromkeys(("bf16", *FP8_RECIPES), torch.bfloat16)}
+"""of weights and activations while computing"""
 
 
 class Trainer:
@@ -77,6 +80,7 @@ class Trainer:
             learning_rate=settings.learning_rate,
             clip=settings.clip_grad,
             fused=settings.fused_optimizer,
+            after=float8.scales_of(self.parts) if run.layout.fp8_params else None,
         )
 
     def compute_gradients(self, tokens: Tensor, targets: Tensor) -> Tensor | None:
@@ -114,10 +118,11 @@ class Trainer:
         part.to(DTYPES[settings.weights_dtype])
         if settings.grouped_experts and self.shape.num_experts:
             # torch compiles the grouped product for GPUs in bf16 only; an all-to-all waits for its sizes
-            compilable = device.type == "cuda" and run.dtype == "bf16" and meshes.tokens_travel is None
+            compilable = device.type == "cuda" and DTYPES[run.dtype] == torch.bfloat16 and meshes.tokens_travel is None
             width = self.shape.moe_intermediate_size // (run.layout.etp or run.layout.tp)
             product = mlp.product_on(device.type, DTYPES[run.dtype], self.shape.hidden_size, width)
             part.group_experts(product, compilable=compilable)
+        float8.apply(part, run.dtype, gather=run.layout.fp8_params, emulate=device.type == "cpu")
         tensor_parallel.apply(
             part,
             meshes.tp,

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
+from bench_workloads.transformer import float8
 from bench_workloads.transformer.mlp import MixtureOfExperts
 from bench_workloads.transformer.model import PredictionBlock
 from sweep.physics.schedules import LOOPED
@@ -66,6 +67,7 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
         "parameters_whole": sum(p.numel() for part in trainer.parts for p in part.parameters()),
         "attention_kernel": trainer.attention_operator(),
         "dtype": _compute_dtype(trainer),
+        **float8.observed(trainer.parts),
         "weights_dtype": str(trainer.optimizer.shards()[0].dtype).removeprefix("torch."),
     }
 

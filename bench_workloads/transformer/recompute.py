@@ -22,6 +22,8 @@ _SAVED = (
     "aten::addmm",
     "aten::bmm",
     "aten::_grouped_mm",
+    "aten::_scaled_mm",
+    "aten::max",  # the scale of a matrix in 8 bits: a number, for reading it all
     "aten::_scaled_dot_product_flash_attention",
     "aten::_scaled_dot_product_flash_attention_for_cpu",
     "aten::_scaled_dot_product_efficient_attention",

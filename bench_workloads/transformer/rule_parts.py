@@ -33,3 +33,13 @@ def any_of(column: Any, values: tuple[str, ...]) -> Any:
 def with_experts(c: Columns) -> Any:
     """Where the model is a mixture of experts."""
     return c["num_experts"] > 0
+
+
+def dense_somewhere(c: Columns) -> Any:
+    """Where a layer of the model has a dense MLP."""
+    return (c["num_experts"] == 0) | (c["dense_layers"] > 0)
+
+
+def local_sequence(c: Columns) -> Any:
+    """Positions of a sequence on a rank."""
+    return c["sequence_length"] // c["cp"]

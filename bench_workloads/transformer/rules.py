@@ -10,8 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 from bench_workloads.transformer.data_rules import DATA_RULES
+from bench_workloads.transformer.dtype_rules import DTYPE_RULES
 from bench_workloads.transformer.model_rules import MODEL_RULES
-from bench_workloads.transformer.rule_parts import Columns, any_of, param, rule, with_experts
+from bench_workloads.transformer.rule_parts import (
+    Columns,
+    any_of,
+    dense_somewhere,
+    local_sequence,
+    param,
+    rule,
+    with_experts,
+)
 from bench_workloads.transformer.stages import ZERO_BUBBLE, split_of
 from sweep.contract import Rule
 from sweep.physics.schedules import LOOPED, V_SCHEDULES, looped_stages
@@ -25,10 +34,6 @@ def _stages(c: Columns) -> Any:
     """Pipeline stages in all."""
     looped = _piped(c, LOOPED) * (looped_stages(c["virtual_stages"]) - 1)
     return c["pp"] * (1 + looped + 1 * _piped(c, V_SCHEDULES))
-
-
-def _local_sequence(c: Columns) -> Any:
-    return c["sequence_length"] // c["cp"]
 
 
 def _positive(value: Any) -> Any:
@@ -51,10 +56,6 @@ def _own_width(c: Columns) -> Any:
     return with_experts(c) & (_expert_width(c) != c["tp"])
 
 
-def _dense_somewhere(c: Columns) -> Any:
-    return (c["num_experts"] == 0) | (c["dense_layers"] > 0)
-
-
 def _ulysses(c: Columns) -> Any:
     return (c["cp"] > 1) & (param(c, "cp_kind") == "ulysses")
 
@@ -69,7 +70,7 @@ TENSOR_RULES = (
     rule(
         "mlp_by_tp",
         "an MLP of width {intermediate_size} cannot be split evenly over tp={tp}",
-        lambda c: _dense_somewhere(c) & (c["intermediate_size"] % c["tp"] != 0),
+        lambda c: dense_somewhere(c) & (c["intermediate_size"] % c["tp"] != 0),
     ),
     rule(
         "expert_by_tp",
@@ -84,7 +85,7 @@ TENSOR_RULES = (
     rule(
         "sequence_by_tp",
         "sequence parallelism cannot split {sequence_length} / cp={cp} positions evenly over tp={tp}",
-        lambda c: (param(c, "sequence_parallel") == True) & (_local_sequence(c) % c["tp"] != 0),  # noqa: E712
+        lambda c: (param(c, "sequence_parallel") == True) & (local_sequence(c) % c["tp"] != 0),  # noqa: E712
     ),
 )
 
@@ -221,15 +222,6 @@ KERNEL_RULES = (
             (param(c, "async_tp") == True)  # noqa: E712
             & ((c["tp"] == 1) | (c["compile"] == False) | (param(c, "sequence_parallel") == False))  # noqa: E712
         ),
-    ),
-)
-
-DTYPE_RULES = (
-    rule(
-        "fp8",
-        "fp8 is not trained by this workload: its scaled products have not been compared with one process; "
-        "an external trainer can measure it (docs/trainers.md)",
-        lambda c: c["dtype"] == "fp8",
     ),
 )
 

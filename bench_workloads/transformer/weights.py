@@ -38,7 +38,7 @@ def materialise(part: Decoder, device: torch.device, seed: int, tp: int = 1) -> 
 def local_of(tensor: Tensor) -> Tensor:
     """This rank's shard of a tensor. Shares its storage."""
     if isinstance(tensor, DTensor):
-        return tensor._local_tensor
+        return getattr(tensor._local_tensor, "_tensor", tensor._local_tensor)  # torchao wraps what it gathers in 8 bits
     return tensor.detach()
 
 

@@ -151,8 +151,8 @@ class Grid(BaseModel):
     pp_schedule: Words = ("1f1b",)
     """ignored if pp is 1. auto: every schedule of the workload"""
     dtype: Words = ("bf16",)
-    """bf16, fp16, fp32, or a recipe: fp8_delayed, fp8_tensorwise, fp8_rowwise, fp8_blockwise, mxfp8, nvfp4.
-    auto: every type of the workload"""
+    """bf16, fp16, fp32, or a recipe: fp8_delayed, fp8_tensorwise, fp8_rowwise, fp8_rowwise_with_gw_hp, fp8_blockwise,
+    mxfp8, nvfp4. auto: every type of the workload"""
     fp8_params: Switches = (False,)
     """keep or gather weights in the recipe's 8 bits; ignored in other types"""
     etp: Stated = (0,)

@@ -49,6 +49,7 @@ ONLY_IN = {
     # third-party package -> the only files that may import it
     "submitit": ("sweep/executors/slurm.py",),
     "torch": ("bench_workloads/",),
+    "torchao": ("bench_workloads/transformer/float8.py",),
     "matplotlib": ("analysis/",),
     "pandas": ("analysis/", "sweep/records/collect.py", "sweep/library/winners.py"),
     "simpleeval": ("sweep/expressions.py",),

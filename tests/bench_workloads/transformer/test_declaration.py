@@ -73,6 +73,7 @@ def test_declarations_are_cheap(name):
         ({"ep": 2, "dp": 2}, "ep_without_experts"),
         ({"norm": "layernorm"}, "norm"),
         ({"dtype": "fp8"}, "fp8"),
+        ({"dtype": "fp8_rowwise", "tp": 8, "intermediate_size": 14400}, "fp8_widths"),
         ({"learned_positions": 4096}, "learned_positions"),
     ],
 )

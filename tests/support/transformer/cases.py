@@ -46,6 +46,8 @@ def _listed(name: str) -> list[dict]:
 
 
 TABLE, COMPILED = ([case(row.pop("layout"), **row) for row in _listed(name)] for name in ("table", "compiled"))
+FLOAT8 = [(row.pop("exact", False), case(row.pop("layout"), **row)) for row in _listed("float8")]
+"""whether its numbers are one process' own, and what trains in 8 bits"""
 IMPOSSIBLE = [(row.pop("rule"), case(row.pop("layout"), **row)) for row in _listed("impossible")]
 """rule, and what it rejects"""
 

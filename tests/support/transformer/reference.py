@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -10,6 +11,7 @@ from torch.func import functional_call
 
 from bench_workloads.transformer.build import DTYPES
 from bench_workloads.transformer.data import Batches
+from bench_workloads.transformer.dtype_rules import FP8_RECIPES
 from bench_workloads.transformer.model import Decoder, mean_loss
 from bench_workloads.transformer.output import over_depths
 from bench_workloads.transformer.weights import materialise
@@ -18,7 +20,12 @@ from sweep.physics.shapes import ModelShape
 
 
 def truth(run: Run, seed: int = 7, device: str = "cpu") -> tuple[list[float], list[float]]:
-    """Loss and gradient norm of each optimizer step of the run's global batch."""
+    """Loss and gradient norm of each optimizer step of the run's global batch.
+
+    In 8 bits scales belong to a matrix of a micro-batch: there the reference has the run's micro-batches and its fused
+    matrices, and rounds weights from fp32 where the run gathers them in 8 bits.
+    """
+    in_8_bits = run.dtype in FP8_RECIPES
     return _train(
         json.dumps(dict(run.shape)),
         run.global_batch_sequences,
@@ -28,16 +35,41 @@ def truth(run: Run, seed: int = 7, device: str = "cpu") -> tuple[list[float], li
         run.warmup_iterations + run.iterations,
         seed,
         device,
+        run.layout.micro_batch_size if in_8_bits else run.global_batch_sequences,
+        in_8_bits and run.layout.fp8_params,
     )
 
 
+def convert(model: Decoder, dtype: str) -> None:
+    """By torchao's own words: every linear of the layers but routers, in products emulated on a CPU."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    config = replace(Float8LinearConfig.from_recipe_name(dtype.removeprefix("fp8_")), emulate=True)
+    wide = lambda module, name: "router" not in name and all(width % 16 == 0 for width in module.weight.shape)  # noqa: E731
+    convert_to_float8_training(model.layers, config=config, module_filter_fn=wide)
+
+
 @cache
-def _train(shape_json: str, sequences: int, length: int, dtype: str, routing: str, steps: int, seed: int, device: str):
+def _train(
+    shape_json: str,
+    sequences: int,
+    length: int,
+    dtype: str,
+    routing: str,
+    steps: int,
+    seed: int,
+    device: str,
+    micro_batch: int,
+    rounded: bool,
+):
     torch.set_num_threads(1)
     shape = ModelShape(**json.loads(shape_json))
     with torch.device("meta"):
-        model = Decoder(shape, range(shape.num_layers))
+        model = Decoder(shape, range(shape.num_layers), fused=dtype in FP8_RECIPES)
+    if dtype in FP8_RECIPES:
+        convert(model, dtype)
     materialise(model, torch.device(device), seed)
+    converted = {f"{name}.weight" for name, m in model.named_modules() if type(m).__name__ == "Float8Linear"}
     model.set_positions(torch.arange(length, device=device))
     model.set_routing(routing, torch.arange(length, device=device), length)
     batches = Batches(
@@ -55,10 +87,13 @@ def _train(shape_json: str, sequences: int, length: int, dtype: str, routing: st
     for step in range(steps):
         tokens, targets = batches(step)
         optimizer.zero_grad()
-        cast = {name: p.to(DTYPES[dtype]) for name, p in model.named_parameters()}
-        loss = loss_of(functional_call(model, cast, (tokens,)), targets)
-        loss.backward()
+        mean = 0.0
+        for inputs, wanted in zip(tokens.split(micro_batch), targets.split(micro_batch), strict=True):
+            cast = {n: p if rounded and n in converted else p.to(DTYPES[dtype]) for n, p in model.named_parameters()}
+            loss = loss_of(functional_call(model, cast, (inputs,)), wanted) * (len(inputs) / sequences)
+            loss.backward()
+            mean += loss.item()
         norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)))
         optimizer.step()
-        losses.append(loss.item())
+        losses.append(mean)
     return losses, norms
