@@ -119,7 +119,6 @@ TRACKER: Kind[Any] = Kind(
     path="--to",
     table={
         "wandb": "sweep.trackers.wandb:WandbTracker",
-        "trackio": "sweep.trackers.trackio:TrackioTracker",
         "mlflow": "sweep.trackers.mlflow:MlflowTracker",
     },
     group="sweep.trackers",

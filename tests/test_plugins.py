@@ -13,7 +13,7 @@ KINDS = {
     "torchtitan": plugins.TRAINER,
     "local": plugins.EXECUTOR,
     "guided": plugins.STRATEGY,
-    "trackio": plugins.TRACKER,
+    "wandb": plugins.TRACKER,
 }
 """one name of each kind"""
 

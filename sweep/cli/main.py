@@ -47,7 +47,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Exchange": {
         "import": ("sweep.cli.foreign:import_results", "Convert a table of results from elsewhere."),
-        "track": ("sweep.cli.track:track", "Send results to Weights & Biases, Trackio or MLflow."),
+        "track": ("sweep.cli.track:track", "Send results to Weights & Biases or MLflow."),
         "archive": ("sweep.cli.archive:archive", "Pack a sweep into one file without secrets, or open one."),
     },
 }

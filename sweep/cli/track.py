@@ -42,13 +42,12 @@ ORPHAN_S = 600
 def track(directory: Path | None, name: str, project: str | None, follow: bool, as_json: bool) -> int:
     """Send every finished run to a tracker: configuration, metrics and iterations, and the heatmap with the last one.
 
-    Each run is sent once. Weights & Biases works offline unless WANDB_MODE says otherwise. Trackio writes to
-    TRACKIO_DIR, or to the server that TRACKIO_SERVER_URL or TRACKIO_SPACE_ID names; MLflow to a file in the sweep
-    directory, or to MLFLOW_TRACKING_URI.
+    Each run is sent once. Weights & Biases works offline unless WANDB_MODE says otherwise. MLflow
+    writes to a file in the sweep directory, or to MLFLOW_TRACKING_URI.
 
     \b
     Examples:
-      sweep track --to trackio
+      sweep track --to mlflow
       sweep track sweeps/first --to wandb --project scaling
       WANDB_MODE=online sweep track sweeps/first --to wandb
     """

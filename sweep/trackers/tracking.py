@@ -1,10 +1,10 @@
 """Writes new runs in a sweep's journals to a tracker. Cost is proportional to the new entries.
 
-Two processes at once would double runs: to write under a key, Trackio, MLflow and the offline files of Weights & Biases
-look for a run with it, remove that and add another. So one process at a time holds the sweep's lease of trackers. It
-marks each run in its journal after writing it, since not every tracker can be asked what it stores (a remote Trackio,
-files that were uploaded and removed). A later process writes only runs without a mark; where one was killed between
-a run and its mark, it replaces that run under the same key.
+Two processes at once would double runs: to write under a key, MLflow and the offline files of Weights & Biases look
+for a run with it, remove that and add another. So one process at a time holds the sweep's lease of trackers. It marks
+each run in its journal after writing it, since not every tracker can be asked what it stores (files that were uploaded
+and removed). A later process writes only runs without a mark; where one was killed between a run and its mark, it
+replaces that run under the same key.
 """
 
 from __future__ import annotations

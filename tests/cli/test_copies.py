@@ -16,7 +16,7 @@ CONTINUING = (
     "nodes DIR exclude n7",
     "launch grid.yaml --dir DIR --executor local --yes --detach",
     "launch grid.yaml -o iterations=9 --dir DIR --add --yes",
-    "track DIR --to trackio",
+    "track DIR --to wandb",
 )
 
 

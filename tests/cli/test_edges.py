@@ -35,7 +35,7 @@ VALUES = {
     # what an argument or a required option gets where another parameter is tested
     "GRID": "grid.yaml", "DIR": "s", "FILE": "table.csv", "ARCHIVE": "s.tar.zst",
     "RUN": "n1-dp2", "MODEL": "1B",
-    "--tokens": "1T", "--to": "trackio", "--format": "json",
+    "--tokens": "1T", "--to": "wandb", "--format": "json",
 }  # fmt: skip
 ON_H100 = "site={gpu: h100, gpus_per_node: 8, pilot_time: 1h}"
 ALONE = {
@@ -46,7 +46,7 @@ ALONE = {
 }
 """what goes with an option, where it is not the command's required arguments"""
 EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "local"), "report": ("--no-figures",),
-         "rerun": ("--failed",), "track": ("--to", "trackio"),
+         "rerun": ("--failed",), "track": ("--to", "wandb"),
          "nodes": ("exclude", "n7"), "compare": ("s", "s/.")}  # fmt: skip
 WHILE = {"best": ("--format", "megatron"), "memory": ("1B",), "plan": ("-o", "site.gpu=h100")}
 

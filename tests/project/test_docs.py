@@ -143,7 +143,7 @@ def registered(line, page):
         if kind == "toml"
         for name in re.findall(r"^([\w-]+) =", text, re.MULTILINE)
     ]
-    return re.sub(rf"--to (?:{'|'.join(own)})$", "--to trackio", line) if own else line
+    return re.sub(rf"--to (?:{'|'.join(own)})$", "--to wandb", line) if own else line
 
 
 def problem_of(line, *, whole=True):

@@ -82,20 +82,6 @@ def test_mlflow_conforms(tmp_path, monkeypatch):
     check_tracker(MlflowTracker, tmp_path, count=count, unreachable=unreachable)
 
 
-def test_trackio_conforms(tmp_path, monkeypatch):
-    pytest.importorskip("trackio")
-    from trackio.utils import TRACKIO_DIR
-
-    from sweep.trackers.trackio import TrackioTracker
-
-    def count(run):
-        with sqlite3.connect(TRACKIO_DIR / "sweep-testing.db") as database:
-            rows = database.execute("select config from configs").fetchall()
-        return sum(json.loads(text)["key"] == run.key for (text,) in rows)
-
-    check_tracker(TrackioTracker, tmp_path, count=count)
-
-
 class Prints(Folder):
     def write(self, run, picture=None):
         super().write(run)

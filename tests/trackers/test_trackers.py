@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
@@ -30,7 +29,6 @@ from tests.support.made_records import made_record, made_run, made_sweep, record
 from tests.support.slurm.services import wait_until
 
 pytest.importorskip("wandb")
-pytest.importorskip("trackio")
 
 GRID = """
 name: twenty
@@ -83,17 +81,6 @@ def without(values, *names):
     return {name: value for name, value in values.items() if name not in names and not name.startswith("_")}
 
 
-def stored_trackio(folder: Path, project="twenty"):
-    """Runs by name: configuration and rows by step, out of Trackio's SQLite file."""
-    connection = sqlite3.connect(folder / f"{project}.db")
-    runs = {name: {"config": json.loads(text), "rows": []} for name, text in connection.execute(
-        "select run_name, config from configs")}  # fmt: skip
-    assert len(runs) == connection.execute("select count(*) from configs").fetchone()[0], "a run was written twice"
-    for name, text in connection.execute("select run_name, metrics from metrics order by step"):
-        runs[name]["rows"].append(json.loads(text))
-    return runs
-
-
 def test_wandb_offline_holds_what_was_measured_and_a_second_time_adds_nothing(twenty):
     from tests.support.wandb_file import read_all
 
@@ -116,24 +103,6 @@ def test_wandb_offline_holds_what_was_measured_and_a_second_time_adds_nothing(tw
         (twenty / "wandb").glob(f"offline-run-*-{pictures[0]['id']}/files/{pictures[0]['summary']['heatmap.path']}")
     )
     assert files[0].read_bytes() == (twenty / "figures" / "heatmap.png").read_bytes()
-
-
-def test_trackio_holds_what_was_measured_and_a_second_time_adds_nothing(twenty, tmp_path):
-    env = {"TRACKIO_DIR": str(tmp_path)}
-    first, second = track(twenty, "trackio", **env), track(twenty, "trackio", **env)
-    assert (first["known"], first["new"], second["known"], second["new"]) == (20, 20, 20, 0)
-    found, wanted = stored_trackio(tmp_path), expected(twenty)
-    by_key = {run["config"]["key"]: run for run in found.values()}
-    assert set(by_key) == set(wanted)
-    assert len(found) == 20
-    for key, run in wanted.items():
-        got = by_key[key]
-        assert without(got["config"], "key") == json.loads(json.dumps(run.config))
-        assert got["config"]["_Group"] == run.group
-        assert got["rows"][:-1] == run.history
-        assert without(got["rows"][-1], "heatmap") == run.summary
-    assert sum("heatmap" in run["rows"][-1] for run in found.values()) == 1
-    assert len(list((tmp_path / "media").rglob("*.png"))) == 1
 
 
 @pytest.mark.timeout(900)
@@ -171,11 +140,14 @@ def test_mlflow_holds_what_was_measured_and_a_second_time_adds_nothing(twenty, t
 
 
 def test_another_destination_gets_everything(twenty, tmp_path):
+    from tests.support.wandb_file import read_all
+
     done = driving.run(
-        "track", twenty, "--to", "trackio", "--project", "other", "--json", env={"TRACKIO_DIR": str(tmp_path)}
+        "track", twenty, "--to", "wandb", "--project", "other", "--json", env={"WANDB_DIR": str(tmp_path)}
     )
     assert json.loads(done.stdout)["new"] == 20
-    assert len(stored_trackio(tmp_path, "other")) == 20
+    assert {run["project"] for run in read_all(tmp_path).values()} == {"other"}
+    assert len(read_all(tmp_path)) == 20
 
 
 class Recorder:
@@ -189,12 +161,10 @@ class Recorder:
         self.writes.append((run.key, run.summary["outcome"], picture))
 
 
-def stored(name, directory, folder):
+def stored(name, directory):
     """Names of the runs that a tracker stores, each as often as it is there."""
     if name == "wandb":
         return [path.name.rpartition("-")[2] for path in (directory / "wandb").glob("offline-run-*")]
-    if name == "trackio":
-        return [run["config"]["key"] for run in stored_trackio(folder).values()]
     with sqlite3.connect(directory / "mlflow.db") as connection:
         query = (
             "select value from tags join runs using (run_uuid) where key = 'sweep.key' and lifecycle_stage = 'active'"
@@ -202,15 +172,14 @@ def stored(name, directory, folder):
         return [key for (key,) in connection.execute(query)]
 
 
-@pytest.mark.parametrize("name", ["wandb", "trackio", "mlflow"])
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_a_killed_session_is_continued_and_no_run_is_doubled(name, tmp_path):
     """Also where it was cut off between a run and its mark: that run is replaced."""
     if name == "mlflow":
         pytest.importorskip("mlflow")
-    directory, folder = tmp_path / "s", tmp_path / "t"
+    directory = tmp_path / "s"
     assert launch(directory, micro_batch_sizes=[1, 2]).returncode == 0
-    env = os.environ | {"TRACKIO_DIR": str(folder)}
-    killed = subprocess.Popen([*driving.SWEEP, "track", str(directory), "--to", name], env=env)
+    killed = subprocess.Popen([*driving.SWEEP, "track", str(directory), "--to", name])
     journal = directory / "journal" / "tracker-0001.jsonl"
     assert wait_until(lambda: journal.exists() and journal.read_bytes().count(b'"tracked"') >= 2, 120, 0.01)
     killed.send_signal(signal.SIGSTOP)
@@ -220,8 +189,8 @@ def test_a_killed_session_is_continued_and_no_run_is_doubled(name, tmp_path):
     killed.wait()
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines[:-1]))
-    assert track(directory, name, TRACKIO_DIR=str(folder))["new"] == 8 - (len(lines) - 1)
-    assert sorted(stored(name, directory, folder)) == sorted(expected(directory))
+    assert track(directory, name)["new"] == 8 - (len(lines) - 1)
+    assert sorted(stored(name, directory)) == sorted(expected(directory))
 
 
 def test_a_launch_tracks_alongside(tmp_path):
@@ -286,19 +255,6 @@ def test_a_server_that_refuses_fails_no_sweep_and_is_reported(tmp_path):
     reported = json.loads(again.stdout)
     assert (reported["new"], reported["left"]) == (0, 4)
     assert "wandb" in reported["error"]
-
-
-def test_trackio_reports_a_server_that_is_down_and_stored_runs_are_not_doubled(twenty, tmp_path):
-    """The Trackio client itself only warns."""
-    env = {"TRACKIO_DIR": str(tmp_path), "TRACKIO_SERVER_URL": "http://127.0.0.1:9/?write_token=x"}
-    for _ in range(2):
-        done = driving.run("track", twenty, "--to", "trackio", "--json", env=env)
-        assert done.returncode == 1
-        reported = json.loads(done.stdout)
-        assert (reported["new"], reported["left"]) == (0, 20)
-        assert "could not send" in reported["error"]
-        assert "write_token" not in reported["destination"]
-    assert len(stored_trackio(tmp_path)) <= 1
 
 
 def processes_naming(text):
