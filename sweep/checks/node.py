@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from sweep.checks import accelerators as gpu
 from sweep.checks.check import WHETHER_GPUS, Check, Finding, Json, Rule, Stated, Verdict
@@ -143,197 +144,134 @@ def check(name: str, reader: str, evaluate: Rule, remedy: str, source: str = DES
     return Check(name=name, tier="node", reader=reader, evaluate=evaluate, remedy=remedy, source=source, **more)
 
 
+quick = partial(check, quick=True)
+
+
+def of_gpus(name: str, evaluate: Rule, remedy: str, source: str = DESIGN, reader: str = SMI, **more: bool) -> Check:
+    """A check of a node's GPUs."""
+    return check(name, reader, evaluate, remedy, source, gpu_only=True, **more)
+
+
+quick_of_gpus = partial(of_gpus, quick=True)
+
+
 NODE: tuple[Check, ...] = (
-    check(
+    quick(
         "memlock",
         f"{HOST}:memlock",
         memlock,
         "raise `ulimit -l` for Slurm's daemons (slurmd.service: LimitMEMLOCK=infinity)",
         of_site=True,
-        quick=True,
     ),
-    check(
+    quick(
         "shared memory",
         f"{HOST}:shared_memory",
         shared_memory,
         "remove files that ended jobs left in /dev/shm, or mount a larger tmpfs there (in a container: --shm-size)",
         of_site=True,
-        quick=True,
     ),
-    check(
+    quick(
         "scratch",
         f"{HOST}:scratch",
         at_least(SCRATCH_BYTES, "B", "free_bytes"),
         "free space in the site's `scratch` (or TMPDIR)",
         "logs, compiled code and NCCL dumps of a pilot",
-        quick=True,
     ),
-    check(
-        "clock",
-        f"{HOST}:clock",
-        clock,
-        "start the time service (chronyc tracking)",
-        "NTP: Primus warns at 30 s",
-        quick=True,
-    ),
-    check(
+    quick("clock", f"{HOST}:clock", clock, "start the time service (chronyc tracking)", "NTP: Primus warns at 30 s"),
+    quick(
         "software",
         f"{HOST}:software",
         shown,
         "install the same environment on all nodes, or use one container",
         "every node must run the same code: Primus' fingerprint against the majority",
-        quick=True,
         majority=True,
     ),
-    check(
-        "kernel",
-        f"{HOST}:kernel",
-        shown,
-        "boot the same image on all nodes",
-        VERSIONS,
-        quick=True,
-        majority=True,
-        remark=True,
-    ),
-    check(
+    quick("kernel", f"{HOST}:kernel", shown, "boot the same image on all nodes", VERSIONS, majority=True, remark=True),
+    quick(
         "NCCL variables",
         f"{HOST}:nccl_variables",
         variables,
         "set them in the site's `env`, so that all nodes have the same",
         "the majority",
-        quick=True,
         majority=True,
     ),
-    check(
+    quick(
         "CPU quota",
         f"{HOST}:processors",
         quota,
         "remove the cgroup's cpu.max, or ask for all CPUs",
         "the kernel's cgroup v2 documentation",
         of_site=True,
-        quick=True,
     ),
-    check("CPUs", f"{HOST}:processors", affinity, "ask for whole nodes (--exclusive) with all CPUs", "", quick=True),
-    check(
+    quick("CPUs", f"{HOST}:processors", affinity, "ask for whole nodes (--exclusive) with all CPUs", ""),
+    quick(
         "adapters",
         f"{HOST}:adapters",
         adapters,
         "reseat or replace the cable; `ibstat`, `ibdiagnet`",
         "NVIDIA Health Validation: all ports active",
         of_site=True,
-        quick=True,
     ),
-    check(
+    quick_of_gpus(
         WHETHER_GPUS,
-        SMI,
         gpu.present,
         "take the node out of the partition, or install its driver; `gpu: cpu` in the site where nodes have no GPUs",
         of_site=True,
-        quick=True,
-        gpu_only=True,
     ),
-    check(
-        "GPU count",
-        SMI,
-        gpu.count,
-        "ask for all GPUs (site: sbatch: [--gres=gpu:N]); reset or replace the missing one",
-        quick=True,
-        gpu_only=True,
+    quick_of_gpus(
+        "GPU count", gpu.count, "ask for all GPUs (site: sbatch: [--gres=gpu:N]); reset or replace the missing one"
     ),
-    check(
-        "GPU kind",
-        SMI,
-        gpu.kind,
-        "state the GPU's kind in the site, or constrain the nodes",
-        "",
-        of_site=True,
-        quick=True,
-        gpu_only=True,
-    ),
-    check(
+    quick_of_gpus("GPU kind", gpu.kind, "state the GPU's kind in the site, or constrain the nodes", "", of_site=True),
+    quick_of_gpus(
         "GPU memory in use",
-        SMI,
         gpu.each(gpu.memory_in_use, "under 2 GiB"),
         "end the processes that hold it: `nvidia-smi`, `fuser -v /dev/nvidia*`",
         "Primus PR 712: leaked server processes",
-        quick=True,
-        gpu_only=True,
     ),
-    check(
-        "ECC",
-        SMI,
-        gpu.each(gpu.ecc, "no uncorrectable error"),
-        "drain the node; reset the GPU, replace it if errors return",
-        quick=True,
-        gpu_only=True,
+    quick_of_gpus(
+        "ECC", gpu.each(gpu.ecc, "no uncorrectable error"), "drain the node; reset the GPU, replace it if errors return"
     ),
-    check(
+    quick_of_gpus(
         "remapped rows",
-        SMI,
         gpu.each(gpu.remapped_rows, "none pending or failed"),
         "reset the GPU; replace it where the remapping failed",
         "NVIDIA GPU memory error management",
-        quick=True,
-        gpu_only=True,
     ),
-    check(
-        "throttling",
-        SMI,
-        gpu.each(gpu.throttled, "none by heat or power brake"),
-        "check cooling and power",
-        quick=True,
-        gpu_only=True,
-    ),
-    check(
-        "compute mode", SMI, gpu.each(gpu.compute_mode, "not Prohibited"), "nvidia-smi -c 0", quick=True, gpu_only=True
-    ),
-    check("MIG", SMI, gpu.each(gpu.mig, "off"), "nvidia-smi -mig 0", "", of_site=True, quick=True, gpu_only=True),
-    check(
+    quick_of_gpus("throttling", gpu.each(gpu.throttled, "none by heat or power brake"), "check cooling and power"),
+    quick_of_gpus("compute mode", gpu.each(gpu.compute_mode, "not Prohibited"), "nvidia-smi -c 0"),
+    quick_of_gpus("MIG", gpu.each(gpu.mig, "off"), "nvidia-smi -mig 0", "", of_site=True),
+    quick_of_gpus(
         "driver",
-        SMI,
         gpu.driver,
         "install the same driver and firmware on all nodes; boards of several batches may have several VBIOS versions",
         VERSIONS,
-        quick=True,
-        gpu_only=True,
         majority=True,
         remark=True,
     ),
-    check("PCIe width", SMI, gpu.each(gpu.pcie, "all lanes"), "reseat the GPU; drain the node", gpu_only=True),
-    check(
-        "power cap",
-        SMI,
-        gpu.each(gpu.power_cap, "the default", Verdict.WARNING),
-        "nvidia-smi -pl DEFAULT, as root",
-        gpu_only=True,
-    ),
-    check(
-        "persistence", SMI, gpu.each(gpu.persistence, "on", Verdict.WARNING), "start nvidia-persistenced", gpu_only=True
-    ),
-    check("fabric", SMI, gpu.each(gpu.fabric, "completed"), "restart nvidia-fabricmanager", gpu_only=True),
-    check(
+    of_gpus("PCIe width", gpu.each(gpu.pcie, "all lanes"), "reseat the GPU; drain the node"),
+    of_gpus("power cap", gpu.each(gpu.power_cap, "the default", Verdict.WARNING), "nvidia-smi -pl DEFAULT, as root"),
+    of_gpus("persistence", gpu.each(gpu.persistence, "on", Verdict.WARNING), "start nvidia-persistenced"),
+    of_gpus("fabric", gpu.each(gpu.fabric, "completed"), "restart nvidia-fabricmanager"),
+    of_gpus(
         "NVLinks",
-        LINKS,
         gpu.links,
         "drain the node; `nvidia-smi nvlink -e` shows the errors of each link",
         "NVIDIA Health Validation: 18 links of 26,562 MB/s (H100)",
-        gpu_only=True,
+        reader=LINKS,
     ),
-    check(
+    of_gpus(
         "GPU answer time",
-        "bench_workloads.checks.accelerators:answer_time",
         at_most(SMI_S, "s"),
         "look for Xid lines in the kernel's log; start nvidia-persistenced",
         "Primus: over 5 s fails",
-        gpu_only=True,
+        reader="bench_workloads.checks.accelerators:answer_time",
     ),
-    check(
+    of_gpus(
         "GPUDirect",
-        f"{HOST}:peer_memory",
         peer_memory,
         "modprobe nvidia_peermem",
         "NCCL's documentation on GPUDirect RDMA",
-        gpu_only=True,
+        reader=f"{HOST}:peer_memory",
     ),
     check("governor", f"{HOST}:governor", governor, "cpupower frequency-set -g performance, as root"),
     check("NUMA balancing", f"{HOST}:numa_balancing", balancing, "sysctl kernel.numa_balancing=0, as root"),
