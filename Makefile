@@ -56,6 +56,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@$(PIP) install --quiet --use-pep517 $(PIP_OPTIONS) --editable ".[dev]"
 	touch $@
 
+# The tests as pytest compiles them: beside mypy, since each of its workers would do that for itself
+$(VENV)/.compiled: $(VENV)/.installed-dev $(shell find tests -name '*.py')
+	@$(BIN)/python -m pytest --collect-only -qq -m "not long" >/dev/null || true
+	@touch $@
+
 demo: $(VENV)/.installed
 	$(BIN)/sweep demo --dir $(DEMO_DIR)
 
@@ -63,7 +68,8 @@ system-packages:
 	tests/support/system-packages
 
 # Most of the time passes in waiting for schedulers and deadlines: two workers have the tests on Slurm, three the others
-test: system-packages lint types
+test: system-packages $(VENV)/.installed-dev
+	$(MAKE) --no-print-directory --jobs=2 lint types $(VENV)/.compiled
 	$(BIN)/python -m pytest -m "not long" -n 5 --dist loadgroup --no-loadscope-reorder $(PYTEST_OPTIONS)
 
 test-long: $(VENV)/.installed-dev

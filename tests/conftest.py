@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -22,6 +23,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+gc.disable()  # until all is imported, and stays: the collector would look at ever more modules in vain
+
 if not os.environ.get("SWEEP_REFERENCE_DATA"):
     os.environ.pop("SWEEP_REFERENCE_DATA", None)  # set but empty names no folder, and not the current one
 
@@ -31,6 +34,7 @@ hypothesis.settings.register_profile("default", deadline=None, suppress_health_c
 TESTS = Path(__file__).parent
 SCHEDULER = {
     "executors/test_slurm.py",
+    "faults/test_chaos.py",
     "faults/test_cluster.py",
     "faults/test_ranks.py",
     "faults/test_storm.py",
@@ -38,7 +42,30 @@ SCHEDULER = {
     "project/test_slurm_harness.py",
     "system/test_slurm_limits.py",
 }
-"""files that ask what the scheduler and single nodes do; the other Slurm tests are of whole sweeps"""
+"""Files that ask what the scheduler and single nodes do; the other Slurm tests are of whole sweeps. The chaos is here
+so that both take as long."""
+LONGEST = (
+    "project/test_docs_run.py",
+    "trackers/test_trackers.py",
+    "faults/test_local.py",
+    "bench_workloads/transformer/test_trust.py",
+    "cli/test_edges.py",
+    "system/test_local.py",
+    "bench_workloads/trainers/test_driver.py",
+    "faults/test_signals.py",
+    "crash/test_kills.py",
+    "crash/test_each_kind.py",
+    "crash/test_two_sweeps.py",
+    "security/test_border.py",
+    "project/test_packaging.py",
+    "system/test_growing.py",
+    "system/test_node_time.py",
+    "testing/test_third_party.py",
+    "faults/test_network.py",
+    "doctor/test_measured.py",
+    "project/test_linear.py",
+)
+"""The longest of the other files, which the workers take first: short ones last, so that the workers end together."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -46,20 +73,34 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Workers of pytest-xdist: two have a Slurm cluster each, and begin at once; the others take file after file."""
     if not hasattr(config, "workerinput"):
         return
-    items.sort(key=lambda item: item.get_closest_marker("slurm") is None)
+    items.sort(key=_place)
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """The server of commands imports while the first tests run, or the first command of a test would wait for that."""
+    gc.freeze()
+    gc.enable()
     driving = sys.modules.get("tests.support.driving")
     if driving is not None and not session.config.option.collectonly:
         driving.prepared.server()
 
 
+def _file(item: pytest.Item) -> str:
+    return item.path.relative_to(TESTS).as_posix()  # a name alone may occur in several folders
+
+
+def _place(item: pytest.Item) -> int:
+    """The order in which workers take the groups: those on Slurm, the longest files, the others as they are."""
+    file = _file(item)
+    if item.get_closest_marker("slurm"):
+        return -1
+    return LONGEST.index(file) if file in LONGEST else len(LONGEST)
+
+
 def _group(item: pytest.Item) -> str:
-    file = item.path.relative_to(TESTS).as_posix()  # a name alone may occur in several folders
+    file = _file(item)
     if not item.get_closest_marker("slurm"):
         return file
     return "slurm, scheduler" if file in SCHEDULER else "slurm, sweeps"

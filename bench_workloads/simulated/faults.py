@@ -51,7 +51,7 @@ _CUDA_ERROR = (
     "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
     "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
 )
-_MESSAGES = {"oom_cuda": _OOM, "nccl_timeout": _NCCL_TIMEOUT, "nccl_error": _NCCL_ERROR, "cuda_error": _CUDA_ERROR}
+MESSAGES = {"oom_cuda": _OOM, "nccl_timeout": _NCCL_TIMEOUT, "nccl_error": _NCCL_ERROR, "cuda_error": _CUDA_ERROR}
 """fault -> what a rank prints before it exits, or after a timeout aborts"""
 
 
@@ -87,7 +87,7 @@ def fault_of(run: RankRun, settings: Settings) -> Fault | None:
 
 def act(fault: Fault, run: RankRun, settings: Settings) -> None:
     """Inject the fault. Returns only for faults that a rank survives."""
-    if fault.name in _MESSAGES:
+    if fault.name in MESSAGES:
         print_and_end(fault.name, run)
     acts: dict[str, Callable[[], object]] = {
         "exception": lambda: _raise(RuntimeError("shape '[2, 4096, 32]' is invalid for input of size 1048576")),
@@ -117,7 +117,7 @@ def act(fault: Fault, run: RankRun, settings: Settings) -> None:
 
 def print_and_end(fault: str, run: RankRun) -> NoReturn:
     """Print what the library prints on such a failure, and end as it does."""
-    text = _MESSAGES[fault].format(rank=run.place.rank, gpu=run.place.local_rank)
+    text = MESSAGES[fault].format(rank=run.place.rank, gpu=run.place.local_rank)
     print(text, file=sys.stderr, flush=True)  # noqa: T201
     if fault == "nccl_timeout":
         os.abort()

@@ -84,10 +84,10 @@ def open_jobs(directory):
     return {pilot.job_id for pilot in driving.state_of(directory).pilots.values() if not pilot.ended}
 
 
-def terminate_steps(tmp_path, cluster, hits, seed):
+def terminate_steps(tmp_path, cluster, hits, seed, batches):
     """`scancel -s TERM` of the pilot's job at random moments of its runs."""
     chance = random.Random(seed)
-    launcher = launch(tmp_path, "slurm", cluster.env, nodes=[1, 2], batches=[1, 2, 4, 8], step_s=0.5)
+    launcher = launch(tmp_path, "slurm", cluster.env, nodes=[1, 2], batches=batches, step_s=0.5)
     directory = tmp_path / "s"
     done = 0
     while done < hits and launcher.poll() is None:
@@ -112,7 +112,7 @@ def terminate_steps(tmp_path, cluster, hits, seed):
 
 @pytest.mark.slurm
 def test_a_signal_to_the_steps_of_a_job_requeues_its_runs(tmp_path, slurm_cluster):
-    terminate_steps(tmp_path, slurm_cluster, 2, 1)
+    terminate_steps(tmp_path, slurm_cluster, 2, 1, [1, 2])
 
 
 @pytest.mark.long
@@ -120,7 +120,7 @@ def test_a_signal_to_the_steps_of_a_job_requeues_its_runs(tmp_path, slurm_cluste
 @pytest.mark.timeout(1800)
 def test_twenty_signals_to_the_steps_of_jobs(tmp_path, slurm_cluster):
     """The runs are few, so that each is hit several times."""
-    terminate_steps(tmp_path, slurm_cluster, 20, 2)
+    terminate_steps(tmp_path, slurm_cluster, 20, 2, [1, 2, 4, 8])
 
 
 def stopped(processes, seconds):

@@ -71,8 +71,9 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with the wheel. Its dependencies come from the environment that runs the tests."""
     folder = tmp_path_factory.mktemp("installed") / "venv"
-    venv.create(folder, with_pip=True)
-    install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)]
+    venv.create(folder)
+    install = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
+    install += ["install", "--quiet", "--no-deps", "--no-compile", str(wheel)]
     done = subprocess.run(install, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     # A .pth line adds a folder without reading the .pth files in it, so the editable installation of the checkout stays

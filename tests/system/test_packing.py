@@ -55,8 +55,8 @@ def name(record):
 
 
 def test_narrower_runs_fill_the_free_nodes_of_a_wider_pilot(tmp_path, slurm_cluster):
-    records = measure(tmp_path, slurm_cluster, repeats=4, step_s=0.6)
-    assert len(records) == 16
+    records = measure(tmp_path, slurm_cluster, repeats=2, step_s=0.6)
+    assert len(records) == 8
     assert len({record["job_id"] for record in records}) == 1, "one allocation runs all widths"
     for record in records:
         others = [other for other in records if other is not record and overlap(record, other)]
