@@ -43,7 +43,7 @@ def test_local_storm(tmp_path, seed):
 @pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.long)])
 def test_slurm_storm(tmp_path, slurm_cluster, seed):
     grid = tmp_path / "grid.yaml"
-    grid.write_text(GRID.format(repeats=2))
+    grid.write_text(GRID.format(repeats=1))
     directory = tmp_path / "s"
     killed = storm(directory, grid, "slurm", seed, kills=4, env=slurm_cluster.env)
     assert sum(killed.values()) >= 2, killed

@@ -60,7 +60,7 @@ def assert_requeued(directory, hits):
     assert not driving.state_of(directory).excluded_nodes
 
 
-@pytest.mark.parametrize("late_s", [0.0, 1.5])
+@pytest.mark.parametrize("late_s", [pytest.param(0.0, marks=pytest.mark.long), 1.5])
 def test_agents_that_are_terminated_report_it_and_the_run_is_measured_again(tmp_path, late_s):
     """SIGTERM to ranks, fork servers, agents, as Slurm signals a step: none to the leader, late to the agents."""
     launcher = launch(tmp_path, "local", nodes=[2], batches=[1], step_s=0.7)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slurm
 def test_a_resume_on_another_cluster_measures_no_run_twice(tmp_path, slurm_cluster_no_accounting):
     """Its Slurm does not know the pilot's job, which still runs: that is no sign of its end."""
     directory = tmp_path / "s"
-    (tmp_path / "grid.yaml").write_text(SLOW.format(nodes=1, step_s=0.5, pilot_time="10m"))
+    (tmp_path / "grid.yaml").write_text(SLOW.format(nodes=1, step_s=1.0, pilot_time="10m"))
     first = slurm_cluster_no_accounting
     words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "slurm", "--yes")
     with Cluster(nodes=2, gpus_per_node=2, accounting=False) as second:

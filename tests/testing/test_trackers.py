@@ -10,7 +10,6 @@ from sweep.testing import ConformanceError
 from sweep.trackers.tracker import TrackerError
 from tests.support.conforming_trackers import check_tracker
 from tests.support.slurm.services import wait_until
-from tests.support.wandb_file import read
 
 
 class Folder:
@@ -43,6 +42,7 @@ def test_a_minimal_one_conforms(tmp_path):
 def test_wandb_conforms(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     from sweep.trackers.wandb import WandbTracker
+    from tests.support.wandb_file import read
 
     monkeypatch.setenv("WANDB_MODE", "offline")
     (tmp_path / "file").write_text("")
