@@ -169,10 +169,6 @@ def _as_number(value: Any) -> Any:
     return array.astype(np.int64) if array.dtype.kind in "biu" else array
 
 
-def _power(left: Any, right: Any) -> Any:
-    return np.power(np.asarray(left, dtype=np.float64), right)
-
-
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": lambda *values: reduce(_known(np.minimum), values),
     "max": lambda *values: reduce(_known(np.maximum), values),
@@ -185,7 +181,7 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Div: _number(np.true_divide),
     ast.FloorDiv: _number(np.floor_divide),
     ast.Mod: _number(np.remainder),
-    ast.Pow: _number(_power),
+    ast.Pow: _number(lambda left, right: np.power(np.asarray(left, dtype=np.float64), right)),
     ast.USub: _known(operator.neg),
     ast.UAdd: _known(operator.pos),
     ast.Not: _not,

@@ -285,7 +285,7 @@ def write_aside(path: Path, data: bytes | str) -> Path:
 def _aside(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
     aside = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex[:12]}")
     try:
-        with naming(path), open(aside, "xb", opener=_private) as file:
+        with naming(path), open(aside, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -374,10 +374,6 @@ def _check_access(path: Path, mode: int) -> None:
     read_only = mode & os.W_OK and os.statvfs(path).f_flag & os.ST_RDONLY
     number = 30 if read_only else 13  # EROFS, EACCES
     raise OSError(number, os.strerror(number), str(path))
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def shipped_folder(name: str) -> Path:

@@ -31,7 +31,7 @@ _RESERVED = frozenset(
 def shell_word(value: object) -> str:
     """The value quoted as one word of a POSIX shell. Raises SweepError for what no script can hold."""
     text = str(value)
-    if "\0" in text or not _is_unicode(text):
+    if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text):
         raise SweepError(Mistake(f"{Stated(text).line()} cannot be in a script: it has a NUL or half a character"))
     return f"'{text}'" if text in _RESERVED else shlex.quote(text)
 
@@ -97,7 +97,3 @@ def stated_shape(record: Mapping[str, Any]) -> ModelShape | None:
     except ValueError as error:
         run_id = Stated(record.get("run_id")).line()
         raise SweepError(Mistake(f"shape_json of {run_id} is no model's shape: {error}")) from None
-
-
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -109,7 +109,10 @@ def changes(groups: Mapping[Key, Sequence[Pair]], metric: Metric, noise: Noise) 
     """The median change of each group of pairs; the chances of them by noise alone are corrected for their number."""
     tests = {key: tested(pairs, metric, noise) for key, pairs in groups.items()}
     corrected = holm([p for *_, p in tests.values()])
-    disturbed = {key: sum(_disturbed(row) for pair in pairs for row in pair) for key, pairs in groups.items()}
+    disturbed = {
+        key: sum(int(row.get("oversubscribed_runs") or 0) for pair in pairs for row in pair)
+        for key, pairs in groups.items()
+    }
     return {key: _change(*test[:3], p, disturbed[key]) for (key, test), p in zip(tests.items(), corrected, strict=True)}
 
 
@@ -144,10 +147,6 @@ def _own_variance(row: Row, metric: Metric) -> tuple[float, int]:
     variance, freedom = log_median_variance(times)
     repeats = int(row["repeats"])
     return variance / repeats, freedom * repeats
-
-
-def _disturbed(row: Row) -> int:
-    return int(row.get("oversubscribed_runs") or 0)
 
 
 def _change(gained: float, error: float, freedom: float, p: float, disturbed: int) -> Change:

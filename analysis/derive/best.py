@@ -125,7 +125,8 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     rows = counting(completed(records)).dropna(subset=CELL)
     rows = rows.assign(value=metric.of(rows))
     rows = rows[succeeded(rows) & np.isfinite(rows["value"].to_numpy(float))]
-    rows = rows[rows["stopped"].isna() | ~_measured_in_full(rows)]
+    in_full = rows["stopped"].isna()
+    rows = rows[in_full | ~in_full.groupby(configuration_key(rows)).transform("any")]
     rows = rows.assign(
         **_interval(rows, metric), oversubscribed=[OVERSUBSCRIBED in items_of(notes) for notes in rows["notes"]]
     )
@@ -259,11 +260,6 @@ def _cells(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
     grid = [(model, n) for model in models for n in nodes]
     cells = pd.DataFrame(grid, columns=CELL)
     return cells.astype({"nodes": records["nodes"].dtype, "model": records["model"].dtype})
-
-
-def _measured_in_full(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Whether any run of the row's configuration was."""
-    return rows["stopped"].isna().groupby(configuration_key(rows)).transform("any")
 
 
 def _same_work_as(best: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[int]:

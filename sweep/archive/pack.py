@@ -134,13 +134,8 @@ def pack(directory: SweepDir, sweep_state: SweepState, out: Path, logs: str) -> 
 
 def _of_pilots(directory: SweepDir) -> list[Path]:
     found = sorted((directory.path / "pilots").glob("*/*"))
-    return [
-        path for path in found if path.suffix in _PILOT_FILES and path.name not in _LEFT_OUT and not _is_folder(path)
-    ]
-
-
-def _is_folder(path: Path) -> bool:
-    return stat.S_ISDIR(path.lstat().st_mode)
+    named = (path for path in found if path.suffix in _PILOT_FILES and path.name not in _LEFT_OUT)
+    return [path for path in named if not stat.S_ISDIR(path.lstat().st_mode)]
 
 
 def _logs(directory: SweepDir, sweep_state: SweepState, logs: str) -> Iterator[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -62,7 +62,7 @@ def picture(sweep: Sweep, now: float, *, height: int = 40) -> RenderableType:
     parts: list[RenderableType] = [
         _head(sweep, now),
         *marks,
-        _states(tally.counts(sweep.skipped())),
+        Text("  ").join(Text(text, style=_colour(word)) for text, word in counted(tally.counts(sweep.skipped()))),
         Text(),
         _heatmap(tally, models, max(MODELS_SHOWN, room)),
         Text("n/m: of m runs n have ended; brighter: nearer to the model's best", style="dim"),
@@ -125,10 +125,6 @@ def _layout(run_id: str) -> str:
     """The layout's part of a run_id: dp2-tp1-pp1-mbs2-gas16-z0."""
     match = re.search(r"-(dp\d{1,9}-tp\d{1,9}-pp\d.*)", run_id.rpartition("-")[0])
     return match[1] if match else run_id
-
-
-def _states(counts: Mapping[str, int]) -> Text:
-    return Text("  ").join(Text(text, style=_colour(word)) for text, word in counted(counts))
 
 
 def _colour(word: str) -> str:

@@ -207,9 +207,6 @@ def _keys(table: Any) -> Any:
         column = table.column(name)
         if pa.types.is_dictionary(column.type):
             column = column.cast(pa.string())
-        columns.append(column if pa.types.is_boolean(column.type) else pc.fill_null(column, _absent(column.type)))
+        absent = "" if pa.types.is_string(column.type) else -1
+        columns.append(column if pa.types.is_boolean(column.type) else pc.fill_null(column, absent))
     return pa.table(columns, names=list(CANDIDATE))
-
-
-def _absent(kind: Any) -> Any:
-    return pa.scalar("", kind) if pa.types.is_string(kind) else pa.scalar(-1, kind)

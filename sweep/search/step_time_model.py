@@ -74,7 +74,7 @@ class MeasuredTimes:
     def unexplained(self, scales: Scales, extra: Floats) -> Floats:
         """The part of it that does not depend on the factors."""
         found = scales.residual(self.within, self.sizes[:, None], self.sizes)
-        _add_to_diagonal(found, scales.noise**2 + extra)
+        found.flat[:: len(found) + 1] += scales.noise**2 + extra  # the diagonal
         return found
 
     def factors(self, fit: Fit, extra: Floats) -> Fit:
@@ -109,10 +109,6 @@ class MeasuredTimes:
         count = DISTURBED * DISTURBED_RUNS + float((1 - undisturbed).sum())
         fit = replace(fit, disturbed=count / (DISTURBED_RUNS + len(slower)))
         return fit, disturbance_variance(slower, alone, fit.disturbed)
-
-
-def _add_to_diagonal(square: Floats, values: Floats) -> None:
-    square.flat[:: len(square) + 1] += values
 
 
 def trust(slower: Floats, variance: Floats, disturbed: float) -> Floats:

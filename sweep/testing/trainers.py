@@ -105,7 +105,8 @@ def _reader_findings(adapter: Adapter, run: Run, output: str) -> Iterator[str]:
         yield "reader: a second reader of the same output gives another result"
     for parsed in lines:
         yield from (f"reader: {name!r} is no name of reading.NAMES" for name in sorted(parsed.values.keys() - NAMES))
-        unknown = sorted(parsed.effective.keys() - _known_names(run))
+        known = {*requested(run), "pp_schedule", *(field.name for field in fields(Measurement))}
+        unknown = sorted(parsed.effective.keys() - known)
         yield from (f"reader: effective has {name!r}, which a run does not have" for name in unknown)
     iterations = {parsed.iteration for parsed in lines if parsed.iteration is not None}
     if output and len(iterations) < 2:
@@ -115,7 +116,3 @@ def _reader_findings(adapter: Adapter, run: Run, output: str) -> Iterator[str]:
 def _read(adapter: Adapter, run: Run, output: str) -> list[ParsedLine]:
     reader = adapter.reader(run)
     return [parsed for line in output.splitlines() for parsed in reader.read(line)]
-
-
-def _known_names(run: Run) -> frozenset[str]:
-    return frozenset({*requested(run), "pp_schedule", *(field.name for field in fields(Measurement))})
