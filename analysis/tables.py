@@ -58,7 +58,8 @@ def load_plan(source: Source | Iterable[Source], columns: Sequence[str] = ()) ->
 
     frames = []
     for path in _paths(source):
-        frames += _once([_plan_frame(file, columns) for file in _plan_files(path)])
+        files = [*path.glob("plan.parquet"), *sorted(path.glob("plan-[0-9]*.parquet"))] if path.is_dir() else []
+        frames += _once([_plan_frame(file, columns) for file in files])
     if not frames:
         return None
     plan: pd.DataFrame = pd.concat(frames, ignore_index=True)
@@ -118,12 +119,6 @@ def _once(plans: list[pd.DataFrame]) -> list[pd.DataFrame]:
         known = {run_id for earlier in distinct for run_id in earlier["run_id"].dropna()}
         distinct.append(plan[~plan["run_id"].isin(known)])
     return distinct
-
-
-def _plan_files(source: Path) -> list[Path]:
-    """The plan of a sweep, and those that extended it."""
-    further = sorted(source.glob("plan-[0-9]*.parquet"))
-    return [*source.glob("plan.parquet"), *further] if source.is_dir() else []
 
 
 def _frame(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:

@@ -70,7 +70,8 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
     if level == "full":
         sentences.append("DP TP PP CP EP: data, tensor, pipeline, context, expert parallel; MBS: micro-batch size;")
         sentences.append("GAS: gradient accumulation; rc: activation recomputation.")
-        words = {word for cell in _lists(best) for word in cell}.union(shared_words(best))
+        swept = best.get("swept", ())  # what else than the layout differs
+        words = {word for cell in swept for word in items_of(cell)}.union(shared_words(best))
         names = {"ETP": "expert tensor parallel", "VP": "virtual stages per rank"}
         stated = [f"{name}: {text}" for name, text in names.items() if any(w.startswith(name) for w in words)]
         sentences += [f"{'; '.join(stated)}."] * bool(stated)
@@ -89,11 +90,6 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
         if len(values) == 1 and (name != "flops_convention" or shown.name in ("mfu", "hfu", "tflops_per_gpu")):
             sentences.append(phrase.format(values[0]))
     return sentences
-
-
-def _lists(best: pd.DataFrame) -> list[list[Any]]:
-    """What else than the layout differs, of each cell."""
-    return [items_of(words) for words in best["swept"]] if "swept" in best else []
 
 
 def blank_notes(blanks: pd.DataFrame) -> tuple[dict[tuple[str, int], int], list[str]]:

@@ -52,12 +52,8 @@ def headline(cell: Mapping[str, Any], shown: Metric) -> Group:
 
 def has_interval(cell: Mapping[Any, Any]) -> bool:
     """Whether it is predicted, with the ends between which 9 of 10 such predictions are meant to be."""
-    return is_predicted(cell) and cell["high"] > cell["low"]
-
-
-def is_predicted(cell: Mapping[Any, Any]) -> bool:
-    """Whether nothing of it was measured."""
-    return known(cell.get("predicted")) and bool(cell["predicted"])
+    predicted = known(cell.get("predicted")) and bool(cell["predicted"])  # nothing of it was measured
+    return predicted and cell["high"] > cell["low"]
 
 
 def layout(cell: Mapping[str, Any]) -> list[Group]:

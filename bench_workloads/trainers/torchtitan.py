@@ -25,7 +25,7 @@ from bench_workloads.trainers.adapter import (
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.torchtitan_module import TEMPLATE
-from sweep.contract import LAYOUT, ROUTINGS, Layout, Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.contract import LAYOUT, ROUTINGS, Progress, RankRun, Rule, Run, Scalar, Workload
 from sweep.physics.profiles import PROFILES
 from sweep.physics.schedules import LOOPED, V_SCHEDULES
 
@@ -88,6 +88,8 @@ def _batch(run: Run, steps: int) -> dict[str, Scalar]:
 
 def _layout(run: Run) -> dict[str, Scalar]:
     layout = run.layout
+    # HybridEP's buffers have a fixed size, as CUDA graphs need them
+    static = layout.dispatcher == "hybridep" and layout.ep > 1 and layout.cuda_graphs != "none"
     return {
         "replicate": layout.dp if layout.zero == 0 else 1,
         "shard": 1 if layout.zero == 0 else layout.dp,
@@ -99,18 +101,13 @@ def _layout(run: Run) -> dict[str, Scalar]:
         "schedule": _SCHEDULES[layout.pp_schedule],
         "layers_per_stage": _layers_per_stage(run),
         "dispatcher": _DISPATCHERS[layout.dispatcher],
-        "capacity_factor": 1.5 if _static(layout) else None,
+        "capacity_factor": 1.5 if static else None,
         "balanced": layout.routing == "balanced",
         "async_tp": layout.tp_overlap,
         "cuda_graphs": layout.cuda_graphs != "none",
         "compiled": run.compile,
         "spmd_backend": param(WORKLOAD, run, "spmd_backend", str),
     }
-
-
-def _static(layout: Layout) -> bool:
-    """Whether HybridEP's buffers have a fixed size, as CUDA graphs need them."""
-    return layout.dispatcher == "hybridep" and layout.ep > 1 and layout.cuda_graphs != "none"
 
 
 def _layers_per_stage(run: Run) -> int | None:

@@ -24,7 +24,6 @@ from bench_workloads.transformer.measure import (
     steps_that_keep_busy,
     synchronise,
     until_known,
-    until_warmed_up,
 )
 from bench_workloads.transformer.memory import Memory
 from bench_workloads.transformer.settings import Settings
@@ -129,7 +128,8 @@ def _warm_up(trainer: Trainer, progress: Progress, device: torch.device) -> tupl
     stopwatch, count = Stopwatch(trainer, progress, device), trainer.run.warmup_iterations
     counted = trainer.settings.count_flops and count > 1 and not trainer.run.compile
     lost = partial(has_lost, trainer.run.place.bound, timed=Samples())
-    samples = stopwatch.run(0, count - counted, until_warmed_up(trainer.settings.warmup_seconds), lost)
+    enough_s = trainer.settings.warmup_seconds  # of the steps after the first, which compiles; the same on every rank
+    samples = stopwatch.run(0, count - counted, lambda done: sum(done.slowest_s[1:]) < enough_s, lost)
     if not counted or lost(samples):
         return samples, {}
     number = len(samples.losses)

@@ -208,11 +208,6 @@ def until_known(tolerance: float, most: int) -> Callable[[Samples], bool]:
     return lambda samples: len(samples.slowest_s) < most and not is_known(samples.slowest_s, tolerance)
 
 
-def until_warmed_up(seconds: float) -> Callable[[Samples], bool]:
-    """Go on until the steps after the first, which compiles, have taken so long in all. The same on every rank."""
-    return lambda samples: sum(samples.slowest_s[1:]) < seconds
-
-
 def quiet_collector() -> None:
     """Let the garbage collector run between iterations only: else ranks straggle, each at a different time.
 

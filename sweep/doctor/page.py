@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from html import escape
 
 from sweep.checks.check import Json
 from sweep.checks.rules import quantity
-from sweep.doctor.report import Report, began_text, groups, nodes_text, summary
+from sweep.doctor.report import Report, groups, nodes_text, summary
 
 STYLE = """
 :root { color-scheme: light dark }
@@ -27,7 +28,8 @@ SLOW, FAST = (246, 178, 107), (221, 238, 250)
 
 def page(report: Report) -> str:
     """The whole page."""
-    title = f"sweep doctor: {report.site}, {began_text(report.began_at)}"
+    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(report.began_at))
+    title = f"sweep doctor: {report.site}, {began}"
     parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(summary(report))}</p>", _excluded(report.exclude)]
     parts += [_matrix(report.pairs, operation) for operation in ("send", "all_reduce")]
     parts += ["<h2>Checks</h2>", _checks(report)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -107,8 +106,3 @@ def summary(report: Report) -> str:
     verdict = "fit" if report.fit else "unfit"
     text = f"{report.site}: {verdict}: {words} ({took})"
     return f"{text}; {report.problem}" if report.problem else text
-
-
-def began_text(at: float) -> str:
-    """2026-11-20 14:03."""
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

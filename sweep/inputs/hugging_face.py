@@ -52,11 +52,6 @@ _REQUIRED_OF: dict[str, tuple[str, ...]] = {
 """model_type -> further fields that its file must state: its class has a default that is not that of a shape"""
 
 
-def is_config(value: Mapping[Any, Any]) -> bool:
-    """Whether a mapping is a config.json rather than a shape."""
-    return "model_type" in value or "num_hidden_layers" in value
-
-
 def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[str]]:
     """(the shape, what is wrong with the config)."""
     family = config.get("model_type")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sweep.errors import nearest
-from sweep.inputs.hugging_face import is_config, shape_of_config
+from sweep.inputs.hugging_face import shape_of_config
 from sweep.inputs.validation import check
 from sweep.inputs.yaml_lines import Document, Path, Problem
 from sweep.physics.catalogue import MODELS
@@ -64,7 +64,7 @@ def _shape(name: str, value: Any, path: Path, read_config: ReadConfig) -> tuple[
         return _known(value or name, path)
     if not isinstance(value, dict):
         return None, [Problem(path, "expected a shape: num_layers, hidden_size and so on")]
-    if is_config(value):
+    if "model_type" in value or "num_hidden_layers" in value:  # a config.json
         shape, texts = shape_of_config(value)
         return shape, [Problem(path, text) for text in texts]
     sizes = ((key, size) for key, size in value.items() if type(size) is int)

@@ -74,7 +74,8 @@ def _mark_lost(
         return  # a run of a plan that is not visible here yet: marked lost once it is
     attempt = launcher.sweep.sweep_state.run_state(run_id).attempts.get(number)
     diagnosis = diagnose((), slurm_state=status.word or None)
-    meaning, known = _meaning(status.word, diagnosis.outcome), diagnosis.outcome is not None
+    known = diagnosis.outcome is not None
+    meaning = f"{status.word}: {diagnosis.outcome}" if status.word and known else status.word or "ended"
     ended = EndedAttempt(
         run=planned.run(),
         number=number,
@@ -91,8 +92,3 @@ def _mark_lost(
         advice=diagnosis.advice if known else None,
     )
     launcher.write(Recorded(time=time.time(), record=build_record(ended)))
-
-
-def _meaning(word: str, outcome: Outcome | None) -> str:
-    """The scheduler's state of an ended job, and its meaning: the attempt itself stays lost."""
-    return f"{word}: {outcome}" if word and outcome is not None else word or "ended"

@@ -17,11 +17,6 @@ LAST_WORDS_S = 30.0
 """how long a finished sweep waits for its tracker"""
 
 
-def sweep_command(*words: str) -> list[str]:
-    """The argument list that runs `sweep WORDS` with this interpreter, as its installed script does."""
-    return module_command("sweep.cli.main", *words)
-
-
 def resume_in_background(directory: Path, *, takeover: bool, tracker: str | None) -> int:
     """The process of `sweep resume`, which lives on after this one: its output is launcher.out in the directory."""
     words = ["--takeover"] * takeover + (["--track", tracker] if tracker is not None else [])
@@ -63,7 +58,9 @@ def tracking_alongside(directory: Path, tracker: str | None, note: Callable[[str
 
 def _start(directory: Path, output: str, *words: str, stdin: int) -> subprocess.Popen[bytes]:
     with (directory / output).open("ab") as out:
-        return subprocess.Popen(sweep_command(*words), stdin=stdin, stdout=out, stderr=out, start_new_session=True)
+        return subprocess.Popen(
+            module_command("sweep.cli.main", *words), stdin=stdin, stdout=out, stderr=out, start_new_session=True
+        )
 
 
 def _end(child: subprocess.Popen[bytes], wait_s: float) -> str | None:

@@ -18,7 +18,7 @@ from sweep.physics.profiles import MemoryProfile
 
 def layer_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     """Bytes that a layer stores per local token, by the column ``recompute``."""
-    retained, selective, full = _everything(columns, shape, profile), *_recomputing(columns)
+    retained, selective, full = whole_layer_bytes_per_token(columns, shape, profile), *_recomputing(columns)
     if selective.any():
         retained = np.where(selective, _selective(columns, shape, profile), retained)
     if full.any():
@@ -26,16 +26,11 @@ def layer_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: Memor
     return retained
 
 
-def whole_layer_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """Bytes that a layer stores per local token where it recomputes nothing."""
-    return _everything(columns, shape, profile)
-
-
 def recomputed_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     """Bytes that one layer's recomputation restores in backward; 0 without recomputation."""
     if not any(kind.any() for kind in _recomputing(columns)):
         return np.zeros(())
-    return _everything(columns, shape, profile) - layer_bytes_per_token(columns, shape, profile)
+    return whole_layer_bytes_per_token(columns, shape, profile) - layer_bytes_per_token(columns, shape, profile)
 
 
 def _recomputing(columns: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -59,7 +54,8 @@ def split_hidden_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile
     return whole_hidden_bytes_per_token(columns, shape) / _sequence_split(columns, profile)
 
 
-def _everything(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+def whole_layer_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """Bytes that a layer stores per local token where it recomputes nothing."""
     return (
         _norms_and_residual(columns, shape, profile)
         + attention_bytes_per_token(columns, shape, profile)
@@ -91,7 +87,7 @@ def _without(modules: str, columns: Mapping[str, Any], shape: Any, profile: Memo
         moe = shape.experts_per_token + shape.shared_experts
         width = moe * shape.moe_intermediate_size / read(columns, "tp")
         dropped = dropped + matrix_input_bytes(columns) * width * (np.asarray(shape.num_experts) > 0)
-    return _everything(columns, shape, profile) - dropped
+    return whole_layer_bytes_per_token(columns, shape, profile) - dropped
 
 
 def _partial_sums(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:

@@ -91,11 +91,6 @@ def products(grid: Grid, site: Site, workload: Workload, node_group: str = "") -
                 before.append(product.axes)
 
 
-def compiled_by_default(workload: Workload, site: Site) -> bool:
-    """Whether runs are compiled where the grid does not state it."""
-    return workload.compiles_on_gpu and site.gpu != "cpu"
-
-
 def _product(
     grid: Grid, site: Site, workload: Workload, model: str, nodes: int, point: Mapping[str, tuple[Scalar, ...]]
 ) -> AxisProduct:
@@ -105,7 +100,7 @@ def _product(
     for name in AXES:
         asked = point.get(name, getattr(grid, name))
         if asked is None:  # compile alone has no fixed default
-            asked = (compiled_by_default(workload, site),)
+            asked = (workload.compiles_on_gpu and site.gpu != "cpu",)
         axes[name] = _auto(name, grid, site, workload, shape, gpus) if asked == AUTO else tuple(asked)
     for name, default in sorted(workload.params.items()):
         axes[name] = point.get(name, grid.params.get(name, (default,)))
