@@ -166,12 +166,18 @@ def test_no_answer_that_is_damaged_old_of_another_job_or_missing_ends_a_living_o
     until(slurm, job, JobState.GONE)
 
 
-def test_controller_down_means_unknown(accounting_cluster: Cluster, tmp_path: Path) -> None:
+def test_controller_down_means_unknown(
+    accounting_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clients try again for MessageTimeout, by default 10 s each."""
     slurm = executor(tmp_path, "stay")
     request = request_for("p1")
     job = slurm.submit(request)
+    impatient = tmp_path / "slurm.conf"
+    impatient.write_text(f"{accounting_cluster.conf.read_text()}MessageTimeout=2\n")
     accounting_cluster.stop_slurmctld()
     try:
+        monkeypatch.setenv("SLURM_CONF", str(impatient))
         status = slurm.poll([job, "1"])
         assert {s.state for s in status.values()} == {JobState.UNKNOWN}
         assert "Unable to contact slurm controller" in status[job].reason
@@ -182,6 +188,7 @@ def test_controller_down_means_unknown(accounting_cluster: Cluster, tmp_path: Pa
         with pytest.raises(SubmitError, match="Unable to contact"):
             slurm.cancel([job])
     finally:
+        accounting_cluster.use(monkeypatch)
         accounting_cluster.start_slurmctld()
     assert run_state(slurm, job).state in {JobState.PENDING, JobState.RUNNING}
 
