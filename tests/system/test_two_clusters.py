@@ -18,11 +18,11 @@ def test_a_resume_on_another_cluster_measures_no_run_twice(tmp_path, slurm_clust
     (tmp_path / "grid.yaml").write_text(SLOW.format(nodes=1, step_s=1.0, pilot_time="10m"))
     first = slurm_cluster_no_accounting
     words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "slurm", "--yes")
+    launcher = driving.start(*words, env=first.env)
+    wait_for(lambda: running_attempt(directory))
+    os.killpg(launcher.pid, signal.SIGKILL)
+    launcher.wait()
     with Cluster(nodes=2, gpus_per_node=2, accounting=False) as second:
-        launcher = driving.start(*words, env=first.env)
-        wait_for(lambda: running_attempt(directory))
-        os.killpg(launcher.pid, signal.SIGKILL)
-        launcher.wait()
         done = driving.run("resume", directory, env=second.env)
         second.wait_idle()
     assert done.returncode == 0, done.stderr
