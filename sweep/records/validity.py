@@ -38,8 +38,7 @@ def refusal(
 def _not_finite(given: Sequence[Measurement]) -> tuple[Outcome, str] | None:
     for name in ("losses", "grad_norms"):
         for rank, measurement in enumerate(given):
-            values = getattr(measurement, name) or ()
-            at = next((i for i, v in enumerate(values) if v is None or not math.isfinite(v)), None)
+            at = _first_non_finite(getattr(measurement, name))
             if at is not None:
                 return Outcome.NAN_LOSS, f"{name}[{at}] of rank {rank} is not finite"
     return None
@@ -163,6 +162,10 @@ def _similar(first: Sequence[float] | None, other: Sequence[float] | None) -> bo
         return True
     pairs = zip(first, other, strict=False)
     return len(first) == len(other) and all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-6) for a, b in pairs)
+
+
+def _first_non_finite(values: Sequence[float | None] | None) -> int | None:
+    return next((i for i, v in enumerate(values or ()) if v is None or not math.isfinite(v)), None)
 
 
 def _first_names(names: Iterable[str], most: int = 8) -> str:
