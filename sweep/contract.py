@@ -82,10 +82,8 @@ LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum"
 LAYOUT_WORDS = ("recompute", "pp_schedule")
 LAYOUT_NUMBERS = tuple(name for name in LAYOUT if name not in LAYOUT_WORDS)
 FURTHER: Mapping[str, Scalar] = {
-    own.name: own.default  # type: ignore[misc]
-    for own in dataclasses.fields(Layout)
-    if own.name not in LAYOUT
-}
+    own.name: own.default for own in dataclasses.fields(Layout) if own.name not in LAYOUT  # type: ignore[misc]
+}  # fmt: skip
 """the other fields -> their defaults, at which a run's JSON leaves them out: a new field changes no run_id"""
 LAYOUT_FIELDS = (*LAYOUT, *FURTHER)
 DISPATCHERS = ("allgather", "alltoall", "deepep", "hybridep")
@@ -160,8 +158,8 @@ class Run:
     @property
     def run_id(self) -> str:
         """Readable slug and 16 hex digits of the canonical JSON. Safe as a file name."""
-        layout = self.layout
-        slug = f"{_slug(self.model)}-n{self.nodes}-dp{layout.dp}-tp{layout.tp}-pp{layout.pp}"
+        layout, name = self.layout, "".join(c if c.isascii() and (c.isalnum() or c == ".") else "-" for c in self.model)
+        slug = f"{name[:40].strip('-.') or 'model'}-n{self.nodes}-dp{layout.dp}-tp{layout.tp}-pp{layout.pp}"
         slug += f"-cp{layout.cp}" * (layout.cp > 1) + f"-ep{layout.ep}" * (layout.ep > 1)
         slug += f"-mbs{layout.micro_batch_size}-gas{layout.grad_accum}-z{layout.zero}"
         digest = hashlib.sha256(self.canonical_json().encode()).hexdigest()[:16]
@@ -399,8 +397,3 @@ class Progress:
         view = memoryview(line)
         while view:
             view = view[os.write(self._fd, view) :]
-
-
-def _slug(text: str) -> str:
-    """Letters, digits, dot and hyphen only, at most 40: safe in file names and job names."""
-    return "".join(c if c.isascii() and (c.isalnum() or c == ".") else "-" for c in text)[:40].strip("-.") or "model"
