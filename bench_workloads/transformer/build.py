@@ -80,11 +80,12 @@ class Trainer:
             learning_rate=settings.learning_rate,
             clip=settings.clip_grad,
             fused=settings.fused_optimizer,
-            after=float8.scales_of(self.parts) if run.layout.fp8_params else None,
         )
 
     def compute_gradients(self, tokens: Tensor, targets: Tensor) -> Tensor | None:
         """Forward and backward of one global step. The mean loss, or None on a rank without the last stage."""
+        if self.run.layout.fp8_params:
+            float8.scale_gathered(self.parts)
         with ExitStack() as stack:
             stack.enter_context(tensor_parallel.loss_context(self.meshes.tp, parallel_loss=self.settings.loss_parallel))
             stack.enter_context(attention.chosen(self.settings.attention))

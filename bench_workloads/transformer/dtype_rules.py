@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench_workloads.transformer.rule_parts import Columns, any_of, dense_somewhere, local_sequence, rule
+from bench_workloads.transformer.rule_parts import Columns, any_of, dense_somewhere, rule
 
 FP8_RECIPES = ("fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_with_gw_hp")
 """the ``dtype`` that torchao's float8 training has, under its own names after fp8_"""
@@ -31,7 +31,7 @@ DTYPE_RULES = (
         "fp8_tokens",
         "8-bit products need a multiple of 16 tokens, not micro_batch_size={micro_batch_size} * {sequence_length} / "
         "cp={cp}",
-        lambda c: _in_8_bits(c) & (c["micro_batch_size"] * local_sequence(c) % 16 != 0),
+        lambda c: _in_8_bits(c) & (c["micro_batch_size"] * (c["sequence_length"] // c["cp"]) % 16 != 0),
     ),
     rule(
         "fp8_widths",

@@ -15,7 +15,7 @@ from bench_workloads.transformer.dtype_rules import FP8_RECIPES
 from bench_workloads.transformer.mlp import Experts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from bench_workloads.transformer.model import Decoder
 
@@ -36,15 +36,10 @@ def apply(part: Decoder, dtype: str, *, gather: bool, emulate: bool) -> None:
     )
 
 
-def scales_of(parts: Sequence[Decoder]) -> Callable[[], None]:
-    """What makes the scales of all gathered weights after an update, by one reduction instead of one for each."""
-    from torchao.float8 import precompute_float8_dynamic_scale_for_fsdp
-
-    def after_update() -> None:
-        for part in parts:
-            precompute_float8_dynamic_scale_for_fsdp(part)
-
-    return after_update
+def scale_gathered(parts: Sequence[Decoder]) -> None:
+    """Make the scales of all weights that are gathered next, by one reduction instead of one for each."""
+    for part in parts:
+        _torchao("fp8").precompute_float8_dynamic_scale_for_fsdp(part)
 
 
 def observed(parts: Sequence[Decoder]) -> dict[str, Any]:

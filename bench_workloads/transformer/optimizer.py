@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 from bench_workloads.transformer.weights import local_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from torch import nn
 
@@ -29,14 +29,11 @@ class Optimizer:
         learning_rate: float,
         clip: float,
         fused: bool,
-        after: Callable[[], None] | None = None,
     ) -> None:
-        """``after``: called after each update."""
         self._parameters = list(parameters)
         shares = [0.0 if p is uncounted else 1.0 / _copies(p, stages) for p in parameters]
         self._shares = torch.tensor(shares, dtype=torch.float64)
         self._clip = clip
-        self._after = after
         self._options = {
             "lr": learning_rate,
             "weight_decay": 0.1,
@@ -61,8 +58,6 @@ class Optimizer:
         inner.step()
         for tensor in (*self._parameters, *self._shards):
             tensor.grad = None
-        if self._after is not None:
-            self._after()
         return norm
 
     def shards(self) -> list[Tensor]:

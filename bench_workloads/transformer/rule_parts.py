@@ -38,8 +38,3 @@ def with_experts(c: Columns) -> Any:
 def dense_somewhere(c: Columns) -> Any:
     """Where a layer of the model has a dense MLP."""
     return (c["num_experts"] == 0) | (c["dense_layers"] > 0)
-
-
-def local_sequence(c: Columns) -> Any:
-    """Positions of a sequence on a rank."""
-    return c["sequence_length"] // c["cp"]

@@ -12,15 +12,7 @@ from typing import Any
 from bench_workloads.transformer.data_rules import DATA_RULES
 from bench_workloads.transformer.dtype_rules import DTYPE_RULES
 from bench_workloads.transformer.model_rules import MODEL_RULES
-from bench_workloads.transformer.rule_parts import (
-    Columns,
-    any_of,
-    dense_somewhere,
-    local_sequence,
-    param,
-    rule,
-    with_experts,
-)
+from bench_workloads.transformer.rule_parts import Columns, any_of, dense_somewhere, param, rule, with_experts
 from bench_workloads.transformer.stages import ZERO_BUBBLE, split_of
 from sweep.contract import Rule
 from sweep.physics.schedules import LOOPED, V_SCHEDULES, looped_stages
@@ -34,6 +26,10 @@ def _stages(c: Columns) -> Any:
     """Pipeline stages in all."""
     looped = _piped(c, LOOPED) * (looped_stages(c["virtual_stages"]) - 1)
     return c["pp"] * (1 + looped + 1 * _piped(c, V_SCHEDULES))
+
+
+def _local_sequence(c: Columns) -> Any:
+    return c["sequence_length"] // c["cp"]
 
 
 def _positive(value: Any) -> Any:
@@ -85,7 +81,7 @@ TENSOR_RULES = (
     rule(
         "sequence_by_tp",
         "sequence parallelism cannot split {sequence_length} / cp={cp} positions evenly over tp={tp}",
-        lambda c: (param(c, "sequence_parallel") == True) & (local_sequence(c) % c["tp"] != 0),  # noqa: E712
+        lambda c: (param(c, "sequence_parallel") == True) & (_local_sequence(c) % c["tp"] != 0),  # noqa: E712
     ),
 )
 
