@@ -13,23 +13,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.derive.best import best_per_cell, cells
-    from analysis.derive.planned import predicted_records
-    from analysis.filters import keep
-    from analysis.heatmap.draw import draw as draw_heatmap
-    from analysis.tables import load, load_allocations, load_attempts, load_plan
-
-__all__ = [
-    "best_per_cell",
-    "cells",
-    "draw_heatmap",
-    "keep",
-    "load",
-    "load_allocations",
-    "load_attempts",
-    "load_plan",
-    "predicted_records",
-]
+    from analysis.derive.best import best_per_cell as best_per_cell
+    from analysis.derive.best import cells as cells
+    from analysis.derive.planned import predicted_records as predicted_records
+    from analysis.filters import keep as keep
+    from analysis.heatmap.draw import draw as draw_heatmap  # noqa: F401 - another name than there
+    from analysis.tables import load as load
+    from analysis.tables import load_allocations as load_allocations
+    from analysis.tables import load_attempts as load_attempts
+    from analysis.tables import load_plan as load_plan
 
 _PLACES = {
     "best_per_cell": ("analysis.derive.best", "best_per_cell"),
@@ -42,6 +34,7 @@ _PLACES = {
     "load_plan": ("analysis.tables", "load_plan"),
     "predicted_records": ("analysis.derive.planned", "predicted_records"),
 }
+__all__ = sorted(_PLACES)  # noqa: PLE0605 - each name is loaded when it is first asked for
 
 
 def __dir__() -> list[str]:

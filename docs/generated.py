@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,7 @@ from bench_workloads.trainers.adapter import TrainerParameters
 from sweep.inputs.grid import BudgetLimits, Grid, Timeouts
 from sweep.inputs.meanings import meanings
 from sweep.inputs.site import Site
+from sweep.inputs.starter_files import SITE_TEMPLATES
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.shapes import ModelShape, total_parameters
@@ -180,6 +182,15 @@ def _model(name: str, shape: ModelShape) -> tuple[str, ...]:
     )
 
 
+def _sites() -> str:
+    """Each template of a site by its opening comment."""
+    rows = []
+    for name, path in SITE_TEMPLATES.items():
+        lines = itertools.takewhile(lambda line: line.startswith("# "), path.read_text().splitlines())
+        rows.append((f"`{name}`", " ".join(line.removeprefix("# ") for line in lines)))
+    return _table(("template", "cluster"), rows)
+
+
 def _of_workload(name: str) -> Callable[[], str]:
     def made() -> str:
         settings = _settings(name)
@@ -195,6 +206,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "site": lambda: _keys(Site),
     "gpus": _gpus,
     "models": _models,
+    "sites": _sites,
     "trainers": lambda: _parameters(TrainerParameters),
     **{name: _of_workload(name) for name in WORKLOADS},
 }

@@ -12,6 +12,7 @@ import click
 from mkdocs.structure.files import File
 
 from sweep.cli.main import cli
+from sweep.inputs.starter_files import SITE_TEMPLATES
 
 ROOT = Path(__file__).parents[1]
 ELSEWHERE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
@@ -41,7 +42,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         to = posixpath.relpath(ELSEWHERE.get(file, file.removeprefix("docs/")), posixpath.dirname(source) or ".")
         return f"{picture}[{text}]({to}{anchor or ''})"
 
-    return LINK.sub(link, markdown.replace("<!-- commands -->", _commands()))
+    markdown = markdown.replace("<!-- commands -->", _commands()).replace("<!-- sites -->", _sites())
+    return LINK.sub(link, markdown)
+
+
+def _sites() -> str:
+    """Each template of a site, to be copied."""
+    return "\n\n".join(f"## {name}\n\n```yaml\n{path.read_text()}```" for name, path in SITE_TEMPLATES.items())
 
 
 def _commands() -> str:

@@ -76,10 +76,11 @@ def log_error(text: str) -> None:
 
 
 def nearest(word: str, choices: Iterable[str], otherwise: str | None = None) -> str:
-    """A remedy for an unknown word: the near misses, else ``otherwise``, else the choices (the first 40)."""
+    """A remedy for an unknown word: near misses, else what holds it, else ``otherwise``, else the first 40 choices."""
     known = sorted(choices)
     near = difflib.get_close_matches(word.lower(), [k.lower() for k in known], n=3, cutoff=0.6)
     close = sorted((k for k in known if k.lower() in near), key=lambda k: near.index(k.lower()))
+    close = close or [k for k in known if len(word) > 2 and word.lower() in k.lower()][:3]
     if close:
         return f"did you mean {' or '.join(close)}?"
     if otherwise is not None:

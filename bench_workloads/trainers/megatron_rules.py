@@ -45,11 +45,6 @@ def quantized(c: Columns) -> Any:
     return np.isin(np.asarray(c["dtype"]), list(FORMATS))
 
 
-def expert_width(c: Columns) -> Any:
-    """Ranks over which each expert is split: tp, unless set."""
-    return c["etp"] + (c["etp"] == 0) * c["tp"]
-
-
 def chunks(c: Columns) -> Any:
     """Stages per rank."""
     interleaved = (c["pp"] > 1) & (c["pp_schedule"] == "interleaved_1f1b")
@@ -61,15 +56,11 @@ def explicit(c: Columns) -> Any:
     return c["pipeline_layout"] != ""
 
 
-def _flex(c: Columns) -> Any:
-    return (c["dispatcher"] == "deepep") | (c["dispatcher"] == "hybridep")
-
-
 RULES = (
     Rule(
         "ep_by_replicas",
-        lambda c: c["dp"] * c["cp"] * c["tp"] % (c["ep"] * expert_width(c)) != 0,
-        "dp*cp*tp = {dp}*{cp}*{tp} is no multiple of ep={ep} times the width of an expert: etp={etp}, where 0 is tp",
+        lambda c: (c["etp"] == 0) & (c["dp"] * c["cp"] % c["ep"] != 0),
+        "ep={ep} does not divide dp*cp = {dp}*{cp}: each expert is split over tp={tp} ranks, unless etp says otherwise",
     ),
     Rule(
         "layers_by_stages",

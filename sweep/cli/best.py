@@ -17,7 +17,7 @@ from sweep.cli.sources import named, origin_of
 from sweep.cli.terminal import console
 from sweep.errors import Mistake, SweepError
 from sweep.library.sources import METRIC, collected_results, status
-from sweep.library.winners import FORMS, Row, complete, winners
+from sweep.library.winners import FORMS, Row, winners
 from sweep.plugins import TRAINER
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def best(
     if form == TABLE:
         _print(rows, metric, to_stderr=False)
     elif own:
-        click.echo(text([complete(row, metric) for row in rows], form, metric), nl=False)
+        click.echo(text(rows, form, metric), nl=False)
     else:
         given = trainer_format.parameters(params, form)
         origin = origin_of([directory for _, directory in results])

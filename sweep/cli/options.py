@@ -30,16 +30,19 @@ class Share(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Converts to a fraction; click reports values that are not one."""
-        if isinstance(value, float):
-            return value
-        text = str(value).strip()
+        from sweep.inputs.validation import share  # pydantic's import takes a while
+
         try:
-            share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+            found = float(share(str(value)))
         except ValueError:
             self.fail(f"{value!r} is not a fraction: write 3% or 0.03", param, ctx)
-        if not 0 <= share < 1:
-            self.fail(f"{value!r} is out of range: from 0% to below 100%", param, ctx)
-        return share
+        return found if 0 <= found < 1 else self.fail(f"{value!r} is out of range: from 0% to below 100%", param, ctx)
+
+
+def _keys(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from sweep.inputs.grid import Grid
+
+    return [f"{key}=" for key in Grid.model_fields if key.startswith(incomplete)]
 
 
 directory_argument = click.argument("directory", metavar="[DIR]", required=False, type=InputPath())
@@ -51,6 +54,7 @@ overrides_option = click.option(
     "overrides",
     metavar="KEY=VALUE",
     multiple=True,
+    shell_complete=_keys,
     help="Override a key of the grid, such as -o tp=[1,2]. Repeatable.",
 )
 site_option = click.option(

@@ -202,16 +202,20 @@ def _tables(document: dict[str, Any], learned: Forecast | None) -> None:
         printer.print(document["heatmap"]["path"], soft_wrap=True)
 
 
-def _best_table(cells: list[dict[str, Any]]) -> Any:
-    """The layout of each cell that the step-time model expects to be the fastest."""
+def _layouts_table(title: str, *last: str) -> Any:
     from rich.table import Table
 
-    from analysis.metrics import memory_text
-
-    title = "Predicted best per cell, not measured (step-time and memory models)"
-    table = Table("model", "nodes", "layout", "tokens/s/GPU", "9 of 10 within", "MFU", "memory", title=title)
+    table = Table("model", "nodes", "layout", "tokens/s/GPU", "9 of 10 within", *last, title=title)
     for column in (table.columns[1], *table.columns[3:]):
         column.justify = "right"
+    return table
+
+
+def _best_table(cells: list[dict[str, Any]]) -> Any:
+    """The layout of each cell that the step-time model expects to be the fastest."""
+    from analysis.metrics import memory_text
+
+    table = _layouts_table("Predicted best per cell, not measured (step-time and memory models)", "MFU", "memory")
     for cell in (cell for cell in cells if cell["predicted_best"]):
         best = cell["predicted_best"]
         peak = best["peak_memory_bytes"]
@@ -225,13 +229,8 @@ def _best_table(cells: list[dict[str, Any]]) -> Any:
 
 def _forecast_table(learned: Forecast) -> Any:
     """The best layouts of each cell as measured runs predict them."""
-    from rich.table import Table
-
     runs = f"{learned.measured_runs:,} {'simulated' if learned.simulated else 'measured'} runs"
-    head = ("model", "nodes", "layout", "tokens/s/GPU", "9 of 10 within", "works", "best measured")
-    table = Table(*head, title=f"Predicted from {runs}, not measured")
-    for column in (table.columns[1], *table.columns[3:]):
-        column.justify = "right"
+    table = _layouts_table(f"Predicted from {runs}, not measured", "works", "best measured")
     for cell in learned.cells:
         measured = "–" if cell["best_measured"] is None else f"{cell['best_measured']:,.0f}"
         for one in cell["layouts"]:

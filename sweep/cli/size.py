@@ -20,7 +20,11 @@ from sweep.cli.progress_text import plural
 from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
-    from sweep.physics.sizing import Fastest, Scaling, Size
+    from sweep.physics.shapes import ModelShape
+    from sweep.physics.sizing import Scaling, Size
+
+    FastestOn = Callable[[int, int], tuple[float, str] | None]
+
 
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
@@ -115,17 +119,18 @@ def size(
         source = f"simulated in {results.name}: no model was trained" if simulated else f"measured in {results.name}"
         source += "" if gpus in measured else f", by the curve, since no run had {plural(gpus, 'GPU')}"
     elif model is not None and mfu is None and peak_tflops is None:
-        fastest = functools.partial(_fastest, model, gpu, trainer, sequence_length, int(global_batch))
-        if gpus is None:
-            gpus = _gpus_by_model(fastest, active, tokens, float(days or 1), _rate(gpu, None, None)[0])
-        rate, source = fastest(gpus)
+        fastest = functools.partial(_fastest, model, gpu, trainer, sequence_length)
+        work = 6 * active * tokens / (float(days or 1) * 86400)
+        by_batch = functools.partial(_gpus_by_model, fastest, gpus, work, _rate(gpu, None, None)[0])
+        gpus, found = by_batch(int(global_batch))
+        if found is None:
+            raise SweepError(_limit(f"{model} on {gpus:,} {gpu}", by_batch, fastest, gpus, int(global_batch)))
+        rate, source = found
     else:
         rate, source = _rate(gpu, peak_tflops, mfu)
     sized = sizing.size(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
-    if as_json:
-        click.echo(json.dumps(_document(sized, source, scaling, measured, simulated)))
-    else:
-        click.echo("\n".join(_lines(sized, source, scaling, measured, simulated)))
+    shown = (sized, source, scaling, measured, simulated)
+    click.echo(json.dumps(_document(*shown)) if as_json else "\n".join(_lines(*shown)))
     return 0
 
 
@@ -141,12 +146,17 @@ def _check(parameters: float | None, model: str | None, days: float | None, gpus
 
 
 def _active(model: str) -> float:
-    from sweep.physics.catalogue import MODELS
     from sweep.physics.shapes import active_parameters
 
-    if model not in MODELS:
+    return float(active_parameters(_shape(model)))
+
+
+def _shape(model: str) -> ModelShape:
+    from sweep.physics.catalogue import MODELS, catalogued
+
+    if (known := catalogued(model)) is None:
         raise SweepError(Mistake(f"unknown model {model!r}", path="--model", remedy=nearest(model, MODELS)))
-    return float(active_parameters(MODELS[model]))
+    return MODELS[known]
 
 
 def _rate(gpu: str, peak_tflops: float | None, mfu: float | None) -> tuple[float, str]:
@@ -162,18 +172,24 @@ def _rate(gpu: str, peak_tflops: float | None, mfu: float | None) -> tuple[float
 
 
 def _gpus_by_model(
-    fastest: Callable[[int], tuple[float, str]], active: float, tokens: float, days: float, guess: float
-) -> int:
-    """GPUs for a number of days, in rounds: the speed depends on their number. ``guess``: model FLOP/s per GPU."""
-    from sweep.physics.sizing import SECONDS_PER_DAY
+    fastest: FastestOn, gpus: int | None, work: float, guess: float, batch: int
+) -> tuple[int, tuple[float, str] | None]:
+    """The GPUs, or those for ``work`` FLOP/s in rounds, since the speed depends on their number; and what is fastest.
 
-    work, gpus, rate = 6 * active * tokens / (days * SECONDS_PER_DAY), 0, guess
+    ``guess``: model FLOP/s per GPU. Where no layout meets the batch on a number of GPUs, that number and None.
+    """
+    if gpus is not None:
+        return gpus, fastest(gpus, batch)
+    tried, found = 0, (guess, "")
     for _ in range(9):
-        needed = _whole_nodes(work / rate)
-        if needed == gpus:
+        needed = _whole_nodes(work / found[0])
+        if needed == tried:
             break
-        gpus, (rate, _) = needed, fastest(needed)
-    return gpus
+        tried = needed
+        if (better := fastest(tried, batch)) is None:
+            return tried, None
+        found = better
+    return tried, found
 
 
 def _whole_nodes(gpus: float) -> int:
@@ -183,43 +199,40 @@ def _whole_nodes(gpus: float) -> int:
 
 
 def _fastest(
-    model: str, gpu: str, trainer: str | None, sequence_length: int, global_batch: int, gpus: int
-) -> tuple[float, str]:
-    """(model FLOP/s per GPU, text) of the fastest layout by the step-time model."""
-    from sweep.physics.catalogue import MODELS
+    model: str, gpu: str, trainer: str | None, sequence_length: int, gpus: int, batch: int
+) -> tuple[float, str] | None:
+    """(model FLOP/s per GPU, text) of the fastest layout by the step-time model; None if no layout has the batch."""
     from sweep.physics.hardware import GPUS
     from sweep.physics.profiles import PROFILES, SIZED_TRAINER
     from sweep.physics.sizing import fastest_layout
 
     trainer = trainer or SIZED_TRAINER
     asked, refused = what_it_runs(trainer)
-
-    def fastest_on(gpus: int, batch: int) -> Fastest | None:
-        return fastest_layout(
-            MODELS[model], GPUS[gpu], gpus, PROFILES[trainer], gpus_per_node=min(gpus, 8),
-            sequence_length=sequence_length, global_batch_tokens=batch, asked=asked, refused=refused,
-        )  # fmt: skip
-
-    fastest = fastest_on(gpus, global_batch)
+    fastest = fastest_layout(
+        _shape(model), GPUS[gpu], gpus, PROFILES[trainer], gpus_per_node=min(gpus, 8),
+        sequence_length=sequence_length, global_batch_tokens=batch, asked=asked, refused=refused,
+    )  # fmt: skip
     if fastest is None:
-        raise SweepError(_limit(f"{model} on {gpus:,} {gpu}", fastest_on, gpus, global_batch))
+        return None
     layout = " ".join(f"{name}={value}" for name, value in fastest.layout.items() if value not in (1, "none"))
     spread = f"{fastest.low:,.0f} to {fastest.high:,.0f} tokens/s/GPU with 90% probability"
     text = f"the step-time model for {trainer}, {layout or 'one GPU'} ({spread})"
     return 6 * _active(model) * fastest.tokens_per_second_per_gpu, text
 
 
-def _limit(what: str, fastest_on: Callable[[int, int], Fastest | None], gpus: int, batch: int) -> Mistake:
+def _limit(what: str, by_batch: Callable[[int], tuple[int, Any]], fastest: FastestOn, gpus: int, batch: int) -> Mistake:
     """What no layout meets, and the least change that meets it."""
-    if (more := next((n for n in range(2, 65) if fastest_on(gpus, n * batch) is not None), None)) is not None:
+    if (more := next((n for n in range(2, 65) if by_batch(n * batch)[1] is not None), None)) is not None:
         low, high = (more - 1) * batch, more * batch
         while high - low > batch // 100:
             middle = (low + high) // 2
-            low, high = (low, middle) if fastest_on(gpus, middle) is not None else (middle, high)
+            low, high = (low, middle) if by_batch(middle)[1] is not None else (middle, high)
         fact = f"the global batch limits {what}: no layout that fits has steps of at most {batch:,} tokens"
-        return Mistake(fact, path="--global-batch", remedy=f"--global-batch {high / 1e6:.4g}M, or fewer GPUs")
+        return Mistake(
+            fact, path="--global-batch", remedy=f"--global-batch {math.ceil(high / 1e4) / 100}M, or fewer GPUs"
+        )
     wider = (gpus << power for power in range(1, 11))
-    if (enough := next((n for n in wider if fastest_on(n, batch * n // gpus) is not None), None)) is not None:
+    if (enough := next((n for n in wider if fastest(n, batch * n // gpus) is not None), None)) is not None:
         fact = f"memory limits {what}: no layout is predicted to fit"
         return Mistake(fact, path="--gpus", remedy=f"--gpus {enough}, or a smaller --sequence-length")
     return Mistake(

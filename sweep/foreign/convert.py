@@ -16,7 +16,7 @@ from sweep.foreign.row import Row, nearest_size, separated_sizes, size_names
 from sweep.foreign.units import factor
 from sweep.outcomes import Outcome
 from sweep.physics import flops, shapes
-from sweep.physics.catalogue import MODELS
+from sweep.physics.catalogue import MODELS, catalogued
 from sweep.records.json_columns import json_text
 from sweep.records.record import configuration, record_from
 from sweep.records.schema import CONFIGURATION_NAMES, MEASURED, Efficiency, Rates, Record
@@ -143,7 +143,7 @@ def _unread(row: Mapping[str, Any], readings: Mapping[str, Reading]) -> dict[str
 def _row(row: Mapping[str, Any], mapping: ImportMap, line: int) -> Row:
     """What the row states, completed; its run is the first measurement of its configuration."""
     given = _given(row, mapping)
-    _complete(given)
+    notes = _complete(given)
     convention = flops.CONVENTIONS[_chosen(row, mapping.flops, "flops")]
     frozen = bool(_chosen(row, mapping.frozen_weights, "frozen_weights"))
     executed = _chosen(row, mapping.flops_counted, "flops_counted") == "executed"
@@ -157,6 +157,7 @@ def _row(row: Mapping[str, Any], mapping: ImportMap, line: int) -> Row:
             run=_run(given | {"model": name}, shape, params),
             convention=convention,
             executed=executed,
+            notes=notes,
         )
         for name, shape in zip(size_names(label, shapes_of_it), shapes_of_it, strict=True)
     ]
@@ -255,8 +256,8 @@ def _typed(value: Any, reading: Reading, name: str) -> Any:
     return round(number) if column.type == "int64" else number
 
 
-def _complete(given: dict[str, Any]) -> None:
-    """Nodes, GPUs and the layout from each other: a source states some of them."""
+def _complete(given: dict[str, Any]) -> tuple[str, ...]:
+    """Nodes, GPUs and the layout from each other: a source states some of them. Returns notes of what is assumed."""
     per_node = int(given.get("gpus_per_node", DEFAULT_GPUS_PER_NODE))
     gpus = int(given.get("gpus", 0) or given.get("nodes", 0) * per_node)
     if not gpus:
@@ -265,24 +266,27 @@ def _complete(given: dict[str, Any]) -> None:
     given.setdefault("nodes", -(-gpus // per_node))
     given |= {"gpus": gpus, "gpus_per_node": per_node}
     batch = given.get("global_batch_tokens")
-    for axis in set(LAYOUT) - {"dp", "grad_accum", *_OF_THE_SOURCE}:
+    for axis in set(LAYOUT) - {"dp", "micro_batch_size", "grad_accum", *_OF_THE_SOURCE}:
         given.setdefault(axis, 1)
     given.setdefault("dp", max(1, gpus // (given["tp"] * given["pp"] * given["cp"])))
     if given.get("sequence_length") is None:
         raise ValueError("the sequence length is not stated")
-    step = given["dp"] * given["micro_batch_size"] * given["sequence_length"]
-    given.setdefault("grad_accum", batch // step if batch and step and batch % step == 0 else 1)
+    assumed = not given.keys() & {"micro_batch_size", "grad_accum"}
+    for axis, other in (("micro_batch_size", "grad_accum"), ("grad_accum", "micro_batch_size")):
+        step = given["dp"] * given.get(other, 0) * given["sequence_length"]
+        given.setdefault(axis, batch // step if batch and step and batch % step == 0 else 1)
     tokens = given["dp"] * given["micro_batch_size"] * given["grad_accum"] * given["sequence_length"]
     if given.setdefault("global_batch_tokens", tokens) >= 2**63:
         raise ValueError("the batch has more tokens than a record can hold")
+    return ("neither micro_batch_size nor grad_accum is stated: a micro-batch is taken for one sequence",) * assumed
 
 
 def _shapes(given: Mapping[str, Any], mapping: ImportMap) -> list[dict[str, Any]]:
     """The shapes that the row's model may have: one, unless the map lists several of that name."""
     name = str(given["model"])
     found = mapping.models.get(name, ())
-    if not found and name in MODELS:
-        found = (MODELS[name].as_dict(),)
+    if not found and (known := catalogued(name)) is not None:
+        found = (MODELS[known].as_dict(),)
     if not found:
         near = nearest(name, [*mapping.models, *MODELS], "the map's models can state its shape")
         raise ValueError(f"the model is neither in the map nor in the catalogue ({near})")

@@ -28,7 +28,7 @@ from sweep.inputs.axes import shown
 from sweep.inputs.validation import check_kind
 from sweep.inputs.yaml_lines import Document, Path
 from sweep.outcomes import Outcome
-from sweep.physics.catalogue import MODELS
+from sweep.physics.catalogue import MODELS, catalogued
 from sweep.physics.flops import CONVENTIONS
 from sweep.physics.shapes import ModelShape
 from sweep.records.schema import COLUMNS
@@ -229,8 +229,8 @@ def _model(document: Document, value: Any, path: Path, mistakes: list[Mistake]) 
     if isinstance(value, dict):
         mistakes += _shape_mistakes(document, value, path)
         return value
-    if str(value) in MODELS:
-        return MODELS[str(value)].as_dict()
+    if (known := catalogued(str(value))) is not None:
+        return MODELS[known].as_dict()
     mistakes.append(document.mistake(f"unknown model {value!r}", path, nearest(str(value), MODELS)))
     return None
 

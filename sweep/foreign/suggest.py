@@ -11,7 +11,7 @@ from sweep.contract import FORMATS
 from sweep.foreign.mapping import BY_NAME, cell_text
 from sweep.inputs.yaml_lines import dump
 from sweep.outcomes import Outcome
-from sweep.physics.catalogue import MODELS
+from sweep.physics.catalogue import catalogued
 from sweep.physics.hardware import gpu_kind
 
 USUAL: Mapping[str, str] = {
@@ -77,7 +77,7 @@ def suggested_map(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], nam
     values = {source: list(dict.fromkeys(filter(None, (cell_text(row[source]) for row in rows)))) for source in columns}
     found = {column: _reading(column, source, values[source]) for column, source in chosen.items()}
     names = values[chosen["model"]] if "model" in chosen else []
-    models = {text: known for text in names if (known := _catalogued(text)) is not None and known != text}
+    models = {text: known for text in names if (known := catalogued(text)) is not None and known != text}
     document = {
         "name": name,
         "columns": found,
@@ -112,7 +112,8 @@ def _likeness(name: str, source: str) -> float:
 
 def _words(source: str) -> tuple[str, ...]:
     apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", source).lower().replace("%", " pct ").replace("#", " num ")
-    return tuple(re.findall(r"[a-z]+|\d+", apart))
+    found = re.findall(r"[a-z]+|\d+", apart)
+    return tuple(word for one in found for word in (("batch", "size") if one == "bs" else (one,)))
 
 
 def _reading(column: str, source: str, values: Sequence[str]) -> str | dict[str, Any]:
@@ -168,20 +169,16 @@ _MEANINGS: Mapping[str, Callable[[str], str | None]] = {
 """column -> what a value of the source means; None where it is not known"""
 
 
-def _catalogued(text: str) -> str | None:
-    plain = {re.sub(r"[^a-z0-9]", "", known.lower()): known for known in MODELS}
-    return plain.get(re.sub(r"[^a-z0-9]", "", text.lower()))
-
-
 def _remarks(chosen: Mapping[str, str], unused: Sequence[str], names: Sequence[str]) -> list[str]:
     """What is left to do. Texts of the table are quoted, on one line each."""
     missing = [name for name in ("model", "sequence_length") if name not in chosen]
     missing += ["nodes (or gpus)"] * chosen.keys().isdisjoint({"nodes", "gpus"})
     missing += ["gpu"] * ("gpu" not in chosen)
+    missing += ["micro_batch_size (or grad_accum)"] * chosen.keys().isdisjoint({"micro_batch_size", "grad_accum"})
     lines = [
         f"missing: {name}; name its column above, or state one value for all rows in constants" for name in missing
     ]
-    unknown = [text for text in names[:_DISTINCT] if _catalogued(text) is None]
+    unknown = [text for text in names[:_DISTINCT] if catalogued(text) is None]
     lines += [f"models: {json.dumps(text)}: a model of the catalogue, or its shape" for text in unknown]
     if {"reported_mfu", "reported_hfu", "tflops_per_gpu"} & chosen.keys():
         lines.append("flops: the convention by which the source counts FLOPs; without it, its MFU is not checked")

@@ -135,7 +135,8 @@ class Grid(BaseModel):
     global_batch_tolerance: float = Field(default=0.0, ge=0, lt=1)
     """how far, as a fraction, a layout's batch may be from the requested one"""
     tp: Sizes = (1,)
-    """tensor parallelism. auto: the divisors of a node's GPUs (of all GPUs with `tp_across_nodes`)"""
+    """tensor parallelism. auto: the divisors of a node's GPUs; of all, up to the NVLink domain on GB200 and GB300, and
+    with `tp_across_nodes`"""
     pp: Sizes = (1,)
     """pipeline stages. auto: the divisors of the GPUs, up to the number of layers"""
     cp: Sizes = (1,)
@@ -184,7 +185,7 @@ class Grid(BaseModel):
     constraints: Annotated[tuple[str, ...], Tuple] = ()
     """conditions that every candidate must satisfy, such as `tp * pp <= 16`"""
     include: Annotated[tuple[Point, ...], Tuple] = ()
-    """candidates in addition to the product"""
+    """candidates in addition to the product, kept whatever time is predicted for them"""
     exclude: Annotated[tuple[Point, ...], Tuple] = ()
     """candidates that match all the given values are dropped"""
     max_memory_share: float | None = Field(default=None, gt=0, le=2)
@@ -227,7 +228,8 @@ class Grid(BaseModel):
     timeouts: Timeouts = Timeouts()
     """heartbeat timeout per phase"""
     max_run_time: Seconds | None = None
-    """an attempt is ended after this, whatever its phase, as `time_limit`; that is not retried. Default: 15m"""
+    """an attempt is ended after this, whatever its phase, as `time_limit`; that is not retried. A plan leaves out what
+    is predicted to take longer. Default: 15m"""
     site: Site | None = None
     """the site, written inline instead of in a file"""
 
@@ -302,6 +304,11 @@ class Grid(BaseModel):
     def to_yaml(self) -> str:
         """The grid with every default, overrides applied: ``parse_grid`` of it gives an equal grid."""
         return dump({k: v for k, v in self.model_dump(warnings=False).items() if v is not None})
+
+
+def max_run_s(grid: Grid) -> float:
+    """``max_run_time``; by default 300 s each for start and first iteration, as ``Timeouts``, and for the rest."""
+    return grid.max_run_time or 900.0
 
 
 def read_grid(document: Document) -> tuple[Grid | None, list[Problem]]:

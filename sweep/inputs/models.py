@@ -9,7 +9,7 @@ from sweep.errors import nearest
 from sweep.inputs.hugging_face import shape_of_config
 from sweep.inputs.validation import check
 from sweep.inputs.yaml_lines import Document, Path, Problem
-from sweep.physics.catalogue import MODELS
+from sweep.physics.catalogue import MODELS, catalogued
 from sweep.physics.shapes import ModelShape
 
 ReadConfig = Callable[[str], Mapping[str, Any] | None]
@@ -23,12 +23,12 @@ def read_models(document: Document, read_config: ReadConfig) -> list[Problem]:
 
     Valid: ``[1B, {mine: {num_layers: …}}]``, ``{1B: , small: tiny-1M, mine: {num_layers: …}}``, and one name.
     """
-    if not isinstance(document.value, dict) or not document.value.get("models"):
+    if not isinstance(document.value, dict) or "models" not in document.value:
         return []
-    value = document.value["models"]
+    value = document.value["models"] or []
     items = value if isinstance(value, list) else [value]
     shapes: dict[str, ModelShape] = {}
-    problems: list[Problem] = []
+    problems = [] if items else [Problem(("models",), "no model is given", "such as models: [8B]")]
     for i, item in enumerate(items):
         path: Path = ("models", i) if isinstance(value, list) else ("models",)
         for name, shape in _pairs(item, path, problems):
@@ -48,7 +48,8 @@ def read_models(document: Document, read_config: ReadConfig) -> list[Problem]:
 
 def _pairs(item: Any, path: Path, problems: list[Problem]) -> list[tuple[str, Any]]:
     if isinstance(item, str | int | float) and not isinstance(item, bool):
-        return [(str(item), str(item))]
+        name = str(item) if str(item).endswith(".json") else catalogued(str(item)) or str(item)
+        return [(name, name)]
     if isinstance(item, dict) and item:
         return list(item.items())
     problems.append(Problem(path, "expected a model's name, or name: shape"))
@@ -68,13 +69,16 @@ def _shape(name: str, value: Any, path: Path, read_config: ReadConfig) -> tuple[
         shape, texts = shape_of_config(value)
         return shape, [Problem(path, text) for text in texts]
     sizes = ((key, size) for key, size in value.items() if type(size) is int)
-    wrong = [Problem((*path, key), f"{size} is out of range") for key, size in sizes if not 0 <= size < 2**31]
-    return (None, wrong) if wrong else check(ModelShape, value, path)
+    wrong = {key: Problem((*path, key), f"{size} is out of range") for key, size in sizes if not 0 <= size < 2**31}
+    read, problems = check(ModelShape, {key: 1 if key in wrong else size for key, size in value.items()}, path)
+    if wrong:  # what they make of the whole shape says nothing
+        problems = [problem for problem in problems if problem.path != path or "missing" in problem.fact]
+    return (None if wrong else read), [*wrong.values(), *problems]
 
 
 def _known(name: str, path: Path) -> tuple[ModelShape | None, list[Problem]]:
-    if name in MODELS:
-        return MODELS[name], []
+    if (known := catalogued(name)) is not None:
+        return MODELS[known], []
     remedy = f"{nearest(name, MODELS)}; or write its shape: {{{name[:20]}: {{num_layers: …}}}}"
     if name.endswith(".json"):
         remedy = f"a model by its file has a name: {{mine: {name[:60]}}}"

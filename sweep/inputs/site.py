@@ -311,6 +311,11 @@ class Site(BaseModel):
         return self.model_copy(update=own)
 
     @property
+    def linked_gpus(self) -> int:
+        """GPUs that fast links join: a node's, or of several nodes those of a rack's NVLink domain."""
+        return max(self.gpus_per_node, self.hardware.link_domain or 0)
+
+    @property
     def hardware(self) -> Gpu:
         """The known facts about the site's GPU kind, with what was measured on the site."""
         known = replace(GPUS[self.gpu], measured=self.measured)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sweep.errors import SweepError
 from sweep.executors.executor import PilotRequest, SubmitError
-from sweep.inputs.grid import Grid
+from sweep.inputs.grid import Grid, max_run_s
 from sweep.inputs.site import Site
 from sweep.launcher.launcher import Launcher, Width, token_of
 from sweep.launcher.pilots_wanted import Capacity, Wanted, nodes_to_avoid, pilots_wanted, unproductive_widths
@@ -19,8 +19,6 @@ from sweep.search.search import waiting
 from sweep.state.events import PilotGone, PilotIntended, PilotSubmitted, SubmitDelayed
 from sweep.store.directory import make_directory
 
-DEFAULT_ATTEMPT_S = 900.0
-"""of a grid without max_run_time: its limits for start and first iteration (300 s each), and 300 s for the rest"""
 FIRST_BACK_OFF_S = 5.0
 """half of Slurm's default MessageTimeout (10 s): a controller that was busy for one message takes the next"""
 MAX_BACK_OFF_S = 300.0
@@ -47,7 +45,7 @@ def limits_of(grid: Grid) -> Limits:
         start_s=timeouts.start,
         first_iteration_s=timeouts.first_iteration,
         steady_s=timeouts.steady,
-        attempt_s=grid.max_run_time or DEFAULT_ATTEMPT_S,
+        attempt_s=max_run_s(grid),
     )
 
 
@@ -61,7 +59,7 @@ def capacity_of(
         max_pilots=site.max_pilots,
         pilot_time_s=site.pilot_time_s,
         run_s=run_s,
-        attempt_s=limits_of(grid).attempt_s,
+        attempt_s=max_run_s(grid),
         max_runs_per_pilot=site.max_runs_per_pilot,
         side_by_side=executor != "local",
         now=time.time(),

@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 
 from sweep.errors import Mistake, SweepError
-from sweep.inputs.grid import Grid
+from sweep.inputs.grid import Grid, max_run_s
 from sweep.inputs.load import max_local_ranks
 from sweep.inputs.site import Site
-from sweep.launcher.submission import limits_of
 from sweep.library.plan import expected_saving
 from sweep.planning.build import nothing_to_run
 from sweep.planning.runs import Plan, runs_on
@@ -48,7 +47,7 @@ def estimate(plan: Plan, grid: Grid, site: Site, executor: str) -> Estimate:
         allowed = budget.node_hours or math.inf
         each_h = sum(run.nodes * run.expected_s for run in runs) / 3600 / max(1, len(runs)) * len(nodes)
         expected += min(each_h, allowed) * part.gpus_per_node
-        most += min(sum(nodes) * limits_of(grid).attempt_s / 3600, allowed) * part.gpus_per_node
+        most += min(sum(nodes) * max_run_s(grid) / 3600, allowed) * part.gpus_per_node
         count += len(nodes)
     expected_by = expected_saving(plan, grid, site).get(grid.strategy)
     same = len({part.gpus_per_node for part in site.parts.values()}) == 1

@@ -21,7 +21,7 @@ def draw_heatmap(sources: Sequence[Path], out: Path | None = None, **appearance:
     import analysis
     from analysis.derive.best import NEEDED
     from analysis.filters import names_in
-    from analysis.heatmap.draw import check_format, save_figure
+    from analysis.heatmap.draw import check_format, draw, save_figure
 
     results = collected_results(sources)
     target = out or (
@@ -32,6 +32,6 @@ def draw_heatmap(sources: Sequence[Path], out: Path | None = None, **appearance:
     keep = appearance.get("keep")
     asked = [name for name in ([] if keep is None else names_in(keep)) if name not in NEEDED]
     records = analysis.load(places, [*NEEDED, *asked])
-    drawn = analysis.draw_heatmap(records, analysis.load_plan(places, asked), **appearance)
+    drawn = draw(records, analysis.load_plan(places, asked), **appearance)
     save_figure(drawn.figure, target)
     return target, drawn

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep.contract import LAYOUT
+from sweep.inputs.grid import max_run_s
 from sweep.inputs.load import load_site
-from sweep.launcher.submission import limits_of
 from sweep.library.sources import collected_results
 from sweep.planning.build import build
 from sweep.planning.runs import Plan, runs_on
@@ -63,7 +63,7 @@ def expected_saving(plan: Plan, grid: Grid, site: Site) -> Mapping[str, Replay]:
     if not sets or (large and (limits or len(plan.runs) > MOST_IN_PARTS)):
         return {}
     stops = None if grid.stops_slow == "off" else grid.warmup_iterations + grid.iterations
-    draws, most_s, saving = DRAWS // (5 if large else 1), limits_of(grid).attempt_s, dict[str, Replay]()
+    draws, most_s, saving = DRAWS // (5 if large else 1), max_run_s(grid), dict[str, Replay]()
     for name in ["guided"] if large else dict.fromkeys([grid.strategy, "guided"]):
         strategy = strategy_named(name, **({"miss": grid.miss} if grid.miss is not None and name == "guided" else {}))
         drawn = [
@@ -153,7 +153,7 @@ def draw_predicted(plan: Plan, site: Site, out: Path, results: Path | None = Non
     import analysis
     from analysis.derive.best import NEEDED
     from analysis.derive.planned import learned_records, predicted_records, with_predictions
-    from analysis.heatmap.draw import check_format, save_figure
+    from analysis.heatmap.draw import check_format, draw, save_figure
 
     check_format(out)
     table: pd.DataFrame = plan.table.to_pandas().astype({"model": str, "status": str, "nodes": "Int64"})
@@ -165,7 +165,7 @@ def draw_predicted(plan: Plan, site: Site, out: Path, results: Path | None = Non
         best = [one[0] for one in expected_best(recorded, runs, 1).values() if one]
         rates = {runs.ids[one.row]: (one.tokens_per_second_per_gpu, one.low, one.high) for one in best}
         records = with_predictions(analysis.load([place], NEEDED), learned_records(table, rates))
-    drawn = analysis.draw_heatmap(records, table)
+    drawn = draw(records, table)
     save_figure(drawn.figure, out)
     return drawn
 

@@ -5,25 +5,26 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sweep.files import csv_of
-from sweep.library.winners import SIMULATED, Row, layout_text
+from sweep.library.winners import SIMULATED, Row, complete, layout_text
 from sweep.stated import Stated
 
 _MARKS = re.compile(r"[\\`*~<>|&]|\](?=[(\[])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
 def text(rows: Sequence[Row], form: str, metric: str) -> str:
-    """The winners (``winners.complete``) in a format of ``winners.FORMS``."""
+    """The winners (``winners.winners``) in a format of ``winners.FORMS``."""
+    if form == "markdown":
+        return _markdown(rows, metric)
+    rows = [complete(row, metric) for row in rows]
     if form == "flags":
         return _flags(rows, metric)
     if form == "json":
         return json.dumps(rows, indent=1) + "\n"
-    if form == "csv":
-        return csv_of([{name: _cell(value) for name, value in row.items()} for row in rows])
-    return _markdown(rows, metric)
+    return csv_of([{name: _cell(value) for name, value in row.items()} for row in rows])
 
 
 def _cell(value: Any) -> Any:
@@ -36,21 +37,61 @@ def _cell(value: Any) -> Any:
     return round(value, digits) if digits else round(value)
 
 
-def _markdown(rows: Sequence[Row], metric: str) -> str:
-    """The table of `sweep best`: numbers right-aligned; what holds for some rows is a line under it."""
+def best_table(
+    rows: Sequence[Row], metric: str, sure: Callable[[Row], str] | None = None
+) -> tuple[list[str], list[list[str]], list[str]]:
+    """Headings, lines of cells, and texts under the table, such as what a column would say in every line.
+
+    ``sure``: a word for how sure a winner is; None: its sentence.
+    """
     from analysis.heatmap.cell_text import percent_text
     from analysis.metrics import memory_text, metric_named, number
 
     ranked = metric_named(metric)
-    heads = ("model", "nodes", "layout", ranked.label, "MFU", "memory", "margin", "how sure")
-    lines = [" | ".join(heads), "--- | ---: | --- | ---: | ---: | ---: | ---: | ---"]
+    heads = ["model", "nodes", "layout", ranked.label, "MFU", "memory", "margin", "sure" if sure else "how sure"]
+    lines = []
     for row in rows:
-        memory = "–" if row["peak_memory_bytes"] is None else memory_text(row["peak_memory_bytes"])
-        rated = (number(row[metric] * ranked.factor), percent_text(row["mfu"]), memory, percent_text(row["margin"]))
-        cells = (row["model"], str(row["nodes"]), layout_text(row), *rated, row["confidence"])
-        lines.append(" | ".join(map(_plain, cells)))
-    notes = dict.fromkeys(note for row in rows for note in row["notes"])
-    under = [SIMULATED] * any(row["simulated"] for row in rows) + [_plain(note) for note in notes]
+        memory = "–" if row["peak_memory_bytes"] is None else memory_text(float(row["peak_memory_bytes"]))
+        rated = [number(row["value"] * ranked.factor), _mfu(row), memory, percent_text(row["margin"])]
+        last = sure(row) if sure else row["confidence"]
+        lines.append([row["model"], str(row["nodes"]), layout_text(row), *rated, last])
+    same = [at for at in range(4, len(heads)) if len({line[at] for line in lines}) == 1 < len(lines)]
+    under = [f"{heads[at]}: {lines[0][at].replace('–', 'not known')} (all)" for at in same]
+    if any(row["mfu"] is None and row["gpu"] == "cpu" for row in rows):
+        under = [text for text in under if not text.startswith("MFU:")]
+        under.append("MFU is blank on a CPU: it is relative to a GPU's peak FLOP/s.")
+    left = [at for at in range(len(heads)) if at not in same]
+    return [heads[at] for at in left], [[line[at] for at in left] for line in lines], under + _remarks(rows)
+
+
+def _remarks(rows: Sequence[Row]) -> list[str]:
+    """What must be said with the numbers: whose an MFU is, and the notes, equal ones together."""
+    from analysis.tables import places_text
+
+    found = ["*: the MFU that the source states; its tokens/s do not give one here"] * any(map(_is_reported, rows))
+    for note in dict.fromkeys(note for row in rows for note in row["notes"] or ()):
+        cells = [(row["model"], row["nodes"]) for row in rows if note in (row["notes"] or ())]
+        found.append(f"{places_text(cells, most=len(cells))}: {note}")
+    return found
+
+
+def _is_reported(row: Row) -> bool:
+    return row["mfu"] is None and row["reported_mfu"] is not None
+
+
+def _mfu(row: Row) -> str:
+    """The MFU, else the one that an imported source reports, marked."""
+    from analysis.heatmap.cell_text import percent_text
+
+    return f"{percent_text(row['reported_mfu'])}*" if _is_reported(row) else percent_text(row["mfu"])
+
+
+def _markdown(rows: Sequence[Row], metric: str) -> str:
+    """The table of `sweep best`: numbers right-aligned."""
+    heads, cells, under = best_table(rows, metric)
+    sides = ["---" if head in ("model", "layout", "how sure") else "---:" for head in heads]
+    lines = [" | ".join(heads), " | ".join(sides), *(" | ".join(map(_plain, line)) for line in cells)]
+    under = [SIMULATED] * any(row["simulated"] for row in rows) + [_plain(text) for text in under]
     return "".join(f"| {line} |\n" for line in lines) + "".join(f"\n{text}\n" for text in under)
 
 

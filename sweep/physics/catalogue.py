@@ -122,3 +122,19 @@ MODELS: dict[str, ModelShape] = {
     "tiny-moe": _mixture(_llama(4, 128, 4, 2, 384, 1024), experts=8, per_token=2, width=192, shared=1),
 }
 """name -> shape"""
+
+
+def catalogued(name: str) -> str | None:
+    """The model that a usual spelling means: meta-llama/Meta-Llama-3-8B-Instruct is Llama-3-8B. None if unknown."""
+    return name if name in MODELS else _SPELT.get(_plain(name))
+
+
+def _plain(name: str) -> str:
+    """Without the owner, the kind of fine-tuning, the case and punctuation."""
+    own = name.lower().rpartition("/")[2].removeprefix("meta-")
+    while own.endswith(("-hf", "-instruct", "-base", "-chat", "-it")):
+        own = own.rpartition("-")[0]
+    return "".join(filter(str.isalnum, own))
+
+
+_SPELT = {_plain(name): name for name in MODELS}

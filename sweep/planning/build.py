@@ -18,9 +18,9 @@ from sweep.inputs.site import Site
 from sweep.inputs.validation import amount_text
 from sweep.inputs.yaml_lines import Path
 from sweep.planning.expand import CHUNK, AxisProduct, Columns, Indices, chunks, products
-from sweep.planning.predict import FITS, Physics, Predicted, costs, order
+from sweep.planning.predict import FITS, NO_CHANCE, TOO_LONG, Physics, Predicted, costs, order
 from sweep.planning.reasons import broken_by, listed, reason_numbers
-from sweep.planning.rules import rules_for
+from sweep.planning.rules import included, rules_for
 from sweep.planning.run_ids import VARYING, identities
 from sweep.planning.runs import ASSUMED_START_S, Plan
 from sweep.planning.table import (
@@ -127,11 +127,15 @@ class Builder:
         broken = np.zeros(columns.size, dtype=bool)
         predicted = self._physics.check(columns)
         found: list[tuple[Indices, Indices]] = []
-        for rule, mask in zip(self._rules, self._masks(columns), strict=True):
-            rows = np.flatnonzero(mask)
-            if len(rows):
-                found.append((rows, reason_numbers(rule, columns, rows, self._words.string_tables["reasons"])))
-                broken |= mask
+        for rules in (self._rules, (TOO_LONG, NO_CHANCE)):
+            if rules is not self._rules:
+                rows = np.flatnonzero(~(broken | included(columns, self._grid)))
+                self._physics.foresee(columns, rows, self._grid, predicted.over)
+            for rule, mask in zip(rules, self._masks(columns, rules), strict=True):
+                rows = np.flatnonzero(mask)
+                if len(rows):
+                    found.append((rows, reason_numbers(rule, columns, rows, self._words.string_tables["reasons"])))
+                    broken |= mask
         self._reject(columns, np.flatnonzero(broken), found, predicted)
         self._keep(product, columns, np.flatnonzero(~broken), predicted)
 
@@ -143,10 +147,10 @@ class Builder:
             parts.append(table_of("rejected", len(offsets) - 1, {**batch, "reasons": reasons}, self._words))
         return pa.concat_tables(parts).unify_dictionaries() if parts else SCHEMA.empty_table()
 
-    def _masks(self, columns: Columns) -> list[Any]:
+    def _masks(self, columns: Columns, rules: Sequence[Rule]) -> list[Any]:
         """What each rule rejects. Raises SweepError with every constraint that is not a condition."""
         masks, mistakes = [], []
-        for rule in self._rules:
+        for rule in rules:
             try:
                 masks.append(broken_by(rule, columns))
             except ValueError as error:

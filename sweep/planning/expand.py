@@ -126,7 +126,8 @@ def _auto(name: str, grid: Grid, site: Site, workload: Workload, shape: ModelSha
     if name not in workload.axes:
         return (DEFAULTS[name],)
     if name == "tp":
-        return divisors(gpus if grid.tp_across_nodes else site.gpus_per_node)
+        widest = gpus if grid.tp_across_nodes else site.linked_gpus
+        return tuple(d for d in divisors(gpus if widest > site.gpus_per_node else site.gpus_per_node) if d <= widest)
     if name == "pp":
         return tuple(d for d in divisors(gpus) if d <= shape.num_layers)
     if name == "cp":

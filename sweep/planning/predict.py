@@ -6,18 +6,22 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sweep.contract import Rule
+from sweep.inputs.grid import Grid, max_run_s
 from sweep.physics import memory, pipeline, step_time
 from sweep.physics.columns import Numbers
 from sweep.physics.hardware import GIB, Gpu
+from sweep.physics.prediction import describe
 from sweep.physics.profiles import PROFILES, SETTINGS, MemoryProfile, profile_of
 from sweep.planning.expand import Columns, Indices
 from sweep.planning.reasons import combinations
+from sweep.planning.runs import ASSUMED_START_S
 
 Floats = npt.NDArray[np.float64]
 _RANKS = (*(f"a rank of the {stage} stage" for stage in pipeline.STAGES), "a rank")
@@ -29,6 +33,25 @@ FITS = Rule(
 )
 """Reads columns that ``Physics.check`` adds; rejects nothing where no peak can be predicted. Sizes are rounded to three
 digits, so that texts stay few."""
+
+
+TOO_LONG = Rule(
+    "max_run_time",
+    lambda c: c["too long"],
+    "would be ended after {longest run s:,.10g} s: predicted to take {predicted run s:,.10g} s (a larger max_run_time, "
+    "fewer iterations or include keep it)",
+)
+NO_CHANCE = Rule(
+    "no_chance",
+    lambda c: c["too slow"],
+    "has a chance below 1 in 10,000 to be the fastest: predicted {times slower:g} times slower than four others of its "
+    "cell (include, or a strategy other than guided, keeps it)",
+)
+"""Both read columns that ``Physics.foresee`` adds."""
+BEATEN_BY, FAR = 4, NormalDist().inv_cdf(1e-4)
+"""A run is left out if it is so many standard deviations behind the fourth fastest that fits: each of four fails with a
+chance of about 0.1 (``sweep.search.posterior.OTHER_FAILURES``), so that all do in 1 of 10,000 cells, too. On the
+playbook's 1,643 runs in 14 cells this leaves out 511, the best of which has half the rate of its cell's best."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +106,38 @@ class Physics:
             found[places] = step_time.step_time_s(taken, self._gpu, profile or PROFILES["builtin"])
         return found
 
+    def foresee(self, columns: Columns, rows: Indices, grid: Grid, over: Any) -> None:
+        """Add the columns that TOO_LONG and NO_CHANCE read: of one cell's rows, which nothing else rejects.
+
+        ``over``: the candidates whose predicted memory is more than the GPU has. Nothing is foreseen of a trainer
+        without a profile, or on a GPU whose speed is unknown.
+        """
+        run_s, slower = np.zeros(columns.size), np.ones(columns.size)
+        too_long, too_slow = np.zeros(columns.size, dtype=bool), np.zeros(columns.size, dtype=bool)
+        log_s, spread = np.zeros(len(rows)), np.zeros(len(rows))
+        groups = [
+            (places, one) for places, one in self._groups(columns, rows) if one is not None and self._gpu.peaks_flops
+        ]
+        for places, profile in groups:
+            found = describe(Numbers(columns, rows[places]), self._gpu, profile)
+            log_s[places], spread[places] = found.log_median, found.prior_sd
+        if groups and sum(len(places) for places, _ in groups) == len(rows):
+            run_s[rows] = ASSUMED_START_S + (grid.warmup_iterations + grid.iterations) * np.exp(log_s)
+            behind = log_s - np.log(np.broadcast_to(columns["global_batch_tokens"], columns.size)[rows])
+            first = np.lexsort((behind, over[rows]))[:BEATEN_BY]
+            too_long[rows] = run_s[rows] > max_run_s(grid)
+            too_long[rows[first]] = False  # no cell is left without a run by a prediction of time alone
+            ahead = first[-1]
+            if grid.strategy == "guided" and len(first) == BEATEN_BY and not over[rows[ahead]]:
+                behind -= behind[ahead]
+                too_slow[rows] = -behind < FAR * np.hypot(spread, spread[ahead])
+                slower[rows] = np.exp(behind)
+        columns.derive("too long", lambda: too_long)
+        columns.derive("too slow", lambda: too_slow)
+        columns.derive("predicted run s", lambda: rounded(run_s, 2))
+        columns.derive("longest run s", lambda: max_run_s(grid))
+        columns.derive("times slower", lambda: rounded(slower, 2))
+
     def _groups(self, columns: Columns, rows: Indices) -> Iterator[tuple[Indices, MemoryProfile | None]]:
         """Places of rows, by what changes the workload's profile: its parameters, and compilation. None: unknown."""
         kinds, places = combinations(columns, [name for name in (*SETTINGS, "compile") if name in columns], rows)
@@ -95,8 +150,8 @@ class Physics:
     ) -> None:
         piped = np.broadcast_to(columns["pp"], columns.size) > 1
         columns.derive("over memory", lambda: broken)
-        columns.derive("needed GiB", lambda: three_digits(needed / GIB))
-        columns.derive("states GiB", lambda: three_digits(states / GIB))
+        columns.derive("needed GiB", lambda: rounded(needed / GIB))
+        columns.derive("states GiB", lambda: rounded(states / GIB))
         columns.derive_words("heaviest rank", _RANKS, np.where(piped, stage, len(_RANKS) - 1))
         columns.derive("gpu name", lambda: f"the {self._gpu.name}")
         columns.derive("usable GiB", lambda: round((self._usable or 0.0) / GIB, 1))
@@ -106,11 +161,11 @@ class Physics:
         columns.derive("memory allowance", lambda: allowed)
 
 
-def three_digits(values: Floats) -> Floats:
-    """Each value rounded to three digits; values not positive and finite become 0."""
+def rounded(values: Floats, digits: int = 3) -> Floats:
+    """Each value rounded to so many digits; values not positive and finite become 0."""
     good = np.isfinite(values) & (values > 0)
     safe = np.where(good, values, 1.0)
-    unit = 10.0 ** (np.floor(np.log10(safe)) - 2)
+    unit = 10.0 ** (np.floor(np.log10(safe)) - (digits - 1))
     found: Floats = np.where(good, np.round(np.rint(safe / unit) * unit, 6), 0.0)
     return found
 

@@ -7,6 +7,7 @@ a node where the grid allows it. What only one workload or schedule needs belong
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -107,11 +108,6 @@ NVLINK_BYTES_PER_S = 128e9
 """more than PCIe 5.0 has with 16 lanes, both directions together"""
 _SUPPORTED_TORCH = (*(Version(f"2.{minor}") for minor in range(11, 60)), Version("9999"))
 """the oldest torch that the project supports"""
-_TP_IN_NODE = Rule(
-    "tp_within_node",
-    lambda c: c["tp"] > c["gpus_per_node"],
-    "tp={tp} is wider than a node of {gpus_per_node} GPUs (tp_across_nodes: true allows it)",
-)
 
 
 def rules_for(grid: Grid, site: Site, workload: Workload) -> tuple[Rule, ...]:
@@ -119,12 +115,17 @@ def rules_for(grid: Grid, site: Site, workload: Workload) -> tuple[Rule, ...]:
 
     A workload's rule replaces the general one of the same name.
     """
-    node = () if grid.tp_across_nodes else (_TP_IN_NODE,)
     own = own_rules(workload, site.torch_version)
     return (
-        *general_rules(workload), *node, *_of_gpu(site.hardware), *_not_varied(workload), *own, *_looped_ones(grid),
-        *_restricted(grid), *_constraints(grid), *_excluded(grid),
+        *general_rules(workload), *_tp_in_links(grid, site), *_of_gpu(site.hardware), *_not_varied(workload), *own,
+        *_looped_ones(grid), *_restricted(grid), *_constraints(grid), *_excluded(grid),
     )  # fmt: skip
+
+
+def _tp_in_links(grid: Grid, site: Site) -> tuple[Rule, ...]:
+    where = "a node" if site.linked_gpus == site.gpus_per_node else "the NVLink domain"
+    reason = f"tp={{tp}} is wider than {where} of {site.linked_gpus} GPUs (tp_across_nodes: true allows it)"
+    return () if grid.tp_across_nodes else (Rule("tp_within_node", lambda c: c["tp"] > site.linked_gpus, reason),)
 
 
 def general_rules(workload: Workload) -> tuple[Rule, ...]:
@@ -243,6 +244,11 @@ def _excluded(grid: Grid) -> tuple[Rule, ...]:
         )
         for i, point in enumerate(grid.exclude)
     )
+
+
+def included(columns: Mapping[str, Any], grid: Grid) -> Any:
+    """The candidates that ``include`` states."""
+    return functools.reduce(np.logical_or, (_matches(columns, point) for point in grid.include), np.False_)
 
 
 def _matches(columns: Mapping[str, Any], point: Mapping[str, tuple[Any, ...]]) -> Any:

@@ -60,6 +60,9 @@ class Plan:
     table: Any
     """pyarrow.Table of ``sweep.planning.table.SCHEMA``: runs first, in the order in which they are to be measured"""
 
+    def __repr__(self) -> str:
+        return f"<plan {self.name}: {self.run_count:,} runs of {len(self.table):,} candidates>"
+
     @cached_property
     def runs(self) -> tuple[PlannedRun, ...]:
         """The runs, in the order in which they are to be measured."""

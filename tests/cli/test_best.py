@@ -56,6 +56,19 @@ def test_a_blank_mfu_on_a_cpu_has_its_reason_and_a_unit_is_shown_once(tmp_path, 
     assert (out.count("tokens/s/GPU"), out.count("tok/s")) == (1, 0), "in the heading"
 
 
+def test_a_column_that_says_the_same_in_every_row_is_one_line_under_the_table(tmp_path, command):
+    runs = [made_run(zero=zero, nodes=nodes, dp=2 * nodes) for zero in (0, 1) for nodes in (1, 2)]
+    records = [dataclasses.replace(made_record(run), mfu=None, gpu="h100") for run in runs]
+    write_results(tmp_path / "r.parquet", records)
+    out = command("best", tmp_path / "r.parquet")[1]
+    assert ("MFU: not known (all)" in out, out.count("MFU")) == (True, 1)
+    markdown = command("best", tmp_path / "r.parquet", "--format", "markdown")[1].splitlines()
+    assert markdown[0].startswith("| model | nodes | layout | tokens/s/GPU |")
+    assert "MFU" not in markdown[0]
+    assert "MFU: not known (all)" in markdown
+    assert "| MFU |" in command("best", tmp_path / "r.parquet", "--format", "markdown", "--nodes", "2")[1]
+
+
 def test_times_of_steps_of_different_batches_are_not_compared_in_silence(tmp_path, command):
     runs = [made_run(grad_accum=4), made_run(grad_accum=8), made_run(nodes=2, dp=4)]
     write_results(tmp_path / "r.parquet", [made_record(run) for run in runs])
@@ -85,7 +98,8 @@ def test_a_narrow_terminal_shows_every_figure_whole(results):
     assert max(map(len, lines)) <= 80
     assert not [line for line in lines if "…" in line]
     assert "tok/s/GPU" in lines[1]
-    assert len(lines) <= 4 + 2 * len(rows) + 1, "two lines a cell, and what the words mean"
+    same = sum(line.endswith("(all)") for line in lines)
+    assert len(lines) <= 4 + 2 * len(rows) + 1 + same, "two lines a cell, what the words mean, what all have"
     assert "leads: ahead, but not shown beyond the spread between runs" in lines
     assert any("within one run" in line for line in terminal(rows, 140)), "a wide one has the sentence in the table"
 

@@ -86,6 +86,7 @@ def completed(here: Path, *words: str) -> list[str]:
         (("report", "--format", "s"), {"svg"}),
         (("size", "--gpu", "h100-"), {"h100-pcie", "h100-nvl"}),
         (("memory", "SmolLM"), {"SmolLM3-3B"}),
+        (("plan", "grid.yaml", "-o", "micro"), {"micro_batch_size="}),
     ],
 )
 def test_names_are_completed(tmp_path: Path, words: tuple[str, ...], expected: set[str]) -> None:

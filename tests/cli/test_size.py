@@ -92,6 +92,14 @@ def test_the_binding_limit_is_named_with_the_least_change_that_meets_it():
     assert document("--model", "Llama-3-70B", "--tokens", "15T", "--gpus", enough)["gpus"] == int(enough)
 
 
+def test_the_named_batch_is_enough_for_the_days_too():
+    """For another batch other GPUs are needed: of the first advice the next call said that it was too little."""
+    asked = ("--model", "Llama-3-70B", "--tokens", "15T", "--days", 30)
+    (found,) = mistakes(*asked)
+    enough = re.search(r"--global-batch (\S+M)", found)[1]
+    assert document(*asked, "--global-batch", enough)["days"] == pytest.approx(30, rel=0.05)
+
+
 def test_no_layout_is_named_that_the_trainers_adapter_refuses():
     """Megatron's has zero 0 and 1 only: zero=3 was the fastest of 70B on 64 GPUs."""
     for model in ("Llama-3-70B", "Llama-3-8B"):
@@ -152,7 +160,7 @@ def test_insufficient_results(tmp_path):
 def test_every_mistake_at_once():
     assert len(mistakes("--tokens", "1T")) == 2
     assert len(mistakes("--tokens", "1T", "--params", "1B", "--model", "1B", "--days", 1, "--gpus", 1)) == 2
-    assert "did you mean" in mistakes("--tokens", "1T", "--model", "8b", "--days", 1)[0]
+    assert "did you mean" in mistakes("--tokens", "1T", "--model", "8bb", "--days", 1)[0]
     assert "--peak-tflops" in mistakes("--tokens", "1T", "--model", "8B", "--days", 1, "--gpu", "cpu")[0]
 
 

@@ -504,6 +504,24 @@ def test_an_import_without_a_speed_does_not_point_to_the_heatmap(tmp_path, monke
     assert err.splitlines()[-1].startswith("no run has a speed: there is no best to draw; `sweep report bad.results")
 
 
+def test_a_micro_batch_is_derived_from_the_batch_and_not_invented_in_silence(tmp_path):
+    """It was 1, and the accumulation as many times too large, where the map named no column for it."""
+    (tmp_path / "t.csv").write_text("model,N,tp,gas,batch,rate\nLlama-3.1-8B,1,2,16,128,9367\n")
+    text = (
+        "columns: {model: model, nodes: N, tp: tp, grad_accum: gas, tokens_per_second_per_gpu: rate,\n"
+        "  global_batch_tokens: {from: batch, unit: sequences}}\n"
+        "constants: {sequence_length: 4096, gpu: h100}\n"
+    )
+    for map_text, sizes, notes in ((text, (2, 16), 0), (text.replace("grad_accum: gas, ", ""), (1, 32), 1)):
+        (tmp_path / "map.yaml").write_text(map_text)
+        done = import_file(tmp_path / "t.csv", tmp_path / "map.yaml", tmp_path / "r.parquet")
+        (row,) = pq.read_table(done.path).to_pylist()
+        assert (row["micro_batch_size"], row["grad_accum"]) == sizes
+        assert [
+            note.startswith("neither micro_batch_size nor grad_accum is stated") for note in row["notes"] or []
+        ] == ([True] * notes)
+
+
 def test_what_follows_from_the_equations_is_derived_and_not_flagged(tmp_path):
     """grad_accum from batch, dp, micro-batch and sequence: it was 1, and each row suspect."""
     table, map_file = tmp_path / "t.csv", tmp_path / "map.yaml"

@@ -61,6 +61,15 @@ def test_what_it_writes_imports_the_table_once_completed(tmp_path):
     assert (done.rows, dict(done.outcomes), done.suspects) == (2, {"ok": 1, "oom_cuda": 1}, [])
 
 
+def test_a_micro_batch_is_recognised_or_missing(tmp_path):
+    table = "Model,GPUs,Seq Len,Micro BS,tok/s/gpu\nmeta-llama/Meta-Llama-3-8B,8,4096,2,9000\n"
+    (tmp_path / "known").mkdir()
+    text = suggested(tmp_path / "known", table)
+    assert yaml.safe_load(text)["columns"]["micro_batch_size"] == "Micro BS"
+    assert yaml.safe_load(text)["models"] == {"meta-llama/Meta-Llama-3-8B": "Llama-3-8B"}
+    assert "missing: micro_batch_size (or grad_accum)" in suggested(tmp_path, table.replace("Micro BS", "Colour"))
+
+
 def test_a_map_that_is_there_is_kept(tmp_path):
     (tmp_path / "map.yaml").write_text("mine")
     (tmp_path / "mine.csv").write_text(TABLE)

@@ -39,6 +39,9 @@ def with_line(key, value):
 
 
 BAD = {
+    "no model": ("models", "[]", "no model is given (such as models: [8B])"),
+    "no shape": ("models", "{}", "no model is given (such as models: [8B])"),
+    "part of a known name": ("models", "[405B]", "did you mean Llama-3.1-405B?"),
     "unknown key": ("micro_batch_sise", "[1]", "did you mean micro_batch_size?"),
     "a word for a number": ("iterations", "many", "expected a whole number"),
     "a fraction for a whole number": ("iterations", "2.5", "expected a whole number"),
@@ -52,7 +55,7 @@ BAD = {
     "a huge range": ("pp", "{from: 1, to: 1000000}", "over 10,000 values"),
     "unknown stage": ("zero", "[4]", "4 is not between 0 and 3"),
     "unknown model": ("models", "[9B]", "unknown model '9B'"),
-    "near model": ("models", "[Llama-3-8b-]", "did you mean"),
+    "near model": ("models", "[Llama-3-8bb]", "did you mean"),
     "model twice": ("models", "[8B, 8B]", "is given twice"),
     "incomplete shape": (
         "models",
@@ -190,6 +193,31 @@ def test_of_an_included_point_the_zero_stage_alone_may_be_zero():
     assert len(messages(wrong + "include: [{zero: 0, tp: 1}]\n")) == 1
     (_, found) = messages(wrong + "include: [{zero: 0, tp: 0}]\n")
     assert "0 is not a value of tp" in found
+
+
+def test_all_mistakes_of_one_shape_are_reported():
+    """A size out of range hid the others."""
+    text, _ = with_line("models", "{mine: {num_layers: -1, hidden_size: 8, heads: 3, num_kv_heads: x, vocab_size: 9}}")
+    with pytest.raises(SweepError) as found:
+        parse_grid(text, "g")
+    facts = {(mistake.path, mistake.fact.partition(" (")[0]) for mistake in found.value.mistakes}
+    assert facts >= {
+        ("models.mine.num_layers", "-1 is out of range"), ("models.mine.heads", "unknown key 'heads'"),
+        ("models.mine", "num_heads is missing"), ("models.mine", "intermediate_size is missing"),
+    }  # fmt: skip
+    assert any(path == "models.mine.num_kv_heads" for path, _ in facts)
+
+
+@pytest.mark.parametrize(
+    ("spelt", "known"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "Llama-3.1-8B"), ("meta-llama/Meta-Llama-3-70B", "Llama-3-70B"),
+        ("llama3-8b", "Llama-3-8B"), ("Llama-2-7b-chat-hf", "Llama-2-7B"), ("qwen/qwen3-30b-a3b", "Qwen3-30B-A3B"),
+        ("openai/gpt-oss-20b", "GPT-OSS-20B"), ("HuggingFaceTB/SmolLM3-3B-Base", "SmolLM3-3B"),
+    ],
+)  # fmt: skip
+def test_a_model_is_known_by_its_usual_spellings(spelt, known):
+    assert parse_grid(with_line("models", f"['{spelt}']")[0], "g").models == {known: MODELS[known]}
 
 
 def test_every_form_of_models():

@@ -10,6 +10,8 @@ import pytest
 import analysis
 import sweep
 from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
+from tests.support.made_sweeps import made
+from tests.support.paths import REPOSITORY
 
 GRID = "name: g\nmodels: [tiny-1M]\nnodes: [1, 2]\nsequence_length: 128\nglobal_batch: 8192\ntp: [1, 2]\n"
 SITE = "name: s\ngpus_per_node: 2\ngpu: cpu\n"
@@ -22,6 +24,26 @@ def test_every_name_is_there_and_states_what_it_is():
     assert all(thing.__doc__ for thing in documented)
     with pytest.raises(AttributeError, match="no attribute 'lunch'"):
         sweep.lunch  # noqa: B018
+
+
+def test_every_name_is_on_the_page_of_the_interface():
+    page = (REPOSITORY / "docs/reference/python.md").read_text()
+    names = [f"sweep.{name}" for name in sweep.__all__ if name != "__version__"]
+    names += [f"analysis.{name}" for name in analysis.__all__]
+    assert [name for name in names if f"::: {name}\n" not in page] == []
+
+
+def test_a_plan_and_a_sweep_are_a_line_and_in_a_notebook_a_table(tmp_path):
+    (tmp_path / "grid.yaml").write_text(GRID + "site: {gpu: cpu, gpus_per_node: 2}\n")
+    plan = sweep.plan(sweep.load_grid(tmp_path / "grid.yaml"))
+    assert repr(plan) == f"<plan g: 4 runs of {plan.table.num_rows} candidates>"
+    found = made(tmp_path / "s")
+    assert (
+        repr(found)
+        == f"<sweep {found.grid.name} in {tmp_path / 's'}: {len(found.runs)} runs: {len(found.runs)} waiting>"
+    )
+    assert found._repr_html_().count("<tr>") == 1 + len({(run.model, run.nodes) for run in found.runs})
+    assert "0 of " in found._repr_html_()
 
 
 def test_importing_it_loads_nothing():

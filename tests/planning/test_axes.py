@@ -28,6 +28,19 @@ def test_auto_axes():
     assert {row["tp"] for row in plan_of(text + "tp_across_nodes: true\n").table.to_pylist()} == {1, 2, 3, 4, 6, 12}
 
 
+@pytest.mark.parametrize(("gpu", "nodes", "widest"), [("gb200", 16, 64), ("gb300", 32, 64), ("b200", 16, 4)])
+def test_auto_tp_reaches_as_far_as_the_nvlink_domain(gpu, nodes, widest):
+    """Of 72 GPUs, though a node has four: up to 18 nodes of it."""
+    text = f"models: [70B]\nsequence_length: 4096\nglobal_batch: 4Mi\nsite: {{gpu: {gpu}, gpus_per_node: 4}}\n"
+    plan = plan_of(text + f"nodes: {nodes}\ntp: auto\n")
+    tried = {row["tp"]: [reason.partition(":")[0] for reason in row["reasons"]] for row in plan.table.to_pylist()}
+    assert max(tried) == widest
+    assert not any("tp_within_node" in rules for rules in tried.values())
+    wider = plan_of(text + "nodes: 32\ntp: 128\n")
+    where = "a node of 4" if gpu == "b200" else "the NVLink domain of 72"
+    assert f"tp_within_node: tp=128 is wider than {where} GPUs (tp_across_nodes: true allows it)" in reasons(wider)
+
+
 def test_experts():
     text = BASE.replace(SHAPE, "tiny-moe").replace("gpus_per_node: 6", "gpus_per_node: 8").replace("3072", "4096")
     assert {p.run().layout.ep for p in plan_of(text + "ep: auto\n").runs} == {1, 2, 4, 8}

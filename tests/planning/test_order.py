@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sweep.planning.predict import costs, order, three_digits
+from sweep.planning.predict import costs, order, rounded
 
 RUNS = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from(["a", "b"]), st.integers(1, 4), st.integers(0, 1), st.booleans()),
@@ -37,11 +37,11 @@ def test_a_run_that_may_not_fit_counts_as_a_hundred_times_as_slow():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "rounded"), [
+@pytest.mark.parametrize(("value", "shown"), [
     (123.456, 123.0), (123.6, 124.0), (0.0123456, 0.0123), (9.999, 10.0), (98765.0, 98800.0), (1.0, 1.0),
     (100.0, 100.0), (0.0, 0.0), (-5.0, 0.0), (float("nan"), 0.0), (float("inf"), 0.0),
     (0.00001234, 0.000012), (0.000001, 0.000001), (999.6, 1000.0), (0.5, 0.5),
 ])  # fmt: skip
-def test_sizes_in_reasons_have_three_digits(value, rounded):
+def test_sizes_in_reasons_have_three_digits(value, shown):
     with np.errstate(all="raise"):
-        assert three_digits(np.array([value]))[0] == pytest.approx(rounded)
+        assert rounded(np.array([value]))[0] == pytest.approx(shown)

@@ -16,7 +16,10 @@ import numpy as np
 import pytest
 import yaml
 
+from sweep.inputs.load import load_inputs
+from sweep.library.plan import expected_saving
 from sweep.outcomes import Outcome
+from sweep.planning.build import build
 from sweep.records.collect import collect, write_results
 from tests.support import driving
 from tests.support.made_records import made_measurement, made_record, made_run
@@ -253,3 +256,27 @@ def test_the_workload_of_its_page_is_measured(code, ok, tmp_path):
     done = run(f"sweep launch grid.yaml --dir s --executor local --yes --json{more}", tmp_path, env=on_path(tmp_path))
     assert json.loads(done.stdout)["counts"] == {"ok": ok}
     assert {len(record["step_times_s"]) for record in driving.records_of(tmp_path / "s")} == {5}
+
+
+def test_five_minutes_are_one_site_one_grid_one_command(tmp_path):
+    """Measured here with simulated ranks; that it is done after half an hour is what its plan says of its GPUs."""
+    site, grid = (tmp_path / name for name in ("site.yaml", "grid.yaml"))
+    page = DOCS / "five-minutes.md"
+    for file, text in zip((site, grid), blocks(page, "yaml"), strict=True):
+        file.write_text(text)
+    given = load_inputs(grid, (), str(site), None)
+    assert expected_saving(build(*given), *given)["guided"].node_hours < 0.5 * sum(given[0].nodes)
+    site.write_text(yaml.safe_dump({"gpu": "cpu", "gpus_per_node": 2}))
+    grid.write_text(yaml.safe_dump({**SMALLER, "name": yaml.safe_load(grid.read_text())["name"], "nodes": [1]}))
+    launch, *after = sweep_commands(page)
+    run(f"{launch} --executor local", tmp_path)
+    for command in after:
+        assert "first" in command
+        assert run(command, tmp_path).stdout.strip()
+    assert (tmp_path / "sweeps/first/figures/heatmap.png").is_file()
+
+
+def test_the_page_of_sites_names_a_template(tmp_path):
+    (command,) = sweep_commands(DOCS / "sites.md")
+    run(command, tmp_path)
+    assert build(*load_inputs(tmp_path / "first/grid.yaml", (), str(tmp_path / "first/site.yaml"), None)).runs

@@ -139,8 +139,10 @@ site: {{gpu: h200, gpus_per_node: 8}}
 """
     grid = parse_grid(text, "grid.yaml")
     (row,) = build(grid, grid.site).table.to_pylist()
-    reason = f"dp*cp*tp = {nodes // 2}*1*8 is no multiple of ep={ep} times the width of an expert"
-    assert [reason in text for text in row["reasons"] or [] if text.startswith("ep_by_replicas")] == [True] * (not fits)
+    default = f"ep_by_replicas: ep={ep} does not divide dp*cp = {nodes // 2}*1: each expert is split over tp=8 ranks"
+    stated = f"etp_by_replicas: ep*etp = {ep}*{width} does not divide dp*cp*tp = {nodes // 2}*1*8"
+    found = [text.partition(", unless")[0] for text in row["reasons"] or []]
+    assert found == [stated if width else default] * (not fits)
 
 
 def test_no_layout_of_any_script_is_rejected_by_memory():

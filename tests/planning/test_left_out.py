@@ -1,0 +1,98 @@
+"""What a plan leaves out by prediction alone: runs that would be ended, and runs that have no chance to be the best."""
+
+import csv
+import os
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sweep.inputs.load import load_grid, parse_grid
+from sweep.planning.build import build
+from tests.support.paths import REPOSITORY
+
+SITE = "site: {gpu: h100, gpus_per_node: 8}\n"
+WIDE = "models: [70B]\nnodes: [64]\nsequence_length: 4096\nglobal_batch: 4Mi\ntp: auto\npp: auto\nzero: auto\n"
+LONG = "workload: nanotron\nmicro_batch_size: auto\n" + WIDE + SITE
+SMALL = (
+    "workload: nanotron\nmodels: [1B]\nnodes: [4]\nsequence_length: 4096\nglobal_batch: 1Mi\ntp: auto\npp: [1, 2, 4]\n"
+    "zero: [0, 1]\nmicro_batch_size: [1, 2, 4, 8]\n" + SITE
+)
+
+
+def planned(text, *more):
+    grid = parse_grid(text + "".join(f"{line}\n" for line in more), "grid.yaml")
+    return build(grid, grid.site)
+
+
+def left_out(plan):
+    """Rule -> candidates that nothing else rejects."""
+    rows = plan.table.to_pylist()
+    alone = [row["reasons"][0].partition(":")[0] for row in rows if len(row["reasons"] or ()) == 1]
+    return {rule: count for rule, count in Counter(alone).items() if rule in ("max_run_time", "no_chance")}
+
+
+def test_runs_predicted_beyond_their_time_limit_are_left_out_and_said_so():
+    plan = planned(LONG)
+    assert all(run.predicted_s <= 900 for run in plan.runs)
+    assert left_out(plan)["max_run_time"] == 21
+    (reason, *_) = [reason for row in plan.table.to_pylist() for reason in row["reasons"] if "max_run_time" in reason]
+    assert re.match(r"max_run_time: would be ended after 900 s: predicted to take [1-9][\d,]+ s \(", reason)
+    longer = planned(LONG, "max_run_time: 12h")
+    assert "max_run_time" not in left_out(longer)
+    assert {run.run_id for run in plan.runs} < {run.run_id for run in longer.runs}
+
+
+def test_guided_leaves_out_what_has_no_chance_and_keeps_the_fastest():
+    every, plan = planned(SMALL, "strategy: exhaustive"), planned(SMALL)
+    kept = {run.run_id for run in plan.runs}
+    assert left_out(every) == {}
+    assert left_out(plan) == {"no_chance": len(every.runs) - len(kept)}
+    assert len(kept) < 0.8 * len(every.runs)
+    steps = {run.run_id: run.predicted_s - 30 for run in every.runs}
+    fourth = sorted(steps.values())[3]
+    assert every.runs[:4] == plan.runs[:4]
+    assert min(seconds for run_id, seconds in steps.items() if run_id not in kept) > 1.3 * fourth
+
+
+def test_no_cell_is_left_without_a_run_by_its_predicted_time():
+    plan = planned(LONG, "max_run_time: 60s")
+    assert len(plan.runs) == 4
+    assert plan.runs == planned(LONG, "max_run_time: 12h").runs[:4]
+
+
+@pytest.mark.parametrize("text", [LONG, SMALL])
+def test_include_brings_one_back(text):
+    plan = planned(text)
+    rules = ("max_run_time", "no_chance")
+    row = next(r for r in plan.table.to_pylist() if r["reasons"] and r["reasons"][0].partition(":")[0] in rules)
+    names = ("tp", "pp", "zero", "micro_batch_size")
+    more = planned(text, f"include: [{{{', '.join(f'{name}: {row[name]}' for name in names)}}}]")
+    (new,) = {run.run_id for run in more.runs} - {run.run_id for run in plan.runs}
+    layout = more.runs[[run.run_id for run in more.runs].index(new)].run().layout
+    assert [getattr(layout, name) for name in names] == [row[name] for name in names]
+
+
+@pytest.mark.parametrize("change", [("gpu: h100", "gpu: cpu"), ("workload: nanotron", "workload: simulated")])
+def test_what_is_not_predicted_is_not_left_out(change):
+    assert left_out(planned(SMALL.replace(*change))) == {}
+
+
+@pytest.mark.skipif("SWEEP_REFERENCE_DATA" not in os.environ, reason="the published tables are not here")
+def test_the_published_best_of_each_cell_is_kept():
+    """Of the playbook's grid with its trainer: a fifth of the runs is left out, and no cell loses its winner."""
+    grid = load_grid(REPOSITORY / "examples/ultrascale.yaml", ["workload=nanotron", "max_run_time=30d"])
+    rows = build(grid, grid.site).table.to_pylist()
+    names = ("model", "nodes", "dp", "tp", "pp", "grad_accum", "micro_batch_size", "zero")
+    chances = {tuple(str(row[name]) for name in names): row["reasons"] for row in rows}
+    with (Path(os.environ["SWEEP_REFERENCE_DATA"]) / "playbook_heatmap_best.csv").open() as table:
+        best = [
+            tuple(row[name.replace("zero", "zero_stage").replace("model", "model_label")] for name in names)
+            for row in csv.DictReader(table)
+        ]
+    assert [one for one in best if any("no_chance" in reason for reason in chances.get(one, ()))] == []
+    assert sum(one in chances for one in best) >= 14
+    runs = sum(not row["reasons"] for row in rows)
+    lost = sum(row["reasons"][0].startswith("no_chance") for row in rows if row["reasons"])
+    assert lost > 0.1 * (runs + lost)
