@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 
 def apply(part: Decoder, dtype: str, *, gather: bool, emulate: bool) -> None:
-    """Convert the layers of one stage, in place. ``gather``: ZeRO gathers weights in 8 bits.
-
-    Raises ImportError where torchao is not there.
-    """
+    """Convert a stage's layers, in place. ``gather``: ZeRO gathers weights in 8 bits. ImportError without torchao."""
     if dtype not in FP8_RECIPES:
         return
     float8 = _torchao(dtype)
@@ -50,12 +47,11 @@ def observed(parts: Sequence[Decoder]) -> dict[str, Any]:
         return {}
     float8 = _torchao("fp8")
     plain = {replace(m.config, emulate=False, enable_fsdp_float8_all_gather=False) for m in converted.values()}
-    gathers = {m.config.enable_fsdp_float8_all_gather for m in converted.values()}
     of_recipe = {float8.Float8LinearConfig.from_recipe_name(name.removeprefix("fp8_")): name for name in FP8_RECIPES}
     others = {n.split(".")[-1] for n, m in modules if isinstance(m, (nn.Linear, Experts)) and n not in converted}
     return {
         "dtype": ",".join(sorted(of_recipe.get(config, "fp8") for config in plain)),
-        "fp8_params": gathers == {True},
+        "fp8_params": all(m.config.enable_fsdp_float8_all_gather for m in converted.values()),
         "not_in_8_bits": ",".join(sorted(others)),
     }
 

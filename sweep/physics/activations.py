@@ -101,7 +101,9 @@ def _norms_and_residual(columns: Mapping[str, Any], shape: Any, profile: MemoryP
     element, hidden = element_bytes(columns), shape.hidden_size
     split = _sequence_split(columns, profile)
     outputs_split = 1.0 if profile.gathered_inputs_retained else split
-    norms = hidden * (2 * element / split + 2 * matrix_input_bytes(columns) / outputs_split)
+    norms = hidden * (
+        2 * element / split + 2 * matrix_input_bytes(columns, rounded=profile.inputs_rounded) / outputs_split
+    )
     return norms + 2 * hidden * profile.dropout / split
 
 
@@ -136,7 +138,7 @@ def _mlp(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     """
     element, tp = element_bytes(columns), read(columns, "tp")
     inner = 1 + shape.gated_mlp * (1 if profile.fused_activation else 2)
-    per_width = element * inner + matrix_input_bytes(columns)
+    per_width = element * inner + matrix_input_bytes(columns, rounded=profile.inputs_rounded)
     dense = per_width * shape.intermediate_size / tp
     sent = 2 * element * shape.hidden_size * shape.experts_per_token / _sequence_split(columns, profile)
     experts = shape.experts_per_token + shape.shared_experts

@@ -120,9 +120,9 @@ def element_bytes(columns: Mapping[str, Any]) -> Any:
     return np.where(equals(columns, "dtype", "fp32", "tf32"), 4.0, 2.0)
 
 
-def matrix_input_bytes(columns: Mapping[str, Any]) -> Any:
-    """Bytes of one element stored as a matrix's input: fp8 training stores the quantised one."""
-    return np.where(equals(columns, "dtype", "fp8"), 1.0, element_bytes(columns))
+def matrix_input_bytes(columns: Mapping[str, Any], *, rounded: bool = True) -> Any:
+    """Bytes of one element stored as a matrix's input: fp8 training stores the quantised one, if ``rounded``."""
+    return np.where(equals(columns, "dtype", "fp8") & rounded, 1.0, element_bytes(columns))
 
 
 def recomputed_share(columns: Mapping[str, Any], stages: Any = 1.0) -> Any:

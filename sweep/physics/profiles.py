@@ -66,6 +66,8 @@ class MemoryProfile:
     """the kernel that a parameter chose, as ``Behaviour.attention``; empty: the trainer's own"""
     fused_activation: bool = False
     """a gated activation is one kernel that stores its inputs only, not the activation's output"""
+    inputs_rounded: bool = True
+    """8-bit products store their inputs in 8 bits; torchao (float8/float8_linear.py) as they were before"""
     dropout: bool = False
     """dropout masks are stored: GPT-2 and GPT-3 style training"""
     selective: str = "attention"
@@ -125,6 +127,7 @@ def _profiles(*found: MemoryProfile) -> dict[str, MemoryProfile]:
 PROFILES: dict[str, MemoryProfile] = _profiles(
     MemoryProfile(
         name="builtin",
+        inputs_rounded=False,
         fsdp=True,
         whole_ends=True,
         plain_alone=True,

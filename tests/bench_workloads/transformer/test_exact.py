@@ -115,6 +115,18 @@ def test_formulas_give_what_a_gpu_would_hold(words, tolerance):
         assert formulas(run, name) == pytest.approx(traced(run, stage, gpu_kernels=True)[0], rel=tolerance)
 
 
+def test_formulas_give_what_training_in_8_bits_would_hold(monkeypatch):
+    """torchao stores the inputs of its products as they were before; products are not emulated, which takes more."""
+    pytest.importorskip("torchao")
+    from bench_workloads.transformer import float8
+
+    convert = float8.apply
+    monkeypatch.setattr(float8, "apply", lambda *args, **kind: convert(*args, **kind | {"emulate": False}))
+    values = {"shape": MEDIUM, "sequence_length": 1024, "dtype": "fp8_rowwise"}
+    run = run_of("dp=8 zero=3 micro_batch_size=4 grad_accum=1", **values)
+    assert formulas(run) == pytest.approx(traced(run, gpu_kernels=True)[0], rel=0.01)
+
+
 @pytest.mark.parametrize("words", ["dp=1", "dp=4 zero=3"])
 def test_weights_are_those_of_physics_to_the_byte(words):
     run = run_of(words)
