@@ -30,6 +30,8 @@ dtype: bf16
 {axes}
 max_memory_share: 0.97
 max_run_time: 4m
+strategy: exhaustive
+remeasure: 0
 site: {{name: acceptance, gpu: {gpu}, gpus_per_node: 1, max_local_ranks: 1, pilot_time: 1h}}
 """
 _AXES_1B = """
