@@ -6,6 +6,7 @@ A page holds each between `<!-- generated: NAME -->` and `<!-- end -->`; a test 
 from __future__ import annotations
 
 import ast
+import csv
 import importlib
 import inspect
 import itertools
@@ -25,8 +26,10 @@ from sweep.inputs.grid import BudgetLimits, Grid, Timeouts
 from sweep.inputs.meanings import meanings
 from sweep.inputs.site import Site
 from sweep.inputs.starter_files import SITE_TEMPLATES
+from sweep.physics import flops, memory, step_time
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
+from sweep.physics.profiles import profile_of
 from sweep.physics.shapes import ModelShape, total_parameters
 from sweep.plugins import WORKLOAD
 
@@ -199,6 +202,33 @@ def _of_workload(name: str) -> Callable[[], str]:
     return made
 
 
+def _measured() -> str:
+    """Runs on one H200 beside what the plan predicts of them."""
+    lines = [
+        "| model | micro-batch | recomputation | compiled | dtype | attention | ms a step | predicted | MFU "
+        "| GiB | predicted |",
+        "|---" * 11 + "|",
+    ]
+    gpu = GPUS["h200"]
+    for row in csv.DictReader((DOCS / "data" / "measured_h200.csv").open()):
+        shape, compiled, step_s = MODELS[row["model"]], row["compile"] == "True", float(row["step_s"])
+        sizes = {name: int(row[name]) for name in ("micro_batch_size", "grad_accum")} | {"sequence_length": 4096}
+        columns = shape.as_dict() | sizes | {"recompute": row["recompute"], "dtype": row["dtype"], "compile": compiled}
+        named = {name: row[name] for name in ("attention", "weights_dtype")}
+        profile = profile_of("transformer", named, compiled=compiled)
+        assert profile is not None
+        peak, predicted_s = memory.peak_bytes(columns, profile), step_time.step_time_s(columns, gpu, profile)
+        tokens = sizes["micro_batch_size"] * sizes["grad_accum"] * 4096
+        used = flops.model_flops_per_token(shape, 4096) * tokens / step_s / (gpu.peak_flops(row["dtype"]) or 1)
+        dtype = row["dtype"] + ", states too" * (row["weights_dtype"] == "bf16")
+        lines.append(
+            f"| {row['model']} | {row['micro_batch_size']} | {row['recompute']} | {'yes' if compiled else 'no'} "
+            f"| {dtype} | {row['attention']} | {1e3 * step_s:,.0f} | {predicted_s / step_s - 1:+.0%} | {used:.1%} "
+            f"| {float(row['peak_bytes']) / 2**30:.1f} | {peak / float(row['peak_bytes']) - 1:+.1%} |"
+        )
+    return "\n".join(lines)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "grid": lambda: _keys(Grid),
     "timeouts": lambda: _keys(Timeouts),
@@ -207,6 +237,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "gpus": _gpus,
     "models": _models,
     "sites": _sites,
+    "measured": _measured,
     "trainers": lambda: _parameters(TrainerParameters),
     **{name: _of_workload(name) for name in WORKLOADS},
 }

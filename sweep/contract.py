@@ -331,8 +331,6 @@ class Workload:
     """layout fields (and dtype, compile) that it can vary; any other must stay at its default"""
     preload: tuple[str, ...] = ()
     """modules that the fork server imports before it forks ranks"""
-    compiler: tuple[str, ...] = ()
-    """modules that it imports too where a run is compiled"""
     params: Mapping[str, Scalar] = field(default_factory=dict)
     """its own parameters and their defaults"""
     choices: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
@@ -357,10 +355,6 @@ class Workload:
     replace. A condition reads neither its own column, nor that of a later name, nor ``dp`` and ``grad_accum``"""
     same_start: bool = True
     """all layouts of a model start from the same weights and use the same data, so that their losses agree"""
-
-    def imports(self, *, compiled: bool) -> tuple[str, ...]:
-        """Modules that the fork server of such runs imports."""
-        return self.preload + self.compiler * compiled
 
     def in_one_process(self, run: Run) -> bool:
         """Whether the run's ranks of a node share a process."""

@@ -27,7 +27,6 @@ WORKLOAD = Workload(
     main="bench_workloads.transformer.main:main",
     axes=frozenset({*LAYOUT, "dtype", "fp8_params", "compile", "etp", "virtual_stages", "recompute_layers", "routing"}),
     preload=PRELOAD,
-    compiler=("torch._inductor.compile_fx",),
     compiles_on_gpu=True,
     params=Settings.defaults(),
     choices={

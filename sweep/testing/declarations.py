@@ -96,14 +96,13 @@ print(len(os.listdir("/proc/self/task")))
 
 def _preload_findings(workload: Workload) -> Iterator[str]:
     """The modules are importable, and leave no thread: ranks are forked from the process that imported them."""
-    modules = workload.imports(compiled=True)
-    if not modules or not sys.platform.startswith("linux"):
+    if not workload.preload or not sys.platform.startswith("linux"):
         return
-    done = _python(_PRELOAD, *modules)
+    done = _python(_PRELOAD, *workload.preload)
     if done.returncode:
-        yield f"preload: {', '.join(modules)} cannot be imported: {_last_line(done.stderr)}"
+        yield f"preload: {', '.join(workload.preload)} cannot be imported: {_last_line(done.stderr)}"
     elif int(done.stdout.split()[-1]) > 1:
-        yield f"preload: importing {', '.join(modules)} leaves threads: ranks cannot be forked from it"
+        yield f"preload: importing {', '.join(workload.preload)} leaves threads: ranks cannot be forked from it"
 
 
 _DECLARE = """

@@ -111,7 +111,7 @@ class AttemptRunner:
 
     async def _prepare(self) -> tuple[str, int] | None:
         """Fork servers and the listening socket: its address and port, or None if the attempt is over already."""
-        preload, env = self._workload.imports(compiled=self._run.compile), self._run.env
+        preload, env = self._workload.preload, self._run.env
         for number, link in enumerate(self._links):
             address = link.leaders_address() if number == 0 and link.on_this_host else None
             address = LOOPBACK if len(self._links) == 1 else address  # other hosts need not reach it

@@ -56,7 +56,7 @@ class Preflight:
         message = Inspect(
             readers=tuple(readers(self._checks)),
             limit_s=LIMIT_S[self._spec.preflight],
-            preload=WORKLOAD.find(run.workload).imports(compiled=run.compile),
+            preload=tuple(WORKLOAD.find(run.workload).preload),
             env=dict(run.env),
             ranks=run.gpus_per_node,
         )

@@ -1,0 +1,35 @@
+"""The built-in workload's predictions beside what it measured on one H200 (docs/gpu-results.md), before any run there.
+
+The formulas of compiled layers come from the runs of Llama-3.2-1B; those of 3B and 8B were predicted first.
+"""
+
+import csv
+
+import pytest
+
+from sweep.physics import memory, step_time
+from sweep.physics.catalogue import MODELS
+from sweep.physics.hardware import GPUS
+from sweep.physics.profiles import profile_of
+from tests.support.paths import REPOSITORY
+
+ROWS = list(csv.DictReader((REPOSITORY / "docs" / "data" / "measured_h200.csv").open()))
+STEP = {"True bf16": 0.06, "False bf16": 0.15, "True fp8_tensorwise": 0.11, "True fp8_rowwise": 0.21}
+"""compiled, dtype -> relative error of the step time"""
+
+
+def columns_of(row):
+    layout = {name: int(row[name]) for name in ("micro_batch_size", "grad_accum")}
+    words = {"recompute": row["recompute"], "dtype": row["dtype"], "compile": row["compile"] == "True"}
+    return MODELS[row["model"]].as_dict() | layout | words | {"sequence_length": 4096}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(list(row.values())[:-2]))
+def test_one_h200(row):
+    params = {name: row[name] for name in ("attention", "weights_dtype")}
+    profile = profile_of("transformer", params, compiled=row["compile"] == "True")
+    columns = columns_of(row)
+    peak = 0.03 if row["recompute"] == "full" else 0.005
+    assert memory.peak_bytes(columns, profile) == pytest.approx(float(row["peak_bytes"]), rel=peak)
+    step = STEP[f"{row['compile']} {row['dtype']}"]
+    assert step_time.step_time_s(columns, GPUS["h200"], profile) == pytest.approx(float(row["step_s"]), rel=step)
