@@ -28,6 +28,7 @@ from sweep.inputs.site import Site
 from sweep.inputs.starter_files import SITE_TEMPLATES
 from sweep.physics import flops, memory, step_time
 from sweep.physics.catalogue import MODELS
+from sweep.physics.flops import DEFAULT_CONVENTION
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import profile_of
 from sweep.physics.shapes import ModelShape, total_parameters
@@ -219,7 +220,12 @@ def _measured() -> str:
         assert profile is not None
         peak, predicted_s = memory.peak_bytes(columns, profile), step_time.step_time_s(columns, gpu, profile)
         tokens = sizes["micro_batch_size"] * sizes["grad_accum"] * 4096
-        used = flops.model_flops_per_token(shape, 4096) * tokens / step_s / (gpu.peak_flops(row["dtype"]) or 1)
+        used = (
+            flops.model_flops_per_token(shape, 4096, DEFAULT_CONVENTION)
+            * tokens
+            / step_s
+            / (gpu.peak_flops(row["dtype"]) or 1)
+        )
         dtype = row["dtype"] + ", states too" * (row["weights_dtype"] == "bf16")
         lines.append(
             f"| {row['model']} | {row['micro_batch_size']} | {row['recompute']} | {'yes' if compiled else 'no'} "
