@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,10 @@ import click
 
 from sweep.cli.command import OutputPath, SweepCommand
 from sweep.cli.options import json_option, site_option
-from sweep.cli.progress_text import plural
 from sweep.cli.terminal import console
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
-    from sweep.checks.check import Json
     from sweep.checks.speeds import Answer
     from sweep.doctor.report import Report
     from sweep.inputs.site import Site
@@ -50,7 +47,6 @@ COLOURS = {"ok": "green", "warning": "yellow", "unknown": "yellow"}
     show_default=True,
     help="Directory for the reports.",
 )
-@click.option("--since", help="Show earlier reports instead, since 7d, 12h or 2026-11-20.")
 @json_option
 def doctor(
     site_given: str | None,
@@ -59,7 +55,6 @@ def doctor(
     every_pair: bool,
     executor: str | None,
     directory: Path,
-    since: str | None,
     as_json: bool,
 ) -> int:
     """Check the health of the login node and the compute nodes, and measure component speed.
@@ -71,18 +66,11 @@ def doctor(
       sweep doctor --tier login
       sweep doctor --site h100.yaml --nodes 8
       sweep doctor --site h100.yaml --tier perf --tier pair --nodes n1,n2,n7
-      sweep doctor --since 7d
     """
     from sweep.doctor.doctor import examine
-    from sweep.doctor.history import earlier, parse_since
     from sweep.doctor.run import DoctorOptions
     from sweep.inputs.load import choose_executor, load_site, site_path
 
-    if since is not None:
-        if not directory.is_dir():
-            remedy = "--dir names the directory of `sweep doctor`'s runs"
-            raise SweepError(Mistake("no such directory: no run is recorded here", file=str(directory), remedy=remedy))
-        return _show_earlier(earlier(directory, parse_since(since, time.time())), as_json)
     chosen = choose_executor(executor)
     site = load_site(given=site_given, executor=chosen)
     count, names = _nodes(nodes_given, site, chosen)
@@ -163,16 +151,3 @@ def _table(report: Report) -> None:
         coloured = Text(verdict, style=COLOURS.get(verdict, "red"))
         table.add_row(one.check, coloured, nodes_text(nodes, len(report.nodes)), *cells)
     console(width=160).print(table)
-
-
-def _show_earlier(found: Sequence[Mapping[str, Json]], as_json: bool) -> int:
-    """Earlier runs, oldest first."""
-    from sweep.doctor.history import line
-
-    if as_json:
-        click.echo(json.dumps({"runs": list(found)}))
-    else:
-        for one in found:
-            click.echo(line(one))
-    click.echo(plural(len(found), "run"), err=True)
-    return 0

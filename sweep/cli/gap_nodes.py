@@ -94,7 +94,7 @@ def _unfit_by_doctor(directory: Path) -> dict[str, str]:
     from sweep.doctor.history import earlier
 
     unfit: dict[str, str] = {}
-    for report in earlier(directory, 0.0):
+    for report in earlier(directory):
         nodes, excluded = report.get("nodes"), report.get("exclude")
         if isinstance(nodes, list) and isinstance(excluded, dict):
             for node in map(str, nodes):

@@ -1,17 +1,13 @@
 """The report: text, JSON, page, history; and checks of other packages."""
 
 import json
-import time
-
-import pytest
 
 from sweep.checks.check import CheckResult, Finding, Stated, Verdict
 from sweep.checks.speeds import accused_by_speed
 from sweep.doctor.evaluation import evaluate_answers, nodes_of, pair_rows
-from sweep.doctor.history import earlier, line, parse_since
+from sweep.doctor.history import earlier
 from sweep.doctor.page import page, rates_of_pairs
 from sweep.doctor.report import Report, groups, nodes_text, rows_of, summary
-from sweep.errors import SweepError
 
 
 def result(node, verdict=Verdict.OK, found="fine", check="memlock"):
@@ -79,23 +75,7 @@ def test_history(tmp_path):
         (tmp_path / name / "report.json").write_text(json.dumps(report(began_at=at).as_json()))
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "report.json").write_text("{")
-    assert [one["began_at"] for one in earlier(tmp_path, 0)] == [1000.0, 2000.0]
-    (late,) = earlier(tmp_path, 1500.0)
-    assert "h100  3 nodes  unfit  exclude n2" in line(late)
-    assert "  1 node  " in line({**late, "nodes": ["n1"]})
-    assert parse_since("2h", 10_000.0) == 2800.0
-    assert time.localtime(parse_since("2026-11-20", 0.0))[:3] == (2026, 11, 20)
-    with pytest.raises(SweepError, match="7d, 12h or 2026-11-20"):
-        parse_since("yesterday", 0.0)
-
-
-def test_a_missing_directory_is_a_mistake_and_no_history_without_runs(tmp_path, command):
-    code, out, err = command("doctor", "--since", "7d", "--dir", tmp_path / "none")
-    assert (code, out) == (2, "")
-    (message,) = err.strip().splitlines()
-    assert f"{tmp_path}/none: no such directory" in message
-    code, _, err = command("doctor", "--since", "7d", "--dir", tmp_path)
-    assert (code, err) == (0, "0 runs\n")
+    assert [one["began_at"] for one in earlier(tmp_path)] == [1000.0, 2000.0]
 
 
 ANSWERS = [
