@@ -253,6 +253,8 @@ def _typed(value: Any, reading: Reading, name: str) -> Any:
         return None
     if column.type == "int64" and column.unit != "bytes" and number != round(number):
         raise ValueError(f"{reading.source} is not a whole number, as {name} is")
+    if column.type == "int64" and abs(number) >= 2**63:
+        raise ValueError(f"{reading.source} is larger than any {name}")
     return round(number) if column.type == "int64" else number
 
 

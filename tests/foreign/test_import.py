@@ -118,6 +118,7 @@ def test_what_the_source_does_not_state_is_null():
         ({"status": "maybe"}, "status is no outcome that the map lists"),
         ({"ktok": "fast"}, "ktok is not a number, as tokens_per_second_per_gpu is"),
         ({"dp": 2.5}, "is not a whole number, as dp is"),
+        ({"dp": 1e300}, "is larger than any dp"),
         ({"model": "other"}, "neither in the map nor in the catalogue"),
     ],
 )
