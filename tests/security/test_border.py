@@ -24,7 +24,7 @@ from sweep.errors import SweepError
 from sweep.inputs.load import load_grid, parse_grid
 from sweep.inputs.texts import LONGEST_TEXT
 from sweep.library import table_formats, trainer_format
-from sweep.library.winners import METRIC, complete, winners
+from sweep.library.winners import METRIC, winners
 from sweep.outcomes import Outcome
 from sweep.planning.build import build
 from sweep.records.collect import write_results
@@ -219,7 +219,7 @@ def test_what_is_no_name_of_a_variable_is_in_no_script(tmp_path, name):
     with pytest.raises(SweepError, match="no name of an environment variable"):
         trainer_format.made(as_json(made_record(run)), "command", None, tmp_path, {})
     write_results(tmp_path / "r.parquet", [made_record(run)])
-    rows = [complete(row, METRIC) for row in winners([tmp_path / "r.parquet"])]
+    rows = winners([tmp_path / "r.parquet"])
     with pytest.raises(SweepError, match="no name of an environment variable"):
         table_formats.text(rows, "flags", METRIC)
 
