@@ -102,6 +102,11 @@ class GaussianPosterior:
         self.variance -= row**2
         self._used += 1
 
+    @property
+    def observations(self) -> int:
+        """How many it is conditioned on."""
+        return self._used
+
     def explained(self, indices: Ints) -> Floats:
         """(observations, some candidates): the products of two columns add up to what they explain of a covariance."""
         return self._rows[: self._used, indices]

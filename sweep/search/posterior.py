@@ -51,8 +51,13 @@ class Posterior:
         self._log_times: list[float] = []
         self._refitted = self._taught = 0
         self._peaks = None if candidates.peaks is None else Peaks(candidates.peaks, candidates.kernel)
-        self._failed, self._tried = np.zeros(len(candidates)), np.zeros(len(candidates))
-        """per candidate, the weights of similar runs that failed for other reasons than memory, and of all tried"""
+        self._features, places = np.unique(candidates.features, axis=0, return_inverse=True)
+        self._places: Ints = places.ravel()
+        """of each candidate among the different features"""
+        self._failed, self._tried = np.zeros(len(self._features)), np.zeros(len(self._features))
+        """per features, the weights of similar runs that failed for other reasons than memory, and of all tried"""
+        self._ended: dict[int, tuple[float, float]] = {}
+        """features -> the weights of what ended with them, all and failed, that the two above lack"""
         self._all_failed = self._all_tried = 0.0
 
     def learn(self, ends: Sequence[tuple[int, End]]) -> None:
@@ -109,13 +114,20 @@ class Posterior:
         worked, memory = float(end.outcome is Outcome.OK), 0.0
         if self._peaks is not None:
             memory = self._learn_memory(self._peaks, index, end)
-        features = self._candidates.features
-        near = np.exp(-((features - features[index]) ** 2).sum(axis=1) / (2 * LENGTH**2))
         weight = 1.0 - memory
-        self._tried += weight * near
-        self._failed += weight * (1 - worked) * near
+        place = int(self._places[index])
+        tried, failed = self._ended.get(place, (0.0, 0.0))
+        self._ended[place] = (tried + weight, failed + weight * (1 - worked))
         self._all_tried += weight
         self._all_failed += weight * (1 - worked)
+
+    def _spread_ends(self) -> None:
+        """Count what ended for all similar runs."""
+        for place, (tried, failed) in self._ended.items():
+            near = np.exp(-((self._features - self._features[place]) ** 2).sum(axis=1) / (2 * LENGTH**2))
+            self._tried += tried * near
+            self._failed += failed * near
+        self._ended.clear()
 
     def _learn_memory(self, peaks: Peaks, index: int, end: End) -> float:
         """Returns the probability that the run ran out of memory."""
@@ -132,8 +144,10 @@ class Posterior:
 
     def _others(self, rows: Ints) -> Floats:
         """Probability of a failure other than of memory, by similar runs that were tried."""
+        self._spread_ends()
         base = (BASE_WEIGHT * OTHER_FAILURES + self._all_failed) / (BASE_WEIGHT + self._all_tried)
-        found: Floats = (PRIOR_WEIGHT * base + self._failed[rows]) / (PRIOR_WEIGHT + self._tried[rows])
+        places = self._places[rows]
+        found: Floats = (PRIOR_WEIGHT * base + self._failed[places]) / (PRIOR_WEIGHT + self._tried[places])
         return found
 
 
