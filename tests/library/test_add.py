@@ -246,12 +246,14 @@ def test_a_running_launcher_measures_the_new_runs(sweep: Sweep, command: Command
     new = open_sweep(sweep.directory.path).runs[-1]
     pilot_wrote_into(sweep, old.name, new.run_id)
     executor.state = JobState.GONE
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not launcher.sweep.sweep_state.has_record(new.run_id, 1) and time.monotonic() < deadline:
         loop.step()
         time.sleep(0.1)
     assert launcher.sweep.sweep_state.runs[new.run_id].attempts[1].outcome is Outcome.LOST
-    loop.step()
+    while max(request.nodes for request in executor.submitted) < 4 and time.monotonic() < deadline:
+        loop.step()
+        time.sleep(0.1)
     assert not launcher.done
     assert max(request.nodes for request in executor.submitted) == 4
     launcher.close()
