@@ -77,9 +77,7 @@ def products(columns: Columns, machine: Machine, behaviour: Behaviour = ANY_TRAI
     ``frozen`` weights have no gradient.
     """
     shape, tp, rows = shape_columns(columns), read(columns, "tp"), local_tokens(columns)
-    together = constants.STREAMS.median if behaviour.kernel_per_expert else np.inf
-    rate = machine.matmul_flops(columns) * constants.SLOWEST_GPU.median
-    speed = _Products(rate, machine, frozen, together)
+    speed = _speed(columns, machine, behaviour, frozen=frozen)
     hidden = np.asarray(shape.hidden_size, dtype=np.float64)
     heads, kv = shape.num_heads * shape.head_dim / tp, np.maximum(shape.num_kv_heads / tp, 1) * shape.head_dim
     into = speed.both(rows, heads + 2 * kv, hidden)
@@ -88,6 +86,19 @@ def products(columns: Columns, machine: Machine, behaviour: Behaviour = ANY_TRAI
     found = [into, speed.both(rows, hidden, heads)]
     found += _mlp(columns, shape, speed)
     return Passes(sum(one.forward for one in found), sum(one.backward for one in found))
+
+
+def last_product_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:
+    """Of the forward's products, the last of a dense layer. A mixture weighs its outputs, which backward needs."""
+    shape = shape_columns(columns)
+    width = np.asarray(shape.intermediate_size) / read(columns, "tp")
+    mlp = _dense_mlp(columns, shape, width, _speed(columns, machine, behaviour))
+    return (1 - experts.share(columns)) * mlp[-1].forward if mlp else 0.0
+
+
+def _speed(columns: Columns, machine: Machine, behaviour: Behaviour, *, frozen: bool = False) -> _Products:
+    together = constants.STREAMS.median if behaviour.kernel_per_expert else np.inf
+    return _Products(machine.matmul_flops(columns) * constants.SLOWEST_GPU.median, machine, frozen, together)
 
 
 def _latent(rows: Any, shape: Any, tp: Any, speed: _Products) -> Passes:

@@ -158,11 +158,10 @@ def _layer(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile,
     exchanged = context.exposed_s(columns, machine, behaviour, attention)
     expert = experts.exchange_s(columns, machine, behaviour)
     small, adapted = experts.small_kernels_s(columns, behaviour), adapters.traffic_s(columns, machine, profile)
+    products = kernels.products(columns, machine, behaviour, frozen=profile.frozen_weights)
+    spared = full * kernels.last_product_s(columns, machine, behaviour) if behaviour.stops_early else 0.0
     passes = {
-        "matmul": _with(
-            kernels.products(columns, machine, behaviour, frozen=profile.frozen_weights),
-            full + cheap * behaviour.products_again,
-        ),
+        "matmul": _with(Passes(products.forward, products.backward - spared), full + cheap * behaviour.products_again),
         "attention": _with(attention, full + core),
         "memory": _with(
             Passes(

@@ -29,6 +29,9 @@ class Behaviour:
     """bytes read and written per logit by cast, loss and its backward"""
     products_again: float = 0.0
     """share of matrix products that selective recomputation repeats, where it drops more than attention"""
+    stops_early: bool = False
+    """full recomputation ends before a dense layer's last product, of which backward needs the inputs only
+    (torch.utils.checkpoint without re-entry; measured: docs/gpu-results.md)"""
     operations: tuple[float, float] = (40.0, 60.0)
     """host operations of a layer, forward and backward (C++ autograd: two thirds of the cost each)"""
     tensor_operations: float = 12.0
@@ -96,6 +99,7 @@ fp32 sums of three gradients, which are joined too"""
 TRAINERS: dict[str, Behaviour] = {
     "builtin": Behaviour(
         source="bench_workloads/transformer: eager modules, FSDP2, SDPA's flash attention",
+        stops_early=True,
         gradient_traffic=10.0,
         bucket_bytes=1e9,
         splits_routed_tokens=False,
