@@ -25,6 +25,7 @@ _PLAIN: dict[str, Any] = {
     "etp": 0,
     "num_layers": 1,
     "recompute_layers": 0,
+    "fp8_params": False,
     "recompute_modules": "",
     "gpus_per_node": 8,
     "compile": False,

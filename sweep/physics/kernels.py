@@ -20,6 +20,8 @@ from sweep.physics.shapes import router_parameters, shape_columns, window_share
 from sweep.physics.trainers import ANY_TRAINER, Behaviour
 
 Columns = Mapping[str, Any]
+CAST_BYTES = 5.0
+"""of memory traffic to scale and cast an element to 8 bits: two reads of 2 bytes, one write of 1"""
 
 
 class Passes(NamedTuple):
@@ -235,13 +237,18 @@ def elementwise(columns: Columns, machine: Machine, profile: MemoryProfile, beha
     element = element_bytes(columns)
     small = equals(columns, "dtype", "fp8", "fp4")
     routed = mixture * experts.routed_elements(columns) / rows
-    cast = np.where(small, np.asarray(shape.hidden_size) * 2 + heads + width + routed, 0.0)
+    hidden = np.asarray(shape.hidden_size) * 1.0
+    inputs = np.where(small, hidden * 2 + heads + width + routed, 0.0)
+    cast = (3.0 * inputs, 5.0 * inputs)
+    if behaviour.scales_dynamically:
+        outputs = np.where(small, hidden * 2 + heads + (1 + np.asarray(shape.gated_mlp)) * width + routed, 0.0)
+        cast = (CAST_BYTES * inputs, CAST_BYTES * (inputs + 2 * outputs))
     scale = rows / machine.memory_bytes_per_s
     slower = constants.MEMORY_SHARE.median / constants.PERMUTATION_SHARE.median
     forward, backward = (
         one + slower * each.median * routed for one, each in zip((forward, backward), constants.ROUTED, strict=True)
     )
-    return Passes((element * forward + 3.0 * cast) * scale, (element * backward + 5.0 * cast) * scale)
+    return Passes((element * forward + cast[0]) * scale, (element * backward + cast[1]) * scale)
 
 
 def loss(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:

@@ -147,9 +147,10 @@ def _layer(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile,
     cheap = selective * (profile.selective != "attention")
     shown = 1 - np.maximum(behaviour.tensor_hidden, read(columns, "tp_overlap") * constants.TENSOR_HIDDEN.median)
     trained = 0.0 if profile.frozen_weights else 1.0
-    accumulated = (
-        trained * _per_layer_parameters(columns, profile) * behaviour.gradient_traffic / machine.memory_bytes_per_s
-    )
+    weights = _per_layer_parameters(columns, profile) / machine.memory_bytes_per_s
+    accumulated = trained * weights * behaviour.gradient_traffic
+    small = equals(columns, "dtype", "fp8") * (read(columns, "fp8_params") == 0) * behaviour.scales_dynamically
+    cast = small * weights * kernels.CAST_BYTES  # in forward and in backward
     elementwise = kernels.elementwise(columns, machine, profile, behaviour)
     tensor = communication.tensor_s(columns, machine, sequence_parallel=profile.sequence_parallel) * shown
     tensor = tensor * experts.tensor_share(columns, behaviour)
@@ -157,7 +158,7 @@ def _layer(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile,
     merging = context.merging_s(columns, machine, behaviour)
     exchanged = context.exposed_s(columns, machine, behaviour, attention)
     expert = experts.exchange_s(columns, machine, behaviour)
-    small, adapted = experts.small_kernels_s(columns, behaviour), adapters.traffic_s(columns, machine, profile)
+    extra, adapted = experts.small_kernels_s(columns, behaviour), adapters.traffic_s(columns, machine, profile)
     products = kernels.products(columns, machine, behaviour, frozen=profile.frozen_weights)
     spared = full * kernels.last_product_s(columns, machine, behaviour) if behaviour.stops_early else 0.0
     passes = {
@@ -165,7 +166,8 @@ def _layer(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile,
         "attention": _with(attention, full + core),
         "memory": _with(
             Passes(
-                elementwise.forward + small[0] + adapted[0], elementwise.backward + accumulated + small[1] + adapted[1]
+                elementwise.forward + extra[0] + adapted[0] + cast,
+                elementwise.backward + accumulated + extra[1] + adapted[1] + cast,
             ),
             full + cheap,
         ),

@@ -29,6 +29,9 @@ class Behaviour:
     """bytes read and written per logit by cast, loss and its backward"""
     products_again: float = 0.0
     """share of matrix products that selective recomputation repeats, where it drops more than attention"""
+    scales_dynamically: bool = False
+    """8-bit products scale each operand when they need it: it is read for its largest value, and again to be cast. In
+    forward inputs and weights, in backward both again and twice the gradients of outputs (torchao's float8_linear.py)"""
     stops_early: bool = False
     """full recomputation ends before a dense layer's last product, of which backward needs the inputs only
     (torch.utils.checkpoint without re-entry; measured: docs/gpu-results.md)"""
@@ -99,6 +102,7 @@ fp32 sums of three gradients, which are joined too"""
 TRAINERS: dict[str, Behaviour] = {
     "builtin": Behaviour(
         source="bench_workloads/transformer: eager modules, FSDP2, SDPA's flash attention",
+        scales_dynamically=True,
         stops_early=True,
         gradient_traffic=10.0,
         bucket_bytes=1e9,
@@ -108,6 +112,7 @@ TRAINERS: dict[str, Behaviour] = {
     ),
     "torchtitan": Behaviour(
         seen=TITAN,
+        scales_dynamically=True,
         source="pytorch/torchtitan: eager or compiled layers (eager RMSNorm and rotary embedding: a chain of fp32 "
         "operations), FSDP2, "
         "SDPA's flash attention, fused AdamW",
