@@ -30,8 +30,8 @@ class Behaviour:
     products_again: float = 0.0
     """share of matrix products that selective recomputation repeats, where it drops more than attention"""
     scales_dynamically: bool = False
-    """8-bit products scale each operand when they need it: it is read for its largest value, and again to be cast. In
-    forward inputs and weights, in backward both again and twice the gradients of outputs (torchao's float8_linear.py)"""
+    """8-bit products scale each operand where they need it: it is read for its largest value, again to be cast. In
+    forward inputs and weights, in backward both again and twice the gradients of outputs (torchao: float8_linear.py)"""
     stops_early: bool = False
     """full recomputation ends before a dense layer's last product, of which backward needs the inputs only
     (torch.utils.checkpoint without re-entry; measured: docs/gpu-results.md)"""
