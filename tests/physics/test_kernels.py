@@ -283,6 +283,9 @@ def test_facts_of_trainers_are_those_of_their_sources(trainer, fact, value):
 def test_a_trainer_without_known_facts_is_eager_pytorch():
     assert behaviour_of("some other") == replace(
         TRAINERS["builtin"],
+        width_backward=10.0,
+        head_forward=6.0,
+        head_backward=6.0,
         scales_dynamically=False,
         stops_early=False,
         gradient_traffic=8.0,
