@@ -1,4 +1,4 @@
-"""`sweep memory`: what a layout needs on a GPU, by kind, stage and time; or every layout that fits."""
+"""`sweep memory`: what a layout needs on a GPU, by kind, stage and time."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import SweepCommand, without_effect
-from sweep.cli.layouts import what_it_runs
+from sweep.cli.command import SweepCommand
 from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, OneOf, name_option
 from sweep.cli.options import json_option
 from sweep.contract import FORMATS, LAYOUT
@@ -35,8 +34,7 @@ _RULES = {
     "experts_by_ep": "--ep",
     "ep_without_experts": "--ep",
 }
-"""a plan's general rule on one option and the shape -> the option. None between options: --fits solves for those"""
-_SHOWN_FITS = 30
+"""a plan's general rule on one option and the shape -> the option"""
 
 
 class _Model(OneOf):
@@ -53,7 +51,7 @@ class _Model(OneOf):
 
 
 def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of a layout. Absent ones are 1 (or none), and with --fits every value is tried."""
+    """Options of a layout. Absent ones are 1 (or none)."""
     whole = click.IntRange(min=1)
     for option in (
         click.option("--recompute", type=click.Choice(["none", "selective", "full"])),
@@ -101,10 +99,7 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="GPU type, for its memory.",
 )
-@click.option("--fits", "list_fits", is_flag=True, help="List every layout that fits --gpus, fastest first.")
-@click.option("--gpus", type=click.IntRange(min=1), help="With --fits: number of GPUs.")
 @click.option("--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True)
-@click.option("--global-batch", type=click.IntRange(min=1), default=2**20, help="With --fits: tokens per step. 1 Mi.")
 @click.option("--unit", type=click.Choice(["GiB", "GB"]), default="GiB", show_default=True, help="2^30 or 10^9 bytes.")
 @json_option
 def memory(model: str, **options: Any) -> int:
@@ -113,17 +108,16 @@ def memory(model: str, **options: Any) -> int:
     Computed by formulas, without a run: weights, gradients, master copies and optimizer states under ZeRO, activations
     in flight, logits and buffers. What torch does not count (CUDA context, NCCL) is shown separately.
 
+    `sweep plan GRID --show runs` lists the layouts of a grid that fit, fastest first.
+
     \b
     Examples:
       sweep memory 8B --tp 4 --dp 8 --zero 1 --micro-batch-size 2
       sweep memory SmolLM3-3B --dp 384 --micro-batch-size 3
       sweep memory Llama-2-13B --sequence-length 1024 --profile paper --unit GB
       sweep memory '{num_layers: 40, hidden_size: 5120, num_heads: 40, intermediate_size: 20480, vocab_size: 51200}'
-      sweep memory Llama-3-70B --fits --gpus 64 --recompute full --json
     """
     shape, gpu, profile = _inputs(model, options)
-    if options["list_fits"]:
-        return _fits(model, shape, gpu, profile, options)
     columns = _columns(shape, options)
     document = _document(model, columns, gpu, profile)
     click.echo(json.dumps(document) if options["as_json"] else _text(document, options["unit"]))
@@ -135,10 +129,6 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
     from sweep.physics.profiles import with_frozen_weights
 
     shape, mistakes = _shape(model)
-    if options["list_fits"] and options["gpus"] is None:
-        mistakes.append(Mistake("--fits needs a number of GPUs", path="--gpus", remedy="--gpus 8"))
-    if not options["list_fits"]:
-        mistakes += without_effect(("gpus", "global_batch", "gpus_per_node"), "without --fits")
     profile = PROFILES.get(options["profile_name"], PROFILES["builtin"])
     mistakes += [] if shape is None else _layout_mistakes(model, shape, options, profile.stages_beyond_layers)
     if mistakes or shape is None:
@@ -248,65 +238,3 @@ def _verdict(document: Mapping[str, Any], unit: str) -> str:
     over = document["needed_bytes"] / document["available_bytes"] - 1
     margin = document["limit_bytes"] / document["available_bytes"] - 1
     return f"{text} over by {over:.1%}, within the model's error of {margin:.0%}: a plan accepts it."
-
-
-def _fits(model: str, shape: ModelShape, gpu: Gpu, profile: MemoryProfile, options: Mapping[str, Any]) -> int:
-    rows, counts = _fitting(shape, gpu, profile, options)
-    if options["as_json"]:
-        click.echo(json.dumps({"model": model, "gpus": options["gpus"], **counts, "fitting": rows}))
-        return 0 if rows else 1
-    click.echo(
-        f"{len(rows):,} of {counts['tried']:,} layouts of {model} fit {options['gpus']} {gpu.name}; fastest first"
-    )
-    names = [name for name in _AXES if name != "ep" or shape.num_experts]
-    for row in rows[:_SHOWN_FITS]:
-        words = " ".join(f"{name}={row[name]}" for name in names)
-        speed = f"{row['predicted_tokens_per_second_per_gpu']:,.0f} tokens/s/GPU predicted"
-        click.echo(f"  {words}  {row['needed_bytes'] / _UNITS[options['unit']]:.1f} {options['unit']}  {speed}")
-    if len(rows) > _SHOWN_FITS:
-        click.echo(f"  … {len(rows) - _SHOWN_FITS:,} more (--json lists all)")
-    if near := counts["plan_keeps"] - len(rows):
-        click.echo(f"{near:,} more are over by less than the model's error ({profile.margin:.0%}): a plan accepts them")
-    return 0 if rows else 1
-
-
-def _fitting(
-    shape: ModelShape, gpu: Gpu, profile: MemoryProfile, options: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """(the layouts that fit, fastest first; how many were tried, and how many a plan accepts)."""
-    import numpy as np
-
-    from sweep.physics import memory as physics
-    from sweep.physics.layouts import layouts_on, what_is_missing
-    from sweep.physics.step_time import tokens_per_second_per_gpu
-
-    axes, refused = what_it_runs(options["profile_name"])
-    asked = {name: [options[name]] for name in _AXES if options[name] is not None}
-    given: dict[str, Any] = {
-        "gpus_per_node": options["gpus_per_node"],
-        "sequence_length": options["sequence_length"],
-        "global_batch_tokens": options["global_batch"],
-        "asked": {**axes, **asked},
-        "stages_beyond_layers": profile.stages_beyond_layers,
-    }
-    columns = layouts_on(shape, options["gpus"], **given)
-    columns |= {"dtype": options["dtype"], "pp_schedule": options["pp_schedule"]}
-    if not len(columns["tp"]):
-        fact = f"no layout has {options['gpus']} GPUs: it needs {what_is_missing(shape, options['gpus'], **given)}"
-        raise SweepError(Mistake(fact, path="--fits", remedy="another --gpus, --global-batch or axis"))
-    keep = ~np.broadcast_to(refused(columns), columns["tp"].shape)
-    columns = {name: value[keep] if np.shape(value) == keep.shape else value for name, value in columns.items()}
-    tried = len(columns["tp"])
-    if not tried:
-        fact = f"{options['profile_name']} refuses every such layout"
-        raise SweepError(Mistake(fact, path="--fits", remedy="`sweep plan` of a grid with it names its rules"))
-    fit = physics.fits(columns, gpu, profile)
-    speed = tokens_per_second_per_gpu(columns, gpu, profile)
-    good = np.flatnonzero(~fit.over)
-    rows = []
-    for i in good[np.argsort(-speed[good], kind="stable")]:
-        row = {name: columns[name][i].item() for name in _AXES}
-        row["needed_bytes"] = round(float(fit.needed_bytes[i]))
-        row["predicted_tokens_per_second_per_gpu"] = round(float(speed[i]), 1)
-        rows.append(row)
-    return rows, {"tried": tried, "plan_keeps": int(fit.fits.sum())}

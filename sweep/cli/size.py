@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import InputPath, SweepCommand, without_effect
-from sweep.cli.layouts import what_it_runs
 from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, OneOf, name_option
 from sweep.cli.options import FiniteRange, json_option
 from sweep.cli.progress_text import plural
+from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError, nearest
+from sweep.plugins import WORKLOAD
 
 if TYPE_CHECKING:
     from sweep.physics.shapes import ModelShape
@@ -62,13 +63,11 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
 @click.option("--days", type=FiniteRange(min=0, min_open=True), help="Days that the training may take.")
 @click.option("--gpus", type=click.IntRange(min=1), help="Available GPUs, instead of --days.")
 @name_option(
-    "--trainer", kind="trainer", names=TRAINER_NAMES,
-    help="With --model: whose speed is predicted. Default: that of Megatron-LM.",
+    "--trainer", kind="trainer", names=lambda: filter(WORKLOAD.has, TRAINER_NAMES()),
+    help="With --model: whose speed is predicted. Default: that of Megatron-LM, else of the built-in one.",
 )  # fmt: skip
 @click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)
-@click.option(
-    "--global-batch", type=_Count(), default="4M", show_default=True, help="Largest number of tokens per step."
-)
+@click.option("--global-batch", type=_Count(), default="4M", show_default=True, help="Tokens per step, within 10 %.")
 @click.option(
     "--from", "results", metavar="SOURCE", type=InputPath(), help="Use the speed and scaling of these measured results."
 )
@@ -193,41 +192,41 @@ def _gpus_by_model(
 
 
 def _whole_nodes(gpus: float) -> int:
-    """The number of GPUs rounded up to nodes of 8, or to a power of two below that."""
+    """The number of GPUs rounded up to what layouts divide: a power of two, nodes of 8, or from 512 on eight nodes."""
     whole = max(int(-(-gpus // 1)), 1)
-    return -(-whole // 8) * 8 if whole > 8 else 1 << (whole - 1).bit_length()
+    unit = 64 if whole > 512 else 8
+    return -(-whole // unit) * unit if whole > 8 else 1 << (whole - 1).bit_length()
 
 
 def _fastest(
     model: str, gpu: str, trainer: str | None, sequence_length: int, gpus: int, batch: int
 ) -> tuple[float, str] | None:
-    """(model FLOP/s per GPU, text) of the fastest layout by the step-time model; None if no layout has the batch."""
-    from sweep.physics.hardware import GPUS
-    from sweep.physics.profiles import PROFILES, SIZED_TRAINER
-    from sweep.physics.sizing import fastest_layout
+    """(model FLOP/s per GPU, text) of the layout that a plan predicts to be fastest; None if none fits."""
+    from sweep.library.plan import fastest_layout
+    from sweep.physics.catalogue import catalogued
+    from sweep.physics.profiles import SIZED_TRAINER
 
-    trainer = trainer or SIZED_TRAINER
-    asked, refused = what_it_runs(trainer)
-    fastest = fastest_layout(
-        _shape(model), GPUS[gpu], gpus, PROFILES[trainer], gpus_per_node=min(gpus, 8),
-        sequence_length=sequence_length, global_batch_tokens=batch, asked=asked, refused=refused,
-    )  # fmt: skip
-    if fastest is None:
+    name, trainers = str(catalogued(model)), (trainer,) if trainer else (SIZED_TRAINER, "transformer")
+    for trainer in trainers:  # Megatron-LM splits no 126 layers over 16 stages
+        best = fastest_layout(name, gpu, gpus, trainer, sequence_length=sequence_length, global_batch=batch)
+        if best is not None:
+            break
+    else:
         return None
-    layout = " ".join(f"{name}={value}" for name, value in fastest.layout.items() if value not in (1, "none"))
-    spread = f"{fastest.low:,.0f} to {fastest.high:,.0f} tokens/s/GPU with 90% probability"
+    layout = " ".join(f"{name}={best[name]}" for name in LAYOUT if best[name] not in (0, 1, "none", "1f1b"))
+    spread = f"{best['low']:,.0f} to {best['high']:,.0f} tokens/s/GPU with 90% probability"
     text = f"the step-time model for {trainer}, {layout or 'one GPU'} ({spread})"
-    return 6 * _active(model) * fastest.tokens_per_second_per_gpu, text
+    return 6 * _active(model) * best["tokens_per_second_per_gpu"], text
 
 
 def _limit(what: str, by_batch: Callable[[int], tuple[int, Any]], fastest: FastestOn, gpus: int, batch: int) -> Mistake:
     """What no layout meets, and the least change that meets it."""
-    if (more := next((n for n in range(2, 65) if by_batch(n * batch)[1] is not None), None)) is not None:
-        low, high = (more - 1) * batch, more * batch
-        while high - low > batch // 100:
+    if (more := next((2**n for n in range(1, 7) if by_batch(2**n * batch)[1] is not None), None)) is not None:
+        low, high = more * batch // 2, more * batch
+        while high - low > low // 100:
             middle = (low + high) // 2
             low, high = (low, middle) if by_batch(middle)[1] is not None else (middle, high)
-        fact = f"the global batch limits {what}: no layout that fits has steps of at most {batch:,} tokens"
+        fact = f"the global batch limits {what}: no layout that fits has steps of about {batch:,} tokens"
         return Mistake(
             fact, path="--global-batch", remedy=f"--global-batch {math.ceil(high / 1e4) / 100}M, or fewer GPUs"
         )

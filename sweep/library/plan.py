@@ -4,6 +4,7 @@ searches, or learned from measured runs.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep.contract import LAYOUT
-from sweep.inputs.grid import max_run_s
+from sweep.errors import SweepError
+from sweep.inputs.axes import AUTO
+from sweep.inputs.grid import Grid, max_run_s
 from sweep.inputs.load import load_site
+from sweep.inputs.site import Site
 from sweep.library.sources import collected_results
+from sweep.physics.catalogue import MODELS
 from sweep.planning.build import build
 from sweep.planning.runs import Plan, runs_on
 from sweep.planning.summary import summary
@@ -28,13 +33,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.heatmap.draw import Heatmap
-    from sweep.inputs.grid import Grid
-    from sweep.inputs.site import Site
     from sweep.planning.runs import PlannedRun
     from sweep.search.candidates import Candidates
 
 MOST = 3
 """layouts per cell"""
+NEAR_BATCH = 0.1
+"""as a fraction: a layout has whole micro-batches"""
 DRAWS = 15
 """simulated sweeps: results drawn from the time and memory models with their uncertainty"""
 MOST_RUNS, MOST_IN_PARTS = 1000, 6000
@@ -112,6 +117,33 @@ def plan_summary(plan: Plan, site: Site) -> dict[str, Any]:
             "mfu": efficiency(runs[run_id].run(), rate, gpu).mfu,
         }
     return document
+
+
+def fastest_layout(
+    model: str, gpu: str, gpus: int, trainer: str, *, sequence_length: int, global_batch: int
+) -> dict[str, Any] | None:
+    """The predicted best layout of a catalogue's model on so many GPUs, as of ``plan_summary``; None where none fits.
+
+    ``global_batch``: tokens of a step, from which a layout's may differ by ``NEAR_BATCH``.
+    """
+    each, axes = math.gcd(gpus, 8), ("tp", "pp", "ep", "zero", "recompute")
+    grid = Grid(
+        workload=trainer,
+        models={model: MODELS[model]},
+        nodes=[gpus // each],
+        sequence_length=sequence_length,
+        global_batch=global_batch,
+        global_batch_tolerance=NEAR_BATCH,
+        micro_batch_size=[2**power for power in range(7)],
+        **dict.fromkeys(axes, AUTO),
+    )
+    site = Site(gpu=gpu, gpus_per_node=each)
+    try:
+        (cell,) = plan_summary(plan(grid, site), site)["cells"]
+    except SweepError:  # no layout at all has such a batch
+        return None
+    best: dict[str, Any] | None = cell["predicted_best"]
+    return best
 
 
 def factors(runs: Sequence[PlannedRun], site: Site) -> dict[str, float]:

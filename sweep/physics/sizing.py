@@ -1,4 +1,4 @@
-"""How many GPUs a training run takes for how long, the fastest layout on them, and where more no longer pay off.
+"""How many GPUs a training run takes for how long, and where more no longer pay off.
 
 Total compute is 6 N tokens (Kaplan et al. 2020, arXiv 2001.08361); a GPU delivers its peak times MFU. Scaling follows
 Amdahl's law: a step takes ``serial + parallel / n``.
@@ -7,21 +7,9 @@ Amdahl's law: a step takes ``serial + parallel / n``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from sweep.physics import memory
-from sweep.physics.hardware import Gpu
-from sweep.physics.layouts import AXES, layouts_on
-from sweep.physics.prediction import describe
-from sweep.physics.profiles import MemoryProfile
-from sweep.physics.shapes import ModelShape
-
-Refused = Callable[[Mapping[str, Any]], Any]
-"""columns of layouts -> which of them a trainer cannot run"""
 SECONDS_PER_DAY = 86400.0
 ENOUGH_GAIN = 1.5
 """doubling the GPUs pays while it makes training this many times as fast"""
@@ -113,54 +101,3 @@ def fit_scaling(gpus: Sequence[float], tokens_per_second: Sequence[float]) -> Sc
     if serial < 0:
         return Scaling(0.0, rb / bb)
     return Scaling(serial, parallel) if parallel > 0 else Scaling(ra / aa, 0.0)
-
-
-@dataclass(frozen=True)
-class Fastest:
-    """A layout and its predicted speed."""
-
-    layout: Mapping[str, Any]
-    tokens_per_second_per_gpu: float
-    low: float
-    """5 % are below, of such predictions"""
-    high: float
-    """5 % are above"""
-
-
-def fastest_layout(
-    shape: ModelShape,
-    gpu: Gpu,
-    gpus: int,
-    profile: MemoryProfile,
-    *,
-    gpus_per_node: int,
-    sequence_length: int,
-    global_batch_tokens: int,
-    asked: Mapping[str, Sequence[Any]] | None = None,
-    refused: Refused = lambda _: False,
-) -> Fastest | None:
-    """The best of all useful layouts by predicted tokens/s/GPU; None if none fits.
-
-    ``global_batch_tokens``: at most; a step of fewer is counted as it is. ``asked``, ``refused``: what the trainer can
-    run: values of an axis, and the layouts that a rule of it forbids.
-    """
-    columns = layouts_on(
-        shape,
-        gpus,
-        gpus_per_node=gpus_per_node,
-        sequence_length=sequence_length,
-        global_batch_tokens=global_batch_tokens,
-        asked=asked,
-    )
-    fits = memory.fits(columns, gpu, profile).fits if len(columns["tp"]) else np.empty(0, dtype=bool)
-    fits = fits & ~np.asarray(refused(columns), dtype=bool)
-    if not fits.any():
-        return None
-    rows = np.flatnonzero(fits)
-    columns = {name: value[rows] if np.ndim(value) else value for name, value in columns.items()}
-    described = describe(columns, gpu, profile)
-    tokens = columns["dp"] * columns["micro_batch_size"] * columns["grad_accum"] * sequence_length
-    speed = np.log(tokens / gpus) - described.log_median
-    best = int(np.argmax(speed))
-    low, middle, high = (float(np.exp(speed[best] + z * described.prior_sd[best])) for z in (-LIKELY, 0.0, LIKELY))
-    return Fastest({name: columns[name][best].item() for name in AXES}, middle, low, high)

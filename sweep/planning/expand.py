@@ -16,7 +16,6 @@ from sweep.contract import FURTHER, Scalar, Workload
 from sweep.inputs.axes import AUTO
 from sweep.inputs.grid import AXES, DEFAULTS, Grid
 from sweep.inputs.site import Site
-from sweep.physics.layouts import divisors
 from sweep.physics.shapes import ModelShape
 from sweep.planning.effects import Condition, effects_of
 
@@ -319,3 +318,9 @@ def _array(values: tuple[Any, ...]) -> npt.NDArray[Any]:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors, ascending."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))

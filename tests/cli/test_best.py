@@ -286,7 +286,6 @@ def test_clearing_a_node_that_is_not_excluded_is_refused(tmp_path, command):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("memory", "1B", "--gpus", "8"), ["--gpus: has no effect without --fits"]),
         (("memory", "1B", "--tp", "-1", "--pp", "0", "--zero", "9"), ["--tp", "--pp", "--zero"]),
         (("rerun", "nowhere/s", "--failed"), ["nowhere/s: no such directory"]),
         (("lunch",), ["launch"]),

@@ -10,12 +10,10 @@ from click.testing import CliRunner
 
 from sweep.cli.size import size
 from sweep.errors import SweepError
-from sweep.physics import memory
-from sweep.physics.catalogue import MODELS
-from sweep.physics.hardware import GPUS
-from sweep.physics.layouts import layouts_on
-from sweep.physics.profiles import PROFILES
-from sweep.physics.step_time import tokens_per_second_per_gpu
+from sweep.inputs.load import parse_grid
+from sweep.inputs.site import Site
+from sweep.planning.build import build
+from sweep.planning.summary import summary
 
 
 def run(*argv, **options):
@@ -51,17 +49,20 @@ def test_days_on_a_number_of_gpus():
 
 
 def test_a_mixture_counts_its_active_parameters():
-    found = document("--model", "Mixtral-8x7B", "--tokens", "1T", "--gpus", 8)
+    found = document("--model", "Mixtral-8x7B", "--tokens", "1T", "--gpus", 16)
     assert found["total_flops"] == pytest.approx(6 * 12.9e9 * 1e12, rel=0.01)
 
 
 def test_the_speed_of_a_model_is_that_of_its_fastest_layout():
     found = document("--model", "Llama-3-8B", "--tokens", "1T", "--gpus", 64, "--sequence-length", 8192)
-    shape, h100, megatron = MODELS["Llama-3-8B"], GPUS["h100"], PROFILES["megatron"]
-    layouts = layouts_on(shape, 64, gpus_per_node=8, sequence_length=8192, global_batch_tokens=4_000_000)
-    fits = memory.fits(layouts, h100, megatron).fits & (layouts["zero"] <= 1)
-    fastest = tokens_per_second_per_gpu(layouts, h100, megatron)[fits].max()
-    assert found["tokens_per_second_per_gpu"] == pytest.approx(float(fastest))
+    grid = parse_grid(
+        "{workload: megatron, models: [Llama-3-8B], nodes: [8], sequence_length: 8192, global_batch: 4M, tp: auto, "
+        "global_batch_tolerance: 0.1, pp: auto, zero: auto, micro_batch_size: [1, 2, 4, 8], recompute: auto}",
+        "grid",
+    )
+    (cell,) = summary(build(grid, Site(gpu="h100", gpus_per_node=8)))["cells"]
+    fastest = cell["predicted_best"]["tokens_per_second_per_gpu"]
+    assert found["tokens_per_second_per_gpu"] == pytest.approx(fastest)
     assert "the step-time model for megatron" in found["speed"]
     assert "90% probability" in found["speed"]
     needed = document("--model", "Llama-3-8B", "--tokens", "1T", "--days", found["days"] + 0.01)
@@ -81,11 +82,11 @@ def test_what_no_layout_fits_and_what_is_not_known_is_reported():
 
 
 def test_the_binding_limit_is_named_with_the_least_change_that_meets_it():
-    wide = ("--model", "Llama-3-70B", "--tokens", "15T", "--gpus", 19904)
+    wide = ("--model", "Llama-3-70B", "--tokens", "15T", "--gpus", 1048576)
     (found,) = mistakes(*wide)
-    assert found.startswith("--global-batch: the global batch limits Llama-3-70B on 19,904 h100")
+    assert found.startswith("--global-batch: the global batch limits Llama-3-70B on 1,048,576 h100")
     enough = re.search(r"--global-batch (\S+)M", found)[1]
-    assert document(*wide, "--global-batch", f"{float(enough) * 1.001}M")["gpus"] == 19904
+    assert document(*wide, "--global-batch", f"{float(enough) * 1.001}M")["gpus"] == 1048576
     (found,) = mistakes("--model", "Llama-3-70B", "--tokens", "15T", "--gpus", 8)
     assert found.startswith("--gpus: memory limits Llama-3-70B on 8 h100")
     enough = re.search(r"--gpus (\d+)", found)[1]

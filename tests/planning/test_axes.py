@@ -6,7 +6,7 @@ import pytest
 from sweep.inputs.grid import DEFAULTS
 from sweep.inputs.load import parse_grid
 from sweep.planning import expand
-from sweep.planning.expand import chunks, products
+from sweep.planning.expand import chunks, divisors, products
 from tests.support.made_plans import ANY, BASE, SHAPE, plan_of, reasons
 
 
@@ -133,3 +133,10 @@ def test_the_size_of_a_product_is_that_of_all_combinations(axes, size):
     grid = parse_grid(BASE + axes + "\n", "grid.yaml")
     (product,) = products(grid, grid.site, ANY)
     assert product.size == size
+
+
+@pytest.mark.parametrize(
+    ("number", "wanted"), [(1, (1,)), (12, (1, 2, 3, 4, 6, 12)), (16, (1, 2, 4, 8, 16)), (7, (1, 7))]
+)
+def test_divisors(number, wanted):
+    assert divisors(number) == wanted
