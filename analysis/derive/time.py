@@ -56,28 +56,6 @@ def segments(allocations: pd.DataFrame, attempts: pd.DataFrame | None) -> pd.Dat
     return table.sort_values(["source", "pilot", "node", "begin"], kind="stable").reset_index(drop=True)
 
 
-def over_time(table: pd.DataFrame, bins: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Edges of equal spans of time (unix s), and by state the mean number of nodes in it over each span.
-
-    The means are exact: times the width of a span they sum to the node-time of the state.
-    """
-    edges = np.linspace(float(table["begin"].min()), float(table["end"].max()), bins + 1)
-    counts = {}
-    for state in STATES:
-        mine = table[table["state"] == state]
-        if len(mine):
-            spent = _elapsed(mine["begin"], edges) - _elapsed(mine["end"], edges)
-            counts[state] = np.maximum(np.diff(spent) / np.diff(edges), 0.0)
-    return edges, counts
-
-
-def _elapsed(since: pd.Series[float], at: np.ndarray) -> np.ndarray:
-    """Sum over all events of the seconds since each, at each of some times; later events count as 0."""
-    ordered = np.sort(since.to_numpy(float)) - at[0]  # unix times would cost digits
-    before = np.searchsorted(ordered, at - at[0], side="right")
-    return before * (at - at[0]) - np.concatenate([[0.0], np.cumsum(ordered)])[before]
-
-
 def _busy(nodes: pd.DataFrame, attempts: pd.DataFrame | None) -> pd.DataFrame:
     """Segments of attempts, each on each of its nodes, inside the time in which the pilot held the node soundly."""
     if attempts is None or attempts.empty or nodes.empty:

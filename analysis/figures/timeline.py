@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from analysis.derive import time as allocation_time
 from analysis.derive.best import is_simulated, natural
 from analysis.figures import style
@@ -30,13 +28,9 @@ STYLES: dict[str, tuple[str, str]] = {
 
 HATCH = "#ffffff90"
 
-MOST_LANES, MOST_SEGMENTS = 48, 8000
-"""Limits of lanes; with more nodes or attempts, the figure shows how many nodes are in each state"""
-BINS = 150
-
 
 def draw(tables: Tables) -> Figure:
-    """A lane per node, or where that are too many, nodes by state over time."""
+    """A lane per node, the thinner the more there are."""
     if tables.allocations is None:
         raise LackingError("these results have no journals: only a sweep directory has a timeline")
     table = allocation_time.segments(tables.allocations, tables.attempts)
@@ -44,8 +38,6 @@ def draw(tables: Tables) -> Figure:
         raise LackingError("no pilot has held a node yet")
     lanes = _lanes(table)
     zero, (unit, seconds) = float(table["begin"].min()), _unit(float(table["end"].max() - table["begin"].min()))
-    gantt = lanes.nunique() <= MOST_LANES and len(table) <= MOST_SEGMENTS
-    deep = min(5.2, 0.5 + 0.17 * lanes.nunique()) if gantt else 2.6
     figure = style.sheet(
         "What the allocated nodes did",
         held=_held(table, lanes),
@@ -54,12 +46,9 @@ def draw(tables: Tables) -> Figure:
             "Lost: a failed node, or one whose pilot timed out, until its job was gone."
         ],
         simulated=is_simulated(tables.records),
-        height_in=deep + 0.5,
+        height_in=min(5.7, 1.0 + 0.17 * lanes.nunique()),
     )
-    if gantt:
-        _draw_lanes(figure.axes[0], table, lanes, zero, seconds)
-    else:
-        _draw_counts(figure.axes[0], table, zero, seconds)
+    _draw_lanes(figure.axes[0], table, lanes, zero, seconds)
     _explain(figure.axes[0], [state for state in STYLES if (table["state"] == state).any()])
     figure.axes[0].set_xlabel(f"time ({unit})")
     figure.axes[0].set_xlim(0, (float(table["end"].max()) - zero) / seconds)
@@ -113,17 +102,3 @@ def _draw_lanes(axes: Axes, table: pd.DataFrame, lanes: pd.Series, zero: float, 
             axes.broken_barh(spans, (at - 0.4, 0.8), **_style(colour, hatch), rasterized=len(spans) > 500)
     style.row_labels(axes, names, every=-(-len(names) // 26))
     axes.set_ylabel("node")
-
-
-def _draw_counts(axes: Axes, table: pd.DataFrame, zero: float, seconds: float) -> None:
-    """How many nodes are in each state, as means over spans of time."""
-    edges, counts = allocation_time.over_time(table, BINS)
-    at = (edges - zero) / seconds
-    bottom = np.zeros(BINS)
-    for state in (state for state in STYLES if state in counts):
-        colour, _ = STYLES[state]
-        seamless: dict[str, Any] = {"facecolor": colour, "edgecolor": colour, "linewidth": 0.3}
-        axes.bar(at[:-1], counts[state], np.diff(at), bottom=bottom, align="edge", **seamless)
-        bottom += counts[state]
-    axes.set_ylabel("nodes held")
-    axes.set_ylim(0, 1.05 * float(bottom.max()))

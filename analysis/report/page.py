@@ -26,9 +26,9 @@ def render(content: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     """
     from markupsafe import Markup
 
-    environment = _environment()
-    style = environment.get_template(STYLE).render(heat=content["heat"])
-    script = environment.get_template(SCRIPT).render()
+    templates = environment()
+    style = templates.get_template(STYLE).render(heat=content["heat"])
+    script = templates.get_template(SCRIPT).render()
     policy = "; ".join(
         (
             "default-src 'none'",
@@ -39,7 +39,7 @@ def render(content: Mapping[str, Any], data: Mapping[str, Any]) -> str:
             "form-action 'none'",
         )
     )
-    return environment.get_template(TEMPLATE).render(
+    return templates.get_template(TEMPLATE).render(
         **content,
         policy=policy,
         style=Markup(style),  # noqa: S704 (our own template; its only values are colours that we computed)
@@ -62,16 +62,17 @@ def _hash(text: str) -> str:
 
 
 @functools.cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates of pages; what they are given is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-    environment = Environment(
+    found = Environment(
         loader=FileSystemLoader(shipped_folder("templates")),
         undefined=StrictUndefined,
         autoescape=select_autoescape(enabled_extensions=("html.j2",), default=False),
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["thousands"] = lambda count: f"{count:,}"
-    environment.filters["short"] = number
-    return environment
+    found.filters["thousands"] = lambda count: f"{count:,}"
+    found.filters["short"] = number
+    return found

@@ -18,10 +18,10 @@ from bench_workloads.trainers.adapter import (
     TrainerParameters,
     param,
 )
-from bench_workloads.trainers.driver.driver import drive
+from bench_workloads.trainers.driver import MAIN, PRELOAD
 from bench_workloads.trainers.driver.reading import ITERATION, NUMBER, UNITS, JsonReader, PatternReader, number
 from bench_workloads.trainers.driver.templates import render, variables
-from sweep.contract import FILE, LAYOUT_FIELDS, Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.contract import FILE, LAYOUT_FIELDS, Rule, Run, Scalar, Workload
 
 _STATED = frozenset(
     {
@@ -36,11 +36,6 @@ _STATED = frozenset(
     }
 )
 """metric names that are compared with the requested layout"""
-
-
-def main(run: RankRun, progress: Progress) -> None:
-    """One rank of the command."""
-    drive(ADAPTER, run, progress)
 
 
 def configure(run: Run, directory: str, steps: int) -> Launch:
@@ -188,9 +183,9 @@ class Settings(TrainerParameters):
 WORKLOAD = Workload(
     name="command",
     takes_listener=True,
-    main="bench_workloads.trainers.command:main",
+    main=MAIN,
     axes=frozenset({*LAYOUT_FIELDS, "dtype", "compile"}),
-    preload=("psutil", "jinja2", "bench_workloads.trainers.command"),
+    preload=(PRELOAD, "jinja2", "bench_workloads.trainers.command"),
     params=Settings.defaults(),
     texts=frozenset({"config"}),
     choices=SHARED_CHOICES,

@@ -22,10 +22,10 @@ from bench_workloads.trainers.adapter import (
     TrainerParameters,
     param,
 )
-from bench_workloads.trainers.driver.driver import drive
+from bench_workloads.trainers.driver import MAIN, PRELOAD
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.driver.templates import render, variables
-from sweep.contract import Progress, RankRun, Rule, Run, Workload
+from sweep.contract import Rule, Run, Workload
 
 CONFIG = "deepspeed.json"
 STARTER = "start_deepspeed.py"
@@ -44,11 +44,6 @@ del sys.argv[0]
 sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
 runpy.run_path(sys.argv[0], run_name="__main__")
 '''
-
-
-def main(run: RankRun, progress: Progress) -> None:
-    """One rank of DeepSpeed."""
-    drive(ADAPTER, run, progress)
 
 
 def configure(run: Run, directory: str, steps: int) -> Launch:
@@ -141,9 +136,9 @@ class Settings(TrainerParameters):
 WORKLOAD = Workload(
     name="deepspeed",
     takes_listener=True,
-    main="bench_workloads.trainers.deepspeed:main",
+    main=MAIN,
     axes=frozenset({"dp", "zero", "micro_batch_size", "grad_accum", "dtype"}),
-    preload=("psutil", "jinja2", "bench_workloads.trainers.deepspeed"),
+    preload=(PRELOAD, "jinja2", "bench_workloads.trainers.deepspeed"),
     params=Settings.defaults(),
     choices={**SHARED_CHOICES, "zero": (0, 1, 2, 3), "dtype": ("fp32", "bf16", "fp16")},
     rules=(Rule("script", lambda c: c["script"] == "", "params.script names no script"),),

@@ -21,10 +21,10 @@ from bench_workloads.trainers.adapter import (
     TrainerParameters,
     param,
 )
-from bench_workloads.trainers.driver.driver import drive
+from bench_workloads.trainers.driver import MAIN, PRELOAD
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.megatron_rules import RULES, quantized
-from sweep.contract import LAYOUT_FIELDS, ROUTINGS, Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.contract import LAYOUT_FIELDS, ROUTINGS, Rule, Run, Scalar, Workload
 
 STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
     "world_size": (r"using world size: (\d+)", int),
@@ -40,11 +40,6 @@ STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
 }
 """Megatron-LM's first lines, its table of arguments (`_print_args`), Megatron-Bridge's YAML of the final configuration
 (`run_config`), what both print about process groups, and the iterations' own batch"""
-
-
-def main(run: RankRun, progress: Progress) -> None:
-    """One rank of Megatron-LM."""
-    drive(ADAPTER, run, progress)
 
 
 def configure(run: Run, _directory: str, steps: int) -> Launch:
@@ -218,9 +213,9 @@ WORKLOAD = Workload(
     name="megatron",
     same_start=False,
     takes_listener=True,
-    main="bench_workloads.trainers.megatron:main",
+    main=MAIN,
     axes=frozenset({*LAYOUT_FIELDS, "dtype"}),
-    preload=("psutil", "bench_workloads.trainers.megatron"),
+    preload=(PRELOAD, "bench_workloads.trainers.megatron"),
     params=Settings.defaults(),
     choices={
         **SHARED_CHOICES,

@@ -15,20 +15,15 @@ from typing import Any
 
 from bench_workloads.trainers import decoder
 from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Launch, Reader, TrainerParameters, param
-from bench_workloads.trainers.driver.driver import drive
+from bench_workloads.trainers.driver import MAIN, PRELOAD
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
-from sweep.contract import Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.contract import Rule, Run, Scalar, Workload
 from sweep.physics.profiles import PROFILES
 
 CONFIG = "nanotron.yaml"
 _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 _FURTHER_STAGES = PROFILES["nanotron"].stages_beyond_layers
 _ENGINES = {"1f1b": "1f1b", "gpipe": "afab"}
-
-
-def main(run: RankRun, progress: Progress) -> None:
-    """One rank of nanotron."""
-    drive(ADAPTER, run, progress)
 
 
 def configure(run: Run, directory: str, steps: int) -> Launch:
@@ -196,11 +191,11 @@ WORKLOAD = Workload(
     name="nanotron",
     same_start=False,
     takes_listener=True,
-    main="bench_workloads.trainers.nanotron:main",
+    main=MAIN,
     axes=frozenset(
         {"dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule", "dtype"}
     ),
-    preload=("psutil", "bench_workloads.trainers.nanotron"),
+    preload=(PRELOAD, "bench_workloads.trainers.nanotron"),
     params=Settings.defaults(),
     choices={
         **SHARED_CHOICES,

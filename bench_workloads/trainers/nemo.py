@@ -16,18 +16,13 @@ from typing import Any
 
 from bench_workloads.trainers import decoder, megatron_core
 from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Launch, ParsedLine, TrainerParameters, param
-from bench_workloads.trainers.driver.driver import drive
+from bench_workloads.trainers.driver import MAIN, PRELOAD
 from bench_workloads.trainers.megatron import iterations
 from bench_workloads.trainers.megatron_rules import RULES
-from sweep.contract import FORMATS, LAYOUT_FIELDS, ROUTINGS, Progress, RankRun, Rule, Run, Workload
+from sweep.contract import FORMATS, LAYOUT_FIELDS, ROUTINGS, Rule, Run, Workload
 
 Value = Any
 """of an override: a scalar, a list, or a mapping"""
-
-
-def main(run: RankRun, progress: Progress) -> None:
-    """One rank of Megatron-Bridge."""
-    drive(ADAPTER, run, progress)
 
 
 def configure(run: Run, _directory: str, steps: int) -> Launch:
@@ -221,9 +216,9 @@ WORKLOAD = Workload(
     name="nemo",
     same_start=False,
     takes_listener=True,
-    main="bench_workloads.trainers.nemo:main",
+    main=MAIN,
     axes=frozenset({*LAYOUT_FIELDS, "dtype"}),
-    preload=("psutil", "bench_workloads.trainers.nemo"),
+    preload=(PRELOAD, "bench_workloads.trainers.nemo"),
     params=Settings.defaults(),
     choices={
         **SHARED_CHOICES,

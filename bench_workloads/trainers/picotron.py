@@ -16,19 +16,14 @@ from typing import Any
 
 from bench_workloads.trainers import decoder
 from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Launch, Reader, TrainerParameters, param
-from bench_workloads.trainers.driver.driver import drive
+from bench_workloads.trainers.driver import MAIN, PRELOAD
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader, number
-from sweep.contract import Progress, RankRun, Rule, Run, Workload
+from sweep.contract import Rule, Run, Workload
 from sweep.physics.shapes import ModelShape, total_parameters
 
 CONFIG = "picotron.json"
 _UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
 _ENGINES = {"1f1b": "1f1b", "gpipe": "afab"}
-
-
-def main(run: RankRun, progress: Progress) -> None:
-    """One rank of picotron."""
-    drive(ADAPTER, run, progress)
 
 
 def configure(run: Run, directory: str, steps: int) -> Launch:
@@ -141,9 +136,9 @@ WORKLOAD = Workload(
     name="picotron",
     same_start=False,
     takes_listener=True,
-    main="bench_workloads.trainers.picotron:main",
+    main=MAIN,
     axes=frozenset({"dp", "tp", "pp", "cp", "micro_batch_size", "grad_accum", "pp_schedule", "dtype"}),
-    preload=("psutil", "bench_workloads.trainers.picotron"),
+    preload=(PRELOAD, "bench_workloads.trainers.picotron"),
     params=Settings.defaults(),
     choices={**SHARED_CHOICES, "pp_schedule": tuple(_ENGINES), "dtype": ("bf16", "fp32")},
     rules=(

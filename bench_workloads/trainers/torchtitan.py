@@ -22,10 +22,10 @@ from bench_workloads.trainers.adapter import (
     TrainerParameters,
     param,
 )
-from bench_workloads.trainers.driver.driver import drive
+from bench_workloads.trainers.driver import MAIN, PRELOAD
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.torchtitan_module import TEMPLATE
-from sweep.contract import LAYOUT, ROUTINGS, Progress, RankRun, Rule, Run, Scalar, Workload
+from sweep.contract import LAYOUT, ROUTINGS, Rule, Run, Scalar, Workload
 from sweep.physics.profiles import PROFILES
 from sweep.physics.schedules import LOOPED, V_SCHEDULES
 
@@ -45,11 +45,6 @@ _FAMILIES = ("llama3", "qwen3", "deepseek_v3", "gpt_oss")
 _DISPATCHERS = {"alltoall": "standard", "deepep": "deepep", "hybridep": "hybridep"}
 _QUANTIZED = {"fp8_rowwise": "float8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 _RECOMPUTE = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
-
-
-def main(run: RankRun, progress: Progress) -> None:
-    """One rank of torchtitan."""
-    drive(ADAPTER, run, progress)
 
 
 def configure(run: Run, directory: str, steps: int) -> Launch:
@@ -224,11 +219,11 @@ WORKLOAD = Workload(
     name="torchtitan",
     same_start=False,
     takes_listener=True,
-    main="bench_workloads.trainers.torchtitan:main",
+    main=MAIN,
     axes=frozenset(
         {*LAYOUT, "dtype", "compile", "virtual_stages", "dispatcher", "routing", "tp_overlap", "cuda_graphs"}
     ),
-    preload=("psutil", "bench_workloads.trainers.torchtitan"),
+    preload=(PRELOAD, "bench_workloads.trainers.torchtitan"),
     params=Settings.defaults(),
     choices={
         **SHARED_CHOICES,

@@ -2,3 +2,6 @@
 
 Code for a single trainer belongs to its own file, one folder up.
 """
+
+PRELOAD = "bench_workloads.trainers.driver.driver"
+MAIN = f"{PRELOAD}:main"

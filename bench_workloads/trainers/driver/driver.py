@@ -7,6 +7,7 @@ trainer once the measurement is complete, and otherwise ends with the trainer's 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import selectors
@@ -18,6 +19,7 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
+from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.adapter import Adapter, Launch, ParsedLine, from_here
 from bench_workloads.trainers.driver.exchange import CONNECT_S, Exchange
 from bench_workloads.trainers.driver.gathering import Gathered
@@ -45,8 +47,14 @@ class TrainerEndedError(RuntimeError):
     """The trainer ended without error, but reported too few iterations."""
 
 
+def main(run: RankRun, progress: Progress) -> None:
+    """One rank of a trainer of this package."""
+    module, _, name = TRAINERS[run.workload].partition(":")
+    drive(getattr(importlib.import_module(module), name), run, progress)
+
+
 def drive(adapter: Adapter, run: RankRun, progress: Progress) -> None:
-    """Run one rank of a trainer's run. The body of every adapter's ``main``."""
+    """Run one rank of a trainer's run. The body of every other adapter's ``main``."""
     progress.heartbeat(Phase.START)
     driver = _Driver(adapter, run, progress)
     try:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.derive.time import held, over_time, segments
+from analysis.derive.time import held, segments
 from sweep.records.timeline import ATTEMPTS, PILOTS
 
 
@@ -100,18 +100,6 @@ def test_a_job_that_was_given_up_and_still_started_is_held():
     assert held(frames([late], [])[0], 20.0)[["begin", "end"]].to_numpy().tolist() == [[0.0, 20.0]]
 
 
-@pytest.mark.parametrize("offset", [0.0, 1.8e9])
-def test_nodes_over_time_keep_every_second(offset):
-    both = [allocation(node="n1", begin=offset, end=offset + 100), allocation(node="n2", begin=offset, end=offset + 50)]
-    table = segments(*frames(both, [attempt(offset + 10.0, nodes=["n1"]), attempt(offset + 13.0, nodes=["n2"])]))
-    edges, counts = over_time(table, 7)
-    seconds = (table["end"] - table["begin"]).groupby(table["state"]).sum()
-    for state, means in counts.items():
-        assert (means * np.diff(edges)).sum() == pytest.approx(seconds[state], rel=1e-6)
-    assert sum(means[0] for means in counts.values()) == pytest.approx(2)
-    assert sum(means[-1] for means in counts.values()) == pytest.approx(1)
-
-
 def test_pilots_that_wait_hold_nothing():
     waits = allocation(node=None, begin=None, end=None, heard_at=None)
     assert segments(*frames([waits], [])).empty
@@ -176,10 +164,3 @@ def test_an_attempt_that_never_got_steady_started_until_it_ended():
     early = attempt(10.0, steady_at=None, measured_at=None, ended_at=40.0)
     states = spans(segments(*frames([allocation()], [early])))
     assert states == [("idle", 0, 10), ("starting", 10, 40), ("idle", 40, 100)]
-
-
-def test_over_time_has_equal_spans_from_the_first_to_the_last_second():
-    table = segments(*frames([allocation(begin=20.0, end=60.0)], []))
-    edges, counts = over_time(table, 4)
-    assert edges.tolist() == [20.0, 30.0, 40.0, 50.0, 60.0]
-    assert {state: means.tolist() for state, means in counts.items()} == {"idle": [1.0] * 4}
