@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-STATES = ("measuring", "running", "starting", "failed", "clearing", "idle", "lost")
-"""What a held node does. measuring: warm-up and timed iterations of an attempt that is ok. running: an attempt that
-has no record yet. starting: import, rendezvous, build and the first iteration of an attempt that is ok. failed: an
-attempt that is not ok. clearing: from the last result to a clean node. idle: no attempt. lost: the node failed, or
-its pilot timed out."""
-
 SEGMENT = ["source", "pilot", "node", "state", "begin", "end"]
+"""state: what a held node does. measuring: warm-up and timed iterations of an attempt that is ok. running: an attempt
+that has no record yet. starting: import, rendezvous, build and the first iteration of an attempt that is ok. failed: an
+attempt that is not ok. clearing: from the last result to a clean node. idle: no attempt. lost: the node failed, or its
+pilot timed out."""
 
 
 def now_of(allocations: pd.DataFrame, attempts: pd.DataFrame | None) -> float:
@@ -45,7 +43,7 @@ def segments(allocations: pd.DataFrame, attempts: pd.DataFrame | None) -> pd.Dat
     """What each held node did, without gaps or overlaps from its allocation to its end.
 
     ``allocations``: as ``analysis.load_allocations`` gives them, ``attempts``: as ``analysis.load_attempts``. Columns
-    source, pilot, node, state (of ``STATES``), begin and end (unix s).
+    source, pilot, node, state, begin and end (unix s).
     """
     nodes = held(allocations, now_of(allocations, attempts))
     busy = _busy(nodes, attempts)

@@ -13,7 +13,7 @@ from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, OneOf, name_o
 from sweep.cli.options import json_option
 from sweep.contract import FORMATS, LAYOUT
 from sweep.errors import Mistake, SweepError
-from sweep.physics.hardware import GPUS
+from sweep.physics.hardware import GIB, GPUS
 from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES
 from sweep.physics.schedules import SCHEDULES
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sweep.physics.profiles import MemoryProfile
     from sweep.physics.shapes import ModelShape
 
-_UNITS = {"GiB": float(2**30), "GB": 1e9}
 _AXES = tuple(name for name in LAYOUT if name != "pp_schedule")
 _RULES = {
     "heads_by_tp": "--tp",
@@ -86,9 +85,6 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--profile", "profile_name", kind="profile", names=TRAINER_NAMES, default="builtin", show_default=True,
     help="Memory profile.",
 )  # fmt: skip
-@click.option(
-    "--no-sequence-parallel", "whole_sequence", is_flag=True, help="Do not split norms and the residual path under tp."
-)
 @click.option("--frozen-weights", is_flag=True, help="Train only adapters (LoRA): no optimizer states of the weights.")
 @name_option(
     "--gpu",
@@ -100,7 +96,6 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="GPU type, for its memory.",
 )
 @click.option("--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True)
-@click.option("--unit", type=click.Choice(["GiB", "GB"]), default="GiB", show_default=True, help="2^30 or 10^9 bytes.")
 @json_option
 def memory(model: str, **options: Any) -> int:
     """Predict the memory of one GPU for MODEL (a name of the catalogue, a shape, or a config.json) by component.
@@ -114,13 +109,13 @@ def memory(model: str, **options: Any) -> int:
     Examples:
       sweep memory 8B --tp 4 --dp 8 --zero 1 --micro-batch-size 2
       sweep memory SmolLM3-3B --dp 384 --micro-batch-size 3
-      sweep memory Llama-2-13B --sequence-length 1024 --profile paper --unit GB
+      sweep memory Llama-2-13B --sequence-length 1024 --profile paper
       sweep memory '{num_layers: 40, hidden_size: 5120, num_heads: 40, intermediate_size: 20480, vocab_size: 51200}'
     """
     shape, gpu, profile = _inputs(model, options)
     columns = _columns(shape, options)
     document = _document(model, columns, gpu, profile)
-    click.echo(json.dumps(document) if options["as_json"] else _text(document, options["unit"]))
+    click.echo(json.dumps(document) if options["as_json"] else _text(document))
     return 0
 
 
@@ -134,8 +129,6 @@ def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, Me
     if mistakes or shape is None:
         raise SweepError(mistakes)
     profile = replace(profile, optimizer=options["optimizer"] or profile.optimizer)
-    if options["whole_sequence"]:
-        profile = replace(profile, sequence_parallel=False)
     if options["frozen_weights"]:
         profile = with_frozen_weights(profile)
     return shape, GPUS[options["gpu_name"]], profile
@@ -209,28 +202,26 @@ def _whole(part: Mapping[str, Any]) -> dict[str, int]:
     return {kind: round(float(value)) for kind, value in part.items()}
 
 
-def _text(document: Mapping[str, Any], unit: str) -> str:
-    size = _UNITS[unit]
+def _text(document: Mapping[str, Any]) -> str:
     stages = document["stages"]
     short = " ".join(f"{name}={value}" for name, value in document["layout"].items())
     lines = [f"{document['model']} on {document['gpu']}, as {document['profile']} trains: {short}", ""]
-    lines.append(f"{unit} on one GPU".ljust(24) + "".join(f"{stage + ' stage':>14}" for stage in stages))
+    lines.append("GiB on one GPU".ljust(24) + "".join(f"{stage + ' stage':>14}" for stage in stages))
     for kind in next(iter(stages.values())):
         if any(stages[stage][kind] for stage in stages):
-            values = "".join(f"{stages[stage][kind] / size:>14.2f}" for stage in stages)
+            values = "".join(f"{stages[stage][kind] / GIB:>14.2f}" for stage in stages)
             lines.append(kind.replace("_", " ").ljust(24) + values)
-    lines += ["", f"Time line of the {document['heaviest_stage']} stage, {unit}:"]
-    lines += [f"  {phase:<32}{part['total'] / size:>8.2f}" for phase, part in document["timeline"].items()]
-    return "\n".join([*lines, "", _verdict(document, unit)])
+    lines += ["", f"Time line of the {document['heaviest_stage']} stage, GiB:"]
+    lines += [f"  {phase:<32}{part['total'] / GIB:>8.2f}" for phase, part in document["timeline"].items()]
+    return "\n".join([*lines, "", _verdict(document)])
 
 
-def _verdict(document: Mapping[str, Any], unit: str) -> str:
-    size = _UNITS[unit]
-    outside, needed = document["outside_torch_bytes"] / size, document["needed_bytes"] / size
-    text = f"With {outside:.1f} {unit} that torch does not count (CUDA context, NCCL): {needed:.1f} {unit}"
+def _verdict(document: Mapping[str, Any]) -> str:
+    outside, needed = document["outside_torch_bytes"] / GIB, document["needed_bytes"] / GIB
+    text = f"With {outside:.1f} GiB that torch does not count (CUDA context, NCCL): {needed:.1f} GiB"
     if document["available_bytes"] is None:
         return f"{text}. How much memory {document['gpu']} has is not known."
-    text += f" of {document['available_bytes'] / size:.1f} {unit}:"
+    text += f" of {document['available_bytes'] / GIB:.1f} GiB:"
     if document["fits"]:
         return f"{text} fits."
     if not document["plan_keeps"]:

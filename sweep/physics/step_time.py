@@ -90,15 +90,6 @@ def step_time_s(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = P
     return sum(predict(columns, gpu, profile).values())
 
 
-def tokens_per_second_per_gpu(
-    columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["builtin"]
-) -> Any:
-    """The sort key of runs: tokens of a step over its seconds and GPUs."""
-    gpus = read(columns, "dp") * read(columns, "tp") * read(columns, "pp") * read(columns, "cp")
-    sequences = read(columns, "dp") * read(columns, "micro_batch_size") * read(columns, "grad_accum")
-    return sequences * read(columns, "sequence_length") / step_time_s(columns, gpu, profile) / gpus
-
-
 def part_spreads(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES["builtin"]) -> dict[str, Any]:
     """Part -> standard deviation of the logarithm of its seconds, from those of the constants that it is made of.
 
