@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,6 @@ from analysis.report import surroundings
 from analysis.report.answer import Usage, heat_of, skew_of, winners_of
 from analysis.report.attempts import FIELDS, metrics_for_axes, omission_text, table_of
 from analysis.report.failures import failures_of, time_spent
-from analysis.report.figures import alternative, data_uri
 from analysis.report.page import render
 from analysis.report.usage import usage_of
 from analysis.tables import places_text
@@ -25,6 +26,9 @@ from sweep.redaction import without_secrets
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
+
+    from analysis.figures import Drawn
 
 PILOTS_SHOWN = 50
 OWN_COLUMNS = ("message", "evidence", "advice", "versions_json", "total_s", "pilot", "sweep_name")
@@ -159,3 +163,26 @@ def _confidence(winners: Sequence[Mapping[str, Any]]) -> str:
     counts = {verdict: sum(w["verdict"] == verdict for w in winners) for verdict in texts}
     parts = [texts[verdict].format(count) for verdict, count in counts.items() if count]
     return f"Of {len(winners)} best configuration{'s' * (len(winners) != 1)}: {', '.join(parts)}."
+
+
+PNG_DPI = 200
+PALETTE = 128
+"""colours of a PNG: a figure has few, and is three times as large with 24 bits for each point"""
+
+
+def data_uri(figure: Figure) -> str:
+    """The figure as a data: URI, the same for the same figure. So embedded, it runs no script and loads nothing."""
+    from PIL import Image
+
+    whole, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(whole, format="png", dpi=PNG_DPI)
+    with Image.open(whole) as image:
+        image.convert("RGB").quantize(PALETTE, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(small.getvalue()).decode()}"
+
+
+def alternative(drawn: Drawn) -> str:
+    """What a figure shows, in words: its caption and the labels of its axes."""
+    shown = [a for a in drawn.figure.axes if a.get_xlabel() and a.get_ylabel()]
+    labels = "; ".join(dict.fromkeys(f"{a.get_ylabel()} against {a.get_xlabel()}" for a in shown[:4]))
+    return f"{drawn.caption} ({labels})" if labels else drawn.caption

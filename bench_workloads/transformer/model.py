@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from bench_workloads.transformer.heads import Attention, AttentionKernel, LatentAttention, rope_table
 from bench_workloads.transformer.mlp import FeedForward, MixtureOfExperts, Product
 from bench_workloads.transformer.output import OutputProjection
-from bench_workloads.transformer.routing import experts_of
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -168,3 +167,21 @@ class Decoder(nn.Module):
 def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean cross-entropy of logits (batch, sequence, vocabulary) against targets (batch, sequence), in fp32."""
     return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(0, 1))
+
+
+def experts_of(routing: str, layer: int, sequence_length: int, experts: int, per_token: int) -> Tensor | None:
+    """(sequence, per_token) numbers of experts; None where the router chooses.
+
+    ``balanced``: in turn. ``skewed:S``: drawn without replacement, the first with a probability proportional to
+    1 / rank^S (Zipf), by the largest of log-probabilities with Gumbel noise (Kool et al. 2019, arXiv 1903.06059); which
+    expert has which rank differs by layer.
+    """
+    if routing == "natural":
+        return None
+    if routing == "balanced":
+        return torch.arange(sequence_length * per_token).view(sequence_length, per_token) % experts
+    exponent = float(routing.partition(":")[2])
+    generator = torch.Generator().manual_seed(layer)
+    ranks = 1 + torch.randperm(experts, generator=generator)
+    noise = -torch.log(torch.empty(sequence_length, experts).exponential_(generator=generator))
+    return (noise - exponent * torch.log(ranks.float())).topk(per_token, dim=-1).indices

@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sweep.checks.check import Json
 from sweep.cli.progress_text import plural
+from sweep.errors import SweepError
+from sweep.files import json_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,8 +94,6 @@ def _of_runs(node: str, row: pd.Series) -> list[str]:
 
 def _unfit_by_doctor(directory: Path) -> dict[str, str]:
     """Node -> what was unfit, by the last report that has the node."""
-    from sweep.doctor.history import earlier
-
     unfit: dict[str, str] = {}
     for report in earlier(directory):
         nodes, excluded = report.get("nodes"), report.get("exclude")
@@ -102,3 +103,14 @@ def _unfit_by_doctor(directory: Path) -> dict[str, str]:
                 if node in excluded:
                     unfit[node] = str(excluded[node])
     return unfit
+
+
+def earlier(directory: Path) -> list[dict[str, Json]]:
+    """Reports of the runs in this directory, oldest first."""
+    reports = []
+    for path in sorted(directory.glob("*/report.json")):
+        try:
+            reports.append(json_of(path.read_text(), path))
+        except (OSError, ValueError, SweepError):
+            continue
+    return reports

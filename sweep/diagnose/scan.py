@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from sweep.diagnose.collective import waited
 from sweep.diagnose.model import Hit, LineRule, Weight
 from sweep.diagnose.rules import RULES
 from sweep.diagnose.tracebacks import exceptions, tracebacks
@@ -181,3 +180,21 @@ def _finite_again(text: str, last_nan: int) -> bool:
     rest = text[text.find("\n", last_nan) + 1 or len(text) :][:20_000]
     finite = [line for line in rest.splitlines() if _FINITE.search(line) and not _NAN.search(line)]
     return len(finite) >= 2
+
+
+_GROUP = re.compile(r"\[PG ID \w{1,20} PG GUID [^\s(]{1,60}\((?P<group>[\w.:-]{1,60})\) Rank (?P<rank>\d{1,7})\]")
+_WORK = re.compile(r"\bSeqNum=(?P<number>\d{1,12}), OpType=(?P<kind>\w{1,40})")
+
+
+def waited(text: str) -> str:
+    """A sentence on the collective, the group and the rank of the group that waited; empty where none is named.
+
+    ``text``: from the watchdog's first line on; its further messages name the group where the first does not.
+    Source: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp: ``logPrefix()`` and the watchdog's message.
+    """
+    work, group = _WORK.search(text), _GROUP.search(text)
+    if work is None and group is None:
+        return ""
+    what = f"{work['kind']} number {work['number']}" if work else "a collective"
+    where = f" of the process group {group['group']} (rank {group['rank']} of it waited)" if group else ""
+    return f"Some rank did not join {what}{where}. "

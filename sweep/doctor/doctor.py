@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from sweep.checks.check import CheckResult, Stated
+from bench_workloads.checks.reading import COMMAND_S, read_all
+from sweep.checks.check import Check, CheckResult, Json, Reading, Stated, evaluate, readers, result
+from sweep.checks.login import LOGIN, READ, SLURM
 from sweep.checks.speeds import Answer
 from sweep.doctor.evaluation import evaluate_answers, nodes_of, pair_rows
-from sweep.doctor.login import check_login
+from sweep.doctor.login_readers import LoginReaders
 from sweep.doctor.measured import measured_rates, write_measured
 from sweep.doctor.page import page
 from sweep.doctor.report import Report, rows_of
 from sweep.doctor.run import DoctorOptions, Progress, node_checks, run_on_nodes
 from sweep.files import remove_empty, write_whole
-from sweep.plugins import CHECK
+from sweep.inputs.site import Site
+from sweep.plugins import CHECK, load_object
 
 REPORT, TABLE, PAGE = "report.json", "results.parquet", "report.html"
 
@@ -92,3 +97,22 @@ def run_folder(directory: Path, at: float) -> Path:
             continue
         return folder
     raise FileExistsError(str(directory / name))
+
+
+PATIENCE_S = COMMAND_S + 1.0
+"""a reader runs one command of at most COMMAND_S; a file system that hangs is given up, too"""
+
+
+def check_login(site: Site, executor: str, directory: Path, more: Sequence[Check] = ()) -> list[CheckResult]:
+    """Every check of the tier here. ``directory``: where sweeps go. ``more``: of other packages."""
+    checks = [check for check in (*LOGIN, *more) if executor == "slurm" or check not in SLURM]
+    built_in = LoginReaders(site, executor, directory)
+
+    def function(reader: str) -> Callable[[], Json]:
+        module, _, name = reader.partition(":")
+        found: Callable[[], Json] = getattr(built_in, name) if module == READ else load_object(reader)
+        return found
+
+    found = read_all(readers(checks), PATIENCE_S, function)
+    stated, host = Stated(gpu=site.gpu, gpus_per_node=site.gpus_per_node), socket.gethostname()
+    return [result(check, host, evaluate(check, Reading.of(found[check.reader]), stated)) for check in checks]

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from sweep.contract import Rule
 from sweep.errors import Mistake, SweepError
-from sweep.planning.distinct import distinct
 from sweep.planning.expand import FROM_BATCH, FROM_DP, Columns, Indices
 
 Mask = npt.NDArray[np.bool_]
@@ -107,3 +106,16 @@ def combinations(columns: Columns, names: Iterable[str], rows: Indices) -> tuple
             chosen[name] = values[index]
         found.append(chosen)
     return found, places
+
+
+def distinct(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Indices]:
+    """(each value once, ascending; the place of every row's value among them).
+
+    As ``numpy.unique`` with ``return_inverse``, without its sorting where values are small natural numbers.
+    """
+    if len(values) and values.dtype.kind == "i" and values.min() >= 0 and values.max() < 4 * len(values):
+        occurs = np.zeros(int(values.max()) + 1, dtype=bool)
+        occurs[values] = True
+        return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[values]
+    kinds, places = np.unique(values, return_inverse=True)
+    return kinds, places.reshape(values.shape)

@@ -4,8 +4,8 @@ import json
 
 from sweep.checks.check import CheckResult, Finding, Stated, Verdict
 from sweep.checks.speeds import accused_by_speed
+from sweep.cli.gap_nodes import earlier
 from sweep.doctor.evaluation import evaluate_answers, nodes_of, pair_rows
-from sweep.doctor.history import earlier
 from sweep.doctor.page import page, rates_of_pairs
 from sweep.doctor.report import Report, groups, nodes_text, rows_of, summary
 

@@ -20,8 +20,8 @@ H100, NANOTRON = GPUS["h100"], PROFILES["nanotron"]
 
 
 def tokens_per_second_per_gpu(layout, gpu, *profile):
-    gpus = layout["dp"] * layout["tp"] * layout["pp"] * layout.get("cp", 1)
-    tokens = layout["dp"] * layout["micro_batch_size"] * layout["grad_accum"] * layout["sequence_length"]
+    gpus = layout["dp"] * layout["tp"] * layout.get("pp", 1) * layout.get("cp", 1)
+    tokens = layout["dp"] * layout["micro_batch_size"] * layout.get("grad_accum", 1) * layout["sequence_length"]
     return tokens / step_time_s(layout, gpu, *profile) / gpus
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sweep.planning.distinct import distinct
+from sweep.planning.reasons import distinct
 
 
 @pytest.mark.parametrize("values", [

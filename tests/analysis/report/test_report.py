@@ -282,7 +282,7 @@ def test_a_figure_is_the_same_small_png_each_time_with_its_axes_in_words():
     from matplotlib.figure import Figure
 
     from analysis.figures import Drawn
-    from analysis.report.figures import alternative, data_uri
+    from analysis.report.build import alternative, data_uri
 
     figure = Figure()
     figure.add_subplot(xlabel="memory (GiB)", ylabel="MFU (%)").plot(range(20_000), range(20_000), "o")

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from bench_workloads.transformer.routing import experts_of  # noqa: E402
+from bench_workloads.transformer.model import experts_of  # noqa: E402
 
 
 def shares(routing: str) -> list[float]:
