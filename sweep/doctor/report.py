@@ -51,20 +51,7 @@ class Report:
 
     def as_json(self) -> dict[str, Json]:
         """One JSON document."""
-        return {
-            "site": self.site,
-            "gpu": self.gpu,
-            "nodes": list(self.nodes),
-            "began_at": self.began_at,
-            "fit": self.fit,
-            "problem": self.problem,
-            "exclude": self.exclude,
-            "seconds": dict(self.seconds),
-            "results": rows_of(self),
-            "pairs": list(self.pairs),
-            "rates": dict(self.rates),
-            "written": list(self.written),
-        }
+        return {**asdict(self), "fit": self.fit, "exclude": self.exclude, "results": rows_of(self)}
 
 
 def rows_of(report: Report) -> list[dict[str, Json]]:
