@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from sweep.store.directory import SweepDir
     from sweep.store.sweep import Sweep
 
-MEASURED = ("tokens_per_second_per_gpu", "mfu", "step_time_median_s", "peak_memory_bytes", "total_s", "simulated")
+MEASURED = (
+    "tokens_per_second_per_gpu",
+    "mfu",
+    "mfu_of_bf16",
+    "step_time_median_s",
+    "peak_memory_bytes",
+    "total_s",
+    "simulated",
+)
 
 
 def measured(directory: SweepDir, record: Record) -> dict[str, Any]:
@@ -49,7 +57,9 @@ def measured_lines(directory: SweepDir, record: Record) -> list[str]:
 
     speed = "–" if rate is None else f"{rate:,.4g} tokens/s/GPU"
     note = " (simulated: no model was trained)" if figures["simulated"] else ""
-    lines = [f"{'speed:':9} {speed}{'' if mfu is None else f', MFU {mfu:.1%}'}{note}"]
+    shares = [] if mfu is None else [f", MFU {mfu:.1%}"]
+    shares += [f" ({figures['mfu_of_bf16']:.1%} of bf16's peak)"] if figures["mfu_of_bf16"] is not None else []
+    lines = [f"{'speed:':9} {speed}{''.join(shares)}{note}"]
     if figures["measured_runs"] > 1:
         median, runs = figures["median_tokens_per_second_per_gpu"], figures["measured_runs"]
         lines[0] += " in this run"

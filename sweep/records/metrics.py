@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from sweep.contract import Measurement, Run
+from sweep.contract import FORMATS, Measurement, Run
 from sweep.physics import flops, shapes
 from sweep.physics.columns import recomputed_share
 from sweep.physics.flops import DEFAULT_CONVENTION, FlopsConvention
@@ -83,10 +83,13 @@ def efficiency(
     other = run.layout.recompute == "selective" and "core_attn" not in (run.layout.recompute_modules or "core_attn")
     known = GPUS.get((gpu or "").lower())
     peak = known.peak_flops(run.dtype) if known else None
+    narrow = FORMATS.get(run.dtype, run.dtype) in ("fp8", "fp4")
+    half = known.peak_flops("bf16") if known and narrow else None
     return Efficiency(
         flops_per_token=float(model),
         tflops_per_gpu=None if rate is None else rate * model / TERA,
         mfu=flops.utilisation(rate, model, peak),
+        mfu_of_bf16=flops.utilisation(rate, model, half),
         hfu=None if other else flops.utilisation(rate, executed, peak),  # what other modules recompute is not counted
         peak_tflops_per_gpu=None if peak is None else peak / TERA,
         flops_convention=f"{convention.name}: {convention.source}",

@@ -100,6 +100,9 @@ class Efficiency:
     tflops_per_gpu: Annotated[float | None, "1e12 FLOP/s", "model FLOPs per second and GPU"] = None
     mfu: Annotated[float | None, "fraction", "model FLOP/s over the dense peak FLOP/s; 0.42 is 42 %"] = None
     hfu: Annotated[float | None, "fraction", "executed FLOP/s (with recomputation) over the dense peak FLOP/s"] = None
+    mfu_of_bf16: Annotated[
+        float | None, "fraction", "of a run in 8 bits or fewer: model FLOP/s over the dense bf16 peak FLOP/s"
+    ] = None
     flops_per_token: Annotated[float | None, "FLOP", "model FLOPs of one token, forward and backward"] = None
     peak_tflops_per_gpu: Annotated[
         float | None, "1e12 FLOP/s", "the dense peak FLOP/s that mfu and hfu are relative to"

@@ -40,6 +40,13 @@ def test_flops_by_hand():
     assert record.flops_convention.startswith("matmul-causal")
 
 
+def test_of_a_run_in_8_bits_the_share_of_the_half_precision_peak_is_given_too():
+    narrow, half = (made_record(made_run(dtype=dtype), gpu="h100") for dtype in ("fp8_rowwise", "bf16"))
+    assert narrow.mfu == pytest.approx(half.mfu * 989 / 1979)
+    assert narrow.mfu_of_bf16 == pytest.approx(half.mfu)
+    assert half.mfu_of_bf16 is None
+
+
 def test_recomputation_raises_hfu_only():
     plain, full = (made_record(made_run(recompute=kind), gpu="h100") for kind in ("none", "full"))
     assert full.mfu == plain.mfu
