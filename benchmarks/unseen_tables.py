@@ -16,31 +16,13 @@ from benchmarks.reference_tables import STORED_SCORES, Row, Table, gpt, interlea
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
 
-_KIMI_K2 = ModelShape(
-    num_layers=61,
-    hidden_size=7168,
-    num_heads=64,
-    num_kv_heads=64,
-    intermediate_size=18432,
-    vocab_size=163840,
-    head_dim=128,
-    num_experts=384,
-    experts_per_token=8,
-    moe_intermediate_size=2048,
-    shared_experts=1,
-    dense_layers=1,
-    kv_rank=512,
-    q_rank=1536,
-    rope_head_dim=64,
-)
-"""config.json of moonshotai/Kimi-K2-Base"""
 _MIXTURES = {
     "DeepSeekV3": MODELS["DeepSeek-V3"],
     "Qwen3_30B_a3B": MODELS["Qwen3-30B-A3B"],
     "Qwen3_235B_a22B": MODELS["Qwen3-235B-A22B"],
     "GPT OSS 120B": MODELS["GPT-OSS-120B"],
 }
-_LATER = {"Kimi_K2": _KIMI_K2}
+_LATER = {"Kimi_K2": MODELS["Kimi-K2"]}
 
 
 def unseen_tables() -> list[Table]:

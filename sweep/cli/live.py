@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from sweep.store.sweep import Sweep
-from sweep.cli.progress_text import summary_line
+from sweep.cli.progress_text import events_text, full_text, summary_line
 from sweep.cli.terminal import console, guard
 
-PLAIN_EVERY_S = 30.0
+PLAIN_EVERY_S = 300.0
 PLAIN_AT_MOST_EVERY_S = 2.0
 DRAW_EVERY_S = 1.0
 """shortest time between redraws: its clocks advance even if nothing happens"""
@@ -68,7 +68,7 @@ class _Drawing:
 
 
 class _Lines:
-    """A line whenever the counts change, at most every few seconds; at least one every half minute; and the last."""
+    """A line whenever runs or pilots change, every few seconds at most; one in five minutes at least; and the last."""
 
     def __init__(self) -> None:
         self._sweep: Sweep | None = None
@@ -84,7 +84,7 @@ class _Lines:
         """Print the last state; ``again``: also if nothing changed."""
         if self._sweep is None:
             return
-        line = summary_line(self._sweep)
-        if again or line != self._printed:
-            click.echo(line, err=True)
-            self._printed, self._printed_at = line, time.monotonic()
+        now = events_text(self._sweep) + full_text(self._sweep)
+        if again or now != self._printed:
+            click.echo(summary_line(self._sweep), err=True)
+            self._printed, self._printed_at = now, time.monotonic()

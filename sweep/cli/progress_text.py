@@ -26,12 +26,14 @@ NOT_RUN = "not_run_"
 
 def summary_line(sweep: Sweep) -> str:
     """Counts, pilots, time left and cost, in one line."""
-    tally = sweep.tally
-    counts = tally.counts(sweep.skipped())
-    words = ", ".join(text for text, _ in counted(counts))
-    spent = f"{hours_text(tally.gpu_hours(time.time())[0])} {hours_unit(sweep.site)}"
-    runs = f"{plural(tally.total, 'run')}: {words}; {pilots_text(sweep.sweep_state)}"
-    return f"{runs}; {spent}; {full_text(sweep) or eta(sweep)}"
+    spent = f"{hours_text(sweep.tally.gpu_hours(time.time())[0])} {hours_unit(sweep.site)}"
+    return f"{events_text(sweep)}; {spent}; {full_text(sweep) or eta(sweep)}"
+
+
+def events_text(sweep: Sweep) -> str:
+    """What of the line only events change, and not the time: counts and pilots."""
+    words = ", ".join(text for text, _ in counted(sweep.tally.counts(sweep.skipped())))
+    return f"{plural(sweep.tally.total, 'run')}: {words}; {pilots_text(sweep.sweep_state)}"
 
 
 def pilots_text(sweep_state: SweepState) -> str:

@@ -85,6 +85,8 @@ def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
     rows = table.to_pylist()
     records = records_of_rows(rows, mapping, str(file))
     notes = table_notes(records) if mapping.flops_stated else []
+    if not {"grad_accum", "global_batch_tokens"} & (mapping.columns.keys() | mapping.constants.keys()):
+        notes.append("neither the global batch nor grad_accum is stated: one micro-batch per step is taken")
     records = marked(records, mapping.flops_stated)
     records = doubtful_repeats(records, rows, mapping)
     unmapped = unknown_columns(table.column_names, mapping)

@@ -15,12 +15,12 @@ from sweep.physics.catalogue import catalogued
 from sweep.physics.hardware import gpu_kind
 
 USUAL: Mapping[str, str] = {
-    "model": "model|model name|model label|network|architecture",
+    "model": "model|model name|model label|network|net|architecture|arch",
     "gpu": "gpu|gpu type|gpu name|gpu model|accelerator|hardware|device name|system",
     "nodes": "nodes|num nodes|n nodes|nnodes|node count|hosts",
     "gpus_per_node": "gpus per node|num gpus per node|nproc per node|devices per node",
-    "gpus": "gpus|num gpus|n gpus|ngpus|gpu count|world size|devices|num devices|accelerators",
-    "sequence_length": "sequence length|seq length|seq len|seqlen|context length|max seq len|max sequence length",
+    "gpus": "gpus|num gpus|num gpu|n gpus|ngpus|gpu count|world size|devices|num devices|accelerators",
+    "sequence_length": "sequence length|seq length|seq len|seqlen|context length|context|max seq len",
     "dp": "dp|dp size|dp degree|data parallel|data parallel size|dp replicas",
     "tp": "tp|tp size|tp degree|tensor parallel|tensor parallel size|tensor model parallel size|model parallel size",
     "pp": "pp|pp size|pp degree|pipeline parallel|pipeline parallel size|pipeline model parallel size|pipeline stages",
@@ -33,7 +33,7 @@ USUAL: Mapping[str, str] = {
     "grad_accum": "grad accum|gradient accumulation|gradient accumulation steps|grad accum steps|ga|gas|microbatches",
     "global_batch_tokens": (
         "global batch tokens|batch tokens|tokens per batch|tokens per step|"
-        "global batch size|global batch|global batch sequences|train batch size|gbs"
+        "global batch size|global batch|global batch sequences|train batch size|gbs|gbs sequences|gbs seq"
     ),
     "recompute": "recompute|recomputation|activation checkpointing|gradient checkpointing|activation recomputation",
     "pp_schedule": "schedule|pp schedule|pipeline schedule",
@@ -50,9 +50,9 @@ USUAL: Mapping[str, str] = {
     "tflops_per_gpu": "tflops|tflops per gpu|tflops gpu|tflop s gpu|model tflops|model tflops per gpu",
     "reported_mfu": "mfu|model flops utilization",
     "reported_hfu": "hfu|hardware flops utilization",
-    "peak_memory_bytes": "peak memory|peak mem|max memory|max mem|memory|mem|memory allocated|vram|peak vram",
+    "peak_memory_bytes": "peak memory|peak mem|max memory|max mem|memory|mem|memory allocated|vram|peak vram|hbm peak",
     "parameters_total": "parameters|params|num params|num parameters|n params",
-    "outcome": "outcome|status|result|state",
+    "outcome": "outcome|status|result|state|ok|success",
 }
 """column of a record -> how tables of trainers and papers name it, in words, the most usual first"""
 _ENDINGS: Mapping[str, Mapping[str, str]] = {
@@ -62,7 +62,9 @@ _ENDINGS: Mapping[str, Mapping[str, str]] = {
     "parameters": {"m": "million", "b": "billion", "million": "million", "billion": "billion"},
 }
 """unit of a record's column -> last word of a source's name -> its unit"""
-_MEASURED = ("success", "succeeded", "ok", "done", "completed", "complete", "finished", "pass", "passed")
+_SHORT = {"bs": "batch size", "par": "parallel", "pipe": "pipeline", "ctx": "context", "seqs": "sequences"}
+"""words that names of columns are shortened to"""
+_MEASURED = ("success", "succeeded", "ok", "done", "completed", "complete", "finished", "pass", "passed", "yes", "true")
 _PLAIN = ("bf16", "fp16", "fp32", "fp8", "fp4")
 _DISTINCT = 50
 """values of a column that are read by their spelling; one with more is no column of names"""
@@ -113,7 +115,7 @@ def _likeness(name: str, source: str) -> float:
 def _words(source: str) -> tuple[str, ...]:
     apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", source).lower().replace("%", " pct ").replace("#", " num ")
     found = re.findall(r"[a-z]+|\d+", apart)
-    return tuple(word for one in found for word in (("batch", "size") if one == "bs" else (one,)))
+    return tuple(word for one in found for word in _SHORT.get(one, one).split())
 
 
 def _reading(column: str, source: str, values: Sequence[str]) -> str | dict[str, Any]:

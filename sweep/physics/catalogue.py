@@ -76,7 +76,7 @@ MODELS: dict[str, ModelShape] = {
     "Mistral-7B": _llama(32, 4096, 32, 8, 14336, 32768),
     "Mixtral-8x7B": _mixture(_llama(32, 4096, 32, 8, 14336, 32000), experts=8, per_token=2, width=14336),
     "Mixtral-8x22B": _mixture(_llama(56, 6144, 48, 8, 16384, 32768), experts=8, per_token=2, width=16384),
-    # config.json of Qwen's, Google's, OpenAI's and DeepSeek's repositories on Hugging Face.
+    # config.json of Qwen's, Google's, OpenAI's, DeepSeek's and Moonshot's repositories on Hugging Face.
     "Qwen3-0.6B": _qwen3(_llama(28, 1024, 16, 8, 3072, 151936, tied=True)),
     "Qwen3-8B": _qwen3(_llama(36, 4096, 32, 8, 12288, 151936)),
     "Qwen3-32B": _qwen3(_llama(64, 5120, 64, 8, 25600, 151936)),
@@ -97,9 +97,12 @@ MODELS: dict[str, ModelShape] = {
         rope_head_dim=64,
     ),
     "Kimi-K2": replace(
-        _mixture(_llama(61, 7168, 64, 8, 18432, 163840), experts=384, per_token=8, width=2048, shared=1),
+        _mixture(_llama(61, 7168, 64, 64, 18432, 163840), experts=384, per_token=8, width=2048, shared=1),
         head_dim=128,
         dense_layers=1,
+        kv_rank=512,
+        q_rank=1536,
+        rope_head_dim=64,
     ),
     # Mamba and mixture layers alternate: a pair is a layer here, the Mamba layer's matrices count as shared experts,
     # and the few attention layers are spread over all. Layers and widths: nemotron_h_provider.py of Megatron-Bridge.

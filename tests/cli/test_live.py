@@ -15,6 +15,7 @@ import subprocess
 import sys
 import termios
 import time
+import types
 from collections.abc import Callable, Iterator
 from fcntl import ioctl
 from itertools import pairwise
@@ -24,6 +25,7 @@ import pytest
 from rich.console import Console
 
 from sweep.cli import live_picture
+from sweep.cli.live import PLAIN_EVERY_S, live_view
 from sweep.cli.progress_text import full_text, range_text, saved, saved_text, span_text, summary_line
 from sweep.cli.status import status
 from sweep.inputs.load import parse_grid
@@ -179,6 +181,29 @@ def test_everything_is_shown_within_100_columns(tmp_path):
         )
         row = next(line for line in lines if line.startswith(f"{model} "))
         assert best is None or f"{best / 1000:.3g}k" in row
+
+
+def test_a_log_file_has_a_line_for_each_change_and_none_for_the_time_that_passes(tmp_path, capsys, monkeypatch):
+    sweep = made(tmp_path, ("1B",), (1,))
+    clock = [1000.0]
+    monkeypatch.setattr("sweep.cli.live.time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("sweep.cli.progress_text.time", types.SimpleNamespace(time=lambda: clock[0]))
+    running = after(sweep, [*pilot_events("p0001", 1, nodes=("n1",)), *attempt_events(sweep.runs[0], None)])
+    shown = set()
+    with live_view() as show:
+        for _ in range(20):  # 200 s: what was spent and what is left change with each step
+            show(running)
+            shown.add(summary_line(running))
+            clock[0] += 10
+        assert len(shown) > 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+        write_journal(sweep.directory, "more", list(attempt_events(sweep.runs[1])))
+        show(dataclasses.replace(sweep))
+        assert "1 ok" in capsys.readouterr().err
+        clock[0] += 2 * PLAIN_EVERY_S
+        show(dataclasses.replace(sweep))
+        assert "1 ok" in capsys.readouterr().err, "that it lives"
+    assert capsys.readouterr().err == "", "the last state is there already"
 
 
 def test_a_pilot_that_wrote_its_last_line_is_ending_and_not_running(tmp_path):

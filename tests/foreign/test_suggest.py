@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from sweep.foreign.files import import_file
+from sweep.inputs.yaml_lines import load
 from tests.support import driving
 
 TABLE = """\
@@ -50,6 +51,40 @@ def test_odd_names_units_and_values_are_recognised(tmp_path):
     assert [line.partition(":")[0] for line in remarks] == ["# missing", "# models", "# flops", "# not recognised"]
     assert json.loads(remarks[-1].partition(": ")[2]) == "Who\x1b"
     assert "\x1b" not in text
+
+
+def test_shortened_words_are_read_too(tmp_path):
+    head = "Experiment,Net,#GPU,tensor-par,pipe-par,data-par,mbs,GBS (seqs),ctx,tok/s,HBM peak (GB),OK?"
+    text = suggested(
+        tmp_path, f'{head}\na1,llama3 8b,8,1,1,8,2,256,4096,"96,412.5",71.2,yes\na2,llama3 8b,8,,,,,,,,,no\n'
+    )
+    assert load(text, "map.yaml").value["columns"] == {
+        "model": "Net",
+        "gpus": "#GPU",
+        "sequence_length": "ctx",
+        "dp": "data-par",
+        "tp": "tensor-par",
+        "pp": "pipe-par",
+        "micro_batch_size": "mbs",
+        "global_batch_tokens": {"from": "GBS (seqs)", "unit": "sequences"},
+        "tokens_per_second": "tok/s",
+        "peak_memory_bytes": {"from": "HBM peak (GB)", "unit": "GB"},
+        "outcome": {"from": "OK?", "values": {"yes": "ok", "no": "unknown"}},
+    }
+    assert next(line for line in text.splitlines() if "missing" in line).startswith("# missing: gpu;")
+
+
+def test_a_batch_that_no_column_gives_is_named_once(tmp_path):
+    table = "model,gpus,seq len,mbs,tokens/s\n8B,8,4096,1,9000\n8B,8,4096,2,9500\n"
+    suggested(tmp_path, table)
+    given = yaml.safe_load((tmp_path / "map.yaml").read_text())
+    given["constants"]["gpu"] = "h100"
+    for constants, number in (({}, 1), ({"global_batch_tokens": 131072}, 0)):
+        given["constants"] |= constants
+        (tmp_path / "map.yaml").write_text(yaml.safe_dump(given))
+        done = import_file(tmp_path / "mine.csv", tmp_path / "map.yaml", tmp_path / "out.parquet")
+        assert "\n".join(done.notes).count("one micro-batch per step is taken") == number
+        assert not done.suspects
 
 
 def test_what_it_writes_imports_the_table_once_completed(tmp_path):

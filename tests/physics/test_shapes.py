@@ -24,6 +24,7 @@ from sweep.physics.hardware import GPUS
 from sweep.physics.shapes import (
     ModelShape,
     active_parameters,
+    input_embedding_parameters,
     matmul_parameters,
     shape_columns,
     total_parameters,
@@ -82,6 +83,17 @@ def mosaic_shape(row, sequence=2048):
 def test_published_parameter_counts(name, total, active):
     assert total_parameters(MODELS[name]) == total
     assert active_parameters(MODELS[name]) == active
+
+
+def test_latent_attention_of_published_models():
+    """config.json of deepseek-ai/DeepSeek-V3 and moonshotai/Kimi-K2-Base; 37 and 32 billion active by their cards."""
+    for name, total, active, width in (("DeepSeek-V3", 671, 37, 128), ("Kimi-K2", 1026, 32, 64)):
+        shape = MODELS[name]
+        latents = (shape.kv_rank, shape.q_rank, shape.rope_head_dim, shape.head_dim, shape.num_heads)
+        assert latents == (512, 1536, 64, 128, width)
+        assert round(total_parameters(shape) / 1e9) == total
+        beside = input_embedding_parameters(shape)  # no matrix that a token is multiplied by
+        assert active - 1 <= (active_parameters(shape) - beside) / 1e9 <= active + 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,81 @@
+"""A pilot in a real container: Charliecloud's, unprivileged, of a Debian made by debootstrap, on real Slurm."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sweep.store.directory import SweepDir
+from tests.support import driving, process_kinds
+from tests.support.faults.bench import wait_for
+from tests.support.faults.workload import FAULTY_MODEL
+from tests.support.paths import REPOSITORY
+
+pytestmark = [pytest.mark.slurm, pytest.mark.parallel, pytest.mark.long]
+
+PROGRAMS = ("ch-run", "debootstrap")
+MARK = "of-the-image"
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    """A root file system with nothing of the host in it but folders to mount the interpreter and the project at."""
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if missing or os.geteuid():
+        pytest.skip(f"no {' or '.join(missing)} here" if missing else "debootstrap needs root")
+    root = tmp_path_factory.mktemp("container") / "image"
+    subprocess.run(["debootstrap", "--variant=minbase", "stable", root], check=True, capture_output=True)
+    for folder in mounted():
+        (root / folder.relative_to("/")).mkdir(parents=True, exist_ok=True)
+    (root / MARK).touch()
+    return root
+
+
+def mounted():
+    """At the same paths as on the host: the interpreter, its environment, and sweep."""
+    return list(dict.fromkeys(map(Path, (sys.base_prefix, sys.prefix, REPOSITORY))))
+
+
+def prefix(image):
+    binds = [word for folder in mounted() for word in ("--bind", f"{folder}:{folder}")]
+    return ["env", "USER=root", "ch-run", *binds, str(image), "--"]
+
+
+def contained(process):
+    return (Path(f"/proc/{process.pid}/root") / MARK).exists()
+
+
+@pytest.mark.timeout(1800)
+def test_a_pilot_in_a_container_starts_measures_ends_hangs_and_cleans_up(bench, image):
+    site = {"container_prefix": prefix(image)}
+    faults = {"params": {"fault": ["hang", "daemon"]}, "models": [FAULTY_MODEL, "tiny-4M"]}
+    launcher = bench.start(site, nodes=[2], **faults)
+
+    def ranks():
+        return (
+            process_kinds.find("rank", bench.directory, launcher)
+            if (bench.directory / "provenance.json").exists()
+            else []
+        )
+
+    wait_for(lambda: len(ranks()) == 4, 300, bench.output)
+    kinds = {kind: process_kinds.find(kind, bench.directory, launcher) for kind in process_kinds.LOCAL}
+    inside = {kind: {contained(process) for process in found} for kind, found in kinds.items() if found}
+    within = {kind: {True} for kind in ("agent", "fork server", "rank")}
+    assert inside == {"launcher": {False}, "leader": {False}} | within
+    assert launcher.wait(900) == 0, bench.output()
+    records = bench.records()
+    assert {r["outcome"] for r in records if r["model"] != FAULTY_MODEL} == {"ok"}, bench.output()
+    assert sorted(r["outcome"] for r in records if r["model"] == FAULTY_MODEL) == ["hang", "hang", "ok"]
+    hung = next(r for r in records if r["outcome"] == "hang")
+    assert "rank 1 on n" in hung["message"]
+    assert "tests/support/faults/workload.py" in SweepDir(bench.directory).log(hung["run_id"], 1).read_text(), "stacks"
+    assert bench.left() == []
+    assert not [p.pid for p in psutil.process_iter() if contained(p)], "nothing stays in the container"
+    assert len(driving.records_of(bench.directory)) == len(records)
