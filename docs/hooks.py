@@ -42,6 +42,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         to = posixpath.relpath(ELSEWHERE.get(file, file.removeprefix("docs/")), posixpath.dirname(source) or ".")
         return f"{picture}[{text}]({to}{anchor or ''})"
 
+    if place == "README.md":  # a picture with a width
+        markdown = markdown.replace('src="docs/', 'src="')
     markdown = markdown.replace("<!-- commands -->", _commands()).replace("<!-- sites -->", _sites())
     return LINK.sub(link, markdown)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ if not os.environ.get("SWEEP_REFERENCE_DATA"):
 hypothesis.settings.register_profile("default", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 
 TESTS = Path(__file__).parent
+RERUNS = 10
+"""commands that are printed after failures"""
 SCHEDULER = {
     "executors/test_slurm.py",
     "faults/test_chaos.py",
@@ -85,6 +88,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     driving = sys.modules.get("tests.support.driving")
     if driving is not None and not session.config.option.collectonly:
         driving.prepared.server()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How to run again what failed, alone."""
+    failed = [report.nodeid for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])]
+    for nodeid in list(dict.fromkeys(failed))[:RERUNS]:
+        terminalreporter.write_line(f"again: {sys.executable} -m pytest {shlex.quote(nodeid.partition('@')[0])}")
 
 
 def _file(item: pytest.Item) -> str:

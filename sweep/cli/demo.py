@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from sweep.cli.command import OutputPath, SweepCommand
-from sweep.cli.launch import note, show_launched
+from sweep.cli.launch import cost_text, note, show_launched
 from sweep.cli.live import live_view
 from sweep.errors import Mistake, SweepError
 from sweep.files import shipped_folder
@@ -46,5 +46,8 @@ def demo(directory: Path) -> int:
         raise SweepError(Mistake("the demo trains with torch, which is not installed here", remedy=NO_TORCH))
     grid = load_grid(shipped_folder("examples") / "laptop.yaml")
     with live_view() as show:
-        launched = launch(grid, directory=directory, executor="local", on_step=show, note=note)
+        launched = launch(
+            grid, directory=directory, executor="local", on_step=show, note=note,
+            approve=lambda about: note(cost_text(about)),
+        )  # fmt: skip
     return show_launched(launched, detach=False, as_json=False)

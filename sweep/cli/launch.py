@@ -165,6 +165,11 @@ def note(text: str) -> None:
 
 def _ask(about: Estimate) -> None:
     """Ask whether to spend it; Abort where the user does not want to."""
+    click.confirm(f"{cost_text(about)}. Continue?", err=True, abort=True)
+
+
+def cost_text(about: Estimate) -> str:
+    """What a sweep is expected to spend, and on what."""
     unit = "rank-hours" if about.cpu else "GPU-hours"
     where = "on this machine" if about.pilots is None else f"on Slurm, up to {plural(about.pilots, 'pilot')} at once"
     expected = f"about {hours_text(about.gpu_hours)} {unit} in full"
@@ -173,7 +178,7 @@ def _ask(about: Estimate) -> None:
         expected = f"{spends} expected by the strategy; {expected}"
     most = f"at most {hours_text(about.most_gpu_hours)} if each took its time limit"
     again = f"; then up to {plural(about.repeats, 'top configuration')} once more" if about.repeats else ""
-    click.confirm(f"{plural(about.runs, 'run')} {where}: {expected}, {most}{again}. Continue?", err=True, abort=True)
+    return f"{plural(about.runs, 'run')} {where}: {expected}, {most}{again}"
 
 
 def _dry_run(

@@ -33,7 +33,9 @@ def summary_line(sweep: Sweep) -> str:
 def events_text(sweep: Sweep) -> str:
     """What of the line only events change, and not the time: counts and pilots."""
     words = ", ".join(text for text, _ in counted(sweep.tally.counts(sweep.skipped())))
-    return f"{plural(sweep.tally.total, 'run')}: {words}; {pilots_text(sweep.sweep_state)}"
+    repeats = len(sweep.runs) - len({planned.configuration for planned in sweep.runs})
+    again = f" ({plural(repeats, 'repeat')})" if repeats else ""
+    return f"{plural(sweep.tally.total, 'run')}{again}: {words}; {pilots_text(sweep.sweep_state)}"
 
 
 def pilots_text(sweep_state: SweepState) -> str:

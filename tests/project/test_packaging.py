@@ -125,6 +125,8 @@ def test_the_demo_of_an_installed_wheel_draws_a_heatmap(installed: Path, tmp_pat
         [installed / "bin" / "sweep", "demo"], capture_output=True, text=True, cwd=tmp_path, check=False, timeout=1800
     )
     assert done.returncode == 0, done.stderr
+    assert "16 runs on this machine" in done.stderr
+    assert "then up to 8 top configurations once more" in done.stderr
     assert (tmp_path / "sweeps" / "demo" / "figures" / "heatmap.png").stat().st_size > 10_000
 
 

@@ -20,6 +20,7 @@ def test_the_best_two_of_each_cell_are_measured_in_another_start(tmp_path: Path)
     assert json.loads(done.stdout)["counts"] == {"ok": 12}, (
         "8 runs of 2 cells, and beyond the budget the best two of each again"
     )
+    assert "12 runs (4 repeats): 12 ok" in done.stderr
     records = driving.records_of(directory)
     again = [record for record in records if record["repeat"] == 1]
     for nodes in (1, 2):
