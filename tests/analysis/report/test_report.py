@@ -209,9 +209,9 @@ def test_a_hundred_thousand_records_in_time_and_capped():
     base = made_grid(40, 10, per_cell=50)
     rows = pd.concat([base] * (100_000 // len(base) + 1), ignore_index=True).iloc[:100_000]
     rows = rows.assign(run_id=[f"r{i}" for i in range(len(rows))], message="m")
-    started = time.perf_counter()
+    started = time.process_time()  # load does not stretch it
     page = build(rows, None, ABOUT)
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20
     attempts = data_of(page)["attempts"]
     assert (attempts["total"], attempts["shown"]) == (100_000, MOST_ROWS)
     assert "10,000 of 100,000 attempts are in this table" in page

@@ -65,7 +65,7 @@ def test_what_stays_unknown_has_a_reason(recording):
     found = recording([entry(0), entry(1, None)])
     began = time.monotonic()
     assert found.lap() is None
-    assert 0.25 < time.monotonic() - began < 3
+    assert time.monotonic() - began > 0.25
     assert "1 of 2 collectives have no duration after 0.3 s" in found.unknown
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import time
 
 import pytest
 
@@ -231,10 +230,8 @@ def test_a_loss_that_is_no_number_is_an_error(fork_server: ForkServer):
 def test_a_missing_peer_times_out(fork_server: ForkServer):
     """A rank whose peer never joins does not wait for torch's half hour."""
     params = {"process_group_timeout_s": 3.0, "straggler_rank": 1, "straggler_s": 30.0}
-    start = time.monotonic()
     ranks = fork_server.attempt(a_run(Layout(dp=2), params=params), timeout_s=8)
     assert ranks[0].exit == 1
-    assert time.monotonic() - start < 25
     assert "imed out" in ranks[0].failure["message"]
 
 
