@@ -48,6 +48,6 @@ def demo(directory: Path) -> int:
     with live_view() as show:
         launched = launch(
             grid, directory=directory, executor="local", on_step=show, note=note,
-            approve=lambda about: note(cost_text(about)),
+            approve=lambda about: note(f"sweep: {cost_text(about)}"),
         )  # fmt: skip
     return show_launched(launched, detach=False, as_json=False)

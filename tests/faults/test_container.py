@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
@@ -22,6 +23,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.parallel, pytest.mark.long]
 
 PROGRAMS = ("ch-run", "debootstrap")
 MARK = "of-the-image"
+WHERE = {"launcher": {False}, "leader": {False}, "agent": {True}, "fork server": {True}, "rank": {True}}
+"""kind of process -> whether it is in the container"""
 LIBRARIES = "python3"
 """brings the libraries of the system that the host's interpreter needs too"""
 
@@ -65,18 +68,16 @@ def test_a_pilot_in_a_container_starts_measures_ends_hangs_and_cleans_up(bench, 
     faults = {"params": {"fault": ["hang", "daemon"]}, "models": [FAULTY_MODEL, "tiny-4M"]}
     launcher = bench.start(site, nodes=[2], **faults)
 
-    def ranks():
-        return (
-            process_kinds.find("rank", bench.directory, launcher)
-            if (bench.directory / "provenance.json").exists()
-            else []
-        )
+    seen = {}
 
-    wait_for(lambda: len(ranks()) == 4 or launcher.poll() is not None, 300, bench.output)
-    kinds = {kind: process_kinds.find(kind, bench.directory, launcher) for kind in process_kinds.LOCAL}
-    inside = {kind: {contained(process) for process in found} for kind, found in kinds.items() if found}
-    within = {kind: {True} for kind in ("agent", "fork server", "rank")}
-    assert inside == {"launcher": {False}, "leader": {False}} | within
+    def all_kinds():
+        with contextlib.suppress(OSError, psutil.Error):  # not there yet, or gone while it is asked
+            for kind in process_kinds.LOCAL:
+                seen[kind] = {contained(process) for process in process_kinds.find(kind, bench.directory, launcher)}
+        return seen == WHERE or launcher.poll() is not None
+
+    wait_for(all_kinds, 300, bench.output)
+    assert seen == WHERE, bench.output()
     assert launcher.wait(900) == 0, bench.output()
     records = bench.records()
     assert {r["outcome"] for r in records if r["model"] != FAULTY_MODEL} == {"ok"}, bench.output()
