@@ -329,6 +329,8 @@ class Workload:
     """"module:function" of ``main(run, progress)``, imported in the rank"""
     axes: frozenset[str]
     """layout fields (and dtype, compile) that it can vary; any other must stay at its default"""
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """field that it cannot vary -> why, for the plan's reason"""
     preload: tuple[str, ...] = ()
     """modules that the fork server imports before it forks ranks"""
     params: Mapping[str, Scalar] = field(default_factory=dict)

@@ -25,7 +25,7 @@ from bench_workloads.trainers.adapter import (
 from bench_workloads.trainers.driver import MAIN, PRELOAD
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.driver.templates import render, variables
-from sweep.contract import Rule, Run, Workload
+from sweep.contract import LAYOUT_FIELDS, Rule, Run, Workload
 
 CONFIG = "deepspeed.json"
 STARTER = "start_deepspeed.py"
@@ -138,6 +138,10 @@ WORKLOAD = Workload(
     takes_listener=True,
     main=MAIN,
     axes=frozenset({"dp", "zero", "micro_batch_size", "grad_accum", "dtype"}),
+    lacks={
+        **dict.fromkeys(LAYOUT_FIELDS, "your script decides it, not DeepSpeed's JSON: use workload: command"),
+        "cuda_graphs": "DeepSpeed's graph_harvesting is of the optimizer only",
+    },
     preload=(PRELOAD, "jinja2", "bench_workloads.trainers.deepspeed"),
     params=Settings.defaults(),
     choices={**SHARED_CHOICES, "zero": (0, 1, 2, 3), "dtype": ("fp32", "bf16", "fp16")},

@@ -24,6 +24,7 @@ CONFIG = "nanotron.yaml"
 _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 _FURTHER_STAGES = PROFILES["nanotron"].stages_beyond_layers
 _ENGINES = {"1f1b": "1f1b", "gpipe": "afab"}
+_NO_EXPERTS = "nanotron's experts exchange no tokens between ranks (src/nanotron/nn/moe.py): dense models only"
 
 
 def configure(run: Run, directory: str, steps: int) -> Launch:
@@ -195,6 +196,14 @@ WORKLOAD = Workload(
     axes=frozenset(
         {"dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule", "dtype"}
     ),
+    lacks={
+        **dict.fromkeys(("ep", "etp", "dispatcher", "ep_overlap", "routing"), _NO_EXPERTS),
+        "virtual_stages": "both of nanotron's pipeline engines have one stage per rank",
+        "pipeline_layout": "nanotron spreads its blocks by their computation (get_block_compute_costs)",
+        **dict.fromkeys(("recompute_modules", "recompute_layers"), "recompute_layer is of whole layers, and of all"),
+        "tp_overlap": "tp_linear_async_communication is on with params.tp_mode: REDUCE_SCATTER, and off without",
+        "cuda_graphs": "nanotron records none in training",
+    },
     preload=(PRELOAD, "bench_workloads.trainers.nanotron"),
     params=Settings.defaults(),
     choices={

@@ -248,5 +248,9 @@ ADAPTER = Adapter(
         Hint(
             pattern=r"can't open file [^ ]*run_recipe\.py", text="params.root must name a checkout of Megatron-Bridge"
         ),
+        Hint(
+            pattern=r"Recipe '[^']*' not found",
+            text="perf_recipes are in checkouts (params.root) from v0.6.0 on, not in the package 0.3.1",
+        ),
     ),
 )

@@ -18,7 +18,7 @@ from bench_workloads.trainers import decoder
 from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Launch, Reader, TrainerParameters, param
 from bench_workloads.trainers.driver import MAIN, PRELOAD
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader, number
-from sweep.contract import Rule, Run, Workload
+from sweep.contract import LAYOUT_FIELDS, Rule, Run, Workload
 from sweep.physics.shapes import ModelShape, total_parameters
 
 CONFIG = "picotron.json"
@@ -138,6 +138,7 @@ WORKLOAD = Workload(
     takes_listener=True,
     main=MAIN,
     axes=frozenset({"dp", "tp", "pp", "cp", "micro_batch_size", "grad_accum", "pp_schedule", "dtype"}),
+    lacks=dict.fromkeys(LAYOUT_FIELDS, "picotron's configuration has no such setting"),
     preload=(PRELOAD, "bench_workloads.trainers.picotron"),
     params=Settings.defaults(),
     choices={**SHARED_CHOICES, "pp_schedule": tuple(_ENGINES), "dtype": ("bf16", "fp32")},

@@ -43,6 +43,7 @@ _FURTHER_STAGES = PROFILES["torchtitan"].stages_beyond_layers
 _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 _FAMILIES = ("llama3", "qwen3", "deepseek_v3", "gpt_oss")
 _DISPATCHERS = {"alltoall": "standard", "deepep": "deepep", "hybridep": "hybridep"}
+_OF_DISPATCHERS = {"AllToAll": "alltoall", "DeepEP": "deepep", "HybridEP": "hybridep"}
 _QUANTIZED = {"fp8_rowwise": "float8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 _RECOMPUTE = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 
@@ -164,6 +165,8 @@ def reader(run: Run) -> Reader:
                 r"(Recorded CUDA graph|CUDA graph capture is only supported)",
                 lambda text: "full_iteration" if text.startswith("Recorded") else "none",
             ),
+            "dispatcher": (r"experts: dispatcher (\w+),", lambda text: _OF_DISPATCHERS.get(text, text)),
+            "routing": (r"experts: .* balanced (True|False)", {"True": "balanced", "False": "natural"}.__getitem__),
             **batch,
         },
         begun=r"Training starts at step",
@@ -223,6 +226,14 @@ WORKLOAD = Workload(
     axes=frozenset(
         {*LAYOUT, "dtype", "compile", "virtual_stages", "dispatcher", "routing", "tp_overlap", "cuda_graphs"}
     ),
+    lacks={
+        "etp": "torchtitan 0.3.0 has no expert_tensor_parallel_degree any more",
+        "pipeline_layout": "the adapter states the number of layers per stage, by virtual_stages",
+        "recompute_modules": "SelectiveAC chooses operations, not modules",
+        "recompute_layers": "FullAC and SelectiveAC recompute in every layer",
+        "ep_overlap": "torchtitan runs the experts' exchange and the computation of other micro-batches in turn",
+        "fp8_params": "torchtitan 0.3.0 has no float8 scaled per tensor, whose weights alone torchao gathers so",
+    },
     preload=(PRELOAD, "bench_workloads.trainers.torchtitan"),
     params=Settings.defaults(),
     choices={
@@ -298,7 +309,8 @@ WORKLOAD = Workload(
         Rule(
             "flavor",
             lambda c: (c["flavor"] != "") & (sum(_begins(c["flavor"], f"{name}/") for name in _FAMILIES) == 0),
-            "params.flavor is FAMILY/NAME, FAMILY one of " + ", ".join(_FAMILIES) + ", not {flavor!r}",
+            f"params.flavor is FAMILY/NAME, FAMILY one of {', '.join(_FAMILIES)}, not {{flavor!r}}; torchtitan 0.3.0 "
+            "has no llama4 (its pull request 3573 removed it)",
         ),
         Rule(
             "tied_in_pipeline",

@@ -48,12 +48,21 @@ class RandomTokens(torch.utils.data.IterableDataset):
             yield {"input": tokens[:-1], "positions": positions}, tokens[1:]
 
 
+def state_experts(layers):
+    """Print what torchtitan made of the experts' configuration."""
+    moe = next((layer.moe for layer in layers if getattr(layer, "moe", None)), None)
+    if moe:
+        kind = type(moe.routed_experts.token_dispatcher).__qualname__.partition("TokenDispatcher")[0]
+        print(f"experts: dispatcher {kind}, balanced {moe.router._debug_force_load_balance}", flush=True)
+
+
 class RandomTokensLoader(ParallelAwareDataloader):
     @dataclass(kw_only=True, slots=True)
     class Config(ParallelAwareDataloader.Config):
         pass
 
     def __init__(self, config, *, dp_world_size, dp_rank, seq_len, local_batch_size, **unused):
+        state_experts(RUN.model.layers)  # the trainer makes its loader once it has changed the model
         dataset = RandomTokens(seq_len, dp_rank)
         super().__init__(dataset, dp_rank=dp_rank, dp_world_size=dp_world_size, batch_size=local_batch_size)
 
@@ -189,8 +198,10 @@ def specification():
 
 
 def configuration():
+    spec = specification()
+    RUN.model = spec.model
     return Trainer.Config(
-        model_spec=specification(),
+        model_spec=spec,
         dump_folder=RUN.directory,
         loss=ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config(global_vocab_size=RUN.vocab_size)),
         tokenizer=NoTokenizer.Config(),

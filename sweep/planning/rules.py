@@ -204,7 +204,8 @@ def _not_varied(workload: Workload) -> tuple[Rule, ...]:
         Rule(
             f"{axis}_not_varied",
             lambda c, axis=axis: c[axis] != DEFAULTS[axis],  # type: ignore[misc]
-            f"the workload {workload.name} cannot vary {axis}: {{{axis}}} asked, only {DEFAULTS[axis]} possible",
+            f"the workload {workload.name} cannot vary {axis}: {{{axis}}} asked, only {DEFAULTS[axis]} possible"
+            + (f" ({workload.lacks[axis]})" if axis in workload.lacks else ""),
         )
         for axis in AXES
         if axis not in workload.axes

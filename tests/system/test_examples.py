@@ -43,7 +43,7 @@ def launched(tmp_path, cluster, example, *overrides, trainer, model, rate):
     launch = ("launch", REPOSITORY / "examples" / example, "--dir", tmp_path / "s", "--executor", "slurm", "--yes")
     done = driving.succeeds(*launch, "--json", *words, env=cluster.env, timeout=1400)
     summary = json.loads(done.stdout)
-    assert set(summary["counts"]) <= {"ok", "not_run_budget"}, summary
+    assert set(summary["counts"]) <= {"ok", "not_run_budget", "not_run_strategy"}, summary
     assert Path(summary["heatmap"]).read_bytes().startswith(b"\x89PNG")
     assert not any(record["suspect"] for record in driving.records_of(tmp_path / "s"))
     return analysis.load(tmp_path / "s")
@@ -74,7 +74,7 @@ def test_qwen3_in_torchtitan(tmp_path, wide_cluster):
     about = {"trainer": "torchtitan", "model": "Qwen3-30B-A3B", "rate": 9000}
     found = launched(tmp_path, wide_cluster, "qwen3-30b-a3b.yaml", *TITAN, "tp=1", "budget.runs=6", **about)
     text = shown(found)
-    for part in ("EP", "FP8-row", "deepep", "balanced"):
+    for part in ("EP", "FP8-row", "alltoall", "balanced"):  # DeepEP goes with bf16 only, which is slower here
         assert part in text
 
 

@@ -2,14 +2,15 @@
 
 `tests/support/trainers/stated/`: what Megatron-LM (d98e8a6, `_print_args` after `validate_args`), megatron-bridge 0.3.1
 (`log_non_default_values` after `validate`) and torchtitan 0.3.0 printed themselves, made by the checks of
-`test_validated.py`; lines of fields that nothing reads are left out. Of torchtitan, the lines of its sources.
+`test_validated.py`; lines of fields that nothing reads are left out. Of torchtitan, the lines of its sources, and what
+the adapter's module prints of the experts once torchtitan has changed its model.
 """
 
 from dataclasses import replace
 
 import pytest
 
-from sweep.contract import Measurement
+from sweep.contract import FURTHER, Measurement
 from sweep.plugins import TRAINER
 from sweep.records.validity import mismatches
 from tests.support.paths import REPOSITORY
@@ -52,6 +53,7 @@ OTHER = {
 }
 """axis -> what was requested where the trainer runs what its lines state"""
 OF_TITAN = {"dtype": "bf16", "virtual_stages": 4, "ep": 1, "cuda_graphs": "full_iteration"}
+OF_TITAN |= {"dispatcher": "deepep", "routing": "balanced"}
 
 
 def columns(run):
@@ -113,6 +115,13 @@ def test_compiled_layers_and_overlap_that_torchtitan_left_out():
     lines = [f"Building device {mesh}", "Compiling each TransformerBlock with torch.compile", "Async TP is enabled"]
     assert odd("torchtitan", values, lines) == []
     assert odd("torchtitan", values, lines[:1]) == ["tp_overlap", "compile"]
+
+
+@pytest.mark.parametrize("trainer", ["megatron", "nemo", "torchtitan"])
+def test_no_further_axis_of_a_trainer_is_left_out_here(trainer):
+    apart = {"pipeline_layout", "recompute_layers"} if trainer != "torchtitan" else {"tp_overlap"}
+    compared = apart | set(OTHER if trainer != "torchtitan" else OF_TITAN)
+    assert {*FURTHER, "dtype"} & TRAINER.find(trainer).workload.axes <= compared
 
 
 @pytest.mark.parametrize("trainer", ["megatron", "nemo", "torchtitan"])

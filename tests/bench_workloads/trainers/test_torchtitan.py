@@ -48,6 +48,8 @@ def test_it_trains(sizes, ep, runs, tmp_path):
     for record in driving.assert_each_run_measured_once(directory):
         effective = json.loads(record["effective_json"])
         assert (effective["dp"], effective["ep"], effective["grad_accum"]) == (2, record["ep"], 1)
+        assert effective.get("routing", "natural") == (record["routing"] or "natural")
+        assert (effective.get("dispatcher") == "alltoall") == ("experts" in sizes)
         assert len(record["step_times_s"]) == 5
         assert all(5 < loss < 8 for loss in record["losses"])
         assert record["peak_memory_bytes"] is None  # it prints -0.00GiB

@@ -33,6 +33,7 @@ TIED = DENSE | {"tied_embeddings": True}
 LATENT = DENSE | {"num_kv_heads": 4, "kv_rank": 24, "q_rank": 40, "rope_head_dim": 8}
 DEEPSEEK = MOE | {"qk_norm": False, "num_kv_heads": 4, "kv_rank": 24, "rope_head_dim": 8, "mtp_layers": 2}
 """latent attention, experts and multi-token prediction together"""
+LATENT_MOE = DEEPSEEK | {"mtp_layers": 0, "q_rank": 40}
 FURTHER = TIED | {"mtp_layers": 1}
 SHAPES = {
     "dense": DENSE,
@@ -41,6 +42,7 @@ SHAPES = {
     "tied": TIED,
     "latent": LATENT,
     "deepseek": DEEPSEEK,
+    "latent_moe": LATENT_MOE,
     "further": FURTHER,
 }
 

@@ -61,6 +61,8 @@ def of_torchtitan(_):
     found = {word.arg: ast.literal_eval(word.value) for word in ast.parse(f"dict({values})").body[0].value.keywords}
     mesh = [found[name] for name in ("replicate", "shard")]
     accumulated = found["global_batch"] // (found["local_batch"] * mesh[0] * mesh[1])
+    kinds = {"standard": "AllToAll", "deepep": "DeepEP", "hybridep": "HybridEP"}
+    found["experts"] = kinds[found["dispatcher"]] if found["num_experts"] else None
     return found | {"seq_length": found["sequence"], "global_batch_size": found["global_batch"], "gas": accumulated}
 
 
