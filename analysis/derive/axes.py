@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from analysis.derive.best import measured
 from analysis.metrics import METRICS, Metric
+from sweep.contract import FORMATS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,11 +37,12 @@ def short_name(axis: str) -> str:
 def comparable_metric(records: pd.DataFrame) -> Metric | None:
     """What lets configurations of several models be compared: MFU, else the source's, else TFLOP/s, else tokens/s/GPU.
 
-    None where nothing was measured.
+    Number formats have different peaks, so with several MFU compares nothing. None where nothing was measured.
     """
-    for name in ("mfu", "reported_mfu", "tflops_per_gpu", "tokens_per_second_per_gpu"):
+    best = measured(records, METRICS["tokens_per_second_per_gpu"])
+    formats = {FORMATS.get(dtype, dtype) for dtype in best["dtype"].dropna()} if "dtype" in best else ()
+    for name in ("mfu", "reported_mfu", "tflops_per_gpu", "tokens_per_second_per_gpu")[2 * (len(formats) > 1) :]:
         rows = measured(records, METRICS[name])
-        best = measured(records, METRICS["tokens_per_second_per_gpu"])
         if len(rows) and len(rows) >= 0.9 * len(best):
             return METRICS[name]
     return None

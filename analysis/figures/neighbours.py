@@ -47,7 +47,7 @@ def draw(tables: Tables) -> Figure:
         held=[f"{metric.label.split(' (')[0]} of the neighbour against the winner of its cell", f"{len(cells)} cells"],
         notes=[
             "A neighbour differs from the winner by the next value (−, +) of one axis; data-parallel degree and "
-            "accumulation follow. Below its value: how much slower (−) or faster (+) it is. In italics with ≈: not "
+            "accumulation follow; of values without an order it is the best. Below its value: how much slower (−) or faster (+) it is. In italics with ≈: not "
             "measured, predicted by the step-time model. tie: measured within noise. edge: the sweep has no further "
             "value there, though one is possible. cannot run: the plan rejects it. Empty: there is none, or nothing is "
             "known of it.",
@@ -65,11 +65,13 @@ def _draw(axes: Axes, table: pd.DataFrame, cells: list[tuple[str, int]], columns
 
     places = {cell: y for y, cell in enumerate(cells)}
     worst = max(0.05, 1 - float(table["ratio"].min())) if table["ratio"].notna().any() else 1.0
-    for row in as_rows(table):
-        y = places.get((str(row["model"]), int(row["nodes"])))
+    tiles = {  # of several values without an order the best, which comes last
+        (columns.index((row["axis"], row["step"])), places.get((str(row["model"]), int(row["nodes"])))): row
+        for row in as_rows(table.sort_values("ratio", na_position="first", kind="stable"))
+    }
+    for (x, y), row in tiles.items():
         if y is None:
             continue
-        x = columns.index((row["axis"], row["step"]))
         face = _face(row, worst)
         if face is not None:
             axes.add_patch(Rectangle((x, y), 1, 1, facecolor=face, edgecolor="white", linewidth=1))

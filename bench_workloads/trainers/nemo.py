@@ -19,7 +19,7 @@ from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Laun
 from bench_workloads.trainers.driver import MAIN, PRELOAD
 from bench_workloads.trainers.megatron import iterations
 from bench_workloads.trainers.megatron_rules import RULES
-from sweep.contract import FORMATS, LAYOUT_FIELDS, ROUTINGS, Rule, Run, Workload
+from sweep.contract import LAYOUT_FIELDS, ROUTINGS, Rule, Run, Workload
 
 Value = Any
 """of an override: a scalar, a list, or a mapping"""
@@ -31,7 +31,10 @@ def configure(run: Run, _directory: str, steps: int) -> Launch:
     recipe = param(WORKLOAD, run, "recipe", str)
     words = ("--recipe", recipe, "--mode", "pretrain", "--dataset", "mock")
     pairs = [word for name, value in overrides(run, steps).items() for word in _override(name, value)]
-    return Launch(program=(script, *words, *pairs), env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
+    # Megatron FSDP refuses 1; 8 is what its recipes set. A recipe's own value yields to one that is set before.
+    connections = {"CUDA_DEVICE_MAX_CONNECTIONS": "1" if run.layout.zero < 2 else "8"}
+    keeps = param(WORKLOAD, run, "keep", str) == "all"
+    return Launch(program=(script, *words, *pairs), env={} if keeps else connections)
 
 
 def overrides(run: Run, steps: int) -> dict[str, Value]:
@@ -96,6 +99,8 @@ def _spread(run: Run, kept: str) -> dict[str, Value]:
         "model.sequence_parallel": layout.tp > 1 and param(WORKLOAD, run, "sequence_parallel", bool),
         "mixed_precision": _precision(run),
         **({"rerun_state_machine.check_for_nan_in_loss": False} if whole else {}),
+        **dict.fromkeys(("model.use_te_rng_tracker", "rng.te_rng_tracker"), layout.cuda_graphs != "none"),
+        **({} if layout.zero else {"optimizer.use_precision_aware_optimizer": False}),
         "ddp.use_distributed_optimizer": layout.zero > 0,
         "optimizer.use_distributed_optimizer": layout.zero > 0,
         "ddp.overlap_grad_reduce": replicas,
@@ -130,26 +135,31 @@ def _fsdp(zero: int) -> dict[str, Value]:
 
 
 _OBJECTS = ("mixed_precision", "comm_overlap")
-_PRECISIONS = {
+_IN_BF16 = {"first_last_layers_bf16": True, "num_layers_at_start_in_bf16": 1, "num_layers_at_end_in_bf16": 1}
+_PRECISIONS: dict[str, Value] = {
     "bf16": "bf16_mixed",
     "fp16": "fp16_mixed",
-    "fp8_delayed": "bf16_with_fp8_delayed_scaling_mixed",
-    "fp8_tensorwise": "bf16_with_fp8_current_scaling_mixed",
-    "fp8_blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
-    "mxfp8": "bf16_with_mxfp8_mixed",
+    "fp8_delayed": {"fp8": "hybrid", "fp8_amax_history_len": 1024, "fp8_amax_compute_algo": "max"},
+    "fp8_tensorwise": {"fp8": "hybrid", **_IN_BF16},
+    "fp8_blockwise": {"fp8": "hybrid"},
+    "mxfp8": {"fp8": "e4m3"},
     "nvfp4": "bf16_with_nvfp4_mixed",
 }
-"""dtype -> function of `training/mixed_precision.py`"""
+"""dtype -> function of `training/mixed_precision.py`, or what the one of that recipe sets"""
+_BF16 = {"_target_": "torch.bfloat16", "_call_": False}
+_BF16_MIXED = {"bf16": True, "params_dtype": _BF16, "pipeline_dtype": _BF16, "grad_reduce_in_fp32": True}
 
 
 def _precision(run: Run) -> Value:
-    """Their name; of 8 bits with what the function itself sets for the gathered weights replaced."""
-    name = _PRECISIONS[run.dtype]
-    if FORMATS.get(run.dtype) != "fp8":
-        return name
+    """Their name; of 8 bits the fields, since each name decides whether weights are gathered so."""
+    own = _PRECISIONS[run.dtype]
+    if isinstance(own, str):
+        return own
     return {
-        "_target_": "dataclasses.replace",
-        "_args_": [{"_target_": f"megatron.bridge.training.mixed_precision.{name}"}],
+        "_target_": "megatron.bridge.training.mixed_precision.MixedPrecisionConfig",
+        **_BF16_MIXED,
+        **own,
+        "fp8_recipe": megatron_core.DTYPES[run.dtype]["fp8_recipe"],
         "fp8_param": run.layout.fp8_params,
         "fp8_param_gather": run.layout.fp8_params,
         "reuse_grad_buf_for_mxfp8_param_ag": run.layout.fp8_params and run.dtype == "mxfp8",
@@ -160,7 +170,8 @@ def _override(name: str, value: Value) -> list[str]:
     """What sets a field. One that is an object in some recipes, a name or null in others, is set to null first: Hydra
     merges a mapping into an object, in which it finds no `_target_`.
     """
-    return [*([f"{name}=null"] if name in _OBJECTS else []), f"{name}={_text(value)}"]
+    # ++: some recipes' model keeps these fields in model.transformer, and hands on what is added to it.
+    return [*([f"{name}=null"] if name in _OBJECTS else []), f"{'++' * name.startswith('model.')}{name}={_text(value)}"]
 
 
 def _text(value: Value) -> str:

@@ -22,6 +22,15 @@ def test_models_are_compared_by_the_share_of_the_peak_where_nine_tenths_have_it(
     assert comparable_metric(made.assign(outcome="unknown")) is None
 
 
+@pytest.mark.parametrize(
+    ("dtypes", "wanted"), [(("fp8_rowwise", "mxfp8"), "mfu"), (("bf16", "mxfp8"), "tflops_per_gpu")]
+)
+def test_number_formats_of_other_peaks_are_not_compared_by_their_share_of_it(dtypes, wanted):
+    made = pd.DataFrame({"model": "m", "nodes": 1, "run_id": ["a", "b"], "dtype": dtypes, "mfu": [0.5, 0.3]})
+    made = made.assign(tokens_per_second_per_gpu=[5.0, 6.0], tflops_per_gpu=[50.0, 60.0], outcome="ok")
+    assert comparable_metric(completed(made)) is METRICS[wanted]
+
+
 def test_axes_that_vary_are_those_of_several_values():
     rows = pd.DataFrame({"tp": [1, 2, None], "pp": [1, 1, 1], "cp": [None, None, 2], "zero": [0, 1, 2]})
     assert varied_axes(rows) == ["tp", "zero"]

@@ -4,6 +4,8 @@ SWEEP_MEGATRON_ROOT is a checkout of Megatron-LM (d98e8a6). The interpreters:
 SWEEP_BRIDGE_PYTHON: pip install --no-deps megatron-core==0.16.1 megatron-bridge==0.3.1; pip install torch triton
   "transformers<5" datasets accelerate omegaconf "hydra-core<=1.3.2" tensorboard wandb einops sentencepiece tiktoken
   rich six regex
+SWEEP_BRIDGE_MAIN_PYTHON: the same with transformers==5.12.1 and diffusers, for SWEEP_BRIDGE_ROOT, a checkout of
+  Megatron-Bridge (067f987)
 SWEEP_TORCHTITAN_PYTHON: pip install torchtitan==0.3.0 torch torchao triton
 The packages that these lack are stubs: `tests/support/trainers/without_cuda/cuda_stubs.py` names them.
 """
@@ -62,6 +64,20 @@ def test_bridge_validates_its_container(tmp_path):
     ]
     assert unvaried("nemo", runs) == []
     answers = checked(tmp_path, "bridge_checks.py", "SWEEP_BRIDGE_PYTHON", launches("nemo", runs))
+    assert failures(runs, answers) == []
+
+
+PERF = {True: "qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config", False: "llama3_8b_pretrain_8gpu_h100_bf16_config"}
+"""of `megatron.bridge.perf_recipes`; by whether the model has experts"""
+
+
+@pytest.mark.parametrize(
+    "recipes", [PERF, {True: "qwen3_30b_a3b_pretrain_config", False: "llama32_1b_pretrain_config"}]
+)
+def test_bridges_main_takes_its_recipes_and_those_for_performance_with_our_overrides(tmp_path, recipes):
+    roots = [os.environ.get(f"SWEEP_{name}_ROOT") or pytest.skip("no checkouts") for name in ("BRIDGE", "MEGATRON")]
+    runs = [replace(r, params={"recipe": recipes[bool(r.shape["num_experts"])]}) for r in drawn("nemo", COUNT, SEED)]
+    answers = checked(tmp_path, "bridge_checks.py", "SWEEP_BRIDGE_MAIN_PYTHON", launches("nemo", runs), *roots)
     assert failures(runs, answers) == []
 
 

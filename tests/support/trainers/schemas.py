@@ -23,6 +23,7 @@ NEMO = {
     "logger": "LoggerConfig",
     "checkpoint": "CheckpointConfig",
     "rerun_state_machine": "RerunStateMachineConfig",
+    "rng": "RNGConfig",
 }
 """sections of Megatron-Bridge's `ConfigContainer` -> the class that it annotates them with"""
 CONTAINER = "ConfigContainer"

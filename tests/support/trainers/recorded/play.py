@@ -43,7 +43,7 @@ def of_megatron(words):
 
 def of_bridge(words):
     """Overrides of the model, and what `mixed_precision` and `comm_overlap` set in it; batch and length."""
-    pairs = dict(word.split("=", 1) for word in words if "=" in word)
+    pairs = dict(word.removeprefix("++").split("=", 1) for word in words if "=" in word)
     found = {name.split(".")[-1]: text for name, text in pairs.items() if name.split(".")[0] in ("model", "train")}
     if "mxfp8" in pairs["mixed_precision"]:
         found |= {"fp8": "'e4m3'", "fp8_recipe": "'mxfp8'", "fp8_param": "fp8_param:true" in pairs["mixed_precision"]}

@@ -1,17 +1,27 @@
-"""`python bridge_checks.py LAUNCHES.json`: the checks of megatron-bridge 0.3.1 on recipes with overrides.
+"""`python bridge_checks.py [CHECKOUT CORE] LAUNCHES.json`: the checks of Megatron-Bridge on recipes with overrides.
 
-Its recipes read sizes from the Hugging Face hub: here transformers' own defaults. The package has no run_recipe.py, and
-names `dataset.seq_length` sequence_length and `validation.eval_iters` train.eval_iters.
+Of a checkout of main, with one of Megatron-LM, as its run_recipe.py loads recipes and applies overrides; else of the
+package megatron-bridge 0.3.1, which has no run_recipe.py, and names `dataset.seq_length` sequence_length and
+`validation.eval_iters` train.eval_iters. Recipes read sizes from the Hugging Face hub: here transformers' own defaults.
 """
 
+import importlib
 import json
 import os
+import re
 import sys
+import typing
 from pathlib import Path
 
 import cuda_stubs
 import torch
+import typing_extensions
 
+*roots, asked = (one for one in sys.argv[1:] if one != "--show")
+if roots:
+    typing.override = typing_extensions.override  # of Python 3.12
+    sys.path[:0] = [f"{roots[0]}/src", f"{roots[0]}/scripts/training", roots[1]]
+    cuda_stubs.NAMES += tuple(f"megatron.bridge.{name}" for name in ("diffusion", "recipes.flux", "recipes.wan"))
 cuda_stubs.use()
 import transformers  # noqa: E402
 
@@ -30,20 +40,35 @@ import megatron.bridge.recipes as recipes  # noqa: E402
 from megatron.bridge.training.config import runtime_config_update  # noqa: E402
 from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides  # noqa: E402
 
+
+def changed(model, pairs):
+    """Numbers, switches and the recipe of 8 bits that the model has not as they were asked."""
+    plain = dict(re.findall(r"^\+\+model\.(\w+)=(\d+|true|false)$", "\n".join(pairs), re.MULTILINE))
+    stated = next(pair for pair in pairs if re.match(r"mixed_precision=(?!null)", pair))
+    plain |= dict(re.findall(r"(fp8|fp8_recipe|fp8_param):(\w+)", stated))
+    has = {name: str(getattr(model, name)).lower() for name in plain}
+    return "; ".join(f"{name}: asked {plain[name]}, has {has[name]}" for name in plain if plain[name] != has[name])
+
+
 found = []
-launches = json.loads(Path(sys.argv[1]).read_text())
-for ranks, _, words in launches:
-    os.environ |= {"WORLD_SIZE": str(ranks), "RANK": "0"}
-    pairs = [word.replace("validation.", "train.") for word in words if "=" in word and not word.startswith("dataset.")]
-    length = next(int(word.split("=")[1]) for word in words if word.startswith("dataset.seq_length="))
+for ranks, env, words in json.loads(Path(asked).read_text()):
+    os.environ |= {"WORLD_SIZE": str(ranks), "RANK": "0", **env}
+    pairs, recipe = [word for word in words if "=" in word], words[words.index("--recipe") + 1]
     try:
-        made = getattr(recipes, words[words.index("--recipe") + 1])()
-        made = process_config_with_overrides(made, cli_overrides=pairs)
-        made.model.seq_length = made.dataset.sequence_length = length
+        if roots:
+            theirs = importlib.import_module("recipe_runner")
+            made = theirs.apply_cli_overrides(theirs.load_recipe(recipe), pairs)
+            made = theirs.sync_model_pipeline_layout(made, cli_overrides=pairs)
+            made = theirs.sync_model_dataset_sequence_length(made)
+        else:
+            length = next(int(word.split("=")[1]) for word in pairs if word.startswith("dataset.seq_length="))
+            pairs = [word.replace("validation.", "train.") for word in pairs if not word.startswith("dataset.")]
+            made = process_config_with_overrides(getattr(recipes, recipe)(), cli_overrides=pairs)
+            made.model.seq_length = made.dataset.sequence_length = length
         runtime_config_update(made)  # precision and overlap as at a run's start, then ConfigContainer.validate
         if "--show" in sys.argv:
             made.log_non_default_values()
-        found.append("")
+        found.append(changed(made.model, pairs))
     except Exception as error:
         found.append(f"{type(error).__name__}: {error}")
 print(json.dumps(found))
