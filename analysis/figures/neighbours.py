@@ -46,11 +46,11 @@ def draw(tables: Tables) -> Figure:
         "The winners and their neighbours",
         held=[f"{metric.label.split(' (')[0]} of the neighbour against the winner of its cell", f"{len(cells)} cells"],
         notes=[
-            "A neighbour differs from the winner by the next value (−, +) of one axis; data-parallel degree and "
-            "accumulation follow; of values without an order it is the best. Below its value: how much slower (−) or faster (+) it is. In italics with ≈: not "
-            "measured, predicted by the step-time model. tie: measured within noise. edge: the sweep has no further "
-            "value there, though one is possible. cannot run: the plan rejects it. Empty: there is none, or nothing is "
-            "known of it.",
+            "A neighbour differs from the winner by the next value (−, +) of one axis, or the best of values "
+            "without an order; data-parallel degree and accumulation follow. Below its value: how much slower (−) "
+            "or faster (+) it is. In italics with ≈: not measured, predicted by the step-time model. tie: "
+            "measured within noise. edge: the sweep has no further value there, though one is possible. cannot "
+            "run: the plan rejects it. Empty: there is none, or nothing is known of it.",
             *[f"{len(cells) - len(shown)} cells are left out."] * (len(cells) > len(shown)),
         ],
         simulated=is_simulated(tables.records),
