@@ -237,8 +237,5 @@ ADAPTER = Adapter(
     configure=configure,
     reader=reader,
     package="nanotron",
-    hints=(
-        Hint(pattern=r"can't open file [^ ]*run_train\.py", text="params.root must name a checkout of nanotron"),
-        Hint(pattern="No module named 'flash_attn'", text="nanotron needs flash-attn in its environment"),
-    ),
+    hints=(Hint(pattern=r"can't open file [^ ]*run_train\.py", text="params.root must name a checkout of nanotron"),),
 )

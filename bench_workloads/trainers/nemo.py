@@ -33,8 +33,8 @@ def configure(run: Run, _directory: str, steps: int) -> Launch:
     pairs = [word for name, value in overrides(run, steps).items() for word in _override(name, value)]
     # Megatron FSDP refuses 1; 8 is what its recipes set. A recipe's own value yields to one that is set before.
     connections = {"CUDA_DEVICE_MAX_CONNECTIONS": "1" if run.layout.zero < 2 else "8"}
-    keeps = param(WORKLOAD, run, "keep", str) == "all"
-    return Launch(program=(script, *words, *pairs), env={} if keeps else connections)
+    left = param(WORKLOAD, run, "keep", str) == "all"
+    return Launch(program=(script, *words, *pairs), env={} if left else connections)
 
 
 def overrides(run: Run, steps: int) -> dict[str, Value]:
@@ -134,7 +134,6 @@ def _fsdp(zero: int) -> dict[str, Value]:
     }
 
 
-_OBJECTS = ("mixed_precision", "comm_overlap")
 _IN_BF16 = {"first_last_layers_bf16": True, "num_layers_at_start_in_bf16": 1, "num_layers_at_end_in_bf16": 1}
 _PRECISIONS: dict[str, Value] = {
     "bf16": "bf16_mixed",
@@ -171,7 +170,8 @@ def _override(name: str, value: Value) -> list[str]:
     merges a mapping into an object, in which it finds no `_target_`.
     """
     # ++: some recipes' model keeps these fields in model.transformer, and hands on what is added to it.
-    return [*([f"{name}=null"] if name in _OBJECTS else []), f"{'++' * name.startswith('model.')}{name}={_text(value)}"]
+    before = [f"{name}=null"] if name in ("mixed_precision", "comm_overlap") else []
+    return [*before, f"{'++' * name.startswith('model.')}{name}={_text(value)}"]
 
 
 def _text(value: Value) -> str:

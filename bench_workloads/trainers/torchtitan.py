@@ -332,10 +332,6 @@ ADAPTER = Adapter(
             text="set params.spmd_backend to partial_dtensor: spmd_types needs a torch after 2.13",
         ),
         Hint(
-            pattern="No module named 'triton'",
-            text="torchtitan imports triton, which torch's CPU wheels lack: install it",
-        ),
-        Hint(
             pattern="Torch not compiled with CUDA enabled|Found no NVIDIA driver",
             text="torchtitan 0.3 needs a GPU: its device is CUDA where torch finds none",
         ),
