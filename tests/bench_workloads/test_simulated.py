@@ -60,10 +60,8 @@ def test_fast_ranks_send_few_heartbeats(light: ForkServer):
 
 
 def test_times_are_reported_for_the_real_speed(light: ForkServer):
-    start = time.monotonic()
-    rank = rehearse(light, 1, step_s=20.0, speed=1000.0)[0]
-    assert time.monotonic() - start < 60, "at the reported speed it would be over a minute"
-    assert rank.measurement["step_times_s"] == [20.0, 20.0]
+    rank = rehearse(light, 1, step_s=2000.0, speed=1e5)[0]
+    assert rank.measurement["step_times_s"] == [2000.0, 2000.0]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def act(run: RankRun, progress: Progress) -> None:
     if run.place.rank == 1:
         _do(wanted)
     elif wanted:
-        time.sleep(60)
+        time.sleep(600)
     print(f"rank {run.place.rank} of {run.place.ranks_in_process} in {threading.current_thread().name}\n", end="")
 
 
@@ -30,4 +30,4 @@ def _do(wanted: str) -> None:
     if wanted == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if wanted:
-        time.sleep(60)
+        time.sleep(600)

@@ -138,13 +138,12 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):
     document = json.loads(done.stdout)
     assert document["runs"] == 4
     assert "sweep.pilot.leader" in document["scripts"]["1"]
-    assert str(tmp_path / "s") in document["scripts"]["1"], "the directory that --dir names"
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 def test_a_run_beyond_its_limit_is_ended_and_the_pilot_goes_on(tmp_path):
     arguments = slow(tmp_path, step_s=0.5)
-    driving.succeeds(*arguments, "-o", "max_run_time=2s", "-o", "params.step_s=[0.02,30]", "-o", "micro_batch_size=1")
+    driving.succeeds(*arguments, "-o", "max_run_time=2s", "-o", "params.step_s=[0.02,900]", "-o", "micro_batch_size=1")
     outcomes = sorted(record["outcome"] for record in driving.records_of(tmp_path / "s"))
     assert outcomes == ["ok", "time_limit"]
     assert len(driving.state_of(tmp_path / "s").pilots) == 1

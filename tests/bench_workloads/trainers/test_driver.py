@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -119,7 +118,6 @@ def test_one_torchrun_per_node_reads_all_its_ranks_at_once(tmp_path):
 @pytest.mark.long
 def test_the_documented_example_works_as_it_is_written(tmp_path):
     """docs/trainers/command.md shows examples/trainers/plain.yaml."""
-    begun = time.monotonic()
     words = (
         "launch",
         "examples/trainers/plain.yaml",
@@ -137,7 +135,6 @@ def test_the_documented_example_works_as_it_is_written(tmp_path):
         extra = json.loads(record["extra_json"])["trainer"]
         assert record["tokens_per_second"] == pytest.approx(extra["reported"]["tokens_per_second"], rel=0.02)
         assert len(record["losses"]) == 7
-    assert time.monotonic() - begun < 200
 
 
 def test_the_guides_show_the_grids_that_are_run():
