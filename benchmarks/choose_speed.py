@@ -69,7 +69,7 @@ def timed(runs: list[PlannedRun], strategy: str, limits: dict[str, float]) -> It
     """Seconds of each choice of a whole sweep. Runs are about as fast as physics predicts; one in ten fails."""
     sweep_state, search = SweepState(), Search(runs, GPUS["h100"], strategy, limits)
     generator, places = np.random.default_rng(0), {run.run_id: place for place, run in enumerate(runs)}
-    predicted = Known(from_plan(runs, GPUS["h100"])).predicted(np.arange(len(runs)))
+    predicted = Known(from_plan(runs, GPUS["h100"])).posterior().log_rates(np.arange(len(runs)))
     rates = np.exp(predicted + ERROR * generator.normal(size=len(runs)))
     worked = generator.random(len(runs)) > FAILED
     choose(runs, sweep_state, WIDTHS[-1], 1e6, 60.0, search=search, names=NAMES)  # the first one reads the plan

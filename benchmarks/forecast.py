@@ -44,8 +44,8 @@ def forecast(recorded: RecordedRun, fit: Bools, predict: Bools) -> dict[str, Any
         rate, peak = recorded.tokens_per_second_per_gpu[index], recorded.peak_memory_bytes[index]
         outcome = recorded.outcomes[index]
         known.end(index, outcome, float(rate) if rate > 0 else None, float(peak) if peak > 0 else None)
-    predicted = known.predicted(np.arange(len(c)))
-    order = predicted + np.log(np.maximum(known.success(np.arange(len(c))), 1e-9))
+    predicted = known.posterior().log_rates(np.arange(len(c)))
+    order = predicted + np.log(np.maximum(known.posterior().success(np.arange(len(c))), 1e-9))
     asked = predict & ~fit
     cells = [_cell(recorded, predicted, order, np.flatnonzero(asked & (c.cells == i)), i) for i in np.unique(c.cells)]
     found = [cell for cell in cells if cell is not None]

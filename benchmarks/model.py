@@ -146,7 +146,9 @@ class Sweep:
             if self._changed:
                 self._changed = False
                 begin = time.perf_counter()
-                wanted = pilots_wanted(self._search.asked_for(self.sweep_state), self.sweep_state, self._capacity())
+                skipped = self._search.skipped(self.sweep_state)
+                asked_for = [run for run in self._runs if run.run_id not in skipped]
+                wanted = pilots_wanted(asked_for, self.sweep_state, self._capacity())
                 self.poll_ms.append(1000 * (time.perf_counter() - begin))
                 for one in wanted:
                     self._submit(one)

@@ -17,7 +17,7 @@ from sweep.cli.sources import chosen_sweep
 from sweep.cli.terminal import console
 
 if TYPE_CHECKING:
-    from sweep.state.state import SweepState
+    from sweep.state.state import Attempt, RunState, SweepState
     from sweep.store.sweep import Sweep
 
 FAILURES_SHOWN, LATEST_SHOWN = 20, 10
@@ -90,9 +90,9 @@ def _show(sweep: Sweep) -> None:
     printer.print(picture(sweep, time.time(), height=ALL_LINES))
     for line in node_time_texts(node_time(sweep_state, time.time())):
         printer.print(line, soft_wrap=True)
-    failures = [each for each in _failures(sweep, sweep_state) if each["outcome"] != Outcome.CANCELLED]
-    for each in failures[:FAILURES_SHOWN]:
-        text = f"{each['outcome']}: {each['run_id']} (attempt {each['attempt']}): {each['message'] or ''}"
+    failures = [each for each in _failures(sweep, sweep_state) if each[2].outcome is not Outcome.CANCELLED]
+    for run_id, _, last in failures[:FAILURES_SHOWN]:
+        text = f"{last.outcome}: {run_id} (attempt {last.number}): {last.message or ''}"
         printer.print(text, soft_wrap=True)
     if len(failures) > FAILURES_SHOWN:
         printer.print(f"… and {len(failures) - FAILURES_SHOWN} more: `sweep status --json`")
@@ -108,32 +108,19 @@ def _show(sweep: Sweep) -> None:
 
 def _delay(sweep: Sweep, sweep_state: SweepState) -> str | None:
     """Why no further pilot is submitted now, if the scheduler refuses and runs wait."""
-    from sweep.state.tally import Tally
-
-    if sweep_state.delayed is None or sweep_state.cancelled:
-        return None
-    if "waiting" not in Tally(sweep.runs, {}).update(sweep_state).counts():
+    if sweep_state.delayed is None or sweep_state.cancelled or "waiting" not in sweep.tally.counts():
         return None
     at = time.strftime("%H:%M:%S", time.localtime(sweep_state.delayed_at))
     return f"the scheduler refused a further pilot at {at}: {sweep_state.delayed}; the launcher tries again later"
 
 
-def _failures(sweep: Sweep, sweep_state: SweepState) -> list[dict[str, Any]]:
-    """The last attempts of the runs that failed, in the plan's order."""
-    from sweep.outcomes import Outcome
-
+def _failures(sweep: Sweep, sweep_state: SweepState) -> list[tuple[str, RunState, Attempt]]:
+    """The runs that failed, with their last attempts, in the plan's order."""
     states = ((run.run_id, sweep_state.runs.get(run.run_id)) for run in sweep.runs)
     return [
-        {
-            "run_id": run_id,
-            "attempt": last.number,
-            "outcome": str(last.outcome),
-            "message": last.message,
-            "nodes": list(last.nodes),
-            "retry": state.next_attempt() is not None,
-        }
+        (run_id, state, last)
         for run_id, state in states
-        if state and state.ok is None and (last := state.last) and last.outcome not in (None, Outcome.OK)
+        if state and state.ok is None and (last := state.last) and last.outcome is not None
     ]
 
 
@@ -180,6 +167,16 @@ def _document(sweep: Sweep) -> dict[str, Any]:
             for planned, last in tally.latest(LATEST_SHOWN)
         ],
         "pilots": [dataclasses.asdict(pilot) for pilot in sweep_state.pilots.values()],
-        "failures": _failures(sweep, sweep_state),
+        "failures": [
+            {
+                "run_id": run_id,
+                "attempt": last.number,
+                "outcome": str(last.outcome),
+                "message": last.message,
+                "nodes": list(last.nodes),
+                "retry": state.next_attempt() is not None,
+            }
+            for run_id, state, last in _failures(sweep, sweep_state)
+        ],
         "excluded_nodes": sweep_state.excluded_nodes,
     }

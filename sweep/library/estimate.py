@@ -9,7 +9,6 @@ from sweep.errors import Mistake, SweepError
 from sweep.inputs.grid import Grid, max_run_s
 from sweep.inputs.load import max_local_ranks
 from sweep.inputs.site import Site
-from sweep.library.plan import expected_saving
 from sweep.planning.build import nothing_to_run
 from sweep.planning.runs import Plan, runs_on
 from sweep.search.budget import Budget
@@ -39,6 +38,8 @@ class Estimate:
 
 def estimate(plan: Plan, grid: Grid, site: Site, executor: str) -> Estimate:
     """The plan's runs, as far as the budget of each node group reaches."""
+    from sweep.library.plan import expected_saving  # a quarter of a second, which a resume does not need
+
     expected, most, count = 0.0, 0.0, 0
     for group, part in site.parts.items():  # a budget is each group's own
         runs = runs_on(plan.runs, group)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sweep.contract import LAYOUT_FIELDS
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.library.sources import METRIC, collected_results
-from sweep.records.schema import INTERRUPTED
+from sweep.outcomes import Outcome
 from sweep.state.retries import OUTSIDE
 from sweep.stated import shell_word, stated_values
 
@@ -125,7 +125,7 @@ def _unequal_work(records: pd.DataFrame, row: Row, metric: str) -> list[str]:
 def _nothing(cells: Sequence[tuple[str, int]], records: pd.DataFrame, metric: str, models: Sequence[str]) -> Mistake:
     if not cells and len(records) and not (records["outcome"].fillna("ok") == "ok").any():
         ends = ", ".join(f"{number} {outcome}" for outcome, number in records["outcome"].value_counts().items())
-        if records["outcome"].isin({*INTERRUPTED, *map(str, OUTSIDE)}).all():
+        if records["outcome"].isin({*map(str, OUTSIDE), str(Outcome.CANCELLED)}).all():
             return Mistake(f"no run was measured: {ends}", remedy="`sweep resume` of its sweep measures the rest")
         return Mistake(f"no run succeeded: {ends}", remedy="`sweep report` has what each said")
     if not cells:

@@ -47,6 +47,12 @@ class PlannedRun(NamedTuple):
         before, _, after = self.run_json.rpartition(',"repeat":')
         return before + after[after.index(",") :] if before else self.run_json
 
+    @property
+    def repeat(self) -> int:
+        """0 of a configuration's first run."""
+        before, _, after = self.run_json.rpartition(',"repeat":')
+        return int(after[: after.index(",")]) if before else self.run().repeat
+
     def run(self) -> Run:
         """The run in full."""
         return Run.from_json(self.run_json)

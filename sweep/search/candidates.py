@@ -56,6 +56,14 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def take(self, rows: Ints) -> Candidates:
+        """Some of them."""
+        found = {name: getattr(self, name)[rows] for name in ("cells", "nodes", "repeats", "expected_s")}
+        for name in ("ids", "kinds", "workloads"):
+            of_all = getattr(self, name)
+            found[name] = type(of_all)(of_all[row] for row in rows.tolist())
+        return replace(self, columns=self._some(rows), **found)
+
     @cached_property
     def index(self) -> dict[str, int]:
         """run_id -> index."""
@@ -197,19 +205,26 @@ class Candidates:
 
 def from_plan(runs: Sequence[PlannedRun], gpu: Gpu = UNKNOWN_GPU) -> Candidates:
     """The candidates of a plan's runs."""
+    first: dict[str, str] = {}
+    for run in runs:
+        first.setdefault(run.configuration, run.run_json)  # its repeats differ in nothing else
+    numbers = {configuration: i for i, configuration in enumerate(first)}
     # One JSON text: keys that recur in thousands of runs are created once.
-    values = json.loads(f"[{','.join([run.run_json for run in runs])}]")
-    expected = np.array([run.expected_s for run in runs], dtype=np.float64)
-    found = from_configurations([run.run_id for run in runs], values, gpu)
-    return replace(found, planned=True, expected_s=expected)
+    found = from_configurations(list(first), json.loads(f"[{','.join(first.values())}]"), gpu)
+    return replace(
+        found.take(np.array([numbers[run.configuration] for run in runs], dtype=np.int64)),
+        ids=tuple(run.run_id for run in runs),
+        planned=True,
+        repeats=np.array([run.repeat for run in runs], dtype=np.int64),
+        expected_s=np.array([run.expected_s for run in runs], dtype=np.float64),
+    )
 
 
 def from_configurations(ids: Sequence[str], runs: Sequence[Mapping[str, Any]], gpu: Gpu) -> Candidates:
     """The candidates of runs given as the values of ``Run.canonical_json``."""
     columns = {name: np.array([run[name] for run in runs]) for name in ("nodes", "gpus_per_node", "sequence_length")}
     columns |= {name: np.array([run[name] for run in runs]) for name in ("dtype", "compile")}
-    stated = {name: FURTHER[name] for name in FURTHER if any(name in run["layout"] for run in runs)}
-    columns |= _columns([{**stated, **run["layout"]} for run in runs]) | _columns([run["shape"] for run in runs])
+    columns |= _columns([run["layout"] for run in runs]) | _columns([run["shape"] for run in runs])
     names = [(str(run["model"]), int(run["nodes"])) for run in runs]
     numbers = {cell: i for i, cell in enumerate(dict.fromkeys(names))}
     return Candidates(
@@ -249,9 +264,11 @@ def joined_candidates(first: Candidates, second: Candidates) -> Candidates:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """An array per key, with 0 if a row lacks it."""
+    """An array per key; of a row that lacks it, with its default or 0."""
     names = dict.fromkeys(name for keys in dict.fromkeys(map(tuple, rows)) for name in keys)
-    return {name: np.array([row.get(name, 0) for row in rows]) for name in names}
+    first = [name for name in FURTHER if name in names]
+    plain = {name: FURTHER.get(name, 0) for name in (*first, *names)}
+    return {name: np.array([row.get(name, value) for row in rows]) for name, value in plain.items()}
 
 
 def _kinds(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str, str]]:

@@ -25,10 +25,6 @@ class GroupedSearch:
             Search(own, gpu, strategy, budget) for own, gpu in zip(self._runs, gpus.values(), strict=True)
         ]
 
-    def asked_for(self, sweep_state: SweepState) -> Sequence[PlannedRun]:
-        """The runs that began, and as many others as will still be started."""
-        return [run for search in self._searches for run in search.asked_for(sweep_state)]
-
     def skipped(self, sweep_state: SweepState) -> Mapping[str, str]:
         """run_id -> why it will not be started, as known now."""
         return {run: word for search in self._searches for run, word in search.skipped(sweep_state).items()}

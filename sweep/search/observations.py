@@ -10,7 +10,6 @@ import bisect
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sweep.outcomes import Outcome
 from sweep.search.candidates import MEMORY_ERROR, Bools, Candidates
@@ -151,14 +150,6 @@ class Known:
             self._posterior.learn([(index, self._ends[index].end) for index in further])
             self._taught = len(self._ended)
         return self._posterior
-
-    def predicted(self, rows: npt.NDArray[np.int64]) -> Floats:
-        """Logarithm of the rows' predicted tokens/s/GPU."""
-        return self.posterior().log_rates(rows)
-
-    def success(self, rows: npt.NDArray[np.int64]) -> Floats:
-        """Success probability of each row."""
-        return self.posterior().success(rows)
 
     def _over_memory(self, rows: Ints) -> Bools:
         """Runs over the GPU's memory once predictions are corrected by measured peaks, per model.

@@ -26,6 +26,8 @@ OTHER_FAILURES = 0.1
 """prior probability that a run fails for another reason than memory"""
 PRIOR_WEIGHT, BASE_WEIGHT = 2.0, 50.0
 """runs that the share of failures of the whole sweep counts as for one run, and OTHER_FAILURES for that share"""
+ENDS_AT_ONCE = 128
+"""whose similarity to all others is computed at once"""
 LENGTH = 2.0
 """doublings (of tp, pp, …) over which a failure is informative"""
 
@@ -43,6 +45,9 @@ class Posterior:
 
     def __init__(self, candidates: Candidates) -> None:
         _one_thread()
+        self._of = candidates.duplicates
+        """of each candidate: its configuration, of which all that follows is"""
+        candidates = candidates.take(np.unique(self._of, return_index=True)[1])
         self._candidates = candidates
         self._times = StepTimes(candidates.layouts, candidates.sizes, candidates.kernel)
         self._fitted = self._times.unmeasured()
@@ -53,7 +58,7 @@ class Posterior:
         self._peaks = None if candidates.peaks is None else Peaks(candidates.peaks, candidates.kernel)
         self._features, places = np.unique(candidates.features, axis=0, return_inverse=True)
         self._places: Ints = places.ravel()
-        """of each candidate among the different features"""
+        """of each configuration among the different features"""
         self._failed, self._tried = np.zeros(len(self._features)), np.zeros(len(self._features))
         """per features, the weights of similar runs that failed for other reasons than memory, and of all tried"""
         self._ended: dict[int, tuple[float, float]] = {}
@@ -62,7 +67,8 @@ class Posterior:
 
     def learn(self, ends: Sequence[tuple[int, End]]) -> None:
         """Further ends, in their order."""
-        for index, end in ends:
+        for candidate, end in ends:
+            index = int(self._of[candidate])
             self._learn_failure(index, end)
             if end.log_rate is not None:
                 self._measured.append(index)
@@ -84,19 +90,21 @@ class Posterior:
 
     def log_rates(self, rows: Ints) -> Floats:
         """Mean of the logarithm of tokens/s/GPU."""
+        rows = self._of[rows]
         found: Floats = self._candidates.log_tokens_per_gpu[rows] - self._log_seconds.moments(rows)[0]
         return found
 
     def spreads(self, rows: Ints) -> Floats:
         """Standard deviation of the same, without the noise of a measurement."""
-        return np.asarray(np.sqrt(np.maximum(self._log_seconds.moments(rows)[1], 0.0)))
+        return np.asarray(np.sqrt(np.maximum(self._log_seconds.moments(self._of[rows])[1], 0.0)))
 
     def covariance(self, rows: Ints) -> Floats:
         """Of the logarithms of rates without noise, among some candidates."""
-        return self._log_seconds.covariance(rows)
+        return self._log_seconds.covariance(self._of[rows])
 
     def success(self, rows: Ints) -> Floats:
         """Probability that a run works."""
+        rows = self._of[rows]
         found = 1 - self._others(rows)
         return found if self._peaks is None else found * self._peaks.fits(rows)
 
@@ -123,10 +131,11 @@ class Posterior:
 
     def _spread_ends(self) -> None:
         """Count what ended for all similar runs."""
-        for place, (tried, failed) in self._ended.items():
-            near = np.exp(-((self._features - self._features[place]) ** 2).sum(axis=1) / (2 * LENGTH**2))
-            self._tried += tried * near
-            self._failed += failed * near
+        ended, squares = list(self._ended.items()), (self._features**2).sum(axis=1)
+        for first in range(0, len(ended), ENDS_AT_ONCE):
+            places, weights = map(np.array, zip(*ended[first : first + ENDS_AT_ONCE], strict=True))
+            apart = squares[places, None] + squares - 2 * self._features[places] @ self._features.T
+            self._tried, self._failed = (self._tried, self._failed) + weights.T @ np.exp(apart / (-2 * LENGTH**2))
         self._ended.clear()
 
     def _learn_memory(self, peaks: Peaks, index: int, end: End) -> float:

@@ -39,7 +39,7 @@ class RecordedRun:
 
 def promising_order(candidates: Candidates) -> Ints:
     """Candidates ordered as in a plan, by predictions before anything is measured; impossible ones last."""
-    predicted = Known(candidates).predicted(np.arange(len(candidates)))
+    predicted = Known(candidates).posterior().log_rates(np.arange(len(candidates)))
     return order(candidates.cells.tolist(), -predicted, candidates.repeats, candidates.ids, candidates.impossible)
 
 

@@ -112,12 +112,6 @@ class Search:
         attempts = (attempt for run_id in same for attempt in sweep_state.run_state(run_id).attempts.values())
         return Counter(node for attempt in attempts for node in attempt.nodes)
 
-    def asked_for(self, sweep_state: SweepState) -> Sequence[PlannedRun]:
-        """The runs that began, and as many others as will still be started: the plan without skipped runs."""
-        open_ = self._to_begin(self.update(sweep_state))
-        keep = np.flatnonzero(open_ | self._known.begun)
-        return self._runs if len(keep) == len(self._runs) else [self._runs[place] for place in keep.tolist()]
-
     def skipped(self, sweep_state: SweepState) -> Mapping[str, str]:
         """run_id -> BY_STRATEGY or BY_BUDGET, for runs that will not be started, as known now."""
         known = self.update(sweep_state)

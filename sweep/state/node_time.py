@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+import numpy as np
+
 from sweep.outcomes import Outcome
 from sweep.state.parts import PARTS
 from sweep.state.state import Attempt, PilotState, SweepState
@@ -40,17 +42,20 @@ def _split(pilot: PilotState, attempts: list[Attempt], now: float) -> dict[str, 
     parts = defaultdict(float, pilot.spent)
     parts["pilot"] += nodes * max(0.0, ready - (ready if pilot.began_at is None else pilot.began_at))
     parts["pilot" if pilot.ended is not None else "lost"] += nodes * (end - sound)
-    edges = [(ready, len(pilot.node_names) - nodes, 0)]  # those that never came
-    edges += [(min(max(at, ready), sound), -1, 0) for at in pilot.lost_at.values()]
-    for attempt in attempts:
-        width, low = len(attempt.nodes), min(max(attempt.started_at or ready, ready), sound)
-        high = min(max(attempt.ended_at or sound, low), sound)
-        edges += [(low, -width, width), (high, width, -width)]
-        if attempt.outcome in (None, Outcome.LOST):
-            parts["running" if pilot.running else "failed"] += width * (high - low)
-    free, busy, at = nodes, 0, ready
-    for time, more_free, more_busy in sorted([*edges, (sound, 0, 0)]):
-        parts["waiting" if busy else "idle"] += max(0, free) * (time - at)
-        parts["lost"] += max(0, nodes - max(0, free) - busy) * (time - at)
-        free, busy, at = free + more_free, busy + more_busy, time
+    starts = np.clip([attempt.started_at or ready for attempt in attempts], ready, sound)
+    ends = np.clip([attempt.ended_at or sound for attempt in attempts], starts, sound)
+    widths = np.array([len(attempt.nodes) for attempt in attempts], dtype=np.int64)
+    without = np.array([attempt.outcome in (None, Outcome.LOST) for attempt in attempts], dtype=np.int64)
+    parts["running" if pilot.running else "failed"] += float((widths * without) @ (ends - starts))
+    lost = np.clip([*pilot.lost_at.values()], ready, sound)
+    times = np.concatenate([lost, starts, ends, [ready, sound]])
+    more_busy = np.concatenate([0 * lost, widths, -widths, [0, 0]])
+    more_free = -more_busy
+    more_free[: len(lost)], more_free[-2] = -1, len(pilot.node_names) - nodes  # those that never came
+    order = np.argsort(times, kind="stable")
+    spans = np.diff(times[order], prepend=ready)
+    free, busy = (each[order].cumsum() - each[order] for each in (more_free, more_busy))
+    free = np.maximum(free + nodes, 0)
+    for part, share in (("waiting", free * (busy > 0)), ("idle", free * (busy <= 0)), ("lost", nodes - free - busy)):
+        parts[part] += float(np.maximum(share, 0) @ spans)
     return dict(parts)

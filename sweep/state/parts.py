@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -29,7 +29,9 @@ PARTS: Mapping[str, str] = {
 }
 START = {"build": "model", "rendezvous": "process groups", "device": "CUDA context"}
 """a rank's own phase (``Measurement.phases_s``) -> the part it is in"""
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_decode: Callable[[str], Any] = msgspec.json.Decoder(
+    msgspec.defstruct("Extra", [("phases_s", dict[str, Any], {})])
+).decode
 
 
 def parts_of(record: RecordFacts, whole_s: float) -> dict[str, float]:
@@ -38,11 +40,12 @@ def parts_of(record: RecordFacts, whole_s: float) -> dict[str, float]:
         return {"failed": whole_s}
     given = (record.start_s, record.first_iteration_s, record.measure_s, record.step_time_median_s)
     left, first, measured, usual = (max(0.0, seconds or 0.0) for seconds in given)
-    usual, warm = min(first, usual), min(measured, sum((record.warmup_times_s or ())[1:]))
+    usual, warm = min(first, usual), min(measured, sum(record.warmup_times_s[1:]) if record.warmup_times_s else 0.0)
     timed = "measuring" if record.stopped is None else "stopped"
     parts = {timed: measured - warm, "warm-up": usual + warm, "compilation": first - usual}
+    phases = _phases(record.extra_json)
     for phase, part in START.items():
-        parts[part] = min(left, _seconds(record, phase))
+        parts[part] = min(left, _seconds(phases.get(phase)))
         left -= parts[part]
     parts["imports"] = left
     known = sum(parts.values())
@@ -51,12 +54,15 @@ def parts_of(record: RecordFacts, whole_s: float) -> dict[str, float]:
     return {**parts, "cleaning": whole_s - known}
 
 
-def _seconds(record: RecordFacts, phase: str) -> float:
-    """What the slowest rank took for a phase of its start; 0 where none states it."""
+def _phases(extra_json: str | None) -> Mapping[str, Any]:
+    """What the ranks took for each phase of their start, as a record states it."""
     try:
-        phases = _decode(record.extra_json or "{}").get("phases_s")
+        return _decode(extra_json).phases_s if extra_json else {}
     except (msgspec.DecodeError, RecursionError):
-        return 0.0
-    found = phases.get(phase) if isinstance(phases, dict) else None
-    most = found.get("max") if isinstance(found, dict) else found
+        return {}
+
+
+def _seconds(stated: Any) -> float:
+    """What the slowest rank took; 0 where none states it."""
+    most = stated.get("max") if isinstance(stated, dict) else stated
     return max(0.0, most) if isinstance(most, (int, float)) else 0.0

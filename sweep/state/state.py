@@ -98,12 +98,6 @@ class RunState:
             return last.number + 1
         return last.number + 1 if may_retry(*self._ended(after=self.renewed_after)) else None
 
-    @property
-    def unmeasured(self) -> bool:
-        """It failed for reasons that were not its own, and is not tried again until a person resumes the sweep."""
-        last = self.last
-        return last is not None and last.outcome in OUTSIDE and self.ok is None and self.next_attempt() is None
-
     def avoid(self) -> frozenset[str]:
         """Nodes that the next attempt should avoid: an earlier one failed there in a way that a node may cause."""
         failed = [a for a in self.attempts.values() if a.outcome in ELSEWHERE]
@@ -178,8 +172,9 @@ class PilotState:
         """Note the record of an attempt, which took node time."""
         self.wrote(event)
         ended_at = attempt.ended_at or event.time
+        width, spent = len(attempt.nodes), self.spent
         for part, seconds in parts_of(event.record, max(0.0, ended_at - (attempt.started_at or ended_at))).items():
-            self.spent[part] = self.spent.get(part, 0.0) + len(attempt.nodes) * seconds
+            spent[part] = spent.get(part, 0.0) + width * seconds
         if event.record.outcome is Outcome.NODE_FAIL:
             self.lost_at |= dict.fromkeys(event.accused, ended_at)
 
@@ -217,8 +212,9 @@ class SweepState:
 
     def apply_all(self, events: Iterable[Event]) -> None:
         """Apply events."""
+        kinds = _apply.registry  # singledispatch looks every event's class up in a table of weak references
         for event in events:
-            _apply(event, self)
+            kinds.get(type(event), _apply)(event, self)
 
     def apply(self, event: Event) -> None:
         """Apply one event. Kinds that do not change the state (alive, …) are ignored."""
@@ -231,11 +227,11 @@ class SweepState:
     def run(self, run_id: str) -> RunState:
         """The state of a run, empty where nothing happened to it yet. For callers that change it."""
         self.touched.append(run_id)
-        return self.runs.setdefault(run_id, RunState())
+        return self.runs.get(run_id) or self.runs.setdefault(run_id, RunState())
 
     def pilot(self, name: str) -> PilotState:
         """The pilot of that name, created if unknown."""
-        return self.pilots.setdefault(name, PilotState(name))
+        return self.pilots.get(name) or self.pilots.setdefault(name, PilotState(name))
 
     def has_record(self, run_id: str, number: int) -> bool:
         """Does the attempt have a record?"""
@@ -245,7 +241,8 @@ class SweepState:
 
     def attempt(self, run_id: str, number: int, pilot: str) -> Attempt:
         """The attempt, created if unknown."""
-        return self.run(run_id).attempts.setdefault(number, Attempt(number, pilot))
+        attempts = self.run(run_id).attempts
+        return attempts.get(number) or attempts.setdefault(number, Attempt(number, pilot))
 
 
 @singledispatch
@@ -332,7 +329,7 @@ def _(event: AttemptStarted, sweep_state: SweepState) -> None:
     attempt.nodes = event.nodes
     if (pilot := sweep_state.pilots.get(event.pilot)) is not None:
         pilot.wrote(event)
-        for node in event.nodes:
+        for node in event.nodes if pilot.lost_at else ():
             pilot.lost_at.pop(node, None)
 
 
@@ -354,6 +351,8 @@ def _(event: Recorded[RecordFacts], sweep_state: SweepState) -> None:
         pilot.recorded(event, attempt)
     if record.outcome is Outcome.OK and same_work(record):
         sweep_state.nodes.measured(record.run_id, attempt.nodes, event.slow_node, event.time)
+    if not event.accused:
+        return
     reason = f"{record.outcome} in {record.run_id}.{record.attempt}: {attempt.message or 'no message'}"[:300]
     sweep_state.nodes.reports += [
         NodeReport(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -86,8 +86,6 @@ class _Ended:
 
     def add(self, share: _Share, predicted_s: float, gpus: int, sign: int) -> None:
         """Add a run's attempts, or subtract them with ``sign`` -1. ``predicted_s``: of one attempt."""
-        if not share.ended:
-            return
         all_s = share.ended * predicted_s
         ratio = math.log(max(share.ended_s, 1e-3) / all_s)
         self.seconds += sign * share.ended_s
@@ -172,6 +170,10 @@ class Tally:
         """Outcome -> runs whose attempt that counts has it, most frequent first."""
         failed = {word: number for word, number in self._words.items() if number and word not in PLACES}
         return dict(sorted(failed.items(), key=lambda item: -item[1]))
+
+    def ended_as(self, outcomes: Collection[str]) -> list[str]:
+        """The runs whose attempt that counts has one of these, and that are not tried again, in the plan's order."""
+        return [run_id for run_id, share in self._shares.items() if share.word in outcomes]
 
     def example(self, outcome: str) -> str:
         """The message of the latest attempt with this outcome; empty where it had none."""
@@ -291,8 +293,9 @@ class Tally:
         run_id, cell = planned.run_id, self._cells[planned.model, planned.nodes]
         before, self._shares[run_id] = self._shares[run_id], share
         predicted_s, gpus = planned.predicted_s or self._assumed_s, self._gpus(planned)
-        self._ended.add(before, predicted_s, gpus, -1)
-        self._ended.add(share, predicted_s, gpus, 1)
+        for one, sign in ((before, -1), (share, 1)):
+            if one.ended:
+                self._ended.add(one, predicted_s, gpus, sign)
         if share.rate is not None:
             cell.rates.setdefault(planned.configuration, {})[run_id] = share.rate
         elif before.rate is not None:

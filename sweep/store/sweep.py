@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import time
 from array import array
@@ -22,6 +21,7 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
 from sweep.planning.runs import RUN_COLUMNS, PlannedRun, runs_of_all
+from sweep.state.retries import OUTSIDE
 from sweep.state.state import SweepState
 from sweep.state.tally import Tally
 from sweep.store import lease
@@ -37,6 +37,8 @@ WORTH_RUNS = 2000
 """a sweep with this many runs is large: its search result is stored"""
 STORE_S = 60.0
 """longest interval between the launcher's snapshots of a large running sweep"""
+_check_json = msgspec.json.Decoder(msgspec.Raw).decode
+"""raises ValueError; creates no values"""
 
 
 @dataclass(eq=False)
@@ -162,11 +164,12 @@ class Sweep:
 
     def unmeasured(self) -> list[str]:
         """The runs that stay without a measurement, by failures that were not their own, until a person resumes."""
-        return [run.run_id for run in self.runs if self.sweep_state.run_state(run.run_id).unmeasured]
+        return self.tally.ended_as(OUTSIDE)
 
     def asked_for(self) -> Sequence[PlannedRun]:
         """The plan's runs, except those that the strategy or the budget excludes."""
-        return self._search.asked_for(self.sweep_state)
+        out = self.skipped()
+        return [run for run in self.runs if run.run_id not in out] if out else self.runs
 
     def skipped(self) -> Mapping[str, str]:
         """run_id -> why it must not start (``Search.skipped``), as currently known."""
@@ -299,7 +302,8 @@ def _table(plan: Path) -> pyarrow.Table:
         texts = [text for text in table["run_json"].to_pylist() if text]
         if any(text.count("[") + text.count("{") > MAX_DEPTH for text in texts):
             raise ValueError("a run's JSON has too many lists or objects")
-        json.loads(f"[{','.join(texts)}]")  # raises ValueError
+        for text in texts:
+            _check_json(text)
         return table
     except (pyarrow.ArrowException, ValueError, KeyError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the file system, not of the content

@@ -53,7 +53,7 @@ def test_a_run_that_failed_teaches_no_rate_and_of_all_chosen_only_those_not_fitt
     for index, rate, peak in ((0, 1000.0, 6e10), (2, 900.0, None), (3, 800.0, None)):
         known.end(index, Outcome.OK, rate, peak, when=float(index))
     known.end(1, Outcome.HANG, when=1.0)
-    predicted = np.exp(known.predicted(np.array([4, 5, 6])))
+    predicted = np.exp(known.posterior().log_rates(np.array([4, 5, 6])))
     (cell,) = found["cells"]
     errors = predicted / np.array(rates[4:7]) - 1
     assert (cell["nodes"], cell["runs"]) == (2, 3)
@@ -75,7 +75,7 @@ def test_the_most_similar_run_of_the_cell_foretells_each_by_how_much_faster_it_i
     known = Known(c)
     for index in range(3):
         known.end(index, Outcome.OK, rates[index])
-    predicted = np.exp(known.predicted(np.arange(9)))
+    predicted = np.exp(known.posterior().log_rates(np.arange(9)))
     ratio = predicted[[3, 4, 5]] / predicted[[4, 3, 4]]
     wanted = np.abs(rates[[4, 3, 4]] * ratio / rates[[3, 4, 5]] - 1).mean()
     assert [cell["nodes"] for cell in found["cells"]] == [2, 4]
@@ -90,7 +90,7 @@ def test_a_rate_of_zero_of_a_successful_run_teaches_nothing():
     found = forecast(recorded(c, rates), np.arange(4) < 1, np.arange(4) > 0)
     without_rate = Known(c)
     without_rate.end(0, Outcome.OK)
-    errors = np.exp(without_rate.predicted(np.arange(1, 4))) / 500.0 - 1
+    errors = np.exp(without_rate.posterior().log_rates(np.arange(1, 4))) / 500.0 - 1
     assert found["overall"]["mape"] == pytest.approx(np.abs(errors).mean())
 
 
@@ -113,7 +113,7 @@ def test_expected_rates_are_those_of_the_recorded_runs_with_nine_tenths_of_a_nor
     for place in range(8):
         known.end(len(grid) + place, Outcome.OK, given.tokens_per_second_per_gpu[place], given.peak_memory_bytes[place])
     rows = np.arange(len(grid))
-    rates, works = np.exp(known.predicted(rows)), known.success(rows)
+    rates, works = np.exp(known.posterior().log_rates(rows)), known.posterior().success(rows)
     assert [one.row for one in found] == np.argsort(-rates * works)[:3].tolist()
     assert found[0].row != np.argmax(rates), "the fastest would run out of memory"
     for one in found:

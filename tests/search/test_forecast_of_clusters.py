@@ -24,7 +24,7 @@ def test_a_forecasts_figures_by_hand(worked, order):
     """A tenth below and a fifth above what was predicted, in turn; the order as predicted, reversed, or of two runs."""
     given = [run(dp=8, mbs=2**i) for i in range(5)]
     c = from_configurations([f"run-{i:016x}" for i in range(5)], given, GPUS["h100"])
-    predicted = np.exp(Known(c).predicted(np.arange(5)))
+    predicted = np.exp(Known(c).posterior().log_rates(np.arange(5)))
     rates = predicted / np.array([0.9, 1.2, 0.9, 1.2, 1.0])
     if order == -1.0:
         rates = np.sort(rates)[::-1][np.argsort(np.argsort(predicted))]
@@ -40,7 +40,7 @@ def test_a_forecasts_figures_by_hand(worked, order):
         assert (cell["mape"], cell["bias"]) == (pytest.approx(0.15), pytest.approx(0.05))
     elif order == -1.0:
         assert cell["spearman"] == pytest.approx(-1.0)
-        first = rates[np.argmax((predicted * Known(c).success(np.arange(5)))[:4])]
+        first = rates[np.argmax((predicted * Known(c).posterior().success(np.arange(5)))[:4])]
         assert cell["top_1_regret"] == pytest.approx(1 - first / rates[:4].max())
         assert cell["top_3_regret"] < cell["top_1_regret"]
 

@@ -175,4 +175,4 @@ def test_a_run_that_worked_above_the_stated_memory_keeps_others_possible(workloa
     for place, share in enumerate((0.9, 1.3, 2.0)):
         known.end(place, Outcome.OK, 1000.0 * (place + 1), share * 85e9)
     assert not known.infeasible[3] or known.candidates.impossible[3]
-    assert known.success(np.array([3]))[0] > 0.05
+    assert known.posterior().success(np.array([3]))[0] > 0.05

@@ -40,8 +40,8 @@ def test_the_order_of_arrival_changes_nothing():
                 found.best.tolist(),
                 found.tries.tolist(),
                 found.infeasible.tolist(),
-                found.predicted(rows),
-                found.success(rows),
+                found.posterior().log_rates(rows),
+                found.posterior().success(rows),
             )
         )
     for best, tries, infeasible, predicted, success in states:
@@ -128,16 +128,16 @@ def test_a_failures_rate_is_none(outcome):
 
 def test_what_similar_runs_did_is_expected_of_a_run():
     found = known()
-    before = found.success(np.arange(8))
+    before = found.posterior().success(np.arange(8))
     found.end(1, Outcome.HANG)
-    after = found.success(np.arange(8))
+    after = found.posterior().success(np.arange(8))
     drop = before - after
     assert drop[1] == max(drop)
     assert drop[0] > drop[3] > 0, "the nearer the micro-batch, the more"
     assert drop[0] > drop[4], "another number of nodes is further away"
     for index in (0, 2):
         found.end(index, Outcome.OK, 100.0)
-    assert found.success(np.array([1]))[0] > after[1]
+    assert found.posterior().success(np.array([1]))[0] > after[1]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 3)), max_size=20))
@@ -171,7 +171,7 @@ def test_the_chance_of_a_failure_is_that_of_similar_runs_and_of_the_whole_sweep(
     for row in range(6):
         near = {one: np.exp(-((row - one) ** 2) / (2 * 2.0**2)) for one in (0, 1, 3)}
         fails = (2 * base + near[1] + near[3]) / (2 + sum(near.values()))
-        assert found.success(np.array([row]))[0] == pytest.approx(1 - fails)
+        assert found.posterior().success(np.array([row]))[0] == pytest.approx(1 - fails)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5, 8])
@@ -179,11 +179,11 @@ def test_every_measurement_teaches_from_the_first_one_on(number):
     """Twice as fast as predicted, within what is not believed of single runs."""
     found = known()
     rows = np.arange(8)
-    twice = found.predicted(rows) + np.log(2)
+    twice = found.posterior().log_rates(rows) + np.log(2)
     wide = found.posterior().spreads(rows).copy()
     for row in range(number):
         found.end(row, Outcome.OK, float(np.exp(twice[row])))
-    assert found.predicted(rows)[:number] == pytest.approx(twice[:number], abs=0.05)
+    assert found.posterior().log_rates(rows)[:number] == pytest.approx(twice[:number], abs=0.05)
     assert (found.posterior().spreads(rows)[:number] < 0.3 * wide[:number]).all()
 
 
@@ -200,9 +200,9 @@ def test_an_out_of_memory_is_no_failure_of_another_kind_and_an_unknown_end_is_pa
     lost = {}
     for outcome in (Outcome.OOM_CUDA, Outcome.UNKNOWN, Outcome.HANG):
         found = known()
-        before = found.success(np.array([4]))[0]
+        before = found.posterior().success(np.array([4]))[0]
         found.end(0, outcome)
-        lost[outcome] = (found.success(np.array([0]))[0], found.posterior()._others(np.array([0]))[0])
+        lost[outcome] = (found.posterior().success(np.array([0]))[0], found.posterior()._others(np.array([0]))[0])
         assert before > 0.8
     alone = known().posterior()._others(np.array([0]))[0]
     assert lost[Outcome.OOM_CUDA][1] == pytest.approx(alone), "it was of memory"
@@ -234,7 +234,7 @@ def test_between_refits_a_measurement_counts_by_how_far_it_is_trusted(slower):
     extra = disturbance_variance(np.array([slower]), np.array([variance + noise]), disturbed)[0]
     found.end(5, Outcome.OK, float(np.exp(mean - slower)))
     moved = mean - slower * variance / (variance + noise + extra)
-    assert found.predicted(row)[0] == pytest.approx(moved, abs=1e-9)
+    assert found.posterior().log_rates(row)[0] == pytest.approx(moved, abs=1e-9)
 
 
 def test_times_are_fitted_again_whenever_a_quarter_more_of_them_are_known():

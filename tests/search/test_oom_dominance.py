@@ -137,8 +137,8 @@ def test_no_other_outcome_rules_out_any_run(outcome, place):
 
 def test_a_failure_moves_similar_runs_back():
     known = Known(candidates(run(mbs=1), run(mbs=2), run(mbs=1, tp=8, pp=8, model="8B")))
-    before = known.success(np.arange(3))
+    before = known.posterior().success(np.arange(3))
     known.end(0, Outcome.UNKNOWN)
-    after = known.success(np.arange(3))
+    after = known.posterior().success(np.arange(3))
     assert after[1] < 0.8 * before[1]
     assert after[2] > 0.95 * before[2]

@@ -19,6 +19,11 @@ from tests.support.configurations import run
 GPU = GPUS["h100"]
 
 
+def asked_for(search, runs, sweep_state):
+    skipped = search.skipped(sweep_state)
+    return [run for run in runs if run.run_id not in skipped]
+
+
 def runs_of(nodes=(1, 2, 4)):
     made = []
     for mbs, zero, tp, width in product((1, 2, 4, 8), (0, 1), (1, 2, 4), nodes):
@@ -67,7 +72,7 @@ def live(runs, strategy, limits=None, widths=(1, 2, 4)):
             pilot = Search(runs, GPU, strategy, limits)
             while mine and (choice := next_on(width, runs, sweep_state, pilot)) is not None:
                 assert choice.planned.run_id not in {e.record.run_id for e in events}, "no run twice"
-                assert waiting(search.asked_for(sweep_state), sweep_state), (
+                assert waiting(asked_for(search, runs, sweep_state), sweep_state), (
                     "what a pilot begins, the launcher waits for"
                 )
                 events.append(ended(choice.planned, 60.0 * (len(events) + 1)))
@@ -82,7 +87,7 @@ def live(runs, strategy, limits=None, widths=(1, 2, 4)):
 def test_a_sweep_ends_exactly_when_its_pilots_find_nothing(name, limits):
     runs = runs_of()
     events, sweep_state, search = live(runs, name, limits)
-    assert not waiting(search.asked_for(sweep_state), sweep_state)
+    assert not waiting(asked_for(search, runs, sweep_state), sweep_state)
     out = search.skipped(sweep_state)
     begun = {event.record.run_id for event in events}
     assert begun | set(out) == {planned.run_id for planned in runs}
@@ -132,7 +137,7 @@ def test_the_same_state_gives_the_same_decisions_in_any_order_of_events(name, se
             if (place + seed) % 3 == 0:
                 search.skipped(sweep_state)
                 next_on(4, runs, sweep_state, search)
-        asked = [planned.run_id for planned in search.asked_for(sweep_state)]
+        asked = [planned.run_id for planned in asked_for(search, runs, sweep_state)]
         chosen = [next_on(width, runs, sweep_state, search) for width in (1, 2, 4)]
         reported.append((asked, search.skipped(sweep_state), chosen, search.known.best.tolist()))
     assert reported[0] == reported[1]
@@ -157,7 +162,7 @@ def test_a_retry_is_requested_though_the_budget_is_spent():
     runs = runs_of((1,))
     sweep_state, search = SweepState(), Search(runs, GPU, "exhaustive", {"runs": 1})
     sweep_state.apply(ended(runs[0], 60.0, truth=(Outcome.NODE_FAIL, None)))
-    assert [(c.planned.run_id, c.attempt) for c in waiting(search.asked_for(sweep_state), sweep_state)] == [
+    assert [(c.planned.run_id, c.attempt) for c in waiting(asked_for(search, runs, sweep_state), sweep_state)] == [
         (runs[0].run_id, 2)
     ]
     assert next_on(1, runs, sweep_state, search).attempt == 2
@@ -208,7 +213,7 @@ def test_before_anything_began_the_whole_wall_time_is_left(seconds, waits):
     """Each run is expected to take a minute."""
     runs = runs_of((1,))[:6]
     search = Search(runs, GPU, limits={"wall_time": seconds})
-    assert len(search.asked_for(SweepState())) == waits
+    assert len(asked_for(search, runs, SweepState())) == waits
 
 
 def test_a_run_that_has_not_ended_counts_with_its_expected_duration():
@@ -217,9 +222,11 @@ def test_a_run_that_has_not_ended_counts_with_its_expected_duration():
     for place, at in ((0, 60.0), (1, 90.0)):
         sweep_state.apply(ended(runs[place], at))
     search = Search(runs, GPU, limits={"wall_time": 150.0})
-    assert [run.run_id for run in search.asked_for(sweep_state)] == [run.run_id for run in runs], "90 s and a minute"
+    assert [run.run_id for run in asked_for(search, runs, sweep_state)] == [run.run_id for run in runs], (
+        "90 s and a minute"
+    )
     sweep_state.apply(ended(runs[2], 91.0))
-    assert [run.run_id for run in search.asked_for(sweep_state)] == [run.run_id for run in runs[:3]]
+    assert [run.run_id for run in asked_for(search, runs, sweep_state)] == [run.run_id for run in runs[:3]]
 
 
 @pytest.mark.parametrize(("took", "further"), [(10, 1), (16, 0), (60, 0)])
@@ -229,7 +236,7 @@ def test_a_run_that_ended_counts_with_the_time_that_it_took(took, further):
     sweep_state = SweepState()
     sweep_state.apply(ended(runs[0], 60.0, took=took))
     search = Search(runs, GPU, limits={"node_hours": 75.0 / 3600})
-    left = [run.run_id for run in search.asked_for(sweep_state)]
+    left = [run.run_id for run in asked_for(search, runs, sweep_state)]
     assert left[0] == runs[0].run_id, "it began"
     assert (next(iter(search.choices(sweep_state, 1, frozenset())), None) is not None) is bool(further)
 

@@ -74,7 +74,7 @@ def test_the_first_of_a_cell_is_the_run_of_most_rate_times_chance_to_work():
     given = [run(dp=8, mbs=mbs, gas=64, zero=3, recompute="full") for mbs in (1, 2, 4, 8, 16, 32)]
     known = Known(from_configurations([f"run-{i:016x}" for i in range(6)], given, GPUS["h100"]))
     rows = np.arange(6)
-    rates, works = np.exp(known.predicted(rows)), known.success(rows)
+    rates, works = np.exp(known.posterior().log_rates(rows)), known.posterior().success(rows)
     assert np.argmax(rates) != np.argmax(rates * works) != np.argmax(works)
     assert Guided().pick(known, np.ones(6, dtype=bool)).index == np.argmax(rates * works)
 

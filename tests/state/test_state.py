@@ -98,11 +98,9 @@ def test_an_ok_run_is_not_tried_again_for_a_surplus_attempt_that_a_node_failed()
 def test_a_person_who_resumes_renews_the_tries_of_a_run_whose_failures_were_not_its_own(outcome):
     """Four times, more than any bound but that of an interruption; or once more, where the last had no end yet."""
     failed = [event for number in range(1, 6) for event in (started(number), record(number, outcome))]
-    run = state_of(*failed).run(RUN)
-    assert run.unmeasured == (run.next_attempt() is None)
     for renewed in (state_of(*failed, RENEWED), state_of(*failed[:-1], RENEWED, failed[-1])):
         run = renewed.run(RUN)
-        assert (run.next_attempt(), run.unmeasured) == (6, False)
+        assert run.next_attempt() == 6
         renewed.apply_all([started(6), record(6, outcome)])
         assert run.next_attempt() == 7, "its bound begins again"
 
@@ -111,7 +109,7 @@ def test_a_person_who_resumes_renews_the_tries_of_a_run_whose_failures_were_not_
 def test_a_person_who_resumes_renews_no_tries_of_a_run_that_is_measured_or_failed_by_itself(outcome):
     failed = [event for number in range(1, 5) for event in (started(number), record(number, Outcome.HANG))]
     run = state_of(*failed, started(5), RENEWED, record(5, outcome)).run(RUN)
-    assert (run.next_attempt(), run.unmeasured) == (None, False)
+    assert run.next_attempt() is None
 
 
 def test_a_cancellation_holds_until_the_next_session():

@@ -15,6 +15,7 @@ from sweep.state.events import (
     RecordFacts,
     RerunRequested,
 )
+from sweep.state.retries import OUTSIDE
 from sweep.state.state import SweepState
 from sweep.state.tally import ASSUMED_FACTOR, MIN_ENDED, Tally, elapsed_s
 
@@ -73,6 +74,13 @@ def test_failures_are_listed_the_most_frequent_first():
     outcomes = (Outcome.NAN_LOSS, Outcome.OOM_CUDA, Outcome.OOM_CUDA)
     found = tally(runs, *(ended(run.run_id, 0, 5, outcome=o) for run, o in zip(runs, outcomes, strict=True)))
     assert list(found.failures.items()) == [("oom_cuda", 2), ("nan_loss", 1)]
+
+
+def test_a_run_has_ended_as_something_once_it_is_not_tried_again_and_no_attempt_was_ok():
+    lost = [event for number in range(1, 6) for event in ended("a", number, 1, outcome=Outcome.LOST, number=number)]
+    once, ok = ended("b", 0, 5, outcome=Outcome.LOST), [ended("c", 0, 5), ended("c", 9, 5, outcome="lost", number=2)]
+    found = tally([A, B, C, D], lost, once, *ok, ended("d", 0, 10, outcome=Outcome.OOM_CUDA))
+    assert found.ended_as(OUTSIDE) == ["a"]
 
 
 def test_what_must_not_start_is_counted_by_its_reason_unless_it_has_begun():
