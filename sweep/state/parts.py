@@ -54,8 +54,8 @@ def parts_of(record: RecordFacts, whole_s: float) -> dict[str, float]:
     return {**parts, "cleaning": whole_s - known}
 
 
-def _phases(extra_json: str | None) -> Mapping[str, Any]:
-    """What the ranks took for each phase of their start, as a record states it."""
+def _phases(extra_json: str | None) -> Any:
+    """Phase of the start -> what the ranks took, as a record states it."""
     try:
         return _decode(extra_json).phases_s if extra_json else {}
     except (msgspec.DecodeError, RecursionError):
