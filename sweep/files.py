@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import functools
-import importlib.resources
 import io
 import json
 import math
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from sweep.errors import Mistake, SweepError
-from sweep.physics.shapes import ModelShape
 
 _HEAD_BYTES, _STRANGE_SHARE = 512, 0.3
 """a file is binary if over 30 % of its first block's characters are strange: perl's -B (perldoc -f -X)"""
@@ -122,6 +120,8 @@ def json_problem(text: str) -> str | None:
 @functools.lru_cache(1024)
 def column_problem(name: str, text: str) -> str | None:
     """The same of a record's column of that name: a model's shape must be one."""
+    from sweep.physics.shapes import ModelShape
+
     problem = json_problem(text)
     try:
         if name == "shape_json" and problem is None and (values := json.loads(text)):
@@ -378,6 +378,6 @@ def _check_access(path: Path, mode: int) -> None:
 
 def shipped_folder(name: str) -> Path:
     """The folder of templates or examples: in the package where it is from a wheel, next to it in a checkout."""
-    package = Path(str(importlib.resources.files("sweep")))
+    package = Path(__file__).parent
     inside = package / f"_{name}"
     return inside if inside.is_dir() else package.parent / name
