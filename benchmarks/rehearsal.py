@@ -45,6 +45,7 @@ WIDTHS_OF_TEN = {1: 4, 2: 3, 4: 2, 8: 1}
 """nodes -> how many of ten runs: the micro-batch sizes that give the global batch"""
 GRID = """
 name: rehearsal
+strategy: prune
 workload: simulated
 models: [tiny-1M]
 nodes: [1, 2, 4, 8]
