@@ -28,7 +28,8 @@ def key_of(sweep_id: str, run_id: str, attempt: int) -> str:
 
 def tracked(record: Record, sweep_id: str) -> TrackedRun:
     """A record as a tracker's run: configuration and environment, metrics, one row of history per iteration."""
-    values = msgspec.to_builtins(record)
+    # msgspec leaves out what the text of a record that others wrote lacks
+    values = dict.fromkeys((*IDENTITY, *CONFIGURATION_NAMES, *JSON_COLUMNS, *SUMMARY)) | msgspec.to_builtins(record)
     plain = [name for name in CONFIGURATION_NAMES if name not in JSON_COLUMNS]
     config = {"sweep_id": sweep_id} | {name: values[name] for name in (*IDENTITY, *plain)}
     config |= {name: json.loads(values[column] or "{}") for column, name in JSON_COLUMNS.items()}

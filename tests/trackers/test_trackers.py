@@ -14,12 +14,14 @@ import threading
 from dataclasses import replace
 from importlib.util import find_spec
 
+import msgspec
 import psutil
 import pytest
 
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.records.record import record_from
+from sweep.records.schema import Record
 from sweep.store.directory import SweepDir
 from sweep.store.lease import TRACKER, LeaseLostError, take
 from sweep.trackers.shape import SUMMARY, key_of, tracked
@@ -314,3 +316,9 @@ def test_an_unknown_tracker_is_the_users_mistake(tmp_path):
     assert "did you mean wandb?" in done.stderr
     assert done.returncode == 2
     assert not (tmp_path / "s").exists()
+
+
+def test_a_record_that_lacks_columns_is_written():
+    record = msgspec.json.decode('{"run_id": "r", "attempt": 1, "pilot": "p", "outcome": "hang"}', type=Record)
+    run = tracked(record, "id")
+    assert (run.config["tp"], run.summary) == (None, {"outcome": "hang"})
