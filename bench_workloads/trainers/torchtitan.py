@@ -166,7 +166,10 @@ def reader(run: Run) -> Reader:
                 lambda text: "full_iteration" if text.startswith("Recorded") else "none",
             ),
             "dispatcher": (r"experts: dispatcher (\w+),", lambda text: _OF_DISPATCHERS.get(text, text)),
-            "routing": (r"experts: .* balanced (True|False)", {"True": "balanced", "False": "natural"}.__getitem__),
+            "routing": (
+                r"experts: dispatcher \w+, balanced (True|False)",
+                {"True": "balanced", "False": "natural"}.__getitem__,
+            ),
             **batch,
         },
         begun=r"Training starts at step",

@@ -56,6 +56,7 @@ def test_the_test_finds_what_is_slow():
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1500)
 def test_no_pattern_takes_over_a_second_for_a_megabyte():
     """On a quiet machine, so twice that here; and whatever follows a repetition, none grows faster than its input."""
     slow = {}
