@@ -39,6 +39,9 @@ fragmentation take 1 to 4 GB of 80"""
 REFUTES, MISSTATED_ERROR = 3.0, 0.5
 """spreads above the limit at which a run that worked refutes it (the site names another GPU, or peaks count something
 else), and the spread of where runs fail then"""
+LIKE_RUNS = 8.0
+"""measured peaks that the spreads above count as, once those of this sweep are further from their predictions: by so
+many a spread is known within a factor of two. Of published rows 23 % were more than three of their spreads away"""
 MOST_OBSERVED = 512
 """ends that are learned from: a further one costs more the more there are, and says less. Of 21,696 runs 2,000 took
 24 s, these 2 s (benchmarks/large_sweep.py)"""
@@ -86,20 +89,27 @@ class Peaks:
         variance = (linear**2).sum(axis=1) + squares @ kernel.variances
         self._posterior = GaussianPosterior(predicted.log_use, variance, column)
         self._limit, self._limit_variance = STATED, STATED_ERROR**2
+        self._predicted: set[int] = set()
+        """measured ones"""
+        self._squares = LIKE_RUNS
+        """of the errors of their predictions, in the spreads that these had"""
 
     def fits(self, rows: Ints) -> Floats:
         """Probability that each row does not run out of memory."""
         spare = self._limit - self._posterior.mean[rows]
-        return normal_cdf(spare / np.sqrt(self._limit_variance + np.maximum(self._posterior.variance[rows], 0.0)))
+        return normal_cdf(spare / np.sqrt(self._limit_variance + self._variance(rows)))
 
     def spread(self, index: int) -> float:
         """Standard deviation of the logarithm of a run's peak."""
-        return math.sqrt(self._peak(index)[1])
+        return math.sqrt(max(float(self._posterior.variance[index]), 0.0))
 
     def measured(self, index: int, log_use: float) -> None:
         """A run ended well, with this peak."""
         if log_use > self._limit + REFUTES * math.sqrt(self._limit_variance + PEAK_NOISE**2):
             self._limit, self._limit_variance = log_use, MISSTATED_ERROR**2
+        if index not in self._predicted:
+            self._squares += (log_use - self._peak(index)[0]) ** 2 / (self.spread(index) ** 2 + PEAK_NOISE**2)
+            self._predicted.add(index)
         spare, noise, _ = one_sided(self._limit - log_use, self._limit_variance + PEAK_NOISE**2, 0.0)
         self._move_limit(log_use, PEAK_NOISE**2, spare, noise)
         if self.spread(index) > RESIDUAL:
@@ -119,7 +129,13 @@ class Peaks:
         return ran_out
 
     def _peak(self, index: int) -> tuple[float, float]:
-        return float(self._posterior.mean[index]), max(float(self._posterior.variance[index]), 0.0)
+        return float(self._posterior.mean[index]), float(self._variance(index))
+
+    def _variance(self, rows: Ints | int) -> Any:
+        """Of peaks: wider than the posterior's where the errors of this sweep's predictions were."""
+        return max(self._squares / (LIKE_RUNS + len(self._predicted)), 1.0) * np.maximum(
+            self._posterior.variance[rows], 0.0
+        )
 
     def _learn(self, index: int, spare: float, noise: float) -> None:
         """What a run leaves of the limit was observed, with an error of this variance: it says something of both."""

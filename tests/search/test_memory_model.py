@@ -13,6 +13,7 @@ from sweep.physics.profiles import PROFILES
 from sweep.search.candidates import from_configurations
 from sweep.search.memory_model import (
     GROUPS,
+    LIKE_RUNS,
     PEAK_NOISE,
     RESIDUAL,
     STATED,
@@ -63,6 +64,21 @@ def test_a_measured_peak_is_believed_and_moves_its_neighbours_as_their_covarianc
     peaks.measured(0, float(found.peaks.log_use[0]) + moved)
     assert peaks.spread(0) < 0.02
     assert peaks._posterior.mean == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("off", [0.0, 1.0])
+def test_predictions_are_as_uncertain_as_those_of_this_sweep_were_wrong(off):
+    """And no more certain than the prior states; a repeat says nothing of it."""
+    found = candidates()
+    peaks, squares = Peaks(found.peaks, found.kernel), LIKE_RUNS
+    for place, sign in enumerate((1, -1, 1, -1, -1)):
+        predicted, spread = peaks._peak(place)[0], peaks.spread(place)
+        squares += off**2 / (spread**2 + PEAK_NOISE**2)
+        for _ in range(2):
+            peaks.measured(place, predicted + sign * off)
+    factor = max(squares / (LIKE_RUNS + 5), 1)
+    assert (factor > 1) == (off > 0)
+    assert peaks._peak(5)[1] == pytest.approx(factor * peaks.spread(5) ** 2)
 
 
 def test_what_is_known_well_learns_nothing_from_another_peak():
