@@ -12,6 +12,5 @@ WORKLOADS: dict[str, str] = {
     "transformer": "bench_workloads.transformer:WORKLOAD",
     "simulated": "bench_workloads.simulated:WORKLOAD",
     "collectives": "bench_workloads.collectives:WORKLOAD",
-    "matmul": "bench_workloads.matmul:WORKLOAD",
     **trainers.WORKLOADS,
 }

@@ -77,7 +77,6 @@ def _bigscience() -> Iterator[Row]:
         "gpu": "a100",
         "dp": 8,
         "pp": 12,
-        "pp_layers": "5,6,6,6,6,6,6,6,6,6,6,5",  # --pp-partition-method type:transformer|embedding
         "zero": 1,
         "micro_batch_size": 2,
         "grad_accum": 128,
@@ -91,7 +90,6 @@ def _bigscience() -> Iterator[Row]:
         "gpu": "v100",
         "dp": 1,
         "pp": 16,
-        "pp_layers": "auto",
         "micro_batch_size": 4,
         "grad_accum": 256,
         "sequence_length": 1024,

@@ -27,7 +27,7 @@ WORKLOAD = Workload(
     main="bench_workloads.transformer.main:main",
     axes=frozenset({*LAYOUT, "dtype", "fp8_params", "compile", "etp", "virtual_stages", "recompute_layers", "routing"}),
     lacks={
-        "pipeline_layout": "params.pp_layers states the layers of each stage",
+        "pipeline_layout": "stages hold as many layers as make the heaviest as light as possible",
         "recompute_modules": "selective recomputation keeps the outputs of matrix products and attention",
         "dispatcher": "tokens travel by torch's all-to-all",
         "tp_overlap": "params.async_tp is torch's asynchronous tensor parallelism, of compiled layers",

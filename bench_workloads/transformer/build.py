@@ -7,7 +7,6 @@ compute, compilation takes in both, and data parallelism shards the result.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -37,7 +36,8 @@ from bench_workloads.transformer.output import Loss, loss_and_gradient, over_dep
 from bench_workloads.transformer.pipeline import PipelineStep
 from bench_workloads.transformer.tied import TiedEmbedding
 from bench_workloads.transformer.token_file import FileBatches
-from sweep.physics.shapes import ModelShape, input_embedding_parameters, matmul_parameters
+from sweep.physics.pipeline import output_layers
+from sweep.physics.shapes import ModelShape
 
 if TYPE_CHECKING:
     from bench_workloads.transformer.settings import Settings
@@ -112,7 +112,8 @@ class Trainer:
         """One stage of the model, spread and materialised."""
         run, settings, meshes = self.run, self.settings, self.meshes
         count = run.layout.pp * len(self.stage_numbers)
-        layers = self._layers(count)
+        depth = self.shape.num_layers
+        layers = stages.layers_of_stages(depth, count, last=float(output_layers(depth, self.shape)))
         with torch.device("meta"):
             ends = {"first": number == 0, "last": number == count - 1}
             part = Decoder(self.shape, layers[number], **ends, fused=settings.fused_projections)
@@ -147,14 +148,6 @@ class Trainer:
         )
         self._materialise(part, device)
         return part
-
-    def _layers(self, count: int) -> list[range]:
-        """The layers of each of that many stages."""
-        settings, shape = self.settings, self.shape
-        if (asked := stages.split_of(settings.pp_layers)) is not None:
-            return stages.layers_as_asked(asked, shape.num_layers, count)
-        last = settings.last_stage_load if settings.last_stage_load >= 0 else output_load(shape)
-        return stages.layers_of_stages(shape.num_layers, count, first=settings.first_stage_load, last=last)
 
     def _materialise(self, part: Decoder, device: torch.device) -> None:
         """Allocate the stage's memory and initialise its weights."""
@@ -194,12 +187,6 @@ class Trainer:
         output.chunk_tokens = chunk
         output.chunk_gradient = torch.compile(loss_and_gradient) if self.run.compile else loss_and_gradient
         return output
-
-
-def output_load(shape: ModelShape) -> float:
-    """FLOPs of the output projection, in layers."""
-    output = input_embedding_parameters(shape)
-    return float(output * shape.num_layers / (matmul_parameters(replace(shape, mtp_layers=0)) - output))
 
 
 def _stage_numbers(run: RankRun, meshes: Meshes) -> list[int]:

@@ -1,4 +1,4 @@
-"""A profile of one iteration, on request: a trace, a memory snapshot, and where the time went.
+"""A profile of one iteration, on request: a trace and a memory snapshot.
 
 Never part of a timed iteration, and after the measurement is sent: its export may take long. Files go to
 ``profile_dir`` of the parameters, named after the run and the rank.
@@ -6,11 +6,10 @@ Never part of a timed iteration, and after the measurement is sent: its export m
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,9 +17,6 @@ from bench_workloads.transformer.memory import muted_stderr
 
 if TYPE_CHECKING:
     from sweep.contract import RankRun
-
-_COMMUNICATION = ("nccl", "gloo:", "c10d::", "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "sendrecv")
-
 
 EXPORT_S = 600.0
 """the next heartbeat comes within this: a trace of a large step takes minutes to export"""
@@ -43,8 +39,8 @@ class Files:
         return self.directory / f"{self.name}.{ending}"
 
     def names(self, device: torch.device) -> list[str]:
-        """All that will be written: the trace, and on a GPU the memory snapshot and how its time was spent."""
-        endings = ["trace.json.gz", *(["memory.pickle", "split.json"] if device.type == "cuda" else [])]
+        """All that will be written: the trace, and on a GPU the memory snapshot."""
+        endings = ["trace.json.gz", *(["memory.pickle"] if device.type == "cuda" else [])]
         return [str(self.path(ending)) for ending in endings]
 
 
@@ -67,45 +63,3 @@ def profile(iteration: Callable[[], object], device: torch.device, files: Files)
     if on_gpu:
         torch.cuda.memory._dump_snapshot(str(files.path("memory.pickle")))
         torch.cuda.memory._record_memory_history(enabled=None)
-        files.path("split.json").write_text(json.dumps(split(watched.profiler.kineto_results.events())))
-
-
-def split(events: Iterable[Any]) -> dict[str, float]:
-    """Seconds of the GPU's timeline: computing, communicating without overlapping computation, and idle.
-
-    Annotations (FSDP's names of its phases) lie on the GPU's timeline too, around the kernels: they do not count.
-    """
-    kernels = [
-        (e.start_ns(), e.start_ns() + e.duration_ns(), _communicates(e.name()))
-        for e in events
-        if e.device_type() == torch.profiler.DeviceType.CUDA and not e.is_user_annotation()
-    ]
-    if not kernels:
-        return {}
-    computing = covered((a, b) for a, b, communicates in kernels if not communicates)
-    busy = covered((a, b) for a, b, _ in kernels)
-    whole = max(b for _, b, _ in kernels) - min(a for a, _, _ in kernels)
-    return {
-        "profile_compute_s": computing / 1e9,
-        "profile_exposed_communication_s": (busy - computing) / 1e9,
-        "profile_idle_s": (whole - busy) / 1e9,
-    }
-
-
-def covered(spans: Iterable[tuple[int, int]]) -> int:
-    """The total length of the spans' union.
-
-    >>> covered([(0, 4), (2, 6), (8, 9)])
-    7
-    """
-    total, end = 0, None
-    for start, stop in sorted(spans):
-        begin = start if end is None else max(start, end)
-        total += max(0, stop - begin)
-        end = stop if end is None else max(end, stop)
-    return total
-
-
-def _communicates(name: str) -> bool:
-    lower = name.lower()
-    return any(word in lower for word in _COMMUNICATION)

@@ -13,7 +13,7 @@ from bench_workloads.transformer.data_rules import DATA_RULES
 from bench_workloads.transformer.dtype_rules import DTYPE_RULES
 from bench_workloads.transformer.model_rules import MODEL_RULES
 from bench_workloads.transformer.rule_parts import Columns, any_of, dense_somewhere, param, rule, with_experts
-from bench_workloads.transformer.stages import ZERO_BUBBLE, split_of
+from bench_workloads.transformer.stages import ZERO_BUBBLE
 from sweep.contract import Rule
 from sweep.physics.schedules import LOOPED, V_SCHEDULES, looped_stages
 
@@ -86,32 +86,7 @@ TENSOR_RULES = (
 )
 
 
-def _wrong_split(c: Columns) -> Any:
-    """Where ``pp_layers`` is not a number of layers for each stage that add up to the model's."""
-    import numpy as np
-
-    text = param(c, "pp_layers")
-    if isinstance(text, str) and text == "auto":
-        return c["pp"] < 1
-    fits = np.vectorize(_fits_split, otypes=[bool])
-    return ~fits(text, _stages(c), c["num_layers"])
-
-
-def _fits_split(text: str, stages: int, layers: int) -> bool:
-    try:
-        counts = split_of(text)
-    except ValueError:
-        return False
-    return counts is None or (len(counts) == stages and sum(counts) == layers)
-
-
 PIPELINE_RULES = (
-    rule(
-        "pp_layers",
-        "pp_layers={pp_layers} must be layers for each pipeline stage (pp={pp}, {pp_schedule}) that add up to "
-        "{num_layers}, or auto",
-        _wrong_split,
-    ),
     rule(
         "layers_by_stages",
         "{num_layers} layers are fewer than the pipeline's stages (pp={pp}, {pp_schedule})",

@@ -64,12 +64,6 @@ class Settings(Parameters):
     """ranks over which ZeRO shards, replicating beyond (hybrid sharding); 0: all of `dp * cp`"""
     reshard_after_forward: bool = True
     """ZeRO 3: free gathered weights between forward and backward"""
-    first_stage_load: float = 0.0
-    """cost of the embedding for a pipeline stage, in layers"""
-    last_stage_load: float = -1.0
-    """cost of the output projection and the loss for a pipeline stage, in layers; -1: by its share of the FLOPs"""
-    pp_layers: str = "auto"
-    """layers of each pipeline stage, such as `9,8,8,7`; auto: so that the heaviest stage is as light as possible"""
     cp_kind: str = "allgather"
     """context parallelism by gathering keys and values (`allgather`), or by all-to-all over heads (`ulysses`)"""
     attention: str = "auto"

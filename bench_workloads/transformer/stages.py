@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-
 from sweep.contract import Layout
 from sweep.physics.schedules import LOOPED, V_SCHEDULES, looped_stages
 
@@ -45,38 +42,17 @@ def loss_chunk(layout: Layout, most_tokens: int, positions: int) -> int:
     return most_tokens if chunked else 0
 
 
-def split_of(text: str) -> list[int] | None:
-    """Layers of each stage as written in ``pp_layers``; None for auto. Raises ValueError where it is no such list.
-
-    >>> split_of("9,8,8,7")
-    [9, 8, 8, 7]
-    """
-    if text == "auto":
-        return None
-    counts = [int(word) for word in text.split(",")]
-    if min(counts) < 1:
-        raise ValueError(f"pp_layers {text}: each stage needs a layer at least")
-    return counts
-
-
-def layers_as_asked(counts: Sequence[int], num_layers: int, stages: int) -> list[range]:
-    """Contiguous layers for each stage, as many as stated. Raises ValueError where they do not add up."""
-    if len(counts) != stages or sum(counts) != num_layers:
-        raise ValueError(f"pp_layers {','.join(map(str, counts))} must be {stages} numbers that add up to {num_layers}")
-    return [range(end - count, end) for count, end in zip(counts, itertools.accumulate(counts), strict=True)]
-
-
-def layers_of_stages(num_layers: int, stages: int, *, first: float = 0.0, last: float = 0.0) -> list[range]:
+def layers_of_stages(num_layers: int, stages: int, last: float = 0.0) -> list[range]:
     """Contiguous layers for each stage, so that the load of the heaviest stage is minimal.
 
-    ``first`` and ``last``: cost of embedding and output projection, in layers. Each stage gets a layer at least.
+    ``last``: cost of the output projection, in layers. Each stage gets a layer at least.
 
     >>> [len(r) for r in layers_of_stages(8, 4, last=2.0)]
     [3, 2, 2, 1]
     """
     if stages > num_layers:
         raise ValueError(f"{stages} pipeline stages need as many layers at least, not {num_layers}")
-    load = [first * (s == 0) + last * (s == stages - 1) + 1.0 for s in range(stages)]
+    load = [1.0 + last * (s == stages - 1) for s in range(stages)]
     counts = [1] * stages
     for _ in range(num_layers - stages):
         lightest = min(range(stages), key=lambda s: (load[s], s))

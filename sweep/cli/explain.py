@@ -39,8 +39,8 @@ def explain(directory: Path | None, run: str | None, log_file: Path | None, gap:
     """Explain why a run ended as it did: the outcome, the log line that proves it, and what to try.
 
     RUN is any unique part of a run_id, or RUN.ATTEMPT. With --log, any program's log file is diagnosed. With --gap, the
-    time of a step is compared with peak FLOP/s, the prediction and published runs, with the three likeliest causes of
-    the difference; DIR may then be a results file.
+    time of a step is compared with peak FLOP/s and the prediction, with the three likeliest causes of the difference;
+    DIR may then be a results file.
 
     \b
     Examples:

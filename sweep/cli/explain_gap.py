@@ -28,11 +28,9 @@ def gap(sweep: Sweep | None, record: Record, nodes: NodesKnown) -> dict[str, Any
     ``sweep``: has the plan and the site; None where the record is from a results file.
     """
     from sweep.diagnose.gap import losses
-    from sweep.physics.published import nearest
 
     parts_s = recorded_parts(record) if sweep is None else predicted_parts(sweep, record.run_id)
     facts = facts_of(record, parts_s, nodes)
-    compared = nearest(record.gpu, record.parameters_total)
     rates = None if sweep is None else sweep.site.part(node_group_of(record.model or "")).measured
     return {
         "run_id": record.run_id,
@@ -43,7 +41,6 @@ def gap(sweep: Sweep | None, record: Record, nodes: NodesKnown) -> dict[str, Any
         "ideal_step_s": facts.ideal_s,
         "predicted_step_s": None if facts.parts_s is None else sum(facts.parts_s.values()),
         "losses": [{**asdict(loss), "share": loss.seconds / facts.step_s} for loss in losses(facts)],
-        "published": None if compared is None else asdict(compared),
         "rates_measured_on": None if rates is None else str(rates.date),
         "nodes_found": list(facts.nodes_found),
         "notes": list(record.notes or ()),
@@ -92,11 +89,6 @@ def gap_lines(document: Mapping[str, Any]) -> list[str]:
         lines += _causes(shown)
     else:
         lines.append("no cause is known: nothing odd was measured, and there is no prediction to compare with")
-    if (other := document["published"]) is not None:
-        size = f"{other['parameters'] / 1e9:,.0f}B parameters on {other['gpus']:,} GPUs"
-        lines.append(
-            f"{'published:':11} nearest in size: MFU {other['mfu']:.1%} with {size} of this kind ({other['source']})"
-        )
     if document["rates_measured_on"] is None and document["predicted_step_s"] is not None:
         lines.append(f"{'rates:':11} nominal; `sweep doctor --tier perf` measures this cluster's own")
     lines += [f"{'node:':11} {text}" for text in document["nodes_found"]]

@@ -51,14 +51,12 @@ def layers(columns: Mapping[str, Any], shape: Any, stage: str, placement: str = 
 
     "even": as equal as possible, more in earlier stages. "cost": stages take layers until their share of all
     parameters that are multiplied by is passed, the output projection included (nanotron). "balanced": so that the
-    heaviest stage is as light as possible, the output projection included. A column ``pp_layers`` with a number
-    for each stage, such as 9,8,8,7, replaces any of them.
+    heaviest stage is as light as possible, the output projection included.
     """
     pp = read(columns, "pp")
     depth = np.asarray(shape.num_layers, dtype=np.float64)
     if placement == "balanced":
-        found = _layers_balanced(columns, pp, depth, shape, stage)
-        return _stated(columns, stage, found) if "pp_layers" in columns else found
+        return _layers_balanced(columns, pp, depth, shape, stage)
     if placement == "cost":
         return _layers_by_cost(pp, depth, shape, stage)
     whole, rest = np.floor(depth / pp), depth % pp
@@ -74,7 +72,7 @@ def _layers_balanced(columns: Mapping[str, Any], pp: Any, depth: Any, shape: Any
     the largest with which these are no more than the model's layers.
     """
     stages = pp * chunks_per_rank(columns)
-    weight = _output_layers(depth, shape)
+    weight = output_layers(depth, shape)
     level = np.minimum((depth - 1) // np.maximum(stages - 1, 1), (depth + weight) // stages)
     level = np.maximum(level, 1.0)
     last = np.maximum(np.ceil(level - weight), 1.0)
@@ -95,31 +93,7 @@ def _of_rank(columns: Mapping[str, Any], pp: Any, stages: Any, level: Any, last:
     return np.where(v_shape, v_shaped, looped)
 
 
-def _stated(columns: Mapping[str, Any], stage: str, otherwise: Any) -> Any:
-    """Layers of the rank where ``pp_layers`` states them; of the ranks in the middle the largest."""
-    texts, pp = np.asarray(columns["pp_layers"], dtype=object), read(columns, "pp")
-    if texts.shape == () and texts.item() == "auto":
-        return otherwise
-    texts, pp, chunks, v_shape, found = np.broadcast_arrays(
-        texts, pp, chunks_per_rank(columns), equals(columns, "pp_schedule", *V_SCHEDULES), otherwise
-    )
-    found = found.astype(np.float64)
-    for at in zip(*np.nonzero(texts != "auto"), strict=True) if texts.shape else [()]:
-        found[at] = _stated_of(str(texts[at]), int(pp[at]), int(chunks[at]), bool(v_shape[at]), stage, float(found[at]))
-    return found
-
-
-def _stated_of(text: str, pp: int, chunks: int, v_shape: bool, stage: str, otherwise: float) -> float:
-    """The number of one candidate; what else it would be if the text does not fit, which a rule rejects."""
-    words = text.split(",")
-    if len(words) != pp * chunks or not all(word.strip().isdigit() for word in words):
-        return otherwise
-    counts = [int(word) for word in words]
-    held = [counts[r] + counts[-1 - r] if v_shape else sum(counts[r::pp]) for r in range(pp)]
-    return float(held[0] if stage == "first" else held[-1] if stage == "last" else max(held[1:-1], default=0))
-
-
-def _output_layers(depth: Any, shape: Any) -> Any:
+def output_layers(depth: Any, shape: Any) -> Any:
     """The output projection by its parameters, in layers."""
     head = shapes.input_embedding_parameters(shape)
     return depth * head / (shapes.matmul_parameters(shape) - head)
@@ -141,7 +115,7 @@ def _layers_by_cost(pp: Any, depth: Any, shape: Any, stage: str) -> Any:
 
 def cost_share(pp: Any, depth: Any, shape: Any) -> Any:
     """A stage's fair share of the cost, in layers."""
-    return (depth + _output_layers(depth, shape)) / pp
+    return (depth + output_layers(depth, shape)) / pp
 
 
 def in_flight(columns: Mapping[str, Any], stage: str) -> Any:

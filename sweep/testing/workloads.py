@@ -1,89 +1,79 @@
-"""Whether a workload declares itself and reports as ``sweep.contract`` says."""
+"""Whether a workload declares itself as ``sweep.contract`` says, and whether a run of it is recorded as ok."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
-from sweep.contract import Measurement, Phase, Run, Workload
-from sweep.pilot.agent.progress import RankHeartbeat
-from sweep.pilot.messages import RankFailure
+from sweep.contract import Run
+from sweep.errors import SweepError
+from sweep.inputs.load import parse_grid
+from sweep.inputs.yaml_lines import dump
+from sweep.library.launch import launch
+from sweep.outcomes import Outcome
 from sweep.plugins import WORKLOAD
-from sweep.records.validity import refusal
+from sweep.records.collect import read_records
 from sweep.testing.declarations import declaration_findings, registration_findings
 from sweep.testing.examples import example_run
 from sweep.testing.findings import require_none
-from sweep.testing.ranks import RankResult, run_ranks
-
-PHASES = tuple(Phase)
 
 
-def check_workload(workload: Workload | str, run: Run | None = None, *, timeout_s: float = 120.0) -> None:
-    """Check a workload's declaration, and one run of it with real ranks on this machine.
+def check_workload(name: str, run: Run | None = None, *, timeout_s: float = 120.0) -> None:
+    """Check a workload's declaration, and measure one run of it on this machine as `sweep launch` does.
 
-    ``workload``: the declaration, or the name under which it is registered. ``run``: what is run, by default
-    ``example_run(workload)``, a tiny model on two ranks. Raises ConformanceError; SweepError for an unknown name.
+    ``name``: under which it is registered. ``run``: what is run, by default ``example_run(workload)``, a tiny model on
+    two ranks. ``timeout_s``: of the run. Raises ConformanceError; SweepError for an unknown name.
     """
-    declared = WORKLOAD.find(workload) if isinstance(workload, str) else workload
-    asked = example_run(declared) if run is None else run
-    findings = [*declaration_findings(declared, asked)]
-    if isinstance(workload, str):
-        findings += registration_findings(workload)
-        if declared.name != workload:
-            findings.append(f"name: it is registered as {workload!r} and named {declared.name!r}")
+    workload = WORKLOAD.find(name)
+    asked = example_run(workload) if run is None else run
+    findings = [*declaration_findings(workload, asked), *registration_findings(name)]
+    if workload.name != name:
+        findings.append(f"name: it is registered as {name!r} and named {workload.name!r}")
     if not findings:  # a wrong declaration explains most of what a run would show
-        findings += measured_findings(asked, run_ranks(declared, asked, timeout_s), timeout_s)
-    require_none(f"the workload {declared.name}", findings)
+        findings += measured_findings(asked, timeout_s)
+    require_none(f"the workload {name}", findings)
 
 
-def measured_findings(run: Run, ranks: Sequence[RankResult], timeout_s: float) -> Iterator[str]:
-    """What is wrong with the reports of the ranks of a run that should succeed."""
-    for rank in ranks:
-        yield from (f"rank {rank.number}: {finding}" for finding in _rank_findings(run, rank, timeout_s))
-    measured = [_measurements(rank) for rank in ranks]
-    if all(len(of_rank) == 1 for of_rank in measured):
-        problem = refusal(run, [of_rank[0] for of_rank in measured])
-        if problem is not None:
-            yield f"the attempt would be recorded as {problem[0]}: {problem[1]}"
+def measured_findings(run: Run, timeout_s: float) -> Iterator[str]:
+    """How the attempts of a run that should succeed are recorded, where that is not ok."""
+    with tempfile.TemporaryDirectory(prefix="sweep-testing-") as folder:
+        directory = Path(folder, "sweep")
+        try:
+            launch(
+                parse_grid(grid_of(run, timeout_s), "the grid of the run that is checked"),
+                directory=directory,
+                executor="local",
+            )
+            records = read_records(directory)
+        except SweepError as error:
+            yield f"the run cannot be measured: {error}"
+            return
+        for record in records.to_dict("records"):
+            if record["outcome"] != Outcome.OK:
+                yield f"the attempt is recorded as {record['outcome']}: {record['message']}"
 
 
-def _rank_findings(run: Run, rank: RankResult, timeout_s: float) -> Iterator[str]:
-    failures = [report for report in rank.reports if isinstance(report, RankFailure)]
-    yield from (f"{failure.type}: {failure.message}" for failure in failures)
-    if rank.exit_code is None:
-        yield f"has not ended after {timeout_s:g} s; the end of its output: {rank.output[-400:]!r}"
-    elif rank.exit_code and not failures:
-        yield f"ended with {rank.exit_code}; the end of its output: {rank.output[-400:]!r}"
-    yield from (f"wrote no report: {line[:80]!r}" for line in rank.unreadable)
-    if failures or rank.exit_code is None:
-        return
-    measurements = _measurements(rank)
-    if len(measurements) != 1:
-        yield f"reported {len(measurements)} measurements: call progress.measured once"
-    yield from _heartbeat_findings(rank)
-    for measurement in measurements:
-        yield from _measurement_findings(run, measurement)
-
-
-def _heartbeat_findings(rank: RankResult) -> Iterator[str]:
-    beats = [report for report in rank.reports if isinstance(report, RankHeartbeat)]
-    if not any(beat.phase in (Phase.FIRST_ITERATION, Phase.STEADY) for beat in beats):
-        yield "sent no heartbeat of an iteration: it would be ended as hung"
-    order = [PHASES.index(beat.phase) for beat in beats]
-    if order != sorted(order):
-        yield f"its phases go back: {', '.join(str(beat.phase) for beat in beats)}"
-    numbers = [beat.iteration for beat in beats if beat.iteration is not None]
-    if numbers != sorted(numbers) or any(number < 0 for number in numbers):
-        yield f"its iterations do not count up from 0: {numbers}"
-
-
-def _measurement_findings(run: Run, measurement: Measurement) -> Iterator[str]:
-    if len(measurement.warmup_times_s) > run.warmup_iterations:
-        yield f"warmup_times_s has {len(measurement.warmup_times_s)} values for {run.warmup_iterations} iterations"
-    for name in ("peak_allocated_bytes", "peak_reserved_bytes", "parameters"):
-        value = getattr(measurement, name)
-        if value is not None and value <= 0:
-            yield f"{name} is {value}: what is unknown is None"
-
-
-def _measurements(rank: RankResult) -> list[Measurement]:
-    return [report for report in rank.reports if isinstance(report, Measurement)]
+def grid_of(run: Run, timeout_s: float) -> str:
+    """A grid with this one run, on as many CPU ranks as it has GPUs."""
+    return dump(
+        {
+            "name": "conformance",
+            "workload": run.workload,
+            "params": dict(run.params),
+            "env": dict(run.env),
+            "models": {run.model: dict(run.shape)},
+            "nodes": run.nodes,
+            "sequence_length": run.sequence_length,
+            "global_batch": run.global_batch_tokens,
+            **vars(run.layout),
+            "dtype": run.dtype,
+            "compile": run.compile,
+            "warmup_iterations": run.warmup_iterations,
+            "iterations": run.iterations,
+            "max_run_time": timeout_s,
+            "strategy": "exhaustive",
+            "remeasure": 0,
+            "site": {"gpu": "cpu", "gpus_per_node": run.gpus_per_node},
+        }
+    )

@@ -81,7 +81,6 @@ def test_the_gap_of_each_best_configuration_with_three_causes(tmp_path: Path, co
     code, out, _ = command("explain", tmp_path / "s", "--gap")
     assert re.findall(r"^  (\d)\. ", out, re.MULTILINE) == ["1", "2", "3"]
     assert "model's FLOPs at the dense peak" in out
-    assert "arXiv 2407.21783" in out
     assert "`sweep doctor --tier perf` measures this cluster's own" in out
 
 
@@ -89,7 +88,7 @@ def test_a_loss_that_would_be_shown_as_0_per_cent_is_no_likely_cause():
     loss = {"cause": "unsteady", "evidence": "e", "advice": "a", "measured": True}
     found = {
         "model": "1B", "nodes": 1, "run_id": "r", "step_s": 1.0, "mfu": None, "notes": [], "nodes_found": [],
-        **dict.fromkeys(("ideal_step_s", "predicted_step_s", "published", "rates_measured_on")),
+        **dict.fromkeys(("ideal_step_s", "predicted_step_s", "rates_measured_on")),
     }  # fmt: skip
     small, large = ({**loss, "seconds": share, "share": share} for share in (0.004, 0.006))
     assert any("unsteady" in line for line in gap_lines({**found, "losses": [large]}))
@@ -242,4 +241,3 @@ def test_the_gaps_of_a_published_table_name_causes(tmp_path: Path, command: Comm
     for one in found:
         assert one["losses"], one["run_id"]
         assert one["predicted_step_s"] > one["ideal_step_s"] > 0
-        assert one["published"]["mfu"] > 0.3

@@ -183,14 +183,17 @@ def test_models_in_columns_take_as_long_as_each_alone():
 
 
 def test_the_stage_that_takes_longest_counts_whichever_it_is():
-    """Stages of 2, 14, 14 and 2 layers are waited for as long as the one of 14 takes."""
+    """By the vocabulary, whose projection is on the last rank; in V schedules on the first: then others are longest."""
     ours = PROFILES["builtin"]
-    for layers, most in (("2,14,14,2", 14), ("20,4,4,4", 20), ("1,1,1,29", 29)):
-        found = predict(columns(pp=4, pp_layers=layers), H100, ours)
-        one = predict(columns(num_layers=4, pp=4, pp_layers="1,1,1,1"), H100, ours)
-        assert found["attention"] == pytest.approx(most * one["attention"])
-    lone = predict(columns(pp=4, pp_layers="8,8,8,8"), H100, ours)
-    assert lone["matmul"] > predict(columns(pp=4, pp_layers="10,10,11,1"), H100, ours)["matmul"] * 8 / 11
+    layer_s = predict(columns(pp=4, vocab_size=1000), H100, ours)["attention"] / 8
+    for vocabulary, schedule, layers in (
+        (500_000, "1f1b", 10),
+        (2_000_000, "1f1b", 1),
+        (128_256, "zbv_zero_bubble", 9),
+        (500_000, "zbv_zero_bubble", 6),
+    ):
+        found = predict(columns(pp=4, vocab_size=vocabulary, pp_schedule=schedule), H100, ours)
+        assert found["attention"] == pytest.approx(layers * layer_s), (vocabulary, schedule)
 
 
 def test_the_spread_of_every_part_is_positive_and_of_sends_that_block_the_widest():

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from sweep.search.candidates import Candidates
 from sweep.search.gaussian import Floats, Ints
-from sweep.search.posterior_in_parts import PosteriorInParts
 from sweep.search.step_time_model import Fit
-from sweep.search.step_times import StepTimes
+from sweep.search.step_times import LogSeconds, StepTimes
 
 
-def fitted_to(c: Candidates, rows: Ints, log_times: Floats) -> tuple[Fit, PosteriorInParts]:
+def fitted_to(c: Candidates, rows: Ints, log_times: Floats) -> tuple[Fit, LogSeconds]:
     """The fit, and the posterior given it."""
     times = StepTimes(c.layouts, c.sizes, c.kernel)
     found = times.unmeasured()

@@ -8,12 +8,12 @@ from sweep.contract import Rule, Workload
 from sweep.errors import SweepError
 from sweep.plugins import WORKLOAD
 from sweep.testing import ConformanceError, check_workload, example_run
+from sweep.testing.declarations import declaration_findings
 
 PARAMS = {
     "transformer": {"threads": 1, "count_flops": False},
     "simulated": {"step_s": 0.01},
     "collectives": {"max_bytes": 4096},
-    "matmul": {"squares": "64", "width_steps": 0, "repeats": 1},
 }
 """small enough for a test"""
 
@@ -30,41 +30,16 @@ def test_our_own_conform(name):
     check_workload(name, example_run(WORKLOAD.find(name), params=PARAMS.get(name, {})), timeout_s=250)
 
 
-def workload(main="good"):
-    return Workload(name="theirs", main=f"tests.testing.wrong_mains:{main}", axes=frozenset({"dp"}))
-
-
-def findings(checked, timeout_s=60.0):
+def test_an_attempt_that_is_not_ok_is_found_as_it_is_recorded():
+    run = example_run(WORKLOAD.find("simulated"), params={"step_s": 0.01, "fault": "config_mismatch"})
     with pytest.raises(ConformanceError) as error:
-        check_workload(checked, timeout_s=timeout_s)
-    assert str(error.value).startswith("the workload theirs does not conform:\n- ")
-    return "\n".join(error.value.findings)
+        check_workload("simulated", run)
+    text = str(error.value)
+    assert text.startswith("the workload simulated does not conform:\n- the attempt is recorded as config_mismatch: dp")
 
 
-def test_a_minimal_one_conforms():
-    check_workload(workload())
-
-
-@pytest.mark.parametrize(
-    ("main", "finding"),
-    [
-        ("too_few_times", "recorded as config_mismatch: iterations: requested 2, timed 1"),
-        ("no_heartbeat", "rank 0: sent no heartbeat of an iteration"),
-        ("backwards", "rank 1: its phases go back: steady, first_iteration"),
-        ("another_layout", "recorded as config_mismatch: dp: requested 2, ran 7"),
-        ("another_layout", "rank 0: peak_allocated_bytes is -1: what is unknown is None"),
-        ("twice", "rank 0: reported 2 measurements"),
-        ("nothing", "rank 0: reported 0 measurements"),
-        ("raises", "rank 0: RuntimeError: no such device"),
-        ("exits", "rank 0: ended with 3"),
-    ],
-)
-def test_what_ranks_do_wrong_is_found(main, finding):
-    assert finding in findings(workload(main))
-
-
-def test_a_rank_that_does_not_end_is_found_and_ended():
-    assert "rank 1: has not ended after 3 s" in findings(workload("hangs"), timeout_s=3)
+def main(run, progress):
+    """Of the declarations below."""
 
 
 def ignores(columns):
@@ -90,13 +65,14 @@ def ignores(columns):
         ({"rules": (Rule("r", ignores, "x", torch="newest"),)}, "rule r: cannot be evaluated: InvalidSpecifier"),
         ({"rules": (Rule("r", ignores, "x"), Rule("r", ignores, "x"))}, "rules: two are named 'r'"),
         ({"name": "my bench"}, "name: 'my bench' is not letters"),
+        ({}, ""),
     ],
 )
 def test_what_is_declared_wrongly_is_found(changes, finding):
-    values = {"name": "theirs", "main": "tests.testing.wrong_mains:good", "axes": frozenset({"dp"})}
-    with pytest.raises(ConformanceError) as error:
-        check_workload(Workload(**{**values, **changes}))
-    assert finding in "\n".join(error.value.findings)
+    values = {"name": "theirs", "main": "tests.testing.test_workloads:main", "axes": frozenset({"dp"})}
+    workload = Workload(**{**values, **changes})
+    found = "\n".join(declaration_findings(workload, example_run(workload)))
+    assert finding in found if finding else found == ""
 
 
 def test_an_unknown_name_is_the_users_error():

@@ -252,33 +252,6 @@ def test_the_profile_comes_after_the_measurement(fork_server: ForkServer, tmp_pa
     assert list(tmp_path.iterdir())
 
 
-def test_annotations_on_the_gpus_timeline_are_no_computation():
-    from types import SimpleNamespace
-
-    from torch.profiler import DeviceType
-
-    from bench_workloads.transformer.profiling import split
-
-    def event(name, start, end, *, annotation=False, device=DeviceType.CUDA):
-        return SimpleNamespace(
-            name=lambda: name,
-            start_ns=lambda: start * 10**9,
-            duration_ns=lambda: (end - start) * 10**9,
-            device_type=lambda: device,
-            is_user_annotation=lambda: annotation,
-        )
-
-    events = [
-        event("FSDP::post_backward", 0, 10, annotation=True),
-        event("gemm", 0, 4),
-        event("ncclDevKernel_AllGather", 2, 6),
-        event("gemm", 8, 10),
-        event("aten::mm", 0, 9, device=DeviceType.CPU),
-    ]
-    found = split(events)
-    assert found == {"profile_compute_s": 6, "profile_exposed_communication_s": 2, "profile_idle_s": 2}
-
-
 def test_steps_without_a_synchronisation_between_them_train_the_same(fork_server: ForkServer):
     each, several = (
         measured(fork_server, Layout(dp=2), iterations=n, params={"steps_per_sync": k})[0] for n, k in ((6, 1), (2, 3))
