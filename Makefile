@@ -75,9 +75,10 @@ test: system-packages $(VENV)/.installed-dev
 test-long: $(VENV)/.installed-dev
 	SWEEP_REQUIRE_SLURM=$${SWEEP_REQUIRE_SLURM:-1} $(BIN)/python -m pytest -m long --timeout=3600 $(PYTEST_OPTIONS)
 
-# Every layout against one process, fp32 and bf16, and a table of the distances
+# Every layout against one process, fp32, bf16 and 8 bits: the distances, and their summary in docs/research
 test-parallel: $(VENV)/.installed-dev
-	SWEEP_TRUTH_TABLE=docs/research/parallel-truth.md $(BIN)/python -m pytest tests/bench_workloads -m parallel --timeout=600 $(PYTEST_OPTIONS)
+	SWEEP_TRUTH_TABLE=docs/data/parallel_truth.csv $(BIN)/python -m pytest tests/bench_workloads -m parallel --timeout=600 $(PYTEST_OPTIONS); \
+	    status=$$?; $(BIN)/python -m docs.generated && exit $$status
 
 # PACKAGES="state search" for some of them
 mutants: $(VENV)/.installed-dev

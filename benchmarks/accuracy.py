@@ -4,13 +4,15 @@ By trainer, kind of model, GPU and dtype: the mean absolute and the signed error
 measured, how often measured values fall into the predicted intervals, and the errors of other models that are installed
 on the same rows. ``--tables`` adds each published table apart, the range over values of what it does not state, and the
 order of the playbook's cells; ``--rows`` every row with its parts; ``--constants`` prints every constant with its
-spread, its source and the tables looked at before it was chosen. ``--write`` writes docs/research/accuracy.md.
+spread, its source and the tables looked at before it was chosen. ``--tables --write`` stores the tables in docs/data,
+from which `python -m docs.generated` makes those of docs/research/prediction.md.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import csv
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +92,6 @@ def order_lines(table: Table) -> Iterator[str]:
         choose(one[name] for _, one in found) for choose, name in ((max, "spearman"), (min, "top-1 regret"))
     )
     yield f"\nhighest Spearman {highest:.3f}, lowest top-1 regret {lowest:.1%}\n"
-    yield from order_limits.lines(rows)
 
 
 def constant_lines() -> Iterator[str]:
@@ -117,25 +118,32 @@ def row_lines(table: Table) -> Iterator[str]:
             yield f"  {label}: {total[place] / rows.seconds[place] - 1:+.0%} of {rows.seconds[place]:.4g} s; {shares}"
 
 
-def table_lines(found: list[Table]) -> Iterator[str]:
-    """Each published table apart, and the order of the playbook's cells."""
-    seen = [table for table in found if table.name in constants.ALL_SEEN_TABLES]
-    yield "\n## Each table\n\nLooked at while the model was made:\n"
-    yield from accuracy_lines(seen)
-    yield "\nNot looked at before:\n"
-    yield from accuracy_lines([table for table in found if table not in seen])
+def table_lines(found: list[Table]) -> dict[str, Iterable[str]]:
+    """Each published table apart, the order of the playbook's cells, and small to large, by name."""
     playbook = next(table for table in found if table.name == "playbook")
-    yield "\nThe order of the playbook's cells over values of what it does not state:\n"
-    yield from order_lines(playbook)
+    head, rule, *each = accuracy_lines(found)
+    looked_at = ["yes" if table.name in constants.ALL_SEEN_TABLES else "no" for table in found]
+    marked = (f"{line} {cell} |" for line, cell in zip(each, looked_at, strict=True))
+    return {
+        "accuracy_by_table": [f"{head} looked at before |", f"{rule}---|", *marked],
+        "playbook_order": order_lines(playbook),
+        "playbook_predictors": order_limits.lines(*playbook.rows),
+        "small_to_large": small_to_large.lines(found),
+    }
 
 
-DOCS = Path(__file__).parents[1] / "docs" / "research" / "accuracy.md"
-_INTRODUCTION = """# Accuracy, by trainer and GPU
+def store(name: str, text: Iterable[str]) -> None:
+    """A Markdown table as a CSV file."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in "\n".join(text).splitlines()
+        if line[:1] == "|"
+    ]
+    with (DATA / f"{name}.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(row for row in rows if set("".join(row)) != {"-"})
 
-Written by `make accuracy ACCURACY="--calculon DIR --tables --write"`: predictions before anything is measured, on
-published tables. *wrong*: a mean error over 15 % with a bias of about the same size; *interval*: of 15 rows and more
-under 80 % or over 97 % lie in the predicted 90 % interval. Kinds: dense, experts, adapters (LoRA).
-"""
+
+DATA = Path(__file__).parents[1] / "docs" / "data"
 
 
 def main() -> None:
@@ -151,15 +159,14 @@ def main() -> None:
         return
     found = tables() + unseen_tables() + mlperf_tables()
     peers = {name: lambda rows, peer=peer: of_rows(rows, peer) for name, peer in installed(asked.calculon).items()}
-    text = [_INTRODUCTION, *lines(sub_tables(found, peers))]
-    if asked.tables:
-        text += table_lines(found)
-        text += ["\n## Small to large\n", small_to_large.__doc__.split("\n\n")[1], "", *small_to_large.lines(found)]
+    parts = {"accuracy": lines(sub_tables(found, peers)), **(table_lines(found) if asked.tables else {})}
+    for name, part in parts.items():
+        text = list(part)
+        print(f"\n{name}\n", *text, sep="\n")
+        if asked.write:
+            store(name, text)
     if asked.rows:
-        text += [line for table in found for line in (f"\n{table.name}\n", *row_lines(table))]
-    print("\n".join(text))
-    if asked.write:
-        DOCS.write_text("\n".join(text) + "\n")
+        print("\n".join(line for table in found for line in (f"\n{table.name}\n", *row_lines(table))))
 
 
 if __name__ == "__main__":

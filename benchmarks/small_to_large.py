@@ -25,8 +25,9 @@ _AXES = ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batch_size", "grad_accum",
 
 def lines(found: list[Table]) -> Iterator[str]:
     """A line per table, GPU and number of GPUs up to which runs were measured."""
-    yield "| table | GPU | measured up to | measured | predicted | MAPE, bias before | after | in 90 % before | after |"
-    yield "|---" * 9 + "|"
+    errors = "MAPE before | bias before | MAPE after | bias after | in 90 % before | in 90 % after"
+    yield f"| table | GPU | measured up to | measured | predicted | {errors} |"
+    yield "|---" * 11 + "|"
     for table in found:
         for rows in table.rows:
             gpus = np.broadcast_to(rows.columns["nodes"] * rows.columns["gpus_per_node"], rows.seconds.shape)
@@ -58,7 +59,7 @@ def _line(table: Table, rows: Rows, small: Any, most: int) -> str:
     noise = fitted.fit.scales.noise**2
     before = layouts.log_median[asked] - log_times[asked], layouts.prior_sd[asked]
     after = mean - log_times[asked], np.sqrt(variance + noise)
-    errors = [f"{mape(off):.1%}, {bias(off):+.0%}" for off, _ in (before, after)]
+    errors = [cell for off, _ in (before, after) for cell in (f"{mape(off):.1%}", f"{bias(off):+.0%}")]
     inside = [f"{(np.abs(off) < MOST * sd).mean():.0%}" for off, sd in (before, after)]
     cells = [table.name, rows.gpu.name, f"{most} GPUs", int(small.sum()), len(asked), *errors, *inside]
     return "| " + " | ".join(map(str, cells)) + " |"

@@ -78,8 +78,8 @@ def sub_tables(
 def lines(found: Mapping[Any, SubTable]) -> Iterator[str]:
     """A Markdown table, the whole of all rows last."""
     names = list(next(iter(found.values())).peers)
-    yield "| trainer | model | GPU | dtype | rows | MAPE | bias | in 50 % | in 90 % | |" + "".join(
-        f" {name} | ours, same rows |" for name in names
+    yield "| trainer | model | GPU | dtype | rows | MAPE | bias | in 50 % | in 90 % | remark |" + "".join(
+        f" {name} | sweep, rows of {name} |" for name in names
     )
     yield "|---" * (10 + 2 * len(names)) + "|"
     for one in found.values():

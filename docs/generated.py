@@ -6,13 +6,12 @@ A page holds each between `<!-- generated: NAME -->` and `<!-- end -->`; a test 
 from __future__ import annotations
 
 import ast
-import csv
 import importlib
 import inspect
 import itertools
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,15 +21,13 @@ from pydantic_core import PydanticUndefined
 from bench_workloads import WORKLOADS
 from bench_workloads.parameters import Parameters
 from bench_workloads.trainers.adapter import TrainerParameters
+from docs.summaries import SUMMARIES, table
 from sweep.inputs.grid import BudgetLimits, Grid, Timeouts
 from sweep.inputs.meanings import meanings
 from sweep.inputs.site import Site
 from sweep.inputs.starter_files import SITE_TEMPLATES
-from sweep.physics import flops, memory, step_time
 from sweep.physics.catalogue import MODELS
-from sweep.physics.flops import DEFAULT_CONVENTION
 from sweep.physics.hardware import GPUS
-from sweep.physics.profiles import profile_of
 from sweep.physics.shapes import ModelShape, total_parameters
 from sweep.plugins import WORKLOAD
 
@@ -59,11 +56,11 @@ SEE = {
 def written(page: str, text: str) -> str:
     """The page's text with its tables as the code is now; ``page`` is its path in this folder."""
 
-    def table(found: re.Match[str]) -> str:
+    def filled(found: re.Match[str]) -> str:
         made = re.sub(r"\]\(see:([^)]+)\)", lambda link: f"]({_relative(page, link[1])})", TABLES[found["name"]]())
         return f"<!-- generated: {found['name']} -->\n\n{made}\n\n<!-- end -->"
 
-    return PLACE.sub(table, text)
+    return PLACE.sub(filled, text)
 
 
 def _relative(page: str, target: str) -> str:
@@ -73,16 +70,10 @@ def _relative(page: str, target: str) -> str:
     return "../" * page.count("/") + target
 
 
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [list(heads)]
-    lines += [["---"] * len(lines[0]), *(list(row) for row in rows)]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
 def _keys(model: type[BaseModel]) -> str:
     """A row per key of a file: name, default, meaning."""
     texts = meanings(model)
-    return _table(
+    return table(
         ("key", "default", "meaning"),
         (
             (f"`{name}`", _default(field), _with_link(name, texts.get(name, "").replace("``", "`")))
@@ -119,7 +110,7 @@ def _plain(value: object) -> str:
 def _parameters(cls: type[Parameters], base: type[Parameters] = Parameters) -> str:
     """A row per parameter that the class adds to its base."""
     meanings = _docstrings(cls)
-    return _table(
+    return table(
         ("parameter", "default", "meaning"),
         (
             (f"`{name}`", _of_parameter(value), _with_link(name, meanings[name]))
@@ -161,12 +152,12 @@ def _settings(workload: str) -> type[Parameters]:
 
 def _gpus() -> str:
     known = [gpu for gpu in GPUS.values() if gpu.memory_bytes]
-    return _table(("type", "memory"), ((f"`{gpu.name}`", f"{gpu.memory_bytes / 1e9:g} GB") for gpu in known))
+    return ", ".join(f"`{gpu.name}` {gpu.memory_bytes / 1e9:g} GB" for gpu in known) + "."
 
 
 def _models() -> str:
-    heads = ("model", "parameters", "layers", "hidden size", "heads, kv heads", "MLP width", "vocabulary", "")
-    return _table(heads, (_model(name, shape) for name, shape in MODELS.items()))
+    heads = ("model", "parameters", "layers", "hidden size", "heads, kv heads", "")
+    return table(heads, (_model(name, shape) for name, shape in MODELS.items()))
 
 
 def _model(name: str, shape: ModelShape) -> tuple[str, ...]:
@@ -180,8 +171,6 @@ def _model(name: str, shape: ModelShape) -> tuple[str, ...]:
         str(shape.num_layers),
         str(shape.hidden_size),
         f"{shape.num_heads}, {shape.num_kv_heads}",
-        str(shape.moe_intermediate_size or shape.intermediate_size),
-        str(shape.vocab_size),
         "; ".join(filter(None, ("tied embeddings" if shape.tied_embeddings else "", experts))),
     )
 
@@ -192,7 +181,7 @@ def _sites() -> str:
     for name, path in SITE_TEMPLATES.items():
         lines = itertools.takewhile(lambda line: line.startswith("# "), path.read_text().splitlines())
         rows.append((f"`{name}`", " ".join(line.removeprefix("# ") for line in lines)))
-    return _table(("template", "cluster"), rows)
+    return table(("template", "cluster"), rows)
 
 
 def _of_workload(name: str) -> Callable[[], str]:
@@ -203,38 +192,6 @@ def _of_workload(name: str) -> Callable[[], str]:
     return made
 
 
-def _measured() -> str:
-    """Runs on one H200 beside what the plan predicts of them."""
-    lines = [
-        "| model | micro-batch | recomputation | compiled | dtype | attention | ms a step | predicted | MFU "
-        "| GiB | predicted |",
-        "|---" * 11 + "|",
-    ]
-    gpu = GPUS["h200"]
-    for row in csv.DictReader((DOCS / "data" / "measured_h200.csv").open()):
-        shape, compiled, step_s = MODELS[row["model"]], row["compile"] == "True", float(row["step_s"])
-        sizes = {name: int(row[name]) for name in ("micro_batch_size", "grad_accum")} | {"sequence_length": 4096}
-        columns = shape.as_dict() | sizes | {"recompute": row["recompute"], "dtype": row["dtype"], "compile": compiled}
-        named = {name: row[name] for name in ("attention", "weights_dtype")}
-        profile = profile_of("transformer", named, compiled=compiled)
-        assert profile is not None
-        peak, predicted_s = memory.peak_bytes(columns, profile), step_time.step_time_s(columns, gpu, profile)
-        tokens = sizes["micro_batch_size"] * sizes["grad_accum"] * 4096
-        used = (
-            flops.model_flops_per_token(shape, 4096, DEFAULT_CONVENTION)
-            * tokens
-            / step_s
-            / (gpu.peak_flops(row["dtype"]) or 1)
-        )
-        dtype = row["dtype"] + ", states too" * (row["weights_dtype"] == "bf16")
-        lines.append(
-            f"| {row['model']} | {row['micro_batch_size']} | {row['recompute']} | {'yes' if compiled else 'no'} "
-            f"| {dtype} | {row['attention']} | {1e3 * step_s:,.0f} | {predicted_s / step_s - 1:+.0%} | {used:.1%} "
-            f"| {float(row['peak_bytes']) / 2**30:.1f} | {peak / float(row['peak_bytes']) - 1:+.1%} |"
-        )
-    return "\n".join(lines)
-
-
 TABLES: Mapping[str, Callable[[], str]] = {
     "grid": lambda: _keys(Grid),
     "timeouts": lambda: _keys(Timeouts),
@@ -243,7 +200,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "gpus": _gpus,
     "models": _models,
     "sites": _sites,
-    "measured": _measured,
+    **SUMMARIES,
     "trainers": lambda: _parameters(TrainerParameters),
     **{name: _of_workload(name) for name in WORKLOADS},
 }

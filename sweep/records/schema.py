@@ -274,16 +274,16 @@ def arrow_types() -> dict[str, pa.DataType]:
 
 def table_markdown(columns: Iterable[Column] = COLUMNS + COLLECTED) -> str:
     """The schema as a Markdown table, for the docs."""
-    rows = [f"| `{c.name}` | {c.type} | {c.unit} | {c.meaning} |" for c in columns]
-    return "\n".join(["| column | type | unit | meaning |", "|---|---|---|---|", *rows])
+    rows = [f"| `{c.name}` | {c.unit} | {c.meaning} |" for c in columns]
+    return "\n".join(["| column | unit | meaning |", "|---|---|---|", *rows])
 
 
 PAGE = """\
 # Records
 
-Every attempt has one record: a JSON line in a journal, and after `sweep collect` a row of `results.parquet`. Missing
-is null, never 0 or -1. Only attempts that are `ok` have metrics. The Parquet file states each column's unit and meaning
-in the column's metadata; `analysis.load(DIR).attrs["units"]` has them too.
+Every attempt has one record: a JSON line in a journal, and after `sweep collect` a row of `results.parquet`, whose
+metadata state each column's unit and meaning (`analysis.load(DIR).attrs["units"]`). Missing is null, never 0 or -1.
+Only attempts that are `ok` have metrics.
 
 {table}
 

@@ -1,7 +1,7 @@
 """One preloaded fork server for all tests of this folder, and the truth table that they write.
 
-With SWEEP_TRUTH_TABLE=FILE the table is written there: each layout, how far it is from one process, how long it took;
-and what torch cannot do.
+With SWEEP_TRUTH_TABLE=FILE a table is written there: each layout, how far it is from one process, how long it took; and
+next to it `parallel_refused.csv`: what torch cannot do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ranks.harness import ForkServer
-from tests.support.transformer.truths import Truths, page
+from tests.support.transformer.truths import Truths
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def truths() -> Iterator[Truths]:
     found = Truths()
     yield found
     if target := os.environ.get("SWEEP_TRUTH_TABLE"):
-        Path(target).write_text(page(found))
+        found.write(Path(target))
 
 
 @pytest.fixture(scope="session")

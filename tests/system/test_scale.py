@@ -27,8 +27,8 @@ def test_the_model_fills_a_cluster():
 
 LAUNCHER_MIB, FILES_PER_RUN, JOBS = 300, 10, 30
 SHARE = 0.7
-"""of the allocated node-time in attempts. A longer sweep has over 0.9 (docs/performance.md): here pilots run for less
-than a minute, of which Slurm and Python take seconds to start and end them, and other tests run concurrently"""
+"""of the allocated node-time in attempts. A longer sweep has over 0.9 (docs/research/performance.md): here pilots run
+for less than a minute, of which Slurm and Python take seconds to start and end them; other tests run concurrently"""
 
 
 @pytest.mark.long

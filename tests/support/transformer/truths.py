@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
 
 
 @dataclass
@@ -14,37 +18,18 @@ class Truths:
     refused: list[tuple[str, str, str]] = field(default_factory=list)
     """(layout, what happens if it is still run, the plan's reason)"""
 
-
-def page(found: Truths) -> str:
-    import torch
-
-    lines, failed = len(found.compared), sum(distances is None for _, _, _, distances, _ in found.compared)
-    return "\n".join(
-        [
-            "# Layouts against one process",
-            "",
-            f"Made by `make test-parallel` with torch {torch.__version__}: {lines} lines, {failed} failed.",
-            "Relative distance of losses and gradient norms over three optimizer steps, the worst over steps and",
-            "ranks. Allowed are 1e-6 for both in fp32; 1e-3 for the loss and 5e-3 for the norm in bf16. In 8 bits",
-            "(emulated) 1e-6 where the sums are the same; else 3e-4 and 2e-2, what one process in other micro-batches",
-            "differs by.",
-            "",
-            "| layout | dtype | ranks | loss | norm | seconds |",
-            "|---|---|---|---|---|---|",
-            *(_line(*row) for row in found.compared),
-            "",
-            "## What torch cannot do, or gets wrong",
-            "",
-            "The plan rejects each with its reason. When still run, this happens:",
-            "",
-            "| layout | what happens | the plan's reason |",
-            "|---|---|---|",
-            *(f"| {' | '.join(row)} |" for row in found.refused),
-            "",
-        ]
-    )
+    def write(self, path: Path) -> None:
+        """Two tables, from which `docs/summaries.py` makes those of the page."""
+        rows = ((*_cells(*row), version("torch")) for row in self.compared)
+        _write(path, ("layout", "dtype", "ranks", "loss", "norm", "seconds", "torch"), rows)
+        _write(path.with_name("parallel_refused.csv"), ("layout", "happens", "reason"), self.refused)
 
 
-def _line(name: str, dtype: str, ranks: int, distances: tuple[float, float] | None, seconds: float) -> str:
+def _write(path: Path, heads: tuple[str, ...], rows: Iterable[tuple]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([heads, *rows])
+
+
+def _cells(name: str, dtype: str, ranks: int, distances: tuple[float, float] | None, seconds: float) -> tuple:
     loss, norm = ("failed", "failed") if distances is None else (f"{d:.1e}" for d in distances)
-    return f"| {name} | {dtype} | {ranks} | {loss} | {norm} | {seconds:.1f} |"
+    return name, dtype, ranks, loss, norm, f"{seconds:.1f}"
