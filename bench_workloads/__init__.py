@@ -11,6 +11,5 @@ from bench_workloads import trainers
 WORKLOADS: dict[str, str] = {
     "transformer": "bench_workloads.transformer:WORKLOAD",
     "simulated": "bench_workloads.simulated:WORKLOAD",
-    "collectives": "bench_workloads.collectives:WORKLOAD",
     **trainers.WORKLOADS,
 }

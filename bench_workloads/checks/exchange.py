@@ -50,6 +50,6 @@ def measure(
     "message" and "send": every rank sends to the rank of its place in the next node (its rail).
     """
     kind = "p2p" if operation in ("message", "send") else operation
-    call, bytes_ = collective(kind, size, torch.float32, device, distance=per_node)
+    call, bytes_ = collective(kind, size, device, per_node)
     times = slowest(call, device, heartbeat, MESSAGES if operation == "message" else CALLS)
     return {"operation": operation, "bytes": bytes_, "ranks": dist.get_world_size(), **times}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sweep.checks.check import Check, Finding, Json, Rule, Stated, Verdict
-from sweep.checks.rules import judged, number_of, quantity, shown, values_of
+from sweep.checks.rules import judged, number_of, quantity, values_of
 
 READ = "sweep.doctor.login_readers"
 REPLY_S = 5.0
@@ -63,25 +63,10 @@ def kill_wait(value: Json, _: Stated) -> Finding:
     return judged(seconds >= KILL_WAIT_S, f"{seconds:.0f} s", expected, otherwise=Verdict.WARNING, number=seconds)
 
 
-def setting(*keys: str) -> Rule:
-    """Settings of slurm.conf, shown."""
-
-    def evaluate(value: Json, _: Stated) -> Finding:
-        values = values_of(value)
-        return Finding(verdict=Verdict.OK, found=", ".join(f"{key}={values.get(key) or 'not set'}" for key in keys))
-
-    return evaluate
-
-
-def keeps_accounting(value: Json) -> bool:
-    """Whether the controller's configuration names a store of ended jobs, QOS and limits."""
-    return not plugin_of(value, "AccountingStorageType").endswith("none")
-
-
 def accounting(value: Json, _: Stated) -> Finding:
     """With accounting the end of a job is known after squeue has forgotten it."""
     kind = plugin_of(value, "AccountingStorageType")
-    return judged(keeps_accounting(value), kind, "accounting_storage/slurmdbd", otherwise=Verdict.WARNING)
+    return judged(not kind.endswith("none"), kind, "accounting_storage/slurmdbd", otherwise=Verdict.WARNING)
 
 
 def preemption(value: Json, _: Stated) -> Finding:
@@ -193,20 +178,6 @@ SLURM: tuple[Check, ...] = (
         "correct account, qos, partition or sbatch options in the site",
         "sbatch --test-only",
     ),
-    check(
-        "limits",
-        "config",
-        setting("MaxArraySize", "MaxJobCount", "UnkillableStepTimeout", "DefMemPerCPU", "DefMemPerNode"),
-        "",
-        "scontrol show config",
-    ),
-    check(
-        "QOS limits",
-        "qos",
-        shown,
-        "ask the administrators how long a job, and how many nodes and jobs of a user may be",
-        "sacctmgr show qos",
-    ),
     check("KillWait", "config", kill_wait, "ask for KillWait=30 (Slurm's default)", "scontrol show config"),
     check(
         "preemption",
@@ -215,27 +186,12 @@ SLURM: tuple[Check, ...] = (
         "use a QOS or partition that is not preempted; pilots resume, but lose their run",
         "scontrol show config",
     ),
-    check(
-        "topology",
-        "config",
-        setting("TopologyPlugin"),
-        "with topology.conf Slurm places a job's nodes close to each other",
-        "ClusterMAX",
-    ),
     check("drained nodes", "drained", drained, "see `sinfo -R`; fewer nodes can be asked for", "sinfo -R"),
-    check("MPI plug-ins", "mpi", shown, "", "srun --mpi=list"),
-    check(
-        "container plug-in",
-        "containers",
-        shown,
-        "Pyxis (srun --container-image), Apptainer or none: see the site's `srun` and `container_prefix`",
-        "srun --help",
-    ),
     check(
         "accounting",
         "config",
         accounting,
-        "without slurmdbd sweeps work, but neither the end of old jobs nor the limits of a QOS can be known",
+        "without slurmdbd sweeps work, but the end of old jobs cannot be known",
         "scontrol show config",
     ),
 )

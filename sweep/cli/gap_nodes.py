@@ -1,35 +1,29 @@
-"""What checks and other runs of a sweep say of the nodes of one run: for `sweep explain --gap`."""
+"""What exclusions and other runs of a sweep say of the nodes of one run: for `sweep explain --gap`."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep.checks.check import Json
 from sweep.cli.progress_text import plural
-from sweep.errors import SweepError
-from sweep.files import json_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
 
     from sweep.records.schema import Record
     from sweep.store.directory import SweepDir
 
-DOCTOR = Path("doctor")
-"""where `sweep doctor` leaves its reports unless `--dir` names another place"""
 LEVEL = 0.01
 """The chance of a false claim: that of `sweep compare`"""
 COLUMNS = ("node_names", "leaf_switches", "slow_rank", "rank_step_time_median_s")
 
 
 class NodesKnown:
-    """The runs and the exclusions of a sweep (or the runs of a results file), and the doctor's last report on each
-    node, read once.
-    """
+    """The runs and the exclusions of a sweep (or the runs of a results file), read once."""
 
     def __init__(self, place: Path, directory: SweepDir | None) -> None:
         import analysis
@@ -42,7 +36,6 @@ class NodesKnown:
         self._placed = placed(records)
         self._health = health(records).set_index("node")
         self._excluded: Mapping[str, str] = {} if directory is None else read_state(directory).excluded_nodes
-        self._unfit = _unfit_by_doctor(DOCTOR)
 
     def elsewhere_s(self, record: Record) -> list[float]:
         """Step times of the other runs of its configuration, on sets of nodes without any of its own; none unless this
@@ -68,8 +61,6 @@ class NodesKnown:
             texts.append(f"{node} is excluded: {self._excluded[node]}")
         if node in self._health.index:
             texts += _of_runs(node, self._health.loc[node])
-        if node in self._unfit:
-            texts.append(f"`sweep doctor` found on {node}: {self._unfit[node]}")
         return texts
 
 
@@ -90,27 +81,3 @@ def _of_runs(node: str, row: pd.Series) -> list[str]:
     of_all = f"of its {plural(attempts, 'attempt')}"
     texts = [f"{node} held the slow rank in {slow} {of_all}"] if slow else []
     return texts + ([f"{faults} {of_all} on {node} failed as nodes make them fail"] if faults else [])
-
-
-def _unfit_by_doctor(directory: Path) -> dict[str, str]:
-    """Node -> what was unfit, by the last report that has the node."""
-    unfit: dict[str, str] = {}
-    for report in earlier(directory):
-        nodes, excluded = report.get("nodes"), report.get("exclude")
-        if isinstance(nodes, list) and isinstance(excluded, dict):
-            for node in map(str, nodes):
-                unfit.pop(node, None)
-                if node in excluded:
-                    unfit[node] = str(excluded[node])
-    return unfit
-
-
-def earlier(directory: Path) -> list[dict[str, Json]]:
-    """Reports of the runs in this directory, oldest first."""
-    reports = []
-    for path in sorted(directory.glob("*/report.json")):
-        try:
-            reports.append(json_of(path.read_text(), path))
-        except (OSError, ValueError, SweepError):
-            continue
-    return reports

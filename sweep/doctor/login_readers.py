@@ -18,7 +18,6 @@ from bench_workloads.checks.host import nccl_variables as host_nccl_variables
 from bench_workloads.checks.reading import COMMAND_S, UnreadableError, output
 from bench_workloads.interpreter import INSTALLED_ONLY
 from sweep.checks.check import Json
-from sweep.checks.login import keeps_accounting
 from sweep.executors.executor import PilotRequest
 from sweep.inputs.detect import SINFO_FORMAT, parse_config, parse_sinfo
 from sweep.inputs.site import Site
@@ -43,7 +42,6 @@ class LoginReaders:
         self._site = site
         self._executor = executor
         self._directory = directory
-        self._config: dict[str, str] | None = None
 
     def programs(self) -> Json:
         """Slurm's commands with their versions; None: missing."""
@@ -57,9 +55,7 @@ class LoginReaders:
 
     def config(self) -> Json:
         """``scontrol show config``."""
-        if self._config is None:
-            self._config = parse_config(output(["scontrol", "show", "config"]))
-        return self._config
+        return parse_config(output(["scontrol", "show", "config"]))
 
     def partition(self) -> Json:
         """The site's partition (else the default one) as sinfo lists it."""
@@ -80,37 +76,10 @@ class LoginReaders:
             "pilot_time_s": self._site.pilot_time_s,
         }
 
-    def qos(self) -> Json:
-        """Limits of the site's QOS, or of all. Slurm keeps them in its accounting."""
-        command = ["sacctmgr", "-nP", "show", "qos", "format=Name,MaxWall,MaxTRESPU,MaxJobsPU,MaxSubmitPU"]
-        try:
-            found = output(command)
-        except UnreadableError:
-            if keeps_accounting(self.config()):
-                raise
-            raise UnreadableError("this cluster keeps no accounting: a QOS and its limits cannot be read") from None
-        lines = [line for line in found.splitlines() if line.strip()]
-        mine = [line for line in lines if line.split("|")[0] == self._site.qos] or lines
-        return "; ".join(mine[:8])
-
     def drained(self) -> Json:
         """Nodes that take no job -> why."""
         lines = output(["sinfo", "-h", "-R", "-o", "%N|%T|%E"]).splitlines()
         return {part[0]: f"{part[1]}, {part[2]}" for line in lines if len(part := line.split("|", 2)) == 3}
-
-    def mpi(self) -> Json:
-        """Types that ``srun --mpi`` knows."""
-        words = [line.strip() for line in output(["srun", "--mpi=list"], both=True).splitlines()]
-        return " ".join(
-            word for word in words if word and ":" not in word and not word.lower().startswith("mpi plugin")
-        )
-
-    def containers(self) -> Json:
-        """Container programs, and Pyxis where srun has its options."""
-        found = [name for name in ("apptainer", "singularity", "enroot", "podman") if shutil.which(name)]
-        if "--container-image" in output(["srun", "--help"], both=True):
-            found.insert(0, "pyxis")
-        return ", ".join(found) or "none"
 
     def test_only(self) -> Json:
         """What sbatch says of a pilot of one node, without submitting it."""

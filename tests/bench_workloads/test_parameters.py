@@ -10,7 +10,7 @@ from sweep.contract import LAYOUT, Layout, Place, Run
 RUN = {"model": "m", "shape": {}, "nodes": 1, "gpus_per_node": 1, "sequence_length": 8, "layout": Layout()}
 
 
-@pytest.mark.parametrize("workload", ["transformer", "simulated", "collectives"])
+@pytest.mark.parametrize("workload", ["transformer", "simulated"])
 def test_a_run_gives_parameters_and_defaults_the_rest(workload):
     package = importlib.import_module(f"bench_workloads.{workload}")
     declared, settings = package.WORKLOAD, package.Settings

@@ -182,23 +182,6 @@ def test_slower_nodes_are_a_cause_with_what_checks_found_on_them(tmp_path: Path,
     assert "slower nodes" not in [loss["cause"] for loss in fine["losses"]]
 
 
-def test_the_doctors_last_report_on_a_node_counts(
-    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sweep = repeated(tmp_path / "s", slow_s=1.0)
-    monkeypatch.chdir(tmp_path)
-    for number, excluded in enumerate(({"n2": "ECC", "n3": "NVLink"}, {"n2": "matmul: 300 TFLOP/s"})):
-        nodes = ["n2", "n3"] if number else ["n2", "n3", "n9"]
-        (tmp_path / "doctor" / str(number)).mkdir(parents=True)
-        report = {"began_at": 1.0 + number, "nodes": nodes, "exclude": excluded}
-        (tmp_path / "doctor" / str(number) / "report.json").write_text(json.dumps(report))
-    found = []
-    for run in sweep.runs[1:3]:
-        _, out, _ = command("explain", tmp_path / "s", run.run_id, "--gap", "--json")
-        found.append(json.loads(out)[0]["nodes_found"])
-    assert found == [["`sweep doctor` found on n2: matmul: 300 TFLOP/s"], []]
-
-
 def test_a_run_is_clearly_slower_only_beyond_the_spread_of_the_others() -> None:
     assert clearly_slower(1.05, [1.0, 1.001, 0.999])
     assert not clearly_slower(1.05, [1.0, 1.06, 0.94])

@@ -4,7 +4,6 @@ import json
 
 from sweep.checks.check import CheckResult, Finding, Stated, Verdict
 from sweep.checks.speeds import accused_by_speed
-from sweep.cli.gap_nodes import earlier
 from sweep.doctor.evaluation import evaluate_answers, nodes_of, pair_rows
 from sweep.doctor.page import page, rates_of_pairs
 from sweep.doctor.report import Report, groups, nodes_text, rows_of, summary
@@ -67,15 +66,6 @@ def test_rows_have_every_column_and_can_be_written(tmp_path):
     table = pyarrow.Table.from_pylist(rows_of(report()))
     assert set(table.column_names) >= {"check", "tier", "node", "verdict", "found", "expected", "number", "remedy"}
     assert json.loads(json.dumps(report().as_json()))["exclude"] == report().exclude
-
-
-def test_history(tmp_path):
-    for name, at in (("a", 1000.0), ("b", 2000.0)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "report.json").write_text(json.dumps(report(began_at=at).as_json()))
-    (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "report.json").write_text("{")
-    assert [one["began_at"] for one in earlier(tmp_path)] == [1000.0, 2000.0]
 
 
 ANSWERS = [

@@ -10,7 +10,7 @@ from sweep.physics import constants, step_time
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.machine import Machine
-from sweep.physics.measured import MeasuredCollective, MeasuredRates
+from sweep.physics.measured import MeasuredCollective, MeasuredRates, bus_bandwidth
 from sweep.physics.prediction import describe
 from sweep.physics.profiles import PROFILES
 from sweep.physics.step_time import predict
@@ -241,3 +241,11 @@ def test_the_links_of_a_rack_join_more_gpus_than_a_node_has():
         assert measured["tensor"] > 3 * trays["tensor"]
     trays, boxes = (predict(layout | {"gpus_per_node": n}, GPUS["b200"], PROFILES["megatron"]) for n in (4, 72))
     assert trays["tensor"] > 3 * boxes["tensor"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "factor"),
+    [("all_reduce", 1.75), ("all_gather", 0.875), ("reduce_scatter", 0.875), ("all_to_all", 0.875), ("p2p", 1.0)],
+)
+def test_bus_bandwidth_is_that_of_nccl_tests(operation, factor):
+    assert bus_bandwidth(operation, 8e9, 2.0, 8) == pytest.approx(4e9 * factor)

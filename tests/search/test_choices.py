@@ -89,7 +89,7 @@ def test_a_run_that_never_began_is_no_retry_though_its_rerun_was_asked_for():
 @pytest.mark.parametrize("name", STRATEGY.table)
 def test_a_plan_without_runs_and_a_workload_without_a_model(name):
     assert next_on(1, [], SweepState(), Search([], None, name)) is None
-    made = [{**run(gas=gas, workload="collectives"), "shape": {}} for gas in (1, 2)]
+    made = [{**run(gas=gas, workload="theirs"), "shape": {}} for gas in (1, 2)]
     runs = [PlannedRun(f"run-{i:016x}", "ring", 1, None, json.dumps(values)) for i, values in enumerate(made)]
     sweep_state, search, asked = SweepState(), Search(runs, None, name), set()
     while (choice := next_on(1, runs, sweep_state, search)) is not None:

@@ -13,7 +13,6 @@ from sweep.testing.declarations import declaration_findings
 PARAMS = {
     "transformer": {"threads": 1, "count_flops": False},
     "simulated": {"step_s": 0.01},
-    "collectives": {"max_bytes": 4096},
 }
 """small enough for a test"""
 
@@ -22,10 +21,7 @@ OURS = sorted(set(WORKLOADS) - set(TRAINERS))
 """those with an adapter: test_trainers.py"""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in {"transformer", "simulated"} else pytest.param(name, marks=pytest.mark.long) for name in OURS],
-)
+@pytest.mark.parametrize("name", OURS)
 def test_our_own_conform(name):
     check_workload(name, example_run(WORKLOAD.find(name), params=PARAMS.get(name, {})), timeout_s=250)
 
