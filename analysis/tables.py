@@ -24,6 +24,7 @@ ESSENTIAL = ("model", "nodes")
 """The minimum for any figure"""
 
 PLAN_COLUMNS = ("model", "nodes", "status", "reasons", "run_id")
+_SKIPPED = ("skipped", "gain", "chance")
 
 
 def load(source: Source | Iterable[Source], columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -52,7 +53,8 @@ def load_plan(source: Source | Iterable[Source], columns: Sequence[str] = ()) ->
     """The candidates of the plans next to the results, or None where there is none: a file needs no plan.
 
     Columns: model, nodes, status (run or rejected), reasons, run_id, skipped (strategy or budget where the run will
-    not be started for it, else null) and those asked for that the plan has.
+    not be started for it, else null), gain and chance of such a run (`sweep.records.skipped`) and those asked for that
+    the plan has.
     """
     import pandas as pd
 
@@ -63,9 +65,10 @@ def load_plan(source: Source | Iterable[Source], columns: Sequence[str] = ()) ->
     if not frames:
         return None
     plan: pd.DataFrame = pd.concat(frames, ignore_index=True)
-    skipped = _companion(source, "skipped.parquet", ("run_id", "skipped"))
-    reasons = {} if skipped is None else dict(zip(skipped["run_id"], skipped["skipped"], strict=True))
-    plan["skipped"] = plan["run_id"].map(reasons).astype(object)
+    skipped = _companion(source, "skipped.parquet", ("run_id", *_SKIPPED))
+    for name in _SKIPPED:
+        known = {} if skipped is None else dict(zip(skipped["run_id"], skipped[name], strict=True))
+        plan[name] = plan["run_id"].map(known).astype(object)
     return plan
 
 

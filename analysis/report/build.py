@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.best import NEEDED, cells, completed, counting, failed, is_simulated, succeeded
+from analysis.derive.missed import missed_by_cell, missed_text
 from analysis.derive.neighbours import neighbours
 from analysis.figures import Drawn
 from analysis.heatmap import caption
@@ -98,6 +99,7 @@ def build(
         "environment": surroundings.environment_of(records, about.provenance),
         "grid": without_secrets(about.grid) if about.grid else None,
         "reproduce": surroundings.how_to_reproduce(about.provenance),
+        "missed": missed_text(missed_by_cell(plan)),
         "rejections": surroundings.rejections_of(plan),
         "omitted": omission_text(attempts),
         "node_time": _node_time(about),

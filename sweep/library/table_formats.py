@@ -65,14 +65,16 @@ def best_table(
 
 
 def _remarks(rows: Sequence[Row]) -> list[str]:
-    """What must be said with the numbers: whose an MFU is, and the notes, equal ones together."""
+    """What must be said with the numbers: whose an MFU is, the notes, equal ones together, and what may be missed."""
+    from analysis.derive.missed import missed_text
     from analysis.tables import places_text
 
     found = ["*: the MFU that the source states; its tokens/s do not give one here"] * any(map(_is_reported, rows))
     for note in dict.fromkeys(note for row in rows for note in row["notes"] or ()):
         cells = [(row["model"], row["nodes"]) for row in rows if note in (row["notes"] or ())]
         found.append(f"{places_text(cells, most=len(cells))}: {note}")
-    return found
+    missed = missed_text({(row["model"], row["nodes"]): row["missed"] for row in rows if row["missed"]})
+    return [*found, missed] if missed else found
 
 
 def _is_reported(row: Row) -> bool:

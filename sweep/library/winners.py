@@ -46,6 +46,7 @@ def winners(
     import analysis
     from analysis.derive.best import NEEDED, model_order
     from analysis.derive.confidence import lead_of, verdict
+    from analysis.derive.missed import missed_by_cell
     from analysis.filters import names_in
     from analysis.metrics import metric_named
     from analysis.tables import json_rows
@@ -64,11 +65,12 @@ def winners(
         raise SweepError(
             _nothing(best_rows[["model", "nodes"]].to_records(index=False).tolist(), matching, metric, models)
         )
-    rows = json_rows(wanted)
+    rows, missed = json_rows(wanted), missed_by_cell(analysis.load_plan(places))
     claims = [verdict(cell, ranked) for cell in wanted.to_dict("records")]
     for row, (claim, sentence) in zip(rows, claims, strict=True):
         row |= {"verdict": claim, "confidence": sentence, "margin": lead_of(row, ranked)}
         row |= {name: stated_values(row, f"{name}_json") for name in ("params", "env")}
+        row["missed"] = missed.get((row["model"], row["nodes"]))
         row["notes"] = [*(row["notes"] or ()), *_unequal_work(matching, row, metric)]
     return sorted(rows, key=lambda row: (order.index(row["model"]), row["nodes"]))
 
@@ -77,7 +79,9 @@ def complete(row: Mapping[str, Any], metric: str) -> Row:
     """All that makes a winner's run, and all that rates it: the columns of every export."""
     metrics = {metric: row["value"], "tokens_per_second_per_gpu": row["tokens_per_second_per_gpu"], "mfu": row["mfu"]}
     metrics |= {"reported_mfu": row["reported_mfu"]} if row["reported_mfu"] is not None else {}
-    metrics |= {name: row[name] for name in ("peak_memory_bytes", "margin", "verdict", "confidence", "repeats")}
+    metrics |= {
+        name: row[name] for name in ("peak_memory_bytes", "margin", "verdict", "confidence", "repeats", "missed")
+    }
     marks = {"simulated": bool(row["simulated"]), "suspect": bool(row["suspect"]), "notes": row["notes"] or []}
     ran = {"node_names": row.get("node_names"), "run_id": row["run_id"]}
     return {**{name: row[name] for name in CONFIGURATION}, **metrics, **marks, **ran}

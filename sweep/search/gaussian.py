@@ -114,16 +114,22 @@ def normal_density(z: Floats) -> Floats:
 
 
 def expected_improvement(mean: Floats, spread: Floats, threshold: Floats) -> Floats:
-    """E[max(x - threshold, 0)]. Spreads are uncertain themselves: x has the tails of Student's t with 5 degrees of
-    freedom, and this standard deviation.
-    """
+    """E[max(x - threshold, 0)], x as in ``exceeds``."""
     width = math.sqrt((FREEDOM - 2) / FREEDOM) * spread
     z = (mean - threshold) / width
     more = 1 + z**2 / FREEDOM
     density = 8 / (3 * math.pi * math.sqrt(FREEDOM)) / more**3
-    tangent, cosine_squared = z / math.sqrt(FREEDOM), 1 / more
-    below = 0.5 + (np.arctan(tangent) + tangent * cosine_squared * (1 + 2 / 3 * cosine_squared)) / math.pi
-    found: Floats = width * (FREEDOM / (FREEDOM - 1) * more * density + z * below)
+    found: Floats = width * (FREEDOM / (FREEDOM - 1) * more * density + z * exceeds(mean, spread, threshold))
+    return found
+
+
+def exceeds(mean: Floats, spread: Floats, threshold: Floats) -> Floats:
+    """P(x > threshold). Spreads are uncertain themselves: x has the tails of Student's t with 5 degrees of freedom, and
+    this standard deviation.
+    """
+    z = (mean - threshold) / (math.sqrt((FREEDOM - 2) / FREEDOM) * spread)
+    tangent, cosine_squared = z / math.sqrt(FREEDOM), 1 / (1 + z**2 / FREEDOM)
+    found: Floats = 0.5 + (np.arctan(tangent) + tangent * cosine_squared * (1 + 2 / 3 * cosine_squared)) / math.pi
     return found
 
 

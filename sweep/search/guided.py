@@ -14,11 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.search.candidates import Bools
-from sweep.search.gaussian import Floats, Ints, expected_improvement
+from sweep.search.gaussian import Floats, Ints, exceeds, expected_improvement
 from sweep.search.observations import Known
 from sweep.search.remeasure import NEAR, top_configurations
 from sweep.search.strategies import Pick
 
+WORTH = 0.03
+"""how much faster than the best of its cell a run must be to be called missed: 3 %"""
 FIRST_GAIN = 1.0
 """what a cell's first success counts for, as a logarithm"""
 WIDER, FEW = 1.3, 5.0
@@ -110,6 +112,21 @@ class Guided:
         at = int(mine[int(np.argmax(per_second))])
         why = f"expected to improve its cell's best by {np.expm1(left.gains[at]):.1%}"
         return Pick(int(left.rows[at]), why)
+
+
+def missed(known: Known, rows: Ints) -> tuple[Floats, Floats]:
+    """Of each run, what is lost where it is not measured: its expected gain over its cell's best, as a logarithm, and
+    the chance that it is over WORTH faster. Of repeats and infeasible runs 0, as of cells without a success.
+    """
+    best = known.best[known.candidates.cells[rows]]
+    able = np.isfinite(best) & ~known.infeasible[rows] & (known.candidates.repeats[rows] == 0)
+    gains, chances = np.zeros((2, len(rows)))
+    left, best, posterior = rows[able], best[able], known.posterior()
+    mean, spreads = posterior.log_rates(left), posterior.spreads(left) * wider(known, left)
+    works = posterior.success(left)
+    gains[able] = works * expected_improvement(mean, spreads, best)
+    chances[able] = works * exceeds(mean, spreads, best + np.log1p(WORTH))
+    return gains, chances
 
 
 def wider(known: Known, rows: Ints) -> Floats:

@@ -29,6 +29,10 @@ class GroupedSearch:
         """run_id -> why it will not be started, as known now."""
         return {run: word for search in self._searches for run, word in search.skipped(sweep_state).items()}
 
+    def missed(self, sweep_state: SweepState) -> Mapping[str, tuple[float, float]]:
+        """run_id -> (expected gain, chance that it is worth it), for the same."""
+        return {run: lost for search in self._searches for run, lost in search.missed(sweep_state).items()}
+
     def to_remeasure(self, sweep_state: SweepState, share: float) -> list[str]:
         """The runs of the top configurations that have no repeat: `sweep.search.remeasure.to_repeat`."""
         both = zip(self._runs, self._searches, strict=True)

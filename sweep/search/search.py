@@ -20,6 +20,7 @@ from sweep.planning.runs import PlannedRun
 from sweep.search.budget import Budget
 from sweep.search.candidates import UNKNOWN_GPU, Bools, Candidates, from_plan
 from sweep.search.gaussian import Ints
+from sweep.search.guided import missed
 from sweep.search.observations import Known
 from sweep.search.strategies import Strategy, strategy_named
 from sweep.state.state import RunState, SweepState
@@ -124,6 +125,12 @@ class Search:
             }
         found: Mapping[str, str] = self._cached["out"]
         return found
+
+    def missed(self, sweep_state: SweepState) -> Mapping[str, tuple[float, float]]:
+        """run_id -> (expected gain, chance that it is worth it), for the same: ``guided.missed``."""
+        rows = np.array([self._candidates.index[run_id] for run_id in self.skipped(sweep_state)], dtype=np.int64)
+        found = np.stack(missed(self._known, rows), axis=1).tolist()
+        return {self._runs[row].run_id: (gain, chance) for row, (gain, chance) in zip(rows, found, strict=True)}
 
     def _begin(self, sweep_state: SweepState) -> None:
         self._sweep_state = sweep_state

@@ -184,6 +184,10 @@ class Sweep:
         self._answered_at = len(sweep_state.touched)
         return words
 
+    def missed(self) -> Mapping[str, tuple[float, float]]:
+        """run_id -> (expected gain, chance that it is worth it), for the same (``Search.missed``)."""
+        return self._search.missed(self.sweep_state)
+
     def _answer_holds(self, answer: Skipped) -> bool:
         if self._answered_at == len(self.sweep_state.touched):
             return True

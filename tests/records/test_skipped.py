@@ -11,8 +11,10 @@ from tests.support.made_sweeps import GRID, made
 def test_collect_writes_the_runs_that_the_budget_skips_and_the_plan_has_them(tmp_path):
     sweep = made(tmp_path / "s", GRID + "budget: {runs: 1}\n").directory
     collect(sweep)
-    reasons = analysis.load_plan(sweep.path)["skipped"]
+    plan = analysis.load_plan(sweep.path)
+    reasons = plan["skipped"]
     assert reasons.value_counts().to_dict() == {"budget": len(reasons) - 1}
+    assert plan["chance"].notna().sum() == plan["gain"].notna().sum() == len(reasons) - 1
     table = sweep.path / SKIPPED_FILE
     before = table.stat().st_mtime_ns
     collect(sweep)

@@ -11,7 +11,7 @@ from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations
 from sweep.search.gaussian import expected_improvement
-from sweep.search.guided import Guided, by_turn, wider
+from sweep.search.guided import Guided, by_turn, missed, wider
 from sweep.search.observations import Known
 from sweep.search.search import Search
 from tests.support.configurations import run
@@ -82,6 +82,19 @@ def test_a_cell_stops_once_all_that_is_left_together_gains_less_than_asked():
     whole = float(left.missed[left.of(0)].sum())
     assert not stopped(found, miss=whole * 0.99)
     assert stopped(found, miss=whole * 1.01)
+
+
+def test_what_is_missed_is_what_the_cell_was_ended_by_and_nothing_of_repeats_and_of_cells_without_a_success():
+    found = known(dict.fromkeys((0, 3, 4, 7), 1000.0), repeats=2)
+    rows = np.flatnonzero(~found.begun)
+    gains, chances = missed(found, rows)
+    counted = (found.candidates.cells[rows] == 0) & (found.candidates.repeats[rows] == 0)
+    left = left_of(found)
+    assert gains[counted].sum() == pytest.approx(left.missed[left.of(0)][: counted.sum()].sum())
+    assert not gains[~counted].any()
+    assert not chances[~counted].any()
+    assert (chances[counted] > 0).all()
+    assert (chances[counted] < 0.5).all(), "a run over 3 % faster is less likely than a slower one"
 
 
 def test_a_pick_states_how_likely_it_is_to_work_or_what_it_may_gain():

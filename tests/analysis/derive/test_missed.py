@@ -1,0 +1,26 @@
+"""What a search may have missed, of the cells of a plan and as a sentence."""
+
+import pandas as pd
+import pytest
+
+from analysis.derive.missed import missed_by_cell, missed_text
+
+
+def plan(*rows):
+    return pd.DataFrame(rows, columns=["model", "nodes", "gain", "chance"])
+
+
+def test_a_cells_chance_is_that_of_any_of_its_skipped_runs():
+    cells = missed_by_cell(plan(("8B", 4, 0.01, 0.2), ("8B", 4, 0.02, 0.5), ("8B", 8, 0.0, 0.1), ("8B", 4, None, None)))
+    assert cells["8B", 4] == {"runs": 2, "gain": pytest.approx(0.03), "chance": pytest.approx(0.6)}
+    assert cells["8B", 8] == {"runs": 1, "gain": 0.0, "chance": pytest.approx(0.1)}
+    assert missed_by_cell(None) == {}
+    assert missed_text(cells) == (
+        "3 runs were left out by prediction. The chance that one of them is over 3 % faster than its cell's best is at "
+        "most 60.0% (8B on 4 nodes), with an expected gain of 3.0%."
+    )
+
+
+def test_nothing_is_said_where_nothing_better_can_have_been_missed():
+    assert missed_text({}) is None
+    assert missed_text(missed_by_cell(plan(("8B", 4, 0.0, 0.0)))) is None
