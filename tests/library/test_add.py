@@ -142,7 +142,7 @@ def test_settings_of_the_last_grid_are_in_force(sweep: Sweep, command: Command) 
     ("arguments", "words"),
     [
         (["wider.yaml", "sequence_length=128"], ["sequence_length is 128", "is 64", "wider.yaml"]),
-        (["wider.yaml", "workload=collectives", "seed=1"], ["workload is collectives", "seed is 1"]),
+        (["wider.yaml", "workload=transformer", "seed=1"], ["workload is transformer", "seed is 1"]),
         (["wider.yaml", "global_batch=8192"], ["global_batch is 8192"]),
         (
             ["wider.yaml", "site.gpus_per_node=4"],
