@@ -10,6 +10,7 @@ from sweep.checks.check import Json
 Fields = dict[str, str]
 """path of headings, joined by " / " -> value"""
 _FIELD = re.compile(r"^( *)([^:\n]*?)(?: *: (.*))?$")
+FABRIC = ("State", "Status", "ClusterUUID", "CliqueId")
 _NOTHING = (
     "",
     "N/A",
@@ -66,6 +67,20 @@ def number(value: str | None) -> float | None:
 def first(fields: Mapping[str, str], *paths: str) -> str | None:
     """The value at the first of these paths that is known."""
     return next((found for path in paths if (found := known(fields.get(path))) is not None), None)
+
+
+def fabric(text: str) -> str | None:
+    """The NVLink domain that a node's GPUs are in, ``ClusterUUID.CliqueId``, of ``nvidia-smi -q``.
+
+    None where the driver states none: no GPU has registered with its fabric, all have not with the same one, or the id
+    is 0, as on machines whose NVLink ends at the node (NVML reference, ``nvmlGpuFabricInfoV``).
+    """
+    found = set()
+    for gpu in nvidia_smi(text)[1]:
+        state, status, uuid, clique = (gpu.get(f"Fabric / {name}", "") for name in FABRIC)
+        good = (state, status) == ("Completed", "Success") and uuid.strip("0-")
+        found.add(f"{uuid}.{clique}" if good and known(uuid) and known(clique) else None)
+    return found.pop() if len(found) == 1 else None
 
 
 def nvlinks(text: str) -> list[list[float]]:

@@ -40,13 +40,15 @@ def render_pilot(
     stdout: str,
     stderr: str,
     before: Sequence[str] = (),
+    further: Sequence[str] = (),
 ) -> str:
     """The whole sbatch script of one pilot.
 
     ``command`` is a shell command that replaces the script's shell; ``before`` are shell lines ahead of it. Both
-    come quoted. ``sweep_dir`` is for messages only. Raises SweepError with every value that a script cannot hold.
+    come quoted. ``further``: options of sbatch. ``sweep_dir`` is for messages only. Raises SweepError with every value
+    that a script cannot hold.
     """
-    options = options_of(site, request.exclude)
+    options = [*options_of(site, request.exclude), *further]
     given = [("token", request.token), ("stdout", stdout), ("stderr", stderr), *(("option", line) for line in options)]
     mistakes = [
         Mistake(f"{name} {value!r} cannot be in a batch script", file=sweep_dir, remedy="remove its line breaks")
@@ -107,6 +109,28 @@ def options_of(site: Site, exclude: Iterable[str] = ()) -> list[str]:
     }
     named = [f"--{name}={sbatch_quote(value)}" for name, value in values.items() if value is not None]
     return [*named, *(words[-1] for words in own if words[0] != "--exclude")]
+
+
+def segment_option(segment: int | None, nodes: int, plugin: str, version: str) -> list[str]:
+    """How a pilot of so many nodes asks for segments. ``plugin``, ``version``: of this Slurm, empty: not known.
+
+    Raises SweepError where this Slurm cannot, or where the nodes are not made of whole segments.
+    """
+    if segment is None:
+        return []
+    kind, size = plugin.rpartition("/")[2], min(segment, nodes)
+    if kind == "tree":
+        return [f"--switches={-(-nodes // size)}"]
+    old = tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < (24, 5)  # man sbatch of 23.11 and of 24.05
+    facts = {
+        f"a pilot of {nodes} nodes is not made of whole segments of {segment}": nodes % size,
+        f"Slurm {version} has no --segment": version and old,
+        f"Slurm's plug-in {plugin} knows neither segments nor switches": plugin and kind not in ("block", "ring"),
+    }
+    if found := next((fact for fact, holds in facts.items() if holds), None):
+        remedy = "leave it out, or make all node counts above it its multiples"
+        raise SweepError(Mistake(found, path="site.segment", remedy=remedy))
+    return [f"--segment={size}"]
 
 
 def warning_s(time_limit_s: int) -> int:

@@ -21,7 +21,7 @@ from bench_workloads.interpreter import module_command
 from sweep.errors import Mistake, SweepError
 from sweep.executors.entry import PILOT_MAIN, run_pilot
 from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError, first_live
-from sweep.executors.script import render_pilot
+from sweep.executors.script import render_pilot, segment_option
 from sweep.executors.slurm_states import (
     SACCT_FORMAT,
     SQUEUE_FORMAT,
@@ -132,7 +132,9 @@ class SlurmExecutor:
                 raise SubmitError(_message_of(done), retry=True)
 
     def _submission(self, request: PilotRequest) -> _Submission:
-        return _Submission(self._site.part(request.node_group), request, self._sweep_dir)
+        site, config = self._site.part(request.node_group), (self._site.segment and self._shown_config()) or ""
+        stated = (setting(config, "TopologyPlugin"), setting(config, "SLURM_VERSION"))
+        return _Submission(site, request, self._sweep_dir, segment_option(site.segment, request.nodes, *stated))
 
     def _find_in_accounting(self, token: str) -> tuple[JobState, str | None]:
         """A job that squeue does not list. Where the site limits the range of a query, the last days only: a job
@@ -204,10 +206,11 @@ REWRITTEN = dict.fromkeys(("%j", "%t", "%A", "%a"), "submitit would replace by a
 class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
     """submitit's executor for one pilot. One job each, never an array: there submitit drops subclasses."""
 
-    def __init__(self, site: Site, request: PilotRequest, sweep_dir: Path) -> None:
+    def __init__(self, site: Site, request: PilotRequest, sweep_dir: Path, further: Sequence[str]) -> None:
         super().__init__(folder=sweep_dir / "pilots" / request.name, max_num_timeout=0)
         self._site = site
         self._request = request
+        self._further = further
         self._sweep_dir = sweep_dir
         for pattern, effect in REWRITTEN.items():
             if pattern in str(self.folder):
@@ -245,6 +248,7 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
             command=command,
             stdout=str(self.folder / "stdout"),
             stderr=str(self.folder / "stderr"),
+            further=self._further,
             before=[f'cp {pickle} {of_job}/"$SLURM_JOB_ID"_submitted.pkl'],
         )
 

@@ -223,6 +223,9 @@ class Grid(BaseModel):
     preflight: Literal["quick", "node", "perf", "off"] | None = None
     """checks of a pilot's nodes before its first run; unfit nodes are excluded: `quick` (under 5 s), `node`, `perf`
     (with the speeds of processors and memory, about 30 s), `off`. Default: quick on Slurm, else off"""
+    split: Literal["mark", "reject"] = "mark"
+    """runs whose tp or ep groups no choice of nodes keeps inside one NVLink domain: `mark` measures them, their records
+    say so; `reject` leaves them out"""
     seed: int = Field(default=0, ge=0, lt=2**32)
     """of the weights and the synthetic data, the same for all runs"""
     timeouts: Timeouts = Timeouts()

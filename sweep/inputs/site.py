@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from sweep.errors import SweepError, nearest
+from sweep.inputs.topology import stated_domains
 from sweep.inputs.validation import SAFE_NAME, SAFE_NAME_WORDS, check, check_kind, seconds
 from sweep.inputs.yaml_lines import load
 from sweep.physics.hardware import GB, GPUS, Gpu
@@ -173,6 +175,11 @@ def _port_range(ports: tuple[int, int] | None) -> tuple[int, int] | None:
     return ports
 
 
+def _domains(lists: tuple[str, ...]) -> tuple[str, ...]:
+    stated_domains(lists)
+    return lists
+
+
 Port = Annotated[int, Field(ge=1024, le=65535)]
 
 
@@ -275,6 +282,12 @@ class Site(BaseModel):
     port_range: Annotated[tuple[Port, Port] | None, BeforeValidator(_tuple), AfterValidator(_port_range)] = None
     """`[first, last]`: ports for the leader and the ranks' rendezvous, where a firewall lets only some through. NCCL's
     and gloo's own ports cannot be limited"""
+    domain_nodes: Annotated[tuple[str, ...], BeforeValidator(_tuple), AfterValidator(_domains)] = ()
+    """the nodes of each NVLink domain, such as `["gb[001-018]", "gb[019-036]"]`. Default: by the driver's fabric id,
+    else Slurm's blocks"""
+    segment: int | None = Field(default=None, ge=1, le=100_000)
+    """nodes that a pilot gets side by side, a wider one several times: by `--segment` with Slurm's topology/block, by
+    `--switches` with topology/tree, whose leaf switches have that many"""
     node_groups: dict[SafeName, NodeGroup] = Field(default_factory=dict)
     """nodes of several kinds: each model is measured on each group, as `MODEL@GROUP`"""
     dollars_per_gpu_hour: float | None = Field(default=None, gt=0)
@@ -313,7 +326,8 @@ class Site(BaseModel):
     @property
     def linked_gpus(self) -> int:
         """GPUs that fast links join: a node's, or of several nodes those of a rack's NVLink domain."""
-        return max(self.gpus_per_node, self.hardware.link_domain or 0)
+        widest = max(Counter(stated_domains(self.domain_nodes).values()).values(), default=0)
+        return max(self.gpus_per_node, widest * self.gpus_per_node or self.hardware.link_domain or 0)
 
     @property
     def hardware(self) -> Gpu:

@@ -220,6 +220,8 @@ class Submission:
             same_nodes=launcher.local or (request.node_group, request.nodes) in launcher.same_nodes,
             side_by_side=not launcher.local,
             isolate=grid.isolate,
+            domain_nodes=site.domain_nodes,
+            reject_split=grid.split == "reject",
             preflight=grid.preflight or DEFAULT_PREFLIGHT[launcher.local],
             limits=limits_of(grid),
         )

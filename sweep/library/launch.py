@@ -176,6 +176,9 @@ def new_plan(grid: Grid, stated: Site | None, directory: Path, executor: str) ->
         group_id(site.group)
     plan = build(grid, site)
     check_runnable(plan, grid, site, executor)
+    for nodes in {run.nodes for run in plan.runs} if site.segment is not None else ():
+        request = PilotRequest(token=grid.name, name="p0001", nodes=nodes, time_limit_s=60)
+        EXECUTOR.find(executor)(site, directory.resolve()).script(request)  # Slurm may have no segments of that kind
     return site, plan
 
 

@@ -26,18 +26,9 @@ def all_cpus(environment: Mapping[str, str]) -> list[str]:
     return [f"--cpus-per-task={cpus}"] if cpus and len(set(counts)) == 1 else []
 
 
-def leaf_switch(environment: Mapping[str, str]) -> str | None:
-    """The unit of the cluster's topology that this node hangs on directly; None where Slurm states none.
-
-    Slurmd sets it for each task, from topology.conf: the address is "core.rack2.n7" with the pattern
-    "switch.switch.node" (topology/tree), "b3.n7" with "block.node" (topology/block), and the node alone without a
-    topology. A node on several leaf switches has a list of them, "leaf[1-2]"; one on none has empty parts, "..n7".
-    """
-    kinds = environment.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").split(".")
-    parts = environment.get("SLURM_TOPOLOGY_ADDR", "").split(".", len(kinds) - 1)  # a node's name may contain dots
-    if len(kinds) < 2 or len(parts) != len(kinds):
-        return None
-    return parts[-2] or None
+def shown_topology() -> str:
+    """What the controller says of the cluster's topology; empty without an answer."""
+    return _output("scontrol", "show", "topology")
 
 
 def kernel_boot() -> str:

@@ -73,6 +73,10 @@ class JobSpec:
     """False: one run at a time, since all nodes are one machine"""
     isolate: bool = False
     """a run of several nodes has the fabric to itself: concurrent runs must stay within one node"""
+    domain_nodes: tuple[str, ...] = ()
+    """the site's NVLink domains: a list of nodes each"""
+    reject_split: bool = False
+    """no run whose tp or ep groups the pilot's nodes cannot keep inside one domain"""
     preflight: str = "off"
     """which checks its nodes must pass before their first run: off, quick, node, perf"""
     limits: Limits

@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from sweep.contract import Measurement, Phase, Place
+from sweep.inputs.topology import Spot
 from sweep.outcomes import Outcome
 
 MAX_MESSAGE_BYTES = 64 << 20
@@ -117,8 +118,8 @@ class Hello(Message, frozen=True, kw_only=True):
     node: str
     index: int
     """the node's number in the job"""
-    leaf_switch: str | None = None
-    """that the node hangs on, by Slurm's topology"""
+    spot: Spot | None = None
+    """where the node is, by Slurm's topology; None: not known"""
     boot: str = ""
     """of the kernel that it runs on, equal on nodes that are one machine; empty: unknown"""
     stale_tokens: tuple[str, ...]

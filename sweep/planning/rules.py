@@ -19,6 +19,8 @@ from sweep.contract import DERIVED, FORMATS, Rule, Run, Workload
 from sweep.expressions import holds
 from sweep.inputs.grid import AXES, DEFAULTS, Grid
 from sweep.inputs.site import Site
+from sweep.physics.columns import expert_width
+from sweep.physics.groups import WITHOUT_ETP
 from sweep.physics.hardware import Gpu
 from sweep.physics.profiles import PROFILES
 from sweep.physics.schedules import LOOPED
@@ -117,8 +119,8 @@ def rules_for(grid: Grid, site: Site, workload: Workload) -> tuple[Rule, ...]:
     """
     own = own_rules(workload, site.torch_version)
     return (
-        *general_rules(workload), *_tp_in_links(grid, site), *_of_gpu(site.hardware), *_not_varied(workload), *own,
-        *_looped_ones(grid), *_restricted(grid), *_constraints(grid), *_excluded(grid),
+        *general_rules(workload), *_tp_in_links(grid, site), *_split(grid, site, workload), *_of_gpu(site.hardware),
+        *_not_varied(workload), *own, *_looped_ones(grid), *_restricted(grid), *_constraints(grid), *_excluded(grid),
     )  # fmt: skip
 
 
@@ -126,6 +128,19 @@ def _tp_in_links(grid: Grid, site: Site) -> tuple[Rule, ...]:
     where = "a node" if site.linked_gpus == site.gpus_per_node else "the NVLink domain"
     reason = f"tp={{tp}} is wider than {where} of {site.linked_gpus} GPUs (tp_across_nodes: true allows it)"
     return () if grid.tp_across_nodes else (Rule("tp_within_node", lambda c: c["tp"] > site.linked_gpus, reason),)
+
+
+def _split(grid: Grid, site: Site, workload: Workload) -> tuple[Rule, ...]:
+    """What no domain can hold, where its size is known before the nodes are; the rest a pilot leaves out."""
+    if grid.split != "reject" or site.linked_gpus == site.gpus_per_node:
+        return ()
+    width = 1 if workload.name in WITHOUT_ETP else None
+    reason = f"a group of tp={{tp}} or ep={{ep}} (etp={{etp}}) is wider than a domain of {site.linked_gpus} GPUs"
+
+    def wide(c: Mapping[str, Any]) -> Any:
+        return np.maximum(c["tp"], np.where(c["ep"] > 1, c["ep"] * (width or expert_width(c)), 1)) > site.linked_gpus
+
+    return (Rule("split", wide, f"{reason} (split: reject)"),)
 
 
 def general_rules(workload: Workload) -> tuple[Rule, ...]:

@@ -14,6 +14,7 @@ from sweep.contract import LAYOUT_FIELDS, Measurement, Run, SlowBound
 from sweep.files import column_problem
 from sweep.outcomes import Outcome
 from sweep.physics import shapes
+from sweep.physics.groups import FAST, split
 from sweep.records.json_columns import Json, json_text, over_ranks
 from sweep.records.metrics import metrics, own_step_times_s, shape_of, slow_rank
 from sweep.records.schema import COLUMNS, SLOW, Configuration, Metrics, Record, Times, VerdictColumns
@@ -41,6 +42,8 @@ class EndedAttempt:
     """in node rank order; empty where it is not known"""
     leaf_switches: Sequence[str | None] = ()
     """of the nodes"""
+    domains: Sequence[str | None] = ()
+    """of the nodes, where known"""
     gpu: str | None
     started_at: float
     """unix seconds"""
@@ -133,13 +136,30 @@ def verdict(attempt: EndedAttempt, measured: Metrics, given: Sequence[Measuremen
         advice=advice and clean(advice),
         stopped=SLOW if _about_its_end(attempt, given) else None,
         suspect=bool(odd) or attempt.suspect,
-        notes=[clean(note) for note in (*odd, *attempt.notes, *_about_its_end(attempt, given))],
+        notes=[
+            clean(note) for note in (*odd, *attempt.notes, *_about_its_groups(attempt), *_about_its_end(attempt, given))
+        ],
         node_names=list(attempt.nodes),
         leaf_switches=list(attempt.leaf_switches) if any(attempt.leaf_switches) else None,
+        domains=list(attempt.domains) if any(attempt.domains) else None,
+        split_groups=split_groups(attempt),
         slow_rank=None if step_s is None else slow_rank(own_step_times_s(given), step_s),
         versions_json=json_text(given[0].versions) if given else None,
         effective_json=json_text(given[0].effective) if given else None,
     )
+
+
+def split_groups(attempt: EndedAttempt) -> list[str] | None:
+    """The axes of which a group spans several domains; None where the domain of a node is not known."""
+    domains = [domain for domain in attempt.domains if domain]
+    return split(attempt.run, domains) if len(domains) == attempt.run.nodes else None
+
+
+def _about_its_groups(attempt: EndedAttempt) -> list[str]:
+    """That a group which should lie in one domain does not."""
+    axes = [axis for axis in split_groups(attempt) or () if axis in FAST]
+    why = "this pilot's nodes cannot keep each in one"
+    return [f"{' and '.join(axes)} groups span several NVLink domains: {why}"] * bool(axes)
 
 
 def _about_its_end(attempt: EndedAttempt, given: Sequence[Measurement]) -> list[str]:

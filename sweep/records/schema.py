@@ -159,6 +159,12 @@ class VerdictColumns:
     leaf_switches: Annotated[
         list[str | None] | None, "", "leaf switch, or block, of each of node_names, as Slurm's topology states it"
     ] = None
+    domains: Annotated[
+        list[str | None] | None, "", "NVLink domain, or block, of each of node_names: by site, fabric or Slurm"
+    ] = None
+    split_groups: Annotated[
+        list[str] | None, "", "axes (tp, ep, cp, pp) of which a group spans several domains; null: domains not known"
+    ] = None
     slow_rank: Annotated[int | None, "", "rank whose own steps take clearly longer than the others'"] = None
     versions_json: Annotated[str | None, "", "versions of python, torch, cuda, nccl, as JSON"] = None
     effective_json: Annotated[str | None, "", "layout and batch as read back from the live objects, as JSON"] = None

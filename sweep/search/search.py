@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sweep.outcomes import Outcome
+from sweep.physics.groups import nodes_together
 from sweep.physics.hardware import Gpu
 from sweep.planning.runs import PlannedRun
 from sweep.search.budget import Budget
@@ -22,6 +23,7 @@ from sweep.search.candidates import UNKNOWN_GPU, Bools, Candidates, from_plan
 from sweep.search.gaussian import Ints
 from sweep.search.guided import missed
 from sweep.search.observations import Known
+from sweep.search.placing import FLAT, Tree
 from sweep.search.strategies import Strategy, strategy_named
 from sweep.state.state import RunState, SweepState
 
@@ -48,6 +50,7 @@ class Search:
         settings = {"miss": given.pop("miss")} if "miss" in given else {}
         self._strategy: Strategy = strategy_named(strategy, **settings)
         self._expected = np.array([run.expected_s for run in runs], dtype=np.float64)
+        self._together: dict[int, tuple[int, int]] = {}
         self._widths = sorted({run.nodes for run in runs}, reverse=True)
         self._candidates: Candidates = from_plan(runs, gpu or UNKNOWN_GPU)
         self._read: int
@@ -74,22 +77,29 @@ class Search:
         return self._known
 
     def choices(
-        self, sweep_state: SweepState, most: int, taken: frozenset[tuple[str, int]], *, in_turn: bool = False
+        self,
+        sweep_state: SweepState,
+        most: int,
+        taken: frozenset[tuple[str, int]],
+        *,
+        in_turn: bool = False,
+        placed: bool = False,
     ) -> Iterator[tuple[int, int]]:
         """(place in the plan, attempt) to consider, the widest first: per node count the strategy's pick, then retries.
 
         ``most``: number of free nodes. ``taken``: attempts that others claimed. ``in_turn``: not the widest first,
-        which fills a cluster's nodes, but the cell with the fewest runs: for one run at a time.
+        which fills a cluster's nodes, but the cell with the fewest runs: for one run at a time. ``placed``: after a
+        pick that cannot be placed, one whose groups take another number of nodes.
         """
         known = self.update(sweep_state)
-        found = self._by_width(sweep_state, most, taken)
+        found = self._by_width(sweep_state, most, taken, placed and not in_turn)
         if in_turn:
             tries, cells = known.tries, known.candidates.cells
             found = iter(sorted(found, key=lambda each: (each[1] > 1, tries[cells[each[0]]], each[0])))
         return found
 
     def _by_width(
-        self, sweep_state: SweepState, most: int, taken: frozenset[tuple[str, int]]
+        self, sweep_state: SweepState, most: int, taken: frozenset[tuple[str, int]], placed: bool
     ) -> Iterator[tuple[int, int]]:
         known = self.update(sweep_state)
         free = self._free(known).copy()
@@ -99,9 +109,13 @@ class Search:
                 free[place] = False
         nodes = known.candidates.nodes
         for width in (width for width in self._widths if width <= most):
-            pick = self._strategy.pick(known, free & (nodes == width))
-            if pick is not None:
+            left = free & (nodes == width)
+            while (pick := self._strategy.pick(known, left)) is not None:
                 yield pick.index, 1
+                if not placed:
+                    break
+                like = self.together(pick.index)
+                left[[place for place in np.flatnonzero(left).tolist() if self.together(place) == like]] = False
             for place in sorted(place for place in self._retries if nodes[place] == width):
                 if (self._runs[place].run_id, self._retries[place]) not in taken:
                     yield place, self._retries[place]
@@ -112,6 +126,13 @@ class Search:
         same = [self._runs[other].run_id for other in np.flatnonzero(groups == groups[place]).tolist()]
         attempts = (attempt for run_id in same for attempt in sweep_state.run_state(run_id).attempts.values())
         return Counter(node for attempt in attempts for node in attempt.nodes)
+
+    def together(self, place: int) -> tuple[int, int]:
+        """How many nodes of a run, in rank order, should be in one domain: for its tp and ep groups, for tp alone."""
+        if place not in self._together:
+            run = self._runs[place].run()
+            self._together[place] = nodes_together(run), nodes_together(run, ("tp",))
+        return self._together[place]
 
     def skipped(self, sweep_state: SweepState) -> Mapping[str, str]:
         """run_id -> BY_STRATEGY or BY_BUDGET, for runs that will not be started, as known now."""
@@ -232,7 +253,9 @@ def choose(
     *,
     search: Search,
     names: Sequence[str],
-    leaf_switches: Mapping[str, str | None] = {},
+    busy: Sequence[str] = (),
+    tree: Tree = FLAT,
+    reject_split: bool = False,
     same_nodes: bool = False,
     in_turn: bool = False,
 ) -> Choice | None:
@@ -240,38 +263,29 @@ def choose(
 
     ``free_nodes``: how many the run may use. ``expected_s``: duration of one run here, from measurements so far. A
     run that could not end before the pilot's wall time is left for another pilot. ``taken``: claims of others that
-    are not in the journals yet. ``search``: follows the sweep and gives the order. ``names``: the free nodes.
-    ``leaf_switches``: of nodes, where known: a repeat goes to nodes and switches that its configuration used least.
-    ``same_nodes``: there are no others, so a retry may use nodes where the run failed. ``in_turn``: see
-    ``Search.choices``.
+    are not in the journals yet. ``search``: follows the sweep and gives the order. ``names``: the free nodes, ``busy``:
+    those that will be free. ``tree``: their topology. ``reject_split``: leave runs whose tp or ep groups all these
+    nodes together cannot keep whole. ``same_nodes``: there are no others, so a retry may use nodes where the run
+    failed. ``in_turn``: see ``Search.choices``. A repeat goes to nodes and units that its configuration used least.
     """
     if sweep_state.cancelled or seconds_left < expected_s:
         return None
-    for place, attempt in search.choices(sweep_state, free_nodes, taken, in_turn=in_turn):
-        choice = Choice(runs[place], attempt)
-        used = search.nodes_of_repeats(sweep_state, place) if attempt == 1 else Counter[str]()
-        nodes = _fit(choice, sweep_state, _least_used_first(names, used, leaf_switches), same_nodes)
-        if len(nodes) >= choice.planned.nodes:
-            return replace(choice, nodes=nodes[: choice.planned.nodes])
+    placed = bool(tree.domains)
+    for place, attempt in search.choices(sweep_state, free_nodes, taken, in_turn=in_turn, placed=placed):
+        planned, used = runs[place], search.nodes_of_repeats(sweep_state, place) if attempt == 1 else Counter[str]()
+        avoid = sweep_state.run_state(planned.run_id).avoid()
+        free, later = (_fit(some, avoid, planned.nodes, same_nodes) for some in (names, [*names, *busy]))
+        used.update(dict.fromkeys(avoid, 1 + used.total()))
+        together = search.together(place) if placed else (1,)
+        nodes = tree.choose(free, later, planned.nodes, together, used, reject_split=reject_split)
+        if nodes is not None:
+            return Choice(planned, attempt, nodes)
     return None
 
 
-def _least_used_first(
-    names: Sequence[str], used: Counter[str], leaf_switches: Mapping[str, str | None]
-) -> Sequence[str]:
-    """These nodes, of equally used ones those on the least used leaf switch first; otherwise in their order."""
-    if not used:
-        return names
-    of_switch: Counter[str | None] = Counter()
-    for node, times in used.items():
-        of_switch[leaf_switches.get(node)] += times
-    return sorted(names, key=lambda name: (used[name], of_switch[leaf_switches.get(name)]))
-
-
-def _fit(choice: Choice, sweep_state: SweepState, names: Sequence[str], same_nodes: bool) -> tuple[str, ...]:
-    """The free nodes on which the run did not fail in a way that a node may cause; followed by the others if there
-    are no further nodes.
+def _fit(names: Sequence[str], avoid: Container[str], wanted: int, same_nodes: bool) -> Sequence[str]:
+    """The nodes on which the run did not fail in a way that a node may cause; all, if these are too few for it and
+    there are no others.
     """
-    avoid = sweep_state.run_state(choice.planned.run_id).avoid()
     good = [name for name in names if name not in avoid]
-    return tuple(good + [name for name in names if name in avoid] * same_nodes)
+    return names if same_nodes and len(good) < wanted else good

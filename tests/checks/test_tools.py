@@ -9,7 +9,7 @@ import pytest
 from sweep.checks.check import NodeReadings, Reading, Stated, Verdict, evaluate
 from sweep.checks.fleet import evaluate_all, to_exclude
 from sweep.checks.node import LINKS, NODE, SMI
-from sweep.checks.tools import nvidia_smi, nvlinks, port_of_sys
+from sweep.checks.tools import fabric, nvidia_smi, nvlinks, port_of_sys
 
 SAMPLES = Path(__file__).parent / "samples"
 H100 = Stated(gpu="h100", gpus_per_node=2, nodes=2)
@@ -156,6 +156,32 @@ def test_a_port_by_the_files_of_sys():
         "adapter": "mlx5_0", "port": 1, "firmware": "28.39.1002", "state": "Active", "physical_state": "LinkUp",
         "gbit_per_s": 400.0, "link_layer": "InfiniBand",
     }  # fmt: skip
+
+
+def fabric_of(*gpus):
+    names = ("State", "Status", "CliqueId", "ClusterUUID")
+    text = "Driver Version                        : 570.86.15\n"
+    for number, values in enumerate(gpus):
+        text += f"\nGPU 00000000:0{number}:00.0\n    Product Name                      : NVIDIA GB200\n    Fabric\n"
+        text += "".join(f"        {n:34}: {value}\n" for n, value in zip(names, values, strict=False))
+        text += "        Health\n            Bandwidth                     : Full\n"
+    return fabric(text)
+
+
+def test_the_nvlink_domain_of_a_node_is_its_fabrics_id():
+    """Where all its GPUs registered with one fabric. 0: NVLink ends at the node; other states: not known."""
+    rack = ("Completed", "Success", "4026", "9c6f5af3-53bf-49b5-a436-b66766c413c3")
+    assert fabric_of(rack, rack) == "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026"
+    zero = ("Completed", "Success", "0", "00000000-0000-0000-0000-000000000000")
+    starved = ("Completed", "Insufficient Resources", *zero[2:])
+    for other in (
+        zero, starved, ("In Progress", "N/A", "N/A", "N/A"), ("Not Supported", "Success", *rack[2:]), rack[:2],
+        (*rack[:2], "4027", rack[3]),
+    ):  # fmt: skip
+        assert fabric_of(rack, other) is None, other
+    assert fabric_of(zero, zero) is None
+    assert fabric(sample("nvidia-smi-q.h100.txt")) is None
+    assert fabric("") is None
 
 
 def port(adapter, state="4: ACTIVE", physical="5: LinkUp", rate="400 Gb/sec (4X NDR)"):

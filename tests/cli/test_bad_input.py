@@ -163,3 +163,14 @@ def test_setup_lines_stay_the_users_shell_and_templates_in_them_stay_text(tmp_pa
     assert "{{ 7 * 7 }}" in out
     assert "49" not in out.split("{{ 7 * 7 }}")[1][:5]
     assert [path.name for path in tmp_path.iterdir()] == ["grid.yaml"]
+
+
+def test_node_counts_that_are_not_made_of_segments(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    grid = GRID.replace("nodes: [1]", "nodes: [1, 2, 3]\nglobal_batch_tolerance: 0.5")
+    Path("grid.yaml").write_text(grid.replace("gpu: cpu", "segment: 2, gpu: cpu"))
+    code, _, err = command("launch", "grid.yaml", "--executor", "slurm", "--dry-run")
+    assert code == 2
+    assert "3 nodes is not made of whole segments of 2" in err
+    assert "site.segment" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["grid.yaml"]

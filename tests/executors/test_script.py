@@ -16,11 +16,28 @@ import pytest
 
 from sweep.errors import SweepError
 from sweep.executors.executor import PilotRequest
-from sweep.executors.script import render_pilot, sbatch_quote, slurm_path, slurm_time, warning_s
+from sweep.executors.script import render_pilot, sbatch_quote, segment_option, slurm_path, slurm_time, warning_s
 from sweep.inputs.site import Site
 from sweep.stated import shell_word
 
 GOLDEN = Path(__file__).parent / "golden"
+SEGMENTS = [
+    # segment, nodes, TopologyPlugin, SLURM_VERSION, option or what the refusal says
+    (None, 7, "topology/none", "22.05.8", []),
+    (16, 32, "topology/block", "25.11.4", ["--segment=16"]),
+    (16, 16, "topology/block", "24.05.0", ["--segment=16"]),
+    (16, 4, "topology/block", "24.11.1", ["--segment=4"]),  # in one block
+    (16, 32, "topology/ring", "26.05.0", ["--segment=16"]),
+    (16, 40, "topology/block", "25.11.4", "40 nodes is not made of whole segments of 16"),
+    (16, 32, "topology/block", "23.11.10", "Slurm 23.11.10 has no --segment"),
+    (9, 36, "topology/tree", "22.05.8", ["--switches=4"]),
+    (9, 20, "topology/tree", "25.11.4", ["--switches=3"]),
+    (9, 4, "topology/tree", "22.05.8", ["--switches=1"]),
+    (9, 18, "topology/none", "24.05.8", "topology/none knows neither segments nor switches"),
+    (9, 18, "topology/flat", "25.11.4", "topology/flat knows neither segments nor switches"),
+    (9, 18, "topology/3d_torus", "22.05.8", "has no --segment"),
+    (9, 18, "", "", ["--segment=9"]),  # no answer: sbatch will say
+]
 HOSTILE = [
     '"; rm -rf ~"',
     "'; rm -rf ~ #",
@@ -84,6 +101,16 @@ def rendered(site: Site, request: PilotRequest, **changes: Any) -> str:
         "stderr": "/shared/my sweep/pilots/p/stderr",
     }
     return render_pilot(site, request, **{**values, **changes})
+
+
+@pytest.mark.parametrize(("segment", "nodes", "plugin", "version", "expected"), SEGMENTS)
+def test_segments_are_asked_for_as_the_topology_plug_in_takes_them(segment, nodes, plugin, version, expected):
+    if isinstance(expected, list):
+        assert segment_option(segment, nodes, plugin, version) == expected
+    else:
+        with pytest.raises(SweepError, match=expected) as error:
+            segment_option(segment, nodes, plugin, version)
+        assert "site.segment" in str(error.value)
 
 
 @pytest.mark.parametrize("name", SITES)

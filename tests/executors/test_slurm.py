@@ -236,6 +236,13 @@ def test_a_path_that_submitit_or_slurm_would_rewrite_is_refused(tmp_path: Path, 
     assert [path.name for path in (tmp_path / f"a{pattern}b").rglob("*")] == ["pilots"]
 
 
+def test_segments_are_refused_with_the_reason_where_slurm_has_none(accounting_cluster: Cluster, tmp_path: Path) -> None:
+    """This one has no topology."""
+    with pytest.raises(SweepError, match=r"topology/(none|default|flat) knows neither segments nor switches") as error:
+        executor(tmp_path, site=SITE.model_copy(update={"segment": 2})).script(request_for("p0001"))
+    assert "site.segment" in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("site", "words"),
     [

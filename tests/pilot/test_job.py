@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from sweep.pilot.job import leaf_switch
 from tests.support.pilot_parts import spec
 
 PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]])"
@@ -54,24 +53,3 @@ def test_a_job_whose_directory_is_another_sweeps_by_now_leads_nothing(tmp_path):
     assert done.stdout == ""
     assert "this job is an-earlier-sweep-p0001" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["job.json"]
-
-
-ADDRESSES = [
-    ("tux1", "node", None),  # no topology, topology/flat
-    ("s0.s4.s8.tux1", "switch.switch.switch.node", "s8"),  # topology/tree
-    ("core.leaf[1-2].n3", "switch.switch.node", "leaf[1-2]"),  # a node with two adapters, each on a leaf of its own
-    ("..n4", "switch.switch.node", None),  # topology/tree, on no switch
-    ("b8.tux1", "block.node", "b8"),  # topology/block, Slurm 23.11 and later
-    ("rack1.n3.example.org", "switch.node", "rack1"),
-    ("s0", "switch.node", None),
-    ("", "", None),
-    ("s1.n1", None, None),
-    (None, None, None),  # without Slurm
-]
-"""By slurmd of Slurm 22.05 to 26.05; 22.05's are those of the cluster that tests/system/test_node_groups.py runs on"""
-
-
-@pytest.mark.parametrize(("address", "pattern", "leaf"), ADDRESSES)
-def test_the_leaf_switch_of_a_node(address, pattern, leaf):
-    variables = {"SLURM_TOPOLOGY_ADDR": address, "SLURM_TOPOLOGY_ADDR_PATTERN": pattern}
-    assert leaf_switch({name: value for name, value in variables.items() if value is not None}) == leaf

@@ -213,6 +213,21 @@ def test_leaf_switches_are_recorded_where_one_is_known(switches, stored):
     assert made_record(leaf_switches=switches).leaf_switches == stored
 
 
+def test_groups_that_span_several_domains_are_recorded_where_all_domains_are_known():
+    run = made_run(nodes=4, gpus_per_node=2, dp=2, tp=4)
+    nodes = {"node_names": ("n1", "n2", "n3", "n4")}
+    whole = made_record(run, domains=("a", "a", "b", "b"), **nodes)
+    assert (whole.domains, whole.split_groups, whole.notes) == (["a", "a", "b", "b"], [], [])
+    cut = made_record(run, domains=("a", "b", "b", "b"), **nodes)
+    assert (cut.split_groups, cut.suspect) == (["tp"], False)
+    assert cut.notes == ["tp groups span several NVLink domains: this pilot's nodes cannot keep each in one"]
+    piped = made_record(made_run(nodes=4, gpus_per_node=2, dp=1, pp=4, tp=2), domains=("a", "a", "b", "b"), **nodes)
+    assert (piped.split_groups, piped.notes) == (["pp"], []), "stages may be apart"
+    unknown = made_record(run, domains=("a", None, "b", "b"), **nodes)
+    assert (unknown.domains, unknown.split_groups) == (["a", None, "b", "b"], None)
+    assert made_record(run, **nodes).domains is None
+
+
 def test_versions_effective_values_device_and_warm_up_are_those_of_the_first_rank():
     ranks = [
         made_measurement(versions={"torch": v}, effective={"tp": 1, "rank": v}, device=v, warmup_times_s=[float(v)])

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from sweep.contract import Run
+from sweep.inputs.topology import Spot
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.planning.runs import PlannedRun
 from sweep.plugins import STRATEGY
 from sweep.search.candidates import from_configurations
 from sweep.search.observations import Known
+from sweep.search.placing import Tree
 from sweep.search.remeasure import room, to_repeat, top_configurations, undecided
 from sweep.search.search import Search, choose
 from sweep.state.events import AttemptStarted, Recorded, RecordFacts
@@ -130,11 +132,11 @@ def test_a_repeat_prefers_nodes_that_its_configuration_has_not_seen() -> None:
 def test_a_repeat_spreads_over_nodes_and_leaf_switches_and_waits_for_none() -> None:
     """Of nodes used equally often those on the other leaf switch; where all were used, the least used ones."""
     one = planned(run(mbs=4, dp=8))
-    runs = [one, *(planned({**json.loads(one.run_json), "repeat": i}) for i in (1, 2, 3))]
-    switches = {"a": "s1", "b": "s1", "c": "s2"}
+    runs = [one, *(planned({**json.loads(one.run_json), "repeat": i}) for i in (1, 2, 3, 4))]
+    tree = Tree({node: Spot(None, (leaf,)) for node, leaf in (("a", "s1"), ("b", "s1"), ("c", "s2"))})
     search, state = Search(runs, GPUS["h100"]), SweepState()
-    for place, (free, expected) in enumerate((("abc", "a"), ("abc", "c"), ("ac", "a"), ("ac", "c"))):
-        choice = choose(runs, state, 1, 1e6, 60, search=search, names=list(free), leaf_switches=switches)
+    for place, (free, expected) in enumerate((("abc", "c"), ("abc", "a"), ("ac", "a"), ("ac", "c"), ("abc", "b"))):
+        choice = choose(runs, state, 1, 1e6, 60, search=search, names=list(free), tree=tree)
         assert choice is not None
         assert choice.nodes == (expected,), place
         for event in ended(choice.planned, 1000.0 + 100 * place, 60.0, nodes=choice.nodes):

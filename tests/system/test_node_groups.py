@@ -27,6 +27,7 @@ site:
   gpus_per_node: 2
   pilot_time: 10m
   poll_interval_s: 1
+  segment: 1
   node_groups:
     fast: {partition: fast}
     old: {partition: old, gpu: a100, gpus_per_node: 1, max_nodes: 1}
@@ -49,6 +50,7 @@ def test_each_kind_is_measured_on_its_own_nodes(tmp_path, slurm_or_skip):
         scripts = json.loads(shown.stdout)["scripts"]
         assert set(scripts) == {"2@fast", "1@old"}
         assert "#SBATCH --partition=old\n#SBATCH --gres=gpu:1\n" in scripts["1@old"]
+        assert "#SBATCH --switches=2\n" in scripts["2@fast"], "segments of one node, on topology/tree"
         driving.succeeds(*words, "--yes", env=cluster.env)
     records = driving.assert_each_run_measured_once(directory)
     places = {(r["model"], r["nodes"], r["gpu"], r["gpus"]) for r in records}

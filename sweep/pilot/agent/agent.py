@@ -16,13 +16,14 @@ from pathlib import Path
 
 from bench_workloads.checks.reading import read_all
 from sweep.errors import log_error
+from sweep.inputs.topology import spot_at
 from sweep.pilot.agent.attempt import Node, NodeAttempt, compile_workers
 from sweep.pilot.agent.cleanup import clear, kill, make_temporary, remove_scratch, remove_stale_scratch
 from sweep.pilot.agent.fork_servers import ForkServerError, ForkServerPool
 from sweep.pilot.agent.processes import ACTIVITY_CHECK_S, PILOT_MARK, carrying, tokens_of_sweep
 from sweep.pilot.channel import AgentChannel, ChannelError
 from sweep.pilot.clock import PausingClock
-from sweep.pilot.job import kernel_boot, leaf_switch
+from sweep.pilot.job import kernel_boot
 from sweep.pilot.messages import (
     Alive,
     Cleared,
@@ -66,7 +67,7 @@ class Agent:
         hello = Hello(
             node=self._node.name,
             index=self._node.index,
-            leaf_switch=leaf_switch(os.environ),
+            spot=spot_at(*(os.environ.get(f"SLURM_TOPOLOGY_ADDR{end}", "") for end in ("", "_PATTERN"))),
             boot=kernel_boot(),
             stale_tokens=tuple(sorted(stale_tokens(self._node.scratch))),
             not_ended=self._not_ended,

@@ -19,6 +19,7 @@ from sweep.pilot.leader.free_nodes import UNREACHABLE_S, may_return, unreachable
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.nodes import Nodes
 from sweep.pilot.leader.pilot_time import PilotTime
+from sweep.pilot.leader.places import Places
 from sweep.pilot.leader.preflight import Preflight
 from sweep.pilot.leader.record import recorded_of
 from sweep.pilot.leader.start_limits import ObservedStarts
@@ -27,6 +28,7 @@ from sweep.records.record import EndedAttempt
 from sweep.redaction import secret_values
 from sweep.search.search import Choice, Search, choose
 from sweep.search.stopping import Stopping
+from sweep.state.blame import BY_A_PART
 from sweep.state.events import LEADER_ALIVE_S, AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted
 from sweep.state.state import SweepState
 from sweep.store.directory import Claim, SweepDir
@@ -53,7 +55,8 @@ class Leader:
         self._time = PilotTime(spec, os.environ, time.time())
         self._attempts = Attempts(spec)
         self._clock = clock
-        self._leaf_switches: dict[str, str | None] | None = None
+        self._nodes: tuple[str, ...] = ()
+        self._places = Places(spec)
         self._free_since: dict[str, float] = {}
         self._logs: set[asyncio.Task[None]] = set()
         self._orphans = OrphanClearing(spec, directory.pilot(spec.name))
@@ -90,15 +93,17 @@ class Leader:
             usable_now = usable(self._spec, nodes.links, self._sweep_state.excluded_nodes)
             free = [link for link in usable_now if link.node not in busy]
             returning = [link for link in nodes.links if may_return(link, self._clock.now())]
-            reason = self._reason_to_end(begun, nodes_left=bool(free or returning))
+            reason = self._ending.reason or _reason_to_end(self._spec, begun, nodes_left=bool(free or returning))
             most = widest(self._spec, len(free), [len(chosen) for chosen in running.values()])
             checked = self._preflight.due(self._sweep_state.slow_nodes, nodes.links, busy, free) if most else []
             checked = checked if reason is None and self._choose([*free, *checked[:1]], most + 1) else []
-            choice = await self._next(free, most) if reason is None and not checked else None
+            running_on = [link for link in usable_now if link.node in busy]
+            choice = await self._next(free, most, running_on) if reason is None and not checked else None
             if checked:
                 running[asyncio.ensure_future(self._confirm_slow(checked[0].node, checked))] = checked
             elif choice is not None:
-                chosen = [link for link in free if link.node in choice.nodes]
+                of = {link.node: link for link in free}
+                chosen = [of[node] for node in choice.nodes]
                 running[asyncio.ensure_future(self._measure(choice, chosen))] = chosen
                 begun += 1
             elif running:
@@ -111,12 +116,13 @@ class Leader:
     async def _note_nodes(self, links: Sequence[Link]) -> None:
         """Journal the nodes: all that joined, and those that cannot be reached."""
         self._orphans.watch(links)
-        leaf_switches = {link.node: link.leaf_switch for link in links}
-        if leaf_switches != self._leaf_switches:
-            self._leaf_switches = leaf_switches
-            self._free_since = dict.fromkeys(leaf_switches, time.monotonic()) | self._free_since
+        await self._places.update(links, self._preflight.domains)
+        nodes = tuple(link.node for link in links)
+        if nodes != self._nodes:
+            self._nodes = nodes
+            self._free_since = dict.fromkeys(nodes, time.monotonic()) | self._free_since
             started = PilotStarted(
-                time=time.time(), pilot=self._spec.name, job_id=self._job_id, nodes=tuple(leaf_switches),
+                time=time.time(), pilot=self._spec.name, job_id=self._job_id, nodes=nodes,
                 time_limit_s=self._spec.time_limit_s, began_at=self._time.began_at,
             )  # fmt: skip
             await self._write(started)
@@ -125,11 +131,11 @@ class Leader:
                 reason = f"its agent was lost and could not be reached for {UNREACHABLE_S:.0f} s"
                 await self._write(NodeBad(time=time.time(), pilot=self._spec.name, node=link.node, reason=reason))
 
-    async def _next(self, free: Sequence[Link], most: int) -> Choice | None:
+    async def _next(self, free: Sequence[Link], most: int, busy: Sequence[Link]) -> Choice | None:
         """Choose and claim the run to start now on at most `most` of the free nodes; None where there is none."""
         while most:
             self._apply(await self._files.new_events())
-            choice = self._choose(free, most)
+            choice = self._choose(free, most, busy)
             if choice is None or self._ending.reason is not None:
                 return None
             key = (choice.planned.run_id, choice.attempt)
@@ -151,8 +157,8 @@ class Leader:
         for found in await self._preflight.confirm(suspect, self._sweep_state.slow_nodes[suspect], links):
             await self._write(found)
 
-    def _choose(self, links: Sequence[Link], most: int) -> Choice | None:
-        """The run to start on at most `most` of these nodes."""
+    def _choose(self, links: Sequence[Link], most: int, busy: Sequence[Link] = ()) -> Choice | None:
+        """The run to start on at most `most` of these nodes; `busy`: those that will be free."""
         return choose(
             self._runs,
             self._sweep_state,
@@ -161,20 +167,13 @@ class Leader:
             self._time.next_run_s(),
             frozenset(self._taken),
             names=[link.node for link in links],
-            leaf_switches=self._leaf_switches or {},
+            busy=[link.node for link in busy],
+            tree=self._places.tree,
+            reject_split=self._spec.reject_split,
             same_nodes=self._spec.same_nodes,
             in_turn=not self._spec.side_by_side,
             search=self._search,
         )
-
-    def _reason_to_end(self, begun: int, *, nodes_left: bool) -> str | None:
-        if self._ending.reason is not None:
-            return self._ending.reason
-        if self._spec.max_runs is not None and begun >= self._spec.max_runs:
-            return f"measured {begun} runs, as many as the site allows a pilot"
-        if not nodes_left:
-            return "no node is left"
-        return None
 
     async def _measure(self, choice: Choice, links: Sequence[Link]) -> None:
         """Run one attempt, from its first journal line to its record."""
@@ -185,6 +184,7 @@ class Leader:
         concurrent = self._attempts.begin(name)
         start_limits = self._starts.start_limits(choice.planned, choice.attempt, spec.limits)
         bound = self._stopping.bound(choice.planned, again=self._sweep_state.run_state(run.run_id).ok is not None)
+        leaves, domains, notes = self._places.of(nodes)
         result = await self._attempts.conduct(name, run, links, limit_s, start_limits, bound)
         await self._ending.settled(signalled=result.signalled)
         attempt = EndedAttempt(
@@ -194,7 +194,9 @@ class Leader:
             pilot=spec.name,
             job_id=self._job_id,
             nodes=nodes,
-            leaf_switches=[link.leaf_switch for link in links],
+            leaf_switches=leaves,
+            domains=domains,
+            notes=notes,
             gpu=spec.gpu,
             started_at=began,
             ended_at=time.time(),
@@ -212,6 +214,8 @@ class Leader:
         for node, left in result.state.remains.not_ended.items():
             reason = "not clean after an attempt: " + "; ".join(left)
             await self._write(NodeBad(time=time.time(), pilot=self._spec.name, node=node, reason=reason))
+        for node, why in self._places.unfit(self._sweep_state) if recorded.record.outcome in BY_A_PART else ():
+            await self._write(NodeBad(time=time.time(), pilot=self._spec.name, node=node, reason=why))
         self._time.took(time.monotonic() - begun)
         self._free_since.update(dict.fromkeys(nodes, time.monotonic()))
 
@@ -234,6 +238,12 @@ class Leader:
         """Whether the user cancelled the sweep, by the newest lines of the journals."""
         self._apply(await self._files.poll())
         return self._sweep_state.cancelled
+
+
+def _reason_to_end(spec: JobSpec, begun: int, *, nodes_left: bool) -> str | None:
+    if spec.max_runs is not None and begun >= spec.max_runs:
+        return f"measured {begun} runs, as many as the site allows a pilot"
+    return None if nodes_left else "no node is left"
 
 
 async def _wait_for_one(running: dict[asyncio.Task[None], list[Link]], poll: bool) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sweep.errors import log_error
+from sweep.inputs.topology import Spot
 from sweep.pilot.channel import LeaderChannel
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.leader.node_fate import Fate
@@ -38,8 +39,8 @@ class Link:
     channel: LeaderChannel
     alive: bool = True
     inbox: Inbox | None = None
-    leaf_switch: str | None = None
-    """that the node hangs on, by Slurm's topology"""
+    spot: Spot | None = None
+    """where the node is, by its own Slurm daemon"""
     boot: str = ""
     """of its kernel: equal on nodes that are one machine"""
     stale_tokens: tuple[str, ...] = ()

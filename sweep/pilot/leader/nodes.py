@@ -70,7 +70,7 @@ class Nodes:
             link = Link(
                 hello.node,
                 channel,
-                leaf_switch=hello.leaf_switch,
+                spot=hello.spot,
                 boot=hello.boot,
                 stale_tokens=hello.stale_tokens,
                 clock=self._clock,

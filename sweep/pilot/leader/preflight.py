@@ -13,8 +13,9 @@ from dataclasses import replace
 
 from sweep.checks.check import Check, CheckResult, NodeReadings, Reading, Stated, applicable, readers
 from sweep.checks.fleet import FEWEST, evaluate_all
-from sweep.checks.node import NODE
+from sweep.checks.node import NODE, SMI
 from sweep.checks.speeds import Answer, accused_by_speed, evaluate_speeds
+from sweep.checks.tools import fabric
 from sweep.errors import log_error
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.attempts import Attempts
@@ -43,6 +44,8 @@ class Preflight:
         self._asked: list[Link] = []
         self._asked_at = 0.0
         self._checks: list[Check] = []
+        self.domains: dict[str, str] = {}
+        """node -> the NVLink domain of its GPUs, where their driver says"""
         self._suspected: set[str] = set()
         """nodes whose speed was checked since they were slow in runs"""
 
@@ -78,6 +81,10 @@ class Preflight:
             for link in self._asked
             if link.readings is not None and link in links
         ]
+        texts = {one.node: one.readings.get(SMI, Reading()).value for one in answers}
+        self.domains = {
+            node: domain for node, text in texts.items() if isinstance(text, str) and (domain := fabric(text))
+        }
         stated = Stated(gpu=self._spec.gpu or "cpu", gpus_per_node=self._spec.gpus_per_node)
         found = [one for one in evaluate_all(self._checks, answers, stated) if one.finding.verdict.unfit]
         reasons = reasons_to_exclude(found, [check.name for check in self._checks if check.of_site], len(answers))

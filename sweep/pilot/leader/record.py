@@ -91,7 +91,7 @@ def _record(attempt: EndedAttempt, result: AttemptResult, measurements: Sequence
             f"the pilot was stopped for {state.stopped_s:.0f} s meanwhile (suspended?): one step may be that long"
         )
     times_s, facts = {**attempt.times_s, **result.times_s}, {**attempt.facts, **facts}
-    attempt = replace(attempt, times_s=times_s, facts=facts, notes=tuple(notes), suspect=suspect)
+    attempt = replace(attempt, times_s=times_s, facts=facts, notes=(*attempt.notes, *notes), suspect=suspect)
     return build_record(attempt, measurements)
 
 

@@ -30,7 +30,7 @@ class Shape:
     cpus_of: Mapping[str, int] = field(default_factory=dict)
     """nodes with another number of CPUs"""
     topology: str = ""
-    """topology.conf of a tree of switches; without it there is no topology"""
+    """topology.conf, of a tree of switches or of blocks; without it there is no topology"""
     extra_slurmdbd: str = ""
     """further lines of slurmdbd.conf"""
 
@@ -100,7 +100,7 @@ def slurm_conf(shape: Shape, ports: Ports, state: Path, host: str) -> str:
     if shape.gpus_per_node:
         settings["GresTypes"] = "gpu"
     if shape.topology:
-        settings["TopologyPlugin"] = "topology/tree"
+        settings["TopologyPlugin"] = f"topology/{'block' if 'BlockName' in shape.topology else 'tree'}"
     if shape.accounting:
         settings["AccountingStorageType"] = "accounting_storage/slurmdbd"
         settings["AccountingStorageHost"] = "127.0.0.1"

@@ -1,0 +1,58 @@
+"""Where a pilot's nodes are, by the site, the nodes themselves and the controller: NVLink domains and switches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from sweep.inputs.topology import Spot, Topology, located, parse_topology, stated_domains, units_of
+from sweep.pilot.job import shown_topology
+from sweep.pilot.job_spec import JobSpec
+from sweep.pilot.leader.link import Link
+from sweep.search.placing import FLAT, Tree
+from sweep.state.blame import blamed, trials_of
+from sweep.state.state import SweepState
+
+UNKNOWN = "the topology of its nodes could not be read: they were chosen as if there were none"
+
+
+class Places:
+    """Follows the nodes that join."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.tree: Tree = FLAT
+        self._spec = spec
+        self._stated = stated_domains(spec.domain_nodes)
+        self._shown: Mapping[str, Spot] | None = None
+        self._topology: Topology = {}
+
+    async def update(self, links: Sequence[Link], fabrics: Mapping[str, str]) -> None:
+        """``fabrics``: node -> the NVLink domain of its GPUs, where known."""
+        slurm = self._spec.executor == "slurm"
+        if self._shown is None and slurm and any(link.spot is None for link in links):
+            self._shown = parse_topology(await asyncio.to_thread(shown_topology))
+        spots = {link.node: link.spot for link in links}
+        topology = located(spots, self._shown or {}, self._stated, fabrics)
+        if topology != self._topology:
+            self._topology, self.tree = topology, Tree(topology)
+
+    def unfit(self, sweep_state: SweepState) -> list[tuple[str, str]]:
+        """(node, why) of the domain or switch that explains the sweep's failures, if one does; a node's own failures
+        are judged by ``sweep.state.exclusion``.
+        """
+        units = units_of(self._topology)
+        if not any(len(nodes) > 1 for nodes in units.values()):
+            return []
+        found, excluded = blamed(trials_of(sweep_state), units), sweep_state.excluded_nodes
+        nodes = sorted(found.nodes) if found is not None and len(found.nodes) > 1 else []
+        return [(node, str(found)) for node in nodes if node not in excluded]
+
+    def of(self, nodes: Sequence[str]) -> tuple[list[str | None], list[str | None], tuple[str, ...]]:
+        """The leaf switch and the domain of each, and what a record notes of them."""
+        spots = [self._topology.get(node) for node in nodes]
+        unknown = self._spec.executor == "slurm" and len(nodes) > 1 and None in spots
+        leaves, domains = (
+            [spot.leaf if spot else None for spot in spots],
+            [spot.domain if spot else None for spot in spots],
+        )
+        return leaves, domains, (UNKNOWN,) * unknown

@@ -1,0 +1,111 @@
+"""Where nodes are, by what Slurm, the fabric and the site state."""
+
+from dataclasses import replace
+
+import pytest
+
+from sweep.errors import SweepError
+from sweep.inputs.site import parse_site
+from sweep.inputs.topology import MOST_HOSTS, Spot, hosts, located, parse_topology, spot_at, stated_domains
+
+ADDRESSES = [
+    ("tux1", "node", Spot()),  # topology/flat, or a node in no block
+    ("s0.s4.s8.tux1", "switch.switch.switch.node", Spot(None, ("s0", "s4", "s8"))),  # topology/tree
+    ("core.leaf[1-2].n3", "switch.switch.node", Spot(None, ("core", "leaf[1-2]"))),  # two adapters, a leaf each
+    ("..n4", "switch.switch.node", Spot()),  # topology/tree, on no switch
+    ("core..n5", "switch.switch.node", Spot(None, ("core", ""))),  # on the top switch itself
+    ("b8.tux1", "block.node", Spot("b8", ("b8",))),  # topology/block, Slurm 24.05 and later
+    ("rack1.n3.example.org", "switch.node", Spot(None, ("rack1",))),
+    ("s0", "switch.node", None),
+    ("", "", None),
+    ("s1.n1", "", None),
+    ("", "switch.node", None),
+]
+"""By slurmd of Slurm 22.05 to 26.05; 22.05's are those of the cluster that tests/system/test_node_groups.py runs on"""
+
+
+@pytest.mark.parametrize(("address", "pattern", "spot"), ADDRESSES)
+def test_the_address_of_a_node(address, pattern, spot):
+    assert spot_at(address, pattern) == spot
+
+
+TREE = """\
+SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[01-03,05]
+SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[06-07]
+SwitchName=spine1 Level=1 LinkSpeed=1 Nodes=n[01-03,05-07] Switches=leaf[1-2]
+SwitchName=leaf3 Level=0 LinkSpeed=1 Nodes=n[08-09]
+SwitchName=spine2 Level=1 LinkSpeed=1 Nodes=n[08-10] Switches=leaf3
+SwitchName=core Level=2 LinkSpeed=1 Nodes=n[01-03,05-10] Switches=spine[1-2]
+"""
+BLOCKS = """\
+BlockName=rack1 BlockIndex=0 Nodes=gb-r1-[01-18] BlockSize=18
+BlockName=rack2 BlockIndex=1 BlockSize=18
+BlockName=rack3 BlockIndex=2 Nodes=gb-r3-[01,03-04],gb-x7 BlockSize=18
+AggregatedBlock=rack[1-2] BlockIndex=3 Nodes=gb-r1-[01-18] BlockSize=36
+"""
+
+
+def test_a_tree_of_three_levels_as_the_controller_shows_it():
+    found = parse_topology(TREE)
+    assert found["n05"] == Spot(None, ("core", "spine1", "leaf1"))
+    assert found["n09"] == Spot(None, ("core", "spine2", "leaf3"))
+    assert found["n10"] == Spot(None, ("core", "spine2", "")), "on a spine itself"
+    assert (found["n10"].leaf, found["n09"].leaf) == (None, "leaf3")
+    assert "n04" not in found
+    assert len(found) == 9
+
+
+def test_blocks_as_the_controller_shows_them_empty_ones_with_holes_and_aggregated():
+    found = parse_topology(BLOCKS)
+    assert found["gb-r1-18"] == Spot("rack1", ("rack1",))
+    assert found["gb-x7"].domain == found["gb-r3-03"].domain == "rack3"
+    assert "gb-r3-02" not in found
+    assert len(found) == 22
+
+
+@pytest.mark.parametrize("text", ["", "No topology information available\n", "TopologyPlugin=topology/flat", "Switch"])
+def test_what_states_no_topology_is_not_known(text):
+    assert parse_topology(text) == {}
+
+
+def test_an_answer_that_is_cut_or_no_list_is_not_known():
+    assert parse_topology("SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[01-") == {}
+    assert parse_topology(BLOCKS + "BlockName=rack4 BlockIndex=4 Nodes=gb-r4-[1-") == {}
+
+
+def test_lists_of_nodes():
+    assert hosts("n[8-10],m1") == ["n8", "n9", "n10", "m1"]
+    assert hosts("r[1-2]c[01-02]x") == ["r1c01x", "r1c02x", "r2c01x", "r2c02x"]
+    assert hosts("") == []
+    for wrong in ("n[1-2", "n1]", "n[2-1]", "n[a]", "n 1", "n[1-2][", f"n[1-{MOST_HOSTS + 2}]", "n[1-9999]m[1-9999]"):
+        with pytest.raises(ValueError, match="node"):
+            hosts(wrong)
+
+
+def test_the_sites_domain_is_before_the_fabrics_and_that_before_slurms_block():
+    spots = {"n1": Spot("b1", ("b1",)), "n2": Spot("b1", ("b1",)), "n3": Spot("b1", ("b1",)), "n4": None, "n5": None}
+    shown = {"n4": Spot(None, ("core", "leaf1")), "n3": Spot("other")}
+    found = located(spots, shown, {"n1": "n[1,9]"}, {"n1": "u.1", "n2": "u.1"})
+    assert {node: spot.domain for node, spot in found.items()} == {"n1": "n[1,9]", "n2": "u.1", "n3": "b1", "n4": None}
+    assert found["n1"] == replace(spots["n1"], domain="n[1,9]")
+    assert found["n4"].leaf == "leaf1", "its daemon says nothing, the controller does"
+    assert "n5" not in found, "not known"
+
+
+SITE = "gpu: h100\ngpus_per_node: 8\n"
+
+
+def test_a_site_states_its_domains():
+    site = parse_site(f'{SITE}domain_nodes: ["n[1-4]", "n[5-6],n8"]\n', "site.yaml")
+    assert site.linked_gpus == 32
+    assert parse_site(SITE, "site.yaml").linked_gpus == 8
+    assert stated_domains(site.domain_nodes)["n8"] == "n[5-6],n8"
+
+
+@pytest.mark.parametrize(("lists", "message"), [
+    ('["n[1-4]", "n[4-6]"]', "n4 is in two domains"), ('["n[1-"]', "no range of nodes"), ('[""]', "without nodes"),
+])  # fmt: skip
+def test_what_is_no_list_of_domains_is_refused(lists, message):
+    with pytest.raises(SweepError, match=message) as error:
+        parse_site(f"{SITE}domain_nodes: {lists}\n", "site.yaml")
+    assert "site.yaml:3" in str(error.value)

@@ -1,0 +1,82 @@
+"""Where a pilot's nodes are, what records say of it, and which part of the machine its failures name."""
+
+import asyncio
+
+import pytest
+
+from sweep.inputs.topology import Spot, units_of
+from sweep.outcomes import Outcome
+from sweep.pilot.leader import places as module
+from sweep.pilot.leader.link import Link
+from sweep.pilot.leader.places import UNKNOWN, Places
+from sweep.state.events import NodeReleased, Recorded, RecordFacts
+from sweep.state.state import SweepState
+from tests.support.pilot_parts import Mute, spec
+
+RACKS = {f"n{i}": Spot(f"rack{i // 4}", (f"rack{i // 4}",)) for i in range(12)}
+
+
+def known(spots, fabrics=None, **stated):
+    found = Places(spec(executor="slurm", **stated))
+    asyncio.run(found.update([Link(node, Mute(), spot=spot) for node, spot in spots.items()], fabrics or {}))
+    return found
+
+
+def test_a_record_says_where_its_nodes_were():
+    found = known(RACKS, {"n0": "u.1"}, domain_nodes=("n[4-5]",))
+    assert found.of(("n1", "n4")) == (["rack0", "rack1"], ["rack0", "n[4-5]"], ())
+    assert found.of(("n0",))[1] == ["u.1"]
+    assert found.tree.domains["n8"] == "rack2"
+
+
+@pytest.mark.parametrize(
+    ("shown", "leaf", "notes"),
+    [("SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n", "leaf1", ()), ("", None, (UNKNOWN,))],
+)
+def test_nodes_whose_daemon_says_nothing_are_where_the_controller_says_or_not_known(monkeypatch, shown, leaf, notes):
+    monkeypatch.setattr(module, "shown_topology", lambda: shown)
+    found = known({"n1": None, "n2": None})
+    assert found.of(("n1", "n2")) == ([leaf] * 2, [None] * 2, notes)
+    assert known({"n1": Spot(), "n2": Spot()}).of(("n1", "n2"))[2] == (), "known to have none"
+
+
+def test_units_are_named_once():
+    spots = {"a1": Spot("a", ("core", "s1")), "a2": Spot("a", ("core", "s1")), "b1": Spot("b", ("core", "s2")),
+             "b2": Spot("b", ("core", "s3")), "c1": Spot(None, ("core", "s2"))}  # fmt: skip
+    found = {name: sorted(nodes) for name, nodes in units_of(spots).items()}
+    assert {name: nodes for name, nodes in found.items() if len(nodes) > 1} == {
+        "domain a": ["a1", "a2"], "domain b": ["b1", "b2"], "switch s2": ["b1", "c1"],
+    }  # fmt: skip
+    assert sorted(found) == sorted({*spots, "domain a", "domain b", "switch s2"})
+
+
+def recorded(number, nodes, outcome):
+    facts = RecordFacts(
+        run_id=f"r{number}", attempt=1, pilot="p", outcome=outcome, node_names=nodes, ended_at=100.0 + number
+    )
+    return Recorded(time=100.0 + number, record=facts)
+
+
+def test_a_domain_that_explains_the_failures_is_left_out_until_the_user_releases_it():
+    state, places = SweepState(), known(RACKS)
+    for number in range(40):
+        pair = (f"n{number % 11}", f"n{number % 11 + 1}")
+        bad = {"n4", "n5", "n6", "n7"} & set(pair)
+        state.apply(recorded(number, pair, Outcome.HANG if bad else Outcome.OK))
+    unfit = places.unfit(state)
+    assert [node for node, _ in unfit] == ["n4", "n5", "n6", "n7"]
+    (why,) = {why for _, why in unfit}
+    assert why.startswith("19 of 19 attempts on domain rack1 failed, 0 of 21 elsewhere; by chance in 1 of 131,282,408,")
+    for node in ("n4", "n5", "n6", "n7"):
+        state.apply(NodeReleased(time=200.0, node=node))
+    assert places.unfit(state) == []
+    assert known(dict.fromkeys(RACKS, Spot())).unfit(state) == [], "no units"
+
+
+def test_failures_of_the_configuration_or_of_one_node_accuse_no_domain():
+    state, places = SweepState(), known(RACKS)
+    for number in range(40):
+        pair = (f"n{number % 11}", f"n{number % 11 + 1}")
+        outcome = Outcome.HANG if "n5" in pair else Outcome.OOM_CUDA if "n9" in pair else Outcome.OK
+        state.apply(recorded(number, pair, outcome))
+    assert places.unfit(state) == []

@@ -1,0 +1,69 @@
+"""Which part of the machine explains failures, by simulated sweeps whose cause is known."""
+
+import math
+import random
+
+import pytest
+
+from sweep.state.blame import MOST_BY_CHANCE, Trial, blamed, tail
+
+NODES = [f"n{i:02}" for i in range(36)]
+UNITS = {
+    **{node: frozenset([node]) for node in NODES},
+    "domain A": frozenset(NODES[:18]), "domain B": frozenset(NODES[18:]),
+    **{f"switch {i}": frozenset(NODES[9 * i : 9 * i + 9]) for i in range(4)},
+}  # fmt: skip
+WIDTHS = (1, 1, 2, 2, 4, 4, 8, 9, 16, 24)
+
+
+def lived(generator, bad=frozenset(), fails=0.9, base=0.03, most=120):
+    """What is blamed first, after how many attempts, as a sweep goes on. Runs are placed side by side."""
+    trials = []
+    for _ in range(most):
+        width, first = generator.choice(WIDTHS), generator.randrange(36)
+        half = NODES[:18] if first < 18 else NODES[18:]
+        nodes = frozenset(generator.sample(NODES, width) if width > 18 else half[max(0, first % 18 - width) :][:width])
+        chance = fails if bad & nodes else base
+        trials.append(Trial(nodes, generator.random() < chance))
+        if trials[-1].failed and (found := blamed(trials, UNITS)) is not None:
+            return found, len(trials)
+    return None, most
+
+
+@pytest.mark.parametrize("unit", ["domain A", "domain B", "switch 2"])
+def test_a_units_fault_is_named_as_the_unit_in_19_of_20_sweeps_and_no_healthy_unit_is_accused(unit):
+    named, healthy, took = 0, 0, []
+    for seed in range(20):
+        found, attempts = lived(random.Random(f"{unit} {seed}"), UNITS[unit])
+        named += found is not None and found.unit == unit
+        healthy += found is not None and not found.nodes <= UNITS[unit]
+        took.append(attempts)
+    print(f"{unit}: {named} of 20 named, {healthy} healthy accused, after {sorted(took)[10]} attempts")
+    assert named >= 19
+    assert healthy == 0
+
+
+def test_a_bad_node_of_a_domain_stays_a_node():
+    named = 0
+    for seed in range(20):
+        node = NODES[(7 * seed) % 36]
+        found, _ = lived(random.Random(f"node {seed}"), frozenset([node]))
+        assert found is None or found.nodes == {node}, (seed, found)
+        named += found is not None
+    assert named >= 19
+
+
+@pytest.mark.parametrize("base", [0.0, 0.03, 0.3])
+def test_failures_that_have_no_place_accuse_nothing(base):
+    assert (
+        sum(lived(random.Random(f"none {seed}"), base=base)[0] is not None for seed in range(20)) <= 20 * MOST_BY_CHANCE
+    )
+
+
+def test_the_numbers_are_fishers():
+    """3 of 4 against 1 of 4: 17 of 70 (Fisher's tea, The Design of Experiments, 1935, section 5)."""
+    assert math.isclose(tail(3, 4, 1, 4), 17 / 70)
+    assert tail(0, 4, 0, 4) == 1.0
+    found, _ = lived(random.Random(1), UNITS["domain A"], fails=1.0, base=0.0)
+    assert (found.failed, found.failed_elsewhere) == (found.touching, 0)
+    assert str(found).startswith(f"{found.failed} of {found.touching} attempts on domain A failed, 0 of ")

@@ -1,0 +1,148 @@
+"""Runs of several widths in a pilot whose nodes are in NVLink domains and on switches, on a real Slurm cluster."""
+
+import itertools
+import json
+import os
+
+import pytest
+
+from sweep.inputs.topology import hosts
+from tests.support import driving
+from tests.support.slurm.cluster import Cluster
+from tests.support.slurm.services import slurm_version
+
+pytestmark = pytest.mark.slurm
+
+WORKLOAD = """
+import json, os, time
+from sweep.contract import LAYOUT_FIELDS, Measurement, Phase, Workload
+
+WORKLOAD = Workload(
+    name="placed", main="placed:main", axes=frozenset({*LAYOUT_FIELDS, "dtype"}), params={"folder": ""},
+    slurm_variables=True,
+)
+
+
+def main(run, progress):
+    names = ("RANK", "LOCAL_RANK", "GROUP_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SWEEP_NODE")
+    with open(f"{run.params['folder']}/{run.run_id}.{run.place.rank}", "w") as file:
+        json.dump([os.environ[name] for name in names], file)
+    progress.heartbeat(Phase.FIRST_ITERATION, 0)
+    time.sleep(0.05)
+    effective = {name: getattr(run.layout, name) for name in ("dp", "tp")}
+    progress.measured(Measurement(step_times_s=[0.01] * run.iterations, warmup_times_s=[0.01] * 2, effective=effective))
+"""
+GRID = """
+name: domains
+workload: {workload}
+models: {{eight: {{num_layers: 2, hidden_size: 64, num_heads: 8, intermediate_size: 128, vocab_size: 512}}}}
+strategy: exhaustive
+nodes: [{widths}]
+sequence_length: 64
+global_batch: 20000
+global_batch_tolerance: 0.99
+dtype: [fp32]
+tp: [1, 4, 8]
+tp_across_nodes: true
+micro_batch_size: [1, 2, 3, 4, 5, 6, 7, 8]
+remeasure: 0
+iterations: 5
+repeats: {repeats}
+budget: {{runs: {runs}}}
+params: {params}
+site:
+  gpu: cpu
+  gpus_per_node: 2
+  pilot_time: 30m
+  poll_interval_s: 1
+  max_pilots: 1
+  domain_nodes: {stated}
+"""
+
+
+def tree(leaves):
+    """topology.conf of a tree of three levels, two leaves under each spine."""
+    lines = [f"SwitchName=leaf{i} Nodes={nodes}" for i, nodes in enumerate(leaves)]
+    lines += [f"SwitchName=spine{i} Switches=leaf[{2 * i}-{2 * i + 1}]" for i in range(len(leaves) // 2)]
+    return "\n".join([*lines, f"SwitchName=core Switches=spine[0-{len(leaves) // 2 - 1}]"]) + "\n"
+
+
+def tp_is_split(record, domain_of):
+    """By the ranks of each tensor group: neighbours, a node having as many as its GPUs."""
+    per_node, nodes = record["gpus_per_node"], record["node_names"]
+    of = [domain_of[nodes[rank // per_node]] for rank in range(record["gpus"])]
+    return any(len(set(of[at : at + record["tp"]])) > 1 for at in range(0, len(of), record["tp"]))
+
+
+def unit_of(units):
+    """Node -> the unit that has it. ``units``: name -> list of nodes."""
+    return {node: name for name, nodes in units.items() for node in hosts(nodes)}
+
+
+def measure(tmp_path, cluster, domain_of, leaf_of, **settings):
+    """The records of a sweep in one pilot with all nodes, whose groups are whole. They say where they were."""
+    grid = GRID.format(**settings)
+    driving.launched(tmp_path, grid, executor="slurm", env=cluster.env, timeout=1800)
+    records = driving.records_of(tmp_path / "s")
+    assert {record["outcome"] for record in records} == {"ok"}
+    for record in records:
+        names = record["node_names"]
+        assert record["domains"] == [domain_of[node] for node in names]
+        assert record["leaf_switches"] == ([leaf_of[node] for node in names] if leaf_of else None)
+        assert not tp_is_split(record, domain_of), record["run_id"]
+        assert "tp" not in record["split_groups"]
+        order = [(domain_of[node], leaf_of.get(node)) for node in names]
+        assert len({*order}) == 1 + sum(a != b for a, b in itertools.pairwise(order)), "ranks follow switches"
+    return records
+
+
+def test_groups_stay_in_their_domain_and_ranks_are_numbered_by_it(tmp_path, slurm_cluster, monkeypatch):
+    """Domains that take turns in the order of nodes, so that no order but theirs keeps groups whole. Every rank finds
+    itself where the record says, by the variables of torchrun and by those of Slurm, by which all trainers do.
+    """
+    (tmp_path / "placed.py").write_text(WORKLOAD)
+    info, folder = tmp_path / "placed-0.dist-info", tmp_path / "seen"
+    info.mkdir()
+    folder.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: placed\nVersion: 0\n")
+    (info / "entry_points.txt").write_text("[sweep.workloads]\nplaced = placed:WORKLOAD\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    stated = ["n[1,3,5,7]", "n[2,4,6,8]"]
+    settings = {"workload": "placed", "widths": "1, 2, 4, 8", "repeats": 1, "runs": 10, "stated": stated}
+    domain_of = unit_of({nodes: nodes for nodes in stated})
+    records = measure(tmp_path, slurm_cluster, domain_of, {}, params=f"{{folder: {folder}}}", **settings)
+    assert len(records) == 10
+    assert {record["nodes"] for record in records} == {1, 2, 4, 8}
+    for record in records:
+        for rank in range(record["gpus"]):
+            node, local = divmod(rank, record["gpus_per_node"])
+            seen = json.loads((folder / f"{record['run_id']}.{rank}").read_text())
+            assert seen == [*map(str, (rank, local, node) * 2), record["node_names"][node]]
+
+
+BLOCKS = "BlockName=rack1 Nodes=n[1-18]\nBlockName=rack2 Nodes=n[19-36]\nBlockSizes=18\n"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("plugin", ["tree", "block"])
+def test_three_hundred_runs_of_mixed_widths_on_36_nodes(tmp_path, slurm_or_skip, plugin):
+    """A tree's domains are the site's; blocks are domains themselves."""
+    if plugin == "block" and slurm_version() < (24, 5):
+        pytest.skip("this Slurm states no blocks: set SLURM_PREFIX to one that does (tests/support/slurm)")
+    racks = ["n[1-18]", "n[19-36]"]
+    leaves = {f"leaf{i}": nodes for i, nodes in enumerate(("n[1-9]", "n[10-18]", "n[19-27]", "n[28-36]"))}
+    domain_of = unit_of(dict(zip(racks if plugin == "tree" else ("rack1", "rack2"), racks, strict=True)))
+    leaf_of = unit_of(leaves) if plugin == "tree" else domain_of
+    settings = {
+        "workload": "simulated", "repeats": 2, "runs": 300, "widths": "1, 2, 3, 4, 6, 8, 12, 18, 36",
+        "params": "{step_s: 0.6, one_process_per_node: true}", "stated": racks if plugin == "tree" else [],
+    }  # fmt: skip
+    topology = tree(leaves.values()) if plugin == "tree" else BLOCKS
+    with Cluster(nodes=36, accounting=False, topology=topology) as cluster:
+        records = measure(tmp_path, cluster, domain_of, leaf_of, **settings)
+    assert len(records) == 300
+    took = max(r["ended_at"] for r in records) - min(r["started_at"] for r in records)
+    share = sum((r["ended_at"] - r["started_at"]) * r["nodes"] for r in records) / (took * 36)
+    print(f"{plugin}: {share:.1%} of node time in attempts, {took:.0f} s")
+    assert share >= 0.94
