@@ -123,9 +123,9 @@ def segment_option(segment: int | None, nodes: int, plugin: str, version: str) -
         return [f"--switches={-(-nodes // size)}"]
     old = tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < (24, 5)  # man sbatch of 23.11 and of 24.05
     facts = {
-        f"a pilot of {nodes} nodes is not made of whole segments of {segment}": nodes % size,
-        f"Slurm {version} has no --segment": version and old,
         f"Slurm's plug-in {plugin} knows neither segments nor switches": plugin and kind not in ("block", "ring"),
+        f"Slurm {version} has no --segment": version and old,
+        f"a pilot of {nodes} nodes is not made of whole segments of {segment}": nodes % size,
     }
     if found := next((fact for fact, holds in facts.items() if holds), None):
         remedy = "leave it out, or make all node counts above it its multiples"

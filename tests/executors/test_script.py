@@ -35,7 +35,7 @@ SEGMENTS = [
     (9, 4, "topology/tree", "22.05.8", ["--switches=1"]),
     (9, 18, "topology/none", "24.05.8", "topology/none knows neither segments nor switches"),
     (9, 18, "topology/flat", "25.11.4", "topology/flat knows neither segments nor switches"),
-    (9, 18, "topology/3d_torus", "22.05.8", "has no --segment"),
+    (9, 18, "topology/3d_torus", "22.05.8", "topology/3d_torus knows neither"),
     (9, 18, "", "", ["--segment=9"]),  # no answer: sbatch will say
 ]
 HOSTILE = [
