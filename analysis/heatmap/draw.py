@@ -16,7 +16,7 @@ import numpy as np
 from analysis.derive.best import cells as derive_cells
 from analysis.derive.best import on_cpu, truth
 from analysis.heatmap import caption
-from analysis.heatmap.cell_text import LEVELS, groups, lines
+from analysis.heatmap.cell_text import groups, lines
 from analysis.heatmap.colours import Scale, coloured, draw_bar, ink_on
 from analysis.heatmap.node_groups import Arrangement, of_group, split
 from analysis.heatmap.page import LABEL, PADDING, Page, plan_page
@@ -95,20 +95,21 @@ def draw(
     metric: str = DEFAULT_METRIC,
     keep: str | None = None,
     node_group: str | None = None,
-    annotate: str = "auto",
     width_in: float = PAGE_WIDTH_IN,
 ) -> Heatmap:
     """The heatmap of records (``analysis.load``) and, for its blank cells, of the plan (``analysis.load_plan``).
 
     Models on several node groups have a row each, and the groups' node counts side by side.
 
-    ``metric``: ranks the configurations. ``keep``: an expression that records must meet. ``annotate``: auto (as much
-    as is legible), full, brief, value or none. ``node_group``: only its cells, in the colours of all.
+    Cells have as much text as is legible at the width. ``metric``: ranks the configurations. ``keep``: an expression
+    that records must meet. ``node_group``: only its cells, in the colours of all.
 
-    Raises SweepError where there is neither a record nor a candidate, or where the text cannot be legible.
+    Raises SweepError where there is neither a record nor a candidate.
     """
     chosen = metric_named(metric)
-    _check(annotate, width_in)
+    if not NARROWEST_IN <= width_in <= WIDEST_IN:
+        remedy = f"between {NARROWEST_IN:g} and {WIDEST_IN:g}"
+        raise SweepError(Mistake(f"{width_in:g} inches is no width for a figure", path="--width", remedy=remedy))
     if records.empty and (plan is None or plan.empty):
         raise SweepError(Mistake("no records and no plan: there is nothing to draw", remedy="run the sweep first"))
     table = derive_cells(records, plan, metric, keep)
@@ -129,7 +130,7 @@ def draw(
     if node_group is not None:
         rows = rows[rows["model"].map(lambda model: parts.get(str(model), ("", ""))[1]) == node_group]
     content = _Content(title, table, rows, chosen, shown, numbers, notes, scale, arrangement)
-    return Heatmap(_figure(content, annotate, width_in * 72, keep, node_group), table)
+    return Heatmap(_figure(content, width_in * 72, keep, node_group), table)
 
 
 def save_figure(figure: Figure, path: Path, dpi: int = 220) -> None:
@@ -159,24 +160,12 @@ def check_format(path: Path) -> None:
         )
 
 
-def _check(annotate: str, width_in: float) -> None:
-    mistakes = []
-    if annotate not in ("auto", *LEVELS):
-        remedy = f"one of auto, {', '.join(LEVELS)}"
-        mistakes.append(Mistake(f"unknown annotation {annotate!r}", path="--annotate", remedy=remedy))
-    if not NARROWEST_IN <= width_in <= WIDEST_IN:
-        fact = f"{width_in:g} inches is no width for a figure"
-        mistakes.append(Mistake(fact, path="--width", remedy=f"between {NARROWEST_IN:g} and {WIDEST_IN:g}"))
-    if mistakes:
-        raise SweepError(mistakes)
-
-
-def _figure(content: _Content, annotate: str, width: float, keep: str | None, node_group: str | None) -> Figure:
+def _figure(content: _Content, width: float, keep: str | None, node_group: str | None) -> Figure:
     from matplotlib.figure import Figure as MatplotlibFigure
 
     places, scale, cells = content.arrangement, content.scale, as_rows(content.table)
     nodes = [count for _, count in places.columns]
-    page = plan_page(places.rows, nodes, lambda level: [content.text(c, level) for c in cells], annotate, width)
+    page = plan_page(places.rows, nodes, lambda level: [content.text(c, level) for c in cells], width)
     best = content.best
     about = " ".join(caption.key(best, content.metric, content.shown, page.level)) if len(best) else ""
     held = caption.held_fixed(content.rows, best, content.metric)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from analysis.heatmap.cell_text import LEVELS, lines
 from analysis.text_fit import LINE, MARGIN, Group, fit, shortened, width_pt, wrap
-from sweep.errors import Mistake, SweepError
 
 PAGE_HEIGHT = 8.0 * 72
 """Height that the cells may take on one page"""
@@ -71,26 +70,17 @@ class Page:
         return "\n".join(shortened(line, room, LABEL) for line in broken)
 
 
-def plan_page(models: Sequence[str], nodes: Sequence[int], texts: CellTexts, annotate: str, width: float) -> Page:
-    """The widths, the font size, and the level of detail that fits that width.
-
-    Raises SweepError where even the lowest requested level would not be legible.
-    """
+def plan_page(models: Sequence[str], nodes: Sequence[int], texts: CellTexts, width: float) -> Page:
+    """The widths, the font size, and the level of detail that fits that width."""
     longest = max(width_pt(model, LABEL) for model in models)
     left = MARGIN + min(longest, width * 0.22) + 8
     cell_width = min((width - left - MARGIN) / len(nodes), width * 0.3)
-    for level in LEVELS if annotate == "auto" else (annotate,):
+    for level in LEVELS:
         found = _fit(texts(level), level, cell_width - 2 * PADDING, len(models))
         if found is not None:
             height = max(found[1], LABEL * LINE + 2, 3 * LABEL * LINE if level in ("full", "brief") else 0)
             return Page(tuple(models), tuple(nodes), width, left, cell_width, height, found[0], level)
-    raise SweepError(
-        Mistake(
-            f"the text of {len(nodes)} × {len(models)} cells would not be legible at {width / 72:g} inches",
-            path="--annotate",
-            remedy="use `--annotate auto`, a greater --width, or --filter to choose models and node counts",
-        )
-    )
+    raise AssertionError("cells without text fit any width")
 
 
 def _fit(texts: Sequence[Sequence[Group]], level: str, room: float, rows: int) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
-from sweep.cli.names import metric_option, name_option
+from sweep.cli.names import metric_option
 from sweep.cli.options import FiniteRange, directory_argument, json_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep, named
@@ -50,10 +50,6 @@ def collect(directory: Path | None, as_json: bool) -> int:
 @metric_option()
 @click.option("--filter", "expression", metavar="EXPRESSION", help='Only matching records, e.g. "zero <= 1".')
 @click.option("--node-group", metavar="NAME", help="Draw only this node group, in the colours of all groups.")
-@name_option(
-    "--annotate", kind="annotation", names=lambda: ("auto", "full", "brief", "value", "none"), default="auto",
-    show_default=True, help="What to write into a cell.",
-)  # fmt: skip
 @click.option(
     "--width",
     "width_in",
@@ -69,7 +65,6 @@ def heatmap(
     metric: str,
     expression: str | None,
     node_group: str | None,
-    annotate: str,
     width_in: float,
     as_json: bool,
 ) -> int:
@@ -88,7 +83,7 @@ def heatmap(
     """
     from sweep.library.heatmap import draw_heatmap
 
-    look = {"metric": metric, "keep": expression, "node_group": node_group, "annotate": annotate, "width_in": width_in}
+    look = {"metric": metric, "keep": expression, "node_group": node_group, "width_in": width_in}
     target, drawn = draw_heatmap(named(sources), out, **look)
     if as_json:
         click.echo(json.dumps({"path": str(target), "cells": drawn.rows()}))

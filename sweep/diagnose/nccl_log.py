@@ -28,14 +28,13 @@ _FACTS = {
         r"\b(?P<channels>\d{1,9}) coll channels(?:.*?\b(?P<nvls_channels>\d{1,9}) nvls channels)?"
     ),
     "NVLS multicast": re.compile(r"(?P<nvls>is not available|not supported|is available)"),
-    "Connected all": re.compile(r"all (?P<connected>rings|trees)"),
     "Init timings": re.compile(
         r"rank \d{1,9} nranks \d{1,9} total (?P<init_s>\d{1,9}\.\d{1,9})\b"
         r"(?:.*?bootstrap (?P<bootstrap_s>\d{1,9}\.\d{1,9})\b)?"
     ),
     "set by environment": re.compile(r"\b(?P<variable>NCCL_\w{1,80}) set by environment to (?P<setting>.*?)\.?$"),
     "comm 0x": re.compile(
-        r"(?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,9}) n[rR]anks (?P<ranks>\d{1,9})\b"
+        r"(?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,9}) n[rR]anks \d{1,9}\b"
         r"(?: nNodes (?P<nodes>\d{1,9})\b)?(?:.*? - Init (?P<init>START|COMPLETE))?"
     ),
 }
@@ -68,10 +67,6 @@ class NcclSummary:
     nvls: bool | None = None
     coll_channels: tuple[int, ...] = ()
     """the distinct channel counts of communicators, ascending"""
-    rings: bool = False
-    trees: bool = False
-    ranks: int | None = None
-    """of the largest communicator"""
     init_missing: tuple[int, ...] = ()
     """ranks that started to set up a communicator and never reported completion"""
     init_s: float | None = None
@@ -161,9 +156,6 @@ class _Log:
             gpudirect_rdma=any(self.rdma) if self.rdma else None,
             nvls=self._nvls(),
             coll_channels=tuple(sorted(map(int, stated["channels"]))),
-            rings="rings" in stated["connected"],
-            trees="trees" in stated["connected"],
-            ranks=max(map(int, stated["ranks"]), default=None),
             init_missing=tuple(sorted(set(self.started.values()))),
             init_s=max(map(float, stated["init_s"]), default=None),
             bootstrap_s=max(map(float, stated["bootstrap_s"]), default=None),

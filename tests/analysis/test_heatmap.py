@@ -240,9 +240,12 @@ def test_every_metric_can_rank(metric):
     sound(draw(made_grid(3, 4), metric=metric))
 
 
-@pytest.mark.parametrize("level", ["full", "brief", "value", "none"])
-def test_cells_show_the_requested_level_of_detail(level):
-    drawn = draw(made_grid(2, 2, failing=False), annotate=level)
+@pytest.mark.parametrize(
+    ("level", "models", "nodes", "width_in"),
+    [("full", 2, 10, 7), ("brief", 60, 8, 7), ("value", 2, 10, 5), ("none", 2, 10, 4)],
+)
+def test_cells_show_as_much_as_is_legible(level, models, nodes, width_in):
+    drawn = draw(made_grid(models, nodes, failing=False), width_in=width_in)
     sound(drawn)
     written = words(drawn)
     assert ("DP8" in written) == (level == "full")
@@ -250,13 +253,10 @@ def test_cells_show_the_requested_level_of_detail(level):
     assert ("50.0%" in written) == (level != "none")
 
 
-def test_illegible_text_is_refused_or_shortened():
-    with pytest.raises(SweepError, match="not be legible at 3 inches"):
-        draw(made_grid(2, 16), annotate="full", width_in=3)
-    sound(draw(made_grid(2, 16), width_in=4))
-    with pytest.raises(SweepError) as error:
-        draw(made_grid(1, 1), annotate="much", width_in=0)
-    assert len(error.value.mistakes) == 2
+def test_a_width_that_is_none_is_refused():
+    for width_in in (0, 61):
+        with pytest.raises(SweepError, match="no width for a figure"):
+            draw(made_grid(1, 1), width_in=width_in)
 
 
 @pytest.mark.long

@@ -88,7 +88,6 @@ def test_several_sweeps_are_drawn_as_one(sweep, tmp_path):
         (["--filter", "zero <"], "is not an expression"),
         (["--filter", "zero == 2"], "no record meets"),
         (["--out", "x.bmp"], "unknown picture format"),
-        (["--annotate", "all"], "unknown annotation"),
     ],
 )
 def test_mistakes_are_named_and_draw_nothing(sweep, arguments, words_):

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not
 """not imported here: each worker collects this file, and the import takes a second"""
 
 GRID = """
-name: twenty
+name: eight
 workload: simulated
 models: [tiny-1M, tiny-4M]
 strategy: prune
@@ -50,20 +50,20 @@ site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, max_local_ranks: 4}}
 """
 
 
-def launch(directory, *options, micro_batch_sizes=(1, 2, 4, 8, 16), fault="", env=None):
+def launch(directory, *options, micro_batch_sizes=(1, 2), fault="", env=None):
     grid = directory.with_name(f"{directory.name}.yaml")
     grid.write_text(GRID.format(micro_batch_sizes=list(micro_batch_sizes), fault=fault))
     return driving.run("launch", grid, "--dir", directory, "--executor", "local", "--yes", *options, env=env)
 
 
 @pytest.fixture(scope="module")
-def twenty(tmp_path_factory):
-    """A sweep of 20 runs, about half of which fail: its directory."""
-    directory = tmp_path_factory.mktemp("twenty") / "s"
+def eight(tmp_path_factory):
+    """A sweep of 8 runs, about half of which fail: its directory."""
+    directory = tmp_path_factory.mktemp("eight") / "s"
     done = launch(directory, fault="exception")
     assert done.returncode == 0, done.stderr
     outcomes = [record["outcome"] for record in driving.records_of(directory)]
-    assert len(outcomes) == 20
+    assert len(outcomes) == 8
     assert {"ok", "python_exception"} <= set(outcomes)
     return directory
 
@@ -84,17 +84,17 @@ def without(values, *names):
     return {name: value for name, value in values.items() if name not in names and not name.startswith("_")}
 
 
-def test_wandb_offline_holds_what_was_measured_and_a_second_time_adds_nothing(twenty):
+def test_wandb_offline_holds_what_was_measured_and_a_second_time_adds_nothing(eight):
     from tests.support.wandb_file import read_all
 
-    first, second = track(twenty, "wandb"), track(twenty, "wandb")
-    assert (first["known"], first["new"], second["known"], second["new"]) == (20, 20, 20, 0)
-    wanted, found = expected(twenty), read_all(twenty)
+    first, second = track(eight, "wandb"), track(eight, "wandb")
+    assert (first["known"], first["new"], second["known"], second["new"]) == (8, 8, 8, 0)
+    wanted, found = expected(eight), read_all(eight)
     assert set(found) == set(wanted)
-    assert len(found) == 20
+    assert len(found) == 8
     for key, run in wanted.items():
         got = found[key]
-        assert (got["name"], got["group"], got["project"]) == (run.name, run.group, "twenty")
+        assert (got["name"], got["group"], got["project"]) == (run.name, run.group, "eight")
         assert without(got["config"]) == json.loads(json.dumps(run.config))
         rows = [without(row, *(name for name in row if name.startswith("heatmap"))) for row in got["history"]]
         assert [row for row in rows if row] == run.history
@@ -103,24 +103,24 @@ def test_wandb_offline_holds_what_was_measured_and_a_second_time_adds_nothing(tw
     pictures = [run for run in found.values() if "heatmap.path" in run["summary"]]
     assert len(pictures) == 1
     files = list(
-        (twenty / "wandb").glob(f"offline-run-*-{pictures[0]['id']}/files/{pictures[0]['summary']['heatmap.path']}")
+        (eight / "wandb").glob(f"offline-run-*-{pictures[0]['id']}/files/{pictures[0]['summary']['heatmap.path']}")
     )
-    assert files[0].read_bytes() == (twenty / "figures" / "heatmap.png").read_bytes()
+    assert files[0].read_bytes() == (eight / "figures" / "heatmap.png").read_bytes()
 
 
 @pytest.mark.timeout(900)
-def test_mlflow_holds_what_was_measured_and_a_second_time_adds_nothing(twenty, tmp_path, monkeypatch):
+def test_mlflow_holds_what_was_measured_and_a_second_time_adds_nothing(eight, tmp_path, monkeypatch):
     from mlflow.tracking import MlflowClient
 
     monkeypatch.chdir(tmp_path)  # where MLflow puts the artifacts of an SQLite store
     uri = f"sqlite:///{tmp_path / 'store.db'}"
-    first, second = (track(twenty, "mlflow", MLFLOW_TRACKING_URI=uri) for _ in range(2))
-    assert (first["known"], first["new"], second["known"], second["new"]) == (20, 20, 20, 0)
-    client, wanted = MlflowClient(tracking_uri=uri), expected(twenty)
-    experiment = client.get_experiment_by_name("twenty").experiment_id
+    first, second = (track(eight, "mlflow", MLFLOW_TRACKING_URI=uri) for _ in range(2))
+    assert (first["known"], first["new"], second["known"], second["new"]) == (8, 8, 8, 0)
+    client, wanted = MlflowClient(tracking_uri=uri), expected(eight)
+    experiment = client.get_experiment_by_name("eight").experiment_id
     found = {run.data.tags["sweep.key"]: run for run in client.search_runs([experiment])}
     assert set(found) == set(wanted)
-    assert len(client.search_runs([experiment])) == 20
+    assert len(client.search_runs([experiment])) == 8
     for key, run in wanted.items():
         got = found[key]
         assert (got.info.run_name, got.data.tags["sweep.id"]) == (run.name, run.group)
@@ -142,15 +142,15 @@ def test_mlflow_holds_what_was_measured_and_a_second_time_adds_nothing(twenty, t
     assert len(pictures) == 1
 
 
-def test_another_destination_gets_everything(twenty, tmp_path):
+def test_another_destination_gets_everything(eight, tmp_path):
     from tests.support.wandb_file import read_all
 
     done = driving.run(
-        "track", twenty, "--to", "wandb", "--project", "other", "--json", env={"WANDB_DIR": str(tmp_path)}
+        "track", eight, "--to", "wandb", "--project", "other", "--json", env={"WANDB_DIR": str(tmp_path)}
     )
-    assert json.loads(done.stdout)["new"] == 20
+    assert json.loads(done.stdout)["new"] == 8
     assert {run["project"] for run in read_all(tmp_path).values()} == {"other"}
-    assert len(read_all(tmp_path)) == 20
+    assert len(read_all(tmp_path)) == 8
 
 
 class Recorder:
@@ -181,7 +181,7 @@ def test_a_killed_session_is_continued_and_no_run_is_doubled(name, tmp_path):
     if name == "mlflow":
         pytest.importorskip("mlflow")
     directory = tmp_path / "s"
-    assert launch(directory, micro_batch_sizes=[1, 2]).returncode == 0
+    assert launch(directory).returncode == 0
     killed = subprocess.Popen([*driving.SWEEP, "track", str(directory), "--to", name])
     journal = directory / "journal" / "tracker-0001.jsonl"
     assert wait_until(lambda: journal.exists() and journal.read_bytes().count(b'"tracked"') >= 2, 120, 0.01)
@@ -234,7 +234,7 @@ def test_a_tracker_that_hangs_costs_a_sweep_nothing_but_the_last_wait(tmp_path, 
     env = {"WANDB_MODE": "online", "WANDB_BASE_URL": hanging_server, "WANDB_API_KEY": "0" * 40}
     quick = "import sweep.library.background as t; t.LAST_WORDS_S = 3.0; from sweep.cli.main import main; main()"
     monkeypatch.setattr(driving, "SWEEP", [sys.executable, "-c", quick])
-    done = launch(tmp_path / "s", "--track", "wandb", "--json", micro_batch_sizes=[1, 2], env=env)
+    done = launch(tmp_path / "s", "--track", "wandb", "--json", env=env)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["counts"] == {"ok": 8}
     assert "did not end within 3 s" in done.stderr
