@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sweep.physics.prediction import Layouts
-from sweep.search.gaussian import ROOM, Floats, GaussianPosterior, Ints
+from sweep.search.gaussian import Floats, GaussianPosterior, Ints
 from sweep.search.layout_kernel import ORDERS, LayoutKernel
 from sweep.search.scales import Scales
 from sweep.search.step_time_model import Fit, MeasuredTimes, linearised
@@ -20,6 +20,8 @@ MOST_ANCHORS = 256
 """a fit uses this many of the latest measurements; the factors keep what earlier ones taught"""
 MOST_STORED = 512
 """columns of so many measured runs are stored: of a fit, and of all that condition it until the next"""
+AT_ONCE = 16
+"""columns are made: each takes a number per candidate and axis meanwhile"""
 
 
 class StepTimes:
@@ -77,7 +79,7 @@ class LogSeconds:
         self._linear, self._sizes, self._columns, self._scales = linear, sizes, columns, to.fit.scales
         variance = np.einsum("ij,ij->i", linear, linear)
         variance += self._scales.residual(columns.kernel.variances[:, None], sizes, sizes)
-        self._posterior = GaussianPosterior(mean, variance, self._column, room=len(to.measured) + ROOM)
+        self._posterior = GaussianPosterior(mean, variance, self._column, room=MOST_STORED)
         if len(to.measured):
             covariance = to.seen.covariance(linear[to.measured], self._scales, to.extra)
             errors = to.seen.log_times - mean[to.measured]
@@ -125,10 +127,10 @@ class Columns:
         missing = [index for index in dict.fromkeys(asked) if index not in self._places]
         if missing and len(self._places) + len(missing) > MOST_STORED:
             self._places, missing = {}, list(dict.fromkeys(asked))
-        if missing:
-            used, size = len(self._places), len(self._places) + len(missing)
-            self._stored[:, used:size] = self.kernel.columns(np.array(missing, dtype=np.int64), self._everyone)
-            self._places.update(zip(missing, range(used, size), strict=True))
+        for start in range(0, len(missing), AT_ONCE):
+            some, used = missing[start : start + AT_ONCE], len(self._places)
+            self._stored[:, used : used + len(some)] = self.kernel.columns(np.array(some), self._everyone)
+            self._places.update(zip(some, range(used, used + len(some)), strict=True))
         first = self._places[asked[0]]
         places = [self._places[index] for index in asked]
         if places == list(range(first, first + len(asked))):
