@@ -207,6 +207,9 @@ class Place:
     """rank 0 only, where the workload takes it: a socket that listens on master_port (torch's TCPStore takes it)"""
     scratch_dir: str = ""
     """node-local directory of this attempt, removed after it"""
+    checkpoint_dir: str = ""
+    """directory of this attempt under the site's ``checkpoint_dir``, which all nodes see, removed after it; not made
+    before; empty where the site has none"""
     seed: int = 0
     token: str = field(default="", repr=False)
     """of this attempt, random: the ranks' own connections can demand it, since their ports are open to all users"""

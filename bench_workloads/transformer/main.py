@@ -74,6 +74,15 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
     lost = has_lost(run.place.bound, warmup, timed.samples)
     allocated, reserved, kind = timed.memory.peaks(untimed, settings.cpu_memory and not lost)
     profile = profiling.Files.of(run, settings.profile_dir) if settings.profile and not lost else None
+    saved: dict[str, Any] = {}
+    if settings.checkpoint != "none" and not lost:
+        from bench_workloads.transformer import checkpoint_cost  # a second of imports
+
+        step_s = statistics.median(timed.samples.slowest_s)
+        saved = checkpoint_cost.measured(trainer, progress, number + timed.steps, timed.steps, step_s)
+        if "notes" in saved:
+            saved["notes"] = [*timed.hardware.get("notes", []), *saved["notes"]]
+        laps.end("checkpoint")
     kept, before = (timed.samples, warmup.step_s) if timed.samples.step_s else (warmup.last(), warmup.step_s[:-1])
     measurement = Measurement(
         step_times_s=kept.step_s,
@@ -97,6 +106,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
             **_further(timed._replace(samples=kept), settings),
             **timed.memory.further(),
             **timed.hardware,
+            **saved,
             **({} if profile is None else {"profile_files": profile.names(device)}),
         },
     )

@@ -64,6 +64,11 @@ class Optimizer:
         """This rank's shard of each parameter."""
         return [local_of(p) for p in self._parameters]
 
+    def states(self) -> list[dict[str, Tensor]]:
+        """AdamW's own tensors of each shard, once a step was taken: ``step``, ``exp_avg``, ``exp_avg_sq``."""
+        assert self._inner is not None
+        return [self._inner.state[shard] for shard in self._shards]
+
     def _build(self) -> torch.optim.Optimizer:
         self._shards = self.shards()
         self._shares = self._shares.to(self._shards[0].device)

@@ -17,6 +17,7 @@ CHOICES: dict[str, tuple[Scalar, ...]] = {
     "weights_dtype": ("fp32", "bf16"),
     "mesh_order": ("pp,dp,cp,tp", "dp,pp,cp,tp"),
     "data_dtype": ("uint16", "uint32", "int32"),
+    "checkpoint": ("none", "sync", "async", "async_pinned"),
 }
 """valid values of the text parameters"""
 
@@ -98,6 +99,12 @@ class Settings(Parameters):
     """time each rank's collectives, which identifies stragglers"""
     cpu_memory: bool = True
     """on CPU, profile one further iteration for its peak of tensor bytes"""
+    checkpoint: str = "none"
+    """after the measurement, write two checkpoints to the site's `checkpoint_dir` while training goes on, restore the
+    second, and remove them: `sync` waits until it is written, `async` until it is copied to the host's memory,
+    `async_pinned` copies it in the background, on a GPU to page-locked memory, and waits before the weights change"""
+    checkpoint_timeout_s: float = 600.0
+    """a checkpoint that takes longer to write or to restore is a failure"""
     profile: bool = False
     """after the measurement, save a profiler trace of one further iteration and, on a GPU, a memory snapshot"""
     profile_dir: str = ""

@@ -47,15 +47,19 @@ def _whole(shape: ModelShape, name: str, size: tuple[int, ...], tp: int, device:
     fused = next((kind for kind in FUSED if f".{kind}." in name), None)
     if fused is None:
         return _draw(name, size, device, seed)
-    heads, keys = shape.num_heads, shape.num_kv_heads
-    rows = (heads, keys, keys) if fused == "wqkv" else (1, 1)
-    unit = size[0] // sum(rows)
     parts = [
-        _draw(name.replace(f".{fused}.", f".{one}."), (count * unit, *size[1:]), device, seed)
-        for one, count in zip(FUSED[fused], rows, strict=True)
+        _draw(name.replace(f".{fused}.", f".{one}."), (rows, *size[1:]), device, seed)
+        for one, rows in zip(FUSED[fused], rows_of_parts(shape, fused, size[0]), strict=True)
     ]
     by_rank = zip(*(part.chunk(tp) for part in parts), strict=True)
     return torch.cat([piece for pieces in by_rank for piece in pieces])
+
+
+def rows_of_parts(shape: ModelShape, fused: str, rows: int) -> list[int]:
+    """Rows of each matrix that a fused one of that many rows holds."""
+    heads, keys = shape.num_heads, shape.num_kv_heads
+    shares = (heads, keys, keys) if fused == "wqkv" else (1, 1)
+    return [rows // sum(shares) * share for share in shares]
 
 
 def _draw(name: str, shape: tuple[int, ...], device: torch.device, seed: int) -> Tensor:

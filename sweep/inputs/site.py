@@ -64,6 +64,12 @@ def _one_line(text: str) -> str:
     return text
 
 
+def _absolute(text: str) -> str:
+    if not _one_line(text).startswith("/"):
+        raise ValueError(f"{text[:60]!r} is not an absolute path")
+    return text
+
+
 def _sbatch_option(text: str) -> str:
     if not re.fullmatch(r"--[a-z][a-z-]*(?:[= ][^\n\r\0]*)?", text):
         raise ValueError("an item is not an sbatch option: one line starting with --, such as --exclude=node7")
@@ -271,6 +277,8 @@ class Site(BaseModel):
     """shortest interval between scheduler queries"""
     scratch: Annotated[str, AfterValidator(_one_line)] = "/tmp"  # noqa: S108
     """a directory on each node's local disk"""
+    checkpoint_dir: Annotated[str, AfterValidator(_absolute)] | None = None
+    """a directory that all nodes see, for the checkpoints of runs with `checkpoint`: each is removed after its run"""
     umask: Annotated[str, BeforeValidator(_umask)] = "0077"
     """who else may read a sweep's directory: '0027' the group, '0022' everyone; in quotes. Others may never write.
     Where grid or site hold a secret, such as a token in `env`, others may not read either"""

@@ -207,6 +207,7 @@ class Submission:
             time_limit_s=request.time_limit_s,
             executor=launcher.sweep.executor,
             scratch=site.scratch,
+            checkpoint_dir=site.checkpoint_dir,
             container_prefix=site.container_prefix,
             srun=site.srun,
             interface=site.interface,

@@ -70,6 +70,10 @@ def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
     if executor == "local" and site.node_groups:
         fact = "the executor local has one kind of node, this machine, and the site has node_groups"
         mistakes.append(Mistake(fact, path="node_groups", remedy="another site, or --executor slurm"))
+    saving = (planned.run() for planned in plan.runs if '"checkpoint":' in planned.run_json)
+    if site.checkpoint_dir is None and any(run.params.get("checkpoint", "none") != "none" for run in saving):
+        fact, remedy = "the site states no checkpoint_dir", "checkpoint_dir: DIRECTORY in the site"
+        mistakes.append(grid.mistake(fact, ("params", "checkpoint"), remedy))
     ranks = max((planned.nodes for planned in plan.runs), default=0) * site.gpus_per_node
     if executor == "local" and ranks > max_local_ranks(site):
         fact = f"the widest run has {ranks:,} ranks, and this machine may run {max_local_ranks(site)} at once"

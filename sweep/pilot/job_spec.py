@@ -49,6 +49,8 @@ class JobSpec:
     """slurm: agents are started by srun; local: as processes, one per simulated node"""
     scratch: str
     """node-local directory for logs and temporary files"""
+    checkpoint_dir: str | None = None
+    """the site's directory for checkpoints, which all nodes see"""
     container_prefix: tuple[str, ...] = ()
     """prefix of an agent's command, such as apptainer exec image.sif: the agent and its ranks run in there"""
     interface: str | None = None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Thread
 
 from bench_workloads.ports import listen_on_free_port
 from sweep.contract import Measurement, Place
@@ -80,6 +82,7 @@ class NodeAttempt:
         self._began_at, self._before = time.time(), present()
         self._kernel = KernelWatch(node.name)
         self._listener: socket.socket | None = None
+        self._checkpoint_dir = ""
         self._heartbeats = HeartbeatBuffer()
         self._activity = Activity()
 
@@ -99,6 +102,7 @@ class NodeAttempt:
     async def start(self, message: Start) -> None:
         """Start the ranks."""
         fork_server = await self._fork_server()
+        self._checkpoint_dir = message.places[0].checkpoint_dir if message.places[0].rank == 0 else ""
         if not message.takes_listener:
             self._close_listener()
         for places in [message.places] if message.one_process else [(place,) for place in message.places]:
@@ -239,6 +243,8 @@ class NodeAttempt:
         self.ranks.clear()
         self._close_listener()
         self._kernel.close()
+        if self._checkpoint_dir:  # in a thread: a shared file system may be slow
+            Thread(target=shutil.rmtree, args=(self._checkpoint_dir, True), daemon=True).start()
         remove_scratch(self._scratch)
         empty(self._node.temporary)
 

@@ -49,6 +49,7 @@ class AttemptRunner:
         start_limits: StartLimits | None = None,
         gpu: str | None = None,
         bound: SlowBound | None = None,
+        checkpoint_dir: str | None = None,
     ) -> None:
         self._name, self._run, self._workload = name, run, workload
         self._links = list(links)
@@ -66,6 +67,7 @@ class AttemptRunner:
         self._token = secrets.token_hex(16)
         self._gpu = gpu or ""
         self._bound = bound
+        self._checkpoint_dir = f"{checkpoint_dir}/{name}.{self._token[:8]}" if checkpoint_dir else ""
         self._short = asyncio.Event()
         self._began = False
         """Start was sent"""
@@ -146,7 +148,8 @@ class AttemptRunner:
             first = Place(
                 rank=node * per_node, world_size=self._run.gpus, local_rank=0, local_world_size=per_node,
                 node_rank=node, master_addr=address, master_port=port,
-                seed=self._seed, token=self._token, gpu=self._gpu, bound=self._bound,
+                checkpoint_dir=self._checkpoint_dir, seed=self._seed, token=self._token, gpu=self._gpu,
+                bound=self._bound,
             )  # fmt: skip
             link.send(
                 Start(

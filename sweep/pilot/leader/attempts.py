@@ -49,9 +49,11 @@ class Attempts:
         clock, limits = links[0].clock, replace(self._spec.limits, attempt_s=limit_s)
         unmeasured = AttemptState(name, run, [link.node for link in links], limits, clock.now())
         try:
-            seed, gpu = self._spec.seed, self._spec.gpu
             workload = WORKLOAD.find(run.workload)
-            runner = AttemptRunner(name, run, workload, links, limits, seed, start_limits, gpu, bound)
+            runner = AttemptRunner(
+                name, run, workload, links, limits, self._spec.seed, start_limits, self._spec.gpu, bound,
+                self._spec.checkpoint_dir,
+            )  # fmt: skip
             return await self.follow(name, runner)
         except SweepError as error:  # a plug-in that the login node has and this one has not
             unmeasured.end(StopReason(Outcome.IMPORT_ERROR, str(error)))

@@ -41,33 +41,33 @@ def attempt(request: dict) -> list[dict]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
-        ranks = [_fork(run, rank, listener, request["seed"]) for rank in range(run.gpus)]
+        ranks = [_fork(run, rank, listener, request) for rank in range(run.gpus)]
     deadline = time.monotonic() + request["timeout_s"]
     return [_gather(*rank, deadline) for rank in ranks]
 
 
-def _fork(run: Run, rank: int, listener: socket.socket, seed: int) -> tuple:
+def _fork(run: Run, rank: int, listener: socket.socket, request: dict) -> tuple:
     read, write = os.pipe()
     errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
     child = os.fork()
     if child == 0:
         os.close(read)
-        _become_rank(run, rank, listener, write, errors.fileno(), seed)
+        _become_rank(run, rank, listener, write, errors.fileno(), request)
     os.close(write)
     return child, read, errors
 
 
-def _become_rank(run: Run, rank: int, listener: socket.socket, fd: int, errors: int, seed: int) -> None:
+def _become_rank(run: Run, rank: int, listener: socket.socket, fd: int, errors: int, request: dict) -> None:
     code = 1
     progress = Progress(fd)
     try:
         os.dup2(errors, 2)
         os.dup2(errors, 1)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        at = _place(run, rank, listener, seed)
+        at = _place(run, rank, listener, request["place"])
         if rank:
             listener.close()
-        load_object(WORKLOAD.find(run.workload).main)(RankRun.of(run, at), progress)
+        load_object(request["main"] or WORKLOAD.find(run.workload).main)(RankRun.of(run, at), progress)
         code = 0
     except BaseException as error:
         traceback.print_exc()
@@ -76,9 +76,9 @@ def _become_rank(run: Run, rank: int, listener: socket.socket, fd: int, errors: 
         os._exit(code)
 
 
-def _place(run: Run, rank: int, listener: socket.socket, seed: int) -> Place:
+def _place(run: Run, rank: int, listener: socket.socket, further: dict) -> Place:
     fd, port = listener.fileno() if rank == 0 else None, listener.getsockname()[1]
-    return place(rank, run.gpus, master_port=port, master_listen_fd=fd, seed=seed)
+    return place(rank, run.gpus, master_port=port, master_listen_fd=fd, **further)
 
 
 def _gather(child: int, read: int, errors, deadline: float) -> dict:

@@ -86,8 +86,10 @@ class ForkServer:
         )
         self.threads = self._answer()["threads"]
 
-    def attempt(self, run: Run, *, seed: int = 7, timeout_s: float = 120) -> list[Rank]:
-        request = {"run": run.canonical_json(), "seed": seed, "timeout_s": timeout_s}
+    def attempt(self, run: Run, *, seed: int = 7, timeout_s: float = 120, main: str = "", **place) -> list[Rank]:
+        """``main``: instead of the workload's; ``place``: further fields of each rank's place."""
+        place |= {"seed": seed}
+        request = {"run": run.canonical_json(), "timeout_s": timeout_s, "main": main, "place": place}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         return [Rank(**rank) for rank in self._answer()]
