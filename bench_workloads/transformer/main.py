@@ -74,15 +74,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
     lost = has_lost(run.place.bound, warmup, timed.samples)
     allocated, reserved, kind = timed.memory.peaks(untimed, settings.cpu_memory and not lost)
     profile = profiling.Files.of(run, settings.profile_dir) if settings.profile and not lost else None
-    saved: dict[str, Any] = {}
-    if settings.checkpoint != "none" and not lost:
-        from bench_workloads.transformer import checkpoint_cost  # a second of imports
-
-        step_s = statistics.median(timed.samples.slowest_s)
-        saved = checkpoint_cost.measured(trainer, progress, number + timed.steps, timed.steps, step_s)
-        if "notes" in saved:
-            saved["notes"] = [*timed.hardware.get("notes", []), *saved["notes"]]
-        laps.end("checkpoint")
+    saved = {} if settings.checkpoint == "none" or lost else _checkpoint(trainer, progress, number, timed)
     kept, before = (timed.samples, warmup.step_s) if timed.samples.step_s else (warmup.last(), warmup.step_s[:-1])
     measurement = Measurement(
         step_times_s=kept.step_s,
@@ -183,6 +175,15 @@ def _time(trainer: Trainer, progress: Progress, device: torch.device, warmup: Sa
         note = f"the GPU was busy for {share:.0%} of the time only: its clocks may be higher than in training"
         gpu["notes"] = [*gpu.get("notes", []), f"{note} (params: steps_per_sync, here {steps})"]
     return _Timed(samples, observer, memory, gpu, steps)
+
+
+def _checkpoint(trainer: Trainer, progress: Progress, number: int, timed: _Timed) -> dict[str, Any]:
+    """What a checkpoint costs. ``number``: of the last iteration."""
+    from bench_workloads.transformer import checkpoint_cost  # a second of imports
+
+    step_s = statistics.median(timed.samples.slowest_s)
+    saved = checkpoint_cost.measured(trainer, progress, number + timed.steps, timed.steps, step_s)
+    return saved | ({"notes": [*timed.hardware.get("notes", []), *saved["notes"]]} if "notes" in saved else {})
 
 
 def _further(of: _Timed, settings: Settings) -> dict[str, Any]:

@@ -65,8 +65,7 @@ class AttemptRunner:
         self._state = AttemptState(name, run, [link.node for link in links], limits, self._clock.now())
         self._paused_s = self._clock.paused_s
         self._token = secrets.token_hex(16)
-        self._gpu = gpu or ""
-        self._bound = bound
+        self._gpu, self._bound = gpu or "", bound
         self._checkpoint_dir = f"{checkpoint_dir}/{name}.{self._token[:8]}" if checkpoint_dir else ""
         self._short = asyncio.Event()
         self._began = False
