@@ -65,7 +65,6 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
 
     warmup, counts = _warm_up(trainer, progress, device)
     laps.end("warmup")
-
     timed = _time(trainer, progress, device, warmup)
     laps.end("measure")
     number = len(warmup.losses) + len(timed.samples.losses)
@@ -97,8 +96,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
             **counts,
             **_further(timed._replace(samples=kept), settings),
             **timed.memory.further(),
-            **timed.hardware,
-            **saved,
+            **(timed.hardware | saved),
             **({} if profile is None else {"profile_files": profile.names(device)}),
         },
     )

@@ -54,7 +54,6 @@ class AttemptRunner:
         self._name, self._run, self._workload = name, run, workload
         self._links = list(links)
         self._inbox: Inbox = asyncio.Queue()
-        self._seed = seed
         self._start_limits = start_limits
         """limits of a start with preload, on all nodes"""
         self._clock = links[0].clock
@@ -64,7 +63,7 @@ class AttemptRunner:
         """the first node that was lost before it reported Clean, and how"""
         self._state = AttemptState(name, run, [link.node for link in links], limits, self._clock.now())
         self._paused_s = self._clock.paused_s
-        self._token = secrets.token_hex(16)
+        self._seed, self._token = seed, secrets.token_hex(16)
         self._gpu, self._bound = gpu or "", bound
         self._checkpoint_dir = f"{checkpoint_dir}/{name}.{self._token[:8]}" if checkpoint_dir else ""
         self._short = asyncio.Event()
@@ -146,9 +145,8 @@ class AttemptRunner:
         for node, link in enumerate(self._links):
             first = Place(
                 rank=node * per_node, world_size=self._run.gpus, local_rank=0, local_world_size=per_node,
-                node_rank=node, master_addr=address, master_port=port,
-                checkpoint_dir=self._checkpoint_dir, seed=self._seed, token=self._token, gpu=self._gpu,
-                bound=self._bound,
+                node_rank=node, master_addr=address, master_port=port, checkpoint_dir=self._checkpoint_dir,
+                seed=self._seed, token=self._token, gpu=self._gpu, bound=self._bound,
             )  # fmt: skip
             link.send(
                 Start(
