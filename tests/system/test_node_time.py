@@ -85,16 +85,18 @@ def node_time(directory):
 
 
 def assert_accounted(directory, cluster):
-    """The parts of all pilots sum to within 1 % of Slurm's accounting; what a pilot of the cluster did is all here."""
+    """The parts of all pilots sum to within 1 % of Slurm's accounting, which has whole seconds of each job."""
     driving.succeeds("resume", directory, env=cluster.env, cwd=REPOSITORY, timeout=600)
     cluster.wait_idle()
     driving.succeeds("resume", directory, env=cluster.env, cwd=REPOSITORY, timeout=600)  # notes the jobs' ends
     jobs = {pilot.job_id for pilot in driving.state_of(directory).pilots.values()}
     lines = cluster.run("sacct", "-a", "-X", "-n", "-P", "-S", "now-1days", "-o", "JobIDRaw,ElapsedRaw,AllocNodes")
-    rows = (line.split("|") for line in lines.splitlines())
-    allocated = sum(int(seconds) * int(nodes) for job, seconds, nodes in rows if job in jobs)
+    rows = [line.split("|") for line in lines.splitlines()]
+    held = [(int(seconds), int(nodes)) for job, seconds, nodes in rows if job in jobs]
+    allocated, rounded = sum(seconds * nodes for seconds, nodes in held), sum(nodes for _, nodes in held)
     found = node_time(directory)
-    assert sum(sum(parts.values()) for parts in found.values()) == pytest.approx(allocated, rel=0.01)
+    within = 0.01 * allocated + rounded
+    assert sum(sum(parts.values()) for parts in found.values()) == pytest.approx(allocated, abs=within)
     assert all(min(parts.values()) >= 0 for parts in found.values())
     parts = {part: sum(of_pilot.get(part, 0.0) for of_pilot in found.values()) for of in found.values() for part in of}
     print({part: f"{seconds / allocated:.1%}" for part, seconds in parts.items()}, allocated)
@@ -140,7 +142,7 @@ def test_sweeps_with_faults_are_accounted_for(tmp_path, slurm_cluster):
     slurm_cluster.run("scancel", "--signal=KILL", "--full", running.job_id)
     launcher.wait(600)
     parts = assert_accounted(tmp_path / "s", slurm_cluster)
-    assert parts["lost"] > 0
+    assert parts["lost"] + parts["failed"] > 0, "the attempts of the pilot that was killed, and its last moment"
 
 
 @pytest.mark.long

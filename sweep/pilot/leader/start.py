@@ -51,7 +51,11 @@ def lead_once(folder: Path, lead: Callable[[JobSpec, str], Coroutine[Any, Any, N
 
         job_id = own_job_id()
     else:
+        import psutil
+
         job_id = os.environ["SLURM_JOB_ID"]
+        # Slurm 22.05 does not state it: the daemon of the batch step begins with the job.
+        os.environ.setdefault("SLURM_JOB_START_TIME", f"{psutil.Process(step_daemon).create_time():.0f}")
     try:
         me = {"job_id": job_id, "host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
         write_once(folder / "started", json.dumps(me))
