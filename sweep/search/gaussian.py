@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -29,42 +30,75 @@ ROWS_AT_ONCE = 32
 """so many rows of the factor are multiplied at once: right of the last one's diagonal all are zero"""
 
 
+@dataclass(frozen=True)
+class Observation:
+    """What one more observation says, of whichever candidates."""
+
+    shared: Floats
+    """its covariance with each earlier one, less what those before that one explain, over that one's spread"""
+    spread: float
+    """of what was to be expected"""
+    innovation: float
+    """how far it is off that, over the spread"""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What many observations at once say, of whichever candidates."""
+
+    inverse: Floats
+    """of the lower root of their covariance"""
+    innovations: Floats
+    """what each is off what those before it had let expect, over the spread of that"""
+
+    @classmethod
+    def of(cls, covariance: Floats, error: Floats) -> Observed:
+        """``covariance``: of the observations, with their noise; ``error``: their values less the means."""
+        inverse = np.linalg.inv(np.linalg.cholesky(covariance))
+        return cls(inverse, inverse @ error)
+
+
 class GaussianPosterior:
     """Mean and covariance of a number per candidate. Mutable: ``observe`` conditions it.
 
     ``column(i)``: the prior covariance of all candidates with candidate i.
     """
 
-    def __init__(self, mean: Floats, variance: Floats, column: Callable[[int], Floats], room: int = ROOM) -> None:
+    def __init__(
+        self, mean: Floats, variance: Floats, column: Callable[[int], Floats] | None = None, room: int = ROOM
+    ) -> None:
         self.mean, self.variance = mean.copy(), variance.copy()
         self._column = column
         self._rows: Floats = np.empty((room, len(mean)))
         self._used = 0
 
-    def observe_first(self, shared: Floats, covariance: Floats, errors: Floats) -> None:
-        """Condition on many observations at once, before any other.
-
-        ``shared``: (observations, candidates), their covariances; ``covariance``: of the observations, with their
-        noise; ``errors``: of their values, less the means.
-        """
-        inverse = np.linalg.inv(np.linalg.cholesky(covariance))
-        innovations = inverse @ errors
+    def learn_first(self, covariance: Floats, observed: Observed) -> None:
+        """Condition on the first observations. ``covariance``: (observations, candidates)."""
+        inverse = observed.inverse
         for first in range(0, len(inverse), ROWS_AT_ONCE):
             part = slice(first, min(first + ROWS_AT_ONCE, len(inverse)))
-            rows = np.matmul(inverse[part, : part.stop], shared[: part.stop], out=self._rows[part])
-            self.mean += innovations[part] @ rows
+            rows = np.matmul(inverse[part, : part.stop], covariance[: part.stop], out=self._rows[part])
+            self.mean += observed.innovations[part] @ rows
             self.variance -= np.einsum("ij,ij->j", rows, rows)
         self._used = len(inverse)
 
     def observe(self, index: int, value: float, noise: float) -> None:
         """Condition on candidate ``index`` having ``value``, with Gaussian error of variance ``noise``."""
+        assert self._column is not None
+        self.learn(self._column(index), self.observation(index, value, noise))
+
+    def observation(self, index: int, value: float, noise: float) -> Observation:
+        """What it says that candidate ``index`` has ``value``, with Gaussian error of variance ``noise``."""
+        spread = math.sqrt(max(float(self.variance[index]), 0.0) + noise)
+        return Observation(self._rows[: self._used, index].copy(), spread, (value - float(self.mean[index])) / spread)
+
+    def learn(self, covariance: Floats, seen: Observation) -> None:
+        """Condition on one more observation. ``covariance``: of the candidates with the observed one, a priori."""
         if self._used == len(self._rows):
             self._rows = np.concatenate([self._rows, np.empty((max(len(self._rows), ROOM), len(self.mean)))])
-        before = self._rows[: self._used]
-        spread = math.sqrt(max(float(self.variance[index]), 0.0) + noise)
-        row = np.subtract(self._column(index), before[:, index] @ before, out=self._rows[self._used])
-        row /= spread
-        self.mean += row * ((value - float(self.mean[index])) / spread)
+        row = np.subtract(covariance, seen.shared @ self._rows[: self._used], out=self._rows[self._used])
+        row /= seen.spread
+        self.mean += row * seen.innovation
         self.variance -= row**2
         self._used += 1
 

@@ -79,7 +79,6 @@ class Posterior:
             mine = np.array(self._measured[:last], dtype=np.int64)
             self._fitted = self._times.fitted(mine, np.array(self._log_times[:last]), self._fitted)
         if last != self._refitted:
-            del self._log_seconds  # two of them need twice the memory
             self._log_seconds = self._times.posterior(self._fitted)
             self._taught = self._refitted = last
         self._observe()

@@ -1,27 +1,28 @@
 """The posterior of the step times of all candidates, by the fit to those that were measured. Pure.
 
-The fit looks at measured runs alone; then it conditions all candidates on them.
+The fit looks at measured runs alone. What it says of the candidates of one number of nodes is computed when they are
+asked for (``posterior_in_parts``).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from sweep.physics.prediction import Layouts
-from sweep.search.gaussian import Floats, GaussianPosterior, Ints
+from sweep.search.gaussian import Floats, Ints, Observed
 from sweep.search.layout_kernel import ORDERS, LayoutKernel
+from sweep.search.posterior_in_parts import Parts, PosteriorInParts
 from sweep.search.scales import Scales
 from sweep.search.step_time_model import Fit, MeasuredTimes, linearised
 
 MOST_ANCHORS = 256
 """a fit uses this many of the latest measurements; the factors keep what earlier ones taught"""
 MOST_STORED = 512
-"""columns of so many measured runs are stored: of a fit, and of all that condition it until the next"""
-AT_ONCE = 16
-"""columns are made: each takes a number per candidate and axis meanwhile"""
+"""covariances of so many measured runs are stored: those of a fit, and of all that condition it until the next"""
 
 
 class StepTimes:
@@ -30,7 +31,8 @@ class StepTimes:
     def __init__(self, layouts: Layouts, sizes: Ints, kernel: LayoutKernel) -> None:
         """``sizes``: number of each candidate's number of nodes."""
         self._layouts, self._sizes, self._kernel = layouts, sizes, kernel
-        self._columns = Columns(kernel)
+        self._parts = Parts(sizes)
+        self._sides = [_Side(layouts.take(rows), rows, Covariances(kernel, rows)) for rows in self._parts.rows]
 
     def unmeasured(self) -> Fitted:
         """The fit to nothing."""
@@ -46,13 +48,13 @@ class StepTimes:
         fit = seen.scaled(fit, extra)
         return replace(found, fit=seen.factors(fit, extra), extra=extra)
 
-    def posterior(self, fitted: Fitted) -> LogSeconds:
+    def posterior(self, fitted: Fitted) -> PosteriorInParts:
         """Of all candidates, given the measurements that were fitted."""
-        mean, linear = linearised(self._layouts, fitted.fit)
-        # The scale of tested values says little of the others, which keep the prior's.
-        more = math.sqrt(max(Scales().single ** 2 - fitted.fit.scales.single**2, 0.0))
-        untested = more * self._kernel.untested(fitted.measured, np.arange(len(self._sizes)))
-        return LogSeconds(mean, np.concatenate([linear, untested], axis=1), self._sizes, self._columns, fitted)
+        seen, fit = fitted.seen, fitted.fit
+        mean, linear = linearised(seen.layouts, fit)
+        observed = Observed.of(seen.covariance(linear, fit.scales, fitted.extra), seen.log_times - mean)
+        prior = _Prior(self._parts, self._sides, self._kernel, fitted)
+        return PosteriorInParts(self._parts, prior, fitted.measured, observed)
 
     def _to(self, fit: Fit, measured: Ints, log_times: Floats) -> Fitted:
         within = self._kernel.within(measured)
@@ -70,56 +72,28 @@ class Fitted:
     extra: Floats
     """additional variance of the noise of each measurement, by how likely it was disturbed"""
 
-
-class LogSeconds:
-    """Mean and covariance of the candidates' times, as logarithms. Mutable: ``observe`` conditions it."""
-
-    def __init__(self, mean: Floats, linear: Floats, sizes: Ints, columns: Columns, to: Fitted) -> None:
-        """``mean``, ``linear``: of all candidates by the fit, as ``linearised`` has them."""
-        self._linear, self._sizes, self._columns, self._scales = linear, sizes, columns, to.fit.scales
-        variance = np.einsum("ij,ij->i", linear, linear)
-        variance += self._scales.residual(columns.kernel.variances[:, None], sizes, sizes)
-        self._posterior = GaussianPosterior(mean, variance, self._column, room=MOST_STORED)
-        if len(to.measured):
-            covariance = to.seen.covariance(linear[to.measured], self._scales, to.extra)
-            errors = to.seen.log_times - mean[to.measured]
-            self._posterior.observe_first(self._shared(to.measured), covariance, errors)
-
-    def moments(self, rows: Ints) -> tuple[Floats, Floats]:
-        """Mean and variance of some candidates."""
-        return self._posterior.mean[rows], self._posterior.variance[rows]
-
-    def covariance(self, rows: Ints) -> Floats:
-        """Among some candidates."""
-        explained, linear, sizes = self._posterior.explained(rows), self._linear[rows], self._sizes[rows]
-        found: Floats = linear @ linear.T
-        found += self._scales.residual(self._columns.kernel.within(rows), sizes[:, None], sizes)
-        found -= explained.T @ explained
-        return found
-
-    def observe(self, index: int, value: float, noise: float) -> None:
-        """Condition on candidate ``index`` having ``value``, with Gaussian error of variance ``noise``."""
-        self._posterior.observe(index, value, noise)
-
-    def _column(self, index: int) -> Floats:
-        found: Floats = self._shared(np.array([index]))[0]
-        return found
-
-    def _shared(self, indices: Ints) -> Floats:
-        """(indices, candidates): covariances before anything is observed."""
-        found: Floats = self._linear[indices] @ self._linear.T
-        found += self._scales.residual(self._columns.of(indices), self._sizes[indices][:, None], self._sizes)
-        return found
+    @cached_property
+    def slopes(self) -> Floats:
+        """Of these, by everything uncertain that they share with anything, in its spreads."""
+        return linearised(self.seen.layouts, self.fit)[1]
 
 
-class Columns:
-    """Covariances of all candidates with measured ones, by order of the effect. The latest are stored."""
+@dataclass(frozen=True)
+class _Side:
+    """The candidates of one number of nodes."""
 
-    def __init__(self, kernel: LayoutKernel) -> None:
-        self.kernel = kernel
-        self._everyone = np.arange(kernel.size)
+    layouts: Layouts
+    rows: Ints
+    covariances: Covariances
+
+
+class Covariances:
+    """Of some candidates with measured ones, by order of the effect. The latest that were asked for are stored."""
+
+    def __init__(self, kernel: LayoutKernel, rows: Ints) -> None:
+        self._rows, self._kernel = rows, kernel
         self._places: dict[int, int] = {}
-        self._stored: Floats = np.empty((ORDERS, MOST_STORED, kernel.size))  # the system provides what is written to
+        self._stored: Floats = np.empty((ORDERS, MOST_STORED, len(rows)))  # the system provides what is written to
 
     def of(self, indices: Ints) -> Floats:
         """(orders, indices, candidates)."""
@@ -127,13 +101,67 @@ class Columns:
         missing = [index for index in dict.fromkeys(asked) if index not in self._places]
         if missing and len(self._places) + len(missing) > MOST_STORED:
             self._places, missing = {}, list(dict.fromkeys(asked))
-        for start in range(0, len(missing), AT_ONCE):
-            some, used = missing[start : start + AT_ONCE], len(self._places)
-            self._stored[:, used : used + len(some)] = self.kernel.columns(np.array(some), self._everyone)
-            self._places.update(zip(some, range(used, used + len(some)), strict=True))
-        first = self._places[asked[0]]
+        if missing:
+            self._keep(missing)
         places = [self._places[index] for index in asked]
-        if places == list(range(first, first + len(asked))):
-            return self._stored[:, first : first + len(asked)]  # no copy
+        first, last = places[0], places[-1]
+        if places == list(range(first, last + 1)):
+            return self._stored[:, first : last + 1]  # no copy
         found: Floats = self._stored[:, places]
         return found
+
+    def _keep(self, missing: list[int]) -> None:
+        used, size = len(self._places), len(self._places) + len(missing)
+        self._stored[:, used:size] = self._kernel.columns(np.array(missing, dtype=np.int64), self._rows)
+        self._places.update(zip(missing, range(used, size), strict=True))
+
+
+class _Prior:
+    """What a fit's scales and factors say of the candidates before any run conditions it."""
+
+    def __init__(self, parts: Parts, sides: list[_Side], kernel: LayoutKernel, to: Fitted) -> None:
+        self._parts, self._sides, self._kernel, self._to = parts, sides, kernel, to
+        self._scales = to.fit.scales
+        # The scale of tested values says little of the others, which keep the prior's.
+        self._more = math.sqrt(max(Scales().single ** 2 - self._scales.single**2, 0.0))
+        self._linear: dict[int, tuple[Floats, Floats]] = {}
+
+    def moments(self, part: int) -> tuple[Floats, Floats]:
+        """Mean and variance of a part's candidates."""
+        mean, linear = self._linearised(part)
+        variance = np.einsum("ij,ij->i", linear, linear)
+        variance += self._scales.residual(self._kernel.variances[:, None], part, part)
+        return mean, variance
+
+    def between(self, observed: Ints, part: int) -> Floats:
+        """(observed, a part's candidates): covariances."""
+        slopes = self._to.slopes if observed is self._to.measured else self._slopes(observed)
+        linear = self._linearised(part)[1][:, : slopes.shape[1]]  # no measured run has what is untested
+        found: Floats = slopes @ linear.T
+        orders = self._sides[part].covariances.of(observed)
+        found += self._scales.residual(orders, self._parts.of[observed][:, None], part)
+        return found
+
+    def within(self, rows: Ints) -> Floats:
+        """Covariances among some candidates."""
+        sizes, linear = self._parts.of[rows], self._slopes(rows)
+        found: Floats = linear @ linear.T
+        found += self._scales.residual(self._kernel.within(rows), sizes[:, None], sizes)
+        return found
+
+    def _slopes(self, rows: Ints) -> Floats:
+        """Of some candidates by everything uncertain, in its spreads."""
+        split = self._parts.split(rows)
+        found = np.empty((len(rows), self._linearised(split[0][0])[1].shape[1]))
+        for part, at in split:
+            found[at] = self._linearised(part)[1][self._parts.places[rows[at]]]
+        return found
+
+    def _linearised(self, part: int) -> tuple[Floats, Floats]:
+        """Means of a part's candidates, and their slopes."""
+        if part not in self._linear:
+            side, to = self._sides[part], self._to
+            mean, linear = linearised(side.layouts, to.fit)
+            untested = self._more * self._kernel.untested(to.measured, side.rows)
+            self._linear[part] = mean, np.concatenate([linear, untested], axis=1)
+        return self._linear[part]

@@ -20,7 +20,7 @@ from tests.support.synthetic_cluster import truth
 
 def mean(posterior):
     """Of all candidates."""
-    return posterior.moments(np.arange(len(posterior._sizes)))[0]
+    return posterior.moments(np.arange(len(posterior._parts.of)))[0]
 
 
 def spread(posterior, rows):

@@ -9,6 +9,7 @@ import pytest
 from sweep.search import gaussian
 from sweep.search.gaussian import (
     GaussianPosterior,
+    Observed,
     bordered,
     expected_improvement,
     log_evidence,
@@ -99,9 +100,9 @@ def test_the_posterior_is_the_conditional_distribution(prior, number):
     stepwise = GaussianPosterior(mean, np.diag(covariance), column, room=1)
     for index, value in zip(indices.tolist(), values, strict=True):
         stepwise.observe(index, value, 0.3)
-    once, rest = GaussianPosterior(mean, np.diag(covariance), column, room=max(number, 1)), np.array([85, 88])
+    once, rest = GaussianPosterior(mean, np.diag(covariance), room=max(number, 1)), np.array([85, 88])
     within = covariance[np.ix_(indices, indices)] + np.diag(noise)
-    once.observe_first(covariance[indices], within, values - mean[indices])
+    once.learn_first(covariance[indices], Observed.of(within, values - mean[indices]))
     for found in (stepwise, once):
         assert np.allclose(found.mean, wanted_mean)
         assert np.allclose(found.variance, np.diag(wanted))

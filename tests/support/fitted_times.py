@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from sweep.search.candidates import Candidates
 from sweep.search.gaussian import Floats, Ints
+from sweep.search.posterior_in_parts import PosteriorInParts
 from sweep.search.step_time_model import Fit
-from sweep.search.step_times import LogSeconds, StepTimes
+from sweep.search.step_times import StepTimes
 
 
-def fitted_to(c: Candidates, rows: Ints, log_times: Floats) -> tuple[Fit, LogSeconds]:
+def fitted_to(c: Candidates, rows: Ints, log_times: Floats) -> tuple[Fit, PosteriorInParts]:
     """The fit, and the posterior given it."""
     times = StepTimes(c.layouts, c.sizes, c.kernel)
     found = times.unmeasured()
