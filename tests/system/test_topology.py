@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+from collections import Counter
 
 import pytest
 
@@ -89,8 +90,10 @@ def measure(tmp_path, cluster, domain_of, leaf_of, **settings):
         names = record["node_names"]
         assert record["domains"] == [domain_of[node] for node in names]
         assert record["leaf_switches"] == ([leaf_of[node] for node in names] if leaf_of else None)
-        assert not tp_is_split(record, domain_of), record["run_id"]
-        assert "tp" not in record["split_groups"]
+        together = max(1, record["tp"] // record["gpus_per_node"])
+        fits = sum(count // together * together for count in Counter(domain_of.values()).values()) >= record["nodes"]
+        assert tp_is_split(record, domain_of) is not fits, record["run_id"]
+        assert ("tp" in record["split_groups"]) is not fits
         order = [(domain_of[node], leaf_of.get(node)) for node in names]
         assert len({*order}) == 1 + sum(a != b for a, b in itertools.pairwise(order)), "ranks follow switches"
     return records
