@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from sweep.errors import log_error
+from sweep.errors import Mistake, SweepError, log_error
 from sweep.files import naming, write_aside
 from sweep.state.events import LAST_LINES, Event, EventError, decode, encode
 from sweep.store.directory import SweepDir, share, write_once
-from sweep.store.place import check_own
+from sweep.store.place import check_own, sweep_id_of
 
 Decode: TypeAlias = Callable[[bytes], Event]
 
@@ -38,13 +38,16 @@ _EVENT_BEGINS = re.compile(rb'\{\s*"event"\s*:')
 class Journal:
     """An append-only JSONL file with exactly one writer. A line is one write, then fsync.
 
-    The writer keeps the lines, and writes the file again where somebody removed, replaced or cut it.
+    The writer keeps the lines, and writes the file again where somebody removed, replaced or cut it; not where another
+    sweep has been made in the place of its own since.
     """
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
         share(path)
         self._path = path
+        self._sweep = SweepDir(path.parent.parent)
+        self._sweep_id = sweep_id_of(self._sweep)
         self._size = 0
         self._lines: list[bytes] = []
         """compressed"""
@@ -70,7 +73,7 @@ class Journal:
 
     def check(self) -> None:
         """Write the file again where the one at its path is another, or was cut. Raises OSError where it cannot be, or
-        its folder is away.
+        its folder is away, and SweepError where the directory is another sweep's now.
         """
         own = os.fstat(self._fd)
         try:
@@ -80,6 +83,9 @@ class Journal:
             there = None
         if there is not None and os.path.samestat(own, there) and own.st_size >= self._size:
             return
+        if self._sweep_id and sweep_id_of(self._sweep) not in ("", self._sweep_id):
+            fact = f"another sweep is here now: {self._sweep_id}, for which this process works, was removed"
+            raise SweepError(Mistake(fact, file=str(self._sweep.path), remedy="the process ends"))
         aside = write_aside(self._path, b"".join(map(zlib.decompress, self._lines)))
         share(aside)
         aside.rename(self._path)

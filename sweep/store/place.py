@@ -81,6 +81,11 @@ def adopt(directory: SweepDir) -> None:
         _state_place(directory, new_id(stated.sweep_id.rpartition("-")[0]))
 
 
+def sweep_id_of(directory: SweepDir) -> str:
+    """As the directory states it; empty where it states none. Raises OSError."""
+    return _stated(directory).sweep_id
+
+
 class Relation(Enum):
     """What a directory is to the one that its sweep was last continued in."""
 

@@ -31,6 +31,23 @@ def test_a_pilot_and_a_launcher_whose_directory_was_removed_end(tmp_path):
     wait_for(lambda: not any(process.is_running() for process in launchers), timeout_s=40)
 
 
+def test_a_pilot_whose_directory_is_another_sweeps_now_ends_and_leaves_nothing_there(tmp_path):
+    """The user removes a sweep, and launches its grid again in the same place, while a pilot of the first lives."""
+    grid, directory = SLOW.format(nodes=1, step_s=0.2, pilot_time="1h"), tmp_path / "s"
+    launcher = driving.launching(tmp_path, grid)
+    wait_for(lambda: running_attempt(directory))
+    first = open_sweep(directory).sweep_id
+    launcher.kill()
+    wait_for(lambda: shutil.rmtree(directory, ignore_errors=True) or not directory.exists())
+    again = driving.launching(tmp_path, grid)
+    assert again.wait(120) == 0
+    assert not driving.processes_of(first)
+    records = driving.assert_each_run_measured_once(directory)
+    assert {(record["outcome"], record["attempt"]) for record in records} == {("ok", 1)}
+    tokens = {pilot.token for pilot in driving.state_of(directory).pilots.values()}
+    assert not any(token.startswith(first) for token in tokens)
+
+
 def away(directory):
     """An automounter, or a file server that fails over."""
     directory.rename(directory.with_name("away"))

@@ -52,6 +52,7 @@ class Files:
         await self._retrying(partial(self._append, event))
 
     def _append(self, event: Event) -> None:
+        self._journal.check()
         with contextlib.suppress(OSError):
             self._keep_claims()
         self._journal.append(event)
@@ -61,6 +62,7 @@ class Files:
         return await self._retrying(partial(self._claim, run_id, attempt, claim))
 
     def _claim(self, run_id: str, attempt: int, claim: Claim) -> bool:
+        self._journal.check()  # before a file is made: the directory may be another sweep's
         self._keep_claims()
         if got := try_claim(self._directory, run_id, attempt, claim):
             self._claims.append((run_id, attempt, claim))

@@ -145,7 +145,8 @@ async def agents(spec: JobSpec, directory: Path, clock: PausingClock) -> AsyncIt
     rendezvous = directory / "rendezvous"
     port = server.sockets[0].getsockname()[1]
     node = os.environ.get("SLURMD_NODENAME", "") if spec.executor == "slurm" else ""
-    Rendezvous(host_addresses(spec.interface), port, key, node).write(rendezvous)
+    mine = Rendezvous(host_addresses(spec.interface), port, key, node)
+    mine.write(rendezvous)
     nodes.start(spec, directory)
     watching = asyncio.ensure_future(nodes.watch())
     try:
@@ -155,8 +156,9 @@ async def agents(spec: JobSpec, directory: Path, clock: PausingClock) -> AsyncIt
         await nodes.leave()
         watching.cancel()
         nodes.close()
-        with contextlib.suppress(OSError):  # read-only for a while: without its leader the key is useless
-            rendezvous.unlink(missing_ok=True)
+        with contextlib.suppress(OSError, ValueError, KeyError):  # without its leader the key is useless
+            if Rendezvous.read(rendezvous) == mine:  # not that of a sweep which took the place of this one
+                rendezvous.unlink()
 
 
 def start_agents(spec: JobSpec, directory: Path) -> Processes:
