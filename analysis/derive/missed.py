@@ -38,6 +38,6 @@ def missed_text(cells: Mapping[tuple[str, int], Missed]) -> str | None:
     worst = max(cells, key=lambda cell: (cells[cell]["chance"], cells[cell]["gain"]))
     chance, gain = cells[worst]["chance"], cells[worst]["gain"]
     return (
-        f"{runs:,} runs were left out by prediction. The chance that one of them is over 3 % faster than its cell's "
+        f"Runs left out by prediction: {runs:,}. The chance that one of them is over 3 % faster than its cell's "
         f"best is at most {chance:.1%} ({places_text([worst], most=1)}), with an expected gain of {gain:.1%}."
     )

@@ -16,7 +16,7 @@ def test_a_cells_chance_is_that_of_any_of_its_skipped_runs():
     assert cells["8B", 8] == {"runs": 1, "gain": 0.0, "chance": pytest.approx(0.1)}
     assert missed_by_cell(None) == {}
     assert missed_text(cells) == (
-        "3 runs were left out by prediction. The chance that one of them is over 3 % faster than its cell's best is at "
+        "Runs left out by prediction: 3. The chance that one of them is over 3 % faster than its cell's best is at "
         "most 60.0% (8B on 4 nodes), with an expected gain of 3.0%."
     )
 
