@@ -84,8 +84,17 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
     row["params"] = json.loads(record["params_json"])
     row["predicted_peak_bytes"] = _predicted(record)
     further = json.loads(record.get("extra_json") or "{}")
-    selected = ("attention_kernel", "step_time_interval_s", "sm_clock_mhz", "power_w", "device_samples", "device")
-    return row | {name: further[name] for name in selected if name in further}
+    selected = (
+        "attention_kernel",
+        "step_time_interval_s",
+        "sm_clock_mhz",
+        "power_w",
+        "device_samples",
+        "device",
+        "phases_s",
+    )
+    measured = [name for name in further if name in selected or name.startswith("checkpoint_")]
+    return row | {name: further[name] for name in measured}
 
 
 def _predicted(record: dict[str, Any]) -> int | None:
