@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING
 
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.physics.hardware import GIB
+from sweep.physics.job import FAILURES_PER_GPU_DAY, SECONDS_PER_DAY, Job
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+JOB = "job_tokens_per_gpu_day"
+JOB_COLUMNS = (
+    *("checkpoint_stall_s", "checkpoint_slowdown", "checkpoint_durable_s", "checkpoint_restore_s"),
+    *("start_s", "first_iteration_s", "failures_per_gpu_day", "restart_time"),
+)
 LEAST_GIB = 0.01
 """10 MiB: a thousandth of the smallest GPU; less is no difference between layouts"""
 
@@ -46,6 +52,8 @@ class Metric:
         if self.needs and len(records) and records[self.needs].isna().all():
             remedy = f"add `{self.needs}: NUMBER` to the sweep's site.yaml"
             raise SweepError(Mistake(f"{self.name} needs the site's {self.needs}", path="--metric", remedy=remedy))
+        if self.name == JOB:
+            return records["tokens_per_second_per_gpu"].astype(float) * SECONDS_PER_DAY * job_of(records).shares[0]
         values = records[self.column].astype(float)
         if self.name == "gpu_hours_per_billion_tokens":
             return 1e9 / values / 3600
@@ -137,6 +145,12 @@ METRICS: dict[str, Metric] = {
             time_like=0,
             needs="co2_g_per_kwh",
         ),
+        Metric(
+            name=JOB,
+            label="tokens/GPU-day of a job with failures",
+            column="checkpoint_stall_s",
+            suffix=" tok/GPU-day",
+        ),
     )
 }
 """name -> metric"""
@@ -151,6 +165,21 @@ def metric_named(name: str) -> Metric:
     if name in METRICS:
         return METRICS[name]
     raise SweepError(Mistake(f"unknown metric {name!r}", path="--metric", remedy=nearest(name, METRICS)))
+
+
+def job_of(records: pd.DataFrame) -> Job:
+    """The job of each record; null where no checkpoint of it was measured. What a start took is part of a restart."""
+    of = records[[*JOB_COLUMNS, "step_time_median_s", "gpus"]].astype(float)
+    started = of["start_s"].fillna(0.0) + of["first_iteration_s"].fillna(0.0)
+    return Job(
+        step_s=of["step_time_median_s"],
+        gpus=of["gpus"],
+        stall_s=of["checkpoint_stall_s"],
+        slowdown=of["checkpoint_slowdown"],
+        durable_s=of["checkpoint_durable_s"],
+        restart_s=of["restart_time"].fillna(0.0) + started + of["checkpoint_restore_s"],
+        failures_per_gpu_day=of["failures_per_gpu_day"].fillna(FAILURES_PER_GPU_DAY),
+    )
 
 
 def number(value: float) -> str:

@@ -18,9 +18,10 @@ import pandas as pd
 
 from analysis.derive.blanks import explain_blanks
 from analysis.derive.confidence import least_lead, run_spread
+from analysis.derive.job import with_job_notes
 from analysis.derive.swept import with_swept
 from analysis.filters import keep, names_in
-from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
+from analysis.metrics import DEFAULT_METRIC, JOB, JOB_COLUMNS, Metric, metric_named
 from analysis.tables import items_of
 from sweep.errors import Mistake, SweepError
 from sweep.records.schema import CONFIGURATION_NAMES, INTERRUPTED, OVERSUBSCRIBED
@@ -53,6 +54,7 @@ NEEDED: tuple[str, ...] = (
     *("step_time_median_s", "step_time_min_s", "step_time_max_s", "step_times_s"),
     *("peak_memory_bytes", "memory_kind", "flops_convention"),
     *("energy_j_per_token", "dollars_per_gpu_hour", "co2_g_per_kwh"),
+    *JOB_COLUMNS,
 )
 """The columns that the functions here read; `load(source, NEEDED)` reads no more"""
 
@@ -189,7 +191,8 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
         "runner_up_repeats",
         "least_lead",
     )
-    return with_swept(best.reset_index()[[*rows.columns, *added]], rows)
+    found = with_swept(best.reset_index()[[*rows.columns, *added]], rows)
+    return with_job_notes(found, best_per_cell(records)) if metric == JOB else found
 
 
 def cells(

@@ -6,7 +6,7 @@ The names are loaded only when they are needed: some come from plug-ins, others 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +33,15 @@ class OneOf(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8
 
     name = "name"
 
-    def __init__(self, kind: str, names: Names) -> None:
+    def __init__(self, kind: str, names: Names, aliases: Mapping[str, str] | None = None) -> None:
         self.kind = kind
         self.names = names
+        self._aliases = aliases or {}
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name; click reports one that is unknown, with the nearest or all."""
         known = {name.lower(): name for name in self.names()}
+        value = self._aliases.get(value, value)
         if value.lower() not in known:
             self.fail(f"unknown {self.kind} {value[:60]!r} ({nearest(value, known.values())})", param, ctx)
         return known[value.lower()]
@@ -61,15 +63,20 @@ class _NameOption(click.Option):
         return words, f"{text} One of: {', '.join(self.type.names())}.{bracket}{default}".strip()
 
 
-def name_option(*declarations: str, kind: str, names: Names, **values: Any) -> Callable[[FC], FC]:
-    """As ``click.option``, for a value that is one of ``names``: see ``OneOf``."""
-    return click.option(*declarations, cls=_NameOption, type=OneOf(kind, names), **values)
+def name_option(
+    *declarations: str, kind: str, names: Names, aliases: Mapping[str, str] | None = None, **values: Any
+) -> Callable[[FC], FC]:
+    """As ``click.option``, for a value that is one of ``names`` or ``aliases``: see ``OneOf``."""
+    return click.option(*declarations, cls=_NameOption, type=OneOf(kind, names, aliases), **values)
 
 
 def metric_option(text: str = "Metric that ranks the configurations.") -> Callable[[FC], FC]:
-    """--metric of the commands that rank configurations."""
-    default = "tokens_per_second_per_gpu"  # DEFAULT_METRIC of analysis.metrics, without its imports
-    return name_option("--metric", kind="metric", names=METRIC_NAMES, default=default, show_default=True, help=text)
+    """--metric of the commands that rank configurations; `--objective job` is that of a job with failures."""
+    return name_option(
+        "--objective", "--metric", "metric", kind="metric", names=METRIC_NAMES,
+        aliases={"job": "job_tokens_per_gpu_day", "step": "tokens_per_second_per_gpu"},
+        default="tokens_per_second_per_gpu", show_default=True, help=text,
+    )  # fmt: skip
 
 
 def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

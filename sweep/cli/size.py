@@ -129,7 +129,11 @@ def size(
         rate, source = _rate(gpu, peak_tflops, mfu)
     sized = sizing.size(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
     shown = (sized, source, scaling, measured, simulated)
-    click.echo(json.dumps(_document(*shown)) if as_json else "\n".join(_lines(*shown)))
+    failing = None if results is None else _with_failures(results, model, sized)
+    if as_json:
+        click.echo(json.dumps(_document(*shown) | ({} if failing is None else {"with_failures": failing})))
+    else:
+        click.echo("\n".join([*_lines(*shown), *([] if failing is None else [_failing_text(failing)])]))
     return 0
 
 
@@ -266,6 +270,51 @@ def _best_by_gpus(results: Path, model: str | None) -> tuple[dict[int, float], b
     good = good[good["model"] == (model or names[0])] if names else good
     best = good.groupby("gpus")["tokens_per_second"].max()
     return {int(gpus): float(rate) for gpus, rate in sorted(best.items())}, bool(good["simulated"].fillna(False).any())
+
+
+def _with_failures(results: Path, model: str | None, sized: Size) -> dict[str, float | None] | None:
+    """Days and cost of a job that fails and writes checkpoints, by the fastest run that wrote one; None without such.
+
+    Of a run on other GPUs than those sized, the one on most; its checkpoint is taken to cost the same.
+    """
+    import analysis
+    from analysis.metrics import JOB_COLUMNS, job_of
+    from sweep.library.sources import collected_results
+    from sweep.physics.job import SECONDS_PER_DAY
+
+    ((place, _),) = collected_results([results])
+    columns = (
+        "model",
+        "gpus",
+        "outcome",
+        "tokens_per_second",
+        "step_time_median_s",
+        "dollars_per_gpu_hour",
+        *JOB_COLUMNS,
+    )
+    rows = analysis.load(place, columns)
+    good = rows[(rows["outcome"] == "ok") & rows["checkpoint_stall_s"].notna() & rows["gpus"].le(sized.gpus)]
+    good = good[(good["model"] == model) | (model is None)].sort_values(["gpus", "tokens_per_second"]).tail(1)
+    if good.empty:
+        return None
+    job = job_of(good.assign(gpus=sized.gpus))
+    share = float(job.shares[0].item())
+    days = sized.days / share
+    low, high = (float(end.item()) for end in job.likely(share, share, share, wall_s=days * SECONDS_PER_DAY))
+    price, hours = good["dollars_per_gpu_hour"].item(), sized.gpu_hours / share
+    found = {"failures_per_gpu_day": float(job.failures_per_gpu_day.item()), "training_share": share, "days": days}
+    found |= {"checkpoint_interval_s": float(job.interval_s.item()), "gpu_hours": hours}
+    found |= {"days_low": sized.days / high, "days_high": sized.days / low}
+    return found | {"dollars": None if price != price else float(price) * hours}
+
+
+def _failing_text(found: Mapping[str, Any]) -> str:
+    cost = "" if found["dollars"] is None else f", ${found['dollars']:,.0f}"
+    return (
+        f"With {found['failures_per_gpu_day']:.3g} failures per GPU-day and a checkpoint each "
+        f"{found['checkpoint_interval_s'] / 60:.3g} min: {found['days']:.3g} days ({found['days_low']:.3g} to "
+        f"{found['days_high']:.3g} with 90% probability) = {found['gpu_hours']:,.0f} GPU-hours{cost}"
+    )
 
 
 def _gpus_for(scaling: Scaling, tokens: float, days: float | None, fewest: int) -> int:

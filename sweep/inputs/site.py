@@ -303,6 +303,11 @@ class Site(BaseModel):
     `site.yaml` at any time"""
     co2_g_per_kwh: float | None = Field(default=None, ge=0)
     """carbon intensity of the electricity in g CO2 per kWh, for `co2_g_per_million_tokens`; may be changed likewise"""
+    failures_per_gpu_day: float | None = Field(default=None, gt=0)
+    """how often a job fails, per GPU and day, for `--objective job`; may be changed likewise. Default: 0.000474, of
+    Llama 3's training on 16,384 H100 (arXiv 2407.21783)"""
+    restart_time: Seconds | None = None
+    """from a failure until the job is started again, likewise; its start and the restore are measured. Default: 0"""
     measured: Annotated[MeasuredRates | None, BeforeValidator(_rates)] = None
     """measured rates of the cluster; usually in a file of their own, `NAME.measured.yaml`"""
 

@@ -127,13 +127,16 @@ def _unequal_work(records: pd.DataFrame, row: Row, metric: str) -> list[str]:
 
 
 def _nothing(cells: Sequence[tuple[str, int]], records: pd.DataFrame, metric: str, models: Sequence[str]) -> Mistake:
+    from analysis.metrics import JOB
+
     if not cells and len(records) and not (records["outcome"].fillna("ok") == "ok").any():
         ends = ", ".join(f"{number} {outcome}" for outcome, number in records["outcome"].value_counts().items())
         if records["outcome"].isin({*map(str, OUTSIDE), str(Outcome.CANCELLED)}).all():
             return Mistake(f"no run was measured: {ends}", remedy="`sweep resume` of its sweep measures the rest")
         return Mistake(f"no run succeeded: {ends}", remedy="`sweep report` has what each said")
     if not cells:
-        return Mistake(f"no measured configuration has {metric}", remedy="another --metric or --filter")
+        remedy = "measure one with params: {checkpoint: async}" if metric == JOB else "another --metric or --filter"
+        return Mistake(f"no measured configuration has {metric}", remedy=remedy)
     known = {model for model, _ in cells}
     unknown = [model for model in models if model not in known]
     measured = ", ".join(f"{model} on {nodes}" for model, nodes in cells)

@@ -10,11 +10,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SECONDS_PER_DAY = 86400.0
+from sweep.physics.job import SECONDS_PER_DAY
+
 ENOUGH_GAIN = 1.5
 """doubling the GPUs pays while it makes training this many times as fast"""
-LIKELY = 1.645
-"""standard deviations on each side that hold 90 % of a normal distribution"""
 
 
 @dataclass(frozen=True)

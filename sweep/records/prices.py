@@ -1,4 +1,4 @@
-"""The prices that a sweep's site file states, as columns of its results. They may change after the measurement."""
+"""The prices and rates that a sweep's site file states, as columns of its results. They may change afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sweep.contract import node_group_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-KEYS = ("dollars_per_gpu_hour", "co2_g_per_kwh")
+KEYS = ("dollars_per_gpu_hour", "co2_g_per_kwh", "failures_per_gpu_day", "restart_time")
 """of the site file, and columns of the results"""
 
 Prices = Mapping[str, Mapping[str, float | None]]

@@ -138,7 +138,19 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metrics(Training, MemoryColumns, Efficiency, Rates):  # a dataclass takes the fields of its last base first
+class Checkpoint:
+    """What a checkpoint costs, where the run wrote one; null where it did not."""
+
+    checkpoint_stall_s: Annotated[float | None, "s", "for how long training stood still for it"] = None
+    checkpoint_slowdown: Annotated[float | None, "fraction", "how much longer steps took while it was written"] = None
+    checkpoint_durable_s: Annotated[float | None, "s", "from its start until all ranks had flushed it"] = None
+    checkpoint_restore_s: Annotated[float | None, "s", "to read it into the same layout"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics(
+    Checkpoint, Training, MemoryColumns, Efficiency, Rates
+):  # a dataclass takes the fields of its last base first
     """What was measured. Only attempts that are ok have rates and efficiency."""
 
 
@@ -236,6 +248,8 @@ COLLECTED = (
     Column("surplus", "bool", "", "an earlier attempt of the run is ok; this one does not count"),
     Column("dollars_per_gpu_hour", "double", "$", "the price that the sweep's site file states now"),
     Column("co2_g_per_kwh", "double", "g", "the carbon intensity that the sweep's site file states now"),
+    Column("failures_per_gpu_day", "double", "1/day", "the failures of a job that the sweep's site file states now"),
+    Column("restart_time", "double", "s", "before a failed job starts again, as the sweep's site file states now"),
 )
 """Columns that `collect` adds: they depend on the run's other attempts, or on prices that may change afterwards."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sweep.physics.sizing import LIKELY
+from sweep.physics.job import LIKELY
 from sweep.search.candidates import Candidates, joined_candidates
 from sweep.search.gaussian import Floats
 from sweep.search.observations import Known

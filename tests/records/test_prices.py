@@ -44,6 +44,13 @@ def test_each_node_group_has_its_own_price_or_the_sites(sweep):
     assert columns(sweep)[1:] == [("8B@new", 6.0, None), ("8B@old", 2.0, None)]
 
 
+def test_the_sites_rate_of_failures_is_a_column_too(sweep):
+    sweep.site.write_text(SITE + "failures_per_gpu_day: 0.5\nrestart_time: 10m\n")
+    collect(sweep)
+    row = pq.read_table(sweep.results).to_pylist()[0]
+    assert (row["failures_per_gpu_day"], row["restart_time"]) == (0.5, 600.0)
+
+
 def test_a_price_that_is_no_number_is_the_users_error(sweep):
     sweep.site.write_text(SITE + "dollars_per_gpu_hour: cheap\n")
     with pytest.raises(SweepError, match="dollars_per_gpu_hour") as error:

@@ -1,0 +1,68 @@
+"""The objective of a whole job: `best --objective job`, and `size` with failures."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sweep.physics.job import FAILURES_PER_GPU_DAY, SECONDS_PER_DAY, Job
+from sweep.records.collect import write_results
+from tests.support.made_records import made_measurement, made_record, made_run
+
+
+def wrote(times, stall_s, **run):
+    """The record of a run on 512 ranks that wrote a checkpoint."""
+    run = made_run(nodes=64, gpus_per_node=8, dp=512, params={"checkpoint": "sync"}, **run)
+    extra = {"checkpoint_stall_s": stall_s, "checkpoint_slowdown": 0.0, "checkpoint_durable_s": stall_s}
+    measured = made_measurement(*times, peak_allocated_bytes=2**30, extra={**extra, "checkpoint_restore_s": 30.0})
+    return made_record(run, measurements=[measured] * run.gpus, start_s=60.0, first_iteration_s=10.0)
+
+
+@pytest.fixture
+def results(tmp_path):
+    """The fastest step stands still for 30 min at a checkpoint, that of ZeRO 1 for 5 s; a third wrote none."""
+    none = made_record(made_run(nodes=64, gpus_per_node=8, dp=512, zero=3), (0.5, 0.5, 0.5))
+    write_results(
+        tmp_path / "r.parquet", [wrote((1.0, 1.0, 1.0), 1800.0), wrote((1.05, 1.05, 1.05), 5.0, zero=1), none]
+    )
+    return tmp_path / "r.parquet"
+
+
+def test_a_job_is_ranked_by_what_counts_of_its_gpus_time(results, command):
+    code, out, _ = command("best", results, "--objective", "job", "--json")
+    (row,) = json.loads(out)
+    assert code == 0
+    assert row["zero"] == 1
+    job = Job(
+        step_s=1.05, gpus=512, stall_s=5.0, slowdown=0.0, durable_s=5.0, restart_s=100.0,
+        failures_per_gpu_day=FAILURES_PER_GPU_DAY,
+    )  # fmt: skip
+    expected = row["tokens_per_second_per_gpu"] * SECONDS_PER_DAY * float(job.shares[0])
+    assert row["job_tokens_per_gpu_day"] == pytest.approx(expected)
+    notes = " ".join(row["notes"])
+    assert f"a checkpoint each {float(job.interval_s) / 1.05:,.0f} steps" in notes
+    assert "the fastest step is that of" in notes
+    code, out, _ = command("best", results, "--objective", "step", "--json")
+    assert json.loads(out)[0]["zero"] == 3
+
+
+def test_without_a_checkpoint_the_remedy_is_to_measure_one(tmp_path, command):
+    write_results(tmp_path / "r.parquet", [made_record()])
+    code, _, err = command("best", tmp_path / "r.parquet", "--objective", "job")
+    assert code == 2
+    assert "checkpoint: async" in err
+
+
+def test_a_training_run_is_sized_with_its_failures(tmp_path, command):
+    wide = wrote((1.0, 1.0, 1.0), 60.0)
+    narrow = made_record(made_run(nodes=1, gpus_per_node=8, dp=8, grad_accum=256), (60.0, 60.0, 60.0))
+    write_results(tmp_path / "r.parquet", [wide, narrow])
+    argv = ("size", "--model", "1B", "--tokens", "1T", "--gpus", 512, "--from", tmp_path / "r.parquet")
+    code, out, _ = command(*argv, "--json")
+    found = json.loads(out)
+    failing = found["with_failures"]
+    assert code == 0
+    assert failing["days"] == pytest.approx(found["days"] / failing["training_share"])
+    assert found["days"] < failing["days_low"] < failing["days"] < failing["days_high"]
+    assert "With 0.000474 failures per GPU-day and a checkpoint each" in command(*argv)[1]
