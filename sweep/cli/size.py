@@ -130,10 +130,9 @@ def size(
     sized = sizing.size(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
     shown = (sized, source, scaling, measured, simulated)
     failing = None if results is None else _with_failures(results, model, sized)
-    if as_json:
-        click.echo(json.dumps(_document(*shown) | ({} if failing is None else {"with_failures": failing})))
-    else:
-        click.echo("\n".join([*_lines(*shown), *([] if failing is None else [_failing_text(failing)])]))
+    further = {} if failing is None else {"with_failures": failing}
+    text = [*_lines(*shown), *map(_failing_text, further.values())]
+    click.echo(json.dumps(_document(*shown) | further) if as_json else "\n".join(text))
     return 0
 
 

@@ -26,7 +26,7 @@ class Job:
     step_s: Any
     gpus: Any
     stall_s: Any
-    """that training stands still for a checkpoint"""
+    """that training waits for a checkpoint"""
     slowdown: Any
     """of the steps while it is written, relative to others: 0.1 is a tenth longer"""
     durable_s: Any

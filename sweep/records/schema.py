@@ -141,7 +141,7 @@ class Training:
 class Checkpoint:
     """What a checkpoint costs, where the run wrote one; null where it did not."""
 
-    checkpoint_stall_s: Annotated[float | None, "s", "for how long training stood still for it"] = None
+    checkpoint_stall_s: Annotated[float | None, "s", "for how long training waited for it"] = None
     checkpoint_slowdown: Annotated[float | None, "fraction", "how much longer steps took while it was written"] = None
     checkpoint_durable_s: Annotated[float | None, "s", "from its start until all ranks had flushed it"] = None
     checkpoint_restore_s: Annotated[float | None, "s", "to read it into the same layout"] = None

@@ -21,7 +21,7 @@ def wrote(times, stall_s, **run):
 
 @pytest.fixture
 def results(tmp_path):
-    """The fastest step stands still for 30 min at a checkpoint, that of ZeRO 1 for 5 s; a third wrote none."""
+    """The fastest step waits 30 min at a checkpoint, that of ZeRO 1 for 5 s; a third wrote none."""
     none = made_record(made_run(nodes=64, gpus_per_node=8, dp=512, zero=3), (0.5, 0.5, 0.5))
     write_results(
         tmp_path / "r.parquet", [wrote((1.0, 1.0, 1.0), 1800.0), wrote((1.05, 1.05, 1.05), 5.0, zero=1), none]
