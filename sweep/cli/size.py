@@ -128,12 +128,16 @@ def size(
     else:
         rate, source = _rate(gpu, peak_tflops, mfu)
     sized = sizing.size(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
-    shown = (sized, source, scaling, measured, simulated)
     failing = None if results is None else _with_failures(results, model, sized)
-    further = {} if failing is None else {"with_failures": failing}
-    text = [*_lines(*shown), *map(_failing_text, further.values())]
-    click.echo(json.dumps(_document(*shown) | further) if as_json else "\n".join(text))
+    _show((sized, source, scaling, measured, simulated), failing, as_json)
     return 0
+
+
+def _show(shown: tuple[Any, ...], failing: Mapping[str, Any] | None, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(_document(*shown) | ({"with_failures": failing} if failing else {})))
+    else:
+        click.echo("\n".join([*_lines(*shown), *([_failing_text(failing)] if failing else [])]))
 
 
 def _check(parameters: float | None, model: str | None, days: float | None, gpus: int | None) -> None:
