@@ -148,9 +148,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metrics(
-    Checkpoint, Training, MemoryColumns, Efficiency, Rates
-):  # a dataclass takes the fields of its last base first
+class Metrics(Checkpoint, Training, MemoryColumns, Efficiency, Rates):  # the fields of the last base come first
     """What was measured. Only attempts that are ok have rates and efficiency."""
 
 
