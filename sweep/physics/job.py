@@ -67,7 +67,7 @@ class Job:
 
     @property
     def shares(self) -> tuple[Any, Any, Any]:
-        """(training that counts, checkpoints, failures): shares of the allocated time, by Daly's complete cost function.
+        """(training that counts, checkpoints, failures): shares of the time, by Daly's complete cost function.
 
         A failure costs the restart, what was trained since the last whole checkpoint, and the lag of that.
         """
