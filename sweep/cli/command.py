@@ -148,7 +148,7 @@ def usage_mistake(error: click.UsageError) -> Mistake:
 
 def _name(param: click.Parameter) -> str:
     if isinstance(param, click.Option):
-        return max(param.opts, key=lambda word: (word == f"--{param.name}", len(word)))
+        return next((word for word in param.opts if word.startswith("--")), param.opts[0])
     return (param.metavar or str(param.name).upper()).strip("[].")
 
 

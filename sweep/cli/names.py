@@ -73,7 +73,7 @@ def name_option(
 def metric_option(text: str = "Metric that ranks the configurations.") -> Callable[[FC], FC]:
     """--metric of the commands that rank configurations; `--objective job` is that of a job with failures."""
     return name_option(
-        "--objective", "--metric", "metric", kind="metric", names=METRIC_NAMES,
+        "--metric", "--objective", kind="metric", names=METRIC_NAMES,
         aliases={"job": "job_tokens_per_gpu_day", "step": "tokens_per_second_per_gpu"},
         default="tokens_per_second_per_gpu", show_default=True, help=text,
     )  # fmt: skip

@@ -26,6 +26,7 @@ from sweep.cli.main import cli
 from sweep.outcomes import Outcome
 from sweep.store.directory import SweepDir
 from sweep.store.place import adopt
+from tests.support.command_line import long_name
 from tests.support.made_sweeps import GRID, made, pilot_wrote, tree
 from tests.support.paths import REPOSITORY
 
@@ -64,7 +65,7 @@ class Place:
 
     @property
     def option(self) -> str | None:
-        return max(self.param.opts, key=len) if isinstance(self.param, click.Option) else None
+        return long_name(self.param) if isinstance(self.param, click.Option) else None
 
     @property
     def written(self) -> bool:
@@ -303,7 +304,7 @@ def wrong_options(command: tuple[str, ...]) -> list[str]:
         kind = option.type
         free = isinstance(kind, (click.Path, click.types.StringParamType))
         if isinstance(option, click.Option) and not option.is_flag and not option.hidden and not free:
-            words += [max(option.opts, key=len), "nan"]  # a number for Python, and no name
+            words += [long_name(option), "nan"]  # a number for Python, and no name
     return words
 
 
@@ -320,7 +321,7 @@ def test_all_wrong_options_of_every_command_are_reported_at_once(here: Path) -> 
 
 def test_a_mistyped_option_or_command_gets_the_nearest(here: Path) -> None:
     """Every command, and every option of every command that no other resembles."""
-    names = {words: max(option.opts, key=len) for words in commands() for option in named_options(words)[:1]}
+    names = {words: long_name(option) for words in commands() for option in named_options(words)[:1]}
     lines = [[*words[:-1], words[-1] + "x"] for words in names] + [
         [*words, name + "x"] for words, name in names.items()
     ]

@@ -15,7 +15,7 @@ import pytest
 from sweep.cli.main import cli
 from sweep.cli.names import OneOf
 from sweep.plugins import TRAINER
-from tests.support.command_line import Command
+from tests.support.command_line import Command, long_name
 from tests.support.made_sweeps import made
 from tests.support.paths import REPOSITORY
 
@@ -36,7 +36,7 @@ NAMED = [(words, option) for words, option in options() if isinstance(option.typ
 
 
 def test_every_option_of_these_knows_its_names() -> None:
-    assert {max(option.opts, key=len) for _, option in NAMED} >= NAMES
+    assert {long_name(option) for _, option in NAMED} >= NAMES
     other = [(words, option.opts) for words, option in options() if NAMES & set(option.opts)]
     assert [each for each in other if each not in [(words, option.opts) for words, option in NAMED]] == []
 
@@ -60,7 +60,7 @@ def test_help_lists_the_names_and_a_wrong_one_is_refused(
     shown = "".join(out.split())
     assert code == 0
     assert [name for name in names if "".join(name.split()) not in shown] == []
-    flag = max(option.opts, key=len)
+    flag = long_name(option)
     code, out, err = command(*words, flag, "no-such-name")
     assert (code, out) == (2, "")
     assert flag in err

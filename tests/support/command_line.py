@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    import click
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -24,3 +28,8 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return ended.value.code, out, err
 
     return call
+
+
+def long_name(option: click.Parameter) -> str:
+    """The name by which messages call an option: its first long one."""
+    return next((word for word in option.opts if word.startswith("--")), option.opts[0])
