@@ -10,11 +10,14 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+import yaml
+
 from sweep.physics import flops, memory, step_time
 from sweep.physics.catalogue import MODELS
 from sweep.physics.flops import DEFAULT_CONVENTION
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import profile_of
+from sweep.physics.shapes import ModelShape
 
 DATA = Path(__file__).parent / "data"
 DEGREES = ("dp", "tp", "pp", "cp", "ep")
@@ -208,8 +211,13 @@ def _errors(runs: Iterable[Row], name: str, digits: int) -> str:
     return " to ".join(dict.fromkeys(f"{one:+.{digits}%}" for one in (errors[0], errors[-1])))
 
 
+def _shape_of(model: str) -> ModelShape:
+    stated = yaml.safe_load((DATA / "measured_h200.yaml").read_text())["models"][model]
+    return MODELS[stated] if isinstance(stated, str) else ModelShape(**stated)
+
+
 def _compared(row: Row) -> Row:
-    gpu, shape, compiled = GPUS["h200"], MODELS[row["model"]], row["compile"] == "True"
+    gpu, shape, compiled = GPUS["h200"], _shape_of(row["model"]), row["compile"] == "True"
     sizes = {name: int(row[name]) for name in ("micro_batch_size", "grad_accum")} | {"sequence_length": 4096}
     columns = shape.as_dict() | sizes
     columns |= {"recompute": row["recompute"], "dtype": row["dtype"], "compile": compiled}

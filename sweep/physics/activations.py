@@ -115,6 +115,7 @@ def attention_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: M
     """Queries and output, keys and values, and the softmax statistics of flash attention.
 
     Of latent attention also the latents, before and after their norms; its queries and keys are wider than its values.
+    Normed queries and keys are stored before their norm too, with its statistics.
     """
     element = element_bytes(columns)
     heads = shape.num_heads / read(columns, "tp")
@@ -124,7 +125,9 @@ def attention_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: M
         kv_heads = kv_heads * read(columns, "cp")
     statistics = 4 * heads * profile.flash_attention
     latents = 2 * shape.q_rank + 2 * shape.kv_rank + shape.rope_head_dim
-    return element * ((2 * shape.head_dim + shape.rope_head_dim) * (heads + kv_heads) + latents) + statistics
+    normed = (element * shape.head_dim + 4) * (heads + kv_heads) * shape.qk_norm
+    wide = 2 * shape.head_dim + shape.rope_head_dim
+    return element * (wide * (heads + kv_heads) + latents) + statistics + normed
 
 
 def _scores(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
@@ -138,13 +141,15 @@ def _scores(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> A
 def _mlp(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     """Outputs of the first matrices and the input of the last one; gated, not fused, also the activation's own output.
 
-    Experts store the same for every token sent to them, its copies before and after, and the router's scores.
+    Experts store the same for every token sent to them, its copies before and after, and the router's scores; a
+    compiled layer the router's input too (saved tensors of torch 2.13's partitioner).
     """
     element, tp = element_bytes(columns), read(columns, "tp")
     inner = 1 + shape.gated_mlp * (1 if profile.fused_activation else 2)
     per_width = element * inner + matrix_input_bytes(columns, rounded=profile.inputs_rounded)
     dense = per_width * shape.intermediate_size / tp
-    sent = 2 * element * shape.hidden_size * shape.experts_per_token / _sequence_split(columns, profile)
+    sent = profile.routed_copies * shape.experts_per_token + profile.compiled
+    sent = sent * element * shape.hidden_size / _sequence_split(columns, profile)
     experts = shape.experts_per_token + shape.shared_experts
     mixture = per_width * experts * shape.moe_intermediate_size / tp + sent + 8 * shape.num_experts
     return np.where(np.asarray(shape.num_experts) > 0, mixture, dense)

@@ -65,6 +65,9 @@ class MemoryProfile:
     attention: str = ""
     """the kernel that a parameter chose, as ``Behaviour.attention``; empty: the trainer's own"""
     fused_activation: bool = False
+    routed_copies: float = 2.0
+    """copies that are stored of each token sent to an expert: its input, its output and, eager, its weighted output,
+    which torch's index_add stores"""
     """a gated activation is one kernel that stores its inputs only, not the activation's output"""
     inputs_rounded: bool = True
     """8-bit products store their inputs in 8 bits; torchao (float8/float8_linear.py) as they were before"""
@@ -137,6 +140,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
         whole_kv_in_cp=True,
         logit_bytes=12,
         split_logit_bytes=16,
+        routed_copies=3,
         loss_in_fp32=True,
         waiting_logit_bytes=4,
         torch_pipeline=True,
@@ -281,11 +285,12 @@ def profile_of(workload: str, params: Mapping[str, Any], *, compiled: bool = Fal
         sequence_parallel=bool(params.get("sequence_parallel", True)),
         vocabulary_parallel=bool(params.get("loss_parallel", True)),
         flash_attention=params.get("attention") != "math",
-        attention="cudnn" if params.get("attention") == "cudnn" else "",
+        attention="flash-2" if params.get("attention") == "flash" else "",
         master_bytes=2 if single else profile.master_bytes,
         gradient_bytes=2 if single else profile.gradient_bytes,
         compiled=compiled,
         fused_activation=compiled,
+        routed_copies=2 if compiled else profile.routed_copies,
         logit_bytes=6 if compiled else profile.logit_bytes,
         loss_chunk_tokens=int(params.get("loss_chunk_tokens", profile.loss_chunk_tokens)),
         chunk_logit_bytes=10 if compiled else profile.chunk_logit_bytes,

@@ -101,8 +101,10 @@ fp32 sums of three gradients, which are joined too"""
 
 TRAINERS: dict[str, Behaviour] = {
     "builtin": Behaviour(
-        source="bench_workloads/transformer: eager modules, FSDP2, SDPA's flash attention; rotate() in fp32 of queries "
-        "and keys, gradients of fused projections joined: the operations of eager PyTorch counted",
+        source="bench_workloads/transformer: eager modules, FSDP2, SDPA; rotate() in fp32 of queries and keys, "
+        "gradients of fused projections joined: the operations of eager PyTorch counted. On Hopper and B200 SDPA takes "
+        "cuDNN's kernel (torch's sdp_utils.cpp, check_prefer_cudnn_attention; seen on an H200 with torch 2.11)",
+        attention="cudnn",
         width_backward=13.0,
         head_forward=24.0,
         head_backward=26.0,
