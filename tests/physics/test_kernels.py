@@ -242,7 +242,7 @@ def test_flash_attention_takes_its_causal_flops_at_the_share_that_its_paper_reac
     shape = replace(PLAIN, head_dim=head_dim)
     flops = 2 * 4096 * 4096 * 4 * head_dim  # half of 4 s^2 a d
     reached = H100.peak("bf16") * share * 4096 / (4096 + 400)
-    found = kernels.attention(cells(shape), H100, MEGATRON, TRAINERS["builtin"])
+    found = kernels.attention(cells(shape), H100, MEGATRON, TRAINERS["nanotron"])
     assert found == pytest.approx((flops / reached / 0.35, 2.5 * flops / reached / 0.31))
 
 
@@ -283,6 +283,7 @@ def test_facts_of_trainers_are_those_of_their_sources(trainer, fact, value):
 def test_a_trainer_without_known_facts_is_eager_pytorch():
     assert behaviour_of("some other") == replace(
         TRAINERS["builtin"],
+        attention="flash-2",
         width_backward=10.0,
         head_forward=6.0,
         head_backward=6.0,

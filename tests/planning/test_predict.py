@@ -180,7 +180,7 @@ def test_every_combination_of_what_changes_memory_is_predicted_by_its_own_profil
 
 
 def test_the_kernel_of_attention_that_a_grid_chooses_is_the_one_predicted():
-    """On an H100 cuDNN's takes less time than FlashAttention 2, which torch takes by default."""
+    """On an H100 cuDNN's, which torch takes by default, needs less time than FlashAttention 2."""
     workload = dataclasses.replace(OURS, params=OURS.params | {"attention": "auto"})
     text = TEXT + "params: {attention: [auto, flash, cudnn]}\n"
     _, rows = rows_of(text, workload, "nodes=[1]", "models=[1B]", "tp=[1]", "pp=[1]", "micro_batch_size=[1]", "dp=8")
@@ -188,4 +188,4 @@ def test_the_kernel_of_attention_that_a_grid_chooses_is_the_one_predicted():
     for row in rows:
         found.setdefault(next(name for name in ("cudnn", "flash", "auto") if name in row["params"]), row)
     seconds = {name: row["predicted_step_s"] for name, row in found.items()}
-    assert seconds["cudnn"] < seconds["flash"] == seconds["auto"]
+    assert seconds["auto"] == seconds["cudnn"] < seconds["flash"]
