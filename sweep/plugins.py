@@ -1,7 +1,7 @@
 """Plug-ins by name: workloads, trainers, executors, search strategies, trackers, checks. And their one loader.
 
 Each kind has a table of name -> "module:attribute", so that nothing is imported before it is requested. Other packages
-register further ones by entry points, and test them with ``sweep.testing``.
+register further ones by entry points.
 """
 
 from __future__ import annotations

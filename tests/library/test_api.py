@@ -79,7 +79,7 @@ def test_a_notebook_completes_names_and_draws_by_name(tmp_path: Path):
         analysis.figures.draw("costs", records)
 
 
-@pytest.mark.parametrize("package", ["sweep", "sweep.testing", "analysis", "analysis.figures", "analysis.report"])
+@pytest.mark.parametrize("package", ["sweep", "analysis", "analysis.figures", "analysis.report"])
 def test_completion_lists_public_names_only(package):
     """`analysis.figures.<TAB>` listed the modules that it imports."""
     module = importlib.import_module(package)

@@ -21,7 +21,6 @@ ELSEWHERE = {
     "bench_workloads.trainers.driver.driver: re.search(hint.pattern, line)": "a hint's",
     "bench_workloads.trainers.driver.reading: re.compile(text)": "a reader's",
     "bench_workloads.trainers.driver.reading: re.compile(begun)": "a reader's",
-    "sweep.testing.trainers: re.compile(hint.pattern)": "only compiled",
     "sweep.foreign.mapping: re.compile(text)": "only compiled",
     "sweep.foreign.convert: re.search(reading.match, text[:CELL_CHARACTERS])": "the user's own",
     "sweep.pilot.job: re.search(f'^{re.escape(job)} (\\\\S+) end$', answer, re.MULTILINE)": "a name, and a word",

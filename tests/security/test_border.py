@@ -379,7 +379,7 @@ def test_a_record_that_states_something_else_than_a_run_is_refused_with_a_messag
 
 ONLY_IN = {
     "from_string": ("bench_workloads/trainers/driver/templates.py",),
-    "configure": ("bench_workloads/trainers/driver/driver.py", "sweep/library/trainer_format.py", "sweep/testing/"),
+    "configure": ("bench_workloads/trainers/driver/driver.py", "sweep/library/trainer_format.py"),
     "shlex.quote": (
         "sweep/stated.py",
         "sweep/redaction.py",

@@ -14,7 +14,7 @@ from sweep.plugins import STRATEGY
 from sweep.search.candidates import Bools, Candidates, from_plan
 from sweep.search.observations import Known
 from sweep.search.strategies import Pick, Strategy
-from sweep.testing.findings import named, require_none
+from tests.support.findings import named, require_none
 
 GRID = """
 workload: simulated
@@ -62,7 +62,7 @@ class _Sweep:
     """One strategy on one plan, until it wants no further run."""
 
     def __init__(self, make: Callable[[], Strategy], outcome_of: Callable[[int], Outcome]) -> None:
-        grid = parse_grid(GRID, "the grid of sweep.testing")
+        grid = parse_grid(GRID, "the grid of this check")
         assert grid.site is not None
         self._candidates: Candidates = from_plan(build(grid, grid.site).runs, GPUS["h100"])
         self._make, self._outcome_of = make, outcome_of

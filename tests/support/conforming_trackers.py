@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from sweep.testing.findings import named, require_none
 from sweep.trackers.tracker import TrackedRun, Tracker, TrackerError
+from tests.support.findings import named, require_none
 
 PROJECT = "sweep-testing"
 PICTURE = bytes.fromhex(

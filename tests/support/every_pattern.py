@@ -15,7 +15,7 @@ from bench_workloads.trainers import TRAINERS
 from sweep.diagnose.rules import RULES
 from sweep.executors import queue_reasons, slurm_states
 from sweep.plugins import TRAINER
-from sweep.testing import example_run
+from tests.support.example_runs import example_run
 from tests.support.paths import REPOSITORY
 from tests.support.trainers.layouts import PARAMS
 
