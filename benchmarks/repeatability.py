@@ -3,7 +3,7 @@
     python -m benchmarks.repeatability [--repeats 8] [--iterations 30] [--quiet 0.02] [--json]
 
 Each layout is measured by real sweeps on this machine (local executor, torch, CPU), all first times before any second.
-A run states the interval that covers its median step time with 95 % confidence. Compared are the medians of every two
+A run states the interval that covers its median step time with at least 90 % confidence. Compared are the medians of every two
 runs of one layout: their difference against the narrower of the two stated intervals, and whether the intervals touch.
 
 This is meaningful on a quiet machine only. So a yardstick, the same matrix products on all cores for a second, is
@@ -29,6 +29,7 @@ from pathlib import Path
 
 import torch
 
+from analysis.derive.best import trimmed
 from sweep.state.events import Recorded, decoder
 from sweep.store.directory import SweepDir
 from sweep.store.journal import JournalReader
@@ -63,7 +64,6 @@ class Stated:
     median: float
     low: float
     high: float
-    confidence: float
     yardstick: tuple[float, float]
     """before and after, in seconds"""
 
@@ -146,10 +146,8 @@ def measure(layout: str, iterations: int) -> Stated:
         after = yardstick()
         events = JournalReader(SweepDir(directory), decode=decoder(dict)).new_events()
     (record,) = (event.record for event in events if isinstance(event, Recorded))
-    further = json.loads(record["extra_json"])
-    low, high = further["step_time_interval_s"]
-    confidence = further["step_time_interval_confidence"]
-    return Stated(record["step_time_median_s"], low, high, confidence, (before, after))
+    times, skip = sorted(record["step_times_s"]), trimmed(iterations)
+    return Stated(record["step_time_median_s"], times[skip], times[-1 - skip], (before, after))
 
 
 def _launch(grid: Path, directory: Path) -> None:

@@ -48,7 +48,6 @@ SEE = {
     "srun": "containers.md",
     "node_groups": "reference/grid.md#several-kinds-of-nodes",
     "measured": "prediction.md#measured-rates-of-a-cluster",
-    "adaptive": "measurement.md",
 }
 """key -> the page that explains it"""
 

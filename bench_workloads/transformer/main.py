@@ -13,7 +13,6 @@ from bench_workloads.transformer import profiling, waiting
 from bench_workloads.transformer.build import Trainer
 from bench_workloads.transformer.effective import Observer, effective_configuration
 from bench_workloads.transformer.flops import ExecutedFlops, global_counts
-from bench_workloads.transformer.interval import is_known, median_interval
 from bench_workloads.transformer.measure import (
     BUSY_SHARE,
     MOST_STEPS,
@@ -23,7 +22,6 @@ from bench_workloads.transformer.measure import (
     quiet_collector,
     steps_that_keep_busy,
     synchronise,
-    until_known,
 )
 from bench_workloads.transformer.memory import Memory
 from bench_workloads.transformer.settings import Settings
@@ -94,7 +92,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
             "cores": bound,
             "allocator_configuration": allocator,
             **counts,
-            **_further(timed._replace(samples=kept), settings),
+            **_further(timed._replace(samples=kept)),
             **timed.memory.further(),
             **(timed.hardware | saved),
             **({} if profile is None else {"profile_files": profile.names(device)}),
@@ -163,9 +161,8 @@ def _time(trainer: Trainer, progress: Progress, device: torch.device, warmup: Sa
         stack.enter_context(observer)
         stack.enter_context(sampler)
         stopwatch = Stopwatch(trainer, progress, device, watched or None, steps, sampler.step)
-        more = until_known(settings.tolerance, settings.max_iterations if settings.adaptive else 0)
         lost = partial(has_lost, run.place.bound, warmup)
-        samples = stopwatch.run(len(warmup.losses), run.iterations, more, lost)
+        samples = stopwatch.run(len(warmup.losses), run.iterations, lost=lost)
     gpu = hardware.state(device) | sampler.results(run.global_batch_tokens * len(samples.losses) // run.gpus)
     memory.stop()
     share = samples.busy_share(steps)
@@ -184,10 +181,9 @@ def _checkpoint(trainer: Trainer, progress: Progress, number: int, timed: _Timed
     return saved | ({"notes": [*timed.hardware.get("notes", []), *saved["notes"]]} if "notes" in saved else {})
 
 
-def _further(of: _Timed, settings: Settings) -> dict[str, Any]:
+def _further(of: _Timed) -> dict[str, Any]:
     """Numbers beyond the record's own columns."""
     timed = of.samples
-    known = median_interval(timed.slowest_s)
     return {
         "forward_backward_times_s": timed.forward_backward_s,
         "data_times_s": timed.data_s,
@@ -197,9 +193,6 @@ def _further(of: _Timed, settings: Settings) -> dict[str, Any]:
         "own_times_s": timed.own_s,
         **({"own_times_unknown": timed.collectives_unknown} if timed.collectives_unknown else {}),
         "own_time_median_s": statistics.median(timed.own_s) if timed.own_s else None,
-        "step_time_interval_s": [known.low, known.high],
-        "step_time_interval_confidence": known.confidence,
-        **({"median_known": is_known(timed.slowest_s, settings.tolerance)} if settings.adaptive else {}),
     }
 
 

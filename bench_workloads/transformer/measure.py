@@ -19,7 +19,6 @@ import torch
 import torch.distributed as dist
 
 from bench_workloads.transformer.data import in_turn
-from bench_workloads.transformer.interval import is_known
 from sweep.contract import Phase
 
 if TYPE_CHECKING:
@@ -201,11 +200,6 @@ class Stopwatch:
 def has_lost(bound: SlowBound | None, warmup: Samples, timed: Samples) -> bool:
     """Whether the run may end by its bound. The same on every rank."""
     return bound is not None and bound.lost(warmup.slowest_s, timed.slowest_s)
-
-
-def until_known(tolerance: float, most: int) -> Callable[[Samples], bool]:
-    """Go on until the median step time is known to the tolerance, but not beyond ``most``. The same on every rank."""
-    return lambda samples: len(samples.slowest_s) < most and not is_known(samples.slowest_s, tolerance)
 
 
 def quiet_collector() -> None:

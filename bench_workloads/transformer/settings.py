@@ -87,12 +87,6 @@ class Settings(Parameters):
     steps_per_sync: int = 0
     """optimizer steps between two synchronisations; a timed iteration is their mean. 0: on a GPU, whose clocks rise
     while it waits, as many as keep it busy for nine tenths of the time, at most 16; on a CPU 1"""
-    adaptive: bool = False
-    """time further iterations until the median is known"""
-    tolerance: float = 0.02
-    """adaptive: half-width of the median's confidence interval, relative to the median"""
-    max_iterations: int = 40
-    """adaptive: maximum number of timed iterations"""
     count_flops: bool = True
     """count executed FLOPs in the last of several warm-up iterations (not where layers are compiled)"""
     time_collectives: bool = True

@@ -86,7 +86,6 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
     further = json.loads(record.get("extra_json") or "{}")
     selected = (
         "attention_kernel",
-        "step_time_interval_s",
         "sm_clock_mhz",
         "power_w",
         "device_samples",

@@ -189,17 +189,6 @@ def test_states_cost_sixteen_bytes_in_fp32(fork_server: ForkServer):
     assert found["memory_kind"].startswith("tensors alive")
 
 
-def test_adaptive_goes_on_until_the_median_is_known_or_the_cap(fork_server: ForkServer):
-    def iterations(**params) -> int:
-        found = measured(fork_server, Layout(dp=2), params={"adaptive": True, **params})
-        counts = {len(m["step_times_s"]) for m in found}
-        assert len(counts) == 1, "ranks must stop together"
-        return counts.pop()
-
-    assert iterations(tolerance=1e-9, max_iterations=9) == 9
-    assert iterations(tolerance=1e9, max_iterations=40) == 7, "98 % needs seven samples"
-
-
 def test_the_run_reports_what_it_did(fork_server: ForkServer):
     run = a_run(Layout(dp=2, tp=2, zero=3, grad_accum=3, micro_batch_size=2), dtype="bf16", iterations=1)
     for rank in fork_server.attempt(run):

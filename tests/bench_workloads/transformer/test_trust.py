@@ -34,11 +34,9 @@ dp: 2
 zero: 0
 micro_batch_size: 2
 dtype: fp32
-iterations: 7
+iterations: 9
 remeasure: 0
-params:
-  {straggler_rank: [-1, 1], straggler_s: 1.0, adaptive: true, tolerance: 1e-9, max_iterations: 9, cpu_memory: false,
-   threads: 1}
+params: {straggler_rank: [-1, 1], straggler_s: 1.0, cpu_memory: false, threads: 1}
 site: {name: here, gpu: cpu, gpus_per_node: 2, max_local_ranks: 2, pilot_time: 10m, torch_version: "OTHER"}
 """
 
@@ -122,8 +120,6 @@ def test_one_disturbed_iteration_changes_neither_median_nor_rate(fork_server: Fo
     assert moved_s > 0.5 * params["straggler_s"] / len(times), "a mean would have been moved"
     further = json.loads(record["extra_json"])
     assert further["own_time_median_s"]["max"] < 0.5, "late once is not slow"
-    low, high = further["step_time_interval_s"]
-    assert low <= record["step_time_median_s"] <= high < 1.0, "nor does it widen the interval"
 
 
 @pytest.fixture(scope="module")
@@ -140,11 +136,6 @@ def swept(tmp_path_factory) -> list[dict]:
 
 def test_a_whole_sweep_names_the_straggler(swept):
     assert [record["slow_rank"] for record in swept][1:] == [1]
-
-
-def test_a_whole_sweep_measures_until_the_median_is_known_or_the_cap(swept):
-    assert [len(record["step_times_s"]) for record in swept] == [9, 9]
-    assert [json.loads(record["extra_json"])["median_known"] for record in swept] == [False, False]
 
 
 def test_the_first_pilot_reports_that_the_nodes_have_another_torch(swept):
