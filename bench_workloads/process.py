@@ -145,7 +145,7 @@ def limit_groups(timeout_s: float) -> None:
             dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s), group)
 
 
-def leave(timeout_s: float) -> None:
+def leave(timeout_s: float = 10.0) -> None:
     """Leave the process group, once nothing refers to a model any more; abandon it if that takes too long.
 
     A model that outlives its process group deadlocks (its destructor joins a thread under the interpreter's lock), so

@@ -3,8 +3,8 @@
     python -m benchmarks.repeatability [--repeats 8] [--iterations 30] [--quiet 0.02] [--json]
 
 Each layout is measured by real sweeps on this machine (local executor, torch, CPU), all first times before any second.
-A run states the interval that covers its median step time with at least 90 % confidence. Compared are the medians of every two
-runs of one layout: their difference against the narrower of the two stated intervals, and whether the intervals touch.
+A run has an interval that covers its median step time with at least 90 % confidence. Compared are the medians of every
+two runs of one layout: their difference against the narrower of the two intervals, and whether the intervals touch.
 
 This is meaningful on a quiet machine only. So a yardstick, the same matrix products on all cores for a second, is
 timed right before and right after each run: a pair is *quiet* where its four readings lie within `--quiet` of each

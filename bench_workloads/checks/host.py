@@ -18,10 +18,6 @@ from bench_workloads.interpreter import INSTALLED_ONLY
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 SYS_ADAPTERS = Path("/sys/class/infiniband")
 PORT_FILES = ("state", "phys_state", "rate", "link_layer")
-CPUS = Path("/sys/devices/system/cpu")
-NUMA_BALANCING = Path("/proc/sys/kernel/numa_balancing")
-MODULES = Path("/proc/modules")
-PEER_MODULES = ("nvidia_peermem", "nv_peer_mem", "amdkfd")
 CGROUPS = Path("/sys/fs/cgroup")
 IMPORT_LIMIT_S = 14.0
 PACKAGES = ("torch", "numpy", "triton", "transformer-engine", "flash-attn", "apex")
@@ -93,22 +89,6 @@ def adapters() -> list[dict[str, Any]]:
                 files["fw_ver"] = (device / "fw_ver").read_text()
             rows.append({"adapter": device.name, "port": int(port.name), "files": files})
     return rows
-
-
-def peer_memory() -> dict[str, Any]:
-    """Loaded modules by which adapters reach GPU memory, and the kernel's version."""
-    loaded = {line.split()[0] for line in MODULES.read_text().splitlines()}
-    return {"modules": [name for name in PEER_MODULES if name in loaded], "kernel": platform.release()}
-
-
-def governor() -> list[str]:
-    """The frequency governors in use."""
-    return sorted({path.read_text().strip() for path in CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")})
-
-
-def numa_balancing() -> int:
-    """The kernel's switch."""
-    return int(NUMA_BALANCING.read_text())
 
 
 def torch_import() -> float:

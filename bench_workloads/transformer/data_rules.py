@@ -31,21 +31,7 @@ DATA_RULES = (
     ),
     rule(
         "synthetic_data",
-        "synthetic tokens are made on the device: data_workers, pin_memory and non_blocking need data: a file",
-        lambda c: (
-            (param(c, "data") == SYNTHETIC)
-            & (
-                (param(c, "data_workers") > 0)
-                | (param(c, "pin_memory") == False)  # noqa: E712
-                | (param(c, "non_blocking") == False)  # noqa: E712
-            )
-        ),
-    ),
-    rule(
-        "blocking_copy",
-        "a copy from pageable memory waits in any case: non_blocking needs pin_memory, set it to false too",
-        lambda c: (
-            (param(c, "data") != SYNTHETIC) & (param(c, "pin_memory") == False) & (param(c, "non_blocking") == True)  # noqa: E712
-        ),
+        "synthetic tokens are made on the device: data_workers need data: a file",
+        lambda c: (param(c, "data") == SYNTHETIC) & (param(c, "data_workers") > 0),
     ),
 )

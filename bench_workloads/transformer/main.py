@@ -39,7 +39,7 @@ def main(run: RankRun, progress: Progress) -> None:
     settings = Settings.of(run)
     _measure(run, settings, progress)
     progress.heartbeat(Phase.FINISH)
-    process.leave(settings.teardown_timeout_s)
+    process.leave()
 
 
 def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
@@ -47,7 +47,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
     laps = _Laps(progress)
     allocator = process.grow_segments()
     device = process.pick_device(run.place)
-    bound = hardware.bind_to_near_cores(device, run.place) if settings.bind_cores else None
+    bound = hardware.bind_to_near_cores(device, run.place)
     threads = process.set_threads(run.place, settings.threads, own_cores=bound is not None and device.type == "cpu")
     layers = int(run.shape["num_layers"] or 0)
     most_steps = settings.steps_per_sync or MOST_STEPS
@@ -157,10 +157,10 @@ def _time(trainer: Trainer, progress: Progress, device: torch.device, warmup: Sa
         steps = steps_that_keep_busy(warmup.slowest_s[-1]) if device.type == "cuda" and warmup.slowest_s else 1
     memory, observer, sampler = Memory(device), Observer(trainer), hardware.Sampler(device)
     with ExitStack() as stack:
-        watched = settings.time_collectives and stack.enter_context(waiting.collective_time(device))
+        watched = stack.enter_context(waiting.collective_time(device))
         stack.enter_context(observer)
         stack.enter_context(sampler)
-        stopwatch = Stopwatch(trainer, progress, device, watched or None, steps, sampler.step)
+        stopwatch = Stopwatch(trainer, progress, device, watched, steps, sampler.step)
         lost = partial(has_lost, run.place.bound, warmup)
         samples = stopwatch.run(len(warmup.losses), run.iterations, lost=lost)
     gpu = hardware.state(device) | sampler.results(run.global_batch_tokens * len(samples.losses) // run.gpus)

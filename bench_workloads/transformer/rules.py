@@ -179,14 +179,6 @@ KERNEL_RULES = (
         ),
     ),
     rule(
-        "cuda_graphs",
-        "compile_mode={compile_mode} records CUDA graphs, which have not been run with collectives: use "
-        "default or max-autotune-no-cudagraphs",
-        lambda c: (
-            (c["compile"] == True) & any_of(param(c, "compile_mode"), ("reduce-overhead", "max-autotune"))  # noqa: E712
-        ),
-    ),
-    rule(
         "async_tp",
         "async_tp needs tp > 1, compile and sequence_parallel",
         lambda c: (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 CHOICES: dict[str, tuple[Scalar, ...]] = {
     "cp_kind": ("allgather", "ulysses"),
     "attention": ("auto", "flash", "fa3", "efficient", "cudnn", "math"),
-    "compile_mode": ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+    "compile_mode": ("default", "max-autotune-no-cudagraphs"),
     "weights_dtype": ("fp32", "bf16"),
     "mesh_order": ("pp,dp,cp,tp", "dp,pp,cp,tp"),
     "data_dtype": ("uint16", "uint32", "int32"),
@@ -28,10 +28,6 @@ class Settings(Parameters):
 
     process_group_timeout_s: float = 300.0
     """a collective that takes longer is a failure"""
-    teardown_timeout_s: float = 10.0
-    """timeout for destroying the process group"""
-    bind_cores: bool = True
-    """bind a rank to the cores of its GPU's NUMA node; on CPU, to its share of the node's cores"""
     threads: int = 0
     """CPU threads of a rank; 0: its share of the node's cores"""
     data: str = "synthetic"
@@ -41,10 +37,6 @@ class Settings(Parameters):
     """type of the file's numbers: uint16, uint32 or int32"""
     data_workers: int = 0
     """processes of a rank that read the file ahead; 0: the rank reads it itself, within the step"""
-    pin_memory: bool = True
-    """on a GPU, copy the file's tokens from page-locked memory"""
-    non_blocking: bool = True
-    """on a GPU, do not wait for that copy"""
     fused_projections: bool = True
     """one matrix product for queries, keys and values, and one for both inner matrices of a gated MLP"""
     loss_chunk_tokens: int = 2048
@@ -71,8 +63,8 @@ class Settings(Parameters):
     """attention kernel: auto, flash, fa3 (FlashAttention 3, if installed), efficient, cudnn or math; the operator that
     ran is `attention_kernel` in `effective_json`"""
     compile_mode: str = "default"
-    """mode of torch.compile: default or max-autotune-no-cudagraphs; reduce-overhead and max-autotune, which record CUDA
-    graphs, are rejected"""
+    """mode of torch.compile: default or max-autotune-no-cudagraphs; its modes that record CUDA graphs have not been run
+    with collectives"""
     weights_dtype: str = "fp32"
     """dtype of the weights, their gradients and both moments: `fp32` master weights, or `bf16` alone"""
     fused_optimizer: bool = True
@@ -89,8 +81,6 @@ class Settings(Parameters):
     while it waits, as many as keep it busy for nine tenths of the time, at most 16; on a CPU 1"""
     count_flops: bool = True
     """count executed FLOPs in the last of several warm-up iterations (not where layers are compiled)"""
-    time_collectives: bool = True
-    """time each rank's collectives, which identifies stragglers"""
     cpu_memory: bool = True
     """on CPU, profile one further iteration for its peak of tensor bytes"""
     checkpoint: str = "none"

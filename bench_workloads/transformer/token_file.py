@@ -82,12 +82,12 @@ class FileBatches:
         if iteration != self._next or not iteration:
             self._loader = self._from(iteration)
         self._next = iteration + 1
-        both = next(self._loader).to(self._device, non_blocking=self._settings.non_blocking).long()
+        both = next(self._loader).to(self._device, non_blocking=True).long()
         return both[0], both[1]
 
     def _from(self, iteration: int) -> Iterator[Tensor]:
         """Batches from that iteration on. Workers read up to two each ahead (torch's default)."""
-        pinned = self._settings.pin_memory and self._device.type == "cuda"
+        pinned = self._device.type == "cuda"
         order = itertools.count(iteration)
         loader = DataLoader(
             self._file, batch_size=None, sampler=order, num_workers=self._settings.data_workers, pin_memory=pinned

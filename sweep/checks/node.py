@@ -109,30 +109,6 @@ def quota(value: Json, _: Stated) -> Finding:
     return judged(cpus >= allowed, f"{cpus:g} of {allowed:.0f} CPUs", expected, number=cpus)
 
 
-def governor(value: Json, _: Stated) -> Finding:
-    """The processors' frequency governor."""
-    names = [str(name) for name in value] if isinstance(value, list) else []
-    if not names:
-        raise ValueError("no governor is shown (virtual machine?)")
-    return judged(names == ["performance"], ", ".join(names), "performance", otherwise=Verdict.WARNING)
-
-
-def balancing(value: Json, _: Stated) -> Finding:
-    """Automatic NUMA balancing moves pages away from pinned ranks."""
-    on = number_of(value) != 0
-    return judged(not on, "on" if on else "off", "off", otherwise=Verdict.WARNING)
-
-
-def peer_memory(value: Json, stated: Stated) -> Finding:
-    """GPUDirect RDMA needs a peer memory module, or a kernel with dma-buf (from 5.12)."""
-    modules, release = (values_of(value)[name] for name in ("modules", "kernel"))
-    loaded = [str(name) for name in modules] if isinstance(modules, list) else []
-    kernel = tuple(int(part) for part in str(release).split(".")[:2])
-    found = ", ".join(loaded) or f"no module, kernel {release}"
-    fine = bool(loaded) or kernel >= (5, 12) or stated.nodes < 2
-    return judged(fine, found, "nvidia_peermem, or dma-buf", otherwise=Verdict.WARNING)
-
-
 def variables(value: Json, _: Stated) -> Finding:
     """What the environment sets for the network's libraries."""
     found = ", ".join(f"{name}={text}" for name, text in sorted(values_of(value).items()))
@@ -266,15 +242,6 @@ NODE: tuple[Check, ...] = (
         "Primus: over 5 s fails",
         reader="bench_workloads.checks.accelerators:answer_time",
     ),
-    of_gpus(
-        "GPUDirect",
-        peer_memory,
-        "modprobe nvidia_peermem",
-        "NCCL's documentation on GPUDirect RDMA",
-        reader=f"{HOST}:peer_memory",
-    ),
-    check("governor", f"{HOST}:governor", governor, "cpupower frequency-set -g performance, as root"),
-    check("NUMA balancing", f"{HOST}:numa_balancing", balancing, "sysctl kernel.numa_balancing=0, as root"),
     check(
         "torch import",
         f"{HOST}:torch_import",

@@ -199,10 +199,7 @@ def test_files_are_small_and_on_the_reading_path():
         ({"data": "tokens.bin"}, "data_path"),
         ({"data": "/tokens.bin", "data_workers": -1}, "data_workers"),
         ({"data_workers": 2}, "synthetic_data"),
-        ({"non_blocking": False}, "synthetic_data"),
-        ({"data": "/tokens.bin", "pin_memory": False}, "blocking_copy"),
         ({"data": "/tokens.bin", "data_workers": 2}, ""),
-        ({"data": "/tokens.bin", "pin_memory": False, "non_blocking": False}, ""),
     ],
 )
 def test_what_would_measure_the_same_twice_is_rejected(params, rule):
