@@ -101,7 +101,6 @@ def cluster_site(group: NodeGroup, config: Mapping[str, str], local_gpus: Sequen
         "partition": group.partition,
         "gpu": kind,
         "gpus_per_node": group.gpus or min(group.cpus, CPU_RANKS),
-        "cpus_per_node": group.cpus,
         "max_nodes": group.nodes,
         "pilot_time": min(group.time_limit_s or LONGEST_PILOT_S, LONGEST_PILOT_S),
     }
@@ -119,14 +118,12 @@ def _machine_facts(gpu: str | None, *, elsewhere: bool) -> dict[str, object]:
             return _elsewhere(str(gpu))
         raise SweepError(Mistake(f"this machine has no {gpu}", path="--gpu", remedy="omit --executor local or --gpu"))
     kind = (gpu or gpu_kind(gpus)) if gpus else None
-    cpus = os.cpu_count() or 1
     if kind is None:
-        return {"name": "local", "gpu": "cpu", "gpus_per_node": max(1, min(cpus, CPU_RANKS)), "cpus_per_node": cpus}
+        return {"name": "local", "gpu": "cpu", "gpus_per_node": min(os.cpu_count() or 1, CPU_RANKS)}
     return {
         "name": "local",
         "gpu": kind,
         "gpus_per_node": len(gpus),
-        "cpus_per_node": cpus,
         "max_nodes": 1,
         "max_local_ranks": len(gpus),
     }

@@ -7,7 +7,16 @@ from collections import Counter
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    WithJsonSchema,
+    model_validator,
+)
 
 from sweep.errors import SweepError, nearest
 from sweep.inputs.topology import stated_domains
@@ -195,10 +204,20 @@ GpuKind = Annotated[str, AfterValidator(_gpu)]
 Constraint = Annotated[str, AfterValidator(_constraint)]
 
 
-class NodeGroup(BaseModel):
-    """Nodes of one kind in a site with several. A key that is not given has the site's value."""
+class _Facts(BaseModel):
+    """Base of what a site file states."""
 
     model_config = _CONFIG
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_notes(cls, value: Any) -> Any:
+        """Without ``cpus_per_node``, a key of earlier site files that never had an effect."""
+        return {key: value[key] for key in value if key != "cpus_per_node"} if isinstance(value, dict) else value
+
+
+class NodeGroup(_Facts):
+    """Nodes of one kind in a site with several. A key that is not given has the site's value."""
 
     gpus_per_node: int | None = Field(default=None, ge=1, le=1024)
     gpu: GpuKind | None = None
@@ -210,16 +229,13 @@ class NodeGroup(BaseModel):
     constraint: Constraint | None = None
     max_nodes: int | None = Field(default=None, ge=1, le=100_000)
     """the widest pilot of these nodes; wider runs are measured on other groups only"""
-    cpus_per_node: int | None = Field(default=None, ge=1, le=65536)
     max_pilots: int | None = Field(default=None, ge=1, le=10_000)
     sbatch: SbatchOptions | None = None
     dollars_per_gpu_hour: float | None = Field(default=None, gt=0)
 
 
-class Site(BaseModel):
+class Site(_Facts):
     """One cluster, or one part of it. Each field is a key of the site file."""
-
-    model_config = _CONFIG
 
     name: SafeName = "site"
     gpus_per_node: int = Field(ge=1, le=1024)
@@ -240,8 +256,6 @@ class Site(BaseModel):
     """node features, as for sbatch; no blanks, quotes or braces"""
     max_nodes: int | None = Field(default=None, ge=1, le=100_000)
     """a grid with more nodes is rejected"""
-    cpus_per_node: int | None = Field(default=None, ge=1, le=65536)
-    """a note: has no effect"""
     pilot_time: Seconds = 4 * 3600.0
     """wall time of one pilot: `4h`, `30m`, `1-00:00:00`"""
     setup: ShellLines = ()

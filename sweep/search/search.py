@@ -24,6 +24,7 @@ from sweep.search.gaussian import Ints
 from sweep.search.guided import missed
 from sweep.search.observations import Known
 from sweep.search.placing import FLAT, Tree
+from sweep.search.remeasure import to_repeat
 from sweep.search.strategies import Strategy, strategy_named
 from sweep.state.state import RunState, SweepState
 
@@ -152,6 +153,10 @@ class Search:
         rows = np.array([self._candidates.index[run_id] for run_id in self.skipped(sweep_state)], dtype=np.int64)
         found = np.stack(missed(self._known, rows), axis=1).tolist()
         return {self._runs[row].run_id: (gain, chance) for row, (gain, chance) in zip(rows, found, strict=True)}
+
+    def to_remeasure(self, sweep_state: SweepState, share: float) -> list[tuple[bool, str]]:
+        """As of ``remeasure.to_repeat``, by run_id."""
+        return [(further, self._runs[row].run_id) for further, row in to_repeat(self.update(sweep_state), share)]
 
     def _begin(self, sweep_state: SweepState) -> None:
         self._sweep_state = sweep_state

@@ -20,7 +20,7 @@ from sweep.files import MAX_DEPTH, check_rows
 from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site, parse_site
-from sweep.planning.runs import RUN_COLUMNS, PlannedRun, runs_of_all
+from sweep.planning.runs import RUN_COLUMNS, PlannedRun, runs_of_all, runs_on
 from sweep.state.retries import OUTSIDE
 from sweep.state.state import SweepState
 from sweep.state.tally import Tally
@@ -31,7 +31,7 @@ from sweep.store.snapshot import WORTH_EVENTS, Skipped, Snapshot, load, save
 from sweep.version import __version__
 
 if TYPE_CHECKING:
-    from sweep.search.node_groups import GroupedSearch
+    from sweep.search.search import Search
 
 WORTH_RUNS = 2000
 """a sweep with this many runs is large: its search result is stored"""
@@ -116,7 +116,7 @@ class Sweep:
             later = _opened(self.directory)
             self.grid, self.site, self.runs = later.grid, later.site, later.runs
             self.plans, self.grids = later.plans, later.grids
-            for derived in ("_planned", "_search", "_question", "_tally"):
+            for derived in ("_planned", "_searches", "_question", "_tally"):
                 self.__dict__.pop(derived, None)
 
     @cached_property
@@ -143,11 +143,13 @@ class Sweep:
         return len(self.runs) >= WORTH_RUNS
 
     @cached_property
-    def _search(self) -> GroupedSearch:
-        from sweep.search.node_groups import GroupedSearch  # a third of a status that needs no search
+    def _searches(self) -> Sequence[Search]:
+        """Of each node group, with a budget of its own: nothing that was measured on one's GPUs holds for another's."""
+        from sweep.search.search import Search  # a third of a status that needs no search
 
-        gpus = {group: part.hardware for group, part in self.site.parts.items()}
-        return GroupedSearch(self.runs, gpus, self.grid.strategy, self.grid.limits)
+        strategy, limits = self.grid.strategy, self.grid.limits
+        groups = ((runs_on(self.runs, group), part.hardware) for group, part in self.site.parts.items())
+        return [Search(runs, gpu, strategy, limits) for runs, gpu in groups]
 
     @cached_property
     def _question(self) -> str:
@@ -159,8 +161,11 @@ class Sweep:
         return digest.hexdigest()
 
     def to_remeasure(self, share: float) -> list[str]:
-        """The first runs of top configurations that have no repeat, as of the last `refresh`."""
-        return self._search.to_remeasure(self.sweep_state, share)
+        """The first runs of top configurations that have no repeat, as of the last `refresh`: the best two of the cells
+        of every node group, then the others (``sweep.search.remeasure.to_repeat``).
+        """
+        wanted = [each for search in self._searches for each in search.to_remeasure(self.sweep_state, share)]
+        return [run_id for _, run_id in sorted(wanted, key=lambda each: each[0])]
 
     def unmeasured(self) -> list[str]:
         """The runs that stay without a measurement, by failures that were not their own, until a person resumes."""
@@ -179,14 +184,14 @@ class Sweep:
         runs = sweep_state.runs
         if all(run.run_id in runs and runs[run.run_id].attempts for run in self.runs):
             return {}  # each has started: no search is needed
-        words = dict(self._search.skipped(sweep_state))
+        words = {run: word for one in self._searches for run, word in one.skipped(sweep_state).items()}
         self._answer = Skipped(question=self._question, at=time.time(), words=words)
         self._answered_at = len(sweep_state.touched)
         return words
 
     def missed(self) -> Mapping[str, tuple[float, float]]:
         """run_id -> (expected gain, chance that it is worth it), for the same (``Search.missed``)."""
-        return self._search.missed(self.sweep_state)
+        return {run: lost for one in self._searches for run, lost in one.missed(self.sweep_state).items()}
 
     def _answer_holds(self, answer: Skipped) -> bool:
         if self._answered_at == len(self.sweep_state.touched):

@@ -34,7 +34,7 @@ CLUSTERS = [
         ("cpu", 3, 1000),
     ]
 ]
-HERE = {"name": "local", "gpu": "cpu", "gpus_per_node": 2, "cpus_per_node": 2}
+HERE = {"name": "local", "gpu": "cpu", "gpus_per_node": 2}
 KEYS = re.compile(r"^(?:# )?(\w+): .*?  +# ", re.MULTILINE)
 COMMENTED = re.compile(r"# (\w+: .*?)  +# ")
 

@@ -142,7 +142,7 @@ def test_a_machine_has_the_gpus_that_it_lists_and_else_its_cores(
 ) -> None:
     commands(monkeypatch, tmp_path, **{"nvidia-smi": names})
     cpus = os.cpu_count()
-    wanted: dict[str, object] = {"name": "local", "gpu": kind, "cpus_per_node": cpus}
+    wanted: dict[str, object] = {"name": "local", "gpu": kind}
     if ranks is None:
         wanted |= {"gpus_per_node": min(cpus or 1, CPU_RANKS)}
     else:
@@ -157,7 +157,7 @@ def test_a_cluster_is_detected_from_what_its_commands_print(monkeypatch: pytest.
     commands(monkeypatch, tmp_path, sinfo=LINES.replace("cpu*", "cpu"), scontrol="ClusterName = my cluster ")
     found = detect_site("slurm", "h100")
     assert found == {
-        "name": "my-cluster", "partition": "fast", "gpu": "h100", "gpus_per_node": 8, "cpus_per_node": 64,
+        "name": "my-cluster", "partition": "fast", "gpu": "h100", "gpus_per_node": 8,
         "max_nodes": 3, "pilot_time": LONGEST_PILOT_S,
     }  # fmt: skip
     assert [group.partition for group in other_partitions("fast")] == ["cpu"], "of those that are up"

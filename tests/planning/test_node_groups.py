@@ -4,12 +4,11 @@ import pytest
 
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
-from sweep.physics.hardware import GPUS
 from sweep.planning.build import build
 from sweep.planning.summary import summary
-from sweep.search.node_groups import GroupedSearch
 from sweep.state.events import Recorded, RecordFacts
-from sweep.state.state import SweepState
+from sweep.store.sweep import Sweep
+from tests.support.made_records import made_sweep, write_journal
 
 GRID = """\
 models: [1B, 8B]
@@ -83,21 +82,21 @@ def test_a_wrong_group_is_reported_at_its_line(groups, words):
     assert raised.value.mistakes[0].line == 11
 
 
-def test_each_group_has_its_own_search_and_budget():
-    grid = parse_grid(GRID.format(site=GROUPS, more=""), "grid.yaml")
-    runs = build(grid, grid.site).runs
-    gpus = {group: part.hardware for group, part in grid.site.parts.items()}
-    search = GroupedSearch(runs, gpus, "exhaustive", {"runs": 1})
-    skipped = search.skipped(SweepState())
+def sweep_of(path, site, more):
+    grid = parse_grid(GRID.format(site=site, more=f"strategy: exhaustive\n{more}"), "grid.yaml")
+    return Sweep(made_sweep(path), grid, grid.site, "local", "id", build(grid, grid.site).runs)
+
+
+def test_each_group_has_its_own_search_and_budget(tmp_path):
+    sweep = sweep_of(tmp_path, GROUPS, "budget: {runs: 1}")
+    runs, skipped = sweep.runs, sweep.skipped()
     assert sorted(run.node_group for run in runs if run.run_id not in skipped) == ["fast", "old"]
     assert {run.node_group for run in runs if run.run_id in skipped} == {"fast", "old"}
 
 
-def test_the_best_two_of_every_groups_cells_are_measured_again_before_any_third():
-    grid = parse_grid(GRID.format(site=GROUPS, more="recompute: [none, selective, full]"), "grid.yaml")
-    runs = build(grid, grid.site).runs
-    search = GroupedSearch(runs, {group: part.hardware for group, part in grid.site.parts.items()}, "exhaustive", {})
-    sweep_state, wanted = SweepState(), ([], [])
+def test_the_best_two_of_every_groups_cells_are_measured_again_before_any_third(tmp_path):
+    sweep = sweep_of(tmp_path, GROUPS, "recompute: [none, selective, full]")
+    runs, events, wanted = sweep.runs, [], ([], [])
     for group in ("fast", "old"):
         mine = [run for run in runs if run.node_group == group and (run.model.startswith("1B"), run.nodes) == (True, 1)]
         for place, rate in enumerate((100.0, 99.9, 99.8, 50.0)):
@@ -105,14 +104,14 @@ def test_the_best_two_of_every_groups_cells_are_measured_again_before_any_third(
                 run_id=mine[place].run_id, attempt=1, pilot="p", outcome="ok", tokens_per_second_per_gpu=rate,
                 started_at=0.0, ended_at=60.0, node_names=("a",),
             )  # fmt: skip
-            sweep_state.apply(Recorded(time=60.0, record=facts))
+            events.append(Recorded(time=60.0, record=facts))
         wanted[0].extend(run.run_id for run in mine[:2])
         wanted[1].append(mine[2].run_id)
-    assert search.to_remeasure(sweep_state, 1.0) == [*wanted[0], *wanted[1]]
+    write_journal(sweep.directory, "p", events)
+    assert sweep.to_remeasure(1.0) == [*wanted[0], *wanted[1]]
 
 
-def test_a_site_without_groups_has_one_search_of_all_runs():
-    runs = plan_of().runs
-    search = GroupedSearch(runs, {"": GPUS["h100"]}, "exhaustive", {"runs": 2})
-    assert set(search.skipped(SweepState())) == {run.run_id for run in runs[2:]}
-    assert search.to_remeasure(SweepState(), 1.0) == []
+def test_a_site_without_groups_has_one_search_of_all_runs(tmp_path):
+    sweep = sweep_of(tmp_path, "partition: gpu", "budget: {runs: 2}")
+    assert set(sweep.skipped()) == {run.run_id for run in sweep.runs[2:]}
+    assert sweep.to_remeasure(1.0) == []
