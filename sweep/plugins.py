@@ -109,7 +109,7 @@ STRATEGY: Kind[Any] = Kind(
         "exhaustive": "sweep.search.strategies:Exhaustive",
         "prune": "sweep.search.strategies:Prune",
         "guided": "sweep.search.guided:Guided",
-        "playbook": "sweep.search.playbook:OneAxisFirst",
+        "playbook": "sweep.search.strategies:OneAxisFirst",
     },
     group="sweep.strategies",
 )

@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.derive.best import CELL, completed, measured
 from analysis.derive.confidence import verdict
 from analysis.derive.neighbours import described, summary
-from analysis.derive.skew import under_skew
 from analysis.heatmap.cell_text import groups, layout, percent_text
 from analysis.heatmap.colours import Scale, coloured, ink_on
 from analysis.metrics import Metric, memory_text, number
 from analysis.tables import as_rows, items_of, known, layout_names
+from sweep.records.schema import CONFIGURATION_NAMES
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     import pandas as pd
+
 
 SHADES = 48
 """Number of colours in the scale of the page's style sheet"""
@@ -159,3 +163,44 @@ def _measured(cell: Mapping[str, Any]) -> str:
         iterations = int(cell["iterations"])
     text = f"{runs} run{'s' * (runs != 1)}"
     return f"{text} × {iterations} iteration{'s' * (iterations != 1)}" if iterations else text
+
+
+BALANCED = "balanced"
+
+
+def under_skew(records: pd.DataFrame, metric: Metric) -> list[dict[str, Any]]:
+    """Whether the best configuration of balanced routing is the best where tokens prefer some experts, too: a row per
+    cell and other routing, where both were measured, cells in the order of the records.
+
+    ``model``, ``nodes``, ``routing``; ``balanced`` and ``best``: the records of both winners; ``measured``: whether the
+    balanced winner was measured under this routing; then ``loss``: what it loses there against the best, as a
+    fraction; ``stays``: it is the best there, or their intervals overlap.
+    """
+    rows = as_rows(measured(completed(records), metric))
+    sign = 1 if metric.higher_is_better else -1
+    cells: dict[tuple[Any, ...], dict[str, list[dict[str, Any]]]] = {}
+    for row in sorted(rows, key=lambda row: -sign * float(row["value"])):
+        cells.setdefault(tuple(row[name] for name in CELL), {}).setdefault(str(row["routing"]), []).append(row)
+    found = []
+    for by_routing in cells.values():
+        if BALANCED in by_routing:
+            winner = by_routing.pop(BALANCED)[0]
+            found += [_compared(winner, routing, by_routing[routing], sign) for routing in sorted(by_routing)]
+    return found
+
+
+def _compared(winner: Mapping[str, Any], routing: str, others: list[dict[str, Any]], sign: int) -> dict[str, Any]:
+    """``others``: the cell's configurations under the routing, the best first."""
+    best = others[0]
+    again = next((row for row in others if _configuration(row) == _configuration(winner)), None)
+    facts = {"model": winner["model"], "nodes": int(winner["nodes"]), "routing": routing}
+    facts |= {"balanced": winner, "best": best, "measured": again is not None}
+    if again is None:
+        return {**facts, "loss": None, "stays": False}
+    ratio = float(again["value"]) / float(best["value"])
+    overlap = again["high"] >= best["low"] if sign > 0 else again["low"] <= best["high"]
+    return {**facts, "loss": 1 - ratio if sign > 0 else 1 - 1 / ratio, "stays": bool(overlap)}
+
+
+def _configuration(row: Mapping[str, Any]) -> Hashable:
+    return tuple(str(row.get(name)) for name in CONFIGURATION_NAMES if name != "routing")

@@ -7,14 +7,30 @@ from dataclasses import replace
 from typing import Any
 
 from sweep.checks.check import Check, CheckResult, Json, NodeReadings, Reading, Stated, Verdict
+from sweep.checks.expectation import NOTHING
 from sweep.checks.fleet import evaluate_all
-from sweep.checks.perf import PERF
+from sweep.checks.perf import PERF, slowest_rate
 from sweep.checks.rules import number_of
-from sweep.checks.train import READER as TRAINING
-from sweep.checks.train import TRAIN
+from sweep.contract import Layout, Run
+from sweep.physics.catalogue import MODELS
 
 Answer = Mapping[str, Any]
 """of one node (or of some that exchanged data): "kind", "node", what its ranks measured"""
+READER = "training"
+ITERATIONS = 7
+"""timings; the fastest counts: other programs only make one slower"""
+TRAIN: tuple[Check, ...] = (
+    Check(
+        name="training",
+        tier="train",
+        reader=READER,
+        evaluate=slowest_rate("tokens/s", lambda *_: NOTHING),
+        remedy="compare this node's tiers node and perf with a fast one's; its kernel log, clocks, temperature",
+        source="the other nodes' median; SuperBench and Primus train tiny models per node",
+        median=True,
+    ),
+)
+"""tier ``train``: the training benchmark, tiny, on each node alone: it shows what no part alone does"""
 SPEEDS: dict[str, tuple[str, tuple[Check, ...]]] = {"perf": ("rates", PERF), "train": ("training", TRAIN)}
 """tier -> (kind of its answers, its checks)"""
 
@@ -28,7 +44,7 @@ def rates_of(answer: Answer) -> NodeReadings:
         values = [rank[name] for rank in ranks if rank.get(name)]
         # An all-reduce has rows of its own, the same on every rank
         value = values[0] if values and isinstance(values[0], list) else values
-        readings[name if name == TRAINING else f"bench_workloads.checks.rates:{name}"] = Reading(value=value)
+        readings[name if name == READER else f"bench_workloads.checks.rates:{name}"] = Reading(value=value)
     problem = answer["problem"] or ("" if readings else "nothing was measured")
     return NodeReadings(node=answer["node"], readings=readings, problem=problem)
 
@@ -79,3 +95,22 @@ def accused_by_speed(answers: Sequence[Answer], tier: str, stated: Stated) -> li
 def rows(value: Json) -> list[Mapping[str, Json]]:
     """The mappings of a list."""
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def training_run(gpu: str, ranks: int) -> Run:
+    """What a node trains: data parallel over its ranks, steps of tenths of a second (two periods of a CPU quota)."""
+    model, length, micro_batch, accumulated, dtype = (
+        ("tiny-1M", 256, 4, 4, "fp32") if gpu == "cpu" else ("Qwen3-0.6B", 4096, 1, 8, "bf16")
+    )
+    return Run(
+        workload="transformer",
+        model=model,
+        shape=MODELS[model].as_dict(),
+        nodes=1,
+        gpus_per_node=ranks,
+        sequence_length=length,
+        layout=Layout(dp=ranks, micro_batch_size=micro_batch, grad_accum=accumulated),
+        dtype=dtype,
+        warmup_iterations=2,
+        iterations=ITERATIONS,
+    )

@@ -91,8 +91,7 @@ def _explain_log(log_file: Path, as_json: bool) -> int:
 
 def _explain_gap(source: Path | None, run: str | None, as_json: bool) -> int:
     """Of a results file its records alone are known, without plan, site or logs."""
-    from sweep.cli.explain_gap import gap, gap_lines
-    from sweep.cli.gap_nodes import NodesKnown
+    from sweep.cli.explain_gap import NodesKnown, gap, gap_lines
     from sweep.library.winners import winners
     from sweep.store.sweep import open_sweep
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 import signal as signals
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from sweep.diagnose.exits import exit_hit
 from sweep.diagnose.model import Diagnosis, Hit, RankEnd, Weight
-from sweep.diagnose.scan import scan
-from sweep.diagnose.stated import stated_error
+from sweep.diagnose.scan import continues, plain, scan
 from sweep.outcomes import Outcome
 
 _FIRST, _LAST = -1.0, math.inf
@@ -145,3 +144,99 @@ def _state(slurm_state: str | None) -> Iterator[Hit]:
     if words and words[0] in _STATES:
         outcome, weight, when = _STATES[words[0]]
         yield Hit(outcome, weight, f"Slurm's state of the job: {slurm_state}", _ADVICE[outcome], order=(when, math.inf))
+
+
+_CRASH = (
+    "A native library crashed: run the rank with PYTHONFAULTHANDLER=1, and check compiled extensions against "
+    "torch, CUDA and driver."
+)
+_COMMAND = "The command could not be run as written: check the program's path, permissions and arguments."
+
+_SIGNALS: dict[int, tuple[Outcome, Weight, str]] = {
+    signals.SIGSEGV: (Outcome.SEGFAULT, Weight.SUSPECT, _CRASH),
+    signals.SIGILL: (Outcome.SEGFAULT, Weight.SUSPECT, _CRASH),
+    signals.SIGFPE: (Outcome.SEGFAULT, Weight.SUSPECT, _CRASH),
+    signals.SIGBUS: (
+        Outcome.SEGFAULT,
+        Weight.SUSPECT,
+        "SIGBUS: mostly a full /dev/shm or a truncated mapped file: enlarge /dev/shm.",
+    ),
+    signals.SIGKILL: (
+        Outcome.UNKNOWN,
+        Weight.SIGN,
+        "Something killed the rank and neither the kernel's OOM killer nor Slurm reports why: check dmesg and ask "
+        "the administrators.",
+    ),
+    signals.SIGABRT: (
+        Outcome.UNKNOWN,
+        Weight.SIGN,
+        "The process aborted itself: the end of its log has the reason.",
+    ),
+    signals.SIGTERM: (
+        Outcome.CANCELLED,
+        Weight.CONSEQUENCE,
+        "Something other than the sweep terminated the rank: scancel, or the site's own limits.",
+    ),
+    signals.SIGINT: (Outcome.CANCELLED, Weight.CONSEQUENCE, "The rank was interrupted from outside."),
+    signals.SIGHUP: (Outcome.CANCELLED, Weight.CONSEQUENCE, "The rank's terminal or session went away."),
+    signals.SIGXCPU: (Outcome.TIME_LIMIT, Weight.SUSPECT, "A CPU time limit was reached (ulimit -t): raise it."),
+    signals.SIGXFSZ: (Outcome.DISK_FULL, Weight.SUSPECT, "A file size limit was reached (ulimit -f): raise it."),
+}
+_CODES: dict[int, tuple[Outcome, Weight, str]] = {
+    2: (
+        Outcome.CONFIG_ERROR,
+        Weight.SIGN,
+        "Exit code 2 is how argument parsers refuse: " + _COMMAND[0].lower() + _COMMAND[1:],
+    ),
+    # timeout(1)
+    124: (Outcome.TIME_LIMIT, Weight.CONSEQUENCE, "timeout(1) ended the command: give it more time."),
+    126: (Outcome.CONFIG_ERROR, Weight.CONSEQUENCE, _COMMAND),
+    127: (Outcome.CONFIG_ERROR, Weight.CONSEQUENCE, _COMMAND),
+}
+_OTHER = (
+    Outcome.UNKNOWN,
+    Weight.SIGN,
+    "The program failed without a known message: read the whole log of this rank.",
+)
+
+
+def exit_hit(code: int | None, signal: int | None) -> Hit | None:
+    """The hit for an exit; None if it shows no failure (0, or unknown). Shells report a signal as a code above 128."""
+    if signal is None and code is not None and (code < 0 or 128 < code < 128 + 65):
+        signal = -code if code < 0 else code - 128
+    if signal is not None:
+        outcome, weight, advice = _SIGNALS.get(signal, _OTHER)
+        name = signals.Signals(signal).name if signal in set(signals.Signals) else "unknown"
+        return Hit(outcome, weight, f"ended by signal {signal} ({name})", advice)
+    if not code:
+        return None
+    outcome, weight, advice = _CODES.get(code, _OTHER)
+    return Hit(outcome, weight, f"exit code {code}", advice)
+
+
+_END = 12
+"""lines at a log's end among which an error is taken as its end"""
+_ERROR = re.compile(
+    r"^(?!.*\b(?:WARN(?:ING)?|INFO|DEBUG)\b)(?!wandb:)(?:[^\s:\[\]]{0,80}(?:[:\]]|\[[^\]\n]{1,80}\]) ?){0,12}"
+    r"(?:\[?(?:\w{1,40} )?(?:fatal|error|critical|panic)(?:: |\] |\]: | - )(?!\s*[-+]?[\d.])\S"
+    r"|.{0,200}\b(?:exit(?:ed|s)?|ended|terminated|returned|failed)\b.{0,20}\b(?:code|status)\b"
+    r"[ :=]{0,3}-?[1-9]\d{0,2}\b"
+    r"|(?:status|state|phase)\b\W{1,20}(?:failed|error)\b)",
+    re.IGNORECASE,
+)
+_READ_ON = "The log states this error at its end and no known cause: read what it writes before."
+
+
+def stated_error(text: str) -> list[Hit]:
+    """The first of the errors that the last lines state, where the log shows no further work; else none."""
+    text = plain(text)
+    start, lines = len(text), 0
+    while start > 0 and lines < _END:
+        before = text.rfind("\n", 0, start - 1) + 1
+        lines += bool(text[before:start].strip())
+        start = before
+    for match in re.finditer(r"^.*\S.*$", text[start:], re.MULTILINE):
+        line = match.group().strip()[:2000]
+        if _ERROR.search(line) and not continues(text, start + match.end()):
+            return [Hit(Outcome.UNKNOWN, Weight.SIGN, line[:500], _READ_ON, start + match.start(), "stated")]
+    return []

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from bench_workloads.checks.reading import UnreadableError, output
 from sweep.checks.check import Stated
-from sweep.checks.speeds import accused_by_speed
-from sweep.checks.train import READER, training_run
+from sweep.checks.speeds import READER, accused_by_speed, training_run
 from sweep.doctor.exchanges import Exchanges
 from sweep.doctor.request import Answers, Request
 from sweep.errors import log_error

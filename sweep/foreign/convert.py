@@ -10,10 +10,9 @@ from typing import Any
 
 from sweep.contract import LAYOUT, LAYOUT_FIELDS, Layout, Run
 from sweep.errors import Mistake, SweepError, nearest
-from sweep.foreign.mapping import BY_NAME, ImportMap, Reading, cell_text
+from sweep.foreign.mapping import BY_NAME, ImportMap, Reading, cell_text, factor
 from sweep.foreign.repeats import Number, differing, numbers
 from sweep.foreign.row import Row, nearest_size, separated_sizes, size_names
-from sweep.foreign.units import factor
 from sweep.outcomes import Outcome
 from sweep.physics import flops, shapes
 from sweep.physics.catalogue import MODELS, catalogued

@@ -14,17 +14,18 @@ import contextlib
 import gc
 import json
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sweep.contract import node_group_of
 from sweep.errors import Mistake, SweepError
 from sweep.files import parquet_of, read_table, write_whole
 from sweep.outcomes import Outcome
 from sweep.plugins import WORKLOAD
 from sweep.records.agreement import NOTE, disagreements, tolerance_of
-from sweep.records.prices import has_other_prices, priced, prices_of
 from sweep.records.record import decode_in_full, problems
 from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, Record, arrow_type, arrow_types
 from sweep.records.skipped import update_skipped
@@ -36,10 +37,11 @@ from sweep.store.journal import event_pieces
 from sweep.store.view import view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pandas as pd
     import pyarrow as pa
+
 
 SAME_TRAINING = ("workload", "model", "shape_json", "sequence_length", "global_batch_tokens", "dtype", "params_json")
 """Records equal in these, whatever their layout, train the same model on the same tokens"""
@@ -341,3 +343,37 @@ def _broken(records: Sequence[Record], file: str | None, error: str) -> list[Mis
         for text in problems(record)
     ]
     return found or [Mistake(f"records do not fit the schema: {error}", file=file)]
+
+
+KEYS = ("dollars_per_gpu_hour", "co2_g_per_kwh", "failures_per_gpu_day", "restart_time")
+"""of the site file, and columns of the results"""
+
+Prices = Mapping[str, Mapping[str, float | None]]
+"""key -> node group -> its price, which may change later; the group "" is that of a site without groups"""
+
+
+def prices_of(text: str, file: str) -> Prices:
+    """What the text of a site file states. ``file``: its name, for SweepError where it is not valid."""
+    if not any(key in text for key in KEYS):
+        return {}
+    from sweep.inputs.site import parse_site
+
+    parts = parse_site(text, file).parts
+    return {key: {group: getattr(part, key) for group, part in parts.items()} for key in KEYS}
+
+
+def priced(table: pa.Table, prices: Prices) -> pa.Table:
+    """The table with a column for each price, by the node group of each row's model."""
+    import pyarrow as pa
+
+    groups = [node_group_of(model) for model in table["model"].to_pylist()] if prices else [""] * table.num_rows
+    for key in KEYS:
+        at, of_group = table.schema.get_field_index(key), prices.get(key, {})
+        values = pa.array([of_group.get(group) for group in groups], type=pa.float64())
+        table = table.set_column(at, table.schema.field(key), values)
+    return table
+
+
+def has_other_prices(table: pa.Table, prices: Prices) -> bool:
+    """Whether the table's prices are not these: they were changed since. Other columns are not compared."""
+    return not table.select(KEYS).equals(priced(table, prices).select(KEYS))

@@ -6,15 +6,20 @@ A further strategy is a class with ``pick`` and an entry in ``sweep.plugins.STRA
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from sweep.contract import FREE, LAYOUT_NUMBERS
+from sweep.physics.columns import read
 from sweep.plugins import STRATEGY
+from sweep.search.candidates import Bools, Candidates
+from sweep.search.gaussian import Floats, Ints
+from sweep.search.observations import Known
 
-if TYPE_CHECKING:
-    from sweep.search.candidates import Bools
-    from sweep.search.observations import Known
+AXES = tuple(name for name in FREE if name in LAYOUT_NUMBERS)
+HURTS = float(np.log(0.8))
+"""effect (logarithm of the rate against the base) below which a value is dropped"""
 
 
 @dataclass(frozen=True)
@@ -85,3 +90,72 @@ def _next(known: Known, free: Bools, why: str) -> Pick | None:
     places = places[repeats == repeats.min()]
     begun = known.tries_of_repeat[repeats.min()]
     return Pick(int(places[np.argmin(begun[c.cells[places]])]), why)
+
+
+class OneAxisFirst:
+    """The playbook's three steps, each cell independently, cells in turn.
+
+    A cell's first success is its base. Runs that differ from it in one axis come next; a value that costs over a fifth
+    is dropped; the rest are combined, the greatest sum of single effects first.
+    """
+
+    def pick(self, known: Known, free: Bools) -> Pick | None:
+        """The next run, from the cell with the fewest runs that has one."""
+        open_ = free & ~known.infeasible
+        cells = known.candidates.cells
+        present = np.unique(cells[open_])
+        for cell in present[np.argsort(known.tries[present], kind="stable")]:
+            found = _in_cell(known, np.flatnonzero(cells == cell), open_)
+            if found is not None:
+                return found
+        return None
+
+    def open(self, known: Known, free: Bools) -> Bools:
+        """All feasible runs in cells that have a next run: dropped values are known only during the search."""
+        able = free & ~known.infeasible
+        found: Bools = np.zeros(len(known.candidates), dtype=bool)
+        cells = known.candidates.cells
+        for cell in np.unique(cells[able]):
+            mine = cells == cell
+            if _in_cell(known, np.flatnonzero(mine), able) is not None:
+                found |= able & mine
+        return found
+
+
+def _in_cell(known: Known, rows: Ints, open_: Bools) -> Pick | None:
+    values, free = _values(known.candidates, rows), open_[rows]
+    rates = known.log_rates[rows]
+    measured = np.flatnonzero(~np.isnan(rates))
+    if not len(measured):
+        return Pick(int(rows[int(np.argmax(free))]), "the first feasible run, as the base of its cell")
+    base = int(measured[0])  # in the plan's order: the most promising success
+    differs = values != values[base]
+    single = free & (differs.sum(axis=1) == 1)
+    if single.any():
+        place = int(np.argmax(single))
+        return Pick(
+            int(rows[place]), f"{(*AXES, 'recompute')[int(np.argmax(differs[place]))]} alone, against the cell's base"
+        )
+    effects = _effects(values, rates - rates[base], differs)
+    score = np.where(free & (effects.min(axis=1) > HURTS), effects.sum(axis=1), -np.inf)
+    place = int(np.argmax(score))
+    return Pick(int(rows[place]), "combination of values that help alone") if np.isfinite(score[place]) else None
+
+
+def _effects(values: Ints, gains: Floats, differs: Bools) -> Floats:
+    """(runs, axes): the effect of each run's value of each axis alone; 0 if not measured."""
+    found = np.zeros(values.shape)
+    alone = (differs.sum(axis=1) == 1) & ~np.isnan(gains)
+    for axis in range(values.shape[1]):
+        for row in np.flatnonzero(alone & differs[:, axis]):
+            same = values[:, axis] == values[row, axis]
+            found[same, axis] = gains[row]
+    return found
+
+
+def _values(candidates: Candidates, rows: Ints) -> Ints:
+    """(runs, axes) of the rows; recomputation as an axis of its own."""
+    columns = candidates.columns
+    parts = [np.broadcast_to(read(columns, name), len(candidates))[rows] for name in AXES]
+    parts.append(np.unique(np.asarray(columns["recompute"])[rows], return_inverse=True)[1])
+    return np.stack(parts, axis=1).astype(np.int64)

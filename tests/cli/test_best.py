@@ -6,7 +6,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from sweep.cli.best_table import table
+from sweep.cli.best import table
 from sweep.library.winners import CONFIGURATION, winners
 from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS

@@ -8,8 +8,7 @@ import time
 
 import pytest
 
-from sweep.diagnose.diagnose import diagnose, diagnose_text
-from sweep.diagnose.exits import exit_hit
+from sweep.diagnose.diagnose import diagnose, diagnose_text, exit_hit
 from sweep.diagnose.model import Diagnosis, RankEnd
 from sweep.diagnose.vram import parse_cuda_memory
 from sweep.outcomes import Outcome

@@ -6,8 +6,7 @@ import signal
 
 import pytest
 
-from sweep.diagnose.diagnose import diagnose, diagnose_text
-from sweep.diagnose.exits import exit_hit
+from sweep.diagnose.diagnose import diagnose, diagnose_text, exit_hit
 from sweep.diagnose.model import RankEnd, Weight
 from sweep.outcomes import Outcome
 

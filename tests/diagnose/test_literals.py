@@ -6,8 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sweep.diagnose.literals import literals
-from sweep.diagnose.model import LineRule
+from sweep.diagnose.model import LineRule, literals
 from sweep.diagnose.rules import RULES
 from sweep.diagnose.scan import plain
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sweep.errors import SweepError
-from sweep.inputs.hugging_face import shape_of_config
 from sweep.inputs.load import parse_grid
+from sweep.inputs.models import shape_of_config
 from sweep.physics.catalogue import MODELS
 from tests.support.command_line import Command
 

@@ -7,8 +7,8 @@ import pytest
 from sweep.errors import SweepError
 from sweep.inputs import yaml_lines
 from sweep.inputs.detect import NodeGroup, cluster_site, widest_group
-from sweep.inputs.hugging_face import shape_of_config
 from sweep.inputs.load import parse_grid
+from sweep.inputs.models import shape_of_config
 from sweep.inputs.site import parse_site
 from sweep.inputs.validation import amount, amount_text, seconds
 from sweep.inputs.yaml_lines import MAX_DEPTH, load

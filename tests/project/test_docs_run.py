@@ -173,6 +173,13 @@ from tests.support.conforming_strategies import check_strategy
 def test_it_conforms():
     check_strategy("fewest-gpus")
 """,
+    "mybench": """
+from sweep.plugins import WORKLOAD
+from tests.support.example_runs import example_run, measured
+
+def test_it_conforms(tmp_path):
+    measured(example_run(WORKLOAD.find("mybench")), tmp_path / "s")
+""",
     "mytracker": """
 from mytracker import JsonFiles
 from tests.support.conforming_trackers import check_tracker
@@ -181,7 +188,6 @@ def test_it_conforms(tmp_path):
     check_tracker(JsonFiles, tmp_path, count=lambda run: len(list(tmp_path.rglob(f"{run.key}.json"))))
 """,
 }
-"""the other page has its own"""
 
 
 def on_path(folder):
@@ -191,8 +197,7 @@ def on_path(folder):
 @PLUGINS
 def test_a_plug_in_of_a_page_conforms_as_the_page_checks_it(page, module, tmp_path):
     install_plugin(DOCS / page, module, tmp_path)
-    if module in CHECKS:
-        (tmp_path / f"test_{module}.py").write_text(CHECKS[module])
+    (tmp_path / f"test_{module}.py").write_text(CHECKS[module])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     done = subprocess.run(
         [*command, f"test_{module}.py"], cwd=tmp_path, env={**os.environ, **on_path(tmp_path)},

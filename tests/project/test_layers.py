@@ -59,7 +59,7 @@ ONLY_IN = {
         "sweep/state/events.py",
         "sweep/state/parts.py",
         "sweep/store/",
-        "sweep/trackers/shape.py",
+        "sweep/trackers/tracking.py",
     ),
     "jinja2": ("sweep/executors/script.py", "analysis/", "bench_workloads/trainers/"),
 }

@@ -7,7 +7,7 @@ from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations
 from sweep.search.observations import Known
-from sweep.search.playbook import OneAxisFirst
+from sweep.search.strategies import OneAxisFirst
 from tests.support.configurations import run
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from sweep.diagnose.literals import codes
+from sweep.diagnose.model import codes
 
 Hostile = tuple[str, str]
 """(what comes once at the start, what is repeated)"""

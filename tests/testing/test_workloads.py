@@ -9,11 +9,8 @@ import pytest
 
 from bench_workloads import WORKLOADS
 from bench_workloads.trainers import TRAINERS
-from sweep.inputs.load import parse_grid
-from sweep.inputs.yaml_lines import dump
-from sweep.library.launch import launch
 from sweep.plugins import WORKLOAD
-from tests.support.example_runs import example_run, row_of, variants
+from tests.support.example_runs import example_run, measured, row_of, variants
 
 PARAMS = {
     "transformer": {"threads": 1, "count_flops": False},
@@ -58,17 +55,4 @@ def test_its_rules_say_the_same_of_arrays_and_of_single_candidates(name):
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_run_of_our_own_is_ok(name, tmp_path):
-    run = example_run(WORKLOAD.find(name), params=PARAMS.get(name, {}))
-    grid = {
-        "workload": name,
-        "params": dict(run.params),
-        "models": {run.model: dict(run.shape)},
-        "nodes": run.nodes,
-        "sequence_length": run.sequence_length,
-        "global_batch": run.global_batch_tokens,
-        **vars(run.layout),
-        **{key: getattr(run, key) for key in ("dtype", "compile", "warmup_iterations", "iterations")},
-        "site": {"gpu": "cpu", "gpus_per_node": run.gpus_per_node},
-    }
-    launched = launch(parse_grid(dump(grid), "grid"), directory=tmp_path / "s", executor="local")
-    assert (launched.counts, launched.failures) == ({"ok": 1}, {})
+    measured(example_run(WORKLOAD.find(name), params=PARAMS.get(name, {})), tmp_path / "s")

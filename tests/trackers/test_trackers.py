@@ -24,8 +24,7 @@ from sweep.records.record import record_from
 from sweep.records.schema import Record
 from sweep.store.directory import SweepDir
 from sweep.store.lease import TRACKER, LeaseLostError, take
-from sweep.trackers.shape import SUMMARY, key_of, tracked
-from sweep.trackers.tracking import Tracking
+from sweep.trackers.tracking import SUMMARY, Tracking, key_of, tracked
 from tests.support import driving
 from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
 from tests.support.slurm.services import wait_until
@@ -232,7 +231,7 @@ def test_a_tracker_that_hangs_costs_a_sweep_nothing_but_the_last_wait(tmp_path, 
     from tests.support.wandb_file import read_all
 
     env = {"WANDB_MODE": "online", "WANDB_BASE_URL": hanging_server, "WANDB_API_KEY": "0" * 40}
-    quick = "import sweep.library.background as t; t.LAST_WORDS_S = 3.0; from sweep.cli.main import main; main()"
+    quick = "import sweep.library.launch as t; t.LAST_WORDS_S = 3.0; from sweep.cli.main import main; main()"
     monkeypatch.setattr(driving, "SWEEP", [sys.executable, "-c", quick])
     done = launch(tmp_path / "s", "--track", "wandb", "--json", env=env)
     assert done.returncode == 0, done.stderr

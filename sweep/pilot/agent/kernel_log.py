@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import re
+import threading
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from sweep.errors import log_error
-from sweep.pilot.agent.xid_events import XidEvents
 
 _HARDWARE = re.compile(r"NVRM: Xid|\bMachine check|\bmce:|Hardware Error|EDAC (?:(?!EDAC ).)* UE\b")
 _XID = re.compile(r"NVRM: Xid \([^)]{0,60}\): \d{1,6}")
@@ -129,3 +131,47 @@ def _limit(group: Path) -> str:
         with contextlib.suppress(OSError):
             return f"limit is {(group / name).read_text().strip()} bytes"
     return "limit is unknown"
+
+
+WAIT_MS = 1000
+
+
+class XidEvents:
+    """Critical Xids of this node's GPUs as NVML reports them to any user, in a thread: the driver may hang.
+
+    From its construction on. Without NVML's bindings or a driver there are none. Not verified on hardware.
+    """
+
+    def __init__(self, nvml: Any = None) -> None:
+        """``nvml``: the bindings (nvidia-ml-py, in the torch extra); None: those that are installed."""
+        self.lines: list[str] = []
+        """as the kernel's log words them, only appended to"""
+        self.followed = False
+        """NVML reports them for at least one GPU"""
+        with contextlib.suppress(ImportError):
+            self._nvml = nvml or importlib.import_module("pynvml")
+            threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        nvml = self._nvml
+        with contextlib.suppress(Exception):  # no driver, no library, an old binding: the kernel's log is what is left
+            nvml.nvmlInit()
+            events = nvml.nvmlEventSetCreate()
+            for index in range(nvml.nvmlDeviceGetCount()):
+                self._register(index, events)
+            while self.followed:
+                try:
+                    event = nvml.nvmlEventSetWait_v2(events, WAIT_MS)
+                except nvml.NVMLError_Timeout:
+                    continue
+                bus = nvml.nvmlDeviceGetPciInfo(event.device).busId
+                bus = bus.decode() if isinstance(bus, bytes) else bus
+                self.lines.append(f"NVRM: Xid (PCI:{bus}): {event.eventData}, as NVML reports it")
+
+    def _register(self, index: int, events: Any) -> None:
+        nvml = self._nvml
+        with contextlib.suppress(nvml.NVMLError):  # another job's GPU, or one without these events
+            device = nvml.nvmlDeviceGetHandleByIndex(index)
+            if nvml.nvmlDeviceGetSupportedEventTypes(device) & nvml.nvmlEventTypeXidCriticalError:
+                nvml.nvmlDeviceRegisterEvents(device, nvml.nvmlEventTypeXidCriticalError, events)
+                self.followed = True

@@ -4,9 +4,8 @@ import pandas as pd
 import pytest
 
 from analysis.derive.best import best_per_cell
-from analysis.derive.skew import under_skew
 from analysis.metrics import METRICS
-from analysis.report.answer import skew_of
+from analysis.report.answer import skew_of, under_skew
 
 RATE = METRICS["tokens_per_second_per_gpu"]
 

@@ -14,8 +14,7 @@ from sweep.diagnose.diagnose import diagnose
 from sweep.outcomes import Outcome
 from sweep.pilot.agent import xid_events
 from sweep.pilot.agent.agent import Agent
-from sweep.pilot.agent.kernel_log import KernelWatch, kill_counter
-from sweep.pilot.agent.xid_events import XidEvents
+from sweep.pilot.agent.kernel_log import KernelWatch, XidEvents, kill_counter
 from sweep.pilot.messages import Prepared
 from tests.support.driving import wait_for
 from tests.support.pilot_parts import CLEAN, PREPARE, STOP, Image, Scripted
