@@ -26,11 +26,10 @@ from bench_workloads.transformer import (
     weights,
 )
 from bench_workloads.transformer.data import Batches, Share, Source
-from bench_workloads.transformer.data_rules import SYNTHETIC
-from bench_workloads.transformer.dtype_rules import FP8_RECIPES
 from bench_workloads.transformer.heads import attention_by_head
 from bench_workloads.transformer.mesh import Meshes, build_meshes, has_own_width
 from bench_workloads.transformer.model import Decoder, mean_loss
+from bench_workloads.transformer.model_rules import FP8_RECIPES, SYNTHETIC
 from bench_workloads.transformer.optimizer import Optimizer
 from bench_workloads.transformer.output import Loss, loss_and_gradient, over_depths
 from bench_workloads.transformer.pipeline import PipelineStep

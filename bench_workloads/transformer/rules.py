@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench_workloads.transformer.data_rules import DATA_RULES
-from bench_workloads.transformer.dtype_rules import DTYPE_RULES
-from bench_workloads.transformer.model_rules import MODEL_RULES
+from bench_workloads.transformer.model_rules import DATA_RULES, DTYPE_RULES, MODEL_RULES
 from bench_workloads.transformer.rule_parts import Columns, any_of, dense_somewhere, param, rule, with_experts
 from bench_workloads.transformer.stages import ZERO_BUBBLE
 from sweep.contract import Rule

@@ -12,10 +12,9 @@ import click
 
 from sweep.cli.command import InputPath, SourcePath, SweepCommand
 from sweep.cli.explain_measured import measured, measured_lines
-from sweep.cli.find_run import find_run, split_attempt
 from sweep.cli.names import complete_run
 from sweep.cli.options import json_option
-from sweep.cli.sources import chosen_sweep, named
+from sweep.cli.sources import chosen_sweep, find_run, named, split_attempt
 from sweep.errors import Mistake, SweepError
 from sweep.library.sources import collected_results
 from sweep.outcomes import NO_FAILURE, Outcome

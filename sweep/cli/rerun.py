@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import SweepCommand
-from sweep.cli.find_run import find_run
 from sweep.cli.names import complete_run, name_option
 from sweep.cli.options import json_option
 from sweep.cli.progress_text import plural
-from sweep.cli.sources import chosen_sweep
+from sweep.cli.sources import chosen_sweep, find_run
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.library.sources import readable
 from sweep.outcomes import Outcome
