@@ -292,7 +292,10 @@ VARYING = (*LAYOUT, "dtype", "compile", "params", "env", "repeat", "further")
 
 
 def identities(grid: Grid, product: AxisProduct, rows: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, str]]:
-    """(run_id, run_json) of each row. ``rows``: the VARYING columns; params, env and further already as JSON text."""
+    """(run_id, run_json) of each row, as ``sweep.contract.Run`` makes them.
+
+    ``rows``: the VARYING columns; params, env and further already as JSON text.
+    """
     template_of = {text: _template(grid, product, json.loads(text)) for text in set(rows["further"])}
     order = next(iter(template_of.values()))[1] if template_of else []
     texts = [_json_texts(name, rows[name]) for name in order]

@@ -25,11 +25,11 @@ from sweep.errors import Mistake, SweepError
 from sweep.files import parquet_of, read_table, write_whole
 from sweep.outcomes import Outcome
 from sweep.plugins import WORKLOAD
-from sweep.records.agreement import NOTE, disagreements, tolerance_of
 from sweep.records.record import decode_in_full, problems
 from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, Record, arrow_type, arrow_types
 from sweep.records.skipped import update_skipped
 from sweep.records.timeline import ATTEMPTS, PILOTS, Timeline, attempts_table, resumed
+from sweep.records.validity import NOTE, disagreements, tolerance_of
 from sweep.state.counting import attempt_that_counts, supersedes
 from sweep.state.events import Recorded, RerunRequested
 from sweep.store.directory import SweepDir, find_sweep, write_derived

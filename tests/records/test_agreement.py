@@ -7,8 +7,8 @@ from importlib.metadata import EntryPoint
 import pyarrow.parquet as pq
 import pytest
 
-from sweep.records.agreement import disagreements, tolerance_of
 from sweep.records.collect import collect
+from sweep.records.validity import disagreements, tolerance_of
 from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
 
 BASE = [5.5, 5.4, 5.3, 5.2, 5.1]
