@@ -25,7 +25,8 @@ def draw(tables: Tables) -> Figure:
     table = scaling(tables.records)
     if table.empty:
         raise LackingError("no run has a throughput yet")
-    metric = _metric(table)
+    priced = bool(table["dollars_per_gpu_hour"].notna().all())
+    metric = METRICS["dollars_per_million_tokens" if priced else "gpu_hours_per_billion_tokens"]
     table = table.assign(cost=metric.of(table))
     models, notes = style.models_shown(table)
     figure = style.sheet(
@@ -48,12 +49,6 @@ def draw(tables: Tables) -> Figure:
     style.ruled(axes, "both")
     style.legend(axes, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
     return figure
-
-
-def _metric(table: pd.DataFrame) -> Metric:
-    """Money where the price of every row is known, else GPU-hours."""
-    known = bool(table["dollars_per_gpu_hour"].notna().all())
-    return METRICS["dollars_per_million_tokens" if known else "gpu_hours_per_billion_tokens"]
 
 
 def _draw_model(axes: Axes, rows: pd.DataFrame, model: str, at: int) -> None:

@@ -26,10 +26,6 @@ def _stages(c: Columns) -> Any:
     return c["pp"] * (1 + looped + 1 * _piped(c, V_SCHEDULES))
 
 
-def _local_sequence(c: Columns) -> Any:
-    return c["sequence_length"] // c["cp"]
-
-
 def _positive(value: Any) -> Any:
     """The value, or 1 where it is 0: keeps a division defined where it does not matter."""
     return value + (value == 0)
@@ -48,10 +44,6 @@ def _expert_width(c: Columns) -> Any:
 
 def _own_width(c: Columns) -> Any:
     return with_experts(c) & (_expert_width(c) != c["tp"])
-
-
-def _ulysses(c: Columns) -> Any:
-    return (c["cp"] > 1) & (param(c, "cp_kind") == "ulysses")
 
 
 TENSOR_RULES = (
@@ -79,7 +71,7 @@ TENSOR_RULES = (
     rule(
         "sequence_by_tp",
         "sequence parallelism cannot split {sequence_length} / cp={cp} positions evenly over tp={tp}",
-        lambda c: (param(c, "sequence_parallel") == True) & (_local_sequence(c) % c["tp"] != 0),  # noqa: E712
+        lambda c: (param(c, "sequence_parallel") == True) & (c["sequence_length"] // c["cp"] % c["tp"] != 0),  # noqa: E712
     ),
 )
 
@@ -117,7 +109,9 @@ CONTEXT_RULES = (
         "ulysses_heads",
         "ulysses needs the heads of a tp rank ({num_heads} and {num_kv_heads} over tp={tp}) to split over cp={cp}",
         lambda c: (
-            _ulysses(c) & ((c["num_heads"] % (c["tp"] * c["cp"]) != 0) | (c["num_kv_heads"] % (c["tp"] * c["cp"]) != 0))
+            (c["cp"] > 1)
+            & (param(c, "cp_kind") == "ulysses")
+            & ((c["num_heads"] % (c["tp"] * c["cp"]) != 0) | (c["num_kv_heads"] % (c["tp"] * c["cp"]) != 0))
         ),
     ),
 )

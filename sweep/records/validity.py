@@ -40,7 +40,8 @@ def refusal(
 def _not_finite(given: Sequence[Measurement]) -> tuple[Outcome, str] | None:
     for name in ("losses", "grad_norms"):
         for rank, measurement in enumerate(given):
-            at = _first_non_finite(getattr(measurement, name))
+            values = getattr(measurement, name) or ()
+            at = next((i for i, value in enumerate(values) if value is None or not math.isfinite(value)), None)
             if at is not None:
                 return Outcome.NAN_LOSS, f"{name}[{at}] of rank {rank} is not finite"
     return None
@@ -164,10 +165,6 @@ def _similar(first: Sequence[float] | None, other: Sequence[float] | None) -> bo
         return True
     pairs = zip(first, other, strict=False)
     return len(first) == len(other) and all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-6) for a, b in pairs)
-
-
-def _first_non_finite(values: Sequence[float | None] | None) -> int | None:
-    return next((i for i, v in enumerate(values or ()) if v is None or not math.isfinite(v)), None)
 
 
 def _first_names(names: Iterable[str], most: int = 8) -> str:

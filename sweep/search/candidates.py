@@ -107,7 +107,9 @@ class Candidates:
         widths += ["hidden_size"] * ("hidden_size" in self.columns)
         parts = [np.log2(read(self.columns, name)) for name in widths]
         parts += [read(self.columns, "zero"), 2.0 * (read(self.columns, "tp") > read(self.columns, "gpus_per_node"))]
-        parts += [2.0 * (read(self.columns, "pp") == 1), _recompute_steps(self.columns)]
+        kinds = np.asarray(self.columns["recompute"])
+        steps = np.where(kinds == "full", 2.0, np.where(kinds == "selective", 1.0, 0.0))
+        parts += [2.0 * (read(self.columns, "pp") == 1), steps]
         return np.stack([np.broadcast_to(part, len(self)) for part in parts], axis=1).astype(np.float64)
 
     @cached_property
@@ -281,11 +283,6 @@ def _kinds(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str, str]]
         return texts[key]
 
     return [(str(run["workload"]), text(run["shape"]), text(run["params"]), text(run["env"])) for run in runs]
-
-
-def _recompute_steps(columns: Mapping[str, Any]) -> Any:
-    recompute = np.asarray(columns["recompute"])
-    return np.where(recompute == "full", 2.0, np.where(recompute == "selective", 1.0, 0.0))
 
 
 _SAME = (

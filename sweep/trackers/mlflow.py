@@ -79,7 +79,8 @@ class MlflowTracker:
 
 
 def _write(client: MlflowClient, experiment: str, run: TrackedRun, picture: Path | None) -> None:
-    begun, ended = (_milliseconds(run.config.get(name)) for name in ("started_at", "ended_at"))
+    times = (run.config.get(name) for name in ("started_at", "ended_at"))
+    begun, ended = (None if seconds is None else int(1000 * seconds) for seconds in times)
     tags = {n: _text(v) for n, v in run.summary.items() if not _is_number(v)}
     first = {KEY: run.key, GROUP: run.group}  # at once: by these the remains of an interrupted write are found
     run_id = client.create_run(experiment, start_time=begun, run_name=run.name, tags=first).info.run_id
@@ -113,7 +114,3 @@ def _is_number(value: object) -> bool:
 def _text(value: object) -> str:
     """Texts as they are, all else as JSON; cut where MLflow would refuse it."""
     return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:LONGEST]
-
-
-def _milliseconds(seconds: Any) -> int | None:
-    return None if seconds is None else int(1000 * seconds)
