@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from sweep.diagnose.diagnose import diagnose
 from sweep.outcomes import Outcome
-from sweep.pilot.agent import xid_events
 from sweep.pilot.agent.agent import Agent
 from sweep.pilot.agent.kernel_log import KernelWatch, XidEvents, kill_counter
 from sweep.pilot.messages import Prepared
@@ -105,7 +104,7 @@ def test_xids_come_from_nvml_where_the_kernels_log_cannot_be_read(monkeypatch):
 
 def test_the_bindings_have_what_is_asked_of_them():
     nvml = pytest.importorskip("pynvml")
-    asked = set(re.findall(r"nvml\.((?:nvml|NVML)\w+)", inspect.getsource(xid_events)))
+    asked = set(re.findall(r"nvml\.((?:nvml|NVML)\w+)", inspect.getsource(XidEvents)))
     assert len(asked) > 8
     assert [name for name in sorted(asked) if not hasattr(nvml, name)] == []
     assert not XidEvents().followed or Path("/dev/nvidiactl").exists()
