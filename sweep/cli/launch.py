@@ -18,7 +18,6 @@ from sweep.cli.options import (
     json_option,
     overrides_option,
     site_option,
-    track_option,
 )
 from sweep.cli.progress_text import brief, counted, hours_text, plural, unmeasured_text
 from sweep.cli.sources import chosen_sweep
@@ -51,7 +50,6 @@ FAILURES_SHOWN = 5
 @click.option("--detach", is_flag=True, help="Submit and return; continue with `sweep status` and `sweep resume`.")
 @click.option("--add", is_flag=True, help="Add the grid's runs to the sweep in DIR, which has another grid.")
 @click.option("--dry-run", is_flag=True, help="Show what would be submitted or added; submit and write nothing.")
-@track_option
 @json_option
 def launch(
     grid_file: Path,
@@ -63,7 +61,6 @@ def launch(
     detach: bool,
     add: bool,
     dry_run: bool,
-    tracker: str | None,
     as_json: bool,
 ) -> int:
     """Measure every run of a grid: plan it, submit pilots, watch them, and draw the heatmap.
@@ -96,7 +93,6 @@ def launch(
             executor=executor,
             add=add,
             detach=detach,
-            tracker=tracker,
             approve=_ask if ask else None,
             on_step=show,
             note=note,
@@ -109,11 +105,8 @@ def launch(
 @click.option("--detach", is_flag=True, help="Submit and return.")
 @click.option("--takeover", is_flag=True, help="Replace a launcher that holds the sweep.")
 @click.option("--adopt", is_flag=True, help="Make a copy whose original is gone a sweep of its own.")
-@track_option
 @json_option
-def resume(
-    directory: Path | None, detach: bool, takeover: bool, adopt: bool, tracker: str | None, as_json: bool
-) -> int:
+def resume(directory: Path | None, detach: bool, takeover: bool, adopt: bool, as_json: bool) -> int:
     """Continue a sweep with the runs that are missing or may be retried.
 
     \b
@@ -125,9 +118,7 @@ def resume(
 
     path = chosen_sweep(directory).path
     with live_view() as show:
-        launched = resume_sweep(
-            path, takeover=takeover, adopt=adopt, detach=detach, tracker=tracker, on_step=show, note=note
-        )
+        launched = resume_sweep(path, takeover=takeover, adopt=adopt, detach=detach, on_step=show, note=note)
     return show_launched(launched, detach=detach, as_json=as_json)
 
 

@@ -8,8 +8,6 @@ from typing import Any
 import click
 
 from sweep.cli.command import InputPath
-from sweep.cli.names import name_option
-from sweep.plugins import TRACKER
 
 
 class FiniteRange(click.FloatRange):
@@ -66,7 +64,3 @@ site_option = click.option(
 anyway_option = click.option(
     "--anyway", is_flag=True, help="Compare even if no run is in both, or if model, sequence length or batch differ."
 )
-track_option = name_option(
-    "--track", "tracker", kind="tracker", names=TRACKER.names,
-    help="Also send runs to this tracker as they end; see `sweep track`.",
-)  # fmt: skip

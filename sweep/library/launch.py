@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,7 +23,7 @@ from sweep.library.estimate import Estimate, check_runnable, estimate
 from sweep.library.heatmap import draw_heatmap
 from sweep.planning.build import build
 from sweep.planning.runs import Plan, runs_on
-from sweep.plugins import EXECUTOR, TRACKER
+from sweep.plugins import EXECUTOR
 from sweep.state.state import SweepState
 from sweep.store import lease
 from sweep.store.create import check_same, check_vacant, create, keep_private
@@ -86,7 +83,6 @@ def launch(
     executor: str | None = None,
     add: bool = False,
     detach: bool = False,
-    tracker: str | None = None,
     approve: Callable[[Estimate], None] | None = None,
     on_step: OnStep = lambda _sweep: None,
     note: Note = lambda _text: None,
@@ -95,8 +91,8 @@ def launch(
 
     ``site``: by default the grid's own, otherwise detected. ``directory``: by default sweeps/<name of the grid>; one
     that holds a sweep of the same grid is resumed. ``add``: extend the sweep there by the grid's runs. ``detach``:
-    return once pilots are submitted. ``tracker``: also writes runs there as they end. ``approve`` is called before a
-    new sweep is written, and may raise; ``on_step`` after each step; ``note`` with what a user should know meanwhile.
+    return once pilots are submitted. ``approve`` is called before a new sweep is written, and may raise;
+    ``on_step`` after each step; ``note`` with what a user should know meanwhile.
 
     Raises SweepError with every mistake; its subclasses StuckError and LeaseLostError where the work cannot go on; and
     KeyboardInterrupt, after the ranks of this machine are stopped.
@@ -104,7 +100,6 @@ def launch(
     directory, stated, added = directory_of(grid, directory), site or grid.site, None
     if add:
         sweep = open_sweep(directory)
-        check_tracker(tracker, detach=detach, executor=sweep.executor)
         added = _extension(sweep, grid, stated, executor)
         if not added.empty:
             _say(note, keep_private(sweep.directory, grid.to_yaml(), *sys.argv))
@@ -114,7 +109,6 @@ def launch(
             return Launched(directory=sweep.directory.path, runs=len(sweep.runs), holder=holder, added=added)
     else:
         executor = choose_executor(executor)
-        check_tracker(tracker, detach=detach, executor=executor)
         if SweepDir(directory).provenance.is_file():
             sweep = open_sweep(directory)
         else:
@@ -124,7 +118,7 @@ def launch(
             sweep = create(directory, grid, site, plan, executor=executor)
             _say(note, keep_private(sweep.directory, created=site))
         check_same(sweep, grid, executor, stated)  # also if another launch has just created it
-    launched = _go_on(sweep, takeover=False, detach=detach, tracker=tracker, on_step=on_step, note=note)
+    launched = _go_on(sweep, takeover=False, detach=detach, on_step=on_step, note=note)
     return replace(launched, added=added)
 
 
@@ -134,7 +128,6 @@ def resume(
     takeover: bool = False,
     adopt: bool = False,
     detach: bool = False,
-    tracker: str | None = None,
     on_step: OnStep = lambda _sweep: None,
     note: Note = lambda _text: None,
 ) -> Launched:
@@ -145,8 +138,7 @@ def resume(
     if adopt:
         adopt_copy(find_sweep(Path(directory)))
     sweep = open_sweep(directory)
-    check_tracker(tracker, detach=detach, executor=sweep.executor)
-    return _go_on(sweep, takeover=takeover or adopt, detach=detach, tracker=tracker, on_step=on_step, note=note)
+    return _go_on(sweep, takeover=takeover or adopt, detach=detach, on_step=on_step, note=note)
 
 
 def dry_run(
@@ -204,12 +196,12 @@ def _say(note: Note, text: str | None) -> None:
         note(text)
 
 
-def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, on_step: OnStep, note: Note) -> Launched:
+def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, on_step: OnStep, note: Note) -> Launched:
     check_own(sweep.directory)
     _say(note, keep_private(sweep.directory))
     directory = sweep.directory.path
     if detach and sweep.executor == "local":  # no scheduler here: a launcher in the background replaces it
-        process = resume_in_background(directory, takeover=takeover, tracker=tracker)
+        process = _resume_in_background(directory, takeover=takeover)
         return Launched(directory=directory, runs=len(sweep.runs), background=process)
     launcher = Launcher(replace(sweep), takeover=takeover)
     launcher.renew_tries()
@@ -217,8 +209,7 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, tracker: str | None, o
         return _submit_once(launcher, note)
     give_back()
     try:
-        with tracking_alongside(directory, tracker, note):
-            Loop(launcher, on_step).run()
+        Loop(launcher, on_step).run()
     except StuckError:
         launcher.close()
         raise
@@ -283,65 +274,8 @@ def _first_scripts(plan: Plan, grid: Grid, site: Site, directory: Path, executor
     return scripts
 
 
-LAST_WORDS_S = 30.0
-"""how long a finished sweep waits for its tracker"""
-
-
-def resume_in_background(directory: Path, *, takeover: bool, tracker: str | None) -> int:
+def _resume_in_background(directory: Path, *, takeover: bool) -> int:
     """The process of `sweep resume`, which lives on after this one: its output is launcher.out in the directory."""
-    words = ["--takeover"] * takeover + (["--track", tracker] if tracker is not None else [])
-    return _start(directory, "launcher.out", "resume", str(directory), *words, stdin=subprocess.DEVNULL).pid
-
-
-def check_tracker(name: str | None, *, detach: bool, executor: str) -> None:
-    """Raises SweepError if a sweep about to start names a tracker that is not available."""
-    if name is None:
-        return
-    if detach and executor != "local":
-        fact = "a detached launcher cannot track"
-        raise SweepError(Mistake(fact, path="--track", remedy=f"later: `sweep track DIR --to {name}`"))
-    TRACKER.find(name)("check", Path.cwd())
-
-
-@contextlib.contextmanager
-def tracking_alongside(directory: Path, tracker: str | None, note: Callable[[str], None]) -> Iterator[None]:
-    """A process alongside the launcher that tracks runs as they end. If it fails, the sweep continues, and ``note``
-    says so.
-
-    Its standard input ends with the launcher, also if that is killed: this stops it.
-    """
-    if tracker is None:
-        yield
-        return
-    child = None
-    try:
-        words = ("track", str(directory), "--to", tracker, "--follow")
-        child = _start(directory, "track.out", *words, stdin=subprocess.PIPE)
-    except OSError as error:
-        note(f"no tracking with this launch: {error}")
-    try:
-        yield
-    finally:
-        if child is not None and (problem := _end(child, LAST_WORDS_S)) is not None:
-            note(f"{problem}; `sweep track {directory} --to {tracker}` continues")
-
-
-def _start(directory: Path, output: str, *words: str, stdin: int) -> subprocess.Popen[bytes]:
-    with (directory / output).open("ab") as out:
-        return subprocess.Popen(
-            module_command("sweep.cli.main", *words), stdin=stdin, stdout=out, stderr=out, start_new_session=True
-        )
-
-
-def _end(child: subprocess.Popen[bytes], wait_s: float) -> str | None:
-    """Let the child write the rest, for a limited time; then end it and all its processes. The error as text."""
-    assert child.stdin is not None
-    with contextlib.suppress(OSError):
-        child.stdin.close()
-    try:
-        code = child.wait(wait_s)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        return f"the tracker did not end within {wait_s:.0f} s"
-    return "the tracker failed, and track.out in the sweep directory has the reason" if code else None
+    command = module_command("sweep.cli.main", "resume", str(directory), *(["--takeover"] * takeover))
+    with (directory / "launcher.out").open("ab") as out:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True).pid

@@ -63,16 +63,16 @@ class Tracking:
         if time.time() - self._heartbeat_at > ALIVE_S:
             self._append(SessionAlive(time=time.time()))
 
-    def write_waiting(self, *, keep: int = 0, picture: Callable[[], Path | None] = lambda: None) -> int:
-        """Write waiting attempts, oldest first, except the last ``keep``; how many were written.
+    def write_waiting(self, *, picture: Callable[[], Path | None] = lambda: None) -> int:
+        """Write waiting attempts, oldest first; how many were written.
 
         ``picture``: called once, before the last of all is written, which carries it: a tracker stores a picture only
         in a run. Raises TrackerError, or LeaseLostError; what was written before that is marked.
         """
-        due = list(self._waiting)[: len(self._waiting) - keep]
+        due = list(self._waiting)
         for number, identity in enumerate(due, start=1):
             record = self._waiting[identity]
-            last = number == len(due) and not keep
+            last = number == len(due)
             self._lease.check()
             self._tracker.write(tracked(record, self._sweep_id), picture() if last else None)
             self._mark(identity, record.outcome)

@@ -19,7 +19,7 @@ from tests.support.command_line import Command, long_name
 from tests.support.made_sweeps import made
 from tests.support.paths import REPOSITORY
 
-NAMES = {"--metric", "--format", "--gpu", "--trainer", "--to", "--track", "--outcome", "--executor"}
+NAMES = {"--metric", "--format", "--gpu", "--trainer", "--to", "--outcome", "--executor"}
 """options whose values are names, in whichever command"""
 
 
