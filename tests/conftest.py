@@ -42,7 +42,6 @@ SCHEDULER = {
     "faults/test_ranks.py",
     "faults/test_storm.py",
     "inputs/test_detect.py",
-    "project/test_slurm_harness.py",
     "system/test_slurm_limits.py",
 }
 """Files that ask what the scheduler and single nodes do; the other Slurm tests are of whole sweeps. The chaos is here
