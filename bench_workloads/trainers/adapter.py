@@ -30,7 +30,6 @@ class TrainerParameters(Parameters):
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@=-]{0,99}")
 """of a file: it is in the directory that it is written to, and no option"""
-SHARED_PARAMS: dict[str, Scalar] = TrainerParameters.defaults()
 SHARED_CHOICES: dict[str, tuple[Scalar, ...]] = {"start": ("rank", "node")}
 
 

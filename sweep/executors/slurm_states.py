@@ -103,7 +103,7 @@ def parse(text: str, form: str) -> dict[str, JobStatus] | None:
 
 
 def status_of(word: str, nodes: str, ended: str, name: str, reason: str = "") -> JobStatus:
-    """The status of a job, from Slurm's texts."""
+    """The status of a job, from Slurm's texts; ``ended`` is in Unix seconds (SLURM_TIME_FORMAT=%s), or "Unknown"."""
     state = job_state(word)
     return JobStatus(
         state=state,
@@ -111,7 +111,7 @@ def status_of(word: str, nodes: str, ended: str, name: str, reason: str = "") ->
         nodes=_text_of(nodes),
         reason=_text_of(reason),
         name=name,
-        ended_at=_time_of(ended) if state is JobState.GONE else None,
+        ended_at=float(ended) if state is JobState.GONE and ended.isdecimal() and ended != "0" else None,
     )
 
 
@@ -178,11 +178,6 @@ def setting(config: str, name: str) -> str:
         if key.strip() == name and line.endswith("\n"):
             return value.strip()
     return ""
-
-
-def _time_of(text: str) -> float | None:
-    """Unix seconds (the clients run with SLURM_TIME_FORMAT=%s), or None for "Unknown", "N/A" and the like."""
-    return float(text) if text.isdecimal() and text != "0" else None
 
 
 def _text_of(text: str) -> str:

@@ -19,7 +19,7 @@ import json
 import time
 from pathlib import Path
 
-from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS, Adapter, Launch
+from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Launch, TrainerParameters
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from sweep.contract import Workload
@@ -44,7 +44,7 @@ WORKLOAD = Workload(
     name="their-trainer",
     main="theirs.trainer:main",
     axes=frozenset({"dp", "micro_batch_size", "grad_accum"}),
-    params=dict(SHARED_PARAMS),
+    params=TrainerParameters.defaults(),
     choices=dict(SHARED_CHOICES),
     takes_listener=True,
     same_start=False,

@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from bench_workloads.trainers import TRAINERS
-from bench_workloads.trainers.adapter import SHARED_CHOICES, SHARED_PARAMS
+from bench_workloads.trainers.adapter import SHARED_CHOICES, TrainerParameters
 from bench_workloads.trainers.driver.reading import NAMES
 from sweep.contract import Measurement
 from sweep.physics.flops import CONVENTIONS
@@ -50,7 +50,7 @@ def run(adapter):
 
 
 def test_it_states_what_every_adapter_does(adapter):
-    assert SHARED_PARAMS.keys() <= adapter.workload.params.keys()
+    assert TrainerParameters.defaults().keys() <= adapter.workload.params.keys()
     assert SHARED_CHOICES.keys() <= adapter.workload.choices.keys()
     assert adapter.versions
     assert not adapter.convention or adapter.convention in CONVENTIONS
