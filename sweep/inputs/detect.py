@@ -17,7 +17,7 @@ from sweep.physics.hardware import GPUS, gpu_kind
 
 TIMEOUT_S = 20.0
 LONGEST_PILOT_S = 4 * 3600
-SINFO_FORMAT = "%P|%a|%l|%D|%c|%m|%G"
+SINFO_FORMAT = "%P|%a|%l|%D|%c|%G"
 USUAL_GPUS_PER_NODE, RACK_GPUS_PER_NODE = 8, 4
 """of a node that is not seen: HGX boards have 8, a compute tray of a GB200 or GB300 NVL72 has 4"""
 CPU_RANKS = 8
@@ -35,7 +35,6 @@ class NodeGroup:
     """None: infinite"""
     nodes: int
     cpus: int
-    memory_mb: int
     gpus: int
     gpu_type: str
     """the type that the gres states; often empty"""
@@ -134,12 +133,12 @@ def parse_sinfo(text: str) -> list[NodeGroup]:
     groups = []
     for line in text.splitlines():
         fields = line.strip().split("|")
-        if len(fields) == 7:
+        if len(fields) == 6:
             groups.append(_group(*fields))
     return groups
 
 
-def _group(partition: str, up: str, limit: str, nodes: str, cpus: str, memory: str, gres: str) -> NodeGroup:
+def _group(partition: str, up: str, limit: str, nodes: str, cpus: str, gres: str) -> NodeGroup:
     gpus, gpu_type = parse_gres(gres)
     return NodeGroup(
         partition=partition.rstrip("*"),
@@ -148,7 +147,6 @@ def _group(partition: str, up: str, limit: str, nodes: str, cpus: str, memory: s
         time_limit_s=parse_time(limit),
         nodes=_whole(nodes),
         cpus=_whole(cpus),
-        memory_mb=_whole(memory),
         gpus=gpus,
         gpu_type=gpu_type,
     )

@@ -42,7 +42,6 @@ def test_sinfo() -> None:
         time_limit_s=None,
         nodes=4,
         cpus=8,
-        memory_mb=16000,
         gpus=2,
         gpu_type="",
     )
@@ -53,13 +52,11 @@ def test_sinfo() -> None:
 
 
 def test_the_widest_group_has_gpus() -> None:
-    text = (
-        "login*|up|1:00|2|64|1000|(null)\nlogin*|up|1:00|3|64+|1000+|gpu:h100:8(S:0-1)\nbig|up|1:00|99|8|1|gpu:a100:8\n"
-    )
+    text = "login*|up|1:00|2|64|(null)\nlogin*|up|1:00|3|64+|gpu:h100:8(S:0-1)\nbig|up|1:00|99|8|gpu:a100:8\n"
     group = widest_group(parse_sinfo(text))
     assert group is not None
     assert (group.partition, group.nodes, group.cpus, group.gpus, group.gpu_type) == ("login", 3, 64, 8, "h100")
-    assert widest_group(parse_sinfo("a*|down|1:00|2|64|1000|(null)\n")) is None
+    assert widest_group(parse_sinfo("a*|down|1:00|2|64|(null)\n")) is None
     assert parse_sinfo("not a line\n") == []
 
 
@@ -150,7 +147,7 @@ def test_a_machine_has_the_gpus_that_it_lists_and_else_its_cores(
     assert detect_site("local", stated) == wanted
 
 
-LINES = "cpu*|up|1:00|2|4|1000|(null)\nfast|up|infinite|3|64|1000|gpu:8\nold|down|infinite|9|64|1000|gpu:v100:8"
+LINES = "cpu*|up|1:00|2|4|(null)\nfast|up|infinite|3|64|gpu:8\nold|down|infinite|9|64|gpu:v100:8"
 
 
 def test_a_cluster_is_detected_from_what_its_commands_print(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -167,7 +164,7 @@ def test_a_cluster_is_detected_from_what_its_commands_print(monkeypatch: pytest.
 
 
 def test_a_cluster_without_a_partition_that_is_up_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    commands(monkeypatch, tmp_path, sinfo="old|down|infinite|9|64|1000|gpu:v100:8", scontrol=None)
+    commands(monkeypatch, tmp_path, sinfo="old|down|infinite|9|64|gpu:v100:8", scontrol=None)
     with pytest.raises(SweepError, match="no partition that is up"):
         detect_site("slurm")
     commands(monkeypatch, tmp_path, sinfo=None)

@@ -178,7 +178,7 @@ def test_a_number_that_is_too_long_is_reported_and_not_read():
 def test_of_several_groups_of_nodes_the_default_partition_counts_and_most_gpus():
     def group(**changes):
         plain = {"partition": "p", "default": False, "up": True, "time_limit_s": None, "nodes": 2, "cpus": 8}
-        return NodeGroup(**plain | {"memory_mb": 1, "gpus": 0, "gpu_type": ""} | changes)
+        return NodeGroup(**plain | {"gpus": 0, "gpu_type": ""} | changes)
 
     few, many, default = group(gpus=8), group(gpus=4, nodes=5), group(default=True)
     assert widest_group([few, many]) is many
@@ -189,9 +189,7 @@ def test_of_several_groups_of_nodes_the_default_partition_counts_and_most_gpus()
 
 @pytest.mark.parametrize(("cpus", "ranks"), [(4, 4), (8, 8), (96, 8)])
 def test_without_gpus_there_are_as_many_ranks_as_cpus_up_to_eight(cpus, ranks):
-    group = NodeGroup(
-        partition="p", default=True, up=True, time_limit_s=600, nodes=3, cpus=cpus, memory_mb=1, gpus=0, gpu_type=""
-    )
+    group = NodeGroup(partition="p", default=True, up=True, time_limit_s=600, nodes=3, cpus=cpus, gpus=0, gpu_type="")
     found = cluster_site(group, {"ClusterName": "-my cluster!" + "x" * 80}, [])
     assert (found["gpu"], found["gpus_per_node"], found["pilot_time"]) == ("cpu", ranks, 600)
     assert found["name"] == "my-cluster-" + "x" * 53
