@@ -184,8 +184,8 @@ def test_it_conforms(tmp_path):
 from mytracker import JsonFiles
 from tests.support.conforming_trackers import check_tracker
 
-def test_it_conforms(tmp_path):
-    check_tracker(JsonFiles, tmp_path, count=lambda run: len(list(tmp_path.rglob(f"{run.key}.json"))))
+def test_it_conforms(tmp_path, capfd):
+    check_tracker(JsonFiles, tmp_path, capfd, count=lambda run: len(list(tmp_path.rglob(f"{run.key}.json"))))
 """,
 }
 

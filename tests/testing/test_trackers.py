@@ -8,7 +8,7 @@ from tests.support.conforming_trackers import check_tracker
 from tests.support.slurm.services import wait_until
 
 
-def test_wandb_conforms(tmp_path, monkeypatch):
+def test_wandb_conforms(tmp_path, monkeypatch, capfd):
     pytest.importorskip("wandb")
     from sweep.trackers.wandb import WandbTracker
     from tests.support.wandb_file import read
@@ -25,10 +25,10 @@ def test_wandb_conforms(tmp_path, monkeypatch):
         assert wait_until(lambda: all(read(path).get("id") == run.key for path in files), 20)  # its service writes it
         return len(files)
 
-    check_tracker(WandbTracker, tmp_path, count=count, unreachable=unreachable)
+    check_tracker(WandbTracker, tmp_path, capfd, count=count, unreachable=unreachable)
 
 
-def test_mlflow_conforms(tmp_path, monkeypatch):
+def test_mlflow_conforms(tmp_path, monkeypatch, capfd):
     pytest.importorskip("mlflow")
     pytest.importorskip("sqlalchemy")
     from sweep.trackers.mlflow import KEY, MlflowTracker
@@ -48,4 +48,4 @@ def test_mlflow_conforms(tmp_path, monkeypatch):
         with sqlite3.connect(tmp_path / "mlflow.db") as connection:
             return connection.execute(query, (KEY, run.key)).fetchone()[0]
 
-    check_tracker(MlflowTracker, tmp_path, count=count, unreachable=unreachable)
+    check_tracker(MlflowTracker, tmp_path, capfd, count=count, unreachable=unreachable)
