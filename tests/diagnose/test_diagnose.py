@@ -249,15 +249,6 @@ def test_a_progress_bars_carriage_returns_end_lines(end: str) -> None:
     assert found.evidence == "ModuleNotFoundError: No module named 'x'"
 
 
-@pytest.mark.parametrize(
-    "unit", ["Error: (", "loss" * 3 + " ", "c10d NCCL WARN connect ", "must be ", "rank 0 socket peer "]
-)
-def test_no_pattern_explodes(unit: str) -> None:
-    began = time.process_time()
-    diagnose_text(unit * (200_000 // len(unit)))
-    assert time.process_time() - began < 5
-
-
 @pytest.mark.skipif("SWEEP_REFERENCE_DATA" not in os.environ, reason="SWEEP_REFERENCE_DATA is not set")
 def test_reference_texts() -> None:
     import json
