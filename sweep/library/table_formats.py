@@ -52,7 +52,8 @@ def best_table(
     lines = []
     for row in rows:
         memory = "–" if row["peak_memory_bytes"] is None else memory_text(float(row["peak_memory_bytes"]))
-        rated = [number(row["value"] * ranked.factor), _mfu(row), memory, percent_text(row["margin"])]
+        mfu = f"{percent_text(row['reported_mfu'])}*" if _is_reported(row) else percent_text(row["mfu"])
+        rated = [number(row["value"] * ranked.factor), mfu, memory, percent_text(row["margin"])]
         last = sure(row) if sure else row["confidence"]
         lines.append([row["model"], str(row["nodes"]), layout_text(row), *rated, last])
     same = [at for at in range(4, len(heads)) if len({line[at] for line in lines}) == 1 < len(lines)]
@@ -78,14 +79,8 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
 
 
 def _is_reported(row: Row) -> bool:
+    """Whether the only MFU is the one that an imported source reports."""
     return row["mfu"] is None and row["reported_mfu"] is not None
-
-
-def _mfu(row: Row) -> str:
-    """The MFU, else the one that an imported source reports, marked."""
-    from analysis.heatmap.cell_text import percent_text
-
-    return f"{percent_text(row['reported_mfu'])}*" if _is_reported(row) else percent_text(row["mfu"])
 
 
 def _markdown(rows: Sequence[Row], metric: str) -> str:
