@@ -151,6 +151,10 @@ _DEFAULTS: Row = {
     "dtype": "bf16",
     "gpus_per_node": 8,
     "compile": False,
+    "recompute_modules": "",
+    "dispatcher": "alltoall",
+    "ep_overlap": False,
+    "cuda_graphs": "none",
 }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
+from benchmarks.nemo_recipes import recipe
 from benchmarks.reference_tables import STORED_SCORES, Row, Table, gpt, interleaved, nemo, read, table_of
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
@@ -37,7 +38,7 @@ def unseen_tables() -> list[Table]:
 
 
 def _nemo(models: dict[str, ModelShape]) -> Iterator[Row]:
-    """Recomputation, CUDA graphs and the kind of exchange are not stated; multi-token prediction is left out."""
+    """What the table does not state is that of its container's recipes; multi-token prediction is left out."""
     for row in read("nemo_performance.csv"):
         name, gpu = row["model"].split(" (")[0], row["system"].removeprefix("DGX-").lower()
         if name not in models or "w/ MTP" in row["model"] or row["malformed_row"] == "True":
@@ -60,6 +61,7 @@ def _nemo(models: dict[str, ModelShape]) -> Iterator[Row]:
             "tp_overlap": True,
             "etp": 1,  # expert_tensor_parallel_size in scripts/performance of NVIDIA-NeMo/Megatron-Bridge
             **interleaved(chunks),
+            **recipe(row["container"][:5], name, gpu, narrow=row["precision"] != "BF16"),
             "shape": models[name],
             "seconds": batch * sequence / float(row["tok_s_gpu"]) / gpus,
             "label": f"{row['container'][:5]} {gpu} {row['model']} {row['precision']} pp {ways['pp']} ep {ways['ep']} "

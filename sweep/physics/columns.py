@@ -32,6 +32,9 @@ _PLAIN: dict[str, Any] = {
     "num_experts": 0,
     "recompute_share": 1.0,
     "tp_overlap": 0.0,
+    "ep_overlap": False,
+    "dispatcher": "alltoall",
+    "cuda_graphs": "none",
 }
 """default values of a layout"""
 
@@ -109,6 +112,12 @@ def _equals(columns: Mapping[str, Any], name: str, values: tuple[str, ...]) -> A
     for value in values:
         found |= column == value
     return found
+
+
+def mentions(columns: Mapping[str, Any], name: str, word: str) -> Any:
+    """1.0 where the column's text, words with commas, has the word; else 0.0."""
+    column = read(columns, name)
+    return 1.0 * equals(columns, name, *(text for text in words_in(column) if word in text.split(",")))
 
 
 def words_in(column: Any) -> list[str]:

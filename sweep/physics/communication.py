@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sweep.physics import constants, pipeline
-from sweep.physics.columns import element_bytes, local_tokens, read
+from sweep.physics.columns import element_bytes, equals, local_tokens, read
 from sweep.physics.machine import LARGE_BYTES, Machine
 from sweep.physics.measured import MeasuredCollective
 
@@ -127,15 +127,18 @@ def _interpolated(columns: Columns, same: Sequence[MeasuredCollective], nodes: A
     return np.exp(np.interp(np.log2(np.maximum(nodes, 1)), np.log2(at), values))
 
 
-def tensor_s(columns: Columns, machine: Machine, *, sequence_parallel: bool = True) -> Any:
+def tensor_s(columns: Columns, machine: Machine, *, sequence_parallel: bool = True, narrow: bool = False) -> Any:
     """Seconds of one layer's tensor-parallel communication in one forward, without overlap.
 
     Two gathers and two scatters of the activations (arXiv 2205.05198 sec. 4.2.2), or two all-reduces without sequence
-    parallelism; backward has as many, recomputation the forward's again.
+    parallelism; backward has as many, recomputation the forward's again. ``narrow``: what is gathered was cast to the
+    8 bits or fewer that products take.
     """
     size, tp, nodes = activation_bytes(columns), read(columns, "tp"), axis_nodes(columns, "tp")
     if sequence_parallel:
-        return collective_s(columns, 4.0 * size, tp, nodes, machine, calls=4.0)
+        gathered = np.where(equals(columns, "dtype", "fp8"), 0.5, np.where(equals(columns, "dtype", "fp4"), 0.25, 1.0))
+        moved = (2.0 + 2.0 * np.where(narrow, gathered, 1.0)) * size
+        return collective_s(columns, moved, tp, nodes, machine, calls=4.0)
     return collective_s(columns, 2.0 * size, tp, nodes, machine, kind="reduce", calls=2.0)
 
 

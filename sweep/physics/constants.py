@@ -15,8 +15,10 @@ FIRST_TABLES = (*OLD_MEGATRON, "Megatron 2024", *TITAN, "NeMo dense", "llm-found
 """tables of training runs whose errors were looked at while the first mechanisms were chosen"""
 SEEN_TABLES = (*FIRST_TABLES, "NeMo experts", "NeMo experts, Kimi K2", "NeMo LoRA")
 """and while those of experts, context parallelism and adapters were: of experts only the means over all rows"""
-ALL_SEEN_TABLES = (*SEEN_TABLES, "BigScience")
-"""and before versions of Megatron that hide communication were distinguished (``sweep.physics.trainers``)"""
+ALL_SEEN_TABLES = (*SEEN_TABLES, "BigScience", "MLPerf v5.0, Llama-3.1-405B", "MLPerf v5.0, Llama-2-70B")
+"""and before versions of Megatron that hide communication were distinguished (``sweep.physics.trainers``), dispatchers,
+CUDA graphs, gathers in 8 bits, adapters of output matrices: every second row of NeMo's experts and of MLPerf, every
+third of NeMo's dense models, of the others the means"""
 
 
 @dataclass(frozen=True)
@@ -210,12 +212,21 @@ def attention(kernel: str, architecture: str) -> tuple[Constant, Constant]:
     )
 
 
-ATTENTION_HALF = Constant(
-    400.0,
-    0.3,
-    FLASH_3 + ": positions at which causal attention runs at half of that; 191, 298, 335 of FlashAttention-2",
-)
-HEAD_64 = Constant(0.84, 0.08, "arXiv 2407.08608 fig. 5: head_dim 64 against 128")
+FLASH_4 = "Dao-AILab/flash-attention pull request 2605, cuDNN on a GPU of 2,500 TFLOP/s"
+ATTENTION_HALF = {
+    "hopper": Constant(
+        400.0,
+        0.3,
+        FLASH_3 + ": positions at which causal attention runs at half of that; 191, 298, 335 of FlashAttention-2",
+    ),
+    "blackwell": Constant(700.0, 0.3, FLASH_4 + ": 977, 1,074 and 1,117 TFLOP/s at 4k, 8k, 16k, 1,159 without a mask"),
+}
+ATTENTION_HALF["ampere"] = ATTENTION_HALF["hopper"]
+HEAD_64 = {
+    "hopper": Constant(0.84, 0.08, "arXiv 2407.08608 fig. 5: head_dim 64 against 128"),
+    "blackwell": Constant(0.69, 0.10, FLASH_4 + ": 980 and 1,427 TFLOP/s at 1k without a mask"),
+}
+HEAD_64["ampere"] = HEAD_64["hopper"]
 SCORE_BYTES = (
     Constant(
         14.0,
@@ -273,6 +284,15 @@ TENSOR_HIDDEN = Constant(
 LAUNCH_S = Constant(
     1.0e-5, 0.35, "host time of one eager operation, dispatch, autograd and launch: 5 to 25 us by processor", PLAYBOOK
 )
+GRACE = Constant(
+    2.6,
+    0.2,
+    "a forward of nn.Linear takes the host 37.1 us on GB200, 33.2 on GH200 and 13.5 on H100 with Xeon 8480C (NVIDIA/"
+    "TransformerEngine issue 2053)",
+    seen=SEEN_TABLES,
+)
+GRACE_HOSTS = ("gh200", "gh200-144gb", "gb200", "gb300")
+"""kinds whose host is a Grace CPU -> host time of an operation over that of others"""
 SMALL_KERNEL_S = Constant(
     3.8e-6,
     0.4,
@@ -322,9 +342,9 @@ FACTORS: dict[str, Constant] = {
     "context": Constant(1.0, 0.12, "load balance of causal attention by ring or all-gather"),
     "experts": Constant(
         1.0,
-        0.35,
-        "imbalance of routed tokens, permutation, grouped products, CUDA graphs; versions: of one layout NVIDIA's "
-        "containers of 2025-09 to 2026-08 took 1.4 to 2.5 times as long as the fastest (NeMo's performance summary)",
+        0.28,
+        "versions of kernels: of one layout NVIDIA's containers of 2025-09 to 2026-08 took up to 2.5 times as long as "
+        "the fastest (NeMo's performance summary): nine in ten in that range",
         seen=SEEN_TABLES,
     ),
     "zero-3": Constant(1.0, 0.08, "prefetch order, memory pressure of gathered layers"),

@@ -12,12 +12,18 @@ from typing import Any
 import numpy as np
 
 from sweep.physics import communication, constants
-from sweep.physics.columns import element_bytes, expert_width, local_tokens, read
+from sweep.physics.columns import element_bytes, equals, expert_width, local_tokens, mentions, read
 from sweep.physics.machine import Machine
 from sweep.physics.shapes import moe_layers, shape_columns
 from sweep.physics.trainers import Behaviour
 
 Columns = Mapping[str, Any]
+WHOLE = "full_iteration"
+"""in ``cuda_graphs``: every kernel of a step is replayed"""
+BIAS_BYTES = ((12.0, 20.0), (28.0, 40.0))
+"""per element, forward and backward: the product written (2), the sum (4 read, 2 written), joined (4); in backward
+joined (4), the product's two gradients multiplied and summed (8, 8). With DeepEP and HybridEP probabilities are fp32:
+so are these, and there are casts (6, 12 with the part of the output)"""
 
 
 def share(columns: Columns) -> Any:
@@ -66,16 +72,17 @@ def copies(columns: Columns, places: Any) -> Any:
 def exchange_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:
     """Seconds of sending tokens to their experts and back in one layer's forward: two exchanges, none hidden.
 
-    A trainer with a dispatcher of its own sends a token once to each node, and from there once to each rank that has
-    an expert of it; a plain all-to-all sends it once per expert. Ranks that share an expert gather its tokens and
-    scatter their parts of its outputs.
+    DeepEP and HybridEP send a token once to each node, and from there once to each rank that has an expert of it; a
+    plain all-to-all sends it once per expert, an all-gather to every rank. Ranks that share an expert gather its tokens
+    and scatter their parts of its outputs.
     """
     shape, ep = shape_columns(columns), read(columns, "ep")
     nodes = np.maximum(np.ceil(ep / read(columns, "gpus_per_node")), 1)
-    per_token = np.maximum(shape.experts_per_token, 1)
+    once, all_of_them = equals(columns, "dispatcher", "deepep", "hybridep"), equals(columns, "dispatcher", "allgather")
+    per_token = np.where(all_of_them, ep, np.maximum(shape.experts_per_token, 1))
     parts = read(columns, "tp") if behaviour.splits_routed_tokens else 1.0
     tokens = local_tokens(columns) / parts * element_bytes(columns) * read(columns, "hidden_size")
-    to_ranks, to_nodes = (copies(columns, n) if behaviour.sends_tokens_once else per_token for n in (ep, nodes))
+    to_ranks, to_nodes = (np.where(once, copies(columns, n), per_token) for n in (ep, nodes))
     found = 2.0 * communication.exchange_s(columns, tokens * to_ranks, tokens * to_nodes, ep, nodes, machine)
     if behaviour.splits_routed_tokens:
         sharing, size = expert_width(columns), routed_elements(columns) * element_bytes(columns)
@@ -90,9 +97,35 @@ def tensor_share(columns: Columns, behaviour: Behaviour) -> Any:
 
 
 def host_operations(columns: Columns, behaviour: Behaviour) -> tuple[Any, Any]:
-    """Further host operations of a layer for its mixture, forward and backward."""
+    """Further host operations of a layer for its mixture's router and exchanges, forward and backward."""
     forward, backward = behaviour.expert_operations
     return share(columns) * forward, share(columns) * backward
+
+
+def launches(columns: Columns, behaviour: Behaviour) -> tuple[Any, Any]:
+    """Host operations of a layer's products where each expert's is a kernel of its own, forward and backward.
+
+    NVIDIA/TransformerEngine v2.9, pytorch/module/grouped_linear.py and csrc/extensions (cast.cpp, gemm.cpp): of each of
+    two matrices a product, and in backward two; in 8 bits also an object and a kernel that casts its input, and its
+    output's gradient. Biases: see ``bias_bytes``, a product, a sum and a view of each expert, and their backward.
+    """
+    each = share(columns) * local_experts(columns) * behaviour.kernel_per_expert
+    small = 1.0 * equals(columns, "dtype", "fp8", "fp4")
+    bias = np.asarray(shape_columns(columns).mlp_bias) * 1.0
+    return each * (2 + 4.0 * small + 3 * bias), each * (4 + 4.0 * small + 5 * bias)
+
+
+def bias_bytes(columns: Columns, behaviour: Behaviour) -> tuple[Any, Any]:
+    """Bytes that the biases of experts' outputs move in one layer, forward and backward.
+
+    NVIDIA/Megatron-LM, TEGroupedMLP._apply_bias (core 0.15 to 0.19): t + b * p expert by expert, joined. Not where the
+    whole iteration is a CUDA graph, which needs Transformer Engine's fused operations.
+    """
+    bias = np.asarray(shape_columns(columns).mlp_bias) * behaviour.kernel_per_expert
+    elements = share(columns) * routed_elements(columns) * bias * (1 - mentions(columns, "cuda_graphs", WHOLE))
+    once = equals(columns, "dispatcher", "deepep", "hybridep")
+    forward, backward = (np.where(once, wide, narrow) for narrow, wide in zip(*BIAS_BYTES, strict=True))
+    return forward * elements, backward * elements
 
 
 def small_kernels_s(columns: Columns, behaviour: Behaviour) -> tuple[Any, Any]:

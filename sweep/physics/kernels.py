@@ -84,7 +84,8 @@ def products(columns: Columns, machine: Machine, behaviour: Behaviour = ANY_TRAI
     heads, kv = shape.num_heads * shape.head_dim / tp, np.maximum(shape.num_kv_heads / tp, 1) * shape.head_dim
     into = speed.both(rows, heads + 2 * kv, hidden)
     if np.any(latent := np.asarray(shape.kv_rank) > 0):
-        into = Passes(*(np.where(latent, *pair) for pair in zip(_latent(rows, shape, tp, speed), into, strict=True)))
+        through = [sum(pair) for pair in zip(*_latent(rows, shape, tp, speed), strict=True)]
+        into = Passes(*(np.where(latent, *pair) for pair in zip(through, into, strict=True)))
     found = [into, speed.both(rows, hidden, heads)]
     found += _mlp(columns, shape, speed)
     return Passes(sum(one.forward for one in found), sum(one.backward for one in found))
@@ -103,16 +104,30 @@ def _speed(columns: Columns, machine: Machine, behaviour: Behaviour, *, frozen: 
     return _Products(machine.matmul_flops(columns) * constants.SLOWEST_GPU.median, machine, frozen, together)
 
 
-def _latent(rows: Any, shape: Any, tp: Any, speed: _Products) -> Passes:
+def _latent(rows: Any, shape: Any, tp: Any, speed: _Products) -> list[Passes]:
     """Products of latent attention before its scores: to the latents, whole on each rank, then to the heads."""
     hidden, kv_rank = np.asarray(shape.hidden_size, dtype=np.float64), np.maximum(shape.kv_rank, 1)
     queries, down = shape.num_heads * (shape.head_dim + shape.rope_head_dim) / tp, np.asarray(shape.q_rank) > 0
-    found = [
+    return [
         speed.both(rows, np.asarray(shape.q_rank) + kv_rank + shape.rope_head_dim, hidden),
         speed.both(rows, queries, np.where(down, np.maximum(shape.q_rank, 1), hidden)),
         speed.both(rows, 2 * shape.num_heads * shape.head_dim / tp, kv_rank),
     ]
-    return Passes(sum(one.forward for one in found), sum(one.backward for one in found))
+
+
+def latent_up_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:
+    """Seconds of a layer's products from latents to heads, forward: 0 without latent attention."""
+    shape = shape_columns(columns)
+    if not np.any(latent := np.asarray(shape.kv_rank) > 0):
+        return 0.0
+    up = _latent(local_tokens(columns), shape, read(columns, "tp"), _speed(columns, machine, behaviour))[1:]
+    return np.where(latent, sum(one.forward for one in up), 0.0)
+
+
+def routed_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:
+    """Seconds of the products of a layer's routed experts, forward."""
+    each = _routed(columns, shape_columns(columns), _speed(columns, machine, behaviour))
+    return experts.share(columns) * sum(one.forward for one in each)
 
 
 def _mlp(columns: Columns, shape: Any, speed: _Products) -> list[Passes]:
@@ -168,23 +183,24 @@ def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behavi
     if not profile.flash_attention:
         return _stored_attention(pairs, work, machine, profile)
     block = sequence / read(columns, "cp")
-    work = work * (1 + _windows(shape, block))
-    narrow = np.where(np.asarray(shape.head_dim) < 96, constants.HEAD_64.median, 1.0)
-    known = _at_length(block) * narrow * machine.matmul_scale
+    half = constants.ATTENTION_HALF[machine.architecture].median
+    work = work * (1 + _windows(shape, block, half))
+    narrow = np.where(np.asarray(shape.head_dim) < 96, constants.HEAD_64[machine.architecture].median, 1.0)
+    known = _at_length(block, half) * narrow * machine.matmul_scale
     shares = _kernel_shares(columns, machine, profile.attention or behaviour.attention)
     forward, backward = (work / 2 / (peak * share * known) for share in shares)
     return Passes(forward, 2.5 * backward)
 
 
-def _at_length(positions: Any) -> Any:
+def _at_length(positions: Any, half: float) -> Any:
     """The share of its speed at long sequences that a kernel reaches."""
-    return positions / (positions + constants.ATTENTION_HALF.median)
+    return positions / (positions + half)
 
 
-def _windows(shape: Any, block: Any) -> Any:
+def _windows(shape: Any, block: Any, half: float) -> Any:
     """What layers with a sliding window change of the time of attention: whole tiles are computed, on short rows."""
     seen = np.minimum(shape.window + np.sqrt(constants.TILE.median), block)
-    share = window_share(SimpleNamespace(window=seen), block) * _at_length(block) / _at_length(seen)
+    share = window_share(SimpleNamespace(window=seen), block) * _at_length(block, half) / _at_length(seen, half)
     return shape.window_layers / np.asarray(shape.num_layers) * (np.minimum(share, 1.0) - 1.0)
 
 

@@ -131,6 +131,11 @@ class Machine:
         return constants.MULTIPROCESSORS.get(self.gpu.name, 132)
 
     @property
+    def launch_s(self) -> float:
+        """Of the host, for one eager operation."""
+        return constants.LAUNCH_S.median * (constants.GRACE.median if self.gpu.name in constants.GRACE_HOSTS else 1.0)
+
+    @property
     def inside_bytes_per_s(self) -> float:
         """One direction of the links inside a node."""
         return self.measured.inside_bytes_per_s or (self.gpu.link_bytes_per_s or 2 * _NOMINAL_LINK) / 2

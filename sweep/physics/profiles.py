@@ -113,6 +113,8 @@ class MemoryProfile:
     """peaks are what the allocator reserves: what the loss leaves is not yet used again by the first backward"""
     frozen_weights: bool = False
     """only adapters are trained (LoRA)"""
+    adapts_output: bool = False
+    """the attention's output matrix has an adapter, too"""
     compiled: bool = False
     """layers are compiled: of what "cheap" selective recomputation stores, not the output of a layer's last matrix"""
     margin: float = 0.1

@@ -43,8 +43,6 @@ class Behaviour:
     """further ones of a mixture layer, forward and backward: router, top-k, counts, permutations, exchanges"""
     kernel_per_expert: bool = False
     """each expert's product is a kernel of its own, launched from a loop in C++"""
-    sends_tokens_once: bool = False
-    """a dispatcher (DeepEP, HybridEP) sends a token to a rank once, for all of its experts there; else once for each"""
     splits_routed_tokens: bool = True
     """each tensor-parallel rank sends its part of a micro-batch's tokens to experts; else all of them send all"""
     layer_tensors: float = 6.0
@@ -69,6 +67,8 @@ class Behaviour:
     """gradients are reduced while the last micro-batch's backward runs"""
     overlaps_weights: bool = False
     """ZeRO-1 gathers weights while the next forward runs"""
+    gathers_narrow: bool = False
+    """tensor parallelism gathers inputs and gradients of outputs in the bits that products take them in"""
     tensor_hidden: float = 0.0
     """share of tensor-parallel communication that matrix products hide"""
     context_kind: str = "ring"
@@ -158,10 +158,10 @@ TRAINERS: dict[str, Behaviour] = {
         source="NVIDIA/Megatron-LM and Megatron Core with Transformer Engine: fused bias, activation, dropout and norm "
         "kernels, "
         "gradients accumulated in fp32 by the weight gradient's product, cuDNN attention, --overlap-grad-reduce, "
-        "--overlap-param-gather; mixtures: GroupedLinear, and the flex dispatcher of Megatron-Bridge's recipes",
+        "--overlap-param-gather; mixtures: GroupedLinear",
         attention="cudnn",
+        gathers_narrow=True,  # NVIDIA/TransformerEngine, pytorch/module/layernorm_linear.py and base.py
         kernel_per_expert=True,
-        sends_tokens_once=True,
         bucket_bytes=80e6,  # max(40e6, 1e6 * ranks) parameters: core/distributed/distributed_data_parallel.py since 0.5
         bucket_per_rank=1e6,
         gradient_comm_bytes=2.0,

@@ -1,5 +1,7 @@
 """Low-rank adapters (LoRA): what a step saves where weights are frozen, and what the adapters cost."""
 
+from dataclasses import replace
+
 import pytest
 
 from sweep.physics import adapters
@@ -41,6 +43,17 @@ def test_an_adapter_of_queries_keys_and_values_reads_and_writes_them():
         found = [float(one) * machine.memory_bytes_per_s for one in adapters.traffic_s(columns(tp=tp), machine, FROZEN)]
         assert found == pytest.approx([2 * 4096 * (into + 6 * out), 2 * 4096 * (5 * into + 4 * out)])
     assert adapters.traffic_s(columns(), machine, TRAINED) == (0, 0)
+
+
+def test_an_adapter_of_the_output_matrix_and_dropout_move_more():
+    """Per token: 64 heads of 128 in, hidden 8192 out; 2.5 elements of each input, each way."""
+    machine, queries, into = Machine(gpu=H100), 80 * 128, 8192
+    both = replace(FROZEN, adapts_output=True)
+    for profile, dropped in ((both, 0.0), (replace(both, dropout=True), 2.5)):
+        found = [float(one) * machine.memory_bytes_per_s for one in adapters.traffic_s(columns(), machine, profile)]
+        wanted = [(1 + dropped) * 2 * into + 6 * (queries + 8192), (5 + dropped) * 2 * into + 4 * (queries + 8192)]
+        assert found == pytest.approx([2 * 4096 * one for one in wanted])
+    assert adapters.host_operations(both) == (12, 16)
 
 
 def test_a_trainer_that_is_asked_for_frozen_weights_has_adapters():

@@ -14,6 +14,7 @@ from sweep.physics.profiles import PROFILES
 from sweep.physics.trainers import ANY_TRAINER, TRAINERS, behaviour_of
 
 H100 = Machine(gpu=GPUS["h100"])
+MEGATRON = PROFILES["megatron"]
 
 
 @pytest.mark.parametrize(("rows", "width", "depth", "groups"), [(1, 64, 8192, 1), (4, 4096, 4096, 8), (2, 128, 128, 3)])
@@ -49,7 +50,8 @@ def test_the_host_launches_each_operation_of_a_layer_and_what_the_gpu_does_meanw
     forward = 4 * (first + more) * each
     backward = 4 * ((second + more) * 2 / 3 + again + accumulated) * each
     found = [
-        float(sum(step_time._launches(columns, behaviour, 4.0, *gpu))) for gpu in ((0, 0), (forward / 2, 9.0), (9.0, 0))
+        float(sum(step_time._launches(columns, H100, MEGATRON, behaviour, 4.0, *gpu, 0.0)))
+        for gpu in ((0, 0), (forward / 2, 9.0), (9.0, 0))
     ]
     assert found == pytest.approx([forward + backward, forward / 2, backward])
 
@@ -65,7 +67,7 @@ def test_where_sends_across_nodes_block_the_host_a_layers_passes_have_a_least_ti
     across = MODELS["8B"].as_dict() | {"pp": 2, "dp": 8, "cp": 1, "tp": tp, "gpus_per_node": 8, "recompute": "none"}
 
     def found(columns, behaviour, *gpu):
-        return float(sum(step_time._launches(columns, behaviour, 4.0, *gpu)))
+        return float(sum(step_time._launches(columns, H100, MEGATRON, behaviour, 4.0, *gpu, 0.0)))
 
     assert found(across, NANOTRON, 0.0, 0.0) == pytest.approx(min_s)
     assert found(across, NANOTRON, 0.0, 9.0) == pytest.approx(min_s / 3)
@@ -101,7 +103,6 @@ def test_polled_sends_wait_half_a_second_or_a_whole_one_for_each_micro_batch(lay
 
 
 PLAIN, MIXED = MODELS["tiny-1M"], MODELS["tiny-moe"]
-MEGATRON = PROFILES["megatron"]
 
 
 def cells(shape, **layout):

@@ -202,3 +202,24 @@ def test_the_spread_of_every_part_is_positive_and_of_sends_that_block_the_widest
         assert tuple(spreads) == PARTS
         assert min(spreads.values()) > 0
         assert (spreads["pipeline"] > 1) is (trainer == "nanotron")
+
+
+def test_tensor_parallelism_gathers_in_the_bits_of_the_products_where_the_trainer_does():
+    """Megatron: of two gathers and two scatters the gathers have half the bytes in 8 bits."""
+    for trainer, share in (("megatron", 0.75), ("torchtitan", 1.0)):
+        bf16, fp8 = (
+            float(predict(columns(tp=8, dtype=dtype, sequence_length=65536), H100, PROFILES[trainer])["tensor"])
+            for dtype in ("bf16", "mxfp8")
+        )
+        assert fp8 / bf16 == pytest.approx(share, rel=0.02)
+
+
+def test_what_selective_recomputation_repeats_is_what_it_names():
+    base = {**MODELS["DeepSeek-V3"].as_dict(), "sequence_length": 4096, "ep": 8, "dp": 8, "recompute": "selective"}
+    found = {
+        modules: predict(base | {"recompute_modules": modules}, H100, PROFILES["megatron"])
+        for modules in ("", "core_attn", "mla_up_proj", "moe_act")
+    }
+    attention, matmul = ({name: float(one[part]) for name, one in found.items()} for part in ("attention", "matmul"))
+    assert attention[""] == attention["core_attn"] > attention["moe_act"] == attention["mla_up_proj"]
+    assert 1.01 * matmul["moe_act"] < matmul["mla_up_proj"] < 1.05 * matmul["moe_act"]
