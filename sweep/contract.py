@@ -210,6 +210,8 @@ class Place:
     checkpoint_dir: str = ""
     """directory of this attempt under the site's ``checkpoint_dir``, which all nodes see, removed after it; not made
     before; empty where the site has none"""
+    compiled_dir: str = ""
+    """of the sweep, for compiled code that its pilots share, which all nodes see; empty: they share none"""
     seed: int = 0
     token: str = field(default="", repr=False)
     """of this attempt, random: the ranks' own connections can demand it, since their ports are open to all users"""

@@ -29,6 +29,13 @@ def apply(part: Decoder, *, on: bool, mode: str | None = None, attention: str = 
         part.embedding.register_forward_hook(_fresh_tensor)
 
 
+def graphs_compiled() -> int:
+    """How many graphs this process has compiled because no cache had them."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["inductor"]["fxgraph_cache_miss"])
+
+
 def overlap_tensor_parallel(mesh: DeviceMesh) -> None:
     """Let the compiler split matrix products to overlap them with the collectives that feed them, over NVLink.
 

@@ -8,8 +8,10 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch.distributed as dist
+
 from bench_workloads import hardware, process
-from bench_workloads.transformer import profiling, waiting
+from bench_workloads.transformer import compiling, profiling, waiting
 from bench_workloads.transformer.build import Trainer
 from bench_workloads.transformer.effective import Observer, effective_configuration
 from bench_workloads.transformer.flops import ExecutedFlops, global_counts
@@ -25,6 +27,7 @@ from bench_workloads.transformer.measure import (
 )
 from bench_workloads.transformer.memory import Memory
 from bench_workloads.transformer.settings import Settings
+from bench_workloads.transformer.shared_code import SharedCode
 from sweep.contract import Measurement, Phase
 
 if TYPE_CHECKING:
@@ -39,6 +42,8 @@ def main(run: RankRun, progress: Progress) -> None:
     settings = Settings.of(run)
     _measure(run, settings, progress)
     progress.heartbeat(Phase.FINISH)
+    if run.compile and run.place.rank == 0:
+        SharedCode(run.place, process.pick_device(run.place)).share()
     process.leave()
 
 
@@ -121,15 +126,28 @@ def _install_straggler(trainer: Trainer) -> None:
     trainer.compute_gradients = late  # type: ignore[method-assign, assignment]
 
 
+def _lay_compiled_code(run: RankRun, device: torch.device) -> None:
+    """Lay what earlier pilots of the sweep compiled into this node's caches, before its ranks look there."""
+    if not run.compile:
+        return
+    if run.place.local_rank == 0:
+        SharedCode(run.place, device).fetch()
+    dist.barrier()
+
+
 def _warm_up(trainer: Trainer, progress: Progress, device: torch.device) -> tuple[Samples, dict[str, int]]:
-    """The untimed iterations. The last of several also counts FLOPs, where that does not undo a compilation."""
+    """The untimed iterations. The last of several also counts FLOPs, where that does not undo a compilation.
+
+    Returns them and counts: of FLOPs, or of the graphs that were compiled.
+    """
+    _lay_compiled_code(trainer.run, device)
     stopwatch, count = Stopwatch(trainer, progress, device), trainer.run.warmup_iterations
     counted = trainer.settings.count_flops and count > 1 and not trainer.run.compile
     lost = partial(has_lost, trainer.run.place.bound, timed=Samples())
     enough_s = trainer.settings.warmup_seconds  # of the steps after the first, which compiles; the same on every rank
     samples = stopwatch.run(0, count - counted, lambda done: sum(done.slowest_s[1:]) < enough_s, lost)
     if not counted or lost(samples):
-        return samples, {}
+        return samples, {"graphs_compiled": compiling.graphs_compiled()} if trainer.run.compile else {}
     number = len(samples.losses)
     progress.heartbeat(Phase.STEADY, number)
     with ExecutedFlops() as counter:

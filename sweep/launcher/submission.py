@@ -208,6 +208,7 @@ class Submission:
             executor=launcher.sweep.executor,
             scratch=site.scratch,
             checkpoint_dir=site.checkpoint_dir,
+            compiled_dir=str(launcher.directory.path / "compiled"),
             container_prefix=site.container_prefix,
             srun=site.srun,
             interface=site.interface,

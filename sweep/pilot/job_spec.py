@@ -51,6 +51,8 @@ class JobSpec:
     """node-local directory for logs and temporary files"""
     checkpoint_dir: str | None = None
     """the site's directory for checkpoints, which all nodes see"""
+    compiled_dir: str = ""
+    """the sweep's directory for compiled code"""
     container_prefix: tuple[str, ...] = ()
     """prefix of an agent's command, such as apptainer exec image.sif: the agent and its ranks run in there"""
     interface: str | None = None

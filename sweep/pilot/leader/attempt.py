@@ -50,6 +50,7 @@ class AttemptRunner:
         gpu: str | None = None,
         bound: SlowBound | None = None,
         checkpoint_dir: str | None = None,
+        compiled_dir: str = "",
     ) -> None:
         self._name, self._run, self._workload = name, run, workload
         self._links = list(links)
@@ -63,9 +64,12 @@ class AttemptRunner:
         """the first node that was lost before it reported Clean, and how"""
         self._state = AttemptState(name, run, [link.node for link in links], limits, self._clock.now())
         self._paused_s = self._clock.paused_s
-        self._seed, self._token = seed, secrets.token_hex(16)
-        self._gpu, self._bound = gpu or "", bound
-        self._checkpoint_dir = f"{checkpoint_dir}/{name}.{self._token[:8]}" if checkpoint_dir else ""
+        token = secrets.token_hex(16)
+        self._place = Place(
+            rank=0, world_size=run.gpus, local_rank=0, local_world_size=run.gpus_per_node, node_rank=0, seed=seed,
+            master_addr="", master_port=0, token=token, gpu=gpu or "", bound=bound, compiled_dir=compiled_dir,
+            checkpoint_dir=f"{checkpoint_dir}/{name}.{token[:8]}" if checkpoint_dir else "",
+        )  # fmt: skip
         self._short = asyncio.Event()
         self._began = False
         """Start was sent"""
@@ -143,11 +147,7 @@ class AttemptRunner:
         self._state.begin(self._clock.now(), self._start_limits)
         per_node = self._run.gpus_per_node
         for node, link in enumerate(self._links):
-            first = Place(
-                rank=node * per_node, world_size=self._run.gpus, local_rank=0, local_world_size=per_node,
-                node_rank=node, master_addr=address, master_port=port, checkpoint_dir=self._checkpoint_dir,
-                seed=self._seed, token=self._token, gpu=self._gpu, bound=self._bound,
-            )  # fmt: skip
+            first = replace(self._place, rank=node * per_node, node_rank=node, master_addr=address, master_port=port)
             link.send(
                 Start(
                     attempt=self._name,

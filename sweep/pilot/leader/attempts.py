@@ -52,7 +52,7 @@ class Attempts:
             workload = WORKLOAD.find(run.workload)
             runner = AttemptRunner(
                 name, run, workload, links, limits, self._spec.seed, start_limits, self._spec.gpu, bound,
-                self._spec.checkpoint_dir,
+                self._spec.checkpoint_dir, self._spec.compiled_dir,
             )  # fmt: skip
             return await self.follow(name, runner)
         except SweepError as error:  # a plug-in that the login node has and this one has not
