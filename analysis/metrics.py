@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 
 JOB = "job_tokens_per_gpu_day"
+START = ("imports_s", "start_s", "first_iteration_s")
+"""columns of a start's phases"""
 JOB_COLUMNS = (
     *("checkpoint_stall_s", "checkpoint_slowdown", "checkpoint_durable_s", "checkpoint_restore_s"),
-    *("start_s", "first_iteration_s", "failures_per_gpu_day", "restart_time"),
+    *("failures_per_gpu_day", "restart_time", "graphs_compiled", *START),
 )
 LEAST_GIB = 0.01
 """10 MiB: a thousandth of the smallest GPU; less is no difference between layouts"""
@@ -170,14 +172,13 @@ def metric_named(name: str) -> Metric:
 def job_of(records: pd.DataFrame) -> Job:
     """The job of each record; null where no checkpoint of it was measured. What a start took is part of a restart."""
     of = records[[*JOB_COLUMNS, "step_time_median_s", "gpus"]].astype(float)
-    started = of["start_s"].fillna(0.0) + of["first_iteration_s"].fillna(0.0)
     return Job(
         step_s=of["step_time_median_s"],
         gpus=of["gpus"],
         stall_s=of["checkpoint_stall_s"],
         slowdown=of["checkpoint_slowdown"],
         durable_s=of["checkpoint_durable_s"],
-        restart_s=of["restart_time"].fillna(0.0) + started + of["checkpoint_restore_s"],
+        restart_s=of[[*START, "restart_time", "checkpoint_restore_s"]].sum(axis=1),
         failures_per_gpu_day=of["failures_per_gpu_day"].fillna(FAILURES_PER_GPU_DAY),
     )
 

@@ -209,7 +209,7 @@ class Place:
     """node-local directory of this attempt, removed after it"""
     checkpoint_dir: str = ""
     """directory of this attempt under the site's ``checkpoint_dir``, which all nodes see, removed after it; not made
-    before; empty where the site has none"""
+    before; empty where the run writes no checkpoints"""
     compiled_dir: str = ""
     """of the sweep, for compiled code that its pilots share, which all nodes see; empty: they share none"""
     seed: int = 0

@@ -18,7 +18,7 @@ import pandas as pd
 
 from analysis.derive.blanks import explain_blanks
 from analysis.derive.confidence import least_lead, run_spread
-from analysis.derive.job import with_job_notes
+from analysis.derive.job import with_job_notes, with_starts
 from analysis.derive.swept import with_swept
 from analysis.filters import keep, names_in
 from analysis.metrics import DEFAULT_METRIC, JOB, JOB_COLUMNS, Metric, metric_named
@@ -125,6 +125,7 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     stopped (``stopped``) the figures are of that run, unless another was measured in full.
     """
     rows = counting(completed(records)).dropna(subset=CELL)
+    rows = with_starts(rows, configuration_key(rows)) if metric.name == JOB else rows
     rows = rows.assign(value=metric.of(rows))
     rows = rows[succeeded(rows) & np.isfinite(rows["value"].to_numpy(float))]
     in_full = rows["stopped"].isna()

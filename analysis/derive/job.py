@@ -6,9 +6,37 @@ import math
 
 import pandas as pd
 
-from analysis.metrics import JOB, job_of, metric_named
+from analysis.metrics import JOB, START, job_of, metric_named
 from analysis.tables import items_of
+from sweep.contract import LAYOUT
 from sweep.physics.job import SEEN_FAILURES
+
+DAY = (
+    *("useful steps", "checkpoint stalls", "steps slowed by writing", "lost work"),
+    *("cold start", "restore", "waiting for the restart"),
+)
+
+
+def with_starts(rows: pd.DataFrame, key: pd.Series[int]) -> pd.DataFrame:
+    """``rows`` with each phase of a start as long as in any run of the configuration (``key``), which is a cold one;
+    ``cached_start_s``: the shortest of a run of the same layout that found all compiled code in the cache, else null.
+    """
+    phases = rows[[*START]].astype(float).where(rows["step_time_median_s"].notna())
+    cached = rows[["model", "nodes", *LAYOUT]].assign(s=phases.sum(axis=1).where(rows["graphs_compiled"].eq(0)))
+    cached = cached.groupby(["model", "nodes", *LAYOUT], dropna=False)["s"].transform("min")
+    longest = phases.groupby(key).transform("max")
+    return rows.assign(**dict(longest.items()), cached_start_s=cached)
+
+
+def day_of(best: pd.DataFrame) -> pd.DataFrame:
+    """Where the time of each job goes: columns ``DAY``, shares that add up to 1."""
+    job = job_of(best)
+    training, checkpoints, lost, restarts = job.shares
+    stalls = checkpoints * (job.stall_s / job.checkpoint_s).fillna(0.0)
+    parts = best[["checkpoint_restore_s", "restart_time"]].astype(float).fillna(0.0)
+    restore, waiting = (restarts * parts[name] / job.restart_s.where(job.restart_s > 0, 1.0) for name in parts)
+    columns = (training, stalls, checkpoints - stalls, lost, restarts - restore - waiting, restore, waiting)
+    return pd.DataFrame(dict(zip(DAY, columns, strict=True)))
 
 
 def with_job_notes(best: pd.DataFrame, fastest: pd.DataFrame) -> pd.DataFrame:
@@ -30,11 +58,18 @@ def _note(cell: pd.DataFrame) -> str:
     job, metric = job_of(cell), metric_named(JOB)
     seen = SEEN_FAILURES if cell["failures_per_gpu_day"].isna().item() else math.inf
     low, high = (float(end.item()) for end in job.likely(cell["value"], cell["low"], cell["high"], seen=seen))
-    training, checkpoints, failures = (float(share.item()) for share in job.shares)
+    training, checkpoints, *failures = (float(share.item()) for share in job.shares)
     interval_s = float(job.interval_s.item())
     return (
         f"a job with {float(job.failures_per_gpu_day.item()):.3g} failures per GPU-day: a checkpoint each "
         f"{interval_s / job.step_s.item():,.0f} steps ({interval_s / 60:.3g} min); {training:.1%} of the time trains, "
-        f"{checkpoints:.1%} goes to checkpoints, {failures:.1%} to failures; {metric.text(low)} to {metric.text(high)} "
-        "with 90% probability"
+        f"{checkpoints:.1%} goes to checkpoints, {sum(failures):.1%} to failures; {metric.text(low)} to "
+        f"{metric.text(high)} with 90% probability; {_start_text(cell)}"
     )
+
+
+def _start_text(cell: pd.DataFrame) -> str:
+    imports_s, ranks_s, first_s, cached_s = (float(cell[name].item() or 0.0) for name in (*START, "cached_start_s"))
+    text = f"a cold start takes {imports_s + ranks_s + first_s:.3g} s (imports {imports_s:.3g}, ranks and model "
+    text += f"{ranks_s:.3g}, first step {first_s:.3g})"
+    return text + (f", {cached_s:.3g} s where all compiled code was in the cache" if cached_s > 0 else "")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from analysis.figures import (
     axes,
     cost,
+    job,
     neighbours,
     outcomes,
     pareto,
@@ -40,7 +41,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_IN_ORDER = (scaling, axes, neighbours, pareto, cost, outcomes, timeline, spread, placement, predicted)
+_IN_ORDER = (scaling, axes, neighbours, pareto, cost, job, outcomes, timeline, spread, placement, predicted)
 FIGURES = {module.__name__.rpartition(".")[2]: module for module in _IN_ORDER}
 """name -> its module, with ``draw`` and its caption as docstring, in the order of a report"""
 

@@ -63,20 +63,17 @@ class _NameOption(click.Option):
         return words, f"{text} One of: {', '.join(self.type.names())}.{bracket}{default}".strip()
 
 
-def name_option(
-    *declarations: str, kind: str, names: Names, aliases: Mapping[str, str] | None = None, **values: Any
-) -> Callable[[FC], FC]:
-    """As ``click.option``, for a value that is one of ``names`` or ``aliases``: see ``OneOf``."""
-    return click.option(*declarations, cls=_NameOption, type=OneOf(kind, names, aliases), **values)
+def name_option(*declarations: str, kind: str, names: Names, **values: Any) -> Callable[[FC], FC]:
+    """As ``click.option``, for a value that is one of ``names``: see ``OneOf``."""
+    return click.option(*declarations, cls=_NameOption, type=OneOf(kind, names), **values)
 
 
 def metric_option(text: str = "Metric that ranks the configurations.") -> Callable[[FC], FC]:
     """--metric of the commands that rank configurations; `--objective job` is that of a job with failures."""
-    return name_option(
-        "--metric", "--objective", kind="metric", names=METRIC_NAMES,
-        aliases={"job": "job_tokens_per_gpu_day", "step": "tokens_per_second_per_gpu"},
-        default="tokens_per_second_per_gpu", show_default=True, help=text,
-    )  # fmt: skip
+    default = "tokens_per_second_per_gpu"  # DEFAULT_METRIC of analysis.metrics, without its imports
+    known = OneOf("metric", METRIC_NAMES, {"job": "job_tokens_per_gpu_day", "step": default})
+    names = ("--metric", "--objective")
+    return click.option(*names, cls=_NameOption, type=known, default=default, show_default=True, help=text)
 
 
 def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -276,28 +276,21 @@ def _best_by_gpus(results: Path, model: str | None) -> tuple[dict[int, float], b
 
 
 def _with_failures(results: Path, model: str | None, sized: Size) -> dict[str, float | None] | None:
-    """Days and cost of a job that fails and writes checkpoints, by the fastest run that wrote one; None without such.
+    """Days and cost of a job that fails and writes checkpoints, by the best of those that wrote one; None without.
 
     Of a run on other GPUs than those sized, the one on most; its checkpoint is taken to cost the same.
     """
     import analysis
-    from analysis.metrics import JOB_COLUMNS, job_of
+    from analysis.derive.best import NEEDED, best_per_cell
+    from analysis.metrics import JOB, job_of
     from sweep.library.sources import collected_results
     from sweep.physics.job import SECONDS_PER_DAY
 
     ((place, _),) = collected_results([results])
-    columns = (
-        "model",
-        "gpus",
-        "outcome",
-        "tokens_per_second",
-        "step_time_median_s",
-        "dollars_per_gpu_hour",
-        *JOB_COLUMNS,
-    )
-    rows = analysis.load(place, columns)
-    good = rows[(rows["outcome"] == "ok") & rows["checkpoint_stall_s"].notna() & rows["gpus"].le(sized.gpus)]
-    good = good[(good["model"] == model) | (model is None)].sort_values(["gpus", "tokens_per_second"]).tail(1)
+    if analysis.load(place, ["checkpoint_stall_s"])["checkpoint_stall_s"].isna().all():
+        return None
+    best = best_per_cell(analysis.load(place, NEEDED), JOB)
+    good = best[((best["model"] == model) | (model is None)) & best["gpus"].le(sized.gpus)].sort_values("gpus").tail(1)
     if good.empty:
         return None
     job = job_of(good.assign(gpus=sized.gpus))

@@ -9,6 +9,7 @@ from sweep.errors import Mistake, SweepError
 from sweep.inputs.grid import Grid, max_run_s
 from sweep.inputs.load import max_local_ranks
 from sweep.inputs.site import Site
+from sweep.physics.job import saves
 from sweep.planning.build import nothing_to_run
 from sweep.planning.runs import Plan, runs_on
 from sweep.search.budget import Budget
@@ -71,7 +72,7 @@ def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
         fact = "the executor local has one kind of node, this machine, and the site has node_groups"
         mistakes.append(Mistake(fact, path="node_groups", remedy="another site, or --executor slurm"))
     saving = (planned.run() for planned in plan.runs if '"checkpoint":' in planned.run_json)
-    if site.checkpoint_dir is None and any(run.params.get("checkpoint", "none") != "none" for run in saving):
+    if site.checkpoint_dir is None and any(saves(run.params) for run in saving):
         fact, remedy = "the site states no checkpoint_dir", "checkpoint_dir: DIRECTORY in the site"
         mistakes.append(grid.mistake(fact, ("params", "checkpoint"), remedy))
     ranks = max((planned.nodes for planned in plan.runs), default=0) * site.gpus_per_node

@@ -6,6 +6,7 @@ Computer Systems 22:303-312). All functions take numbers or numpy arrays, in sec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,11 @@ SEEN_FAILURES = 419
 SECONDS_PER_DAY = 86400.0
 LIKELY = 1.645
 """standard deviations on each side that hold 90 % of a normal distribution"""
+
+
+def saves(params: Mapping[str, object]) -> bool:
+    """Whether a run with these parameters writes checkpoints."""
+    return params.get("checkpoint", "none") != "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +72,17 @@ class Job:
         return np.maximum(1, np.round(np.maximum(best, self.lag_s) / self.step_s)) * self.step_s
 
     @property
-    def shares(self) -> tuple[Any, Any, Any]:
-        """(training that counts, checkpoints, failures): shares of the time, by Daly's complete cost function.
+    def shares(self) -> tuple[Any, Any, Any, Any]:
+        """(training that counts, checkpoints, lost work, restarts): shares of time by Daly's complete cost function.
 
-        A failure costs the restart, what was trained since the last whole checkpoint, and the lag of that.
+        A failure costs the restart, which may itself fail, what was trained since the last whole checkpoint, and the
+        lag of that.
         """
         mean, interval = self.between_failures_s, self.interval_s
         cycle = interval + self.checkpoint_s
         wall = mean * np.exp((self.restart_s + self.lag_s) / mean) * np.expm1(cycle / mean)
-        return interval / wall, self.checkpoint_s / wall, 1 - cycle / wall
+        restarts = -np.expm1(-self.restart_s / mean)
+        return interval / wall, self.checkpoint_s / wall, 1 - cycle / wall - restarts, restarts
 
     def likely(
         self, value: Any, low: Any, high: Any, wall_s: Any = np.inf, seen: float = SEEN_FAILURES
@@ -86,7 +94,7 @@ class Job:
         """
         cycle, restart = self.interval_s + self.checkpoint_s, self.restart_s + self.lag_s
         square = restart**2 + restart * cycle + cycle**2 / 3
-        lost = self.shares[2]
+        lost = self.shares[2] + self.shares[3]
         chance = LIKELY * np.sqrt(square / (self.between_failures_s * wall_s) + lost**2 / seen) / (1 - lost)
         most = value / (1 - lost)  # without a failure
         below, above = (value * np.hypot(end / value - 1, chance) for end in (low, high))

@@ -14,13 +14,13 @@ from sweep.physics.flops import DEFAULT_CONVENTION, FlopsConvention
 from sweep.physics.hardware import GPUS
 from sweep.physics.pipeline import chunks_per_rank
 from sweep.physics.profiles import profile_of
-from sweep.records.schema import Checkpoint, Efficiency, MemoryColumns, Metrics, Rates, Training
+from sweep.records.schema import Efficiency, JobCosts, MemoryColumns, Metrics, Rates, Training
 
 STRAGGLER = 1.10
 """A rank is slow where its median step takes this many times the median of all ranks' medians."""
 
 TERA = 1e12
-CHECKPOINT = tuple(field.name for field in fields(Checkpoint))
+COSTS = tuple(field.name for field in fields(JobCosts))
 
 
 def metrics(run: Run, measurements: Sequence[Measurement | None], gpu: str | None, *, valid: bool) -> Metrics:
@@ -31,15 +31,9 @@ def metrics(run: Run, measurements: Sequence[Measurement | None], gpu: str | Non
         return Metrics(**about)
     speed = rates(run, given)
     used = efficiency(run, speed.tokens_per_second_per_gpu, gpu, counted_matmul=_counted_matmul_flops(given))
-    about |= vars(checkpoint(given))
+    stated = {name: given[0].extra.get(name) for name in COSTS}
+    about |= {name: v for name, v in stated.items() if isinstance(v, int | float) and math.isfinite(v)}
     return Metrics(**about, **vars(speed), **vars(replace(used, energy_j_per_token=energy_j_per_token(given))))
-
-
-def checkpoint(measurements: Sequence[Measurement]) -> Checkpoint:
-    """What its first rank states of a checkpoint: the slowest rank's times."""
-    extra = measurements[0].extra
-    stated = {name: extra.get(name) for name in CHECKPOINT}
-    return Checkpoint(**{name: v for name, v in stated.items() if isinstance(v, int | float) and math.isfinite(v)})
 
 
 def energy_j_per_token(measurements: Sequence[Measurement]) -> float | None:

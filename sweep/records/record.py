@@ -191,7 +191,8 @@ def times(attempt: EndedAttempt, given: Sequence[Measurement]) -> Times:
         further["phases_s"] = over_ranks([m.phases_s for m in given])
         further["device"] = given[0].device
     whole = {"total_s": attempt.ended_at - attempt.started_at}
-    return Times(**{**whole, **attempt.times_s}, extra_json=json_text(further))
+    imports_s = max((m.phases_s["imports"] for m in given if "imports" in m.phases_s), default=None)
+    return Times(**{**whole, **attempt.times_s}, imports_s=imports_s, extra_json=json_text(further))
 
 
 def record_from(values: Mapping[str, Json]) -> Record:

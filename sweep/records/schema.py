@@ -138,17 +138,18 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """What a checkpoint costs, where the run wrote one; null where it did not."""
+class JobCosts:
+    """What a job has to do besides its steps, as the first rank states it; null where it does not."""
 
     checkpoint_stall_s: Annotated[float | None, "s", "for how long training waited for it"] = None
     checkpoint_slowdown: Annotated[float | None, "fraction", "how much longer steps took while it was written"] = None
     checkpoint_durable_s: Annotated[float | None, "s", "from its start until all ranks had flushed it"] = None
+    graphs_compiled: Annotated[int | None, "", "by torch.compile on a rank; 0: all were in the cache on disk"] = None
     checkpoint_restore_s: Annotated[float | None, "s", "to read it into the same layout"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metrics(Checkpoint, Training, MemoryColumns, Efficiency, Rates):  # the fields of the last base come first
+class Metrics(JobCosts, Training, MemoryColumns, Efficiency, Rates):  # the fields of the last base come first
     """What was measured. Only attempts that are ok have rates and efficiency."""
 
 
@@ -184,6 +185,9 @@ class VerdictColumns:
 class Times:
     """How long its parts took, and facts without a column of their own."""
 
+    imports_s: Annotated[
+        float | None, "s", "before the start, once per pilot: of the process that ranks are forked from"
+    ] = None
     start_s: Annotated[float | None, "s", "from start order to first iteration: import, rendezvous, build"] = None
     first_iteration_s: Annotated[float | None, "s", "the first warm-up iteration"] = None
     measure_s: Annotated[float | None, "s", "further warm-up and the timed iterations"] = None

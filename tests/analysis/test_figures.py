@@ -78,8 +78,16 @@ def full(records):
     return records.reindex(columns=list(dict.fromkeys([*records.columns, *figures.data.COLUMNS])))
 
 
+WROTE = {
+    "checkpoint_stall_s": 5.0,
+    "checkpoint_slowdown": 0.1,
+    "checkpoint_durable_s": 60.0,
+    "checkpoint_restore_s": 9.0,
+}
+
+
 def made_tables(models=3, nodes=5, **changes):
-    return Tables(full(made_grid(models, nodes, **changes)))
+    return Tables(full(made_grid(models, nodes, **changes).assign(**WROTE)))
 
 
 def fill(sweep, *, simulated=False, nodes=("n1", "n2", "n3")):
@@ -94,7 +102,7 @@ def fill(sweep, *, simulated=False, nodes=("n1", "n2", "n3")):
                        micro_batch_size=1 + int(wider), repeat=int(again))  # fmt: skip
         step = 0.1 * (1 + at % 5)
         two = [made_measurement(step, step * 1.01, step * (1.02 + 0.3 * rank), peak_allocated_bytes=(1 + at) << 30,
-                                simulated=simulated) for rank in range(2)]  # fmt: skip
+                                simulated=simulated, extra=WROTE) for rank in range(2)]  # fmt: skip
         outcome = (Outcome.OK, Outcome.OK, Outcome.OOM_CUDA, Outcome.NODE_FAIL)[at % 4]
         accused = (node,) if outcome is Outcome.NODE_FAIL else ()
         measured = {} if outcome is not Outcome.OK else {"measurements": two}
@@ -192,6 +200,18 @@ def test_scaling_shows_the_efficiency_of_the_numbers():
     (line,) = [line for line in drawn.figure.axes[1].get_lines() if line.get_label() == "1B"]
     assert line.get_ydata() == pytest.approx([100 / (1 + 0.08 * n) for n in range(4)])
     assert "strong scaling" in sound(drawn.figure)
+
+
+def test_a_training_day_has_24_hours():
+    records = made_tables(failing=False).records.assign(start_s=60.0, first_iteration_s=30.0, restart_time=600.0)
+    left, right = figures.draw("job", Tables(records)).figure.axes
+    rows = len(left.get_yticklabels())
+    hours = [sum(bar.get_width() for bar in left.patches[at::rows]) for at in range(rows)]
+    assert hours == pytest.approx([24.0] * rows)
+    assert all(bar.get_width() > 0 for bar in left.patches)
+    for at, label in enumerate(right.get_yticklabels()):
+        minutes = sum(bar.get_width() for bar in right.patches[at::rows])
+        assert label.get_text() == f"{1 - minutes / 24 / 60:.1%} trains"
 
 
 def test_the_time_line_names_what_nodes_did(sweep):

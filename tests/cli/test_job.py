@@ -11,12 +11,14 @@ from sweep.records.collect import write_results
 from tests.support.made_records import made_measurement, made_record, made_run
 
 
-def wrote(times, stall_s, **run):
-    """The record of a run on 512 ranks that wrote a checkpoint."""
-    run = made_run(nodes=64, gpus_per_node=8, dp=512, params={"checkpoint": "sync"}, **run)
+def wrote(times, stall_s, *, first_s=10.0, graphs=None, kind="sync", **run):
+    """The record of a run on 512 ranks that wrote a checkpoint; ``graphs`` were compiled in it."""
+    run = made_run(nodes=64, gpus_per_node=8, dp=512, params={"checkpoint": kind}, **run)
     extra = {"checkpoint_stall_s": stall_s, "checkpoint_slowdown": 0.0, "checkpoint_durable_s": stall_s}
-    measured = made_measurement(*times, peak_allocated_bytes=2**30, extra={**extra, "checkpoint_restore_s": 30.0})
-    return made_record(run, measurements=[measured] * run.gpus, start_s=60.0, first_iteration_s=10.0)
+    extra["graphs_compiled"] = graphs
+    measured = made_measurement(*times, peak_allocated_bytes=2**30, extra={**extra, "checkpoint_restore_s": 30.0},
+                                phases_s={"imports": 5.0})  # fmt: skip
+    return made_record(run, measurements=[measured] * run.gpus, start_s=60.0, first_iteration_s=first_s)
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def test_a_job_is_ranked_by_what_counts_of_its_gpus_time(results, command):
     assert code == 0
     assert row["zero"] == 1
     job = Job(
-        step_s=1.05, gpus=512, stall_s=5.0, slowdown=0.0, durable_s=5.0, restart_s=100.0,
+        step_s=1.05, gpus=512, stall_s=5.0, slowdown=0.0, durable_s=5.0, restart_s=105.0,
         failures_per_gpu_day=FAILURES_PER_GPU_DAY,
     )  # fmt: skip
     expected = row["tokens_per_second_per_gpu"] * SECONDS_PER_DAY * float(job.shares[0])
@@ -45,6 +47,27 @@ def test_a_job_is_ranked_by_what_counts_of_its_gpus_time(results, command):
     assert "the fastest step is that of" in notes
     code, out, _ = command("best", results, "--objective", "step", "--json")
     assert json.loads(out)[0]["zero"] == 3
+
+
+def test_a_restart_takes_as_long_as_a_cold_start(tmp_path, command):
+    """The longest of a configuration's runs; where a run of the same layout had to compile nothing, that is said."""
+    runs = [wrote((1.0, 1.0, 1.0), 5.0, first_s=s, graphs=4, repeat=at) for at, s in enumerate([60, 80])]
+    runs += [
+        wrote((1.2, 1.2, 1.2), 5.0, first_s=8.0, graphs=0, kind="async"),
+        wrote((1.3, 1.3, 1.3), 5.0, graphs=4, zero=1),
+    ]
+    write_results(tmp_path / "r.parquet", runs)
+    code, out, _ = command("best", tmp_path / "r.parquet", "--objective", "job", "--json")
+    (row,) = json.loads(out)
+    assert code == 0
+    text = "a cold start takes 145 s (imports 5, ranks and model 60, first step 80), 73 s where all compiled code"
+    assert text in " ".join(row["notes"])
+    job = Job(
+        step_s=1.0, gpus=512, stall_s=5.0, slowdown=0.0, durable_s=5.0, restart_s=175.0,
+        failures_per_gpu_day=FAILURES_PER_GPU_DAY,
+    )  # fmt: skip
+    expected = row["tokens_per_second_per_gpu"] * SECONDS_PER_DAY * float(job.shares[0])
+    assert row["job_tokens_per_gpu_day"] == pytest.approx(expected)
 
 
 def test_without_a_checkpoint_the_remedy_is_to_measure_one(tmp_path, command):

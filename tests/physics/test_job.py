@@ -31,12 +31,12 @@ def test_shares_add_up_and_whoever_fails_never_only_trains():
         step_s=10.0, gpus=4096, stall_s=20.0, slowdown=0.1, durable_s=120.0, restart_s=300.0,
         failures_per_gpu_day=rates,
     )  # fmt: skip
-    training, checkpoints, failures = job.shares
-    assert training + checkpoints + failures == pytest.approx(np.ones(3))
+    training, checkpoints, lost, restarts = job.shares
+    assert training + checkpoints + lost + restarts == pytest.approx(np.ones(3))
     assert training[0] > 0.999
     assert list(training) == sorted(training, reverse=True)
     assert min(checkpoints) > 0
-    assert min(failures) > 0
+    assert min(*lost, *restarts) > 0
 
 
 class Simulated:
@@ -47,6 +47,7 @@ class Simulated:
         self._wanted_s, self._whole_s, self.done = wanted_s, 0.0, self.env.event()
         self._interval_s, self._lag_s = float(job.interval_s), float(job.lag_s)
         self._life = self._writer = None
+        self.restarting_s = 0.0
         self.env.process(self._failures())
 
     def seconds(self) -> float:
@@ -65,7 +66,11 @@ class Simulated:
     def _train(self, restart_s: float):
         job, writes = self._job, False
         try:
-            yield self.env.timeout(restart_s)
+            begin = self.env.now
+            try:
+                yield self.env.timeout(restart_s)
+            finally:
+                self.restarting_s += self.env.now - begin
             trained_s = self._whole_s
             while True:
                 left_s = self._interval_s
@@ -108,7 +113,9 @@ def test_the_prediction_is_what_a_thousand_simulated_jobs_get(name: str, days: f
     draw = random.Random(name)
     rates = [draw.gammavariate(SEEN_FAILURES, FAILURES_PER_GPU_DAY / SEEN_FAILURES) for _ in range(1000)]
     jobs = (replace(known, failures_per_gpu_day=rate) for rate in rates)
-    took = [Simulated(job, wanted_s, seed).seconds() for seed, job in enumerate(jobs)]
+    simulated = [Simulated(job, wanted_s, seed) for seed, job in enumerate(jobs)]
+    took = [one.seconds() for one in simulated]
+    assert float(known.shares[3]) == pytest.approx(sum(one.restarting_s for one in simulated) / sum(took), rel=0.05)
     got = wanted_s / np.array(took)
     low, high = known.likely(1.0, 1.0, 1.0, wall_s=days * SECONDS_PER_DAY)
     assert share == pytest.approx(wanted_s * len(took) / sum(took), rel=0.02)

@@ -20,12 +20,13 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
 import psutil
 
-from sweep.contract import Progress, RankRun, Run
+from sweep.contract import Measurement, Progress, RankRun, Run
 from sweep.pilot.agent.fork_messages import Answer, ForkRequest, encode
 from sweep.pilot.agent.processes import die_with_parent, mark_descendants
 from sweep.plugins import load_object
@@ -38,7 +39,9 @@ MAX_DESCRIPTORS = 253
 
 def serve(control: socket.socket, preload: list[str]) -> None:
     """Import, report it (or why not), then fork ranks until the agent closes the socket."""
+    began = time.perf_counter()
     trouble = _preload(preload)
+    imports_s = time.perf_counter() - began
     gc.collect()
     gc.freeze()
     _send(control, Answer(error=trouble))
@@ -56,7 +59,7 @@ def serve(control: socket.socket, preload: list[str]) -> None:
             if key.fd == wake_read:
                 os.read(wake_read, 4096)
                 _report_ends(control)
-            elif not _answer(control):
+            elif not _answer(control, imports_s):
                 return
 
 
@@ -76,7 +79,7 @@ def _preload(modules: list[str]) -> str | None:
     return f"{threads} threads after importing {', '.join(modules)}: a fork would not be safe" if threads > 1 else None
 
 
-def _answer(control: socket.socket) -> bool:
+def _answer(control: socket.socket, imports_s: float) -> bool:
     """Serve one request; False once the agent has ended."""
     data, fds, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, MAX_DESCRIPTORS)
     if not data:
@@ -92,7 +95,7 @@ def _answer(control: socket.socket) -> bool:
     if pid == 0:
         control.close()
         signal.set_wakeup_fd(-1)
-        _child(parent, lambda: run_ranks(ForkRequest.decode(data), fds))
+        _child(parent, lambda: run_ranks(ForkRequest.decode(data), fds, imports_s))
     for fd in fds:
         os.close(fd)
     if pid > 0:
@@ -121,7 +124,19 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def run_ranks(request: ForkRequest, fds: list[int]) -> int:
+class _Pipe(Progress):
+    """A rank's, which adds how long the imports took that it was forked after."""
+
+    def __init__(self, fd: int, imports_s: float) -> None:
+        super().__init__(fd)
+        self._imports_s = imports_s
+
+    def measured(self, measurement: Measurement) -> None:
+        phases_s = {"imports": self._imports_s, **measurement.phases_s}
+        super().measured(dataclasses.replace(measurement, phases_s=phases_s))
+
+
+def run_ranks(request: ForkRequest, fds: list[int], imports_s: float) -> int:
     """Run the ranks of one process: take descriptors and environment, call the workload, report. Returns the exit code.
 
     The first rank has the main thread. A rank that fails ends the whole process.
@@ -141,7 +156,8 @@ def run_ranks(request: ForkRequest, fds: list[int]) -> int:
     stacks = open(os.path.join(places[0].scratch_dir, f"stacks.{places[0].rank}"), "w")  # noqa: SIM115, PTH118, PTH123
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     run = Run.from_json(request.run)
-    ranks = [(request.main, RankRun.of(run, place), Progress(fd)) for place, fd in zip(places, further, strict=False)]
+    pipes = (_Pipe(fd, imports_s) for fd in further)
+    ranks = [(request.main, RankRun.of(run, place), pipe) for place, pipe in zip(places, pipes, strict=False)]
     others = [threading.Thread(target=_run_further_rank, args=rank) for rank in ranks[1:]]
     for thread in others:
         thread.start()

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from sweep.contract import Place, Run, SlowBound, Workload
 from sweep.outcomes import Outcome
+from sweep.physics.job import saves
 from sweep.pilot.job_spec import Limits
 from sweep.pilot.leader.attempt_result import AttemptResult, unexplained
 from sweep.pilot.leader.attempt_state import AttemptState
@@ -68,7 +69,7 @@ class AttemptRunner:
         self._place = Place(
             rank=0, world_size=run.gpus, local_rank=0, local_world_size=run.gpus_per_node, node_rank=0, seed=seed,
             master_addr="", master_port=0, token=token, gpu=gpu or "", bound=bound, compiled_dir=compiled_dir,
-            checkpoint_dir=f"{checkpoint_dir}/{name}.{token[:8]}" if checkpoint_dir else "",
+            checkpoint_dir=f"{checkpoint_dir}/{name}.{token[:8]}" if checkpoint_dir and saves(run.params) else "",
         )  # fmt: skip
         self._short = asyncio.Event()
         self._began = False

@@ -201,7 +201,7 @@ def test_the_run_reports_what_it_did(fork_server: ForkServer):
         assert (effective["num_layers"], effective["sequence_length"]) == (DENSE["num_layers"], 32)
         assert effective["attention_kernel"] == "_scaled_dot_product_flash_attention_for_cpu"
         assert found["versions"]["torch"]
-        assert set(found["phases_s"]) == {"device", "rendezvous", "build", "warmup", "measure"}
+        assert set(found["phases_s"]) >= {"device", "rendezvous", "build", "warmup", "measure"}
         phases = [heartbeat["phase"] for heartbeat in rank.heartbeats]
         assert phases[:4] == ["start"] * 4
         assert phases[4] == "first_iteration"

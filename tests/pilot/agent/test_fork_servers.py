@@ -1,6 +1,7 @@
 """Messages between agent and fork server, and the fork server pool."""
 
 import asyncio
+import json
 import os
 
 import pytest
@@ -102,3 +103,31 @@ def test_ranks_use_their_own_tmpdir_though_an_import_asked_for_the_fork_servers(
 
     assert pool_of(act) == 0, (tmp_path / "log").read_text()
     assert (tmp_path / "found").read_text() == str(own)
+
+
+REPORTS = """
+import time
+from sweep.contract import Measurement
+time.sleep(0.05)
+def main(run, progress):
+    progress.measured(Measurement(step_times_s=[1.0], phases_s={"build": 2.0}))
+"""
+
+
+def test_a_rank_reports_how_long_the_imports_took_that_it_was_forked_after(tmp_path):
+    (tmp_path / "slow_to_import.py").write_text(REPORTS)
+
+    async def act(pool):
+        server = await pool.get(["slow_to_import"], {"PYTHONPATH": str(tmp_path)})
+        ended = asyncio.get_running_loop().create_future()
+        place = Place(**{**PLACE, "scratch_dir": str(tmp_path)})
+        run = a_run(Layout()).canonical_json()
+        request = ForkRequest(main="slow_to_import:main", run=run, places=(place,), env={})
+        fds = [os.open(tmp_path / name, os.O_WRONLY | os.O_CREAT) for name in ("log", "progress")]
+        await server.fork(request, fds, ended.set_result)
+        return await asyncio.wait_for(ended, 60)
+
+    assert pool_of(act) == 0, (tmp_path / "log").read_text()
+    phases_s = json.loads((tmp_path / "progress").read_text())["phases_s"]
+    assert phases_s.pop("imports") >= 0.05
+    assert phases_s == {"build": 2.0}

@@ -152,6 +152,23 @@ def test_where_a_node_is_lost_before_it_reports_why_its_rank_ended_that_is_the_r
     assert ("n1" in result.message) == (outcome is not Outcome.UNKNOWN)
 
 
+@pytest.mark.parametrize(
+    ("params", "given"), [({}, False), ({"checkpoint": "none"}, False), ({"checkpoint": "sync"}, True)]
+)
+def test_only_a_run_that_writes_checkpoints_has_a_directory_for_them(existing, params, given):
+    async def scenario():
+        link = Link("n1", Mute())
+        run = dataclasses.replace(a_run(existing), params=params)
+        workload = Workload(name="w", main="n:m", axes={})
+        await played(
+            AttemptRunner("r.1", run, workload, [link], LIMITS, 0, checkpoint_dir="/shared"), link, *exits(0, 0)
+        )
+        (start,) = [message for message in link.channel.sent if isinstance(message, Start)]
+        return start.places[0].checkpoint_dir
+
+    assert asyncio.run(scenario()).startswith("/shared/r.1.") is given
+
+
 def test_a_node_lost_before_the_attempt_does_not_use_the_start_limit(existing):
     async def scenario():
         return await runner_on(existing, dead("n1")).conduct()
