@@ -18,7 +18,7 @@ from sweep.search.candidates import Candidates
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.memory_model import Peaks
 from sweep.search.step_time_model import Fit, disturbance_variance
-from sweep.search.step_times import StepTimes
+from sweep.search.step_times import MOST_ANCHORS, StepTimes
 
 REFIT_GROWTH, REFIT_EVERY = 1.25, 200
 """times are refitted when their number has grown by this factor, or by this many"""
@@ -40,6 +40,17 @@ class End(NamedTuple):
     peak_memory_bytes: float | None
 
 
+class Errors(NamedTuple):
+    """By how much longer (log) measured runs took than expected before any was, and how these errors vary together."""
+
+    fits: int
+    """how often times were fitted"""
+    runs: Sequence[int]
+    late: Floats
+    inverse: Floats
+    """of their covariance"""
+
+
 class Posterior:
     """Mutable: ``learn`` adds ends, in their order."""
 
@@ -53,8 +64,10 @@ class Posterior:
         self._fitted = self._times.unmeasured()
         self._log_seconds = self._times.posterior(self._fitted)
         self._measured: list[int] = []
+        self._runs: list[int] = []
+        """of each measurement, the candidate"""
         self._log_times: list[float] = []
-        self._refitted = self._taught = 0
+        self._refitted = self._taught = self.refits = 0
         self._peaks = None if candidates.peaks is None else Peaks(candidates.peaks, candidates.kernel)
         self._features, places = np.unique(candidates.features, axis=0, return_inverse=True)
         self._places: Ints = places.ravel()
@@ -72,10 +85,11 @@ class Posterior:
             self._learn_failure(index, end)
             if end.log_rate is not None:
                 self._measured.append(index)
+                self._runs.append(candidate)
                 self._log_times.append(float(self._candidates.log_tokens_per_gpu[index]) - end.log_rate)
         last = self._refitted
         while (following := min(int(last * REFIT_GROWTH) + 1, last + REFIT_EVERY)) <= len(self._measured):
-            last = following
+            last, self.refits = following, self.refits + 1
             mine = np.array(self._measured[:last], dtype=np.int64)
             self._fitted = self._times.fitted(mine, np.array(self._log_times[:last]), self._fitted)
         if last != self._refitted:
@@ -87,6 +101,10 @@ class Posterior:
     def fit(self) -> Fit:
         """The latest."""
         return self._fitted.fit
+
+    def errors(self) -> Errors:
+        """Of the measurements of the latest fit."""
+        return Errors(self.refits, self._runs[: self._refitted][-MOST_ANCHORS:], *self._fitted.seen.errors(self.fit))
 
     def log_rates(self, rows: Ints) -> Floats:
         """Mean of the logarithm of tokens/s/GPU."""

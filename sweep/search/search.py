@@ -25,7 +25,9 @@ from sweep.search.guided import missed
 from sweep.search.observations import Known
 from sweep.search.placing import FLAT, Tree
 from sweep.search.remeasure import to_repeat
+from sweep.search.slow import NOWHERE, Slow, slowed
 from sweep.search.strategies import Strategy, strategy_named
+from sweep.state.blame import released_since
 from sweep.state.state import RunState, SweepState
 
 BY_STRATEGY, BY_BUDGET = "not_run_strategy", "not_run_budget"
@@ -134,6 +136,17 @@ class Search:
             run = self._runs[place].run()
             self._together[place] = nodes_together(run), nodes_together(run, ("tp",))
         return self._together[place]
+
+    def slowed(
+        self, sweep_state: SweepState, units: Mapping[str, frozenset[str]], look: int
+    ) -> tuple[int, Slow | None]:
+        """(how often times were fitted, the unit that makes runs slow, if there is one and this is not ``look``)."""
+        errors = self.update(sweep_state).posterior().errors()
+        if errors.fits == look:
+            return look, None
+        ok = [sweep_state.run_state(self._runs[place].run_id).ok for place in errors.runs]
+        on = [frozenset(one.nodes) if one and not released_since(sweep_state, one) else NOWHERE for one in ok]
+        return errors.fits, slowed(errors, on, units)
 
     def skipped(self, sweep_state: SweepState) -> Mapping[str, str]:
         """run_id -> BY_STRATEGY or BY_BUDGET, for runs that will not be started, as known now."""

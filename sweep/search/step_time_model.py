@@ -99,12 +99,17 @@ class MeasuredTimes:
         evidence = Evidence(error, self.within[:, some, some], linear @ linear.T, self.sizes[some], extra[some])
         return replace(fit, scales=most_evident(fit.scales, evidence))
 
+    def errors(self, fit: Fit) -> tuple[Floats, Floats]:
+        """Of the log times, as the factors expect them, and the inverse of their covariance."""
+        mean, linear = linearised(self.layouts, fit)
+        covariance = self.covariance(linear, fit.scales, np.zeros(len(self.log_times)))
+        return self.log_times - mean, np.asarray(np.linalg.inv(covariance), dtype=np.float64)
+
     def disturbances(self, fit: Fit) -> tuple[Fit, Floats]:
         """The share of disturbed runs, and additional variance of the noise of each, given all others' times."""
-        mean, linear = linearised(self.layouts, fit)
-        inverse = np.linalg.inv(self.covariance(linear, fit.scales, np.zeros(len(self.log_times))))
+        error, inverse = self.errors(fit)
         alone = 1 / np.diag(inverse)
-        slower = (inverse @ (self.log_times - mean)) * alone
+        slower = (inverse @ error) * alone
         undisturbed = trust(slower, alone, fit.disturbed)
         count = DISTURBED * DISTURBED_RUNS + float((1 - undisturbed).sum())
         fit = replace(fit, disturbed=count / (DISTURBED_RUNS + len(slower)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sweep.outcomes import Outcome
 from sweep.state.retries import config_fault
-from sweep.state.state import SweepState
+from sweep.state.state import Attempt, SweepState
 
 BY_A_PART = frozenset(
     (
@@ -19,7 +19,7 @@ BY_A_PART = frozenset(
 """outcomes that a link, a switch or a node may cause"""
 
 MOST_BY_CHANCE = 0.05
-"""chance that ever, in a sweep whose failures have nothing to do with places, any unit is blamed"""
+"""chance that ever, in a sweep whose failures or slow runs have nothing to do with places, any unit is blamed"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def trials_of(sweep_state: SweepState) -> list[Trial]:
     """The attempts that say something about places: ok, or failed as BY_A_PART says. Not those of runs that failed the
     same way elsewhere, nor those on nodes that the user has released since.
     """
-    found, cleared = [], sweep_state.nodes.cleared_at
+    found = []
     for run in sweep_state.runs.values():
         attempts = [one for one in run.attempts.values() if one.outcome is not None and one.nodes]
         if config_fault([one.outcome for one in attempts], [frozenset(one.nodes) for one in attempts]):  # type: ignore[misc]
@@ -63,23 +63,33 @@ def trials_of(sweep_state: SweepState) -> list[Trial]:
         found += [
             Trial(frozenset(one.nodes), one.outcome in BY_A_PART)
             for one in attempts
-            if (one.outcome is Outcome.OK or one.outcome in BY_A_PART)
-            and all(cleared.get(node, 0.0) < (one.ended_at or 0.0) for node in one.nodes)
+            if (one.outcome is Outcome.OK or one.outcome in BY_A_PART) and not released_since(sweep_state, one)
         ]
     return found
+
+
+def released_since(sweep_state: SweepState, attempt: Attempt) -> bool:
+    """Whether the user has released one of its nodes since it ended: it no longer says anything of places."""
+    cleared = sweep_state.nodes.cleared_at
+    return any(cleared.get(node, 0.0) >= (attempt.ended_at or 0.0) for node in attempt.nodes)
+
+
+def level(units: Mapping[str, frozenset[str]], look: int) -> float:
+    """The chance below which a unit is blamed: of MOST_BY_CHANCE the k-th look has the share 1 / (k (k + 1)), whose sum
+    is 1, for all units together.
+    """
+    return MOST_BY_CHANCE / (max(1, look * (look + 1)) * max(1, len(units)))
 
 
 def blamed(trials: Sequence[Trial], units: Mapping[str, frozenset[str]]) -> Blame | None:
     """The smallest unit that explains the failures; None where they may be by chance, or another explains them too.
 
-    ``units``: name -> nodes, those of one node too. The chance counts all units, and every earlier look: one after each
-    failure, of which the k-th has the share 1 / (k (k + 1)) of MOST_BY_CHANCE (their sum is 1).
+    ``units``: name -> nodes, those of one node too. There is a look after each failure.
     """
-    failures = sum(trial.failed for trial in trials)
-    level = MOST_BY_CHANCE / (max(1, failures * (failures + 1)) * max(1, len(units)))
+    limit = level(units, sum(trial.failed for trial in trials))
     found = {name: _against(name, nodes, trials) for name, nodes in units.items()}
     best = min(found.values(), key=lambda one: (one.chance, len(one.nodes)))
-    if best.chance > level:
+    if best.chance > limit:
         return None
     for one in sorted(found.values(), key=lambda one: len(one.nodes)):  # a larger one that is needed for the rest
         if one.nodes > best.nodes and _without(one, best, trials).chance <= MOST_BY_CHANCE / len(units):

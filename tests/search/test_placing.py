@@ -2,23 +2,20 @@
 
 import heapq
 import itertools
-import json
 import random
 from collections import Counter
 
 import pytest
 
-from sweep.contract import Run
 from sweep.inputs.topology import Spot
 from sweep.outcomes import Outcome
 from sweep.physics.groups import nodes_together, split
 from sweep.physics.hardware import GPUS
-from sweep.planning.runs import PlannedRun
 from sweep.search.placing import FLAT, Tree
 from sweep.search.search import Search, choose
 from sweep.state.events import AttemptStarted, Recorded, RecordFacts
 from sweep.state.state import SweepState
-from tests.support.configurations import run
+from tests.support.placed import planned
 
 NONE = Counter()
 
@@ -130,13 +127,6 @@ def test_without_a_topology_nodes_are_taken_in_their_order():
             for nodes, used in ((4, NONE), (2, Counter(n0=2, n1=1, n2=1, n4=1)), (10, NONE))
         ]
         assert found == [("n0", "n1", "n2", "n3"), ("n3", "n5"), None], "the least used; too few"
-
-
-def planned(number, nodes, tp, seconds=60.0):
-    values = run(dp=nodes * 4 // tp, mbs=1) | {"nodes": nodes, "gpus_per_node": 4, "repeat": 0}
-    values["layout"] |= {"tp": tp}
-    made = Run.from_json(json.dumps(values | {"params": {"number": number}}))
-    return PlannedRun(made.run_id, made.model, nodes, seconds, made.canonical_json())
 
 
 def measured(runs, tree, names, *, reject_split=False, seed=0):

@@ -28,7 +28,6 @@ from sweep.records.record import EndedAttempt
 from sweep.redaction import secret_values
 from sweep.search.search import Choice, Search, choose
 from sweep.search.stopping import Stopping
-from sweep.state.blame import BY_A_PART
 from sweep.state.events import LEADER_ALIVE_S, AttemptStarted, Event, NodeBad, PilotAlive, PilotEnded, PilotStarted
 from sweep.state.state import SweepState
 from sweep.store.directory import Claim, SweepDir
@@ -214,7 +213,7 @@ class Leader:
         for node, left in result.state.remains.not_ended.items():
             reason = "not clean after an attempt: " + "; ".join(left)
             await self._write(NodeBad(time=time.time(), pilot=self._spec.name, node=node, reason=reason))
-        for node, why in self._places.unfit(self._sweep_state) if recorded.record.outcome in BY_A_PART else ():
+        for node, why in self._places.unfit(self._sweep_state, self._search, Outcome(recorded.record.outcome)):
             await self._write(NodeBad(time=time.time(), pilot=self._spec.name, node=node, reason=why))
         self._time.took(time.monotonic() - begun)
         self._free_since.update(dict.fromkeys(nodes, time.monotonic()))

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from sweep.inputs.topology import Spot, Topology, located, parse_topology, stated_domains, units_of
+from sweep.outcomes import Outcome
 from sweep.pilot.job import shown_topology
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.link import Link
 from sweep.search.placing import FLAT, Tree
-from sweep.state.blame import blamed, trials_of
+from sweep.search.search import Search
+from sweep.search.slow import Slow
+from sweep.state.blame import BY_A_PART, Blame, blamed, trials_of
 from sweep.state.state import SweepState
 
 UNKNOWN = "the topology of its nodes could not be read: they were chosen as if there were none"
@@ -25,6 +28,7 @@ class Places:
         self._stated = stated_domains(spec.domain_nodes)
         self._shown: Mapping[str, Spot] | None = None
         self._topology: Topology = {}
+        self._look = 0
 
     async def update(self, links: Sequence[Link], fabrics: Mapping[str, str]) -> None:
         """``fabrics``: node -> the NVLink domain of its GPUs, where known."""
@@ -36,16 +40,21 @@ class Places:
         if topology != self._topology:
             self._topology, self.tree = topology, Tree(topology)
 
-    def unfit(self, sweep_state: SweepState) -> list[tuple[str, str]]:
-        """(node, why) of the domain or switch that explains the sweep's failures, if one does; a node's own failures
-        are judged by ``sweep.state.exclusion``.
+    def unfit(self, sweep_state: SweepState, search: Search, outcome: Outcome) -> list[tuple[str, str]]:
+        """(node, why) of the unit that explains the sweep's failures or slow runs, if one does, after an attempt with
+        that outcome. A node's own failures are judged by ``sweep.state.exclusion``.
         """
         units = units_of(self._topology)
         if not any(len(nodes) > 1 for nodes in units.values()):
             return []
-        found, excluded = blamed(trials_of(sweep_state), units), sweep_state.excluded_nodes
-        nodes = sorted(found.nodes) if found is not None and len(found.nodes) > 1 else []
-        return [(node, str(found)) for node in nodes if node not in excluded]
+        found: Blame | Slow | None = None
+        if outcome is Outcome.OK:
+            self._look, found = search.slowed(sweep_state, units, self._look)
+        elif outcome in BY_A_PART:
+            failing = blamed(trials_of(sweep_state), units)
+            found = failing if failing is not None and len(failing.nodes) > 1 else None
+        excluded = sweep_state.excluded_nodes
+        return [(node, str(found)) for node in sorted(found.nodes) if node not in excluded] if found else []
 
     def of(self, nodes: Sequence[str]) -> tuple[list[str | None], list[str | None], tuple[str, ...]]:
         """The leaf switch and the domain of each, and what a record notes of them."""

@@ -1,18 +1,25 @@
 """Where a pilot's nodes are, what records say of it, and which part of the machine its failures name."""
 
 import asyncio
+import math
+import random
+import re
 
 import pytest
 
 from sweep.inputs.topology import Spot, units_of
 from sweep.outcomes import Outcome
+from sweep.physics.hardware import GPUS
 from sweep.pilot.leader import places as module
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.places import UNKNOWN, Places
+from sweep.search.search import Search
 from sweep.state.events import NodeReleased, Recorded, RecordFacts
 from sweep.state.state import SweepState
 from tests.support.pilot_parts import Mute, spec
+from tests.support.placed import planned
 
+NO_RUNS = Search([])
 RACKS = {f"n{i}": Spot(f"rack{i // 4}", (f"rack{i // 4}",)) for i in range(12)}
 
 
@@ -63,14 +70,14 @@ def test_a_domain_that_explains_the_failures_is_left_out_until_the_user_releases
         pair = (f"n{number % 11}", f"n{number % 11 + 1}")
         bad = {"n4", "n5", "n6", "n7"} & set(pair)
         state.apply(recorded(number, pair, Outcome.HANG if bad else Outcome.OK))
-    unfit = places.unfit(state)
+    unfit = places.unfit(state, NO_RUNS, Outcome.HANG)
     assert [node for node, _ in unfit] == ["n4", "n5", "n6", "n7"]
     (why,) = {why for _, why in unfit}
     assert why.startswith("19 of 19 attempts on domain rack1 failed, 0 of 21 elsewhere; by chance in 1 of 131,282,408,")
     for node in ("n4", "n5", "n6", "n7"):
         state.apply(NodeReleased(time=200.0, node=node))
-    assert places.unfit(state) == []
-    assert known(dict.fromkeys(RACKS, Spot())).unfit(state) == [], "no units"
+    assert places.unfit(state, NO_RUNS, Outcome.HANG) == []
+    assert known(dict.fromkeys(RACKS, Spot())).unfit(state, NO_RUNS, Outcome.HANG) == [], "no units"
 
 
 def test_failures_of_the_configuration_or_of_one_node_accuse_no_domain():
@@ -79,4 +86,25 @@ def test_failures_of_the_configuration_or_of_one_node_accuse_no_domain():
         pair = (f"n{number % 11}", f"n{number % 11 + 1}")
         outcome = Outcome.HANG if "n5" in pair else Outcome.OOM_CUDA if "n9" in pair else Outcome.OK
         state.apply(recorded(number, pair, outcome))
-    assert places.unfit(state) == []
+    assert places.unfit(state, NO_RUNS, Outcome.HANG) == []
+
+
+def test_a_domain_whose_runs_are_slow_is_left_out_until_the_user_releases_it():
+    runs = [planned(number, nodes=2, tp=1) for number in range(80)]
+    state, places, search = SweepState(), known(RACKS), Search(runs, GPUS["gb200"])
+    found, generator = [], random.Random(1)
+    for number, one in enumerate(runs):
+        rack = 4 * generator.randrange(3)
+        pair = tuple(f"n{rack + at}" for at in sorted(generator.sample(range(4), 2)))
+        rate = math.exp(generator.gauss(0, 0.03)) * (60 if rack == 4 else 100)
+        facts = {"run_id": one.run_id, "outcome": Outcome.OK, "node_names": pair, "tokens_per_second_per_gpu": rate}
+        record = RecordFacts(attempt=1, pilot="p", ended_at=100.0 + number, **facts)
+        state.apply(Recorded(time=100.0 + number, record=record))
+        found = found or places.unfit(state, search, Outcome.OK)
+    assert [node for node, _ in found] == ["n4", "n5", "n6", "n7"]
+    (why,) = {why for _, why in found}
+    assert re.match(r"\d+ of \d+ runs were on domain rack1 and took 1\.\d\d times as long as those elsewhere let", why)
+    assert known(RACKS).unfit(state, search, Outcome.OK), "a pilot that begins later finds it at once"
+    for node in ("n4", "n5", "n6", "n7"):
+        state.apply(NodeReleased(time=1000.0, node=node))
+    assert known(RACKS).unfit(state, search, Outcome.OK) == []
