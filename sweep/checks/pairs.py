@@ -141,9 +141,10 @@ def groups_of(nodes: Sequence[str], width: int) -> list[Group]:
     return groups
 
 
-def halves(nodes: Group) -> tuple[Group, Group]:
-    """The two halves of a group."""
-    middle = len(nodes) // 2
+def halves(nodes: Group, domains: Mapping[str, str]) -> tuple[Group, Group]:
+    """The two halves of a group; of one that spans domains they are whole domains, about equal in nodes."""
+    borders = [at for at in range(1, len(nodes)) if domains.get(nodes[at - 1]) != domains.get(nodes[at])]
+    middle = min(borders or [len(nodes) // 2], key=lambda at: abs(2 * at - len(nodes)))
     return nodes[:middle], nodes[middle:]
 
 

@@ -24,6 +24,7 @@ from sweep.checks.pairs import (
 )
 from sweep.checks.speeds import rows
 from sweep.doctor.request import Answers
+from sweep.inputs.topology import located, stated_domains
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.check_attempts import EXCHANGE, FURTHER, CheckAttempts
 from sweep.pilot.leader.link import Link
@@ -53,6 +54,9 @@ class Exchanges:
         self._links = {link.node: link for link in links}
         self._gpu = spec.gpu not in (None, "cpu")
         self._ranks = spec.gpus_per_node if self._gpu else 1
+        spots = located({link.node: link.spot for link in links}, {}, stated_domains(spec.domain_nodes), {})
+        self._domains = {node: spot.domain for node, spot in spots.items() if spot.domain}
+        self._asked = False
 
     async def pairs(self) -> None:
         """Two rounds, or all; who is slow then meets others before it is accused."""
@@ -70,10 +74,14 @@ class Exchanges:
             found += await self._round(once_more(list(slow), found))
 
     async def all_nodes(self) -> None:
-        """Each width, in groups that cover all nodes. A group that fails is halved until the guilty node is found."""
+        """Each width, in groups that cover all nodes, those of a domain side by side. A group that fails is halved, by
+        domain first, until the guilty node is found, or the domain whose nodes together reach no other.
+        """
         guilty: set[str] = set()
         for width in widths(len(self._links)):
-            nodes = [node for node in self._links if node not in guilty]
+            nodes = sorted(
+                (node for node in self._links if node not in guilty), key=lambda node: self._domains.get(node, "")
+            )
             if len(nodes) < 2:
                 return
             groups = groups_of(nodes, min(width, len(nodes)))
@@ -85,8 +93,11 @@ class Exchanges:
 
     async def _guilty(self, failed: Exchange, fine: Sequence[str]) -> list[str]:
         """The nodes of a failed exchange at which it fails again; none where only the width fails."""
-        named = await self._halve(failed, [node for node in fine if node not in failed.nodes])
+        good = [node for node in fine if node not in failed.nodes]
+        named = await self._halve(failed, good)
         why = failed.problem if named else f"{failed.problem}; each half alone is fine: it fails at this width only"
+        if not named and (named := await self._cut_off()):
+            why = f"{failed.problem}; the nodes of its domain reach each other, but no other domain"
         self._answers.write("guilty", nodes=list(named), group=list(failed.nodes), why=why)
         return named
 
@@ -97,16 +108,29 @@ class Exchanges:
         if len(failed.nodes) == 2 and not good:  # no other node to ask
             return [node for node in failed.nodes if node in failed.accused] or list(failed.nodes)
         found: list[str] = []
-        for half in sorted(halves(failed.nodes), key=len, reverse=True):
+        for half in sorted(halves(failed.nodes, self._domains), key=len, reverse=True):
             if len(half) == 1 and not good:  # the other half failed without it, or else it is the guilty one
                 found += () if found else half
                 continue
-            again = await self._exchange(half if len(half) > 1 else (*half, good[0]), "all-nodes")
+            near = sorted(good, key=lambda node: self._domains.get(node) != self._domains.get(half[0]))
+            again = await self._exchange(half if len(half) > 1 else (*half, near[0]), "all-nodes")
             if again.problem:
                 found += await self._halve(replace(again, nodes=half), good)
             else:
                 good = [*good, *half]
         return found
+
+    async def _cut_off(self) -> list[str]:
+        """The nodes of domains that do not reach either of two others, if any domain does. Asked once."""
+        first = {domain: node for node, domain in reversed(self._domains.items())}
+        if len(first) < 3 or self._asked:
+            return []
+        self._asked, domains, reached = True, list(first), set[str]()
+        for at, domain in enumerate(domains):
+            for other in (domains[at - 1], domains[at - 2]):
+                if not (await self._exchange((first[domain], first[other]), "all-nodes")).problem:
+                    reached |= {domain, other}
+        return [node for node, domain in self._domains.items() if reached and domain not in reached]
 
     async def _round(self, groups: Sequence[Group]) -> list[Exchange]:
         found: list[Exchange] = []

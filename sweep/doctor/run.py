@@ -101,6 +101,7 @@ def _prepare(options: DoctorOptions, folder: Path, more: Sequence[Check]) -> Pil
         interface=site.interface,
         port_range=site.port_range,
         srun=site.srun,
+        domain_nodes=site.domain_nodes,
         limits=Limits(start_s=120.0, first_iteration_s=60.0, steady_s=60.0, attempt_s=300.0),
     ).write(directory)
     Request(
