@@ -98,7 +98,7 @@ def _routings(grid: Grid) -> Iterator[Problem]:
 
 
 def _points(grid: Grid, workload: Workload) -> Iterator[Problem]:
-    axes = {"model", "nodes", *AXES, *workload.params, *grid.env}
+    axes = {"model", "nodes", *AXES, *workload.params, *grid.variables}
     for key, points, known in (("include", grid.include, axes), ("exclude", grid.exclude, axes | COLUMNS)):
         for i, point in enumerate(points):
             for name in sorted(set(point) - known):

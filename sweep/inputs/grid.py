@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -27,6 +28,7 @@ from sweep.inputs.meanings import describe
 from sweep.inputs.site import NodeGroup, SafeName, Seconds, Site, environment_value
 from sweep.inputs.validation import amount, check, share
 from sweep.inputs.yaml_lines import Document, Path, Problem, dump
+from sweep.physics.groups import PLACEMENT
 from sweep.physics.measured import MeasuredCollective, MeasuredRates
 from sweep.physics.shapes import ModelShape
 from sweep.physics.statistics import LEAST_FACTOR
@@ -66,6 +68,13 @@ def _point(value: Any) -> dict[str, tuple[Scalar, ...]]:
     if not isinstance(value, dict) or not value:
         raise ValueError("expected `axis: value` pairs")
     return {key: scalars(value[key]) for key in sorted(value)}
+
+
+def _placements(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if not re.fullmatch(r"packed|spread|segment-[1-9]\d{0,4}", value):
+            raise ValueError(f"{value[:40]!r} is no placement (packed, spread, or such as segment-16)")
+    return values
 
 
 _VALUES_SCHEMA = {"type": "object", "additionalProperties": {}}
@@ -226,6 +235,9 @@ class Grid(BaseModel):
     split: Literal["mark", "reject"] = "mark"
     """runs whose tp or ep groups no choice of nodes keeps inside one NVLink domain: `mark` measures them, their records
     say so; `reject` leaves them out"""
+    placement: Annotated[Texts, AfterValidator(_placements)] = ()
+    """how a run takes nodes of several NVLink domains, an axis: `packed` into as few as hold it (the default), `spread`
+    over as many as can be, `segment-16`: 16 nodes side by side in each. In a record's environment `SWEEP_PLACEMENT`"""
     seed: int = Field(default=0, ge=0, lt=2**32)
     """of the weights and the synthetic data, the same for all runs"""
     timeouts: Timeouts = Timeouts()
@@ -272,6 +284,11 @@ class Grid(BaseModel):
     def global_batch_for(self, gpus: int) -> int:
         """Requested tokens per optimizer step for this many GPUs."""
         return self.global_batch if self.global_batch is not None else (self.tokens_per_gpu or 0) * gpus
+
+    @property
+    def variables(self) -> dict[str, tuple[str, ...]]:
+        """``env``, and the one of ``placement``."""
+        return {**self.env, **({PLACEMENT: self.placement} if self.placement else {})}
 
     @property
     def limits(self) -> dict[str, int | float]:

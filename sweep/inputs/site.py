@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -19,7 +18,7 @@ from pydantic import (
 )
 
 from sweep.errors import SweepError, nearest
-from sweep.inputs.topology import stated_domains
+from sweep.inputs.topology import stated_domains, widest_domain
 from sweep.inputs.validation import SAFE_NAME, SAFE_NAME_WORDS, check, check_kind, seconds
 from sweep.inputs.yaml_lines import load
 from sweep.physics.hardware import GB, GPUS, Gpu
@@ -353,13 +352,14 @@ class Site(_Facts):
     @property
     def linked_gpus(self) -> int:
         """GPUs that fast links join: a node's, or of several nodes those of a rack's NVLink domain."""
-        widest = max(Counter(stated_domains(self.domain_nodes).values()).values(), default=0)
-        return max(self.gpus_per_node, widest * self.gpus_per_node or self.hardware.link_domain or 0)
+        return max(self.gpus_per_node, self.hardware.link_domain or 0)
 
     @property
     def hardware(self) -> Gpu:
-        """The known facts about the site's GPU kind, with what was measured on the site."""
+        """The known facts about the site's GPU kind, with what was measured on the site, and its NVLink domains."""
+        domain = widest_domain(self.domain_nodes) * self.gpus_per_node
         known = replace(GPUS[self.gpu], measured=self.measured)
+        known = replace(known, link_domain=domain) if domain else known
         return known if self.gpu_memory_gb is None else replace(known, memory_bytes=int(self.gpu_memory_gb * GB))
 
 

@@ -109,6 +109,11 @@ def stated_domains(lists: Iterable[str]) -> dict[str, str]:
     return dict(pairs)
 
 
+def widest_domain(lists: Iterable[str]) -> int:
+    """Nodes of the widest of these domains; 0 without any."""
+    return max(Counter(stated_domains(lists).values()).values(), default=0)
+
+
 def located(
     spots: Mapping[str, Spot | None], shown: Mapping[str, Spot], stated: Mapping[str, str], fabrics: Mapping[str, str]
 ) -> dict[str, Spot]:

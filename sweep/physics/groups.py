@@ -18,6 +18,10 @@ unless ``etp`` says otherwise"""
 FAST = ("tp", "ep")
 """whose groups exchange activations in every layer: they should lie inside one NVLink domain"""
 GROUPS = (*FAST, "cp", "pp")
+PLACEMENT = "SWEEP_PLACEMENT"
+"""the variable of a run that names its placement: PACKED; ``spread``, over as many domains as it can be; or
+``segment-N``, N nodes side by side in each domain"""
+PACKED = "packed"
 
 
 def strides(run: Run) -> Mapping[str, tuple[int, int]]:

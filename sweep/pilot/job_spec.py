@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from sweep.inputs.topology import widest_domain
 from sweep.physics.hardware import GPUS, Gpu
 from sweep.physics.measured import MeasuredRates
 from sweep.store.directory import write_once
@@ -89,7 +90,10 @@ class JobSpec:
     def hardware(self) -> Gpu | None:
         """The known facts about the accelerator, with what was measured here; None if the kind is unknown."""
         gpu = GPUS.get(self.gpu or "")
-        return None if gpu is None else replace(gpu, measured=self.measured)
+        if gpu is None:
+            return None
+        domain = widest_domain(self.domain_nodes) * self.gpus_per_node or gpu.link_domain
+        return replace(gpu, measured=self.measured, link_domain=domain)
 
     def write(self, directory: Path) -> None:
         """Write it to the pilot's directory."""

@@ -103,8 +103,8 @@ def _product(
         axes[name] = _auto(name, grid, site, workload, shape, gpus) if asked == AUTO else tuple(asked)
     for name, default in sorted(workload.params.items()):
         axes[name] = point.get(name, grid.params.get(name, (default,)))
-    for name in sorted(grid.env):
-        axes[name] = tuple(str(value) for value in point.get(name, grid.env[name]))
+    for name, texts in sorted(grid.variables.items()):
+        axes[name] = tuple(str(value) for value in point.get(name, texts))
     tokens = grid.global_batch_for(gpus)
     return AxisProduct(
         model=model,
@@ -117,7 +117,7 @@ def _product(
         axes=axes,
         effects={n: effect for n, effect in effects_of(workload).items() if axes[n] != effect[:1]},
         params=tuple(sorted(set(workload.params) & {*grid.params, *point})),
-        env=tuple(sorted(grid.env)),
+        env=tuple(sorted(grid.variables)),
     )
 
 

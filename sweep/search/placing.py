@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from sweep.inputs.topology import Topology
+from sweep.physics.groups import PACKED
 
 Unit = Mapping[str, str]
 """node -> the unit of one level that it is in; a node that is absent is alone"""
@@ -29,14 +30,19 @@ class Tree:
 
     def choose(
         self, free: Sequence[str], later: Sequence[str], nodes: int, together: Sequence[int], used: Counter[str],
-        *, reject_split: bool,
+        *, reject_split: bool, placement: str = PACKED,
     ) -> tuple[str, ...] | None:  # fmt: skip
         """So many of the free nodes, in rank order. None where there are too few; and where those that will be free
         later keep groups whole that the free ones would split, or with ``reject_split`` where not even those do.
 
         ``together``: how many nodes, in rank order, should be in one domain, what asks for most first. ``used``: how
-        often a node, and so its unit, has been used: the least used first.
+        often a node, and so its unit, has been used: the least used first. ``placement``: ``physics.groups.PLACEMENT``.
         """
+        portion = max(together[0], int(placement.rpartition("-")[2]) if "-" in placement else 1)
+        if placement != PACKED and (most := self._apart(later, nodes, portion, together[0], used)):
+            apart = self._apart(free, nodes, portion, together[0], used)
+            domains = [len({self.domains.get(node, node) for node in some or ()}) for some in (apart, most)]
+            return tuple(apart) if apart and domains[0] == domains[1] else None
         found = self._take(free, nodes, together[0], used)
         if (
             found is None
@@ -46,6 +52,22 @@ class Tree:
         ):
             found = self._split(free, nodes, [*together, 1], used)
         return None if found is None else tuple(found)
+
+    def _apart(
+        self, names: Sequence[str], nodes: int, portion: int, together: int, used: Counter[str]
+    ) -> list[str] | None:
+        """Such portions of as many domains as there are, then further ones of each; the widest domain first."""
+        units, portion = self._units(names, 0) if self.domains else [], portion // together * together
+        counts = [0] * len(units)
+        while nodes:
+            free = [at for at, unit in enumerate(units) if len(unit) - counts[at] >= min(portion, nodes)]
+            if not free:
+                return None
+            at = min(free, key=lambda at: (counts[at], counts[at] - len(units[at])))
+            counts[at] += min(portion, nodes)
+            nodes -= min(portion, nodes)
+        taken = (self._take(unit, count, together, used, 1) or [] for unit, count in zip(units, counts, strict=True))
+        return [node for some in taken for node in some]
 
     def _split(self, names: Sequence[str], nodes: int, together: Sequence[int], used: Counter[str]) -> list[str]:
         """As few groups as possible are split: the others come first."""

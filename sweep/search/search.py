@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sweep.outcomes import Outcome
-from sweep.physics.groups import nodes_together
+from sweep.physics.groups import PACKED, PLACEMENT, nodes_together
 from sweep.physics.hardware import Gpu
 from sweep.planning.runs import PlannedRun
 from sweep.search.budget import Budget
@@ -53,7 +53,7 @@ class Search:
         settings = {"miss": given.pop("miss")} if "miss" in given else {}
         self._strategy: Strategy = strategy_named(strategy, **settings)
         self._expected = np.array([run.expected_s for run in runs], dtype=np.float64)
-        self._together: dict[int, tuple[int, int]] = {}
+        self._wanted: dict[int, tuple[tuple[int, int], str]] = {}
         self._widths = sorted({run.nodes for run in runs}, reverse=True)
         self._candidates: Candidates = from_plan(runs, gpu or UNKNOWN_GPU)
         self._read: int
@@ -117,8 +117,8 @@ class Search:
                 yield pick.index, 1
                 if not placed:
                     break
-                like = self.together(pick.index)
-                left[[place for place in np.flatnonzero(left).tolist() if self.together(place) == like]] = False
+                like = self.wanted(pick.index)
+                left[[place for place in np.flatnonzero(left).tolist() if self.wanted(place) == like]] = False
             for place in sorted(place for place in self._retries if nodes[place] == width):
                 if (self._runs[place].run_id, self._retries[place]) not in taken:
                     yield place, self._retries[place]
@@ -130,12 +130,15 @@ class Search:
         attempts = (attempt for run_id in same for attempt in sweep_state.run_state(run_id).attempts.values())
         return Counter(node for attempt in attempts for node in attempt.nodes)
 
-    def together(self, place: int) -> tuple[int, int]:
-        """How many nodes of a run, in rank order, should be in one domain: for its tp and ep groups, for tp alone."""
-        if place not in self._together:
+    def wanted(self, place: int) -> tuple[tuple[int, int], str]:
+        """How many nodes of a run, in rank order, should be in one domain: for its tp and ep groups, for tp alone; and
+        its placement.
+        """
+        if place not in self._wanted:
             run = self._runs[place].run()
-            self._together[place] = nodes_together(run), nodes_together(run, ("tp",))
-        return self._together[place]
+            together = nodes_together(run), nodes_together(run, ("tp",))
+            self._wanted[place] = together, run.env.get(PLACEMENT, PACKED)
+        return self._wanted[place]
 
     def slowed(
         self, sweep_state: SweepState, units: Mapping[str, frozenset[str]], look: int
@@ -294,8 +297,8 @@ def choose(
         avoid = sweep_state.run_state(planned.run_id).avoid()
         free, later = (_fit(some, avoid, planned.nodes, same_nodes) for some in (names, [*names, *busy]))
         used.update(dict.fromkeys(avoid, 1 + used.total()))
-        together = search.together(place) if placed else (1,)
-        nodes = tree.choose(free, later, planned.nodes, together, used, reject_split=reject_split)
+        together, placement = search.wanted(place) if placed else ((1,), PACKED)
+        nodes = tree.choose(free, later, planned.nodes, together, used, reject_split=reject_split, placement=placement)
         if nodes is not None:
             return Choice(planned, attempt, nodes)
     return None

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sweep.errors import SweepError
 from sweep.inputs.grid import DEFAULTS
 from sweep.inputs.load import parse_grid
 from sweep.planning import expand
@@ -69,6 +70,18 @@ def test_parameters_and_variables_are_axes_and_columns():
         ("sgd", 1, "Ring"), ("sgd", 1, "Tree"), ("sgd", 2.5, "Ring"), ("sgd", 2.5, "Tree"),
     }  # fmt: skip
     assert all(r.params["fused"] is True for r in runs)
+
+
+def test_a_placement_is_an_axis_that_no_other_run_knows():
+    plain = plan_of(BASE + "env: {A: [1]}\n").runs
+    asked = plan_of(BASE + "env: {A: [1]}\nplacement: [packed, spread, segment-16]\n").runs
+    assert [dict(one.run().env) for one in asked] == [
+        {"A": "1", "SWEEP_PLACEMENT": placement} for placement in ("packed", "spread", "segment-16")
+    ]
+    assert len(plain) == 1
+    assert plain[0].run().env == {"A": "1"}
+    with pytest.raises(SweepError, match=r"'near' is no placement \(packed, spread, or such as segment-16\)"):
+        plan_of(BASE + "placement: [near]\n")
 
 
 def test_include_adds_points_once_and_exclude_drops_them():

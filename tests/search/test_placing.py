@@ -1,5 +1,6 @@
 """On which of the free nodes a run goes, by the cluster's topology."""
 
+import dataclasses
 import heapq
 import itertools
 import random
@@ -9,8 +10,9 @@ import pytest
 
 from sweep.inputs.topology import Spot
 from sweep.outcomes import Outcome
-from sweep.physics.groups import nodes_together, split
+from sweep.physics.groups import PLACEMENT, nodes_together, split
 from sweep.physics.hardware import GPUS
+from sweep.planning.runs import PlannedRun
 from sweep.search.placing import FLAT, Tree
 from sweep.search.search import Search, choose
 from sweep.state.events import AttemptStarted, Recorded, RecordFacts
@@ -182,3 +184,39 @@ def test_a_layout_that_no_choice_keeps_whole_is_left_out_where_the_grid_says_so_
     started, _ = measured([wide, fits, narrow], Tree(topology), list(topology))
     assert {one for one, _ in started} == {wide, fits, narrow}
     assert split(wide.run(), parts(topology, dict(started)[wide])) == ["tp"]
+
+
+def test_a_placement_says_over_how_many_domains_a_run_spreads():
+    """Packed into the fewest, spread over the most, a segment in each; groups whole in all."""
+    topology = racks(6, 6, 6)
+    tree, free = Tree(topology), list(topology)
+
+    def taken(placement, count, together=1, names=free):
+        found = tree.choose(names, free, count, (together, 1), NONE, reject_split=False, placement=placement)
+        if found is None:
+            return None
+        of = parts(topology, found)
+        assert len(set(found)) == count
+        assert contiguous(of)
+        assert all(len(set(of[at : at + together])) == 1 for at in range(0, count, together))
+        return sorted(Counter(of).values())
+
+    assert [taken("packed", count) for count in (3, 6, 8)] == [[3], [6], [2, 6]]
+    assert [taken("spread", count) for count in (2, 3, 8)] == [[1, 1], [1, 1, 1], [2, 3, 3]]
+    assert [taken("segment-2", count) for count in (2, 4, 6, 8)] == [[2], [2, 2], [2, 2, 2], [2, 2, 4]]
+    assert taken("spread", 6, together=2) == [2, 2, 2]
+    assert taken("segment-4", 8, together=2) == [4, 4]
+    one = [name for name in free if topology[name].domain == "rack0"]
+    assert taken("spread", 3, names=one) is None, "it waits for the other domains"
+    assert taken("packed", 3, names=one) == [3]
+
+
+def test_an_axis_of_placements_is_measured_as_asked():
+    topology, runs = racks(6, 6), []
+    for number, placement in enumerate(("packed", "spread", "segment-2") * 4):
+        made = planned(number, 4, 1).run()
+        asked = dataclasses.replace(made, env={PLACEMENT: placement})
+        runs.append(PlannedRun(asked.run_id, asked.model, 4, 60.0, asked.canonical_json()))
+    started, _ = measured(runs, Tree(topology), list(topology))
+    found = {(one.run().env[PLACEMENT], *sorted(Counter(parts(topology, on)).values())) for one, on in started}
+    assert found == {("packed", 4), ("spread", 2, 2), ("segment-2", 2, 2)}

@@ -45,7 +45,8 @@ name: bad
 workload: linked
 models: {{eight: {{num_layers: 2, hidden_size: 64, num_heads: 8, intermediate_size: 128, vocab_size: 512}}}}
 strategy: exhaustive
-nodes: [1, 2, 4]
+nodes: [1, 2, 4, 8]
+constraints: ["nodes < 8 or micro_batch_size == 1"]
 sequence_length: 64
 global_batch: 20000
 global_batch_tolerance: 0.99
