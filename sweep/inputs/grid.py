@@ -235,7 +235,7 @@ class Grid(BaseModel):
     split: Literal["mark", "reject"] = "mark"
     """runs whose tp or ep groups no choice of nodes keeps inside one NVLink domain: `mark` measures them, their records
     say so; `reject` leaves them out"""
-    placement: Annotated[Texts, AfterValidator(_placements)] = ()
+    placement: Annotated[Texts, AfterValidator(_placements)] | None = None
     """how a run takes nodes of several NVLink domains, an axis: `packed` into as few as hold it (the default), `spread`
     over as many as can be, `segment-16`: 16 nodes side by side in each. In a record's environment `SWEEP_PLACEMENT`"""
     seed: int = Field(default=0, ge=0, lt=2**32)

@@ -110,9 +110,11 @@ class Submission:
 
     def why_stuck(self, widths: frozenset[Width]) -> StuckError:
         """The error for pilots that repeatedly started no attempt."""
-        name = max(self._launcher.sweep.sweep_state.pilots)
+        sweep = self._launcher.sweep
+        name, split = max(sweep.sweep_state.pilots), sweep.grid.split == "reject"
+        hint = "`split: reject` leaves out runs whose tp or ep groups their NVLink domains split; " if split else ""
         return StuckError(
-            f"pilots of {', '.join(_nodes_text(*width) for width in sorted(widths))} end without starting a run; "
+            f"pilots of {', '.join(_nodes_text(*width) for width in sorted(widths))} end without starting a run; {hint}"
             f"the last output of {name}: {_last_output(self._launcher.directory.pilot(name))}"
         )
 
