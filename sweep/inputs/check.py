@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from sweep.contract import DERIVED, Workload
 from sweep.errors import SweepError, nearest
 from sweep.inputs.axes import AUTO, shown
-from sweep.inputs.grid import AXES, COLUMNS, DEFAULTS, Grid
+from sweep.inputs.grid import AXES, COLUMNS, DEFAULTS, Grid, variables_of
 from sweep.inputs.site import Site
 from sweep.inputs.texts import LONGEST_TEXT
 from sweep.inputs.validation import check
@@ -98,7 +98,7 @@ def _routings(grid: Grid) -> Iterator[Problem]:
 
 
 def _points(grid: Grid, workload: Workload) -> Iterator[Problem]:
-    axes = {"model", "nodes", *AXES, *workload.params, *grid.variables}
+    axes = {"model", "nodes", *AXES, *workload.params, *variables_of(grid)}
     for key, points, known in (("include", grid.include, axes), ("exclude", grid.exclude, axes | COLUMNS)):
         for i, point in enumerate(points):
             for name in sorted(set(point) - known):

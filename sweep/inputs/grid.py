@@ -70,6 +70,11 @@ def _point(value: Any) -> dict[str, tuple[Scalar, ...]]:
     return {key: scalars(value[key]) for key in sorted(value)}
 
 
+def variables_of(grid: Grid) -> dict[str, tuple[str, ...]]:
+    """``env``, and the one of ``placement``."""
+    return {**grid.env, **({PLACEMENT: grid.placement} if grid.placement else {})}
+
+
 def _placements(values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
         if not re.fullmatch(r"packed|spread|segment-[1-9]\d{0,4}", value):
@@ -236,8 +241,7 @@ class Grid(BaseModel):
     """runs whose tp or ep groups no choice of nodes keeps inside one NVLink domain: `mark` measures them, their records
     say so; `reject` leaves them out"""
     placement: Annotated[Texts, AfterValidator(_placements)] | None = None
-    """how a run takes nodes of several NVLink domains, an axis: `packed` into as few as hold it (the default), `spread`
-    over as many as can be, `segment-16`: 16 nodes side by side in each. In a record's environment `SWEEP_PLACEMENT`"""
+    """an axis: `packed` into as few NVLink domains as hold it (default), `spread`, `segment-16` side by side in each"""
     seed: int = Field(default=0, ge=0, lt=2**32)
     """of the weights and the synthetic data, the same for all runs"""
     timeouts: Timeouts = Timeouts()
@@ -286,11 +290,6 @@ class Grid(BaseModel):
         return self.global_batch if self.global_batch is not None else (self.tokens_per_gpu or 0) * gpus
 
     @property
-    def variables(self) -> dict[str, tuple[str, ...]]:
-        """``env``, and the one of ``placement``."""
-        return {**self.env, **({PLACEMENT: self.placement} if self.placement else {})}
-
-    @property
     def limits(self) -> dict[str, int | float]:
         """``budget``, with ``repeats``, beyond which runs are re-measured ones; and ``miss``. Empty: none given."""
         given = self.budget.model_dump(exclude_none=True)
@@ -300,16 +299,14 @@ class Grid(BaseModel):
     @property
     def stops_slow(self) -> str | float:
         """``stop_slow``, or its default: a strategy that measures every run measures each in full."""
-        if self.stop_slow is not None:
-            return self.stop_slow
-        return "off" if self.strategy == "exhaustive" else "auto"
+        plain = "off" if self.strategy == "exhaustive" else "auto"
+        return plain if self.stop_slow is None else self.stop_slow
 
     @property
     def remeasure_share(self) -> float:
         """``remeasure``, or its default: simulated times are made up, so a repeat says nothing."""
-        if self.remeasure is not None:
-            return self.remeasure
-        return 0.0 if self.simulated else REMEASURE
+        plain = 0.0 if self.simulated else REMEASURE
+        return plain if self.remeasure is None else self.remeasure
 
     @property
     def simulated(self) -> bool:

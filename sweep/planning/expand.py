@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sweep.contract import FURTHER, Scalar, Workload
 from sweep.inputs.axes import AUTO
-from sweep.inputs.grid import AXES, DEFAULTS, Grid
+from sweep.inputs.grid import AXES, DEFAULTS, Grid, variables_of
 from sweep.inputs.site import Site
 from sweep.physics.shapes import ModelShape
 from sweep.planning.effects import Condition, effects_of
@@ -103,7 +103,7 @@ def _product(
         axes[name] = _auto(name, grid, site, workload, shape, gpus) if asked == AUTO else tuple(asked)
     for name, default in sorted(workload.params.items()):
         axes[name] = point.get(name, grid.params.get(name, (default,)))
-    for name, texts in sorted(grid.variables.items()):
+    for name, texts in sorted(variables_of(grid).items()):
         axes[name] = tuple(str(value) for value in point.get(name, texts))
     tokens = grid.global_batch_for(gpus)
     return AxisProduct(
@@ -117,7 +117,7 @@ def _product(
         axes=axes,
         effects={n: effect for n, effect in effects_of(workload).items() if axes[n] != effect[:1]},
         params=tuple(sorted(set(workload.params) & {*grid.params, *point})),
-        env=tuple(sorted(grid.variables)),
+        env=tuple(sorted(variables_of(grid))),
     )
 
 

@@ -24,10 +24,9 @@ from sweep.search.gaussian import Ints
 from sweep.search.guided import missed
 from sweep.search.observations import Known
 from sweep.search.placing import FLAT, Tree
+from sweep.search.posterior import Errors
 from sweep.search.remeasure import to_repeat
-from sweep.search.slow import NOWHERE, Slow, slowed
 from sweep.search.strategies import Strategy, strategy_named
-from sweep.state.blame import released_since
 from sweep.state.state import RunState, SweepState
 
 BY_STRATEGY, BY_BUDGET = "not_run_strategy", "not_run_budget"
@@ -131,25 +130,17 @@ class Search:
         return Counter(node for attempt in attempts for node in attempt.nodes)
 
     def wanted(self, place: int) -> tuple[tuple[int, int], str]:
-        """How many nodes of a run, in rank order, should be in one domain: for its tp and ep groups, for tp alone; and
-        its placement.
-        """
+        """How many nodes, in rank order, should be in one domain: for tp and ep groups, for tp alone; its placement."""
         if place not in self._wanted:
             run = self._runs[place].run()
             together = nodes_together(run), nodes_together(run, ("tp",))
             self._wanted[place] = together, run.env.get(PLACEMENT, PACKED)
         return self._wanted[place]
 
-    def slowed(
-        self, sweep_state: SweepState, units: Mapping[str, frozenset[str]], look: int
-    ) -> tuple[int, Slow | None]:
-        """(how often times were fitted, the unit that makes runs slow, if there is one and this is not ``look``)."""
+    def errors(self, sweep_state: SweepState) -> tuple[Errors, list[str]]:
+        """By how much longer measured runs took than was expected, and their run_ids."""
         errors = self.update(sweep_state).posterior().errors()
-        if errors.fits == look:
-            return look, None
-        ok = [sweep_state.run_state(self._runs[place].run_id).ok for place in errors.runs]
-        on = [frozenset(one.nodes) if one and not released_since(sweep_state, one) else NOWHERE for one in ok]
-        return errors.fits, slowed(errors, on, units)
+        return errors, [self._runs[place].run_id for place in errors.runs]
 
     def skipped(self, sweep_state: SweepState) -> Mapping[str, str]:
         """run_id -> BY_STRATEGY or BY_BUDGET, for runs that will not be started, as known now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sweep.outcomes import Outcome
@@ -72,6 +72,12 @@ def released_since(sweep_state: SweepState, attempt: Attempt) -> bool:
     """Whether the user has released one of its nodes since it ended: it no longer says anything of places."""
     cleared = sweep_state.nodes.cleared_at
     return any(cleared.get(node, 0.0) >= (attempt.ended_at or 0.0) for node in attempt.nodes)
+
+
+def nodes_of(sweep_state: SweepState, run_ids: Iterable[str]) -> list[frozenset[str]]:
+    """Where each of these runs was measured; nowhere, where the user has released a node of it since."""
+    ok = [sweep_state.run_state(run_id).ok for run_id in run_ids]
+    return [frozenset(one.nodes if one and not released_since(sweep_state, one) else ()) for one in ok]
 
 
 def level(units: Mapping[str, frozenset[str]], look: int) -> float:

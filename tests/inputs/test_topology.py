@@ -116,7 +116,7 @@ def test_a_prediction_sends_a_group_that_spans_domains_over_the_network():
         assert pilot == site.hardware
         seconds.append(predict(layout | {"gpus_per_node": 4}, site.hardware, PROFILES["megatron"])["tensor"])
     assert seconds[0] == seconds[1], "72 GPUs, as the catalogue has them"
-    assert seconds[2] > 3 * seconds[0]
+    assert seconds[2] > 1.5 * seconds[0]
 
 
 @pytest.mark.parametrize(("lists", "message"), [

@@ -12,8 +12,8 @@ from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.link import Link
 from sweep.search.placing import FLAT, Tree
 from sweep.search.search import Search
-from sweep.search.slow import Slow
-from sweep.state.blame import BY_A_PART, Blame, blamed, trials_of
+from sweep.search.slow import Slow, slowed
+from sweep.state.blame import BY_A_PART, Blame, blamed, nodes_of, trials_of
 from sweep.state.state import SweepState
 
 UNKNOWN = "the topology of its nodes could not be read: they were chosen as if there were none"
@@ -49,7 +49,9 @@ class Places:
             return []
         found: Blame | Slow | None = None
         if outcome is Outcome.OK:
-            self._look, found = search.slowed(sweep_state, units, self._look)
+            errors, run_ids = search.errors(sweep_state)
+            if errors.fits != self._look:
+                self._look, found = errors.fits, slowed(errors, nodes_of(sweep_state, run_ids), units)
         elif outcome in BY_A_PART:
             failing = blamed(trials_of(sweep_state), units)
             found = failing if failing is not None and len(failing.nodes) > 1 else None
