@@ -71,7 +71,7 @@ PARTS = (
     Part("layouts-1b", "1B: compilation, attention kernels, memory, MFU", f"{_HERE}.layouts:run_1b", 420),
     Part("layouts-8b", "8B: memory, MFU", f"{_HERE}.layouts:run_8b", 350),
     Part("layouts-3b", "3B: memory, MFU", f"{_HERE}.layouts:run_3b", 260),
-    Part("experts", "Mixtures of experts: kernels, memory", f"{_HERE}.layouts:run_experts", 300),
+    Part("experts", "Mixtures of experts: kernels, memory", f"{_HERE}.layouts:run_experts", 345),
     Part("checkpoints", "What writing a checkpoint costs", f"{_HERE}.layouts:run_checkpoints", 300),
     Part("outcomes", "Failures on the device, and how they are named", f"{_HERE}.outcomes:run", 240),
     Part("processes", "Fork from the fork server; teardown", f"{_HERE}.processes:run", 120),
@@ -79,6 +79,6 @@ PARTS = (
     Part("input", "What a real token file costs, by worker processes", f"{_HERE}.input_pipeline:run", 170),
     Part("example", "sweep launch examples/one-gpu.yaml, to its heatmap", f"{_HERE}.layouts:run_example", 240),
 )
-"""at most 8 minutes each, and 50 in all"""
+"""at most 8 minutes each, and 51 in all"""
 
 Runner = Callable[[Setting], Result]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Generic, TypeAlias, TypeVar
+from typing import Annotated, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -26,6 +26,9 @@ LEADER_ALIVE_S = 10.0
 LEADER_SILENT_S = 25.0
 """a pilot whose leader wrote a line within this time lives, whatever the scheduler says: two heartbeats, and 3 s for
 which an NFS client may keep a file's size (man 5 nfs, acregmin)"""
+
+Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+"""a whole number that a column of any table holds: JSON has longer ones"""
 
 RecordT = TypeVar("RecordT")
 
@@ -44,9 +47,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 class SessionBegan(Event, frozen=True, kw_only=True, tag="session"):
     """A launcher, when it has taken the lease. It ends a cancellation."""
 
-    epoch: int = 0
+    epoch: Whole = 0
     host: str = ""
-    pid: int = 0
+    pid: Whole = 0
 
 
 class SessionEnded(Event, frozen=True, kw_only=True, tag="session_end"):
@@ -66,8 +69,8 @@ class PilotIntended(Event, frozen=True, kw_only=True, tag="pilot_intent"):
 
     pilot: str
     token: str
-    nodes: int
-    time_limit_s: int
+    nodes: Whole
+    time_limit_s: Whole
     node_group: str = ""
     """of the site, on which it measures runs; empty on a site without groups"""
     elsewhere: bool = False
@@ -121,7 +124,7 @@ class PilotStarted(Event, frozen=True, kw_only=True, tag="pilot_started"):
     pilot: str
     job_id: str
     nodes: tuple[str, ...]
-    time_limit_s: int | None = None
+    time_limit_s: Whole | None = None
     began_at: float | None = None
     """when its job began, by the scheduler; None where it does not say"""
 
@@ -144,7 +147,7 @@ class AttemptStarted(Event, frozen=True, kw_only=True, tag="attempt_started"):
 
     pilot: str
     run_id: str
-    attempt: int
+    attempt: Whole
     nodes: tuple[str, ...]
 
 
@@ -152,7 +155,7 @@ class RecordFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The columns of a record (``sweep.records.record.Record``) that state and timeline read."""
 
     run_id: str
-    attempt: int
+    attempt: Whole
     pilot: str
     outcome: Outcome
     message: str | None = None
@@ -161,8 +164,8 @@ class RecordFacts(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: float | None = None
     tokens_per_second_per_gpu: float | None = None
     peak_memory_bytes: float | None = None
-    pp: int | None = 1
-    ep: int | None = 1
+    pp: Whole | None = 1
+    ep: Whole | None = 1
     start_s: float | None = None
     first_iteration_s: float | None = None
     measure_s: float | None = None
@@ -213,7 +216,7 @@ class RerunRequested(Event, frozen=True, kw_only=True, tag="rerun"):
     """`sweep rerun`: measure the run once more."""
 
     run_id: str
-    after: int
+    after: Whole
     """number of its latest attempt at that time"""
 
 
@@ -230,7 +233,7 @@ class Extended(Event, frozen=True, kw_only=True, tag="extend"):
     """After a further plan was written: `sweep launch --add`, or re-measured top configurations."""
 
     plan: str
-    runs: int
+    runs: Whole
     argv: tuple[str, ...] = ()
 
 
@@ -239,7 +242,7 @@ class Tracked(Event, frozen=True, kw_only=True, tag="tracked"):
 
     destination: str
     run_id: str
-    attempt: int
+    attempt: Whole
     outcome: str
 
 

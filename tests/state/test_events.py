@@ -72,6 +72,11 @@ def test_a_value_of_the_wrong_type_is_refused_with_its_place(value):
         decode(with_record(outcome=value))
 
 
+def test_a_number_that_no_table_holds_is_refused():
+    with pytest.raises(EventError, match=r"\$\.record\.attempt"):
+        decode(with_record(attempt=2**31))
+
+
 @pytest.mark.parametrize("kind", ["from the future", "", "SessionBegan", "Session", None, 7, ["session"]])
 def test_an_unknown_kind_is_refused(kind):
     with pytest.raises(EventError):
