@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +11,19 @@ from typing import Any
 import pandas as pd
 
 from analysis.derive.best import completed, configuration_key, counting, natural, succeeded
+from analysis.derive.swept import LONGEST, object_in
 from analysis.tables import items_of
 from sweep.contract import LAYOUT
+from sweep.physics.groups import PACKED, PLACEMENT
 from sweep.physics.statistics import variance_ratio_chance
 
-COLUMNS = ("run_id", "model", "nodes", *LAYOUT, "configuration", "node_set", "switches", "ratio")
+COLUMNS = ("run_id", "model", "nodes", *LAYOUT, "configuration", "asked", "node_set", "switches", "ratio")
 
 
 def placed(records: pd.DataFrame) -> pd.DataFrame:
     """One row per run of each configuration that was measured on several sets of nodes.
 
+    ``asked``: the grid's ``placement``, ``packed`` where it has none: configurations that differ by it alone are one.
     ``node_set``: their names in order. ``switches``: how many leaf switches they are on, null where not known.
     ``ratio``: the run's speed over the median of its configuration's runs.
     """
@@ -30,8 +34,11 @@ def placed(records: pd.DataFrame) -> pd.DataFrame:
         succeeded(rows) & rows["node_names"].map(items_of).astype(bool) & (rows["step_time_median_s"].astype(float) > 0)
     ]
     switches = rows["leaf_switches"] if "leaf_switches" in rows else pd.Series(None, index=rows.index, dtype=object)
+    variables = [object_in(text) for text in rows["env_json"]]
+    asked = [str(found.pop(PLACEMENT, PACKED))[:LONGEST] for found in variables]
+    rows = rows.assign(env_json=[json.dumps(found, sort_keys=True) for found in variables], asked=asked)
     rows = rows.assign(
-        configuration=configuration_key(rows),
+        configuration=configuration_key(rows.drop(columns="run_id")),
         node_set=[", ".join(sorted(map(str, names), key=natural)) for names in rows["node_names"]],
         switches=[_different(names) for names in switches],
     )
@@ -47,6 +54,15 @@ def _different(switches: Any) -> float:
     if not items_of(switches) or any(name is None for name in switches):
         return math.nan
     return float(len(set(switches)))
+
+
+def against_packed(runs: pd.DataFrame) -> dict[str, tuple[float, int]]:
+    """Placement that was asked for -> (median speed over that of the same configuration packed, of how many)."""
+    medians = runs.groupby(["configuration", "asked"])["ratio"].median().unstack()
+    if PACKED not in medians:
+        return {}
+    ratios = {str(name): (medians[name] / medians[PACKED]).dropna() for name in medians if name != PACKED}
+    return {name: (float(found.median()), len(found)) for name, found in ratios.items() if len(found)}
 
 
 @dataclass(frozen=True)

@@ -68,12 +68,13 @@ def shared_words(rows: pd.DataFrame) -> list[str]:
 
 def _differing(texts: pd.Series[Any]) -> list[str]:
     """The keys of JSON objects that do not have one value throughout."""
-    objects = [_object(text) for text in texts.unique()]
+    objects = [object_in(text) for text in texts.unique()]
     keys = sorted({key for found in objects for key in found} - SHOWN_ELSEWHERE)
     return [key for key in keys if len({json.dumps(found.get(key), sort_keys=True) for found in objects}) > 1]
 
 
-def _object(text: Any) -> dict[str, Any]:
+def object_in(text: Any) -> dict[str, Any]:
+    """The JSON object of a nested column; empty where there is none."""
     found = json.loads(text) if isinstance(text, str) else {}
     return found if isinstance(found, dict) else {}
 
@@ -81,7 +82,7 @@ def _object(text: Any) -> dict[str, Any]:
 def _words(row: Mapping[Any, Any], names: list[str], keys: Mapping[str, list[str]]) -> list[str]:
     found = [part for name in names for part in re.findall("[^,]+,?", _word(name, row))]  # a list may be wrapped
     for name, wanted in keys.items():
-        values = _object(row[name])
+        values = object_in(row[name])
         found += [f"{key}={_plain(values[key])}" for key in wanted if key in values]
     return [word if len(word) <= LONGEST else word[: LONGEST - 1] + "…" for word in found]
 

@@ -1,4 +1,4 @@
-"""What the choice of nodes does: repeats on several sets of nodes, and on how many leaf switches."""
+"""What the choice of nodes does: repeats on several sets of nodes, by the grid's placement or by leaf switches."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.axes import short_name
-from analysis.derive.best import is_simulated
-from analysis.derive.placement import Spread, by_node_set, placed, spread, widest
+from analysis.derive.best import is_simulated, natural
+from analysis.derive.placement import Spread, against_packed, by_node_set, placed, spread, widest
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 from analysis.text_fit import shortened
 from sweep.contract import LAYOUT
+from sweep.physics.groups import PACKED
 from sweep.physics.statistics import LEVEL
 
 if TYPE_CHECKING:
@@ -82,7 +83,10 @@ def _legend_rows(runs: pd.DataFrame) -> int:
 
 
 def _kinds(runs: pd.DataFrame) -> list[tuple[str, pd.Series[bool]]]:
-    """The series: runs by how many leaf switches their nodes are on."""
+    """The series: runs by the placement that was asked for, or by how many leaf switches their nodes are on."""
+    if runs["asked"].nunique() > 1:
+        names = sorted(runs["asked"].unique(), key=lambda name: (name != PACKED, natural(name)))
+        return [(name, runs["asked"] == name) for name in names[: style.MOST_SERIES]]
     known = sorted({int(number) for number in runs["switches"].dropna()})
     found = [(f"{number} leaf switch{'es' * (number != 1)}", runs["switches"] == number) for number in known]
     if len(found) > style.MOST_SERIES - 1:
@@ -106,7 +110,12 @@ def _draw_sets(axes: Axes, sets: pd.DataFrame) -> None:
 
 
 def _notes(runs: pd.DataFrame, sets: pd.DataFrame) -> list[str]:
-    notes = [spread_text(spread(runs))]
+    notes = [
+        f"{name}: {abs(1 - ratio):.1%} {'slower' if ratio < 1 else 'faster'} than {PACKED} "
+        f"(median of {count} configuration{'s' * (count != 1)})."
+        for name, (ratio, count) in against_packed(runs).items()
+    ]
+    notes.append(spread_text(spread(runs)))
     notes.append("Median run: of the configuration. Right: median and range over the runs on these nodes (how many ×).")
     if len(sets) > MOST_ROWS:
         notes.append(f"The slowest {MOST_ROWS} of {len(sets)} sets of nodes.")

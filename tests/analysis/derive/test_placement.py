@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.derive.placement import COLUMNS, by_node_set, placed, spread, widest
+from analysis.derive.placement import COLUMNS, against_packed, by_node_set, placed, spread, widest
 from sweep.physics.statistics import variance_ratio_chance
 from tests.support.made_records import as_json, made_record, made_run
 
@@ -38,6 +38,29 @@ def test_only_configurations_on_several_sets_of_nodes_count_and_the_order_of_nod
     sets = by_node_set(runs)
     assert list(sets["node_set"]) == ["n1, n3", "n1, n2"]
     assert list(sets["runs"]) == [1, 2]
+
+
+def test_what_a_grid_s_placement_costs_is_taken_within_each_configuration():
+    def record(accum, placement, nodes, step_s):
+        env = {"A": "1"} if placement == "packed" else {"A": "1", "SWEEP_PLACEMENT": placement}
+        run = made_run(nodes=2, gpus_per_node=1, dp=2, grad_accum=accum, env=env)
+        return as_json(made_record(run, [step_s] * 3, node_names=nodes)) | {"final": True}
+
+    runs = placed(
+        pd.DataFrame(
+            [
+                record(1, "packed", ["n1", "n2"], 0.10),
+                record(1, "spread", ["n1", "n3"], 0.12),
+                record(2, "packed", ["n1", "n2"], 1.00),
+                record(2, "spread", ["n2", "n4"], 1.10),
+                record(2, "segment-2", ["n3", "n4"], 1.00),
+            ]
+        )
+    )
+    assert runs["configuration"].nunique() == 2
+    found = against_packed(runs)
+    assert found["spread"] == (pytest.approx((0.10 / 0.12 + 1 / 1.1) / 2), 2)
+    assert found["segment-2"] == (pytest.approx(1.0), 1)
 
 
 def test_a_switch_that_is_not_known_is_none():
