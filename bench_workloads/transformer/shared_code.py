@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from sweep.contract import Place
 
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-MOST_BYTES = 2**30
-"""of one kind of node in a sweep: hundreds of layers, at 2 to 10 MB each"""
+MOST_BYTES = 2**28
+"""of one kind of node in a sweep: a hundred layouts, at 2 to 3 MB each. Every node of a pilot reads them all"""
 
 DESCRIBED_BY = {
     "/proc/cpuinfo": ("model name", "flags", "Features"),
