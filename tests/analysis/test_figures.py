@@ -39,8 +39,8 @@ TIMES = {"start_s": 20.0, "first_iteration_s": 5.0, "measure_s": 30.0, "teardown
 def written(figure):
     """(text, its box) of everything that can be read, and the figure's box, in pixels."""
     figure.set_dpi(120)
+    figure.draw_without_rendering()
     renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw(renderer)
     shown = [axes for axes in figure.axes if axes.get_visible() and axes.axison]
     texts = [t for a in figure.axes if a not in shown for t in a.texts] + list(figure.texts)
     for axes in shown:

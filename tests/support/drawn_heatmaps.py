@@ -8,21 +8,23 @@ from analysis.heatmap.page import SMALLEST
 SLACK_PX = 0.75
 
 
+def written(figure):
+    """The texts that are shown."""
+    found = [t for a in figure.axes for t in (*a.texts, *a.get_xticklabels(), *a.get_yticklabels(), a.xaxis.label)]
+    return [t for t in (*found, *figure.texts) if t.get_text() and t.get_visible()]
+
+
 def boxes(figure):
-    """(text, its box in pixels) of everything written in a figure, and the boxes of the figure and its first axes."""
+    """(text, its box in pixels) of everything written in a figure, laid out as when it is drawn."""
     figure.set_dpi(200)
+    figure.draw_without_rendering()
     renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw(renderer)
-    axes = figure.axes[0]
-    written = [t for a in figure.axes for t in (*a.texts, *a.get_xticklabels(), *a.get_yticklabels(), a.xaxis.label)]
-    written += figure.texts
-    shown = [t for t in written if t.get_text() and t.get_visible()]
-    return [(t, t.get_window_extent(renderer)) for t in shown], figure.bbox, axes
+    return [(t, t.get_window_extent(renderer)) for t in written(figure)]
 
 
 def sound(heatmap):
     """Nothing leaves the figure, cell text stays in its cell, no two texts overlap, and nothing is too small."""
-    texts, whole, axes = boxes(heatmap.figure)
+    texts, whole, axes = boxes(heatmap.figure), heatmap.figure.bbox, heatmap.figure.axes[0]
     for text, box in texts:
         assert min(box.x0, box.y0, whole.x1 - box.x1, whole.y1 - box.y1) >= -SLACK_PX, text.get_text()
         assert text.get_fontsize() >= SMALLEST
@@ -49,4 +51,4 @@ def no_overlap(texts):
 
 
 def words(heatmap):
-    return " ".join(text.get_text() for text, _ in boxes(heatmap.figure)[0])
+    return " ".join(text.get_text() for text in written(heatmap.figure))
