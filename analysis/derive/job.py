@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -46,30 +48,31 @@ def with_job_notes(best: pd.DataFrame, fastest: pd.DataFrame) -> pd.DataFrame:
     """
     quickest = fastest.set_index(["model", "nodes"])["run_id"].to_dict()
     notes = []
-    for at, cell in enumerate(best.to_dict("records")):
-        found = [*items_of(cell["notes"]), _note(best.iloc[[at]])]
+    for cell, note in zip(best.to_dict("records"), _notes(best), strict=True):
+        found = [*items_of(cell["notes"]), note]
         if (other := quickest.get((cell["model"], cell["nodes"]))) != cell["run_id"]:
             found.append(f"the fastest step is that of {other}, whose job gets less, or wrote no checkpoint")
         notes.append(found)
     return best.assign(notes=pd.Series(notes, index=best.index, dtype=object))
 
 
-def _note(cell: pd.DataFrame) -> str:
-    job, metric = job_of(cell), metric_named(JOB)
-    seen = SEEN_FAILURES if cell["failures_per_gpu_day"].isna().item() else math.inf
-    low, high = (float(end.item()) for end in job.likely(cell["value"], cell["low"], cell["high"], seen=seen))
-    training, checkpoints, *failures = (float(share.item()) for share in job.shares)
-    interval_s = float(job.interval_s.item())
-    return (
-        f"a job with {float(job.failures_per_gpu_day.item()):.3g} failures per GPU-day: a checkpoint each "
-        f"{interval_s / job.step_s.item():,.0f} steps ({interval_s / 60:.3g} min); {training:.1%} of the time trains, "
+def _notes(best: pd.DataFrame) -> list[str]:
+    job, metric = job_of(best), metric_named(JOB)
+    seen = best["failures_per_gpu_day"].isna().map({True: SEEN_FAILURES, False: math.inf})
+    likely = zip(*job.likely(best["value"], best["low"], best["high"], seen=seen), strict=True)
+    intervals = zip(job.failures_per_gpu_day, job.interval_s, job.step_s, strict=True)
+    rows = zip(intervals, zip(*job.shares, strict=True), likely, best.to_dict("records"), strict=True)
+    return [
+        f"a job with {rate:.3g} failures per GPU-day: a checkpoint each "
+        f"{interval_s / step_s:,.0f} steps ({interval_s / 60:.3g} min); {training:.1%} of the time trains, "
         f"{checkpoints:.1%} goes to checkpoints, {sum(failures):.1%} to failures; {metric.text(low)} to "
         f"{metric.text(high)} with 90% probability; {_start_text(cell)}"
-    )
+        for (rate, interval_s, step_s), (training, checkpoints, *failures), (low, high), cell in rows
+    ]
 
 
-def _start_text(cell: pd.DataFrame) -> str:
-    imports_s, ranks_s, first_s, cached_s = (float(cell[name].item() or 0.0) for name in (*START, "cached_start_s"))
+def _start_text(cell: Mapping[Hashable, Any]) -> str:
+    imports_s, ranks_s, first_s, cached_s = (float(cell[name] or 0.0) for name in (*START, "cached_start_s"))
     text = f"a cold start takes {imports_s + ranks_s + first_s:.3g} s (imports {imports_s:.3g}, ranks and model "
     text += f"{ranks_s:.3g}, first step {first_s:.3g})"
     return text + (f", {cached_s:.3g} s where all compiled code was in the cache" if cached_s > 0 else "")

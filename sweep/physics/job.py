@@ -85,7 +85,7 @@ class Job:
         return interval / wall, self.checkpoint_s / wall, 1 - cycle / wall - restarts, restarts
 
     def likely(
-        self, value: Any, low: Any, high: Any, wall_s: Any = np.inf, seen: float = SEEN_FAILURES
+        self, value: Any, low: Any, high: Any, wall_s: Any = np.inf, seen: Any = SEEN_FAILURES
     ) -> tuple[Any, Any]:
         """Where a value of the training that counts is with a probability of 0.9, in a job of so much time.
 
