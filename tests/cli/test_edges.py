@@ -6,6 +6,7 @@ The commands and their paths are taken from the CLI itself, so that a new one is
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -172,56 +173,57 @@ def run(root: Path, *words: str) -> Done:
 
 def run_all(root: Path, lines: Sequence[Sequence[str]]) -> list[Done]:
     """Each command line in a process of its own, forked from one that has imported everything."""
+    forks = server()
+    assert forks.stdin is not None
+    assert forks.stdout is not None
+    print(json.dumps([str(root), lines]), file=forks.stdin, flush=True)
+    return [Done(*each) for each in json.loads(forks.stdout.readline())]
+
+
+@functools.cache
+def server() -> subprocess.Popen[str]:
+    """Ends with this process, which its standard input is."""
     drop = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"]
     command = [*(drop if os.geteuid() == 0 else []), sys.executable, "-c", FORKS]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "MPLCONFIGDIR": "/tmp/sweep-tests-mpl"}
-    done = subprocess.run(
-        command,
-        cwd=root,
-        env=environment,
-        input=json.dumps(lines),
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=True,
-    )
-    return [Done(*each) for each in json.loads(done.stdout)]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 FORKS = """
 import json, os, signal, sys, tempfile
 from sweep.cli.main import main
 from tests.support.prepared import import_everything
-lines = json.load(sys.stdin)
-if len(lines) > 10:
-    import_everything()
-found = []
-for words in lines:
-    out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-    pid = os.fork()
-    if not pid:
-        signal.alarm(60)
-        for number, file in ((0, open(os.devnull)), (1, out), (2, err)):
-            os.dup2(file.fileno(), number)
-        sys.argv = ["sweep", *words]
-        sys.stdin = open(0)
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-            code = 99
-        sys.stdout.flush(), sys.stderr.flush()
-        os._exit(code or 0)
-    status = os.waitpid(pid, 0)[1]
-    texts = []
-    for file in (out, err):
-        file.seek(0)
-        texts.append(file.read().decode(errors="replace"))
-    found.append((os.waitstatus_to_exitcode(status), *texts))
-json.dump(found, sys.stdout)
+import_everything()
+
+def become(words, out, err):
+    signal.alarm(60)
+    for number, file in ((0, open(os.devnull)), (1, out), (2, err)):
+        os.dup2(file.fileno(), number)
+    sys.argv = ["sweep", *words]
+    sys.stdin = open(0)
+    code = 99
+    try:
+        main()
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        import traceback
+        traceback.print_exc()
+    sys.stdout.flush(), sys.stderr.flush()
+    os._exit(code or 0)
+
+for request in sys.stdin:
+    root, lines = json.loads(request)
+    os.chdir(root)
+    found = []
+    for words in lines:
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            pid = os.fork() or become(words, out, err)
+            status = os.waitpid(pid, 0)[1]
+            texts = [file.seek(0) or file.read().decode(errors="replace") for file in (out, err)]
+        found.append((os.waitstatus_to_exitcode(status), *texts))
+    os.chdir("/")  # or what is mounted there could not be unmounted
+    print(json.dumps(found), flush=True)
 """
 
 
