@@ -30,7 +30,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := sweep analysis bench_workloads benchmarks tests docs
 
-.PHONY: demo test system-packages test-long test-parallel mutants accuracy accept-anchors docs check format lint types clean
+.PHONY: demo test all-tests system-packages test-long test-parallel mutants accuracy accept-anchors docs check format lint types clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.made:
@@ -56,7 +56,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@$(PIP) install --quiet --use-pep517 $(PIP_OPTIONS) --editable ".[dev]"
 	touch $@
 
-# The tests as pytest compiles them: beside mypy, since each of its workers would do that for itself
+# The tests as pytest compiles them: each of its workers would do that for itself
 $(VENV)/.compiled: $(VENV)/.installed-dev $(shell find tests -name '*.py')
 	@$(BIN)/python -m pytest --collect-only -qq -m "not long" >/dev/null || true
 	@touch $@
@@ -67,10 +67,14 @@ demo: $(VENV)/.installed
 system-packages:
 	tests/support/system-packages
 
-# Most of the time passes in waiting for schedulers and deadlines: two workers have the tests on Slurm, three the others
+# Most of the time passes in waiting for schedulers and deadlines, so that types are checked meanwhile: two workers have
+# the tests on Slurm, four the others
 test: system-packages $(VENV)/.installed-dev
-	$(MAKE) --no-print-directory --jobs=2 lint types $(VENV)/.compiled
-	$(BIN)/python -m pytest -m "not long" -n 5 --dist loadgroup --no-loadscope-reorder $(PYTEST_OPTIONS)
+	$(MAKE) --no-print-directory --jobs=2 lint $(VENV)/.compiled
+	$(MAKE) --no-print-directory --jobs=2 types all-tests
+
+all-tests:
+	$(BIN)/python -m pytest -m "not long" -n 6 --dist loadgroup --no-loadscope-reorder $(PYTEST_OPTIONS)
 
 test-long: $(VENV)/.installed-dev
 	SWEEP_REQUIRE_SLURM=$${SWEEP_REQUIRE_SLURM:-1} $(BIN)/python -m pytest -m long --timeout=3600 $(PYTEST_OPTIONS)

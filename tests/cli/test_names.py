@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +12,9 @@ import pytest
 from sweep.cli.main import cli
 from sweep.cli.names import OneOf
 from sweep.plugins import TRAINER
+from tests.support import driving
 from tests.support.command_line import Command, long_name
 from tests.support.made_sweeps import made
-from tests.support.paths import REPOSITORY
 
 NAMES = {"--metric", "--format", "--gpu", "--trainer", "--to", "--outcome", "--executor"}
 """options whose values are names, in whichever command"""
@@ -68,12 +65,8 @@ def test_help_lists_the_names_and_a_wrong_one_is_refused(
 
 def completed(here: Path, *words: str) -> list[str]:
     """What bash's completion offers for the last word."""
-    environment = {**os.environ, "_SWEEP_COMPLETE": "bash_complete", "PYTHONPATH": str(REPOSITORY)}
-    environment |= {"COMP_WORDS": " ".join(("sweep", *words)), "COMP_CWORD": str(len(words))}
-    code = "import sys; sys.argv = ['sweep']; from sweep.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=here, env=environment, capture_output=True, text=True, check=True, timeout=60
-    )
+    asked = {"_SWEEP_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(("sweep", *words)), "COMP_CWORD": len(words)}
+    done = driving.succeeds(env={name: str(value) for name, value in asked.items()}, cwd=here)
     assert done.stderr == ""
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line.startswith("plain,")]
 

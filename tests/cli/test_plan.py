@@ -33,6 +33,8 @@ def test_every_example_has_runs(path, command):
     empty = {(cell["model"], cell["nodes"]) for cell in found["cells"] if not cell["runs"]}
     # 80 billion parameters at 18 bytes are 1.4 TB: 16 GPUs of 80 GB have 1.3.
     assert empty == ({("80B", 1), ("80B", 2)} if path.stem == "ultrascale" else set())
+    if path.stem == "ultrascale":
+        assert found["expected"]["guided"]["node_hours"] < found["predicted_node_hours"] / 4
 
 
 def test_smollm3_holds_the_published_layout():
@@ -138,14 +140,11 @@ def test_the_expected_saving_of_a_search(command):
     assert "guided: expected to measure 8 of 16 runs" in command(*words)[1]
 
 
-def test_a_plan_of_all_runs_states_what_guided_would_save_and_one_of_many_by_model(command):
+def test_a_plan_of_all_runs_states_what_guided_would_save(command):
     words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "strategy=exhaustive")
     assert list(json.loads(command(*words, "--json")[1])["expected"]) == ["exhaustive", "guided"]
     head = " ".join(command(*words)[1].split())
     assert "node-hours expected with exhaustive; all in full about" in head
-    _, out, _ = command("plan", ROOT / "examples" / "ultrascale.yaml", "--json")
-    document = json.loads(out)
-    assert document["expected"]["guided"]["node_hours"] < document["predicted_node_hours"] / 4
 
 
 def test_each_planned_run_shows_what_it_is(command):

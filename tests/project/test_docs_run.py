@@ -173,13 +173,6 @@ from tests.support.conforming_strategies import check_strategy
 def test_it_conforms():
     check_strategy("fewest-gpus")
 """,
-    "mybench": """
-from sweep.plugins import WORKLOAD
-from tests.support.example_runs import example_run, measured
-
-def test_it_conforms(tmp_path):
-    measured(example_run(WORKLOAD.find("mybench")), tmp_path / "s")
-""",
     "mytracker": """
 from mytracker import JsonFiles
 from tests.support.conforming_trackers import check_tracker
@@ -194,8 +187,9 @@ def on_path(folder):
     return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), str(REPOSITORY), os.environ.get("PYTHONPATH")]))}
 
 
-@PLUGINS
-def test_a_plug_in_of_a_page_conforms_as_the_page_checks_it(page, module, tmp_path):
+@pytest.mark.parametrize(("page", "module"), [("own-strategy.md", "mystrategy"), ("trackers.md", "mytracker")])
+def test_a_plug_in_of_a_page_conforms(page, module, tmp_path):
+    """The workload's page is measured below."""
     install_plugin(DOCS / page, module, tmp_path)
     (tmp_path / f"test_{module}.py").write_text(CHECKS[module])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from sweep.contract import FURTHER, LAYOUT_FIELDS, Layout, Run, Scalar, Workload
-from sweep.inputs.load import parse_grid
-from sweep.inputs.yaml_lines import dump
-from sweep.library.launch import launch
 from sweep.physics.catalogue import MODELS
 
 MODEL = "tiny-1M"
@@ -63,23 +59,6 @@ def row_of(workload: Workload, run: Run) -> dict[str, Any]:
         **workload.params,
         **run.params,
     }
-
-
-def measured(run: Run, directory: Path) -> None:
-    """Measure the run by a sweep of its own on this machine: it must be ok."""
-    grid = {
-        "workload": run.workload,
-        "params": dict(run.params),
-        "models": {run.model: dict(run.shape)},
-        "nodes": run.nodes,
-        "sequence_length": run.sequence_length,
-        "global_batch": run.global_batch_tokens,
-        **vars(run.layout),
-        **{key: getattr(run, key) for key in ("dtype", "compile", "warmup_iterations", "iterations")},
-        "site": {"gpu": "cpu", "gpus_per_node": run.gpus_per_node},
-    }
-    launched = launch(parse_grid(dump(grid), "grid"), directory=directory, executor="local")
-    assert (launched.counts, launched.failures) == ({"ok": 1}, {})
 
 
 def _valid(workload: Workload, name: str, wanted: Scalar) -> Scalar:
