@@ -40,7 +40,6 @@ SCHEDULER = {
     "faults/test_chaos.py",
     "faults/test_cluster.py",
     "faults/test_ranks.py",
-    "faults/test_storm.py",
     "inputs/test_detect.py",
     "system/test_slurm_limits.py",
 }

@@ -28,7 +28,7 @@ site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1, max_pil
 """
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100, 120))])
 def test_local_storm(tmp_path, seed):
     grid = tmp_path / "grid.yaml"
     grid.write_text(GRID.format(repeats=1))
@@ -40,7 +40,7 @@ def test_local_storm(tmp_path, seed):
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", [11, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(200, 210))])
 def test_slurm_storm(tmp_path, slurm_cluster, seed):
     grid = tmp_path / "grid.yaml"
     grid.write_text(GRID.format(repeats=1))
@@ -69,16 +69,3 @@ def test_500_kills_of_any_process_over_200_runs(tmp_path):
     print(f"seed {seed}: killed {dict(killed)}; {outcomes['ok']} runs measured, attempts {dict(outcomes)}")
     assert (killed.total(), outcomes["ok"]) == (500, 200)
     assert driving.wait_until_unmarked(tmp_path / "s") == []
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 120))
-def test_local_storms(tmp_path, seed):
-    test_local_storm(tmp_path, seed)
-
-
-@pytest.mark.long
-@pytest.mark.slurm
-@pytest.mark.parametrize("seed", range(200, 210))
-def test_slurm_storms(tmp_path, slurm_cluster, seed):
-    test_slurm_storm(tmp_path, slurm_cluster, seed)

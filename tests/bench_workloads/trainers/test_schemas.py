@@ -1,13 +1,11 @@
 """The keys that adapters write against those that the trainers read: recorded facts, and sources where available.
 
-SWEEP_PICOTRON_ROOT, SWEEP_BRIDGE_ROOT and SWEEP_MEGATRON_ROOT name checkouts of the commits in `schemas.json`,
-SWEEP_MEGATRON_CORE_PYTHON an interpreter with megatron-core 0.16 (which imports without a GPU). Neither picotron
-(flash-attn) nor Megatron-Bridge (Transformer Engine) can be imported without one.
+SWEEP_PICOTRON_ROOT, SWEEP_BRIDGE_ROOT and SWEEP_MEGATRON_ROOT name checkouts of the commits in `schemas.json`. Neither
+picotron (flash-attn) nor Megatron-Bridge (Transformer Engine) can be imported without a GPU.
 """
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,14 +17,6 @@ from tests.support.trainers.layouts import LAYOUTS, run_of
 
 KNOWN = json.loads(schemas.FACTS.read_text())
 SIX = pytest.mark.parametrize("number", range(6))
-
-
-def value(text):
-    """A value of an override."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
 
 
 def named(*variables):
@@ -105,32 +95,3 @@ def test_the_facts_of_megatron_bridge_are_those_of_its_source():
     bridge, megatron = named("SWEEP_BRIDGE_ROOT", "SWEEP_MEGATRON_ROOT")
     found = {"fields": schemas.nemo(bridge, megatron), "options": schemas.nemo_options(bridge)}
     assert {**KNOWN["nemo"], **found} == KNOWN["nemo"]
-
-
-CORE = """
-import json, sys
-from megatron.core.distributed import DistributedDataParallelConfig as ddp
-from megatron.core.optimizer import OptimizerConfig as optimizer
-from megatron.core.transformer.transformer_config import TransformerConfig as model
-values = json.loads(sys.argv[1])
-values["model"]["pipeline_dtype"] = "bf16"  # which Megatron-Bridge sets where there is a pipeline
-built = {name: kind(**values[name]) for name, kind in (("ddp", ddp), ("optimizer", optimizer), ("model", model))}
-print(json.dumps({name: {key: getattr(built[name], key) for key in values[name]} for name in built}))
-"""
-OF_GPT = {"share_embeddings_and_output_weights"}
-"""fields of Megatron-Bridge's own GPT provider, not of megatron-core"""
-
-
-@pytest.mark.long
-@SIX
-def test_megatron_core_takes_what_is_set_of_its_own_classes(number):
-    """Also the layers below Megatron-LM's and Megatron-Bridge's options: its checks on construction pass."""
-    (python,) = named("SWEEP_MEGATRON_CORE_PYTHON")
-    values = {"ddp": {}, "optimizer": {}, "model": {}}
-    for (section, name), text in overrides_for_nemo(number).items():
-        if section in values and name not in OF_GPT and text != "null":  # Core's own default
-            values[section][name] = value(text)
-    done = subprocess.run([python, "-c", CORE, json.dumps(values)], capture_output=True, text=True, timeout=250)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    assert {section: {name: found[section][name] for name in values[section]} for section in values} == values

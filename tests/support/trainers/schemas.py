@@ -113,21 +113,9 @@ def _fields(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
             yield one.target.id, one.annotation
 
 
-def shown(facts: dict) -> str:
-    """JSON with many names on a line."""
-    lines = []
-    for line in json.dumps(facts, indent=1).splitlines():
-        joined = f"{lines[-1]} {line.lstrip()}" if lines else ""
-        if ":" not in line and '"' in line and joined.rstrip(",").endswith('"') and len(joined) <= 120:
-            lines[-1] = joined
-        else:
-            lines.append(line)
-    return "\n".join(lines) + "\n"
-
-
 if __name__ == "__main__":
     roots = [Path(word) for word in sys.argv[1:]]
     facts = json.loads(FACTS.read_text())
     facts["picotron"] |= picotron(roots[0])
     facts["nemo"] |= {"options": nemo_options(roots[1]), "fields": nemo(roots[1], roots[2])}
-    FACTS.write_text(shown(facts))
+    FACTS.write_text(json.dumps(facts, indent=1) + "\n")
