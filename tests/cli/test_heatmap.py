@@ -1,8 +1,6 @@
 """`sweep heatmap` and `sweep collect` by the command line."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -22,12 +20,8 @@ from tests.support.made_records import (
     made_run,
     made_sweep,
     record_event,
-    reference,
     write_journal,
 )
-from tests.support.paths import REPOSITORY
-
-EXAMPLES = REPOSITORY / "examples"
 
 
 @pytest.fixture
@@ -170,34 +164,3 @@ def test_results_of_another_trainer_are_pointed_out(tmp_path):
     done = invoke("plan", tmp_path / "grid.yaml", "--from", tmp_path / "small.parquet")
     assert done.exit_code == 0, done.output
     assert "the results are of transformer: what megatron adds to a step is not learned" in done.stderr
-
-
-@pytest.fixture(scope="module")
-def imported(tmp_path_factory):
-    source = Path(os.environ.get("SWEEP_REFERENCE_DATA", "")) / "playbook_runs.csv"
-    if not source.is_file():
-        pytest.skip("SWEEP_REFERENCE_DATA is not set")
-    out = tmp_path_factory.mktemp("playbook") / "playbook.parquet"
-    done = invoke("import", source, "--map", EXAMPLES / "import" / "playbook.yaml", "--out", out)
-    assert done.exit_code == 0, done.output
-    return out
-
-
-@pytest.mark.parametrize(
-    ("metric", "column"),
-    [
-        ("reported_mfu", "best_by_mfu_row_in_playbook_runs"),
-        ("tokens_per_second_per_gpu", "best_by_tok_s_gpu_row"),
-    ],
-)
-def test_imported_winners_are_the_published_ones(imported, tmp_path, metric, column):
-    runs = reference("playbook_runs.csv").set_index("row")
-    published = reference("playbook_heatmap_best.csv").set_index(["model_label", "nodes"])
-    done = invoke("heatmap", imported, "--metric", metric, "--out", tmp_path / "h.png", "--json")
-    cells = {(cell["model"], cell["nodes"]): cell for cell in json.loads(done.stdout)["cells"]}
-    assert len(published) == 14
-    for key, row in published.iterrows():
-        for name in ("dp", "tp", "pp", "grad_accum", "micro_batch_size"):
-            assert cells[key][name] == runs.loc[row[column], name], (key, name)
-        if metric == "reported_mfu":
-            assert cells[key]["value"] * 100 == pytest.approx(row["mfu_pct"], abs=0.005)

@@ -64,10 +64,6 @@ def test_a_missing_counter_leaves_unknown_what_it_decides_and_nothing_else(name:
     assert {key for key, value in vars(found).items() if value is None} == unknown.get(name, set())
 
 
-def test_nothing_is_known_without_any_counter() -> None:
-    assert verdict_of({}, {}) == AllocatorVerdict()
-
-
 def test_one_of_the_two_counters_of_device_calls_is_enough_and_both_are_added() -> None:
     assert verdict_of({"num_device_alloc": 3}, {}).device_allocs == 3
     assert verdict_of({"num_device_free": 3}, {}).device_allocs == 3

@@ -32,12 +32,6 @@ def test_the_predicted_parts_without_what_the_model_itself_needs_at_the_peak():
     assert list(causes) == [ADVICE[name][0] for name in ("bubble", "kernels", "data")], "largest first"
 
 
-def test_recomputation_is_what_is_executed_beyond_the_model_and_no_part_of_the_kernels_loss():
-    causes = found(replace(PREDICTED, ideal_s=0.3))
-    assert causes[RECOMPUTED] == pytest.approx(0.1)
-    assert causes[ADVICE["kernels"][0]] == pytest.approx(0.2)
-
-
 def test_recomputation_states_by_which_share_of_the_model_more_is_executed():
     (loss,) = losses(replace(NOTHING, executed_s=0.4, ideal_s=0.3))
     assert (loss.cause, loss.seconds) == (RECOMPUTED, pytest.approx(0.1))

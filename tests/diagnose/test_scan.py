@@ -119,11 +119,6 @@ def test_a_kill_that_a_log_reports_is_a_guess_that_the_known_end_of_the_rank_rep
     assert diagnose([end]).outcome is Outcome.UNKNOWN
 
 
-def test_a_loss_that_is_no_number_lasts_though_iterations_go_on():
-    steps = "".join(f"step: {i}\n" for i in range(3, 8))
-    assert diagnose_text(f"step: 1 loss: 2.5\nstep: 2 loss: nan\n{steps}").outcome is Outcome.NAN_LOSS
-
-
 def test_a_rule_of_reports_is_tried_after_those_of_causes_and_each_rule_once():
     """torchelastic's report of its children quotes their errors: the line belongs to the error's own rule."""
     names = [item.name for item in RULES]

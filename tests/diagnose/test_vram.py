@@ -88,7 +88,3 @@ def test_without_one_of_their_three_figures_other_processes_are_not_accused(with
     assert "Other processes" in cuda_memory_advice(text)
     assert without in text
     assert "Other processes" not in cuda_memory_advice(text.replace(without, ""))
-
-
-def test_a_fragmented_gpus_advice_states_how_much_is_idle():
-    assert "Fragmentation: 9.00 GiB are reserved but unused" in cuda_memory_advice(message(idle="9.00 GiB"))

@@ -1,7 +1,7 @@
 """docs/data/faults.csv has a row for every fault, each with the test that acts it, and none of them failed."""
 
 from sweep.outcomes import Outcome
-from tests.support.faults.table import TABLE, rows_of, with_row
+from tests.support.faults.table import TABLE, rows_of
 from tests.support.paths import REPOSITORY
 
 
@@ -13,11 +13,3 @@ def test_every_fault_is_acted_by_a_test_and_none_left_a_process_or_failed_the_ne
         assert f"def {function}(" in (REPOSITORY / "tests" / file).read_text(), fault
         assert (row["processes_left"], row["next_run"]) in (("0", "ok"), ("", "")), fault
         assert not row["processes_left"] or row["outcome"] in set(Outcome), fault
-
-
-def test_what_is_measured_replaces_what_was_and_the_rest_of_the_table_stays():
-    text = TABLE.read_text()
-    changed = with_row(text, "segfault", ["segfault", "99.5", "", "0", "ok"])
-    assert (rows_of(changed)["segfault"]["detect_s"], rows_of(changed)["segfault"]["next_run"]) == ("99.5", "ok")
-    assert {**rows_of(changed), "segfault": None} == {**rows_of(text), "segfault": None}
-    assert len([1 for one, other in zip(text.splitlines(), changed.splitlines(), strict=True) if one != other]) == 1

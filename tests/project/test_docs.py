@@ -221,30 +221,6 @@ def of_python(words, *, whole):
     return f"unknown options {unknown}" if unknown else None
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ("sweep launch grid.yaml --sitee h100.yaml", "no such option"),
-        ("sweep launch grid.yaml -o node=2", "no key ['node']"),
-        ("sweep launch", "this argument is missing"),
-        ("sweep launch examples/nowhere.yaml", "no file ['examples/nowhere.yaml']"),
-        ("sweep report results.parquet --metric speed", "speed"),
-        ("sweep lanch grid.yaml", "no command lanch"),
-        ("sweep launch grid.yaml --executor local|slurm", "local|slurm"),
-        ("make tests", "no target or variable ['tests']"),
-        ("make demo TORHC=torch", "no target or variable ['TORHC']"),
-        ("python -m benchmarks.rival", "no module"),
-        ("python -m benchmarks.rivals --turns 3", "unknown options ['--turns']"),
-        ("python -m pytest tests/nowhere.py", "no file ['tests/nowhere.py']"),
-        ("SWEEP_NOTHING=1 make test", "no variable SWEEP_NOTHING"),
-        ("torchrun train.py", "no program torchrun"),
-        ("sweep best 'sweeps", "No closing quotation"),
-    ],
-)
-def test_a_wrong_command_is_found(line, problem):
-    assert problem in problem_of(line)
-
-
 def test_a_figure_of_the_numbers_page_is_in_the_section_behind_it():
     table = [line for line in (REPOSITORY / "docs/numbers.md").read_text().splitlines() if line.startswith("| [")]
     assert len(table) >= 10

@@ -1,8 +1,6 @@
 """The schema of records: what breaks it, units, and the page that is written from it."""
 
-import math
 import typing
-from dataclasses import replace
 
 import msgspec
 import pytest
@@ -10,18 +8,11 @@ import pytest
 from sweep.contract import LAYOUT
 from sweep.outcomes import Outcome
 from sweep.records import schema
-from sweep.records.record import problems, record_from
+from sweep.records.record import record_from
 from sweep.records.schema import COLLECTED, COLUMNS, CONFIGURATION_NAMES, Record, table_markdown
 from sweep.records.validity import requested
 from sweep.state.events import RecordFacts
-from tests.support.made_records import made_record, made_run
-
-
-def test_problems_name_what_breaks_the_schema():
-    broken = {"dp": "8", "tp": 2**63, "mfu": math.nan, "compile": 1, "outcome": "fine", "losses": [1.0, "x"]}
-    found = " ".join(problems(replace(made_record(), **broken)))
-    for word in ("dp must be int64", "tp must", "mfu must be double", "compile must be bool", "'fine'", "losses"):
-        assert word in found
+from tests.support.made_records import made_run
 
 
 def test_all_measured_columns_have_units():

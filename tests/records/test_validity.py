@@ -42,12 +42,6 @@ def test_a_measurement_faster_than_any_matrix_product_is_suspect():
     assert "best matrix product" in record.notes[0]
 
 
-def test_an_ok_that_every_rank_proves_is_not_refused():
-    assert refusal(made_run(), [made_measurement()] * 2) is None
-    outcome, why = refusal(made_run(), [made_measurement(), None])
-    assert (outcome, why) == (Outcome.UNKNOWN, "ended without error, but ranks 1 gave no measurement")
-
-
 def test_only_a_valid_measurement_has_rates_efficiency_and_losses():
     ranks = [made_measurement(losses=[1.0] * 3, parameters=7, peak_allocated_bytes=5), None]
     failed = metrics(made_run(), ranks, "h100", valid=False)
@@ -57,10 +51,6 @@ def test_only_a_valid_measurement_has_rates_efficiency_and_losses():
     assert valid.tokens_per_second == rates(made_run(), [made_measurement()] * 2).tokens_per_second
     assert valid.mfu is not None
     assert metrics(made_run(), [], None, valid=False).simulated is False
-
-
-def test_the_name_of_a_gpu_is_read_in_either_case():
-    assert efficiency(made_run(), 1e6, "H100") == efficiency(made_run(), 1e6, "h100")
 
 
 def test_efficiency_without_a_rate_or_shape_is_null_where_it_needs_one():

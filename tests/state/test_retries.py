@@ -14,17 +14,6 @@ def test_every_outcome_has_a_retry_rule():
 @pytest.mark.parametrize(
     "outcome",
     [
-        *(Outcome.OOM_CUDA, Outcome.CONFIG_ERROR, Outcome.CONFIG_MISMATCH, Outcome.IMPORT_ERROR),
-        *(Outcome.PYTHON_EXCEPTION, Outcome.NAN_LOSS, Outcome.TIME_LIMIT, Outcome.OK),
-    ],
-)
-def test_what_the_configuration_causes_is_never_retried(outcome):
-    assert not may_retry([outcome])
-
-
-@pytest.mark.parametrize(
-    "outcome",
-    [
         *(Outcome.NODE_FAIL, Outcome.PREEMPTED, Outcome.PORT_IN_USE, Outcome.XID_HARDWARE, Outcome.NCCL_TIMEOUT),
         *(Outcome.NCCL_ERROR, Outcome.LOST, Outcome.HANG, Outcome.CANCELLED),
     ],

@@ -32,7 +32,6 @@ from tests.support.made_records import (
     made_record,
     made_run,
     made_sweep,
-    playbook_records,
     record_event,
     write_journal,
 )
@@ -237,12 +236,6 @@ def test_the_command_writes_the_page_of_a_file(tmp_path):
     assert not re.search(r'(src|href)="(?!data:|#)', page), "no external link"
     wrong = driving.run("report", tmp_path / "none")
     assert wrong.returncode == 2
-
-
-def test_the_playbooks_winners_are_those_of_the_published_table():
-    page = build(playbook_records(), None, ABOUT, metric="reported_mfu")
-    best = analysis.best_per_cell(playbook_records(), "reported_mfu")
-    assert len(re.findall(r'<tr id="cell-', page)) == len(best) > 10
 
 
 def test_columns_needed_are_enough(tmp_path):
