@@ -146,13 +146,6 @@ def test_another_site_is_refused(tmp_path, monkeypatch, command, standing, state
     assert tree(tmp_path) == before
 
 
-def test_a_torn_plan_is_reported(tmp_path, monkeypatch, command, standing):
-    standing.directory.plan.write_bytes(b"PAR1 torn")
-    code, _, err = command("status", "s")
-    assert code == 2
-    assert "plan.parquet" in err
-
-
 def test_setup_lines_stay_the_users_shell_and_templates_in_them_stay_text(tmp_path, monkeypatch, command):
     """The user's own lines are run as they are, but never as a template."""
     monkeypatch.chdir(tmp_path)

@@ -24,7 +24,6 @@ TIMEOUT = {
     "type": "torch.distributed.DistBackendError",
     "message": "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3) ran for 60000 milliseconds",
 }
-XID = "[1.0] NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus."
 KILLED = "[1.0] Memory cgroup out of memory: Killed process 123 (python) total-vm:1kB, anon-rss:1kB"
 
 

@@ -8,7 +8,7 @@ import pytest
 from sweep.launcher.pilots_wanted import PATIENCE_S, SHARE_S, Capacity, pilots_wanted, unproductive_widths
 from sweep.outcomes import Outcome
 from sweep.planning.runs import PlannedRun
-from sweep.search.search import Search, choose, waiting
+from sweep.search.search import Search, choose
 from sweep.state.state import Attempt, PilotState, SweepState
 from tests.support.configurations import run as a_run
 
@@ -46,27 +46,6 @@ def test_what_is_done_failed_for_good_or_in_flight_is_skipped():
     assert chosen(sweep_state, 1) == ("c", 1)
     ended(sweep_state, "c", None)
     assert chosen(sweep_state, 1) is None
-
-
-def test_a_retry_comes_after_what_was_never_tried():
-    sweep_state = SweepState()
-    ended(sweep_state, "a", Outcome.NODE_FAIL)
-    assert chosen(sweep_state, 1) == ("c", 1)
-    ended(sweep_state, "c", Outcome.OK)
-    assert chosen(sweep_state, 1) == ("a", 2)
-
-
-def test_nothing_is_chosen_that_could_not_end_in_time():
-    assert chosen(SweepState(), 1, seconds=9.9, expected=10.0) is None
-    assert chosen(SweepState(), 1, seconds=10.0, expected=10.0) == ("a", 1)
-
-
-def test_anothers_claim_is_skipped():
-    assert chosen(SweepState(), 1, taken=[("a", 1)]) == ("c", 1)
-
-
-def test_a_cancelled_sweep_begins_nothing():
-    assert chosen(SweepState(cancelled=True), 1) is None
 
 
 def test_the_widest_that_fits_comes_first():
@@ -185,15 +164,6 @@ def test_a_pilot_that_lost_nodes_counts_for_what_it_can_take():
     sweep_state = SweepState(pilots={"p": pilot("p", 2)})
     sweep_state.pilots["p"].started_at, sweep_state.pilots["p"].node_names = 5.0, ("n1",)
     assert wanted(sweep_state, **LONG) == [2]
-
-
-def test_waiting_lists_every_attempt_once():
-    assert [(c.planned.run_id, c.attempt) for c in waiting(RUNS, SweepState())] == [
-        ("a", 1),
-        ("b", 1),
-        ("c", 1),
-        ("d", 1),
-    ]
 
 
 def test_pilots_that_came_too_late_for_work_do_not_give_up_a_width():

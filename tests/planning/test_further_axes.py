@@ -19,8 +19,6 @@ global_batch: 1Mi
 workload: simulated
 site: {gpu: b200, gpus_per_node: 8}
 """
-DEEPEP = "ep: 8\ndispatcher: deepep"
-ONE = {"tp": 1, "pp": 1, "ep": 1}
 EXPERTS = DENSE.replace("Llama-3-8B", "Qwen3-30B-A3B")
 
 

@@ -17,7 +17,6 @@ from tests.support.made_sweeps import GRID, made, pilot_wrote, tree
 
 DEEP = "[" * 100_000 + "]" * 100_000
 NESTED = f'{{"a": {DEEP}}}'
-ON_H100 = ("-o", "site={gpu: h100, gpus_per_node: 8, pilot_time: 1h}")
 
 
 def text(name: str, content: str = NESTED) -> Callable[[Path], Path]:

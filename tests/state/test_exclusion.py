@@ -210,12 +210,6 @@ def test_a_retry_avoids_the_nodes_of_its_failure():
     assert nodes_to_avoid([planned("fresh"), *runs], sweep_state, 2) == frozenset(), "such a pilot has work anywhere"
 
 
-def test_a_pilot_takes_the_widest_run_that_fits():
-    runs = [planned("narrow", 1), planned("middle", 2), planned("wide", 4)]
-    choice = choose(runs, SweepState(), 3, 1000, 10, search=Search(runs), names=["n1", "n2", "n3"])
-    assert (choice.planned.run_id, choice.nodes) == ("middle", ("n1", "n2"))
-
-
 def test_hangs_of_runs_that_hang_on_other_nodes_too_do_not_exclude():
     """Two runs that hang wherever they are placed: the configuration's fault, however many there are."""
     hangs = [

@@ -3,7 +3,6 @@
 from sweep.contract import FREE, Workload
 from sweep.inputs.load import parse_grid
 from sweep.planning.build import build
-from sweep.planning.summary import summary
 
 AXES = frozenset({*FREE, "dtype", "compile"})
 ANY = Workload(
@@ -39,7 +38,3 @@ def rejected(plan):
 
 def reasons(plan):
     return {reason for row in rejected(plan) for reason in row["reasons"]}
-
-
-def by_rule(plan):
-    return {entry["rule"]: entry["candidates"] for entry in summary(plan)["rejected_by_rule"]}
