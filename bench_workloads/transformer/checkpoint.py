@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata
 from torch.distributed.checkpoint.planner import LoadPlan, SavePlan, TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 from torch.distributed.checkpoint.staging import BlockingAsyncStager, DefaultStager, StagingOptions
+from torch.torch_version import TorchVersion
 
 from bench_workloads.transformer.shards import Piece
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _LAST = ".metadata"
+_STAGER_KEEPS = (2, 13)
+"""the release of torch seen to take a second copy with its stager; 2.11's ``DefaultStager._stage`` closes it"""
 
 
 class Checkpoints:
@@ -38,12 +41,7 @@ class Checkpoints:
     def __init__(self, directory: Path, kind: str, device: torch.device, timeout_s: float) -> None:
         self._directory, self._kind, self._device = directory, kind, device
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))  # beside the training's
-        on_gpu = device.type == "cuda"
-        self._stager: Any = (
-            DefaultStager(StagingOptions(on_gpu, False, True, on_gpu))
-            if kind == "async_pinned"
-            else BlockingAsyncStager()
-        )
+        self._stager = self._new_stager()
         self.staged: Future[None] = Future()
         """of the last one: has a result once the weights may change"""
         self.staged.set_result(None)
@@ -51,6 +49,11 @@ class Checkpoints:
         """when the last one was whole, by ``time.perf_counter``"""
         self.bytes = 0
         """that this rank wrote of the last one"""
+
+    def _new_stager(self) -> Any:
+        on_gpu = self._device.type == "cuda"
+        pinned = StagingOptions(use_pinned_memory=on_gpu, use_shared_memory=False, use_non_blocking_copy=on_gpu)
+        return DefaultStager(pinned) if self._kind == "async_pinned" else BlockingAsyncStager()
 
     def start(self, step: int, pieces: Sequence[Piece]) -> None:
         """Begin to write. Returns once training may compute; before it updates weights, wait for ``staged``.
@@ -69,6 +72,9 @@ class Checkpoints:
                 self._written: Future[Any] = Future()
                 self._written.set_result(dcp.save(tensors, process_group=self._group, **to))
             else:
+                if TorchVersion(torch.__version__) < _STAGER_KEEPS:
+                    self._stager.close()
+                    self._stager = self._new_stager()
                 found: Any = dcp.async_save(tensors, process_group=self._group, async_stager=self._stager, **to)
                 self._written = getattr(found, "upload_completion", found)
                 self.staged = getattr(found, "staging_completion", self.staged)

@@ -86,8 +86,9 @@ class Attention(nn.Module):
             return made[0], made[1], made[2]
         keys = made[0].shape[2] // (self.queries_per_key + 2)
         queries, keys, values = made[0].split((keys * self.queries_per_key, keys, keys), dim=2)
-        # Attention stores its inputs: a view of the values would hold the queries and keys before their rotation too.
-        return queries, keys, values.contiguous()
+        # Attention stores its inputs: a view of the values would hold the queries and keys before their rotation too,
+        # which only their norms need.
+        return queries, keys, values if self.has_qk_norm else values.contiguous()
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(x.shape[0], x.shape[1], -1, self.head_dim)

@@ -95,7 +95,11 @@ AXES = {
     "layouts-8b": ("Llama-3-8B", _AXES_8B, _TINY),
     "noise": ("Llama-3.2-1B", _AXES_NOISE, f"{_TINY}\nrepeats: 2"),
     "experts": (EXPERTS, _AXES_EXPERTS, _TINY),
-    "checkpoints": ("Qwen3-0.6B", _AXES_CHECKPOINTS, _TINY.replace("}", ", checkpoint: [none, sync, async]}")),
+    "checkpoints": (
+        "Qwen3-0.6B",
+        _AXES_CHECKPOINTS,
+        _TINY.replace("}", ", checkpoint: [none, sync, async, async_pinned]}"),
+    ),
 }
 """part -> its model or shapes, and the axes of its sweep on a GPU and in a rehearsal"""
 

@@ -39,10 +39,22 @@ def breakdown(columns: Mapping[str, Any], profile: MemoryProfile, stage: str = "
     shape = shape_columns(columns)
     found = state_bytes(columns, shape, stage, profile)
     found |= step_bytes(columns, profile, stage)
+    found["gradients"] = found["gradients"] - _made_later(columns, profile, found)
     found["fixed"] = np.asarray(profile.fixed_bytes)
     found["fragmentation"] = (profile.fragmentation - 1) * sum(found.values())
     found["total"] = sum(found.values())
     return found
+
+
+def _made_later(columns: Mapping[str, Any], profile: MemoryProfile, found: Mapping[str, Any]) -> Any:
+    """Gradients that are not there yet at the peak of a step of one micro-batch, as torch makes them in its backward.
+
+    That peak is the loss's or, where gradients take more than activations and logits, that of the backward's end.
+    Sharded ones count as there: they take little, and whole ones on their way to their owners about as much.
+    """
+    once = (read(columns, "grad_accum") == 1) & (read(columns, "pp") == 1) & (read(columns, "zero") == 0)
+    at_loss = found["activations"] + found["logits"]
+    return np.where(once & profile.fsdp, np.minimum(found["gradients"], at_loss), 0.0)
 
 
 def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -> dict[str, Any]:
@@ -150,6 +162,7 @@ def timeline(columns: Mapping[str, Any], profile: MemoryProfile, stage: str = "f
     Optimizer states are made at the first optimizer step, so the second forward and backward is the higher one.
     """
     full = breakdown(columns, profile, stage)
+    whole = full | state_bytes(Numbers.of(columns), shape_columns(Numbers.of(columns)), stage, profile)
     weights = ("weights", "master_weights")
     held = (*weights, "gradients", "gradient_buckets")
     phases = {
@@ -162,7 +175,7 @@ def timeline(columns: Mapping[str, Any], profile: MemoryProfile, stage: str = "f
     }
     found = {}
     for phase, kinds in phases.items():
-        part = {kind: full[kind] for kind in kinds} | {"fixed": full["fixed"]}
+        part = {kind: (full if "activations" in kinds else whole)[kind] for kind in kinds} | {"fixed": full["fixed"]}
         part["fragmentation"] = (profile.fragmentation - 1) * sum(part.values())
         found[phase] = part | {"total": sum(part.values())}
     return found

@@ -103,20 +103,23 @@ def test_a_pipeline_holds_a_buffer_for_each_micro_batch_of_a_step(fork_server: F
     ("dp=8 zero=3", 0.02),
     pytest.param("dp=8 zero=3 recompute=full", 0.02, marks=LONG),
     ("dp=2 tp=2 pp=3 zero=1", 0.02),
+    # Of one micro-batch: no gradient is there at the loss, and at the backward's end no activation
+    ("dp=1 micro_batch_size=4 grad_accum=1", 0.001),
+    ("tp=4 micro_batch_size=1 grad_accum=1", 0.01),
     # The last stage computes every loss before the first backward; the formulas add gradients that are yet to come
     ("pp=2 pp_schedule=gpipe", 0.1),
 ])  # fmt: skip
 def test_formulas_give_what_a_gpu_would_hold(words, tolerance):
     """Bytes of tensors by the formulas and traced with a GPU's norms, in bf16, stage by stage."""
-    count = 8 if "gpipe" in words else 4
-    run = run_of(f"{words} micro_batch_size=1 grad_accum={count}", shape=MEDIUM, sequence_length=1024, dtype="bf16")
+    sizes = "" if "grad_accum" in words else f"micro_batch_size=1 grad_accum={8 if 'gpipe' in words else 4}"
+    run = run_of(f"{words} {sizes}", shape=MEDIUM, sequence_length=1024, dtype="bf16")
     names = {1: ("first",), 2: ("first", "last"), 3: ("first", "middle", "last")}[run.layout.pp]
     for stage, name in enumerate(names):
         assert formulas(run, name) == pytest.approx(traced(run, stage, gpu_kernels=True)[0], rel=tolerance)
 
 
 @pytest.mark.parametrize("further", [
-    {"qk_norm": True},
+    {"qk_norm": True, "num_kv_heads": 16},
     {"num_experts": 8, "experts_per_token": 2, "moe_intermediate_size": 704},
 ], ids=["normed queries and keys", "experts"])  # fmt: skip
 def test_formulas_know_what_a_layer_stores_beyond_the_plain_one(further):
