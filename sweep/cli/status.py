@@ -98,6 +98,8 @@ def _show(sweep: Sweep) -> None:
         printer.print(f"… and {len(failures) - FAILURES_SHOWN} more: `sweep status --json`")
     for node, reason in sorted(sweep_state.excluded_nodes.items()):
         printer.print(f"node {node} is excluded: {reason}")
+    if sweep_state.excluded_nodes and "waiting" in sweep.tally.counts():
+        printer.print("runs that need excluded nodes wait: `sweep nodes release NODE…` uses them again", soft_wrap=True)
     if text := unmeasured_text(sweep.unmeasured(), sweep.directory.path):
         printer.print(text, soft_wrap=True)
     if (delay := _delay(sweep, sweep_state)) is not None:

@@ -14,7 +14,6 @@ from pydantic import (
     Field,
     TypeAdapter,
     WithJsonSchema,
-    model_validator,
 )
 
 from sweep.errors import SweepError, nearest
@@ -207,12 +206,6 @@ class _Facts(BaseModel):
     """Base of what a site file states."""
 
     model_config = _CONFIG
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_notes(cls, value: Any) -> Any:
-        """Without ``cpus_per_node``, a key of earlier site files that never had an effect."""
-        return {key: value[key] for key in value if key != "cpus_per_node"} if isinstance(value, dict) else value
 
 
 class NodeGroup(_Facts):

@@ -159,8 +159,9 @@ class Submission:
             if elsewhere:  # no other nodes: the retry must use the nodes where the run failed
                 launcher.same_nodes.add((request.node_group, request.nodes))
                 return
-            excluded = launcher.sweep.sweep_state.excluded_nodes
-            hint = f"; {len(excluded)} nodes are excluded, see `sweep nodes`" if excluded else ""
+            names = sorted(launcher.sweep.sweep_state.excluded_nodes)
+            wait = f"{len(names)} nodes are excluded (`sweep nodes` says why), and runs that need them wait"
+            hint = f"; {wait}: `sweep nodes release {' '.join(names)}` uses them again" if names else ""
             nodes = _nodes_text(request.node_group, request.nodes)
             raise StuckError(f"the scheduler rejects the pilot of {nodes}: {error}{hint}")
         # It may have been accepted all the same: the intent stays open until the token is searched for.

@@ -146,7 +146,7 @@ class Known:
             self._posterior = Posterior(self.candidates)
             self._taught = 0
         if self._taught < len(self._ended):
-            further = self._ended.first(len(self._ended))[self._taught :].tolist()
+            further = self._ended.first(len(self._ended), self._taught).tolist()
             self._posterior.learn([(index, self._ends[index].end) for index in further])
             self._taught = len(self._ended)
         return self._posterior
@@ -211,10 +211,10 @@ class InOrder:
         """Whether any of the first ``count`` changed since ``first`` last returned as many."""
         return self._changed < place
 
-    def first(self, number: int) -> Ints:
-        """The runs with the first ends, in their order."""
+    def first(self, number: int, start: int = 0) -> Ints:
+        """The runs with the first ends, in their order, without those before ``start``."""
         self._changed = max(self._changed, number)
-        return np.array([index for _, index in self._items[:number]], dtype=np.int64)
+        return np.array([index for _, index in self._items[start:number]], dtype=np.int64)
 
 
 def _next(number: int, growth: float) -> int:

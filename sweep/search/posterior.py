@@ -17,6 +17,7 @@ from sweep.outcomes import Outcome
 from sweep.search.candidates import Candidates
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.memory_model import Peaks
+from sweep.search.posterior_in_parts import PosteriorInParts
 from sweep.search.step_time_model import Fit, disturbance_variance
 from sweep.search.step_times import MOST_ANCHORS, StepTimes
 
@@ -95,7 +96,6 @@ class Posterior:
         if last != self._refitted:
             self._log_seconds = self._times.posterior(self._fitted)
             self._taught = self._refitted = last
-        self._observe()
 
     @property
     def fit(self) -> Fit:
@@ -104,21 +104,21 @@ class Posterior:
 
     def errors(self) -> Errors:
         """Of the measurements of the latest fit."""
-        return Errors(self.refits, self._runs[: self._refitted][-MOST_ANCHORS:], *self._fitted.seen.errors(self.fit))
+        return Errors(self.refits, self._runs[: self._refitted][-MOST_ANCHORS:], *self._fitted.errors)
 
     def log_rates(self, rows: Ints) -> Floats:
         """Mean of the logarithm of tokens/s/GPU."""
         rows = self._of[rows]
-        found: Floats = self._candidates.log_tokens_per_gpu[rows] - self._log_seconds.moments(rows)[0]
+        found: Floats = self._candidates.log_tokens_per_gpu[rows] - self._observed().moments(rows)[0]
         return found
 
     def spreads(self, rows: Ints) -> Floats:
         """Standard deviation of the same, without the noise of a measurement."""
-        return np.asarray(np.sqrt(np.maximum(self._log_seconds.moments(self._of[rows])[1], 0.0)))
+        return np.asarray(np.sqrt(np.maximum(self._observed().moments(self._of[rows])[1], 0.0)))
 
     def covariance(self, rows: Ints) -> Floats:
         """Of the logarithms of rates without noise, among some candidates."""
-        return self._log_seconds.covariance(self._of[rows])
+        return self._observed().covariance(self._of[rows])
 
     def success(self, rows: Ints) -> Floats:
         """Probability that a run works."""
@@ -126,8 +126,8 @@ class Posterior:
         found = 1 - self._others(rows)
         return found if self._peaks is None else found * self._peaks.fits(rows)
 
-    def _observe(self) -> None:
-        """Condition on what was measured since the last refit."""
+    def _observed(self) -> PosteriorInParts:
+        """The posterior of the times, conditioned on what was measured since the last refit."""
         for place in range(self._taught, len(self._measured)):
             index, value = self._measured[place], self._log_times[place]
             mean, variance = self._log_seconds.moments(np.array([index]))
@@ -135,6 +135,7 @@ class Posterior:
             extra = float(disturbance_variance(slower, known, self.fit.disturbed)[0])
             self._log_seconds.observe(index, value, self.fit.scales.noise**2 + extra)
         self._taught = len(self._measured)
+        return self._log_seconds
 
     def _learn_failure(self, index: int, end: End) -> None:
         worked, memory = float(end.outcome is Outcome.OK), 0.0

@@ -131,11 +131,12 @@ class Search:
 
     def wanted(self, place: int) -> tuple[tuple[int, int], str]:
         """How many nodes, in rank order, should be in one domain: for tp and ep groups, for tp alone; its placement."""
-        if place not in self._wanted:
+        configuration = int(self._candidates.duplicates[place])
+        if configuration not in self._wanted:
             run = self._runs[place].run()
             together = nodes_together(run), nodes_together(run, ("tp",))
-            self._wanted[place] = together, run.env.get(PLACEMENT, PACKED)
-        return self._wanted[place]
+            self._wanted[configuration] = together, run.env.get(PLACEMENT, PACKED)
+        return self._wanted[configuration]
 
     def errors(self, sweep_state: SweepState) -> tuple[Errors, list[str]]:
         """By how much longer measured runs took than was expected, and their run_ids."""

@@ -73,6 +73,11 @@ class Fitted:
     """additional variance of the noise of each measurement, by how likely it was disturbed"""
 
     @cached_property
+    def errors(self) -> tuple[Floats, Floats]:
+        """Of the log times, and the inverse of their covariance."""
+        return self.seen.errors(self.fit)
+
+    @cached_property
     def slopes(self) -> Floats:
         """Of these, by everything uncertain that they share with anything, in its spreads."""
         return linearised(self.seen.layouts, self.fit)[1]

@@ -109,11 +109,6 @@ def test_a_part_of_a_site_has_the_sites_values_where_the_group_states_none():
     assert site.part("unknown") is site
 
 
-def test_a_key_of_earlier_site_files_is_read_and_means_nothing():
-    groups = "cpus_per_node: 96\nnode_groups: {a: {cpus_per_node: 64}}\n"
-    assert parse_site(GOOD + groups, "site.yaml") == parse_site(GOOD + "node_groups: {a: {}}\n", "site.yaml")
-
-
 @pytest.mark.parametrize(("text", "fact"), [("a: 1", "its key is none"), ("a: 1\nb: 2", "0 of its 2 keys are those")])
 def test_another_file_given_as_a_site_is_one_mistake_in_its_first_line(text, fact):
     with pytest.raises(SweepError, match=fact) as caught:

@@ -28,6 +28,7 @@ class Places:
         self._stated = stated_domains(spec.domain_nodes)
         self._shown: Mapping[str, Spot] | None = None
         self._topology: Topology = {}
+        self._units: Mapping[str, frozenset[str]] = {}
         self._look = 0
 
     async def update(self, links: Sequence[Link], fabrics: Mapping[str, str]) -> None:
@@ -38,13 +39,13 @@ class Places:
         spots = {link.node: link.spot for link in links}
         topology = located(spots, self._shown or {}, self._stated, fabrics)
         if topology != self._topology:
-            self._topology, self.tree = topology, Tree(topology)
+            self._topology, self.tree, self._units = topology, Tree(topology), units_of(topology)
 
     def unfit(self, sweep_state: SweepState, search: Search, outcome: Outcome) -> list[tuple[str, str]]:
         """(node, why) of the unit that explains the sweep's failures or slow runs, if one does, after an attempt with
         that outcome. A node's own failures are judged by ``sweep.state.exclusion``.
         """
-        units = units_of(self._topology)
+        units = self._units
         if not any(len(nodes) > 1 for nodes in units.values()):
             return []
         found: Blame | Slow | None = None

@@ -49,7 +49,7 @@ def networked(nodes: Sequence[str], defects: dict[str, str]) -> Iterator[Network
 
 @pytest.fixture
 def network() -> Iterator[Callable[[Sequence[str], dict[str, str]], Network]]:
-    """A function: nodes, node -> defect (latency, loss, rate)."""
+    """A function: nodes, node -> defect (latency, loss, rate, cut, or what it may send: 20mbit)."""
     with ExitStack() as stack:
         yield lambda nodes, defects: stack.enter_context(networked(nodes, defects))
 

@@ -30,6 +30,8 @@ LATENCY_S = 0.020
 LOSS = 0.05
 RATE = "200mbit"
 """a tenth of what healthy nodes reach here"""
+MACHINE = 254
+"""last part of its own address"""
 AT_ONCE = 32
 """packets of one port before the others have their turn"""
 
@@ -40,6 +42,8 @@ class Port:
     address: bytes
     delay_s: float = 0.0
     loss: float = 0.0
+    cut: bool = False
+    """from other nodes, not from the machine"""
 
 
 def ip(*words: str) -> None:
@@ -71,15 +75,15 @@ def in_namespace(inside: str, *words: str) -> None:
     subprocess.run(["nsenter", f"--net=/run/netns/{inside}", *words], check=True, capture_output=True)
 
 
-def limit_rate(name: str, inside: str) -> None:
-    words = ("dev", name, "root", "tbf", "rate", RATE, "burst", "64kb", "latency", "50ms")
+def limit_rate(name: str, inside: str, rate: str, queue: str) -> None:
+    words = ("dev", name, "root", "tbf", "rate", rate, "burst", "64kb", "latency", queue)
     in_namespace(inside, "tc", "qdisc", "add", *words)
 
 
 def ports(name: str, subnet: str, defects: dict[str, str]) -> list[Port]:
     found = []
     for number, (node, defect) in enumerate([("", ""), *defects.items()]):
-        address = f"{subnet}.{number or 254}"
+        address = f"{subnet}.{number or MACHINE}"
         inside = namespace(name, node) if node else None
         if inside is not None:
             ip("netns", "add", inside)
@@ -88,8 +92,10 @@ def ports(name: str, subnet: str, defects: dict[str, str]) -> list[Port]:
             port.delay_s = LATENCY_S
         elif defect == "loss":
             port.loss = LOSS
-        elif defect == "rate" and inside is not None:
-            limit_rate(name, inside)
+        elif defect == "cut":
+            port.cut = True
+        elif defect and inside is not None:
+            limit_rate(name, inside, *((RATE, "50ms") if defect == "rate" else (defect, "400ms")))
         elif defect:
             raise ValueError(defect)
         found.append(port)
@@ -132,6 +138,9 @@ class Switch:
                 self._send(source, target, packet)
 
     def _is_lost(self, source: Port, target: Port) -> bool:
+        between_nodes = MACHINE not in (source.address[3], target.address[3])
+        if between_nodes and (source.cut or target.cut):
+            return True
         share = source.loss or target.loss
         return share > 0 and self._chance.random() < share
 
