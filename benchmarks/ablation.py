@@ -32,7 +32,7 @@ from sweep.search.candidates import Candidates
 from sweep.search.guided import Guided
 from sweep.search.layout_kernel import LayoutKernel
 from sweep.search.posterior import Posterior
-from sweep.search.replay import RecordedRun
+from sweep.search.saving import RecordedRun
 
 FIRST, CLUSTERS, SHARE = 1000, 1000, 0.1
 """seeds that were looked at before; later ones are kept to judge the whole by"""

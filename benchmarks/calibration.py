@@ -21,7 +21,7 @@ from benchmarks.synthetic_clusters import synthetic_cluster
 from sweep.search import guided
 from sweep.search.budget import Budget
 from sweep.search.observations import Known
-from sweep.search.replay import steps
+from sweep.search.saving import steps
 
 FIRST, MOST = 1000, 10_000
 LIMITS = (1, 5, 8, 12, 20, MOST)

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.stopping import BETWEEN, START_S, TIMED, WARMUP, copies, spent
 from benchmarks.synthetic_clusters import EVALUATION_SEEDS, synthetic_cluster
 from sweep.foreign.files import read_recorded
-from sweep.search.replay import RecordedRun
+from sweep.search.saving import RecordedRun
 
 OVER = "over 3 % left out | as stated"
 

@@ -12,7 +12,7 @@ from sweep.expressions import holds
 from sweep.search.candidates import Bools, Candidates
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.observations import Known
-from sweep.search.replay import RecordedRun
+from sweep.search.saving import RecordedRun
 
 TOP = (1, 3)
 """predicted best layouts of which the best counts, for the regrets"""

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from sweep.foreign.files import read_recorded
-from sweep.search.replay import RecordedRun
+from sweep.search.saving import RecordedRun
 
 USES = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
 

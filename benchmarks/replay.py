@@ -26,7 +26,7 @@ from sweep.search.budget import Budget
 from sweep.search.candidates import Bools
 from sweep.search.gaussian import Ints
 from sweep.search.observations import Known
-from sweep.search.replay import RecordedRun, steps
+from sweep.search.saving import RecordedRun, steps
 from sweep.search.strategies import Pick, Strategy, strategy_named
 
 ALL, RANDOM = "all", "random"

@@ -19,7 +19,7 @@ from sweep.foreign.files import read_recorded
 from sweep.plugins import STRATEGY
 from sweep.search.budget import Budget
 from sweep.search.candidates import Candidates
-from sweep.search.replay import RecordedRun
+from sweep.search.saving import RecordedRun
 from sweep.search.strategies import Strategy
 
 COLUMNS = (

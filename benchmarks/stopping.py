@@ -28,7 +28,7 @@ from sweep.outcomes import Outcome
 from sweep.plugins import STRATEGY
 from sweep.search.guided import missed
 from sweep.search.observations import Known
-from sweep.search.replay import RecordedRun
+from sweep.search.saving import RecordedRun
 from sweep.search.stopping import factor
 
 START_S, WARMUP, TIMED = 15.0, 2, 5

@@ -24,7 +24,7 @@ from sweep.plugins import STRATEGY
 from sweep.search.budget import Budget
 from sweep.search.candidates import Bools
 from sweep.search.observations import Known
-from sweep.search.replay import steps
+from sweep.search.saving import steps
 from sweep.search.strategies import Pick, Strategy
 
 Floats = npt.NDArray[np.float64]

@@ -24,7 +24,7 @@ from sweep.outcomes import Outcome
 from sweep.physics.hardware import Gpu
 from sweep.physics.shapes import ModelShape
 from sweep.search.candidates import from_configurations
-from sweep.search.replay import RecordedRun, promising_order
+from sweep.search.saving import RecordedRun, promising_order
 
 EVALUATION_SEEDS = tuple(range(20_000, 20_100))
 """judged on; not to be looked at one by one while a search is written. All below are there to look at"""

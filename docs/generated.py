@@ -23,9 +23,9 @@ from bench_workloads.parameters import Parameters
 from bench_workloads.trainers.adapter import TrainerParameters
 from docs.summaries import SUMMARIES, table
 from sweep.inputs.grid import BudgetLimits, Grid, Timeouts
-from sweep.inputs.meanings import meanings
 from sweep.inputs.site import Site
 from sweep.inputs.starter_files import SITE_TEMPLATES
+from sweep.inputs.validation import meanings
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.shapes import ModelShape, total_parameters

@@ -22,8 +22,7 @@ from __future__ import annotations
 from analysis.compare.baseline import Certificate, certify
 from analysis.compare.comparison import LEVEL, CellPair, Comparison, compare
 from analysis.compare.history import CellHistory, History, history
-from analysis.compare.noise import Change
-from analysis.compare.sides import columns_needed
+from analysis.compare.noise import Change, columns_needed
 
 __all__ = [
     "LEVEL",

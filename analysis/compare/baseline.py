@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.compare.noise import Change, changes, noise_of
-from analysis.compare.sides import SAME, Pair, Row, Side, identity, key_of, pairs_of
+from analysis.compare.noise import SAME, Change, Pair, Row, Side, changes, identity, key_of, noise_of, pairs_of
 from analysis.derive.best import failed, is_simulated, succeeded
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from analysis.tables import as_rows, known, layout_names, plain_values

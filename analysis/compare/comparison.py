@@ -8,8 +8,20 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.compare.noise import Change, Noise, changes, noise_of
-from analysis.compare.sides import Cell, Pair, Row, Side, cell_of, identity, key_of, pairs_of
+from analysis.compare.noise import (
+    Cell,
+    Change,
+    Noise,
+    Pair,
+    Row,
+    Side,
+    cell_of,
+    changes,
+    identity,
+    key_of,
+    noise_of,
+    pairs_of,
+)
 from analysis.derive.best import failed, in_order, succeeded
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, metric_named
 from analysis.tables import as_rows, known, layout_names, plain_values, versions_of

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.derive.best import is_simulated
-from analysis.derive.pareto import front
-from analysis.derive.scaling import scaling
+from analysis.derive.scaling import front, scaling
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 from analysis.heatmap.caption import held_fixed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.derive.best import is_simulated
-from analysis.derive.cost import by_outcome, unit_of
+from analysis.derive.time import by_outcome, unit_of
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 from analysis.metrics import number

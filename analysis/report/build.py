@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.best import NEEDED, cells, completed, counting, failed, is_simulated, succeeded
-from analysis.derive.missed import missed_by_cell, missed_text
+from analysis.derive.blanks import missed_by_cell, missed_text
 from analysis.derive.neighbours import neighbours
 from analysis.figures import Drawn
 from analysis.heatmap import caption
 from analysis.metrics import DEFAULT_METRIC, metric_named
 from analysis.report import surroundings
 from analysis.report.answer import Usage, heat_of, skew_of, winners_of
-from analysis.report.attempts import FIELDS, metrics_for_axes, omission_text, table_of
-from analysis.report.failures import failures_of, time_spent
+from analysis.report.attempts import FIELDS, failures_of, metrics_for_axes, omission_text, table_of, time_spent
 from analysis.report.page import render
 from analysis.report.usage import usage_of
 from analysis.tables import places_text

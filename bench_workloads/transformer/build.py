@@ -25,8 +25,8 @@ from bench_workloads.transformer import (
     tensor_parallel,
     weights,
 )
-from bench_workloads.transformer.data import Batches, Share, Source
-from bench_workloads.transformer.heads import attention_by_head
+from bench_workloads.transformer.attention import attention_by_head
+from bench_workloads.transformer.data import Batches, FileBatches, Share, Source
 from bench_workloads.transformer.mesh import Meshes, build_meshes, has_own_width
 from bench_workloads.transformer.model import Decoder, mean_loss
 from bench_workloads.transformer.model_rules import FP8_RECIPES, SYNTHETIC
@@ -34,7 +34,6 @@ from bench_workloads.transformer.optimizer import Optimizer
 from bench_workloads.transformer.output import Loss, loss_and_gradient, over_depths
 from bench_workloads.transformer.pipeline import PipelineStep
 from bench_workloads.transformer.tied import TiedEmbedding
-from bench_workloads.transformer.token_file import FileBatches
 from sweep.physics.pipeline import output_layers
 from sweep.physics.shapes import ModelShape
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
 
-    from bench_workloads.transformer.heads import AttentionKernel
+    from bench_workloads.transformer.attention import AttentionKernel
     from bench_workloads.transformer.model import Decoder
 
 # renamed in torch 2.13

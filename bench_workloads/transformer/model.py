@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
-from bench_workloads.transformer.heads import Attention, AttentionKernel, LatentAttention, rope_table
+from bench_workloads.transformer.attention import Attention, AttentionKernel, LatentAttention, rope_table
 from bench_workloads.transformer.mlp import FeedForward, MixtureOfExperts, Product
 from bench_workloads.transformer.output import OutputProjection
 

@@ -23,7 +23,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from bench_workloads.transformer.heads import LatentAttention
+from bench_workloads.transformer.attention import LatentAttention
 from bench_workloads.transformer.mlp import FeedForward, local_part
 from bench_workloads.transformer.model import PredictionBlock
 

@@ -12,8 +12,8 @@ from sweep.checks.rules import at_least, at_most, judged, number_of, quantity, r
 from sweep.checks.tools import port_of_sys
 
 HOST = "bench_workloads.checks.host"
-SMI = "bench_workloads.checks.accelerators:nvidia_smi"
-LINKS = "bench_workloads.checks.accelerators:nvidia_smi_nvlink"
+SMI = "bench_workloads.checks.host:nvidia_smi"
+LINKS = "bench_workloads.checks.host:nvidia_smi_nvlink"
 GIB = 2.0**30
 MEMLOCK_BYTES = 32 * GIB
 SHARED_MEMORY_BYTES = 8 * GIB
@@ -240,7 +240,7 @@ NODE: tuple[Check, ...] = (
         at_most(SMI_S, "s"),
         "look for Xid lines in the kernel's log; start nvidia-persistenced",
         "Primus: over 5 s fails",
-        reader="bench_workloads.checks.accelerators:answer_time",
+        reader="bench_workloads.checks.host:answer_time",
     ),
     check(
         "torch import",

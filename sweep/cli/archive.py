@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from sweep.cli.command import OutputPath, SweepCommand, without_effect
-from sweep.cli.options import directory_argument, json_option
+from sweep.cli.names import directory_argument, json_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError

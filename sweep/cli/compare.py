@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import InputPath, SweepCommand, without_effect
-from sweep.cli.names import metric_option
-from sweep.cli.options import Share, anyway_option, json_option
+from sweep.cli.names import Share, anyway_option, json_option, metric_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import named
 from sweep.errors import Mistake, SweepError

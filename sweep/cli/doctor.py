@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import OutputPath, SweepCommand
-from sweep.cli.options import json_option, site_option
+from sweep.cli.names import json_option, site_option
 from sweep.cli.terminal import console
 from sweep.errors import Mistake, SweepError
 

@@ -12,8 +12,7 @@ import click
 
 from sweep.cli.command import InputPath, SourcePath, SweepCommand
 from sweep.cli.explain_measured import measured, measured_lines
-from sweep.cli.names import complete_run
-from sweep.cli.options import json_option
+from sweep.cli.names import complete_run, json_option
 from sweep.cli.sources import chosen_sweep, find_run, named, split_attempt
 from sweep.errors import Mistake, SweepError
 from sweep.library.sources import collected_results
@@ -143,8 +142,8 @@ def _explain_run(given: Path | None, run: str, as_json: bool) -> int:
 def _records_of(directory: SweepDir, words: str) -> list[Record]:
     """The records of one run, by attempt. Raises SweepError if `words` match none, or several."""
     from sweep.records.record import decode_in_full
-    from sweep.state.counting import supersedes
     from sweep.state.events import Recorded
+    from sweep.state.retries import supersedes
     from sweep.store.journal import JournalReader
     from sweep.store.sweep import open_sweep
 

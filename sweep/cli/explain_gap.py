@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sweep.cli.explain_measured import predicted_parts, recorded_parts, seconds_text
 from sweep.cli.progress_text import plural
 from sweep.contract import node_group_of
-from sweep.records.json_columns import numbers_of
+from sweep.records.schema import numbers_of
 
 if TYPE_CHECKING:
     from pathlib import Path

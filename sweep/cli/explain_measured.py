@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweep.cli.progress_text import plural
 from sweep.files import read_table
-from sweep.records.json_columns import numbers_of
+from sweep.records.schema import numbers_of
 
 if TYPE_CHECKING:
     from sweep.physics.hardware import Gpu

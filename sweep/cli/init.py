@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import OutputPath, SweepCommand, without_effect
-from sweep.cli.names import GPU_NAMES, TEMPLATE_NAMES, name_option
-from sweep.cli.options import json_option
+from sweep.cli.names import GPU_NAMES, TEMPLATE_NAMES, json_option, name_option
 from sweep.cli.progress_text import plural
 from sweep.errors import Mistake, SweepError
 from sweep.stated import shell_word

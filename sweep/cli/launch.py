@@ -13,7 +13,7 @@ import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
 from sweep.cli.live import live_view
-from sweep.cli.options import (
+from sweep.cli.names import (
     directory_argument,
     json_option,
     overrides_option,
@@ -25,8 +25,8 @@ from sweep.cli.sources import chosen_sweep
 if TYPE_CHECKING:
     from sweep.inputs.grid import Grid
     from sweep.inputs.site import Site
-    from sweep.library.estimate import Estimate
     from sweep.library.launch import Launched
+    from sweep.library.plan import Estimate
     from sweep.store.extend import Extension
 
 FAILURES_SHOWN = 5

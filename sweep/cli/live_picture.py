@@ -26,7 +26,7 @@ from sweep.cli.progress_text import (
     saved_text,
 )
 from sweep.contract import node_group_of
-from sweep.executors.queue_reasons import wait
+from sweep.executors.slurm_states import wait
 from sweep.library.winners import SIMULATED
 from sweep.physics.shapes import total_parameters
 from sweep.state.tally import elapsed_s

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import SourcePath, SweepCommand, without_effect
-from sweep.cli.names import complete_run
-from sweep.cli.options import json_option
+from sweep.cli.names import complete_run, json_option
 from sweep.cli.sources import chosen_sweep, find_run, split_attempt
 from sweep.cli.terminal import stdout
 from sweep.errors import Mistake, SweepError

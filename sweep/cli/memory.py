@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import SweepCommand
-from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, OneOf, name_option
-from sweep.cli.options import json_option
+from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, OneOf, json_option, name_option
 from sweep.contract import FORMATS, LAYOUT
 from sweep.errors import Mistake, SweepError
 from sweep.physics.hardware import GIB, GPUS

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import SweepCommand
-from sweep.cli.options import json_option
+from sweep.cli.names import json_option
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.library.sources import readable

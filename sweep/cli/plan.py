@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
-from sweep.cli.options import json_option, overrides_option, site_option
+from sweep.cli.names import json_option, overrides_option, site_option
 from sweep.cli.progress_text import plural
 from sweep.cli.terminal import console
 from sweep.contract import LAYOUT

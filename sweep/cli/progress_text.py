@@ -7,7 +7,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from sweep.executors.queue_reasons import wait
+from sweep.executors.slurm_states import wait
 from sweep.planning.runs import ASSUMED_RUN_S
 from sweep.state.node_time import total
 

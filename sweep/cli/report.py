@@ -15,8 +15,7 @@ import click
 
 from sweep.cli.best import show_best
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
-from sweep.cli.names import metric_option
-from sweep.cli.options import json_option
+from sweep.cli.names import json_option, metric_option
 from sweep.cli.sources import named, origin_of, provenance_of
 from sweep.errors import SweepError
 from sweep.files import read_text

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import SweepCommand
-from sweep.cli.names import complete_run, name_option
-from sweep.cli.options import json_option
+from sweep.cli.names import complete_run, json_option, name_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep, find_run
 from sweep.errors import Mistake, SweepError, nearest

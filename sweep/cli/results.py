@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
-from sweep.cli.names import metric_option
-from sweep.cli.options import FiniteRange, directory_argument, json_option
+from sweep.cli.names import FiniteRange, directory_argument, json_option, metric_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep, named
 

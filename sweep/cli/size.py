@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import InputPath, SweepCommand, without_effect
-from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, OneOf, name_option
-from sweep.cli.options import FiniteRange, json_option
+from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, FiniteRange, OneOf, json_option, name_option
 from sweep.cli.progress_text import plural
 from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError, nearest

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import SourcePath, SweepCommand
-from sweep.cli.options import json_option
+from sweep.cli.names import json_option
 from sweep.cli.sources import chosen_sweep
 from sweep.cli.terminal import console
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import SweepCommand
-from sweep.cli.names import name_option
-from sweep.cli.options import directory_argument, json_option
+from sweep.cli.names import directory_argument, json_option, name_option
 from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep
 from sweep.errors import SweepError

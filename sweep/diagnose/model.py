@@ -1,4 +1,8 @@
-"""The types of diagnosis: how the ranks ended, the rules, and the verdict."""
+"""The types of diagnosis: how the ranks ended, the rules, and the verdict.
+
+Parts of the rules' patterns cost no more than a line's length, however often their texts are repeated in it:
+``a.*b`` tries the rest of the line behind each ``a``: a line of many takes the square of its length.
+"""
 
 from __future__ import annotations
 
@@ -176,3 +180,18 @@ def _union(many: Iterable[_Texts]) -> _Texts:
 def _worth(texts: _Texts) -> tuple[int, int]:
     """The longer the shortest, the rarer a line that holds one; then the fewer, the faster."""
     return min((2 if text.strip() in _COMMON else len(text) for text in texts), default=0), -len(texts)
+
+
+def then(first: str, rest: str, gap: str = "*") -> str:
+    """As ``first.*rest``, tried from one ``first`` up to the next alone: the last one before ``rest`` is enough."""
+    return rf"(?:{first})(?:(?!{first}).){gap}?(?:{rest})"
+
+
+def never_after(first: str, words: str) -> str:
+    """As ``first(?!.*words)``: the last ``first`` of the line is enough."""
+    return rf"(?:{first})(?:(?!{first}|{words}).)*$"
+
+
+def either(*patterns: str) -> str:
+    """Any of them."""
+    return "|".join(patterns)

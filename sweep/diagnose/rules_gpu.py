@@ -6,8 +6,7 @@ open-gpu-kernel-modules.
 
 from __future__ import annotations
 
-from sweep.diagnose.linear import either, never_after, then
-from sweep.diagnose.model import LineRule, Weight
+from sweep.diagnose.model import LineRule, Weight, either, never_after, then
 from sweep.outcomes import Outcome
 
 _FIT = (

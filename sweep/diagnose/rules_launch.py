@@ -6,8 +6,7 @@ MPICH's launchers, OpenSSH, pdsh, torch.utils.cpp_extension, DeepSpeed op_builde
 
 from __future__ import annotations
 
-from sweep.diagnose.linear import either, never_after, then
-from sweep.diagnose.model import LineRule, Weight
+from sweep.diagnose.model import LineRule, Weight, either, never_after, then
 from sweep.outcomes import Outcome
 
 _OF_A_NODE = "Slurm could not set the job up on this node: run again without it, and inform the administrators."

@@ -6,8 +6,7 @@ Sources: NCCL src/misc/socket.cc, transport/net_ib.cc, src/init.cc; PyTorch torc
 
 from __future__ import annotations
 
-from sweep.diagnose.linear import either, never_after, then
-from sweep.diagnose.model import LineRule, Weight
+from sweep.diagnose.model import LineRule, Weight, either, never_after, then
 from sweep.outcomes import Outcome
 
 _PEER = "Another process ended first: check the other ranks' logs for the earliest error."

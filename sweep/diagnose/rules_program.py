@@ -6,8 +6,7 @@ DeepSpeed, nanotron, fairseq, transformers and Lightning.
 
 from __future__ import annotations
 
-from sweep.diagnose.linear import either, then
-from sweep.diagnose.model import LineRule, Weight
+from sweep.diagnose.model import LineRule, Weight, either, then
 from sweep.outcomes import Outcome
 
 _ENV = "Install the missing module in the environment that the ranks use, or load the module or path that has it."

@@ -6,8 +6,7 @@ arch/x86/mm/fault.c; errno(3) texts of glibc.
 
 from __future__ import annotations
 
-from sweep.diagnose.linear import either, never_after, then
-from sweep.diagnose.model import LineRule, Weight
+from sweep.diagnose.model import LineRule, Weight, either, never_after, then
 from sweep.outcomes import Outcome
 
 _SPACE = "Free space or raise the quota where the program writes (checkpoints, caches, TMPDIR), or write elsewhere."

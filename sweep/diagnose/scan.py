@@ -11,10 +11,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from sweep.diagnose.cuda_allocator import cuda_memory_advice
 from sweep.diagnose.model import Hit, LineRule, Weight
 from sweep.diagnose.rules import RULES
 from sweep.diagnose.tracebacks import exceptions, tracebacks
-from sweep.diagnose.vram import cuda_memory_advice
 from sweep.outcomes import Outcome
 
 _BEFORE, _AFTER = 300, 1200

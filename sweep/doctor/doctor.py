@@ -17,8 +17,7 @@ from sweep.checks.speeds import Answer
 from sweep.doctor.evaluation import evaluate_answers, nodes_of, pair_rows
 from sweep.doctor.login_readers import LoginReaders
 from sweep.doctor.measured import measured_rates, write_measured
-from sweep.doctor.page import page
-from sweep.doctor.report import Report, rows_of
+from sweep.doctor.report import Report, page, rows_of
 from sweep.doctor.run import DoctorOptions, Progress, node_checks, run_on_nodes
 from sweep.files import remove_empty, write_whole
 from sweep.inputs.site import Site

@@ -1,12 +1,17 @@
 """Slurm's states and messages, parsed. Pure: its clients' output in, values out.
 
 State codes: man squeue, "JOB STATE CODES" (22.05 to 25.11). What is not listed here is UNKNOWN.
+
+Why Slurm leaves a job in the queue, in plain words, and what its user can do. Pure.
+
+Slurm's words: src/common/job_state_reason.c (22.05 to 25.11), and the texts that the controller puts in their place.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from sweep.executors.executor import JobState, JobStatus
 
@@ -63,7 +68,7 @@ _NOT_NOW = re.compile(
 )
 _OWN_LIMIT = re.compile(r"\b(?:QOS|Assoc|Partition)(?!Grp)[A-Za-z]*(?:Limit|Time|Nodes?|PerJob|PerUser|PerAccount)\b")
 """a limit on this job's size. A group's limit (Grp) is free again once the group's other jobs end"""
-_NEVER = re.compile(
+_PERMANENT = re.compile(
     r"invalid (?!authentication|job credential)|specification invalid|is invalid|unrecognized|ambiguous"
     r"|mutually exclusive|requires an argument|denied|not permitted|than permitted"
     r"|Requested node configuration is not available|Memory required by task|can ?not be satisfied"
@@ -148,7 +153,7 @@ def may_work_later(message: str) -> bool:
     "Job violates accounting/QOS policy" covers both the number of jobs, which passes, and the size of this one,
     which does not; where Slurm names the limit in an earlier line, that decides.
     """
-    return bool(_NOT_NOW.search(message)) or not (_NEVER.search(message) or _OWN_LIMIT.search(message))
+    return bool(_NOT_NOW.search(message)) or not (_PERMANENT.search(message) or _OWN_LIMIT.search(message))
 
 
 _MEANINGS = (
@@ -183,3 +188,54 @@ def setting(config: str, name: str) -> str:
 def _text_of(text: str) -> str:
     """The text, or empty for Slurm's "None" and "(null)"."""
     return "" if text in {"None", "None assigned", "(null)"} else text
+
+
+_LIMITS = "`sacctmgr show qos,assoc` lists limits"
+_MEND = "mend {} in the sweep's site.yaml, between `sweep cancel` and `sweep resume`"
+_PARTITION = _MEND.format("`partition`, `max_nodes`, `pilot_time`") + "; `scontrol show partition` lists limits"
+_JOB = _MEND.format("`max_nodes`, `pilot_time`, `account`, `qos`") + f"; {_LIMITS}"
+_NODES = "`sinfo -R` and `scontrol show reservation` say why and until when"
+_OTHERS = f"it starts as other jobs end, but never if it alone asks for more than the limit; {_LIMITS}"
+_NEVER = (
+    ("JobHeldUser", "it is held by its user", "release it: `scontrol release JOB`"),
+    ("JobHeldAdmin", "it is held by an administrator", "ask them to release job JOB"),
+    ("JobHoldMaxRequeue|[a-z ]{1,40}held$", "its start failed", "inform the administrators; `scontrol release JOB`"),
+    ("DependencyNeverSatisfied", "a job on which it depends failed", _MEND.format("`sbatch`")),
+    ("(Bad)?Constraints", "no nodes have what it asks for", _MEND.format("`constraint`, `gpus_per_node`, `sbatch`")),
+    (
+        "Partition(Node|Time)Limit|PartitionConfig",
+        "it asks for more nodes or time than its partition allows",
+        _PARTITION,
+    ),
+    ("Invalid(Account|QOS)|(Account|QOS)NotAllowed", "its account or QOS is refused", _MEND.format("`account`, `qos`")),
+    ("Reservation(Deleted|Invalid)", "its reservation does not exist any more", _MEND.format("`reservation`")),
+    ("(QOS|Assoc)Max[A-Za-z]{1,30}Per(Job|Node)", "it asks for more than each job may", _JOB),
+    ("QOSMin|MaxMemPerLimit|(QOS|Association)TimeLimit", "it asks for more, or less, than each job may", _JOB),
+)
+"""(pattern, what it means, what the user can do; JOB is its id) of what time alone does not change"""
+_LATER = (
+    ("Priority$|Resources$|$", "it waits for its turn, or for free nodes", ""),
+    ("Partition(Down|Inactive)", "its partition is closed", "it starts once an administrator opens it"),
+    ("ReqNodeNotAvail|NodeDown|Nodes required for", "nodes that it needs are down, drained or reserved", _NODES),
+    ("(QOS|Assoc)Grp[A-Za-z]{0,20}(Minutes|Wall)", "your group's hours are used up", f"ask for more; {_LIMITS}"),
+    ("QOSMax[A-Za-z]{1,20}PerUser|(Assoc|QOS)Max(Jobs|Submit)", "your own share of the cluster is in use", _OTHERS),
+    ("(QOS|Assoc)Grp|Max[A-Za-z]{1,20}PerAccount", "your group's share of the cluster is in use", _OTHERS),
+)
+
+
+class Wait(NamedTuple):
+    """What a reason means. ``never``: it does not start before a person does something."""
+
+    text: str
+    remedy: str = ""
+    never: bool = False
+
+
+def wait(reason: str) -> Wait:
+    """The meaning of Slurm's reason; of one that is not known the reason itself."""
+    plain = reason.replace("_", " ")
+    for rows in (_NEVER, _LATER):
+        for pattern, text, remedy in rows:
+            if re.match(pattern, plain):
+                return Wait(text, remedy, rows is _NEVER)
+    return Wait(plain)

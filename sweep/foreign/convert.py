@@ -11,14 +11,12 @@ from typing import Any
 from sweep.contract import LAYOUT, LAYOUT_FIELDS, Layout, Run
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.foreign.mapping import BY_NAME, ImportMap, Reading, cell_text, factor
-from sweep.foreign.repeats import Number, differing, numbers
-from sweep.foreign.row import Row, nearest_size, separated_sizes, size_names
+from sweep.foreign.row import Number, Row, differing, nearest_size, numbers, separated_sizes, size_names
 from sweep.outcomes import Outcome
 from sweep.physics import flops, shapes
 from sweep.physics.catalogue import MODELS, catalogued
-from sweep.records.json_columns import json_text
 from sweep.records.record import configuration, record_from
-from sweep.records.schema import CONFIGURATION_NAMES, MEASURED, Efficiency, Rates, Record
+from sweep.records.schema import CONFIGURATION_NAMES, MEASURED, Efficiency, Rates, Record, json_text
 
 MOST_MISTAKES = 20
 MOST_COLUMNS = 40

@@ -27,7 +27,7 @@ from sweep.physics.shapes import ModelShape
 from sweep.records.collect import write_results
 from sweep.records.schema import COLLECTED, COLUMNS, arrow_types
 from sweep.search.candidates import UNKNOWN_GPU, from_configurations
-from sweep.search.replay import RecordedRun, promising_order
+from sweep.search.saving import RecordedRun, promising_order
 
 if TYPE_CHECKING:
     import pyarrow as pa

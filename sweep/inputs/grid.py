@@ -24,9 +24,8 @@ from sweep.contract import DERIVED, FREE, Layout, Run, Scalar
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.expressions import names_in
 from sweep.inputs.axes import Counts, Sizes, Stages, Stated, Switches, Texts, Values, Words, listed, scalars
-from sweep.inputs.meanings import describe
 from sweep.inputs.site import NodeGroup, SafeName, Seconds, Site, environment_value
-from sweep.inputs.validation import amount, check, share
+from sweep.inputs.validation import amount, check, describe, share
 from sweep.inputs.yaml_lines import Document, Path, Problem, dump
 from sweep.physics.groups import PLACEMENT
 from sweep.physics.measured import MeasuredCollective, MeasuredRates

@@ -1,12 +1,20 @@
-"""From plain values to frozen pydantic models, or all that is wrong with them, each with its path and a remedy."""
+"""From plain values to frozen pydantic models, or all that is wrong with them, each with its path and a remedy.
+
+What the keys of a file mean are the strings below the attributes of its class, read from the source by what shows them:
+pydantic's ``use_attribute_docstrings`` would read them at every import: 70 ms for each command and pilot.
+"""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
+import inspect
+import itertools
 import json
 import re
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -179,3 +187,34 @@ def _inner(annotation: Any) -> Any:
     """The model in an annotation such as ``Site | None`` or ``dict[str, ModelShape]``."""
     parts = (annotation, *get_args(annotation))
     return next((p for p in parts if hasattr(p, "model_fields") or dataclasses.is_dataclass(p)), annotation)
+
+
+def meanings(model: type) -> dict[str, str]:
+    """Attribute -> the string below it, in the class and those that it inherits from."""
+    meaning_of: dict[str, str] = {}
+    for each in reversed(model.__mro__):
+        if each.__module__.startswith("sweep."):
+            meaning_of |= _of_source(inspect.getsource(each))
+    return meaning_of
+
+
+def _of_source(source: str) -> dict[str, str]:
+    (definition,) = ast.parse(textwrap.dedent(source)).body
+    assert isinstance(definition, ast.ClassDef)
+    meaning_of = {}
+    for attribute, below in itertools.pairwise(definition.body):
+        if isinstance(attribute, ast.AnnAssign) and isinstance(attribute.target, ast.Name):
+            match below:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    meaning_of[attribute.target.id] = inspect.cleandoc(text)
+    return meaning_of
+
+
+def describe(schema: dict[str, Any], root: type, classes: Iterable[type]) -> None:
+    """Add the meanings to a JSON schema of ``root``, whose definitions are of ``classes``."""
+    of_name: Mapping[str, type] = {each.__name__: each for each in classes}
+    parts = [(schema, root), *((part, of_name[name]) for name, part in schema.get("$defs", {}).items())]
+    for part, model in parts:
+        for name, text in meanings(model).items():
+            if name in part.get("properties", {}):
+                part["properties"][name]["description"] = text

@@ -15,7 +15,7 @@ from sweep.launcher.watch import Watch
 from sweep.search.remeasure import room
 from sweep.state.events import CancelRequested
 from sweep.store.extend import extend, repeats_of
-from sweep.store.removal import Removal
+from sweep.store.place import Removal
 from sweep.store.sweep import Sweep
 
 POLL_S = 0.5

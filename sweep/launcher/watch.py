@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from sweep.errors import log_error
 from sweep.executors.executor import JobState, JobStatus, SubmitError, first_live
-from sweep.executors.queue_reasons import wait
+from sweep.executors.slurm_states import wait
 from sweep.launcher.launcher import Launcher, is_own, token_of
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost, note_ends
 from sweep.state import events

@@ -45,7 +45,7 @@ def output_folder(place: Path, directory: SweepDir | None, own: str = "") -> Pat
     of an archive or another user's sweep, the working directory.
     """
     from sweep.archive.extract import is_opened
-    from sweep.store.view import is_view
+    from sweep.store.place import is_view
 
     if directory is None:
         return place.parent
@@ -98,7 +98,7 @@ def collected_results(sources: Sequence[Path]) -> list[tuple[Path, SweepDir | No
 def _collected(source: Path | None) -> tuple[Path, SweepDir | None]:
     from sweep.records.collect import collect
     from sweep.store.directory import find_sweep
-    from sweep.store.view import view_of
+    from sweep.store.place import view_of
 
     source = None if source is None else opened(source)
     if source is None or source.is_dir():

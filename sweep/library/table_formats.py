@@ -67,7 +67,7 @@ def best_table(
 
 def _remarks(rows: Sequence[Row]) -> list[str]:
     """What must be said with the numbers: whose an MFU is, the notes, equal ones together, and what may be missed."""
-    from analysis.derive.missed import missed_text
+    from analysis.derive.blanks import missed_text
     from analysis.tables import places_text
 
     found = ["*: the MFU that the source states; its tokens/s do not give one here"] * any(map(_is_reported, rows))

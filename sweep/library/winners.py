@@ -45,8 +45,8 @@ def winners(
     """
     import analysis
     from analysis.derive.best import NEEDED, model_order
+    from analysis.derive.blanks import missed_by_cell
     from analysis.derive.confidence import lead_of, verdict
-    from analysis.derive.missed import missed_by_cell
     from analysis.filters import names_in
     from analysis.metrics import metric_named
     from analysis.tables import json_rows

@@ -30,11 +30,11 @@ from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, Rec
 from sweep.records.skipped import update_skipped
 from sweep.records.timeline import ATTEMPTS, PILOTS, Timeline, attempts_table, resumed
 from sweep.records.validity import NOTE, disagreements, tolerance_of
-from sweep.state.counting import attempt_that_counts, supersedes
 from sweep.state.events import Recorded, RerunRequested
+from sweep.state.retries import attempt_that_counts, supersedes
 from sweep.store.directory import SweepDir, find_sweep, write_derived
 from sweep.store.journal import event_pieces
-from sweep.store.view import view_of
+from sweep.store.place import view_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -15,9 +15,19 @@ from sweep.files import column_problem
 from sweep.outcomes import Outcome
 from sweep.physics import shapes
 from sweep.physics.groups import FAST, split
-from sweep.records.json_columns import Json, json_text, over_ranks
 from sweep.records.metrics import metrics, own_step_times_s, shape_of, slow_rank
-from sweep.records.schema import COLUMNS, SLOW, Configuration, Metrics, Record, Times, VerdictColumns
+from sweep.records.schema import (
+    COLUMNS,
+    SLOW,
+    Configuration,
+    Json,
+    Metrics,
+    Record,
+    Times,
+    VerdictColumns,
+    json_text,
+    over_ranks,
+)
 from sweep.records.validity import implausible, oddities, of_another_torch, refusal, stopped_after
 from sweep.redaction import Redaction, redacted_environment, redacted_parameters, secret_values
 from sweep.state.events import Event, EventError, Recorded, decoder

@@ -11,7 +11,7 @@ from sweep.physics.job import LIKELY
 from sweep.search.candidates import Candidates, joined_candidates
 from sweep.search.gaussian import Floats
 from sweep.search.observations import Known
-from sweep.search.replay import RecordedRun
+from sweep.search.saving import RecordedRun
 
 
 def unlearned(recorded: RecordedRun, grid: Candidates) -> str | None:

@@ -13,9 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from sweep.physics.prediction import Layouts
-from sweep.search.gaussian import Floats, Ints, Observed
+from sweep.search.gaussian import Floats, Ints, Observed, Parts, PosteriorInParts
 from sweep.search.layout_kernel import ORDERS, LayoutKernel
-from sweep.search.posterior_in_parts import Parts, PosteriorInParts
 from sweep.search.scales import Scales
 from sweep.search.step_time_model import Fit, MeasuredTimes, linearised
 

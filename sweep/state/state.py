@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import singledispatch
 
 from sweep.outcomes import Outcome
-from sweep.state.counting import attempt_that_counts, supersedes
 from sweep.state.events import (
     AttemptStarted,
     CancelRequested,
@@ -31,7 +30,7 @@ from sweep.state.events import (
 )
 from sweep.state.exclusion import Ledger, NodeReport, ReportVerdict, excluded, same_work, slow
 from sweep.state.parts import parts_of
-from sweep.state.retries import ELSEWHERE, OUTSIDE, config_fault, may_retry
+from sweep.state.retries import ELSEWHERE, OUTSIDE, attempt_that_counts, config_fault, may_retry, supersedes
 
 
 @dataclass(slots=True)

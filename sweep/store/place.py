@@ -1,4 +1,8 @@
-"""Where a sweep is. A copy of its directory names the original's pilots: it is for reading, until it is adopted."""
+"""Where a sweep is. A copy of its directory names the original's pilots: it is for reading, until it is adopted.
+
+Who may not write to the directory gets a view of it, whose derived files are made elsewhere. A directory counts as
+removed once it is missing for longer than a file system's client tries again.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,16 @@ import contextlib
 import json
 import os
 import tempfile
+import time
 from enum import Enum
 from pathlib import Path
 
 import msgspec
 
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, log_error
 from sweep.store.directory import ARCHIVE, SweepDir, write_derived
 from sweep.store.sharing import check_owner
+from sweep.store.sharing import is_own as may_derive
 
 READABLE = "this copy is for status, best, heatmap, report, explain and logs"
 
@@ -130,3 +136,64 @@ def _state_place(directory: SweepDir, sweep_id: str | None = None) -> None:
         stated |= {"sweep_id": sweep_id, "copy_of": stated["sweep_id"]}
     stated["place"] = msgspec.to_builtins(place_of(directory))
     write_derived(directory.provenance, json.dumps(stated, indent=1))
+
+
+_VIEWS: dict[Path, tuple[tempfile.TemporaryDirectory[str], SweepDir]] = {}
+"""sweeps of others that this process reads; the temporary directories go at its end"""
+
+
+def view_of(directory: SweepDir) -> SweepDir:
+    """The sweep itself where this user may write derived files; else links to its files, and space for derived ones."""
+    if may_derive(directory.path):
+        return directory
+    path = directory.path.resolve()
+    if path not in _VIEWS:
+        folder = tempfile.TemporaryDirectory(prefix="sweep-view.")
+        view = Path(folder.name) / path.name
+        view.mkdir()
+        for entry in path.iterdir():
+            (view / entry.name).symlink_to(entry)
+        _VIEWS[path] = folder, SweepDir(view)
+    return _VIEWS[path][1]
+
+
+def is_view(directory: SweepDir) -> bool:
+    """Whether what is written there is gone with this process."""
+    return any(directory == view for _, view in _VIEWS.values())
+
+
+GONE_S = 600.0
+"""how long a sweep directory may be missing before it counts as removed: as long as a file system's client tries (NFS
+60 s to 600 s, man 5 nfs, timeo and retrans; Lustre as long)"""
+
+
+class Removal:
+    """Follows the failed accesses of one process, and reports since when the directory cannot be used, and when it can
+    again. ``user``: launcher or pilot.
+    """
+
+    def __init__(self, directory: Path, user: str) -> None:
+        self._directory, self._user = directory, user
+        self._failing_since: float | None = None
+        self._missing_since: float | None = None
+
+    def check(self, error: OSError) -> None:
+        """An access failed. Raises SweepError once the directory counts as removed."""
+        if self._failing_since is None:
+            self._failing_since = time.monotonic()
+            log_error(f"{self._directory} cannot be used since {time.strftime('%H:%M:%S')}, trying again: {error}")
+        if not isinstance(error, FileNotFoundError) or self._directory.exists():
+            self._missing_since = None
+            with contextlib.suppress(OSError):
+                SweepDir(self._directory).restore_folders()
+        elif self._missing_since is None:
+            self._missing_since = time.monotonic()
+        elif time.monotonic() - self._missing_since > GONE_S:
+            fact = f"removed while its {self._user} ran: missing for {GONE_S:.0f} s"
+            raise SweepError(Mistake(fact, file=str(self._directory), remedy=f"the {self._user} ends")) from error
+
+    def accessed(self) -> None:
+        """An access succeeded."""
+        if self._failing_since is not None:
+            log_error(f"{self._directory} can be used again, after {time.monotonic() - self._failing_since:.0f} s")
+        self._failing_since = self._missing_since = None

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
+from sweep.diagnose.cuda_allocator import parse_cuda_memory
 from sweep.diagnose.diagnose import diagnose, diagnose_text
 from sweep.diagnose.model import Diagnosis, RankEnd
-from sweep.diagnose.vram import parse_cuda_memory
 from sweep.outcomes import Outcome
 
 OOM = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweep.diagnose.vram import CudaMemory, cuda_memory_advice, parse_cuda_memory
+from sweep.diagnose.cuda_allocator import CudaMemory, cuda_memory_advice, parse_cuda_memory
 
 GIB = 2**30
 

@@ -5,8 +5,7 @@ import json
 from sweep.checks.check import CheckResult, Finding, Stated, Verdict
 from sweep.checks.speeds import accused_by_speed
 from sweep.doctor.evaluation import evaluate_answers, nodes_of, pair_rows
-from sweep.doctor.page import page, rates_of_pairs
-from sweep.doctor.report import Report, groups, nodes_text, rows_of, summary
+from sweep.doctor.report import Report, groups, nodes_text, page, rates_of_pairs, rows_of, summary
 
 
 def result(node, verdict=Verdict.OK, found="fine", check="memlock"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sweep.executors.queue_reasons import wait
+from sweep.executors.slurm_states import wait
 
 NEVER = """JobHeldUser JobHeldAdmin JobHoldMaxRequeue launch_failed_requeued_held DependencyNeverSatisfied
 BadConstraints PartitionNodeLimit PartitionTimeLimit PartitionConfig InvalidAccount InvalidQOS AccountNotAllowed

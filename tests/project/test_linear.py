@@ -14,7 +14,7 @@ SIZES = (1000, 4000)
 """characters: a square shows at these, and each of the many texts is soon read"""
 ELSEWHERE = {
     "sweep.diagnose.model: re.compile(self.expression, re.IGNORECASE)": "a rule's",
-    "sweep.executors.queue_reasons: re.match(pattern, plain)": "a meaning's",
+    "sweep.executors.slurm_states: re.match(pattern, plain)": "a meaning's",
     "sweep.executors.slurm_states: re.search(pattern, message, re.IGNORECASE)": "a meaning's",
     "sweep.redaction: re.compile(pattern, re.VERBOSE)": "of its table",
     "sweep.redaction: re.compile('|'.join(map(re.escape, longest_first)))": "known values as they are",

@@ -5,9 +5,8 @@ import dataclasses
 import pytest
 
 from sweep.outcomes import Outcome
-from sweep.records.json_columns import json_text, over_ranks
 from sweep.records.metrics import efficiency, memory, metrics, rates, slow_rank, training
-from sweep.records.schema import Efficiency, Metrics, Rates
+from sweep.records.schema import Efficiency, Metrics, Rates, json_text, over_ranks
 from sweep.records.validity import implausible, mismatches, oddities, of_another_torch, refusal
 from tests.support.made_records import made_measurement, made_record, made_run
 

@@ -12,7 +12,7 @@ from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations, joined_candidates
 from sweep.search.forecast import expected_best
 from sweep.search.observations import Known
-from sweep.search.replay import RecordedRun
+from sweep.search.saving import RecordedRun
 from tests.support.configurations import run
 
 

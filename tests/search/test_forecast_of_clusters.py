@@ -14,7 +14,7 @@ from sweep.physics.unknown_trainer import NAMES
 from sweep.search.candidates import from_configurations
 from sweep.search.forecast import expected_best, uncertainty
 from sweep.search.observations import Known
-from sweep.search.replay import RecordedRun
+from sweep.search.saving import RecordedRun
 from tests.support.configurations import run
 from tests.support.synthetic_cluster import truth
 

@@ -6,8 +6,7 @@ import pytest
 from sweep.physics.hardware import GPUS
 from sweep.search import step_times
 from sweep.search.candidates import from_configurations
-from sweep.search.gaussian import Observed
-from sweep.search.posterior_in_parts import Parts, PosteriorInParts
+from sweep.search.gaussian import Observed, Parts, PosteriorInParts
 from sweep.search.step_times import Covariances
 from tests.support.configurations import run
 from tests.support.fitted_times import fitted_to

@@ -9,7 +9,7 @@ from sweep.physics.hardware import GPUS
 from sweep.search.budget import Budget
 from sweep.search.candidates import from_configurations
 from sweep.search.observations import Known
-from sweep.search.replay import RecordedRun, steps
+from sweep.search.saving import RecordedRun, steps
 from sweep.search.strategies import Exhaustive, Prune
 from tests.support.configurations import run
 

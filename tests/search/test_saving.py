@@ -13,8 +13,7 @@ from sweep.search.budget import Budget
 from sweep.search.candidates import from_configurations, from_plan
 from sweep.search.observations import Known
 from sweep.search.posterior import OTHER_FAILURES
-from sweep.search.replay import steps
-from sweep.search.saving import drawn_results, replays
+from sweep.search.saving import drawn_results, replays, steps
 from sweep.search.strategies import strategy_named
 from tests.support.configurations import run
 

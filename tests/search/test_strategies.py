@@ -15,7 +15,7 @@ from sweep.search.candidates import from_configurations
 from sweep.search.gaussian import expected_improvement
 from sweep.search.guided import Guided
 from sweep.search.observations import Known
-from sweep.search.replay import RecordedRun, steps
+from sweep.search.saving import RecordedRun, steps
 from sweep.search.strategies import strategy_named
 from tests.support.configurations import run
 from tests.support.synthetic_cluster import truth

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from sweep.outcomes import Outcome
-from sweep.state.counting import attempt_that_counts, supersedes
+from sweep.state.retries import attempt_that_counts, supersedes
 
 OK, HANG, OOM, LOST = Outcome.OK, Outcome.HANG, Outcome.OOM_CUDA, Outcome.LOST
 

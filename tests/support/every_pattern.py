@@ -13,7 +13,7 @@ from typing import Any
 
 from bench_workloads.trainers import TRAINERS
 from sweep.diagnose.rules import RULES
-from sweep.executors import queue_reasons, slurm_states
+from sweep.executors import slurm_states
 from sweep.plugins import TRAINER
 from tests.support.example_runs import example_run
 from tests.support.paths import REPOSITORY
@@ -87,7 +87,7 @@ def _of_tables() -> Iterator[Used]:
     """Those that are compiled where they are needed."""
     for text, _ in slurm_states._MEANINGS:
         yield Used("meaning of a rejection", re.compile(text, re.IGNORECASE), {"search"})
-    for text, _, _ in queue_reasons._NEVER + queue_reasons._LATER:
+    for text, _, _ in slurm_states._NEVER + slurm_states._LATER:
         yield Used("meaning of a reason to wait", re.compile(text), {"match"})
     for rule in RULES:
         yield Used(f"rule {rule.name}", rule.pattern, {"search"})

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sweep.search.candidates import Candidates
-from sweep.search.gaussian import Floats, Ints
-from sweep.search.posterior_in_parts import PosteriorInParts
+from sweep.search.gaussian import Floats, Ints, PosteriorInParts
 from sweep.search.step_time_model import Fit
 from sweep.search.step_times import StepTimes
 

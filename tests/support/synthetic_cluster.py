@@ -7,7 +7,7 @@ import numpy as np
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations
-from sweep.search.replay import RecordedRun, promising_order
+from sweep.search.saving import RecordedRun, promising_order
 from tests.support.configurations import run
 
 LAYOUTS = [

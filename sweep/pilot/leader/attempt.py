@@ -1,27 +1,75 @@
 """The leader's side of one attempt: prepare nodes, start ranks, follow them, end them, report the result.
 
 What messages mean for the attempt is in ``attempt_state``; this module sends, waits and measures time.
+
+The diagnosis of an attempt beside the leader's event loop, and within a time: heartbeats and signals go on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
+import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from sweep.contract import Place, Run, SlowBound, Workload
+from sweep.diagnose.diagnose import diagnose
+from sweep.diagnose.model import Diagnosis
 from sweep.outcomes import Outcome
 from sweep.physics.job import saves
 from sweep.pilot.job_spec import Limits
-from sweep.pilot.leader.attempt_result import AttemptResult, unexplained
+from sweep.pilot.leader.attempt_result import AttemptResult, diagnosis_of, unexplained
 from sweep.pilot.leader.attempt_state import AttemptState
-from sweep.pilot.leader.diagnosing import diagnosed
 from sweep.pilot.leader.link import Inbox, Link, NodeLost, StopAsked
 from sweep.pilot.leader.watchdog import StartLimits, StopReason
 from sweep.pilot.messages import Clean, NotPrepared, OfAttempt, Prepare, Prepared, Start, Stop
 from sweep.pilot.timeouts import RETURN_S
+
+DIAGNOSIS_S = 20.0
+"""for the output of all ranks of an attempt: that of 1,000 ranks (33 MB) takes 5 s"""
+SHORT_DIAGNOSIS_S = 1.0
+"""the same once the scheduler ends the job"""
+_ADVICE = "Read the ranks' output in the attempt's log: `sweep explain --log FILE` takes the time it needs."
+
+
+async def diagnosed(state: AttemptState, ending: asyncio.Event) -> Diagnosis:
+    """The diagnosis of an attempt whose nodes are cleared; ``unknown`` where it takes longer. ``ending``: of the job.
+
+    Its thread is left alone then: each pattern takes time in proportion to its text, so that the thread ends soon.
+    """
+    if state.all_measured:  # nothing is read
+        return diagnosis_of(state)
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Diagnosis] = loop.create_future()
+
+    def work() -> None:
+        try:
+            found = diagnosis_of(state)
+        except Exception:  # unexpected: fail this attempt, not the pilot
+            found = Diagnosis(Outcome.UNKNOWN, "the diagnosis failed: " + traceback.format_exc(limit=-3), _ADVICE)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it is not waited for
+            loop.call_soon_threadsafe(done.set_result, found)
+
+    threading.Thread(target=work, name="diagnosis", daemon=True).start()
+    ends = asyncio.ensure_future(ending.wait())
+    either: set[asyncio.Future[Any]] = {done, ends}
+    await asyncio.wait(either, timeout=DIAGNOSIS_S, return_when=asyncio.FIRST_COMPLETED)
+    if ends.done() and not done.done():
+        await asyncio.wait({done}, timeout=SHORT_DIAGNOSIS_S)
+    ends.cancel()
+    return done.result() if done.done() else _without_output(state)
+
+
+def _without_output(state: AttemptState) -> Diagnosis:
+    """By the watcher's verdict alone, where there is one."""
+    if state.verdict is not None:
+        return diagnose((), verdict=state.verdict.outcome, verdict_text=state.verdict.text)
+    return Diagnosis(Outcome.UNKNOWN, f"the ranks' output was not diagnosed within {DIAGNOSIS_S:g} s", _ADVICE)
+
 
 GRACE_S = 8.0
 """from SIGTERM to SIGKILL: ranks that answer SIGTERM at all ended within 0.9 s (docs/research/faults.md)"""

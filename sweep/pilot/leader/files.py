@@ -17,7 +17,7 @@ from sweep.errors import log_error
 from sweep.state.events import Event
 from sweep.store.directory import Claim, SweepDir, try_claim
 from sweep.store.journal import Journal, JournalReader
-from sweep.store.removal import Removal
+from sweep.store.place import Removal
 
 RETRY_S = 2.0
 """pause before what the file system refused is tried again, as in the launcher"""

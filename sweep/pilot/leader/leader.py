@@ -18,11 +18,10 @@ from sweep.pilot.leader.files import Files
 from sweep.pilot.leader.free_nodes import UNREACHABLE_S, may_return, unreachable, usable, widest
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.nodes import Nodes
-from sweep.pilot.leader.pilot_time import PilotTime
 from sweep.pilot.leader.places import Places
 from sweep.pilot.leader.preflight import Preflight
 from sweep.pilot.leader.record import recorded_of
-from sweep.pilot.leader.start_limits import ObservedStarts
+from sweep.pilot.leader.start_limits import ObservedStarts, PilotTime
 from sweep.planning.runs import PlannedRun
 from sweep.records.record import EndedAttempt
 from sweep.redaction import secret_values

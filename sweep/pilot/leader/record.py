@@ -15,9 +15,8 @@ from sweep.outcomes import Outcome
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.watchdog import StopReason
-from sweep.records.json_columns import Json
 from sweep.records.record import EndedAttempt, build_record, problems
-from sweep.records.schema import OVERSUBSCRIBED, Record
+from sweep.records.schema import OVERSUBSCRIBED, Json, Record
 from sweep.state.events import Recorded
 
 ENDED_WITH_THE_JOB = frozenset({Outcome.NODE_FAIL, Outcome.NETWORK, Outcome.CANCELLED, Outcome.UNKNOWN})

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.derive.cost import by_outcome, gpu_hours, unit_of
+from analysis.derive.time import by_outcome, gpu_hours, unit_of
 
 
 def test_what_outcomes_cost():

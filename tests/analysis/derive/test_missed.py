@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from analysis.derive.missed import missed_by_cell, missed_text
+from analysis.derive.blanks import missed_by_cell, missed_text
 
 
 def plan(*rows):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.derive.best import completed, measured
-from analysis.derive.pareto import front, memory_against
+from analysis.derive.scaling import front, memory_against
 from analysis.metrics import METRICS
 from tests.support.made_records import made_grid
 

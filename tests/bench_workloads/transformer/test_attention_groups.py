@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from bench_workloads.transformer import attention  # noqa: E402
-from bench_workloads.transformer.heads import attention_by_head, causal_attention  # noqa: E402
+from bench_workloads.transformer.attention import attention_by_head, causal_attention  # noqa: E402
 
 CPU = torch.device("cpu")
 

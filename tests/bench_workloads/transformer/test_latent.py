@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
-from bench_workloads.transformer.heads import LatentAttention, rope_table  # noqa: E402
+from bench_workloads.transformer.attention import LatentAttention, rope_table  # noqa: E402
 from bench_workloads.transformer.model import Decoder, mean_loss  # noqa: E402
 from bench_workloads.transformer.output import MTP_LOSS_FACTOR, over_depths  # noqa: E402
 from sweep.physics.catalogue import MODELS  # noqa: E402

@@ -7,9 +7,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from bench_workloads.transformer.data import Share  # noqa: E402
+from bench_workloads.transformer.data import (  # noqa: E402
+    FileBatches,
+    Share,
+    TokenFile,
+    TokenFileError,
+)
 from bench_workloads.transformer.settings import Settings  # noqa: E402
-from bench_workloads.transformer.token_file import FileBatches, TokenFile, TokenFileError  # noqa: E402
 from tests.support.ranks.harness import ForkServer, a_run  # noqa: E402
 from tests.support.transformer.cases import case  # noqa: E402
 

@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from sweep.pilot.channel import Rendezvous, connect
-from sweep.pilot.leader import admission
-from sweep.pilot.leader.admission import Admission, raise_file_limit
+from sweep.pilot.leader import nodes
+from sweep.pilot.leader.nodes import Admission, raise_file_limit
 from sweep.pilot.messages import Hello
 
 KEY = b"k" * 32
@@ -63,7 +63,7 @@ def test_an_agent_is_admitted_beside_idle_strangers_of_which_the_oldest_are_clos
 
 
 def test_a_handshake_has_one_deadline_however_slowly_its_bytes_come(monkeypatch):
-    monkeypatch.setattr(admission, "HANDSHAKE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(nodes, "HANDSHAKE_TIMEOUT_S", 0.5)
 
     async def main():
         async with admitting(most=5) as (port, _):

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from sweep.outcomes import Outcome
-from sweep.pilot.leader import diagnosing
+from sweep.pilot.leader import attempt
 from sweep.pilot.leader.attempt_state import AttemptState
 from sweep.pilot.leader.watchdog import StopReason
 from sweep.state.events import PilotEnded
@@ -64,10 +64,10 @@ vars(rule)["pattern"] = Endless()
 rules.RULES = (rule, *rules.RULES)
 
 from sweep.pilot import timeouts
-from sweep.pilot.leader import diagnosing
+from sweep.pilot.leader import attempt
 
 timeouts.HEARTBEAT_S, timeouts.QUIET_S, timeouts.SILENCE_S = 0.5, 1.2, 4.0
-diagnosing.DIAGNOSIS_S = {within_s}
+attempt.DIAGNOSIS_S = {within_s}
 """
 """sitecustomize: a rule that never ends, agents that soon give up an unresponsive leader"""
 
@@ -96,7 +96,7 @@ def diagnosis(state, ends_after_s=None):
         others = asyncio.ensure_future(other())
         if ends_after_s is not None:
             asyncio.get_running_loop().call_later(ends_after_s, ending.set)
-        found = await diagnosing.diagnosed(state, ending)
+        found = await attempt.diagnosed(state, ending)
         others.cancel()
         return found, turns
 
@@ -109,7 +109,7 @@ def test_what_is_diagnosed_in_time_is_the_diagnosis(existing):
 
 
 def test_output_that_takes_too_long_is_of_an_unknown_outcome_and_the_leader_goes_on(existing, monkeypatch):
-    monkeypatch.setattr(diagnosing, "DIAGNOSIS_S", 0.2)
+    monkeypatch.setattr(attempt, "DIAGNOSIS_S", 0.2)
     huge = "".join(f"rank {number} waits for a peer that is not there\n" for number in range(150_000))
     found, turns = diagnosis(state_of(existing, huge))
     assert (found.outcome, found.evidence) == (Outcome.UNKNOWN, "the ranks' output was not diagnosed within 0.2 s")
@@ -120,7 +120,7 @@ def test_output_that_takes_too_long_is_of_an_unknown_outcome_and_the_leader_goes
 
 
 def test_the_end_of_the_job_ends_the_diagnosis(existing, monkeypatch):
-    monkeypatch.setattr(diagnosing, "SHORT_DIAGNOSIS_S", 0.1)
+    monkeypatch.setattr(attempt, "SHORT_DIAGNOSIS_S", 0.1)
     huge = "".join(f"rank {number} waits for a peer that is not there\n" for number in range(150_000))
     assert diagnosis(state_of(existing, huge), ends_after_s=0.1)[0].outcome is Outcome.UNKNOWN
 
