@@ -26,7 +26,7 @@ from sweep.contract import Layout, Run
 from sweep.launcher.pilots_wanted import Capacity, Wanted, pilots_wanted
 from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS
-from sweep.pilot.leader.start_limits import MARGIN_S, UNKNOWN_RUN
+from sweep.pilot.leader.pilot_time import MARGIN_S, UNKNOWN_RUN
 from sweep.planning.runs import ASSUMED_RUN_S, PlannedRun
 from sweep.search.search import Choice, Search, choose
 from sweep.state.events import (

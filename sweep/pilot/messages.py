@@ -151,8 +151,6 @@ class Prepared(Message, frozen=True, kw_only=True):
     """Agent, when it has handled Prepare."""
 
     attempt: str
-    preloaded: bool
-    """False: the modules allow no fork server, each rank imports them itself"""
     master_addr: str | None = None
     """where rank 0 listens: first node only"""
     master_port: int | None = None

@@ -53,11 +53,11 @@ class SessionBegan(Event, frozen=True, kw_only=True, tag="session"):
 
 
 class SessionEnded(Event, frozen=True, kw_only=True, tag="session_end"):
-    """A launcher or `sweep track`, as its last line: the lease is free."""
+    """A launcher, as its last line: the lease is free."""
 
 
 class SessionAlive(Event, frozen=True, kw_only=True, tag="alive"):
-    """A launcher or `sweep track`, every 20 s in which it wrote nothing else."""
+    """A launcher, every 20 s in which it wrote nothing else."""
 
 
 class CancelRequested(Event, frozen=True, kw_only=True, tag="cancel"):

@@ -1,4 +1,4 @@
-"""One launcher at a time, and one tracker: the lease. Its epoch only rises; the highest epoch is the holder's.
+"""One launcher at a time: the lease. Its epoch only rises; the highest epoch is the holder's.
 
 Also the process that writes a journal: its identity, and whether it must be assumed alive.
 """
@@ -27,17 +27,8 @@ QUIET_S = 180.0
 it waits for the scheduler: for at most 60 s for sbatch, 30 s each for squeue, scontrol and a sacct per 500 jobs"""
 
 
-LAUNCHER, TRACKER = "launcher", "tracker"
-"""kinds of sessions: one process of each at a time, each with its own epochs"""
 ALIVE_S = 20.0
 """longest interval between a holder's lines in its journal: nine in the time after which other hosts assume it dead"""
-_REFUSALS = {
-    LAUNCHER: (
-        "another launcher holds this sweep",
-        "watch it with `sweep status --watch`, or replace it with `sweep resume --takeover`",
-    ),
-    TRACKER: ("another process tracks this sweep", "it will write new runs; or end it first"),
-}
 
 
 class LeaseLostError(SweepError):
@@ -60,24 +51,23 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Lease:
-    """A launcher's right to submit pilots and to declare attempts lost, or a tracker's to write runs."""
+    """A launcher's right to submit pilots and to declare attempts lost."""
 
     directory: SweepDir
     epoch: int
-    kind: str = LAUNCHER
 
     @property
     def writer(self) -> str:
         """The name of this session's journal."""
-        return f"{self.kind}-{self.epoch:04d}"
+        return f"launcher-{self.epoch:04d}"
 
     def check(self) -> None:
         """Check again, before each submission or write. Raises LeaseLostError where a higher epoch exists.
 
         A file that was removed is written again.
         """
-        if (highest := _highest(self.directory.leases.iterdir(), self.kind)) > self.epoch:
-            raise LeaseLostError(f"another {self.kind} took over (epoch {highest})")
+        if (highest := _highest(self.directory.leases.iterdir())) > self.epoch:
+            raise LeaseLostError(f"another launcher took over (epoch {highest})")
         if not (file := self.directory.leases / self.writer).exists():
             self.write()
             log_error(f"{file} was removed: it is written again")
@@ -93,33 +83,34 @@ class Lease:
         journal.close()
 
 
-def take(directory: SweepDir, kind: str = LAUNCHER, *, takeover: bool = False) -> Lease:
+def take(directory: SweepDir, *, takeover: bool = False) -> Lease:
     """Take the lease. Raises SweepError where a living process holds it, unless `takeover`."""
     check_own(directory)
-    highest = Lease(directory, _highest(directory.leases.iterdir(), kind), kind)
+    highest = Lease(directory, _highest(directory.leases.iterdir()))
     if highest.epoch and not takeover and (living := _living(highest)) is not None:
         raise _refusal(highest, living)
-    lease = Lease(directory, 1 + max(highest.epoch, _highest(directory.journals(), kind)), kind)
+    lease = Lease(directory, 1 + max(highest.epoch, _highest(directory.journals())))
     try:
         lease.write()
     except FileExistsError:
-        raise _refusal(lease, f"another {kind} began at the same moment") from None
+        raise _refusal(lease, "another launcher began at the same moment") from None
     return lease
 
 
 def holder(directory: SweepDir) -> str | None:
     """The launcher that holds the lease, as text, if it must be assumed alive. Does not take the lease."""
-    highest = _highest(directory.leases.iterdir(), LAUNCHER)
+    highest = _highest(directory.leases.iterdir())
     return _living(Lease(directory, highest)) if highest else None
 
 
 def _refusal(lease: Lease, trouble: str) -> SweepError:
-    fact, remedy = _REFUSALS[lease.kind]
-    return SweepError(Mistake(f"{fact}: {trouble}", file=str(lease.directory.path), remedy=remedy))
+    remedy = "watch it with `sweep status --watch`, or replace it with `sweep resume --takeover`"
+    fact = f"another launcher holds this sweep: {trouble}"
+    return SweepError(Mistake(fact, file=str(lease.directory.path), remedy=remedy))
 
 
-def _highest(files: Iterable[Path], kind: str) -> int:
-    names = [path.stem.removeprefix(f"{kind}-") for path in files]
+def _highest(files: Iterable[Path]) -> int:
+    names = [path.stem.removeprefix("launcher-") for path in files]
     return max((int(name) for name in names if name.isdecimal()), default=0)
 
 

@@ -1,10 +1,9 @@
 """Writes new runs in a sweep's journals to a tracker. Cost is proportional to the new entries.
 
-Two processes at once would double runs: to write under a key, MLflow and the offline files of Weights & Biases look
-for a run with it, remove that and add another. So one process at a time holds the sweep's lease of trackers. It marks
-each run in its journal after writing it, since not every tracker can be asked what it stores (files that were uploaded
-and removed). A later process writes only runs without a mark; where one was killed between a run and its mark, it
-replaces that run under the same key.
+Each run is marked in a journal after it was written, since not every tracker can be asked what it stores (files that
+were uploaded and removed). A later process writes only runs without a mark; where one was killed between a run and its
+mark, it replaces that run under the same key. Two at once do the work twice, and may add a run twice that both write at
+the same moment.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,26 +20,22 @@ import msgspec
 from sweep.outcomes import Outcome
 from sweep.records.record import decode_in_full
 from sweep.records.schema import CONFIGURATION_NAMES, METRICS, TIME_NAMES, Record
-from sweep.state.events import Event, Recorded, SessionAlive, SessionEnded, Tracked
+from sweep.state.events import Recorded, Tracked
 from sweep.store.directory import SweepDir
 from sweep.store.journal import Journal, JournalReader
-from sweep.store.lease import ALIVE_S, TRACKER, take
+from sweep.store.place import check_own
 from sweep.trackers.tracker import TrackedRun, Tracker
 
 
 class Tracking:
-    """One sweep and one tracker. `poll` reads new entries; `write_waiting` writes what it found.
-
-    Raises SweepError on construction where another process tracks the sweep.
-    """
+    """One sweep and one tracker. `poll` reads new entries; `write_waiting` writes what it found."""
 
     def __init__(self, directory: SweepDir, sweep_id: str, tracker: Tracker) -> None:
         self._sweep_id = sweep_id
         self._tracker = tracker
-        self._lease = take(directory, TRACKER)
-        self._journal = Journal(directory.journal(self._lease.writer))
+        check_own(directory)
+        self._journal = Journal(directory.journal(f"tracker-{uuid.uuid4().hex[:12]}"))
         self._reader = JournalReader(directory, decode=decode_in_full)
-        self._heartbeat_at = time.time()
         self._written: dict[tuple[str, int], str] = {}
         self._waiting: dict[tuple[str, int], Record] = {}
         self.known = 0
@@ -60,39 +56,32 @@ class Tracking:
             if isinstance(event, Recorded):
                 self._found(event.record)
         self.known = len(self._written.keys() | self._waiting.keys())
-        if time.time() - self._heartbeat_at > ALIVE_S:
-            self._append(SessionAlive(time=time.time()))
 
     def write_waiting(self, *, picture: Callable[[], Path | None] = lambda: None) -> int:
         """Write waiting attempts, oldest first; how many were written.
 
         ``picture``: called once, before the last of all is written, which carries it: a tracker stores a picture only
-        in a run. Raises TrackerError, or LeaseLostError; what was written before that is marked.
+        in a run. Raises TrackerError; what was written before that is marked.
         """
         due = list(self._waiting)
         for number, identity in enumerate(due, start=1):
             record = self._waiting[identity]
             last = number == len(due)
-            self._lease.check()
             self._tracker.write(tracked(record, self._sweep_id), picture() if last else None)
             self._mark(identity, record.outcome)
             del self._waiting[identity]
         return len(due)
 
     def close(self) -> None:
-        """End the session."""
-        self._append(SessionEnded(time=time.time()))
-        self._journal.close()
+        """Close the journal, or remove it where nothing was written."""
+        self._journal.remove_empty()
 
     def _mark(self, identity: tuple[str, int], outcome: Outcome) -> None:
         run_id, attempt = identity
         destination, now = self._tracker.destination, time.time()
-        self._append(Tracked(time=now, destination=destination, run_id=run_id, attempt=attempt, outcome=str(outcome)))
-        self._written[identity] = str(outcome)
-
-    def _append(self, event: Event) -> None:
+        event = Tracked(time=now, destination=destination, run_id=run_id, attempt=attempt, outcome=str(outcome))
         self._journal.append(event)
-        self._heartbeat_at = event.time
+        self._written[identity] = str(outcome)
 
     def _found(self, record: Record) -> None:
         """A record waits unless it was written; one written as `lost` is written again with its reported outcome."""

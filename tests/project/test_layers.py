@@ -34,7 +34,7 @@ PURE = (
     *("sweep/pilot/leader/attempt_result.py", "sweep/pilot/leader/free_nodes.py"),
     *("sweep/pilot/leader/hang_suspects.py", "sweep/pilot/leader/watchdog.py"),
     "sweep/pilot/leader/node_fate.py",
-    *("sweep/pilot/leader/record.py", "sweep/pilot/leader/start_limits.py"),
+    *("sweep/pilot/leader/pilot_time.py", "sweep/pilot/leader/record.py"),
 )
 """values in, values out: they know no clock, file or process"""
 NOT_PURE = (

@@ -24,18 +24,6 @@ def test_a_living_holder_blocks_a_second_launcher(sweep):
         lease.take(sweep)
 
 
-def test_a_launcher_and_a_tracker_hold_leases_of_their_own(sweep):
-    launchers, trackers = lease.take(sweep), lease.take(sweep, lease.TRACKER)
-    assert (launchers.writer, trackers.writer) == ("launcher-0001", "tracker-0001")
-    launchers.release()
-    with pytest.raises(SweepError, match="another process tracks this sweep"):
-        lease.take(sweep, lease.TRACKER)
-    assert lease.take(sweep).epoch == 2
-    trackers.release()
-    assert lease.take(sweep, lease.TRACKER).epoch == 2
-    assert lease.holder(sweep) is not None
-
-
 def test_takeover_raises_the_epoch_and_the_first_finds_out(sweep):
     first = lease.take(sweep)
     second = lease.take(sweep, takeover=True)

@@ -114,7 +114,7 @@ class Image:
     The first rank of each process prints ``words``, and all end with exit code 0 once they were read.
     """
 
-    pid, preloaded, dead = 0, True, False
+    pid, dead = 0, False
 
     def __init__(self, words=""):
         self.requests = []
@@ -159,12 +159,12 @@ STOP = Stop(attempt="r.1", evidence=False, grace_s=0.1, short=True)
 CLEAN = Clean(attempt="r.1", ranks=(), not_ended=(), kernel=(), removed=())
 
 
-async def played(runner, link, *messages, preloaded=True):
+async def played(runner, link, *messages):
     """The result of an attempt whose one agent sends these messages after its ranks were started."""
 
     async def play():
         await link.channel.wait_until_sent(Prepare)
-        receive(link, Prepared(attempt="r.1", preloaded=preloaded, master_addr="x", master_port=1))
+        receive(link, Prepared(attempt="r.1", master_addr="x", master_port=1))
         await link.channel.wait_until_sent(Start)
         for message in messages:
             receive(link, message)

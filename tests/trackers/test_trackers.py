@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 import sqlite3
 import subprocess
 from dataclasses import replace
@@ -13,12 +12,10 @@ from importlib.util import find_spec
 import msgspec
 import pytest
 
-from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.records.record import record_from
 from sweep.records.schema import Record
 from sweep.store.directory import SweepDir
-from sweep.store.lease import TRACKER, LeaseLostError, take
 from sweep.trackers.tracking import SUMMARY, Tracking, key_of, tracked
 from tests.support import driving
 from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
@@ -177,13 +174,11 @@ def test_a_killed_session_is_continued_and_no_run_is_doubled(name, tmp_path):
     directory = tmp_path / "s"
     assert launch(directory).returncode == 0
     killed = subprocess.Popen([*driving.SWEEP, "track", str(directory), "--to", name])
-    journal = directory / "journal" / "tracker-0001.jsonl"
-    assert wait_until(lambda: journal.exists() and journal.read_bytes().count(b'"tracked"') >= 2, 120, 0.01)
-    killed.send_signal(signal.SIGSTOP)
-    with pytest.raises(SweepError, match="another process tracks this sweep: process"):
-        Tracking(SweepDir(directory), "id", Recorder())
+    journals = (directory / "journal").glob
+    assert wait_until(lambda: any(p.read_bytes().count(b'"tracked"') >= 2 for p in journals("tracker-*")), 120, 0.01)
     killed.kill()
     killed.wait()
+    (journal,) = journals("tracker-*")
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines[:-1]))
     assert track(directory, name)["new"] == 8 - (len(lines) - 1)
@@ -217,17 +212,6 @@ def test_lost_is_replaced_by_the_attempts_own_record(tmp_path):
     tracking.close()
     key = key_of("id", made_run().run_id, 1)
     assert recorder.writes == [(key, "lost", None), (key, "ok", tmp_path)]
-
-
-def test_a_session_that_was_thought_dead_writes_no_further_run(tmp_path):
-    sweep, recorder = made_sweep(tmp_path / "s"), Recorder()
-    tracking = Tracking(sweep, "id", recorder)
-    write_journal(sweep, "p1", [record_event(made_record(), 1.0)])
-    tracking.poll()
-    take(sweep, TRACKER, takeover=True)
-    with pytest.raises(LeaseLostError, match="another tracker took over"):
-        tracking.write_waiting()
-    assert (recorder.writes, tracking.waiting) == ([], 1)
 
 
 def test_iterations_and_summary_share_no_name_and_rates_are_of_the_step():

@@ -90,14 +90,12 @@ class NodeAttempt:
         """Get a fork server, a scratch directory and, on the first node, a listening socket; then report."""
         try:
             self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fork_server = await self._fork_server()
+            await self._fork_server()
             address, port = self._listen() if self._wanted.first else (None, None)
         except (ForkServerError, OSError) as error:
             self._channel.send(NotPrepared(attempt=self._name, outcome=_outcome_of(error), error=str(error)))
             return
-        self._channel.send(
-            Prepared(attempt=self._name, preloaded=fork_server.preloaded, master_addr=address, master_port=port)
-        )
+        self._channel.send(Prepared(attempt=self._name, master_addr=address, master_port=port))
 
     async def start(self, message: Start) -> None:
         """Start the ranks."""

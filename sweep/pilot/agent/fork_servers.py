@@ -44,8 +44,6 @@ class ForkServer:
         self.pid = process.pid
         self.dead = False
         """no more ranks can be forked from it"""
-        self.preloaded = True
-        """False: its modules could not be imported, each rank does that itself"""
         self._process = process
         self._control = control
         self._unread = b""
@@ -187,6 +185,4 @@ class ForkServerPool:
             return await ForkServer.start(preload, marked)
         except ForkServerError as error:
             log_error(f"{self._node}: ranks start without preload: {error}")
-            fork_server = await ForkServer.start([], marked)
-            fork_server.preloaded = False
-            return fork_server
+            return await ForkServer.start([], marked)

@@ -25,7 +25,7 @@ from sweep.pilot.job_spec import Limits
 from sweep.pilot.leader.attempt_result import AttemptResult, diagnosis_of, unexplained
 from sweep.pilot.leader.attempt_state import AttemptState
 from sweep.pilot.leader.link import Inbox, Link, NodeLost, StopAsked
-from sweep.pilot.leader.watchdog import StartLimits, StopReason
+from sweep.pilot.leader.watchdog import StopReason
 from sweep.pilot.messages import Clean, NotPrepared, OfAttempt, Prepare, Prepared, Start, Stop
 from sweep.pilot.timeouts import RETURN_S
 
@@ -95,7 +95,6 @@ class AttemptRunner:
         links: Sequence[Link],
         limits: Limits,
         seed: int,
-        start_limits: StartLimits | None = None,
         gpu: str | None = None,
         bound: SlowBound | None = None,
         checkpoint_dir: str | None = None,
@@ -104,8 +103,6 @@ class AttemptRunner:
         self._name, self._run, self._workload = name, run, workload
         self._links = list(links)
         self._inbox: Inbox = asyncio.Queue()
-        self._start_limits = start_limits
-        """limits of a start with preload, on all nodes"""
         self._clock = links[0].clock
         self._lost: set[str] = set()
         """nodes whose agents were lost during the attempt: one that comes back has ended it there"""
@@ -185,15 +182,13 @@ class AttemptRunner:
                 self._state.end(StopReason(message.outcome, f"{node}: {message.error}"))
             elif isinstance(message, Prepared) and message.attempt == self._name:
                 waiting.discard(node)
-                if not message.preloaded:
-                    self._start_limits = None
                 if message.master_addr is not None and message.master_port is not None:
                     where = message.master_addr, message.master_port
         return where if self._state.verdict is None else None
 
     def _start(self, address: str, port: int) -> None:
         self._began = True
-        self._state.begin(self._clock.now(), self._start_limits)
+        self._state.begin(self._clock.now())
         per_node = self._run.gpus_per_node
         for node, link in enumerate(self._links):
             first = replace(self._place, rank=node * per_node, node_rank=node, master_addr=address, master_port=port)

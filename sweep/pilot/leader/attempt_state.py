@@ -13,7 +13,7 @@ from sweep.outcomes import Outcome
 from sweep.pilot.job_spec import Limits
 from sweep.pilot.leader.hang_suspects import innermost, suspects
 from sweep.pilot.leader.node_fate import Fate
-from sweep.pilot.leader.watchdog import StartLimits, StopReason, Watchdog
+from sweep.pilot.leader.watchdog import StopReason, Watchdog
 from sweep.pilot.messages import (
     Busy,
     Clean,
@@ -97,9 +97,9 @@ class AttemptState:
         """Whether every rank has sent its measurement."""
         return all(rank.measurement is not None for rank in self.ranks)
 
-    def begin(self, now: float, start_limits: StartLimits | None) -> None:
-        """The ranks start now. `start_limits`: shorter limits for the start."""
-        self._watchdog.begin(now, start_limits)
+    def begin(self, now: float) -> None:
+        """The ranks start now."""
+        self._watchdog.begin(now)
 
     def end(self, verdict: StopReason) -> None:
         """It must be ended. The first verdict holds."""

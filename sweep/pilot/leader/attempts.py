@@ -14,7 +14,7 @@ from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_result import AttemptResult
 from sweep.pilot.leader.attempt_state import AttemptState
 from sweep.pilot.leader.link import Link
-from sweep.pilot.leader.watchdog import StartLimits, StopReason
+from sweep.pilot.leader.watchdog import StopReason
 from sweep.plugins import WORKLOAD
 
 
@@ -42,7 +42,6 @@ class Attempts:
         run: Run,
         links: Sequence[Link],
         limit_s: float,
-        start_limits: StartLimits | None,
         bound: SlowBound | None = None,
     ) -> AttemptResult:
         """Run an attempt. An error fails it alone, and loses its nodes where ranks may be left there."""
@@ -51,7 +50,7 @@ class Attempts:
         try:
             workload = WORKLOAD.find(run.workload)
             runner = AttemptRunner(
-                name, run, workload, links, limits, self._spec.seed, start_limits, self._spec.gpu, bound,
+                name, run, workload, links, limits, self._spec.seed, self._spec.gpu, bound,
                 self._spec.checkpoint_dir, self._spec.compiled_dir,
             )  # fmt: skip
             return await self.follow(name, runner)

@@ -112,7 +112,7 @@ class CheckAttempts:
                 text = f"the connection to {', '.join(lost)} is lost, or the node could not be cleared"
                 return Answer(nodes=nodes, problem=text, accused=tuple(lost))
             name = f"check.{self._number}"
-            runner = AttemptRunner(name, run, program, links, limits, 0, None, self._gpu)
+            runner = AttemptRunner(name, run, program, links, limits, 0, self._gpu)
             result = await (self._attempts.follow(name, runner) if self._attempts else runner.conduct())
         return _answer(nodes, result, asked_at)
 

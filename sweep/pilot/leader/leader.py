@@ -18,10 +18,10 @@ from sweep.pilot.leader.files import Files
 from sweep.pilot.leader.free_nodes import UNREACHABLE_S, may_return, unreachable, usable, widest
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.nodes import Nodes
+from sweep.pilot.leader.pilot_time import PilotTime
 from sweep.pilot.leader.places import Places
 from sweep.pilot.leader.preflight import Preflight
 from sweep.pilot.leader.record import recorded_of
-from sweep.pilot.leader.start_limits import ObservedStarts, PilotTime
 from sweep.planning.runs import PlannedRun
 from sweep.records.record import EndedAttempt
 from sweep.redaction import secret_values
@@ -47,7 +47,6 @@ class Leader:
         self._files = Files(directory, f"pilot-{spec.name}")
         self._sweep_state = SweepState()
         self._search = Search(runs, spec.hardware, spec.strategy, spec.budget)
-        self._starts = ObservedStarts(runs)
         self._stopping = Stopping(runs, spec.stop_slow)
         self._taken: set[tuple[str, int]] = set()
         self._time = PilotTime(spec, os.environ, time.time())
@@ -180,10 +179,9 @@ class Leader:
         idle_s = begun - min(self._free_since[node] for node in nodes)
         limit_s = min(spec.limits.attempt_s, self._time.left_s(began))
         concurrent = self._attempts.begin(name)
-        start_limits = self._starts.start_limits(choice.planned, choice.attempt, spec.limits)
         bound = self._stopping.bound(choice.planned, again=self._sweep_state.run_state(run.run_id).ok is not None)
         leaves, domains, notes = self._places.of(nodes)
-        result = await self._attempts.conduct(name, run, links, limit_s, start_limits, bound)
+        result = await self._attempts.conduct(name, run, links, limit_s, bound)
         await self._ending.settled(signalled=result.signalled)
         attempt = EndedAttempt(
             run=run,
@@ -224,7 +222,6 @@ class Leader:
 
     def _apply(self, events: Sequence[Event]) -> None:
         self._sweep_state.apply_all(events)
-        self._starts.apply_all(events)
         self._stopping.apply_all(events)
 
     async def _send_heartbeats(self) -> None:

@@ -16,14 +16,6 @@ in a collective may spin, which looks like work"""
 PHASE_ORDER = {phase: number for number, phase in enumerate(Phase)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartLimits:
-    """Shorter limits for a start, from those of similar runs, in seconds."""
-
-    start_s: float
-    first_iteration_s: float
-
-
 @dataclass
 class RankProgress:
     """The last known progress of one rank."""
@@ -54,7 +46,6 @@ class Watchdog:
     limits: Limits
     started_at: float
     ranks: dict[int, RankProgress] = field(default_factory=dict)
-    start_limits: StartLimits | None = None
     known_since: float = float("-inf")
     """since when it is known without a gap what the ranks do, and none writes much: before that, none was late"""
     _iteration_s: list[float] = field(default_factory=list)
@@ -65,9 +56,8 @@ class Watchdog:
         ranks = {rank: RankProgress(Phase.START, None, now, None) for rank in range(world_size)}
         return cls(limits, now, ranks)
 
-    def begin(self, now: float, start_limits: StartLimits | None = None) -> None:
+    def begin(self, now: float) -> None:
         """The nodes are ready and the ranks start now: preloading the fork server does not count as start."""
-        self.start_limits = start_limits
         for progress in self.ranks.values():
             progress.at = now
 
@@ -92,8 +82,8 @@ class Watchdog:
     def limit_s(self, progress: RankProgress) -> float:
         """The limit between heartbeats of this rank. The rank itself can lengthen it, never shorten."""
         floor = {
-            Phase.START: (self.start_limits or self.limits).start_s,
-            Phase.FIRST_ITERATION: (self.start_limits or self.limits).first_iteration_s,
+            Phase.START: self.limits.start_s,
+            Phase.FIRST_ITERATION: self.limits.first_iteration_s,
             Phase.STEADY: self._steady_s(),
             Phase.FINISH: self.limits.finish_s,
         }[progress.phase]
@@ -104,17 +94,11 @@ class Watchdog:
         limit_s, at = self.limit_s(progress), max(progress.at, self.known_since)
         if progress.busy_at is None or progress.phase not in (Phase.START, Phase.FIRST_ITERATION):
             return at + limit_s
-        return min(max(at, progress.busy_at) + limit_s, at + BUSY_FACTOR * self._longest_s(progress))
-
-    def _longest_s(self, progress: RankProgress) -> float:
-        """Limits observed on similar runs do not end a rank that works."""
-        start = progress.phase is Phase.START
-        grid_s = self.limits.start_s if start else self.limits.first_iteration_s
-        return max(grid_s, progress.due_s or 0.0)
+        return min(max(at, progress.busy_at) + limit_s, at + BUSY_FACTOR * limit_s)
 
     def _steady_s(self) -> float:
         if not self._iteration_s:
-            return max(self.limits.steady_s, (self.start_limits or self.limits).first_iteration_s)
+            return max(self.limits.steady_s, self.limits.first_iteration_s)
         return max(self.limits.steady_s, self.limits.steady_factor * statistics.median(self._iteration_s))
 
     def next_deadline(self) -> float:
@@ -148,14 +132,9 @@ class Watchdog:
         waiting = f"; the {others} others wait for it" if others > 0 else ""
         text = (
             f"no progress for {now - first.at:.0f} s: {named}{more} stopped in {_place(first)}{waiting}"
-            f" ({len(timed_out)} of {len(living)} ranks timed out after {self.limit_s(first):.0f} s"
-            f"{self._limit_source(first)})"
+            f" ({len(timed_out)} of {len(living)} ranks timed out after {self.limit_s(first):.0f} s)"
         )
         return StopReason(Outcome.HANG, text, culprits)
-
-    def _limit_source(self, progress: RankProgress) -> str:
-        early = progress.phase in (Phase.START, Phase.FIRST_ITERATION)
-        return ", from starts of similar runs" if early and self.start_limits is not None else ""
 
     def _where(self) -> str:
         living = [p for p in self.ranks.values() if not p.ended]

@@ -60,16 +60,17 @@ def test_a_fork_server_that_died_is_replaced():
         with pytest.raises(ForkServerError):
             await first.fork(ForkRequest(main="m:f", run="{}", places=(), env={}), [], lambda status: None)
         second = await pool.get([], {})
-        assert (second is not first, second.dead, second.preloaded) == (True, False, True)
+        assert (second is not first, second.dead) == (True, False)
 
     pool_of(act)
 
 
-def test_modules_that_cannot_be_preloaded_are_imported_by_the_ranks():
+def test_modules_that_cannot_be_preloaded_are_imported_by_the_ranks(capfd):
     async def act(pool):
-        return (await pool.get(["no_such_module_anywhere"], {})).preloaded
+        return (await pool.get(["no_such_module_anywhere"], {})).dead
 
     assert pool_of(act) is False
+    assert "ranks start without preload" in capfd.readouterr().err
 
 
 ASKS = """
@@ -98,7 +99,6 @@ def test_ranks_use_their_own_tmpdir_though_an_import_asked_for_the_fork_servers(
         )
         fds = [os.open(tmp_path / name, os.O_WRONLY | os.O_CREAT) for name in ("log", "progress")]
         await server.fork(request, fds, ended.set_result)
-        assert server.preloaded
         return await asyncio.wait_for(ended, 60)
 
     assert pool_of(act) == 0, (tmp_path / "log").read_text()

@@ -132,5 +132,5 @@ def test_a_kernel_log_that_cannot_be_read_does_not_fail_the_agent(tmp_path, monk
         return line.sent
 
     _hello, prepared, clean = asyncio.run(scenario())
-    assert prepared == Prepared(attempt="r.1", preloaded=True)
+    assert prepared == Prepared(attempt="r.1")
     assert replace(clean, sources=()) == CLEAN

@@ -128,7 +128,7 @@ def test_where_a_node_is_lost_before_it_reports_why_its_rank_ended_that_is_the_r
         async def play():
             for link in links:
                 await link.channel.wait_until_sent(Prepare)
-                receive(link, Prepared(attempt="r.1", preloaded=True, master_addr="x", master_port=1))
+                receive(link, Prepared(attempt="r.1", master_addr="x", master_port=1))
             await links[1].channel.wait_until_sent(Start)
             for rank in (2, 3):
                 receive(links[1], RankExited(attempt="r.1", rank=rank, **end))
@@ -225,7 +225,7 @@ def test_a_leader_that_was_stopped_while_a_node_is_cleaned_does_not_take_it_for_
 
         async def play():
             await link.channel.wait_until_sent(Prepare)
-            receive(link, Prepared(attempt="r.1", preloaded=True, master_addr="x", master_port=1))
+            receive(link, Prepared(attempt="r.1", master_addr="x", master_port=1))
             await link.channel.wait_until_sent(Start)
             for message in exits(1, 1):
                 receive(link, message)

@@ -53,7 +53,7 @@ def clean(rank, **changes):
 def after(*messages):
     """The state after these, one second apart; and the time of the last."""
     attempt = state()
-    attempt.begin(0.0, None)
+    attempt.begin(0.0)
     for second, message in enumerate(messages, 1):
         attempt.receive(message, float(second))
     return attempt, float(len(messages))

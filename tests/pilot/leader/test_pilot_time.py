@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sweep.pilot.leader.start_limits import LATELY, MARGIN_S, UNKNOWN_RUN, PilotTime
+from sweep.pilot.leader.pilot_time import LATELY, MARGIN_S, UNKNOWN_RUN, PilotTime
 from sweep.planning.runs import ASSUMED_RUN_S
 from tests.support.pilot_parts import LIMITS, spec
 

@@ -6,7 +6,6 @@ import pytest
 
 from sweep.contract import Phase
 from sweep.outcomes import Outcome
-from sweep.pilot.leader.start_limits import StartLimits
 from sweep.pilot.leader.watchdog import Watchdog
 from tests.support.pilot_parts import LIMITS
 
@@ -107,10 +106,9 @@ def test_an_attempt_that_runs_indefinitely_is_ended():
     assert "30 s" in verdict.text
 
 
-@pytest.mark.parametrize("observed", [None, StartLimits(start_s=90, first_iteration_s=90)])
-def test_a_slow_start_that_works_gets_twice_the_grids_limit_and_no_more(observed):
+def test_a_slow_start_that_works_gets_twice_the_limit_and_no_more():
     dog = Watchdog.over(1, LIMITS, 0.0)
-    dog.begin(0.0, observed)
+    dog.begin(0.0)
     for at in range(5, 700, 5):
         dog.busy(0, float(at))
         assert (dog.verdict(float(at), PLACES) is None) == (at < 600)
