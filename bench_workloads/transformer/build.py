@@ -32,8 +32,7 @@ from bench_workloads.transformer.model import Decoder, mean_loss
 from bench_workloads.transformer.model_rules import FP8_RECIPES, SYNTHETIC
 from bench_workloads.transformer.optimizer import Optimizer
 from bench_workloads.transformer.output import Loss, loss_and_gradient, over_depths
-from bench_workloads.transformer.pipeline import PipelineStep
-from bench_workloads.transformer.tied import TiedEmbedding
+from bench_workloads.transformer.pipeline import PipelineStep, TiedEmbedding
 from sweep.physics.pipeline import output_layers
 from sweep.physics.shapes import ModelShape
 

@@ -80,7 +80,7 @@ def heatmap(
       sweep heatmap sweeps/a sweeps/b --json
       sweep heatmap sweeps/first --node-group h200
     """
-    from sweep.library.heatmap import draw_heatmap
+    from sweep.library.winners import draw_heatmap
 
     look = {"metric": metric, "keep": expression, "node_group": node_group, "width_in": width_in}
     target, drawn = draw_heatmap(named(sources), out, **look)

@@ -64,7 +64,7 @@ def track(directory: Path | None, name: str, project: str | None, as_json: bool)
 
 def _picture(sweep: Sweep) -> Path | None:
     """The heatmap as it is now, or None if nothing can be drawn yet."""
-    from sweep.library.heatmap import draw_heatmap
+    from sweep.library.winners import draw_heatmap
 
     try:
         return draw_heatmap([sweep.directory.path])[0]

@@ -9,9 +9,8 @@ from sweep.checks.check import Check, CheckResult, Finding, Json, NodeReadings, 
 from sweep.checks.expectation import NOTHING, Expectation, adapter, all_reduce
 from sweep.checks.fleet import evaluate_all, no_answer
 from sweep.checks.pairs import MESSAGE_BYTES, TOLERANCES, Exchange, best_rates, rate_of, slow_in_pairs
-from sweep.checks.perf import against
 from sweep.checks.rules import number_of, quantity
-from sweep.checks.speeds import SPEEDS, Answer, evaluate_speeds
+from sweep.checks.speeds import SPEEDS, Answer, against, evaluate_speeds
 
 PAIR_REMEDY = "check this node's adapters, cables and switch port; run `sweep doctor --tier pair --every-pair`"
 ALL_NODES_REMEDY = "exclude the node; look at its agent's output, kernel log and adapters"

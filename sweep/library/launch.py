@@ -19,8 +19,8 @@ from sweep.launcher.launcher import Launcher
 from sweep.launcher.loop import Loop, give_back
 from sweep.launcher.pilots_wanted import pilots_wanted
 from sweep.launcher.submission import StuckError, capacity_of
-from sweep.library.heatmap import draw_heatmap
 from sweep.library.plan import Estimate, check_runnable, estimate
+from sweep.library.winners import draw_heatmap
 from sweep.planning.build import build
 from sweep.planning.runs import Plan, runs_on
 from sweep.plugins import EXECUTOR

@@ -1,4 +1,4 @@
-"""The best configuration of each cell as values and as text, for `sweep best` and others."""
+"""The best configuration of each cell as values, as text and as a picture, for `sweep best`, `heatmap` and others."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from sweep.contract import LAYOUT_FIELDS
 from sweep.errors import Mistake, SweepError, nearest
-from sweep.library.sources import METRIC, collected_results
+from sweep.library.sources import METRIC, collected_results, output_folder
 from sweep.outcomes import Outcome
 from sweep.state.retries import OUTSIDE
 from sweep.stated import shell_word, stated_values
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from analysis.heatmap.draw import Heatmap
+
 
 CONFIGURATION = (
     *("model", "nodes", "gpus_per_node", "gpus", "gpu", "workload", "sequence_length", "global_batch_tokens"),
@@ -144,3 +147,28 @@ def _nothing(cells: Sequence[tuple[str, int]], records: pd.DataFrame, metric: st
         remedy = nearest(unknown[0], known, f"measured: {measured}")
         return Mistake(f"no measured model {unknown[0]!r}", path="--model", remedy=remedy)
     return Mistake("no such cell was measured", remedy=f"measured: {measured}")
+
+
+def draw_heatmap(sources: Sequence[Path], out: Path | None = None, **appearance: Any) -> tuple[Path, Heatmap]:
+    """(the picture's file, what it shows): the best configuration per model and node count of the sources together.
+
+    ``out``: by default figures/heatmap.png of the sweep, or next to the results. ``appearance``: of
+    ``analysis.draw_heatmap``, as ``metric`` and ``keep``. Raises SweepError for sources or a filter that are wrong.
+    """
+    import analysis
+    from analysis.derive.best import NEEDED
+    from analysis.filters import names_in
+    from analysis.heatmap.draw import check_format, draw, save_figure
+
+    results = collected_results(sources)
+    target = out or (
+        output_folder(*results[0], "figures") / "heatmap.png" if len(results) == 1 else Path("heatmap.png")
+    )
+    check_format(target)
+    places = [place for place, _ in results]
+    keep = appearance.get("keep")
+    asked = [name for name in ([] if keep is None else names_in(keep)) if name not in NEEDED]
+    records = analysis.load(places, [*NEEDED, *asked])
+    drawn = draw(records, analysis.load_plan(places, asked), **appearance)
+    save_figure(drawn.figure, target)
+    return target, drawn
