@@ -15,9 +15,8 @@ from threadpoolctl import threadpool_limits
 
 from sweep.outcomes import Outcome
 from sweep.search.candidates import Candidates
-from sweep.search.gaussian import Floats, Ints
+from sweep.search.gaussian import Floats, Ints, PosteriorInParts
 from sweep.search.memory_model import Peaks
-from sweep.search.posterior_in_parts import PosteriorInParts
 from sweep.search.step_time_model import Fit, disturbance_variance
 from sweep.search.step_times import MOST_ANCHORS, StepTimes
 
