@@ -1,7 +1,7 @@
 """The posterior of the step times of all candidates, by the fit to those that were measured. Pure.
 
 The fit looks at measured runs alone. What it says of the candidates of one number of nodes is computed when they are
-asked for (``posterior_in_parts``).
+asked for (``PosteriorInParts``).
 """
 
 from __future__ import annotations
