@@ -52,7 +52,7 @@ SWITCHES: Mapping[str, Sequence[tuple[Any, str, Any]]] = {
     EVERYTHING: (),
     "residual of pairs of axes": ((LayoutKernel, "_orders", _without_pairs),),
     "scales per number of nodes": ((scales, "PRIOR_OF_SIZES", 1e-3),),
-    "scales by evidence": ((step_time_model, "most_evident", lambda first, _: first),),
+    "scales by evidence": ((step_time_model, "most_evident", lambda first, *_: first),),
     "disturbed runs": (
         (step_time_model, "trust", lambda slower, *_: np.ones(len(slower))),
         (step_time_model, "DISTURBED", 1e-12),

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import order_limits, small_to_large
+from benchmarks.looked_at import ALL, LOOKED_AT
 from benchmarks.mlperf_tables import mlperf_tables
 from benchmarks.order_limits import DISTURBED
 from benchmarks.peers_prediction import installed, of_rows
@@ -103,9 +104,13 @@ def constant_lines() -> Iterator[str]:
     yield "| constant | median | spread | source | tables looked at before it was chosen |"
     yield "|---|---|---|---|---|"
     for name, one in named:
-        yield f"| {name} | {one.median:g} | {one.spread:.0%} | {one.source} | {', '.join(one.seen) or 'none'} |"
+        yield f"| {name} | {one.median:g} | {one.spread:.0%} | {one.source} | {_looked_at(name)} |"
     for name, behaviour in TRAINERS.items():
-        yield f"| trainer {name} | | | {behaviour.source} | {', '.join(behaviour.seen) or 'none'} |"
+        yield f"| trainer {name} | | | {behaviour.source} | {_looked_at(f'trainer {name}')} |"
+
+
+def _looked_at(name: str) -> str:
+    return ", ".join(LOOKED_AT.get(name, ())) or "none"
 
 
 def row_lines(table: Table) -> Iterator[str]:
@@ -122,7 +127,7 @@ def table_lines(found: list[Table]) -> dict[str, Iterable[str]]:
     """Each published table apart, the order of the playbook's cells, and small to large, by name."""
     playbook = next(table for table in found if table.name == "playbook")
     head, rule, *each = accuracy_lines(found)
-    looked_at = ["yes" if table.name in constants.ALL_SEEN_TABLES else "no" for table in found]
+    looked_at = ["yes" if table.name in ALL else "no" for table in found]
     marked = (f"{line} {cell} |" for line, cell in zip(each, looked_at, strict=True))
     return {
         "accuracy_by_table": [f"{head} looked at before |", f"{rule}---|", *marked],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,8 @@ def forecast(recorded: RecordedRun, fit: Bools, predict: Bools) -> dict[str, Any
     only run. ``spearman``: of the order within a cell; ``top_1_regret``, ``top_3_regret``: 1 - the best measured rate
     of the one or three best predicted runs over the cell's best. Overall: means over runs (errors) and over cells.
     """
-    c, known = recorded.candidates, Known(recorded.candidates)
+    c = replace(recorded.candidates, by_size=True)
+    known = Known(c)
     for index in np.flatnonzero(fit).tolist():
         rate, peak = recorded.tokens_per_second_per_gpu[index], recorded.peak_memory_bytes[index]
         outcome = recorded.outcomes[index]

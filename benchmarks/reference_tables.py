@@ -28,6 +28,13 @@ Row = dict[str, Any]
 """columns of one layout, with gpu, trainer, what its profile differs in, label, seconds"""
 
 
+SEND_POLL_S = 0.1
+"""huggingface/nanotron, branch nouamane/bench2 (67c5ebb, 2024-12-27, the playbook's benchmark),
+parallel/pipeline_parallel/p2p.py: time.sleep(0.1) until a transfer of metadata is complete"""
+SEND_POLLS = (5.0, 10.0)
+"""Sleeps of a micro-batch with two stages and with more, from the same source: a tensor has two transfers of metadata;
+a forward sends two tensors, a backward one; a stage in the middle receives and sends. What the first transfer of each
+exchange waits for ends half a sleep late on average, each further one takes a whole one."""
 NOT_STATED = "not stated"
 """a fact's value that leaves the model's own assumption"""
 
@@ -58,7 +65,9 @@ class Rows:
         if "tp_mode" in columns:
             profile = replace(profile, sequence_parallel=columns.pop("tp_mode") == "REDUCE_SCATTER")
         if (min_nodes := columns.pop("polled_from", NOT_STATED)) != NOT_STATED:
-            columns["polled_sends"] = self.columns["nodes"] >= (np.inf if min_nodes == "no run" else min_nodes)
+            polled = self.columns["nodes"] >= (np.inf if min_nodes == "no run" else min_nodes)
+            columns["send_wait_s"] = polled * SEND_POLL_S * np.where(self.columns["pp"] > 2, *SEND_POLLS[::-1])
+            columns["send_wait_s"] = columns["send_wait_s"] * (self.columns["pp"] > 1)
         return Rows(gpu, profile, {**self.columns, **columns}, self.seconds, self.labels)
 
 

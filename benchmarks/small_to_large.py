@@ -1,7 +1,7 @@
 """From few nodes to many: python -m benchmarks.accuracy --tables.
 
-The runs of a table on at most so many GPUs are measured, the others predicted from them by what the search learns from
-measured runs; next to it the errors of the same runs before anything is measured. Measured runs are in random order:
+The runs of a table on at most so many GPUs are measured, the others predicted from them as `sweep plan --from` does;
+next to it the errors of the same runs before anything is measured. Measured runs are in random order:
 a fit uses the latest, and some tables are sorted by speed.
 """
 
@@ -14,8 +14,10 @@ import numpy as np
 
 from benchmarks.reference_tables import Rows, Table
 from benchmarks.sub_tables import MOST, bias, mape
-from sweep.physics.prediction import describe
+from sweep.physics.prediction import by_size, describe
+from sweep.physics.trainers import behaviour_of
 from sweep.search.layout_kernel import LayoutKernel, axes_of
+from sweep.search.scales import Scales
 from sweep.search.step_times import StepTimes
 
 LEAST = 2
@@ -47,17 +49,21 @@ def _gpus(rows: Rows) -> Any:
 
 
 def _line(table: Table, rows: Rows, small: Any, most: int) -> str:
-    layouts, log_times = describe(rows.columns, rows.gpu, rows.profile), np.log(rows.seconds)
+    prior, log_times = describe(rows.columns, rows.gpu, rows.profile), np.log(rows.seconds)
     size = len(log_times)
     columns = {name: np.broadcast_to(rows.columns[name], size) for name in (*_AXES, "num_layers", "hidden_size")}
+    models = np.unique(np.stack([columns["num_layers"], columns["hidden_size"]]), axis=1, return_inverse=True)[1]
+    blocking = np.full(size, behaviour_of(rows.profile.name).blocking_sends)
+    layouts = by_size(prior, columns | {"gpus_per_node": rows.columns["gpus_per_node"]}, models.ravel(), blocking)
     kernel = LayoutKernel(axes_of(columns, [("", "", "{}", "{}")] * size), size)
     nodes = np.unique(columns["nodes"], return_inverse=True)[1].astype(np.int64)
-    times, measured = StepTimes(layouts, nodes, kernel), np.random.default_rng(0).permutation(np.flatnonzero(small))
+    times = StepTimes(layouts, nodes, kernel, Scales.small(kernel.variances))
+    measured = np.random.default_rng(0).permutation(np.flatnonzero(small))
     fitted = times.fitted(measured, log_times[measured], times.unmeasured())
     asked = np.flatnonzero(~small)
     mean, variance = times.posterior(fitted).moments(asked)
     noise = fitted.fit.scales.noise**2
-    before = layouts.log_median[asked] - log_times[asked], layouts.prior_sd[asked]
+    before = prior.log_median[asked] - log_times[asked], prior.prior_sd[asked]
     after = mean - log_times[asked], np.sqrt(variance + noise)
     errors = [cell for off, _ in (before, after) for cell in (f"{mape(off):.1%}", f"{bias(off):+.0%}")]
     inside = [f"{(np.abs(off) < MOST * sd).mean():.0%}" for off, sd in (before, after)]

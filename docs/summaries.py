@@ -168,20 +168,29 @@ def predictors() -> str:
 
 
 def small_to_large() -> str:
-    """Per table, the means over its lines, each weighted by the runs that it predicts."""
+    """Per table, the means over its kinds of GPU, each weighted by the runs that it predicts: from the runs on at most
+    64 GPUs (adapters 8, 405B 512), or the fewest that a kind has.
+    """
 
-    def line(name: str, found: list[Row]) -> list[str]:
+    def up_to(row: Row) -> int:
+        return int(row["measured up to"].split()[0])
+
+    def line(name: str, rows: list[Row]) -> list[str]:
+        limit = {"MLPerf v5.0, Llama-2-70B": 8, "MLPerf v5.0, Llama-3.1-405B": 512}.get(name, 64)
+        kinds = [of for _, of in _grouped(rows, "GPU").items()]
+        found = [max((row for row in of if up_to(row) <= limit), key=up_to, default=of[0]) for of in kinds]
         predicted = [int(row["predicted"]) for row in found]
 
         def mean(column: str) -> str:
             cells = (_percent(row[column]) for row in found)
-            return f"{sum(map(float.__mul__, cells, map(float, predicted))) / sum(predicted):.0%}"
+            return f"{sum(map(float.__mul__, cells, map(float, predicted))) / sum(predicted):.1%}"
 
-        return [name, str(len(found)), *(f"{mean(f'{what} before')}, {mean(f'{what} after')}"
-                                         for what in ("MAPE", "in 90 %"))]  # fmt: skip
+        measured = ", ".join(dict.fromkeys(row["measured up to"] for row in found))
+        return [name, measured, str(sum(predicted)), *(f"{mean(f'{what} before')}, {mean(f'{what} after')}"
+                                                       for what in ("MAPE", "in 90 %"))]  # fmt: skip
 
     groups = _grouped(rows_of("small_to_large"), "table")
-    heads = ("table", "lines", "MAPE before, after", "in 90 % before, after")
+    heads = ("table", "measured up to", "predicted", "MAPE before, after", "in 90 % before, after")
     return table(heads, (line(name, found) for (name,), found in groups.items()))
 
 

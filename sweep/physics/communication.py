@@ -136,7 +136,7 @@ def tensor_s(columns: Columns, machine: Machine, *, sequence_parallel: bool = Tr
     """
     size, tp, nodes = activation_bytes(columns), read(columns, "tp"), axis_nodes(columns, "tp")
     if sequence_parallel:
-        gathered = np.where(equals(columns, "dtype", "fp8"), 0.5, np.where(equals(columns, "dtype", "fp4"), 0.25, 1.0))
+        gathered = np.where(equals(columns, "dtype", "fp8"), 0.5, np.where(equals(columns, "dtype", "fp4"), 0.42, 1.0))
         moved = (2.0 + 2.0 * np.where(narrow, gathered, 1.0)) * size
         return collective_s(columns, moved, tp, nodes, machine, calls=4.0)
     return collective_s(columns, 2.0 * size, tp, nodes, machine, kind="reduce", calls=2.0)

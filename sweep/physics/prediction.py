@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sweep.physics import communication, constants, pipeline, unknown_trainer
+from sweep.physics import communication, constants, unknown_trainer
 from sweep.physics.columns import Numbers, equals, read
 from sweep.physics.hardware import Gpu
 from sweep.physics.machine import Machine
@@ -29,6 +29,9 @@ Floats = npt.NDArray[np.float64]
 
 FACTORS = tuple(constants.FACTORS)
 CAUSES = unknown_trainer.CAUSES
+DOUBLINGS = tuple(2**k for k in range(14))
+"""of the nodes: from so many to twice as many"""
+_PIPELINE = PARTS.index("pipeline")
 NOTHING_S = 1e-12
 """seconds of a part that a layout does not have"""
 
@@ -60,16 +63,19 @@ class Layouts:
         """Standard deviation of that logarithm for one run."""
         share = self.parts / self.parts.sum(axis=1)[:, None]
         own = ((share * self.spreads) ** 2).sum(axis=1) + self.factors**2 @ FACTOR_SPREADS**2
+        own += ((self.causes * (share @ self.loadings)) ** 2).sum(axis=1)
         common = constants.TRAINER.spread**2 + constants.RESIDUAL.spread**2 + constants.NOISE.spread**2
         found: Floats = np.sqrt(own + common)
         return found
 
     @property
     def loadings(self) -> Floats:
-        """(parts, causes) which parts share a cause: of a trainer without a profile only."""
-        found = np.zeros((self.parts.shape[1], len(CAUSES)))
-        if len(found) > len(PARTS):
-            found[len(PARTS) :] = unknown_trainer.LOADINGS
+        """(parts, causes) which parts share a cause."""
+        found = np.zeros((self.parts.shape[1], self.causes.shape[1]))
+        if len(found) >= len(unknown_trainer.NAMES):
+            found[-len(unknown_trainer.NAMES) :, : len(CAUSES)] = unknown_trainer.LOADINGS
+        found[_PIPELINE : _PIPELINE + 1, len(CAUSES) : len(CAUSES) + len(DOUBLINGS)] = 1.0
+        found[:, len(CAUSES) + len(DOUBLINGS) :] = 1.0
         return found
 
     def take(self, rows: Any) -> Layouts:
@@ -116,6 +122,28 @@ def describe(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROF
     )
 
 
+def by_size(layouts: Layouts, columns: Mapping[str, Any], models: Any, blocking: Any) -> Layouts:
+    """The same where small runs are to predict large ones: what each doubling of the nodes adds is unknown until a run
+    on so many was measured, and so is how long blocking sends wait on each number of nodes; what is unknown of experts
+    is each model's own.
+
+    ``models``: number of each candidate's model; ``blocking``: whether its trainer's sends block.
+    """
+    gpus = read(columns, "dp") * read(columns, "tp") * read(columns, "pp") * read(columns, "cp")
+    doublings = np.log2(np.maximum(gpus / read(columns, "gpus_per_node"), 1))[:, None] - np.arange(len(DOUBLINGS))
+    mine = np.asarray(models)[:, None] == np.unique(models)
+    scale, experts = FACTORS.index("doublings of nodes"), FACTORS.index("experts")
+    factors, spreads = layouts.factors.copy(), layouts.spreads.copy()
+    further = (
+        spreads[:, _PIPELINE, None] * np.asarray(blocking)[:, None] * ((doublings > 0) & (doublings <= 1)),
+        constants.DOUBLING.spread * np.clip(doublings, 0, 1),
+        FACTOR_SPREADS[experts] * factors[:, experts, None] * mine,
+    )
+    factors[:, [scale, experts]] = 0.0
+    spreads[blocking, _PIPELINE] = 0.0
+    return replace(layouts, factors=factors, spreads=spreads, causes=np.concatenate([layouts.causes, *further], axis=1))
+
+
 def describe_unknown(columns: Mapping[str, Any], gpu: Gpu) -> Layouts:
     """Candidates of a trainer without a profile: parts are ``unknown_trainer.NAMES``, each as good as unknown."""
     columns, machine = Numbers.of(columns), Machine(gpu=gpu)
@@ -132,15 +160,11 @@ def _factors(columns: Mapping[str, Any]) -> list[Any]:
     gpus = read(columns, "dp") * tp * pp * read(columns, "cp")
     found = {
         "pipeline": pp > 1,
-        "interleaved": (pp > 1) & (pipeline.chunks_per_rank(columns) > 1),
         "tensor across nodes": communication.axis_nodes(columns, "tp") > 1,
-        "several nodes": gpus > read(columns, "gpus_per_node"),
         "doublings of nodes": np.log2(np.maximum(gpus / read(columns, "gpus_per_node"), 1)),
         "context": read(columns, "cp") > 1,
         "experts": read(columns, "num_experts") > 0,
-        "zero-3": read(columns, "zero") == 3,
         "recompute": ~equals(columns, "recompute", "none"),
-        "8 bits or fewer": equals(columns, "dtype", "fp8", "fp4"),
         "compiled": read(columns, "compile") > 0,
     }
     return [1.0 * found[name] for name in FACTORS]

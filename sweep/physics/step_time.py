@@ -269,13 +269,9 @@ def _stages_cross(columns: Mapping[str, Any]) -> Any:
 
 
 def _send_waits_s(columns: Mapping[str, Any], behaviour: Behaviour) -> Any:
-    """Seconds per step that blocking sends wait: between looks at them, or on many nodes where it is not stated whether
-    the trainer's version polls (a column ``polled_sends``, 1 or 0).
-    """
-    if "polled_sends" in columns:
-        two, more = constants.SEND_POLLS
-        sleeps = np.where(read(columns, "pp") > 2, more, two) * (read(columns, "pp") > 1)
-        each = read(columns, "polled_sends") * sleeps * constants.SEND_POLL_S.median * behaviour.blocking_sends
+    """Seconds per step that blocking sends wait: each micro-batch ``send_wait_s`` where a column states it."""
+    if "send_wait_s" in columns:
+        each = read(columns, "send_wait_s") * behaviour.blocking_sends
     else:
         gpus = read(columns, "dp") * read(columns, "tp") * read(columns, "pp") * read(columns, "cp")
         share = (gpus / read(columns, "gpus_per_node") / constants.WIDEST_SEEN) ** constants.SEND_WAIT_POWER

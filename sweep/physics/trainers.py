@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sweep.physics.constants import OLD_MEGATRON, PLAYBOOK, TITAN
-
 
 @dataclass(frozen=True, kw_only=True)
 class Behaviour:
@@ -87,12 +85,10 @@ class Behaviour:
     """a send blocks the host until the other stage has answered. Then no work is queued ahead: where stages are on
     several nodes, a layer's passes take CROSSING_LAYER_S and CROSSING_RANK_S per tensor-parallel rank at least, and a
     micro-batch waits SEND_WAIT_S on many nodes. No measurement of the component is published: those constants are
-    from the playbook's runs. Its benchmark had a version that sleeps between looks at its sends: SEND_POLL_S"""
+    from the playbook's runs."""
     network: str = "infiniband"
     """network of the clusters on which it is mostly run: "infiniband", or "efa" with slower latencies"""
     source: str = ""
-    seen: tuple[str, ...] = ()
-    """tables of training runs looked at before these facts were chosen"""
 
 
 _TORCH_MERGE = (40.0, 60.0)
@@ -117,7 +113,6 @@ TRAINERS: dict[str, Behaviour] = {
         context_merge_bytes=(0.0, 0.0),
     ),
     "torchtitan": Behaviour(
-        seen=TITAN,
         scales_dynamically=True,
         source="pytorch/torchtitan: eager or compiled layers (eager RMSNorm and rotary embedding: a chain of fp32 "
         "operations), FSDP2, "
@@ -136,7 +131,6 @@ TRAINERS: dict[str, Behaviour] = {
         context_merge_bytes=_TORCH_MERGE,
     ),
     "nanotron": Behaviour(
-        seen=PLAYBOOK,
         source="huggingface/nanotron: FP32GradientAccumulator (one add per tensor), list collectives that copy each "
         "rank's slice "
         "of each tensor (nanotron/distributed.py, optim/zero.py), torch DDP with buckets of 25 MB, p2p.py sends two "
@@ -154,7 +148,6 @@ TRAINERS: dict[str, Behaviour] = {
         network="efa",
     ),
     "megatron": Behaviour(
-        seen=(*OLD_MEGATRON, "Megatron 2024", "NeMo dense"),
         source="NVIDIA/Megatron-LM and Megatron Core with Transformer Engine: fused bias, activation, dropout and norm "
         "kernels, "
         "gradients accumulated in fp32 by the weight gradient's product, cuDNN attention, --overlap-grad-reduce, "
@@ -177,7 +170,6 @@ TRAINERS: dict[str, Behaviour] = {
         sends_hidden=0.5,
     ),
     "llm-foundry": Behaviour(
-        seen=("llm-foundry A100",),
         source="mosaicml/llm-foundry, Composer: FSDP1, Triton's FlashAttention 1, gradients reduced in bf16",
         attention="flash-1",
         bucket_bytes=1e9,
@@ -197,7 +189,6 @@ TRAINERS: dict[str, Behaviour] = {
 }
 TRAINERS["megatron-2021"] = replace(
     TRAINERS["megatron"],
-    seen=(*OLD_MEGATRON, "BigScience"),
     source="NVIDIA/Megatron-LM until August 2021 (the asynchronous all-reduce came with cf7efd4) and "
     "bigscience-workshop/Megatron-DeepSpeed: megatron/mpu/layers.py reduces the gradient of a column's input before "
     "that of its weight is computed; megatron/p2p_communication.py waits for each send and synchronizes the GPU; "

@@ -15,14 +15,17 @@ from sweep.contract import FURTHER
 from sweep.physics import memory
 from sweep.physics.columns import equals, read
 from sweep.physics.hardware import Gpu
-from sweep.physics.prediction import Layouts, describe, describe_unknown
+from sweep.physics.machine import Machine
+from sweep.physics.prediction import Layouts, by_size, describe, describe_unknown
 from sweep.physics.profiles import PROFILES, SIZED_TRAINER, MemoryProfile, profile_of
 from sweep.physics.step_time import PARTS
+from sweep.physics.trainers import behaviour_of
 from sweep.physics.unknown_trainer import NAMES
 from sweep.planning.runs import PlannedRun
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.layout_kernel import LayoutKernel, axes_of
 from sweep.search.memory_model import KNOWN_TRAINER, UNKNOWN_TRAINER, PredictedPeaks, predicted_peaks
+from sweep.search.scales import USUAL, Scales
 
 Bools = npt.NDArray[np.bool_]
 UNKNOWN_GPU = Gpu(name="unknown")
@@ -51,6 +54,8 @@ class Candidates:
     """each run's expected duration"""
     planned: bool = False
     """a plan accepted them: its workload's rules decide which micro-batches a pipeline needs, not a general rule"""
+    by_size: bool = False
+    """small ones are to predict large ones (``sweep.physics.prediction.by_size``)"""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -82,7 +87,19 @@ class Candidates:
         if len(others):
             places.append(others)
             found.append(describe_unknown(self._some(others), self.gpu).padded(len(PARTS), 0))
-        return Layouts.joined(found).take(np.argsort(np.concatenate(places)))
+        joined = Layouts.joined(found).take(np.argsort(np.concatenate(places)))
+        if not self.by_size:
+            return joined
+        blocking = np.zeros(len(self), dtype=bool)
+        for rows, profile in self._profiles:
+            blocking[rows] = behaviour_of(profile.name).blocking_sends
+        return by_size(joined, Machine(gpu=self.gpu).within_links(self.columns), self.models, blocking)
+
+    @property
+    def scales(self) -> Scales:
+        """By how much step times are expected to differ from the layouts' physics."""
+        known = self.by_size and len(self) and self._has_profile.all()
+        return Scales.small(self.kernel.variances) if known else USUAL
 
     @cached_property
     def sizes(self) -> Ints:

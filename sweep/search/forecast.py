@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sweep.physics.constants import NOISE
 from sweep.physics.job import LIKELY
 from sweep.search.candidates import Candidates, joined_candidates
 from sweep.search.gaussian import Floats
@@ -41,7 +42,7 @@ class Expected:
 
 def expected_best(recorded: RecordedRun, grid: Candidates, most: int) -> Mapping[int, list[Expected]]:
     """Cell of the grid -> its most promising layouts, by all recorded runs. None of them is a measurement."""
-    c = joined_candidates(grid, recorded.candidates)
+    c = replace(joined_candidates(grid, recorded.candidates), by_size=True)
     known = Known(c)
     for place, outcome in enumerate(recorded.outcomes):
         rate, peak = recorded.tokens_per_second_per_gpu[place], recorded.peak_memory_bytes[place]
@@ -51,7 +52,7 @@ def expected_best(recorded: RecordedRun, grid: Candidates, most: int) -> Mapping
     for cell in np.unique(grid.cells).tolist():
         rows = np.flatnonzero((grid.cells == cell) & able)
         mean, works = posterior.log_rates(rows), posterior.success(rows)
-        spread = posterior.spreads(rows)
+        spread = np.hypot(posterior.spreads(rows), NOISE.spread)
         best = np.argsort(-(mean + np.log(np.maximum(works, 1e-9))), kind="stable")[:most]
         rates = np.exp(mean[best, None] + LIKELY * spread[best, None] * np.array([0.0, -1.0, 1.0])).tolist()
         found[cell] = [

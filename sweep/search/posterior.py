@@ -60,7 +60,7 @@ class Posterior:
         """of each candidate: its configuration, of which all that follows is"""
         candidates = candidates.take(np.unique(self._of, return_index=True)[1])
         self._candidates = candidates
-        self._times = StepTimes(candidates.layouts, candidates.sizes, candidates.kernel)
+        self._times = StepTimes(candidates.layouts, candidates.sizes, candidates.kernel, candidates.scales)
         self._fitted = self._times.unmeasured()
         self._log_seconds = self._times.posterior(self._fitted)
         self._measured: list[int] = []

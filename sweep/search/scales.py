@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
+from sweep.physics.constants import NOISE, UNEXPLAINED
 from sweep.search.gaussian import Floats, Ints, bordered, log_evidence
 
 PRIOR_OF_SCALES, PRIOR_OF_SIZES = 0.5, 1.6
@@ -40,6 +41,12 @@ class Scales:
     by_size: tuple[float, ...] = ()
     """per number of nodes, the factor of ``joint``: what disturbs runs differs between sizes of the cluster"""
 
+    @classmethod
+    def small(cls, variances: Floats) -> Scales:
+        """Where a trainer has a profile: ``UNEXPLAINED`` in all, a third by order of ``variances`` at scales of 1."""
+        single, paired, joint = (UNEXPLAINED.spread / np.sqrt(3 * np.maximum(variances, 1.0))).tolist()
+        return cls(1.0, single, paired, joint, NOISE.spread)
+
     @property
     def values(self) -> tuple[float, ...]:
         """In the order of the fields, then per number of nodes."""
@@ -59,6 +66,9 @@ class Scales:
         found += np.multiply(orders[0], self.single**2, out=scaled)
         found += np.multiply(orders[1], self.paired**2, out=scaled)
         return found
+
+
+USUAL = Scales()
 
 
 class Evidence:
@@ -89,9 +99,9 @@ class Evidence:
         return log_evidence(found)
 
 
-def most_evident(first: Scales, evidence: Evidence) -> Scales:
+def most_evident(first: Scales, evidence: Evidence, expected: Scales = USUAL) -> Scales:
     """The scales of most evidence, found one after another, in steps of a factor."""
-    usual = Scales(by_size=(1.0,) * len(first.by_size)).values
+    usual = replace(expected, by_size=(1.0,) * len(first.by_size)).values
     wide = [PRIOR_OF_SCALES] * COMMON + [PRIOR_OF_SIZES] * len(first.by_size)
     away = [math.log(one / other) / w for one, other, w in zip(first.values, usual, wide, strict=True)]
     further = [math.log(STEP) / w for w in wide]

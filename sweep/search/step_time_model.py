@@ -38,11 +38,13 @@ class Fit:
     scales: Scales = field(default_factory=Scales)
     disturbed: float = DISTURBED
     """share of runs that something else slowed down"""
+    expected: Scales = field(default_factory=Scales)
+    """about which the priors of the scales are"""
 
     @classmethod
     def prior(cls, layouts: Layouts, scales: Scales) -> Fit:
         """Before anything is measured."""
-        return cls(np.zeros(layouts.parts.shape[1] + layouts.causes.shape[1]), scales)
+        return cls(np.zeros(layouts.parts.shape[1] + layouts.causes.shape[1]), scales, expected=scales)
 
 
 def linearised(layouts: Layouts, fit: Fit) -> tuple[Floats, Floats]:
@@ -97,7 +99,7 @@ class MeasuredTimes:
         mean, linear = linearised(self.layouts.take(some), replace(fit, scales=replace(fit.scales, physics=1.0)))
         error = self.log_times[some] - mean
         evidence = Evidence(error, self.within[:, some, some], linear @ linear.T, self.sizes[some], extra[some])
-        return replace(fit, scales=most_evident(fit.scales, evidence))
+        return replace(fit, scales=most_evident(fit.scales, evidence, fit.expected))
 
     def errors(self, fit: Fit) -> tuple[Floats, Floats]:
         """Of the log times, as the factors expect them, and the inverse of their covariance."""

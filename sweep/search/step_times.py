@@ -15,7 +15,7 @@ import numpy as np
 from sweep.physics.prediction import Layouts
 from sweep.search.gaussian import Floats, Ints, Observed, Parts, PosteriorInParts
 from sweep.search.layout_kernel import ORDERS, LayoutKernel
-from sweep.search.scales import Scales
+from sweep.search.scales import USUAL, Scales
 from sweep.search.step_time_model import Fit, MeasuredTimes, linearised
 
 MOST_ANCHORS = 256
@@ -27,15 +27,16 @@ MOST_STORED = 512
 class StepTimes:
     """The logarithm of each candidate's seconds."""
 
-    def __init__(self, layouts: Layouts, sizes: Ints, kernel: LayoutKernel) -> None:
-        """``sizes``: number of each candidate's number of nodes."""
+    def __init__(self, layouts: Layouts, sizes: Ints, kernel: LayoutKernel, expected: Scales = USUAL) -> None:
+        """``sizes``: number of each candidate's number of nodes; ``expected``: scales before anything is measured."""
+        self._expected = expected
         self._layouts, self._sizes, self._kernel = layouts, sizes, kernel
         self._parts = Parts(sizes)
         self._sides = [_Side(layouts.take(rows), rows, Covariances(kernel, rows)) for rows in self._parts.rows]
 
     def unmeasured(self) -> Fitted:
         """The fit to nothing."""
-        usual = Scales(by_size=(1.0,) * (int(self._sizes.max(initial=0)) + 1))
+        usual = replace(self._expected, by_size=(1.0,) * (int(self._sizes.max(initial=0)) + 1))
         return self._to(Fit.prior(self._layouts, usual), np.empty(0, dtype=np.int64), np.empty(0))
 
     def fitted(self, indices: Ints, log_times: Floats, last: Fitted) -> Fitted:
@@ -127,7 +128,7 @@ class _Prior:
         self._parts, self._sides, self._kernel, self._to = parts, sides, kernel, to
         self._scales = to.fit.scales
         # The scale of tested values says little of the others, which keep the prior's.
-        self._more = math.sqrt(max(Scales().single ** 2 - self._scales.single**2, 0.0))
+        self._more = math.sqrt(max(to.fit.expected.single**2 - self._scales.single**2, 0.0))
         self._linear: dict[int, tuple[Floats, Floats]] = {}
 
     def moments(self, part: int) -> tuple[Floats, Floats]:

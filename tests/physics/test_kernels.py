@@ -90,13 +90,10 @@ def test_blocking_sends_wait_a_second_for_each_micro_batch_on_64_nodes(layout, s
 
 
 @pytest.mark.parametrize(("layout", "seconds"), [
-    ({"pp": 2, "dp": 1, "polled_sends": 1}, 0.5 * (8 + 2 - 1)),  # two stages: half a second for each micro-batch
-    ({"pp": 8, "dp": 8, "polled_sends": 1}, 1.0 * (8 + 8 - 1)),  # a second where stages in the middle receive and send
-    ({"pp": 1, "dp": 64, "polled_sends": 1}, 0),
-    ({"pp": 8, "dp": 8, "polled_sends": 0}, 0),
+    ({"pp": 2, "dp": 1, "send_wait_s": 0.5}, 0.5 * (8 + 2 - 1)),
+    ({"pp": 8, "dp": 8, "send_wait_s": 0.0}, 0),
 ])  # fmt: skip
-def test_polled_sends_wait_half_a_second_or_a_whole_one_for_each_micro_batch(layout, seconds):
-    """Two stages: a forward's four transfers of metadata and a backward's two, 0.1 s each, the first of each half."""
+def test_a_stated_wait_of_sends_is_that_of_each_micro_batch(layout, seconds):
     columns = {"tp": 8, "cp": 1, "grad_accum": 8, "gpus_per_node": 8} | layout
     assert step_time._send_waits_s(columns, NANOTRON) == pytest.approx(seconds)
     assert step_time._send_waits_s(columns, TRAINERS["megatron"]) == 0

@@ -6,7 +6,7 @@ import pytest
 from sweep.physics import constants, unknown_trainer
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
-from sweep.physics.prediction import FACTORS, Layouts, describe, describe_unknown
+from sweep.physics.prediction import CAUSES, DOUBLINGS, FACTORS, Layouts, by_size, describe, describe_unknown
 from sweep.physics.profiles import PROFILES
 from sweep.physics.step_time import step_time_s
 
@@ -42,8 +42,8 @@ def test_what_a_layout_uses_adds_its_uncertainty():
     plain, min_sd = used()
     assert plain == set()
     for factor, layout in {
-        "pipeline": {"pp": 2, "dp": 4}, "tensor across nodes": {"tp": 16, "dp": 1}, "zero-3": {"zero": 3},
-        "recompute": {"recompute": "full"}, "8 bits or fewer": {"dtype": "fp8"}, "context": {"cp": 2, "dp": 4},
+        "pipeline": {"pp": 2, "dp": 4}, "tensor across nodes": {"tp": 16, "dp": 1},
+        "recompute": {"recompute": "full"}, "context": {"cp": 2, "dp": 4},
     }.items():  # fmt: skip
         found, sd = used(**layout)
         assert factor in found
@@ -74,16 +74,16 @@ def one(**layout):
 @pytest.mark.parametrize(("layout", "used"), [
     ({}, set()),
     ({"pp": 2, "dp": 4}, {"pipeline"}),
-    ({"pp": 2, "dp": 4, "pp_schedule": "interleaved_1f1b", "virtual_stages": 2}, {"pipeline", "interleaved"}),
+    ({"pp": 2, "dp": 4, "pp_schedule": "interleaved_1f1b", "virtual_stages": 2}, {"pipeline"}),
     ({"pp_schedule": "interleaved_1f1b", "virtual_stages": 2}, set()),
     ({"tp": 8, "dp": 1}, set()),
-    ({"tp": 16, "dp": 1}, {"tensor across nodes", "several nodes", "doublings of nodes"}),
-    ({"dp": 9}, {"several nodes", "doublings of nodes"}),
+    ({"tp": 16, "dp": 1}, {"tensor across nodes", "doublings of nodes"}),
+    ({"dp": 9}, {"doublings of nodes"}),
     ({"dp": 4, "cp": 2}, {"context"}),
     ({"num_experts": 1, "experts_per_token": 1, "moe_intermediate_size": 14336}, {"experts"}),
-    ({"zero": 1}, set()), ({"zero": 2}, set()), ({"zero": 3}, {"zero-3"}),
+    ({"zero": 1}, set()), ({"zero": 3}, set()),
     ({"recompute": "selective"}, {"recompute"}), ({"recompute": "full"}, {"recompute"}),
-    ({"dtype": "fp8"}, {"8 bits or fewer"}), ({"dtype": "fp4"}, {"8 bits or fewer"}), ({"dtype": "fp16"}, set()),
+    ({"dtype": "fp8"}, set()),
     ({"compile": True}, {"compiled"}), ({"compile": False}, set()),
 ])  # fmt: skip
 def test_a_layout_uses_just_the_factors_of_what_it_has(layout, used):
@@ -120,3 +120,24 @@ def test_what_scale_adds_is_uncertain_by_doublings_of_the_nodes():
     found = describe(base | {"dp": np.array([8, 16, 256])}, GPUS["h100"], PROFILES["megatron"])
     assert found.factors[:, FACTORS.index("doublings of nodes")].tolist() == [0, 1, 5]
     assert found.prior_sd[2] > found.prior_sd[1] > found.prior_sd[0]
+
+
+def test_small_runs_say_nothing_of_what_larger_sizes_add():
+    """Each doubling of the nodes, each number of nodes that blocking sends wait on, and each model's experts apart."""
+    columns_ = one(grad_accum=7, pp=2) | {"dp": np.array([4, 8, 32])}
+    plain = describe(columns_, H100, PROFILES["nanotron"])
+    found = by_size(plain, columns_, np.zeros(3), np.full(3, True))
+    sends, doublings, experts = np.split(found.causes[:, len(CAUSES) :], [len(DOUBLINGS), 2 * len(DOUBLINGS)], axis=1)
+    assert [np.flatnonzero(row).tolist() for row in sends] == [[], [0], [2]]
+    assert doublings[:, :4].tolist() == [[0] * 4, [0.05, 0, 0, 0], [0.05, 0.05, 0.05, 0]]
+    assert not experts.any()
+    assert not found.factors[:, FACTORS.index("doublings of nodes")].any()
+    assert found.prior_sd[2] > found.prior_sd[1] > found.prior_sd[0]
+
+    mixture = {"num_experts": 8, "experts_per_token": 2, "moe_intermediate_size": 14336}
+    columns_ = one(**mixture) | {"dp": np.array([8, 8, 8])}
+    plain = describe(columns_, H100, MEGATRON)
+    found = by_size(plain, columns_, np.array([0, 0, 1]), np.full(3, False))
+    own = found.causes[:, len(CAUSES) + 2 * len(DOUBLINGS) :]
+    assert own.tolist() == [[0.28, 0], [0.28, 0], [0, 0.28]]
+    assert found.prior_sd == pytest.approx(plain.prior_sd)

@@ -1,6 +1,7 @@
 """Forecasts: which runs are chosen, what they teach, and their errors by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from benchmarks.forecast import forecast, selected
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
+from sweep.physics.constants import NOISE
 from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations, joined_candidates
 from sweep.search.forecast import expected_best
@@ -108,7 +110,7 @@ def test_expected_rates_are_those_of_the_recorded_runs_with_nine_tenths_of_a_nor
     measured, grid = candidates((1, 2)), candidates((4,), (1, 2, 4, 8, 16, 32))
     given = recorded(measured, [500.0, 700.0, 900.0, 1000.0] * 2, peaks=[1e10, 2e10, 4e10, 7.5e10] * 2)
     (found,) = expected_best(given, grid, 3).values()
-    joined = joined_candidates(grid, measured)
+    joined = replace(joined_candidates(grid, measured), by_size=True)
     known = Known(joined)
     for place in range(8):
         known.end(len(grid) + place, Outcome.OK, given.tokens_per_second_per_gpu[place], given.peak_memory_bytes[place])
@@ -117,7 +119,7 @@ def test_expected_rates_are_those_of_the_recorded_runs_with_nine_tenths_of_a_nor
     assert [one.row for one in found] == np.argsort(-rates * works)[:3].tolist()
     assert found[0].row != np.argmax(rates), "the fastest would run out of memory"
     for one in found:
-        spread = known.posterior().spreads(np.array([one.row]))[0]
+        spread = math.hypot(known.posterior().spreads(np.array([one.row]))[0], NOISE.spread)
         assert one.tokens_per_second_per_gpu == pytest.approx(rates[one.row])
         assert math.log(one.high / one.tokens_per_second_per_gpu) == pytest.approx(1.645 * spread)
         assert math.log(one.tokens_per_second_per_gpu / one.low) == pytest.approx(1.645 * spread)

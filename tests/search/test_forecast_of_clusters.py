@@ -122,3 +122,28 @@ def test_before_anything_is_measured_one_run_in_twenty_is_slower_than_the_stated
     found = uncertainty(c)
     assert np.log(found) == pytest.approx(1.645 * c.layouts.prior_sd)
     assert (found > 1).all()
+
+
+@pytest.mark.parametrize("workload", ["megatron", "somebody"])
+def test_runs_of_a_known_trainer_on_few_nodes_narrow_the_interval_on_many(workload):
+    """Every run takes 1.1 times as long as predicted. Of eight times the nodes an interval is narrower than before, but
+    wider than of twice; of an unknown trainer it stays over twice as wide.
+    """
+    given = [{**run(dp=8 * n, mbs=mbs, gas=32 // n, workload=workload), "nodes": n} for n in (1, 2, 4, 32)
+             for mbs in (1, 2, 4)]  # fmt: skip
+    c = from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"])
+    rates = np.exp(c.log_tokens_per_gpu) / (1.1 * c.layouts.parts.sum(axis=1))
+    small = np.flatnonzero(c.nodes <= 2)
+    measured = RecordedRun(part(c, small), tuple(Outcome.OK for _ in small), rates[small], np.full(len(small), np.nan))
+    width = {}
+    for nodes in (4, 32):
+        grid = part(c, np.flatnonzero(c.nodes == nodes))
+        (best,) = expected_best(measured, grid, 1).values()
+        width[nodes] = np.log(best[0].high / best[0].low) / 2
+        before = np.log(uncertainty(grid)[best[0].row])
+    if workload == "megatron":
+        assert width[4] < width[32] < before
+        assert width[32] < 0.3
+        assert best[0].low < rates[c.nodes == 32].max() < best[0].high
+    else:
+        assert width[32] > 0.6
