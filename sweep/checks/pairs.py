@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sweep.checks.check import Json
 from sweep.checks.fleet import FEWEST, TOLERANCE, slowest_healthy
 from sweep.checks.rules import number_of
-from sweep.physics.measured import bus_bandwidth
+from sweep.physics.measured import Level, bus_bandwidth
 
 Group = tuple[str, ...]
 MESSAGE_BYTES = 4096
@@ -34,6 +34,8 @@ class Exchange:
     accused: tuple[str, ...] = ()
     """nodes that the watchdog names: the ranks with the least progress"""
     tier: str = "pair"
+    level: Level = ""
+    """where its nodes meet"""
 
     def bytes_per_s(self, operation: str) -> float:
         """Bus bandwidth of the largest size, as nccl-tests counts it; 0 where it failed."""

@@ -60,6 +60,7 @@ def exchanges_of(answers: Iterable[Answer]) -> list[Exchange]:
             problem=one["problem"],
             accused=tuple(one["accused"]),
             tier=one["tier"],
+            level=one.get("level", ""),
         )
         for one in answers
         if one["kind"] == "exchange"

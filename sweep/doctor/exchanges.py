@@ -24,7 +24,7 @@ from sweep.checks.pairs import (
 )
 from sweep.checks.speeds import rows
 from sweep.doctor.request import Answers
-from sweep.inputs.topology import located, stated_domains
+from sweep.inputs.topology import located, meeting, stated_domains
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.check_attempts import EXCHANGE, FURTHER, CheckAttempts
 from sweep.pilot.leader.link import Link
@@ -54,8 +54,8 @@ class Exchanges:
         self._links = {link.node: link for link in links}
         self._gpu = spec.gpu not in (None, "cpu")
         self._ranks = spec.gpus_per_node if self._gpu else 1
-        spots = located({link.node: link.spot for link in links}, {}, stated_domains(spec.domain_nodes), {})
-        self._domains = {node: spot.domain for node, spot in spots.items() if spot.domain}
+        self._spots = located({link.node: link.spot for link in links}, {}, stated_domains(spec.domain_nodes), {})
+        self._domains = {node: spot.domain for node, spot in self._spots.items() if spot.domain}
         self._asked = False
 
     async def pairs(self) -> None:
@@ -147,5 +147,6 @@ class Exchanges:
         # Seconds are the slowest rank's, the same for all
         measured = [dict(row) for row in rows(answer.ranks[group[0]][0]["exchange"])] if answer.ranks else []
         found = Exchange(nodes=group, rows=measured, problem=answer.problem, accused=answer.accused, tier=tier)
+        found = replace(found, level=meeting(map(self._spots.get, group)))
         self._answers.write("exchange", **asdict(found))
         return found

@@ -6,18 +6,18 @@ import math
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import yaml
 
 from sweep.checks.check import Json
-from sweep.checks.pairs import best_rates
+from sweep.checks.pairs import Exchange, best_rates
 from sweep.checks.rules import number_of
 from sweep.checks.speeds import Answer, all_rates, rows
 from sweep.doctor.evaluation import exchanges_of
 from sweep.files import write_whole
-from sweep.physics.measured import KINDS, MeasuredCollective, MeasuredRates
+from sweep.physics.measured import KINDS, LEVELS, Level, MeasuredCollective, MeasuredRates
 
 LEAST_SPREAD = 0.01
 """two measurements of one node differ by as much: docs/research/measurement.md"""
@@ -33,13 +33,13 @@ def measured_rates(answers: Sequence[Answer], unfit: Iterable[str], at: float) -
     matmul = {node: _least(found.get("matmul")) for node, found in values.items()}
     copies = {node: _least(found.get("memory_copy")) for node, found in values.items()}
     inside = [rate for found in values.values() if (rate := _least(found.get("pairs"))) is not None]
-    sends = [rate for rate in best_rates(exchanges, "send").values() if rate]
+    levels = {name: _sent([one for one in exchanges if one.level == name]) for name in LEVELS}
     inside_nodes = [row for found in values.values() for row in rows(found.get("all_reduce"))]
-    between = [(len(one.nodes), row) for one in exchanges for row in one.rows if row.get("operation") in KINDS]
+    between = [(one, row) for one in exchanges for row in one.rows if row.get("operation") in KINDS]
     collectives = [_collective("all_reduce", 1, row) for row in inside_nodes]
-    collectives += [_collective(str(row["operation"]), nodes, row) for nodes, row in between]
+    collectives += [_collective(str(row["operation"]), len(one.nodes), row, one.level) for one, row in between]
     speeds = [rate for rate in matmul.values() if rate is not None]
-    if not speeds and not sends and not collectives:
+    if not speeds and not collectives and _sent(exchanges) is None:
         return None
     dtypes = {str(row.get("dtype")) for found in values.values() for row in rows(found.get("matmul"))}
     return MeasuredRates(
@@ -48,7 +48,8 @@ def measured_rates(answers: Sequence[Answer], unfit: Iterable[str], at: float) -
         matmul_flops={dtype: min(speeds) for dtype in dtypes} if speeds else {},
         memory_bytes_per_s=min((rate for rate in copies.values() if rate is not None), default=None),
         inside_bytes_per_s=min(inside, default=None),
-        between_bytes_per_s=statistics.median(sends) if sends else None,
+        between_bytes_per_s=_sent([one for one in exchanges if one.level != LEVELS[0]]),
+        levels_bytes_per_s={name: rate for name, rate in levels.items() if rate is not None},
         collectives=tuple(_medians(collectives)),
         spread=_spread(speeds),
     )
@@ -67,7 +68,11 @@ def _least(value: Json) -> float | None:
     return min(found, default=None)
 
 
-def _collective(kind: str, nodes: int, row: Mapping[str, Json]) -> MeasuredCollective:
+def _sent(exchanges: Sequence[Exchange]) -> float | None:
+    return statistics.median(sends) if (sends := [r for r in best_rates(exchanges, "send").values() if r]) else None
+
+
+def _collective(kind: str, nodes: int, row: Mapping[str, Json], level: Level = "") -> MeasuredCollective:
     return MeasuredCollective(
         kind=kind,
         nodes=nodes,
@@ -75,24 +80,22 @@ def _collective(kind: str, nodes: int, row: Mapping[str, Json]) -> MeasuredColle
         bytes=int(number_of(row, "bytes")),
         seconds=number_of(row, "seconds"),
         spread=min(2.0, max(LEAST_SPREAD, number_of(row, "spread"))),
+        level=level,
     )
 
 
 def _medians(found: Sequence[MeasuredCollective]) -> list[MeasuredCollective]:
-    """One of each kind, width and size: the median of the groups, and how far they are apart."""
-    same: dict[tuple[str, int, int, int], list[MeasuredCollective]] = {}
+    """One of each kind, width, size and level: the median of the groups, and how far they are apart."""
+    same: dict[tuple[str, int, int, int, str], list[MeasuredCollective]] = {}
     for one in found:
-        same.setdefault((one.kind, one.nodes, one.ranks, one.bytes), []).append(one)
+        same.setdefault((one.kind, one.nodes, one.ranks, one.bytes, one.level), []).append(one)
     return [
-        MeasuredCollective(
-            kind=kind,
-            nodes=nodes,
-            ranks=ranks,
-            bytes=size,
+        replace(
+            group[0],
             seconds=statistics.median(one.seconds for one in group),
             spread=max(_spread([one.seconds for one in group]), statistics.median(one.spread for one in group)),
         )
-        for (kind, nodes, ranks, size), group in same.items()
+        for group in same.values()
     ]
 
 

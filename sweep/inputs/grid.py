@@ -27,6 +27,7 @@ from sweep.inputs.axes import Counts, Sizes, Stages, Stated, Switches, Texts, Va
 from sweep.inputs.site import NodeGroup, SafeName, Seconds, Site, environment_value
 from sweep.inputs.validation import amount, check, describe, share
 from sweep.inputs.yaml_lines import Document, Path, Problem, dump
+from sweep.physics.fabric import Fabric
 from sweep.physics.groups import PLACEMENT
 from sweep.physics.measured import MeasuredCollective, MeasuredRates
 from sweep.physics.shapes import ModelShape
@@ -359,7 +360,7 @@ def _batch_problems(value: Any) -> list[Problem]:
 def json_schema() -> Mapping[str, Any]:
     """The grid's JSON schema, for editors."""
     schema = Grid.model_json_schema()
-    parts = (BudgetLimits, MeasuredCollective, MeasuredRates, ModelShape, NodeGroup, Site, Timeouts)
+    parts = (BudgetLimits, Fabric, MeasuredCollective, MeasuredRates, ModelShape, NodeGroup, Site, Timeouts)
     describe(schema, Grid, parts)
     shapes = schema["properties"]["models"]
     name = {"type": "string"}

@@ -17,9 +17,10 @@ from pydantic import (
 )
 
 from sweep.errors import SweepError, nearest
-from sweep.inputs.topology import stated_domains, widest_domain
+from sweep.inputs.topology import hosts, stated_domains
 from sweep.inputs.validation import SAFE_NAME, SAFE_NAME_WORDS, check, check_kind, seconds
 from sweep.inputs.yaml_lines import load
+from sweep.physics.fabric import Fabric
 from sweep.physics.hardware import GB, GPUS, Gpu
 from sweep.physics.measured import MeasuredRates
 
@@ -101,13 +102,9 @@ def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _rates(value: Any) -> Any:
-    """Rates in a sweep's own copy of its site: its launcher wrote them."""
-    return (
-        value
-        if value is None or isinstance(value, MeasuredRates)
-        else TypeAdapter(MeasuredRates).validate_python(value)
-    )
+def _of_kind(kind: type) -> BeforeValidator:
+    """A value of a class of physics: as it is, or as the file states it."""
+    return BeforeValidator(lambda v: v if v is None or isinstance(v, kind) else TypeAdapter(kind).validate_python(v))
 
 
 def _dated(value: Any) -> Any:
@@ -299,6 +296,10 @@ class Site(_Facts):
     domain_nodes: Annotated[tuple[str, ...], BeforeValidator(_tuple), AfterValidator(_domains)] = ()
     """the nodes of each NVLink domain, such as `["gb[001-018]", "gb[019-036]"]`. Default: by the driver's fabric id,
     else Slurm's blocks"""
+    fabric: Annotated[Fabric | None, _of_kind(Fabric)] = None
+    """how many nodes an NVLink domain (or Slurm block) and a leaf switch have, and how many of these there are:
+    `{domain_nodes: 18, domains: 2, switch_nodes: 9, switches: 4}`. Default: as Slurm's controller states where `plan`,
+    `launch` are run; `domain_nodes` above counts"""
     segment: int | None = Field(default=None, ge=1, le=100_000)
     """nodes that a pilot gets side by side, a wider one several times: by `--segment` with Slurm's topology/block, by
     `--switches` with topology/tree, whose leaf switches have that many"""
@@ -314,7 +315,7 @@ class Site(_Facts):
     Llama 3's training on 16,384 H100 (arXiv 2407.21783)"""
     restart_time: Seconds | None = None
     """from a failure until the job is started again, likewise; its start and the restore are measured. Default: 0"""
-    measured: Annotated[MeasuredRates | None, BeforeValidator(_rates)] = None
+    measured: Annotated[MeasuredRates | None, _of_kind(MeasuredRates)] = None
     """measured rates of the cluster; usually in a file of their own, `NAME.measured.yaml`"""
 
     @property
@@ -350,9 +351,11 @@ class Site(_Facts):
     @property
     def hardware(self) -> Gpu:
         """The known facts about the site's GPU kind, with what was measured on the site, and its NVLink domains."""
-        domain = widest_domain(self.domain_nodes) * self.gpus_per_node
-        known = replace(GPUS[self.gpu], measured=self.measured)
-        known = replace(known, link_domain=domain) if domain else known
+        known, fabric, stated = GPUS[self.gpu], self.fabric, [len(hosts(nodes)) for nodes in self.domain_nodes]
+        if stated:
+            fabric = replace(fabric or Fabric(), domain_nodes=max(stated), domains=len(stated))
+        linked = fabric.domain_nodes * self.gpus_per_node if fabric and (stated or known.link_domain) else 0
+        known = replace(known, measured=self.measured, fabric=fabric, link_domain=linked or known.link_domain)
         return known if self.gpu_memory_gb is None else replace(known, memory_bytes=int(self.gpu_memory_gb * GB))
 
 

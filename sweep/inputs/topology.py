@@ -8,6 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from sweep.physics.fabric import Fabric
+from sweep.physics.measured import Level
+
 MOST_HOSTS = 1 << 17
 """names in one host list"""
 
@@ -109,9 +112,24 @@ def stated_domains(lists: Iterable[str]) -> dict[str, str]:
     return dict(pairs)
 
 
-def widest_domain(lists: Iterable[str]) -> int:
-    """Nodes of the widest of these domains; 0 without any."""
-    return max(Counter(stated_domains(lists).values()).values(), default=0)
+def fabric_of(topology: Topology) -> Fabric | None:
+    """The widths and numbers of a topology's domains and leaf switches; None where it has neither."""
+    spots = topology.values()
+    domains, leaves = (Counter(filter(None, some)) for some in ((s.domain for s in spots), (s.leaf for s in spots)))
+    domain, leaf = (max(units.values(), default=0) for units in (domains, leaves))
+    found = Fabric(domain_nodes=domain, domains=len(domains), switch_nodes=leaf, switches=len(leaves))
+    return found if domain or leaf else None
+
+
+def meeting(spots: Iterable[Spot | None]) -> Level:
+    """The level of ``physics.measured.LEVELS`` at which nodes that are there meet; empty: not known."""
+    known = [spot or Spot() for spot in spots]
+    domains, leaves = {spot.domain for spot in known}, {spot.leaf for spot in known}
+    if None not in domains and len(domains) == 1:
+        return "domain"
+    if None in leaves:
+        return "" if None in domains else "across"
+    return "switch" if len(leaves) == 1 else "across"
 
 
 def located(

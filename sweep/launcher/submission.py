@@ -226,6 +226,8 @@ class Submission:
             side_by_side=not launcher.local,
             isolate=grid.isolate,
             domain_nodes=site.domain_nodes,
+            fabric=site.hardware.fabric,
+            link_domain=site.hardware.link_domain,
             reject_split=grid.split == "reject",
             preflight=grid.preflight or DEFAULT_PREFLIGHT[launcher.local],
             limits=limits_of(grid),

@@ -19,7 +19,7 @@ from sweep.launcher.launcher import Launcher
 from sweep.launcher.loop import Loop, give_back
 from sweep.launcher.pilots_wanted import pilots_wanted
 from sweep.launcher.submission import StuckError, capacity_of
-from sweep.library.plan import Estimate, check_runnable, estimate
+from sweep.library.plan import Estimate, check_runnable, estimate, unknown_path, with_fabric
 from sweep.library.winners import draw_heatmap
 from sweep.planning.build import build
 from sweep.planning.runs import Plan, runs_on
@@ -117,6 +117,7 @@ def launch(
                 approve(estimate(plan, grid, site, executor))
             sweep = create(directory, grid, site, plan, executor=executor)
             _say(note, keep_private(sweep.directory, created=site))
+            _say(note, unknown_path(site, grid.nodes))
         check_same(sweep, grid, executor, stated)  # also if another launch has just created it
     launched = _go_on(sweep, takeover=False, detach=detach, on_step=on_step, note=note)
     return replace(launched, added=added)
@@ -168,6 +169,7 @@ def new_plan(grid: Grid, stated: Site | None, directory: Path, executor: str) ->
     """The site and the plan of a sweep that can be created in the directory, and run. Raises SweepError."""
     check_vacant(directory)
     site = stated or load_site(grid, None, executor)
+    site = with_fabric(site) if executor == "slurm" else site
     if site.group is not None:
         group_id(site.group)
     plan = build(grid, site)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,11 @@ from sweep.inputs.axes import AUTO
 from sweep.inputs.grid import Grid, max_run_s
 from sweep.inputs.load import load_site, max_local_ranks
 from sweep.inputs.site import Site
+from sweep.inputs.topology import fabric_of, parse_topology
 from sweep.library.sources import collected_results
 from sweep.physics.catalogue import MODELS
 from sweep.physics.job import saves
+from sweep.pilot.job import shown_topology
 from sweep.planning.build import build, nothing_to_run
 from sweep.planning.runs import Plan, runs_on
 from sweep.planning.summary import summary
@@ -56,7 +58,23 @@ def plan(grid: Grid, site: Site | None = None) -> Plan:
 
     ``site``: by default the grid's own, otherwise what is detected. Raises SweepError with every mistake.
     """
-    return build(grid, site if site is not None else load_site(grid))
+    return build(grid, site if site is not None else with_fabric(load_site(grid)))
+
+
+def with_fabric(site: Site) -> Site:
+    """The site with the fabric that Slurm's controller states here, where the site states none."""
+    found = fabric_of(parse_topology(shown_topology())) if site.fabric is None else None
+    return site.model_copy(update={"fabric": found}) if found else site
+
+
+def unknown_path(site: Site, nodes: Iterable[int]) -> str | None:
+    """What a prediction lacks for runs on so many nodes: the rate between leaf switches or NVLink domains."""
+    fabric, rates = site.hardware.fabric, site.measured.levels_bytes_per_s if site.measured else {}
+    near = (fabric.switch_nodes or fabric.domain_nodes) if fabric else 0
+    return (
+        f"note: runs on more than {near} nodes reach over several switches or domains; no rate between these is known: "
+        "they are predicted as if under one (`sweep doctor --tier pair` measures it)"
+    ) if 0 < near < max(nodes) and "across" not in rates else None  # fmt: skip
 
 
 def expected_saving(plan: Plan, grid: Grid, site: Site) -> Mapping[str, Replay]:

@@ -35,6 +35,7 @@ _PLAIN: dict[str, Any] = {
     "ep_overlap": False,
     "dispatcher": "alltoall",
     "cuda_graphs": "none",
+    "SWEEP_PLACEMENT": "packed",
 }
 """default values of a layout"""
 

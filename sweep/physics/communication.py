@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.physics import constants, pipeline
+from sweep.physics import constants, fabric, pipeline
 from sweep.physics.columns import element_bytes, equals, local_tokens, read
 from sweep.physics.machine import LARGE_BYTES, Machine
 from sweep.physics.measured import MeasuredCollective
@@ -22,40 +22,39 @@ Columns = Mapping[str, Any]
 
 def axis_nodes(columns: Columns, axis: str) -> Any:
     """Nodes that one group of the axis spans, ranks being numbered tp first, then cp, dp and pp (Megatron's order)."""
-    inner = {"tp": (), "cp": ("tp",), "ep": (), "dp": ("tp", "cp"), "pp": ("tp", "cp", "dp")}[axis]
-    stride = np.ones_like(read(columns, "tp"))
-    for name in inner:
-        stride = stride * read(columns, name)
     width = read(columns, axis)
-    return np.maximum(np.ceil(np.minimum(width, stride * width / read(columns, "gpus_per_node"))), 1)
+    ranks = width if axis == "ep" else fabric.span(columns, axis)
+    return np.maximum(np.ceil(np.minimum(width, ranks / read(columns, "gpus_per_node"))), 1)
 
 
 def collective_s(
-    columns: Columns, bytes_: Any, ranks: Any, nodes: Any, machine: Machine, *, kind: str = "gather", calls: Any = 1
-) -> Any:
+    columns: Columns, bytes_: Any, ranks: Any, nodes: Any, machine: Machine, *, kind: str = "gather", calls: Any = 1,
+    axis: str = "",
+) -> Any:  # fmt: skip
     """Seconds of ``calls`` collectives that move ``bytes_`` in all. kind: gather (and scatter, exchange) or reduce.
+    ``axis``: whose groups these are, by which the fabric's rate is known.
 
     Between nodes every GPU of a node carries its part: a group of several ranks per node sends as many times less
     over each network card.
     """
     per_call = np.asarray(bytes_) / np.maximum(calls, 1)
-    alone = nominal_s(columns, per_call, ranks, nodes, machine, kind)
+    alone = nominal_s(machine.between_bytes_per_s(columns, axis), per_call, ranks, nodes, machine, kind)
     if machine.measured.collectives:
         alone = alone * _measured_ratio(columns, per_call, nodes, machine, kind)
     return np.where(np.asarray(ranks) > 1, alone * calls, 0.0)
 
 
-def nominal_s(columns: Columns, bytes_: Any, ranks: Any, nodes: Any, machine: Machine, kind: str) -> Any:
-    """Seconds of one collective by the constants alone."""
+def nominal_s(network: Any, bytes_: Any, ranks: Any, nodes: Any, machine: Machine, kind: str) -> Any:
+    """Seconds of one collective by the constants alone. ``network``: bytes/s of one GPU between nodes."""
     if kind == "exchange":
-        return _nominal_exchange_s(columns, bytes_, bytes_, ranks, nodes, machine)
+        return _nominal_exchange_s(network, bytes_, bytes_, ranks, nodes, machine)
     passes = 2.0 if kind == "reduce" else 1.0
     inside_share = constants.INSIDE_REDUCE if kind == "reduce" else constants.INSIDE_GATHER
     cloud = machine.network == "efa"
     per_node = np.maximum(np.asarray(ranks) / nodes, 1)
     wire = passes * bytes_ * (ranks - 1) / np.maximum(ranks, 1)
     inside = wire / (machine.inside_bytes_per_s * inside_share.median)
-    between = wire / per_node / (machine.between_bytes_per_s(columns) * machine.between_share.median)
+    between = wire / per_node / (network * machine.between_share.median)
     steps = constants.INSIDE_STEP_S.median
     within = (ranks - nodes) * steps
     if cloud:
@@ -75,15 +74,14 @@ def exchange_s(columns: Columns, to_ranks: Any, to_nodes: Any, ranks: Any, nodes
 
     They differ where a message is sent to a node once for several of its ranks.
     """
-    alone = _nominal_exchange_s(columns, to_ranks, to_nodes, ranks, nodes, machine)
+    network = machine.between_bytes_per_s(columns, "ep")
+    alone = _nominal_exchange_s(network, to_ranks, to_nodes, ranks, nodes, machine)
     if machine.measured.collectives:
         alone = alone * _measured_ratio(columns, to_ranks, nodes, machine, "exchange")
     return np.where(np.asarray(ranks) > 1, alone, 0.0)
 
 
-def _nominal_exchange_s(
-    columns: Columns, to_ranks: Any, to_nodes: Any, ranks: Any, nodes: Any, machine: Machine
-) -> Any:
+def _nominal_exchange_s(network: Any, to_ranks: Any, to_nodes: Any, ranks: Any, nodes: Any, machine: Machine) -> Any:
     """Each GPU sends what it has over its own link and its own network card.
 
     Unlike a ring's, its traffic is not shared by the cards of a node (NVIDIA/nccl-tests issues 130 and 267).
@@ -91,7 +89,7 @@ def _nominal_exchange_s(
     inside = to_ranks * (ranks - nodes) / np.maximum(ranks, 1)
     across = to_nodes * (nodes - 1) / np.maximum(nodes, 1)
     link = machine.inside_bytes_per_s * constants.EXCHANGE_SHARE.median
-    wire = machine.between_bytes_per_s(columns) * machine.between_share.median
+    wire = network * machine.between_share.median
     steps = (ranks / nodes - 1) * constants.INSIDE_STEP_S.median + (nodes - 1) * constants.BETWEEN_STEP_S.median
     return np.maximum(inside / link, across / wire) + constants.INSIDE_BASE_S.median + steps
 
@@ -120,7 +118,8 @@ def _interpolated(columns: Columns, same: Sequence[MeasuredCollective], nodes: A
     points: dict[int, list[float]] = {}
     first = {name: np.asarray(read(columns, name)).flat[0] for name in ("network_bytes_per_s",) if name in columns}
     for one in same:
-        nominal = nominal_s(first, one.bytes, float(one.ranks), float(one.nodes), machine, _FAMILY[one.kind])
+        network = machine.between_bytes_per_s(first) if first else machine.level_bytes_per_s(one.level)
+        nominal = nominal_s(network, one.bytes, float(one.ranks), float(one.nodes), machine, _FAMILY[one.kind])
         points.setdefault(one.nodes, []).append(float(np.log(one.seconds / nominal)))
     at = sorted(points)
     values = [float(np.mean(points[one])) for one in at]
@@ -138,19 +137,20 @@ def tensor_s(columns: Columns, machine: Machine, *, sequence_parallel: bool = Tr
     if sequence_parallel:
         gathered = np.where(equals(columns, "dtype", "fp8"), 0.5, np.where(equals(columns, "dtype", "fp4"), 0.42, 1.0))
         moved = (2.0 + 2.0 * np.where(narrow, gathered, 1.0)) * size
-        return collective_s(columns, moved, tp, nodes, machine, calls=4.0)
-    return collective_s(columns, 2.0 * size, tp, nodes, machine, kind="reduce", calls=2.0)
+        return collective_s(columns, moved, tp, nodes, machine, calls=4.0, axis="tp")
+    return collective_s(columns, 2.0 * size, tp, nodes, machine, kind="reduce", calls=2.0, axis="tp")
 
 
 def send_s(columns: Columns, machine: Machine) -> Any:
     """Seconds of one send of a micro-batch's activations to the next stage."""
     size = activation_bytes(columns) / read(columns, "tp")
-    return send_bytes_s(columns, size, axis_nodes(columns, "pp") > 1, machine)
+    return send_bytes_s(columns, size, "pp", machine)
 
 
-def send_bytes_s(columns: Columns, size: Any, crosses: Any, machine: Machine) -> Any:
-    """Seconds of one send from a GPU to another, of another node where it crosses."""
-    between = machine.between_bytes_per_s(columns) * machine.between_share.median
+def send_bytes_s(columns: Columns, size: Any, axis: str, machine: Machine) -> Any:
+    """Seconds of one send from a GPU to the next of the axis, of another node where its groups span several."""
+    crosses = axis_nodes(columns, axis) > 1
+    between = machine.between_bytes_per_s(columns, axis) * machine.between_share.median
     speed = np.where(crosses, between, machine.inside_bytes_per_s * constants.INSIDE_GATHER.median)
     ratio = 1.0
     if machine.measured.collectives:

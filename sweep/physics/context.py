@@ -42,7 +42,8 @@ def exposed_s(columns: Columns, machine: Machine, behaviour: Behaviour, attentio
     step, ratio = _step_s(columns, machine, behaviour), behaviour.context_gradient_ratio
     block = Passes(attention.forward / cp, attention.backward / cp)
     size = keys_and_values_bytes(columns, behaviour) * cp
-    gathered = communication.collective_s(columns, size, cp, communication.axis_nodes(columns, "cp"), machine)
+    nodes = communication.axis_nodes(columns, "cp")
+    gathered = communication.collective_s(columns, size, cp, nodes, machine, axis="cp")
     if behaviour.context_kind == "gather":
         forward, backward = gathered, gathered
     elif behaviour.context_kind == "gather first":
@@ -60,8 +61,7 @@ def exposed_s(columns: Columns, machine: Machine, behaviour: Behaviour, attentio
 
 def _step_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:
     """Seconds of passing a rank's keys and values to the next rank: where the ring crosses nodes, over one card."""
-    size, crosses = keys_and_values_bytes(columns, behaviour), communication.axis_nodes(columns, "cp") > 1
-    return communication.send_bytes_s(columns, size, crosses, machine)
+    return communication.send_bytes_s(columns, keys_and_values_bytes(columns, behaviour), "cp", machine)
 
 
 def merging_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Passes:

@@ -51,7 +51,7 @@ def sent(columns: Columns, machine: Machine, profile: MemoryProfile, behaviour: 
         calls = np.where(zero == 3, layers, calls)
 
         def moved(size: Any, kind: str, calls: Any = calls, ways: Any = ways, nodes: Any = nodes) -> Any:
-            return communication.collective_s(columns, size, ways, nodes, machine, kind=kind, calls=calls)
+            return communication.collective_s(columns, size, ways, nodes, machine, kind=kind, calls=calls, axis="dp")
 
         scattered = moved(count * gradient, "gather") * np.where(zero >= 2, once, 1.0)
         gradients = gradients + np.where(zero == 0, moved(count * gradient, "reduce"), scattered)
@@ -73,7 +73,8 @@ def _tied_s(columns: Columns, machine: Machine, shape: Any, gradient: Any) -> An
     tied = (pp > 1) & (np.asarray(shape.tied_embeddings) > 0)
     size = input_embedding_parameters(shape) / read(columns, "tp") * gradient
     nodes = np.where(communication.axis_nodes(columns, "pp") > 1, 2.0, 1.0)
-    return np.where(tied, communication.collective_s(columns, size, 2.0, nodes, machine, kind="reduce"), 0.0)
+    reduced = communication.collective_s(columns, size, 2.0, nodes, machine, kind="reduce", axis="pp")
+    return np.where(tied, reduced, 0.0)
 
 
 def exposed_s(

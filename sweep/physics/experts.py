@@ -87,7 +87,7 @@ def exchange_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:
     if behaviour.splits_routed_tokens:
         sharing, size = expert_width(columns), routed_elements(columns) * element_bytes(columns)
         across = np.maximum(np.ceil(sharing / read(columns, "gpus_per_node")), 1)
-        found = found + communication.collective_s(columns, 2.0 * size, sharing, across, machine, calls=2.0)
+        found = found + communication.collective_s(columns, 2.0 * size, sharing, across, machine, calls=2.0, axis="tp")
     return found * share(columns)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sweep.contract import FORMATS
+from sweep.physics.fabric import Fabric
 from sweep.physics.measured import MeasuredRates
 
 GB = 10**9
@@ -33,6 +34,7 @@ class Gpu:
     """GPUs that these links join, where they are more than a node's: of several nodes in a rack"""
     source: str = ""
     measured: MeasuredRates | None = None
+    fabric: Fabric | None = None
     """of a site: rates of its own nodes and network"""
 
     def peak_flops(self, dtype: str) -> float | None:

@@ -12,8 +12,9 @@ import numpy as np
 from sweep.physics import constants
 from sweep.physics.columns import Numbers, read, words_in
 from sweep.physics.constants import Constant
+from sweep.physics.fabric import level, placed
 from sweep.physics.hardware import GPUS, Gpu
-from sweep.physics.measured import MeasuredRates
+from sweep.physics.measured import LEVELS, Level, MeasuredRates
 
 _NOMINAL_PEAK = 1e14
 _NOMINAL_MEMORY = 1e12
@@ -39,13 +40,19 @@ class Machine:
     def within_links(self, columns: Mapping[str, Any]) -> Mapping[str, Any]:
         """The columns, a node being as many GPUs as the links join: of an NVL72 rack 72, though a node has four.
 
-        Not where something was measured between nodes: then that is how fast they are.
+        Not where something was measured between such nodes: then that is how fast they are. With how many ranks are
+        in one unit of the fabric (``fabric.placed``), where that is known.
         """
-        known, domain = self.measured, self.gpu.link_domain or 0
-        across = known.between_bytes_per_s is not None or any(one.nodes > 1 for one in known.collectives)
-        if across or not np.any(read(columns, "gpus_per_node") < domain):
+        if "switch_gpus" in columns:
             return columns
-        return Numbers({**columns, "gpus_per_node": np.maximum(read(columns, "gpus_per_node"), float(domain))})
+        known, levels, each = self.measured, self.measured.levels_bytes_per_s, read(columns, "gpus_per_node")
+        found = placed(columns, self.gpu.fabric) if self.gpu.fabric else {}
+        across = known.between_bytes_per_s is not None or any(one.nodes > 1 for one in known.collectives)
+        domain = found.get("domain_gpus", 0.0)
+        domain = np.where(domain > 0, domain, float(self.gpu.link_domain or 0)) * bool(self.gpu.link_domain)
+        if not ("domain" in levels if levels else across) and np.any(each < domain):
+            found["gpus_per_node"] = np.maximum(each, domain)
+        return Numbers({**columns, **found}) if found else columns
 
     def matmul_flops(self, columns: Mapping[str, Any]) -> Any:
         """FLOP/s of the best matrix products in each candidate's dtype."""
@@ -97,17 +104,22 @@ class Machine:
         other = 0.0 if chip not in GPUS or GPUS[chip].peaks_flops == self.gpu.peaks_flops else constants.OTHER_KIND
         return math.hypot(self.matmul_share(dtype).spread, constants.ORDINARY_SHAPE.spread, other)
 
-    @property
-    def network_spread(self) -> float:
-        """Uncertainty of the seconds of a collective between nodes."""
-        return self.collective_spread(across=True)
+    def between_spread(self, columns: Mapping[str, Any], axis: str) -> Any:
+        """Uncertainty of the seconds of collectives between nodes, of an axis' groups."""
+        at, names = level(columns, axis), ("", *LEVELS)
+        return np.choose(0 if at is None else at + 1, [self.collective_spread(level=name) for name in names])
 
-    def collective_spread(self, *, across: bool) -> float:
-        """The same between nodes or within one: what was measured on one side says nothing of the other."""
-        known = self.measured
-        rate = known.between_bytes_per_s if across else known.inside_bytes_per_s
-        if found := [one.spread for one in known.collectives if (one.nodes > 1) == across]:
-            return max(found)
+    def collective_spread(self, *, across: bool = True, level: Level = "") -> float:
+        """The same between nodes or within one: what was measured on one side says nothing of the other, nor what was
+        measured where nodes are near of those further apart.
+        """
+        known, levels = self.measured, self.measured.levels_bytes_per_s
+        rate = levels.get(level, known.between_bytes_per_s) if across else known.inside_bytes_per_s
+        found = [one for one in known.collectives if (one.nodes > 1) == across]
+        if level and (level not in levels if levels else level == "across"):
+            rate, found = None, []
+        if found := [one for one in found if not (level and one.level) or one.level == level]:
+            return max(one.spread for one in found)
         if rate is not None:
             return math.hypot(known.spread, 0.15)
         return 0.4 if across and self.network == "efa" else 0.25
@@ -145,11 +157,18 @@ class Machine:
         """Share of the network's rate that large messages reach."""
         return constants.EFA_SHARE if self.network == "efa" else constants.BETWEEN_SHARE
 
-    def between_bytes_per_s(self, columns: Mapping[str, Any]) -> Any:
-        """One GPU's share of the network between nodes."""
+    def between_bytes_per_s(self, columns: Mapping[str, Any], axis: str = "") -> Any:
+        """One GPU's share of the network between nodes: between those that a group of the axis spans."""
         if "network_bytes_per_s" in columns:
             return read(columns, "network_bytes_per_s")
-        return self.measured.between_bytes_per_s or self.gpu.network_bytes_per_s or self.inside_bytes_per_s / 8
+        at = level(columns, axis) if axis and self.measured.levels_bytes_per_s else None
+        return self.level_bytes_per_s("") if at is None else np.choose(at, [*map(self.level_bytes_per_s, LEVELS)])
+
+    def level_bytes_per_s(self, name: Level) -> float:
+        """The same where nodes meet at a level: of one that was not measured, as at the next, if not in a domain."""
+        rates, known = self.measured.levels_bytes_per_s, self.measured.between_bytes_per_s
+        near = rates.get("across" if name == "switch" else "switch") if name in ("switch", "across") else None
+        return rates.get(name) or near or known or self.gpu.network_bytes_per_s or self.inside_bytes_per_s / 8
 
     def rates(self, profile_kernel: str = "flash-2") -> list[tuple[str, str, str]]:
         """(rate, value with its spread, source) of what step times are predicted from, measured ones first in kind."""
@@ -178,8 +197,9 @@ class Machine:
             (known.inside_bytes_per_s, "link in a node", self.inside_bytes_per_s),
             (known.between_bytes_per_s, "network per GPU", float(self.between_bytes_per_s({}))),
         ]
+        ends += [(rate, f"network per GPU, {name}", rate) for name, rate in known.levels_bytes_per_s.items()]
         for measured_rate, name, rate in ends:
-            spread, source = (known.spread, provenance) if measured_rate else (self.network_spread, "data sheet")
+            spread, source = (known.spread, provenance) if measured_rate else (self.collective_spread(), "data sheet")
             found.append((name, _shown(float(rate), "B/s", spread), source))
         for one in known.collectives:
             text = f"{one.kind} of {one.bytes:,} B, {one.ranks} GPUs on {one.nodes} node{'s' * (one.nodes > 1)}"

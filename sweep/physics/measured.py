@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 """collectives whose seconds may be given"""
+Level = Literal["", "domain", "switch", "across"]
+"""where nodes meet: in one NVLink domain (or Slurm block), else under one leaf switch, else further up; "": unknown"""
+LEVELS: tuple[Level, ...] = ("domain", "switch", "across")
 _READ = {"extra": "forbid", "strict": False}
 
 
@@ -38,6 +41,8 @@ class MeasuredCollective:
     """median of one call"""
     spread: float = 0.05
     """standard deviation of the logarithm over calls and groups of nodes"""
+    level: Level = ""
+    """where its nodes meet"""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -65,6 +70,8 @@ class MeasuredRates:
     """one GPU to another of the same node, one direction"""
     between_bytes_per_s: float | None = None
     """one GPU to one of another node, one direction, all GPUs of the node at once"""
+    levels_bytes_per_s: dict[Level, float] = field(default_factory=dict)
+    """the same by where the two nodes meet: `domain` (NVLink's, or Slurm's block), `switch` (leaf) or `across`"""
     collectives: tuple[MeasuredCollective, ...] = ()
     spread: float = 0.05
     """standard deviation of the logarithm of the rates over nodes"""
@@ -72,6 +79,7 @@ class MeasuredRates:
     def __post_init__(self) -> None:
         rates = [
             *self.matmul_flops.values(),
+            *self.levels_bytes_per_s.values(),
             self.memory_bytes_per_s,
             self.inside_bytes_per_s,
             self.between_bytes_per_s,

@@ -97,8 +97,11 @@ def part_spreads(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = 
     """
     machine = machine_of(gpu, profile)
     share = machine.by_dtype(columns, machine.matmul_spread)
-    ends = (machine.collective_spread(across=False), machine.collective_spread(across=True))
-    network = {a: np.where(communication.axis_nodes(columns, a) > 1, *ends[::-1]) for a in ("tp", "cp", "ep", "dp")}
+    inside = machine.collective_spread(across=False)
+    network = {
+        a: np.where(communication.axis_nodes(columns, a) > 1, machine.between_spread(columns, a), inside)
+        for a in ("tp", "cp", "ep", "dp")
+    }
     traffic = machine.measured.spread if machine.measured.memory_bytes_per_s else constants.MEMORY_SHARE.spread
     kernel = constants.attention(behaviour_of(profile.name).attention, machine.architecture)[1]
     return {

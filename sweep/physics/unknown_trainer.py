@@ -49,7 +49,7 @@ def causes(columns: Mapping[str, Any], machine: Machine) -> Any:
     """(candidates, causes) by how much each cause may move a run's parts, as a standard deviation of the logarithm."""
     nodes = np.atleast_1d(_nodes(columns))
     stated = "network_bytes_per_s" in columns or machine.gpu.network_bytes_per_s or machine.measured.between_bytes_per_s
-    rate = np.where(nodes > 1, machine.network_spread if stated else SPREAD, 0.0)
+    rate = np.where(nodes > 1, machine.collective_spread() if stated else SPREAD, 0.0)
     falls = np.where(nodes > 1, CONGESTION * np.log2(nodes / 2), 0.0)
     return np.stack([rate, falls], axis=1)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from sweep.inputs.topology import widest_domain
+from sweep.physics.fabric import Fabric
 from sweep.physics.hardware import GPUS, Gpu
 from sweep.physics.measured import MeasuredRates
 from sweep.store.directory import write_once
@@ -80,6 +80,9 @@ class JobSpec:
     """a run of several nodes has the fabric to itself: concurrent runs must stay within one node"""
     domain_nodes: tuple[str, ...] = ()
     """the site's NVLink domains: a list of nodes each"""
+    fabric: Fabric | None = None
+    link_domain: int | None = None
+    """of the site's ``hardware``, for the search's predictions"""
     reject_split: bool = False
     """no run whose tp or ep groups the pilot's nodes cannot keep inside one domain"""
     preflight: str = "off"
@@ -90,10 +93,9 @@ class JobSpec:
     def hardware(self) -> Gpu | None:
         """The known facts about the accelerator, with what was measured here; None if the kind is unknown."""
         gpu = GPUS.get(self.gpu or "")
-        if gpu is None:
-            return None
-        domain = widest_domain(self.domain_nodes) * self.gpus_per_node or gpu.link_domain
-        return replace(gpu, measured=self.measured, link_domain=domain)
+        return gpu and replace(
+            gpu, measured=self.measured, fabric=self.fabric, link_domain=self.link_domain or gpu.link_domain
+        )
 
     def write(self, directory: Path) -> None:
         """Write it to the pilot's directory."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from sweep.contract import FURTHER
 from sweep.physics import memory
 from sweep.physics.columns import equals, read
+from sweep.physics.groups import PACKED, PLACEMENT
 from sweep.physics.hardware import Gpu
 from sweep.physics.machine import Machine
 from sweep.physics.prediction import Layouts, by_size, describe, describe_unknown
@@ -243,6 +244,8 @@ def from_configurations(ids: Sequence[str], runs: Sequence[Mapping[str, Any]], g
     columns = {name: np.array([run[name] for run in runs]) for name in ("nodes", "gpus_per_node", "sequence_length")}
     columns |= {name: np.array([run[name] for run in runs]) for name in ("dtype", "compile")}
     columns |= _columns([run["layout"] for run in runs]) | _columns([run["shape"] for run in runs])
+    if any(PLACEMENT in run["env"] for run in runs):
+        columns[PLACEMENT] = np.array([run["env"].get(PLACEMENT, PACKED) for run in runs])
     names = [(str(run["model"]), int(run["nodes"])) for run in runs]
     numbers = {cell: i for i, cell in enumerate(dict.fromkeys(names))}
     return Candidates(

@@ -26,7 +26,9 @@ class Tree:
             for at in range(-depth, 0)
         ]
         self.domains: Unit = {node: spot.domain for node, spot in topology.items() if spot.domain}
-        self._levels: list[Unit] = [self.domains, *switches] if self.domains else switches
+        self.levels: list[Unit] = [self.domains, *switches] if self.domains else switches
+        self._widest = 0 if self.domains else len(switches) - 1
+        """level whose units a placement is about: domains, without any the leaf switches"""
 
     def choose(
         self, free: Sequence[str], later: Sequence[str], nodes: int, together: Sequence[int], used: Counter[str],
@@ -40,9 +42,9 @@ class Tree:
         """
         portion = max(together[0], int(placement.rpartition("-")[2]) if "-" in placement else 1)
         if placement != PACKED and (most := self._apart(later, nodes, portion, together[0], used)):
-            apart = self._apart(free, nodes, portion, together[0], used)
-            domains = [len({self.domains.get(node, node) for node in some or ()}) for some in (apart, most)]
-            return tuple(apart) if apart and domains[0] == domains[1] else None
+            apart, of = self._apart(free, nodes, portion, together[0], used), self.levels[self._widest]
+            units = [len({of.get(node, node) for node in some or ()}) for some in (apart, most)]
+            return tuple(apart) if apart and units[0] == units[1] else None
         found = self._take(free, nodes, together[0], used)
         if (
             found is None
@@ -56,8 +58,8 @@ class Tree:
     def _apart(
         self, names: Sequence[str], nodes: int, portion: int, together: int, used: Counter[str]
     ) -> list[str] | None:
-        """Such portions of as many domains as there are, then further ones of each; the widest domain first."""
-        units, portion = self._units(names, 0) if self.domains else [], portion // together * together
+        """Such portions of as many units as there are, then further ones of each; the widest unit first."""
+        units, portion = self._units(names, self._widest) if self.levels else [], portion // together * together
         counts = [0] * len(units)
         while nodes:
             free = [at for at, unit in enumerate(units) if len(unit) - counts[at] >= min(portion, nodes)]
@@ -66,7 +68,8 @@ class Tree:
             at = min(free, key=lambda at: (counts[at], counts[at] - len(units[at])))
             counts[at] += min(portion, nodes)
             nodes -= min(portion, nodes)
-        taken = (self._take(unit, count, together, used, 1) or [] for unit, count in zip(units, counts, strict=True))
+        at = self._widest + 1
+        taken = (self._take(unit, count, together, used, at) or [] for unit, count in zip(units, counts, strict=True))
         return [node for some in taken for node in some]
 
     def _split(self, names: Sequence[str], nodes: int, together: Sequence[int], used: Counter[str]) -> list[str]:
@@ -80,7 +83,7 @@ class Tree:
     def _take(
         self, names: Sequence[str], nodes: int, together: int, used: Counter[str], level: int = 0
     ) -> list[str] | None:
-        if level == len(self._levels):
+        if level == len(self.levels):
             least = set(sorted(names, key=lambda name: used[name])[:nodes])
             return [name for name in names if name in least] if len(names) >= nodes else None
         units = self._units(names, level)
@@ -101,11 +104,11 @@ class Tree:
         self, units: list[list[str]], taken: list[list[str]], nodes: int, together: int, used: Counter[str], level: int
     ) -> list[str]:
         """The unit to take from next: the least used, smallest and nearest that holds all; else the largest."""
-        near = [{of.get(name) for unit in taken for name in unit} - {None} for of in self._levels]
-        below = range(level, len(self._levels) if level or not self.domains else 1)
+        near = [{of.get(name) for unit in taken for name in unit} - {None} for of in self.levels]
+        below = range(level, len(self.levels) if level or not self.domains else 1)
 
         def apart(unit: list[str]) -> int:
-            return -sum(of.get(unit[0]) in seen for of, seen in zip(self._levels, near, strict=True))
+            return -sum(of.get(unit[0]) in seen for of, seen in zip(self.levels, near, strict=True))
 
         def cost(unit: list[str]) -> tuple[int, ...]:
             inside = [
@@ -120,7 +123,7 @@ class Tree:
     def _units(self, names: Sequence[str], level: int) -> list[list[str]]:
         units: dict[str, list[str]] = {}
         for name in names:
-            units.setdefault(self._levels[level].get(name, name), []).append(name)
+            units.setdefault(self.levels[level].get(name, name), []).append(name)
         return list(units.values())
 
 

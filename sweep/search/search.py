@@ -289,7 +289,8 @@ def choose(
         avoid = sweep_state.run_state(planned.run_id).avoid()
         free, later = (_fit(some, avoid, planned.nodes, same_nodes) for some in (names, [*names, *busy]))
         used.update(dict.fromkeys(avoid, 1 + used.total()))
-        together, placement = search.wanted(place) if placed else ((1,), PACKED)
+        together, placement = search.wanted(place) if tree.levels else ((1,), PACKED)
+        together = together if placed or placement != PACKED else (1,)
         nodes = tree.choose(free, later, planned.nodes, together, used, reject_split=reject_split, placement=placement)
         if nodes is not None:
             return Choice(planned, attempt, nodes)

@@ -133,7 +133,7 @@ def mistakes_of_site(sweep: Sweep, site: Site | None) -> list[Mistake]:
     if site is None:
         return []
     new, old = site.model_dump(), sweep.site.model_dump()
-    other = [key for key in new if new[key] != old[key]]
+    other = [key for key in new if new[key] != old[key] and (key != "fabric" or new[key])]  # Slurm may have stated it
     if not other:
         return []
     changes = ", ".join(other)

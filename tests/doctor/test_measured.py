@@ -64,10 +64,18 @@ def rates_answer(node, speed):
     }
 
 
-def exchange_answer(nodes, seconds, tier="pair"):
+def exchange_answer(nodes, seconds, tier="pair", level=""):
     row = {"bytes": 2**30, "ranks": 8 * len(nodes), "seconds": seconds, "least_s": seconds, "spread": 0.02}
     rows = [{"operation": "all_reduce", **row}, {"operation": "send", **row}]
-    return {"kind": "exchange", "tier": tier, "nodes": nodes, "rows": rows, "problem": "", "accused": []}
+    return {
+        "kind": "exchange",
+        "tier": tier,
+        "nodes": nodes,
+        "rows": rows,
+        "problem": "",
+        "accused": [],
+        "level": level,
+    }
 
 
 def test_only_fit_nodes_count_and_the_slowest_of_them_is_the_rate():
@@ -79,6 +87,15 @@ def test_only_fit_nodes_count_and_the_slowest_of_them_is_the_rate():
     (one,) = found.collectives
     assert (one.nodes, one.ranks, one.seconds) == (2, 16, 0.004)
     assert found.between_bytes_per_s == pytest.approx(2**30 / 0.004)
+
+
+def test_rates_are_of_the_level_at_which_nodes_meet():
+    """Between nodes in general: those of no common NVLink domain."""
+    answers = [exchange_answer(["a", "b"], 0.002, level="domain"), exchange_answer(["a", "c"], 0.02, level="across")]
+    found = measured_rates(answers, [], 0.0)
+    near, far = (pytest.approx(2**30 / seconds) for seconds in (0.002, 0.02))
+    assert (found.levels_bytes_per_s, found.between_bytes_per_s) == ({"domain": near, "across": far}, far)
+    assert {(one.level, one.seconds) for one in found.collectives} == {("domain", 0.002), ("across", 0.02)}
 
 
 def test_nothing_measured_writes_nothing():

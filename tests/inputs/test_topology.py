@@ -6,8 +6,19 @@ import pytest
 
 from sweep.errors import SweepError
 from sweep.inputs.site import parse_site
-from sweep.inputs.topology import MOST_HOSTS, Spot, hosts, located, parse_topology, spot_at, stated_domains
+from sweep.inputs.topology import (
+    MOST_HOSTS,
+    Spot,
+    fabric_of,
+    hosts,
+    located,
+    meeting,
+    parse_topology,
+    spot_at,
+    stated_domains,
+)
 from sweep.physics.catalogue import MODELS
+from sweep.physics.fabric import Fabric
 from sweep.physics.profiles import PROFILES
 from sweep.physics.step_time import predict
 from tests.support.pilot_parts import spec
@@ -96,6 +107,29 @@ def test_the_sites_domain_is_before_the_fabrics_and_that_before_slurms_block():
     assert "n5" not in found, "not known"
 
 
+@pytest.mark.parametrize(
+    ("text", "fabric", "meets"),
+    [
+        (TREE, Fabric(switch_nodes=4, switches=3), {("n01", "n05"): "switch", ("n05", "n06"): "across"}),
+        (TREE, Fabric(switch_nodes=4, switches=3), {("n01", "n10"): "", ("n04", "n05"): ""}),
+        (
+            BLOCKS,
+            Fabric(domain_nodes=18, domains=2, switch_nodes=18, switches=2),
+            {("gb-r1-01", "gb-r1-18"): "domain", ("gb-r1-01", "gb-x7"): "across"},
+        ),
+    ],
+)
+def test_what_the_controller_states_is_the_fabric_that_predictions_have(text, fabric, meets):
+    found = parse_topology(text)
+    assert fabric_of(found) == fabric
+    assert {nodes: meeting(map(found.get, nodes)) for nodes in meets} == meets
+
+
+def test_without_a_topology_there_is_no_fabric():
+    assert fabric_of(parse_topology("")) is None
+    assert parse_site(SITE, "site.yaml").hardware.fabric is None
+
+
 SITE = "gpu: h100\ngpus_per_node: 8\n"
 
 
@@ -112,8 +146,9 @@ def test_a_prediction_sends_a_group_that_spans_domains_over_the_network():
     seconds = []
     for domains in ("", 'domain_nodes: ["g[1-18]"]\n', 'domain_nodes: ["g[1-2]", "g[3-4]"]\n'):
         site = parse_site(f"gpu: gb200\ngpus_per_node: 4\n{domains}", "site.yaml")
-        pilot = spec(gpu="gb200", gpus_per_node=4, domain_nodes=site.domain_nodes).hardware
-        assert pilot == site.hardware
+        hardware = site.hardware
+        pilot = spec(gpu="gb200", gpus_per_node=4, fabric=hardware.fabric, link_domain=hardware.link_domain)
+        assert pilot.hardware == hardware
         seconds.append(predict(layout | {"gpus_per_node": 4}, site.hardware, PROFILES["megatron"])["tensor"])
     assert seconds[0] == seconds[1], "72 GPUs, as the catalogue has them"
     assert seconds[2] > 1.5 * seconds[0]

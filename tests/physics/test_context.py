@@ -32,12 +32,12 @@ def test_a_rank_passes_the_keys_and_values_of_its_heads_and_tokens(tp, heads):
 
 def test_without_attention_to_hide_it_a_ring_waits_for_all_it_passes():
     """Forward cp - 1 times the keys and values; backward also their gradients, cp times."""
-    send = float(communication.send_bytes_s({}, context.keys_and_values_bytes(columns(), MEGATRON), False, H100))
+    send = float(communication.send_bytes_s(columns(), context.keys_and_values_bytes(columns(), MEGATRON), "cp", H100))
     assert context.exposed_s(columns(), H100, MEGATRON, NOTHING) == pytest.approx((3 * send, (2 * 3 + 1) * send))
 
 
 def test_long_attention_hides_all_but_the_last_gradients_and_is_slowed_down():
-    send = float(communication.send_bytes_s({}, context.keys_and_values_bytes(columns(), MEGATRON), False, H100))
+    send = float(communication.send_bytes_s(columns(), context.keys_and_values_bytes(columns(), MEGATRON), "cp", H100))
     slowed = constants.COLLECTIVE_SMS.median
     assert context.exposed_s(columns(), H100, MEGATRON, MUCH) == pytest.approx(
         (3 * send * slowed, (6 * slowed + 1) * send)

@@ -90,10 +90,12 @@ def test_what_was_measured_is_less_uncertain():
     assert measured.matmul_spread("bf16") == 0.01
     assert measured.matmul_spread("fp8") > 0.01
     links = machine(between_bytes_per_s=4e10, spread=0.08)
-    assert links.network_spread == pytest.approx(0.17), "the link's 0.08, and 0.15 of algorithms over it"
+    assert links.collective_spread() == pytest.approx(0.17), "the link's 0.08, and 0.15 of algorithms over it"
     slow, quick = (MeasuredCollective(**COLLECTIVE, spread=spread) for spread in (0.1, 0.03))
-    assert machine(collectives=(quick, slow), between_bytes_per_s=4e10).network_spread == 0.1
-    assert Machine(gpu=H100, network="efa").network_spread > machine().network_spread > links.network_spread
+    assert machine(collectives=(quick, slow), between_bytes_per_s=4e10).collective_spread() == 0.1
+    assert (
+        Machine(gpu=H100, network="efa").collective_spread() > machine().collective_spread() > links.collective_spread()
+    )
     parts = [
         step_time.part_spreads(
             MODELS["8B"].as_dict() | {"dtype": "bf16"}, replace(H100, measured=known), PROFILES["builtin"]

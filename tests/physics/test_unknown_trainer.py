@@ -137,8 +137,8 @@ def test_the_networks_rate_is_one_uncertain_factor_of_all_parts_that_cross_it():
     assert rate.tolist() == [0.0, SPREAD, SPREAD, SPREAD]  # one node has no network
     assert falls.tolist() == pytest.approx([0.0, 0.0, CONGESTION, 5 * CONGESTION])
     stated = Machine(gpu=replace(H100, network_bytes_per_s=50e9))
-    assert causes(columns, stated)[1, 0] == stated.network_spread < SPREAD
-    assert causes(columns | {"network_bytes_per_s": np.full(4, 50e9)}, unstated)[1, 0] == unstated.network_spread
+    assert causes(columns, stated)[1, 0] == stated.collective_spread() < SPREAD
+    assert causes(columns | {"network_bytes_per_s": np.full(4, 50e9)}, unstated)[1, 0] == unstated.collective_spread()
     for name, shares in zip(NAMES, LOADINGS.tolist(), strict=True):
         assert shares == ([1.0, 1.0] if name in NETWORK_PARTS else [0.0, 0.0])
 

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 
 import pytest
+import yaml
 
 from sweep.inputs.topology import hosts
 from tests.support import driving
@@ -80,11 +81,14 @@ def unit_of(units):
     return {node: name for name, nodes in units.items() for node in hosts(nodes)}
 
 
-def measure(tmp_path, cluster, domain_of, leaf_of, **settings):
-    """The records of a sweep in one pilot with all nodes, whose groups are whole. They say where they were."""
+def measure(tmp_path, cluster, domain_of, leaf_of, fabric=None, **settings):
+    """The records of a sweep in one pilot with all nodes, whose groups are whole. They say where they were; ``fabric``
+    is what the launcher read of Slurm's controller for predictions.
+    """
     grid = GRID.format(**settings)
     driving.launched(tmp_path, grid, executor="slurm", env=cluster.env, timeout=1800)
     records = driving.records_of(tmp_path / "s")
+    assert (yaml.safe_load((tmp_path / "s" / "site.yaml").read_text()).get("fabric")) == fabric
     assert {record["outcome"] for record in records} == {"ok"}
     for record in records:
         names = record["node_names"]
@@ -144,7 +148,9 @@ def test_three_hundred_runs_of_mixed_widths_on_36_nodes(tmp_path, slurm_or_skip,
     }  # fmt: skip
     topology = tree(leaves.values()) if plugin == "tree" else BLOCKS
     with Cluster(nodes=36, accounting=False, topology=topology) as cluster:
-        records = measure(tmp_path, cluster, domain_of, leaf_of, **settings)
+        units = (0, 0, 9, 4) if plugin == "tree" else (18, 2, 18, 2)
+        fabric = dict(zip(("domain_nodes", "domains", "switch_nodes", "switches"), units, strict=True))
+        records = measure(tmp_path, cluster, domain_of, leaf_of, fabric, **settings)
     assert len(records) == 300
     took = max(r["ended_at"] for r in records) - min(r["started_at"] for r in records)
     share = sum((r["ended_at"] - r["started_at"]) * r["nodes"] for r in records) / (took * 36)
