@@ -27,9 +27,8 @@ from sweep.inputs.axes import Counts, Sizes, Stages, Stated, Switches, Texts, Va
 from sweep.inputs.site import NodeGroup, SafeName, Seconds, Site, environment_value
 from sweep.inputs.validation import amount, check, describe, share
 from sweep.inputs.yaml_lines import Document, Path, Problem, dump
-from sweep.physics.fabric import Fabric
 from sweep.physics.groups import PLACEMENT
-from sweep.physics.measured import MeasuredCollective, MeasuredRates
+from sweep.physics.measured import Fabric, MeasuredCollective, MeasuredRates
 from sweep.physics.shapes import ModelShape
 from sweep.physics.statistics import LEAST_FACTOR
 from sweep.plugins import STRATEGY, WORKLOAD, Kind

@@ -20,9 +20,8 @@ from sweep.errors import SweepError, nearest
 from sweep.inputs.topology import hosts, stated_domains
 from sweep.inputs.validation import SAFE_NAME, SAFE_NAME_WORDS, check, check_kind, seconds
 from sweep.inputs.yaml_lines import load
-from sweep.physics.fabric import Fabric
 from sweep.physics.hardware import GB, GPUS, Gpu
-from sweep.physics.measured import MeasuredRates
+from sweep.physics.measured import Fabric, MeasuredRates
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+/=-]{0,127}")
 _CONSTRAINT = re.compile(r"[A-Za-z0-9_\[(][A-Za-z0-9_.,:@%+/=|&*()\[\]!-]{0,255}")

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from sweep.physics.fabric import Fabric
-from sweep.physics.measured import Level
+from sweep.physics.measured import Fabric, Level
 
 MOST_HOSTS = 1 << 17
 """names in one host list"""

@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from sweep.physics.columns import expert_split, read, words_in
 from sweep.physics.groups import PACKED, PLACEMENT
+from sweep.physics.measured import Fabric
 
 INNER: Mapping[str, tuple[str, ...]] = {"tp": (), "cp": ("tp",), "ep": (), "dp": ("tp", "cp"), "pp": ("tp", "cp", "dp")}
 """axis -> those of nearer ranks (Megatron's order)"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fabric:
-    """Which nodes are near each other; 0: not known. Raises ValueError for less."""
-
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
-
-    domain_nodes: int = 0
-    """nodes of the widest NVLink domain, or Slurm block"""
-    domains: int = 0
-    switch_nodes: int = 0
-    """nodes of the widest leaf switch, or Slurm block"""
-    switches: int = 0
-
-    def __post_init__(self) -> None:
-        if min(self.domain_nodes, self.domains, self.switch_nodes, self.switches) < 0:
-            raise ValueError("numbers of nodes, domains and switches are 0 or more")
 
 
 def placed(columns: Mapping[str, Any], fabric: Fabric) -> dict[str, Any]:

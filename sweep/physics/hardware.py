@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sweep.contract import FORMATS
-from sweep.physics.fabric import Fabric
-from sweep.physics.measured import MeasuredRates
+from sweep.physics.measured import Fabric, MeasuredRates
 
 GB = 10**9
 GIB = float(2**30)

@@ -1,4 +1,4 @@
-"""Rates measured on one cluster, of ``site.measured.yaml``: they replace medians of ``sweep.physics.constants``."""
+"""Rates measured on one cluster (``site.measured.yaml``), which replace medians of ``constants``, and its fabric."""
 
 from __future__ import annotations
 
@@ -11,6 +11,24 @@ Level = Literal["", "domain", "switch", "across"]
 """where nodes meet: in one NVLink domain (or Slurm block), else under one leaf switch, else further up; "": unknown"""
 LEVELS: tuple[Level, ...] = ("domain", "switch", "across")
 _READ = {"extra": "forbid", "strict": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fabric:
+    """Which nodes are near each other; 0: not known. Raises ValueError for less."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
+
+    domain_nodes: int = 0
+    """nodes of the widest NVLink domain, or Slurm block"""
+    domains: int = 0
+    switch_nodes: int = 0
+    """nodes of the widest leaf switch, or Slurm block"""
+    switches: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.domain_nodes, self.domains, self.switch_nodes, self.switches) < 0:
+            raise ValueError("numbers of nodes, domains and switches are 0 or more")
 
 
 def bus_bandwidth(operation: str, size_bytes: float, seconds: float, ranks: float) -> float:

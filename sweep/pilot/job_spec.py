@@ -7,9 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from sweep.physics.fabric import Fabric
 from sweep.physics.hardware import GPUS, Gpu
-from sweep.physics.measured import MeasuredRates
+from sweep.physics.measured import Fabric, MeasuredRates
 from sweep.store.directory import write_once
 
 FILE_NAME = "job.json"

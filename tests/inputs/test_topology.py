@@ -18,7 +18,7 @@ from sweep.inputs.topology import (
     stated_domains,
 )
 from sweep.physics.catalogue import MODELS
-from sweep.physics.fabric import Fabric
+from sweep.physics.measured import Fabric
 from sweep.physics.profiles import PROFILES
 from sweep.physics.step_time import predict
 from tests.support.pilot_parts import spec

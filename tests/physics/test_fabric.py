@@ -11,10 +11,10 @@ import pytest
 from sweep.contract import Run
 from sweep.inputs.topology import Spot, fabric_of, meeting
 from sweep.physics.catalogue import MODELS
-from sweep.physics.fabric import Fabric, level, placed
+from sweep.physics.fabric import level, placed
 from sweep.physics.groups import PLACEMENT, nodes_together, strides
 from sweep.physics.hardware import GPUS
-from sweep.physics.measured import LEVELS, MeasuredRates
+from sweep.physics.measured import LEVELS, Fabric, MeasuredRates
 from sweep.physics.prediction import describe
 from sweep.physics.profiles import PROFILES
 from sweep.physics.step_time import PARTS
