@@ -19,7 +19,9 @@ from sweep.state.blame import MOST_BY_CHANCE, level
 
 NOWHERE: frozenset[str] = frozenset()
 ROUNDS = 3
-"""of the fit: errors are clipped about what the best unit of the round before explains"""
+"""of the fit: how far errors spread is seen about what the best unit of the round before explains"""
+CONVERGED = 10
+"""rounds of the fit that clips about what each unit explains, each by up to the bound"""
 LEAST = 1e-9
 """share of the errors that any unit leaves unexplained"""
 
@@ -67,16 +69,46 @@ def slowed(errors: Errors, on: Sequence[frozenset[str]], units: Mapping[str, fro
         late = errors.late - alone + np.clip(alone, -bound, bound)
         later = np.maximum(weights @ late, 0.0)
         left = np.maximum(1 - later**2 / size / max(late @ inverse @ late, LEAST), LEAST)
-        best = int(np.argmin(left))
-        factor = float(weights[best] @ errors.late / size[best])
-        effect = factor * there[best]
+        effect = weights[(best := int(np.argmin(left)))] @ errors.late / size[best] * there[best]
+    if found := _sure(left, float(effect.max()), there, names, units, errors.fits):
+        return found
+    left, effects = _about_each(errors.late, there, inverse, bound)
+    found = _sure(left, float(effects[int(np.argmin(left))]), there, names, units, errors.fits)
+    # One far run elsewhere decides between a node, which few runs touch, and its neighbour.
+    return found if found and len(found.nodes) > 1 else None
+
+
+def _sure(
+    left: Floats, effect: float, there: Floats, names: Sequence[str], units: Mapping[str, frozenset[str]], fits: int
+) -> Slow | None:
+    """The unit that leaves the smallest share of the errors unexplained, if that is neither chance nor another's."""
+    best, number = int(np.argmin(left)), there.shape[1]
     runs = int(there[best].sum())
     chance = max(math.erfc(math.sqrt((1 - left[best]) * number / 2)) / 2, 1 / math.comb(number, runs))
     likelier = number / 2 * math.log(np.delete(left, best).min(initial=1.0) / left[best])
-    factor, name = math.exp(factor), names[best]
-    sure = chance <= level(units, errors.fits) and likelier >= math.log(len(units) / MOST_BY_CHANCE)
-    found = Slow(name, units[name], factor, runs, number, chance)
-    return found if sure and factor >= LEAST_FACTOR else None
+    sure = chance <= level(units, fits) and likelier >= math.log(len(units) / MOST_BY_CHANCE)
+    if not sure or effect < math.log(LEAST_FACTOR):
+        return None
+    return Slow(names[best], units[names[best]], math.exp(effect), runs, number, chance)
+
+
+def _about_each(late: Floats, there: Floats, inverse: Floats, bound: float) -> tuple[Floats, Floats]:
+    """Share of the errors that each unit leaves unexplained, and its effect, where errors are clipped about that.
+
+    A factor as large as the bound would be clipped away otherwise. What is clipped costs twice the bound per unit of
+    it, as in Huber's loss (She and Owen 2011, Journal of the American Statistical Association 106:626).
+    """
+    there = np.vstack([there, np.zeros(len(late))])  # the last: no unit
+    weights, diagonal = there @ inverse, np.maximum(np.diag(inverse), LEAST)
+    size, effects = np.maximum(np.einsum("ij,ij->i", weights, there), LEAST), np.zeros(len(there))
+    for _ in range(CONVERGED):
+        alone = (inverse @ late - effects[:, None] * weights) / diagonal
+        clipped = late - alone + np.clip(alone, -bound, bound)
+        effects = np.maximum(np.einsum("ij,ij->i", weights, clipped) / size, 0.0)
+    rest = clipped - effects[:, None] * there
+    cost = np.einsum("ij,ij->i", rest @ inverse, rest) + 2 * bound * (np.abs(late - clipped) @ diagonal)
+    left: Floats = np.clip(cost / max(cost[-1], LEAST), LEAST, 1.0)[:-1]
+    return left, effects[:-1]
 
 
 def _within_widths(inverse: Floats, widths: Sequence[int]) -> Floats:
