@@ -44,6 +44,7 @@ def outcome(**facts: object) -> Outcome | None:
     ("end", "expected"),
     [
         ({"exit_code": 0}, None),
+        ({"signal": signal.SIGKILL, "ended_at_s": 5.0}, Outcome.UNKNOWN),
         ({"signal": signal.SIGBUS, "log_tail": "ERROR: insufficient shared memory (shm)."}, Outcome.DISK_FULL),
         (
             {"exit_code": 127, "log_tail": "x: error while loading shared libraries: libnccl.so.2: cannot open"},
