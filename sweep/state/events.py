@@ -238,7 +238,7 @@ class Extended(Event, frozen=True, kw_only=True, tag="extend"):
 
 
 class Tracked(Event, frozen=True, kw_only=True, tag="tracked"):
-    """`sweep track`, when an attempt is written to a tracker."""
+    """`sweep track`, when an attempt is written to a tracker, or with an empty outcome when it begins to write."""
 
     destination: str
     run_id: str

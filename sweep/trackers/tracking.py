@@ -50,7 +50,7 @@ class Tracking:
         """Read what was appended to the journals."""
         events = self._reader.new_events()
         for event in events:
-            if isinstance(event, Tracked) and event.destination == self._tracker.destination:
+            if isinstance(event, Tracked) and event.outcome and event.destination == self._tracker.destination:
                 self._written[event.run_id, event.attempt] = event.outcome
         for event in events:
             if isinstance(event, Recorded):
@@ -64,11 +64,13 @@ class Tracking:
         in a run. Raises TrackerError; what was written before that is marked.
         """
         due = list(self._waiting)
+        for identity in due[:1]:
+            self._mark(identity, "")  # in a full directory one error, before the tracker's client leaves parts of a run
         for number, identity in enumerate(due, start=1):
             record = self._waiting[identity]
             last = number == len(due)
             self._tracker.write(tracked(record, self._sweep_id), picture() if last else None)
-            self._mark(identity, record.outcome)
+            self._mark(identity, str(record.outcome))
             del self._waiting[identity]
         return len(due)
 
@@ -76,12 +78,12 @@ class Tracking:
         """Close the journal, or remove it where nothing was written."""
         self._journal.remove_empty()
 
-    def _mark(self, identity: tuple[str, int], outcome: Outcome) -> None:
+    def _mark(self, identity: tuple[str, int], outcome: str) -> None:
         run_id, attempt = identity
         destination, now = self._tracker.destination, time.time()
-        event = Tracked(time=now, destination=destination, run_id=run_id, attempt=attempt, outcome=str(outcome))
+        event = Tracked(time=now, destination=destination, run_id=run_id, attempt=attempt, outcome=outcome)
         self._journal.append(event)
-        self._written[identity] = str(outcome)
+        self._written[identity] = outcome
 
     def _found(self, record: Record) -> None:
         """A record waits unless it was written; one written as `lost` is written again with its reported outcome."""
