@@ -18,7 +18,7 @@ import pandas as pd
 
 from analysis.derive.blanks import explain_blanks
 from analysis.derive.confidence import least_lead, run_spread
-from analysis.derive.job import with_job_notes, with_starts
+from analysis.derive.job import with_failure_rate, with_job_notes, with_starts
 from analysis.derive.swept import with_swept
 from analysis.filters import keep, names_in
 from analysis.metrics import DEFAULT_METRIC, JOB, JOB_COLUMNS, Metric, metric_named
@@ -55,6 +55,7 @@ NEEDED: tuple[str, ...] = (
     *("peak_memory_bytes", "memory_kind", "flops_convention"),
     *("energy_j_per_token", "dollars_per_gpu_hour", "co2_g_per_kwh"),
     *JOB_COLUMNS,
+    "total_s",
 )
 """The columns that the functions here read; `load(source, NEEDED)` reads no more"""
 
@@ -124,6 +125,7 @@ def measured(records: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     repeats of the configuration, the rest is of the one nearest to the median. Of a configuration that had lost and was
     stopped (``stopped``) the figures are of that run, unless another was measured in full.
     """
+    records = with_failure_rate(completed(records)) if metric.name == JOB else records
     rows = counting(completed(records)).dropna(subset=CELL)
     rows = with_starts(rows, configuration_key(rows)) if metric.name == JOB else rows
     rows = rows.assign(value=metric.of(rows))

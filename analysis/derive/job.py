@@ -11,7 +11,8 @@ import pandas as pd
 from analysis.metrics import JOB, START, job_of, metric_named
 from analysis.tables import items_of
 from sweep.contract import LAYOUT
-from sweep.physics.job import SEEN_FAILURES
+from sweep.physics.job import FAILURES_PER_GPU_DAY, SECONDS_PER_DAY, SEEN_FAILURES, count_interval, known_rate
+from sweep.records.schema import HARDWARE
 
 DAY = (
     *("useful steps", "checkpoint stalls", "steps slowed by writing", "lost work"),
@@ -28,6 +29,35 @@ def with_starts(rows: pd.DataFrame, key: pd.Series[int]) -> pd.DataFrame:
     cached = cached.groupby(["model", "nodes", *LAYOUT], dropna=False)["s"].transform("min")
     longest = phases.groupby(key).transform("max")
     return rows.assign(**dict(longest.items()), cached_start_s=cached)
+
+
+def with_failure_rate(records: pd.DataFrame) -> pd.DataFrame:
+    """All attempts with the failure rate of their sweep: as its site states it, else its own or the published one.
+
+    ``failures_seen``: of how many it is; infinite of a stated one. Simulated attempts saw none.
+    """
+    ran, sweeps = (
+        ~records["simulated"].astype("boolean").fillna(False).astype(bool),
+        records["sweep_name"].astype(object).fillna(""),
+    )
+    days = (records["total_s"].astype(float) * records["gpus"].astype(float) / SECONDS_PER_DAY).where(ran, 0.0)
+    failed = (records["outcome"].isin(HARDWARE) & ran).groupby(sweeps).sum()
+    known = {name: known_rate(int(failed[name]), spent) for name, spent in days.groupby(sweeps).sum().items()}
+    stated = records["failures_per_gpu_day"].astype(float)
+    rate, seen = (sweeps.map({name: of[at] for name, of in known.items()}).astype(float) for at in (0, 1))
+    return records.assign(failures_per_gpu_day=stated.fillna(rate), failures_seen=seen.where(stated.isna(), math.inf))
+
+
+def rate_text(cell: Mapping[Hashable, Any]) -> str:
+    """The failure rate of a cell's best, and where it is from."""
+    rate, seen = float(cell["failures_per_gpu_day"]), float(cell["failures_seen"])
+    text = f"{rate:.3g} failures per GPU-day"
+    if seen == math.inf:
+        return f"{text} (the site's)"
+    if (rate, seen) == (FAILURES_PER_GPU_DAY, SEEN_FAILURES):
+        return f"{text} (published, of Llama 3's training)"
+    low, high = (end * rate / seen for end in count_interval(int(seen)))
+    return f"{text} (this sweep's: {seen:.0f} in {seen / rate:,.0f} GPU-days, so {low:.3g} to {high:.3g})"
 
 
 def day_of(best: pd.DataFrame) -> pd.DataFrame:
@@ -58,16 +88,15 @@ def with_job_notes(best: pd.DataFrame, fastest: pd.DataFrame) -> pd.DataFrame:
 
 def _notes(best: pd.DataFrame) -> list[str]:
     job, metric = job_of(best), metric_named(JOB)
-    seen = best["failures_per_gpu_day"].isna().map({True: SEEN_FAILURES, False: math.inf})
-    likely = zip(*job.likely(best["value"], best["low"], best["high"], seen=seen), strict=True)
-    intervals = zip(job.failures_per_gpu_day, job.interval_s, job.step_s, strict=True)
+    likely = zip(*job.likely(best["value"], best["low"], best["high"], seen=best["failures_seen"]), strict=True)
+    intervals = zip(job.interval_s, job.step_s, strict=True)
     rows = zip(intervals, zip(*job.shares, strict=True), likely, best.to_dict("records"), strict=True)
     return [
-        f"a job with {rate:.3g} failures per GPU-day: a checkpoint each "
+        f"a job with {rate_text(cell)}: a checkpoint each "
         f"{interval_s / step_s:,.0f} steps ({interval_s / 60:.3g} min); {training:.1%} of the time trains, "
         f"{checkpoints:.1%} goes to checkpoints, {sum(failures):.1%} to failures; {metric.text(low)} to "
         f"{metric.text(high)} with 90% probability; {_start_text(cell)}"
-        for (rate, interval_s, step_s), (training, checkpoints, *failures), (low, high), cell in rows
+        for (interval_s, step_s), (training, checkpoints, *failures), (low, high), cell in rows
     ]
 
 

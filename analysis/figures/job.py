@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.derive.best import best_per_cell, is_simulated
-from analysis.derive.job import DAY, day_of
+from analysis.derive.job import DAY, day_of, rate_text
 from analysis.figures import style
 from analysis.figures.data import LackingError, Tables
 from analysis.heatmap.caption import held_fixed
-from analysis.metrics import JOB, job_of
+from analysis.metrics import JOB
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,12 +26,11 @@ def draw(tables: Tables) -> Figure:
     if found.empty:
         raise LackingError("no run wrote a checkpoint; params: {checkpoint: async} measures one")
     best = found.head(MOST_ROWS)
-    hours, rates = 24 * day_of(best), sorted(set(job_of(best).failures_per_gpu_day))
+    hours, rates = 24 * day_of(best), dict.fromkeys(map(rate_text, best.to_dict("records")))
     figure = style.sheet(
         "Where a training day goes",
         held=["best configuration by tokens per GPU-day of a job with failures", *held_fixed(best)],
-        notes=[f"Failures per GPU-day: {', '.join(f'{rate:.3g}' for rate in rates)}."]
-        + [f"The first {MOST_ROWS} of {len(found)} cells."] * (len(found) > MOST_ROWS),
+        notes=[f"{'; '.join(rates)}."] + [f"The first {MOST_ROWS} of {len(found)} cells."] * (len(found) > MOST_ROWS),
         simulated=is_simulated(best),
         columns=2,
         width_ratios=[1, 2],

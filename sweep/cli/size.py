@@ -274,13 +274,14 @@ def _best_by_gpus(results: Path, model: str | None) -> tuple[dict[int, float], b
     return {int(gpus): float(rate) for gpus, rate in sorted(best.items())}, bool(good["simulated"].fillna(False).any())
 
 
-def _with_failures(results: Path, model: str | None, sized: Size) -> dict[str, float | None] | None:
+def _with_failures(results: Path, model: str | None, sized: Size) -> dict[str, Any] | None:
     """Days and cost of a job that fails and writes checkpoints, by the best of those that wrote one; None without.
 
     Of a run on other GPUs than those sized, the one on most; its checkpoint is taken to cost the same.
     """
     import analysis
     from analysis.derive.best import NEEDED, best_per_cell
+    from analysis.derive.job import rate_text
     from analysis.metrics import JOB, job_of
     from sweep.library.sources import collected_results
     from sweep.physics.job import SECONDS_PER_DAY
@@ -295,18 +296,20 @@ def _with_failures(results: Path, model: str | None, sized: Size) -> dict[str, f
     job = job_of(good.assign(gpus=sized.gpus))
     share = float(job.shares[0].item())
     days = sized.days / share
-    low, high = (float(end.item()) for end in job.likely(share, share, share, wall_s=days * SECONDS_PER_DAY))
+    spread = job.likely(share, share, share, wall_s=days * SECONDS_PER_DAY, seen=good["failures_seen"].item())
+    low, high = (float(end.item()) for end in spread)
     price, hours = good["dollars_per_gpu_hour"].item(), sized.gpu_hours / share
     found = {"failures_per_gpu_day": float(job.failures_per_gpu_day.item()), "training_share": share, "days": days}
     found |= {"checkpoint_interval_s": float(job.interval_s.item()), "gpu_hours": hours}
     found |= {"days_low": sized.days / high, "days_high": sized.days / low}
-    return found | {"dollars": None if price != price else float(price) * hours}
+    cost = None if price != price else float(price) * hours
+    return {**found, "failures": rate_text(good.to_dict("records")[0]), "dollars": cost}
 
 
 def _failing_text(found: Mapping[str, Any]) -> str:
     cost = "" if found["dollars"] is None else f", ${found['dollars']:,.0f}"
     return (
-        f"With {found['failures_per_gpu_day']:.3g} failures per GPU-day and a checkpoint each "
+        f"With {found['failures']} and a checkpoint each "
         f"{found['checkpoint_interval_s'] / 60:.3g} min: {found['days']:.3g} days ({found['days_low']:.3g} to "
         f"{found['days_high']:.3g} with 90% probability) = {found['gpu_hours']:,.0f} GPU-hours{cost}"
     )

@@ -310,8 +310,8 @@ class Site(_Facts):
     co2_g_per_kwh: float | None = Field(default=None, ge=0)
     """carbon intensity of the electricity in g CO2 per kWh, for `co2_g_per_million_tokens`; may be changed likewise"""
     failures_per_gpu_day: float | None = Field(default=None, gt=0)
-    """how often a job fails, per GPU and day, for `--objective job`; may be changed likewise. Default: 0.000474, of
-    Llama 3's training on 16,384 H100 (arXiv 2407.21783)"""
+    """how often a job fails, per GPU and day, for `--objective job`; may be changed likewise. Default: the sweep's own
+    where it says more, else 0.000474, of Llama 3's training on 16,384 H100 (arXiv 2407.21783)"""
     restart_time: Seconds | None = None
     """from a failure until the job is started again, likewise; its start and the restore are measured. Default: 0"""
     measured: Annotated[MeasuredRates | None, _of_kind(MeasuredRates)] = None

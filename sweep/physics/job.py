@@ -6,6 +6,7 @@ Computer Systems 22:303-312). All functions take numbers or numpy arrays, in sec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,38 @@ SEEN_FAILURES = 419
 SECONDS_PER_DAY = 86400.0
 LIKELY = 1.645
 """standard deviations on each side that hold 90 % of a normal distribution"""
+
+
+def count_interval(count: int) -> tuple[float, float]:
+    """Between which means of a Poisson distribution a count is likely, with a probability of 0.9: exact, Garwood 1936.
+
+    >>> [round(end, 2) for end in count_interval(25)]
+    [17.38, 34.92]
+    """
+    return (_mean_of(count - 1, 0.95) if count else 0.0), _mean_of(count, 0.05)
+
+
+def _mean_of(count: int, chance: float) -> float:
+    """The mean of a Poisson distribution of which at most ``count`` has this chance."""
+    low, high = 0.0, 2.0 * count + 10.0
+    for _ in range(60):
+        mean = (low + high) / 2
+        terms = (math.exp(n * math.log(mean) - mean - math.lgamma(n + 1)) for n in range(count + 1))
+        low, high = (mean, high) if sum(terms) > chance else (low, mean)
+    return low
+
+
+def known_rate(failures: int, gpu_days: float) -> tuple[float, int]:
+    """(failures per GPU-day, failures that were seen): one's own rate where it is better known than the published one.
+
+    That is where its interval is narrower, or apart from the published one's: then the cluster is another kind.
+    """
+    if not failures or not gpu_days:
+        return FAILURES_PER_GPU_DAY, SEEN_FAILURES
+    low, high = (end / gpu_days for end in count_interval(failures))
+    least, most = (end * FAILURES_PER_GPU_DAY / SEEN_FAILURES for end in count_interval(SEEN_FAILURES))
+    own = high - low < most - least or low > most or high < least
+    return (failures / gpu_days, failures) if own else (FAILURES_PER_GPU_DAY, SEEN_FAILURES)
 
 
 def saves(params: Mapping[str, object]) -> bool:

@@ -261,6 +261,8 @@ COLLECTED = (
 
 OUT_OF_MEMORY = frozenset({str(Outcome.OOM_CUDA), str(Outcome.OOM_HOST)})
 """Outcomes that mean: it does not fit in memory"""
+HARDWARE = frozenset({str(Outcome.NODE_FAIL), str(Outcome.XID_HARDWARE)})
+"""Outcomes that a node or a GPU is at fault for, whatever ran on it"""
 INTERRUPTED = frozenset({str(Outcome.CANCELLED), str(Outcome.PREEMPTED)})
 """Outcomes of what the user or the scheduler ended: neither a measurement nor a failure"""
 

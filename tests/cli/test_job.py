@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from sweep.physics.job import FAILURES_PER_GPU_DAY, SECONDS_PER_DAY, Job
+from sweep.outcomes import Outcome
+from sweep.physics.job import FAILURES_PER_GPU_DAY, SECONDS_PER_DAY, Job, count_interval
 from sweep.records.collect import write_results
 from tests.support.made_records import made_measurement, made_record, made_run
 
@@ -70,6 +71,27 @@ def test_a_restart_takes_as_long_as_a_cold_start(tmp_path, command):
     assert row["job_tokens_per_gpu_day"] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("failures", "days", "own"), [
+    (10, 20000.0, False),  # 0.0005: no other than the published one
+    (10, 200.0, True),  # another cluster
+    (1200, 2.5e6, True),  # better known
+    (0, 1e6, False),
+])  # fmt: skip
+def test_a_sweeps_own_failures_count_where_they_say_more(tmp_path, command, failures, days, own):
+    ran = {"total_s": days * SECONDS_PER_DAY / 2 / max(failures, 1)}
+    failed = made_run(nodes=1, gpus_per_node=2, zero=3)
+    ends = [made_record(failed, outcome=Outcome.NODE_FAIL, attempt=at, **ran) for at in range(1, failures + 1)]
+    ends += [] if failures else [made_record(failed, outcome=Outcome.PYTHON_EXCEPTION, **ran)]
+    write_results(tmp_path / "r.parquet", [wrote((1.0, 1.0, 1.0), 5.0), *ends])
+    rate = failures / days if own else FAILURES_PER_GPU_DAY
+    low, high = count_interval(failures)
+    of = f"this sweep's: {failures} in {days:,.0f} GPU-days, so {low / days:.3g} to {high / days:.3g}"
+    text = f"{rate:.3g} failures per GPU-day ({of if own else 'published, of Llama 3'})"[: None if own else -1]
+    code, out, _ = command("best", tmp_path / "r.parquet", "--objective", "job", "--json")
+    assert code == 0
+    assert f"a job with {text}" in " ".join(json.loads(out)[0]["notes"])
+
+
 def test_without_a_checkpoint_the_remedy_is_to_measure_one(tmp_path, command):
     write_results(tmp_path / "r.parquet", [made_record()])
     code, _, err = command("best", tmp_path / "r.parquet", "--objective", "job")
@@ -88,4 +110,4 @@ def test_a_training_run_is_sized_with_its_failures(tmp_path, command):
     assert code == 0
     assert failing["days"] == pytest.approx(found["days"] / failing["training_share"])
     assert found["days"] < failing["days_low"] < failing["days"] < failing["days_high"]
-    assert "With 0.000474 failures per GPU-day and a checkpoint each" in command(*argv)[1]
+    assert "With 0.000474 failures per GPU-day (published, of Llama 3's training) and a checkpoint" in command(*argv)[1]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import simpy
 
-from sweep.physics.job import FAILURES_PER_GPU_DAY, SECONDS_PER_DAY, SEEN_FAILURES, Job
+from sweep.physics.job import FAILURES_PER_GPU_DAY, SECONDS_PER_DAY, SEEN_FAILURES, Job, count_interval
 
 MINUTE = 60.0
 
@@ -37,6 +37,12 @@ def test_shares_add_up_and_whoever_fails_never_only_trains():
     assert list(training) == sorted(training, reverse=True)
     assert min(checkpoints) > 0
     assert min(*lost, *restarts) > 0
+
+
+@pytest.mark.parametrize(("count", "low", "high"), [(0, 0.0, 2.996), (25, 17.38, 34.92)])
+def test_the_interval_of_a_count_is_the_exact_one(count, low, high):
+    """Published: epitools' pois.daly for 0, GraphPad's example for 25."""
+    assert count_interval(count) == pytest.approx((low, high), abs=0.006)
 
 
 class Simulated:
