@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from bench_workloads.parameters import Parameters
-from sweep.contract import Run, Scalar, Workload
+from sweep.contract import RankRun, Run, Scalar, Workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,17 @@ class TrainerParameters(Parameters):
     """where the command starts; empty: a directory of the attempt, or the one that the trainer's guide names"""
     arguments: str = ""
     """further arguments of the trainer's command line, split as by a shell"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanSave(TrainerParameters):
+    """Those of trainers whose own checkpoints are measured."""
+
+    checkpoint: str = "none"
+    """after the timed steps the trainer writes one checkpoint to the site's `checkpoint_dir`, by its own switches; then
+    it is removed: `sync`, `async` and, in torchtitan, `async_pinned` are its own modes"""
+    checkpoint_timeout_s: float = 600.0
+    """longest time without a line of the trainer until its checkpoint is whole"""
 
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@=-]{0,99}")
@@ -70,6 +81,8 @@ class ParsedLine:
     """layout, batch and parameters as the trainer reports them, under the names of a run's fields"""
     begun: bool = False
     """the first iteration begins"""
+    checkpoint: Mapping[str, float] = field(default_factory=dict)
+    """what the line says of a checkpoint: `begun`, `whole`; `stall_s` or `stall_ms`, for which training waited"""
 
 
 class Reader(Protocol):
@@ -125,6 +138,16 @@ def from_here(run: RunKind, settings: Mapping[str, Any], here: Path | None = Non
     if "root" not in settings:
         return run
     return replace(run, params={**run.params, "root": str((here or Path.cwd()) / str(settings["root"]))})
+
+
+def saving(run: Run) -> tuple[str, str, int]:
+    """(kind, directory, after how many iterations) of a run's one checkpoint; `none` in an exported command.
+
+    After all timed iterations, and one more: the first's length is often unknown.
+    """
+    directory = run.place.checkpoint_dir if isinstance(run, RankRun) else ""
+    kind = str(run.params.get("checkpoint")) if directory else "none"
+    return kind, directory, run.warmup_iterations + run.iterations + 1
 
 
 Kind = TypeVar("Kind", str, int, float, bool)

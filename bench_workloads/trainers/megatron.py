@@ -12,15 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench_workloads.trainers import decoder, megatron_core
-from bench_workloads.trainers.adapter import (
-    SHARED_CHOICES,
-    Adapter,
-    Hint,
-    Launch,
-    ParsedLine,
-    TrainerParameters,
-    param,
-)
+from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, CanSave, Hint, Launch, ParsedLine, param, saving
 from bench_workloads.trainers.driver import MAIN, PRELOAD
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.megatron_rules import RULES, quantized
@@ -37,6 +29,7 @@ STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
     "sequence_length": (r"^\s+seq_length \.+ (\d+)", int),
     "global_batch_sequences": (r"global batch size:\s+(\d+) \|", int),
     "recompute": (r"^\s+recompute_granularity \.+ (\w+)", lambda text: text.lower()),
+    "checkpoint": (r"^\s+async_save(?: \.+|:) (True|False)", lambda text: "async" if text == "True" else "sync"),
 }
 """Megatron-LM's first lines, its table of arguments (`_print_args`), Megatron-Bridge's YAML of the final configuration
 (`run_config`), what both print about process groups, and the iterations' own batch"""
@@ -45,7 +38,15 @@ STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
 def configure(run: Run, _directory: str, steps: int) -> Launch:
     """The command line of pretrain_gpt.py."""
     script = str(Path(param(WORKLOAD, run, "root", str)) / "pretrain_gpt.py")
-    parts = (_model(run), _experts(run), _layout(run), _batch(run, steps), _rest(run), _without_fusions(run))
+    parts = (
+        _model(run),
+        _experts(run),
+        _layout(run),
+        _batch(run, steps),
+        _rest(run),
+        _saving(run),
+        _without_fusions(run),
+    )
     words = _flags({name: value for part in parts for name, value in part.items()})
     return Launch(program=(script, *words), env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
 
@@ -160,6 +161,14 @@ def _rest(run: Run) -> dict[str, Scalar]:
     }
 
 
+def _saving(run: Run) -> dict[str, Scalar]:
+    """One checkpoint. Megatron-LM switches --async-save off without a persistent worker (`validate_args`)."""
+    kind, directory, after = saving(run)
+    later = kind == "async"
+    flags: dict[str, Scalar] = {"async-save": later, "use-persistent-ckpt-worker": later}
+    return flags | {"save": directory or None, "save-interval": after if directory else None}
+
+
 def _without_fusions(run: Run) -> dict[str, Scalar]:
     """Megatron's own layers: of its defaults, these kernels are Transformer Engine's and Apex's, and it ends without
     them (`TransformerConfig`, `ColumnParallelLinear`, `WrappedTorchNorm`).
@@ -198,7 +207,7 @@ class _Reader:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(TrainerParameters):
+class Settings(CanSave):
     """Megatron-LM's parameters."""
 
     root: str = "Megatron-LM"
@@ -226,6 +235,7 @@ WORKLOAD = Workload(
         "dispatcher": tuple(megatron_core.DISPATCHERS),
         "routing": ROUTINGS,
         "transformer_impl": ("transformer_engine", "local"),
+        "checkpoint": ("none", "sync", "async"),
     },
     rules=(
         decoder.VOCABULARY_BY_TP,
@@ -315,4 +325,9 @@ def iterations() -> PatternReader:
         },
         STATED,
         begun=r"\[before the start of training step\]|training \.\.\.$",
+        checkpoint={
+            "begun": r"\b(saving checkpoint) at iteration ",
+            "whole": r"\b(successfully saved checkpoint) from iteration ",
+            "stall_ms": rf"^\s+save-checkpoint \.+: (?:\({NUMBER}, )?({NUMBER})",
+        },
     )

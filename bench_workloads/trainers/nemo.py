@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers import decoder, megatron_core
-from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Launch, ParsedLine, TrainerParameters, param
+from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, CanSave, Hint, Launch, ParsedLine, param, saving
 from bench_workloads.trainers.driver import MAIN, PRELOAD
 from bench_workloads.trainers.megatron import iterations
 from bench_workloads.trainers.megatron_rules import RULES
@@ -39,7 +39,7 @@ def configure(run: Run, _directory: str, steps: int) -> Launch:
 
 def overrides(run: Run, steps: int) -> dict[str, Value]:
     """Fields of Megatron-Bridge's `ConfigContainer`, but for those that the recipe keeps."""
-    kept = param(WORKLOAD, run, "keep", str)
+    kept, (kind, directory, after) = param(WORKLOAD, run, "keep", str), saving(run)
     return {
         **(_sizes(run) if kept == "" else {}),
         **(_spread(run, kept) if kept != "all" else {}),
@@ -50,7 +50,8 @@ def overrides(run: Run, steps: int) -> dict[str, Value]:
         "validation.eval_iters": 0,
         "scheduler.lr_warmup_iters": 0,
         "logger.log_interval": 1,
-        "checkpoint.save": None,
+        "checkpoint.save": directory or None,
+        **({"checkpoint.save_interval": after, "checkpoint.async_save": kind == "async"} if directory else {}),
     }
 
 
@@ -204,7 +205,7 @@ class _Reader:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(TrainerParameters):
+class Settings(CanSave):
     """Megatron-Bridge's parameters."""
 
     root: str = "Megatron-Bridge"
@@ -240,6 +241,7 @@ WORKLOAD = Workload(
         "dispatcher": tuple(megatron_core.DISPATCHERS),
         "routing": ROUTINGS,
         "keep": ("", "model", "all"),
+        "checkpoint": ("none", "sync", "async"),
     },
     rules=(
         *(_unless_kept(rule) for rule in (decoder.RMSNORM, decoder.GATED, decoder.ROTARY, decoder.NO_BIASES)),

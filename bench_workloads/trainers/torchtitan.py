@@ -13,15 +13,7 @@ from math import prod
 from typing import Any
 
 from bench_workloads.trainers import decoder
-from bench_workloads.trainers.adapter import (
-    SHARED_CHOICES,
-    Adapter,
-    Hint,
-    Launch,
-    Reader,
-    TrainerParameters,
-    param,
-)
+from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, CanSave, Hint, Launch, Reader, param, saving
 from bench_workloads.trainers.driver import MAIN, PRELOAD
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.torchtitan_module import TEMPLATE
@@ -45,6 +37,12 @@ _FAMILIES = ("llama3", "qwen3", "deepseek_v3", "gpt_oss")
 _DISPATCHERS = {"alltoall": "standard", "deepep": "deepep", "hybridep": "hybridep"}
 _OF_DISPATCHERS = {"AllToAll": "alltoall", "DeepEP": "deepep", "HybridEP": "hybridep"}
 _QUANTIZED = {"fp8_rowwise": "float8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
+_ASYNC_MODES = {"sync": "disabled", "async": "async", "async_pinned": "async_with_pinned_mem"}
+_OF_CHECKPOINT = {
+    "begun": r"(Saving|Staging) the checkpoint\.",
+    "whole": r"(?:checkpoint is |Finished sav)(whole|ing the checkpoint)",
+    "stall_s": rf"Finished (?:saving|staging) the checkpoint in ({NUMBER}) seconds",
+}
 _RECOMPUTE = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
 
 
@@ -59,7 +57,14 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
 
 def module(run: Run, directory: str, steps: int) -> str:
     """The text of the configuration module."""
-    values = {**_model(run), **_batch(run, steps), **_layout(run), **_precision(run), "directory": directory}
+    values = {
+        **_model(run),
+        **_batch(run, steps),
+        **_layout(run),
+        **_precision(run),
+        **_saving(run),
+        "directory": directory,
+    }
     lines = "\n".join(f"    {name}={value!r}," for name, value in values.items())
     return TEMPLATE.replace("VALUES", lines).replace("RECOMPUTE", _RECOMPUTE[run.layout.recompute])
 
@@ -118,10 +123,16 @@ def _precision(run: Run) -> dict[str, Scalar]:
     return {"dtype": _DTYPES.get(run.dtype, "bfloat16"), "quantized": _QUANTIZED.get(run.dtype, "")}
 
 
+def _saving(run: Run) -> dict[str, Scalar]:
+    kind, directory, after = saving(run)
+    return {"checkpoint": directory, "checkpoint_interval": after, "async_mode": _ASYNC_MODES.get(kind, "disabled")}
+
+
 def reader(run: Run) -> Reader:
     """Steps, and what torchtitan prints about mesh, batch, pipeline and recomputation."""
     mesh = r"device mesh with parallelism: (?:(?!parallelism: ).)*\b"
     trainer = r"Trainer is initialized with (?:(?!initialized with ).)*\b"
+    later = "async_pinned" if run.params.get("checkpoint") == "async_pinned" else "async"
     piped, several = run.layout.pp > 1, run.layout.virtual_stages > 1
     batch: dict[str, tuple[str, Callable[[str], Scalar]]] = {
         "pp_schedule": (r"Using pipeline schedule (\w+) with", lambda text: _OF_SCHEDULES.get(text, text)),
@@ -165,6 +176,7 @@ def reader(run: Run) -> Reader:
                 r"(Recorded CUDA graph|CUDA graph capture is only supported)",
                 lambda text: "full_iteration" if text.startswith("Recorded") else "none",
             ),
+            "checkpoint": (r"(Saving|Staging) the checkpoint\.", lambda text: "sync" if text == "Saving" else later),
             "dispatcher": (r"experts: dispatcher (\w+),", lambda text: _OF_DISPATCHERS.get(text, text)),
             "routing": (
                 r"experts: dispatcher \w+, balanced (True|False)",
@@ -173,6 +185,7 @@ def reader(run: Run) -> Reader:
             **batch,
         },
         begun=r"Training starts at step",
+        checkpoint=_OF_CHECKPOINT,
     )
 
 
@@ -199,7 +212,7 @@ def _stages(c: Mapping[str, Any]) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(TrainerParameters):
+class Settings(CanSave):
     """torchtitan's parameters."""
 
     attention: str = "flex"
@@ -251,6 +264,7 @@ WORKLOAD = Workload(
         "spmd_backend": ("spmd_types", "partial_dtensor", "full_dtensor"),
         "compile": (False, True),
         "attention": ("flex", "flex_flash", "varlen"),
+        "checkpoint": ("none", *_ASYNC_MODES),
     },
     rules=(
         *(_unless_its_own(rule) for rule in decoder.LLAMA if rule not in (decoder.DENSE, decoder.NO_QK_NORM)),

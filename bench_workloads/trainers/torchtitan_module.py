@@ -67,6 +67,20 @@ class RandomTokensLoader(ParallelAwareDataloader):
         super().__init__(dataset, dp_rank=dp_rank, dp_world_size=dp_world_size, batch_size=local_batch_size)
 
 
+class Checkpoints(CheckpointManager):
+    """Prints when a checkpoint that is written in the background is whole."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(CheckpointManager.Config):
+        pass
+
+    def _save(self, step, last_step=False):
+        saved = super()._save(step, last_step)
+        if saved and self.save_future:
+            self.save_future.add_done_callback(lambda it: it.exception() or print("checkpoint is whole", flush=True))
+        return saved
+
+
 class NoTokenizer(BaseTokenizer):
     @dataclass(kw_only=True, slots=True)
     class Config(BaseTokenizer.Config):
@@ -232,7 +246,12 @@ def configuration():
         debug=DebugConfig(moe_force_load_balance=RUN.balanced),
         activation_checkpoint=RECOMPUTE,
         compile=CompileConfig(enable=RUN.compiled, enable_async_tensor_parallel=RUN.async_tp),
-        checkpoint=CheckpointManager.Config(enable=False),
+        checkpoint=Checkpoints.Config(
+            enable=bool(RUN.checkpoint),
+            folder=RUN.checkpoint or "checkpoint",
+            interval=RUN.checkpoint_interval,
+            async_mode=RUN.async_mode,
+        ),
         metrics=MetricsProcessor.Config(log_freq=1, disable_color_printing=True),
     )
 '''

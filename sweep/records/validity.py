@@ -12,6 +12,7 @@ from packaging.version import InvalidVersion, Version
 from sweep.contract import FURTHER, Measurement, Run, Scalar, SlowBound
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import best_matmul_share, gpu_kind
+from sweep.physics.job import saves
 from sweep.physics.shapes import ModelShape, total_parameters
 from sweep.planning.effects import GENERAL
 from sweep.records.schema import Metrics
@@ -55,7 +56,7 @@ def stopped_after(measurements: Sequence[Measurement], bound: SlowBound | None) 
 
 def mismatches(run: Run, measurements: Sequence[Measurement], bound: SlowBound | None = None) -> list[str]:
     """Each difference between what was requested and what ran, with both values."""
-    asked = requested(run)
+    asked = requested(run) | ({"checkpoint": run.params["checkpoint"]} if saves(run.params) else {})
     found: dict[str, None] = {}
     for rank, measurement in enumerate(measurements):
         for name, value in measurement.effective.items():

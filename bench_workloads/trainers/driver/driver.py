@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench_workloads.trainers import TRAINERS
-from bench_workloads.trainers.adapter import Adapter, Launch, ParsedLine, from_here
+from bench_workloads.trainers.adapter import Adapter, Launch, ParsedLine, from_here, saving
 from bench_workloads.trainers.driver.exchange import CONNECT_S, Exchange
 from bench_workloads.trainers.driver.gathering import Gathered
 from bench_workloads.trainers.driver.reading import Lines
@@ -39,7 +39,7 @@ STOPPED_S = 0.5
 SHOWN_LINES, SHOWN_OF_A_LINE = 3, 80
 """of a trainer's output in a message; characters of each"""
 _READ = 1 << 16
-_FIELDS = ("iteration", "values", "effective", "begun")
+_FIELDS = ("iteration", "values", "effective", "begun", "checkpoint")
 """fields of a ``ParsedLine`` that a rank sends on"""
 
 
@@ -76,9 +76,9 @@ class _Driver:
         self._exchange = Exchange.join(run.place, self._selector)
         self._reader = adapter.reader(run)
         self._lines = Lines()
-        self._speakers = Speakers(run, progress)
-        self._child: subprocess.Popen[bytes] | None = None
         self._settings = {**adapter.workload.params, **run.params}
+        self._speakers = Speakers(run, progress, float(self._settings.get("checkpoint_timeout_s") or 0))
+        self._child: subprocess.Popen[bytes] | None = None
         self._last: deque[str] = deque(maxlen=400)
         self._decided = run.place.bound is None or run.place.rank == 0
         """whether the run has lost or is complete: rank 0 says so, and all ranks measure the same iterations"""
@@ -91,8 +91,11 @@ class _Driver:
             return
         directory = Path(place.scratch_dir or ".") / f"trainer{place.rank}"
         directory.mkdir(parents=True, exist_ok=True)
-        # One more than is timed: the first's length is often unknown, and shutdown must not fall into a timed one.
-        steps = self._run.warmup_iterations + self._run.iterations + 1
+        kind, checkpoints, steps = saving(self._run)
+        if kind != "none":
+            steps += steps - 1  # one fewer, so that it writes no second one
+            if not place.rank:  # not its parents: a path that is not there is a mistake
+                Path(checkpoints).mkdir(mode=0o700)
         launch = self._adapter.configure(from_here(self._run, settings), str(directory), steps)
         for name, text in launch.written().items():
             (directory / name).write_text(text)
@@ -116,7 +119,7 @@ class _Driver:
             if self._over():
                 # What others report from now on does not count for a rank whose trainer failed.
                 self._drain(LAST_LINES_S if not self._failed() else 0.0 if self._decided else STOPPED_S)
-                if self._speakers.chosen(True) is None:
+                if self._speakers.chosen(True) is None or (self._failed() and self._speakers.unsaved):
                     self._give_up()
                 return
             self._once(0.5)
@@ -205,6 +208,8 @@ class _Driver:
         return bool(data)
 
     def _chosen(self) -> Gathered | None:
+        if self._failed() and self._speakers.unsaved:
+            return None
         return self._speakers.chosen(self._over()) if self._decided or not self._exchange.connected else None
 
     def _drain(self, seconds: float) -> None:

@@ -81,7 +81,7 @@ class PatternReader:
     """One pattern finds the iteration, others the values after it on the line; further ones the configuration.
 
     Where ranks write into one line, each iteration found starts a separate part, and of their memory the greatest
-    counts.
+    counts. Of what it says of a checkpoint (``ParsedLine.checkpoint``) a part without a number is 0.
     """
 
     def __init__(
@@ -90,12 +90,14 @@ class PatternReader:
         values: Mapping[str, str],
         effective: Mapping[str, tuple[str, Callable[[str], Scalar]]] | None = None,
         begun: str | None = None,
+        checkpoint: Mapping[str, str] | None = None,
     ) -> None:
         self._iteration = pattern(iteration)
         self._values = {name: pattern(text) for name, text in values.items()}
         self._memory = [name for name in values if name.startswith(_MEMORY)]
         self._effective = {name: (pattern(text), of) for name, (text, of) in (effective or {}).items()}
         self._begun = re.compile(begun) if begun else None
+        self._checkpoint = {name: pattern(text) for name, text in (checkpoint or {}).items()}
 
     def read(self, line: str) -> list[ParsedLine]:
         """What was parsed from the line."""
@@ -107,7 +109,10 @@ class PatternReader:
             found = [ParsedLine(values=values), *found]
         stated = self._stated(line)
         begun = self._begun is not None and self._begun.search(line) is not None
-        return [*found, ParsedLine(effective=stated, begun=begun)] if stated or begun else found
+        matches = {name: match for name, compiled in self._checkpoint.items() if (match := compiled.search(line))}
+        checkpoint = {name: number(match[1]) or 0.0 for name, match in matches.items()}
+        last = ParsedLine(effective=stated, begun=begun, checkpoint=checkpoint)
+        return [*found, last] if stated or begun or checkpoint else found
 
     def _parts(self, line: str) -> list[str]:
         starts = [match.start() for match in self._iteration.finditer(line)]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from bench_workloads.trainers.adapter import Adapter, ParsedLine
 from bench_workloads.trainers.driver import gathering
 from bench_workloads.trainers.driver.gathering import Gathered
+from bench_workloads.trainers.driver.saved import Saved
 from sweep.contract import Measurement, Phase, Progress, RankRun
 
 STEADY_FACTOR = 5.0
@@ -27,7 +30,7 @@ class Stopped(NamedTuple):
 class Speakers:
     """What each source (a rank, or a node's torchrun) reported. Sends a heartbeat for every reported iteration."""
 
-    def __init__(self, run: RankRun, progress: Progress) -> None:
+    def __init__(self, run: RankRun, progress: Progress, checkpoint_due_s: float = 0.0) -> None:
         self._run = run
         self._progress = progress
         self._of_rank: dict[int, Gathered] = {}
@@ -35,9 +38,15 @@ class Speakers:
         self._begun_at = time.monotonic()
         self.stopped: Stopped | None = None
         self._marks: dict[str, float] = {}
+        self._checkpoint_due_s, directory = checkpoint_due_s, run.place.checkpoint_dir
+        self._saved = Saved(None if run.place.rank else Path(directory)) if directory else None
 
     def receive(self, rank: int, parsed: ParsedLine, at_s: float) -> None:
         """Add what one rank's trainer reported, ``at_s`` on the clock of the rank that read it."""
+        if self._saved is not None and self._saved.add(parsed, time.monotonic()):
+            if parsed.checkpoint or parsed.iteration is not None:
+                self._progress.heartbeat(Phase.STEADY, self._last_heartbeat, due_s=self._checkpoint_due_s)
+            parsed = ParsedLine(effective=parsed.effective)
         wanted = self.stopped or self._run
         gathered = self._of_rank.setdefault(rank, Gathered(wanted.warmup_iterations, wanted.iterations))
         news = gathered.add(parsed, at_s)
@@ -74,10 +83,17 @@ class Speakers:
         ``own_is_over``: this rank's trainer has ended.
         """
         own = self._of_rank.get(self._run.place.rank)
+        if self.unsaved and not own_is_over:
+            return None
         if own is not None and own.entries and not own_is_over and self.stopped is None:
             return own if own.done else None
         done = [self._of_rank[rank] for rank in sorted(self._of_rank) if self._of_rank[rank].done]
         return own if own is not None and own.done else next(iter(done), None)
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether the run writes a checkpoint that is not whole."""
+        return self._saved is not None and self.stopped is None and not self._saved.over
 
     def most_iterations(self) -> int:
         """The most iterations that any source reported."""
@@ -92,6 +108,10 @@ class Speakers:
             effective |= self._of_rank[rank].effective
         compared = gathering.compare(self._run, chosen, adapter.convention)
         missing = gathering.never_matched(adapter.expected(self._run), self._of_rank.values())
+        missing += ["the trainer printed no end of its checkpoint"] if self.unsaved else []
+        saved: dict[str, Any] = {}
+        if self._saved is not None and not self._run.place.rank:
+            saved = self._saved.costs(median(chosen.timed_s()))
         return Measurement(
             step_times_s=chosen.timed_s(),
             warmup_times_s=chosen.warmup_s(),
@@ -105,5 +125,5 @@ class Speakers:
             versions=versions,
             phases_s=self._marks,
             effective=effective | own.effective,
-            extra={"trainer": compared, "notes": [*gathering.notes(compared, chosen), *missing]},
+            extra={**saved, "trainer": compared, "notes": [*gathering.notes(compared, chosen), *missing]},
         )

@@ -54,3 +54,47 @@ def test_it_trains(sizes, ep, runs, tmp_path):
         assert all(5 < loss < 8 for loss in record["losses"])
         assert record["peak_memory_bytes"] is None  # it prints -0.00GiB
         assert not record["suspect"]
+
+
+SAVING = """\
+name: torchtitan
+workload: torchtitan
+models: {{tiny: {{{sizes}}}}}
+nodes: 1
+sequence_length: 64
+global_batch: 256
+zero: 3
+micro_batch_size: 2
+warmup_iterations: 1
+iterations: 3
+remeasure: 0
+params: {{python: {python}, spmd_backend: partial_dtensor, checkpoint: [sync, async, async_pinned]}}
+env: {{PYTHONPATH: {replacements}, OMP_NUM_THREADS: "1"}}
+site: {{gpu: cpu, gpus_per_node: 2, checkpoint_dir: {directory}}}
+"""
+
+
+def test_its_own_checkpoints_are_measured_and_removed(tmp_path):
+    """But for async_pinned, which fails without an accelerator: no measurement."""
+    python = python_of("SWEEP_TORCHTITAN_PYTHON")
+    grid, directory, checkpoints = tmp_path / "grid.yaml", tmp_path / "s", tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    replaced = SCRIPTS / "torchtitan_on_cpu"
+    grid.write_text(SAVING.format(sizes=SIZES, python=python, replacements=replaced, directory=checkpoints))
+    driving.run("launch", grid, "--dir", directory, "--executor", "local", "--yes", cwd=tmp_path, timeout=800)
+    records = {json.loads(one["params_json"])["checkpoint"]: one for one in driving.records_of(directory)}
+    pinned = records.pop("async_pinned")
+    assert pinned["outcome"] == "python_exception"
+    assert "requires that the current accelerator is available" in pinned["evidence"]
+    assert sorted(records) == ["async", "sync"]
+    for kind, record in records.items():
+        assert record["outcome"] == "ok", record["message"]
+        assert json.loads(record["effective_json"])["checkpoint"] == kind
+        assert record["checkpoint_stall_s"] > 0
+        assert record["checkpoint_durable_s"] > 0
+        assert kind != "sync" or record["checkpoint_slowdown"] == 0
+        state = 12 * 164_160  # weights and both moments
+        assert state < json.loads(record["extra_json"])["checkpoint_bytes"] < 1.2 * state
+        assert len(record["step_times_s"]) == 3
+        assert not record["suspect"], record["notes"]
+    assert list(checkpoints.iterdir()) == []

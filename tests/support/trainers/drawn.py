@@ -2,8 +2,11 @@
 
 import math
 import random
+from dataclasses import replace
+from itertools import cycle
 
-from sweep.contract import LAYOUT_FIELDS
+from sweep.contract import LAYOUT_FIELDS, Place, RankRun
+from sweep.physics.job import saves
 from sweep.planning.effects import with_effect
 from sweep.planning.rules import broken_by_run
 from sweep.plugins import TRAINER
@@ -50,6 +53,17 @@ def drawn(trainer, count, seed, **params):
         if ranks <= 32 and not broken_by_run(run, workload):
             found.append(run)
     return found
+
+
+def saving(runs):
+    """The same, one after the other without a checkpoint and with each kind that the trainer has."""
+    kinds = TRAINER.find(runs[0].workload).workload.choices["checkpoint"]
+    place = Place(
+        rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0, master_addr="", master_port=0,
+        checkpoint_dir="/checkpoints/r.1",
+    )  # fmt: skip
+    asked = [replace(run, params={**run.params, "checkpoint": kind}) for run, kind in zip(runs, cycle(kinds))]
+    return [RankRun.of(run, place) if saves(run.params) else run for run in asked]
 
 
 def unvaried(trainer, runs):

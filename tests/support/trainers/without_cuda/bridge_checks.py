@@ -68,6 +68,8 @@ for ranks, env, words in json.loads(Path(asked).read_text()):
         runtime_config_update(made)  # precision and overlap as at a run's start, then ConfigContainer.validate
         if "--show" in sys.argv:
             made.log_non_default_values()
+        saved, later = made.checkpoint, "checkpoint.async_save=true" in pairs
+        assert (saved.async_save, bool(saved.save)) == (later, any(".save_interval=" in pair for pair in pairs))
         found.append(changed(made.model, pairs))
     except Exception as error:
         found.append(f"{type(error).__name__}: {error}")

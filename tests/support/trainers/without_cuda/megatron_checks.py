@@ -23,6 +23,9 @@ for ranks, env, words in launches:
         args = parse_args()
         validate_args(args)
         core_transformer_config_from_args(args)
+        later = "--async-save" in words
+        assert (args.async_save, bool(args.save)) == (later, "--save" in words), "checkpoints as they were asked"
+        assert not args.save or args.save_interval < args.train_iters < 2 * args.save_interval, "one checkpoint"
         found.append("")
     except (Exception, SystemExit) as error:
         found.append(f"{type(error).__name__}: {error}")

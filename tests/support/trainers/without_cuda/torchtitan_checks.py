@@ -26,6 +26,13 @@ for folder in folders:
         made = ConfigManager().parse_args(["--module", "sweep_torchtitan", "--config", "configuration"])
         made.model_spec.model.update_from_config(config=made)
         made._validate_cuda_graphs()
+        asked, made_of = sys.modules["sweep_torchtitan"].RUN, made.checkpoint
+        modes = {"": "disabled"}.get(asked.checkpoint, asked.async_mode)
+        assert (made_of.enable, made_of.async_mode, made_of._owner) == (
+            bool(asked.checkpoint),
+            modes,
+            sys.modules["sweep_torchtitan"].Checkpoints,
+        )
         with torch.device("meta"):
             model = made.model_spec.model.build()
         found.append(sum(one.numel() for one in model.parameters()))
