@@ -21,7 +21,7 @@ DATA = REPOSITORY / "docs" / "data"
 ROWS = list(csv.DictReader((DATA / "measured_h200.csv").open()))
 STATED = yaml.safe_load((DATA / "measured_h200.yaml").read_text())["models"]
 MIXTURE = {"True bf16": 0.08, "False bf16": 0.12}
-STEP = {"True bf16": 0.03, "False bf16": 0.09, "True fp8_tensorwise": 0.02, "True fp8_rowwise": 0.14}
+STEP = {"True bf16": 0.035, "False bf16": 0.09, "True fp8_tensorwise": 0.02, "True fp8_rowwise": 0.14}
 """compiled, dtype -> relative error of the step time"""
 
 
