@@ -38,15 +38,7 @@ STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
 def configure(run: Run, _directory: str, steps: int) -> Launch:
     """The command line of pretrain_gpt.py."""
     script = str(Path(param(WORKLOAD, run, "root", str)) / "pretrain_gpt.py")
-    parts = (
-        _model(run),
-        _experts(run),
-        _layout(run),
-        _batch(run, steps),
-        _rest(run),
-        _saving(run),
-        _without_fusions(run),
-    )
+    parts = (_model(run), _experts(run), _layout(run), _batch(run, steps), _rest(run), _without_fusions(run))
     words = _flags({name: value for part in parts for name, value in part.items()})
     return Launch(program=(script, *words), env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
 
@@ -158,6 +150,7 @@ def _rest(run: Run) -> dict[str, Scalar]:
         # From its default of 2^32 the first dozen iterations overflow, and skip their step.
         "initial-loss-scale": 65536 if run.dtype == "fp16" else None,
         "distributed-timeout-minutes": 10,
+        **_saving(run),
     }
 
 

@@ -57,14 +57,7 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
 
 def module(run: Run, directory: str, steps: int) -> str:
     """The text of the configuration module."""
-    values = {
-        **_model(run),
-        **_batch(run, steps),
-        **_layout(run),
-        **_precision(run),
-        **_saving(run),
-        "directory": directory,
-    }
+    values = _model(run) | _batch(run, steps) | _layout(run) | _precision(run) | _saving(run) | {"directory": directory}
     lines = "\n".join(f"    {name}={value!r}," for name, value in values.items())
     return TEMPLATE.replace("VALUES", lines).replace("RECOMPUTE", _RECOMPUTE[run.layout.recompute])
 
