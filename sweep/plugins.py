@@ -65,7 +65,7 @@ class Kind(Generic[T]):
         point = next((point for point in registered if point.name == name), None)
         if name not in self.table and point is None:
             fact = f"unknown {self.word} {name!r}"
-            raise SweepError(Mistake(fact, path=self.path, remedy=nearest(name, self.names())))
+            raise SweepError(Mistake(fact, path=self.path, remedy=nearest(str(name), self.names())))
         try:
             loaded = load_object(self.table[name]) if point is None else point.load()
         except Exception as error:  # third-party code: loading a plug-in may raise anything

@@ -18,8 +18,11 @@ import sys
 import tarfile
 import time
 from pathlib import Path
+from typing import Any
 
 SOURCE, WHEELS, STATE = "source.tar.gz", "wheels", "state.tar.gz"
+FILTER: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""not in Debian 12's Python 3.11.2; the archives are the user's own"""
 STAYS = ("tokens.bin",)
 """made again there"""
 MOST_STATE_BYTES = 5_000_000
@@ -54,11 +57,11 @@ def _unpacked(folder: Path, work: Path, out: Path, *, install: bool = True) -> d
     for name in ("source", "site"):
         shutil.rmtree(work / name, ignore_errors=True)
     with tarfile.open(folder / SOURCE) as packed:
-        packed.extractall(work / "source", filter="data")
+        packed.extractall(work / "source", **FILTER)
     out.mkdir(parents=True, exist_ok=True)
     if (folder / STATE).exists() and not any(out.iterdir()):
         with tarfile.open(folder / STATE) as packed:
-            packed.extractall(out, filter="data")
+            packed.extractall(out, **FILTER)
     if install:
         command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile"]
         wheels = map(str, sorted((folder / WHEELS).glob("*.whl")))

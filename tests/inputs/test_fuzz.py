@@ -1,7 +1,7 @@
 """Any file content is read or refused with SweepError: nothing else is raised, and nothing is run."""
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sweep.contract import Workload
@@ -55,6 +55,7 @@ def test_any_text(text):
 
 
 @settings(max_examples=250)
+@example(changed={"budget": None, "params": {}, "workload": None})
 @given(st.dictionaries(st.sampled_from(sorted(Grid.model_fields)), values, max_size=3))
 def test_any_value_of_a_key_of_a_grid(changed):
     grid = read_or_refused(lambda: parse_grid(yaml.safe_dump({**GOOD, **changed}), "f"))

@@ -36,7 +36,8 @@ def test_the_same_directory_by_another_path_or_mount_is_the_sweep(original, tmp_
     (tmp_path / "link").symlink_to(original)
     assert is_own(tmp_path / "link")
     (tmp_path / "mount").mkdir()
-    subprocess.run(["mount", "--bind", original, tmp_path / "mount"], check=True)
+    if subprocess.run(["mount", "--bind", original, tmp_path / "mount"], check=False).returncode:
+        pytest.skip("nothing can be mounted here")
     try:
         assert is_own(tmp_path / "mount")
     finally:
@@ -56,7 +57,8 @@ def test_a_copy_is_not_the_sweep_even_where_the_original_is_gone(original, tmp_p
 
 def test_a_copy_on_another_file_system_is_not_the_sweep(original, tmp_path):
     (tmp_path / "disk").mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "none", tmp_path / "disk"], check=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "none", tmp_path / "disk"], check=False).returncode:
+        pytest.skip("nothing can be mounted here")
     try:
         shutil.move(original, tmp_path / "disk" / "s")
         assert not is_own(tmp_path / "disk" / "s")
