@@ -77,23 +77,10 @@ def test_a_baseline_makes_it_a_guard(files):
     assert {one["verdict"] for one in document["workloads"] if one["value"]} == {"fail"}
 
 
-SUITE = """\
-name: suite
-workload: simulated
-models: [tiny-1M]
-nodes: [1]
-sequence_length: 64
-global_batch: 1024
-dtype: [fp32]
-micro_batch_size: [1, 2]
-iterations: 5
-warmup_iterations: 1
-repeats: 3
-remeasure: 0
-strategy: exhaustive
-params: {step_s: 1.0}
-site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m}
-"""
+SUITE = driving.simulated(
+    global_batch=1024, micro_batch_size=[1, 2], iterations=5, warmup_iterations=1, repeats=3, remeasure=0,
+    strategy="exhaustive", params={"step_s": 1.0},
+)  # fmt: skip
 
 
 @pytest.mark.long

@@ -12,7 +12,6 @@ import re
 import select
 import struct
 import subprocess
-import sys
 import termios
 import time
 import types
@@ -333,21 +332,6 @@ def test_spans_as_text(seconds, words):
     assert span_text(seconds) == words
 
 
-SHORT = """
-name: short
-workload: simulated
-models: [tiny-1M, tiny-4M]
-nodes: [1, 2]
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-iterations: 4
-micro_batch_size: [1, 2, 4]
-params: {step_s: 0.05, fault: exception, fault_probability: 0.3}
-site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m, max_local_ranks: 4}
-"""
-
-
 def in_a_terminal(command, *, rows=30, columns=100, limit_s=200.0):
     """What a command wrote to its terminal, and its exit code."""
     pid, terminal = pty.fork()
@@ -369,10 +353,10 @@ def in_a_terminal(command, *, rows=30, columns=100, limit_s=200.0):
 
 
 def test_a_launch_in_a_terminal_and_one_without(tmp_path):
-    grid = tmp_path / "short.yaml"
-    grid.write_text(SHORT)
-    options = ["--executor", "local", "--yes"]
-    command = [sys.executable, "-m", "sweep.cli.main", "launch", str(grid), "--dir", str(tmp_path / "s"), *options]
+    params = {"step_s": 0.05, "fault": "exception", "fault_probability": 0.3}
+    keys = {"models": ["tiny-1M", "tiny-4M"], "nodes": [1, 2], "iterations": 4, "micro_batch_size": [1, 2, 4]}
+    grid = driving.simulated({"max_local_ranks": 4}, **keys, params=params)
+    command = [*driving.SWEEP, *map(str, driving.launch_words(tmp_path, grid))]
     written, code = in_a_terminal(command)
     assert code == 0, written
     assert "\x1b[" in written

@@ -6,25 +6,11 @@ import pytest
 
 from tests.support import driving
 
-GRID = """
-name: one
-workload: simulated
-models: [tiny-1M]
-nodes: [1]
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-iterations: 1
-params: {step_s: 0.01}
-site: {gpu: cpu, gpus_per_node: 1, pilot_time: 10m}
-"""
-
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     root = tmp_path_factory.mktemp("nodes")
-    (root / "grid.yaml").write_text(GRID)
-    assert driving.run("launch", "grid.yaml", "--dir", "s", "--executor", "local", "--yes", cwd=root).returncode == 0
+    driving.launched(root, driving.simulated({"gpus_per_node": 1}, iterations=1, params={"step_s": 0.01}))
     return root / "s"
 
 

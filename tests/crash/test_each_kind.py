@@ -12,7 +12,7 @@ import pytest
 from tests.support import driving
 from tests.support import process_kinds as kinds
 from tests.support.faults.table import note
-from tests.support.process_kinds import GRID, wait_for_daemons
+from tests.support.process_kinds import leaking, wait_for_daemons
 
 MINUTE_S = 60.0
 
@@ -32,10 +32,9 @@ def assert_nothing_is_left(tmp_path, kind, executor, cluster=None, **grid):
     """(When the kill was, seconds until the killed attempt's processes were gone, all records)."""
     env = cluster.env if cluster is not None else None
     directory = tmp_path / "s"
-    (tmp_path / "grid.yaml").write_text(GRID.format(**grid))
     with (tmp_path / "launch.out").open("ab") as output:
-        words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", executor, "--yes")
-        of_attempt = strike(kind, directory, driving.start(*words, env=env, output=output), cluster)
+        launcher = driving.launching(tmp_path, leaking(**grid), executor=executor, env=env, output=output)
+        of_attempt = strike(kind, directory, launcher, cluster)
         killed_at = time.time()
         psutil.wait_procs(of_attempt, timeout=MINUTE_S)
         clean_s = time.time() - killed_at

@@ -10,23 +10,7 @@ from tests.support.process_kinds import find
 
 pytestmark = pytest.mark.long
 
-GRID = """
-name: renewed
-workload: simulated
-models: [tiny-1M]
-strategy: prune
-nodes: 1
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-micro_batch_size: 1
-zero: 0
-tp: 1
-pp: 1
-iterations: 5
-params: {step_s: 0.4}
-site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1}
-"""
+GRID = driving.simulated({"poll_interval_s": 1}, **driving.ONE_LAYOUT, iterations=5, params={"step_s": 0.4})
 
 
 @pytest.mark.parametrize(("kind", "tries", "outcome"), [("rank", 2, "unknown"), ("leader", 4, "lost")])

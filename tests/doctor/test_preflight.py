@@ -7,33 +7,13 @@ import pytest
 
 from sweep.checks.check import CheckResult, Finding, Verdict
 from sweep.checks.node import NODE
+from sweep.errors import SweepError
+from sweep.inputs.load import parse_grid
 from sweep.pilot.job_spec import JobSpec, Limits
 from sweep.pilot.leader.preflight import checks_of, readings_in, reasons_to_exclude
 from sweep.state.events import AttemptStarted, NodeBad, NodeFit
 from tests.support import driving
 from tests.support.doctor.driving import DEFECT, needs_cgroup, needs_root
-
-GRID = """
-name: checked
-workload: simulated
-models: [tiny-1M]
-nodes: {nodes}
-sequence_length: 64
-global_batch: 12288
-dtype: [fp32]
-micro_batch_size: [1, 2, 4, 8]
-repeats: 1
-iterations: 2
-params: {params}
-{more}
-site:
-  gpu: cpu
-  gpus_per_node: 1
-  max_pilots: 1
-  pilot_time: 10m
-  poll_interval_s: 1
-  container_prefix: {prefix}
-"""
 
 
 def spec(preflight, gpu):
@@ -72,23 +52,20 @@ def test_malformed_readings_are_none(text):
     assert all(reading.error for reading in readings_in(text).values())
 
 
-@pytest.mark.parametrize(("given", "problem"), [("preflight: always", "quick"), ("preflight: [quick]", "quick")])
-def test_another_word_in_the_grid_is_refused(tmp_path, given, problem):
-    (tmp_path / "grid.yaml").write_text(GRID.format(more=given, prefix="[]", nodes="[1]", params="{}"))
-    done = driving.run("plan", tmp_path / "grid.yaml")
-    assert done.returncode == 2
-    assert "preflight" in done.stderr
-    assert problem in done.stderr
+@pytest.mark.parametrize("given", ["always", ["quick"]])
+def test_another_word_in_the_grid_is_refused(given):
+    with pytest.raises(SweepError, match=r"preflight.*quick"):
+        parse_grid(driving.simulated(preflight=given), "grid.yaml")
 
 
-def launched(tmp_path, cluster, defects, nodes="[1, 4]", more="", params="{step_s: 0.1}", timeout=300):
+def launched(tmp_path, cluster, defects, nodes=(1, 4), step_s=0.1, timeout=300, fault=None, **keys):
     """The directory of a sweep on nodes of which some are defective."""
-    prefix = json.dumps([sys.executable, str(DEFECT), ",".join(f"{node}={what}" for node, what in defects.items())])
-    (tmp_path / "grid.yaml").write_text(GRID.format(more=more, prefix=prefix, nodes=nodes, params=params))
-    directory = tmp_path / "s"
-    command = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "slurm", "--yes")
-    done = driving.run(*command, env=cluster.env, timeout=timeout)
-    return directory, done
+    prefix = [sys.executable, str(DEFECT), ",".join(f"{node}={what}" for node, what in defects.items())]
+    site = {"gpus_per_node": 1, "max_pilots": 1, "poll_interval_s": 1, "container_prefix": prefix}
+    keys |= {"repeats": 1, "iterations": 2, "params": {"step_s": step_s, **(fault or {})}, "strategy": "guided"}
+    keys |= {"nodes": nodes, "global_batch": 12288, "micro_batch_size": [1, 2, 4, 8]}
+    grid = driving.simulated(site, **keys)
+    return tmp_path / "s", driving.launch(tmp_path, grid, executor="slurm", env=cluster.env, timeout=timeout)
 
 
 @pytest.mark.slurm
@@ -111,7 +88,7 @@ def test_an_unfit_node_measures_nothing_and_its_reason_is_shown(tmp_path, slurm_
 
 @pytest.mark.slurm
 def test_off_is_off(tmp_path, slurm_cluster):
-    directory, done = launched(tmp_path, slurm_cluster, {"n2": "locked_memory"}, "[4]", more="preflight: off")
+    directory, done = launched(tmp_path, slurm_cluster, {"n2": "locked_memory"}, [4], preflight="off")
     assert done.returncode == 0, done.stderr
     assert not driving.events_of(directory, NodeBad)
     assert "n2" in {node for event in driving.events_of(directory, AttemptStarted) for node in event.nodes}
@@ -133,8 +110,8 @@ def used_nodes(directory):
 @pytest.mark.parametrize("time", range(5))
 def test_a_slow_node_is_left_out_before_the_first_run(tmp_path, slurm_cluster, time):
     """Its quota is not visible in there, so only its speed shows it."""
-    defects, more = {"n3": "hidden_quota"}, "preflight: perf"
-    directory, done = launched(tmp_path, slurm_cluster, defects, "[1, 6]", more, timeout=800)
+    defects = {"n3": "hidden_quota"}
+    directory, done = launched(tmp_path, slurm_cluster, defects, [1, 6], preflight="perf", timeout=800)
     assert done.returncode == 0, done.stderr
     events = driving.events_of(directory, NodeBad)
     print([(event.node, event.reason) for event in events], used_nodes(directory))
@@ -151,13 +128,13 @@ def test_a_slow_node_is_left_out_before_the_first_run(tmp_path, slurm_cluster, t
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_speeds_of_healthy_nodes_leave_none_out(tmp_path, slurm_cluster):
-    directory, done = launched(tmp_path, slurm_cluster, HEALTHY, "[1, 6]", "preflight: perf", timeout=800)
+    directory, done = launched(tmp_path, slurm_cluster, HEALTHY, [1, 6], preflight="perf", timeout=800)
     assert done.returncode == 0, done.stderr
     assert not driving.events_of(directory, NodeBad)
     driving.assert_each_run_measured_once(directory)
 
 
-SLOW_RANK = "{step_s: 0.5, fault: slow_rank, fault_rank: 2, fault_s: 1.0}"
+SLOW_RANK = {"fault": "slow_rank", "fault_rank": 2, "fault_s": 1.0}
 """the third of six nodes, n3, holds the slowest rank of every run"""
 
 
@@ -165,7 +142,7 @@ SLOW_RANK = "{step_s: 0.5, fault: slow_rank, fault_rank: 2, fault_s: 1.0}"
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_node_that_was_slow_in_runs_and_is_not_alone_goes_on(tmp_path, slurm_cluster):
-    directory, done = launched(tmp_path, slurm_cluster, HEALTHY, "[6]", params=SLOW_RANK, timeout=800)
+    directory, done = launched(tmp_path, slurm_cluster, HEALTHY, [6], 0.5, fault=SLOW_RANK, timeout=800)
     assert done.returncode == 0, done.stderr
     print(driving.events_of(directory, NodeFit), driving.events_of(directory, NodeBad))
     (fit,) = driving.events_of(directory, NodeFit)
@@ -181,9 +158,7 @@ def test_a_node_that_was_slow_in_runs_and_is_not_alone_goes_on(tmp_path, slurm_c
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_node_that_was_slow_in_runs_and_alone_is_left_out_with_both_reasons(tmp_path, slurm_cluster):
-    directory, done = launched(
-        tmp_path, slurm_cluster, {"n3": "hidden_quota"}, "[6]", params=SLOW_RANK, timeout=800
-    )  # fmt: skip
+    directory, done = launched(tmp_path, slurm_cluster, {"n3": "hidden_quota"}, [6], 0.5, fault=SLOW_RANK, timeout=800)
     assert done.returncode == 0, done.stderr
     print(driving.events_of(directory, NodeFit), driving.events_of(directory, NodeBad))
     (bad,) = driving.events_of(directory, NodeBad)

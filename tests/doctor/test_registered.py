@@ -6,6 +6,7 @@ from sweep.checks.check import Check, Reading, Stated, Verdict, evaluate
 from sweep.doctor.run import node_checks
 from sweep.errors import SweepError
 from sweep.plugins import CHECK
+from tests.support import driving
 
 MODULE = """
 from sweep.checks.check import Check
@@ -28,11 +29,7 @@ def package(tmp_path, monkeypatch):
 
     def install(attribute):
         text = MODULE.replace("rule_", 'evaluate=at_least(1, "licenses")')
-        (tmp_path / "licenses_here.py").write_text(text)
-        info = tmp_path / "licenses-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: licenses\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[sweep.checks]\nlicenses = licenses_here:{attribute}\n")
+        driving.plug_in(tmp_path, "licenses", f"licenses_here:{attribute}", text, group="sweep.checks")
         monkeypatch.syspath_prepend(str(tmp_path))
 
     return install

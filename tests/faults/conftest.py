@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import driving
 from tests.support.faults.bench import Bench
 
 MEMORY = Path("/sys/fs/cgroup/memory")
@@ -21,10 +22,7 @@ SCRATCH_SIZE = "48m"
 def registered(tmp_path_factory):
     """A directory for PYTHONPATH that registers the workload as an installed package would."""
     root = tmp_path_factory.mktemp("plugin")
-    info = root / "faulty-0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[sweep.workloads]\nfaulty = tests.support.faults.workload:WORKLOAD\n")
+    driving.plug_in(root, "faulty", "tests.support.faults.workload:WORKLOAD")
     return root
 
 

@@ -29,39 +29,11 @@ from tests.support.slurm.cluster import Cluster
 __all__ = ["network", "second_network"]
 pytestmark = [pytest.mark.slurm, pytest.mark.parallel]
 
-GRID = """
-name: chaos
-workload: simulated
-strategy: exhaustive
-models: [tiny-1M]
-nodes: {nodes}
-sequence_length: 64
-global_batch: 4096
-global_batch_tolerance: 0.9
-dtype: [fp32]
-zero: 0
-tp: 1
-pp: 1
-micro_batch_size: 1
-iterations: 5
-warmup_iterations: 2
-repeats: {repeats}
-timeouts: {{start: 60s, first_iteration: 60s, steady: 8s}}
-params: {{step_s: {steps}, fault: "", fault_rank: 1, fault_iteration: 3, fault_s: 600, one_process_per_node: true}}
-include:
-  - {{fault: [{faults_of_runs}], step_s: 0.05}}
-site:
-  gpu: cpu
-  gpus_per_node: 2
-  pilot_time: {pilot_time}
-  poll_interval_s: 1
-  max_pilots: {pilots}
-  container_prefix: {prefix}
-"""
 FROM_OUTSIDE = {"lost", "preempted", "node_fail", "network", "unknown"}
 """how an attempt may end that a fault of the cluster hit"""
 
 
+TIMEOUTS = {"start": "60s", "first_iteration": "60s", "steady": "8s"}
 STALE = {"PYTHONPATH": f"{REPOSITORY / 'tests' / 'support' / 'stale_files'}:{REPOSITORY}"}
 
 
@@ -122,11 +94,17 @@ def assert_nothing_left(directory, cluster):
 
 
 def run_chaos(
-    tmp_path, cluster, networks, seed, *, faults, seconds, limit_s, pauses_s, longest_s, late_s=20.0, env=None, **grid
-):
+    tmp_path, cluster, networks, seed, *, faults, seconds, limit_s, pauses_s, longest_s, late_s=20.0, env=None,
+    nodes=(1, 2), repeats=1, steps=(0.2, 0.21), faults_of_runs=("exception",), pilot_time="10m", pilots,
+):  # fmt: skip
     directory, began = tmp_path / "s", time.monotonic()
-    prefix = json.dumps(networks[0].enter('test "$SLURMD_NODENAME" = n3'))
-    (tmp_path / "grid.yaml").write_text(GRID.format(prefix=prefix, **grid))
+    prefix = networks[0].enter('test "$SLURMD_NODENAME" = n3')
+    site = {"pilot_time": pilot_time, "poll_interval_s": 1, "max_pilots": pilots, "container_prefix": prefix}
+    params = {"step_s": steps, "fault": "", "fault_rank": 1, "fault_iteration": 3, "fault_s": 600}
+    keys = {**driving.ONE_LAYOUT, "global_batch_tolerance": 0.9, "iterations": 5, "warmup_iterations": 2}
+    keys |= {"timeouts": TIMEOUTS, "params": {**params, "one_process_per_node": True}, "strategy": "exhaustive"}
+    keys |= {"nodes": nodes, "repeats": repeats, "include": [{"fault": faults_of_runs, "step_s": 0.05}]}
+    (tmp_path / "grid.yaml").write_text(driving.simulated(site, name="chaos", **keys))
     lying = LyingSlurm(tmp_path / "clients", cluster.env["PATH"])
     env = STALE | {"PATH": lying.path, "SWEEP_STALE": str(stale_flag(directory))} | (env or {})
     hosts = (LoginHost("login1", cluster, None, env), LoginHost("login2", cluster, networks[1], env))
@@ -138,7 +116,7 @@ def run_chaos(
         chaos.end()
     runs = assert_each_run_ended_for_a_reason(directory, chaos)
     assert_nothing_left(directory, cluster)
-    assert chaos.most_jobs <= grid["pilots"], "a pilot too many"
+    assert chaos.most_jobs <= pilots, "a pilot too many"
     outcomes = Counter(record["outcome"] for attempts in runs.values() for record in attempts.values())
     took = time.monotonic() - began
     print(f"seed {seed}: {len(runs)} runs, {sum(outcomes.values())} attempts {dict(outcomes)} in {took:.0f} s")
@@ -150,8 +128,7 @@ def run_chaos(
 def test_a_scheduler_that_lies_and_files_that_blink(tmp_path, slurm_cluster, network, second_network):
     chaos = run_chaos(
         tmp_path, slurm_cluster, (network, second_network), 2,
-        faults=LIES_ONLY, seconds=5, limit_s=120, pauses_s=(0.1, 0.5), longest_s=4.0, late_s=3.0,
-        nodes="[1, 2]", repeats=1, steps="[0.2, 0.21]", faults_of_runs="exception", pilot_time="10m", pilots=2,
+        faults=LIES_ONLY, seconds=5, limit_s=120, pauses_s=(0.1, 0.5), longest_s=4.0, late_s=3.0, pilots=2,
     )  # fmt: skip
     assert sum(chaos.done.values()) >= 3, chaos.done
 
@@ -162,8 +139,7 @@ def test_a_short_chaos(tmp_path, slurm_cluster, network, second_network):
     chaos = run_chaos(
         tmp_path, slurm_cluster, (network, second_network), 3,
         faults=QUICK, seconds=6, limit_s=120, pauses_s=(0.1, 0.7), longest_s=4.0, env=env,
-        nodes="[1, 2]", repeats=1, steps="[0.2, 0.21]", faults_of_runs="exception, leak_child",
-        pilot_time="10m", pilots=3,
+        faults_of_runs=("exception", "leak_child"), pilots=3,
     )  # fmt: skip
     assert sum(chaos.done.values()) >= 3, chaos.done
 
@@ -179,6 +155,6 @@ def test_a_chaos_of_half_an_hour_on_64_nodes(tmp_path, slurm_or_skip, network, s
         run_chaos(
             tmp_path, cluster, (network, second_network), seed,
             faults=FAULTS, seconds=seconds, limit_s=seconds + 3600, pauses_s=(0.5, 6.0), longest_s=60.0,
-            nodes="[1, 2, 4, 8]", repeats=max(1, int(seconds / 25)), steps="[0.3, 0.32, 0.34, 0.36, 0.38]",
-            faults_of_runs="exception, hang, oom_cuda, nan, leak_child", pilot_time="6m", pilots=12,
+            nodes=(1, 2, 4, 8), repeats=max(1, int(seconds / 25)), steps=(0.3, 0.32, 0.34, 0.36, 0.38),
+            faults_of_runs=("exception", "hang", "oom_cuda", "nan", "leak_child"), pilot_time="6m", pilots=12,
         )  # fmt: skip

@@ -14,21 +14,9 @@ pytestmark = [pytest.mark.slurm, pytest.mark.parallel, pytest.mark.long, pytest.
 
 ASKED = ("squeue", "sacct", "scontrol")
 LIE_S = 40.0
-GRID = """
-name: lies
-workload: simulated
-models: [tiny-1M]
-strategy: prune
-nodes: 2
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-micro_batch_size: [1, 2, 4, 8]
-iterations: 4
-warmup_iterations: 2
-params: {step_s: 2.5}
-site: {gpu: cpu, gpus_per_node: 2, pilot_time: 20m, poll_interval_s: 1, max_pilots: 1}
-"""
+SITE = {"pilot_time": "20m", "poll_interval_s": 1, "max_pilots": 1}
+MEASURED = {"micro_batch_size": [1, 2, 4, 8], "iterations": 4, "warmup_iterations": 2, "params": {"step_s": 2.5}}
+GRID = driving.simulated(SITE, nodes=2, **MEASURED)
 
 
 def without_clients(folder: Path, path: str) -> str:

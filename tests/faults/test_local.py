@@ -11,27 +11,8 @@ from sweep.diagnose.diagnose import diagnose_text
 from tests.support import driving
 from tests.support.faults.simulated import EXPECTED
 
-GRID = """
-name: faults
-workload: simulated
-models: [tiny-1M]
-strategy: prune
-nodes: [2]
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-iterations: 3
-warmup_iterations: 2
-timeouts: {{start: 20s, first_iteration: 20s, steady: 3s}}
-params:
-  step_s: 0.05
-  fault_rank: 1
-  fault_iteration: 3
-  fault_s: 600
-  fault_code: 9
-  fault: [{faults}]
-site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m}}
-"""
+PARAMS = {"step_s": 0.05, "fault_rank": 1, "fault_iteration": 3, "fault_s": 600, "fault_code": 9}
+TIMEOUTS = {"start": "20s", "first_iteration": "20s", "steady": "3s"}
 SAID = ("oom_host", "nan", "import_error", "port_in_use", "disk_full", "nccl_error", "cuda_error", "config_error")
 """faults that differ from another of the sweep by what a rank prints or raises alone"""
 MEASURED = [fault for fault in EXPECTED if fault not in SAID]
@@ -41,8 +22,9 @@ MEASURED = [fault for fault in EXPECTED if fault not in SAID]
 def faults(tmp_path_factory):
     """One sweep, one run per fault; its records by fault."""
     root = tmp_path_factory.mktemp("faults")
-    (root / "grid.yaml").write_text(GRID.format(faults=", ".join(MEASURED)))
-    driving.succeeds("launch", "grid.yaml", "--dir", "s", "--executor", "local", "--yes", cwd=root)
+    keys = {"nodes": 2, "iterations": 3, "warmup_iterations": 2, "timeouts": TIMEOUTS}
+    faults = [fault.strip('"') for fault in MEASURED]
+    driving.launched(root, driving.simulated(**keys, params={**PARAMS, "fault": faults}))
     records = driving.records_of(root / "s")
     by_fault = {}
     for record in records:

@@ -1,6 +1,5 @@
 """One agent is cut off from its leader by the network: its run is retried, the others go on, no job is cancelled."""
 
-import json
 import time
 
 import pytest
@@ -16,29 +15,14 @@ from tests.support.process_kinds import RANKS, find
 __all__ = ["network"]
 
 SHORT_TIMEOUTS = REPOSITORY / "tests" / "support" / "short_timeouts"
-GRID = """
-name: cut
-workload: simulated
-models: [tiny-1M]
-strategy: prune
-nodes: {nodes}
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-micro_batch_size: {batches}
-iterations: 4
-warmup_iterations: 2
-params: {{step_s: {step_s}}}
-constraints: ['nodes < 8 or step_s < 2.005']
-site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 20m, poll_interval_s: 1, max_pilots: 1, container_prefix: {prefix}}}
-"""
 MANY = [2.0 + 0.01 * number for number in range(16)]
 
 
-def launch(tmp_path, executor, env, **grid):
-    grid["prefix"] = json.dumps(grid["prefix"])
-    output = (tmp_path / "launch.out").open("ab")
-    return driving.launching(tmp_path, GRID.format(**grid), env=env, output=output, executor=executor)
+def launch(tmp_path, executor, env, nodes, step_s, prefix):
+    site = {"pilot_time": "20m", "poll_interval_s": 1, "max_pilots": 1, "container_prefix": prefix}
+    keys = {"micro_batch_size": [1, 2], "iterations": 4, "warmup_iterations": 2, "params": {"step_s": step_s}}
+    grid = driving.simulated(site, nodes=nodes, **keys, constraints=["nodes < 8 or step_s < 2.005"])
+    return driving.launching(tmp_path, grid, env=env, output=(tmp_path / "launch.out").open("ab"), executor=executor)
 
 
 def output(tmp_path):
@@ -70,7 +54,7 @@ def test_an_agent_that_is_cut_off_comes_back_and_its_run_is_measured_again(tmp_p
     """On this machine, with timeouts of seconds."""
     env = {"PYTHONPATH": f"{SHORT_TIMEOUTS}:{REPOSITORY}"}
     prefix = network.enter('case " $* " in *" --index 1 "*) true;; *) false;; esac')
-    launcher = launch(tmp_path, "local", env, nodes=[2], batches=[1, 2], step_s=0.6, prefix=prefix)
+    launcher = launch(tmp_path, "local", env, nodes=2, step_s=0.6, prefix=prefix)
     directory = tmp_path / "s"
     driving.wait_for(lambda: running_on(directory, "local-1") and len(find("rank", directory, launcher)) == RANKS)
     with network.cut_for(4.5):
@@ -89,7 +73,7 @@ def test_an_agent_that_is_cut_off_comes_back_and_its_run_is_measured_again(tmp_p
 @pytest.mark.parametrize("seconds", [15, 30, 120])
 def test_one_of_eight_nodes_is_cut_off(tmp_path, slurm_cluster, network, seconds):
     prefix = network.enter('test "$SLURMD_NODENAME" = n3')
-    launcher = launch(tmp_path, "slurm", slurm_cluster.env, nodes=[1, 8], batches=[1, 2], step_s=MANY, prefix=prefix)
+    launcher = launch(tmp_path, "slurm", slurm_cluster.env, nodes=[1, 8], step_s=MANY, prefix=prefix)
     directory = tmp_path / "s"
     driving.wait_for(lambda: running_on(directory, "n3") not in (None, running_on(directory, "n4")), 200)
     hit, cut_at = running_on(directory, "n3"), time.time()

@@ -10,7 +10,7 @@ import pytest
 
 from sweep.store.sweep import open_sweep
 from tests.support import driving
-from tests.support.driving import SLOW, running_attempt, wait_for
+from tests.support.driving import running_attempt, wait_for
 from tests.support.paths import REPOSITORY
 
 SHORT_TIMEOUTS = REPOSITORY / "tests" / "support" / "short_timeouts"
@@ -18,9 +18,8 @@ SHORT_TIMEOUTS = REPOSITORY / "tests" / "support" / "short_timeouts"
 
 def test_a_pilot_and_a_launcher_whose_directory_was_removed_end(tmp_path):
     directory = tmp_path / "s"
-    (tmp_path / "grid.yaml").write_text(SLOW.format(nodes=1, step_s=0.2, pilot_time="1h"))
-    words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "local", "--yes", "--detach")
-    driving.succeeds(*words, env={"PYTHONPATH": f"{SHORT_TIMEOUTS}:{REPOSITORY}"})
+    env = {"PYTHONPATH": f"{SHORT_TIMEOUTS}:{REPOSITORY}"}
+    driving.launched(tmp_path, driving.slow(0.2, pilot_time="1h"), "--detach", env=env)
     wait_for(lambda: running_attempt(directory))
     sweep_id = open_sweep(directory).sweep_id
     assert driving.processes_of(sweep_id)
@@ -33,7 +32,7 @@ def test_a_pilot_and_a_launcher_whose_directory_was_removed_end(tmp_path):
 
 def test_a_pilot_whose_directory_is_another_sweeps_now_ends_and_leaves_nothing_there(tmp_path):
     """The user removes a sweep, and launches its grid again in the same place, while a pilot of the first lives."""
-    grid, directory = SLOW.format(nodes=1, step_s=0.2, pilot_time="1h"), tmp_path / "s"
+    grid, directory = driving.slow(0.2, pilot_time="1h"), tmp_path / "s"
     launcher = driving.launching(tmp_path, grid)
     wait_for(lambda: running_attempt(directory))
     first = open_sweep(directory).sweep_id
@@ -80,9 +79,8 @@ def folder_removed(name):
     ids=["away", "journals", "journal", "claims", "leases"],
 )
 def test_what_is_removed_for_a_while_or_can_be_written_again_costs_no_measurement(tmp_path, act, reported):
-    grid = SLOW.format(nodes=1, step_s=0.15, pilot_time="1h")
     with (tmp_path / "out").open("wb") as output:
-        launcher = driving.launching(tmp_path, grid, output=output)
+        launcher = driving.launching(tmp_path, driving.slow(0.15, pilot_time="1h"), output=output)
     wait_for(lambda: running_attempt(tmp_path / "s"))
     act(tmp_path / "s")
     assert launcher.wait(60) == 0, (tmp_path / "out").read_text()

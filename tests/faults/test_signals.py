@@ -14,27 +14,12 @@ from tests.support import driving
 from tests.support.faults.table import note
 from tests.support.process_kinds import find
 
-GRID = """
-name: signals
-workload: simulated
-models: [tiny-1M]
-strategy: prune
-nodes: {nodes}
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-micro_batch_size: {batches}
-iterations: 4
-warmup_iterations: 2
-params: {{step_s: {step_s}}}
-timeouts: {{steady: 8s}}
-site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 20m, poll_interval_s: 1, max_pilots: 1}}
-"""
 
-
-def launch(tmp_path, executor, env=None, **grid):
-    output = (tmp_path / "launch.out").open("ab")
-    return driving.launching(tmp_path, GRID.format(**grid), env=env, output=output, executor=executor)
+def launch(tmp_path, executor, env=None, *, nodes, batches, step_s):
+    keys = {"nodes": nodes, "micro_batch_size": batches, "iterations": 4, "warmup_iterations": 2}
+    keys |= {"params": {"step_s": step_s}, "timeouts": {"steady": "8s"}}
+    grid = driving.simulated({"pilot_time": "20m", "poll_interval_s": 1, "max_pilots": 1}, **keys)
+    return driving.launching(tmp_path, grid, env=env, output=(tmp_path / "launch.out").open("ab"), executor=executor)
 
 
 def output(tmp_path):

@@ -16,7 +16,7 @@ import pytest
 
 from sweep.state.events import PilotUnresponsive
 from tests.support import driving
-from tests.support.driving import SLOW, SWEEP, running_attempt, wait_for
+from tests.support.driving import SWEEP, running_attempt, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 STALL_S = 75.0
@@ -43,7 +43,7 @@ def through_fuse(real, seen):
 
 def test_a_stall_of_the_pilots_file_system_ends_no_pilot(tmp_path, slurm_cluster):
     real, seen = tmp_path / "real", tmp_path / "seen"
-    (tmp_path / "grid.yaml").write_text(SLOW.format(nodes=2, step_s=1.0, pilot_time="10m"))
+    (tmp_path / "grid.yaml").write_text(driving.slow(1.0, nodes=2))
     words = ["launch", str(tmp_path / "grid.yaml"), "--dir", str(seen / "s"), "--executor", "slurm", "--yes"]
     with through_fuse(real, seen) as server:
         bound = ["unshare", "--mount", "sh", "-c", f'mount --bind {real} {seen} && exec "$@"', "sh", *SWEEP, *words]

@@ -4,7 +4,6 @@ import pytest
 
 from sweep.pilot.job import all_cpus
 from tests.support import driving
-from tests.support.driving import SLOW
 from tests.support.slurm.cluster import Cluster
 
 
@@ -26,12 +25,9 @@ def test_one_number_only_where_all_nodes_have_it(environment, option):
 @pytest.mark.slurm
 def test_a_pilot_over_nodes_that_differ(tmp_path, slurm_or_skip):
     """The first node has 8 CPUs, the second 4: with the first's number the second agent would not start."""
-    (tmp_path / "grid.yaml").write_text(SLOW.format(nodes=2, step_s=0.01, pilot_time="10m"))
     with Cluster(nodes=2, accounting=False, cpus_of={"n2": 4}) as cluster:
-        words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "slurm", "--yes")
-        done = driving.run(*words, env=cluster.env)
+        driving.launched(tmp_path, driving.slow(0.01, nodes=2), executor="slurm", env=cluster.env)
         shown = cluster.run("scontrol", "show", "node", "n2")
         assert "CPUTot=4" in shown, shown
-    assert done.returncode == 0, done.stderr
     records = driving.assert_each_run_measured_once(tmp_path / "s")
     assert {record["outcome"] for record in records} == {"ok"}

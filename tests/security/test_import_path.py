@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.support import driving
-from tests.support.driving import SLOW
 
 SHADOWED = ("psutil", "json", "msgspec", "submitit", "pyarrow", "asyncio", "random", "sweep", "bench_workloads")
 TRAP = """
@@ -26,7 +25,7 @@ def folder(tmp_path):
     here.mkdir()
     for name in SHADOWED:
         (here / f"{name}.py").write_text(TRAP.format(log=str(tmp_path / "imported")))
-    (here / "grid.yaml").write_text(SLOW.format(nodes=1, step_s=0.01, pilot_time="10m"))
+    (here / "grid.yaml").write_text(driving.slow(0.01))
     return here
 
 

@@ -17,20 +17,10 @@ def note(event, values):
 
 sys.addaudithook(note)
 """
-GRID = """\
-name: imports
-workload: simulated
-models: [tiny-1M]
-strategy: prune
-nodes: [2]
-sequence_length: 64
-global_batch: 4096
-micro_batch_size: 1
-iterations: 2
-timeouts: {start: 30, first_iteration: 30, steady: 30}
-params: {step_s: 0.01, fault: ['', exception, import_error, exit_code, config_error]}
-site: {gpu: cpu, gpus_per_node: 1, max_local_ranks: 8}
-"""
+FAULTS = ["", "exception", "import_error", "exit_code", "config_error"]
+KEYS = {"nodes": 2, "micro_batch_size": 1, "iterations": 2, "params": {"step_s": 0.01, "fault": FAULTS}}
+TIMEOUTS = dict.fromkeys(("start", "first_iteration", "steady"), 30)
+GRID = driving.simulated({"gpus_per_node": 1, "max_local_ranks": 8}, **KEYS, timeouts=TIMEOUTS)
 
 
 @pytest.mark.long

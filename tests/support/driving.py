@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+import yaml
 
 from sweep.state.events import Event, Recorded, decoder
 from sweep.state.state import SweepState
@@ -80,6 +81,16 @@ def launch(directory, grid, *options, executor="local", **settings):
 
 def launched(directory, grid, *options, executor="local", **settings):
     return succeeds(*launch_words(directory, grid, *options, executor=executor), **settings)
+
+
+def plug_in(folder, name, value, code=None, group="sweep.workloads"):
+    """What pip would write of an entry point, and the code of its module: the folder on PYTHONPATH has it installed."""
+    info = folder / f"{name}-0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {value}\n")
+    if code:
+        (folder / f"{value.partition(':')[0]}.py").write_text(code)
 
 
 def state_of(directory) -> SweepState:
@@ -162,20 +173,23 @@ def assert_each_run_measured_once(directory):
     return records
 
 
-SLOW = """
-name: slow
-workload: simulated
-models: [tiny-1M]
-strategy: prune
-nodes: [{nodes}]
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-micro_batch_size: [1, 2, 4, 8]
-iterations: 5
-params: {{step_s: {step_s}}}
-site: {{gpu: cpu, gpus_per_node: 2, pilot_time: {pilot_time}, poll_interval_s: 1}}
-"""
+SIMULATED = {"workload": "simulated", "models": ["tiny-1M"], "strategy": "prune", "nodes": 1}
+SIMULATED |= {"sequence_length": 64, "global_batch": 4096, "dtype": "fp32"}
+SITE = {"gpu": "cpu", "gpus_per_node": 2, "pilot_time": "10m"}
+ONE_LAYOUT = {"tp": 1, "pp": 1, "zero": 0, "micro_batch_size": 1}
+EIGHT = {"num_layers": 2, "hidden_size": 64, "num_heads": 8, "intermediate_size": 128, "vocab_size": 512}
+"""a model whose heads go to up to eight ranks"""
+
+
+def simulated(site=None, **keys):
+    """A grid of the simulated workload with these keys. ``site``: what its site has beside a few simulated GPUs."""
+    return yaml.safe_dump({**SIMULATED, **keys, "site": {**SITE, **(site or {})}}, sort_keys=False)
+
+
+def slow(step_s=0.5, nodes=1, pilot_time="10m"):
+    """A grid of four runs, each of seconds."""
+    keys = {"micro_batch_size": [1, 2, 4, 8], "iterations": 5, "params": {"step_s": step_s}}
+    return simulated({"pilot_time": pilot_time, "poll_interval_s": 1}, nodes=nodes, **keys)
 
 
 def wait_for(condition, timeout_s=60):

@@ -64,21 +64,13 @@ def _image_kind(process: psutil.Process) -> str:
     return "daemon"
 
 
-GRID = """
-name: kinds
-workload: simulated
-models: [tiny-1M]
-strategy: prune
-nodes: [2]
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-micro_batch_size: {batches}
-iterations: 4
-warmup_iterations: 2
-params: {{step_s: {step_s}, fault: leak_child, fault_iteration: 1, fault_rank: -1, fault_s: 900}}
-site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1, max_pilots: 1}}
-"""
+LEAKS = {"fault": "leak_child", "fault_iteration": 1, "fault_rank": -1, "fault_s": 900}
+
+
+def leaking(batches, step_s):
+    """A grid whose ranks each leak a daemon."""
+    keys = {"iterations": 4, "warmup_iterations": 2, "params": {"step_s": step_s, **LEAKS}}
+    return driving.simulated({"poll_interval_s": 1, "max_pilots": 1}, nodes=2, micro_batch_size=batches, **keys)
 
 
 RANKS = 4

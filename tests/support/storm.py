@@ -17,7 +17,7 @@ def storm(directory, grid, executor, seed, kills, kinds=KINDS[:2], env=None, lim
     """How many of each kind were killed, each as often as there was one to kill. ``pauses_s``: min, max between."""
     chance = random.Random(seed)
     killed = Counter(dict.fromkeys(kinds, 0))
-    arguments = ["launch", grid, "--dir", directory, "--executor", executor, "--yes"]
+    arguments = driving.launch_words(directory.parent, grid, executor=executor)
     with Path(f"{directory}.out").open("ab") as output:
         launcher = driving.start(*arguments, env=env, output=output)
         deadline = time.monotonic() + limit_s

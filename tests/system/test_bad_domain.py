@@ -4,7 +4,6 @@ Each node has a network of its own (tests/support/doctor/switch.py), and ranks e
 kernel limits what a slow node sends, and the switch drops what a cut one sends to others.
 """
 
-import json
 import re
 
 import pytest
@@ -54,48 +53,22 @@ def main(run, progress):
     dist.barrier()
     dist.destroy_process_group()
 """
-GRID = """
-name: bad
-workload: linked
-models: {{eight: {{num_layers: 2, hidden_size: 64, num_heads: 8, intermediate_size: 128, vocab_size: 512}}}}
-strategy: exhaustive
-nodes: [1, 2, 4, 8]
-constraints: ["nodes < 8 or micro_batch_size == 1"]
-sequence_length: 64
-global_batch: 20000
-global_batch_tolerance: 0.99
-dtype: [fp32]
-tp: [1, 2]
-micro_batch_size: [1, 2, 3, 4, 5, 6, 7, 8]
-remeasure: 0
-iterations: 5
-repeats: 2
-stop_slow: off
-budget: {{runs: {runs}}}
-site:
-  gpu: cpu
-  gpus_per_node: 2
-  pilot_time: 30m
-  poll_interval_s: 1
-  max_pilots: 1
-  domain_nodes: ["n[1,3,5,7]", "n[2,4,6,8]"]
-  interface: {interface}
-  container_prefix: {prefix}
-"""
 SLOW = "20mbit"
 """of what a node sends: an exchange of 192 KiB then takes about as long as a step does besides"""
 
 
 def excluded(tmp_path, cluster, network, monkeypatch, defects, runs=90):
     """Node -> why, at the end of a sweep on nodes with these defects."""
-    (tmp_path / "linked.py").write_text(WORKLOAD)
-    info = tmp_path / "linked-0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: linked\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[sweep.workloads]\nlinked = linked:WORKLOAD\n")
+    driving.plug_in(tmp_path, "linked", "linked:WORKLOAD", WORKLOAD)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{REPOSITORY}")
     made = network([f"n{number}" for number in range(1, 9)], defects)
-    grid = GRID.format(runs=runs, interface=made.interface, prefix=json.dumps(made.prefix))
+    site = {"pilot_time": "30m", "poll_interval_s": 1, "max_pilots": 1, "domain_nodes": ["n[1,3,5,7]", "n[2,4,6,8]"]}
+    site |= {"interface": made.interface, "container_prefix": made.prefix}
+    keys = {"models": {"eight": driving.EIGHT}, "strategy": "exhaustive", "nodes": [1, 2, 4, 8], "tp": [1, 2]}
+    keys |= {"constraints": ["nodes < 8 or micro_batch_size == 1"], "micro_batch_size": [1, 2, 3, 4, 5, 6, 7, 8]}
+    keys |= {"global_batch": 20000, "global_batch_tolerance": 0.99, "iterations": 5, "repeats": 2}
+    keys |= {"remeasure": 0, "stop_slow": "off", "budget": {"runs": runs}}
+    grid = driving.simulated(site, workload="linked", **keys)
     env = {**cluster.env, "PYTHONPATH": f"{tmp_path}:{REPOSITORY}"}
     done = driving.launch(tmp_path, grid, executor="slurm", env=env, timeout=1400)
     print(done.stderr[-2000:])

@@ -5,15 +5,13 @@ import subprocess
 import pytest
 
 from tests.support import driving
-from tests.support.driving import SLOW
 
 REFUSED = (("cancel",), ("resume", "--takeover"))
 
 
 def original_goes_on(tmp_path, executor, env=None):
     """Copy it, try all that would continue the copy, adopt it; the original's attempts are all first ones."""
-    grid = SLOW.format(nodes=1, step_s=0.15, pilot_time="10m")
-    launcher = driving.launching(tmp_path, grid, executor=executor, env=env)
+    launcher = driving.launching(tmp_path, driving.slow(0.15), executor=executor, env=env)
     driving.wait_for(lambda: driving.running_attempt(tmp_path / "s"))
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-r", tmp_path / "s", copy], check=True)

@@ -29,10 +29,8 @@ def grown(tmp_path_factory):
     """A directory whose launcher saw an extension and a rerun, and what the launcher printed."""
     root = tmp_path_factory.mktemp("grown")
     directory, grid = root / "s", root / "grid.yaml"
-    grid.write_text(GRID.replace("nodes: [1, 2]", "nodes: [1]"))
     with (root / "out").open("wb") as output:
-        launching = ("launch", grid, "--dir", directory, "--executor", "local", "--yes", *SLOW)
-        launcher = driving.start(*launching, output=output)
+        launcher = driving.launching(root, GRID.replace("nodes: [1, 2]", "nodes: [1]"), *SLOW, output=output)
         wait_for(lambda: begun(directory, 1))
         first = driving.records_of(directory)[0]["run_id"]
         adding = (str(grid), "--dir", str(directory), "--add", "-o", "nodes=[1,2]", *SLOW)

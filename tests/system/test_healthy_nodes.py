@@ -4,7 +4,7 @@ import pytest
 
 from sweep.state.events import PilotStarted
 from tests.support import driving
-from tests.support.driving import SLOW, running_attempt, wait_for
+from tests.support.driving import running_attempt, wait_for
 from tests.support.process_kinds import find
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]  # an agent alone: tests/crash/test_agent_alone.py
@@ -29,8 +29,8 @@ def agents_killed(directory, **_):
 )
 def test_no_healthy_node_is_excluded(tmp_path, slurm_cluster, act, outcome):
     directory = tmp_path / "s"
-    grid = SLOW.format(nodes=2, step_s=0.5, pilot_time="10m").replace("[1, 2, 4, 8]", "[1]")
-    launcher = driving.launching(tmp_path, grid, executor="slurm", env=slurm_cluster.env)
+    one = ("-o", "micro_batch_size=1")
+    launcher = driving.launching(tmp_path, driving.slow(nodes=2), *one, executor="slurm", env=slurm_cluster.env)
     wait_for(lambda: running_attempt(directory))
     act(job=driving.events_of(directory, PilotStarted)[0].job_id, cluster=slurm_cluster, directory=directory)
     assert launcher.wait(200) == 0

@@ -8,36 +8,26 @@ from pathlib import Path
 import pytest
 
 from tests.support import driving
-from tests.support.driving import SLOW, running_attempt, wait_for
+from tests.support.driving import running_attempt, wait_for
 from tests.support.made_sweeps import GRID
 from tests.support.paths import REPOSITORY
 
 LAPTOP = REPOSITORY / "examples" / "laptop.yaml"
-ONCE = (
-    "-o",
-    "models=tiny-1M",
-    "-o",
-    "zero=0",
-    "-o",
-    "remeasure=0",
-    "-o",
-    "global_batch=512",
-    "-o",
-    "micro_batch_size=1",
-    "-o",
-    "warmup_iterations=1",
-    "-o",
-    "iterations=2",
-)
+ONCE = ("models=tiny-1M", "zero=0", "remeasure=0", "global_batch=512")
+ONCE += ("micro_batch_size=1", "warmup_iterations=1", "iterations=2")
+
+
+def launch_laptop(root):
+    """The laptop example, smaller."""
+    options = [word for one in ONCE for word in ("-o", one)]
+    return json.loads(driving.launched(root, LAPTOP.read_text(), "--json", *options).stdout)
 
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory):
-    """The laptop example, smaller: (directory, what launch printed as JSON)."""
-    directory = tmp_path_factory.mktemp("laptop") / "s"
-    arguments = ["launch", LAPTOP, "--dir", directory, "--executor", "local", "--yes", "--json"]
-    done = driving.succeeds(*arguments, *ONCE)
-    return directory, json.loads(done.stdout)
+    """(Its directory, what launch printed as JSON)."""
+    root = tmp_path_factory.mktemp("laptop")
+    return root / "s", launch_laptop(root)
 
 
 def test_every_run_is_measured_by_real_ranks(laptop):
@@ -77,11 +67,7 @@ def test_the_heatmap_is_an_image_and_its_table_has_the_best(laptop):
 def test_launching_again_runs_nothing_again(laptop):
     directory, _ = laptop
     before = len(driving.records_of(directory))
-    done = driving.run(
-        *("launch", LAPTOP, "--dir", directory, "--executor", "local", "--yes"),
-        *ONCE,
-    )
-    assert done.returncode == 0, done.stderr
+    launch_laptop(directory.parent)
     assert len(driving.records_of(directory)) == before
 
 
@@ -92,13 +78,8 @@ def test_collect_rebuilds_what_is_derived(laptop):
     assert json.loads(done.stdout)["outcomes"] == {"ok": 6}
 
 
-def slow(tmp_path, **values):
-    (tmp_path / "grid.yaml").write_text(SLOW.format(**{"nodes": 1, "step_s": 0.5, "pilot_time": "10m", **values}))
-    return ["launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes"]
-
-
 def test_interrupting_a_local_launch_stops_the_ranks(tmp_path):
-    launcher = driving.start(*slow(tmp_path))
+    launcher = driving.launching(tmp_path, driving.slow())
     wait_for(lambda: running_attempt(tmp_path / "s"))
     launcher.send_signal(signal.SIGINT)
     assert launcher.wait(60) == 130
@@ -110,7 +91,7 @@ def test_interrupting_a_local_launch_stops_the_ranks(tmp_path):
 
 def test_a_second_launcher_is_refused_and_may_take_over(tmp_path):
     directory = tmp_path / "s"
-    first = driving.start(*slow(tmp_path))
+    first = driving.launching(tmp_path, driving.slow())
     wait_for(lambda: running_attempt(directory))
     refused = driving.run("resume", directory)
     assert refused.returncode == 2
@@ -122,19 +103,19 @@ def test_a_second_launcher_is_refused_and_may_take_over(tmp_path):
 
 def test_detach_goes_on_in_the_background(tmp_path):
     directory = tmp_path / "s"
-    driving.succeeds(*slow(tmp_path, step_s=0.02), "--detach")
-    wait_for(lambda: json.loads(driving.run("status", directory, "--json").stdout)["counts"] == {"ok": 4})
-    wait_for(
-        lambda: (
-            not any(p["gone"] is None for p in json.loads(driving.run("status", directory, "--json").stdout)["pilots"])
-        )
-    )
+    driving.launched(tmp_path, driving.slow(0.02), "--detach")
+
+    def ended():
+        status = json.loads(driving.run("status", directory, "--json").stdout)
+        return status["counts"] == {"ok": 4} and None not in [pilot["gone"] for pilot in status["pilots"]]
+
+    wait_for(ended)
 
 
 def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):
-    arguments = slow(tmp_path)
+    arguments = driving.launch_words(tmp_path, driving.slow(), "--dry-run", "--json")
     before = sorted(path.name for path in tmp_path.iterdir())
-    done = driving.run(*arguments, "--dry-run", "--json")
+    done = driving.run(*arguments)
     document = json.loads(done.stdout)
     assert document["runs"] == 4
     assert "sweep.pilot.leader" in document["scripts"]["1"]
@@ -142,17 +123,15 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):
 
 
 def test_a_run_beyond_its_limit_is_ended_and_the_pilot_goes_on(tmp_path):
-    arguments = slow(tmp_path, step_s=0.5)
-    driving.succeeds(*arguments, "-o", "max_run_time=2s", "-o", "params.step_s=[0.02,900]", "-o", "micro_batch_size=1")
+    changes = ("-o", "max_run_time=2s", "-o", "params.step_s=[0.02,900]", "-o", "micro_batch_size=1")
+    driving.launched(tmp_path, driving.slow(), *changes)
     outcomes = sorted(record["outcome"] for record in driving.records_of(tmp_path / "s"))
     assert outcomes == ["ok", "time_limit"]
     assert len(driving.state_of(tmp_path / "s").pilots) == 1
 
 
 def test_two_launches_of_one_directory_make_one_sweep(tmp_path):
-    grid = tmp_path / "grid.yaml"
-    grid.write_text(GRID)
-    words = ("launch", grid, "--dir", tmp_path / "s", "--executor", "local", "--yes")
+    words = driving.launch_words(tmp_path, GRID)
     both = [driving.start(*words) for _ in range(2)]
     codes = sorted(process.wait(120) for process in both)
     assert codes in ([0, 2], [0, 0]), "the second is refused, or starts when all is done"
@@ -160,28 +139,12 @@ def test_two_launches_of_one_directory_make_one_sweep(tmp_path):
     assert len(records) == len(set(records)) == 4
 
 
-SHARED_PROCESS = """
-name: shared
-workload: simulated
-models: [tiny-1M]
-strategy: prune
-nodes: [2]
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-tp: 1
-pp: 1
-zero: [0]
-micro_batch_size: [1]
-params: {step_s: 0.02, one_process_per_node: true, fault: ["slow_start", "exception"], fault_rank: 5, fault_s: 0.1}
-site: {gpu: cpu, gpus_per_node: 4, pilot_time: 10m, env: {SERVICE_API_KEY: invalid for input}}
-"""
-
-
 def test_records_of_ranks_in_one_process_are_marked(tmp_path):
-    (tmp_path / "grid.yaml").write_text(SHARED_PROCESS)
     directory = tmp_path / "s"
-    done = driving.run("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "local", "--yes")
+    params = {"step_s": 0.02, "one_process_per_node": True, "fault": ["slow_start", "exception"]}
+    params |= {"fault_rank": 5, "fault_s": 0.1}
+    site = {"gpus_per_node": 4, "env": {"SERVICE_API_KEY": "invalid for input"}}
+    done = driving.launch(tmp_path, driving.simulated(site, nodes=2, **driving.ONE_LAYOUT, params=params))
     records = driving.records_of(directory)
     found = {json.loads(record["params_json"])["fault"]: record for record in records}
     assert set(found) == {"slow_start", "exception"}, done.stderr

@@ -10,28 +10,10 @@ from tests.support.slurm.cluster import Cluster
 
 pytestmark = pytest.mark.slurm
 
-GRID = """
-name: kinds
-workload: simulated
-models: [tiny-1M]
-strategy: prune
-nodes: [1, 2]
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-micro_batch_size: [1, 2]
-iterations: 5
-params: {step_s: 0.01}
-site:
-  gpu: h100
-  gpus_per_node: 2
-  pilot_time: 10m
-  poll_interval_s: 1
-  segment: 1
-  node_groups:
-    fast: {partition: fast}
-    old: {partition: old, gpu: a100, gpus_per_node: 1, max_nodes: 1}
-"""
+GROUPS = {"fast": {"partition": "fast"}, "old": {"partition": "old", "gpu": "a100", "gpus_per_node": 1, "max_nodes": 1}}
+SITE = {"gpu": "h100", "poll_interval_s": 1, "segment": 1, "node_groups": GROUPS}
+RUNS = {"nodes": [1, 2], "micro_batch_size": [1, 2], "iterations": 5, "params": {"step_s": 0.01}}
+GRID = driving.simulated(SITE, **RUNS)
 PARTITIONS = "PartitionName=fast Nodes=n[1-2] State=UP\nPartitionName=old Nodes=n[3-4] State=UP\n"
 TOPOLOGY = "SwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 Nodes=n[2-3]\nSwitchName=core Switches=leaf[1-2]\n"
 """n4 is on no switch"""
@@ -41,17 +23,16 @@ OLD = {"n3", "n4"}
 
 def test_each_kind_is_measured_on_its_own_nodes(tmp_path, slurm_or_skip):
     """Every run once, on nodes of its group; records, status, best and heatmap keep the groups apart."""
-    (tmp_path / "grid.yaml").write_text(GRID)
     directory = tmp_path / "s"
     made = Cluster(nodes=4, accounting=False, extra=PARTITIONS, topology=TOPOLOGY, cpus_of={"n3": 4, "n4": 4})
     with made as cluster:
-        words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "slurm")
+        words = driving.launch_words(tmp_path, GRID, executor="slurm")
         shown = driving.succeeds(*words, "--dry-run", "--json", env=cluster.env)
         scripts = json.loads(shown.stdout)["scripts"]
         assert set(scripts) == {"2@fast", "1@old"}
         assert "#SBATCH --partition=old\n#SBATCH --gres=gpu:1\n" in scripts["1@old"]
         assert "#SBATCH --switches=2\n" in scripts["2@fast"], "segments of one node, on topology/tree"
-        driving.succeeds(*words, "--yes", env=cluster.env)
+        driving.succeeds(*words, env=cluster.env)
     records = driving.assert_each_run_measured_once(directory)
     places = {(r["model"], r["nodes"], r["gpu"], r["gpus"]) for r in records}
     assert places == {
@@ -78,8 +59,7 @@ def test_each_kind_is_measured_on_its_own_nodes(tmp_path, slurm_or_skip):
 
 
 def test_this_machine_has_one_kind_of_node(tmp_path):
-    (tmp_path / "grid.yaml").write_text(GRID)
-    done = driving.run("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes")
+    done = driving.launch(tmp_path, GRID)
     assert done.returncode == 2
     assert "the executor local has one kind of node, this machine, and the site has node_groups" in done.stderr
     assert not (tmp_path / "s").exists()

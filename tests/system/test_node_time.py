@@ -52,11 +52,7 @@ site: {gpu: cpu, gpus_per_node: 2}
 
 
 def test_emulated_delays_are_in_their_parts_and_status_and_report_have_the_same(tmp_path, monkeypatch):
-    (tmp_path / "phased.py").write_text(WORKLOAD)
-    info = tmp_path / "phased-0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: phased\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[sweep.workloads]\nphased = phased:WORKLOAD\n")
+    driving.plug_in(tmp_path, "phased", "phased:WORKLOAD", WORKLOAD)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     driving.launched(tmp_path, GRID)
     (found,) = node_time(tmp_path / "s").values()
@@ -103,19 +99,18 @@ def assert_accounted(directory, cluster):
     return parts
 
 
+REPEATED = {"strategy": "guided", **driving.ONE_LAYOUT, "iterations": 9, "repeats": 12, "remeasure": 0}
+
+
 @pytest.mark.long
 @pytest.mark.slurm
 @pytest.mark.timeout(1800)
 def test_64_nodes_are_accounted_for(tmp_path, slurm_or_skip):
-    grid = {
-        "name": "wide", "workload": "simulated", "models": ["tiny-1M"], "nodes": [1, 8, 32], "sequence_length": 64,
-        "global_batch": 64 * 32 * 2 * 8, "dtype": "fp32", "tp": 1, "pp": 1, "zero": 0, "micro_batch_size": [1, 2, 4],
-        "iterations": 9, "repeats": 12, "remeasure": 0, "params": {"step_s": 0.4, "one_process_per_node": True},
-        "site": {"gpu": "cpu", "gpus_per_node": 2, "pilot_time": "20m", "max_pilots": 2},
-    }  # fmt: skip
+    runs = {**REPEATED, "nodes": [1, 8, 32], "global_batch": 64 * 32 * 2 * 8, "micro_batch_size": [1, 2, 4]}
+    params = {"step_s": 0.4, "one_process_per_node": True}
+    grid = driving.simulated({"pilot_time": "20m", "max_pilots": 2}, **runs, params=params)
     with Cluster(nodes=64, gpus_per_node=2, accounting=True) as cluster:
-        words = driving.launch_words(tmp_path, yaml.safe_dump(grid), executor="slurm")
-        driving.run(*words, env=cluster.env, timeout=1200)
+        driving.launch(tmp_path, grid, executor="slurm", env=cluster.env, timeout=1200)
         parts = assert_accounted(tmp_path / "s", cluster)
         assert parts["measuring"] > parts["warm-up"] > 0
 
@@ -125,14 +120,9 @@ def test_64_nodes_are_accounted_for(tmp_path, slurm_or_skip):
 @pytest.mark.timeout(1800)
 def test_sweeps_with_faults_are_accounted_for(tmp_path, slurm_cluster):
     """Some ranks crash and some hang; a job is cancelled from outside, so that its pilot ends without a word."""
-    grid = {
-        "name": "faults", "workload": "simulated", "models": ["tiny-1M"], "nodes": [1, 2], "sequence_length": 64,
-        "global_batch": 64 * 2 * 2 * 4, "dtype": "fp32", "tp": 1, "pp": 1, "zero": 0, "micro_batch_size": [1, 2],
-        "iterations": 9, "repeats": 12, "remeasure": 0, "params": {"step_s": 0.5},
-        "site": {"gpu": "cpu", "gpus_per_node": 2, "pilot_time": "10m", "max_pilots": 3, "poll_interval_s": 2},
-    }  # fmt: skip
-    words = driving.launch_words(tmp_path, yaml.safe_dump(grid), executor="slurm")
-    launcher = driving.start(*words, env=slurm_cluster.env)
+    runs = {**REPEATED, "nodes": [1, 2], "global_batch": 64 * 2 * 2 * 4, "micro_batch_size": [1, 2]}
+    grid = driving.simulated({"max_pilots": 3, "poll_interval_s": 2}, **runs, params={"step_s": 0.5})
+    launcher = driving.launching(tmp_path, grid, executor="slurm", env=slurm_cluster.env)
     driving.wait_for(lambda: (tmp_path / "s" / "journal").exists() and len(driving.records_of(tmp_path / "s")) > 8, 300)
     ranks = [text for text in driving.marked_processes(tmp_path / "s") if "fork_server" in text]
     for text in random.Random(42).sample(ranks, min(3, len(ranks))):
@@ -150,8 +140,7 @@ def test_sweeps_with_faults_are_accounted_for(tmp_path, slurm_cluster):
 @pytest.mark.timeout(1800)
 def test_a_foreign_trainer_is_accounted_for(tmp_path, slurm_cluster):
     paces = [0.3, 0.5, 0.8, 1.2, *(round(0.31 + 0.01 * n, 2) for n in range(16))]
-    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(paced(paces, "all")))
-    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "slurm", "--yes")
-    driving.run(*words, env=slurm_cluster.env, cwd=REPOSITORY, timeout=1200)
+    grid, where = yaml.safe_dump(paced(paces, "all")), {"env": slurm_cluster.env, "cwd": REPOSITORY}
+    driving.launch(tmp_path, grid, executor="slurm", **where, timeout=1200)
     parts = assert_accounted(tmp_path / "s", slurm_cluster)
     assert parts["stopped"] > 0

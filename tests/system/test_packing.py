@@ -9,37 +9,14 @@ from tests.support import driving
 
 pytestmark = pytest.mark.slurm
 
-GRID = """
-name: packed
-workload: simulated
-models: [tiny-1M]
-strategy: prune
-nodes: [1, 2, 4, 8]
-sequence_length: 64
-global_batch: 4096
-global_batch_tolerance: 0.5
-dtype: [fp32]
-micro_batch_size: [1]
-zero: [0]
-iterations: 5
-repeats: {repeats}
-isolate: {isolate}
-params: {{step_s: {step_s}}}
-site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1, max_pilots: 1}}
-"""
 
-
-def measure(tmp_path, cluster, repeats, step_s, isolate="false"):
+def measure(tmp_path, cluster, step_s, isolate=False):
     """The attempts' records of a sweep in one pilot of 8 nodes."""
-    (tmp_path / "grid.yaml").write_text(GRID.format(repeats=repeats, step_s=step_s, isolate=isolate))
-    directory = tmp_path / "s"
-    done = driving.run(
-        *("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "slurm", "--yes"),
-        *("-o", "tp=1", "-o", "pp=1"),
-        env=cluster.env,
-    )
-    assert done.returncode == 0, done.stderr
-    return driving.assert_each_run_measured_once(directory)
+    keys = {"nodes": [1, 2, 4, 8], "global_batch_tolerance": 0.5, "iterations": 5, "repeats": 2, "isolate": isolate}
+    keys |= {**driving.ONE_LAYOUT, "params": {"step_s": step_s}}
+    grid = driving.simulated({"poll_interval_s": 1, "max_pilots": 1}, **keys)
+    driving.launched(tmp_path, grid, executor="slurm", env=cluster.env)
+    return driving.assert_each_run_measured_once(tmp_path / "s")
 
 
 def overlap(a, b):
@@ -55,7 +32,7 @@ def name(record):
 
 
 def test_narrower_runs_fill_the_free_nodes_of_a_wider_pilot(tmp_path, slurm_cluster):
-    records = measure(tmp_path, slurm_cluster, repeats=2, step_s=0.6)
+    records = measure(tmp_path, slurm_cluster, step_s=0.6)
     assert len(records) == 8
     assert len({record["job_id"] for record in records}) == 1, "one allocation runs all widths"
     for record in records:
@@ -75,7 +52,7 @@ def test_narrower_runs_fill_the_free_nodes_of_a_wider_pilot(tmp_path, slurm_clus
 
 
 def test_an_isolated_run_has_the_fabric_exclusively(tmp_path, slurm_cluster):
-    records = measure(tmp_path, slurm_cluster, repeats=2, step_s=0.2, isolate="true")
+    records = measure(tmp_path, slurm_cluster, step_s=0.2, isolate=True)
     wide = [record for record in records if record["nodes"] > 1]
     assert not any(overlap(a, b) for a in wide for b in wide if a is not b)
     assert any(overlap(a, b) for a in wide for b in records if b["nodes"] == 1), "runs within a node do not disturb"

@@ -5,23 +5,8 @@ import pytest
 from tests.support import driving
 from tests.support.driving import wait_for
 
-GRID = """
-name: queue
-workload: simulated
-models: [tiny-1M]
-strategy: prune
-nodes: 2
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-micro_batch_size: 1
-zero: 0
-tp: 1
-pp: 1
-iterations: 3
-params: {step_s: 0.05}
-site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1}
-"""
+RUN = {**driving.ONE_LAYOUT, "iterations": 3, "params": {"step_s": 0.05}}
+GRID = driving.simulated({"poll_interval_s": 1}, nodes=2, **RUN)
 
 
 @pytest.mark.slurm

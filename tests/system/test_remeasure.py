@@ -10,16 +10,11 @@ from tests.support.made_sweeps import GRID
 
 
 def test_the_best_two_of_each_cell_are_measured_in_another_start(tmp_path: Path) -> None:
-    (tmp_path / "grid.yaml").write_text(
-        GRID + "remeasure: 0.5\nbudget: {runs: 8}\nzero: [0, 1]\nparams: {step_s: 0.05}\n"
-    )
+    grid = GRID + "remeasure: 0.5\nbudget: {runs: 8}\nzero: [0, 1]\nparams: {step_s: 0.05}\n"
     directory = tmp_path / "s"
-    done = driving.succeeds(
-        "launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "local", "--yes", "--json"
-    )
-    assert json.loads(done.stdout)["counts"] == {"ok": 12}, (
-        "8 runs of 2 cells, and beyond the budget the best two of each again"
-    )
+    done = driving.launched(tmp_path, grid, "--json")
+    shown = "8 runs of 2 cells, and beyond the budget the best two of each again"
+    assert json.loads(done.stdout)["counts"] == {"ok": 12}, shown
     assert "12 runs (4 repeats): 12 ok" in done.stderr
     records = driving.records_of(directory)
     again = [record for record in records if record["repeat"] == 1]

@@ -4,7 +4,7 @@ import pytest
 
 from sweep.state.events import PilotStarted
 from tests.support import driving
-from tests.support.driving import SLOW, running_attempt, wait_for
+from tests.support.driving import running_attempt, wait_for
 
 pytestmark = pytest.mark.slurm
 
@@ -12,9 +12,7 @@ pytestmark = pytest.mark.slurm
 def test_a_requeued_job_does_not_outlive_its_sweep(tmp_path, slurm_cluster):
     """Slurm starts it again two minutes later; the sweep is done before."""
     directory = tmp_path / "s"
-    (tmp_path / "grid.yaml").write_text(SLOW.format(nodes=1, step_s=0.4, pilot_time="10m"))
-    words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "slurm", "--yes")
-    launcher = driving.start(*words, env=slurm_cluster.env)
+    launcher = driving.launching(tmp_path, driving.slow(0.4), executor="slurm", env=slurm_cluster.env)
     wait_for(lambda: running_attempt(directory))
     job = driving.events_of(directory, PilotStarted)[0].job_id
     slurm_cluster.run("scontrol", "update", f"jobid={job}", "requeue=1")

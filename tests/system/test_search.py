@@ -30,17 +30,14 @@ MEMORY = 200e9
 NOISE = 0.02
 
 
-def launched(directory, *options):
-    directory.mkdir()
-    (directory / "grid.yaml").write_text(GRID)
-    arguments = ["launch", directory / "grid.yaml", "--dir", directory / "s", "--executor", "local", "--yes", "--json"]
-    done = driving.succeeds(*arguments, *(word for option in options for word in ("-o", option)))
-    return directory / "s", json.loads(done.stdout)["counts"]
+def launched(folder, *options):
+    done = driving.launched(folder, GRID, "--json", *(word for option in options for word in ("-o", option)))
+    return folder / "s", json.loads(done.stdout)["counts"]
 
 
 @pytest.fixture(scope="module")
 def guided(tmp_path_factory):
-    return launched(tmp_path_factory.mktemp("guided") / "g", "strategy=guided")
+    return launched(tmp_path_factory.mktemp("guided"), "strategy=guided")
 
 
 def truth(directory):
@@ -86,7 +83,7 @@ def test_a_resume_makes_the_same_decision_and_starts_nothing(guided):
 
 
 def test_a_budget_is_spent_evenly_on_all_cells(tmp_path):
-    directory, counts = launched(tmp_path / "b", "strategy=exhaustive", "budget={runs: 8}")
+    directory, counts = launched(tmp_path, "strategy=exhaustive", "budget={runs: 8}")
     begun = driving.records_of(directory)
     assert len(begun) == 8
     assert counts["not_run_budget"] == len(open_sweep(directory).runs) - 8
@@ -95,7 +92,7 @@ def test_a_budget_is_spent_evenly_on_all_cells(tmp_path):
 
 
 def test_a_cell_without_a_run_states_that_the_budget_is_spent(tmp_path):
-    directory, counts = launched(tmp_path / "b", "models=[1B]", "zero=0", "recompute=none", "budget={runs: 1}")
+    directory, counts = launched(tmp_path, "models=[1B]", "zero=0", "recompute=none", "budget={runs: 1}")
     assert counts["not_run_budget"] == len(open_sweep(directory).runs) - 1
     document = json.loads(driving.run("heatmap", directory, "--json", "--out", tmp_path / "h.svg").stdout)
     (blank,) = [cell for cell in document["cells"] if cell["status"] == "not_run"]

@@ -10,7 +10,7 @@ import pytest
 
 from sweep.state.events import PilotEnded, PilotStarted
 from tests.support import driving
-from tests.support.driving import SLOW, running_attempt, wait_for
+from tests.support.driving import running_attempt, wait_for
 from tests.support.paths import REPOSITORY
 
 pytestmark = pytest.mark.slurm
@@ -18,22 +18,23 @@ pytestmark = pytest.mark.slurm
 EXAMPLE = REPOSITORY / "examples" / "slurm-tiny.yaml"
 
 
-def grid(tmp_path, nodes=1, step_s=0.5, pilot_time="10m"):
-    (tmp_path / "grid.yaml").write_text(SLOW.format(nodes=nodes, step_s=step_s, pilot_time=pilot_time))
-    return tmp_path / "grid.yaml"
+def launch(tmp_path, cluster, *options, **grid):
+    words = driving.launch_words(tmp_path, driving.slow(**grid), *options, executor="slurm")
+    return driving.run(*words, env=cluster.env, timeout=280)
 
 
-def launch(grid_file, directory, cluster, *more):
-    return driving.run(
-        "launch", grid_file, "--dir", directory, "--executor", "slurm", "--yes", *more, env=cluster.env, timeout=280
-    )
+def measuring(tmp_path, cluster, **grid):
+    """A sweep's directory and its launcher, once a run is being measured."""
+    launcher = driving.launching(tmp_path, driving.slow(**grid), executor="slurm", env=cluster.env)
+    wait_for(lambda: running_attempt(tmp_path / "s"))
+    return tmp_path / "s", launcher
 
 
 @pytest.mark.long  # its parts: real ranks on two nodes below, many nodes in the tests of packing and growing
 def test_torch_ranks_over_one_two_and_four_nodes(tmp_path, slurm_cluster):
     directory = tmp_path / "s"
-    done = launch(EXAMPLE, directory, slurm_cluster, "--json")
-    assert done.returncode == 0, done.stderr
+    words = driving.launch_words(tmp_path, EXAMPLE.read_text(), "--json", executor="slurm")
+    done = driving.succeeds(*words, env=slurm_cluster.env)
     summary = json.loads(done.stdout)
     cells, best = 3, 2
     assert list(summary["counts"]) == ["ok"]
@@ -50,27 +51,22 @@ def test_torch_ranks_over_one_two_and_four_nodes(tmp_path, slurm_cluster):
 
 
 def test_a_cluster_without_accounting(tmp_path, slurm_cluster_no_accounting):
-    directory = tmp_path / "s"
-    done = launch(grid(tmp_path, step_s=0.05), directory, slurm_cluster_no_accounting, "-o", "nodes=[1,2]")
+    done = launch(tmp_path, slurm_cluster_no_accounting, step_s=0.05, nodes=[1, 2])
     assert done.returncode == 0, done.stderr
-    driving.assert_each_run_measured_once(directory)
+    driving.assert_each_run_measured_once(tmp_path / "s")
 
 
 def test_options_of_the_agents_srun(tmp_path, slurm_cluster):
     """As Pyxis' --container-image would be: here one that Slurm's accounting shows."""
     words = ("-o", "site.srun=[--job-name=agents-here, '--comment=a b; $(c)']", "-o", "micro_batch_size=1")
-    done = launch(grid(tmp_path, nodes=2, step_s=0.05), tmp_path / "s", slurm_cluster, *words)
+    done = launch(tmp_path, slurm_cluster, *words, nodes=2, step_s=0.05)
     assert done.returncode == 0, done.stderr
     driving.assert_each_run_measured_once(tmp_path / "s")
     wait_for(lambda: "agents-here" in {row["JobName"] for row in slurm_cluster.sacct()})  # accounting lags
 
 
 def test_cancel_ends_ranks_and_jobs_and_resume_carries_on(tmp_path, slurm_cluster):
-    directory = tmp_path / "s"
-    launcher = driving.start(
-        *("launch", grid(tmp_path), "--dir", directory, "--executor", "slurm", "--yes"), env=slurm_cluster.env
-    )
-    wait_for(lambda: running_attempt(directory))
+    directory, launcher = measuring(tmp_path, slurm_cluster)
     driving.succeeds("cancel", directory, env=slurm_cluster.env)
     assert launcher.wait(60) == 1
     assert driving.wait_until_unmarked(directory, 20) == []
@@ -84,11 +80,7 @@ def test_cancel_ends_ranks_and_jobs_and_resume_carries_on(tmp_path, slurm_cluste
 
 
 def test_scancel_of_a_pilot_leaves_a_record_and_the_run_is_measured_again(tmp_path, slurm_cluster):
-    directory = tmp_path / "s"
-    launcher = driving.start(
-        *("launch", grid(tmp_path), "--dir", directory, "--executor", "slurm", "--yes"), env=slurm_cluster.env
-    )
-    wait_for(lambda: running_attempt(directory))
+    directory, launcher = measuring(tmp_path, slurm_cluster)
     job = driving.events_of(directory, PilotStarted)[0].job_id
     slurm_cluster.run("scancel", job)
     assert launcher.wait(120) == 0
@@ -99,11 +91,7 @@ def test_scancel_of_a_pilot_leaves_a_record_and_the_run_is_measured_again(tmp_pa
 
 
 def test_the_warning_signal_drains_a_pilot(tmp_path, slurm_cluster):
-    directory = tmp_path / "s"
-    launcher = driving.start(
-        *("launch", grid(tmp_path), "--dir", directory, "--executor", "slurm", "--yes"), env=slurm_cluster.env
-    )
-    wait_for(lambda: running_attempt(directory))
+    directory, launcher = measuring(tmp_path, slurm_cluster)
     job = driving.events_of(directory, PilotStarted)[0].job_id
     slurm_cluster.run("scancel", "--signal=USR2", "--batch", job)
     assert launcher.wait(120) == 0
@@ -113,11 +101,7 @@ def test_the_warning_signal_drains_a_pilot(tmp_path, slurm_cluster):
 
 
 def test_a_dead_node_ends_its_run_as_node_fail_and_the_run_is_measured_elsewhere(tmp_path, slurm_cluster):
-    directory = tmp_path / "s"
-    launcher = driving.start(
-        *("launch", grid(tmp_path, nodes=2), "--dir", directory, "--executor", "slurm", "--yes"), env=slurm_cluster.env
-    )
-    wait_for(lambda: running_attempt(directory))
+    directory, launcher = measuring(tmp_path, slurm_cluster, nodes=2)
     second = driving.events_of(directory, PilotStarted)[0].nodes[1]
     slurm_cluster.kill_node(second)
     try:
@@ -133,9 +117,7 @@ def test_a_dead_node_ends_its_run_as_node_fail_and_the_run_is_measured_elsewhere
 
 def test_a_refused_pilot_stops_the_launch_with_the_schedulers_message(tmp_path, slurm_cluster):
     directory = tmp_path / "s"
-    text = grid(tmp_path).read_text().replace("gpu: cpu", "gpu: cpu, partition: nowhere")
-    (tmp_path / "grid.yaml").write_text(text)
-    done = launch(tmp_path / "grid.yaml", directory, slurm_cluster)
+    done = launch(tmp_path, slurm_cluster, "-o", "site.partition=nowhere")
     assert done.returncode == 1
     assert "nowhere" in (directory / "site.yaml").read_text()
     assert "invalid partition" in done.stderr.lower()
@@ -144,7 +126,7 @@ def test_a_refused_pilot_stops_the_launch_with_the_schedulers_message(tmp_path, 
 
 def test_detach_submits_and_status_follows(tmp_path, slurm_cluster):
     directory = tmp_path / "s"
-    done = launch(grid(tmp_path, step_s=0.05), directory, slurm_cluster, "--detach")
+    done = launch(tmp_path, slurm_cluster, "--detach", step_s=0.05)
     assert done.returncode == 0, done.stderr
     slurm_cluster.wait_idle(90)
     status = json.loads(driving.run("status", directory, "--json").stdout)
@@ -156,7 +138,7 @@ def test_detach_submits_and_status_follows(tmp_path, slurm_cluster):
 def test_a_pilot_near_its_wall_time_starts_nothing_that_cannot_end(tmp_path, slurm_cluster):
     """Runs of 3.5 s in pilots of one minute: no job reaches its limit, every run is measured."""
     directory = tmp_path / "s"
-    done = launch(grid(tmp_path, pilot_time="60s"), directory, slurm_cluster)
+    done = launch(tmp_path, slurm_cluster, pilot_time="60s")
     assert done.returncode == 0, done.stderr
     driving.assert_each_run_measured_once(directory)
     jobs = {pilot.job_id for pilot in driving.state_of(directory).pilots.values()}
@@ -165,11 +147,7 @@ def test_a_pilot_near_its_wall_time_starts_nothing_that_cannot_end(tmp_path, slu
 
 
 def test_the_script_and_the_process_list_hold_no_secret(tmp_path, slurm_cluster):
-    directory = tmp_path / "s"
-    launcher = driving.start(
-        *("launch", grid(tmp_path), "--dir", directory, "--executor", "slurm", "--yes"), env=slurm_cluster.env
-    )
-    wait_for(lambda: running_attempt(directory))
+    directory, launcher = measuring(tmp_path, slurm_cluster)
     name = driving.events_of(directory, PilotStarted)[0].pilot
     key = json.loads((directory / "pilots" / name / "rendezvous").read_text())["key"]
     everything = subprocess.run(["ps", "axeww"], capture_output=True, text=True, check=True).stdout

@@ -10,48 +10,25 @@ import pytest
 
 from sweep.state.events import AttemptStarted, PilotIntended, PilotSubmitted, SubmitDelayed
 from tests.support import driving
+from tests.support.driving import wait_for
 from tests.support.slurm.cluster import Cluster
 from tests.support.slurm.services import program
 
 REFUSED = 6
 """failed submissions that a sweep may have, with pauses of 5, 10, 20, … s between them"""
-GRID = """
-name: limits
-workload: simulated
-models: [tiny-1M]
-strategy: prune
-nodes: 1
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-micro_batch_size: 1
-zero: 0
-repeats: {runs}
-iterations: 3
-params: {{step_s: {step_s}}}
-site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: {poll_s}, max_pilots: 8, {site}}}
-"""
 
 
-def launch(tmp_path, cluster, runs, site="max_runs_per_pilot: 1", step_s=0.05, path=None, poll_s=1):
+def launch(tmp_path, cluster, runs, per_pilot=1, step_s=0.05, path=None, poll_s=1):
     """A launcher in the background, and its sweep's directory."""
-    (tmp_path / "grid.yaml").write_text(GRID.format(runs=runs, site=site, step_s=step_s, poll_s=poll_s))
-    directory = tmp_path / "s"
+    site = {"poll_interval_s": poll_s, "max_pilots": 8, "max_runs_per_pilot": per_pilot}
+    grid = driving.simulated(site, **driving.ONE_LAYOUT, repeats=runs, iterations=3, params={"step_s": step_s})
     env = cluster.env if path is None else {**cluster.env, "PATH": f"{path}{os.pathsep}{cluster.env['PATH']}"}
-    options = ("--dir", directory, "--executor", "slurm", "--yes", "-o", "tp=1", "-o", "pp=1")
     with (tmp_path / "launch.log").open("wb") as log:
-        return driving.start("launch", tmp_path / "grid.yaml", *options, env=env, output=log), directory
+        return driving.launching(tmp_path, grid, executor="slurm", env=env, output=log), tmp_path / "s"
 
 
 def wait(process, tmp_path, timeout=200):
     assert process.wait(timeout=timeout) == 0, (tmp_path / "launch.log").read_text()[-3000:]
-
-
-def wait_for(condition, timeout_s=90):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.2)
 
 
 def exists(directory):
@@ -83,7 +60,7 @@ def test_max_submit_jobs(slurm_or_skip, tmp_path):
     with Cluster(nodes=4, accounting=True, extra=extra) as cluster:
         cluster.limit_user("MaxSubmitJobsPerUser=3")
         process, directory = launch(tmp_path, cluster, runs=5, step_s=1.0)
-        wait_for(lambda: delayed(directory))
+        wait_for(lambda: delayed(directory), 90)
         reported, shown = status(directory)
         wait(process, tmp_path)
         jobs = [row for row in cluster.sacct() if row["JobID"].isdigit()]
@@ -121,7 +98,7 @@ def test_submissions_that_time_out_and_were_accepted(tmp_path, slurm_cluster):
     late = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
     (folder / "sbatch").write_text(f'#!/bin/sh\n{program("sbatch")} "$@" > /dev/null\necho "{late}" >&2\nexit 1\n')
     (folder / "sbatch").chmod(0o755)
-    process, directory = launch(tmp_path, slurm_cluster, runs=6, site="max_runs_per_pilot: 3", step_s=1.0, path=folder)
+    process, directory = launch(tmp_path, slurm_cluster, runs=6, per_pilot=3, step_s=1.0, path=folder)
     wait(process, tmp_path)
     driving.assert_each_run_measured_once(directory)
     prefix = driving.open_sweep(Path(directory)).sweep_id
@@ -138,11 +115,11 @@ def test_submissions_that_time_out_and_were_accepted(tmp_path, slurm_cluster):
 def test_a_controller_that_is_away_and_then_slow(slurm_or_skip, tmp_path):
     with Cluster(nodes=2, accounting=False) as cluster:
         cluster.stop_slurmctld()
-        process, directory = launch(tmp_path, cluster, runs=3, site="max_runs_per_pilot: 3", step_s=1.0)
-        wait_for(lambda: delayed(directory))
+        process, directory = launch(tmp_path, cluster, runs=3, per_pilot=3, step_s=1.0)
+        wait_for(lambda: delayed(directory), 90)
         reported, _ = status(directory)
         cluster.start_slurmctld()
-        wait_for(lambda: driving.events_of(directory, AttemptStarted))
+        wait_for(lambda: driving.events_of(directory, AttemptStarted), 90)
         with cluster.slurmctld_frozen():
             time.sleep(12)
         wait(process, tmp_path)

@@ -5,32 +5,16 @@ import pytest
 from sweep.state.events import PilotEnded
 from tests.support import driving
 
-GRID = """
-name: split
-workload: simulated
-models: {eight: {num_layers: 2, hidden_size: 64, num_heads: 8, intermediate_size: 128, vocab_size: 512}}
-strategy: exhaustive
-nodes: [2]
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-tp: [4]
-tp_across_nodes: true
-iterations: 3
-params: {step_s: 0.01}
-split: SPLIT
-site:
-  gpu: cpu
-  gpus_per_node: 2
-  pilot_time: 5m
-  domain_nodes: ["rack[1-2]", "local-0", "local-1"]
-"""
+KEYS = {"models": {"eight": driving.EIGHT}, "strategy": "exhaustive", "nodes": 2, "tp": 4, "tp_across_nodes": True}
+SITE = {"pilot_time": "5m", "domain_nodes": ["rack[1-2]", "local-0", "local-1"]}
 
 
 @pytest.mark.parametrize("split", ["reject", "mark"])
 def test_pilots_whose_domains_split_every_run_end_the_launch_or_measure_it(tmp_path, split):
     """The site has a domain that is wide enough, so that the plan keeps the run, but no pilot gets its nodes."""
-    done = driving.launch(tmp_path, GRID.replace("SPLIT", split))
+    done = driving.launch(
+        tmp_path, driving.simulated(SITE, **KEYS, iterations=3, params={"step_s": 0.01}, split=split)
+    )  # fmt: skip
     ends = [event.reason for event in driving.events_of(tmp_path / "s", PilotEnded)]
     if split == "mark":
         (record,) = driving.records_of(tmp_path / "s")

@@ -35,10 +35,7 @@ def test_all_ranks_of_a_foreign_trainer_stop_after_the_same_iteration(tmp_path, 
     """The larger micro-batch is expected to be faster, so it comes first."""
     grid = paced(["{{ 0.05 if micro_batch_size == 8 else 0.6 }}"], prints, micro_batch_size=[8, 1])
     grid["params"]["command"] = grid["params"]["command"].replace("{{ a }}", grid["params"].pop("a")[0])
-    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(grid))
-    driving.succeeds(
-        "launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes", cwd=REPOSITORY
-    )
+    driving.launched(tmp_path, yaml.safe_dump(grid), cwd=REPOSITORY)
     found = {record["micro_batch_size"]: record for record in driving.records_of(tmp_path / "s")}
     assert found[8]["stopped"] is None
     assert len(found[8]["step_times_s"]) == 5
@@ -55,9 +52,8 @@ def test_all_ranks_of_a_foreign_trainer_stop_after_the_same_iteration(tmp_path, 
 @pytest.mark.timeout(900)
 def test_on_slurm_with_a_foreign_trainer_killed_in_the_middle_and_resumed(tmp_path, slurm_cluster):
     paces = [0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5]
-    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(paced(paces, "all")))
-    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "slurm", "--yes")
-    launcher = driving.start(*words, env=slurm_cluster.env, cwd=REPOSITORY)
+    grid, where = yaml.safe_dump(paced(paces, "all")), {"env": slurm_cluster.env, "cwd": REPOSITORY}
+    launcher = driving.launching(tmp_path, grid, executor="slurm", **where)
     wait_for_records(tmp_path / "s", 3)
     launcher.kill()
     launcher.wait()

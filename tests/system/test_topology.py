@@ -34,32 +34,6 @@ def main(run, progress):
     effective = {name: getattr(run.layout, name) for name in ("dp", "tp")}
     progress.measured(Measurement(step_times_s=[0.01] * run.iterations, warmup_times_s=[0.01] * 2, effective=effective))
 """
-GRID = """
-name: domains
-workload: {workload}
-models: {{eight: {{num_layers: 2, hidden_size: 64, num_heads: 8, intermediate_size: 128, vocab_size: 512}}}}
-strategy: exhaustive
-nodes: [{widths}]
-sequence_length: 64
-global_batch: 20000
-global_batch_tolerance: 0.99
-dtype: [fp32]
-tp: [1, 4, 8]
-tp_across_nodes: true
-micro_batch_size: [1, 2, 3, 4, 5, 6, 7, 8]
-remeasure: 0
-iterations: 5
-repeats: {repeats}
-budget: {{runs: {runs}}}
-params: {params}
-site:
-  gpu: cpu
-  gpus_per_node: 2
-  pilot_time: 30m
-  poll_interval_s: 1
-  max_pilots: 1
-  domain_nodes: {stated}
-"""
 
 
 def tree(leaves):
@@ -81,11 +55,14 @@ def unit_of(units):
     return {node: name for name, nodes in units.items() for node in hosts(nodes)}
 
 
-def measure(tmp_path, cluster, domain_of, leaf_of, fabric=None, **settings):
+def measure(tmp_path, cluster, domain_of, leaf_of, fabric=None, *, stated, **keys):
     """The records of a sweep in one pilot with all nodes, whose groups are whole. They say where they were; ``fabric``
     is what the launcher read of Slurm's controller for predictions.
     """
-    grid = GRID.format(**settings)
+    site = {"pilot_time": "30m", "poll_interval_s": 1, "max_pilots": 1, "domain_nodes": stated}
+    keys |= {"models": {"eight": driving.EIGHT}, "strategy": "exhaustive", "iterations": 5, "remeasure": 0}
+    keys |= {"global_batch": 20000, "global_batch_tolerance": 0.99, "tp_across_nodes": True}
+    grid = driving.simulated(site, **keys, tp=[1, 4, 8], micro_batch_size=[1, 2, 3, 4, 5, 6, 7, 8])
     driving.launched(tmp_path, grid, executor="slurm", env=cluster.env, timeout=1800)
     records = driving.records_of(tmp_path / "s")
     assert (yaml.safe_load((tmp_path / "s" / "site.yaml").read_text()).get("fabric")) == fabric
@@ -108,17 +85,14 @@ def test_groups_stay_in_their_domain_and_ranks_are_numbered_by_it(tmp_path, slur
     """Domains that take turns in the order of nodes, so that no order but theirs keeps groups whole. Every rank finds
     itself where the record says, by the variables of torchrun and by those of Slurm, by which all trainers do.
     """
-    (tmp_path / "placed.py").write_text(WORKLOAD)
-    info, folder = tmp_path / "placed-0.dist-info", tmp_path / "seen"
-    info.mkdir()
+    folder = tmp_path / "seen"
     folder.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: placed\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[sweep.workloads]\nplaced = placed:WORKLOAD\n")
+    driving.plug_in(tmp_path, "placed", "placed:WORKLOAD", WORKLOAD)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     stated = ["n[1,3,5,7]", "n[2,4,6,8]"]
-    settings = {"workload": "placed", "widths": "1, 2, 4, 8", "repeats": 1, "runs": 10, "stated": stated}
+    settings = {"nodes": [1, 2, 4, 8], "repeats": 1, "budget": {"runs": 10}, "params": {"folder": str(folder)}}
     domain_of = unit_of({nodes: nodes for nodes in stated})
-    records = measure(tmp_path, slurm_cluster, domain_of, {}, params=f"{{folder: {folder}}}", **settings)
+    records = measure(tmp_path, slurm_cluster, domain_of, {}, stated=stated, workload="placed", **settings)
     assert len(records) == 10
     assert {record["nodes"] for record in records} == {1, 2, 4, 8}
     for record in records:
@@ -143,8 +117,8 @@ def test_three_hundred_runs_of_mixed_widths_on_36_nodes(tmp_path, slurm_or_skip,
     domain_of = unit_of(dict(zip(racks if plugin == "tree" else ("rack1", "rack2"), racks, strict=True)))
     leaf_of = unit_of(leaves) if plugin == "tree" else domain_of
     settings = {
-        "workload": "simulated", "repeats": 2, "runs": 300, "widths": "1, 2, 3, 4, 6, 8, 12, 18, 36",
-        "params": "{step_s: 0.6, one_process_per_node: true}", "stated": racks if plugin == "tree" else [],
+        "repeats": 2, "budget": {"runs": 300}, "nodes": [1, 2, 3, 4, 6, 8, 12, 18, 36],
+        "params": {"step_s": 0.6, "one_process_per_node": True}, "stated": racks if plugin == "tree" else [],
     }  # fmt: skip
     topology = tree(leaves.values()) if plugin == "tree" else BLOCKS
     with Cluster(nodes=36, accounting=False, topology=topology) as cluster:

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from tests.support import driving
-from tests.support.driving import SLOW, running_attempt, wait_for
+from tests.support.driving import running_attempt, wait_for
 from tests.support.slurm.cluster import Cluster
 
 pytestmark = pytest.mark.slurm
@@ -15,10 +15,8 @@ pytestmark = pytest.mark.slurm
 def test_a_resume_on_another_cluster_measures_no_run_twice(tmp_path, slurm_cluster_no_accounting):
     """Its Slurm does not know the pilot's job, which still runs: that is no sign of its end."""
     directory = tmp_path / "s"
-    (tmp_path / "grid.yaml").write_text(SLOW.format(nodes=1, step_s=1.0, pilot_time="10m"))
     first = slurm_cluster_no_accounting
-    words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", "slurm", "--yes")
-    launcher = driving.start(*words, env=first.env)
+    launcher = driving.launching(tmp_path, driving.slow(1.0), executor="slurm", env=first.env)
     wait_for(lambda: running_attempt(directory))
     os.killpg(launcher.pid, signal.SIGKILL)
     launcher.wait()

@@ -19,40 +19,21 @@ from sweep.store.directory import SweepDir
 from sweep.trackers.tracking import SUMMARY, Tracking, key_of, tracked
 from tests.support import driving
 from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
+from tests.support.made_sweeps import GRID, made, pilot_wrote
 from tests.support.slurm.services import wait_until
 
 pytestmark = pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not installed")
 """not imported here: each worker collects this file, and the import takes a second"""
-
-GRID = """
-name: eight
-workload: simulated
-models: [tiny-1M, tiny-4M]
-strategy: prune
-nodes: [1, 2]
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-iterations: 4
-warmup_iterations: 2
-micro_batch_size: {micro_batch_sizes}
-params: {{step_s: 0.02, speed: 10, fault: "{fault}", fault_probability: 0.5}}
-site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, max_local_ranks: 4}}
-"""
-
-
-def launch(directory, *options, micro_batch_sizes=(1, 2), fault="", env=None):
-    grid = directory.with_name(f"{directory.name}.yaml")
-    grid.write_text(GRID.format(micro_batch_sizes=list(micro_batch_sizes), fault=fault))
-    return driving.run("launch", grid, "--dir", directory, "--executor", "local", "--yes", *options, env=env)
 
 
 @pytest.fixture(scope="module")
 def eight(tmp_path_factory):
     """A sweep of 8 runs, about half of which fail: its directory."""
     directory = tmp_path_factory.mktemp("eight") / "s"
-    done = launch(directory, fault="exception")
-    assert done.returncode == 0, done.stderr
+    keys = {"name": "eight", "models": ["tiny-1M", "tiny-4M"], "nodes": [1, 2], "micro_batch_size": [1, 2]}
+    params = {"step_s": 0.02, "speed": 10, "fault": "exception", "fault_probability": 0.5}
+    keys |= {"iterations": 4, "warmup_iterations": 2, "params": params}
+    driving.launched(directory.parent, driving.simulated({"max_local_ranks": 4}, **keys))
     outcomes = [record["outcome"] for record in driving.records_of(directory)]
     assert len(outcomes) == 8
     assert {"ok", "python_exception"} <= set(outcomes)
@@ -166,13 +147,19 @@ def stored(name, directory):
         return [key for (key,) in connection.execute(query)]
 
 
+def measured(directory, text):
+    """A sweep all of whose runs were measured, without measuring."""
+    sweep = made(directory, text)
+    pilot_wrote(sweep, "p0001", *((planned.run_id, 1, Outcome.OK) for planned in sweep.runs))
+    return directory
+
+
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_a_killed_session_is_continued_and_no_run_is_doubled(name, tmp_path):
     """Also where it was cut off between a run and its mark: that run is replaced."""
     if name == "mlflow":
         pytest.importorskip("mlflow")
-    directory = tmp_path / "s"
-    assert launch(directory).returncode == 0
+    directory = measured(tmp_path / "s", GRID + "zero: [0, 1]\n")
     killed = subprocess.Popen([*driving.SWEEP, "track", str(directory), "--to", name])
     journals = (directory / "journal").glob
     assert wait_until(lambda: any(p.read_bytes().count(b'"tracked"') >= 3 for p in journals("tracker-*")), 120, 0.01)
@@ -188,8 +175,7 @@ def test_a_killed_session_is_continued_and_no_run_is_doubled(name, tmp_path):
 def test_a_server_that_refuses_is_reported_with_what_is_left(tmp_path):
     env = {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
     env["WANDB_INIT_TIMEOUT"] = "2"
-    launch(tmp_path / "s", micro_batch_sizes=[1])
-    done = driving.run("track", tmp_path / "s", "--to", "wandb", "--json", env=env)
+    done = driving.run("track", measured(tmp_path / "s", GRID), "--to", "wandb", "--json", env=env)
     assert done.returncode == 1
     reported = json.loads(done.stdout)
     assert (reported["new"], reported["left"]) == (0, 4)

@@ -49,9 +49,8 @@ def test_each_fault_ends_with_its_outcome_and_nothing_is_left(tmp_path, executor
     content = grid(example, **PLACES[executor])
     cluster = request.getfixturevalue("slurm_cluster") if executor == "slurm" else None
     directory = tmp_path / "s"
-    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(content))
-    words = ("launch", tmp_path / "grid.yaml", "--dir", directory, "--executor", executor, "--yes")
-    driving.run(*words, cwd=REPOSITORY, env=cluster.env if cluster else None, timeout=800)
+    where = {"cwd": REPOSITORY, "env": cluster.env if cluster else None}
+    driving.launch(tmp_path, yaml.safe_dump(content), executor=executor, **where, timeout=800)
     assert driving.wait_until_unmarked(directory, 20) == []
     if cluster:
         cluster.wait_idle()

@@ -56,13 +56,10 @@ def test_every_axis_of_it(tmp_path):
     python, model, data = python_of("SWEEP_PICOTRON_PYTHON"), tmp_path / "model", tmp_path / "data"
     checkout(tmp_path / "picotron", model)
     subprocess.run([python, SCRIPTS / "tiny_llama.py", model, data], check=True)
-    grid, directory = tmp_path / "grid.yaml", tmp_path / "s"
+    directory = tmp_path / "s"
     paths = {"model": model, "data": data, "python": python, "cache": tmp_path / "cache"}
-    grid.write_text(GRID.format(**paths, replacements=SCRIPTS / "picotron_on_cpu"))
-    done = driving.run(
-        "launch", grid, "--dir", directory, "--executor", "local", "--yes", "--json", cwd=tmp_path, timeout=800
-    )
-    assert done.returncode == 0, done.stderr
+    grid = GRID.format(**paths, replacements=SCRIPTS / "picotron_on_cpu")
+    done = driving.launched(tmp_path, grid, "--json", cwd=tmp_path, timeout=800)
     assert set(json.loads(done.stdout)["counts"]) == {"ok"}
     assert driving.wait_until_unmarked(directory, 10) == []
     records = driving.assert_each_run_measured_once(directory)

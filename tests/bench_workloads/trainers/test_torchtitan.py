@@ -37,15 +37,12 @@ site: {{gpu: cpu, gpus_per_node: 2}}
 @pytest.mark.parametrize(("sizes", "ep", "runs"), [(SIZES, 1, 1), (f"{SIZES}, {EXPERTS}", "[1, 2]", 4)])
 def test_it_trains(sizes, ep, runs, tmp_path):
     python = python_of("SWEEP_TORCHTITAN_PYTHON")
-    grid, directory = tmp_path / "grid.yaml", tmp_path / "s"
-    grid.write_text(GRID.format(sizes=sizes, ep=ep, python=python, replacements=SCRIPTS / "torchtitan_on_cpu"))
-    words = ("launch", grid, "--dir", directory, "--executor", "local", "--yes", "--json")
-    done = driving.run(*words, cwd=tmp_path, timeout=800)
-    assert done.returncode == 0, done.stderr
+    grid = GRID.format(sizes=sizes, ep=ep, python=python, replacements=SCRIPTS / "torchtitan_on_cpu")
+    done = driving.launched(tmp_path, grid, "--json", cwd=tmp_path, timeout=800)
     counts = json.loads(done.stdout)["counts"]
     assert set(counts) == {"ok"}
     assert counts["ok"] >= runs, "more where the best are measured again"
-    for record in driving.assert_each_run_measured_once(directory):
+    for record in driving.assert_each_run_measured_once(tmp_path / "s"):
         effective = json.loads(record["effective_json"])
         assert (effective["dp"], effective["ep"], effective["grad_accum"]) == (2, record["ep"], 1)
         assert effective.get("routing", "natural") == (record["routing"] or "natural")
@@ -77,11 +74,11 @@ site: {{gpu: cpu, gpus_per_node: 2, checkpoint_dir: {directory}}}
 def test_its_own_checkpoints_are_measured_and_removed(tmp_path):
     """But for async_pinned, which fails without an accelerator: no measurement."""
     python = python_of("SWEEP_TORCHTITAN_PYTHON")
-    grid, directory, checkpoints = tmp_path / "grid.yaml", tmp_path / "s", tmp_path / "checkpoints"
+    directory, checkpoints = tmp_path / "s", tmp_path / "checkpoints"
     checkpoints.mkdir()
     replaced = SCRIPTS / "torchtitan_on_cpu"
-    grid.write_text(SAVING.format(sizes=SIZES, python=python, replacements=replaced, directory=checkpoints))
-    driving.run("launch", grid, "--dir", directory, "--executor", "local", "--yes", cwd=tmp_path, timeout=800)
+    grid = SAVING.format(sizes=SIZES, python=python, replacements=replaced, directory=checkpoints)
+    driving.launch(tmp_path, grid, cwd=tmp_path, timeout=800)
     records = {json.loads(one["params_json"])["checkpoint"]: one for one in driving.records_of(directory)}
     pinned = records.pop("async_pinned")
     assert pinned["outcome"] == "python_exception"

@@ -78,17 +78,13 @@ def main(run, progress):
 
 def test_a_workload_that_asks_for_them_gets_the_variables_of_a_task_per_rank(tmp_path):
     """Lightning's check with these: SLURM_NTASKS = nodes x devices, and SLURM_NTASKS_PER_NODE = devices."""
-    info, seen = tmp_path / "p" / "asks-0.dist-info", tmp_path / "seen"
-    info.mkdir(parents=True)
+    seen = tmp_path / "seen"
     seen.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: asks\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[sweep.workloads]\nasks_slurm = asks_slurm:WORKLOAD\n")
-    (tmp_path / "p" / "asks_slurm.py").write_text(PLUG_IN)
+    driving.plug_in(tmp_path / "p", "asks_slurm", "asks_slurm:WORKLOAD", PLUG_IN)
     grid = GRID.split("params:")[0].replace("workload: command", "workload: asks_slurm")
-    (tmp_path / "grid.yaml").write_text(grid + "site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m}\n")
-    words = ("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "local", "--yes")
-    path = f"{tmp_path / 'p'}:{REPOSITORY}"
-    driving.succeeds(*words, env={**AGENTS, "SEEN": str(seen), "PYTHONPATH": path})
+    grid += "site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m}\n"
+    env = {**AGENTS, "SEEN": str(seen), "PYTHONPATH": f"{tmp_path / 'p'}:{REPOSITORY}"}
+    driving.launched(tmp_path, grid, env=env)
     found = {path.name: json.loads(path.read_text()) for path in seen.iterdir()}
     assert found["3"] == {
         "SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4",

@@ -27,32 +27,15 @@ def test_the_wait_for_256_agents_is_measured_by_those_that_arrived(arrived, now,
     assert waits(arrived, 256, 0.0, now) is waiting
 
 
-GRID = """
-name: late
-workload: simulated
-models: [tiny-1M]
-nodes: [1, 2]
-sequence_length: 64
-global_batch: 4096
-dtype: [fp32]
-micro_batch_size: [1, 2]
-iterations: 4
-warmup_iterations: 2
-params: {{step_s: 0.4}}
-site:
-  gpu: cpu
-  gpus_per_node: 2
-  pilot_time: 20m
-  max_pilots: 1
-  container_prefix: {prefix}
-"""
-LATE = """[/bin/sh, -c, 'case " $* " in *" --index 1 "*) sleep 5;; esac; exec "$@"', agent]"""
+LATE = ["/bin/sh", "-c", 'case " $* " in *" --index 1 "*) sleep 5;; esac; exec "$@"', "agent"]
 
 
 def test_an_agent_that_comes_late_joins_and_runs_that_need_it_are_measured_in_the_same_pilot(tmp_path):
     """With a straggler's time of 2 s."""
     env = {"PYTHONPATH": f"{REPOSITORY}/tests/support/short_timeouts:{REPOSITORY}"}
-    driving.launched(tmp_path, GRID.format(prefix=LATE), env=env)
+    site = {"pilot_time": "20m", "max_pilots": 1, "container_prefix": LATE}
+    keys = {"iterations": 4, "warmup_iterations": 2, "params": {"step_s": 0.4}}
+    driving.launched(tmp_path, driving.simulated(site, nodes=[1, 2], micro_batch_size=[1, 2], **keys), env=env)
     records = driving.assert_each_run_measured_once(tmp_path / "s")
     assert {record["pilot"] for record in records} == {"p0001"}
     assert [event.nodes for event in driving.events_of(tmp_path / "s", PilotStarted)] == [

@@ -36,18 +36,9 @@ micro_batch_size: 4
 params: {{command: python {script}, metrics: 'iteration: ^step (\\d+)'}}
 site: {{gpu: cpu, gpus_per_node: 1, python: {python}, pilot_time: 10m}}
 """
-FAULTS = """\
-name: slow
-workload: simulated
-models: [tiny-1M]
-nodes: 1
-sequence_length: 64
-global_batch: 1024
-dtype: fp32
-micro_batch_size: 2
-params: {step_s: 0.02, fault: [oom_cuda, ""]}
-site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m, max_pilots: 1}
-"""
+FAULTS = driving.simulated(
+    {"max_pilots": 1}, global_batch=1024, micro_batch_size=2, params={"step_s": 0.02, "fault": ["oom_cuda", ""]}
+)
 ENDLESS = """
 from sweep.diagnose import rules
 from sweep.diagnose.model import LineRule, Weight
