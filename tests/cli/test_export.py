@@ -12,7 +12,6 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import analysis
@@ -28,9 +27,8 @@ from sweep.physics.shapes import ModelShape
 from sweep.plugins import TRAINER
 from sweep.records.collect import write_results
 from tests.support import driving
-from tests.support.made_records import as_json, made_grid, made_record, made_run, reference
+from tests.support.made_records import as_json, made_grid, made_record, made_run
 from tests.support.made_sweeps import made, pilot_wrote
-from tests.support.paths import REPOSITORY
 
 ROW = "model nodes dp tp pp cp ep zero micro_batch_size grad_accum {} peak_memory_bytes run_id"
 NUMBERS = ("nodes", "dp", "tp", "micro_batch_size", "tokens_per_second_per_gpu", "peak_memory_bytes", "repeats")
@@ -108,26 +106,6 @@ def test_missing_values_are_null(tmp_path):
     row = json.loads(exported(tmp_path / "r.parquet"))[0]
     assert (row["cp"], row["ep"], row["peak_memory_bytes"]) == (None, None, None)
     assert "nan" not in exported(tmp_path / "r.parquet", "--format", "csv").lower()
-
-
-def test_the_playbooks_published_winners(tmp_path):
-    """By reported MFU every cell's winner is the published one; by tokens/s/GPU the best of its own column."""
-    wanted, runs = reference("playbook_heatmap_best.csv"), reference("playbook_runs.csv")
-    raw = tmp_path / "runs.csv"
-    runs.to_csv(raw, index=False)
-    source = tmp_path / "runs.results.parquet"
-    done = driving.run("import", raw, "--map", REPOSITORY / "examples/import/playbook.yaml", "--out", source)
-    assert done.returncode == 0, done.stderr
-    names = ["dp", "tp", "pp", "grad_accum", "micro_batch_size"]
-    found = pd.DataFrame(json.loads(exported(source, "--metric", "reported_mfu"))).set_index(["model", "nodes"])
-    for cell in wanted.itertuples():
-        best = found.loc[cell.model_label, cell.nodes]
-        assert [best[n] for n in (*names, "zero")] == [getattr(cell, n) for n in (*names, "zero_stage")]
-    fastest = pd.DataFrame(json.loads(exported(source))).set_index(["model", "nodes"])
-    by_row = runs.set_index("row")
-    for cell in wanted.itertuples():
-        best, published = fastest.loc[cell.model_label, cell.nodes], by_row.loc[cell.best_by_tok_s_gpu_row]
-        assert [best[n] for n in names] == [published[n] for n in names]
 
 
 def trainer_results(path, **changes):

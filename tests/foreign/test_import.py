@@ -68,10 +68,7 @@ def test_units_are_converted_and_the_rest_is_derived():
 
 
 def test_unknown_columns_are_stored(tmp_path):
-    source, map_file = tmp_path / "t.parquet", tmp_path / "m.yaml"
-    map_file.write_text(MAP)
-    pq.write_table(pa.Table.from_pylist([ROW, {**ROW, "mbs": 1, "colour": "blue"}]), source)
-    done = import_file(source, map_file, tmp_path / "out.parquet")
+    done = import_of(tmp_path, ROW, {**ROW, "mbs": 1, "colour": "blue"})
     table = pq.read_table(done.path)
     assert done.unmapped == ["colour"]
     assert dict(zip(table["micro_batch_size"].to_pylist(), table["colour"].to_pylist(), strict=True)) == {
@@ -423,12 +420,9 @@ def test_replay_of_what_was_imported(tmp_path, capsys):
 
 
 def test_a_source_without_a_flops_convention_is_not_checked_by_ours(tmp_path):
-    source, map_file = tmp_path / "t.parquet", tmp_path / "m.yaml"
-    pq.write_table(pa.Table.from_pylist([{**ROW, "mfu": 40.0}]), source)
-    map_file.write_text(MAP)
-    assert import_file(source, map_file, tmp_path / "out.parquet").suspects
-    map_file.write_text(MAP.replace("flops: playbook", ""))
-    assert not import_file(source, map_file, tmp_path / "out.parquet").suspects
+    row = {**ROW, "mfu": 40.0}
+    assert import_of(tmp_path, row).suspects
+    assert not import_of(tmp_path, row, text=MAP.replace("flops: playbook", "")).suspects
 
 
 def test_results_without_a_run_of_the_model_are_refused(tmp_path):
@@ -457,14 +451,10 @@ def test_the_three_retracted_mfu_values_of_torchtitan_are_caught_and_nothing_els
 
 
 def test_what_a_source_counts_otherwise_in_many_rows_is_said_once_and_flags_none(tmp_path):
-    source, map_file = tmp_path / "t.parquet", tmp_path / "m.yaml"
-    map_file.write_text(MAP)
-    for rows, suspects, notes in ((30, 0, 1), (3, 3, 0)):
-        pq.write_table(pa.Table.from_pylist([{**ROW, "mfu": 40.0}] * rows), source)
-        done = import_file(source, map_file, tmp_path / "out.parquet")
+    for rows, suspects, notes in ((3, 3, 0), (30, 0, 1)):
+        done = import_of(tmp_path, *[{**ROW, "mfu": 40.0}] * rows)
         assert (len(done.suspects), len(done.notes)) == (suspects, notes)
-    pq.write_table(pa.Table.from_pylist([{**ROW, "mfu": 40.0}] * 30), source)
-    (note,) = import_file(source, map_file, tmp_path / "out.parquet").shown()
+    (note,) = done.shown()
     assert note.startswith("30 of 30 rows state MFU of ")
 
 

@@ -68,10 +68,10 @@ def test_a_link_in_the_place_of_what_a_sweep_needs_is_an_error(sweep, tmp_path, 
     assert not (tmp_path / "a.tar.zst").exists()
 
 
-def archive_of(path, *members):
+def archive_of(path, *members, first=("s/archive.json", "s/provenance.json")):
     """Each member is a name, or a TarInfo with its content."""
     with pa.CompressedOutputStream(str(path), "zstd") as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
-        for member in ("s/archive.json", "s/provenance.json", *members):
+        for member in (*first, *members):
             info, data = (tarfile.TarInfo(member), b"") if isinstance(member, str) else member
             tar.addfile(info, io.BytesIO(data))
     return path
@@ -85,14 +85,9 @@ def special(kind, name="s/logs/x.log", target=""):
 
 STRANGE = (
     *("s/.ssh/authorized_keys", "s/./site.yaml", "s//site.yaml", "s/logs/.x.log", "s/logs/../x.log", ".s/site.yaml"),
-    *(
-        "s/a/b/c/d",
-        "s/snapshot.msgpack",
-        "s/claims/x.1",
-        "s/leases/launcher-0001",
-        "s/logs/a\nb.log",
-        "s/logs/\u202ea.log",
-    ),
+    *("s/a/b/c/d", "s/snapshot.msgpack", "s/claims/x.1", "s/leases/launcher-0001", "s/logs/a\nb.log"),
+    *("s/logs/\u202ea.log", "s/../../outside", "/tmp/outside", "other/outside", "s/provenance.json"),
+    "s/provenance.json/below",
     *(special(kind, target="/etc/passwd") for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE)),
     *(special(kind) for kind in (tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE)),
 )
@@ -107,13 +102,14 @@ def test_a_member_that_no_archive_of_ours_has_is_refused_and_nothing_remains(tmp
     assert [path.name for path in tmp_path.rglob("*")] == ["a.tar.zst"]
 
 
-def test_a_folder_with_a_dot_name_is_not_made_here(tmp_path, monkeypatch):
+@pytest.mark.parametrize("members", [
+    (".git/archive.json", ".git/provenance.json"), ("../archive.json", "../provenance.json"), ("s/archive.json",),
+])  # fmt: skip
+def test_a_folder_with_a_dot_name_or_without_a_provenance_is_not_made_here(tmp_path, monkeypatch, members):
     monkeypatch.chdir(tmp_path)
-    with pa.CompressedOutputStream("a.tar.zst", "zstd") as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
-        for name in (".git/archive.json", ".git/provenance.json"):
-            tar.addfile(tarfile.TarInfo(name))
     with pytest.raises(SweepError, match="no archive of a sweep"):
-        extract(Path("a.tar.zst"), None)
+        extract(archive_of(Path("a.tar.zst"), first=members), None)
+    assert [path.name for path in tmp_path.rglob("*")] == ["a.tar.zst"]
 
 
 @pytest.mark.parametrize("limit", ["FILE_BYTES", "TOTAL_BYTES", "FILES"])
