@@ -41,10 +41,12 @@ SCHEDULER = {
     "faults/test_cluster.py",
     "faults/test_ranks.py",
     "inputs/test_detect.py",
+    "system/test_packing.py",
     "system/test_slurm_limits.py",
+    "system/test_two_clusters.py",
 }
-"""Files that ask what the scheduler and single nodes do; the other Slurm tests are of whole sweeps. The chaos is here
-so that both take as long."""
+"""Files that ask what the scheduler and single nodes do; the other Slurm tests are of whole sweeps. The chaos and the
+tests of packing are here so that both take as long."""
 LONGEST = (
     "project/test_docs_run.py",
     "trackers/test_trackers.py",

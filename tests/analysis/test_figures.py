@@ -65,11 +65,11 @@ def sound(figure):
     for text, box in texts:
         assert min(box.x0, box.y0, whole.x1 - box.x1, whole.y1 - box.y1) >= -1, f"cut: {text.get_text()}"
         assert text.get_fontsize() >= SMALLEST, text.get_text()
-    for at, (text, box) in enumerate(texts):
-        for other, other_box in texts[at + 1 :]:
-            wide = min(box.x1, other_box.x1) - max(box.x0, other_box.x0)
-            high = min(box.y1, other_box.y1) - max(box.y0, other_box.y0)
-            assert wide <= 1.5 or high <= 1.5, f"overlap: {text.get_text()!r} and {other.get_text()!r}"
+    lows, highs = (np.array([edge(box) for _, box in texts]) for edge in (lambda box: box.min, lambda box: box.max))
+    for at, (text, _) in enumerate(texts):
+        shared = np.minimum(highs[at], highs[at + 1 :]) - np.maximum(lows[at], lows[at + 1 :])
+        hit = [texts[at + 1 + other][0].get_text() for other in np.flatnonzero((shared > 1.5).all(axis=1))]
+        assert not hit, f"overlap: {text.get_text()!r} and {hit}"
     return " ".join(text.get_text() for text, _ in texts)
 
 
@@ -134,9 +134,19 @@ def repeats_on_nodes(slow, configurations=2, sets=3, per_set=3):
     return pd.DataFrame(rows)
 
 
-@pytest.fixture
-def sweep(tmp_path):
-    return fill(made_sweep(tmp_path / "s"))
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    return fill(made_sweep(tmp_path_factory.mktemp("figures") / "s"))
+
+
+@pytest.fixture(scope="module")
+def tables(sweep):
+    return figures.load_tables(sweep.path)
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    return figures.load_tables(fill(made_sweep(tmp_path_factory.mktemp("simulated") / "s"), simulated=True).path)
 
 
 def test_every_figure_has_a_caption_of_one_line():
@@ -150,8 +160,8 @@ def test_every_figure_is_documented():
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)
-def test_a_sweeps_figures_are_whole(sweep, name):
-    drawn = figures.draw(name, figures.load_tables(sweep.path))
+def test_a_sweeps_figures_are_whole(tables, name):
+    drawn = figures.draw(name, tables)
     assert drawn.lacking is None
     shown = sound(drawn.figure)
     assert "simulated" not in shown.lower()
@@ -159,11 +169,8 @@ def test_a_sweeps_figures_are_whole(sweep, name):
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)
-def test_simulated_data_are_marked_or_left_out(tmp_path, name):
-    sweep = fill(made_sweep(tmp_path / "s"), simulated=True)
-    drawn = figures.draw(name, figures.load_tables(sweep.path))
-    shown = sound(drawn.figure)
-    assert "simulated" in shown
+def test_simulated_data_are_marked_or_left_out(simulated, name):
+    assert "simulated" in sound(figures.draw(name, simulated).figure)
 
 
 @pytest.mark.parametrize(
@@ -214,8 +221,8 @@ def test_a_training_day_has_24_hours():
         assert label.get_text() == f"{1 - minutes / 24 / 60:.1%} trains"
 
 
-def test_the_time_line_names_what_nodes_did(sweep):
-    shown = sound(figures.draw("timeline", figures.load_tables(sweep.path)).figure)
+def test_the_time_line_names_what_nodes_did(tables):
+    shown = sound(figures.draw("timeline", tables).figure)
     for state in ("measuring", "running", "starting", "failed", "clearing", "idle"):
         assert state in shown
 
@@ -267,8 +274,7 @@ def test_of_several_values_without_an_order_the_best_is_legible():
     assert "bf16\n" not in shown
 
 
-def test_predictions_of_the_plan_come_before_our_own(sweep):
-    tables = figures.load_tables(sweep.path)
+def test_predictions_of_the_plan_come_before_our_own(tables):
     ok = tables.records[tables.records["outcome"] == "ok"]
     plan = pd.DataFrame({"run_id": ok["run_id"], "predicted_peak_bytes": ok["peak_memory_bytes"] * 2})
     shown = sound(figures.draw("predicted", Tables(tables.records, plan)).figure)

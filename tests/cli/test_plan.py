@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 GOLDEN = Path(__file__).parent / "golden" / "laptop.run_ids"
 
 
+@cache
 def plan_of(name):
     path = ROOT / "examples" / f"{name}.yaml"
     grid = parse_grid(path.read_text(), str(path))

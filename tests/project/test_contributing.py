@@ -78,9 +78,13 @@ def test_there_is_an_example_of_each_addition():
 
 
 @pytest.mark.parametrize("title", EXAMPLES)
-def test_an_example_fits_the_files_that_it_changes(title: str, copy: Path) -> None:
+def test_an_example_fits_the_files_that_it_changes(title: str, tmp_path: Path) -> None:
     """Quick, of all of them; whether its commands then pass is tested below, of most at length."""
-    apply(EXAMPLES[title], copy)
+    for file, _, _ in blocks(EXAMPLES[title]):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        if (REPOSITORY / file).exists():
+            shutil.copy(REPOSITORY / file, tmp_path / file)
+    apply(EXAMPLES[title], tmp_path)
 
 
 @pytest.mark.timeout(900)

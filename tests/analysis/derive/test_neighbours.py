@@ -28,30 +28,20 @@ RATE = METRICS["tokens_per_second_per_gpu"]
 
 def table(*rows, **common):
     """Records of one cell of 8 GPUs; each row: layout and rate (None: failed)."""
-    pattern = made_grid(1, 1, failing=False).iloc[[0]]
+    pattern = made_grid(1, 1, failing=False).iloc[0].to_dict()
     shape = json.dumps(MODELS["1B"].as_dict())
     made = []
     for at, (layout, rate) in enumerate(rows):
         full = {"dp": 8, "tp": 1, "pp": 1, "micro_batch_size": 1, "zero": 0, **layout}
-        full |= {
-            "dp": 8 // full["tp"] // full["pp"],
-            "grad_accum": full["tp"] * full["pp"] * 4 // full["micro_batch_size"],
-        }
-        values = {
-            "run_id": f"r{at}",
-            "nodes": 1,
-            "gpus": 8,
-            "gpu": "h100",
-            "model": "1B",
-            "shape_json": shape,
-            **full,
-            **common,
-        }
+        parallel = full["tp"] * full["pp"]
+        full |= {"dp": 8 // parallel, "grad_accum": parallel * 4 // full["micro_batch_size"]}
+        values = {"run_id": f"r{at}", "nodes": 1, "gpus": 8, "gpu": "h100", "model": "1B", "shape_json": shape}
+        values |= {**full, **common}
         values |= {"tokens_per_second_per_gpu": rate, "outcome": "ok" if rate else "oom_cuda", "pp_schedule": "1f1b"}
         values |= {"params_json": "{}", "cp": 1, "ep": 1, "compile": False, "recompute": "none", "dtype": "bf16"}
         values |= {"step_times_s": None, "step_time_min_s": np.nan, "step_time_max_s": np.nan}
-        made.append(pattern.assign(**{k: [v] for k, v in values.items()}))
-    return completed(pd.concat(made, ignore_index=True))
+        made.append(pattern | values)
+    return completed(pd.DataFrame(made))
 
 
 def by_step(found):

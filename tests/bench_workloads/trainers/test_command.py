@@ -37,6 +37,7 @@ dtype: fp32
 micro_batch_size: [4, 8]
 warmup_iterations: 1
 iterations: 4
+remeasure: 0
 stop_slow: "off"
 constraints: ["tp == 1 and pp == 1 and zero == 0"]
 params:

@@ -66,10 +66,12 @@ def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = False) -> tuple[int,
 def test_a_trace_is_what_a_real_run_counts(fork_server: ForkServer, words):
     """To 5 %. Gloo copies what it reduces and scatters, which NCCL does not: in ZeRO 2 and 3 some 3 % here.
 
-    Of several attempts the least: releases by gloo's threads are not seen (memory.highest).
+    Of several attempts the least: releases by gloo's threads, which one rank has none of, are not seen
+    (memory.highest).
     """
     run = run_of(words)
-    real = min(max(rank.measurement["peak_allocated_bytes"] for rank in fork_server.attempt(run)) for _ in range(3))
+    tries = [fork_server.attempt(run) for _ in range(3 if run.gpus > 1 else 1)]
+    real = min(max(rank.measurement["peak_allocated_bytes"] for rank in ranks) for ranks in tries)
     assert traced(run)[0] == pytest.approx(real, rel=0.05)
 
 

@@ -18,10 +18,11 @@ from sweep.physics.flops import (
 from sweep.physics.shapes import ModelShape, matmul_parameters, total_parameters
 from tests.support.ranks.harness import DENSE, MOE, SHAPES, ForkServer, a_run
 from tests.support.transformer.cases import case
-from tests.support.transformer.peaks import LARGER, WATCHED, peak_and_prediction
+from tests.support.transformer.peaks import LARGER, peak_and_prediction
 
 pytestmark = pytest.mark.parallel
 COUNTED = {"count_flops": True}
+LONG, KINDS = pytest.mark.long, ("none", "selective")
 
 
 def measured(fork_server: ForkServer, layout: Layout, *, shape=None, **values) -> list[dict]:
@@ -29,9 +30,16 @@ def measured(fork_server: ForkServer, layout: Layout, *, shape=None, **values) -
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_built_parameters_equal_physics(fork_server: ForkServer, name):
-    found = measured(fork_server, Layout(), shape=SHAPES[name])
-    assert found[0]["parameters"] == total_parameters(ModelShape(**SHAPES[name]))
+def test_built_parameters_equal_physics(name):
+    """Of one process; what ranks report of theirs is below."""
+    import torch
+
+    from bench_workloads.transformer.model import Decoder
+
+    shape = ModelShape(**SHAPES[name])
+    with torch.device("meta"):
+        model = Decoder(shape, range(shape.num_layers))
+    assert sum(p.numel() for p in model.parameters()) == total_parameters(shape)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +76,6 @@ def _routed_experts(shape: dict) -> int:
     ("words", "name"),
     [
         ("dp=1", "dense"),
-        ("dp=1", "moe"),
-        ("dp=1", "tied"),
         ("dp=2 zero=3", "moe"),
         ("tp=2", "moe"),
         ("pp=2", "tied"),
@@ -117,8 +123,8 @@ def test_physics_our_counter_and_that_of_torch_agree(name):
     for counter in (theirs, ours):
         with counter:
             mean_loss(model(tokens), targets).backward()
-    assert sum(p.numel() for p in model.parameters()) == total_parameters(shape)
     assert ours.matmul == 6 * matmul_parameters(shape) * tokens.numel()
+    assert ours.attention == 14 * shape.num_layers * shape.num_heads * shape.head_dim * 32 * tokens.numel()
     assert theirs.get_total_flops() == ours.matmul, "torch does not know attention on CPU"
 
 
@@ -156,17 +162,16 @@ def test_what_a_split_backward_repeats_is_counted(fork_server: ForkServer):
 @pytest.mark.parametrize(
     "words",
     [
-        "dp=1 micro_batch_size=2 grad_accum=4",
-        pytest.param("tp=2 micro_batch_size=2 grad_accum=4", marks=pytest.mark.long),
         "pp=2 micro_batch_size=2 grad_accum=4",
-        pytest.param("cp=2 micro_batch_size=2 grad_accum=4", marks=pytest.mark.long),
-        *(pytest.param(f"dp=2 zero={zero}", marks=pytest.mark.long) for zero in (0, 1)),
-        *(f"dp=2 zero={zero}" for zero in (2, 3)),
-        *(f"dp=1 micro_batch_size=8 grad_accum=1 recompute={kind}" for kind in ("none", "selective", "full")),
+        "dp=2 zero=2",
+        "dp=1 micro_batch_size=8 grad_accum=1 recompute=full",
+        *(pytest.param(f"{axis} micro_batch_size=2 grad_accum=4", marks=LONG) for axis in ("dp=1", "tp=2", "cp=2")),
+        *(pytest.param(f"dp=2 zero={zero}", marks=LONG) for zero in (0, 1, 3)),
+        *(pytest.param(f"dp=1 micro_batch_size=8 grad_accum=1 recompute={one}", marks=LONG) for one in KINDS),
     ],
 )
 def test_peaks_are_those_of_the_memory_model(fork_server: ForkServer, words):
-    """To 15 %, on a model so small that single tensors count."""
+    """To 15 %, on a model so small that single tensors count; test_exact.py has them by traces, to 1 or 2 %."""
     found, predicted = peak_and_prediction(fork_server, words)
     assert found == pytest.approx(predicted, rel=0.15)
 
@@ -180,13 +185,6 @@ def test_a_block_without_recorded_release_ends_when_its_address_is_reused():
     assert highest({}, unrecorded) == 30, "a sum of what is recorded would rise by 10 each time"
     assert highest({7: 100}, [(7, 60)]) == 100, "held from the start, released unrecorded"
     assert highest({7: 100}, [(9, -50), (1, 10)]) == 110, "what was never counted is not taken off"
-
-
-def test_states_cost_sixteen_bytes_in_fp32(fork_server: ForkServer):
-    """Weights, gradients and both moments, 4 bytes each, and the activations of a tiny batch on top."""
-    found = measured(fork_server, Layout(), shape=LARGER, params=WATCHED)[0]
-    assert 16 * found["parameters"] < found["peak_allocated_bytes"] < 22 * found["parameters"]
-    assert found["memory_kind"].startswith("tensors alive")
 
 
 def test_the_run_reports_what_it_did(fork_server: ForkServer):

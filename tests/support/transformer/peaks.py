@@ -21,7 +21,9 @@ WATCHED = {"cpu_memory": True}
 def peak_and_prediction(fork_server: ForkServer, words: str) -> tuple[int, float]:
     """Bytes of the heaviest rank, measured and by the memory model."""
     run = a_run(case(words).layout, shape=LARGER, sequence_length=128, params=WATCHED)
-    found = [rank.measurement["peak_allocated_bytes"] for rank in fork_server.attempt(run)]
+    measured = [rank.measurement for rank in fork_server.attempt(run)]
+    assert all(one["memory_kind"].startswith("tensors alive") for one in measured)
+    found = [one["peak_allocated_bytes"] for one in measured]
     facts = {"sequence_length": run.sequence_length, "dtype": run.dtype, "compile": run.compile}
     columns = {**ModelShape(**run.shape).as_dict(), **asdict(run.layout), **facts}
     profile = profile_of("transformer", {})
