@@ -48,9 +48,8 @@ class Side:
     """One sweep: what was measured, one row per configuration, and the best row of each cell."""
 
     def __init__(self, records: pd.DataFrame, metric: Metric) -> None:
-        missing = [name for name in columns_needed() if name not in records and name not in best.CELL]
-        records = records.assign(**dict.fromkeys(missing)) if missing else records
-        self.all_rows = best.counting(best.completed(records)).dropna(subset=best.CELL)
+        records = best.completed(records, *columns_needed())
+        self.all_rows = best.counting(records).dropna(subset=best.CELL)
         measured = best.measured(records, metric)
         measured = measured[(measured["value"] > 0) & measured["stopped"].isna()].sort_values(
             "value", ascending=not metric.higher_is_better
@@ -226,5 +225,6 @@ def _own_variance(row: Row, metric: Metric) -> tuple[float, int]:
 
 
 def _change(gained: float, error: float, freedom: float, p: float, disturbed: int) -> Change:
-    low, gain_, high = (math.expm1(gained + t * student_quantile(0.95, freedom) * error) for t in (-1, 0, 1))
+    reach = student_quantile(0.95, freedom) * error
+    low, gain_, high = (math.expm1(gained + end) for end in (-reach, 0.0, reach))
     return Change(change=gain_, low=low, high=high, p=p, oversubscribed_runs=disturbed)

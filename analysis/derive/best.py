@@ -94,16 +94,19 @@ def counting(records: pd.DataFrame) -> pd.DataFrame:
     return records[records["final"].astype("boolean").fillna(True).astype(bool)]
 
 
-def completed(records: pd.DataFrame) -> pd.DataFrame:
-    """The records with every column that the functions here read; what was absent is null.
+def completed(records: pd.DataFrame, *further: str) -> pd.DataFrame:
+    """The records with every column that the functions here read, and these; what was absent is null.
 
     Raises SweepError where the model or the node count is absent.
     """
     lost = [name for name in CELL if name not in records]
     if lost:
         raise SweepError(Mistake(f"the records have no column {' and '.join(lost)}", remedy="load them whole"))
-    absent = [name for name in NEEDED if name not in records]
-    return records.assign(**dict.fromkeys(absent)) if absent else records
+    absent = [name for name in dict.fromkeys((*NEEDED, *further)) if name not in records]
+    if not absent:
+        return records
+    nothing = pd.DataFrame(np.full((len(records), len(absent)), None), index=records.index, columns=absent)
+    return pd.concat([records, nothing], axis=1)  # at once: of columns that came one by one each later step copies all
 
 
 def succeeded(records: pd.DataFrame) -> pd.Series[bool]:

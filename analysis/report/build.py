@@ -74,8 +74,7 @@ def build(
     chosen = metric_named(metric)
     if records.empty and (plan is None or plan.empty):
         raise SweepError(Mistake("no records and no plan: there is nothing to report", remedy="run the sweep first"))
-    missing = [name for name in columns_needed() if name not in records]
-    records = completed(records.assign(**dict.fromkeys(missing)) if missing else records)
+    records = completed(records, *columns_needed())
     table = cells(records, plan, metric)
     winners = winners_of(table, chosen, usage, neighbours(records, plan, chosen))
     attempts = table_of(records, chosen)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -66,12 +67,13 @@ def variance_ratio_chance(ratio: float, above: float, below: float) -> float:
     return 0.0 if math.isinf(ratio) else _incomplete_beta(below / 2, above / 2, below / (below + above * ratio))
 
 
+@cache
 def student_quantile(level: float, freedom: float) -> float:
     """The two-sided quantile: beyond it, on both sides together, is a share ``1 - level``."""
     low, high = 0.0, 1.0
     while student_two_sided(high, freedom) > 1 - level and high < 1e6:
         high *= 2
-    for _ in range(80):
+    for _ in range(54):  # a double has 53 bits
         middle = (low + high) / 2
         low, high = (middle, high) if student_two_sided(middle, freedom) > 1 - level else (low, middle)
     return high

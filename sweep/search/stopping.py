@@ -12,7 +12,6 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from functools import cache
 
 from sweep.contract import Run, SlowBound
 from sweep.outcomes import Outcome
@@ -95,7 +94,7 @@ def factor(repeats: Sequence[Sequence[float]], iterations: Sequence[Sequence[flo
         between, freedom = max(between, within, usual), PRIOR_RUNS
     # Both runs vary; of two iterations the faster is no slower than their mean.
     spread = math.sqrt(2 * between + within / 2)
-    return max(LEAST_FACTOR, math.exp(_quantile(freedom) * spread))
+    return max(LEAST_FACTOR, math.exp(student_quantile(1 - 2 * CHANCE, freedom) * spread))
 
 
 class _Full:
@@ -120,8 +119,3 @@ def _kind(run: Run) -> Hashable:
 def _cell(run: Run) -> Hashable:
     """Runs of which one is the answer: of a model, node count and length of sequence."""
     return run.model, run.nodes, run.sequence_length
-
-
-@cache
-def _quantile(freedom: int) -> float:
-    return student_quantile(1 - 2 * CHANCE, freedom)
