@@ -6,14 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sweep.redaction import (
-    REDACTED,
-    Redaction,
-    is_secret_name,
-    redacted_parameters,
-    secret_values,
-    without_secrets,
-)
+from sweep.redaction import REDACTED, Redaction, is_secret_name, redacted_parameters, secret_values, without_secrets
 from tests.support.hostile_texts import grows_faster
 
 PLAIN = Redaction(())

@@ -10,13 +10,7 @@ import pytest
 
 from analysis.compare import LEVEL, Change, compare
 from sweep.errors import SweepError
-from sweep.physics.statistics import (
-    holm,
-    log_median_variance,
-    robust_spread,
-    student_quantile,
-    student_two_sided,
-)
+from sweep.physics.statistics import holm, log_median_variance, robust_spread, student_quantile, student_two_sided
 from sweep.records.schema import OVERSUBSCRIBED
 from tests.support.compared import noisy
 
@@ -122,10 +116,7 @@ def test_what_differs_throughout_is_reported_and_does_not_split_the_pairs():
     b = noisy(2).assign(env_json='{"NCCL_ALGO":"Tree"}', versions_json='{"nccl": "2.27"}')
     found = compare(a, b)
     assert len(found.runs) == len(a)
-    assert found.conditions == (
-        ("env_json", '{"NCCL_ALGO":"Ring"}', '{"NCCL_ALGO":"Tree"}'),
-        ("nccl", "2.26", "2.27"),
-    )
+    assert found.conditions == (("env_json", '{"NCCL_ALGO":"Ring"}', '{"NCCL_ALGO":"Tree"}'), ("nccl", "2.26", "2.27"))
     mixed = b.assign(env_json=["1", "2"] * (len(b) // 2))
     with pytest.raises(SweepError, match="no run is in both"):
         compare(a, mixed)

@@ -14,10 +14,7 @@ from analysis.heatmap.node_groups import split
 from sweep.contract import node_group_of
 from sweep.errors import SweepError
 from tests.support.drawn_heatmaps import sound, words
-from tests.support.made_records import (
-    made_grid,
-    playbook_records,
-)
+from tests.support.made_records import made_grid, playbook_records
 
 PLAN = pd.DataFrame(
     {

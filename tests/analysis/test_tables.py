@@ -10,13 +10,7 @@ from analysis.derive.best import best_per_cell
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.records.collect import collect, write_results
-from tests.support.made_records import (
-    made_record,
-    made_run,
-    made_sweep,
-    record_event,
-    write_journal,
-)
+from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
 
 
 def test_load_gives_what_was_recorded_with_units(tmp_path):

@@ -14,14 +14,7 @@ from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.planning.build import build
 from sweep.records.collect import write_results
-from tests.support.made_records import (
-    made_grid,
-    made_record,
-    made_run,
-    made_sweep,
-    record_event,
-    write_journal,
-)
+from tests.support.made_records import made_grid, made_record, made_run, made_sweep, record_event, write_journal
 
 
 @pytest.fixture

@@ -79,10 +79,7 @@ def test_candidates_are_listed_with_what_became_of_them(sweep: Sweep, command: C
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            ["tiny-1N-n2"],
-            ["no run has 'tiny-1N-n2'", "no directory has that name", "nearest: tiny-1M-n2"],
-        ),
+        (["tiny-1N-n2"], ["no run has 'tiny-1N-n2'", "no directory has that name", "nearest: tiny-1M-n2"]),
         ([""], ["no run has ''"]),
         ([], ["no run is named"]),
         (["FIRST.3"], ["has no attempt 3", "it has 1, 2"]),

@@ -163,10 +163,7 @@ def test_slurm_variables_of_the_submitting_shell_are_unset() -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"token": "a\nb"}, {"token": "a\rb"}, {"exclude": ("n1", "n2\n#SBATCH --uid=0")}],
-)
+@pytest.mark.parametrize("changes", [{"token": "a\nb"}, {"token": "a\rb"}, {"exclude": ("n1", "n2\n#SBATCH --uid=0")}])
 def test_a_line_break_cannot_become_an_option(changes: dict[str, Any]) -> None:
     values = {"token": "t", "name": "p", "nodes": 1, "time_limit_s": 60, **changes}
     with pytest.raises(SweepError, match="cannot be in a batch script"):

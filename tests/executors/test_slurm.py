@@ -353,12 +353,7 @@ def test_slurmdbd_down(accounting_cluster: Cluster, tmp_path: Path) -> None:
     ],
 )
 def test_limits_on_numbers_of_jobs_may_work_later(
-    slurm_or_skip: None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    extra: str,
-    limit: str | None,
-    words: str,
+    slurm_or_skip: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: str, limit: str | None, words: str
 ) -> None:
     with Cluster(nodes=2, accounting=limit is not None, extra=extra) as cluster:
         cluster.use(monkeypatch)

@@ -35,16 +35,7 @@ CONFIG = (CAPTURED / "scontrol-show-config-22.05.8.txt").read_text()
 def test_sinfo() -> None:
     groups = {group.partition: group for group in parse_sinfo(SINFO)}
     assert set(groups) == {"main", "short", "closed"}
-    main = NodeGroup(
-        partition="main",
-        default=True,
-        up=True,
-        time_limit_s=None,
-        nodes=4,
-        cpus=8,
-        gpus=2,
-        gpu_type="",
-    )
+    main = NodeGroup(partition="main", default=True, up=True, time_limit_s=None, nodes=4, cpus=8, gpus=2, gpu_type="")
     assert groups["main"] == main
     assert (groups["short"].time_limit_s, groups["short"].default) == (300, False)
     assert (groups["closed"].time_limit_s, groups["closed"].up) == (129_600, False)

@@ -144,10 +144,7 @@ def test_settings_of_the_last_grid_are_in_force(sweep: Sweep, command: Command) 
         (["wider.yaml", "sequence_length=128"], ["sequence_length is 128", "is 64", "wider.yaml"]),
         (["wider.yaml", "workload=transformer", "seed=1"], ["workload is transformer", "seed is 1"]),
         (["wider.yaml", "global_batch=8192"], ["global_batch is 8192"]),
-        (
-            ["wider.yaml", "site.gpus_per_node=4"],
-            ["started with another site", "gpus_per_node differs", "site.yaml"],
-        ),
+        (["wider.yaml", "site.gpus_per_node=4"], ["started with another site", "gpus_per_node differs", "site.yaml"]),
         (["shape.yaml"], ["tiny-1M has another shape"]),
         (["wider.yaml", "constraints=[tp > 1]"], ["no candidate of this grid can work"]),
         (["wider.yaml", "nodes=[8]"], ["the widest run has 16 ranks"]),

@@ -7,15 +7,7 @@ import msgspec
 import pytest
 
 from sweep.contract import Measurement
-from sweep.pilot.messages import (
-    Clean,
-    Measured,
-    MessageError,
-    Stop,
-    decode_of_agent,
-    decode_of_leader,
-    encode,
-)
+from sweep.pilot.messages import Clean, Measured, MessageError, Stop, decode_of_agent, decode_of_leader, encode
 
 MEASUREMENT = Measurement(
     step_times_s=[0.5, 0.25], losses=[1.0, math.inf], effective={"dp": 2, "zero": None}, extra={"notes": ["odd"]}

@@ -16,11 +16,7 @@ from sweep.planning.build import build
 from tests.support.published import RECOMMENDED, REFERENCE, rows
 
 pytestmark = pytest.mark.skipif(not REFERENCE, reason="SWEEP_REFERENCE_DATA is not set")
-ANY = Workload(
-    name="any",
-    main="nowhere:main",
-    axes=frozenset({*FREE, "dtype", "compile"}),
-)
+ANY = Workload(name="any", main="nowhere:main", axes=frozenset({*FREE, "dtype", "compile"}))
 LAYOUT = ("dp", "tp", "pp", "zero", "micro_batch_size", "grad_accum")
 
 

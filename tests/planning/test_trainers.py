@@ -46,12 +46,7 @@ def test_torchtitan_counts_embedding_and_output_as_a_layer_each_and_two_stages_o
 
 @pytest.mark.parametrize(
     ("trainer", "further"),
-    [
-        ("picotron", "params: {model_name: m}\n"),
-        ("megatron", ""),
-        ("nemo", ""),
-        ("transformer", ""),
-    ],
+    [("picotron", "params: {model_name: m}\n"), ("megatron", ""), ("nemo", ""), ("transformer", "")],
 )
 def test_other_trainers_need_a_layer_for_each_stage(trainer, further):
     (reasons,) = plan_of(trainer, further, pp=[32], tp=1).values()

@@ -8,14 +8,7 @@ from sweep.errors import SweepError
 from sweep.launcher.launcher import Launcher, token_of
 from sweep.launcher.lost_attempts import mark_late_attempts_lost
 from sweep.launcher.watch import Watch
-from sweep.state.events import (
-    EventError,
-    PilotAlive,
-    RerunRequested,
-    SessionAlive,
-    decode,
-    encode,
-)
+from sweep.state.events import EventError, PilotAlive, RerunRequested, SessionAlive, decode, encode
 from sweep.store.directory import Claim, claims_of, try_claim
 from sweep.store.journal import Journal, JournalReader, read_events
 from sweep.store.sweep import open_sweep

@@ -24,8 +24,7 @@ def agents_killed(directory, **_):
 
 
 @pytest.mark.parametrize(
-    ("act", "outcome"),
-    [(step_cancelled, "preempted"), (node_released, "preempted"), (agents_killed, "network")],
+    ("act", "outcome"), [(step_cancelled, "preempted"), (node_released, "preempted"), (agents_killed, "network")]
 )
 def test_no_healthy_node_is_excluded(tmp_path, slurm_cluster, act, outcome):
     directory = tmp_path / "s"

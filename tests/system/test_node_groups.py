@@ -35,11 +35,7 @@ def test_each_kind_is_measured_on_its_own_nodes(tmp_path, slurm_or_skip):
         driving.succeeds(*words, env=cluster.env)
     records = driving.assert_each_run_measured_once(directory)
     places = {(r["model"], r["nodes"], r["gpu"], r["gpus"]) for r in records}
-    assert places == {
-        ("tiny-1M@fast", 1, "h100", 2),
-        ("tiny-1M@fast", 2, "h100", 4),
-        ("tiny-1M@old", 1, "a100", 1),
-    }
+    assert places == {("tiny-1M@fast", 1, "h100", 2), ("tiny-1M@fast", 2, "h100", 4), ("tiny-1M@old", 1, "a100", 1)}
     on_switches = [r for r in records if r["node_names"] != ["n4"]]
     assert all(r["leaf_switches"] == [LEAVES[node] for node in r["node_names"]] for r in on_switches)
     assert [r["leaf_switches"] for r in records if r["nodes"] == 2] == [["leaf1", "leaf2"]] * 2

@@ -11,10 +11,7 @@ from bench_workloads import WORKLOADS
 from sweep.plugins import WORKLOAD
 from tests.support.example_runs import example_run, row_of, variants
 
-PARAMS = {
-    "transformer": {"threads": 1, "count_flops": False},
-    "simulated": {"step_s": 0.01},
-}
+PARAMS = {"transformer": {"threads": 1, "count_flops": False}, "simulated": {"step_s": 0.01}}
 """small enough for a test"""
 HEAVY = ("torch", "pandas", "matplotlib")
 """a declaration is read by every `sweep` command: it must not import these"""

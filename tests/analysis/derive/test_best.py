@@ -23,11 +23,7 @@ from analysis.derive.best import (
 from analysis.derive.confidence import verdict
 from analysis.metrics import METRICS
 from sweep.errors import SweepError
-from tests.support.made_records import (
-    made_grid,
-    playbook_records,
-    reference,
-)
+from tests.support.made_records import made_grid, playbook_records, reference
 
 RATE = METRICS["tokens_per_second_per_gpu"]
 
@@ -42,10 +38,7 @@ def frame(*rows, **common):
 
 @pytest.mark.parametrize(
     ("metric", "column"),
-    [
-        ("reported_mfu", "best_by_mfu_row_in_playbook_runs"),
-        ("tokens_per_second_per_gpu", "best_by_tok_s_gpu_row"),
-    ],
+    [("reported_mfu", "best_by_mfu_row_in_playbook_runs"), ("tokens_per_second_per_gpu", "best_by_tok_s_gpu_row")],
 )
 def test_the_playbooks_winners(metric, column):
     published = reference("playbook_heatmap_best.csv").set_index(["model_label", "nodes"])
@@ -138,10 +131,7 @@ def test_intervals_that_touch_are_a_tie(end, tied):
 
 def test_one_disturbed_iteration_of_many_does_not_make_everything_a_tie():
     quiet = [1.0 + 0.001 * k for k in range(-5, 5)]
-    rows = frame(
-        timed(100, 0.995, 9.0, step_times_s=[*quiet, 9.0]),
-        timed(90, 0.995, 1.004, step_times_s=quiet),
-    )
+    rows = frame(timed(100, 0.995, 9.0, step_times_s=[*quiet, 9.0]), timed(90, 0.995, 1.004, step_times_s=quiet))
     assert best_per_cell(rows)["ties"].item() == []
     assert best_per_cell(rows.drop(columns="step_times_s"))["ties"].item() == ["r1"]
 

@@ -98,11 +98,7 @@ def test_the_plan_rejects_what_it_cannot_run(trainer, axes, shape, reason):
 
 @pytest.mark.parametrize(
     ("trainer", "axes", "retained"),
-    [
-        ("nanotron", "", [3, 4]),
-        ("picotron", "params: {model_name: x}", [3, 4]),
-        ("torchtitan", "", [4]),
-    ],
+    [("nanotron", "", [3, 4]), ("picotron", "params: {model_name: x}", [3, 4]), ("torchtitan", "", [4])],
 )
 def test_one_micro_batch_less_than_stages_is_rejected_where_the_trainer_refuses_it(trainer, axes, retained):
     """nanotron asserts at least pp-1 (engine.py), picotron accepts any number; torch's 1F1B needs pp."""

@@ -19,16 +19,9 @@ from sweep.physics.schedules import SCHEDULES
 from sweep.physics.shapes import ModelShape
 
 LLAMA = ModelShape(
-    num_layers=32,
-    hidden_size=4096,
-    num_heads=32,
-    num_kv_heads=8,
-    intermediate_size=14336,
-    vocab_size=128256,
+    num_layers=32, hidden_size=4096, num_heads=32, num_kv_heads=8, intermediate_size=14336, vocab_size=128256
 )
-EXPERTS = ModelShape(
-    **{**LLAMA.as_dict(), "num_experts": 8, "experts_per_token": 2, "moe_intermediate_size": 14336},
-)
+EXPERTS = ModelShape(**{**LLAMA.as_dict(), "num_experts": 8, "experts_per_token": 2, "moe_intermediate_size": 14336})
 
 
 def columns(shape: ModelShape = LLAMA, **values) -> dict:

@@ -72,11 +72,7 @@ def test_what_ran_is_stated_and_counted(fork_server: ForkServer):
     assert furthest(found["grad_norms"], norms) < FP8[1]
     assert mismatches(run, [Measurement(**{k: v for k, v in found.items() if k != "kind"})]) == []
     stated = {name: found["effective"][name] for name in ("dtype", "fp8_params", "not_in_8_bits")}
-    assert stated == {
-        "dtype": "fp8_tensorwise",
-        "fp8_params": True,
-        "not_in_8_bits": "experts,output,router,shared",
-    }
+    assert stated == {"dtype": "fp8_tensorwise", "fp8_params": True, "not_in_8_bits": "experts,output,router,shared"}
     counted = "executed_matmul_flops_per_step"
     assert found["extra"][counted] == plain["extra"][counted]
 

@@ -43,8 +43,7 @@ def test_built_parameters_equal_physics(name):
 
 
 @pytest.mark.parametrize(
-    "words",
-    ["dp=2 zero=3", "dp=2 tp=2 zero=3", "pp=2", "dp=2 pp=2 zero=1", "dp=2 ep=2 zero=3", "dp=2 ep=2 tp=2"],
+    "words", ["dp=2 zero=3", "dp=2 tp=2 zero=3", "pp=2", "dp=2 pp=2 zero=1", "dp=2 ep=2 zero=3", "dp=2 ep=2 tp=2"]
 )
 def test_each_rank_holds_its_share(fork_server: ForkServer, words):
     """Weights that are split count once over the ranks; norms and router stay whole on each tp rank."""

@@ -11,12 +11,7 @@ from msgspec.structs import replace
 from sweep.outcomes import Outcome
 from sweep.pilot.agent.agent import Agent
 from sweep.pilot.messages import NotPrepared, RankExited
-from tests.support.pilot_parts import (
-    PREPARE,
-    Image,
-    Scripted,
-    start,
-)
+from tests.support.pilot_parts import PREPARE, Image, Scripted, start
 
 
 def fill(directory):

@@ -33,12 +33,7 @@ def with_row(text: str, fault: str, measured: Sequence[str]) -> str:
 
 
 def note(
-    fault: str,
-    outcome: str,
-    detect_s: float | None,
-    clean_s: float | None,
-    left: Sequence[str],
-    following: str,
+    fault: str, outcome: str, detect_s: float | None, clean_s: float | None, left: Sequence[str], following: str
 ) -> None:
     """Write what a fault cost. None: nothing to detect, or to clean. ``left``: processes of the sweep a minute later.
     ``following``: how the next run ended."""

@@ -307,16 +307,8 @@ class Cluster:
             "--user=root",
             "--skip-grant-tables",
         ]
-        argv += [
-            f"--pid-file={self.state}/run/db.pid",
-            "--skip-networking=0",
-            "--innodb-buffer-pool-size=32M",
-        ]
-        argv += [
-            "--innodb-log-file-size=8M",
-            "--innodb-flush-log-at-trx-commit=0",
-            "--performance-schema=OFF",
-        ]
+        argv += [f"--pid-file={self.state}/run/db.pid", "--skip-networking=0", "--innodb-buffer-pool-size=32M"]
+        argv += ["--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0", "--performance-schema=OFF"]
         self._spawn(argv, self.state / "log" / "mariadb.log")
         self._wait("MariaDB listens", lambda: listens(ports.mariadb))
 

@@ -122,11 +122,7 @@ def ensure_munged() -> None:
         shutil.chown(key, "munge", "munge")
         plain = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")}
         done = subprocess.run(
-            ["runuser", "-u", "munge", "--", program("munged")],
-            capture_output=True,
-            text=True,
-            env=plain,
-            cwd="/",
+            ["runuser", "-u", "munge", "--", program("munged")], capture_output=True, text=True, env=plain, cwd="/"
         )
         if not wait_until(_munge_works, 10):
             log = Path("/var/log/munge/munged.log")
@@ -141,13 +137,7 @@ def spawn(argv: list[str], log: Path, env: Mapping[str, str]) -> subprocess.Pope
     """A daemon in the foreground, in a session of its own, its output in the log."""
     with log.open("ab") as out:
         return subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-            cwd="/",
-            env=dict(env),
+            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, cwd="/", env=dict(env)
         )
 
 
