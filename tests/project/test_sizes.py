@@ -2,7 +2,6 @@
 
 import ast
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,11 +24,6 @@ BORDER = {
 """file -> functions in which JSON, a pickle or Parquet becomes values or is made of them"""
 
 
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (REPOSITORY / folder).rglob("*.py"))
 
@@ -43,7 +37,7 @@ def found(kinds, *folders: str) -> list[tuple[int, str]]:
     return [
         (lines_of(node), f"{path.relative_to(REPOSITORY)}:{node.name}")
         for path in sources(*folders)
-        for node in ast.walk(parsed(path))
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, kinds)
     ]
 
