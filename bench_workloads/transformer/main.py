@@ -75,7 +75,7 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
     progress.heartbeat(Phase.STEADY, number)
     lost = has_lost(run.place.bound, warmup, timed.samples)
     allocated, reserved, kind = timed.memory.peaks(untimed, settings.cpu_memory and not lost)
-    profile = profiling.Files.of(run, settings.profile_dir) if settings.profile and not lost else None
+    profiles = profiling.files(run, settings.profile_dir, device) if settings.profile and not lost else []
     saved = {} if settings.checkpoint == "none" or lost else _checkpoint(trainer, progress, number, timed)
     kept, before = (timed.samples, warmup.step_s) if timed.samples.step_s else (warmup.last(), warmup.step_s[:-1])
     measurement = Measurement(
@@ -100,13 +100,13 @@ def _measure(run: RankRun, settings: Settings, progress: Progress) -> None:
             **_further(timed._replace(samples=kept)),
             **timed.memory.further(),
             **(timed.hardware | saved),
-            **({} if profile is None else {"profile_files": profile.names(device)}),
+            **({"profile_files": list(map(str, profiles))} if profiles else {}),
         },
     )
     progress.measured(measurement)
-    if profile is not None:
+    if profiles:
         progress.heartbeat(Phase.FINISH, due_s=profiling.EXPORT_S)
-        profiling.profile(untimed, device, profile)
+        profiling.profile(untimed, device, *profiles)
 
 
 def _install_straggler(trainer: Trainer) -> None:

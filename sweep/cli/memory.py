@@ -17,12 +17,14 @@ from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES
 from sweep.physics.schedules import SCHEDULES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from sweep.physics.hardware import Gpu
     from sweep.physics.profiles import MemoryProfile
     from sweep.physics.shapes import ModelShape
 
+_WIDTH = click.IntRange(min=1)
+"""of an axis of the layout; absent ones are 1"""
 _AXES = tuple(name for name in LAYOUT if name != "pp_schedule")
 _RULES = {
     "heads_by_tp": "--tp",
@@ -48,27 +50,17 @@ class _Model(OneOf):
         return value
 
 
-def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of a layout. Absent ones are 1 (or none)."""
-    whole = click.IntRange(min=1)
-    for option in (
-        click.option("--recompute", type=click.Choice(["none", "selective", "full"])),
-        click.option("--grad-accum", type=whole, help="Micro-batches per step. Default: as many as pp."),
-        click.option("--micro-batch-size", type=whole, help="Sequences per micro-batch."),
-        click.option("--zero", type=click.IntRange(0, 3), help="ZeRO stage."),
-        click.option("--ep", type=whole, help="Expert-parallel width."),
-        click.option("--cp", type=whole, help="Context-parallel width."),
-        click.option("--dp", type=whole, help="Data-parallel replicas."),
-        click.option("--pp", type=whole, help="Pipeline stages."),
-        click.option("--tp", type=whole, help="Tensor-parallel width."),
-    ):
-        command = option(command)
-    return command
-
-
 @click.command(cls=SweepCommand)
 @click.argument("model", type=_Model())
-@_layout_options
+@click.option("--tp", type=_WIDTH, help="Tensor-parallel width.")
+@click.option("--pp", type=_WIDTH, help="Pipeline stages.")
+@click.option("--dp", type=_WIDTH, help="Data-parallel replicas.")
+@click.option("--cp", type=_WIDTH, help="Context-parallel width.")
+@click.option("--ep", type=_WIDTH, help="Expert-parallel width.")
+@click.option("--zero", type=click.IntRange(0, 3), help="ZeRO stage.")
+@click.option("--micro-batch-size", type=_WIDTH, help="Sequences per micro-batch.")
+@click.option("--grad-accum", type=_WIDTH, help="Micro-batches per step. Default: as many as pp.")
+@click.option("--recompute", type=click.Choice(["none", "selective", "full"]))
 @click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)
 @name_option(
     "--pp-schedule", kind="schedule", names=lambda: tuple(SCHEDULES), default="1f1b", show_default=True,

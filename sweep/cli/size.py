@@ -20,7 +20,6 @@ from sweep.errors import Mistake, SweepError, nearest
 from sweep.plugins import WORKLOAD
 
 if TYPE_CHECKING:
-    from sweep.physics.shapes import ModelShape
     from sweep.physics.sizing import Scaling, Size
 
     FastestOn = Callable[[int, int], tuple[float, str] | None]
@@ -151,17 +150,12 @@ def _check(parameters: float | None, model: str | None, days: float | None, gpus
 
 
 def _active(model: str) -> float:
-    from sweep.physics.shapes import active_parameters
-
-    return float(active_parameters(_shape(model)))
-
-
-def _shape(model: str) -> ModelShape:
     from sweep.physics.catalogue import MODELS, catalogued
+    from sweep.physics.shapes import active_parameters
 
     if (known := catalogued(model)) is None:
         raise SweepError(Mistake(f"unknown model {model!r}", path="--model", remedy=nearest(model, MODELS)))
-    return MODELS[known]
+    return float(active_parameters(MODELS[known]))
 
 
 def _rate(gpu: str, peak_tflops: float | None, mfu: float | None) -> tuple[float, str]:
