@@ -44,12 +44,11 @@ GPU: tuple[LineRule, ...] = (
         advice="The memory error was contained: only this process ended, and the node need not be drained. Run again; "
         "reset the GPU when it is idle, so that the row is remapped.",
     ),
-    LineRule("xid", Outcome.XID_HARDWARE, Weight.CAUSE, r"NVRM: Xid \([^)]{0,60}\): \d", advice=_NODE),
     LineRule(
         "gpu-lost",
         Outcome.XID_HARDWARE,
         Weight.CAUSE,
-        "fallen off the bus|gpu is lost|rminitadapter failed|rm_init_adapter failed"
+        r"NVRM: Xid \([^)]{0,60}\): \d|fallen off the bus|gpu is lost|rminitadapter failed|rm_init_adapter failed"
         r"|unable to determine the device handle|cannot attach gpu|gsp rpc|gpu requires reset|sxid \(pci",
         advice=_NODE,
     ),
@@ -63,6 +62,7 @@ GPU: tuple[LineRule, ...] = (
         advice=_NODE,
     ),
     # The wording differs between releases; XLA reports RESOURCE_EXHAUSTED; NCCL reports the driver's error 2.
+    # The allocator asks NVML for the report of this error; where that fails, its assertion is all that is printed.
     LineRule(
         "oom-cuda",
         Outcome.OOM_CUDA,
@@ -75,15 +75,8 @@ GPU: tuple[LineRule, ...] = (
             then("RESOURCE_EXHAUSTED: ", "memory|alloc"),
             r"Cuda failure (?:2 )?'?out of memory",
             then("tried to allocate ", "GPU"),
+            then("INTERNAL ASSERT FAILED at ", "CUDACachingAllocator"),
         ),
-        advice=_FIT,
-    ),
-    # The allocator asks NVML for the report of an out-of-memory error; where that fails, this is all that is printed.
-    LineRule(
-        "oom-cuda-nvml",
-        Outcome.OOM_CUDA,
-        Weight.CAUSE,
-        then("INTERNAL ASSERT FAILED at ", "CUDACachingAllocator"),
         advice=_FIT,
     ),
     LineRule(

@@ -55,12 +55,13 @@ SITE: tuple[LineRule, ...] = (
         advice="Slurm could not start the step on a node: run again without that node, and inform the administrators.",
     ),
     LineRule(
-        "slurm-oom",
+        "host-oom",
         Outcome.OOM_HOST,
         Weight.CAUSE,
         r"oom[-_]kill event|OOM Killed|task[s]? [\d,\-]+: Out Of Memory|exceeded (?:step "
         r"|job )?(?:virtual )?memory limit(?! at some point)|State=OUT_OF_MEMORY|(?-i:\bOUT_OF_MEMORY\b)|OOMKilled"
-        r"|TERM_MEMLIMIT|node was low on resource: memory",
+        r"|TERM_MEMLIMIT|node was low on resource: memory"
+        r"|oom-kill(?::|er)|Out of memory: Kill|oom_reaper: reaped|Killed process \d+|node running low on memory",
         advice=_HOST,
     ),
     # Slurm up to 17.11 writes it at the end of any step that once met its limit, also of one that only dropped caches
@@ -69,13 +70,6 @@ SITE: tuple[LineRule, ...] = (
         Outcome.OOM_HOST,
         Weight.CONSEQUENCE,
         "memory limit at some point",
-        advice=_HOST,
-    ),
-    LineRule(
-        "kernel-oom",
-        Outcome.OOM_HOST,
-        Weight.CAUSE,
-        r"oom-kill(?::|er)|Out of memory: Kill|oom_reaper: reaped|Killed process \d+|node running low on memory",
         advice=_HOST,
     ),
     LineRule(
@@ -112,6 +106,7 @@ SITE: tuple[LineRule, ...] = (
         advice="A bare «Killed» is mostly the kernel's OOM killer: check dmesg. " + _HOST,
         guess=True,
     ),
+    # torch.save on a full disk: the zip writer fails before the file system reports it.
     LineRule(
         "disk-full",
         Outcome.DISK_FULL,
@@ -119,15 +114,8 @@ SITE: tuple[LineRule, ...] = (
         r"^(?!.*(?:cgroup|inotify)).*No space left on device|Disk quota exceeded|\[Errno (?:28|122|27|30)\]"
         r"|\bE(?:NOSPC|DQUOT|ROFS)\b|(?<!API )(?<!rate )quota exceeded(?! for)|disk is full"
         r"|Read-only file system|File too large|not enough (?:free )?disk space|insufficient disk|disk full"
-        r"|out of disk space|low on resource: ephemeral-storage|ephemeral local storage usage exceeds",
-        advice=_SPACE,
-    ),
-    # torch.save on a full disk: the zip writer fails before the file system reports it.
-    LineRule(
-        "torch-save-failed",
-        Outcome.DISK_FULL,
-        Weight.CAUSE,
-        then(r"inline_container\.cc", "unexpected pos|file write failed|failed writing")
+        r"|out of disk space|low on resource: ephemeral-storage|ephemeral local storage usage exceeds|"
+        + then(r"inline_container\.cc", "unexpected pos|file write failed|failed writing")
         + r"|PytorchStreamWriter failed|basic_ios::clear: iostream error",
         advice=_SPACE,
     ),
