@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bench_workloads.trainers.adapter import (
-    PLAIN_NAME,
-    SHARED_CHOICES,
-    Adapter,
-    Launch,
-    Reader,
-    TrainerParameters,
-    param,
-)
-from bench_workloads.trainers.driver import MAIN, PRELOAD
+from bench_workloads.trainers.adapter import PLAIN_NAME, Adapter, Launch, Reader, TrainerParameters, param, where
+from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import ITERATION, NUMBER, UNITS, JsonReader, PatternReader, number
 from bench_workloads.trainers.driver.templates import render, variables
-from sweep.contract import FILE, LAYOUT_FIELDS, Rule, Run, Scalar, Workload
+from sweep.contract import FILE, LAYOUT_FIELDS, Rule, Run, Scalar
 
 _STATED = frozenset(
     {
@@ -145,17 +136,6 @@ def _problem_of_metrics(text: str) -> bool:
     return False
 
 
-def _any(name: str, wrong: Callable[[str], bool]) -> Callable[[Mapping[str, Any]], Any]:
-    def broken(columns: Mapping[str, Any]) -> Any:
-        import numpy as np
-
-        texts = np.asarray(columns[name])
-        bad = {text: wrong(str(text)) for text in set(texts.ravel().tolist())}
-        return np.vectorize(bad.__getitem__, otypes=[bool])(texts)
-
-    return broken
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings(TrainerParameters):
     """The parameters of a command line."""
@@ -180,26 +160,22 @@ class Settings(TrainerParameters):
     """another"""
 
 
-WORKLOAD = Workload(
-    name="command",
-    takes_listener=True,
-    main=MAIN,
+WORKLOAD = trainer(
+    Settings,
     axes=frozenset({*LAYOUT_FIELDS, "dtype", "compile"}),
-    preload=(PRELOAD, "jinja2", "bench_workloads.trainers.command"),
-    params=Settings.defaults(),
+    preload=("jinja2",),
     texts=frozenset({"config"}),
-    choices=SHARED_CHOICES,
     rules=(
-        Rule("command", _any("command", lambda text: not text.strip()), "params.command names no command line"),
+        Rule("command", where("command", lambda text: not text.strip()), "params.command names no command line"),
         Rule(
-            "command_template", _any("command", _problem_of_template), "params.command is no jinja2 template: {command}"
+            "command_template", where("command", _problem_of_template), "params.command is no jinja2 template: {command}"
         ),
         Rule(
             "config_name",
-            _any("config_name", lambda text: not PLAIN_NAME.fullmatch(text)),
+            where("config_name", lambda text: not PLAIN_NAME.fullmatch(text)),
             "params.config_name is no plain name of a file: {config_name!r}",
         ),
-        Rule("metrics", _any("metrics", _problem_of_metrics), "params.metrics cannot be read: {metrics!r}"),
+        Rule("metrics", where("metrics", _problem_of_metrics), "params.metrics cannot be read: {metrics!r}"),
     ),
 )
 ADAPTER = Adapter(

@@ -13,19 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench_workloads.trainers.adapter import (
-    SHARED_CHOICES,
-    Adapter,
-    Hint,
-    Launch,
-    ParsedLine,
-    TrainerParameters,
-    param,
-)
-from bench_workloads.trainers.driver import MAIN, PRELOAD
+from bench_workloads.trainers.adapter import Adapter, Hint, Launch, ParsedLine, TrainerParameters, param
+from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.driver.templates import render, variables
-from sweep.contract import LAYOUT_FIELDS, Rule, Run, Workload
+from sweep.contract import LAYOUT_FIELDS, Rule, Run
 
 CONFIG = "deepspeed.json"
 STARTER = "start_deepspeed.py"
@@ -133,18 +125,15 @@ class Settings(TrainerParameters):
     """the script has the same weights and data in every layout: losses must agree as those of `transformer`"""
 
 
-WORKLOAD = Workload(
-    name="deepspeed",
-    takes_listener=True,
-    main=MAIN,
+WORKLOAD = trainer(
+    Settings,
     axes=frozenset({"dp", "zero", "micro_batch_size", "grad_accum", "dtype"}),
     lacks={
         **dict.fromkeys(LAYOUT_FIELDS, "your script decides it, not DeepSpeed's JSON: use workload: command"),
         "cuda_graphs": "DeepSpeed's graph_harvesting is of the optimizer only",
     },
-    preload=(PRELOAD, "jinja2", "bench_workloads.trainers.deepspeed"),
-    params=Settings.defaults(),
-    choices={**SHARED_CHOICES, "zero": (0, 1, 2, 3), "dtype": ("fp32", "bf16", "fp16")},
+    preload=("jinja2",),
+    choices={"zero": (0, 1, 2, 3), "dtype": ("fp32", "bf16", "fp16")},
     rules=(Rule("script", lambda c: c["script"] == "", "params.script names no script"),),
 )
 ADAPTER = Adapter(

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench_workloads.trainers import decoder, megatron_core
-from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, CanSave, Hint, Launch, ParsedLine, param, saving
-from bench_workloads.trainers.driver import MAIN, PRELOAD
+from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, ParsedLine, param, saving
+from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.megatron_rules import RULES, quantized
-from sweep.contract import LAYOUT_FIELDS, ROUTINGS, Rule, Run, Scalar, Workload
+from sweep.contract import LAYOUT_FIELDS, ROUTINGS, Rule, Run, Scalar
 
 STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
     "world_size": (r"using world size: (\d+)", int),
@@ -211,16 +211,10 @@ class Settings(CanSave):
     """false needs more memory, and no experts under `tp`"""
 
 
-WORKLOAD = Workload(
-    name="megatron",
-    same_start=False,
-    takes_listener=True,
-    main=MAIN,
+WORKLOAD = trainer(
+    Settings,
     axes=frozenset({*LAYOUT_FIELDS, "dtype"}),
-    preload=(PRELOAD, "bench_workloads.trainers.megatron"),
-    params=Settings.defaults(),
     choices={
-        **SHARED_CHOICES,
         "zero": (0, 1),
         "recompute": ("none", "selective", "full"),
         "pp_schedule": ("1f1b", "interleaved_1f1b"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from bench_workloads.trainers.adapter import where
 from bench_workloads.trainers.megatron_core import FULL_ITERATION, MODULES
 from sweep.contract import FORMATS, Rule
 from sweep.physics.schedules import looped_stages
@@ -14,15 +15,7 @@ Columns = Mapping[str, Any]
 
 def _words(name: str, wrong: Callable[[list[str]], bool]) -> Callable[[Columns], Any]:
     """Where the words of a column are wrong."""
-
-    def broken(c: Columns) -> Any:
-        import numpy as np
-
-        texts = np.asarray(c[name])
-        bad = {text: wrong(str(text).split(",")) for text in set(texts.ravel().tolist())}
-        return np.vectorize(bad.__getitem__, otypes=[bool])(texts)
-
-    return broken
+    return where(name, lambda text: wrong(text.split(",")))
 
 
 def _names(name: str, *words: str) -> Callable[[Columns], Any]:
@@ -92,7 +85,7 @@ RULES = (
     ),
     Rule(
         "routing",
-        _words("routing", lambda found: found[0].startswith("skewed")),
+        where("routing", lambda text: text.startswith("skewed")),
         "routing: {routing}: Megatron Core forces even loads of the experts, or biases of a normal distribution "
         "(moe_router_force_biased, which params.arguments can set), but no Zipf exponent",
     ),

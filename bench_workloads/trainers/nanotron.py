@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers import decoder
-from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Launch, Reader, TrainerParameters, param
-from bench_workloads.trainers.driver import MAIN, PRELOAD
+from bench_workloads.trainers.adapter import Adapter, Hint, Launch, Reader, TrainerParameters, param
+from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
-from sweep.contract import Rule, Run, Scalar, Workload
+from sweep.contract import Rule, Run, Scalar
 from sweep.physics.profiles import PROFILES
 
 CONFIG = "nanotron.yaml"
@@ -188,11 +188,8 @@ class Settings(TrainerParameters):
     """REDUCE_SCATTER, or ALL_REDUCE: without sequence parallelism"""
 
 
-WORKLOAD = Workload(
-    name="nanotron",
-    same_start=False,
-    takes_listener=True,
-    main=MAIN,
+WORKLOAD = trainer(
+    Settings,
     axes=frozenset(
         {"dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule", "dtype"}
     ),
@@ -204,10 +201,7 @@ WORKLOAD = Workload(
         "tp_overlap": "tp_linear_async_communication is on with params.tp_mode: REDUCE_SCATTER, and off without",
         "cuda_graphs": "nanotron records none in training",
     },
-    preload=(PRELOAD, "bench_workloads.trainers.nanotron"),
-    params=Settings.defaults(),
     choices={
-        **SHARED_CHOICES,
         "zero": (0, 1),
         "recompute": ("none", "full"),
         "pp_schedule": tuple(_ENGINES),

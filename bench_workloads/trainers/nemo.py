@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers import decoder, megatron_core
-from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, CanSave, Hint, Launch, ParsedLine, param, saving
-from bench_workloads.trainers.driver import MAIN, PRELOAD
+from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, ParsedLine, param, saving
+from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.megatron import iterations
 from bench_workloads.trainers.megatron_rules import RULES
-from sweep.contract import LAYOUT_FIELDS, ROUTINGS, Rule, Run, Workload
+from sweep.contract import LAYOUT_FIELDS, ROUTINGS, Rule, Run
 
 Value = Any
 """of an override: a scalar, a list, or a mapping"""
@@ -224,16 +224,10 @@ def _unless_kept(rule: Rule) -> Rule:
     return replace(rule, broken=lambda c: (c["keep"] == "") & rule.broken(c))
 
 
-WORKLOAD = Workload(
-    name="nemo",
-    same_start=False,
-    takes_listener=True,
-    main=MAIN,
+WORKLOAD = trainer(
+    Settings,
     axes=frozenset({*LAYOUT_FIELDS, "dtype"}),
-    preload=(PRELOAD, "bench_workloads.trainers.nemo"),
-    params=Settings.defaults(),
     choices={
-        **SHARED_CHOICES,
         "zero": (0, 1, 2, 3),
         "recompute": ("none", "selective", "full"),
         "pp_schedule": ("1f1b", "interleaved_1f1b"),

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from bench_workloads.trainers import decoder
-from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, Hint, Launch, Reader, TrainerParameters, param
-from bench_workloads.trainers.driver import MAIN, PRELOAD
+from bench_workloads.trainers.adapter import Adapter, Hint, Launch, Reader, TrainerParameters, param
+from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader, number
-from sweep.contract import LAYOUT_FIELDS, Rule, Run, Workload
+from sweep.contract import LAYOUT_FIELDS, Rule, Run
 from sweep.physics.shapes import ModelShape, total_parameters
 
 CONFIG = "picotron.json"
@@ -132,16 +132,11 @@ UNTIED = Rule(
     lambda c: c["tied_embeddings"] == True,  # noqa: E712
     "the trainer's output projection has weights of its own: tied embeddings are not those",
 )
-WORKLOAD = Workload(
-    name="picotron",
-    same_start=False,
-    takes_listener=True,
-    main=MAIN,
+WORKLOAD = trainer(
+    Settings,
     axes=frozenset({"dp", "tp", "pp", "cp", "micro_batch_size", "grad_accum", "pp_schedule", "dtype"}),
     lacks=dict.fromkeys(LAYOUT_FIELDS, "picotron's configuration has no such setting"),
-    preload=(PRELOAD, "bench_workloads.trainers.picotron"),
-    params=Settings.defaults(),
-    choices={**SHARED_CHOICES, "pp_schedule": tuple(_ENGINES), "dtype": ("bf16", "fp32")},
+    choices={"pp_schedule": tuple(_ENGINES), "dtype": ("bf16", "fp32")},
     rules=(
         *decoder.LLAMA,
         decoder.KV_HEADS_BY_TP,

@@ -13,11 +13,11 @@ from math import prod
 from typing import Any
 
 from bench_workloads.trainers import decoder
-from bench_workloads.trainers.adapter import SHARED_CHOICES, Adapter, CanSave, Hint, Launch, Reader, param, saving
-from bench_workloads.trainers.driver import MAIN, PRELOAD
+from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, Reader, param, saving, where
+from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.torchtitan_module import TEMPLATE
-from sweep.contract import LAYOUT, ROUTINGS, Rule, Run, Scalar, Workload
+from sweep.contract import LAYOUT, ROUTINGS, Rule, Run, Scalar
 from sweep.physics.profiles import PROFILES
 from sweep.physics.schedules import LOOPED, V_SCHEDULES
 
@@ -182,12 +182,6 @@ def reader(run: Run) -> Reader:
     )
 
 
-def _begins(texts: Any, word: str) -> Any:
-    import numpy as np
-
-    return np.char.startswith(np.asarray(texts, dtype=str), word)
-
-
 def _of(c: Mapping[str, Any], *dtypes: str) -> Any:
     return sum(c["dtype"] == name for name in dtypes) > 0
 
@@ -227,11 +221,8 @@ def _unless_its_own(rule: Rule) -> Rule:
     )
 
 
-WORKLOAD = Workload(
-    name="torchtitan",
-    same_start=False,
-    takes_listener=True,
-    main=MAIN,
+WORKLOAD = trainer(
+    Settings,
     axes=frozenset(
         {*LAYOUT, "dtype", "compile", "virtual_stages", "dispatcher", "routing", "tp_overlap", "cuda_graphs"}
     ),
@@ -243,10 +234,7 @@ WORKLOAD = Workload(
         "ep_overlap": "torchtitan runs the experts' exchange and the computation of other micro-batches in turn",
         "fp8_params": "torchtitan 0.3.0 has no float8 scaled per tensor, whose weights alone torchao gathers so",
     },
-    preload=(PRELOAD, "bench_workloads.trainers.torchtitan"),
-    params=Settings.defaults(),
     choices={
-        **SHARED_CHOICES,
         "zero": (0, 2, 3),
         "recompute": ("none", "selective", "full"),
         "pp_schedule": tuple(_SCHEDULES),
@@ -308,7 +296,7 @@ WORKLOAD = Workload(
         ),
         Rule(
             "routing",
-            lambda c: _begins(c["routing"], "skewed"),
+            where("routing", lambda text: text.startswith("skewed")),
             "torchtitan can force balanced loads of the experts (debug.moe_force_load_balance), not {routing}",
         ),
         Rule(
@@ -318,7 +306,7 @@ WORKLOAD = Workload(
         ),
         Rule(
             "flavor",
-            lambda c: (c["flavor"] != "") & (sum(_begins(c["flavor"], f"{name}/") for name in _FAMILIES) == 0),
+            where("flavor", lambda text: bool(text) and not text.startswith(tuple(f"{name}/" for name in _FAMILIES))),
             f"params.flavor is FAMILY/NAME, FAMILY one of {', '.join(_FAMILIES)}, not {{flavor!r}}; torchtitan 0.3.0 "
             "has no llama4 (its pull request 3573 removed it)",
         ),
