@@ -28,13 +28,14 @@ from sweep.plugins import WORKLOAD
 from sweep.records.record import decode_in_full, problems
 from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, Record, arrow_type, arrow_types
 from sweep.records.skipped import update_skipped
-from sweep.records.timeline import ATTEMPTS, PILOTS, Timeline, attempts_table, resumed
+from sweep.records.timeline import ATTEMPTS, PILOTS, attempts_table, pilot_rows, running
 from sweep.records.validity import NOTE, disagreements, tolerance_of
 from sweep.state.events import Recorded, RerunRequested
 from sweep.state.retries import attempt_that_counts, supersedes
 from sweep.store.directory import SweepDir, find_sweep, write_derived
 from sweep.store.journal import event_pieces
 from sweep.store.place import view_of
+from sweep.store.snapshot import read_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -86,9 +87,9 @@ def collect(directory: SweepDir) -> Collected:
     A line that is no event, or a record that breaks the schema, is reported on stderr and passed over. Raises
     SweepError where a record's numbers do not fit the table.
     """
-    table, progress, line = _earlier(directory)
+    table, progress = _earlier(directory)
     with _no_garbage_collection():
-        fresh, progress_now = _read_journals(directory, progress, line)
+        fresh, progress_now = _read_journals(directory, progress)
     new = sum(batch.num_rows for batch in fresh)
     prices = prices_of(
         directory.site.read_text(encoding="utf-8") if directory.site.exists() else "", str(directory.site)
@@ -97,11 +98,10 @@ def collect(directory: SweepDir) -> Collected:
         finished = _finish([*([] if table is None else [table]), *fresh], progress_now.rerun_after)
         if table is not None and _marked(table) - _marked(finished):
             # A mark is gone, and the table does not say whether the record was suspect before it: its journal does
-            line = Timeline()
-            fresh, progress_now = _read_journals(directory, JournalProgress(), line)
+            fresh, progress_now = _read_journals(directory, JournalProgress())
             finished = _finish(fresh, progress_now.rerun_after)
         table = priced(finished, prices)
-        _write_timeline(directory, table, line, progress_now)
+        _write_timeline(directory, table, progress_now)
         write_derived(directory.results, _parquet(table, progress_now))  # last: with it the tables are of one collect
     update_skipped(directory)
     return _summary(directory.results, table, new)
@@ -142,20 +142,18 @@ def write_results(
     write_whole(path, _parquet(extend(_finish([table_of(records)], {})), JournalProgress()))
 
 
-def _earlier(directory: SweepDir) -> tuple[pa.Table | None, JournalProgress, Timeline]:
-    """The existing tables and how far they reach, or empty ones where they are unusable."""
+def _earlier(directory: SweepDir) -> tuple[pa.Table | None, JournalProgress]:
+    """The existing results and how far they reach, or none where a table is unusable."""
     try:
         return _read_earlier(directory)
     except (OSError, KeyError, ValueError, RecursionError, SweepError):
-        return None, JournalProgress(), Timeline()
+        return None, JournalProgress()
 
 
-def _read_earlier(directory: SweepDir) -> tuple[pa.Table, JournalProgress, Timeline]:
+def _read_earlier(directory: SweepDir) -> tuple[pa.Table, JournalProgress]:
     """Raises ValueError where a table is of another schema or collect, or a journal became shorter since."""
-    import pyarrow.compute as pc
-
     places = (directory.results, directory.path / PILOTS_FILE, directory.path / TIMELINE_FILE)
-    results, pilots, attempts = tables = [read_table(place, types=arrow_types()) for place in places]
+    results, *_ = tables = [read_table(place, types=arrow_types()) for place in places]
     state = json.loads((results.schema.metadata or {})[METADATA])
     for table, columns in zip(tables, (COLUMNS + COLLECTED, PILOTS, ATTEMPTS), strict=True):
         of_table = json.loads((table.schema.metadata or {})[METADATA])
@@ -165,26 +163,22 @@ def _read_earlier(directory: SweepDir) -> tuple[pa.Table, JournalProgress, Timel
     shrunk = any(sizes.get(name, -1) < offset for name, offset in state["offsets"].items())
     if shrunk or state["schema"] != SCHEMA_VERSION:
         raise ValueError("of another version, or of journals that became shorter")
-    running = attempts.filter(pc.is_null(attempts["outcome"]))
-    line = resumed(pilots.to_pylist(), running.to_pylist())
-    return results, JournalProgress(state["offsets"], state["rerun_after"]), line
+    return results, JournalProgress(state["offsets"], state["rerun_after"])
 
 
-def _write_timeline(directory: SweepDir, results: pa.Table, line: Timeline, progress: JournalProgress) -> None:
+def _write_timeline(directory: SweepDir, results: pa.Table, progress: JournalProgress) -> None:
     import pyarrow as pa
 
+    sweep_state = read_state(directory)  # after the records, so that what ended meanwhile is new to the next collect
     recorded = set(zip(results["run_id"].to_pylist(), results["attempt"].to_pylist(), strict=True))
-    running = [row for key, row in line.begun.items() if key not in recorded]
-    attempts = attempts_table(results, running, _schema_of(ATTEMPTS))
-    pilots = pa.Table.from_pylist(line.pilot_rows(), schema=_schema_of(PILOTS))
+    attempts = attempts_table(results, running(sweep_state, recorded), _schema_of(ATTEMPTS))
+    pilots = pa.Table.from_pylist(pilot_rows(sweep_state), schema=_schema_of(PILOTS))
     write_derived(directory.path / TIMELINE_FILE, _parquet(attempts, progress))
     write_derived(directory.path / PILOTS_FILE, _parquet(pilots, progress))
 
 
-def _read_journals(
-    directory: SweepDir, progress: JournalProgress, line: Timeline
-) -> tuple[list[pa.Table], JournalProgress]:
-    """The records appended since, and how far the journals are read now. Applies the events to ``line``."""
+def _read_journals(directory: SweepDir, progress: JournalProgress) -> tuple[list[pa.Table], JournalProgress]:
+    """The records appended since, and how far the journals are read now."""
     offsets, rerun_after, tables = dict(progress.offsets), dict(progress.rerun_after), []
     for path in directory.journals():
         offset = offsets.get(path.name, 0)
@@ -192,17 +186,11 @@ def _read_journals(
             continue
         for events, end in event_pieces(path, offset, decode_in_full):
             offsets[path.name] = end
-            records = []
             for event in events:
-                line.apply(event)
-                if isinstance(event, Recorded):
-                    records.append(event.record)
-                elif isinstance(event, RerunRequested):
+                if isinstance(event, RerunRequested):
                     rerun_after[event.run_id] = max(rerun_after.get(event.run_id, event.after), event.after)
-            if records:
+            if records := [event.record for event in events if isinstance(event, Recorded)]:
                 tables.append(table_of(records, str(path)))
-            if events and path.name.startswith("pilot-"):  # it grows while the leader runs
-                line.note_line(path.stem.removeprefix("pilot-"), events[-1].time)
     return tables, JournalProgress(offsets, rerun_after)
 
 

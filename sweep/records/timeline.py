@@ -1,34 +1,22 @@
 """When each node was held, and when each attempt began, measured and ended: the time line of a sweep. Pure.
 
-Two tables, derived from the journals alone. `pilots.parquet`: a row per pilot and node. `timeline.parquet`: a row
-per attempt that began. Attempts that run side by side in one pilot have different nodes, so nothing overlaps.
+Two tables, derived from the sweep's state and its records. `pilots.parquet`: a row per pilot and node.
+`timeline.parquet`: a row per attempt that began. Attempts that run side by side in one pilot have different nodes, so
+nothing overlaps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING, Any
 
-from sweep.outcomes import Outcome
-from sweep.records.schema import Column, columns_of
-from sweep.state.events import (
-    AttemptStarted,
-    Event,
-    NodeBad,
-    PilotEnded,
-    PilotGone,
-    PilotIntended,
-    PilotStarted,
-    PilotSubmitted,
-    Recorded,
-)
+from sweep.records.schema import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Cell: TypeAlias = str | int | float | list[str] | None
-"""a value of a table's row"""
+    from sweep.state.state import SweepState
+
 ATTEMPTS: tuple[Column, ...] = (
     Column("run_id", "string", "", "the run"),
     Column("attempt", "int64", "", "1 for the first execution of the run"),
@@ -42,115 +30,46 @@ ATTEMPTS: tuple[Column, ...] = (
     Column("measured_at", "double", "unix s", "end of the last timed iteration"),
     Column("ended_at", "double", "unix s", "its nodes are clean"),
 )
-
-
-@dataclass
-class PilotTimes:
-    """One pilot's times: its columns of ``PILOTS``."""
-
-    pilot: Annotated[str, "", "name of the pilot"]
-    job_id: Annotated[str | None, "", "scheduler's job id"] = None
-    intended_at: Annotated[float | None, "unix s", "when the launcher decided to submit it"] = None
-    allocated_at: Annotated[float | None, "unix s", "when its agents were connected, null while it waits"] = None
-    ended_at: Annotated[float | None, "unix s", "its own last line, null where it wrote none"] = None
-    gone_at: Annotated[float | None, "unix s", "when the launcher found its job gone"] = None
-    heard_at: Annotated[float | None, "unix s", "the last line of its journal"] = None
-    time_limit_s: Annotated[float | None, "s", "wall time of its job"] = None
-    reason: Annotated[str | None, "", "why it ended, by itself or by the scheduler"] = None
-
-
-@dataclass
-class Pilot(PilotTimes):
-    """A pilot's times and nodes."""
-
-    nodes: list[str] = field(default_factory=list)
-    lost_at: dict[str, float] = field(default_factory=dict)
-    """node -> when it failed, or could not be cleaned, and was no longer used"""
-
-    def apply(self, event: PilotIntended | PilotSubmitted | PilotStarted | PilotEnded | PilotGone) -> None:
-        """Note an event of this pilot."""
-        match event:
-            case PilotIntended():
-                self.intended_at, self.time_limit_s = event.time, event.time_limit_s
-            case PilotSubmitted():
-                self.job_id = event.job_id
-            case PilotStarted():
-                self.allocated_at = event.time if self.allocated_at is None else self.allocated_at
-                self.nodes, self.job_id = list(event.nodes), event.job_id
-                self.time_limit_s = self.time_limit_s if event.time_limit_s is None else event.time_limit_s
-            case PilotEnded():
-                self.ended_at, self.reason = event.time, event.reason
-            case PilotGone():
-                self.gone_at = event.time
-                if self.ended_at is None:
-                    self.reason = event.reason or event.word
-
-
 PILOTS: tuple[Column, ...] = (
-    *columns_of(PilotTimes),
+    Column("pilot", "string", "", "name of the pilot"),
+    Column("job_id", "string", "", "scheduler's job id"),
+    Column("intended_at", "double", "unix s", "when the launcher decided to submit it"),
+    Column("allocated_at", "double", "unix s", "when its agents were connected, null while it waits"),
+    Column("ended_at", "double", "unix s", "its own last line, null where it wrote none"),
+    Column("gone_at", "double", "unix s", "when the launcher found its job gone"),
+    Column("heard_at", "double", "unix s", "the last line of its journal"),
+    Column("time_limit_s", "double", "s", "wall time of its job"),
+    Column("reason", "string", "", "why it ended, by itself or by the scheduler"),
     Column("node", "string", "", "one of its nodes, null while it has none"),
     Column("lost_at", "double", "unix s", "when the node failed, or could not be cleaned, and was no longer used"),
 )
 
 
-@dataclass
-class Timeline:
-    """State rebuilt from events: pilots, and the attempts without a record yet."""
-
-    pilots: dict[str, Pilot] = field(default_factory=dict)
-    begun: dict[tuple[str, int], Mapping[str, Cell]] = field(default_factory=dict)
-    """the running attempts: their ``ATTEMPTS`` columns so far"""
-
-    def apply(self, event: Event) -> None:
-        """Apply an event. Events of one journal come in order, journals in any order. Kinds without times: nothing."""
-        match event:
-            case PilotIntended() | PilotSubmitted() | PilotStarted() | PilotEnded() | PilotGone():
-                self.pilot(event.pilot).apply(event)
-            case AttemptStarted(run_id=run_id, attempt=attempt, pilot=pilot, nodes=nodes):
-                about: dict[str, Cell] = {"run_id": run_id, "attempt": attempt, "pilot": pilot}
-                self.begun[run_id, attempt] = {**about, "node_names": list(nodes), "started_at": event.time}
-                for node in nodes:
-                    self.pilot(pilot).lost_at.pop(node, None)
-            case Recorded(record=record) if record.outcome is Outcome.NODE_FAIL:
-                lost = dict.fromkeys(event.accused, record.ended_at or event.time)
-                self.pilot(record.pilot).lost_at.update(lost)
-            case NodeBad(pilot=str(pilot)):  # the user's exclusion takes no node from the pilot that holds it
-                self.pilot(pilot).lost_at.setdefault(event.node, event.time)
-
-    def note_line(self, pilot: str, time: float) -> None:
-        """Note the time of a line in the pilot's journal."""
-        of_pilot = self.pilot(pilot)
-        of_pilot.heard_at = max(time, of_pilot.heard_at or time)
-
-    def pilot(self, name: str) -> Pilot:
-        """The pilot's times, empty where nothing is known yet."""
-        return self.pilots.setdefault(name, Pilot(name))
-
-    def pilot_rows(self) -> list[dict[str, Any]]:
-        """Rows of ``PILOTS``."""
-        rows = []
-        for name in sorted(self.pilots):
-            known = asdict(self.pilots[name])
-            lost = known.pop("lost_at")
-            rows += [{**known, "node": node, "lost_at": lost.get(node)} for node in known.pop("nodes") or [None]]
-        return rows
+def pilot_rows(sweep_state: SweepState) -> list[dict[str, Any]]:
+    """Rows of ``PILOTS``."""
+    rows = []
+    for name, pilot in sorted(sweep_state.pilots.items()):
+        own_end = None if pilot.ended is None else pilot.ended_at
+        of_pilot: dict[str, Any] = {"pilot": name, "job_id": pilot.job_id, "intended_at": pilot.intended_at or None}
+        of_pilot |= {"allocated_at": pilot.started_at, "ended_at": own_end, "gone_at": pilot.gone_at}
+        of_pilot |= {"heard_at": own_end or pilot.last_line_at, "time_limit_s": pilot.time_limit_s or None}
+        of_pilot |= {"reason": pilot.ended or pilot.gone_reason or pilot.gone}
+        lost = pilot.lost_at
+        rows += [{**of_pilot, "node": node, "lost_at": lost.get(node or "")} for node in pilot.node_names or [None]]
+    return rows
 
 
-def resumed(pilot_rows: Sequence[Mapping[str, Any]], open_attempts: Sequence[Mapping[str, Any]]) -> Timeline:
-    """Restore the state from the two tables of an earlier collect."""
-    line = Timeline()
-    plain = [f.name for f in fields(PilotTimes)]
-    for row in pilot_rows:
-        pilot = line.pilots.setdefault(row["pilot"], Pilot(**{name: row[name] for name in plain}))
-        if row["node"] is not None:
-            pilot.nodes.append(row["node"])
-        if row["lost_at"] is not None:
-            pilot.lost_at[row["node"]] = row["lost_at"]
-    line.begun = {(row["run_id"], row["attempt"]): row for row in open_attempts}
-    return line
+def running(sweep_state: SweepState, recorded: Container[tuple[str, int]]) -> list[dict[str, Any]]:
+    """Rows of ``ATTEMPTS`` for those that began and are not among the ``recorded`` ones."""
+    return [
+        {"run_id": run_id, "attempt": number, "pilot": one.pilot, "node_names": one.nodes, "started_at": one.started_at}
+        for run_id, run in sweep_state.runs.items()
+        for number, one in run.attempts.items()
+        if one.started_at is not None and (run_id, number) not in recorded
+    ]
 
 
-def attempts_table(results: pa.Table, begun: Sequence[Mapping[str, Cell]], schema: pa.Schema) -> pa.Table:
+def attempts_table(results: pa.Table, begun: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     """Rows of ``ATTEMPTS``: the recorded attempts, then the running ones. ``results``: one row per attempt."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -160,5 +79,5 @@ def attempts_table(results: pa.Table, begun: Sequence[Mapping[str, Cell]], schem
     for before, (name, duration) in zip(("started_at", "first_at", "steady_at"), steps, strict=True):
         at[name] = pc.add(at[before], results[duration])
     recorded = [at[name] if name in at else results[name] for name in schema.names]
-    running = pa.Table.from_pylist([*begun], schema=schema)
-    return pa.concat_tables([pa.Table.from_arrays(recorded, schema=schema), running])
+    still = pa.Table.from_pylist([*begun], schema=schema)
+    return pa.concat_tables([pa.Table.from_arrays(recorded, schema=schema), still])

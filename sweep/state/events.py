@@ -124,7 +124,6 @@ class PilotStarted(Event, frozen=True, kw_only=True, tag="pilot_started"):
     pilot: str
     job_id: str
     nodes: tuple[str, ...]
-    time_limit_s: Whole | None = None
     began_at: float | None = None
     """when its job began, by the scheduler; None where it does not say"""
 

@@ -152,6 +152,8 @@ class PilotState:
     """node-seconds of the attempts that it recorded, by part (``sweep.state.parts``)"""
     gone: str | None = None
     """from the launcher: the job is confirmed gone (the scheduler's state), or was rejected"""
+    gone_reason: str = ""
+    gone_at: float | None = None
 
     @property
     def open(self) -> bool:
@@ -294,7 +296,8 @@ def _(event: SubmitDelayed, sweep_state: SweepState) -> None:
 @_apply.register
 def _(event: PilotGone, sweep_state: SweepState) -> None:
     pilot = sweep_state.pilot(event.pilot)
-    pilot.gone, pilot.released_at = event.word, event.ended_at or pilot.released_at
+    pilot.gone, pilot.gone_reason, pilot.gone_at = event.word, event.reason, event.time
+    pilot.released_at = event.ended_at or pilot.released_at
     pilot.ended_at = pilot.ended_at or event.ended_at or pilot.last_line_at or event.time
 
 

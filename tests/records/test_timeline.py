@@ -56,7 +56,7 @@ def ended(run, nodes, start, end, outcome=Outcome.OK, attempt=1, pilot="p1", acc
         **TIMES,
         node_names=nodes,
     )
-    return Recorded(time=end, record=record, accused=accused)
+    return Recorded(time=end, pilot=pilot, record=record, accused=accused)
 
 
 def test_a_pilots_nodes_are_listed_from_intent_to_end(sweep):
@@ -137,7 +137,7 @@ def test_a_pilots_own_reason_stays_when_the_scheduler_reports_its_end_later(swee
 @pytest.mark.parametrize(("attempts_end", "lost_at"), [(110.0, 110.0), (None, 125.0)])
 def test_a_node_is_lost_at_its_attempts_end_and_at_the_records_time_where_that_is_unknown(sweep, attempts_end, lost_at):
     record = replace(ended(made_run(), ["n1", "n2"], 101.0, 110.0, Outcome.NODE_FAIL).record, ended_at=attempts_end)
-    recorded = Recorded(time=125.0, record=record, accused=("n2",))
+    recorded = Recorded(time=125.0, pilot="p1", record=record, accused=("n2",))
     write_journal(sweep, "pilot-p1", [started(), recorded])
     collect(sweep)
     assert {r["node"]: r["lost_at"] for r in table(sweep, "pilots")} == {"n1": None, "n2": lost_at}

@@ -119,8 +119,7 @@ class Leader:
             self._nodes = nodes
             self._free_since = dict.fromkeys(nodes, time.monotonic()) | self._free_since
             started = PilotStarted(
-                time=time.time(), pilot=self._spec.name, job_id=self._job_id, nodes=nodes,
-                time_limit_s=self._spec.time_limit_s, began_at=self._time.began_at,
+                time=time.time(), pilot=self._spec.name, job_id=self._job_id, nodes=nodes, began_at=self._time.began_at
             )  # fmt: skip
             await self._write(started)
         for link in unreachable(links, self._clock.now()):
