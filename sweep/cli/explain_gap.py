@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from sweep.cli.explain_measured import predicted_parts, recorded_parts, seconds_text
+from sweep.cli.explain_measured import predicted_parts, seconds_text
 from sweep.cli.progress_text import plural
 from sweep.contract import node_group_of
 from sweep.records.schema import numbers_of
@@ -39,8 +39,7 @@ def gap(sweep: Sweep | None, record: Record, nodes: NodesKnown) -> dict[str, Any
     """
     from sweep.diagnose.gap import losses
 
-    parts_s = recorded_parts(record) if sweep is None else predicted_parts(sweep, record.run_id)
-    facts = facts_of(record, parts_s, nodes)
+    facts = facts_of(record, predicted_parts(record, None if sweep is None else sweep.site), nodes)
     rates = None if sweep is None else sweep.site.part(node_group_of(record.model or "")).measured
     return {
         "run_id": record.run_id,

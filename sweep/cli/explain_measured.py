@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sweep.cli.progress_text import plural
+from sweep.contract import LAYOUT, further_of, node_group_of
 from sweep.files import read_table
 from sweep.records.schema import numbers_of
 
 if TYPE_CHECKING:
-    from sweep.physics.hardware import Gpu
+    from sweep.inputs.site import Site
     from sweep.records.schema import Record
     from sweep.store.directory import SweepDir
     from sweep.store.sweep import Sweep
@@ -43,7 +43,7 @@ def measured(directory: SweepDir, record: Record) -> dict[str, Any]:
         "rank_in_cell": rank,
         "ranked_in_cell": len(rates),
         "of_best": None if own is None else own / rates[0],
-        "predicted": _predicted(sweep, record.run_id),
+        "predicted": _predicted(sweep, record),
         "forward_backward_s": _median(json.loads(record.extra_json or "{}").get("forward_backward_times_s")),
     }
 
@@ -86,51 +86,38 @@ def measured_lines(directory: SweepDir, record: Record) -> list[str]:
     return lines
 
 
-def _predicted(sweep: Sweep, run_id: str) -> dict[str, Any]:
+def _predicted(sweep: Sweep, record: Record) -> dict[str, Any]:
     """What the plan predicted, and the step by part; null where the hardware's speed is not known."""
     import pyarrow.compute as pc
 
     names = ["run_id", "predicted_step_s", "predicted_s", "predicted_peak_bytes"]
     tables = [read_table(path, columns=names) for path in sweep.plans]
-    rows = [row for table in tables for row in table.filter(pc.equal(table.column("run_id"), run_id)).to_pylist()]
+    rows = [row for table in tables for row in table.filter(pc.equal(table.column("run_id"), record.run_id)).to_pylist()]
     row = rows[0] if rows else dict.fromkeys(names)
     known = {"step_s": "predicted_step_s", "attempt_s": "predicted_s", "peak_bytes": "predicted_peak_bytes"}
     return {
         **{name: row[column] for name, column in known.items()},
-        "parts_s": None if row["predicted_step_s"] is None else predicted_parts(sweep, run_id),
+        "parts_s": None if row["predicted_step_s"] is None else predicted_parts(record, sweep.site),
     }
 
 
-def predicted_parts(sweep: Sweep, run_id: str) -> dict[str, float] | None:
-    """Seconds of the predicted step by part; None where the workload's memory profile or the GPU's speed is unknown."""
-    planned = next((run for run in sweep.runs if run.run_id == run_id), None)
-    site = sweep.site if planned is None else sweep.site.part(planned.node_group)
-    if planned is None or site.gpu == "cpu":
-        return None
-    run = planned.run()
-    columns = {**vars(run.layout), **run.shape, "nodes": run.nodes, "gpus_per_node": run.gpus_per_node}
-    columns |= {"sequence_length": run.sequence_length, "dtype": run.dtype, "compile": run.compile}
-    return _parts(run.workload, run.params, columns, site.hardware)
+def predicted_parts(record: Record, site: Site | None) -> dict[str, float] | None:
+    """Seconds of the predicted step by part; None where the workload's memory profile or the GPU's speed is unknown.
 
-
-def recorded_parts(record: Record) -> dict[str, float] | None:
-    """The same of a record without a plan, on its kind of GPU as the data sheet has it."""
-    from sweep.contract import LAYOUT
+    ``site``: of the sweep; None of a results file, whose GPUs are as the data sheet has them.
+    """
     from sweep.physics.hardware import GPUS
-
-    gpu, shape = GPUS.get((record.gpu or "").lower()), json.loads(record.shape_json or "{}")
-    names = (*LAYOUT, "nodes", "gpus_per_node", "sequence_length", "dtype")
-    columns = {name: getattr(record, name) for name in names} | shape | {"compile": bool(record.compile)}
-    if gpu is None or gpu.name == "cpu" or not shape or None in columns.values():
-        return None
-    return _parts(record.workload or "", json.loads(record.params_json or "{}"), columns, gpu)
-
-
-def _parts(workload: str, params: Mapping[str, Any], columns: Mapping[str, Any], gpu: Gpu) -> dict[str, float] | None:
     from sweep.physics.profiles import profile_of
     from sweep.physics.step_time import predict
 
-    profile = profile_of(workload, dict(params), compiled=columns["compile"])
+    known = GPUS.get((record.gpu or "").lower())
+    gpu = known if site is None else site.part(node_group_of(record.model or "")).hardware
+    names = (*LAYOUT, "nodes", "gpus_per_node", "sequence_length", "dtype")
+    stated, shape = {name: getattr(record, name) for name in names}, json.loads(record.shape_json or "{}")
+    if gpu is None or gpu.name == "cpu" or not shape or None in stated.values():
+        return None
+    columns = {**stated, **further_of(vars(record)), **shape, "compile": bool(record.compile)}
+    profile = profile_of(record.workload or "", json.loads(record.params_json or "{}"), compiled=columns["compile"])
     if profile is None:
         return None
     return {name: float(seconds) for name, seconds in predict(columns, gpu, profile).items()}
