@@ -115,7 +115,7 @@ class Trainer:
             ends = {"first": number == 0, "last": number == count - 1}
             part = Decoder(self.shape, layers[number], **ends, fused=settings.fused_projections)
         part.to(DTYPES[settings.weights_dtype])
-        if settings.grouped_experts and self.shape.num_experts:
+        if self.shape.num_experts:
             # torch compiles the grouped product for GPUs in bf16 only; an all-to-all waits for its sizes
             compilable = device.type == "cuda" and DTYPES[run.dtype] == torch.bfloat16 and meshes.tokens_travel is None
             width = self.shape.moe_intermediate_size // (run.layout.etp or run.layout.tp)

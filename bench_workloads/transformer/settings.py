@@ -42,9 +42,6 @@ class Settings(Parameters):
     loss_chunk_tokens: int = 2048
     """logits and loss of at most so many tokens at once; 0: of the whole micro-batch. Whole in any case under `tp`, and
     in schedules other than 1f1b and interleaved_1f1b"""
-    grouped_experts: bool = True
-    """one grouped product for all experts of a layer where torch has it (bf16 on a GPU), without waiting for the
-    device; false: expert by expert"""
     async_tp: bool = False
     """overlap the collectives of `tp` with the products they feed: needs compile, `sequence_parallel`, NVLink"""
     mesh_order: str = "pp,dp,cp,tp"

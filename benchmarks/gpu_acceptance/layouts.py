@@ -77,7 +77,6 @@ compile: true
 params: {weights_dtype: bf16, attention: cudnn}
 include:
   - {micro_batch_size: 4, compile: false}
-  - {micro_batch_size: 4, compile: false, grouped_experts: false}
 """
 _AXES_CHECKPOINTS = """
 micro_batch_size: 4
@@ -125,7 +124,7 @@ def run_8b(setting: Setting) -> Result:
 
 
 def run_experts(setting: Setting) -> Result:
-    """Mixtures of experts: grouped products, compiled or not, beside one product per expert."""
+    """Mixtures of experts: grouped products, compiled or not."""
     return _swept(setting, "experts")
 
 
