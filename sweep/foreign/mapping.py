@@ -16,16 +16,17 @@ frozen_weights: false          # true: only adapters are trained (LoRA)
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweep.errors import Mistake, SweepError, nearest
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from sweep.errors import SweepError, nearest
 from sweep.inputs.axes import shown
-from sweep.inputs.validation import check_kind
-from sweep.inputs.yaml_lines import Document, Path
+from sweep.inputs.validation import check, check_kind
+from sweep.inputs.yaml_lines import Document, Path, Problem
 from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS, catalogued
 from sweep.physics.flops import CONVENTIONS
@@ -40,24 +41,34 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "frozen_weights": (False, True),
 }
 """key -> its valid values, for all rows or by a column of the source; the first is the default, but for flops"""
-_READING = ("from", "unit", "match", "values", "otherwise")
 BY_NAME = {column.name: column for column in COLUMNS}
 _NEEDED = ("model", "sequence_length")
 _RESERVED = frozenset({"run_id", "attempt", "repeat", "shape_json", "flops_per_token", "flops_convention", "suspect"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reading:
+class Reading(BaseModel):
     """How one value is read from a row of the source."""
 
-    source: str
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
+
+    source: str = Field(validation_alias="from")
     unit: str | None = None
     match: str | None = None
     """regular expression whose first group is the value"""
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = {}
     """what the source writes -> what it means"""
     otherwise: Any = None
     """value if the source is empty, or nothing matches"""
+
+    @field_validator("match")
+    @classmethod
+    def _has_a_group(cls, text: str | None) -> str | None:
+        try:
+            if text is None or re.compile(text).groups:
+                return text
+        except re.error:
+            pass
+        raise ValueError(f"{text!r} is not a regular expression with a group")
 
     @property
     def meanings(self) -> list[Any]:
@@ -88,22 +99,19 @@ def read_map(document: Document) -> ImportMap:
     """The map of a YAML document. Raises SweepError with every mistake in it."""
     value = document.value
     check_kind(document, "map", _KEYS, "columns, constants, models and flops")
-    mistakes = list(document.mistakes)
-    mistakes += [
-        document.mistake(f"unknown key {key!r}", (key,), nearest(str(key), _KEYS)) for key in value if key not in _KEYS
-    ]
-    columns = _columns(document, _mapping(document, "columns", mistakes), mistakes)
-    stated = _mapping(document, "constants", mistakes)
-    constants = {name: item for name, item in stated.items() if _known(document, name, ("constants", name), mistakes)}
-    params = _params(document, _mapping(document, "params", mistakes), mistakes)
-    models = _models(document, _mapping(document, "models", mistakes), mistakes)
-    flops = _choice(document, "flops", value.get("flops", "matmul-causal"), mistakes)
-    counted = _choice(document, "flops_counted", value.get("flops_counted", "model"), mistakes)
-    frozen = _choice(document, "frozen_weights", value.get("frozen_weights", False), mistakes)
+    problems = [Problem((key,), f"unknown key {key!r}", nearest(str(key), _KEYS)) for key in value if key not in _KEYS]
+    columns = _columns(_mapping(value, "columns", problems), problems)
+    stated = _mapping(value, "constants", problems)
+    constants = {name: item for name, item in stated.items() if _known(name, ("constants", name), problems)}
+    params = _params(_mapping(value, "params", problems), problems)
+    models = _models(_mapping(value, "models", problems), problems)
+    flops = _choice("flops", value.get("flops", "matmul-causal"), problems)
+    counted = _choice("flops_counted", value.get("flops_counted", "model"), problems)
+    frozen = _choice("frozen_weights", value.get("frozen_weights", False), problems)
     given = columns.keys() | constants.keys()
     missing = [name for name in _NEEDED if name not in given] + ["nodes"] * (not given & {"nodes", "gpus"})
-    mistakes += [document.mistake(f"no column gives {name}", ("columns",)) for name in missing]
-    if mistakes:
+    problems += [Problem(("columns",), f"no column gives {name}") for name in missing]
+    if mistakes := document.located(problems):
         raise SweepError(mistakes)
     name = str(value.get("name", "imported"))
     return ImportMap(
@@ -125,75 +133,50 @@ def plain_map(name: str) -> ImportMap:
     return ImportMap(name=name, columns={n: Reading(source=n) for n in names}, flops_stated=False)
 
 
-def _mapping(document: Document, key: str, mistakes: list[Mistake]) -> dict[str, Any]:
-    value = document.value.get(key) or {}
+def _mapping(document: Mapping[str, Any], key: str, problems: list[Problem]) -> dict[str, Any]:
+    value = document.get(key) or {}
     if isinstance(value, dict):
         return value
-    mistakes.append(document.mistake(f"expected names and values, found {shown(value)}", (key,)))
+    problems.append(Problem((key,), f"expected names and values, found {shown(value)}"))
     return {}
 
 
-def _columns(document: Document, given: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, Reading]:
+def _columns(given: Mapping[str, Any], problems: list[Problem]) -> dict[str, Reading]:
     found = {}
     for name, value in given.items():
         path: Path = ("columns", name)
-        if not _known(document, name, path, mistakes):
-            continue
-        reading = _reading(document, value, path, mistakes)
+        reading = _reading(value, path, problems) if _known(name, path, problems) else None
         if reading is None:
             continue
         unit = BY_NAME[name].unit
         if factor(unit, reading.unit) is None:
             valid = ", ".join(FACTORS.get(unit, {})) or "it has no unit"
-            mistakes.append(document.mistake(f"{reading.unit!r} is not a unit of {name}", path, f"one of: {valid}"))
+            problems.append(Problem(path, f"{reading.unit!r} is not a unit of {name}", f"one of: {valid}"))
         if name == "outcome":
-            mistakes += _not_among(document, reading.meanings, tuple(map(str, Outcome)), "an outcome", path)
+            problems += _not_among(reading.meanings, tuple(map(str, Outcome)), "an outcome", path)
         found[name] = reading
     return found
 
 
-def _params(document: Document, given: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, Reading]:
-    found = {str(name): _reading(document, value, ("params", name), mistakes) for name, value in given.items()}
+def _params(given: Mapping[str, Any], problems: list[Problem]) -> dict[str, Reading]:
+    found = {str(name): _reading(value, ("params", name), problems) for name, value in given.items()}
     units = [name for name, reading in found.items() if reading is not None and reading.unit is not None]
-    mistakes += [document.mistake("a parameter has no unit", ("params", name)) for name in units]
+    problems += [Problem(("params", name), "a parameter has no unit") for name in units]
     return {name: reading for name, reading in found.items() if reading is not None}
 
 
-def _known(document: Document, name: str, path: Path, mistakes: list[Mistake]) -> bool:
+def _known(name: str, path: Path, problems: list[Problem]) -> bool:
     if name in _RESERVED:
-        mistakes.append(document.mistake(f"{name} is derived, not read", path))
+        problems.append(Problem(path, f"{name} is derived, not read"))
     elif name not in BY_NAME:
-        mistakes.append(document.mistake(f"{name!r} is not a column of a record", path, nearest(str(name), BY_NAME)))
+        problems.append(Problem(path, f"{name!r} is not a column of a record", nearest(str(name), BY_NAME)))
     return name in BY_NAME and name not in _RESERVED
 
 
-def _reading(document: Document, value: Any, path: Path, mistakes: list[Mistake]) -> Reading | None:
-    if isinstance(value, str):
-        return Reading(source=value)
-    if not isinstance(value, dict) or not isinstance(value.get("from"), str):
-        mistakes.append(document.mistake("expected a column of the source, or {from: column, ...}", path))
-        return None
-    wrong = [key for key in value if key not in _READING]
-    mistakes += [document.mistake(f"unknown key {key!r}", (*path, key), nearest(str(key), _READING)) for key in wrong]
-    match = value.get("match")
-    if match is not None and not _is_pattern(match):
-        mistakes.append(document.mistake(f"match: {match!r} is not a regular expression with a group", path))
-        match = None
-    values = value.get("values") or {}
-    if not isinstance(values, dict):
-        mistakes.append(document.mistake("values: expected names and values", path))
-        values = {}
-    texts = {cell_text(key): item for key, item in values.items()}
-    return Reading(
-        source=value["from"], unit=value.get("unit"), match=match, values=texts, otherwise=value.get("otherwise")
-    )
-
-
-def _is_pattern(text: Any) -> bool:
-    try:
-        return re.compile(text).groups >= 1
-    except (re.error, TypeError):
-        return False
+def _reading(value: Any, path: Path, problems: list[Problem]) -> Reading | None:
+    reading, wrong = check(Reading, {"from": value} if isinstance(value, str) else value, path)
+    problems += wrong
+    return reading
 
 
 def cell_text(value: Any) -> str:
@@ -205,60 +188,40 @@ def cell_text(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _not_among(document: Document, words: list[Any], valid: tuple[Any, ...], what: str, path: Path) -> list[Mistake]:
+def _not_among(words: list[Any], valid: tuple[Any, ...], what: str, path: Path) -> list[Problem]:
     return [
-        document.mistake(f"{word!r} is not {what}", path, nearest(str(word), [cell_text(one) for one in valid]))
+        Problem(path, f"{word!r} is not {what}", nearest(str(word), [cell_text(one) for one in valid]))
         for word in words
         if word not in valid or isinstance(word, bool) != isinstance(valid[0], bool)
     ]
 
 
-def _models(
-    document: Document, given: Mapping[str, Any], mistakes: list[Mistake]
-) -> dict[str, tuple[Mapping[str, Any], ...]]:
+def _models(given: Mapping[str, Any], problems: list[Problem]) -> dict[str, tuple[Mapping[str, Any], ...]]:
     found: dict[str, tuple[Mapping[str, Any], ...]] = {}
     for name, value in given.items():
-        path: Path = ("models", name)
         several = value if isinstance(value, list) and value else [value]
-        shapes = [_model(document, one, path, mistakes) for one in several]
+        shapes = [_model(one, ("models", name), problems) for one in several]
         found[str(name)] = tuple(shape for shape in shapes if shape is not None)
     return found
 
 
-def _model(document: Document, value: Any, path: Path, mistakes: list[Mistake]) -> Mapping[str, Any] | None:
+def _model(value: Any, path: Path, problems: list[Problem]) -> Mapping[str, Any] | None:
     if isinstance(value, dict):
-        mistakes += _shape_mistakes(document, value, path)
+        of_columns = {key for key, item in value.items() if isinstance(item, str) and item in BY_NAME}
+        problems += check(ModelShape, {key: 1 if key in of_columns else item for key, item in value.items()}, path)[1]
         return value
     if (known := catalogued(str(value))) is not None:
         return MODELS[known].as_dict()
-    mistakes.append(document.mistake(f"unknown model {value!r}", path, nearest(str(value), MODELS)))
+    problems.append(Problem(path, f"unknown model {value!r}", nearest(str(value), MODELS)))
     return None
 
 
-def _shape_mistakes(document: Document, value: Mapping[str, Any], path: Path) -> list[Mistake]:
-    names = {f.name for f in dataclasses.fields(ModelShape)}
-    unknown = [
-        document.mistake(f"unknown key {key!r}", (*path, key), nearest(key, names)) for key in value if key not in names
-    ]
-    if unknown:
-        return unknown
-    plain: dict[str, Any] = {
-        key: 1 if isinstance(item, str) and item in BY_NAME else item for key, item in value.items()
-    }
-    try:
-        ModelShape(**plain)
-    except (TypeError, ValueError) as error:
-        return [document.mistake(str(error), path)]
-    return []
-
-
-def _choice(document: Document, key: str, value: Any, mistakes: list[Mistake]) -> Any:
+def _choice(key: str, value: Any, problems: list[Problem]) -> Any:
     """One of the key's values, or how to read it from a column; both checked."""
-    path: Path = (key,)
-    chosen = _reading(document, value, path, mistakes) if isinstance(value, dict) else value
+    chosen = _reading(value, (key,), problems) if isinstance(value, dict) else value
     words = chosen.meanings if isinstance(chosen, Reading) else [] if isinstance(value, dict) else [value]
     what = "a convention" if key == "flops" else f"a value of {key}"
-    mistakes += _not_among(document, words, _CHOICES[key], what, path)
+    problems += _not_among(words, _CHOICES[key], what, (key,))
     return chosen
 
 

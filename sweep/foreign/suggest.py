@@ -146,7 +146,7 @@ def _outcome(text: str) -> str | None:
         if low in _MEASURED
         else "oom_cuda"
         if "oom" in low or "memory" in low
-        else "timeout"
+        else "time_limit"
         if "time" in low
         else "unknown"
     )

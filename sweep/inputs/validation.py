@@ -180,7 +180,8 @@ def _keys(model: type[Any], loc: Sequence[str | int]) -> list[str]:
             current = _inner(fields[part].annotation)
     if dataclasses.is_dataclass(current):
         return [f.name for f in dataclasses.fields(current)]
-    return [k for k, f in getattr(current, "model_fields", {}).items() if not f.exclude]
+    fields = getattr(current, "model_fields", {})
+    return [str(field.validation_alias or name) for name, field in fields.items() if not field.exclude]
 
 
 def _inner(annotation: Any) -> Any:
