@@ -88,23 +88,6 @@ def _place(scale: Scale, value: float) -> float:
     return min(1.0, max(0.0, (value - scale.low) / span)) if span > 0 else 0.0
 
 
-def skew_of(records: pd.DataFrame, metric: Metric) -> list[dict[str, str]]:
-    """Per cell and routing that prefers some experts: what became of the best configuration under balanced routing."""
-    rows = []
-    for row in under_skew(records, metric):
-        lost = f"{row['loss']:.1%} behind" if row["measured"] else "not measured there"
-        answer = "stays the best" if row["stays"] else f"is {lost}: {_words(row['best'])} is best"
-        rows.append(
-            {
-                "cell": f"{row['model']} on {row['nodes']} nodes",
-                "routing": row["routing"],
-                "winner": _words(row["balanced"]),
-                "answer": answer,
-            }
-        )
-    return rows
-
-
 def _words(cell: Mapping[str, Any]) -> str:
     return " · ".join(" ".join(words) for words in layout(cell)) or "–"
 
@@ -168,13 +151,10 @@ def _measured(cell: Mapping[str, Any]) -> str:
 BALANCED = "balanced"
 
 
-def under_skew(records: pd.DataFrame, metric: Metric) -> list[dict[str, Any]]:
+def skew_of(records: pd.DataFrame, metric: Metric) -> list[dict[str, str]]:
     """Whether the best configuration of balanced routing is the best where tokens prefer some experts, too: a row per
-    cell and other routing, where both were measured, cells in the order of the records.
-
-    ``model``, ``nodes``, ``routing``; ``balanced`` and ``best``: the records of both winners; ``measured``: whether the
-    balanced winner was measured under this routing; then ``loss``: what it loses there against the best, as a
-    fraction; ``stays``: it is the best there, or their intervals overlap.
+    cell and other routing, where both were measured, cells in the order of the records. It stays the best where its
+    interval and the best's overlap.
     """
     rows = as_rows(measured(completed(records), metric))
     sign = 1 if metric.higher_is_better else -1
@@ -183,23 +163,29 @@ def under_skew(records: pd.DataFrame, metric: Metric) -> list[dict[str, Any]]:
         cells.setdefault(tuple(row[name] for name in CELL), {}).setdefault(str(row["routing"]), []).append(row)
     found = []
     for by_routing in cells.values():
-        if BALANCED in by_routing:
-            winner = by_routing.pop(BALANCED)[0]
-            found += [_compared(winner, routing, by_routing[routing], sign) for routing in sorted(by_routing)]
+        winner = by_routing.pop(BALANCED, [None])[0]
+        for routing in sorted(by_routing) if winner is not None else ():
+            found.append(
+                {
+                    "cell": f"{winner['model']} on {int(winner['nodes'])} nodes",
+                    "routing": routing,
+                    "winner": _words(winner),
+                    "answer": _under_skew(winner, by_routing[routing], sign),
+                }
+            )
     return found
 
 
-def _compared(winner: Mapping[str, Any], routing: str, others: list[dict[str, Any]], sign: int) -> dict[str, Any]:
+def _under_skew(winner: Mapping[str, Any], others: list[dict[str, Any]], sign: int) -> str:
     """``others``: the cell's configurations under the routing, the best first."""
     best = others[0]
     again = next((row for row in others if _configuration(row) == _configuration(winner)), None)
-    facts = {"model": winner["model"], "nodes": int(winner["nodes"]), "routing": routing}
-    facts |= {"balanced": winner, "best": best, "measured": again is not None}
     if again is None:
-        return {**facts, "loss": None, "stays": False}
-    ratio = float(again["value"]) / float(best["value"])
-    overlap = again["high"] >= best["low"] if sign > 0 else again["low"] <= best["high"]
-    return {**facts, "loss": 1 - ratio if sign > 0 else 1 - 1 / ratio, "stays": bool(overlap)}
+        return f"is not measured there: {_words(best)} is best"
+    if again["high"] >= best["low"] if sign > 0 else again["low"] <= best["high"]:
+        return "stays the best"
+    ratio = (float(again["value"]) / float(best["value"])) ** sign
+    return f"is {1 - ratio:.1%} behind: {_words(best)} is best"
 
 
 def _configuration(row: Mapping[str, Any]) -> Hashable:

@@ -12,6 +12,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from analysis.metrics import number
 from sweep.cli.progress_text import (
     NOT_RUN,
     brief,
@@ -105,7 +106,7 @@ def _winners(tally: Tally, models: Sequence[str], room: int) -> Table:
     cells.sort(key=lambda each: (models.index(each[0]), each[1]))
     for model, nodes, cell in cells if len(cells) <= room else ():
         where = f"{model} on {plural(nodes, 'node')}"
-        table.add_row(where, f"{_short(cell.best or 0.0)} tok/s/GPU", Text(_layout(cell.winner or ""), no_wrap=True))
+        table.add_row(where, f"{number(cell.best or 0.0)} tok/s/GPU", Text(_layout(cell.winner or ""), no_wrap=True))
     return table
 
 
@@ -114,7 +115,7 @@ def _latest(tally: Tally, now: float, most: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     for planned, last in tally.latest(most) if most > 0 else ():
         rate = last.tokens_per_second_per_gpu
-        result = f"{_short(rate)} tok/s/GPU" if rate else ""
+        result = f"{number(rate)} tok/s/GPU" if rate else ""
         ago = f"{_clock(now - (last.ended_at or now))} ago"
         outcome = Text(str(last.outcome), style=_colour(str(last.outcome)))
         table.add_row(ago, outcome, result, Text(planned.run_id, no_wrap=True, overflow="ellipsis"))
@@ -166,7 +167,7 @@ def _cell(cell: Cell | None, rates: Sequence[float], *, wide: bool) -> Text:
     high, low = max(rates), min(*rates, max(rates) * (1 - MIN_SPAN))
     shade = SHADES[min(len(SHADES) - 1, int((cell.best - low) / ((high - low) or 1.0) * len(SHADES)))]
     ink = "#ffffff" if shade in SHADES[:2] else "#000000"
-    text = Text.assemble((f" {_short(cell.best):>5} ", Style(color=ink, bgcolor=shade)))
+    text = Text.assemble((f" {number(cell.best):>5} ", Style(color=ink, bgcolor=shade)))
     return text.append(f" {done:<7}", style="dim") if wide else text
 
 
@@ -220,11 +221,3 @@ def _clock(seconds: float) -> str:
     minutes, second = divmod(max(0, int(seconds)), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
-
-
-def _short(value: float) -> str:
-    """At most five characters: 987, 14.2k, 103k, 1.2M."""
-    for limit, unit in ((1e6, "M"), (1e3, "k")):
-        if value >= limit:
-            return f"{value / limit:.3g}{unit}"
-    return f"{value:.3g}"

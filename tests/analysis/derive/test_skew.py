@@ -1,11 +1,10 @@
 """The winner under balanced routing, and what becomes of it where tokens prefer some experts."""
 
 import pandas as pd
-import pytest
 
 from analysis.derive.best import best_per_cell
 from analysis.metrics import METRICS
-from analysis.report.answer import skew_of, under_skew
+from analysis.report.answer import skew_of
 
 RATE = METRICS["tokens_per_second_per_gpu"]
 
@@ -24,22 +23,20 @@ def records(*rows) -> pd.DataFrame:
 
 def test_the_winner_under_balanced_routing_may_lose_under_skew():
     table = records((8, "balanced", 100.0), (1, "balanced", 90.0), (8, "skewed:1.2", 60.0), (1, "skewed:1.2", 80.0))
-    (row,) = under_skew(table, RATE)
-    assert (row["routing"], row["balanced"]["ep"], row["best"]["ep"]) == ("skewed:1.2", 8, 1)
-    assert row["loss"] == pytest.approx(0.25)
-    assert row["stays"] is False
-    assert skew_of(table, RATE)[0]["answer"].startswith("is 25.0% behind: DP8 TP1 PP1")
+    (row,) = skew_of(table, RATE)
+    assert (row["routing"], row["winner"]) == ("skewed:1.2", "DP8 TP1 PP1 EP8")
+    assert row["answer"] == "is 25.0% behind: DP8 TP1 PP1 is best"
 
 
 def test_it_stays_the_winner_and_without_balanced_or_skewed_routing_there_is_no_question():
     table = records((8, "balanced", 100.0), (1, "balanced", 90.0), (8, "skewed:1", 80.0), (1, "skewed:1", 70.0))
-    assert [row["stays"] for row in under_skew(table, RATE)] == [True]
-    assert under_skew(table[:2], RATE) == under_skew(table[2:], RATE) == []
+    assert [row["answer"] for row in skew_of(table, RATE)] == ["stays the best"]
+    assert skew_of(table[:2], RATE) == skew_of(table[2:], RATE) == []
 
 
 def test_a_winner_that_was_not_measured_under_skew_is_not_said_to_stay():
-    (row,) = under_skew(records((8, "balanced", 100.0), (1, "skewed:1", 70.0)), RATE)
-    assert (row["measured"], row["loss"], row["stays"]) == (False, None, False)
+    (row,) = skew_of(records((8, "balanced", 100.0), (1, "skewed:1", 70.0)), RATE)
+    assert row["answer"].startswith("is not measured there: DP8")
 
 
 def test_configurations_under_different_routing_do_other_work():
