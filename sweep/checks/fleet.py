@@ -21,6 +21,7 @@ from sweep.checks.check import (
     result,
 )
 from sweep.checks.rules import quantity
+from sweep.physics.statistics import MAD_FACTOR
 
 TOLERANCE = 0.05
 """below the median by more than this is a defect (SuperBench)"""
@@ -30,8 +31,6 @@ FEWEST = 3
 """with fewer nodes there is neither majority nor median to compare with"""
 LEAST = 1e-9
 """in place of zero, which has no logarithm"""
-MAD_TO_SIGMA = 1.4826
-"""standard deviation of a normal distribution over its median absolute deviation"""
 
 
 def evaluate_all(checks: Sequence[Check], answers: Sequence[NodeReadings], stated: Stated) -> list[CheckResult]:
@@ -126,7 +125,7 @@ def slowest_healthy(numbers: Sequence[float], tolerance: float = TOLERANCE) -> f
     logarithms = [math.log(max(number, LEAST)) for number in numbers]
     median = statistics.median(logarithms)
     deviation = statistics.median(abs(number - median) for number in logarithms)
-    return math.exp(median - max(-math.log1p(-tolerance), ROBUST_Z * MAD_TO_SIGMA * deviation))
+    return math.exp(median - max(-math.log1p(-tolerance), ROBUST_Z * MAD_FACTOR * deviation))
 
 
 def to_exclude(results: Iterable[CheckResult]) -> dict[str, str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from sweep.checks import accelerators as gpu
-from sweep.checks.check import WHETHER_GPUS, Check, Finding, Json, Rule, Stated, Verdict
+from sweep.checks.check import WHETHER_GPUS, Check, Finding, Json, Rule, Stated, Verdict, applicable
 from sweep.checks.expectation import gpu_of
 from sweep.checks.rules import at_least, at_most, judged, number_of, quantity, rows_of, shown, values_of
 from sweep.checks.tools import port_of_sys
@@ -251,3 +251,8 @@ NODE: tuple[Check, ...] = (
     ),
 )
 """all checks of the tier, in the order in which they are shown"""
+
+
+def node_checks(more: Sequence[Check], gpu: str) -> list[Check]:
+    """Those that mean something on this kind. ``more``: checks of other packages."""
+    return applicable([*NODE, *(check for check in more if check.tier == "node")], Stated(gpu=gpu))

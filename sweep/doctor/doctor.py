@@ -13,12 +13,13 @@ from pathlib import Path
 from bench_workloads.checks.reading import COMMAND_S, read_all
 from sweep.checks.check import Check, CheckResult, Json, Reading, Stated, evaluate, readers, result
 from sweep.checks.login import LOGIN, READ, SLURM
+from sweep.checks.node import node_checks
 from sweep.checks.speeds import Answer
 from sweep.doctor.evaluation import evaluate_answers, nodes_of, pair_rows
 from sweep.doctor.login_readers import LoginReaders
 from sweep.doctor.measured import measured_rates, write_measured
 from sweep.doctor.report import Report, page, rows_of
-from sweep.doctor.run import DoctorOptions, Progress, node_checks, run_on_nodes
+from sweep.doctor.run import DoctorOptions, Progress, run_on_nodes
 from sweep.files import remove_empty, write_whole
 from sweep.inputs.site import Site
 from sweep.plugins import CHECK, load_object

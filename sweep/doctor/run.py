@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sweep.checks.check import Check, Stated, applicable, readers
-from sweep.checks.node import NODE
+from sweep.checks.check import Check, readers
+from sweep.checks.node import node_checks
 from sweep.checks.speeds import Answer
 from sweep.doctor.request import PILOT, Answers, Request
 from sweep.errors import Mistake, SweepError
@@ -49,11 +49,6 @@ class DoctorOptions:
     def node_tiers(self) -> tuple[str, ...]:
         """The tiers that need nodes."""
         return tuple(tier for tier in self.tiers if tier != "login")
-
-
-def node_checks(more: Sequence[Check], gpu: str) -> list[Check]:
-    """The checks of tier ``node`` that mean something on this kind."""
-    return applicable([*NODE, *(check for check in more if check.tier == "node")], Stated(gpu=gpu))
 
 
 def run_on_nodes(

@@ -182,10 +182,6 @@ def _about_its_end(attempt: EndedAttempt, given: Sequence[Measurement]) -> list[
     ]
 
 
-def _about_the_bound(bound: SlowBound) -> dict[str, Json]:
-    return {"bound_s": bound.factor * bound.step_s, "factor": bound.factor, "set_by": bound.set_by}
-
-
 def times(attempt: EndedAttempt, given: Sequence[Measurement]) -> Times:
     """How long its parts took, and further facts. The whole took from start to end unless ``times_s`` says more."""
     further, timed = dict(attempt.facts), stopped_after(given, attempt.bound)
@@ -195,7 +191,9 @@ def times(attempt: EndedAttempt, given: Sequence[Measurement]) -> Times:
     if texts:
         further["params_sha256"] = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
     if timed is not None and attempt.bound is not None:
-        further["stopped"] = {"iterations_timed": timed, **_about_the_bound(attempt.bound)}
+        bound = attempt.bound
+        limit = {"bound_s": bound.factor * bound.step_s, "factor": bound.factor, "set_by": bound.set_by}
+        further["stopped"] = {"iterations_timed": timed, **limit}
     if given:
         further |= over_ranks([m.extra for m in given])
         further["phases_s"] = over_ranks([m.phases_s for m in given])

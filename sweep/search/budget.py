@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from sweep.errors import Mistake, SweepError
 from sweep.search.candidates import Bools
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.observations import Known
@@ -16,7 +15,7 @@ from sweep.search.observations import Known
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """BudgetLimits of a search; None means no limit. Raises SweepError if a limit is not positive."""
+    """BudgetLimits of a search, which are positive; None means no limit."""
 
     runs: int | None = None
     runs_per_cell: int | None = None
@@ -27,11 +26,6 @@ class Budget:
     repeats: int | None = None
     """runs of a configuration that the grid asks for; those beyond are re-measured top configurations, which have a
     limit of their own (``sweep.search.remeasure.room``): ``runs`` and ``runs_per_cell`` do not hold for them"""
-
-    def __post_init__(self) -> None:
-        wrong = [name for name, value in vars(self).items() if value is not None and not value > 0]
-        if wrong:
-            raise SweepError([Mistake(f"{name} must be positive", path=f"budget.{name}") for name in wrong])
 
     @classmethod
     def of(cls, limits: Mapping[str, Any], runs_total: int) -> Budget:

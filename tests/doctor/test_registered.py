@@ -3,7 +3,7 @@
 import pytest
 
 from sweep.checks.check import Check, Reading, Stated, Verdict, evaluate
-from sweep.doctor.run import node_checks
+from sweep.checks.node import node_checks
 from sweep.errors import SweepError
 from sweep.plugins import CHECK
 from tests.support import driving

@@ -11,9 +11,9 @@ import time
 from collections.abc import Container, Sequence
 from dataclasses import replace
 
-from sweep.checks.check import Check, CheckResult, NodeReadings, Reading, Stated, applicable, readers
-from sweep.checks.fleet import FEWEST, evaluate_all
-from sweep.checks.node import NODE, SMI
+from sweep.checks.check import Check, CheckResult, NodeReadings, Reading, Stated, readers
+from sweep.checks.fleet import FEWEST, evaluate_all, to_exclude
+from sweep.checks.node import SMI, node_checks
 from sweep.checks.speeds import Answer, accused_by_speed, evaluate_speeds
 from sweep.checks.tools import fabric
 from sweep.errors import log_error
@@ -140,9 +140,8 @@ async def too_slow(links: Sequence[Link], stated: Stated, attempts: Attempts) ->
 
 def checks_of(spec: JobSpec) -> list[Check]:
     """The checks that the job spec asks for, of other packages too."""
-    every = [*NODE, *(check for check in CHECK.every() if check.tier == "node")]
-    chosen = [check for check in every if check.quick or spec.preflight in ("node", "perf")]
-    return applicable(chosen, Stated(gpu=spec.gpu or "cpu"))
+    every = node_checks(CHECK.every(), spec.gpu or "cpu")
+    return [check for check in every if check.quick or spec.preflight in ("node", "perf")]
 
 
 def readings_in(text: str | None) -> dict[str, Reading]:
@@ -158,14 +157,10 @@ def reasons_to_exclude(found: Sequence[CheckResult], names: Sequence[str], nodes
     """Node -> why. ``names``: checks of the site, which exclude no node where all nodes fail them: then it is how the
     cluster is set up.
     """
-    reasons: dict[str, list[str]] = {}
-    for name in dict.fromkeys(one.check for one in found):
+    for name in names:
         same = [one for one in found if one.check == name]
-        if name in names and len(same) == nodes:
+        if same and len(same) == nodes:
             finding = same[0].finding
             log_error(f"all {nodes} nodes: {name}: {finding.found}, expected {finding.expected}. {same[0].remedy}")
-            continue
-        for one in same:
-            text = f"{name}: {one.finding.found}, expected {one.finding.expected}"
-            reasons.setdefault(one.node, []).append(text)
-    return {node: "; ".join(texts) for node, texts in reasons.items()}
+            found = [one for one in found if one.check != name]
+    return to_exclude(found)
