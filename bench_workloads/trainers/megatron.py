@@ -16,7 +16,7 @@ from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, Par
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.megatron_rules import RULES, quantized
-from sweep.contract import LAYOUT_FIELDS, ROUTINGS, Rule, Run, Scalar
+from sweep.contract import LAYOUT_FIELDS, Rule, Run, Scalar
 
 STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
     "world_size": (r"using world size: (\d+)", int),
@@ -215,14 +215,10 @@ WORKLOAD = trainer(
     Settings,
     axes=frozenset({*LAYOUT_FIELDS, "dtype"}),
     choices={
+        **megatron_core.CHOICES,
         "zero": (0, 1),
-        "recompute": ("none", "selective", "full"),
-        "pp_schedule": ("1f1b", "interleaved_1f1b"),
         "dtype": tuple(megatron_core.DTYPES),
-        "dispatcher": tuple(megatron_core.DISPATCHERS),
-        "routing": ROUTINGS,
         "transformer_impl": ("transformer_engine", "local"),
-        "checkpoint": ("none", "sync", "async"),
     },
     rules=(
         decoder.VOCABULARY_BY_TP,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from bench_workloads.trainers.adapter import ParsedLine
-from sweep.contract import FORMATS, Run, Scalar
+from sweep.contract import FORMATS, ROUTINGS, Run, Scalar
 from sweep.physics.schedules import looped_stages
 
 DTYPES: dict[str, dict[str, Scalar]] = {
@@ -30,6 +30,14 @@ DISPATCHERS: dict[str, dict[str, Scalar]] = {
     "deepep": {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"},
     "hybridep": {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"},
 }
+CHOICES: dict[str, tuple[Scalar, ...]] = {
+    "recompute": ("none", "selective", "full"),
+    "pp_schedule": ("1f1b", "interleaved_1f1b"),
+    "dispatcher": tuple(DISPATCHERS),
+    "routing": ROUTINGS,
+    "checkpoint": ("none", "sync", "async"),
+}
+"""values of axes and parameters that both have"""
 PRECISION = frozenset(name for values in DTYPES.values() for name in values)
 """their fields"""
 MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")

@@ -19,7 +19,7 @@ from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, Par
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.megatron import iterations
 from bench_workloads.trainers.megatron_rules import RULES
-from sweep.contract import LAYOUT_FIELDS, ROUTINGS, Rule, Run
+from sweep.contract import LAYOUT_FIELDS, Rule, Run
 
 Value = Any
 """of an override: a scalar, a list, or a mapping"""
@@ -228,14 +228,10 @@ WORKLOAD = trainer(
     Settings,
     axes=frozenset({*LAYOUT_FIELDS, "dtype"}),
     choices={
+        **megatron_core.CHOICES,
         "zero": (0, 1, 2, 3),
-        "recompute": ("none", "selective", "full"),
-        "pp_schedule": ("1f1b", "interleaved_1f1b"),
         "dtype": tuple(_PRECISIONS),
-        "dispatcher": tuple(megatron_core.DISPATCHERS),
-        "routing": ROUTINGS,
         "keep": ("", "model", "all"),
-        "checkpoint": ("none", "sync", "async"),
     },
     rules=(
         *(_unless_kept(rule) for rule in (decoder.RMSNORM, decoder.GATED, decoder.ROTARY, decoder.NO_BIASES)),

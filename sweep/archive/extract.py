@@ -17,10 +17,9 @@ from sweep.archive.layout import FILE_BYTES, FILES, HEADER_BYTES, TOTAL_BYTES, i
 from sweep.errors import Mistake, SweepError
 from sweep.files import remove_empty
 from sweep.store.directory import ARCHIVE, ARCHIVE_SUFFIX, SweepDir
+from sweep.store.place import temporary
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
-_OPENED: dict[Path, tuple[tempfile.TemporaryDirectory[str], SweepDir]] = {}
-"""archives that this process reads; the temporary directories go at its end"""
 
 
 def is_archive(path: Path) -> bool:
@@ -33,16 +32,7 @@ def is_archive(path: Path) -> bool:
 
 def opened(archive: Path) -> SweepDir:
     """The sweep of an archive, extracted for as long as this process lives. Raises as ``extract`` does."""
-    path = archive.resolve()
-    if path not in _OPENED:
-        folder = tempfile.TemporaryDirectory(prefix="sweep-archive.")
-        _OPENED[path] = folder, extract(archive, Path(folder.name) / archive.name.removesuffix(ARCHIVE_SUFFIX))
-    return _OPENED[path][1]
-
-
-def is_opened(sweep: SweepDir) -> bool:
-    """Whether a sweep is an archive's: what is written there is gone with this process."""
-    return any(sweep.path == other.path for _, other in _OPENED.values())
+    return temporary(archive, lambda folder: extract(archive, folder / archive.name.removesuffix(ARCHIVE_SUFFIX)))
 
 
 def extract(archive: Path, into: Path | None) -> SweepDir:

@@ -44,12 +44,11 @@ def output_folder(place: Path, directory: SweepDir | None, own: str = "") -> Pat
     """Where pictures and pages of collected results go by default: the sweep's folder ``own``; next to a results file;
     of an archive or another user's sweep, the working directory.
     """
-    from sweep.archive.extract import is_opened
-    from sweep.store.place import is_view
+    from sweep.store.place import is_temporary
 
     if directory is None:
         return place.parent
-    return Path() if is_opened(directory) or is_view(directory) else directory.path / own
+    return Path() if is_temporary(directory) else directory.path / own
 
 
 def collect(directory: Path | str) -> Collected:

@@ -147,12 +147,6 @@ def normal_cdf(z: Floats) -> Floats:
     return found
 
 
-def normal_density(z: Floats) -> Floats:
-    """The standard normal density."""
-    found: Floats = np.exp(-0.5 * np.minimum(z**2, 700.0)) / math.sqrt(2 * math.pi)
-    return found
-
-
 def expected_improvement(mean: Floats, spread: Floats, threshold: Floats) -> Floats:
     """E[max(x - threshold, 0)], x as in ``exceeds``."""
     width = math.sqrt((FREEDOM - 2) / FREEDOM) * spread
@@ -183,7 +177,7 @@ def one_sided(mean: float, variance: float, share: float) -> tuple[float, float,
     spread = math.sqrt(max(variance, 1e-12))
     z = mean / spread
     above = float(normal_cdf(np.float64(z)))
-    density = float(normal_density(np.float64(z)))
+    density = math.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
     whole = share + (1 - share) * above
     slope = (1 - share) * density / max(whole, 1e-12)  # derivative of log whole by z
     if share == 0 and z < FAR:

@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
@@ -138,8 +139,22 @@ def _state_place(directory: SweepDir, sweep_id: str | None = None) -> None:
     write_derived(directory.provenance, json.dumps(stated, indent=1))
 
 
-_VIEWS: dict[Path, tuple[tempfile.TemporaryDirectory[str], SweepDir]] = {}
-"""sweeps of others that this process reads; the temporary directories go at its end"""
+_TEMPORARY: dict[Path, tuple[tempfile.TemporaryDirectory[str], SweepDir]] = {}
+"""archives and sweeps of others that this process reads -> where; the directories go at its end"""
+
+
+def temporary(source: Path, make: Callable[[Path], SweepDir]) -> SweepDir:
+    """What ``make`` makes of the source in an empty directory, once, for as long as this process lives."""
+    path = source.resolve()
+    if path not in _TEMPORARY:
+        folder = tempfile.TemporaryDirectory(prefix="sweep-view.")
+        _TEMPORARY[path] = folder, make(Path(folder.name))
+    return _TEMPORARY[path][1]
+
+
+def is_temporary(directory: SweepDir) -> bool:
+    """Whether what is written there is gone with this process."""
+    return any(directory == view for _, view in _TEMPORARY.values())
 
 
 def view_of(directory: SweepDir) -> SweepDir:
@@ -147,19 +162,15 @@ def view_of(directory: SweepDir) -> SweepDir:
     if may_derive(directory.path):
         return directory
     path = directory.path.resolve()
-    if path not in _VIEWS:
-        folder = tempfile.TemporaryDirectory(prefix="sweep-view.")
-        view = Path(folder.name) / path.name
+
+    def linked(folder: Path) -> SweepDir:
+        view = folder / path.name
         view.mkdir()
         for entry in path.iterdir():
             (view / entry.name).symlink_to(entry)
-        _VIEWS[path] = folder, SweepDir(view)
-    return _VIEWS[path][1]
+        return SweepDir(view)
 
-
-def is_view(directory: SweepDir) -> bool:
-    """Whether what is written there is gone with this process."""
-    return any(directory == view for _, view in _VIEWS.values())
+    return temporary(path, linked)
 
 
 GONE_S = 600.0
