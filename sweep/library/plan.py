@@ -276,8 +276,6 @@ class Estimate:
 
 def estimate(plan: Plan, grid: Grid, site: Site, executor: str) -> Estimate:
     """The plan's runs, as far as the budget of each node group reaches."""
-    from sweep.library.plan import expected_saving  # a quarter of a second, which a resume does not need
-
     expected, most, count = 0.0, 0.0, 0
     for group, part in site.parts.items():  # a budget is each group's own
         runs = runs_on(plan.runs, group)

@@ -201,9 +201,6 @@ def _keys(table: Any) -> Any:
 
     columns = []
     for name in CANDIDATE:
-        if name not in table.column_names:  # a plan of before the further fields
-            columns.append(pa.repeat("{}", table.num_rows))
-            continue
         column = table.column(name)
         if pa.types.is_dictionary(column.type):
             column = column.cast(pa.string())
