@@ -30,6 +30,7 @@ from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.shapes import ModelShape, total_parameters
 from sweep.plugins import WORKLOAD
+from sweep.records.schema import COLLECTED, COLUMNS
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -191,6 +192,11 @@ def _of_workload(name: str) -> Callable[[], str]:
     return made
 
 
+def _records() -> str:
+    """A row per column of a results table."""
+    return table(("column", "unit", "meaning"), ((f"`{c.name}`", c.unit, c.meaning) for c in COLUMNS + COLLECTED))
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "grid": lambda: _keys(Grid),
     "timeouts": lambda: _keys(Timeouts),
@@ -200,6 +206,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "models": _models,
     "sites": _sites,
     **SUMMARIES,
+    "records": _records,
     "trainers": lambda: _parameters(TrainerParameters),
     **{name: _of_workload(name) for name in WORKLOADS},
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, TypeAlias, get_args, get_type_hints
 
@@ -298,29 +298,6 @@ def columns_by_name() -> dict[str, Column]:
 def arrow_types() -> dict[str, pa.DataType]:
     """The arrow type of every column of a results table, by name."""
     return {name: arrow_type(column.type) for name, column in columns_by_name().items()}
-
-
-def table_markdown(columns: Iterable[Column] = COLUMNS + COLLECTED) -> str:
-    """The schema as a Markdown table, for the docs."""
-    rows = [f"| `{c.name}` | {c.unit} | {c.meaning} |" for c in columns]
-    return "\n".join(["| column | unit | meaning |", "|---|---|---|", *rows])
-
-
-PAGE = """\
-# Records
-
-Every attempt has one record: a JSON line in a journal, and after `sweep collect` a row of `results.parquet`, whose
-metadata state each column's unit and meaning (`analysis.load(DIR).attrs["units"]`). Missing is null, never 0 or -1.
-Only attempts that are `ok` have metrics.
-
-{table}
-
-This page is written by `python -m sweep.records.schema > docs/records.md`.
-"""
-
-
-if __name__ == "__main__":
-    print(PAGE.format(table=table_markdown()), end="")  # noqa: T201
 
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"

@@ -1,4 +1,4 @@
-"""The schema of records: what breaks it, units, and the page that is written from it."""
+"""The schema of records: what breaks it, and units."""
 
 import typing
 
@@ -9,7 +9,7 @@ from sweep.contract import LAYOUT
 from sweep.outcomes import Outcome
 from sweep.records import schema
 from sweep.records.record import record_from
-from sweep.records.schema import COLLECTED, COLUMNS, CONFIGURATION_NAMES, Record, table_markdown
+from sweep.records.schema import COLLECTED, COLUMNS, CONFIGURATION_NAMES, Record
 from sweep.records.validity import requested
 from sweep.state.events import RecordFacts
 from tests.support.made_records import made_run
@@ -30,11 +30,6 @@ def test_every_layout_field_is_a_column_and_a_requested_name():
     assert set(LAYOUT) <= set(asked)
     assert tuple(name for name in CONFIGURATION_NAMES if name in LAYOUT) == LAYOUT
     assert asked["world_size"] == 2
-
-
-def test_the_docs_hold_the_schema(pytestconfig):
-    page = (pytestconfig.rootpath / "docs" / "records.md").read_text()
-    assert table_markdown() in page, "rebuild it: python -m sweep.records.schema > docs/records.md"
 
 
 def test_what_state_and_timeline_read_of_a_record_is_in_it_with_the_same_type():
