@@ -87,7 +87,7 @@ def exposed_s(
     """
     found = sent(columns, machine, profile, behaviour)
     zero, again = read(columns, "zero"), read(columns, "grad_accum")
-    overlaps = read(columns, "dp_overlap") if "dp_overlap" in columns else 1.0 * behaviour.overlaps_gradients
+    overlaps = read(columns, "dp_overlap") if "dp_overlap" in columns else 1.0
     layers = np.maximum(read(columns, "num_layers") / read(columns, "pp"), 1)
     cover = overlaps * backward * np.where(zero >= 2, again, 1.0)
     ahead = forward * np.where(zero == 3, again, 1.0 * behaviour.overlaps_weights)

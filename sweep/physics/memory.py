@@ -240,7 +240,7 @@ def _buffers_between_stages(columns: Mapping[str, Any], profile: MemoryProfile, 
 def _passing_bytes(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     """One layer's needs while its backward runs: what is recomputed or gathered, and gradients of activations."""
     per_token = activations.recomputed_bytes_per_token(columns, shape, profile)
-    per_token = per_token + activations.backward_bytes_per_token(columns, shape) * profile.counts_backward
+    per_token = per_token + activations.backward_bytes_per_token(columns, shape)
     return local_tokens(columns) * per_token + passing_layer_bytes(columns, shape, profile)
 
 

@@ -30,8 +30,6 @@ class MemoryProfile:
     """What one trainer holds, and when."""
 
     name: str
-    weight_bytes: float = 2
-    """weights that the model computes with; sharded in stage 3. In fp32 runs twice as much"""
     gradient_bytes: float = 4
     """gradients allocated between micro-batches; sharded from stage 2 on"""
     gradients_whole_until: int = 1
@@ -95,8 +93,6 @@ class MemoryProfile:
     """logits stay split over tp"""
     workspace_buffers: float = 1
     """whole activations (micro-batch tokens * hidden) held in passing under tp: gathered inputs and gradients"""
-    counts_backward: bool = True
-    """gradients of activations count: one layer's at a time"""
     torch_pipeline: bool = False
     """built on torch.distributed.pipelining: a buffer per micro-batch of a step for what each neighbour sends, and a
     stage's outputs, logits too, until their backward; else two buffers in all"""
@@ -105,8 +101,6 @@ class MemoryProfile:
     ``pipeline.layers``"""
     stages_beyond_layers: int = 0
     """stages that a pipeline can have in addition to the model's layers: what else the trainer places by itself"""
-    tied_copies: bool = True
-    """a tied embedding is held by the first and by the last stage of a pipeline"""
     fragmentation: float = 1.0
     """what the caching allocator reserves per byte that is allocated at the peak"""
     reserved: bool = False
@@ -259,7 +253,7 @@ def with_frozen_weights(profile: MemoryProfile) -> MemoryProfile:
         gradient_bytes=0,
         gathered_gradient_bytes=0,
         bucket_bytes=0,
-        master_bytes=profile.weight_bytes if profile.fsdp else 0,
+        master_bytes=2 if profile.fsdp else 0,
         optimizer="sgd",
         frozen_weights=True,
     )

@@ -30,9 +30,8 @@ def stage_parameters(columns: Mapping[str, Any], shape: Any, stage: str, profile
     embedding = shapes.input_embedding_parameters(shape) + shape.learned_positions * shape.hidden_size
     inputs = embedding * pipeline.has_embedding(columns, stage)
     outputs = shapes.output_embedding_parameters(shape) * pipeline.has_output(columns, stage)
-    if profile.tied_copies:
-        apart = pipeline.has_output(columns, stage) & ~pipeline.has_embedding(columns, stage)
-        outputs = outputs + shapes.input_embedding_parameters(shape) * shape.tied_embeddings * apart
+    apart = pipeline.has_output(columns, stage) & ~pipeline.has_embedding(columns, stage)  # a tied embedding's copy
+    outputs = outputs + shapes.input_embedding_parameters(shape) * shape.tied_embeddings * apart
     outputs = outputs + further * shapes.mtp_further_parameters(shape)
     return (layers * dense + inputs + outputs) / tp, layers * routed / expert_split(columns)
 
@@ -57,7 +56,7 @@ def state_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: Mem
         return sum(per_parameter * count / np.where(sharded, ways, 1.0) for count, ways in held)
 
     zero, single = read(columns, "zero"), element_bytes(columns) == 4
-    weights = profile.weight_bytes * element_bytes(columns) / 2 * np.where((zero == 3) & profile.fsdp, 0.0, 1.0)
+    weights = element_bytes(columns) * np.where((zero == 3) & profile.fsdp, 0.0, 1.0)
     gradients = np.where(single, 4.0, profile.gradient_bytes) * (zero <= profile.gradients_held_until)
     master = np.where(single & (not profile.fsdp), 0.0, profile.master_bytes)
     if profile.plain_alone:
@@ -91,7 +90,7 @@ def gathered_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: 
     zero, layer = read(columns, "zero"), _whole_layer(columns, shape)
     ends = pipeline.has_embedding(columns, stage) | pipeline.has_output(columns, stage)
     largest = np.maximum(layer, shapes.input_embedding_parameters(shape) / read(columns, "tp") * ends)
-    weights = _gathered_weight_bytes(columns, profile) * ((profile.gathered_layers - 1) * layer + largest)
+    weights = element_bytes(columns) * ((profile.gathered_layers - 1) * layer + largest)
     gradients = profile.gathered_gradient_bytes * largest * _gradients_sharded(columns, profile)
     gradients = np.where(zero > profile.gradients_held_until, profile.gathered_gradient_bytes * largest, gradients)
     return np.where(zero == 3, weights, 0.0) + gradients
@@ -101,7 +100,7 @@ def passing_layer_bytes(columns: Mapping[str, Any], shape: Any, profile: MemoryP
     """Whole weights and gradients of layers while their backward runs, in addition to ends that stay whole."""
     if not profile.whole_ends:
         return np.zeros(())
-    per_weight = profile.gathered_layers * _gathered_weight_bytes(columns, profile) * (read(columns, "zero") == 3)
+    per_weight = profile.gathered_layers * element_bytes(columns) * (read(columns, "zero") == 3)
     per_gradient = profile.gathered_gradient_bytes * _gradients_sharded(columns, profile)
     return (per_weight + per_gradient) * _whole_layer(columns, shape)
 
@@ -116,7 +115,7 @@ def _whole_layer(columns: Mapping[str, Any], shape: Any) -> Any:
 def _whole_ends_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: MemoryProfile) -> Any:
     """Whole weights of one end, and a gradient of the micro-batch before, on the way to its owners in fp32."""
     ends = _ends(columns, shape, stage)
-    weights = _gathered_weight_bytes(columns, profile) * (read(columns, "zero") == 3)
+    weights = element_bytes(columns) * (read(columns, "zero") == 3)
     return ends * (weights + 4.0 * ((read(columns, "grad_accum") > 1) & _gradients_sharded(columns, profile)))
 
 
@@ -124,7 +123,3 @@ def _ends(columns: Mapping[str, Any], shape: Any, stage: str) -> Any:
     """Parameters of embedding or output projection on a rank of the stage that has one of them."""
     held = pipeline.has_embedding(columns, stage) | pipeline.has_output(columns, stage)
     return shapes.input_embedding_parameters(shape) * held / read(columns, "tp")
-
-
-def _gathered_weight_bytes(columns: Mapping[str, Any], profile: MemoryProfile) -> Any:
-    return profile.weight_bytes * element_bytes(columns) / 2

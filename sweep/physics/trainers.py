@@ -61,8 +61,6 @@ class Behaviour:
     """ZeRO-1 gathers all weights in one collective, else in buckets"""
     gradient_comm_bytes: float = 4.0
     """bytes per reduced gradient"""
-    overlaps_gradients: bool = True
-    """gradients are reduced while the last micro-batch's backward runs"""
     overlaps_weights: bool = False
     """ZeRO-1 gathers weights while the next forward runs"""
     gathers_narrow: bool = False
