@@ -162,17 +162,17 @@ def skew_of(records: pd.DataFrame, metric: Metric) -> list[dict[str, str]]:
     for row in sorted(rows, key=lambda row: -sign * float(row["value"])):
         cells.setdefault(tuple(row[name] for name in CELL), {}).setdefault(str(row["routing"]), []).append(row)
     found = []
-    for by_routing in cells.values():
-        winner = by_routing.pop(BALANCED, [None])[0]
-        for routing in sorted(by_routing) if winner is not None else ():
-            found.append(
-                {
-                    "cell": f"{winner['model']} on {int(winner['nodes'])} nodes",
-                    "routing": routing,
-                    "winner": _words(winner),
-                    "answer": _under_skew(winner, by_routing[routing], sign),
-                }
-            )
+    for by_routing in (each for each in cells.values() if BALANCED in each):
+        winner = by_routing.pop(BALANCED)[0]
+        found += [
+            {
+                "cell": f"{winner['model']} on {int(winner['nodes'])} nodes",
+                "routing": routing,
+                "winner": _words(winner),
+                "answer": _under_skew(winner, by_routing[routing], sign),
+            }
+            for routing in sorted(by_routing)
+        ]
     return found
 
 

@@ -168,7 +168,9 @@ WORKLOAD = trainer(
     rules=(
         Rule("command", where("command", lambda text: not text.strip()), "params.command names no command line"),
         Rule(
-            "command_template", where("command", _problem_of_template), "params.command is no jinja2 template: {command}"
+            "command_template",
+            where("command", _problem_of_template),
+            "params.command is no jinja2 template: {command}",
         ),
         Rule(
             "config_name",

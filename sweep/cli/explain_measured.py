@@ -92,7 +92,9 @@ def _predicted(sweep: Sweep, record: Record) -> dict[str, Any]:
 
     names = ["run_id", "predicted_step_s", "predicted_s", "predicted_peak_bytes"]
     tables = [read_table(path, columns=names) for path in sweep.plans]
-    rows = [row for table in tables for row in table.filter(pc.equal(table.column("run_id"), record.run_id)).to_pylist()]
+    rows = [
+        row for table in tables for row in table.filter(pc.equal(table.column("run_id"), record.run_id)).to_pylist()
+    ]
     row = rows[0] if rows else dict.fromkeys(names)
     known = {"step_s": "predicted_step_s", "attempt_s": "predicted_s", "peak_bytes": "predicted_peak_bytes"}
     return {

@@ -203,9 +203,9 @@ def _failures(tally: Tally) -> Table:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column()  # the only one that may be wrapped, so that it alone gives way; its text is cut instead
-    for outcome, number in shown:
+    for outcome, count in shown:
         message = Text(brief(tally.example(outcome)), style="dim", no_wrap=True, overflow="ellipsis")
-        table.add_row(f"{number:,}", Text(outcome, style="red"), message)
+        table.add_row(f"{count:,}", Text(outcome, style="red"), message)
     if len(tally.failures) > FAILURES_SHOWN:
         rest = list(tally.failures.items())[FAILURES_SHOWN:]
         table.add_row(f"{sum(number for _, number in rest):,}", f"{len(rest)} further reasons")

@@ -192,8 +192,8 @@ def times(attempt: EndedAttempt, given: Sequence[Measurement]) -> Times:
         further["params_sha256"] = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
     if timed is not None and attempt.bound is not None:
         bound = attempt.bound
-        limit = {"bound_s": bound.factor * bound.step_s, "factor": bound.factor, "set_by": bound.set_by}
-        further["stopped"] = {"iterations_timed": timed, **limit}
+        limits = {"bound_s": bound.factor * bound.step_s, "factor": bound.factor}
+        further["stopped"] = {"iterations_timed": timed, "set_by": bound.set_by, **limits}
     if given:
         further |= over_ranks([m.extra for m in given])
         further["phases_s"] = over_ranks([m.phases_s for m in given])
