@@ -271,7 +271,7 @@ def test_attention_that_stores_its_scores_is_traffic_and_what_products_take_long
     ("nanotron", "blocking_sends", True), ("megatron", "blocking_sends", False), ("builtin", "blocking_sends", False),
     ("nanotron", "weights_at_once", True), ("megatron", "weights_at_once", False),
     ("megatron", "overlaps_weights", True), ("builtin", "overlaps_weights", False),
-    ("nanotron", "overlaps_gradients", True), ("megatron", "shard_operations", 0),
+    ("megatron", "shard_operations", 0),
 ])  # fmt: skip
 def test_facts_of_trainers_are_those_of_their_sources(trainer, fact, value):
     """Bytes per parameter or logit, operations per tensor: the files that ``sweep/physics/trainers.py`` names."""
