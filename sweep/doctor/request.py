@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
-
-import msgspec
+from typing import Any
 
 from sweep.checks.check import Json
 from sweep.checks.speeds import Answer
@@ -14,7 +14,8 @@ from sweep.store.directory import write_once
 REQUEST, ANSWERS, PILOT = "request.json", "answers.jsonl", "p0001"
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Request:
     """One run of the doctor on nodes."""
 
     tiers: tuple[str, ...]
@@ -24,12 +25,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     def write(self, folder: Path) -> None:
         """Write it, once."""
-        write_once(folder / REQUEST, msgspec.json.format(msgspec.json.encode(self), indent=1))
+        write_once(folder / REQUEST, json.dumps(asdict(self), indent=1))
 
     @classmethod
     def read(cls, folder: Path) -> Request:
         """The inverse."""
-        return msgspec.json.decode((folder / REQUEST).read_bytes(), type=cls)
+        values: dict[str, Any] = json.loads((folder / REQUEST).read_text())
+        lists: dict[str, Any] = {name: tuple(values[name]) for name in ("tiers", "readers")}
+        return cls(**{**values, **lists})
 
 
 class Answers:

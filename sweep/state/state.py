@@ -342,8 +342,7 @@ def _(event: Recorded[RecordFacts], sweep_state: SweepState) -> None:
     if not supersedes(record.outcome, attempt.outcome):
         return
     twice, attempt.outcome = record.outcome is attempt.outcome, record.outcome
-    attempt.message = record.message
-    attempt.ended_at = record.ended_at
+    attempt.message, attempt.ended_at = record.message, record.ended_at
     attempt.started_at = attempt.started_at or record.started_at
     attempt.nodes = attempt.nodes or tuple(record.node_names or ())
     attempt.tokens_per_second_per_gpu = record.tokens_per_second_per_gpu

@@ -8,7 +8,6 @@ from sweep.contract import FURTHER, Layout, Run, Workload
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.planning.build import build
-from sweep.planning.table import further
 from sweep.plugins import WORKLOAD
 
 DENSE = """
@@ -142,9 +141,3 @@ def test_one_stage_per_rank_beside_others_is_no_looped_schedule():
     text = DENSE + "pp: 2\npp_schedule: [1f1b, interleaved_1f1b]\nvirtual_stages: [1, 2]"
     found = {(run.run().layout.pp_schedule, run.run().layout.virtual_stages) for run in plan(text).runs}
     assert found == {("1f1b", 1), ("interleaved_1f1b", 2)}
-
-
-def test_a_plan_of_before_these_axes_is_extended_by_what_it_lacks():
-    old = plan(DENSE + "tp: [1, 2]\netp: 3").table.drop_columns(["further"])
-    more = plan(DENSE + "tp: [1, 2, 4]\ntp_overlap: [true, false]").table
-    assert further(more, [old]).num_rows == more.num_rows - 2
