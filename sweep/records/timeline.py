@@ -7,10 +7,10 @@ nothing overlaps.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sweep.records.schema import Column
+from sweep.records.schema import Column, Json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +69,7 @@ def running(sweep_state: SweepState, recorded: Container[tuple[str, int]]) -> li
     ]
 
 
-def attempts_table(results: pa.Table, begun: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+def attempts_table(results: pa.Table, begun: Sequence[Mapping[str, Json]], schema: pa.Schema) -> pa.Table:
     """Rows of ``ATTEMPTS``: the recorded attempts, then the running ones. ``results``: one row per attempt."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -71,7 +71,7 @@ def events(runs=12) -> list[Event]:
         PilotAlive(time=next(clock), pilot="p0001"),
         PilotEnded(time=next(clock), pilot="p0001", reason="done"),
         CancelRequested(time=next(clock)),
-        PilotGone(time=next(clock), pilot="p0001", word="COMPLETED", ended_at=5.0),
+        PilotGone(time=next(clock), pilot="p0001", word="COMPLETED", reason="NonZeroExitCode", ended_at=5.0),
     ]
 
 
