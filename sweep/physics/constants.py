@@ -21,10 +21,14 @@ class Constant:
 
 MAMF = "Stas Bekman, ML Engineering, table of maximum achievable matmul FLOPS"
 FLASH_3 = "arXiv 2407.08608 fig. 5 to 7 (H100, head_dim 128, 2k to 16k)"
+SDPA = "NVIDIA/cudnn-frontend benchmark/sdpa_benchmark_training and norms: "
 NCCL = "NVIDIA/nccl src/graph/tuning.cc, ring, protocol Simple"
 TE_B300 = (
     "NVIDIA/TransformerEngine docs/examples/gemm_profiling.rst (1609c89): the 12 products of a layer of 4,096 x 16,384 "
     "at 15,872 tokens on B300, operands cast before, over ORDINARY_SHAPE and what product_s predicts of their shape"
+)
+TE_CASTS = (
+    "NVIDIA/TransformerEngine docs/examples/gemm_profiling.rst (1609c89), B300: 12 products less those cast before "
 )
 NO_FASTER = "no faster than B300 (1,000 for 1,100 W); best shape 0.776 in bf16, 0.763 in fp8: " + MAMF
 POWER = (
@@ -86,17 +90,13 @@ ORDINARY_SHAPE = Constant(
 )
 """rate of a large product of a model's shape over that of the best shape"""
 SLOWEST_GPU = Constant(
-    0.97,
-    0.03,
-    "ML Engineering: 5 % between the matmul rates of the GPUs of a node; all wait for the slowest",
+    0.97, 0.03, "ML Engineering: 5 % between the matmul rates of the GPUs of a node; all wait for the slowest"
 )
 TILE = Constant(
     128.0 * 128.0, 0.5, "cuBLAS and CUTLASS: outputs of 128 x 128 per thread block; half a wave is idle on average"
 )
 DEPTH = Constant(
-    192.0,
-    0.5,
-    "three to four stages of 64 in the inner loop are filled before a block computes (CUTLASS)",
+    192.0, 0.5, "three to four stages of 64 in the inner loop are filled before a block computes (CUTLASS)"
 )
 MULTIPROCESSORS = {
     "v100": 80,
@@ -118,6 +118,11 @@ MULTIPROCESSORS = {
 }
 """from the makers' architecture papers; else 132 (H100)"""
 
+CASTS = {
+    "fp8": Constant(4.6, 0.15, TE_CASTS + "1.82 ms, 9.0 GB: read once, written in two layouts"),
+    "fp4": Constant(7.0, 0.15, TE_CASTS + "2.69 ms, 15.1 GB: read for amax, rows and columns"),
+}
+"""bytes at the rate of plain kernels to cast an element on Blackwell: inputs in forward, gradients of outputs"""
 ROUTED = (
     Constant(
         6.0,
@@ -145,14 +150,17 @@ STREAMS = Constant(
 MEMORY_SHARE = Constant(
     0.80, 0.10, "elementwise and norm kernels reach 75 to 90 % of HBM's rate (STREAM on A100: 0.87 to 0.9)"
 )
+BLACKWELL_MEMORY_SHARE = Constant(
+    0.70, 0.10, SDPA + "RMSNorm on GB200 and GB300, 6.0 to 6.2 TB/s forward and 4.8 to 5.5 backward, of 8"
+)
+BROADCAST_SHARE = Constant(
+    0.45, 0.3, "PyTorch on H200: a bias added 0.62 TB/s, tensors of one shape 1.39 (tile-ai/TileOPs pull request 537)"
+)
+"""rate of a kernel with an operand that is broadcast over a plain kernel's"""
 
 ATTENTION: dict[tuple[str, str], tuple[Constant, Constant]] = {
     ("flash-1", "ampere"): (
-        Constant(
-            0.38,
-            0.15,
-            "arXiv 2307.08691: FlashAttention reaches 30 to 50 % forward, 25 to 35 % backward on A100",
-        ),
+        Constant(0.38, 0.15, "arXiv 2307.08691: FlashAttention reaches 30 to 50 % on A100, backward 25 to 35 %"),
         Constant(0.28, 0.15, "the same"),
     ),
     ("flash-2", "ampere"): (
@@ -166,16 +174,25 @@ ATTENTION: dict[tuple[str, str], tuple[Constant, Constant]] = {
     ("flash-2", "hopper"): (Constant(0.35, 0.08, FLASH_3), Constant(0.31, 0.10, FLASH_3)),
     ("cudnn", "hopper"): (Constant(0.565, 0.10, FLASH_3), Constant(0.49, 0.10, FLASH_3)),
     ("flash-2", "blackwell"): (
-        Constant(0.25, 0.20, "kernels for Hopper and older: FlashAttention-4 says cuDNN is 2 to 3 times as fast"),
-        Constant(0.20, 0.25, "as forward, by the ratio on Hopper"),
+        Constant(0.19, 0.10, SDPA + "373 to 436 TFLOP/s at 8k to 32k on B200, 414 to 438 on GB200"),
+        Constant(0.155, 0.10, "the same, backward: 299 to 346; 338 to 360"),
+    ),
+    ("cudnn", "b200"): (
+        Constant(0.62, 0.12, SDPA + "1,171, 1,332 and 1,419 TFLOP/s at 8k, 16k and 32k (an older cuDNN)"),
+        Constant(0.495, 0.15, "the same, backward: 943, 1,075, 1,109"),
     ),
     ("cudnn", "blackwell"): (
-        Constant(0.58, 0.15, "cuDNN on B200, about 1,300 of 2,250 TFLOP/s forward (FlashAttention-4's comparison)"),
-        Constant(0.43, 0.20, "the same, backward"),
+        Constant(0.70, 0.12, SDPA + "GB200, cuDNN 9.19: 1,335, 1,598 and 1,720 TFLOP/s at 4k, 8k and 32k"),
+        Constant(0.59, 0.15, "the same, backward: 1,132, 1,311, 1,473; an older cuDNN is a sixth slower on B200"),
+    ),
+    ("cudnn", "gb300"): (
+        Constant(0.84, 0.12, SDPA + "GB300, cuDNN 9.19: 1,672, 1,887 and 2,014 TFLOP/s at 4k, 8k and 32k"),
+        Constant(0.62, 0.15, "the same, backward: 1,195, 1,385, 1,549"),
     ),
 }
-"""(kernel, architecture) -> share of the bf16 peak at long causal sequences, forward and backward"""
+"""(kernel, kind of GPU or architecture) -> share of the bf16 peak at long causal sequences, forward and backward"""
 ATTENTION["cudnn", "ampere"] = ATTENTION["flash-2", "ampere"]  # cuDNN's kernels for Ampere are of that generation
+ATTENTION["cudnn", "b300"] = ATTENTION["cudnn", "gb300"]
 NO_MEASUREMENT = 0.42
 """spread of a rate without a measurement on this architecture or of this trainer: nine in ten within a factor of two"""
 OTHER_KIND = 0.08
@@ -183,10 +200,11 @@ OTHER_KIND = 0.08
 MI300X and MI325X differ by 6 and 16 %"""
 
 
-def attention(kernel: str, architecture: str) -> tuple[Constant, Constant]:
+def attention(kernel: str, architecture: str, kind: str = "") -> tuple[Constant, Constant]:
     """Share of the peak, forward and backward; FlashAttention-2's where the kernel was not measured."""
-    if (kernel, architecture) in ATTENTION:
-        return ATTENTION[kernel, architecture]
+    for place in (kind, architecture):
+        if (kernel, place) in ATTENTION:
+            return ATTENTION[kernel, place]
     forward, backward = ATTENTION["flash-2", architecture]
     unknown = f"no measurement of {kernel} on {architecture}: FlashAttention-2's"
     return replace(forward, spread=NO_MEASUREMENT, source=unknown), replace(
@@ -201,7 +219,7 @@ ATTENTION_HALF = {
         0.3,
         FLASH_3 + ": positions at which causal attention runs at half of that; 191, 298, 335 of FlashAttention-2",
     ),
-    "blackwell": Constant(700.0, 0.3, FLASH_4 + ": 977, 1,074 and 1,117 TFLOP/s at 4k, 8k, 16k, 1,159 without a mask"),
+    "blackwell": Constant(1000.0, 0.2, SDPA + "what fits 2k to 32k best on GB200 and GB300, forward and backward"),
 }
 ATTENTION_HALF["ampere"] = ATTENTION_HALF["hopper"]
 HEAD_64 = {

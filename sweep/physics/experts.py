@@ -20,10 +20,11 @@ from sweep.physics.trainers import Behaviour
 Columns = Mapping[str, Any]
 WHOLE = "full_iteration"
 """in ``cuda_graphs``: every kernel of a step is replayed"""
-BIAS_BYTES = ((12.0, 20.0), (28.0, 40.0))
-"""per element, forward and backward: the product written (2), the sum (4 read, 2 written), joined (4); in backward
-joined (4), the product's two gradients multiplied and summed (8, 8). With DeepEP and HybridEP probabilities are fp32:
-so are these, and there are casts (6, 12 with the part of the output)"""
+_BROADCAST = 1 / constants.BROADCAST_SHARE.median
+BIAS_BYTES = ((10 + 2 * _BROADCAST, 12 + 8 * _BROADCAST), (24 + 4 * _BROADCAST, 24 + 16 * _BROADCAST))
+"""per element, forward and backward: the product written (2, broadcast), the sum (4 read, 2 written), joined (4); in
+backward joined (4), the product's two gradients multiplied (8, broadcast) and summed (8). With DeepEP and HybridEP
+probabilities are fp32: so are these, and there are casts (6, 12 with the part of the output)"""
 
 
 def share(columns: Columns) -> Any:
@@ -102,17 +103,17 @@ def host_operations(columns: Columns, behaviour: Behaviour) -> tuple[Any, Any]:
     return share(columns) * forward, share(columns) * backward
 
 
-def launches(columns: Columns, behaviour: Behaviour) -> tuple[Any, Any]:
+def launches(columns: Columns, machine: Machine, behaviour: Behaviour) -> tuple[Any, Any]:
     """Host operations of a layer's products where each expert's is a kernel of its own, forward and backward.
 
-    NVIDIA/TransformerEngine v2.9, pytorch/module/grouped_linear.py and csrc/extensions (cast.cpp, gemm.cpp): of each of
-    two matrices a product, and in backward two; in 8 bits also an object and a kernel that casts its input, and its
-    output's gradient. Biases: see ``bias_bytes``, a product, a sum and a view of each expert, and their backward.
+    NVIDIA/TransformerEngine v2.9, pytorch/module/grouped_linear.py and csrc (quantizer.cpp): of each of two matrices a
+    product, and in backward two; in 8 bits also an object and a kernel that casts its input, and its output's gradient,
+    before Blackwell after three that scale it. Biases, see ``bias_bytes``: a product, a sum and a view, and backward.
     """
     each = share(columns) * local_experts(columns) * behaviour.kernel_per_expert
-    small = 1.0 * equals(columns, "dtype", "fp8", "fp4")
+    cast = equals(columns, "dtype", "fp8", "fp4") * (4.0 if machine.architecture == "blackwell" else 10.0)
     bias = np.asarray(shape_columns(columns).mlp_bias) * 1.0
-    return each * (2 + 4.0 * small + 3 * bias), each * (4 + 4.0 * small + 5 * bias)
+    return each * (2 + cast + 3 * bias), each * (4 + cast + 5 * bias)
 
 
 def bias_bytes(columns: Columns, behaviour: Behaviour) -> tuple[Any, Any]:

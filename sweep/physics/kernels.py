@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sweep.physics import constants, experts
-from sweep.physics.columns import element_bytes, equals, expert_width, local_tokens, read, words_in
+from sweep.physics.columns import element_bytes, equals, expert_width, local_tokens, mentions, read, words_in
 from sweep.physics.machine import Machine
 from sweep.physics.profiles import MemoryProfile
 from sweep.physics.shapes import router_parameters, shape_columns, window_share
@@ -185,8 +185,7 @@ def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behavi
     block = sequence / read(columns, "cp")
     half = constants.ATTENTION_HALF[machine.architecture].median
     work = work * (1 + _windows(shape, block, half))
-    narrow = np.where(np.asarray(shape.head_dim) < 96, constants.HEAD_64[machine.architecture].median, 1.0)
-    known = _at_length(block, half) * narrow * machine.matmul_scale
+    known = _at_length(block, half) * machine.matmul_scale
     shares = _kernel_shares(columns, machine, profile.attention or behaviour.attention)
     forward, backward = (work / 2 / (peak * share * known) for share in shares)
     return Passes(forward, 2.5 * backward)
@@ -208,9 +207,12 @@ def _kernel_shares(columns: Columns, machine: Machine, usual: str) -> tuple[Any,
     """Shares of peak FLOP/s, forward and backward, of the usual kernel, or of the one in ``attention_kernel``."""
     names = read(columns, "attention_kernel") if "attention_kernel" in columns else np.asarray(usual)
     found: list[Any] = [np.zeros(names.shape), np.zeros(names.shape)]
+    narrow = np.asarray(shape_columns(columns).head_dim) < 96
     for name in words_in(names):
-        shares = constants.attention(name, machine.architecture)
-        found = [np.where(names == name, share.median, one) for share, one in zip(shares, found, strict=True)]
+        shares = constants.attention(name, machine.architecture, machine.gpu.name)
+        slower = constants.HEAD_64[machine.architecture if name == "cudnn" else "hopper"].median
+        known = (np.where(narrow, slower, 1.0) * share.median for share in shares)
+        found = [np.where(names == name, share, one) for share, one in zip(known, found, strict=True)]
     return found[0], found[1]
 
 
@@ -232,7 +234,9 @@ def elementwise(columns: Columns, machine: Machine, profile: MemoryProfile, beha
     whole = np.asarray(shape.hidden_size) / split
     heads = shape.head_dim * (shape.num_heads + 2 * np.asarray(shape.num_kv_heads)) / tp
     mixture = experts.share(columns)
-    used = (shape.experts_per_token + shape.shared_experts) * np.asarray(shape.moe_intermediate_size)
+    in_products = mentions(columns, "cuda_graphs", experts.WHOLE) * behaviour.kernel_per_expert  # activations, casts
+    used = shape.experts_per_token * (1 - in_products) + shape.shared_experts
+    used = used * np.asarray(shape.moe_intermediate_size)
     width = (mixture * used + (1 - mixture) * shape.intermediate_size) / tp
     width = width * np.where(np.asarray(shape.gated_mlp) > 0, 1.0, 0.6)
     fused = read(columns, "compile") > 0
@@ -251,20 +255,26 @@ def elementwise(columns: Columns, machine: Machine, profile: MemoryProfile, beha
     forward = moved(norms[0], behaviour.width_forward, turns[0], (8.0, 3.0, 2.0))
     backward = moved(norms[1], behaviour.width_backward, turns[1], (13.0, 5.0, 2.0))
     element = element_bytes(columns)
-    small = equals(columns, "dtype", "fp8", "fp4")
     routed = mixture * experts.routed_elements(columns) / rows
-    hidden = np.asarray(shape.hidden_size) * 1.0
-    inputs = np.where(small, hidden * 2 + heads + width + routed, 0.0)
-    cast = (3.0 * inputs, 5.0 * inputs)
-    if behaviour.scales_dynamically:
-        outputs = np.where(small, hidden * 2 + heads + (1 + np.asarray(shape.gated_mlp)) * width + routed, 0.0)
-        cast = (CAST_BYTES * inputs, CAST_BYTES * (inputs + 2 * outputs))
+    inputs = np.asarray(shape.hidden_size) * 2.0 + heads + width + routed
+    outputs = inputs + np.asarray(shape.gated_mlp) * width
+    cast = _casts(columns, machine, behaviour, inputs, outputs)
     scale = rows / machine.memory_bytes_per_s
-    slower = constants.MEMORY_SHARE.median / constants.PERMUTATION_SHARE.median
+    slower = machine.memory_share.median / constants.PERMUTATION_SHARE.median
     forward, backward = (
         one + slower * each.median * routed for one, each in zip((forward, backward), constants.ROUTED, strict=True)
     )
     return Passes((element * forward + cast[0]) * scale, (element * backward + cast[1]) * scale)
+
+
+def _casts(columns: Columns, machine: Machine, behaviour: Behaviour, inputs: Any, outputs: Any) -> tuple[Any, Any]:
+    """Bytes per token, forward and backward, to cast the inputs of products and the gradients of their outputs."""
+    size = np.where(equals(columns, "dtype", "fp4"), constants.CASTS["fp4"].median, constants.CASTS["fp8"].median)
+    each = (size * inputs, size * outputs) if machine.architecture == "blackwell" else (3.0 * inputs, 5.0 * inputs)
+    if behaviour.scales_dynamically:
+        each = (CAST_BYTES * inputs, CAST_BYTES * (inputs + 2 * outputs))
+    small = 1.0 * equals(columns, "dtype", "fp8", "fp4")
+    return small * each[0], small * each[1]
 
 
 def loss(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:

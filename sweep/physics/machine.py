@@ -129,7 +129,12 @@ class Machine:
         """What kernels that only read and write reach."""
         if self.measured.memory_bytes_per_s is not None:
             return self.measured.memory_bytes_per_s
-        return (self.gpu.memory_bytes_per_s or _NOMINAL_MEMORY) * constants.MEMORY_SHARE.median
+        return (self.gpu.memory_bytes_per_s or _NOMINAL_MEMORY) * self.memory_share.median
+
+    @property
+    def memory_share(self) -> Constant:
+        """Share of the data sheet's memory rate that kernels reach which only read and write."""
+        return constants.BLACKWELL_MEMORY_SHARE if self.architecture == "blackwell" else constants.MEMORY_SHARE
 
     @property
     def architecture(self) -> str:
@@ -184,10 +189,10 @@ class Machine:
                     source,
                 )
             )
-        share = constants.MEMORY_SHARE
+        share = self.memory_share
         spread, source = (known.spread, provenance) if known.memory_bytes_per_s else (share.spread, share.source)
         found.append(("memory", _shown(self.memory_bytes_per_s, "B/s", spread), source))
-        shares = constants.attention(profile_kernel, self.architecture)
+        shares = constants.attention(profile_kernel, self.architecture, self.gpu.name)
         for way, constant in zip(("forward", "backward"), shares, strict=True):
             rate = self.peak("bf16") * constant.median
             found.append(

@@ -102,8 +102,8 @@ def part_spreads(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = 
         a: np.where(communication.axis_nodes(columns, a) > 1, machine.between_spread(columns, a), inside)
         for a in ("tp", "cp", "ep", "dp")
     }
-    traffic = machine.measured.spread if machine.measured.memory_bytes_per_s else constants.MEMORY_SHARE.spread
-    kernel = constants.attention(behaviour_of(profile.name).attention, machine.architecture)[1]
+    traffic = machine.measured.spread if machine.measured.memory_bytes_per_s else machine.memory_share.spread
+    kernel = constants.attention(behaviour_of(profile.name).attention, machine.architecture, gpu.name)[1]
     return {
         "matmul": np.hypot(share, constants.SLOWEST_GPU.spread),
         "attention": kernel.spread,
@@ -244,7 +244,7 @@ def _launches(
     plain, router, layer = (1 - mentions(columns, "cuda_graphs", scope) for scope in ("attn", "moe_router", "moe"))
     split = behaviour.tensor_operations * (read(columns, "tp") > 1)
     gathers = 12.0 * (read(columns, "zero") == 3)
-    routed, products = experts.host_operations(columns, behaviour), experts.launches(columns, behaviour)
+    routed, products = experts.host_operations(columns, behaviour), experts.launches(columns, machine, behaviour)
     first, second = (
         plain * (np.where(read(columns, "compile") > 0, 8.0, behaviour.operations[i]) + split + adapted[i])
         + gathers

@@ -216,6 +216,24 @@ def test_compiled_elementwise_kernels_move_the_least_whatever_the_trainer_and_ca
         assert per_token(small) == pytest.approx([fused[0] + 3 * cast, fused[1] + 5 * cast])
 
 
+@pytest.mark.parametrize(("dtype", "each"), [("fp8", 4.6), ("fp4", 7.0)])
+def test_blackwell_casts_inputs_in_forward_and_gradients_of_outputs_in_backward(dtype, each):
+    """The gated MLP has twice its width as an output. Where the whole step is a graph, the routed experts' products
+    activate and cast what they return."""
+    b200 = Machine(gpu=GPUS["b200"])
+    bytes_per_s = 8e12 * constants.BLACKWELL_MEMORY_SHARE.median
+
+    def moved(shape, **layout):
+        found = kernels.elementwise(cells(shape, **layout), b200, MEGATRON, TRAINERS["megatron"])
+        return np.asarray(found) * bytes_per_s / 4096
+
+    inputs = 2 * 128 + 256 + 384
+    assert moved(PLAIN, dtype=dtype) - moved(PLAIN) == pytest.approx([each * inputs, each * (inputs + 384)])
+    apart, together = moved(MIXED, dtype=dtype), moved(MIXED, dtype=dtype, cuda_graphs="full_iteration")
+    width = 2 * 192
+    assert apart - together == pytest.approx([(2 * 3 + each) * width, (2 * 5 + 2 * each) * width])
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 def test_a_mixture_moves_its_copies_of_tokens_and_the_width_of_the_experts_that_a_token_uses(dtype):
     """Six elements for each of a routed token, forward, at the rate of gathering rows, and its cast to eight bits."""
@@ -242,6 +260,27 @@ def test_flash_attention_takes_its_causal_flops_at_the_share_that_its_paper_reac
     reached = H100.peak("bf16") * share * 4096 / (4096 + 400)
     found = kernels.attention(cells(shape), H100, MEGATRON, TRAINERS["nanotron"])
     assert found == pytest.approx((flops / reached / 0.35, 2.5 * flops / reached / 0.31))
+
+
+@pytest.mark.parametrize(("gpu", "length", "measured"), [
+    ("b200", 8192, (1171, 943)), ("b200", 32768, (1419, 1109)), ("gb200", 4096, (1335, 1132)),
+    ("gb200", 8192, (1598, 1311)), ("gb300", 8192, (1887, 1385)), ("gb300", 32768, (2014, 1549)),
+])  # fmt: skip
+def test_attention_on_blackwell_is_as_fast_as_was_published(gpu, length, measured):
+    """NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_training: causal, 64 heads of 128, TFLOP/s."""
+    columns = cells(replace(PLAIN, num_heads=64, head_dim=128), sequence_length=length)
+    found = kernels.attention(columns, Machine(gpu=GPUS[gpu]), MEGATRON, TRAINERS["megatron"])
+    work = 2 * length**2 * 64 * 128 * np.array([1, 2.5])
+    assert work / np.asarray(found) / 1e12 == pytest.approx(measured, rel=0.07)
+
+
+def test_only_cudnns_kernel_loses_more_at_width_64_on_blackwell():
+    """FlashAttention-2 has no kernel of its own for Blackwell: as on Hopper, 0.84 of its rate; cuDNN 0.69."""
+    b200, ways = Machine(gpu=GPUS["b200"]), []
+    for width in (64, 128):
+        one = cells(replace(PLAIN, num_heads=8192 // width, head_dim=width), attention_kernel=["flash-2", "cudnn"])
+        ways.append(kernels.attention(one, b200, MEGATRON, TRAINERS["megatron"]).forward)
+    assert ways[1] / ways[0] == pytest.approx([0.84, 0.69])
 
 
 @pytest.mark.parametrize(("dropout", "traffic"), [(True, (14, 24)), (False, (8, 16))])
