@@ -171,7 +171,8 @@ def table(found: list[Found]) -> str:
 def by_phase(task: Task) -> str:
     """Markdown: what the time from record to record is made of, in ms, of a pilot's later runs (preloaded fork server).
 
-    Start: order, forks, rendezvous, model. Clean-up: from the last rank's result to a clean node.
+    Processes: the order, forks, the ranks' own start. Rendezvous and model: torch's, of the rank that waits least.
+    Clean-up: from the last rank's result to a clean node. Beside: all else between the attempt's line and its record.
     """
     from sweep.state.events import AttemptStarted
 
@@ -183,13 +184,26 @@ def by_phase(task: Task) -> str:
         ended, started = float(before["ended_at"]), float(row["started_at"])
         names = ("start_s", "first_iteration_s", "measure_s", "teardown_s")
         start, first, measured, clean = (float(row[name]) for name in names)
+        phases = json.loads(row["extra_json"])["phases_s"]
+        joined, built = (float(phases[name]["min"]) for name in ("rendezvous", "build"))
         order = began[row["run_id"], row["attempt"]]
         whole = float(row["ended_at"]) - ended
         diagnosed = float(row["ended_at"]) - started - float(row["total_s"])
-        lines.append((order - ended, started - order, start, first + measured, clean, diagnosed, whole))
+        ours = order - ended, started - order, start - joined - built
+        lines.append((*ours, joined, built, first + measured, clean, diagnosed, whole))
     if not lines:
         return ""
-    heads = ("record and choice", "claim's line", "start", "iterations", "clean-up", "diagnosis", "record to record")
+    heads = (
+        "record and choice",
+        "claim's line",
+        "processes",
+        "rendezvous",
+        "model",
+        "iterations",
+        "clean-up",
+        "beside",
+    )
+    heads += ("record to record",)
     texts = [f"| {head} | {1e3 * statistics.median(column):.1f} | {1e3 * min(column):.1f} |"
              for head, column in zip(heads, zip(*lines, strict=True), strict=True)]  # fmt: skip
     return "\n".join(["| phase | median, ms | least, ms |", "|---|---|---|", *texts])

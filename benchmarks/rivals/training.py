@@ -78,11 +78,23 @@ def main(run: RankRun, progress: Progress) -> None:
     """The entry point of sweep's rank."""
     count = run.warmup_iterations + run.iterations
     sleep_s = float(run.params["sleep_s"] or 0.0)
+    laps = [time.perf_counter()]
     join(run.place, torch.device("cpu"), JOIN_TIMEOUT_S)
-    times = train(count, sleep_s, lambda n: progress.heartbeat(Phase.STEADY if n else Phase.FIRST_ITERATION, n))
+    laps.append(time.perf_counter())
+
+    def report(number: int) -> None:
+        laps.append(time.perf_counter())
+        progress.heartbeat(Phase.STEADY if number else Phase.FIRST_ITERATION, number)
+
+    times = train(count, sleep_s, report)
     warmup = run.warmup_iterations
-    effective = {"dp": run.place.world_size}
-    progress.measured(Measurement(step_times_s=times[warmup:], warmup_times_s=times[:warmup], effective=effective))
+    measurement = Measurement(
+        step_times_s=times[warmup:],
+        warmup_times_s=times[:warmup],
+        phases_s={"rendezvous": laps[1] - laps[0], "build": laps[2] - laps[1]},
+        effective={"dp": run.place.world_size},
+    )
+    progress.measured(measurement)
 
 
 def _arguments() -> Any:

@@ -59,7 +59,10 @@ async def clear(
     """
     for rank in ranks:
         rank.terminate()
-    await _until(lambda: not any(rank.alive for rank in ranks), grace_s)
+    deadline, pause_s = time.monotonic() + grace_s, POLL_S / 16
+    while any(rank.alive for rank in ranks) and time.monotonic() < deadline:
+        await asyncio.sleep(pause_s)
+        pause_s = min(POLL_S, 2 * pause_s)
     token, node = os.environ.get(PILOT_MARK, ""), os.environ.get(NODE_MARK, "")
     left = await kill(lambda: descendants(spare, before), reap)
     if not left and token and node:  # what is no longer a descendant
@@ -79,13 +82,6 @@ async def kill(find: Callable[[], list[psutil.Process]], reap: Callable[[], None
             with contextlib.suppress(psutil.Error):  # it has ended
                 process.send_signal(signal.SIGKILL)
         await asyncio.sleep(POLL_S)
-
-
-async def _until(done: Callable[[], bool], timeout_s: float) -> None:
-    deadline, pause_s = time.monotonic() + timeout_s, POLL_S / 16
-    while not done() and time.monotonic() < deadline:
-        await asyncio.sleep(pause_s)
-        pause_s = min(POLL_S, 2 * pause_s)
 
 
 def remove_shared_memory(since: float, directory: Path = SHARED_MEMORY) -> list[str]:

@@ -28,7 +28,7 @@ import psutil
 
 from sweep.contract import Measurement, Progress, RankRun, Run
 from sweep.pilot.agent.fork_messages import Answer, ForkRequest, encode
-from sweep.pilot.agent.processes import die_with_parent, mark_descendants
+from sweep.pilot.agent.processes import collapse_pages, die_with_parent, mark_descendants
 from sweep.plugins import load_object
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -54,12 +54,13 @@ def serve(control: socket.socket, preload: list[str]) -> None:
     selector = selectors.DefaultSelector()
     selector.register(control, selectors.EVENT_READ)
     selector.register(wake_read, selectors.EVENT_READ)
+    again = False
     while True:
         for key, _ in selector.select():
             if key.fd == wake_read:
                 os.read(wake_read, 4096)
-                _report_ends(control)
-            elif not _answer(control, imports_s):
+                again = _report_ends(control)
+            elif not _answer(control, imports_s, again=again):
                 return
 
 
@@ -79,13 +80,15 @@ def _preload(modules: list[str]) -> str | None:
     return f"{threads} threads after importing {', '.join(modules)}: a fork would not be safe" if threads > 1 else None
 
 
-def _answer(control: socket.socket, imports_s: float) -> bool:
-    """Serve one request; False once the agent has ended."""
+def _answer(control: socket.socket, imports_s: float, *, again: bool) -> bool:
+    """Serve one request; False once the agent has ended. ``again``: after an attempt, so that there may be many."""
     data, fds, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, MAX_DESCRIPTORS)
     if not data:
         return False
     while not data.endswith(b"\n"):
         data += control.recv(MAX_REQUEST_BYTES)
+    if again:
+        collapse_pages()
     parent = os.getpid()
     try:
         pid = os.fork()
@@ -187,14 +190,15 @@ def _run_rank(main: str, run: RankRun, progress: Progress) -> int:
     return 0
 
 
-def _report_ends(control: socket.socket) -> None:
+def _report_ends(control: socket.socket) -> bool:
+    """Whether all ranks have ended."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return
+            return True
         if pid == 0:
-            return
+            return False
         _send(control, Answer(pid, status))
 
 

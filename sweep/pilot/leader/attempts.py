@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Sequence, Set
 from dataclasses import replace
@@ -25,6 +26,7 @@ class Attempts:
         self.stopping: StopReason | None = None
         """why all of them are being stopped"""
         self._spec = spec
+        self._workload = functools.cache(WORKLOAD.find)  # those of other packages: every package is asked
         self._runners: dict[str, AttemptRunner] = {}
         self._concurrent: dict[str, set[str]] = {}
         """running attempt -> those that overlapped it in time"""
@@ -48,9 +50,8 @@ class Attempts:
         clock, limits = links[0].clock, replace(self._spec.limits, attempt_s=limit_s)
         unmeasured = AttemptState(name, run, [link.node for link in links], limits, clock.now())
         try:
-            workload = WORKLOAD.find(run.workload)
             runner = AttemptRunner(
-                name, run, workload, links, limits, self._spec.seed, self._spec.gpu, bound,
+                name, run, self._workload(run.workload), links, limits, self._spec.seed, self._spec.gpu, bound,
                 self._spec.checkpoint_dir, self._spec.compiled_dir,
             )  # fmt: skip
             return await self.follow(name, runner)

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import mmap
 import os
+from pathlib import Path
 
 import pytest
 
@@ -131,3 +133,37 @@ def test_a_rank_reports_how_long_the_imports_took_that_it_was_forked_after(tmp_p
     phases_s = json.loads((tmp_path / "progress").read_text())["phases_s"]
     assert phases_s.pop("imports") >= 0.05
     assert phases_s == {"build": 2.0}
+
+
+def kernel_collapses_pages():
+    with mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.write(bytes(8 << 20))
+        try:
+            memory.madvise(25)
+        except OSError:
+            return False
+    return True
+
+
+@pytest.mark.skipif(not kernel_collapses_pages(), reason="before Linux 6.1, or without transparent huge pages")
+def test_from_the_second_attempt_on_ranks_are_forked_from_huge_pages_so_that_forks_and_exits_are_short(tmp_path):
+    (tmp_path / "is_large.py").write_text("DATA = [bytes(1000) for _ in range(32_000)]\nmain = print\n")
+
+    async def act(pool):
+        server = await pool.get(["is_large"], {"PYTHONPATH": str(tmp_path)})
+        return [await huge_kib_after_a_rank(server, tmp_path) for _ in range(2)]
+
+    first, second = pool_of(act)
+    assert first < 1_000
+    assert second > 24_000
+
+
+async def huge_kib_after_a_rank(server, folder):
+    ended = asyncio.get_running_loop().create_future()
+    place = Place(**{**PLACE, "scratch_dir": str(folder)})
+    request = ForkRequest(main="is_large:main", run=a_run(Layout()).canonical_json(), places=(place,), env={})
+    fds = [os.open(folder / name, os.O_WRONLY | os.O_CREAT) for name in ("log", "progress")]
+    await server.fork(request, fds, ended.set_result)
+    await asyncio.wait_for(ended, 60)
+    lines = Path(f"/proc/{server.pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages"))
