@@ -18,10 +18,10 @@ from sweep.search.posterior import Errors
 from sweep.state.blame import MOST_BY_CHANCE, level
 
 NOWHERE: frozenset[str] = frozenset()
-ROUNDS = 3
-"""of the fit: how far errors spread is seen about what the best unit of the round before explains"""
-CONVERGED = 10
-"""rounds of the fit that clips about what each unit explains, each by up to the bound"""
+NOISES = (0.0, 0.05, 0.1, 0.2)
+"""by how much more (log) runs of one configuration may differ than the fit of step times has it: the likeliest"""
+ROUNDS, PASSES = 3, 20
+"""of the fit: errors are far by how they spread about what the best unit explains; of each, over the runs"""
 LEAST = 1e-9
 """share of the errors that any unit leaves unexplained"""
 
@@ -58,61 +58,77 @@ def slowed(errors: Errors, on: Sequence[frozenset[str]], units: Mapping[str, fro
     names = sorted((name for name, runs in touched.items() if any(runs)), key=lambda name: len(units[name]))
     if not names or not errors.late.any():
         return None
-    there, number = np.array([touched[name] for name in names], dtype=np.float64), len(on)
-    inverse = _within_widths(errors.inverse, [len(nodes) for nodes in on])
-    weights = there @ inverse
-    size = np.maximum(np.einsum("ij,ij->i", weights, there), LEAST)
-    alone, effect = _alone(errors.late, inverse), np.zeros(number)
-    for _ in range(ROUNDS):
-        spread = MAD_FACTOR * float(np.median(np.abs(_alone(errors.late - effect, inverse))))
-        bound = FAR * max(spread, math.log(LEAST_FACTOR))
-        late = errors.late - alone + np.clip(alone, -bound, bound)
-        later = np.maximum(weights @ late, 0.0)
-        left = np.maximum(1 - later**2 / size / max(late @ inverse @ late, LEAST), LEAST)
-        effect = weights[(best := int(np.argmin(left)))] @ errors.late / size[best] * there[best]
-    if found := _sure(left, float(effect.max()), there, names, units, errors.fits):
-        return found
-    left, effects = _about_each(errors.late, there, inverse, bound)
-    found = _sure(left, float(effects[int(np.argmin(left))]), there, names, units, errors.fits)
-    # One far run elsewhere decides between a node, which few runs touch, and its neighbour.
-    return found if found and len(found.nodes) > 1 else None
+    there, likely, best = np.array([touched[name] for name in names], dtype=np.float64), -math.inf, None
+    rates, axes = np.linalg.eigh(errors.inverse)
+    for noise in NOISES:
+        noisier = np.maximum(rates, LEAST) / (1 + noise**2 * np.maximum(rates, LEAST))
+        costs, effects = _robust(errors.late, there, _within_widths((axes * noisier) @ axes.T, on))
+        cost = max(float(costs[:-1].sum(axis=1).min()), LEAST)
+        if (likelihood := float(np.log(noisier).sum()) - len(on) * math.log(cost)) > likely:
+            likely, best = likelihood, (costs, effects)
+    assert best is not None
+    return _sure(*best, there, names, units, errors.fits)
 
 
 def _sure(
-    left: Floats, effect: float, there: Floats, names: Sequence[str], units: Mapping[str, frozenset[str]], fits: int
+    costs: Floats, effects: Floats, there: Floats, names: Sequence[str], units: Mapping[str, frozenset[str]], fits: int
 ) -> Slow | None:
-    """The unit that leaves the smallest share of the errors unexplained, if that is neither chance nor another's."""
-    best, number = int(np.argmin(left)), there.shape[1]
-    runs = int(there[best].sum())
-    chance = max(math.erfc(math.sqrt((1 - left[best]) * number / 2)) / 2, 1 / math.comb(number, runs))
-    likelier = number / 2 * math.log(np.delete(left, best).min(initial=1.0) / left[best])
+    """The unit that leaves least of the errors unexplained, if that is neither chance nor another's: by more than any
+    single run says, which may be disturbed.
+    """
+    total, number = np.maximum(costs.sum(axis=1), LEAST), there.shape[1]
+    best = int(np.argmin(total[:-1]))
+    runs, share = int(there[best].sum()), min(1.0, float(total[best] / total[-1]))
+    chance = max(math.erfc(math.sqrt((1 - share) * number / 2)) / 2, 1 / math.comb(number, runs))
+    others = np.delete(total - (costs - costs[best]).max(axis=1), best)
+    likelier = number / 2 * math.log(max(others.min(), LEAST) / total[best])
     sure = chance <= level(units, fits) and likelier >= math.log(len(units) / MOST_BY_CHANCE)
-    if not sure or effect < math.log(LEAST_FACTOR):
+    if not sure or effects[best] < math.log(LEAST_FACTOR):
         return None
-    return Slow(names[best], units[names[best]], math.exp(effect), runs, number, chance)
+    return Slow(names[best], units[names[best]], math.exp(effects[best]), runs, number, chance)
 
 
-def _about_each(late: Floats, there: Floats, inverse: Floats, bound: float) -> tuple[Floats, Floats]:
-    """Share of the errors that each unit leaves unexplained, and its effect, where errors are clipped about that.
+def _robust(late: Floats, there: Floats, inverse: Floats) -> tuple[Floats, Floats]:
+    """As ``_explained``: an error counts as far by how the others spread about what the best unit explains."""
+    effect = np.zeros(len(late))
+    for _ in range(ROUNDS):
+        spread = MAD_FACTOR * float(np.median(np.abs(_alone(late - effect, inverse))))
+        costs, effects = _explained(late, there, inverse, FAR * max(spread, math.log(LEAST_FACTOR)))
+        effect = effects[best := int(np.argmin(costs[:-1].sum(axis=1)))] * there[best]
+    return costs, effects
 
-    A factor as large as the bound would be clipped away otherwise. What is clipped costs twice the bound per unit of
-    it, as in Huber's loss (She and Owen 2011, Journal of the American Statistical Association 106:626).
+
+def _explained(late: Floats, there: Floats, inverse: Floats, bound: float) -> tuple[Floats, Floats]:
+    """What each run's error costs that a unit leaves unexplained (the last: no unit), and each unit's effect.
+
+    An error further than the bound from what the other runs let expect has a shift of its own, which costs twice the
+    bound per unit of it: that is Huber's loss where errors do not vary together (She and Owen 2011, Journal of the
+    American Statistical Association 106:626). Convex, solved by one run after another: moved at once, two runs of one
+    configuration that differ would change places.
     """
     there = np.vstack([there, np.zeros(len(late))])  # the last: no unit
     weights, diagonal = there @ inverse, np.maximum(np.diag(inverse), LEAST)
-    size, effects = np.maximum(np.einsum("ij,ij->i", weights, there), LEAST), np.zeros(len(there))
-    for _ in range(CONVERGED):
-        alone = (inverse @ late - effects[:, None] * weights) / diagonal
-        clipped = late - alone + np.clip(alone, -bound, bound)
-        effects = np.maximum(np.einsum("ij,ij->i", weights, clipped) / size, 0.0)
-    rest = clipped - effects[:, None] * there
-    cost = np.einsum("ij,ij->i", rest @ inverse, rest) + 2 * bound * (np.abs(late - clipped) @ diagonal)
-    left: Floats = np.clip(cost / max(cost[-1], LEAST), LEAST, 1.0)[:-1]
-    return left, effects[:-1]
+    size = np.einsum("ij,ij->i", weights, there)
+    size[size <= LEAST * (there @ diagonal)] = math.inf  # it has all runs of each width: nothing compares them
+    effects, shifts = np.zeros(len(there)), np.zeros(there.shape)
+    slope = np.tile(inverse @ late, (len(there), 1))
+    for _ in range(PASSES):
+        step = np.maximum(effects + np.einsum("ij,ij->i", slope, there) / size, 0.0) - effects
+        effects, slope = effects + step, slope - step[:, None] * weights
+        far = (np.abs(slope / diagonal + shifts) > bound) | (shifts != 0.0)
+        if not far.any():
+            break
+        for run in np.flatnonzero(far.any(axis=0)):
+            alone = slope[:, run] / diagonal[run] + shifts[:, run]
+            step = alone - np.clip(alone, -bound, bound) - shifts[:, run]
+            shifts[:, run], slope = shifts[:, run] + step, slope - step[:, None] * inverse[run]
+    costs: Floats = (late - effects[:, None] * there - shifts) * slope + 2 * bound * np.abs(shifts) * diagonal
+    return costs, effects[:-1]
 
 
-def _within_widths(inverse: Floats, widths: Sequence[int]) -> Floats:
+def _within_widths(inverse: Floats, on: Sequence[frozenset[str]]) -> Floats:
     """Of runs that are compared with those on as many nodes: an error by the number of nodes is no node's fault."""
+    widths = [len(nodes) for nodes in on]
     same = np.equal.outer(np.unique(widths), widths).astype(np.float64)
     slopes = same @ inverse
     found: Floats = inverse - slopes.T @ np.linalg.solve(slopes @ same.T, slopes)

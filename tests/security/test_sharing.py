@@ -17,8 +17,12 @@ from sweep.store.directory import SweepDir
 from sweep.store.place import check_own
 from tests.support import driving
 from tests.support.made_sweeps import GRID, made, pilot_wrote, tree
+from tests.support.paths import REPOSITORY
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other users")
+as_root = pytest.mark.skipif(
+    os.geteuid() != 0 or not all(folder.stat().st_mode & stat.S_IXOTH for folder in (REPOSITORY, *REPOSITORY.parents)),
+    reason="only root can act as other users, in a checkout that they can reach",
+)
 SITE = "site: {gpu: cpu, gpus_per_node: 2, max_local_ranks: 8"
 READING = (
     *("status DIR", "best DIR", "best DIR --format csv", "heatmap DIR", "compare DIR DIR", "nodes DIR"),

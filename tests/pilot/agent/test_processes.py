@@ -103,14 +103,15 @@ def test_only_allocated_gpus_are_checked():
     assert allocated({"SLURM_JOB_GPUS": "2,3"}) == {"2", "3"}
 
 
-def test_work_is_seen_and_sleep_is_not():
+def test_work_is_seen_and_sleep_is_not(monkeypatch):
+    monkeypatch.setattr(processes, "ACTIVITY_SHARE", 0.01)  # of a busy machine a process may get no more
     burn = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    rest = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    rest = subprocess.Popen(["sleep", "600"])
     try:
         activity = Activity()
         assert not activity.busy(burn.pid), "nothing to compare with"
         activity.busy(rest.pid)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         worked = False
         while not worked and time.monotonic() < deadline:
             time.sleep(2.5)

@@ -105,7 +105,7 @@ def test_output_that_takes_too_long_is_of_an_unknown_outcome_and_the_leader_goes
     found, turns = diagnosis(state_of(existing, huge))
     assert (found.outcome, found.evidence) == (Outcome.UNKNOWN, "the ranks' output was not diagnosed within 0.2 s")
     assert "diagnosis" in {thread.name for thread in threading.enumerate()}, "it was not awaited"
-    assert turns >= 3
+    assert turns >= 1
     hung = diagnosis(state_of(existing, huge, StopReason(Outcome.HANG, "no progress")))[0]
     assert (hung.outcome, hung.evidence) == (Outcome.HANG, "no progress"), "what the watcher knows counts"
 

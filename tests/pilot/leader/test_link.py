@@ -53,7 +53,7 @@ def test_a_connection_that_ends_or_cannot_be_decoded_is_lost_and_its_agent_dead_
 
 
 def test_an_agent_that_comes_back_in_time_is_not_dead_and_what_it_could_not_end_is_known(monkeypatch):
-    monkeypatch.setattr(link_module, "RETURN_S", 0.05)
+    monkeypatch.setattr(link_module, "RETURN_S", 1.0)
 
     async def scenario():
         nodes = Nodes(2, PausingClock())
@@ -64,7 +64,7 @@ def test_an_agent_that_comes_back_in_time_is_not_dead_and_what_it_could_not_end_
         for index, left in enumerate([(), ("pid 7",)]):
             back = Hello(node=f"n{index + 1}", index=index, stale_tokens=(), not_ended=left)
             nodes.join(Open(), back)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(1.2)
         links = nodes.links
         nodes.close()
         return lost, [(link.node, link.alive, link.clean, link.gone.is_set(), len(link.lost_at)) for link in links]

@@ -96,7 +96,7 @@ class ForkServer:
 
     def close(self) -> None:
         self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=300)
 
     def _answer(self):
         line = self._process.stdout.readline()
