@@ -51,7 +51,8 @@ SITE: tuple[LineRule, ...] = (
         Outcome.NODE_FAIL,
         Weight.SUSPECT,
         then("Task launch for ", " failed on node") + r"|Application launch failed: (?:Communication|Socket|Zero"
-        r"|Unable to contact|Can't find)|(?:task |job )?prolog (?:error|fail)|prolog failed|launch failed requeued",
+        r"|Unable to contact|Can't find)|(?:task |job )?prolog (?:error|fail)|prolog failed|launch failed requeued"
+        r"|/slurm_script: No such file",
         advice="Slurm could not start the step on a node: run again without that node, and inform the administrators.",
     ),
     LineRule(

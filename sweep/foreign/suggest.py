@@ -20,16 +20,21 @@ USUAL: Mapping[str, str] = {
     "nodes": "nodes|num nodes|n nodes|nnodes|node count|hosts",
     "gpus_per_node": "gpus per node|num gpus per node|nproc per node|devices per node",
     "gpus": "gpus|num gpus|num gpu|n gpus|ngpus|gpu count|world size|devices|num devices|accelerators",
-    "sequence_length": "sequence length|seq length|seq len|seqlen|context length|context|max seq len",
+    "sequence_length": "sequence length|seq length|seq len|seqlen|seq|sequence|context length|context|max seq len",
     "dp": "dp|dp size|dp degree|data parallel|data parallel size|dp replicas",
     "tp": "tp|tp size|tp degree|tensor parallel|tensor parallel size|tensor model parallel size|model parallel size",
-    "pp": "pp|pp size|pp degree|pipeline parallel|pipeline parallel size|pipeline model parallel size|pipeline stages",
+    "pp": (
+        "pp|pp size|pp degree|pipeline|pipeline parallel|pipeline parallel size|pipeline model parallel size|"
+        "pipeline stages"
+    ),
     "cp": "cp|cp size|cp degree|context parallel|context parallel size",
     "ep": "ep|ep size|ep degree|expert parallel|expert parallel size|expert model parallel size",
     "etp": "etp|etp size|expert tensor parallel size",
     "virtual_stages": "vp|vpp|vp size|virtual stages|virtual pipeline|virtual pipeline size|interleave",
     "zero": "zero|zero stage|sharding stage",
-    "micro_batch_size": "micro batch size|micro batch|microbatch|mbs|mbs size|local batch size|per device batch size",
+    "micro_batch_size": (
+        "micro batch size|micro batch|microbatch|mbs|mbsz|mbs size|local batch size|per device batch size"
+    ),
     "grad_accum": "grad accum|gradient accumulation|gradient accumulation steps|grad accum steps|ga|gas|microbatches",
     "global_batch_tokens": (
         "global batch tokens|batch tokens|tokens per batch|tokens per step|"

@@ -72,6 +72,10 @@ def test_shortened_words_are_read_too(tmp_path):
         "outcome": {"from": "OK?", "values": {"yes": "ok", "no": "unknown"}},
     }
     assert next(line for line in text.splitlines() if "missing" in line).startswith("# missing: gpu;")
+    (tmp_path / "map.yaml").unlink()
+    shorter = suggested(tmp_path, "Model,#GPU,pipe,mbsz,seq,tok/s/GPU\n8B,8,1,2,4096,9000\n")
+    found = load(shorter, "map.yaml").value["columns"]
+    assert (found["pp"], found["micro_batch_size"], found["sequence_length"]) == ("pipe", "mbsz", "seq")
 
 
 def test_a_batch_that_no_column_gives_is_named_once(tmp_path):
