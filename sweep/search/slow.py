@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,44 +63,52 @@ def slowed(errors: Errors, on: Sequence[frozenset[str]], units: Mapping[str, fro
     rates, axes = np.linalg.eigh(errors.inverse)
     for noise in NOISES:
         noisier = np.maximum(rates, LEAST) / (1 + noise**2 * np.maximum(rates, LEAST))
-        costs, effects = _robust(errors.late, there, _within_widths((axes * noisier) @ axes.T, on))
-        cost = max(float(costs[:-1].sum(axis=1).min()), LEAST)
-        if (likelihood := float(np.log(noisier).sum()) - len(on) * math.log(cost)) > likely:
-            likely, best = likelihood, (costs, effects)
+        fit = _robust(errors.late, there, _within_widths((axes * noisier) @ axes.T, on))
+        if (likelihood := float(np.log(noisier).sum()) - len(on) * math.log(fit.costs[:-1].min())) > likely:
+            likely, best = likelihood, fit
     assert best is not None
-    return _sure(*best, there, names, units, errors.fits)
+    return _sure(best, there, names, units, errors.fits)
+
+
+class _Fit(NamedTuple):
+    """Of each unit, and last of none."""
+
+    costs: Floats
+    """of the errors that it leaves unexplained"""
+    single: Floats
+    """units x runs: by how much less they would cost without the run"""
+    effects: Floats
 
 
 def _sure(
-    costs: Floats, effects: Floats, there: Floats, names: Sequence[str], units: Mapping[str, frozenset[str]], fits: int
+    fit: _Fit, there: Floats, names: Sequence[str], units: Mapping[str, frozenset[str]], fits: int
 ) -> Slow | None:
     """The unit that leaves least of the errors unexplained, if that is neither chance nor another's: by more than any
     single run says, which may be disturbed.
     """
-    total, number = np.maximum(costs.sum(axis=1), LEAST), there.shape[1]
-    best = int(np.argmin(total[:-1]))
-    runs, share = int(there[best].sum()), min(1.0, float(total[best] / total[-1]))
+    costs, number, best = fit.costs, there.shape[1], int(np.argmin(fit.costs[:-1]))
+    runs, share = int(there[best].sum()), min(1.0, float(costs[best] / costs[-1]))
     chance = max(math.erfc(math.sqrt((1 - share) * number / 2)) / 2, 1 / math.comb(number, runs))
-    others = np.delete(total - (costs - costs[best]).max(axis=1), best)
-    likelier = number / 2 * math.log(max(others.min(), LEAST) / total[best])
+    others = np.delete(costs - (fit.single - fit.single[best]).max(axis=1), best)
+    likelier = number / 2 * math.log(max(others.min(), LEAST) / costs[best])
     sure = chance <= level(units, fits) and likelier >= math.log(len(units) / MOST_BY_CHANCE)
-    if not sure or effects[best] < math.log(LEAST_FACTOR):
+    if not sure or fit.effects[best] < math.log(LEAST_FACTOR):
         return None
-    return Slow(names[best], units[names[best]], math.exp(effects[best]), runs, number, chance)
+    return Slow(names[best], units[names[best]], math.exp(fit.effects[best]), runs, number, chance)
 
 
-def _robust(late: Floats, there: Floats, inverse: Floats) -> tuple[Floats, Floats]:
+def _robust(late: Floats, there: Floats, inverse: Floats) -> _Fit:
     """As ``_explained``: an error counts as far by how the others spread about what the best unit explains."""
     effect = np.zeros(len(late))
     for _ in range(ROUNDS):
         spread = MAD_FACTOR * float(np.median(np.abs(_alone(late - effect, inverse))))
-        costs, effects = _explained(late, there, inverse, FAR * max(spread, math.log(LEAST_FACTOR)))
-        effect = effects[best := int(np.argmin(costs[:-1].sum(axis=1)))] * there[best]
-    return costs, effects
+        fit = _explained(late, there, inverse, FAR * max(spread, math.log(LEAST_FACTOR)))
+        effect = fit.effects[best := int(np.argmin(fit.costs[:-1]))] * there[best]
+    return fit
 
 
-def _explained(late: Floats, there: Floats, inverse: Floats, bound: float) -> tuple[Floats, Floats]:
-    """What each run's error costs that a unit leaves unexplained (the last: no unit), and each unit's effect.
+def _explained(late: Floats, there: Floats, inverse: Floats, bound: float) -> _Fit:
+    """What the errors cost that each unit leaves unexplained, and its effect.
 
     An error further than the bound from what the other runs let expect has a shift of its own, which costs twice the
     bound per unit of it: that is Huber's loss where errors do not vary together (She and Owen 2011, Journal of the
@@ -122,8 +131,9 @@ def _explained(late: Floats, there: Floats, inverse: Floats, bound: float) -> tu
             alone = slope[:, run] / diagonal[run] + shifts[:, run]
             step = alone - np.clip(alone, -bound, bound) - shifts[:, run]
             shifts[:, run], slope = shifts[:, run] + step, slope - step[:, None] * inverse[run]
-    costs: Floats = (late - effects[:, None] * there - shifts) * slope + 2 * bound * np.abs(shifts) * diagonal
-    return costs, effects[:-1]
+    rest, shifted = late - effects[:, None] * there - shifts, 2 * bound * np.abs(shifts) * diagonal
+    costs = np.maximum(np.einsum("ij,ij->i", rest, slope) + shifted.sum(axis=1), LEAST)
+    return _Fit(costs, slope**2 / diagonal + shifted, effects)
 
 
 def _within_widths(inverse: Floats, on: Sequence[frozenset[str]]) -> Floats:
