@@ -84,13 +84,13 @@ def plan(
     if show is not None and (useless := without_effect(["results", "picture"], "with --show")):
         raise SweepError(useless)
     grid, site = load_inputs(grid_file, overrides, site_given, None)
-    site = library.with_fabric(site)
+    stated, site = site, library.with_fabric(site)
     if show == "model":
         _show_model(grid, site, as_json)
         return 0
     planned = library.plan(grid, site)
-    if (unknown := library.unknown_path(site, grid.nodes)) is not None:
-        click.echo(unknown, err=True)
+    for note in library.fabric_notes(stated, site, grid.nodes):
+        click.echo(note, err=True)
     if show is not None and not as_json:
         for row in _rows(planned, show):
             click.echo(_line(row))

@@ -77,6 +77,12 @@ def unknown_path(site: Site, nodes: Iterable[int]) -> str | None:
     ) if 0 < near < max(nodes) and "across" not in rates else None  # fmt: skip
 
 
+def fabric_notes(stated: Site, site: Site, nodes: Iterable[int]) -> list[str]:
+    """Whose fabric the site has, where its file states none, and what a prediction lacks."""
+    of_here = "note: switches and domains as this machine's Slurm has them; of another cluster's: the site's `fabric`"
+    return [*([of_here] if site is not stated else []), *([unknown] if (unknown := unknown_path(site, nodes)) else [])]
+
+
 def expected_saving(plan: Plan, grid: Grid, site: Site) -> Mapping[str, Replay]:
     """The grid's strategy, and `guided` -> the median of its simulated sweeps. Empty where the plan is too large.
 

@@ -39,6 +39,17 @@ def test_every_example_has_runs(path, command):
         assert found["expected"]["guided"]["node_hours"] < found["predicted_node_hours"] / 4
 
 
+def test_a_plan_says_whose_switches_it_takes(tmp_path, command, monkeypatch):
+    clients = tmp_path / "scontrol"
+    clients.write_text("#!/bin/sh\necho 'BlockName=rack1 BlockIndex=0 Nodes=n[1-18] BlockSize=18'\n")
+    clients.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    stated = "-o", "site.fabric={domain_nodes: 4, domains: 2, switch_nodes: 8, switches: 1}"
+    notes = [command("plan", ROOT / "examples" / "laptop.yaml", *options)[2] for options in ((), stated)]
+    assert "as this machine's Slurm has them" in notes[0]
+    assert notes[1] == ""
+
+
 def test_smollm3_holds_the_published_layout():
     layouts = [planned.run().layout for planned in plan_of("smollm3-384").runs]
     wanted = {"dp": 192, "tp": 2, "pp": 1, "micro_batch_size": 3, "grad_accum": 1, "zero": 0, "recompute": "none"}
