@@ -72,14 +72,14 @@ def verdict(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
         return "leads", f"leads by {ahead}; the repeats' figures are equal, so they do not show how much runs differ"
     looks = min(int(cell["repeats"]), int(cell["runner_up_repeats"])) - 1  # repeats go on until they decide
     chance = over_looks(chance_of(float(cell["least_lead"]), spread, freedom, rivals), looks)
-    between = (
-        f"the spread between runs of {spread:.1%} ({int(cell['repeats'])} and {int(cell['runner_up_repeats'])} runs)"
-    )
+    runs = f"{int(cell['repeats'])} and {int(cell['runner_up_repeats'])} runs"
     if chance >= LEVEL:
-        return "leads", f"leads by {ahead}, not beyond {between}"
+        by_chance = f"if all were equally fast, one would in {chance:.0%} of cases (clear: under {LEVEL:.0%})"
+        return "leads", f"leads by {ahead}; {by_chance}: runs differ by {spread:.1%} ({runs})"
+    between = f"the spread between runs of {spread:.1%} ({runs})"
     if oversubscribed := int(cell["oversubscribed_runs"]):
-        runs = f"{oversubscribed} run{'s' * (oversubscribed > 1)}"
-        return "leads", f"leads by {ahead}, beyond {between}; not clear: in {runs} the host had more work than cores"
+        disturbed = f"in {oversubscribed} run{'s' * (oversubscribed > 1)} the host had more work than cores"
+        return "leads", f"leads by {ahead}, beyond {between}; not clear: {disturbed}"
     return "clear", f"{ahead} ahead of the second of {rivals + 1}, beyond {between}"
 
 
