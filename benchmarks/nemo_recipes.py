@@ -119,13 +119,26 @@ def recipe(container: str, model: str, gpu: str, *, narrow: bool) -> dict[str, A
 
 
 def _recomputed(family: str, container: str, gpu: str, *, narrow: bool) -> dict[str, Any]:
-    """What latent attention drops. Activations and norms, which other recipes drop, are left out."""
-    kept = (gpu, container) in (("gb300", "25.11"), ("gb200", "26.04")) or (
-        gpu == "gb300" and (not narrow or container >= "26.06")
-    )
-    if not family.startswith("DeepSeek") or kept:
-        return {}
-    return {"recompute": "selective", "recompute_modules": "mla_up_proj"}
+    """What selective recomputation drops, but for the MLPs of DeepSeek's three dense layers."""
+    kept = (gpu, container) == ("gb200", "26.04") or (gpu == "gb300" and container >= "26.06")
+    modules = ""
+    if family.startswith("DeepSeek") and not kept:
+        modules = "moe_act" if gpu == "gb300" and (container == "25.11" or not narrow) else "mla_up_proj"
+    if family.startswith("GPT OSS") and gpu in ("h100", "b200", "gb200") and not (narrow and container >= "26.06"):
+        modules = "layernorm,moe_act"
+    return {"recompute": "selective", "recompute_modules": modules} if modules else {}
+
+
+def dtype(precision: str, container: str) -> str:
+    """The number format that a table's word means, with its recipe: in plain FP8 those of 2024 scale by earlier steps'
+    maxima (NVIDIA/NeMo), later ones by each tensor's own (Megatron-Bridge's recipes are named fp8cs).
+    """
+    if precision in _DTYPES:
+        return _DTYPES[precision]
+    return "fp8_delayed" if container.startswith("NeMo24") else "fp8_tensorwise"
+
+
+_DTYPES = {"BF16": "bf16", "NVFP4": "nvfp4", "MXFP8": "mxfp8", "FP8-MX": "mxfp8"}
 
 
 def _bits(narrow: bool) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.reference_tables import Rows
+from sweep.contract import FORMATS
 
 Peer = Callable[[str, Mapping[str, Any]], float | None]
 """(kind of GPU, columns of one row) -> seconds, or None if it cannot express the row"""
@@ -80,7 +81,7 @@ def _execution(row: Mapping[str, Any]) -> dict[str, Any]:
         "data_par_net": 1 if dp * tp > row["gpus_per_node"] else 0,
         "batch_size": int(dp * row["micro_batch_size"] * row["grad_accum"]),
         "microbatch_size": int(row["micro_batch_size"]),
-        "datatype": "float8" if row["dtype"] == "fp8" else "float16",
+        "datatype": "float8" if FORMATS.get(row["dtype"], row["dtype"]) == "fp8" else "float16",
         "fused_activation": True,
         "attention_type": "multihead",
         "activation_recompute": {"full": "full", "none": "none"}.get(str(row["recompute"]), "attn_only"),
@@ -104,7 +105,7 @@ def llm_analysis() -> Peer:
     logging.disable(logging.CRITICAL)
 
     def seconds(gpu: str, row: Mapping[str, Any]) -> float | None:
-        if gpu not in _LLM_ANALYSIS_GPUS or row["num_experts"] or row["cp"] > 1 or row["dtype"] in ("fp8", "fp4"):
+        if gpu not in _LLM_ANALYSIS_GPUS or row["num_experts"] or row["cp"] > 1 or row["dtype"] in ("fp8", *FORMATS):
             return None
         ratio = 1.5 if row["gated_mlp"] else 1.0
         model = config.ModelConfig(

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.nemo_recipes import dtype
 from sweep.physics import flops
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS, Gpu
@@ -373,9 +374,6 @@ def _torchtitan() -> Iterator[Row]:
         }
 
 
-_NEMO_DTYPES = {"": "fp8", "BF16": "bf16", "NVFP4": "fp4"}
-
-
 _OLD_KERNEL = "NeMo24.03"
 """containers whose launcher disables cuDNN's attention: NVTE_FUSED_ATTN: 0 in launcher_scripts/conf/config.yaml of
 NVIDIA/NeMo-Framework-Launcher for 24.03.01"""
@@ -407,7 +405,7 @@ def nemo(*, adapters: bool = False) -> Iterator[Row]:
             "micro_batch_size": micro,
             "grad_accum": max(batch // (dp * micro), 1),
             "sequence_length": sequence,
-            "dtype": _NEMO_DTYPES.get(row["precision"], "fp8"),
+            "dtype": dtype(row["precision"], row["container"]),
             "gpus_per_node": 72 if gpu.startswith("gb") else 8,
             "tp_overlap": True,
             "attention_kernel": "flash-2" if row["container"].startswith(_OLD_KERNEL) else "cudnn",

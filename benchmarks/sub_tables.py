@@ -13,6 +13,7 @@ import numpy as np
 
 from benchmarks.reference_tables import Rows, Table
 from sweep.physics import step_time
+from sweep.physics.columns import read
 from sweep.physics.prediction import describe
 
 HALF, MOST = (NormalDist().inv_cdf(share) for share in (0.75, 0.95))
@@ -63,7 +64,7 @@ def sub_tables(
             log = np.broadcast_to(log, rows.seconds.shape)
             off = -log / describe(rows.columns, rows.gpu, rows.profile).prior_sd
             theirs = [np.log(of(rows) / rows.seconds) for of in (peers or {}).values()]
-            kinds, dtypes = kind_of(rows), np.broadcast_to(rows.columns["dtype"], rows.seconds.shape)
+            kinds, dtypes = kind_of(rows), np.broadcast_to(read(rows.columns, "dtype"), rows.seconds.shape)
             for kind, dtype in dict.fromkeys(zip(kinds.tolist(), dtypes.tolist(), strict=True)):
                 mine = (kinds == kind) & (dtypes == dtype)
                 key = (table.trainer, kind, rows.gpu.name, dtype)

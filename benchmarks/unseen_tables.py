@@ -12,7 +12,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from benchmarks.nemo_recipes import recipe
+from benchmarks.nemo_recipes import dtype, recipe
 from benchmarks.reference_tables import STORED_SCORES, Row, Table, gpt, interleaved, nemo, read, table_of
 from sweep.physics.catalogue import MODELS
 from sweep.physics.shapes import ModelShape
@@ -56,7 +56,7 @@ def _nemo(models: dict[str, ModelShape]) -> Iterator[Row]:
             "micro_batch_size": micro,
             "grad_accum": max(batch // (dp * micro), 1),
             "sequence_length": sequence,
-            "dtype": "bf16" if row["precision"] == "BF16" else "fp8",
+            "dtype": dtype(row["precision"], row["container"]),
             "gpus_per_node": 72 if gpu.startswith("gb") else 8,
             "tp_overlap": True,
             "etp": 1,  # expert_tensor_parallel_size in scripts/performance of NVIDIA-NeMo/Megatron-Bridge

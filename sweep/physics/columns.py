@@ -38,6 +38,8 @@ _PLAIN: dict[str, Any] = {
     "SWEEP_PLACEMENT": "packed",
 }
 """default values of a layout"""
+RECIPE = "dtype as stated"
+"""the column ``dtype`` with the recipes of FORMATS, which ``read`` of ``dtype`` replaces by their formats"""
 
 
 class Numbers(Mapping[str, Any]):
@@ -80,6 +82,8 @@ def read(columns: Mapping[str, Any], name: str) -> Any:
 
 
 def _number(columns: Mapping[str, Any], name: str) -> Any:
+    if name == RECIPE:
+        return np.asarray(columns.get("dtype", _PLAIN["dtype"]))
     try:
         value = columns[name]
     except KeyError:
@@ -91,7 +95,7 @@ def _number(columns: Mapping[str, Any], name: str) -> Any:
 
 
 def _formats(dtypes: Any) -> Any:
-    """Number formats, where a dtype is a recipe; what recipes of one format differ in is not predicted."""
+    """Number formats, where a dtype is a recipe."""
     recipes = [recipe for recipe in FORMATS if np.any(dtypes == recipe)]
     for recipe in recipes:
         dtypes = np.where(dtypes == recipe, FORMATS[recipe], dtypes)

@@ -28,13 +28,20 @@ TE_B300 = (
     "at 15,872 tokens on B300, operands cast before, over ORDINARY_SHAPE and what product_s predicts of their shape"
 )
 TE_CASTS = (
-    "NVIDIA/TransformerEngine docs/examples/gemm_profiling.rst (1609c89), B300: 12 products less those cast before "
+    "NVIDIA/TransformerEngine docs/examples/gemm_profiling.rst (1609c89), 12 products less those cast before, of 2.2e9 "
+    "elements: "
 )
 NO_FASTER = "no faster than B300 (1,000 for 1,100 W); best shape 0.776 in bf16, 0.763 in fp8: " + MAMF
+GB200 = (
+    "B300's times 1.05, the ratio of their best shapes ("
+    + MAMF
+    + "); MXFP8 products of experts of 7,168 x 2,048 reach "
+    "2,672 TFLOP/s (NVIDIA/Megatron-LM docs/discussions/deepseek-v3-gb200-optimization), so predicted 2,500 to 2,850"
+)
 POWER = (
-    "no benchmark published: GB200 times the power limits (1,400 W for 1,200: glennklockwood.com, of NVIDIA's "
-    "announcement in 2025), to the power 0.42 (clock by the square root to the cube root of power); the data sheets' "
-    "peaks for fp8 and bf16 are the same"
+    "no benchmark published: GB200's best shape (0.729, 0.723) times the power limits (1,400 W for 1,200: "
+    "glennklockwood.com, of NVIDIA's announcement in 2025), to the power 0.42 (square root to cube root of it): 1.10 "
+    "and 1.16 times its ordinary ones, cuDNN's backward 1.09 (4k) to 1.21 (32k) times (cudnn-frontend, llama3.1)"
 )
 EFA = (
     "Ultra-Scale Playbook, communication bandwidth by number of nodes (256 MB, 8 H100 per node, EFA); ML Engineering, "
@@ -55,8 +62,8 @@ MATMUL: dict[tuple[str, str], Constant] = {
     ("b200", "bf16"): Constant(0.754, 0.05, NO_FASTER),
     ("b200", "fp8"): Constant(0.70, 0.08, NO_FASTER),
     ("b200", "fp4"): Constant(0.65, 0.20, "no table: below the share of fp8, as fp8 is below bf16 on other kinds"),
-    ("gb200", "bf16"): Constant(0.729, 0.05, MAMF),
-    ("gb200", "fp8"): Constant(0.723, 0.08, MAMF),
+    ("gb200", "bf16"): Constant(0.708, 0.06, GB200),
+    ("gb200", "fp8"): Constant(0.664, 0.10, GB200),
     ("b300", "bf16"): Constant(0.754, 0.05, TE_B300),
     ("b300", "fp8"): Constant(0.70, 0.08, TE_B300 + "; MXFP8 0.68, one scale per tensor 0.72"),
     ("gb300", "bf16"): Constant(0.778, 0.08, POWER),
@@ -119,10 +126,15 @@ MULTIPROCESSORS = {
 """from the makers' architecture papers; else 132 (H100)"""
 
 CASTS = {
-    "fp8": Constant(4.6, 0.15, TE_CASTS + "1.82 ms, 9.0 GB: read once, written in two layouts"),
-    "fp4": Constant(7.0, 0.15, TE_CASTS + "2.69 ms, 15.1 GB: read for amax, rows and columns"),
+    ("fp8", "blackwell"): Constant(4.6, 0.15, TE_CASTS + "1.82 ms on B300, MXFP8: read once, written in two layouts"),
+    ("fp8_tensorwise", "blackwell"): Constant(5.9, 0.15, TE_CASTS + "2.34 ms on B300: read for its largest value too"),
+    ("fp8_delayed", "blackwell"): Constant(2.5, 0.4, TE_CASTS + "0.99 ms on B300, of fp8_tensorwise's products"),
+    ("fp4", "blackwell"): Constant(7.0, 0.15, TE_CASTS + "2.69 ms on B300: read for amax, rows and columns"),
+    ("fp8", "hopper"): Constant(3.8, 0.25, TE_CASTS + "2.19 ms on H200 NVL, fp8_delayed of fp8_tensorwise's products"),
+    ("fp8_tensorwise", "hopper"): Constant(6.1, 0.15, TE_CASTS + "3.50 ms on H200 NVL"),
 }
-"""bytes at the rate of plain kernels to cast an element on Blackwell: inputs in forward, gradients of outputs"""
+"""(recipe, or format of others, architecture) -> bytes at the rate of plain kernels to cast an element: inputs in
+forward, gradients of outputs in backward"""
 ROUTED = (
     Constant(
         6.0,
@@ -286,6 +298,12 @@ GRACE = Constant(
 )
 GRACE_HOSTS = ("gh200", "gh200-144gb", "gb200", "gb300")
 """kinds whose host is a Grace CPU -> host time of an operation over that of others"""
+GROUPED_PRODUCT_S = Constant(
+    3.0e-5,
+    0.4,
+    "host time of a product of experts, on Blackwell with a host not named: eight of 128 x 2048 x 2048, operands cast "
+    "before, take 0.267 ms, as one kernel 0.069 (NVIDIA/TransformerEngine pull request 3134)",
+)
 SMALL_KERNEL_S = Constant(
     3.8e-6,
     0.4,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sweep.physics import communication, constants
-from sweep.physics.columns import element_bytes, equals, expert_width, local_tokens, mentions, read
+from sweep.physics.columns import RECIPE, element_bytes, equals, expert_width, local_tokens, mentions, read
 from sweep.physics.machine import Machine
 from sweep.physics.shapes import moe_layers, shape_columns
 from sweep.physics.trainers import Behaviour
@@ -21,6 +21,11 @@ Columns = Mapping[str, Any]
 WHOLE = "full_iteration"
 """in ``cuda_graphs``: every kernel of a step is replayed"""
 _BROADCAST = 1 / constants.BROADCAST_SHARE.median
+CLAMP_BYTES = (16.0, 30.0)
+"""per element of width: both halves clamped (8), joined (8); backward compared and chosen (8, 14), joined (8)"""
+ROTARY_BYTES = (12 + 8 * _BROADCAST, 16 + 8 * _BROADCAST)
+"""per element of queries and keys, beyond a fused kernel's 4: times cosine and sine (8, broadcast), half negated (2),
+joined twice (8), added (6); backward times both, negated, joined, three gradients summed (14)"""
 BIAS_BYTES = ((10 + 2 * _BROADCAST, 12 + 8 * _BROADCAST), (24 + 4 * _BROADCAST, 24 + 16 * _BROADCAST))
 """per element, forward and backward: the product written (2, broadcast), the sum (4 read, 2 written), joined (4); in
 backward joined (4), the product's two gradients multiplied (8, broadcast) and summed (8). With DeepEP and HybridEP
@@ -107,30 +112,49 @@ def launches(columns: Columns, machine: Machine, behaviour: Behaviour) -> tuple[
     """Host operations of a layer's products where each expert's is a kernel of its own, forward and backward.
 
     NVIDIA/TransformerEngine v2.9, pytorch/module/grouped_linear.py and csrc (quantizer.cpp): of each of two matrices a
-    product, and in backward two; in 8 bits also an object and a kernel that casts its input, and its output's gradient,
-    before Blackwell after three that scale it. Biases, see ``bias_bytes``: a product, a sum and a view, and backward.
+    product (in C++ in both passes), in backward two and a hook (NVIDIA/Megatron-LM, core/distributed); in 8 bits an
+    object and a kernel that casts its input, and its output's gradient, after three that scale it by its largest value
+    (fp8_tensorwise), and its weight's cast looked up. Biases: a product, a sum and a view, and backward.
     """
     each = share(columns) * local_experts(columns) * behaviour.kernel_per_expert
-    cast = equals(columns, "dtype", "fp8", "fp4") * (4.0 if machine.architecture == "blackwell" else 10.0)
+    product = constants.GROUPED_PRODUCT_S.median / machine.launch_s
+    narrow = 1.0 * equals(columns, "dtype", "fp8", "fp4")
+    cast = narrow * np.where(equals(columns, RECIPE, "fp8_tensorwise"), 10.0, 4.0)
     bias = np.asarray(shape_columns(columns).mlp_bias) * 1.0
-    return each * (2 + cast + 3 * bias), each * (4 + cast + 5 * bias)
+    return each * (2 * product + cast + 2 * narrow + 3 * bias), each * (6 * product + 2 + cast + 5 * bias)
 
 
-def bias_bytes(columns: Columns, behaviour: Behaviour) -> tuple[Any, Any]:
-    """Bytes that the biases of experts' outputs move in one layer, forward and backward.
+def eager_bytes(columns: Columns, behaviour: Behaviour) -> tuple[Any, Any]:
+    """Bytes that one layer moves outside fused kernels, forward and backward (NVIDIA/Megatron-LM, core 0.15 to 0.19).
 
-    NVIDIA/Megatron-LM, TEGroupedMLP._apply_bias (core 0.15 to 0.19): t + b * p expert by expert, joined. Not where the
-    whole iteration is a CUDA graph, which needs Transformer Engine's fused operations.
+    Each expert's rows are padded and cut for 8 bits (not by HybridEP). Of gated experts with biases, which of published
+    models GPT-OSS has: biases of outputs, t + b * p expert by expert, joined; clamped activations; positions that
+    YaRN scales, the only ones where the whole iteration is a CUDA graph, which needs fused operations.
     """
-    bias = np.asarray(shape_columns(columns).mlp_bias) * behaviour.kernel_per_expert
-    elements = share(columns) * routed_elements(columns) * bias * (1 - mentions(columns, "cuda_graphs", WHOLE))
+    shape, mixed = shape_columns(columns), share(columns) * behaviour.kernel_per_expert
+    eager = mixed * (1 - mentions(columns, "cuda_graphs", WHOLE))
+    biased = np.asarray(shape.mlp_bias) * np.asarray(shape.gated_mlp)
+    heads = shape.head_dim * (shape.num_heads + np.asarray(shape.num_kv_heads)) / read(columns, "tp")
+    turned = biased * (mixed > 0) * local_tokens(columns) * heads
+    padded = 8.0 * equals(columns, "dtype", "fp8", "fp4") * ~equals(columns, "dispatcher", "hybridep")
     once = equals(columns, "dispatcher", "deepep", "hybridep")
-    forward, backward = (np.where(once, wide, narrow) for narrow, wide in zip(*BIAS_BYTES, strict=True))
-    return forward * elements, backward * elements
+    outputs = [padded + biased * np.where(once, wide, narrow) for narrow, wide in zip(*BIAS_BYTES, strict=True)]
+    forward, backward = (
+        eager * (output * routed_elements(columns) + clamp * biased * inner_elements(columns)) + rotary * turned
+        for output, clamp, rotary in zip(outputs, CLAMP_BYTES, ROTARY_BYTES, strict=True)
+    )
+    return forward, backward
+
+
+def inner_elements(columns: Columns) -> Any:
+    """Elements of the experts' activations on a rank, of an expert's width."""
+    return routed_tokens(columns) * shape_columns(columns).moe_intermediate_size / expert_width(columns)
 
 
 def small_kernels_s(columns: Columns, behaviour: Behaviour) -> tuple[Any, Any]:
-    """Seconds of a layer's router and of the bookkeeping of its tokens, forward and backward: many short kernels."""
+    """Seconds of many short kernels, forward and backward: a layer's router, bookkeeping of tokens, scales of casts."""
     part = share(columns) * constants.SMALL_KERNEL_S.median
+    apart = behaviour.kernel_per_expert * (1 - mentions(columns, "cuda_graphs", WHOLE))
+    scaled = 4 * local_experts(columns) * equals(columns, RECIPE, "fp8_tensorwise") * apart
     forward, backward = behaviour.expert_operations
-    return part * forward, part * backward
+    return part * (forward + scaled), part * (backward + scaled)

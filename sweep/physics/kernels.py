@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sweep.contract import FORMATS
 from sweep.physics import constants, experts
-from sweep.physics.columns import element_bytes, equals, expert_width, local_tokens, mentions, read, words_in
+from sweep.physics.columns import RECIPE, element_bytes, equals, expert_width, local_tokens, mentions, read, words_in
 from sweep.physics.machine import Machine
 from sweep.physics.profiles import MemoryProfile
 from sweep.physics.shapes import router_parameters, shape_columns, window_share
@@ -269,12 +270,34 @@ def elementwise(columns: Columns, machine: Machine, profile: MemoryProfile, beha
 
 def _casts(columns: Columns, machine: Machine, behaviour: Behaviour, inputs: Any, outputs: Any) -> tuple[Any, Any]:
     """Bytes per token, forward and backward, to cast the inputs of products and the gradients of their outputs."""
-    size = np.where(equals(columns, "dtype", "fp4"), constants.CASTS["fp4"].median, constants.CASTS["fp8"].median)
-    each = (size * inputs, size * outputs) if machine.architecture == "blackwell" else (3.0 * inputs, 5.0 * inputs)
     if behaviour.scales_dynamically:
-        each = (CAST_BYTES * inputs, CAST_BYTES * (inputs + 2 * outputs))
-    small = 1.0 * equals(columns, "dtype", "fp8", "fp4")
-    return small * each[0], small * each[1]
+        small = CAST_BYTES * equals(columns, "dtype", "fp8", "fp4")
+        return small * inputs, small * (inputs + 2 * outputs)
+    size = _cast_bytes(columns, machine)
+    return size * inputs, size * outputs
+
+
+def _cast_bytes(columns: Columns, machine: Machine) -> Any:
+    recipes = read(columns, RECIPE)
+    found: Any = 0.0
+    place = "blackwell" if machine.architecture == "blackwell" else "hopper"
+    for recipe in words_in(recipes):
+        known = constants.CASTS.get((recipe, place)) or constants.CASTS.get((FORMATS.get(recipe, recipe), place))
+        found = np.where(recipes == recipe, known.median if known else 0.0, found)
+    return found
+
+
+def dropped_s(columns: Columns, machine: Machine, profile: MemoryProfile, behaviour: Behaviour) -> Any:
+    """Seconds to make again what "moe_act" and "layernorm" in ``recompute_modules`` drop in one layer: the activations
+    of routed experts, which are cast again, and the outputs of both norms.
+    """
+    activations, norms = (mentions(columns, "recompute_modules", name) for name in ("moe_act", "layernorm"))
+    inner = experts.share(columns) * experts.inner_elements(columns)
+    clamped = np.asarray(shape_columns(columns).mlp_bias) * experts.CLAMP_BYTES[0]
+    each = element_bytes(columns) * behaviour.width_forward + _cast_bytes(columns, machine) + clamped
+    split = read(columns, "tp") if profile.sequence_parallel else 1.0
+    outputs = 4 * element_bytes(columns) * local_tokens(columns) * read(columns, "hidden_size") / split
+    return (activations * inner * each + norms * outputs) / machine.memory_bytes_per_s
 
 
 def loss(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:

@@ -157,7 +157,8 @@ def _layer(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile,
     merging = context.merging_s(columns, machine, behaviour)
     exchanged = context.exposed_s(columns, machine, behaviour, attention)
     extra, adapted = experts.small_kernels_s(columns, behaviour), adapters.traffic_s(columns, machine, profile)
-    biases = [moved / machine.memory_bytes_per_s for moved in experts.bias_bytes(columns, behaviour)]
+    eager = [moved / machine.memory_bytes_per_s for moved in experts.eager_bytes(columns, behaviour)]
+    dropped = selective * kernels.dropped_s(columns, machine, profile, behaviour)
     products = kernels.products(columns, machine, behaviour, frozen=profile.frozen_weights)
     more = selective * latent * kernels.latent_up_s(columns, machine, behaviour)
     if behaviour.stops_early:
@@ -167,8 +168,8 @@ def _layer(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile,
         "attention": _with(attention, full + core),
         "memory": _with(
             Passes(
-                elementwise.forward + extra[0] + adapted[0] + cast + biases[0],
-                elementwise.backward + accumulated + extra[1] + adapted[1] + cast + biases[1],
+                elementwise.forward + extra[0] + adapted[0] + cast + eager[0],
+                elementwise.backward + accumulated + extra[1] + adapted[1] + cast + eager[1] + dropped,
             ),
             full + cheap,
         ),

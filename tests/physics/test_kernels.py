@@ -211,12 +211,14 @@ def test_compiled_elementwise_kernels_move_the_least_whatever_the_trainer_and_ca
         found = kernels.elementwise(cells(PLAIN, compile=True), H100, MEGATRON, trainer)
         assert per_token(found) == pytest.approx(fused)
     cast = 2 * 128 + 256 + 384
-    for dtype in ("fp8", "fp4"):
+    for dtype, each in (("fp8", 3.8), ("fp8_delayed", 3.8), ("fp8_tensorwise", 6.1)):
         small = kernels.elementwise(cells(PLAIN, compile=True, dtype=dtype), H100, MEGATRON, NANOTRON)
-        assert per_token(small) == pytest.approx([fused[0] + 3 * cast, fused[1] + 5 * cast])
+        assert per_token(small) == pytest.approx([fused[0] + each * cast, fused[1] + each * (cast + 384)])
 
 
-@pytest.mark.parametrize(("dtype", "each"), [("fp8", 4.6), ("fp4", 7.0)])
+@pytest.mark.parametrize(("dtype", "each"), [
+    ("fp8", 4.6), ("mxfp8", 4.6), ("fp8_tensorwise", 5.9), ("fp8_delayed", 2.5), ("fp4", 7.0), ("nvfp4", 7.0)
+])  # fmt: skip
 def test_blackwell_casts_inputs_in_forward_and_gradients_of_outputs_in_backward(dtype, each):
     """The gated MLP has twice its width as an output. Where the whole step is a graph, the routed experts' products
     activate and cast what they return."""
@@ -239,7 +241,7 @@ def test_a_mixture_moves_its_copies_of_tokens_and_the_width_of_the_experts_that_
     """Six elements for each of a routed token, forward, at the rate of gathering rows, and its cast to eight bits."""
     found = per_token(kernels.elementwise(cells(MIXED, compile=True, dtype=dtype), H100, MEGATRON, NANOTRON))
     routed, width = 2 * 128, 3 * 192
-    cast = 3 * (2 * 128 + 2 * 128 + width + routed) if dtype == "fp8" else 0
+    cast = 3.8 * (2 * 128 + 2 * 128 + width + routed) if dtype == "fp8" else 0
     rows = 2 * 6 * routed * 0.8 / 0.42
     assert found[0] == pytest.approx(2 * (8 * 128 + 3 * width + 2 * 256) + rows + cast)
 
