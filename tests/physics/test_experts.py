@@ -30,20 +30,6 @@ def test_a_dense_model_has_no_part_of_it():
     assert experts.tensor_share(cells, MEGATRON) == 1
 
 
-def test_a_rank_computes_the_tokens_of_the_ranks_that_send_it_theirs():
-    """DeepSeek-V3: 256 experts, eight a token. With ep 64 a rank has four, and as many rows as it sends."""
-    assert experts.share(columns()) == 58 / 61
-    assert experts.local_experts(columns(ep=64)) == 4
-    assert experts.rows_per_expert(columns(ep=64)) == 4096 * 8 / 4
-    assert experts.rows_per_expert(columns(ep=64, tp=2)) == 4096 * 8 / 4
-    assert experts.rows_per_expert(columns(ep=64, tp=2, etp=1)) == 4096 * 8 / 4 / 2
-
-
-@pytest.mark.parametrize(("places", "wanted"), [(1, 1), (2, 2 * (1 - 0.5**8)), (8, 8 * (1 - (7 / 8) ** 8))])
-def test_a_token_goes_to_as_many_places_as_have_an_expert_of_it(places, wanted):
-    assert experts.copies(columns(), places) == pytest.approx(wanted)
-
-
 def test_a_dispatcher_sends_a_token_once_to_a_rank_and_an_all_to_all_once_to_an_expert():
     """Two exchanges a forward. Eight experts of eight ranks are on 5.25 of them on average."""
     token = 2 * 7168

@@ -58,14 +58,6 @@ def test_a_grids_network_counts_before_the_measured_one():
     assert found.tolist() == [1e9, 2e9]
 
 
-def test_unknown_hardware_has_nominal_rates():
-    unknown = machine("cpu")
-    assert unknown.peak("bf16") == 1e14
-    assert unknown.inside_bytes_per_s == 2e11
-    assert unknown.between_bytes_per_s({}) == 2e11 / 8
-    assert unknown.memory_bytes_per_s == 1e12 * constants.MEMORY_SHARE.median
-
-
 @pytest.mark.parametrize(("gpu", "dtype", "row"), [
     ("h100", "bf16", ("h100", "bf16")),
     ("h100", "fp8", ("h100", "fp8")),
@@ -208,18 +200,6 @@ def test_what_was_measured_without_a_stated_spread_is_known_to_five_per_cent():
 ])  # fmt: skip
 def test_attention_kernels_are_those_of_the_gpus_architecture_or_of_an_older_one(gpu, wanted):
     assert machine(gpu).architecture == wanted
-
-
-def test_a_rate_of_a_tera_or_more_is_shown_in_teras():
-    for rate, shown in ((999e9, "999 GB/s ± 5%"), (1e12, "1 TB/s ± 5%"), (1.5e12, "1.5 TB/s ± 5%")):
-        found = {name: value for name, value, _ in machine(memory_bytes_per_s=rate).rates()}
-        assert found["memory"] == shown
-
-
-def test_rates_of_attention_are_shares_of_the_peak_in_half_precision():
-    found = {name: value for name, value, _ in machine().rates("flash-2")}
-    assert found["attention forward, flash-2"] == "346.1 TFLOP/s ± 8%"  # 0.35 of 989
-    assert found["attention backward, flash-2"] == "306.6 TFLOP/s ± 10%"  # 0.31
 
 
 def test_nodes_of_gpus_without_a_known_network_share_an_eighth_of_the_link():

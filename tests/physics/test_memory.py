@@ -1,4 +1,4 @@
-"""The memory model alone: invariants for any data, and published worked examples."""
+"""The memory model: invariants for any data, and published worked examples; kinds by layout: test_anchors."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sweep.physics import activations, memory, pipeline, states
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
-from sweep.physics.profiles import PROFILES, profile_of
+from sweep.physics.profiles import PROFILES
 from sweep.physics.schedules import SCHEDULES
 from sweep.physics.shapes import ModelShape, total_parameters
 
@@ -44,15 +44,6 @@ def test_13b_worked_example():
     assert part["gradients"] / 1e9 == pytest.approx(26, abs=0.5)
     assert (part["master_weights"] + part["optimizer_states"]) / 1e9 == pytest.approx(156, abs=1)
     assert part["activations"] / memory.GIB == pytest.approx(14.5, abs=0.1)
-
-
-@pytest.mark.parametrize(("dp", "per_parameter"), [(1, 2 + 2 + 4), (2, 2 + 4 + 4)])
-def test_picotrons_states(dp, per_parameter):
-    """train.py: bf16 weights and AdamW on them; DataParallelBucket sums gradients in fp32 instead of bf16."""
-    profile = profile_of("picotron", {})
-    part = memory.breakdown(columns("1B", dp=dp), profile, "first")
-    states_bytes = sum(part[kind] for kind in memory.STATE_KINDS)
-    assert states_bytes == pytest.approx(per_parameter * total_parameters(MODELS["1B"]), rel=1e-3)
 
 
 def test_smollm3_needs_74_of_80_gb():
@@ -124,11 +115,6 @@ def test_a_larger_micro_batch_always_needs_more(profile, tp, pp, recompute, micr
     assert smaller < larger
 
 
-def test_selective_recomputation_that_keeps_partial_sums_keeps_more_under_a_wide_tp():
-    found = [peak(OURS, tp=8, micro_batch_size=4, recompute=r) for r in ("none", "selective")]
-    assert found[0] < found[1]
-
-
 def test_unknown_memory_lets_everything_fit():
     fit = memory.fits(columns("80B", dp=np.array([1, 8])), GPUS["cpu"])
     assert fit.fits.tolist() == [True, True]
@@ -140,17 +126,6 @@ def test_reasons_come_with_their_numbers():
     assert fit.fits.tolist() == [False, True]
     assert fit.over.tolist() == [True, False]
     assert fit.needed_bytes[0] > fit.limit_bytes > fit.available_bytes
-
-
-def test_in_fp32_logits_take_twice_as_much_as_in_half_precision_and_never_less():
-    shape = MODELS["1B"].as_dict() | {"sequence_length": 4096}
-    profile = PROFILES["megatron"]
-    logits = {dtype: float(memory.logit_bytes({**shape, "dtype": dtype}, profile, "first")) for dtype in DTYPES}
-    assert logits["bf16"] == logits["fp16"] == 4096 * 131072 * profile.logit_bytes
-    assert logits["fp32"] == 2 * logits["bf16"]
-
-
-DTYPES = ("bf16", "fp16", "fp32")
 
 
 @pytest.mark.parametrize(("widths", "groups"), [((1, 1, 1, 1, 1), 0), ((2, 1, 1, 1, 1), 2), ((2, 4, 1, 1, 1), 3),
@@ -177,132 +152,6 @@ def test_activations_of_table_2_of_korthikanti(recompute, tp, sequence_parallel,
     assert found == pytest.approx(s * b * h * per_sbh + a * s * s * b * per_abs)
 
 
-@pytest.mark.parametrize(("tp", "hidden_copies"), [(1, 3), (8, 3 / 8 + 2)])
-@pytest.mark.parametrize("compiled", [False, True])
-def test_of_outputs_of_products_a_layer_stores_its_matrices_its_attention_and_its_input(tp, hidden_copies, compiled):
-    """bf16, 8B: queries, output, keys and values of 32 heads of 128, both first matrices of the MLP, the layer's input
-    and the outputs of its two row-split matrices, compiled of the first alone; under tp also two gathered inputs and
-    the row-split matrices' partial sums, whole."""
-    profile = dataclasses.replace(OURS, compiled=compiled)
-    layout = columns(tp=tp, recompute="selective")
-    attention = 2 * 4 * 32 * 128 / tp + 4 * 32 / tp
-    wanted = attention + 2 * (2 * 14336 / tp + 4096 * (hidden_copies - compiled / tp)) + 2 * 2 * 4096 * (tp > 1)
-    assert activations.layer_bytes_per_token(layout, MODELS["8B"], profile) == pytest.approx(wanted)
-
-
-def test_what_recomputation_restores_is_what_it_dropped():
-    """For one layer at a time, while its backward runs."""
-    shape = MODELS["8B"]
-    for profile, recompute in ((OURS, "selective"), (OURS, "full"), (PROFILES["paper"], "selective")):
-        retained, whole = (
-            activations.layer_bytes_per_token(columns(recompute=r), shape, profile) for r in (recompute, "none")
-        )
-        restored = activations.recomputed_bytes_per_token(columns(recompute=recompute), shape, profile)
-        assert restored == whole - retained > 0
-    assert activations.recomputed_bytes_per_token(columns(), shape, OURS) == 0
-
-
-@pytest.mark.parametrize(("tp", "kv_heads"), [(1, 8), (4, 2), (8, 1), (16, 1)])
-def test_a_rank_has_one_head_of_keys_and_values_at_least(tp, kv_heads):
-    found = activations.attention_bytes_per_token(columns("Llama-3-8B", tp=tp), MODELS["Llama-3-8B"], OURS)
-    assert found == 2 * 128 * (2 * 32 / tp + 2 * kv_heads) + 4 * 32 / tp
-
-
-def test_context_parallelism_that_gathers_keys_and_values_stores_those_of_the_whole_sequence():
-    shape, layout = MODELS["Llama-3-8B"], columns("Llama-3-8B", cp=4)
-    ring = dataclasses.replace(OURS, whole_kv_in_cp=False)
-    found = [activations.attention_bytes_per_token(layout, shape, profile) for profile in (OURS, ring)]
-    assert found == [2 * 128 * (2 * 32 + 2 * 8 * copies) + 4 * 32 for copies in (4, 1)]
-
-
-@pytest.mark.parametrize(("width", "widest"), [(14336, 2 * 14336), (1024, 3 * 32 * 128)])
-def test_gradients_in_a_layers_backward_are_of_the_residual_path_and_of_its_widest_matrix(width, widest):
-    shape = dataclasses.replace(MODELS["8B"], intermediate_size=width)
-    assert activations.backward_bytes_per_token({"tp": 4}, shape) == 2 * (4096 + widest / 4)
-
-
-def test_a_mixtures_layer_stores_what_it_sends_its_experts_and_the_routers_scores():
-    """Two routed experts a token and a shared one, each of width 192: as much as a dense MLP of all three, two copies
-    of what is sent, and eight bytes per expert of the router."""
-    shape = MODELS["tiny-moe"]
-    no_experts = {"num_experts": 0, "experts_per_token": 0, "shared_experts": 0, "moe_intermediate_size": 0}
-    dense = dataclasses.replace(shape, **no_experts, intermediate_size=3 * 192)
-    for tp in (1, 2):
-        mixture, same = (
-            activations.layer_bytes_per_token(one.as_dict() | {"tp": tp, "sequence_length": 64}, one, OTHERS)
-            for one in (shape, dense)
-        )
-        assert mixture - same == pytest.approx(2 * 2 * 128 * 2 / tp + 8 * 8)
-
-
-@pytest.mark.parametrize(("fused", "per_width"), [(False, 4 * 2), (True, 3 * 2)])
-def test_a_gated_mlp_stores_the_outputs_of_both_matrices_and_the_last_ones_input(fused, per_width):
-    """And the activation's own output, where it is a kernel of its own."""
-    narrow = MODELS["tiny-1M"]
-    wide = dataclasses.replace(narrow, intermediate_size=narrow.intermediate_size + 100)
-    profile = dataclasses.replace(OTHERS, fused_activation=fused)
-    found = [
-        activations.layer_bytes_per_token(one.as_dict() | {"sequence_length": 64}, one, profile)
-        for one in (narrow, wide)
-    ]
-    assert found[1] - found[0] == 100 * per_width
-
-
-OTHERS = PROFILES["megatron"]
-
-
-@pytest.mark.parametrize(("layout", "in_chunks"), [
-    ({}, True), ({"dp": 2}, True), ({"cp": 2}, False), ({"cp": 2, "micro_batch_size": 2}, True), ({"tp": 2}, False),
-    ({"pp_schedule": "gpipe"}, True), ({"pp_schedule": "gpipe", "pp": 2, "grad_accum": 4}, False),
-    ({"pp_schedule": "interleaved_1f1b", "pp": 2, "grad_accum": 4}, True), ({"pp": 2, "grad_accum": 4}, True),
-])  # fmt: skip
-def test_logits_exist_in_chunks_where_a_backward_follows_its_forward_and_tokens_are_more_than_a_chunk(
-    layout, in_chunks
-):
-    """Chunks of 2,048 tokens: logits and their gradient, each in half precision and in fp32, or the reduction of the
-    projection's gradient in fp32; and the input's gradient of all tokens."""
-    stage = "last" if layout.get("pp", 1) > 1 else "first"
-    found = float(memory.logit_bytes(columns(**layout), OURS, stage))
-    vocabulary, hidden, chunk = 131072, 4096, 2048
-    tokens = 4096 * layout.get("micro_batch_size", 1) / layout.get("cp", 1)
-    wanted = max(
-        chunk * vocabulary * 12 + 2 * vocabulary * hidden,
-        6 * vocabulary * hidden * (max(layout.get("dp", 1), layout.get("cp", 1)) > 1),
-    )
-    assert (found == pytest.approx(wanted + 2 * hidden * tokens)) is in_chunks
-
-
-def test_whole_logits_of_tensor_parallel_ranks_and_of_micro_batches_that_wait():
-    """Ours: 12 bytes each, 16 where tp splits them; a stage's outputs until their backward, and under GPipe 4 more for
-    each micro-batch that waits between its loss and its backward."""
-    logits = 4096 * 131072
-    whole = dataclasses.replace(OURS, loss_chunk_tokens=0)
-    assert memory.logit_bytes(columns(), whole, "first") == logits * 12
-    assert memory.logit_bytes(columns(tp=2), whole, "first") == logits / 2 * 16
-    assert memory.logit_bytes(columns(dtype="fp32"), whole, "first") == logits * 12, "its loss is in fp32 anyway"
-    gathered = dataclasses.replace(whole, vocabulary_parallel=False)
-    assert memory.logit_bytes(columns(tp=2), gathered, "first") == logits * 12
-    piped = columns(pp=2, grad_accum=5)
-    assert memory.logit_bytes(piped, whole, "last") == logits * (12 + 2)
-    assert memory.logit_bytes(piped, whole, "first") == 0
-    assert memory.logit_bytes(piped | {"pp_schedule": "gpipe"}, whole, "last") == logits * (12 + 2 + 4 * (2 + 4))
-    assert memory.logit_bytes(columns(grad_accum=5, pp_schedule="gpipe"), whole, "first") == logits * 12
-
-
-@pytest.mark.parametrize(("stage", "layout", "buffers"), [
-    ("first", {"pp": 1}, 0), ("first", {"pp": 4, "grad_accum": 8}, 8 + 4),
-    ("middle", {"pp": 4, "grad_accum": 8}, 8 - 3 + 8 + 3), ("last", {"pp": 4, "grad_accum": 8}, 8 - 1),
-    ("first", {"pp": 2, "grad_accum": 4, "pp_schedule": "interleaved_1f1b"}, (4 - 5 / 2) + 2 * (4 + 5 / 2)),
-])  # fmt: skip
-def test_torchs_pipelines_have_a_buffer_for_each_micro_batch_of_a_step_that_a_neighbour_sends(stage, layout, buffers):
-    """Those in flight count as inputs of the stage's layers; gradients come on top. Others have two in all."""
-    hidden_bytes = 4096 * 2 * 4096
-    found = memory.step_bytes(columns(**layout), OURS, stage)["pipeline_buffers"]
-    assert found == pytest.approx(hidden_bytes * buffers)
-    two = memory.step_bytes(columns(**layout), PROFILES["megatron"], stage)["pipeline_buffers"]
-    assert two == hidden_bytes * 2 * (layout["pp"] > 1)
-
-
 SCHEDULE_FREE = ("builtin", "nanotron", "megatron", "torchtitan")
 
 
@@ -327,22 +176,6 @@ def test_of_a_model_whose_layers_are_all_mixtures_the_dense_width_needs_no_memor
         layout = shape.as_dict() | {"sequence_length": 64, "dp": 2, "zero": 3, "recompute": recompute}
         found.append(float(memory.peak_bytes(layout, PROFILES[profile])))
     assert found[0] == found[1]
-
-
-@pytest.mark.parametrize(("layout", "ways"), [
-    ({"dp": 8, "ep": 1}, 8), ({"dp": 8, "ep": 4}, 2), ({"dp": 8, "ep": 8}, 1), ({"dp": 4, "cp": 2, "ep": 4}, 2),
-    ({"dp": 2, "tp": 4, "ep": 8}, 1), ({"dp": 2, "tp": 4, "ep": 8, "etp": 1}, 1),
-    ({"dp": 4, "tp": 4, "ep": 4, "etp": 1}, 4),
-])  # fmt: skip
-def test_experts_have_as_many_fewer_copies_to_shard_as_ranks_they_are_split_over_and_one_at_least(layout, ways):
-    assert states.shards(layout) == (layout["dp"] * layout.get("cp", 1), ways)
-
-
-def test_buckets_of_gradients_are_whole_on_every_rank_and_exist_where_gradients_are_all_reduced():
-    """nanotron's DDP: two bytes per parameter, whatever ZeRO shards; none alone, and none from stage 2 on."""
-    for layout, held in (({"dp": 2}, 1), ({"dp": 2, "zero": 1}, 1), ({"cp": 2}, 1), ({}, 0), ({"dp": 8, "zero": 2}, 0)):
-        part = states.state_bytes(columns(**layout), MODELS["8B"], "first", PROFILES["nanotron"])
-        assert part["gradient_buckets"] == pytest.approx(held * 2 * total_parameters(MODELS["8B"]), rel=1e-3), layout
 
 
 @pytest.mark.parametrize("stage", ["first", "last"])
@@ -384,12 +217,6 @@ def test_eight_ranks_need_a_gib_outside_of_torch_and_an_h100_gives_a_process_79_
     assert memory.usable_bytes(GPUS["cpu"]) is None
 
 
-def test_a_profiles_margin_is_what_a_prediction_may_exceed_the_memory_by():
-    for margin in (0.0, 0.25):
-        fit = memory.fits(columns(), GPUS["h100"], dataclasses.replace(OURS, margin=margin))
-        assert fit.limit_bytes == pytest.approx((1 + margin) * fit.available_bytes)
-
-
 def test_phases_of_a_step_hold_what_exists_by_then():
     """Bytes by kind; states of the optimizer from the first update on, and what the allocator wastes on top of each."""
     layout, profile = columns(dp=2, zero=1, grad_accum=2), PROFILES["nanotron"]
@@ -421,30 +248,6 @@ def test_a_rank_alone_holds_no_second_copy_of_weights_that_it_computes_with():
         part = states.state_bytes(columns(**layout), MODELS["8B"], "first", OURS)
         held = 4 * total_parameters(MODELS["8B"]) / layout.get("tp", 1)
         assert part["master_weights"] == pytest.approx(copies * held, rel=1e-3), layout
-
-
-@pytest.mark.parametrize(("layout", "weights", "gradients"), [
-    ({"dp": 8, "zero": 3, "grad_accum": 2}, 2, 4), ({"dp": 8, "zero": 3, "grad_accum": 1}, 2, 0),
-    ({"dp": 8, "zero": 2, "grad_accum": 2}, 0, 4), ({"dp": 8, "zero": 1, "grad_accum": 2}, 0, 0),
-    ({"dp": 8, "zero": 1, "grad_accum": 1}, 0, 0), ({"dp": 2, "pp": 2, "zero": 3, "grad_accum": 4}, 2, 0),
-])  # fmt: skip
-def test_of_our_ends_the_gathered_weights_are_whole_and_the_last_micro_batchs_gradient_in_fp32(
-    layout, weights, gradients
-):
-    """Token embedding or output projection: the larger of what exists at once is one of them."""
-    one_end = 131072 * 4096
-    found = states.gathered_bytes(columns(**layout), MODELS["8B"], "first", OURS)
-    assert found == one_end * (weights + gradients)
-
-
-def test_weights_of_our_layers_are_whole_while_their_backward_runs():
-    """Two layers in bf16 at ZeRO 3 and the half-precision gradient of one where gradients are scattered at once."""
-    shape = MODELS["8B"]
-    layer = (total_parameters(shape) - 2 * 131072 * 4096 - 4096) / 32
-    for zero, gas, bytes_ in ((3, 2, 2 * 2 + 2), (2, 2, 2), (1, 2, 0), (1, 1, 2), (0, 1, 0)):
-        found = states.passing_layer_bytes(columns(dp=8, zero=zero, grad_accum=gas), shape, OURS)
-        assert found == layer * bytes_, (zero, gas)
-    assert states.passing_layer_bytes(columns(dp=8, zero=3), shape, PROFILES["megatron"]) == 0
 
 
 @pytest.mark.parametrize("pp", [1, 2, 4])

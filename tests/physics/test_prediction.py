@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from sweep.physics import constants, unknown_trainer
+from sweep.physics import constants
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
-from sweep.physics.prediction import CAUSES, DOUBLINGS, FACTORS, Layouts, by_size, describe, describe_unknown
+from sweep.physics.prediction import CAUSES, DOUBLINGS, FACTORS, Layouts, by_size, describe
 from sweep.physics.profiles import PROFILES
 from sweep.physics.step_time import step_time_s
 
@@ -29,25 +29,6 @@ def test_before_anything_is_measured_the_median_is_the_models():
     assert np.allclose(np.exp(LAYOUTS.log_median), step_time_s(columns(), H100, MEGATRON))
     assert (sd > constants.NOISE.spread).all()
     assert (sd < 1).all()
-
-
-def test_what_a_layout_uses_adds_its_uncertainty():
-    one = {"dp": 8, "grad_accum": 8, "sequence_length": 4096, "gpus_per_node": 8, "dtype": "bf16"}
-    one = MODELS["8B"].as_dict() | one
-
-    def used(**layout):
-        found = describe(one | layout, H100, MEGATRON)
-        return {FACTORS[i] for i in np.flatnonzero(found.factors[0])}, float(found.prior_sd[0])
-
-    plain, min_sd = used()
-    assert plain == set()
-    for factor, layout in {
-        "pipeline": {"pp": 2, "dp": 4}, "tensor across nodes": {"tp": 16, "dp": 1},
-        "recompute": {"recompute": "full"}, "context": {"cp": 2, "dp": 4},
-    }.items():  # fmt: skip
-        found, sd = used(**layout)
-        assert factor in found
-        assert sd > min_sd
 
 
 def test_parts_that_candidates_lack_are_padded_and_change_nothing():
@@ -105,14 +86,6 @@ def made(parts, spreads):
     """Layouts of given parts."""
     plain = Layouts.similar(len(parts))
     return Layouts(np.array(parts), np.array(spreads), plain.factors.copy(), plain.causes)
-
-
-def test_a_trainer_without_a_profile_is_described_by_amounts_of_which_each_factor_is_unknown():
-    columns_ = one(nodes=2, recompute="none", tp=2) | {"dp": np.array([8, 16])}
-    found = describe_unknown(columns_, H100)
-    assert found.parts.shape == (2, len(unknown_trainer.NAMES))
-    assert (found.spreads == 1.0).all()
-    assert not found.factors.any()
 
 
 def test_what_scale_adds_is_uncertain_by_doublings_of_the_nodes():

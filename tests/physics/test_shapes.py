@@ -1,10 +1,7 @@
 """Parameter counts and FLOPs against published figures."""
 
-import csv
 import json
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +9,6 @@ from pydantic import TypeAdapter
 
 from sweep.physics import shapes
 from sweep.physics.catalogue import MODELS
-from sweep.physics.columns import element_bytes, expert_split, matrix_input_bytes, read
 from sweep.physics.flops import (
     CONVENTIONS,
     counted_parameters,
@@ -29,14 +25,9 @@ from sweep.physics.shapes import (
     shape_columns,
     total_parameters,
 )
+from tests.support.published import REFERENCE, rows
 
-REFERENCE = os.environ.get("SWEEP_REFERENCE_DATA")
 reference = pytest.mark.skipif(not REFERENCE, reason="SWEEP_REFERENCE_DATA is not set")
-
-
-def rows(name):
-    with (Path(REFERENCE) / name).open() as file:
-        return list(csv.DictReader(file))
 
 
 def mosaic_shape(row, sequence=2048):
@@ -113,14 +104,6 @@ def test_mosaic_parameters_are_exact():
     assert found == {r["model"]: int(r["params_at_seq_2048"]) for r in rows("mosaic_mpt_architectures.csv")}
 
 
-@reference
-def test_playbook_parameters_are_exact():
-    for row in rows("playbook_models.csv"):
-        shape = MODELS[row["model_label"]]
-        norms = (2 * shape.num_layers + 1) * shape.hidden_size
-        assert total_parameters(shape) - norms == int(row["params_exact_no_norms"])
-
-
 def test_counts_of_columns_equal_counts_of_each_shape():
     shapes = list(MODELS.values())
     names = shapes[0].as_dict()
@@ -180,26 +163,6 @@ def test_llm_foundry_mfu_and_hfu():
     assert checked > 50
 
 
-@reference
-def test_megatron_2020_tflops_from_iteration_times():
-    """96 B s L h^2 (1 + s/6h + V/16Lh) with full recomputation, s = 1024, V = 51200."""
-    for row in rows("megatron_2020_iteration_times.csv"):
-        layers, hidden = int(row["num_layers"]), int(row["hidden_size"])
-        shape = ModelShape(
-            num_layers=layers,
-            hidden_size=hidden,
-            num_heads=int(row["num_heads"]),
-            intermediate_size=4 * hidden,
-            vocab_size=51200,
-            tied_embeddings=True,
-            gated_mlp=False,
-        )
-        tokens_per_gpu = int(row["global_batch_size"]) * 1024 / int(row["num_gpus"])
-        rate = tokens_per_gpu / (float(row["iteration_time_ms"]) / 1000)
-        flops = hardware_flops_per_token(shape, 1024, "full", CONVENTIONS["megatron"])
-        assert rate * flops / 1e12 == pytest.approx(float(row["tflops_per_gpu"]), rel=1.5e-3)
-
-
 def test_full_recomputation_is_equation_3_of_2104_04473():
     batch, s, layers, h, vocab = 1, 2048, 48, 8192, 51200
     shape = ModelShape(
@@ -219,12 +182,6 @@ def test_causal_attention_counts_half():
     full = model_flops_per_token(shape, 4096, CONVENTIONS["matmul"])
     causal = model_flops_per_token(shape, 4096, CONVENTIONS["matmul-causal"])
     assert full - causal == 6 * shape.num_layers * shape.hidden_size * 4096
-
-
-def test_unknown_peak_gives_no_utilisation():
-    assert GPUS["cpu"].peak_flops("fp32") is None
-    assert utilisation(1000.0, 1e9, GPUS["cpu"].peak_flops("fp32")) is None
-    assert utilisation(None, 1e9, 1e12) is None
 
 
 def test_every_gpu_names_its_source_and_has_sane_figures():
@@ -281,25 +238,6 @@ def test_frozen_weights_need_no_weight_gradients():
         hardware_flops_per_token(shape, 4096, "full", convention, frozen_weights=is_frozen) for is_frozen in (0, 1)
     ]
     assert again[0] - trained == again[1] - frozen
-
-
-@pytest.mark.parametrize(
-    ("model", "lora", "rate", "published"),
-    [  # NVIDIA's tables of NeMo 24.07 (DGX H100, fp8) and 26.06 (GB300, GB200): tokens/s/GPU, TFLOPS
-        ("Llama-2-7B", True, 24824, 663),
-        ("Llama-2-7B", False, 17120, 682),
-        ("Llama-2-13B", True, 14760, 764),
-        ("Llama-2-13B", False, 10176, 787),
-        ("Llama-2-70B", True, 2621, 722),
-        ("Llama-2-70B", False, 1812, 747),
-        ("Llama-3-70B", True, 7447, 2072),
-        ("Llama-3-70B", True, 5958, 1663),
-    ],
-)
-def test_nemos_tflops_of_finetuning_with_and_without_lora(model, lora, rate, published):
-    """Sequences are packed from short ones, so that their attention is hardly any."""
-    flops = model_flops_per_token(MODELS[model], 0, CONVENTIONS["nemo"], frozen_weights=lora)
-    assert rate * flops / 1e12 == pytest.approx(published, rel=0.015)
 
 
 def test_v100_tables_count_eight_flops_per_parameter_and_token():
@@ -403,12 +341,6 @@ def test_parameters_without_the_input_embedding_keep_one_that_is_the_output_too(
     assert counted_parameters(tied, convention) == shapes.active_parameters(tied)
 
 
-def test_a_layer_is_a_mixture_where_the_shape_has_experts_unless_stated():
-    for name, mixture in (("8B", False), ("tiny-moe", True)):
-        shape = MODELS[name]
-        assert shapes.layer_parameters(shape) == shapes.layer_parameters(shape, moe=mixture)
-
-
 @pytest.mark.parametrize(("name", "without_norms"), [
     ("1B", 1_342_177_280), ("3B", 3_573_547_008), ("8B", 8_858_370_048), ("80B", 79_993_765_888),
 ])  # fmt: skip
@@ -480,22 +412,6 @@ def test_a_shape_of_a_file_has_whole_numbers_and_only_known_names(wrong):
     assert TypeAdapter(ModelShape).validate_json(json.dumps(given)) == MODELS["tiny-1M"]
     with pytest.raises(ValueError, match=next(iter(wrong))):
         TypeAdapter(ModelShape).validate_json(json.dumps(given | wrong))
-
-
-@pytest.mark.parametrize(("dtype", "bytes_", "as_input"), [
-    ("bf16", 2, 2), ("fp16", 2, 2), ("fp32", 4, 4), ("tf32", 4, 4), ("fp8", 2, 1), ("fp4", 2, 2),
-])  # fmt: skip
-def test_bytes_of_an_element_while_computing(dtype, bytes_, as_input):
-    """fp8 training stores the quantised inputs of matrices, tf32 is stored as fp32."""
-    assert (element_bytes({"dtype": dtype}), matrix_input_bytes({"dtype": dtype})) == (bytes_, as_input)
-
-
-def test_a_layout_that_states_nothing_is_one_gpus_in_half_precision_on_nodes_of_eight():
-    for name in ("dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum"):
-        assert read({}, name) == 1
-    assert [read({}, name) for name in ("zero", "gpus_per_node", "virtual_stages")] == [0, 8, 1]
-    assert element_bytes({}) == 2
-    assert (expert_split({"ep": 4, "tp": 2}), expert_split({"ep": 4, "tp": 2, "etp": 1})) == (8, 4)
 
 
 def test_latent_attention_counts_deepseeks_parameters_and_windows_and_prediction_layers_nvidias_flops():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep.physics.sizing import Scaling, fit_scaling, size
+from sweep.physics.sizing import fit_scaling, size
 
 
 def test_smollm3_took_379_gpus():
@@ -38,10 +38,6 @@ def test_where_more_gpus_stop_paying():
     assert math.isinf(fit_scaling([1, 10], [1.0, 10.0]).most_gpus)
 
 
-def test_better_than_linear_points_have_no_serial_part():
-    assert fit_scaling([8, 16], [8.0, 17.0]).serial_share == 0
-
-
 def test_one_point_is_no_curve():
     with pytest.raises(ValueError, match="two numbers of GPUs"):
         fit_scaling([8, 8], [1.0, 2.0])
@@ -68,14 +64,6 @@ def test_gpus_are_rounded_up_but_for_the_error_of_arithmetic(days, gpus):
     """Work of ten GPU days."""
     found = size(86400e14 / 6e9, 1e9 * 10, flops_per_s_per_gpu=1e14, days=days)
     assert found.gpus == gpus
-
-
-def test_a_doubling_of_gpus_pays_while_it_makes_training_half_as_fast_again():
-    """Serial 1 and parallel 100: 1 + 100 / n over 1 + 50 / n is 1.5 at n = 50."""
-    curve = Scaling(0.01, 1.0)
-    assert curve.most_gpus == pytest.approx(50)
-    assert curve.serial_share == pytest.approx(1 / 101)
-    assert curve.tokens_per_second(50) == pytest.approx(1 / 0.03)
 
 
 def test_a_curve_through_noisy_points_has_the_least_relative_errors():

@@ -57,7 +57,7 @@ def test_a_search_in_the_plans_order_takes_the_first_of_the_widest_that_wait():
 def test_anothers_claim_and_a_rerun_reach_the_search():
     runs = [planned(i) for i in range(3)]
     sweep_state, search = SweepState(), Search(runs)
-    taken = frozenset({(runs[0].run_id, 1)})
+    taken = frozenset({(runs[0].run_id, 1), ("run-of-another-plan", 1)})
     assert next_on(1, runs, sweep_state, search, taken).planned is runs[1]
     for made in runs:
         record(sweep_state, made.run_id, "ok", rate=5.0)

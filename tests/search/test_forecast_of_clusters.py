@@ -13,36 +13,9 @@ from sweep.physics.step_time import PARTS
 from sweep.physics.unknown_trainer import NAMES
 from sweep.search.candidates import from_configurations
 from sweep.search.forecast import expected_best, uncertainty
-from sweep.search.observations import Known
 from sweep.search.saving import RecordedRun
 from tests.support.configurations import run
 from tests.support.synthetic_cluster import truth
-
-
-@pytest.mark.parametrize(("worked", "order"), [(2, None), (4, 1.0), (4, -1.0)])
-def test_a_forecasts_figures_by_hand(worked, order):
-    """A tenth below and a fifth above what was predicted, in turn; the order as predicted, reversed, or of two runs."""
-    given = [run(dp=8, mbs=2**i) for i in range(5)]
-    c = from_configurations([f"run-{i:016x}" for i in range(5)], given, GPUS["h100"])
-    predicted = np.exp(Known(c).posterior().log_rates(np.arange(5)))
-    rates = predicted / np.array([0.9, 1.2, 0.9, 1.2, 1.0])
-    if order == -1.0:
-        rates = np.sort(rates)[::-1][np.argsort(np.argsort(predicted))]
-    ends = tuple(Outcome.OK if i < worked else Outcome.UNKNOWN for i in range(5))
-    recorded = RecordedRun(c, ends, np.where(np.arange(5) < worked, rates, np.nan), np.full(5, np.nan))
-    (cell,) = forecast(recorded, np.zeros(5, dtype=bool), np.arange(5) < worked)["cells"]
-    errors = predicted[:worked] / rates[:worked] - 1
-    assert (cell["model"], cell["nodes"], cell["runs"]) == ("1B", 1, worked)
-    assert cell["mape"] == pytest.approx(np.abs(errors).mean())
-    assert cell["bias"] == pytest.approx(errors.mean())
-    if worked == 2:
-        assert cell["spearman"] is None, "two runs have an order by chance"
-        assert (cell["mape"], cell["bias"]) == (pytest.approx(0.15), pytest.approx(0.05))
-    elif order == -1.0:
-        assert cell["spearman"] == pytest.approx(-1.0)
-        first = rates[np.argmax((predicted * Known(c).posterior().success(np.arange(5)))[:4])]
-        assert cell["top_1_regret"] == pytest.approx(1 - first / rates[:4].max())
-        assert cell["top_3_regret"] < cell["top_1_regret"]
 
 
 def test_small_cells_predict_large_ones():
@@ -85,18 +58,6 @@ def test_measured_runs_predict_a_grid_of_other_node_counts_with_intervals():
     assert np.abs(np.log(best[0].tokens_per_second_per_gpu / true[0])) < 0.4
     assert best[0].high / best[0].low < 0.8 * blind[0].high / blind[0].low
     assert true[0] > 0.9 * rates[large].max()
-
-
-def test_a_rate_counts_however_small():
-    """Less than a token per second and GPU."""
-    recorded = truth(2)
-    c = recorded.candidates
-    crawling = replace(recorded, tokens_per_second_per_gpu=recorded.tokens_per_second_per_gpu * 5e-6)
-    assert 0.1 < np.nanmax(crawling.tokens_per_second_per_gpu) < 0.5
-    for best in expected_best(crawling, c, 1).values():
-        assert best[0].tokens_per_second_per_gpu < 1
-    some = np.arange(len(c)) % 2 == 0
-    assert forecast(crawling, some, ~some)["overall"]["mape"] < 1
 
 
 def part(c, rows):

@@ -81,41 +81,6 @@ def test_predictions_are_as_uncertain_as_those_of_this_sweep_were_wrong(off):
     assert peaks._peak(5)[1] == pytest.approx(factor * peaks.spread(5) ** 2)
 
 
-def test_what_is_known_well_learns_nothing_from_another_peak():
-    found = candidates()
-    peaks = Peaks(found.peaks, found.kernel)
-    peaks.measured(0, -0.5)
-    before = peaks._posterior.mean.copy()
-    peaks.measured(0, 0.5)
-    assert np.array_equal(peaks._posterior.mean, before)
-
-
-def test_a_failure_teaches_as_much_as_it_is_likely_to_be_of_memory():
-    rows = np.arange(6)
-    lost = []
-    for share in (0.0, 0.5, 1.0):
-        found = candidates("somebody")
-        peaks = Peaks(found.peaks, found.kernel)
-        before = peaks.fits(rows)
-        ran_out = peaks.failed(3, share)
-        assert 0 <= ran_out <= 1
-        lost.append((ran_out, float((before - peaks.fits(rows)).sum())))
-    assert [one for one, _ in lost] == sorted((one for one, _ in lost), reverse=True)
-    assert lost[0][0] == pytest.approx(1.0), "nothing else fails"
-    assert lost[0][1] > lost[1][1] > 0
-    assert lost[2][1] == pytest.approx(0.0, abs=1e-9), "all runs fail: this one says nothing"
-
-
-def test_a_run_that_ended_well_makes_those_that_need_less_likelier_to_fit():
-    found = candidates("somebody")
-    peaks = Peaks(found.peaks, found.kernel)
-    before = peaks.fits(np.arange(6))
-    peaks.fitted(5)
-    after = peaks.fits(np.arange(6))
-    assert (after >= before - 1e-9).all()
-    assert after[5] > before[5]
-
-
 def test_a_variance_that_rounding_made_negative_is_none():
     found = candidates()
     peaks = Peaks(found.peaks, found.kernel)

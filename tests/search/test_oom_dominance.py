@@ -1,6 +1,5 @@
 """What an out-of-memory rules out: a partial order, and one that the memory model agrees with."""
 
-import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -120,25 +119,9 @@ def test_what_may_need_less_is_not_ruled_out(other):
     assert not at_least(found.needs, 0, 1)
 
 
-def test_an_out_of_memory_rules_out_the_larger_micro_batches_of_its_layout():
-    found = candidates(*(run(mbs=mbs) for mbs in (1, 2, 4, 8)))
-    known = Known(found)
-    known.end(2, Outcome.OOM_CUDA)
-    assert known.ruled_out.tolist() == [False, False, True, True]
-
-
 @given(outcome=st.sampled_from([o for o in Outcome if o is not Outcome.OOM_CUDA]), place=st.integers(0, 3))
 def test_no_other_outcome_rules_out_any_run(outcome, place):
     known = Known(candidates(*(run(mbs=mbs) for mbs in (1, 2, 4, 8))))
     known.end(place, outcome)
     assert not known.ruled_out.any()
     assert not known.infeasible.any()
-
-
-def test_a_failure_moves_similar_runs_back():
-    known = Known(candidates(run(mbs=1), run(mbs=2), run(mbs=1, tp=8, pp=8, model="8B")))
-    before = known.posterior().success(np.arange(3))
-    known.end(0, Outcome.UNKNOWN)
-    after = known.posterior().success(np.arange(3))
-    assert after[1] < 0.8 * before[1]
-    assert after[2] > 0.95 * before[2]

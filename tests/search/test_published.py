@@ -94,11 +94,3 @@ def test_prune_misses_no_success_and_avoids_most_failures_under_a_budget(results
     assert whole["worst_regret"] == 0
     assert whole["failures_avoided_share"] >= 0.7
     assert overall(results, "prune", 0.3)["failures_avoided_share"] >= 0.85
-
-
-def test_the_failures_that_are_left_are_not_of_memory(results):
-    """Why no rule of memory could avoid 85 %: too many of the failed need little of it."""
-    recorded = read_recorded(results, ())
-    c, ok = recorded.candidates, recorded.worked
-    failed = ~ok & ~np.isin(c.duplicates, c.duplicates[ok])
-    assert (failed & (c.impossible | (c.memory_use > 0.6))).sum() / failed.sum() < 0.85

@@ -96,25 +96,6 @@ def test_runs_that_were_ruled_out_take_no_turn_of_their_cell(strategy, last):
     assert asked == [2, 4, 3, 5, 6, *last]
 
 
-def test_an_out_of_memory_rules_out_the_larger_ones_of_its_layout():
-    out = recorded()
-    out = RecordedRun(
-        out.candidates,
-        (out.outcomes[0], Outcome.OOM_CUDA, *out.outcomes[2:]),
-        out.tokens_per_second_per_gpu,
-        out.peak_memory_bytes,
-    )
-    found = replay(out, Prune(), Budget())
-    assert found.order.tolist()[:3] == [0, 4, 1]
-    assert found.infeasible.tolist()[1:4] == [True, True, True]
-    assert not found.infeasible[0]
-
-
-@pytest.mark.parametrize(("wall_s", "number"), [(179.5, 2), (180.0, 3), (239.5, 3), (240.0, 4)])
-def test_no_run_begins_that_would_end_after_the_budgets_time(wall_s, number):
-    assert len(replay(recorded(), Exhaustive(), Budget(wall_s=wall_s)).order) == number
-
-
 @pytest.mark.parametrize(("order", "runs"), [([0, 2, 3], 2), ([0, 3, 2], 2), ([4, 0, 2, 3], 3), ([2], 1), ([0], None)])
 def test_the_first_run_within_two_per_cent_of_its_cells_best_counts(order, runs):
     """99 and 100 are near: whichever was asked for first; runs of the other cell were asked for all the same."""

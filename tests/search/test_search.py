@@ -10,7 +10,7 @@ from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.planning.runs import PlannedRun
 from sweep.plugins import STRATEGY
-from sweep.search.search import BY_BUDGET, BY_STRATEGY, Search, choose, waiting
+from sweep.search.search import BY_BUDGET, Search, choose, waiting
 from sweep.state.events import CancelRequested, Recorded, RecordFacts, RerunRequested
 from sweep.state.state import SweepState
 from sweep.state.tally import Tally
@@ -169,14 +169,6 @@ def test_a_retry_is_requested_though_the_budget_is_spent():
     assert set(search.skipped(sweep_state).values()) == {BY_BUDGET}
 
 
-def test_the_strategy_decides_what_memory_rules_out():
-    runs = runs_of((1,))[::-1]
-    _, sweep_state, search = live(runs, "prune", {"runs": 20}, widths=(1,))
-    assert set(search.skipped(sweep_state).values()) <= {BY_STRATEGY, BY_BUDGET}
-    skipped = search.skipped(sweep_state)
-    assert Tally(runs, {}).update(sweep_state).counts(skipped).get("not_run_strategy", 0) > 0
-
-
 def test_the_plan_decides_on_a_pipeline_of_few_micro_batches():
     """Its workload may have a rule of its own: what was planned is begun."""
     few = [PlannedRun("run-0000000000000000", "1B", 1, 60.0, json.dumps(run(tp=2, pp=4, gas=2, workload="megatron")))]
@@ -278,15 +270,3 @@ def test_a_share_of_all_runs_is_of_those_that_are_no_repeats_of_top_configuratio
     runs = [PlannedRun(f"run-{i:016x}", "1B", 1, 60.0, json.dumps(one)) for i, one in enumerate(given)]
     search = Search(runs, GPU, limits={"share": 0.5, "repeats": repeats})
     assert search._budget.runs == began
-
-
-def test_an_attempt_that_others_claimed_is_not_chosen_and_one_of_another_plan_changes_nothing():
-    runs = runs_of((1,))[:6]
-    search = Search(runs, GPU)
-
-    def first(*taken):
-        return next(iter(search.choices(SweepState(), 1, frozenset(taken))))
-
-    assert first() == (0, 1)
-    assert first((runs[0].run_id, 1)) == (1, 1)
-    assert first(("run-of-another-plan", 1)) == (0, 1)

@@ -58,12 +58,6 @@ def test_the_covariance_of_residuals_sums_each_order_by_its_scale_and_a_layouts_
         assert found[a, b] == pytest.approx(wanted)
 
 
-def test_scales_are_those_of_all_runs_and_then_of_each_number_of_nodes():
-    scales = Scales(physics=2.0, by_size=(1.0, 3.0))
-    assert scales.values == (2.0, scales.single, scales.paired, scales.joint, scales.noise, 1.0, 3.0)
-    assert Scales.of(scales.values) == scales
-
-
 @pytest.mark.parametrize("slower", [-1.0, -0.1, 0.0, 0.1, 0.3, 0.6])
 @pytest.mark.parametrize(("variance", "disturbed"), [(0.01, 0.05), (0.09, 0.3)])
 def test_a_run_is_trusted_by_bayes_rule_and_moves_expectations_by_its_trust(slower, variance, disturbed):
