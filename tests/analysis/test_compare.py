@@ -61,10 +61,7 @@ def test_better_is_a_higher_rate_and_a_shorter_time():
 
 
 def test_cells_lost_missing_and_new():
-    a, b = noisy(1), noisy(2)
-    at = b["model"].eq("1B") & b["nodes"].eq(2)
-    b.loc[at, "outcome"] = "oom_cuda"
-    b["message"] = "no room"
+    a, b = ended("oom_cuda", message="no room")
     b = b[~(b["model"].eq("1B") & b["nodes"].eq(4))]
     a = a[~(a["model"].eq("4B") & a["nodes"].eq(8))]
     found = compare(a, b)
@@ -91,11 +88,16 @@ def test_a_metric_that_a_sweep_does_not_have_is_named_with_those_that_both_have(
         compare(a, b.assign(outcome="hang"))
 
 
+def ended(outcome, **changes):
+    """Two sweeps; in the second the runs of the 1B model on two nodes ended so."""
+    b = noisy(2).assign(**changes)
+    b.loc[b["model"].eq("1B") & b["nodes"].eq(2), "outcome"] = outcome
+    return noisy(1), b
+
+
 @pytest.mark.parametrize("outcome", ["cancelled", "preempted"])
 def test_a_run_that_was_stopped_in_b_did_not_fail_there(outcome):
-    a, b = noisy(1), noisy(2).assign(message="by the user")
-    b.loc[b["model"].eq("1B") & b["nodes"].eq(2), "outcome"] = outcome
-    found = compare(a, b)
+    found = compare(*ended(outcome, message="by the user"))
     assert [(run.outcome, run.message, run.stopped) for run in found.lost] == [(outcome, "by the user", True)] * 4
     verdicts = {(cell.model, cell.nodes): cell.verdict for cell in found.cells}
     assert verdicts["1B", 2] == "missing", "it was not lost: nothing failed"
@@ -103,10 +105,8 @@ def test_a_run_that_was_stopped_in_b_did_not_fail_there(outcome):
 
 
 def test_a_configuration_whose_repeat_was_stopped_has_failed_all_the_same():
-    a, b = noisy(1), noisy(2)
-    at = b["model"].eq("1B") & b["nodes"].eq(2)
-    b.loc[at, "outcome"] = "hang"
-    repeat = b[at].assign(outcome="cancelled", run_id=b["run_id"][at] + "r")
+    a, b = ended("hang")
+    repeat = b[b["outcome"] == "hang"].assign(outcome="cancelled", run_id=lambda rows: rows["run_id"] + "r")
     found = compare(a, pd.concat([b, repeat], ignore_index=True))
     assert [(run.outcome, run.stopped) for run in found.lost] == [("hang", False)] * 4
 
@@ -159,7 +159,7 @@ def test_nothing_in_common_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("t", "freedom", "p"), [(2.228, 10, 0.05), (12.706, 1, 0.05), (3.250, 9, 0.01), (2.009, 50, 0.05), (0, 5, 1)]
+    ("t", "freedom", "p"), [(2.228, 10, 0.05), (12.706, 1, 0.05), (3.25, 9, 0.01), (1.959964, 1e6, 0.05), (0, 5, 1)]
 )
 def test_students_t_is_that_of_the_tables(t, freedom, p):
     assert student_two_sided(t, freedom) == pytest.approx(p, abs=2e-4)
@@ -172,10 +172,6 @@ def test_students_t_is_that_of_the_tables(t, freedom, p):
 def test_students_t_of_one_and_two_degrees_of_freedom_is_exact(t):
     assert student_two_sided(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), rel=1e-12)
     assert student_two_sided(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), rel=1e-9)
-
-
-def test_many_degrees_of_freedom_are_the_normal_distribution():
-    assert student_two_sided(1.959964, 1e6) == pytest.approx(0.05, abs=1e-5)
     assert student_two_sided(math.inf, 5) == 0
 
 
@@ -204,14 +200,6 @@ def test_the_variance_of_a_median_is_that_of_many_medians():
     assert log_median_variance([0.1, 0.1]) == (0, 0)
 
 
-def test_the_spread_of_iterations_is_not_counted_as_noise_from_run_to_run():
-    """Runs that differ by their iterations only: what is left from run to run is at most their own error."""
-    found = compare(noisy(1, run=0.0, iterations=0.05), noisy(2, run=0.0, iterations=0.05))
-    of_a_change = found.noise.iterations * math.sqrt(2)
-    assert found.noise.estimated
-    assert found.noise.deviation < of_a_change
-
-
 def test_a_run_that_failed_once_and_was_measured_later_does_not_fail():
     a, b = noisy(1), noisy(2)
     again = b.iloc[:1].assign(outcome="hang", run_id="an earlier attempt")
@@ -220,12 +208,12 @@ def test_a_run_that_failed_once_and_was_measured_later_does_not_fail():
 
 def test_tables_without_the_columns_of_messages_and_versions_are_compared():
     """Imported tables lack them."""
-    a, b = noisy(1), noisy(2)
-    b.loc[b["model"].eq("1B") & b["nodes"].eq(2), "outcome"] = "oom_cuda"
+    a, b = ended("oom_cuda")
     assert not {"message", "versions_json"} & {*a, *b}
     found = compare(a.drop(columns="parameters_total"), b.drop(columns="parameters_total"))
     assert {run.message for run in found.lost} == {""}
     assert found.conditions == ()
+    assert {run.message for run in compare(*ended("oom_cuda", message=None)).lost} == {""}, "of a failure without one"
 
 
 @pytest.mark.parametrize(("metric", "best"), [("tokens_per_second_per_gpu", "max"), ("step_time_median_s", "min")])
@@ -264,9 +252,6 @@ def test_what_one_sweep_has_throughout_and_the_other_does_not_state_is_reported(
     found = compare(a, b)
     assert found.conditions == (("env_json", "not stated", '{"NCCL_ALGO":"Tree"}'),)
     assert compare(b, a).conditions == (("env_json", '{"NCCL_ALGO":"Tree"}', "not stated"),)
-    mixed = b.assign(env_json=["1", "2"] * (len(b) // 2))
-    with pytest.raises(SweepError, match="no run is in both"):
-        compare(mixed, b)
 
 
 def test_versions_are_reported_where_both_state_them_and_they_differ():
@@ -275,12 +260,6 @@ def test_versions_are_reported_where_both_state_them_and_they_differ():
     b = noisy(2)
     b = b.assign(versions_json=[texts[at % 2] for at in range(len(b))])
     assert compare(a, b).conditions == (("cuda", "12.8", "12.8, 12.9"),)
-
-
-def test_a_failure_without_a_message_has_an_empty_one():
-    a, b = noisy(1), noisy(2).assign(message=None)
-    b.loc[b["model"].eq("1B") & b["nodes"].eq(2), "outcome"] = "oom_cuda"
-    assert {(run.outcome, run.message) for run in compare(a, b).lost} == {("oom_cuda", "")}
 
 
 def test_each_run_has_both_values_and_its_change_is_their_ratio():

@@ -24,12 +24,6 @@ def named(found):
     ]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_copies_with_noise_have_no_regression(seed):
-    found = history([noisy(10 * seed + at) for at in range(4)], ["a", "b", "c", "d"])
-    assert named(found) == []
-
-
 def test_a_cell_that_became_slower_is_dated_whatever_the_order_of_the_arguments():
     tables = [at_day(noisy(1), 1), at_day(noisy(3, slower=("4B", 4)), 15), at_day(noisy(2), 8)]
     found = history(tables, ["first", "third", "second"])
@@ -72,10 +66,7 @@ def test_one_sweep_and_sweeps_of_other_work_are_refused_by_name():
 def test_a_regression_is_one_line_with_the_sweeps_counted_from_one():
     found = history([noisy(1), noisy(2), noisy(3, slower=("4B", 4), by=0.2)], ["a", "b", "c"])
     (step,) = [one for one in found.regressions() if (one.earlier, one.later) == (1, 2)]
-    change = step.cell.best
-    assert step.text(found.whole.level) == f"4B on 4: 2 -> 3: {change.text(found.whole.level)}"
-    assert change.text(found.whole.level) == change.text() + " *", "the star only where a level is asked for"
-    assert "*" not in change.text(change.p / 2), "and only below it"
+    assert step.text(found.whole.level) == f"4B on 4: 2 -> 3: {step.cell.best.text()} *"
     assert found.document()["regressions"][0] == {"model": "4B", "nodes": 4, "earlier": 1, "later": 2}
 
 

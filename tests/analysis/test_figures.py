@@ -19,6 +19,7 @@ from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.records.collect import collect, write_results
 from sweep.state.events import AttemptStarted, Event, PilotAlive, PilotStarted, Recorded
+from tests.support.drawn_heatmaps import no_overlap
 from tests.support.made_records import (
     as_json,
     made_grid,
@@ -65,11 +66,7 @@ def sound(figure):
     for text, box in texts:
         assert min(box.x0, box.y0, whole.x1 - box.x1, whole.y1 - box.y1) >= -1, f"cut: {text.get_text()}"
         assert text.get_fontsize() >= SMALLEST, text.get_text()
-    lows, highs = (np.array([edge(box) for _, box in texts]) for edge in (lambda box: box.min, lambda box: box.max))
-    for at, (text, _) in enumerate(texts):
-        shared = np.minimum(highs[at], highs[at + 1 :]) - np.maximum(lows[at], lows[at + 1 :])
-        hit = [texts[at + 1 + other][0].get_text() for other in np.flatnonzero((shared > 1.5).all(axis=1))]
-        assert not hit, f"overlap: {text.get_text()!r} and {hit}"
+    no_overlap(texts)
     return " ".join(text.get_text() for text, _ in texts)
 
 
@@ -280,12 +277,6 @@ def test_predictions_of_the_plan_come_before_our_own(tables):
     shown = sound(figures.draw("predicted", Tables(tables.records, plan)).figure)
     assert "predicted by the plan" in shown
     assert "median error 100%, median bias +100%" in shown
-
-
-def test_an_unknown_figure_gets_a_suggestion():
-    with pytest.raises(SweepError, match="did you mean pareto") as error:
-        figures.named(["paretto", "nonsense"])
-    assert len(error.value.mistakes) == 2
 
 
 def test_a_node_count_that_is_slower_and_dearer_than_another_is_hollow():

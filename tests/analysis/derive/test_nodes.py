@@ -48,23 +48,16 @@ def test_a_slow_rank_accuses_its_node_where_all_ranks_have_equal_work(changes, s
     assert health(made).set_index("node")["slow"].to_dict() == {"n1": 0, "n2": slow}
 
 
-@pytest.mark.parametrize("times", [None, [1.0], [1.0, None], [1.0, float("inf")], 1.0])
-def test_times_that_prove_nothing_have_no_ranks(times):
-    row = {"run_id": "r", "attempt": 1, "node_names": ["n1"], "outcome": "ok", "model": "m", "nodes": 1}
-    assert rank_times(pd.DataFrame([row | {"rank_step_time_median_s": times}])).empty
-
-
-def test_two_ranks_are_compared_with_each_other():
-    row = {"run_id": "r", "attempt": 1, "node_names": ["n1", "n2"], "outcome": "ok", "model": "m", "nodes": 2}
-    ranks = rank_times(pd.DataFrame([row | {"rank_step_time_median_s": [1.0, 3.0]}]))
-    assert ranks[["node", "ratio"]].to_numpy().tolist() == [["n1", 0.5], ["n2", 1.5]]
-
-
-def test_the_last_node_may_have_fewer_ranks():
-    row = {"run_id": "r", "attempt": 1, "node_names": ["n1", "n2"], "outcome": "ok", "model": "m", "nodes": 2}
-    ranks = rank_times(pd.DataFrame([row | {"rank_step_time_median_s": [1.0, 1.0, 2.0]}]))
-    assert ranks["node"].tolist() == ["n1", "n1", "n2"]
-    assert ranks["ratio"].tolist() == [1.0, 1.0, 2.0]
+@pytest.mark.parametrize(("names", "times", "found"), [
+    (["n1"], None, []), (["n1"], [1.0], []), (["n1"], [1.0, None], []), (["n1"], [1.0, float("inf")], []),
+    (["n1"], 1.0, []), ([], [1.0, 2.0], []), (None, [1.0, 2.0], []),
+    (["n1", "n2"], [1.0, 3.0], [("n1", 0.5), ("n2", 1.5)]),
+    (["n1", "n2"], [1.0, 1.0, 2.0], [("n1", 1.0), ("n1", 1.0), ("n2", 2.0)]),  # the last may have fewer ranks
+])  # fmt: skip
+def test_times_of_several_ranks_on_known_nodes_are_compared_with_their_median(names, times, found):
+    row = {"run_id": "r", "attempt": 1, "node_names": names, "outcome": "ok", "model": "m", "nodes": 2}
+    ranks = rank_times(pd.DataFrame([row | {"rank_step_time_median_s": times}]))
+    assert list(zip(ranks["node"], ranks["ratio"], strict=True)) == found
 
 
 def test_the_worst_node_comes_first_by_slow_ranks_then_ratio_then_faults():
@@ -84,12 +77,6 @@ def test_the_worst_node_comes_first_by_slow_ranks_then_ratio_then_faults():
     table = health(pd.DataFrame(rows).assign(model="m", nodes=1, gpus_per_node=3, attempt=1))
     assert table["node"].tolist() == ["n3", "n2", "n1", "n4", "n5"]
     assert table["faults"].tolist() == [0, 0, 0, 1, 0], "too little memory is no fault of the node"
-
-
-def test_an_attempt_of_which_no_node_is_named_has_no_ranks():
-    row = {"run_id": "r", "attempt": 1, "node_names": [], "outcome": "ok", "model": "m", "nodes": 1}
-    assert rank_times(pd.DataFrame([row | {"rank_step_time_median_s": [1.0, 2.0]}])).empty
-    assert rank_times(pd.DataFrame([row | {"node_names": None, "rank_step_time_median_s": [1.0, 2.0]}])).empty
 
 
 def test_both_tables_are_numbered_from_0_and_have_no_other_columns():

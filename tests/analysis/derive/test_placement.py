@@ -75,47 +75,10 @@ def test_failed_runs_and_records_without_nodes_are_left_out():
     assert placed(records.drop(columns="node_names")).empty
 
 
-def test_the_spread_is_divided_into_what_nodes_add_and_what_is_left():
-    """Of many made runs: 2 % between sets of nodes and 0.5 % within."""
-    random = np.random.default_rng(7)
-    table = []
-    for accum in range(1, 21):
-        for at in range(6):
-            level = math.exp(random.normal(0, 0.02))
-            table += [(accum, [f"n{at}"], None, 0.1 * level * math.exp(random.normal(0, 0.005))) for _ in range(3)]
-    found = spread(placed(runs_of(table)))
-    assert found.within == pytest.approx(0.005, rel=0.15)
-    assert found.between == pytest.approx(0.02, rel=0.2)
-    assert found.chance < 1e-6
-
-
-def test_chance_differences_are_claimed_as_rarely_as_the_level_allows():
-    random = np.random.default_rng(3)
-    false = 0
-    for _ in range(200):
-        levels = 1 + random.normal(0, 0.01, (8, 2))
-        runs = pd.DataFrame({"configuration": 0, "node_set": [f"n{at // 2}" for at in range(8 * 2)],
-                             "ratio": levels.ravel()})  # fmt: skip
-        false += spread(runs).chance < 0.05
-    assert 2 <= false <= 20  # 10 expected of 200 at 5 %
-
-
-def test_two_runs_on_the_same_nodes_and_one_on_others_are_enough_for_a_spread():
-    found = spread(placed(runs_of([(1, ["n1"], None, 0.1), (1, ["n1"], None, 0.101), (1, ["n2"], None, 0.2)])))
-    assert 0 < found.within < found.between
-    assert found.chance < 1
-
-
 def test_without_two_runs_on_the_same_nodes_nothing_is_claimed():
     found = spread(placed(runs_of([(1, ["n1"], None, 0.1), (1, ["n2"], None, 0.2)])))
     assert math.isnan(found.within)
     assert found.chance == 1.0
-
-
-def test_the_widest_configuration_comes_first():
-    table = [(1, ["n1"], None, 0.1), (1, ["n2"], None, 0.101), (2, ["n1"], None, 0.1), (2, ["n2"], None, 0.2)]
-    runs = placed(runs_of(table))
-    assert widest(runs, 1) == [runs["configuration"].iloc[-1]]
 
 
 @pytest.mark.parametrize(

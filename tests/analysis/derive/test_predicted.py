@@ -33,22 +33,6 @@ def test_predictions_from_the_record_are_those_of_the_physics():
     assert error.iloc[0] == pytest.approx(first["predicted_peak_bytes"] / 2**35 - 1)
 
 
-def test_errors_are_of_what_has_both_a_prediction_and_a_measurement():
-    rows = pd.DataFrame({"predicted_step_s": [0.5, 0.0, 2.0, 1.0, None], "step_time_median_s": [0.25, 1, 0, -1, 1]})
-    assert errors(rows, "time").to_dict() == {0: 1.0}
-
-
-def test_records_without_shapes_have_no_predictions():
-    rows = physical().drop(columns="shape_json")
-    assert predictions(rows, None)[["predicted_peak_bytes", "predicted_step_s"]].isna().all(axis=None)
-
-
-def test_one_record_alone_is_predicted_as_among_others():
-    rows = physical()
-    alone, among = predictions(rows.iloc[[0]], None), predictions(rows, None)
-    assert alone["predicted_peak_bytes"].iloc[0] == pytest.approx(among["predicted_peak_bytes"].iloc[0])
-
-
 @pytest.mark.parametrize("changes", [{"workload": "somebody's"}, {"shape_json": None}, {"simulated": True}])
 def test_nothing_is_predicted_without_data(changes):
     assert errors(predictions(physical(**changes), None), "memory").empty

@@ -78,11 +78,6 @@ def test_a_pilot_that_was_gone_as_it_began_held_nothing():
     assert spans(segments(*frames([gone, allocation(node="n2")], []))) == []
 
 
-def test_a_timed_out_pilot_holds_nothing_beyond_its_wall_time():
-    timed_out = allocation(end=None, heard_at=30.0, gone_at=5000.0, time_limit_s=60.0)
-    assert spans(segments(*frames([timed_out], []))) == [("idle", 0, 30), ("lost", 30, 60)]
-
-
 def test_a_pilot_that_runs_is_drawn_until_now():
     runs = allocation(end=None, heard_at=50.0)
     open_attempt = attempt(20.0, outcome=None, ended_at=None, steady_at=None, measured_at=None)
@@ -145,10 +140,6 @@ def test_a_pilot_within_its_wall_time_is_not_lost_however_long_it_is_unresponsiv
         assert spans(segments(*frames([unheard, other], []))) == expected
     unlimited = allocation(end=None, heard_at=30.0, time_limit_s=None)
     assert spans(segments(*frames([unlimited, other], []))) == [("idle", 0, 100)]
-
-
-def test_a_job_found_gone_as_it_began_is_gone():
-    assert segments(*frames([allocation(end=None, heard_at=None, begin=5.0, gone_at=5.0)], [])).empty
 
 
 def test_segments_are_numbered_from_0_in_the_order_of_nodes_and_time_and_have_their_columns():

@@ -43,6 +43,13 @@ def page(browser, tmp_path_factory):
         yield shown, events
 
 
+def written(browser, tmp_path, page, width, height):
+    """The page in a window of that size."""
+    file = tmp_path / "report.html"
+    file.write_text(page)
+    return opened(browser, file, viewport={"width": width, "height": height})
+
+
 def column(page, name):
     """The texts of one column of the table of attempts."""
     return page.locator(f"#attempts tbody td.{name}").all_inner_texts()
@@ -146,9 +153,8 @@ def test_a_figure_is_on_a_light_card_in_both_themes(browser, tmp_path):
     from analysis.figures import draw
 
     rows = made_grid(1, 2)
-    file = tmp_path / "report.html"
-    file.write_text(build(rows, None, ABOUT, pictures=[draw("outcomes", rows)]))
-    with opened(browser, file, viewport={"width": 1200, "height": 900}) as (shown, events):
+    page = build(rows, None, ABOUT, pictures=[draw("outcomes", rows)])
+    with written(browser, tmp_path, page, 1200, 900) as (shown, events):
         for scheme in ("light", "dark"):
             shown.emulate_media(color_scheme=scheme)
             card = shown.locator("#figures img").evaluate("one => getComputedStyle(one).backgroundColor")
@@ -158,9 +164,7 @@ def test_a_figure_is_on_a_light_card_in_both_themes(browser, tmp_path):
 
 def test_hover_shows_the_whole_layout_also_what_all_rows_share(browser, tmp_path):
     rows = made_grid(1, 1, failing=False).assign(cp=2, zero=1, pp_schedule="1f1b", recompute="selective")
-    file = tmp_path / "report.html"
-    file.write_text(build(rows, None, ABOUT))
-    with opened(browser, file, viewport={"width": 1200, "height": 900}) as (shown, _):
+    with written(browser, tmp_path, build(rows, None, ABOUT), 1200, 900) as (shown, _):
         title = shown.locator(".heat td a").first.get_attribute("title")
         best = rows.loc[rows["tokens_per_second_per_gpu"].idxmax()]
         names = ("dp", "tp", "pp", "cp", "zero", "micro_batch_size", "grad_accum", "recompute", "pp_schedule")
@@ -168,29 +172,16 @@ def test_hover_shows_the_whole_layout_also_what_all_rows_share(browser, tmp_path
         shown.locator("#plot").focus()
         shown.keyboard.press("ArrowRight")
         tip = shown.locator("#tip").inner_text()
-        wanted = (
-            "DP ",
-            "TP ",
-            "CP 2",
-            "ZeRO 1",
-            "MBS ",
-            "GAS ",
-            "recompute selective",
-            "schedule 1f1b",
-            "sequence ",
-            "batch ",
-        )
-        assert [part for part in wanted if part not in tip] == []
+        wanted = ("DP ", "TP ", "CP 2", "ZeRO 1", "MBS ", "GAS ", "recompute selective", "schedule 1f1b", "sequence ")
+        assert [part for part in (*wanted, "batch ") if part not in tip] == []
 
 
 def test_models_are_sorted_by_size_everywhere(browser, tmp_path):
     """By parameters, not by the alphabet nor by the number in the name."""
     sizes = {"SmolLM-360M": 3.6e8, "1B": 1e9, "Aya-8B": 8e9, "70B": 7e10}
-    (one,) = [made_grid(1, 1, failing=False)]
+    one = made_grid(1, 1, failing=False)
     rows = pd.concat([one.assign(model=n, parameters_total=s) for n, s in reversed(sizes.items())], ignore_index=True)
-    file = tmp_path / "report.html"
-    file.write_text(build(rows, None, ABOUT))
-    with opened(browser, file, viewport={"width": 1200, "height": 900}) as (shown, _):
+    with written(browser, tmp_path, build(rows, None, ABOUT), 1200, 900) as (shown, _):
         assert shown.locator(".heat tbody th").all_inner_texts() == list(sizes)
         assert shown.locator(".winners tbody th").all_inner_texts() == list(sizes)
         assert shown.locator("#model option").all_inner_texts() == ["all", *sizes]
@@ -209,9 +200,8 @@ def test_a_cell_links_to_its_flags(page):
 
 
 def test_a_narrow_window_scrolls_no_further_than_its_text(browser, tmp_path):
-    file = tmp_path / "report.html"
-    file.write_text(build(made_grid(3, 8), None, About(title="narrow", sources=["x" * 300], written="today")))
-    with opened(browser, file, viewport={"width": 360, "height": 700}) as (shown, events):
+    page = build(made_grid(3, 8), None, About(title="narrow", sources=["x" * 300], written="today"))
+    with written(browser, tmp_path, page, 360, 700) as (shown, events):
         assert shown.evaluate("document.documentElement.scrollWidth") <= 360
         hint = shown.locator("#answer .more")
         expect(hint).to_be_visible()
@@ -222,9 +212,8 @@ def test_a_narrow_window_scrolls_no_further_than_its_text(browser, tmp_path):
 
 def test_on_a_phone_each_best_configuration_is_read_without_scrolling(browser, tmp_path):
     """Nine columns side by side hid the speed, and left as much blank as the sentences beyond the edge took."""
-    file = tmp_path / "report.html"
-    file.write_text(build(made_grid(2, 2), None, About(title="phone", sources=[], written="today")))
-    with opened(browser, file, viewport={"width": 420, "height": 900}) as (shown, _):
+    page = build(made_grid(2, 2), None, About(title="phone", sources=[], written="today"))
+    with written(browser, tmp_path, page, 420, 900) as (shown, _):
         assert shown.locator("#sure .scroll").evaluate("e => e.scrollWidth <= e.clientWidth")
         first = shown.locator(".winners tbody tr").first
         assert all(first.locator("td").nth(at).is_visible() for at in range(8))
