@@ -5,7 +5,6 @@ The commands and their paths are taken from the CLI itself, so that a new one is
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
@@ -24,12 +23,14 @@ import pytest
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
 from sweep.cli.main import cli
-from sweep.outcomes import Outcome
 from sweep.store.directory import SweepDir
 from sweep.store.place import adopt
 from tests.support.command_line import long_name
-from tests.support.made_sweeps import GRID, made, pilot_wrote, tree
+from tests.support.made_sweeps import GRID, measured, tree
+from tests.support.mounts import fill, full_mount
 from tests.support.paths import REPOSITORY
+
+__all__ = ["full_mount"]
 
 SECRET = "hunter2-sk-93a7"
 TOO_LONG = "a" * 300
@@ -129,8 +130,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "table.csv").write_text("model,sequence_length,nodes,tokens_per_second_per_gpu\n1B,64,1,100\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)  # an exported command is relative to where its sweep was launched
-        sweep = made(root / "s")
-    pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
+        sweep = measured(root / "s")
     assert run(root, "collect", "s").returncode == 0
     assert run(root, "archive", "s").returncode == 0
     (root / "Megatron-LM").mkdir()  # a checkout: an exported command has to exist
@@ -356,7 +356,8 @@ def named_options(command: tuple[str, ...]) -> list[click.Option]:
     ]
 
 
-def test_a_full_file_system_is_reported_and_left_as_it_was(here: Path, full: Path) -> None:
+def test_a_full_file_system_is_reported_and_left_as_it_was(here: Path, full_mount: Callable[[str], Path]) -> None:
+    fill(full := full_mount("64k"))
     before = tree(full)
     lines = [place.with_path(str(full / "new" / f"x{suffix_of(place)}")) for place in WRITTEN]
     for words, done in zip(lines, run_all(here, lines), strict=True):
@@ -397,28 +398,35 @@ def test_no_command_fails_on_a_damaged_sweep_with_a_traceback_or_its_content(
         assert done.returncode in (0, 1, 2), (words, done)
 
 
-@pytest.mark.parametrize("kind", ["read-only", pytest.param("closed", marks=pytest.mark.long)])
-def test_every_command_where_nothing_may_be_written_reports_it_and_changes_nothing(
-    here: Path, tmp_path: Path, kind: str, full_mount: Callable[[str], Path]
+@pytest.mark.parametrize(("kind", "message"), [
+    ("full", "no space left"), ("read-only", "read-only file system"),
+    pytest.param("closed", "permission denied", marks=pytest.mark.long),
+])  # fmt: skip
+def test_every_command_where_nothing_can_be_written_reports_it_and_changes_nothing(
+    here: Path, tmp_path: Path, kind: str, message: str, full_mount: Callable[[str], Path]
 ) -> None:
-    """Its working directory and its sweep are on a read-only mount, or their modes allow no writing."""
-    root = full_mount("4m") if kind == "read-only" else tmp_path
+    """Its directory and its sweep are on a mount without a free byte or read-only, or their modes allow no writing."""
+    root = tmp_path if kind == "closed" else full_mount("1m" if kind == "full" else "4m")
     copy_inputs(here, root)
-    if kind == "read-only":
+    if kind == "full":
+        fill(root)
+    elif kind == "read-only":
         subprocess.run(["mount", "-o", "remount,ro", str(root)], check=True)
     else:
         for path in [root, *root.rglob("*")]:
             path.chmod(path.stat().st_mode & ~0o222)
     before = contents(root)
-    names = [words for words in commands() if words not in [("demo",), ("logs",)]]
+    left_out = [("demo",), ("logs",)]  # demo is a launch; logs prints a file or says that there is none
+    names = [words for words in commands() if words not in left_out]
+    reading = ONLY_READS if kind == "full" else ONLY_READS | READS_A_CLOSED_SWEEP
     lines = [["new" if (name, word) == (("init",), "s") else word for word in plainly(name)] for name in names]
     for name, words, done in zip(names, lines, run_all(root, lines), strict=True):
-        if " ".join(name) in ONLY_READS | READS_A_CLOSED_SWEEP:
+        if " ".join(name) in reading:
             assert done.returncode == 0, (words, done.stderr)
             assert "Traceback" not in done.stderr
         else:
             assert_refused(done, words)
-            assert re.search("read-only file system|permission denied", done.stderr), (words, done.stderr)
+            assert message in done.stderr, (words, done.stderr)
     assert contents(root) == before
 
 
@@ -443,31 +451,6 @@ ONLY_READS = {"plan", "cancel", "status", "explain", "memory"}
 new records of the sweep"""
 
 
-def test_every_command_in_a_full_directory_reports_it_and_changes_nothing(here: Path, full_directory: Path) -> None:
-    """Its working directory and its sweep are on a small tmpfs without a free byte."""
-    before = contents(full_directory)
-    left_out = [("demo",), ("logs",)]  # demo is a launch; logs prints a file or says that there is none
-    names = [words for words in commands() if words not in left_out]
-    lines = [["new" if (name, word) == (("init",), "s") else word for word in plainly(name)] for name in names]
-    for name, words, done in zip(names, lines, run_all(full_directory, lines), strict=True):
-        if " ".join(name) in ONLY_READS:
-            assert done.returncode == 0, (words, done.stderr)
-            assert "Traceback" not in done.stderr
-        else:
-            assert_refused(done, words)
-            assert "no space left" in done.stderr, words
-    assert contents(full_directory) == before
-
-
-@pytest.fixture
-def full_directory(here: Path, full_mount: Callable[[str], Path]) -> Path:
-    """What is in ``here``, without a free byte."""
-    path = full_mount("1m")
-    copy_inputs(here, path)
-    fill(path)
-    return path
-
-
 def copy_inputs(here: Path, path: Path) -> None:
     """A grid, a table, an archive, and a sweep whose records are to be collected."""
     for name in ("grid.yaml", "table.csv", "s", "s.tar.zst"):
@@ -480,35 +463,3 @@ def copy_inputs(here: Path, path: Path) -> None:
 def contents(path: Path) -> dict[str, bytes | None]:
     """Every file and directory. Not times: a directory in which a file could not be written has another."""
     return {str(p.relative_to(path)): p.read_bytes() if p.is_file() else None for p in sorted(path.rglob("*"))}
-
-
-def fill(path: Path) -> None:
-    """Leave no free byte."""
-    with (path / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
-        while filler.write(b"x" * 4096):
-            pass
-
-
-@pytest.fixture
-def full_mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mounts a small tmpfs of a size, once."""
-    path = tmp_path / "small"
-    path.mkdir()
-
-    def mount(size: str) -> Path:
-        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(path)]
-        if subprocess.run(command, check=False).returncode:
-            pytest.skip("no tmpfs can be mounted here")
-        return path
-
-    yield mount
-    if path.is_mount():
-        subprocess.run(["umount", str(path)], check=True)
-
-
-@pytest.fixture
-def full(full_mount: Callable[[str], Path]) -> Path:
-    """A small tmpfs without a free byte."""
-    path = full_mount("64k")
-    fill(path)
-    return path

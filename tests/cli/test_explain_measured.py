@@ -19,7 +19,7 @@ from sweep.store.journal import Journal
 from sweep.store.sweep import Sweep
 from tests.support.command_line import Command
 from tests.support.made_records import made_record, record_event, reference
-from tests.support.made_sweeps import GRID, made, pilot_wrote
+from tests.support.made_sweeps import GRID, made, measured, pilot_wrote
 from tests.support.paths import REPOSITORY
 
 H100 = """\
@@ -34,12 +34,6 @@ tp: [1, 2]
 micro_batch_size: [1, 2]
 site: {gpu: h100, gpus_per_node: 8}
 """
-
-
-def measured(path: Path, text: str) -> Sweep:
-    sweep = made(path, text)
-    pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
-    return sweep
 
 
 def test_the_step_is_explained_by_part(tmp_path: Path, command: Command) -> None:
@@ -57,6 +51,7 @@ def test_the_step_is_explained_by_part(tmp_path: Path, command: Command) -> None
     assert f"rank:     {found['rank_in_cell']} of {len(sweep.runs)} measured configurations of 1B on 1 node" in out
     assert "measured, " in next(line for line in out.splitlines() if line.startswith("step:"))
     assert "predicted: " in next(line for line in out.splitlines() if line.startswith("parts:"))
+    assert not re.search("in this run|median:", out), "without repeats there is one speed"
 
 
 def test_a_run_without_a_prediction_is_shown_without(tmp_path: Path, command: Command) -> None:
@@ -81,6 +76,9 @@ def test_the_gap_of_each_best_configuration_with_three_causes(tmp_path: Path, co
     assert re.findall(r"^  (\d)\. ", out, re.MULTILINE) == ["1", "2", "3"]
     assert "model's FLOPs at the dense peak" in out
     assert "`sweep doctor --tier perf` measures this cluster's own" in out
+    for run in sweep.runs:
+        _, out, _ = command("explain", tmp_path / "s", run.run_id, "--gap", "--json")
+        assert [one["run_id"] for one in json.loads(out)] == [run.run_id], "also of those that are not the best"
 
 
 def test_a_loss_that_would_be_shown_as_0_per_cent_is_no_likely_cause():
@@ -92,13 +90,6 @@ def test_a_loss_that_would_be_shown_as_0_per_cent_is_no_likely_cause():
     small, large = ({**loss, "seconds": share, "share": share} for share in (0.004, 0.006))
     assert any("unsteady" in line for line in gap_lines({**found, "losses": [large]}))
     assert "no cause is known" in "\n".join(gap_lines({**found, "losses": [small]}))
-
-
-def test_the_gap_of_a_run_that_is_not_the_best(tmp_path: Path, command: Command) -> None:
-    sweep = measured(tmp_path / "s", H100)
-    for run in sweep.runs:
-        _, out, _ = command("explain", tmp_path / "s", run.run_id, "--gap", "--json")
-        assert [one["run_id"] for one in json.loads(out)] == [run.run_id]
 
 
 def test_no_gap_is_claimed_of_a_run_that_failed(tmp_path: Path, command: Command) -> None:
@@ -143,19 +134,8 @@ def test_a_repeated_run_is_shown_with_its_own_speed_and_the_median_that_best_sho
     assert median.endswith(" tokens/s/GPU of its 5 runs: what `best` and the heatmap show")
 
 
-def test_of_a_run_without_repeats_there_is_one_speed(tmp_path: Path, command: Command) -> None:
-    sweep = measured(tmp_path / "s", H100)
-    _, out, _ = command("explain", tmp_path / "s", sweep.runs[0].run_id)
-    assert "in this run" not in out
-    assert "median:" not in out
-
-
 def test_a_prediction_beyond_the_measured_step_is_stated(tmp_path: Path, command: Command) -> None:
-    sweep = made(tmp_path / "s", REPEATED)
-    sweep.directory.pilot("p0001").mkdir(mode=0o700)
-    journal = Journal(sweep.directory.journal("pilot-p0001"))
-    journal.append(record_event(made_record(sweep.runs[0].run(), [0.001] * 3, gpu="h100")))
-    journal.close()
+    sweep = repeated(tmp_path / "s", slow_s=0.001)
     _, out, _ = command("explain", tmp_path / "s", sweep.runs[0].run_id, "--gap", "--json")
     (found,) = json.loads(out)
     assert sum(one["seconds"] for one in found["losses"] if not one["measured"]) > found["step_s"]

@@ -22,13 +22,12 @@ from sweep.contract import LAYOUT_NUMBERS
 from sweep.errors import SweepError
 from sweep.library import trainer_format
 from sweep.library.winners import FORMS, layout_text
-from sweep.outcomes import Outcome
 from sweep.physics.shapes import ModelShape
 from sweep.plugins import TRAINER
 from sweep.records.collect import write_results
 from tests.support import driving
 from tests.support.made_records import as_json, made_grid, made_record, made_run
-from tests.support.made_sweeps import made, pilot_wrote
+from tests.support.made_sweeps import measured
 
 ROW = "model nodes dp tp pp cp ep zero micro_batch_size grad_accum {} peak_memory_bytes run_id"
 NUMBERS = ("nodes", "dp", "tp", "micro_batch_size", "tokens_per_second_per_gpu", "peak_memory_bytes", "repeats")
@@ -137,7 +136,11 @@ def needed_by(name, folder):
 
 
 def as_options(params):
-    return [word for name, value in params.items() for word in ("--param", f"{name}={value}")]
+    return more(f"{name}={value}" for name, value in params.items())
+
+
+def more(options):
+    return [word for option in options for word in ("--param", option)]
 
 
 @pytest.mark.parametrize("name", [name for name in own_trainers() if name != "command"])
@@ -238,10 +241,6 @@ def test_a_record_without_its_command_line_is_refused_as_that(tmp_path):
     assert "params.command is no jinja2 template: {{ tp (--param command=VALUE)" in refused
 
 
-def more(options):
-    return [word for option in options for word in ("--param", option)]
-
-
 def test_the_command_has_what_the_run_was_given(tmp_path):
     """Its environment, interpreter, further arguments and directory: each quoted for a shell."""
     params = {"python": "/opt/env/bin/python", "arguments": "--seed 7 --name 'a b'", "workdir": str(tmp_path / "w d")}
@@ -320,11 +319,10 @@ SBATCH = """\
 def test_the_command_of_a_sweep_has_what_its_site_gives_every_run(tmp_path):
     """From any directory: interpreter, variables, shell lines, container, sbatch's options; no secret."""
     (tmp_path / "elsewhere").mkdir()
-    sweep = made(tmp_path / "s", ON_A_SITE)
+    sweep = measured(tmp_path / "s", ON_A_SITE)
     provenance = json.loads(sweep.directory.provenance.read_text())
     sweep.directory.provenance.write_text(json.dumps({**provenance, "directory": str(tmp_path)}))
     (tmp_path / "train.py").touch()
-    pilot_wrote(sweep, "p0001", *((planned.run_id, 1, Outcome.OK) for planned in sweep.runs))
     words = ("best", tmp_path / "s", "--format", "command")
     written = driving.run(*words, "--out", "out", cwd=tmp_path / "elsewhere")
     assert written.returncode == 0, written.stderr
@@ -356,18 +354,6 @@ def test_a_script_that_is_not_there_is_refused(tmp_path):
     refused = exported(tmp_path / "r.parquet", "--format", "nanotron", *as_options(params), code=2)
     assert f"{tmp_path}/no-checkout/run_train.py" in refused
     assert "the trainer's script does not exist here (--param root=DIR" in refused
-
-
-def test_a_layout_that_the_trainer_does_not_support_is_reported_with_every_axis(tmp_path):
-    """An adapter without tensor and pipeline parallelism, whichever it is."""
-    lacking = [n for n in own_trainers() if not TRAINER.find(n).workload.axes & {"tp", "pp"}]
-    if not lacking:
-        pytest.skip("every adapter has tensor or pipeline parallelism")
-    run = made_run(model="llama", shape=LLAMA, gpus_per_node=8, nodes=1, dp=2, tp=2, pp=2)
-    write_results(tmp_path / "r.parquet", [made_record(run)])
-    reported = exported(tmp_path / "r.parquet", "--format", lacking[0], code=2)
-    assert "has no tp = 2" in reported
-    assert "has no pp = 2" in reported
 
 
 def test_cells_that_a_trainer_cannot_run_are_all_named_and_the_others_exported_when_asked(tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from analysis.heatmap.draw import NARROWEST_IN, WIDEST_IN, draw
+from analysis.heatmap.draw import NARROWEST_IN, WIDEST_IN
 from analysis.metrics import number
 from sweep.cli.main import cli
 from sweep.contract import Measurement, Run
@@ -14,7 +14,7 @@ from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.planning.build import build
 from sweep.records.collect import write_results
-from tests.support.made_records import made_grid, made_record, made_run, made_sweep, record_event, write_journal
+from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
 
 
 @pytest.fixture
@@ -53,43 +53,19 @@ def test_json_is_a_row_per_cell_and_nothing_else(sweep, tmp_path):
     assert rows["8B"]["simulated"] is True
 
 
-def test_a_filter_changes_the_winner(sweep, tmp_path):
-    done = invoke(
-        "heatmap", sweep.path, "--json", "--filter", "zero <= 1 and model == '1B'", "--out", tmp_path / "x.png"
-    )
-    (row,) = json.loads(done.stdout)["cells"]
-    assert row["zero"] == 0
-
-
-def test_several_sweeps_are_drawn_as_one(sweep, tmp_path):
-    write_results(tmp_path / "other.parquet", [made_record(made_run(model="70B", nodes=2, dp=4, grad_accum=2))])
-    done = invoke("heatmap", sweep.path, tmp_path / "other.parquet", "--json", "--out", tmp_path / "x.png")
-    assert {row["model"] for row in json.loads(done.stdout)["cells"]} == {"1B", "3B", "8B", "70B"}
-
-
 @pytest.mark.parametrize(
     ("arguments", "words_"),
     [
         (["--metric", "speed"], "unknown metric 'speed'"),
-        (["--filter", "zeroo < 1"], "did you mean zero"),
-        (["--filter", "zero <"], "is not an expression"),
         (["--filter", "zero == 2"], "no record meets"),
         (["--out", "x.bmp"], "unknown picture format"),
+        (["--width", "1.9"], f"1.9 is not in the range {NARROWEST_IN:g}<=x<={WIDEST_IN:g}"),
     ],
 )
 def test_mistakes_are_named_and_draw_nothing(sweep, arguments, words_):
     done = invoke("heatmap", sweep.path, *arguments)
     assert isinstance(done.exception, SweepError)
     assert words_ in str(done.exception)
-    assert not sweep.figures.exists()
-
-
-def test_the_width_has_the_limits_of_the_picture(sweep):
-    done = invoke("heatmap", sweep.path, "--width", "1.9")
-    assert isinstance(done.exception, SweepError)
-    assert f"1.9 is not in the range {NARROWEST_IN:g}<=x<={WIDEST_IN:g}" in str(done.exception)
-    with pytest.raises(SweepError, match=r"1\.9 inches is no width for a figure"):
-        draw(made_grid(1, 2), width_in=1.9)
     assert not sweep.figures.exists()
 
 

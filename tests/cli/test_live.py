@@ -6,19 +6,12 @@ import contextlib
 import dataclasses
 import io
 import os
-import pty
 import random
 import re
-import select
-import struct
 import subprocess
-import termios
-import time
 import types
-from collections.abc import Callable, Iterator
-from fcntl import ioctl
+from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -27,9 +20,7 @@ from sweep.cli import live_picture
 from sweep.cli.live import PLAIN_EVERY_S, live_view
 from sweep.cli.progress_text import full_text, range_text, saved, saved_text, span_text, summary_line
 from sweep.cli.status import status
-from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
-from sweep.planning.build import build
 from sweep.state.events import (
     AttemptStarted,
     Event,
@@ -44,10 +35,13 @@ from sweep.state.events import (
 )
 from sweep.state.state import SweepState
 from sweep.state.tally import Tally
-from sweep.store.create import create
 from sweep.store.sweep import Sweep
-from tests.support import driving
+from tests.support import driving, made_sweeps
 from tests.support.made_records import write_journal
+from tests.support.mounts import fill, full_mount
+from tests.support.streams import on_a_terminal
+
+__all__ = ["full_mount"]
 
 GRID = """
 name: {name}
@@ -66,10 +60,7 @@ NOW = 10_000.0
 
 def made(tmp_path, models=("1B", "8B", "70B"), nodes=(1, 2, 4, 8), name="ultrascale"):
     """An existing sweep without any run."""
-    grid = parse_grid(GRID.format(models=list(models), nodes=list(nodes), name=name), "grid.yaml")
-    plan = build(grid, grid.site)
-    assert plan.runs
-    return create(tmp_path / name, grid, grid.site, plan, executor="local")
+    return made_sweeps.made(tmp_path / name, GRID.format(models=list(models), nodes=list(nodes), name=name))
 
 
 def pilot_events(name, width, start=0.0, nodes=()) -> Iterator[Event]:
@@ -332,33 +323,11 @@ def test_spans_as_text(seconds, words):
     assert span_text(seconds) == words
 
 
-def in_a_terminal(command, *, rows=30, columns=100, limit_s=200.0):
-    """What a command wrote to its terminal, and its exit code."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
-        os.execv(command[0], command)
-    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    written, deadline = b"", time.monotonic() + limit_s
-    while time.monotonic() < deadline:
-        if select.select([terminal], [], [], 1.0)[0]:
-            try:
-                data = os.read(terminal, 65536)
-            except OSError:
-                break
-            if not data:
-                break
-            written += data
-    return written.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 def test_a_launch_in_a_terminal_and_one_without(tmp_path):
     params = {"step_s": 0.05, "fault": "exception", "fault_probability": 0.3}
     keys = {"models": ["tiny-1M", "tiny-4M"], "nodes": [1, 2], "iterations": 4, "micro_batch_size": [1, 2, 4]}
     grid = driving.simulated({"max_local_ranks": 4}, **keys, params=params)
-    command = [*driving.SWEEP, *map(str, driving.launch_words(tmp_path, grid))]
-    written, code = in_a_terminal(command)
-    assert code == 0, written
+    written = on_a_terminal(*driving.launch_words(tmp_path, grid), columns=100)
     assert "\x1b[" in written
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written)
     assert "12/12 runs" in plain
@@ -375,34 +344,8 @@ def test_a_launch_in_a_terminal_and_one_without(tmp_path):
     assert "rank-hours; done" in done.stderr
 
 
-@pytest.fixture
-def small(tmp_path) -> Iterator[Callable[[str], Path]]:
-    """Mounts a file system of this size; further options after a comma."""
-    path = tmp_path / "small"
-    path.mkdir()
-    mounted = []
-
-    def mount(options: str) -> Path:
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(path)], check=False).returncode:
-            pytest.skip("no tmpfs can be mounted here")
-        mounted.append(path)
-        return path
-
-    yield mount
-    for each in mounted:
-        subprocess.run(["umount", "--lazy", str(each)], check=True)
-
-
-def fill(place: Path) -> None:
-    """Write until nothing fits."""
-    with contextlib.suppress(OSError), (place / "filler").open("wb") as file:
-        while True:
-            file.write(b"x" * 4096)
-            file.flush()
-
-
-def test_a_full_file_system_is_stated_with_what_continues_until_the_sweep_is_done(small):
-    place = small("size=1m")
+def test_a_full_file_system_is_stated_with_what_continues_until_the_sweep_is_done(full_mount):
+    place = full_mount("1m")
     sweep = made(place, models=["1B"], nodes=[1])
     write_journal(sweep.directory, "all", pilot_events("p0001", 1, nodes=("n1",)))
     assert full_text(sweep) == ""
@@ -417,8 +360,8 @@ def test_a_full_file_system_is_stated_with_what_continues_until_the_sweep_is_don
     assert full_text(sweep) == "", "an image of an ended sweep has nothing to record"
 
 
-def test_a_file_system_without_a_free_inode_is_full(small):
-    place = small("size=1m,nr_inodes=40")
+def test_a_file_system_without_a_free_inode_is_full(full_mount):
+    place = full_mount("1m,nr_inodes=40")
     sweep = made(place, models=["1B"], nodes=[1])
     assert full_text(sweep) == ""
     with contextlib.suppress(OSError):

@@ -1,11 +1,7 @@
 """`sweep plan` and the example grids."""
 
 import json
-import os
-import subprocess
-import sys
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +11,6 @@ from tests.support.paths import REPOSITORY
 
 ROOT = REPOSITORY
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
-GOLDEN = Path(__file__).parent / "golden" / "laptop.run_ids"
 
 
 @cache
@@ -67,15 +62,6 @@ def test_the_laptop_sweep_is_small_and_has_every_kind_of_layout():
     assert max(run.gpus for run in runs) == 4
 
 
-def test_the_laptop_sweep_has_the_same_run_ids_as_ever():
-    """Updated by ``SWEEP_UPDATE_GOLDENS=1 pytest tests/cli/test_plan.py``, and only so."""
-    found = "".join(f"{planned.run_id}\n" for planned in plan_of("laptop").runs)
-    if os.environ.get("SWEEP_UPDATE_GOLDENS") == "1":
-        GOLDEN.write_text(found)
-    assert GOLDEN.exists(), f"no golden {GOLDEN}; run with SWEEP_UPDATE_GOLDENS=1"
-    assert found == GOLDEN.read_text()
-
-
 def test_tables_name_cells_and_reasons(command):
     code, out, _ = command("plan", ROOT / "examples" / "smollm3-384.yaml")
     assert code == 0
@@ -98,16 +84,13 @@ def test_show_rejected_gives_every_candidate_with_every_reason(command):
         assert all(reason in line for reason in row["reasons"])
 
 
-def test_show_runs_is_the_order_of_measuring(command):
-    _, out, _ = command("plan", ROOT / "examples" / "laptop.yaml", "--show", "runs")
-    assert [line.split()[0] for line in out.splitlines()] == [planned.run_id for planned in plan_of("laptop").runs]
-
-
 def test_runs_are_shown_with_what_is_predicted_of_them(command):
     path = ROOT / "examples" / "smollm3-384.yaml"
     _, out, _ = command("plan", path, "--show", "runs")
     rows = [row for row in plan_of("smollm3-384").table.to_pylist() if row["status"] == "run"]
     for line, row in zip(out.splitlines(), rows, strict=True):
+        assert line.split()[0] == row["run_id"], "in the order of measuring"
+        assert all(f" {name}={row[name]}" in line for name in ("recompute", "pp_schedule", "dtype")), line
         assert f"about {row['predicted_s']:.0f} s, " in line
         gib = row["predicted_peak_bytes"] / 2**30
         assert f"peak {gib:.{1 if gib >= 10 else 2}f} GiB" in line
@@ -128,19 +111,6 @@ def test_the_schema_is_one_document(command):
     assert json.loads(out)["title"] == "Grid"
 
 
-def test_planning_imports_neither_torch_nor_pandas():
-    code = (
-        "import sys; sys.argv = ['sweep', 'plan', 'examples/laptop.yaml', '--json']\n"
-        "from sweep.cli.main import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        "heavy = {'torch', 'pandas', 'matplotlib', 'submitit'} & set(sys.modules)\n"
-        "sys.exit(f'imports {heavy}' if heavy else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_the_expected_saving_of_a_search(command):
     words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "budget.runs=8")
     code, out, err = command(*words, "--json")
@@ -158,10 +128,3 @@ def test_a_plan_of_all_runs_states_what_guided_would_save(command):
     assert list(json.loads(command(*words, "--json")[1])["expected"]) == ["exhaustive", "guided"]
     head = " ".join(command(*words)[1].split())
     assert "node-hours expected with exhaustive; all in full about" in head
-
-
-def test_each_planned_run_shows_what_it_is(command):
-    words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "models=[tiny-1M]", "--show", "runs")
-    lines = command(*words)[1].splitlines()
-    assert lines
-    assert all(" recompute=" in line and " pp_schedule=" in line and " dtype=" in line for line in lines)

@@ -50,22 +50,6 @@ def test_older_messages_state_idle_memory_as_a_difference():
     assert not CudaMemory(reserved_bytes=9.0, allocated_bytes=1.0).fragmented
 
 
-@pytest.mark.parametrize(("process", "others"), [
-    ("70.00 GiB", True),  # 9 of 80 GiB
-    ("71.50 GiB", False),  # 7.5: less than a tenth
-])  # fmt: skip
-def test_what_neither_this_process_has_nor_is_free_is_others(process, others):
-    advice = cuda_memory_advice(message(process=process))
-    assert ("Other processes hold about 9.00 GiB" in advice) is others
-    assert ("Not fragmentation: lower the micro-batch size" in advice) is not others
-
-
-def test_on_a_small_gpu_others_hold_a_gib_at_least():
-    for process, others in (("7.01 GiB", False), ("5.90 GiB", True)):
-        advice = cuda_memory_advice(message(total="8.00 GiB", free="0.01 GiB", process=process))
-        assert ("Other processes" in advice) is others
-
-
 def test_the_advice_begins_with_what_was_asked_and_what_was_there():
     assert cuda_memory_advice(message()).startswith("2.00 GiB were requested, 1.00 GiB were free of 80.00 GiB. ")
     assert cuda_memory_advice("Tried to allocate 1.00 GiB").startswith("1.00 GiB were requested. ")

@@ -10,6 +10,7 @@ from sweep.inputs.load import load_inputs
 from sweep.inputs.site import parse_measured
 from sweep.planning.build import build
 from tests.support import driving
+from tests.support.doctor.answers import exchange
 from tests.support.doctor.driving import examine
 
 GRID = """\
@@ -64,38 +65,26 @@ def rates_answer(node, speed):
     }
 
 
-def exchange_answer(nodes, seconds, tier="pair", level=""):
-    row = {"bytes": 2**30, "ranks": 8 * len(nodes), "seconds": seconds, "least_s": seconds, "spread": 0.02}
-    rows = [{"operation": "all_reduce", **row}, {"operation": "send", **row}]
-    return {
-        "kind": "exchange",
-        "tier": tier,
-        "nodes": nodes,
-        "rows": rows,
-        "problem": "",
-        "accused": [],
-        "level": level,
-    }
-
-
 def test_only_fit_nodes_count_and_the_slowest_of_them_is_the_rate():
     answers = [rates_answer("a", 7e14), rates_answer("b", 6.8e14), rates_answer("sick", 3e14)]
-    answers += [exchange_answer(["a", "b"], 0.004), exchange_answer(["b", "sick"], 0.4)]
+    answers += [exchange(["a", "b"], 0.004), exchange(["b", "sick"], 0.4)]
     found = measured_rates(answers, ["sick"], 0.0)
     assert found.matmul_flops == {"bf16": 6.8e14}
     assert found.nodes == ("a", "b")
     (one,) = found.collectives
-    assert (one.nodes, one.ranks, one.seconds) == (2, 16, 0.004)
+    assert (one.nodes, one.ranks, one.seconds) == (2, 16, answers[3]["rows"][1]["seconds"])
     assert found.between_bytes_per_s == pytest.approx(2**30 / 0.004)
 
 
 def test_rates_are_of_the_level_at_which_nodes_meet():
     """Between nodes in general: those of no common NVLink domain."""
-    answers = [exchange_answer(["a", "b"], 0.002, level="domain"), exchange_answer(["a", "c"], 0.02, level="across")]
+    answers = [exchange(["a", "b"], 0.002, level="domain"), exchange(["a", "c"], 0.02, level="across")]
     found = measured_rates(answers, [], 0.0)
     near, far = (pytest.approx(2**30 / seconds) for seconds in (0.002, 0.02))
     assert (found.levels_bytes_per_s, found.between_bytes_per_s) == ({"domain": near, "across": far}, far)
-    assert {(one.level, one.seconds) for one in found.collectives} == {("domain", 0.002), ("across", 0.02)}
+    assert {one.level: one.seconds for one in found.collectives} == {
+        answer["level"]: answer["rows"][1]["seconds"] for answer in answers
+    }
 
 
 def test_nothing_measured_writes_nothing():
@@ -105,7 +94,7 @@ def test_nothing_measured_writes_nothing():
 def test_the_file_is_what_the_site_reads(tmp_path):
     from sweep.doctor.measured import write_measured
 
-    found = measured_rates([rates_answer("a", 7e14), exchange_answer(["a", "b"], 0.004)], [], 0.0)
+    found = measured_rates([rates_answer("a", 7e14), exchange(["a", "b"], 0.004)], [], 0.0)
     write_measured(found, tmp_path / "m.yaml")
     text = (tmp_path / "m.yaml").read_text()
     assert parse_measured(text, "m.yaml") == found

@@ -68,6 +68,11 @@ def launched(tmp_path, cluster, defects, nodes=(1, 4), step_s=0.1, timeout=300, 
     return tmp_path / "s", driving.launch(tmp_path, grid, executor="slurm", env=cluster.env, timeout=timeout)
 
 
+def used_nodes(directory):
+    """The nodes that runs began on."""
+    return {node for event in driving.events_of(directory, AttemptStarted) for node in event.nodes}
+
+
 @pytest.mark.slurm
 def test_an_unfit_node_measures_nothing_and_its_reason_is_shown(tmp_path, slurm_cluster):
     """On by default: the pilot of four nodes has one with little locked memory; runs go to the others."""
@@ -75,9 +80,7 @@ def test_an_unfit_node_measures_nothing_and_its_reason_is_shown(tmp_path, slurm_
     directory, done = launched(tmp_path, slurm_cluster, {bad: "locked_memory"})
     assert done.returncode == 0, done.stderr
     driving.assert_each_run_measured_once(directory)
-    used = {node for event in driving.events_of(directory, AttemptStarted) for node in event.nodes}
-    assert bad not in used
-    assert used
+    assert bad not in used_nodes(directory) != set()
     (event,) = driving.events_of(directory, NodeBad)
     assert event.node == bad
     assert event.reason.startswith("preflight: memlock: 4.1 kB, expected unlimited or at least 32 GiB")
@@ -91,15 +94,10 @@ def test_off_is_off(tmp_path, slurm_cluster):
     directory, done = launched(tmp_path, slurm_cluster, {"n2": "locked_memory"}, [4], preflight="off")
     assert done.returncode == 0, done.stderr
     assert not driving.events_of(directory, NodeBad)
-    assert "n2" in {node for event in driving.events_of(directory, AttemptStarted) for node in event.nodes}
+    assert "n2" in used_nodes(directory)
 
 
 HEALTHY = {"none": ""}
-
-
-def used_nodes(directory):
-    """The nodes that runs began on."""
-    return {node for event in driving.events_of(directory, AttemptStarted) for node in event.nodes}
 
 
 @needs_root

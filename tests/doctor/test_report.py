@@ -6,6 +6,7 @@ from sweep.checks.check import CheckResult, Finding, Stated, Verdict
 from sweep.checks.speeds import accused_by_speed
 from sweep.doctor.evaluation import evaluate_answers, nodes_of, pair_rows
 from sweep.doctor.report import Report, groups, nodes_text, page, rates_of_pairs, rows_of, summary
+from tests.support.doctor.answers import exchange
 
 
 def result(node, verdict=Verdict.OK, found="fine", check="memlock"):
@@ -81,24 +82,6 @@ def test_answers_of_a_pilot_are_checked_without_running_anything():
     assert {(one.node, one.check) for one in found if one.finding.verdict is Verdict.NO_ANSWER} == {
         ("n4", "answers"), ("n2", "answers"), ("n3", "exchange"),
     }  # fmt: skip
-
-
-def exchange(nodes, seconds, problem=""):
-    """As two nodes of 8 H100 would: the bus bandwidth of an all-reduce is 7.2 times that of one adapter's send."""
-    row = {"bytes": 2**30, "ranks": 16, "spread": 0.01}
-    reduce_s = seconds * 2 * 15 / 16 / 7.2
-    rows = [
-        {"operation": "send", **row, "seconds": seconds, "least_s": seconds},
-        {"operation": "all_reduce", **row, "seconds": reduce_s, "least_s": reduce_s},
-    ]
-    return {
-        "kind": "exchange",
-        "tier": "pair",
-        "nodes": nodes,
-        "rows": [] if problem else rows,
-        "problem": problem,
-        "accused": [],
-    }
 
 
 def test_a_slow_node_of_pairs_is_named_and_its_partners_are_not():

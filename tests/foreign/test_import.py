@@ -78,18 +78,12 @@ def test_unknown_columns_are_stored(tmp_path):
 
 
 def test_a_failed_rows_metrics_may_be_any_text_and_repeats_are_numbered():
-    first, second, third = records(ROW, {**ROW, "ktok": 30.1}, {**ROW, "status": "OOM", "ktok": "OOM", "gib": None})
+    first, second, third = records(ROW, {**ROW, "ktok": 30.1}, {**ROW, "status": "OOM", "ktok": "OOM"})
     assert (first.repeat, second.repeat, third.repeat) == (0, 1, 2)
     assert len({record.run_id for record in (first, second, third)}) == 3
     assert third.outcome == "oom_cuda"
-    assert third.tokens_per_second_per_gpu is None
-    assert third.mfu is None
-
-
-def test_what_failed_has_memory_and_no_metrics_as_in_our_own_records():
-    (failed,) = records({**ROW, "status": "OOM", "ktok": 3.0})
-    assert (failed.tokens_per_second_per_gpu, failed.reported_mfu, failed.flops_per_token) == (None, None, None)
-    assert failed.peak_memory_bytes == 20 * 2**30
+    assert (third.tokens_per_second_per_gpu, third.mfu, third.reported_mfu, third.flops_per_token) == (None,) * 4
+    assert third.peak_memory_bytes == 20 * 2**30, "as in our own records"
 
 
 def test_a_gpu_is_known_in_either_case_as_in_our_own_records():
@@ -203,33 +197,28 @@ def test_implausible_values_are_reported(change, reported):
     assert reported in notes(**change)
 
 
+def one_among(others, rate, gpu="h100"):
+    """Findings of five neighbours, of which the second has the rate, in K tokens/s/GPU, and the others theirs."""
+    sizes = ((1, 8), (2, 4), (4, 2), (8, 1))
+    rows = [{**ROW, "mbs": mbs, "gas": gas, "ktok": others, "mfu": None} for mbs, gas in sizes]
+    rows.append({**ROW, "dp": 8, "tp": 1, "gas": 2, "ktok": others, "mfu": None})
+    rows[1]["ktok"] = rate
+    return findings(records_of_rows(rows, mapping(MAP.replace("gpu: h100", f"gpu: {gpu}")), "table.csv"))
+
+
 def test_a_run_far_from_its_neighbours_is_reported():
-    rows = [{**ROW, "mbs": mbs, "gas": gas, "mfu": None} for mbs, gas in ((1, 8), (2, 4), (4, 2), (8, 1))]
-    rows[1]["ktok"] = 3.0
-    rows.append({**ROW, "dp": 8, "tp": 1, "gas": 2, "mfu": None})
-    found = findings(records(*rows))
+    found = one_among(30.0, 3.0)
     assert "10.0 times slower than the median of its" in found[1][0]
     assert not found[0] + found[2] + found[3]
 
 
-def one_among_slow(rate, **facts):
-    """Five neighbours, of which one has the rate, in K tokens/s/GPU, and the others 3."""
-    sizes = ((1, 8), (2, 4), (4, 2), (8, 1))
-    rows = [{**ROW, "mbs": mbs, "gas": gas, "ktok": 3.0, "mfu": None} for mbs, gas in sizes]
-    rows.append({**ROW, "dp": 8, "tp": 1, "gas": 2, "ktok": 3.0, "mfu": None})
-    rows[1]["ktok"] = rate
-    return findings(
-        records_of_rows(rows, mapping(MAP.replace("gpu: h100", facts.get("gpu", "gpu: h100"))), "table.csv")
-    )
-
-
 def test_a_good_layout_whose_neighbours_are_slow_is_not_reported():
-    assert not any(one_among_slow(30.0))
-    assert "the best matrix product" in one_among_slow(90.0)[1][0], "88 % MFU"
+    assert not any(one_among(3.0, 30.0))
+    assert "the best matrix product" in one_among(3.0, 90.0)[1][0], "88 % MFU"
 
 
 def test_where_no_mfu_is_known_a_run_much_faster_than_its_neighbours_is_reported():
-    found = one_among_slow(30.0, gpu="gpu: tomorrow")
+    found = one_among(3.0, 30.0, gpu="tomorrow")
     assert "10.0 times faster than the median of its 3 neighbours" in found[1][0]
 
 
@@ -444,12 +433,6 @@ def published(tmp_path, table, name):
     return import_file(Path(os.environ["SWEEP_REFERENCE_DATA"]) / f"{table}.csv", MAPS / f"{name}.yaml", out)
 
 
-@reference
-def test_the_three_retracted_mfu_values_of_torchtitan_are_caught_and_nothing_else(tmp_path):
-    done = published(tmp_path, "torchtitan_performance", "torchtitan")
-    assert [line for line, _ in done.suspects] == [12, 13, 14]
-
-
 def test_what_a_source_counts_otherwise_in_many_rows_is_said_once_and_flags_none(tmp_path):
     for rows, suspects, notes in ((3, 3, 0), (30, 0, 1)):
         done = import_of(tmp_path, *[{**ROW, "mfu": 40.0}] * rows)
@@ -459,9 +442,10 @@ def test_what_a_source_counts_otherwise_in_many_rows_is_said_once_and_flags_none
 
 
 @reference
-def test_the_best_of_torchtitans_table_is_the_row_that_it_publishes(tmp_path):
+def test_of_torchtitans_table_the_best_is_as_published_and_the_three_retracted_mfu_values_alone_are_caught(tmp_path):
     """Its rows differ in async TP, the scaling of float8, compile and schedule, none of which is a layout's."""
     done = published(tmp_path, "torchtitan_performance", "torchtitan")
+    assert [line for line, _ in done.suspects] == [12, 13, 14]
     found = {(row["model"], row["nodes"]): (row["value"], row["swept"]) for row in winners([done.path])}
     value, words = found["llama3-8B", 8]
     assert value == 5570.1
@@ -480,51 +464,41 @@ def test_llm_foundrys_table_is_sound_and_its_mfu_reproduced(tmp_path):
     assert worst < 3e-3  # tokens/s/GPU are printed as whole numbers; H100 is taken to do 989.5 there
 
 
-def test_an_import_without_a_speed_does_not_point_to_the_heatmap(tmp_path, monkeypatch, command):
-    monkeypatch.chdir(tmp_path)
+def test_an_import_writes_here_and_points_to_the_heatmap_only_where_it_has_a_speed(tmp_path, monkeypatch, command):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     (tmp_path / "map.yaml").write_text(MAP)
     for name, status in (("fine", "fine"), ("bad", "OOM")):
         row = {**ROW, "status": status, **({} if status == "fine" else {"ktok": "", "mfu": ""})}
         (tmp_path / f"{name}.csv").write_text(",".join(row) + "\n" + ",".join(map(str, row.values())) + "\n")
-    code, _, err = command("import", "fine.csv", "--map", "map.yaml")
+    code, _, err = command("import", "../fine.csv", "--map", "../map.yaml")
     assert code == 0, err
+    assert [path.name for path in Path.cwd().iterdir()] == ["fine.results.parquet"]
     assert err.splitlines()[-1].startswith("next: `sweep heatmap fine.results.parquet` draws it")
-    code, _, err = command("import", "bad.csv", "--map", "map.yaml")
+    code, _, err = command("import", "../bad.csv", "--map", "../map.yaml")
     assert code == 0, err
     assert "sweep heatmap" not in err
     assert err.splitlines()[-1].startswith("no run has a speed: there is no best to draw; `sweep report bad.results")
 
 
-def test_a_micro_batch_is_derived_from_the_batch_and_not_invented_in_silence(tmp_path):
-    """It was 1, and the accumulation as many times too large, where the map named no column for it."""
-    (tmp_path / "t.csv").write_text("model,N,tp,gas,batch,rate\nLlama-3.1-8B,1,2,16,128,9367\n")
-    text = (
-        "columns: {model: model, nodes: N, tp: tp, grad_accum: gas, tokens_per_second_per_gpu: rate,\n"
+@pytest.mark.parametrize(
+    ("column", "sizes", "notes"),
+    [("grad_accum: n, ", (16, 2), 0), ("micro_batch_size: n, ", (2, 16), 0), ("", (1, 32), 1)],
+)
+def test_what_follows_from_the_equations_is_derived_not_flagged_and_not_invented_in_silence(
+    tmp_path, column, sizes, notes
+):
+    """Both were 1, and each row suspect."""
+    (tmp_path / "t.csv").write_text('model,N,tp,n,batch,rate\nLlama-3-8B,1,2,2,128,"9,367.5"\n')
+    (tmp_path / "map.yaml").write_text(
+        f"columns: {{model: model, nodes: N, tp: tp, {column}tokens_per_second_per_gpu: rate,\n"
         "  global_batch_tokens: {from: batch, unit: sequences}}\n"
         "constants: {sequence_length: 4096, gpu: h100}\n"
     )
-    for map_text, sizes, notes in ((text, (2, 16), 0), (text.replace("grad_accum: gas, ", ""), (1, 32), 1)):
-        (tmp_path / "map.yaml").write_text(map_text)
-        done = import_file(tmp_path / "t.csv", tmp_path / "map.yaml", tmp_path / "r.parquet")
-        (row,) = pq.read_table(done.path).to_pylist()
-        assert (row["micro_batch_size"], row["grad_accum"]) == sizes
-        assert [
-            note.startswith("neither micro_batch_size nor grad_accum is stated") for note in row["notes"] or []
-        ] == ([True] * notes)
-
-
-def test_what_follows_from_the_equations_is_derived_and_not_flagged(tmp_path):
-    """grad_accum from batch, dp, micro-batch and sequence: it was 1, and each row suspect."""
-    table, map_file = tmp_path / "t.csv", tmp_path / "map.yaml"
-    table.write_text('model,N,tp,mbs,batch,rate\nLlama-3-8B,1,2,2,256,"9,367.0"\nLlama-3-8B,1,1,1,256,"8,100.5"\n')
-    map_file.write_text(
-        "columns: {model: model, nodes: N, tp: tp, micro_batch_size: mbs, tokens_per_second_per_gpu: rate,\n"
-        "  global_batch_tokens: {from: batch, unit: sequences}}\n"
-        "constants: {sequence_length: 4096, gpu: h100}\n"
-    )
-    done = import_file(table, map_file, tmp_path / "r.parquet")
-    rows = pq.read_table(done.path).to_pylist()
-    found = {(row["dp"], row["grad_accum"], row["global_batch_tokens"]) for row in rows}
-    assert found == {(4, 32, 256 * 4096), (8, 32, 256 * 4096)}
-    assert {row["tokens_per_second_per_gpu"] for row in rows} == {9367.0, 8100.5}
-    assert done.suspects == []
+    done = import_file(tmp_path / "t.csv", tmp_path / "map.yaml", tmp_path / "r.parquet")
+    (row,) = pq.read_table(done.path).to_pylist()
+    assert (row["micro_batch_size"], row["grad_accum"]) == sizes
+    assert (row["dp"], row["global_batch_tokens"], row["tokens_per_second_per_gpu"]) == (4, 128 * 4096, 9367.5)
+    begin = "neither micro_batch_size nor grad_accum is stated"
+    assert [note.startswith(begin) for note in row["notes"] or []] == [True] * notes
+    assert len(done.suspects) == notes

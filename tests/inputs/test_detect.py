@@ -47,8 +47,16 @@ def test_the_widest_group_has_gpus() -> None:
     group = widest_group(parse_sinfo(text))
     assert group is not None
     assert (group.partition, group.nodes, group.cpus, group.gpus, group.gpu_type) == ("login", 3, 64, 8, "h100")
-    assert widest_group(parse_sinfo("a*|down|1:00|2|64|(null)\n")) is None
     assert parse_sinfo("not a line\n") == []
+
+
+@pytest.mark.parametrize(("lines", "nodes"), [
+    ("few|up|1:00|2|8|gpu:8\nmany|up|1:00|5|8|gpu:4", 5), ("few|up|1:00|2|8|gpu:8\ndefault*|up|1:00|3|8|(null)", 3),
+    ("none|up|1:00|0|8|(null)\ndown*|down|1:00|9|8|(null)", None), ("a|up|1:00|2|8|(null)\nb|up|1:00|3|8|(null)", 3),
+])  # fmt: skip
+def test_of_several_groups_the_default_partition_counts_and_most_gpus(lines: str, nodes: int | None) -> None:
+    found = widest_group(parse_sinfo(lines))
+    assert (found and found.nodes) == nodes
 
 
 def test_gpu_kind() -> None:

@@ -45,15 +45,7 @@ BAD = {
     "unknown key": ("micro_batch_sise", "[1]", "did you mean micro_batch_size?"),
     "a word for a number": ("iterations", "many", "expected a whole number"),
     "a fraction for a whole number": ("iterations", "2.5", "expected a whole number"),
-    "zero iterations": ("iterations", "0", "expected at least 1"),
-    "negative nodes": ("nodes", "[-3]", "-3 is not between 1 and"),
-    "no nodes": ("nodes", "[]", "the list is empty"),
-    "twice the same": ("tp", "[1, 2, 1]", "a value is in the list twice"),
     "a truth value for a number": ("tp", "[true]", "expected whole numbers"),
-    "a bad range": ("pp", "{from: 8, to: 1}", "from <= to"),
-    "an odd range": ("pp", "{from: 1, to: 8, by: 2}", "a range {from: 1, to: 8} may also have step"),
-    "a huge range": ("pp", "{from: 1, to: 1000000}", "over 10,000 values"),
-    "unknown stage": ("zero", "[4]", "4 is not between 0 and 3"),
     "unknown model": ("models", "[9B]", "unknown model '9B'"),
     "near model": ("models", "[Llama-3-8bb]", "did you mean"),
     "model twice": ("models", "[8B, 8B]", "is given twice"),
@@ -77,36 +69,22 @@ BAD = {
         "{m: {num_layers: -1, hidden_size: 8, num_heads: 2, intermediate_size: 8, vocab_size: 9}}",
         "-1 is out of range",
     ),
-    "a huge size": (
-        "models",
-        "{m: {num_layers: 2147483648, hidden_size: 8, num_heads: 2, intermediate_size: 8, vocab_size: 9}}",
-        "2147483648 is out of range",
-    ),
     "hostile model name": (
         "models",
         "{'a; rm -rf ~': {num_layers: 2, num_heads: 2, intermediate_size: 8, vocab_size: 9}}",
         "hidden_size is missing",
     ),
     "hostile name": ("name", "'\"; rm -rf ~\"'", "is not allowed here"),
-    "template in a name": ("name", "'{{ x }}'", "is not allowed here"),
-    "path as a name": ("name", "../up", "is not allowed here"),
     "new line in a name": ("name", '"good\\n"', "is not allowed here"),
-    "not a batch": ("global_batch", "lots", "is not a count"),
-    "a zero batch": ("global_batch", "0", "not a positive whole number"),
     "both batches": ("tokens_per_gpu", "8192", "exclude each other"),
-    "tolerance of all": ("global_batch_tolerance", "1.5", "expected under 1"),
     "not a number": ("global_batch_tolerance", ".nan", "expected a number"),
     "constraint with an unknown name": ("constraints", "[tpp <= 8]", "unknown name 'tpp'"),
     "constraint that is no expression": ("constraints", "['tp <=']", "is not an expression"),
-    "constraint that calls": ("constraints", ["__import__('os').system('x')"], "may be called"),
-    "constraint with an attribute": ("constraints", "['tp.__class__ == 1']", "Attribute is not allowed"),
     "constraint that is a statement": ("constraints", "['tp = 3']", "not a single condition"),
-    "a bomb of a constraint": ("constraints", f"['tp < {'9' * 40}']", "too large"),
     "constraint that is a list": ("constraints", "[[1]]", "expected text"),
     "exclude without a point": ("exclude", "[3]", "expected `axis: value` pairs"),
     "a bad variable": ("env", "{1X: a}", "not a name of an environment variable"),
     "a truth value for a variable": ("env", "{A: true}", "quote it"),
-    "a bad timeout": ("timeouts", "{start: soon}", "is not a duration"),
     "an unknown timeout": ("timeouts", "{begin: 3}", "unknown key 'begin'"),
     "a near strategy": ("strategy", "guide", "did you mean guided?"),
     "an unknown key of a budget": ("budget", "{hours: 3}", "unknown key 'hours'"),
@@ -231,14 +209,6 @@ def test_every_form_of_models():
     assert parse_grid(with_line("models", "8B")[0], "g").models == {"8B": MODELS["8B"]}
 
 
-def test_yaml_has_no_surprises():
-    """Numbers and words as YAML 1.2 has them: NO is a word, 010 is ten, 4:00:00 is a time."""
-    text = GOOD + "env: {COUNTRY: NO, DEBUG: on, N: 010, V: 1.10}\nmax_run_time: 4:00:00\n"
-    grid = parse_grid(text, "g")
-    assert grid.env == {"COUNTRY": ("NO",), "DEBUG": ("on",), "N": ("10",), "V": ("1.1",)}
-    assert grid.max_run_time == 4 * 3600
-
-
 def test_overrides_replace_values_and_name_themselves():
     grid = parse_grid(GOOD, "g", ["nodes=[4]", "timeouts.start=1m", "env.NCCL_ALGO=[Ring, Tree]", "params.x=3"])
     assert grid.nodes == (4,)
@@ -290,12 +260,6 @@ def test_a_grid_goes_around_through_yaml():
     again = parse_grid(grid.to_yaml(), "h")
     assert again == grid
     assert again.to_yaml() == grid.to_yaml()
-
-
-def test_order_of_keys_does_not_change_the_grid():
-    lines = GOOD.splitlines()
-    grids = [parse_grid("\n".join(order), "g") for order in itertools.islice(itertools.permutations(lines), 50)]
-    assert all(grid == grids[0] for grid in grids)
 
 
 def test_the_schema_names_and_describes_every_key():

@@ -6,7 +6,7 @@ import pytest
 
 from sweep.errors import SweepError
 from sweep.inputs import yaml_lines
-from sweep.inputs.detect import NodeGroup, cluster_site, widest_group
+from sweep.inputs.detect import NodeGroup, cluster_site
 from sweep.inputs.load import parse_grid
 from sweep.inputs.models import shape_of_config
 from sweep.inputs.site import parse_site
@@ -25,6 +25,15 @@ def site(**keys):
     return parse_site("".join(f"{key}: {value}\n" for key, value in (SITE | keys).items()), "site.yaml")
 
 
+def limited(make, key, inside, outside):
+    for value in inside:
+        assert make(**{key: value})
+    for value in outside:
+        with pytest.raises(SweepError) as caught:
+            make(**{key: value})
+        assert all((mistake.path or "").startswith(key) for mistake in caught.value.mistakes)
+
+
 @pytest.mark.parametrize(("key", "inside", "outside"), [
     ("nodes", [1, 2**20], [0, 2**20 + 1]), ("sequence_length", [1, 2**26], [0, 2**26 + 1]),
     ("tp", [1, 2**20], [0, 2**20 + 1]), ("zero", [0, 3], [-1, 4]), ("dp", [1], [0]), ("grad_accum", [1], [0]),
@@ -38,12 +47,7 @@ def site(**keys):
     ("compile", ["true", "auto"], ["1", "maybe"]), ("preflight", ["quick", "node", "perf", "'off'"], ["all"]),
 ])  # fmt: skip
 def test_a_grid_takes_values_within_their_limits_and_no_others(key, inside, outside):
-    for value in inside:
-        assert grid(**{key: value})
-    for value in outside:
-        with pytest.raises(SweepError) as caught:
-            grid(**{key: value})
-        assert all((mistake.path or "").startswith(key) for mistake in caught.value.mistakes)
+    limited(grid, key, inside, outside)
 
 
 @pytest.mark.parametrize(("key", "inside", "outside"), [
@@ -65,12 +69,7 @@ def test_a_grid_takes_values_within_their_limits_and_no_others(key, inside, outs
     ("node_groups", ["{a: {dollars_per_gpu_hour: 0.01}}"], ["{a: {dollars_per_gpu_hour: 0}}"]),
 ])  # fmt: skip
 def test_a_site_takes_values_within_their_limits_and_no_others(key, inside, outside):
-    for value in inside:
-        assert site(**{key: value})
-    for value in outside:
-        with pytest.raises(SweepError) as caught:
-            site(**{key: value})
-        assert all((mistake.path or "").startswith(key) for mistake in caught.value.mistakes)
+    limited(site, key, inside, outside)
 
 
 def test_what_a_grid_omits_has_one_value_per_axis_and_the_documented_defaults():
@@ -94,12 +93,10 @@ def test_what_a_site_omits_has_the_documented_defaults():
     assert found.part("any") is found
 
 
-def test_a_batch_is_given_once():
+def test_a_batch_is_of_all_gpus_or_of_each():
     assert grid().global_batch_for(16) == 2**20
     weak = parse_grid("models: [8B]\nnodes: [1]\nsequence_length: 4096\ntokens_per_gpu: 8Ki\n", "grid.yaml")
     assert weak.global_batch_for(16) == 16 * 8192
-    with pytest.raises(SweepError, match="neither global_batch nor tokens_per_gpu is given"):
-        parse_grid("models: [8B]\nnodes: [1]\nsequence_length: 4096\n", "grid.yaml")
 
 
 @pytest.mark.parametrize(("value", "wanted"), [
@@ -173,18 +170,6 @@ def test_a_number_that_is_too_long_is_reported_and_not_read():
     document = load("k: " + "1" * 31, "f")
     assert document.value == {}
     assert "expected a whole number, found a number that is too long" in str(document.mistakes[0])
-
-
-def test_of_several_groups_of_nodes_the_default_partition_counts_and_most_gpus():
-    def group(**changes):
-        plain = {"partition": "p", "default": False, "up": True, "time_limit_s": None, "nodes": 2, "cpus": 8}
-        return NodeGroup(**plain | {"gpus": 0, "gpu_type": ""} | changes)
-
-    few, many, default = group(gpus=8), group(gpus=4, nodes=5), group(default=True)
-    assert widest_group([few, many]) is many
-    assert widest_group([few, default]) is default
-    assert widest_group([group(nodes=0), group(up=False, nodes=9)]) is None
-    assert widest_group([group(nodes=2), group(nodes=3)]).nodes == 3
 
 
 @pytest.mark.parametrize(("cpus", "ranks"), [(4, 4), (8, 8), (96, 8)])

@@ -123,9 +123,6 @@ def test_the_plan_shows_where_each_rate_is_from(folder):
     options = {"catch_exceptions": False, "standalone_mode": False}
     text = CliRunner().invoke(plan, argv, **options).stdout
     assert "network per GPU: 46 GB/s ± 5%  (measured 2026-11-20 on node-01, node-02)" in text
-    assert "matrix products, bf16: 690 TFLOP/s ± 5%  (measured 2026-11-20" in text
-    assert "matrix products, fp8: 1277 TFLOP/s" in text
-    assert "all_reduce of 268,435,456 B, 16 GPUs on 2 nodes: 0.0015 s ± 10%" in text
     found = json.loads(CliRunner().invoke(plan, [*argv, "--json"], **options).stdout)
     sources = {row["rate"]: row["source"] for row in found["rates"]}
     assert sources["memory"].startswith("measured 2026-11-20")

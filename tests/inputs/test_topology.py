@@ -78,14 +78,12 @@ def test_blocks_as_the_controller_shows_them_empty_ones_with_holes_and_aggregate
     assert len(found) == 22
 
 
-@pytest.mark.parametrize("text", ["", "No topology information available\n", "TopologyPlugin=topology/flat", "Switch"])
-def test_what_states_no_topology_is_not_known(text):
+@pytest.mark.parametrize("text", [
+    "", "No topology information available\n", "TopologyPlugin=topology/flat", "Switch",
+    "SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[01-", BLOCKS + "BlockName=rack4 BlockIndex=4 Nodes=gb-r4-[1-",
+])  # fmt: skip
+def test_what_states_no_topology_or_is_cut_is_not_known(text):
     assert parse_topology(text) == {}
-
-
-def test_an_answer_that_is_cut_or_no_list_is_not_known():
-    assert parse_topology("SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[01-") == {}
-    assert parse_topology(BLOCKS + "BlockName=rack4 BlockIndex=4 Nodes=gb-r4-[1-") == {}
 
 
 def test_lists_of_nodes():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,7 +11,7 @@ import pytest
 
 import analysis
 from sweep.errors import SweepError
-from sweep.executors.executor import JobState, JobStatus, PilotRequest
+from sweep.executors.executor import JobState, PilotRequest
 from sweep.inputs.load import load_stated, parse_grid
 from sweep.launcher.launcher import Launcher
 from sweep.launcher.loop import Loop
@@ -23,6 +22,7 @@ from sweep.store import extend, lease
 from sweep.store.journal import Journal
 from sweep.store.sweep import Sweep, open_sweep
 from tests.support.command_line import Command
+from tests.support.launchers import Scheduler
 from tests.support.made_sweeps import GRID, made, pilot_wrote, tree
 
 WIDER = GRID.replace("nodes: [1, 2]", "nodes: [2, 4]").replace("size: [1, 2]", "size: [2, 4]")
@@ -205,12 +205,12 @@ def test_a_torn_plan_is_reported(sweep: Sweep, command: Command) -> None:
         add("grid.yaml")
 
 
-class Patient:
+class Patient(Scheduler):
     """An executor of the local kind whose jobs keep a given state."""
 
     def __init__(self) -> None:
+        super().__init__(JobState.RUNNING)
         self.submitted: list[PilotRequest] = []
-        self.state = JobState.RUNNING
 
     def script(self, request: PilotRequest) -> str:
         return request.name
@@ -218,18 +218,6 @@ class Patient:
     def submit(self, request: PilotRequest) -> str:
         self.submitted.append(request)
         return str(len(self.submitted))
-
-    def find(self, token: str) -> tuple[JobState, str | None]:
-        return JobState.UNKNOWN, None
-
-    def cluster(self) -> str:
-        return "here"
-
-    def poll(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
-        return {job_id: JobStatus(state=self.state, word="GONE") for job_id in job_ids}
-
-    def cancel(self, job_ids: Sequence[str]) -> None:
-        raise AssertionError(job_ids)
 
 
 def test_a_running_launcher_measures_the_new_runs(sweep: Sweep, command: Command) -> None:

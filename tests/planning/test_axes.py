@@ -1,14 +1,10 @@
 """Axes of a grid: what auto tries, parameters and variables, points included and excluded."""
 
-import numpy as np
 import pytest
 
 from sweep.errors import SweepError
-from sweep.inputs.grid import DEFAULTS
-from sweep.inputs.load import parse_grid
 from sweep.planning import expand
-from sweep.planning.expand import chunks, divisors, products
-from tests.support.made_plans import ANY, BASE, SHAPE, plan_of, reasons
+from tests.support.made_plans import BASE, SHAPE, plan_of, reasons
 
 
 def test_auto_axes():
@@ -113,42 +109,3 @@ def test_a_plan_does_not_depend_on_how_many_candidates_are_computed_at_once(size
     whole = plan_of(MANY).table
     monkeypatch.setattr(expand, "CHUNK", size)
     assert plan_of(MANY).table.to_pylist() == whole.to_pylist()
-
-
-def test_columns_are_a_mapping_of_what_is_the_same_what_varies_and_what_follows():
-    grid = parse_grid(BASE + "tp: [1, 2]\nparams: {width: [1, '1']}\n", "grid.yaml")
-    (product,) = products(grid, grid.site, ANY)
-    (columns,) = chunks(product)
-    assert set(columns) >= {"num_layers", "gpus", "tp", "pp", "width", "dp", "grad_accum", "model parallel"}
-    assert len(columns) == len(set(columns)) == len(list(columns))
-    assert (columns["gpus"], columns["pp"], columns.size) == (6, 1, 4)
-    assert sorted(zip(columns["tp"].tolist(), map(repr, columns["width"]), strict=True)) == [
-        (1, "'1'"), (1, "1"), (2, "'1'"), (2, "1"),
-    ]  # fmt: skip
-    assert columns["dp"].tolist() == (6 // columns["tp"]).tolist()
-    columns.derive("dp", lambda: np.zeros(4))
-    assert columns["dp"].tolist() == [0] * 4
-    assert {"gpus", "dp"} <= columns.read
-
-
-def test_an_axis_that_is_not_stated_has_the_value_of_a_plain_run():
-    assert DEFAULTS == {
-        "tp": 1, "pp": 1, "cp": 1, "ep": 1, "zero": 0, "micro_batch_size": 1, "recompute": "none",
-        "pp_schedule": "1f1b", "dtype": "bf16", "compile": False, "etp": 0, "virtual_stages": 1, "pipeline_layout": "",
-        "recompute_modules": "", "recompute_layers": 0, "dispatcher": "alltoall", "tp_overlap": False,
-        "ep_overlap": False, "cuda_graphs": "none", "fp8_params": False, "routing": "natural",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(("axes", "size"), [("tp: [1, 2]", 2), ("tp: [1, 2]\npp: [1, 2, 3]\nzero: [0, 1]", 12)])
-def test_the_size_of_a_product_is_that_of_all_combinations(axes, size):
-    grid = parse_grid(BASE + axes + "\n", "grid.yaml")
-    (product,) = products(grid, grid.site, ANY)
-    assert product.size == size
-
-
-@pytest.mark.parametrize(
-    ("number", "wanted"), [(1, (1,)), (12, (1, 2, 3, 4, 6, 12)), (16, (1, 2, 4, 8, 16)), (7, (1, 7))]
-)
-def test_divisors(number, wanted):
-    assert divisors(number) == wanted

@@ -100,14 +100,6 @@ def test_hundred_thousand_candidates_stay_small_and_quick():
     assert peak < 1000 * table.num_rows
 
 
-def test_unknown_workload_is_reported_at_its_line():
-    with pytest.raises(SweepError) as caught:
-        plan_of("workload: transfomer\n" + BASE, workload=None)
-    (mistake,) = caught.value.mistakes
-    assert (mistake.line, mistake.path) == (1, "workload")
-    assert "did you mean transformer?" in mistake.fact
-
-
 @pytest.mark.parametrize(
     ("lines", "words", "path"),
     [

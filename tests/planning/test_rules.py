@@ -8,7 +8,7 @@ import pytest
 from sweep.contract import Rule
 from sweep.physics.catalogue import MODELS
 from sweep.planning.rules import GENERAL, applies, broken_by_run
-from tests.support.made_plans import ANY, BASE, SHAPE, plan_of
+from tests.support.made_plans import ANY
 from tests.support.made_records import made_run
 
 
@@ -75,10 +75,3 @@ def test_a_schedule_without_a_pipeline_breaks_no_rule_of_schedules(pp, reasons):
     rule = Rule("no_gpipe", lambda c: np.asarray(c["pp_schedule"]) == "gpipe", "{pp_schedule} does not work here")
     run = made_run(dp=1, pp=pp, gpus_per_node=pp, pp_schedule="gpipe", shape=MODELS["tiny-1M"].as_dict())
     assert broken_by_run(run, replace(ANY, rules=(rule,))) == reasons
-
-
-def test_a_mixtures_run_ids_are_those_of_its_runs():
-    text = BASE.replace(SHAPE, "tiny-moe").replace("gpus_per_node: 6", "gpus_per_node: 8").replace("3072", "4096")
-    found = plan_of(text + "ep: [1, 2, 4]\n").runs
-    assert {planned.run().layout.ep for planned in found} == {1, 2, 4}
-    assert [planned.run_id for planned in found] == [planned.run().run_id for planned in found]

@@ -1,7 +1,5 @@
 """A plan in numbers."""
 
-from itertools import product
-
 import pyarrow as pa
 import pytest
 
@@ -82,13 +80,6 @@ def test_a_candidate_counts_once_for_each_rule_that_rejects_it_the_commonest_rul
         ("gpu_equation", 2), ("heads_by_tp", 2), ("kv_heads_by_tp", 2),
     ]  # fmt: skip
     assert found[1]["such_as"] == [f"tp={tp} does not divide the 12 attention heads" for tp in (5, 7)]
-
-
-def test_models_are_listed_by_the_numbers_in_their_names():
-    models = f"models: {{m10: {SHAPE}, m2: {SHAPE}, m3: {SHAPE}, m1: {SHAPE}}}"
-    text = "\n".join([models, *TWO_CELLS.splitlines()[1:]])
-    cells = summary(plan_of(text))["cells"]
-    assert [(cell["model"], cell["nodes"]) for cell in cells] == list(product(["m1", "m2", "m3", "m10"], [1, 2]))
 
 
 def test_of_a_rules_reasons_the_commonest_are_shown_first():

@@ -13,15 +13,18 @@ THREE_B = (
 )
 
 
+def rows_of(text):
+    grid = parse_grid(text, "grid.yaml")
+    return build(grid, grid.site).table.to_pylist()
+
+
 def plan_of(trainer, further="", tied="false", **axes):
     words = "".join(f"{name}: {json.dumps(value)}\n" for name, value in axes.items())
     text = (
         f"workload: {trainer}\nmodels: {{m: {THREE_B % tied}}}\nnodes: [16]\nsequence_length: 4096\n"
         f"global_batch: {2**20}\nmicro_batch_size: 1\nsite: {{gpu: h100, gpus_per_node: 8}}\n{words}{further}"
     )
-    grid = parse_grid(text, "grid.yaml")
-    rows = build(grid, grid.site).table.to_pylist()
-    return {row["pp"]: row["reasons"] for row in rows}
+    return {row["pp"]: row["reasons"] for row in rows_of(text)}
 
 
 def test_nanotron_pipelines_more_stages_than_layers_since_norm_head_cast_and_loss_are_blocks_too():
@@ -63,8 +66,7 @@ def test_megatron_without_sequence_parallelism_needs_more_memory_by_the_plan(tra
             f"tp: 8\nmicro_batch_size: 2\nparams: {{sequence_parallel: {split}}}\n"
             "site: {gpu: h200, gpus_per_node: 8}\n"
         )
-        grid = parse_grid(text, "grid.yaml")
-        (row,) = build(grid, grid.site).table.to_pylist()
+        (row,) = rows_of(text)
         peaks.append(row["predicted_peak_bytes"])
     layers, tokens, hidden = 40, 2 * 4096, 5120
     norms_and_residual = 8 * tokens * hidden * layers  # no dropout, so without its two bytes
@@ -79,8 +81,7 @@ def test_nanotrons_all_reduce_mode_is_no_sequence_parallelism():
             f"micro_batch_size: 1\nparams: {{tp_mode: {mode}}}\n"
             "site: {gpu: h200, gpus_per_node: 8}\n"
         )
-        grid = parse_grid(text, "grid.yaml")
-        (row,) = build(grid, grid.site).table.to_pylist()
+        (row,) = rows_of(text)
         peaks.append(row["predicted_peak_bytes"])
     assert peaks[1] > 1.1 * peaks[0]
 
@@ -91,8 +92,7 @@ def test_megatron_trains_experts_under_tp_only_with_sequence_parallelism():
         "tp: [1, 2]\nep: 8\nzero: 1\nrecompute: full\nparams: {sequence_parallel: false}\n"
         "site: {gpu: h200, gpus_per_node: 8}\n"
     )
-    grid = parse_grid(text, "grid.yaml")
-    reasons = {row["tp"]: row["reasons"] for row in build(grid, grid.site).table.to_pylist()}
+    reasons = {row["tp"]: row["reasons"] for row in rows_of(text)}
     assert not reasons[1]
     assert reasons[2] == [
         "experts_without_sequence_parallelism: Megatron trains experts under tp=2 only with sequence_parallel: true"
@@ -107,7 +107,6 @@ def test_context_parallelism_of_megatron_cuts_the_sequence_into_twice_cp(trainer
             f"workload: {trainer}\nmodels: [1B]\nnodes: [1]\nsequence_length: {sequence}\n"
             f"global_batch: {sequence * 8}\ncp: 4\nmicro_batch_size: 1\nsite: {{gpu: h100, gpus_per_node: 8}}\n"
         )
-        grid = parse_grid(text, "grid.yaml")
-        (row,) = build(grid, grid.site).table.to_pylist()
+        (row,) = rows_of(text)
         assert (row["status"] == "run") == works
         assert works or [reason.split(":")[0] for reason in row["reasons"]] == ["sequence_by_cp"]

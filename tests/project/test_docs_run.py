@@ -18,12 +18,11 @@ import yaml
 
 from sweep.inputs.load import load_inputs
 from sweep.library.plan import expected_saving
-from sweep.outcomes import Outcome
 from sweep.planning.build import build
 from sweep.records.collect import collect, write_results
 from tests.support import driving
 from tests.support.made_records import made_measurement, made_record, made_run
-from tests.support.made_sweeps import GRID, made, pilot_wrote
+from tests.support.made_sweeps import GRID, measured
 from tests.support.markdown import DOCS, blocks, commands, install_plugin
 from tests.support.paths import REPOSITORY
 
@@ -110,8 +109,7 @@ def test_the_commands_of_the_page_of_reports(tmp_path):
         write_results(tmp_path / name, [made_record(made_run(zero=zero)) for zero in (0, 1)])
     (tmp_path / "larger.yaml").write_text(GRID)
     for name in ("first", "certify"):
-        sweep = made(tmp_path / "sweeps" / name)
-        pilot_wrote(sweep, "p0001", *((planned.run_id, 1, Outcome.OK) for planned in sweep.runs))
+        sweep = measured(tmp_path / "sweeps" / name)
         with sweep.directory.site.open("a") as site:
             site.write("dollars_per_gpu_hour: 2.5\n")
     shutil.copy(collect(sweep.directory).path, tmp_path / "good.parquet")

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.support.paths import REPOSITORY
+
 HEAVY = {"torch", "pandas", "numpy", "pyarrow", "matplotlib", "submitit", "rich", "jinja2", "pydantic"}
 
 
@@ -20,10 +22,10 @@ def loaded_by(code: str) -> set[str]:
     return {name.split(".")[0] for name in re.findall(r"import time: +\d+ \| +\d+ \| +(\S+)", done.stderr)}
 
 
-HELP = """
+COMMAND = """
 import sys
 from sweep.cli.main import main
-sys.argv = ["sweep", "--help"]
+sys.argv = ["sweep", *{}]
 try:
     main()
 except SystemExit as end:
@@ -31,10 +33,14 @@ except SystemExit as end:
 """
 
 
-def test_help_loads_nothing_heavy() -> None:
-    loaded = loaded_by(HELP)
+@pytest.mark.parametrize(("words", "forbidden"), [
+    (["--help"], HEAVY),
+    (["plan", str(REPOSITORY / "examples/laptop.yaml"), "--json"], {"torch", "pandas", "matplotlib", "submitit"}),
+])  # fmt: skip
+def test_a_command_that_only_shows_loads_nothing_heavy(words: list[str], forbidden: set[str]) -> None:
+    loaded = loaded_by(COMMAND.format(words))
     assert "click" in loaded
-    assert not loaded & HEAVY
+    assert not loaded & forbidden
 
 
 @pytest.mark.parametrize(

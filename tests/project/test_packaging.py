@@ -15,16 +15,6 @@ from tests.support import driving
 from tests.support.made_sweeps import GRID
 from tests.support.paths import REPOSITORY
 
-RENDER = """
-import sweep
-from sweep.executors.executor import PilotRequest
-from sweep.executors.script import render_pilot
-from sweep.inputs.site import Site
-print(sweep.__file__)
-request = PilotRequest(token="t", name="p", nodes=2, time_limit_s=600)
-print(render_pilot(Site(gpus_per_node=2, gpu="cpu"), request, sweep_dir="/s", command="true", stdout="/o", stderr="/e"))
-"""
-
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -35,14 +25,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = folder.glob("trainsweep-*.whl")
     return built
-
-
-def rendered_by(python: Path | str, folder: Path) -> tuple[Path, str]:
-    """Where the interpreter finds sweep, and the script it renders, run away from the checkout."""
-    done = subprocess.run([str(python), "-I", "-c", RENDER], capture_output=True, text=True, cwd=folder, check=False)
-    assert done.returncode == 0, done.stderr
-    place, _, script = done.stdout.partition("\n")
-    return Path(place), script
 
 
 def test_what_the_wheel_holds(wheel: Path) -> None:
@@ -84,17 +66,6 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_an_installed_wheel_renders_as_the_checkout_does(installed: Path, tmp_path: Path) -> None:
-    place, script = rendered_by(installed / "bin" / "python", tmp_path)
-    assert installed in place.parents
-    here, own = rendered_by(sys.executable, tmp_path)
-    assert REPOSITORY in here.parents
-    assert script == own
-    assert script.startswith("#!/bin/bash\n#SBATCH --job-name=t\n")
-    command = subprocess.run([installed / "bin/sweep", "--version"], capture_output=True, text=True, check=False)
-    assert command.returncode == 0, command.stderr
-
-
 def test_the_wheel_works_where_the_user_has_an_analysis_and_templates_of_their_own(
     installed: Path, tmp_path: Path
 ) -> None:
@@ -105,16 +76,24 @@ def test_the_wheel_works_where_the_user_has_an_analysis_and_templates_of_their_o
         (tmp_path / "templates" / path.name).write_text("{{ of_the_user }}")
     (tmp_path / "grid.yaml").write_text(GRID)
 
-    def sweep(*words: str) -> None:
-        command = [str(installed / "bin" / "sweep"), *words]
+    def of_wheel(program: str, *words: str) -> str:
+        command = [str(installed / "bin" / program), *words]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr
+        return done.stdout
 
+    def sweep(*words: str) -> str:
+        return of_wheel("sweep", *words)
+
+    home = Path(of_wheel("python", "-I", "-c", "import sweep; print(sweep.__file__)")).parents[1]
+    assert installed in home.parents
     sweep("plan", "grid.yaml")
     sweep("launch", "grid.yaml", "--executor", "local", "--dir", "s", "--yes", "--detach")
     driving.wait_for(lambda: list((tmp_path / "s" / "figures").glob("*.png")), 60)  # drawn by the detached launcher
     sweep("report", "s")
-    sweep("launch", "grid.yaml", "--executor", "slurm", "--dry-run")
+    dry = ("launch", "grid.yaml", "--executor", "slurm", "--dry-run", "--dir", "other", "-o", "site.python=/p")
+    own = driving.succeeds(*dry, cwd=tmp_path).stdout
+    assert sweep(*dry).replace(str(home), str(REPOSITORY)) == own, "as the checkout renders it"
     assert "4 ok" in (tmp_path / "s" / "launcher.out").read_text()
 
 

@@ -77,59 +77,17 @@ def test_unmeasured_memory_is_null_never_zero():
     assert [getattr(record, name) for name in names] == [None] * 4
 
 
-def test_the_slow_rank_is_named_and_equal_ranks_are_not():
-    ranks = [made_measurement(0.1, 0.1, 0.1)] * 3 + [made_measurement(0.12, 0.12, 0.12)]
-    run = made_run(gpus_per_node=4, dp=4, grad_accum=2)
-    assert made_record(run, measurements=ranks).slow_rank == 3
-    assert made_record().slow_rank is None
-
-
-@pytest.mark.parametrize(
-    ("own", "slow"),
-    [
-        ([0.050, 0.050, 0.050, 0.070], 3),
-        ([0.001, 0.002, 0.001, 0.001], None),
-        ([-0.01, -0.01, -0.01, -0.009], None),
-        ([-0.01, -0.01, -0.01, 0.02], 3),
-    ],
-)
-def test_own_times_near_zero_from_overlap_name_no_slow_rank(own, slow):
-    """Collectives run concurrently with computation: what is left of a step may be nothing, its tenth means nothing."""
-    ranks = [made_measurement(0.1, 0.1, 0.1, extra={"own_time_median_s": value}) for value in own]
-    run = made_run(gpus_per_node=4, dp=4, grad_accum=2)
-    assert made_record(run, measurements=ranks).slow_rank == slow
+def test_the_rank_of_the_longest_own_time_is_the_slow_one():
+    ranks = [made_measurement(0.1, 0.1, 0.1, extra={"own_time_median_s": value}) for value in (0.05, 0.05, 0.05, 0.07)]
+    assert made_record(made_run(gpus_per_node=4, dp=4, grad_accum=2), measurements=ranks).slow_rank == 3
 
 
 def test_ranks_that_disagree_make_a_record_suspect():
-    two_versions = [made_measurement(versions={"torch": v}) for v in ("2.13", "2.11")]
-    assert "different versions of torch" in made_record(measurements=two_versions).notes[0]
-    two_losses = [made_measurement(losses=[x, x]) for x in (1.0, 2.0)]
-    record = made_record(measurements=two_losses)
-    assert record.suspect
-    assert "other losses" in record.notes[0]
+    ranks = [made_measurement(versions={"torch": v}) for v in ("2.13", "2.11")]
+    record = made_record(measurements=ranks, torch_version="2.11")
+    assert (record.suspect, len(record.notes)) == (True, 2), "with each other, and with the site"
     last_stage_only = [made_measurement(), made_measurement(losses=[1.0, 0.9])]
     assert made_record(measurements=last_stage_only).losses == [1.0, 0.9]
-
-
-@pytest.mark.parametrize(
-    ("site", "noted"),
-    [(None, False), ("2.13", False), ("2.13.0", False), ("2.13.0+cu130", False), ("2.13.1", True), ("2.11.0", True)],
-)
-def test_a_site_that_names_another_torch_is_noted(site, noted):
-    ranks = [made_measurement(versions={"torch": "2.13.0+cpu"})] * 2
-    record = made_record(measurements=ranks, torch_version=site)
-    assert record.suspect is noted
-    assert bool(record.notes) is noted
-    if noted:
-        assert f"the site states torch {site}, the ranks run 2.13.0+cpu" in record.notes[0]
-        assert "torch_version: '2.13.0'" in record.notes[0]
-
-
-def test_further_numbers_are_summed_up_over_ranks():
-    ranks = [made_measurement(extra={"clock_mhz": n, "kind": "x", "retries": 0}) for n in (5, 9)]
-    extra = json.loads(made_record(measurements=ranks, facts={"note": math.nan}).extra_json)
-    assert extra["clock_mhz"] == {"min": 5, "median": 7, "max": 9, "max_rank": 1}
-    assert (extra["kind"], extra["retries"], extra["note"]) == ("x", 0, None)
 
 
 def test_published_utilisation_is_plausible_and_an_impossible_one_is_not():

@@ -157,6 +157,9 @@ def test_a_plan_for_another_torch_is_noted(planned, runs, noted):
     ([1.0, 1.0, 1.0, 1.11], 1.0, 3), ([1.0, 1.0, 1.0, 1.09], 1.0, None), ([1.0], 1.0, None), ([1.0, 2.0], 1.0, 1),
     ([0.0, 0.0, 0.0, 0.051], 1.0, 3), ([0.0, 0.0, 0.0, 0.049], 1.0, None),  # a twentieth of a step
     ([1.0, 1.0, 1.0, 1.11], 4.0, None),
+    # Collectives run concurrently with computation: what is left of a step may be nothing, its tenth means nothing
+    ([0.001, 0.002, 0.001, 0.001], 0.1, None), ([-0.01, -0.01, -0.01, -0.009], 0.1, None),
+    ([-0.01, -0.01, -0.01, 0.02], 0.1, 3),
 ])  # fmt: skip
 def test_a_rank_is_slow_from_a_tenth_of_the_usual_time_or_a_twentieth_of_a_step(medians, step, wanted):
     assert slow_rank(medians, step) == wanted

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 
-def on_a_terminal(*words: object) -> str:
+def on_a_terminal(*words: object, columns: int = 300) -> str:
     """What a terminal gets of a command, with all that is meant for it alone."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.environ["COLUMNS"] = "300"
+        os.environ.update(COLUMNS=str(columns), TERM="xterm-256color")
         _become(words)
     shown = b""
     with contextlib.suppress(OSError):  # as a terminal ends: EIO

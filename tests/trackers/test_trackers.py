@@ -19,7 +19,7 @@ from sweep.store.directory import SweepDir
 from sweep.trackers.tracking import SUMMARY, Tracking, key_of, tracked
 from tests.support import driving
 from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
-from tests.support.made_sweeps import GRID, made, pilot_wrote
+from tests.support.made_sweeps import GRID, measured
 from tests.support.slurm.services import wait_until
 
 pytestmark = pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not installed")
@@ -147,19 +147,12 @@ def stored(name, directory):
         return [key for (key,) in connection.execute(query)]
 
 
-def measured(directory, text):
-    """A sweep all of whose runs were measured, without measuring."""
-    sweep = made(directory, text)
-    pilot_wrote(sweep, "p0001", *((planned.run_id, 1, Outcome.OK) for planned in sweep.runs))
-    return directory
-
-
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_a_killed_session_is_continued_and_no_run_is_doubled(name, tmp_path):
     """Also where it was cut off between a run and its mark: that run is replaced."""
     if name == "mlflow":
         pytest.importorskip("mlflow")
-    directory = measured(tmp_path / "s", GRID + "zero: [0, 1]\n")
+    directory = measured(tmp_path / "s", GRID + "zero: [0, 1]\n").directory.path
     killed = subprocess.Popen([*driving.SWEEP, "track", str(directory), "--to", name])
     journals = (directory / "journal").glob
     assert wait_until(lambda: any(p.read_bytes().count(b'"tracked"') >= 3 for p in journals("tracker-*")), 120, 0.01)
@@ -175,7 +168,8 @@ def test_a_killed_session_is_continued_and_no_run_is_doubled(name, tmp_path):
 def test_a_server_that_refuses_is_reported_with_what_is_left(tmp_path):
     env = {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
     env["WANDB_INIT_TIMEOUT"] = "2"
-    done = driving.run("track", measured(tmp_path / "s", GRID), "--to", "wandb", "--json", env=env)
+    measured(tmp_path / "s")
+    done = driving.run("track", tmp_path / "s", "--to", "wandb", "--json", env=env)
     assert done.returncode == 1
     reported = json.loads(done.stdout)
     assert (reported["new"], reported["left"]) == (0, 4)
@@ -210,12 +204,6 @@ def test_iterations_and_summary_share_no_name_and_rates_are_of_the_step():
     assert sorted(rates)[1] == pytest.approx(run.summary["tokens_per_second_per_gpu"])
     assert not {name for row in run.history for name in row} & set(SUMMARY)
     assert all(not isinstance(v, float) or math.isfinite(v) for v in run.summary.values())
-
-
-def test_keys_distinguish_sweeps_runs_and_attempts():
-    keys = {key_of(s, r, a) for s in ("s1", "s2") for r in ("r1", "r2") for a in (1, 2)}
-    assert len(keys) == 8
-    assert key_of("s1", "r1", 1) == key_of("s1", "r1", 1)
 
 
 def test_a_record_that_lacks_columns_is_written():
