@@ -1,6 +1,7 @@
 """`sweep plan` and the example grids."""
 
 import json
+import os
 from functools import cache
 
 import pytest
