@@ -52,6 +52,8 @@ class Spent:
     """cell -> node time of the whole sweep until its winner was within NEAR of the best"""
     runs: int = 0
     stopped: int = 0
+    measured: list[tuple[int, float, bool]] = field(default_factory=list)
+    """(run, rate, whether it was stopped) of each that worked"""
     chances: dict[int, float] = field(default_factory=dict)
     """cell -> the chance as stated that a run over 3 % faster than its winner was left out"""
 
@@ -83,6 +85,7 @@ def spent(recorded: RecordedRun, name: str, *, stop: bool, seed: int = 0) -> Spe
                 limit = factor([], iterations)
                 if rates[index] > rates[found.winners.get(cell, index)] or cell not in found.winners:
                     found.winners[cell] = index
+            found.measured.append((index, float(rate), lost))
         found.failed_s += 0.0 if worked[index] else float(c.nodes[index]) * START_S
         found.node_s += float(c.nodes[index]) * (START_S + sum(taken)) if worked[index] else 0.0
         found.runs, found.stopped = found.runs + 1, found.stopped + lost

@@ -54,6 +54,15 @@ class SyntheticCluster:
     oom: npt.NDArray[np.bool_]
     oom_stated: bool
     """an out-of-memory is recorded as such; otherwise as a failure of unknown cause"""
+    spread: float
+    """of repeated runs, of the logarithm"""
+    disturbed: float
+    """share of runs that something slows down"""
+
+    def again(self, r: Random, rows: npt.NDArray[np.int64]) -> Floats:
+        """Rates of further runs of some candidates, each with noise of its own."""
+        noise = np.exp(r.normal(0, self.spread, len(rows)))
+        return self.true_rates[rows] / _disturbed(r, noise, r.random(len(rows)) < self.disturbed)
 
 
 def synthetic_cluster(seed: int) -> SyntheticCluster:
@@ -77,7 +86,7 @@ def _drawn(seed: int, r: Random) -> SyntheticCluster | None:
     peak = _peak_bytes(c, trainer)
     oom = peak > cluster["memory"] * trainer["usable"]
     doomed = oom | _cannot_run(r, c)
-    measured = rates / _noise(r, len(rates))
+    noise, spread, disturbed = _noise(r, len(rates))
     chance = r.random(len(rates)) < (0.0 if r.random() < 0.3 else r.uniform(0.0, 0.08))
     stated = bool(r.random() < 0.7)
     outcomes = tuple(
@@ -93,9 +102,9 @@ def _drawn(seed: int, r: Random) -> SyntheticCluster | None:
             RecordedRun(
                 from_configurations([f"cluster-{_digest(seed, i)}" for i in range(len(c["dp"]))], configurations,
                                     _data_sheet(cluster)),
-                outcomes, np.where(ok, measured, np.nan), np.where(ok, peak, np.nan), seconds,
+                outcomes, np.where(ok, rates / noise, np.nan), np.where(ok, peak, np.nan), seconds,
             ),
-            rates, doomed, oom, stated,
+            rates, doomed, oom, stated, spread, disturbed,
         ),
         configurations,
     )  # fmt: skip
@@ -115,8 +124,8 @@ def _ordered(made: SyntheticCluster, configurations: Sequence[Columns]) -> Synth
         recorded.peak_memory_bytes[order],
         recorded.seconds[order],
     )
-    return SyntheticCluster(
-        made.seed, again, made.true_rates[order], made.doomed[order], made.oom[order], made.oom_stated
+    return replace(
+        made, recorded=again, true_rates=made.true_rates[order], doomed=made.doomed[order], oom=made.oom[order]
     )
 
 
@@ -448,12 +457,18 @@ def _cannot_run(r: Random, c: Columns) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _noise(r: Random, size: int) -> Floats:
-    """Of repeated runs 0.3 to 3 %, and in half of the clusters up to 5 % of disturbed runs (1.1 to 4 times)."""
-    found = np.exp(r.normal(0, _log_uniform(r, 0.003, 0.03), size))
-    disturbed = r.random(size) < (r.uniform(0, 0.05) if r.random() < 0.5 else 0.0)
-    noisy: Floats = np.where(disturbed, found * np.exp(r.uniform(np.log(1.1), np.log(4), size)), found)
-    return noisy
+def _noise(r: Random, size: int) -> tuple[Floats, float, float]:
+    """Of repeated runs 0.3 to 3 %, and in half of the clusters up to 5 % of disturbed runs; and both."""
+    spread = _log_uniform(r, 0.003, 0.03)
+    noise, chances = np.exp(r.normal(0, spread, size)), r.random(size)
+    share = float(r.uniform(0, 0.05)) if r.random() < 0.5 else 0.0
+    return _disturbed(r, noise, chances < share), spread, share
+
+
+def _disturbed(r: Random, noise: Floats, disturbed: npt.NDArray[np.bool_]) -> Floats:
+    """Disturbed runs take 1.1 to 4 times as long."""
+    found: Floats = np.where(disturbed, noise * np.exp(r.uniform(np.log(1.1), np.log(4), len(noise))), noise)
+    return found
 
 
 def _digest(seed: int, place: int) -> str:

@@ -14,6 +14,7 @@ ADVICE: dict[str, tuple[str, str]] = {
     "context": ("context-parallel communication", "less cp"),
     "expert": ("expert-parallel communication", "less ep, or ep within a node"),
     "pipeline": ("sends between pipeline stages", "less pp, or a larger micro_batch_size"),
+    "blocked": ("hosts that wait in sends between stages", "less pp, or stages within a node"),
     "bubble": (
         "the pipeline's bubble",
         "more micro-batches (a smaller micro_batch_size), an interleaved schedule, less pp",

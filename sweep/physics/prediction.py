@@ -31,7 +31,7 @@ FACTORS = tuple(constants.FACTORS)
 CAUSES = unknown_trainer.CAUSES
 DOUBLINGS = tuple(2**k for k in range(14))
 """of the nodes: from so many to twice as many"""
-_PIPELINE = PARTS.index("pipeline")
+_BLOCKED = PARTS.index("blocked")
 NOTHING_S = 1e-12
 """seconds of a part that a layout does not have"""
 
@@ -74,7 +74,7 @@ class Layouts:
         found = np.zeros((self.parts.shape[1], self.causes.shape[1]))
         if len(found) >= len(unknown_trainer.NAMES):
             found[-len(unknown_trainer.NAMES) :, : len(CAUSES)] = unknown_trainer.LOADINGS
-        found[_PIPELINE : _PIPELINE + 1, len(CAUSES) : len(CAUSES) + len(DOUBLINGS)] = 1.0
+        found[_BLOCKED : _BLOCKED + 1, len(CAUSES) : len(CAUSES) + len(DOUBLINGS)] = 1.0
         found[:, len(CAUSES) + len(DOUBLINGS) :] = 1.0
         return found
 
@@ -135,12 +135,12 @@ def by_size(layouts: Layouts, columns: Mapping[str, Any], models: Any, blocking:
     scale, experts = FACTORS.index("doublings of nodes"), FACTORS.index("experts")
     factors, spreads = layouts.factors.copy(), layouts.spreads.copy()
     further = (
-        spreads[:, _PIPELINE, None] * np.asarray(blocking)[:, None] * ((doublings > 0) & (doublings <= 1)),
+        spreads[:, _BLOCKED, None] * np.asarray(blocking)[:, None] * ((doublings > 0) & (doublings <= 1)),
         constants.DOUBLING.spread * np.clip(doublings, 0, 1),
         FACTOR_SPREADS[experts] * factors[:, experts, None] * mine,
     )
     factors[:, [scale, experts]] = 0.0
-    spreads[blocking, _PIPELINE] = 0.0
+    spreads[blocking, _BLOCKED] = 0.0
     return replace(layouts, factors=factors, spreads=spreads, causes=np.concatenate([layouts.causes, *further], axis=1))
 
 

@@ -8,7 +8,7 @@ cluster replace them (``sweep.physics.machine``), measured runs update the predi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ PARTS = (
     "context",
     "expert",
     "pipeline",  # sends between stages
+    "blocked",  # what a host waits that is blocked by them
     "bubble",
     "data",  # gradient reduction and weight gathering
     "optimizer",
@@ -59,7 +60,10 @@ def predict(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFI
     micro_batches = read(columns, "grad_accum")
     forward = layers * layer.forward + ends * head.forward
     backward = layers * layer.backward + ends * head.backward
-    waits_for_host = _launches(columns, machine, profile, behaviour, layers, forward, backward, layer.grouped)
+    waits_for_host, unblocked = (
+        _launches(columns, machine, profile, each, layers, forward, backward, layer.grouped)
+        for each in (behaviour, replace(behaviour, blocking_sends=False))
+    )
     launch = sum(waits_for_host)
     busy = {
         name: micro_batches * (layers * layer.parts[name] + ends * head.parts.get(name, 0.0)) for name in layer.parts
@@ -73,11 +77,12 @@ def predict(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFI
         "matmul": busy["matmul"],
         "attention": busy["attention"],
         "memory": busy["memory"],
-        "launch": micro_batches * launch + data_parallel.host_s(columns, behaviour),
+        "launch": micro_batches * sum(unblocked) + data_parallel.host_s(columns, behaviour),
         "tensor": busy["tensor"],
         "context": busy["context"],
         "expert": busy["expert"],
-        "pipeline": communication.sends(columns) * waits + _send_waits_s(columns, behaviour),
+        "pipeline": communication.sends(columns) * waits,
+        "blocked": _send_waits_s(columns, behaviour) + micro_batches * (launch - sum(unblocked)),
         "bubble": pipeline.bubble_fraction(columns) * micro_batches * average,
         "data": data,
         "optimizer": _optimizer_s(columns, machine, profile, behaviour),
@@ -112,7 +117,8 @@ def part_spreads(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = 
         "tensor": np.hypot(network["tp"], 0.2),
         "context": np.hypot(network["cp"], 0.3),
         "expert": np.hypot(network["ep"], 0.4),
-        "pipeline": 1.5 if behaviour_of(profile.name).blocking_sends else 0.5,
+        "pipeline": 0.5,
+        "blocked": 1.5,
         "bubble": 0.15,
         "data": np.hypot(network["dp"], 0.35),
         "optimizer": 0.3,

@@ -4,7 +4,7 @@ Cells take turns until each has a few runs; then the cell with the greatest expe
 a run is its expected improvement over the cell's best, times its chance to work, per second of its nodes. A cell stops
 when the expected gains of all remaining runs add up to less than ``miss``. In a cell without a success the first one
 counts for a factor of e. What may be missed is by spreads as wide as predictions of a search's unmeasured runs are off:
-wider than the posterior's, and most where a cell has few runs.
+wider than the posterior's, most where a cell has few runs, and with the noise of a measurement, which the best has too.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Guided:
         spreads, first = posterior.spreads(rows), FIRST_GAIN * works
         gains, missed = (
             np.where(some, works * expected_improvement(mean, each, best), first)
-            for each in (spreads, spreads * wider(known, rows))
+            for each in (spreads, may_be_off(known, rows))
         )
         return _Left(rows, cells, mean, works, gains, missed)
 
@@ -122,11 +122,18 @@ def missed(known: Known, rows: Ints) -> tuple[Floats, Floats]:
     able = np.isfinite(best) & ~known.infeasible[rows] & (known.candidates.repeats[rows] == 0)
     gains, chances = np.zeros((2, len(rows)))
     left, best, posterior = rows[able], best[able], known.posterior()
-    mean, spreads = posterior.log_rates(left), posterior.spreads(left) * wider(known, left)
+    mean, spreads = posterior.log_rates(left), may_be_off(known, left)
     works = posterior.success(left)
     gains[able] = works * expected_improvement(mean, spreads, best)
     chances[able] = works * exceeds(mean, spreads, best + np.log1p(WORTH))
     return gains, chances
+
+
+def may_be_off(known: Known, rows: Ints) -> Floats:
+    """Standard deviation of the logarithm of the rate that a run will show, its noise included."""
+    posterior = known.posterior()
+    found: Floats = wider(known, rows) * np.hypot(posterior.spreads(rows), posterior.fit.scales.noise)
+    return found
 
 
 def wider(known: Known, rows: Ints) -> Floats:

@@ -46,8 +46,9 @@ def test_gains_are_over_the_cells_best_and_a_cells_first_success_counts_for_a_fa
             assert left.gains[at] == pytest.approx(works * math.log(math.e))
             continue
         best = np.log([1100.0])
-        spreads = posterior.spreads(one)
-        gain, missed = (expected_improvement(mean, each, best)[0] for each in (spreads, spreads * wider(found, one)))
+        spreads, noise = posterior.spreads(one), posterior.fit.scales.noise
+        shown = wider(found, one) * (spreads**2 + noise**2) ** 0.5
+        gain, missed = (expected_improvement(mean, each, best)[0] for each in (spreads, shown))
         assert (left.gains[at], left.missed[at]) == pytest.approx((gain * works, missed * works))
 
 
