@@ -16,7 +16,7 @@ SITE = "site: {gpu: h100, gpus_per_node: 8}\n"
 WIDE = "models: [70B]\nnodes: [64]\nsequence_length: 4096\nglobal_batch: 4Mi\ntp: auto\npp: auto\nzero: auto\n"
 LONG = "workload: nanotron\nmicro_batch_size: auto\n" + WIDE + SITE
 SMALL = (
-    "workload: nanotron\nmodels: [1B]\nnodes: [4]\nsequence_length: 4096\nglobal_batch: 1Mi\ntp: auto\npp: [1, 2, 4]\n"
+    "workload: megatron\nmodels: [1B]\nnodes: [4]\nsequence_length: 4096\nglobal_batch: 1Mi\ntp: auto\npp: [1, 2, 4]\n"
     "zero: [0, 1]\nmicro_batch_size: [1, 2, 4, 8]\n" + SITE
 )
 
@@ -74,7 +74,7 @@ def test_include_brings_one_back(text):
     assert [getattr(layout, name) for name in names] == [row[name] for name in names]
 
 
-@pytest.mark.parametrize("change", [("gpu: h100", "gpu: cpu"), ("workload: nanotron", "workload: simulated")])
+@pytest.mark.parametrize("change", [("gpu: h100", "gpu: cpu"), ("workload: megatron", "workload: simulated")])
 def test_what_is_not_predicted_is_not_left_out(change):
     assert left_out(planned(SMALL.replace(*change))) == {}
 
