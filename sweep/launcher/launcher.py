@@ -8,7 +8,7 @@ import time
 
 from sweep.executors.executor import Executor
 from sweep.plugins import EXECUTOR
-from sweep.search.search import waiting
+from sweep.search.search import claimable
 from sweep.state.events import Event, SessionAlive, SessionBegan, SessionEnded, TriesRenewed
 from sweep.state.retries import OUTSIDE
 from sweep.state.state import Attempt, PilotState
@@ -91,8 +91,15 @@ class Launcher:
     @property
     def done(self) -> bool:
         """Nothing waits (or may begin) and no pilot is open."""
+        return not self.open_pilots and self.idle
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs, and nothing waits (or may begin): a pilot in the queue would find nothing to measure."""
         sweep_state = self.sweep.sweep_state
-        return not self.open_pilots and (sweep_state.cancelled or not waiting(self.sweep.asked_for(), sweep_state))
+        if any(pilot.started_at is not None for pilot in self.open_pilots):
+            return False
+        return sweep_state.cancelled or not any(claimable(self.sweep.asked_for(), sweep_state))
 
     @property
     def unrecorded(self) -> list[tuple[tuple[str, int], Attempt]]:

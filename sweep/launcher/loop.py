@@ -35,6 +35,8 @@ class Loop:
         self._watch = Watch(launcher)
         self._submission = Submission(launcher)
         self._removal = Removal(launcher.directory.path, "launcher")
+        self._settled_at = -1
+        """how many events of runs were known when no run was to be measured again"""
 
     def run(self) -> None:
         """Watch and submit until all is done; retries while the file system fails.
@@ -69,27 +71,33 @@ class Loop:
         if launcher.sweep.sweep_state.cancelled:
             self._watch.cancel_all()
         else:
-            if launcher.done:
-                self._plan_remeasurements()
+            if launcher.idle and not self._plan_remeasurements():
+                self._watch.cancel_all()
             self._submission.top_up()
         launcher.show_alive()
 
-    def _plan_remeasurements(self) -> None:
+    def _plan_remeasurements(self) -> bool:
         """Extend the sweep by a repeat of each top configuration that has none, where its grid asks for it, so that the
         winner rests on more than one run: up to a share of the runs that the strategy and the budget started.
+
+        False where none is wanted, until more is known.
         """
         launcher, sweep = self._launcher, self._launcher.sweep
-        share = sweep.grid.remeasure_share
-        if not share:
-            return
+        share, events = sweep.grid.remeasure_share, len(sweep.sweep_state.touched)
+        if not share or events == self._settled_at:
+            return False
         repeats = [planned.run().repeat >= sweep.grid.repeats for planned in sweep.runs]
         began = sweep.sweep_state.runs.keys()
         asked_for = sum(run.run_id in began for run, again in zip(sweep.runs, repeats, strict=True) if not again)
         left = room(share, asked_for, sum(repeats))
-        if again := sweep.to_remeasure(share)[:left]:
-            launcher.lease.check()
-            extend(sweep.directory, sweep.grids[-1], repeats_of(sweep, again))
-            sweep.refresh_plans()
+        again = sweep.to_remeasure(share)[:left]
+        if not again:
+            self._settled_at = events
+            return False
+        launcher.lease.check()
+        extend(sweep.directory, sweep.grids[-1], repeats_of(sweep, again))
+        sweep.refresh_plans()
+        return True
 
     def cancel(self, timeout_s: float) -> bool:
         """Cancel pilots and wait until they are gone. True if all are."""

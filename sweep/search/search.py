@@ -245,15 +245,18 @@ class Choice:
     """the free nodes to run on; empty if it only waits"""
 
 
-def waiting(runs: Sequence[PlannedRun], sweep_state: SweepState) -> list[Choice]:
-    """All attempts that may be claimed now, in the plan's order; those never tried come first."""
-    choices = []
+def claimable(runs: Sequence[PlannedRun], sweep_state: SweepState) -> Iterator[Choice]:
+    """All attempts that may be claimed now, in the plan's order."""
     for planned in runs:
         state = sweep_state.runs.get(planned.run_id)
         attempt = 1 if state is None else state.next_attempt()
         if attempt is not None:
-            choices.append(Choice(planned, attempt))
-    return sorted(choices, key=lambda choice: choice.attempt > 1)
+            yield Choice(planned, attempt)
+
+
+def waiting(runs: Sequence[PlannedRun], sweep_state: SweepState) -> list[Choice]:
+    """The same, those never tried first."""
+    return sorted(claimable(runs, sweep_state), key=lambda choice: choice.attempt > 1)
 
 
 def choose(

@@ -11,6 +11,7 @@ from sweep.launcher.launcher import Launcher
 from sweep.launcher.loop import Loop
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
 from sweep.launcher.watch import Watch
+from sweep.outcomes import Outcome
 from sweep.state.events import (
     AttemptStarted,
     CancelRequested,
@@ -26,7 +27,7 @@ from sweep.store.journal import Journal, JournalReader
 from tests.support import driving
 from tests.support.launchers import Clock, Scheduler, written
 from tests.support.made_records import made_record, record_event
-from tests.support.made_sweeps import made
+from tests.support.made_sweeps import GRID, made, pilot_wrote
 
 
 @pytest.fixture
@@ -229,4 +230,34 @@ def test_a_cancelled_sweep_is_done_though_runs_wait(existing):
     launcher.write(CancelRequested(time=5.0))
     launcher.refresh()
     assert launcher.done
+    launcher.close()
+
+
+REMEASURED = GRID + "remeasure: 0.5\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "left", "queued", "withdrawn", "planned"),
+    [
+        pytest.param(GRID, 0, SUBMITTED, ["7"], 4, id="nothing is left for it"),
+        pytest.param(GRID, 1, SUBMITTED, [], 4, id="a run waits for it"),
+        pytest.param(GRID, 0, STARTED, [], 4, id="it runs, and ends by itself"),
+        pytest.param(REMEASURED, 0, SUBMITTED, [], 6, id="it measures the best two again"),
+        pytest.param(REMEASURED, 0, STARTED, [], 4, id="another start measures them again"),
+    ],
+)
+def test_a_pilot_in_the_queue_is_withdrawn_once_nothing_is_left_for_it(
+    tmp_path, text, left, queued, withdrawn, planned
+):
+    sweep = made(tmp_path / "s", text)
+    first, *others = (run.run_id for run in sweep.runs)
+    pilot_wrote(sweep, "p0000", *((run_id, 1, Outcome.OK) for run_id in (others if left else [first, *others])))
+    intended = PilotIntended(time=1.0, pilot="p0001", token="t", nodes=2, time_limit_s=60)
+    written(sweep.directory, "launcher-earlier", intended, SUBMITTED, queued)
+    scheduler = Scheduler(JobState.PENDING)
+    launcher = Launcher(sweep, executor=scheduler)
+    loop = Loop(launcher)
+    for _ in range(2):
+        loop.step()
+    assert (scheduler.cancelled, len(launcher.sweep.runs)) == (withdrawn, planned)
     launcher.close()
