@@ -2,9 +2,10 @@
 
 Cells take turns until each has a few runs; then the cell with the greatest expected gain is next. The expected gain of
 a run is its expected improvement over the cell's best, times its chance to work, per second of its nodes. A cell stops
-when the expected gains of all remaining runs add up to less than ``miss``. In a cell without a success the first one
-counts for a factor of e. What may be missed is by spreads as wide as predictions of a search's unmeasured runs are off:
-wider than the posterior's, most where a cell has few runs, and with the noise of a measurement, which the best has too.
+when the expected gains of all remaining runs add up to at most ``miss``, and so do the chances that one is over WORTH
+faster: the gain alone may be one chance in three of 3 %. In a cell without a success the first one counts for a factor
+of e. What may be missed is by spreads as wide as predictions of a search's unmeasured runs are off: wider than the
+posterior's, most where a cell has few runs, and with the noise of a measurement, which the best has too.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class _Left:
     gains: Floats
     """expected improvement over their cell's best, times ``works``"""
     missed: Floats
-    """the same by the wider spreads: what is lost where they are not measured"""
+    """(2, runs) the same by the wider spreads, and the chance to be over WORTH faster (``missed``)"""
 
     def of(self, cell: int) -> Ints:
         """Places of a cell's."""
@@ -53,14 +54,15 @@ class Guided:
     """One search over all cells."""
 
     miss: float = 0.01
-    """expected gain of all that is left, as a logarithm, below which a cell stops"""
+    """what a cell that stops may miss: at most this expected gain of all that is left, as a logarithm, and at most this
+    chance that one of them is over WORTH faster"""
     min_tries: int = 2
     """runs of a cell before it may stop, and before the greatest gain decides which cell is next"""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
         """The most promising run of the cell whose turn it is."""
         able = free & ~known.infeasible
-        left = self._left(known, np.flatnonzero(able & (known.candidates.repeats == 0)))
+        left = what_is_left(known, np.flatnonzero(able & (known.candidates.repeats == 0)))
         for cell in by_turn(known, left, self.min_tries).tolist():
             found = self._in_cell(known, left, cell)
             if found is not None:
@@ -70,7 +72,7 @@ class Guided:
     def open(self, known: Known, free: Bools) -> Bools:
         """All feasible runs in cells that have not stopped, and the top configurations' repeats."""
         able = free & ~known.infeasible
-        left = self._left(known, np.flatnonzero(able & (known.candidates.repeats == 0)))
+        left = what_is_left(known, np.flatnonzero(able & (known.candidates.repeats == 0)))
         found: Bools = np.zeros(len(known.candidates), dtype=bool)
         for cell in np.unique(left.cells).tolist():
             found[left.rows[left.of(cell)]] = not self._stops(known, left, cell)
@@ -82,23 +84,13 @@ class Guided:
             )
         return found
 
-    def _left(self, known: Known, rows: Ints) -> _Left:
-        posterior, cells = known.posterior(), known.candidates.cells[rows]
-        works, mean = posterior.success(rows), posterior.log_rates(rows)
-        some = np.isfinite(known.best[cells])
-        best = np.where(some, known.best[cells], mean)
-        spreads, first = posterior.spreads(rows), FIRST_GAIN * works
-        gains, missed = (
-            np.where(some, works * expected_improvement(mean, each, best), first)
-            for each in (spreads, may_be_off(known, rows))
-        )
-        return _Left(rows, cells, mean, works, gains, missed)
-
     def _stops(self, known: Known, left: _Left, cell: int) -> bool:
-        """Whether what is left is not worth a run: the best of several gains at most what all add up to."""
+        """Whether what is left is not worth a run: the best of several gains at most what all add up to, and the chance
+        that one of them is over WORTH faster is at most the sum of theirs.
+        """
         mine = left.of(cell)
         few = known.tries[cell] < self.min_tries
-        return not len(mine) or (not few and float(left.missed[mine].sum()) <= self.miss)
+        return not len(mine) or (not few and bool((left.missed[:, mine].sum(axis=1) <= self.miss).all()))
 
     def _in_cell(self, known: Known, left: _Left, cell: int) -> Pick | None:
         if self._stops(known, left, cell):
@@ -114,19 +106,33 @@ class Guided:
         return Pick(int(left.rows[at]), why)
 
 
-def missed(known: Known, rows: Ints) -> tuple[Floats, Floats]:
-    """Of each run, what is lost where it is not measured: its expected gain over its cell's best, as a logarithm, and
-    the chance that it is over WORTH faster. Of repeats and infeasible runs 0, as of cells without a success.
+def missed(known: Known, rows: Ints) -> Floats:
+    """(2, runs) what is lost where they are not measured: the expected gain over the cell's best, as a logarithm, and
+    the chance that it is over WORTH. Of repeats and infeasible runs 0, as of cells without a success.
     """
     best = known.best[known.candidates.cells[rows]]
     able = np.isfinite(best) & ~known.infeasible[rows] & (known.candidates.repeats[rows] == 0)
-    gains, chances = np.zeros((2, len(rows)))
-    left, best, posterior = rows[able], best[able], known.posterior()
-    mean, spreads = posterior.log_rates(left), may_be_off(known, left)
-    works = posterior.success(left)
-    gains[able] = works * expected_improvement(mean, spreads, best)
-    chances[able] = works * exceeds(mean, spreads, best + np.log1p(WORTH))
-    return gains, chances
+    found: Floats = np.zeros((2, len(rows)))
+    found[:, able] = what_is_left(known, rows[able]).missed
+    return found
+
+
+def what_is_left(known: Known, rows: Ints) -> _Left:
+    """``rows``: that may still be picked."""
+    posterior, cells = known.posterior(), known.candidates.cells[rows]
+    works, mean = posterior.success(rows), posterior.log_rates(rows)
+    some = np.isfinite(known.best[cells])
+    best = np.where(some, known.best[cells], mean)
+    spreads, off = posterior.spreads(rows), may_be_off(known, rows)
+    gains, *missed = (
+        np.where(some, works * found, FIRST_GAIN * works)
+        for found in (
+            expected_improvement(mean, spreads, best),
+            expected_improvement(mean, off, best),
+            exceeds(mean, off, best + np.log1p(WORTH)),
+        )
+    )
+    return _Left(rows, cells, mean, works, gains, np.stack(missed))
 
 
 def may_be_off(known: Known, rows: Ints) -> Floats:

@@ -159,7 +159,7 @@ class Search:
     def missed(self, sweep_state: SweepState) -> Mapping[str, tuple[float, float]]:
         """run_id -> (expected gain, chance that it is worth it), for the same: ``guided.missed``."""
         rows = np.array([self._candidates.index[run_id] for run_id in self.skipped(sweep_state)], dtype=np.int64)
-        found = np.stack(missed(self._known, rows), axis=1).tolist()
+        found = missed(self._known, rows).T.tolist()
         return {self._runs[row].run_id: (gain, chance) for row, (gain, chance) in zip(rows, found, strict=True)}
 
     def to_remeasure(self, sweep_state: SweepState, share: float) -> list[tuple[bool, str]]:

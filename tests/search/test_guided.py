@@ -1,6 +1,7 @@
 """The guided search's figures against plain loops: gains, turns, when a cell stops."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.search.candidates import from_configurations
-from sweep.search.gaussian import expected_improvement
-from sweep.search.guided import Guided, by_turn, missed, wider
+from sweep.search.gaussian import exceeds, expected_improvement
+from sweep.search.guided import WORTH, Guided, by_turn, missed, what_is_left, wider
 from sweep.search.observations import Known
 from sweep.search.search import Search
 from tests.support.configurations import run
@@ -33,7 +34,7 @@ def known(ends, repeats=1):
 
 
 def left_of(found):
-    return GUIDED._left(found, np.flatnonzero(~found.begun))
+    return what_is_left(found, np.flatnonzero(~found.begun))
 
 
 def test_gains_are_over_the_cells_best_and_a_cells_first_success_counts_for_a_factor_of_e():
@@ -49,7 +50,9 @@ def test_gains_are_over_the_cells_best_and_a_cells_first_success_counts_for_a_fa
         spreads, noise = posterior.spreads(one), posterior.fit.scales.noise
         shown = wider(found, one) * (spreads**2 + noise**2) ** 0.5
         gain, missed = (expected_improvement(mean, each, best)[0] for each in (spreads, shown))
-        assert (left.gains[at], left.missed[at]) == pytest.approx((gain * works, missed * works))
+        chance = exceeds(mean, shown, best + math.log(1 + WORTH))[0]
+        assert left.gains[at] == pytest.approx(gain * works)
+        assert left.missed[:, at] == pytest.approx([missed * works, chance * works])
 
 
 @pytest.mark.parametrize(("ends", "turns"), [
@@ -77,12 +80,16 @@ def test_a_cell_is_not_stopped_before_two_runs_and_is_when_no_run_is_left():
     assert stopped(known(dict.fromkeys(range(8), 1000.0)), miss=0.0)
 
 
-def test_a_cell_stops_once_all_that_is_left_together_gains_less_than_asked():
+def test_a_cell_stops_once_all_that_is_left_gains_at_most_what_may_be_missed_with_as_little_chance_over_3_percent():
     found = known(dict.fromkeys((0, 3, 4, 7), 1000.0))
     left = left_of(found)
-    whole = float(left.missed[left.of(0)].sum())
-    assert not stopped(found, miss=whole * 0.99)
-    assert stopped(found, miss=whole * 1.01)
+    gain, chance = left.missed[:, left.of(0)].sum(axis=1)
+    assert 0 < gain < chance < 3
+    assert not stopped(found, miss=chance * 0.99)
+    assert stopped(found, miss=chance * 1.01)
+    mirrored = replace(left, missed=left.missed[::-1])
+    assert not Guided(miss=chance * 0.99)._stops(found, mirrored, 0), "the expected gain is as large"
+    assert Guided(miss=chance * 1.01)._stops(found, mirrored, 0)
 
 
 def test_what_is_missed_is_what_the_cell_was_ended_by_and_nothing_of_repeats_and_of_cells_without_a_success():
@@ -91,7 +98,9 @@ def test_what_is_missed_is_what_the_cell_was_ended_by_and_nothing_of_repeats_and
     gains, chances = missed(found, rows)
     counted = (found.candidates.cells[rows] == 0) & (found.candidates.repeats[rows] == 0)
     left = left_of(found)
-    assert gains[counted].sum() == pytest.approx(left.missed[left.of(0)][: counted.sum()].sum())
+    assert [gains[counted].sum(), chances[counted].sum()] == pytest.approx(
+        left.missed[:, left.of(0)[: counted.sum()]].sum(axis=1)
+    )
     assert not gains[~counted].any()
     assert not chances[~counted].any()
     assert (chances[counted] > 0).all()
