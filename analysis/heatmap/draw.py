@@ -18,7 +18,7 @@ from analysis.derive.best import on_cpu, truth
 from analysis.heatmap import caption
 from analysis.heatmap.cell_text import groups, lines
 from analysis.heatmap.colours import Scale, coloured, draw_bar, ink_on
-from analysis.heatmap.node_groups import Arrangement, of_group, split
+from analysis.heatmap.node_groups import Arrangement
 from analysis.heatmap.page import LABEL, PADDING, Page, plan_page
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from analysis.tables import as_rows, json_rows
@@ -94,7 +94,6 @@ def draw(
     *,
     metric: str = DEFAULT_METRIC,
     keep: str | None = None,
-    node_group: str | None = None,
     width_in: float = PAGE_WIDTH_IN,
 ) -> Heatmap:
     """The heatmap of records (``analysis.load``) and, for its blank cells, of the plan (``analysis.load_plan``).
@@ -102,7 +101,7 @@ def draw(
     Models on several node groups have a row each, and the groups' node counts side by side.
 
     Cells have as much text as is legible at the width. ``metric``: ranks the configurations. ``keep``: an expression
-    that records must meet. ``node_group``: only its cells, in the colours of all.
+    that records must meet.
 
     Raises SweepError where there is neither a record nor a candidate.
     """
@@ -114,10 +113,7 @@ def draw(
         raise SweepError(Mistake("no records and no plan: there is nothing to draw", remedy="run the sweep first"))
     table = derive_cells(records, plan, metric, keep)
     table, shown, scale = coloured(table, chosen)
-    parts = split(table["model"])
-    if node_group is not None:
-        table = of_group(table, node_group)
-    arrangement = Arrangement.of(table, parts)
+    arrangement = Arrangement.of(table)
     blanks = table[table["status"] != "best"]
     places = [arrangement.place(model, nodes) for model, nodes in zip(blanks["model"], blanks["nodes"], strict=True)]
     numbers, notes = caption.blank_notes(blanks[np.array([place is not None for place in places], dtype=bool)])
@@ -127,10 +123,8 @@ def draw(
         table = table.assign(marked=truth(table["predicted"]))
     notes = [caption.MARKS[mark] for mark in reversed(marks)] + notes
     title = "Best configuration per model and node count" + "".join(f" ({mark})" for mark in marks)
-    if node_group is not None:
-        rows = rows[rows["model"].map(lambda model: parts.get(str(model), ("", ""))[1]) == node_group]
     content = _Content(title, table, rows, chosen, shown, numbers, notes, scale, arrangement)
-    return Heatmap(_figure(content, width_in * 72, keep, node_group), table)
+    return Heatmap(_figure(content, width_in * 72, keep), table)
 
 
 def save_figure(figure: Figure, path: Path, dpi: int = 220) -> None:
@@ -160,7 +154,7 @@ def check_format(path: Path) -> None:
         )
 
 
-def _figure(content: _Content, width: float, keep: str | None, node_group: str | None) -> Figure:
+def _figure(content: _Content, width: float, keep: str | None) -> Figure:
     from matplotlib.figure import Figure as MatplotlibFigure
 
     places, scale, cells = content.arrangement, content.scale, as_rows(content.table)
@@ -168,8 +162,7 @@ def _figure(content: _Content, width: float, keep: str | None, node_group: str |
     page = plan_page(places.rows, nodes, lambda level: [content.text(c, level) for c in cells], width)
     best = content.best
     about = " ".join(caption.key(best, content.metric, content.shown, page.level)) if len(best) else ""
-    held = caption.held_fixed(content.rows, best, content.metric)
-    held += [f"only {word}" for word in (keep, f"nodes of {node_group}" if node_group else None) if word]
+    held = [*caption.held_fixed(content.rows, best, content.metric), *([f"only {keep}"] if keep else [])]
     frame = Frame.of(width, content.title, held, (about, *content.notes))
     above = page.tall + bool(places.groups)
     bottom = frame.below + AXIS + (BAR if scale else 0.0)

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sweep.errors import Mistake, SweepError, nearest
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -26,16 +24,6 @@ def split(models: Iterable[object]) -> dict[str, tuple[str, str]]:
     return {name: (name, "") for name in names}
 
 
-def of_group(table: pd.DataFrame, group: str) -> pd.DataFrame:
-    """The cells of one node group. Raises SweepError where there is none of that name."""
-    parts = split(table["model"])
-    groups = list(dict.fromkeys(found for _, found in parts.values() if found))
-    if group not in groups:
-        remedy = nearest(group, groups) if groups else "omit it: these results are of one kind of nodes"
-        raise SweepError(Mistake(f"no node group {group!r}", path="--node-group", remedy=remedy))
-    return table[table["model"].map(lambda model: parts[str(model)][1]) == group]
-
-
 @dataclass(frozen=True)
 class Arrangement:
     """Where each cell is drawn."""
@@ -47,8 +35,9 @@ class Arrangement:
     """as ``split`` gives them"""
 
     @staticmethod
-    def of(table: pd.DataFrame, parts: Mapping[str, tuple[str, str]]) -> Arrangement:
+    def of(table: pd.DataFrame) -> Arrangement:
         """On a site with node groups, a node count that a group has no candidate for is left out."""
+        parts = split(table["model"])
         rows = tuple(dict.fromkeys(parts[str(model)][0] for model in table["model"]))
         groups = list(dict.fromkeys(parts[str(model)][1] for model in table["model"]))
         shown = table if groups == [""] else table[table["status"] != "absent"]

@@ -48,7 +48,6 @@ def collect(directory: Path | None, as_json: bool) -> int:
 )
 @metric_option()
 @click.option("--filter", "expression", metavar="EXPRESSION", help='Only matching records, e.g. "zero <= 1".')
-@click.option("--node-group", metavar="NAME", help="Draw only this node group, in the colours of all groups.")
 @click.option(
     "--width",
     "width_in",
@@ -63,7 +62,6 @@ def heatmap(
     out: Path | None,
     metric: str,
     expression: str | None,
-    node_group: str | None,
     width_in: float,
     as_json: bool,
 ) -> int:
@@ -78,12 +76,10 @@ def heatmap(
       sweep heatmap sweeps/first --metric mfu --out best.svg
       sweep heatmap results.parquet --filter "zero <= 1 and model in ('1B', '8B')"
       sweep heatmap sweeps/a sweeps/b --json
-      sweep heatmap sweeps/first --node-group h200
     """
     from sweep.library.winners import draw_heatmap
 
-    look = {"metric": metric, "keep": expression, "node_group": node_group, "width_in": width_in}
-    target, drawn = draw_heatmap(named(sources), out, **look)
+    target, drawn = draw_heatmap(named(sources), out, metric=metric, keep=expression, width_in=width_in)
     if as_json:
         click.echo(json.dumps({"path": str(target), "cells": drawn.rows()}))
     else:

@@ -290,24 +290,6 @@ def test_kinds_of_nodes_are_side_by_side_on_one_scale():
     assert values["1B@a100", 1] == pytest.approx(0.5), "against the model's best on any kind"
 
 
-def test_one_kind_has_the_colours_that_it_has_next_to_the_others():
-    records = on_two_kinds()
-    both, old = draw(records), draw(records, node_group="a100")
-    sound(old)
-    cells = both.cells[both.cells["model"].str.endswith("@a100")]
-    assert list(old.cells["relative"].dropna()) == list(cells["relative"].dropna())
-    faces = {tuple(face) for face in old.figure.axes[0].collections[0].get_facecolors()}
-    assert faces <= {tuple(face) for face in both.figure.axes[0].collections[0].get_facecolors()}
-    assert any("only nodes of a100" in text.get_text() for text in old.figure.texts)
-
-
-def test_a_kind_that_is_not_there_is_a_mistake():
-    with pytest.raises(SweepError, match=r"no node group 'h10'.*did you mean h100"):
-        draw(on_two_kinds(), node_group="h10")
-    with pytest.raises(SweepError, match="of one kind of nodes"):
-        draw(made_grid(2, 2), node_group="h100")
-
-
 def test_an_at_sign_in_a_name_is_no_node_group_unless_a_model_is_on_several():
     assert split(["a@1", "b"]) == {"a@1": ("a@1", ""), "b": ("b", "")}
     parts = split(["a@x", "a@y", "b@x"])
