@@ -101,3 +101,11 @@ def output(command: Sequence[str], limit_s: float = COMMAND_S, *, both: bool = F
         text = " ".join((done.stderr or done.stdout).split()).removeprefix(f"{name}: ")[-200:]
         raise UnreadableError(f"{name}: {text or f'exit {done.returncode}'}")
     return done.stdout + done.stderr if both else done.stdout
+
+
+def answer(command: Sequence[str], limit_s: float, *, fails: bool = False) -> str:
+    """What a command prints; empty where it gives no answer."""
+    try:
+        return output(command, limit_s, fails=fails)
+    except UnreadableError:
+        return ""

@@ -19,7 +19,7 @@ from bench_workloads.checks.reading import COMMAND_S, UnreadableError, output
 from bench_workloads.interpreter import INSTALLED_ONLY
 from sweep.checks.check import Json
 from sweep.executors.executor import PilotRequest
-from sweep.inputs.detect import SINFO_FORMAT, parse_config, parse_sinfo
+from sweep.inputs.detect import SINFO, parse_config, parse_sinfo
 from sweep.inputs.site import Site
 from sweep.plugins import EXECUTOR
 
@@ -61,7 +61,7 @@ class LoginReaders:
         """The site's partition (else the default one) as sinfo lists it."""
         groups = [
             group
-            for group in parse_sinfo(output(["sinfo", "-h", "-o", SINFO_FORMAT]))
+            for group in parse_sinfo(output(SINFO))
             if group.partition == self._site.partition or (self._site.partition is None and group.default)
         ]
         if not groups:

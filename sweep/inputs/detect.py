@@ -1,6 +1,6 @@
 """Detects facts about this machine or cluster: by Slurm's clients, nvidia-smi and the CPU count.
 
-Parsers are pure, text in and values out; only ``_output`` runs anything. What is not detected, the user states.
+Parsers are pure, text in and values out; only ``answer`` runs anything. What is not detected, the user states.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bench_workloads.checks.reading import answer
 from sweep.errors import Mistake, SweepError
 from sweep.physics.hardware import GPUS, gpu_kind
 
 TIMEOUT_S = 20.0
 LONGEST_PILOT_S = 4 * 3600
-SINFO_FORMAT = "%P|%a|%l|%D|%c|%G"
+SINFO = ("sinfo", "-h", "-o", "%P|%a|%l|%D|%c|%G")
 USUAL_GPUS_PER_NODE, RACK_GPUS_PER_NODE = 8, 4
 """of a node that is not seen: HGX boards have 8, a compute tray of a GB200 or GB300 NVL72 has 4"""
 CPU_RANKS = 8
@@ -42,7 +42,7 @@ class NodeGroup:
 
 def slurm_answers() -> bool:
     """Whether sbatch is installed and its controller is up."""
-    return shutil.which("sbatch") is not None and "is UP" in (_output(["scontrol", "ping"]) or "")
+    return shutil.which("sbatch") is not None and "is UP" in answer(["scontrol", "ping"], TIMEOUT_S)
 
 
 def detect_site(executor: str | None, gpu: str | None = None) -> Mapping[str, object]:
@@ -56,15 +56,15 @@ def detect_site(executor: str | None, gpu: str | None = None) -> Mapping[str, ob
 
 def other_partitions(chosen: object) -> list[NodeGroup]:
     """The groups of nodes that are up in partitions other than the chosen one; none if sinfo does not answer."""
-    groups = parse_sinfo(_output(["sinfo", "-h", "-o", SINFO_FORMAT]) or "")
+    groups = parse_sinfo(answer(SINFO, TIMEOUT_S))
     return [group for group in groups if group.up and group.nodes and group.partition != chosen]
 
 
 def _cluster_facts(gpu: str | None) -> dict[str, object]:
-    listing = _output(["sinfo", "-h", "-o", SINFO_FORMAT])
-    if listing is None and gpu is not None:
+    listing = answer(SINFO, TIMEOUT_S)
+    if not listing and gpu is not None:
         return _elsewhere(gpu)
-    if listing is None:
+    if not listing:
         fact = "sinfo does not answer, so nothing is known about the cluster"
         raise SweepError(
             Mistake(
@@ -76,7 +76,7 @@ def _cluster_facts(gpu: str | None) -> dict[str, object]:
     group = widest_group(parse_sinfo(listing))
     if group is None:
         raise SweepError(Mistake("sinfo lists no partition that is up", path="site", remedy="write a site file"))
-    config = parse_config(_output(["scontrol", "show", "config"]) or "")
+    config = parse_config(answer(["scontrol", "show", "config"], TIMEOUT_S))
     group = replace(group, gpu_type=gpu or group.gpu_type)
     return cluster_site(group, config, _gpu_names())
 
@@ -129,7 +129,7 @@ def _machine_facts(gpu: str | None, *, elsewhere: bool) -> dict[str, object]:
 
 
 def parse_sinfo(text: str) -> list[NodeGroup]:
-    """Lines of SINFO_FORMAT."""
+    """Lines of SINFO."""
     groups = []
     for line in text.splitlines():
         fields = line.strip().split("|")
@@ -188,7 +188,7 @@ def parse_config(text: str) -> dict[str, str]:
 
 def _gpu_names() -> list[str]:
     """The name of each GPU here."""
-    text = _output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]) or ""
+    text = answer(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], TIMEOUT_S)
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
@@ -196,15 +196,3 @@ def _whole(text: str) -> int:
     """Sinfo writes 8+ where the nodes of a line differ."""
     match = re.match(r"\d+", text)
     return int(match[0]) if match else 0
-
-
-def _output(command: Sequence[str]) -> str | None:
-    """What a command prints; None if it is missing, fails or takes too long."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("SINFO_", "SCONTROL_"))}
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, env=environment, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None

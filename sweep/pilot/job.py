@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+from bench_workloads.checks.reading import answer
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 CANCEL_S = 20.0
@@ -43,8 +43,7 @@ def cancel_own_job() -> None:
     """End the job that this process is part of, if any; without effect where the scheduler does not answer."""
     job = os.environ.get("SLURM_JOB_ID")
     if job:
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(["scancel", job], timeout=CANCEL_S, check=False)
+        answer(["scancel", job], CANCEL_S)
 
 
 def has_node(node: str) -> bool | None:
@@ -55,8 +54,8 @@ def has_node(node: str) -> bool | None:
     job = os.environ.get("SLURM_JOB_ID")
     if not job or not node:
         return None
-    answer = _output("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%i %N end")
-    if (found := re.search(rf"^{re.escape(job)} (\S+) end$", answer, re.MULTILINE)) is None:
+    shown = _output("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%i %N end")
+    if (found := re.search(rf"^{re.escape(job)} (\S+) end$", shown, re.MULTILINE)) is None:
         return None
     nodes = _output("scontrol", "show", "hostnames", found[1]).split()
     return node in nodes if nodes else None
@@ -64,16 +63,11 @@ def has_node(node: str) -> bool | None:
 
 def node_state(node: str) -> str | None:
     """The node's state in sinfo's long form; None where Slurm does not say."""
-    answer = _output("sinfo", "--noheader", "--Node", f"--nodes={node}", "--format=%N %T end")
-    found = re.search(rf"^{re.escape(node)} (\S+) end$", answer, re.MULTILINE)
+    shown = _output("sinfo", "--noheader", "--Node", f"--nodes={node}", "--format=%N %T end")
+    found = re.search(rf"^{re.escape(node)} (\S+) end$", shown, re.MULTILINE)
     return found[1] if found is not None else None
 
 
 def _output(*command: str) -> str:
-    """What a client of Slurm prints; empty without an answer. Not its exit code: an agent may reap it first."""
-    try:
-        return subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=CANCEL_S, check=False
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):  # compute nodes may lack Slurm's clients
-        return ""
+    """What a client of Slurm prints, whatever its exit code: an agent may reap it first."""
+    return answer(command, CANCEL_S, fails=True)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
-import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from bench_workloads.checks.reading import COMMAND_S, answer
 from sweep.errors import Mistake, SweepError
 from sweep.files import parquet_of, remove_empty
 from sweep.inputs.grid import Grid
@@ -184,10 +183,4 @@ def _version(name: str) -> str | None:
 
 
 def _first_line(command: Sequence[str]) -> str | None:
-    if shutil.which(command[0]) is None:
-        return None
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip().partition("\n")[0] or None
+    return answer(command, COMMAND_S).strip().partition("\n")[0] or None

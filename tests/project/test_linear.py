@@ -23,8 +23,8 @@ ELSEWHERE = {
     "bench_workloads.trainers.driver.reading: re.compile(begun)": "a reader's",
     "sweep.foreign.mapping: re.compile(text)": "only compiled",
     "sweep.foreign.convert: re.search(reading.match, text[:CELL_CHARACTERS])": "the user's own",
-    "sweep.pilot.job: re.search(f'^{re.escape(job)} (\\\\S+) end$', answer, re.MULTILINE)": "a name, and a word",
-    "sweep.pilot.job: re.search(f'^{re.escape(node)} (\\\\S+) end$', answer, re.MULTILINE)": "a name, and a word",
+    "sweep.pilot.job: re.search(f'^{re.escape(job)} (\\\\S+) end$', shown, re.MULTILINE)": "a name, and a word",
+    "sweep.pilot.job: re.search(f'^{re.escape(node)} (\\\\S+) end$', shown, re.MULTILINE)": "a name, and a word",
 }
 """calls of ``re`` whose pattern is not in the source: whose it is. All but the user's own are collected"""
 

@@ -14,13 +14,14 @@ import re
 import resource
 import shutil
 import signal
-import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 
 import psutil
+
+from bench_workloads.checks.reading import answer
 
 PILOT_MARK = "SWEEP_PILOT"
 """Environment variable that every process of a pilot carries from exec on; its value is the pilot's token."""
@@ -311,14 +312,7 @@ def _rows(text: str) -> list[tuple[str, str]]:
 
 
 def _output(*options: str) -> str:
-    command = ["nvidia-smi", *options]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=NVIDIA_SMI_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout
+    return answer(["nvidia-smi", *options], NVIDIA_SMI_S, fails=True)
 
 
 def _of_attempt(pid: int, since: float) -> bool:
