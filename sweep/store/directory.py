@@ -31,8 +31,24 @@ FOLDERS = ("journal", "claims", "leases", "pilots", "logs")
 _EXTENSION = re.compile(r"plan-\d.*\.parquet")
 
 
-class _Launched(msgspec.Struct):
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a sweep was last continued."""
+
+    path: str
+    inodes: tuple[int, ...]
+    """of the directory and of its journals': the same on every host's mount and after a rename, others in a copy"""
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of `provenance.json` by which a sweep continues."""
+
+    executor: str
+    sweep_id: str
+    copy_of: str = ""
     directory: str = ""
+    """that of `sweep launch`"""
+    place: Place | None = None
+    """None: made by a version that did not state it"""
 
 
 @dataclass(frozen=True)
@@ -50,11 +66,15 @@ class SweepDir:
         """The directory that relative paths of the grid are relative to: that of `sweep launch`, after a resume too.
         None where it does not exist, or is not stated.
         """
+        stated = self.stated()
+        return Path(stated.directory) if stated and stated.directory and Path(stated.directory).is_dir() else None
+
+    def stated(self) -> Provenance | None:
+        """None of a sweep to be, or where it cannot be decoded: opening the sweep says so. Raises OSError."""
         try:
-            stated = msgspec.json.decode(self.provenance.read_bytes(), type=_Launched).directory
-        except (OSError, msgspec.MsgspecError, RecursionError):
+            return msgspec.json.decode(self.provenance.read_bytes(), type=Provenance)
+        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
-        return Path(stated) if stated and Path(stated).is_dir() else None
 
     @property
     def grid(self) -> Path:

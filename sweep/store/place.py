@@ -18,25 +18,11 @@ from pathlib import Path
 import msgspec
 
 from sweep.errors import Mistake, SweepError, log_error
-from sweep.store.directory import ARCHIVE, SweepDir, write_derived
+from sweep.store.directory import ARCHIVE, Place, Provenance, SweepDir, write_derived
 from sweep.store.sharing import check_owner
 from sweep.store.sharing import is_own as may_derive
 
 READABLE = "this copy is for status, best, heatmap, report, explain and logs"
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a sweep was last continued."""
-
-    path: str
-    inodes: tuple[int, ...]
-    """of the directory and of its journals': the same on every host's mount and after a rename, others in a copy"""
-
-
-class _Stated(msgspec.Struct):
-    sweep_id: str = ""
-    place: Place | None = None
-    """None: made by a version that did not state it"""
 
 
 def new_id(name: str) -> str:
@@ -56,12 +42,12 @@ def check_own(directory: SweepDir) -> None:
     later copy is known.
     """
     check_owner(directory.path)
-    here, stated = str(directory.path), _stated(directory)
+    here, stated = str(directory.path), directory.stated()
     if (directory.path / ARCHIVE).exists():
         fact, remedy = "is extracted from an archive: for reading only", f"continue the original; {READABLE}"
         raise SweepError(Mistake(fact, file=here, remedy=remedy))
     relation = _relation(directory, stated)
-    if relation is Relation.COPY and stated.place is not None:
+    if relation is Relation.COPY and stated is not None and stated.place is not None:
         remedy = f"continue the original; {READABLE}. If the original is gone: `sweep resume {here} --adopt`"
         raise SweepError(Mistake(f"is a copy of the sweep in {stated.place.path}", file=here, remedy=remedy))
     if relation is Relation.MOVED:
@@ -70,10 +56,11 @@ def check_own(directory: SweepDir) -> None:
 
 def is_own(directory: SweepDir) -> bool:
     """Whether the user made it here: not another user, and it is no copy."""
-    stated = _stated(directory).place
+    stated = directory.stated()
+    place = None if stated is None else stated.place
     try:
         mine = directory.path.stat().st_uid == os.geteuid() and not (directory.path / ARCHIVE).exists()
-        return mine and stated is not None and stated.inodes == place_of(directory).inodes
+        return mine and place is not None and place.inodes == place_of(directory).inodes
     except OSError:
         return False
 
@@ -83,14 +70,14 @@ def adopt(directory: SweepDir) -> None:
     nothing where it is no copy. Raises SweepError where it is not the user's alone.
     """
     check_owner(directory.path)
-    stated = _stated(directory)
-    if _relation(directory, stated) is Relation.COPY:
+    stated = directory.stated()
+    if stated is not None and _relation(directory, stated) is Relation.COPY:
         _state_place(directory, new_id(stated.sweep_id.rpartition("-")[0]))
 
 
 def sweep_id_of(directory: SweepDir) -> str:
     """As the directory states it; empty where it states none. Raises OSError."""
-    return _stated(directory).sweep_id
+    return stated.sweep_id if (stated := directory.stated()) is not None else ""
 
 
 class Relation(Enum):
@@ -101,11 +88,11 @@ class Relation(Enum):
     COPY = 2
 
 
-def _relation(directory: SweepDir, stated: _Stated) -> Relation:
+def _relation(directory: SweepDir, stated: Provenance | None) -> Relation:
     """By any path and mount: a file made here appears there too. By several mounts a directory may have several device
     numbers, and a writable snapshot has the inodes of its original.
     """
-    if stated.place is None:
+    if stated is None or stated.place is None:
         return Relation.SAME
     there = Path(stated.place.path)
     with contextlib.suppress(OSError):
@@ -119,16 +106,9 @@ def _relation(directory: SweepDir, stated: _Stated) -> Relation:
 
 def _is_sweep(path: Path, sweep_id: str) -> bool:
     try:
-        return _stated(SweepDir(path)).sweep_id == sweep_id
+        return sweep_id_of(SweepDir(path)) == sweep_id
     except OSError:
         return False
-
-
-def _stated(directory: SweepDir) -> _Stated:
-    try:
-        return msgspec.json.decode(directory.provenance.read_bytes(), type=_Stated)
-    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
-        return _Stated()  # a sweep to be, or one that cannot be read: what reads it says so
 
 
 def _state_place(directory: SweepDir, sweep_id: str | None = None) -> None:

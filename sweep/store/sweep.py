@@ -25,7 +25,7 @@ from sweep.state.retries import OUTSIDE
 from sweep.state.state import SweepState
 from sweep.state.tally import Tally
 from sweep.store import lease
-from sweep.store.directory import SweepDir, find_sweep
+from sweep.store.directory import Provenance, SweepDir, find_sweep
 from sweep.store.journal import JournalReader
 from sweep.store.snapshot import WORTH_EVENTS, Skipped, Snapshot, load, save
 from sweep.version import __version__
@@ -284,17 +284,9 @@ def _text(path: Path) -> str:
         raise _damaged(path, error) from error
 
 
-class _Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of `provenance.json` by which a sweep continues."""
-
-    executor: str
-    sweep_id: str
-    copy_of: str = ""
-
-
-def _read_provenance(path: Path) -> _Provenance:
+def _read_provenance(path: Path) -> Provenance:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Provenance)
+        return msgspec.json.decode(path.read_bytes(), type=Provenance)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _damaged(path, error) from error
 

@@ -257,13 +257,16 @@ def test_colleagues_may_read_what_the_sites_umask_allows(tmp_path, umask, direct
     assert {mode for path, mode in modes.items() if path.is_file()} == {files}
 
 
-@pytest.mark.parametrize("stated", ["", "{}", "not JSON", '{"directory": ""}', '{"directory": "/does/not/exist"}'])
-def test_where_the_directory_of_its_launch_is_gone_or_not_stated_none_is_known(tmp_path, stated):
-    (tmp_path / "provenance.json").write_text(stated)
+STATED = {"executor": "local", "sweep_id": "s"}
+
+
+@pytest.mark.parametrize("text", ["", "{}", "not JSON", *(json.dumps({**STATED, "directory": d}) for d in ("", "/no"))])
+def test_where_the_directory_of_its_launch_is_gone_or_not_stated_none_is_known(tmp_path, text):
+    (tmp_path / "provenance.json").write_text(text)
     assert SweepDir(tmp_path).launched_from() is None
     assert SweepDir(tmp_path / "none").launched_from() is None
 
 
 def test_relative_paths_of_a_grid_are_relative_to_where_it_was_launched(tmp_path):
-    (tmp_path / "provenance.json").write_text(json.dumps({"directory": str(tmp_path)}))
+    (tmp_path / "provenance.json").write_text(json.dumps({**STATED, "directory": str(tmp_path)}))
     assert SweepDir(tmp_path).launched_from() == tmp_path
