@@ -36,5 +36,12 @@ class Outcome(str, Enum):
         return self.value
 
 
+BY_A_PART = frozenset(
+    (
+        *(Outcome.HANG, Outcome.NCCL_TIMEOUT, Outcome.NCCL_ERROR, Outcome.CUDA_ERROR),
+        *(Outcome.XID_HARDWARE, Outcome.NODE_FAIL, Outcome.NETWORK),
+    )
+)
+"""outcomes that a link, a switch or a node may cause"""
 NO_FAILURE = "no_failure"
 """The diagnosis of a healthy log. It is not an outcome of an attempt."""

@@ -8,11 +8,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.derive.best import completed, succeeded
-
-NODE_FAULTS = frozenset(
-    {"node_fail", "network", "xid_hardware", "nccl_error", "cuda_error", "hang", "nccl_timeout", "lost"}
-)
-"""Outcomes that a node may have caused"""
+from sweep.records.schema import NODE_FAULTS
 
 RANK_COLUMNS = ["run_id", "attempt", "rank", "node", "ratio"]
 HEALTH_COLUMNS = ["node", "attempts", "ok", "faults", "slow", "ratio"]

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, TypeAlias, get_args, get_type_hints
 
-from sweep.outcomes import Outcome
+from sweep.outcomes import BY_A_PART, Outcome
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -263,6 +263,8 @@ OUT_OF_MEMORY = frozenset({str(Outcome.OOM_CUDA), str(Outcome.OOM_HOST)})
 """Outcomes that mean: it does not fit in memory"""
 HARDWARE = frozenset({str(Outcome.NODE_FAIL), str(Outcome.XID_HARDWARE)})
 """Outcomes that a node or a GPU is at fault for, whatever ran on it"""
+NODE_FAULTS = frozenset(map(str, BY_A_PART | {Outcome.LOST}))
+"""Outcomes that a node may have caused"""
 INTERRUPTED = frozenset({str(Outcome.CANCELLED), str(Outcome.PREEMPTED)})
 """Outcomes of what the user or the scheduler ended: neither a measurement nor a failure"""
 

@@ -6,17 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sweep.outcomes import Outcome
+from sweep.outcomes import BY_A_PART, Outcome
 from sweep.state.retries import config_fault
 from sweep.state.state import Attempt, SweepState
-
-BY_A_PART = frozenset(
-    (
-        *(Outcome.HANG, Outcome.NCCL_TIMEOUT, Outcome.NCCL_ERROR, Outcome.CUDA_ERROR),
-        *(Outcome.XID_HARDWARE, Outcome.NODE_FAIL, Outcome.NETWORK),
-    )
-)
-"""outcomes that a link, a switch or a node may cause"""
 
 MOST_BY_CHANCE = 0.05
 """chance that ever, in a sweep whose failures or slow runs have nothing to do with places, any unit is blamed"""

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from sweep.inputs.topology import Spot, Topology, located, parse_topology, stated_domains, units_of
-from sweep.outcomes import Outcome
+from sweep.outcomes import BY_A_PART, Outcome
 from sweep.pilot.job import shown_topology
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.link import Link
 from sweep.search.placing import FLAT, Tree
 from sweep.search.search import Search
 from sweep.search.slow import Slow, slowed
-from sweep.state.blame import BY_A_PART, Blame, blamed, nodes_of, trials_of
+from sweep.state.blame import Blame, blamed, nodes_of, trials_of
 from sweep.state.state import SweepState
 
 UNKNOWN = "the topology of its nodes could not be read: they were chosen as if there were none"
