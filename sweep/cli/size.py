@@ -25,24 +25,18 @@ if TYPE_CHECKING:
     FastestOn = Callable[[int, int], tuple[float, str] | None]
 
 
-_SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-
-
 class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8.1's takes no argument
-    """A number with an optional K, M, B or T."""
+    """A count as in a grid: 3B, 11T, 1500000."""
 
     name = "count"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value).strip().upper().replace(",", "").replace("_", "")
-        factor = _SUFFIXES.get(text[-1:], 1.0)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from sweep.inputs.validation import amount  # pydantic's import takes a while
+
         try:
-            number = float(text[:-1] if text[-1:] in _SUFFIXES else text) * factor
-        except ValueError:
-            number = 0.0
-        if not 0 < number < float("inf"):
-            self.fail(f"{value!r} is not a positive number like 3B, 11T or 1500000", param, ctx)
-        return number
+            return amount(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 @click.command(cls=SweepCommand)

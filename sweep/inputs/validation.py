@@ -15,6 +15,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -29,9 +30,9 @@ SAFE_NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
 SAFE_NAME_WORDS = "letters, digits and . _ + -, starting with a letter or digit, at most 64"
 _DURATION = re.compile(r"^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?$")
 _CLOCK = re.compile(r"^(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?$")
-_AMOUNT = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]i?)?$", re.IGNORECASE)
+_AMOUNT = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]i?|B)?$", re.IGNORECASE)
 _PERCENT = re.compile(r"^(\d+(?:\.\d+)?) ?%$")
-_SCALE = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_SCALE = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 _WORDS = {
     "Input should be": "expected",
     "a valid integer": "a whole number",
@@ -117,7 +118,7 @@ def share(value: Any) -> Any:
 
 
 def amount(value: Any) -> int:
-    """A count: 1048576, "1M" (1,000,000), "1Mi" (1,048,576), "2.36M". Raises ValueError."""
+    """A count: 1048576, "1M" (1,000,000), "1Mi" (1,048,576), "2.36M", "8.03B". Raises ValueError."""
     if isinstance(value, bool):
         raise ValueError("expected a number, not true or false")
     if isinstance(value, float) and value.is_integer():
@@ -126,8 +127,8 @@ def amount(value: Any) -> int:
     if not match:
         raise ValueError(f"{value!r} is not a count: write 1048576, 1M (1,000,000) or 1Mi (1,048,576)")
     unit = (match[2] or "").lower()
-    number = float(match[1]) * (_BINARY.get(unit) or _SCALE[unit])
-    if not number.is_integer() or not 1 <= number < 2**50:
+    number = Fraction(match[1]) * (_BINARY.get(unit) or _SCALE[unit])
+    if number.denominator != 1 or not 1 <= number < 2**50:
         raise ValueError(f"{value!r} is not a positive whole number in a sensible range")
     return int(number)
 

@@ -74,7 +74,7 @@ def test_the_binding_limit_is_named_with_the_least_change_that_meets_it():
     (found,) = mistakes(*wide)
     assert found.startswith("--global-batch: the global batch limits Llama-3-70B on 1,048,576 h100")
     enough = re.search(r"--global-batch (\S+)M", found)[1]
-    assert document(*wide, "--global-batch", f"{float(enough) * 1.001}M")["gpus"] == 1048576
+    assert document(*wide, "--global-batch", f"{float(enough) * 1.001:.2f}M")["gpus"] == 1048576
     (found,) = mistakes("--model", "Llama-3-70B", "--tokens", "15T", "--gpus", 8)
     assert found.startswith("--gpus: memory limits Llama-3-70B on 8 h100")
     enough = re.search(r"--gpus (\d+)", found)[1]
