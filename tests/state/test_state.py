@@ -1,7 +1,5 @@
 """The state rebuilt from the journals, the retry policy and what may be claimed next."""
 
-import itertools
-
 import pytest
 
 from sweep.outcomes import Outcome
@@ -59,39 +57,24 @@ def test_attempts_follow_one_another():
     assert sweep_state.run(RUN).ok.number == 2
 
 
-def test_a_late_ok_supersedes_lost_and_the_later_attempt_is_surplus():
+def test_a_late_ok_supersedes_lost_which_replaces_no_record_and_the_later_attempt_is_surplus():
     events = [started(1), record(1, Outcome.LOST, 5), started(2, 6), record(2, Outcome.OK, 8), record(1, Outcome.OK, 9)]
-    run = state_of(*events).run(RUN)
+    run = state_of(*events, record(1, Outcome.LOST, 10)).run(RUN)
     assert run.attempts[1].outcome is Outcome.OK
     assert run.ok.number == 1
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations([record(1, Outcome.OK, 1), record(1, Outcome.LOST, 2)])))
-def test_lost_never_replaces_a_record(order):
-    assert state_of(*order).run(RUN).attempts[1].outcome is Outcome.OK
-
-
-def test_a_rerun_asks_for_one_further_attempt():
+@pytest.mark.parametrize(
+    ("asked", "outcome", "further"),
+    [(True, Outcome.OOM_CUDA, None), (True, Outcome.NODE_FAIL, 3), (False, Outcome.NODE_FAIL, None)],
+)
+def test_a_rerun_asks_for_one_further_attempt_and_for_another_where_a_node_failed_it(asked, outcome, further):
     sweep_state = state_of(started(1), record(1, Outcome.OK))
-    sweep_state.apply(RerunRequested(time=3.0, run_id=RUN, after=1))
-    assert sweep_state.run(RUN).next_attempt() == 2
-    sweep_state.apply(started(2))
-    sweep_state.apply(record(2, Outcome.OOM_CUDA))
-    assert sweep_state.run(RUN).next_attempt() is None
-    assert sweep_state.run(RUN).ok.number == 1
-
-
-def test_a_rerun_that_a_node_failed_is_tried_again_although_the_run_was_ok_before_it():
-    sweep_state = state_of(started(1), record(1, Outcome.OK))
-    sweep_state.apply(RerunRequested(time=3.0, run_id=RUN, after=1))
-    for event in (started(2), record(2, Outcome.NODE_FAIL)):
-        sweep_state.apply(event)
-    assert sweep_state.run(RUN).next_attempt() == 3
-
-
-def test_an_ok_run_is_not_tried_again_for_a_surplus_attempt_that_a_node_failed():
-    sweep_state = state_of(started(1), record(1, Outcome.OK), started(2), record(2, Outcome.NODE_FAIL))
-    assert sweep_state.run(RUN).next_attempt() is None
+    if asked:
+        sweep_state.apply(RerunRequested(time=3.0, run_id=RUN, after=1))
+    assert sweep_state.run(RUN).next_attempt() == (2 if asked else None)
+    sweep_state.apply_all([started(2), record(2, outcome)])
+    assert (sweep_state.run(RUN).next_attempt(), sweep_state.run(RUN).ok.number) == (further, 1)
 
 
 @pytest.mark.parametrize("outcome", sorted(OUTSIDE))

@@ -175,12 +175,6 @@ def test_of_a_run_in_flight_only_the_rest_is_left():
     assert tally([A, B], started("a", 10)).seconds_left(1000.0) == 100.0, "what waits stays as it is"
 
 
-def test_the_time_left_is_corrected_by_what_attempts_took_and_one_more_as_predicted():
-    """Two took 200 s where 100 s were predicted: (200 + 200 + 100) / (100 + 100 + 100)."""
-    found = tally([A, B, C], ended("a", 0, 200), ended("b", 200, 200))
-    assert found.seconds_left(400.0) == pytest.approx(100 * 500 / 300)
-
-
 def test_the_estimate_is_off_by_two_standard_errors_and_towards_the_ended_by_the_assumed_attempt():
     """Ratios 1, 2 and 4 to the prediction; one run waits."""
     took = (100, 200, 400)
@@ -220,13 +214,6 @@ def test_without_a_prediction_nothing_is_known_until_an_attempt_has_ended():
     assert not tally(runs, started("a", 0)).informed
     assert tally(runs, ended("a", 0, 3)).informed
     assert tally([A]).informed
-
-
-def test_runs_that_end_far_sooner_than_predicted_do_not_raise_the_most_that_is_left():
-    """A hundred runs of 100 s, of which the first ones take a second: the upper end falls with each of them."""
-    runs = [planned(f"r{at}") for at in range(100)]
-    most = [tally(runs, *(ended(run.run_id, 0, 1) for run in runs[:n])).range_left(1.0)[1] for n in range(10)]
-    assert most == sorted(most, reverse=True)
 
 
 def test_gpu_hours_are_those_that_pilots_held_and_those_that_attempts_used():

@@ -7,15 +7,29 @@ import msgspec
 import pytest
 
 from sweep.errors import SweepError
+from sweep.inputs.load import parse_grid
+from sweep.planning.build import build
 from sweep.state.events import SessionAlive, SessionBegan, SessionEnded
 from sweep.store import lease
+from sweep.store.create import create
 from sweep.store.journal import Journal
 from sweep.store.lease import QUIET_S, this_process
+from tests.support.made_sweeps import GRID
 
 
 def holder(sweep, epoch, **changes):
     process = msgspec.structs.replace(this_process(), **changes)
     (sweep.leases / f"launcher-{epoch:04d}").write_bytes(msgspec.json.encode(process))
+
+
+def test_a_creation_is_refused_while_another_launcher_makes_the_directory(sweep):
+    grid = parse_grid(GRID, "grid.yaml")
+    holder(sweep, 1)
+    with pytest.raises(SweepError, match="another launcher holds"):
+        create(sweep.path, grid, grid.site, build(grid, grid.site), executor="local")
+    assert not sweep.provenance.exists()
+    holder(sweep, 1, pid=2**22 + 1)
+    create(sweep.path, grid, grid.site, build(grid, grid.site), executor="local")
 
 
 def test_a_living_holder_blocks_a_second_launcher(sweep):

@@ -10,6 +10,7 @@ from sweep.store.directory import SweepDir
 from sweep.store.place import adopt, check_own
 from sweep.store.sweep import open_sweep
 from tests.support.made_sweeps import made, tree
+from tests.support.mounts import mounted
 
 COPIES = (("cp", "-r"), ("cp", "-a"), ("cp", "-al"))
 
@@ -35,13 +36,8 @@ def is_own(path):
 def test_the_same_directory_by_another_path_or_mount_is_the_sweep(original, tmp_path):
     (tmp_path / "link").symlink_to(original)
     assert is_own(tmp_path / "link")
-    (tmp_path / "mount").mkdir()
-    if subprocess.run(["mount", "--bind", original, tmp_path / "mount"], check=False).returncode:
-        pytest.skip("nothing can be mounted here")
-    try:
-        assert is_own(tmp_path / "mount")
-    finally:
-        subprocess.run(["umount", tmp_path / "mount"], check=True)
+    with mounted(tmp_path / "mount", "--bind", str(original)) as mount:
+        assert is_own(mount)
     assert is_own(original)
 
 
@@ -56,14 +52,9 @@ def test_a_copy_is_not_the_sweep_even_where_the_original_is_gone(original, tmp_p
 
 
 def test_a_copy_on_another_file_system_is_not_the_sweep(original, tmp_path):
-    (tmp_path / "disk").mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "none", tmp_path / "disk"], check=False).returncode:
-        pytest.skip("nothing can be mounted here")
-    try:
-        shutil.move(original, tmp_path / "disk" / "s")
-        assert not is_own(tmp_path / "disk" / "s")
-    finally:
-        subprocess.run(["umount", tmp_path / "disk"], check=True)
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "none") as disk:
+        shutil.move(original, disk / "s")
+        assert not is_own(disk / "s")
 
 
 def test_a_backup_that_is_restored_in_its_place_is_the_sweep(original, tmp_path):

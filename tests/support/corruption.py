@@ -27,22 +27,14 @@ from sweep.state.events import (
     SessionEnded,
 )
 from sweep.store.directory import Claim, try_claim, write_once
-from sweep.store.journal import Journal
 from sweep.store.lease import Process
 from sweep.store.sweep import Sweep
+from tests.support.launchers import written
 from tests.support.made_records import made_record, record_event
 from tests.support.made_sweeps import made
 
 OLD_S = 3600.0
 ENDS = (Outcome.OK, Outcome.HANG, Outcome.OOM_CUDA, Outcome.OK)
-
-
-def written(sweep: Sweep, writer: str, events: list[Event]) -> None:
-    """A journal of that writer."""
-    journal = Journal(sweep.directory.journal(writer))
-    for event in events:
-        journal.append(event)
-    journal.close()
 
 
 def ended_sweep(directory: Path) -> Sweep:
@@ -70,9 +62,9 @@ def ended_sweep(directory: Path) -> Sweep:
             events += [PilotAlive(time=now + 4, pilot=name), record_event(record, now + 5, ended_at=now + 5)]
         events.append(NodeBad(time=now + 6, node="n2", reason="not clean", pilot=name))
         events.append(PilotEnded(time=now + 7, pilot=name, reason="no remaining run fits"))
-        written(sweep, f"pilot-{name}", events)
+        written(sweep.directory, f"pilot-{name}", *events).close()
         launcher.append(PilotGone(time=now + 8, pilot=name, word="ENDED"))
-    written(sweep, "launcher-0002", [*launcher, SessionEnded(time=now + 9)])
+    written(sweep.directory, "launcher-0002", *launcher, SessionEnded(time=now + 9)).close()
     return sweep
 
 

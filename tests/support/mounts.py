@@ -17,18 +17,21 @@ def fill(path: Path) -> None:
             pass
 
 
+@contextlib.contextmanager
+def mounted(path: Path, *how: str) -> Iterator[Path]:
+    """Another file system there, by these words of mount."""
+    path.mkdir(exist_ok=True)
+    if subprocess.run(["mount", *how, str(path)], check=False).returncode:
+        pytest.skip("no such file system can be mounted here")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
 @pytest.fixture
 def full_mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     """Mounts a small tmpfs of a size, once; further options after a comma."""
-    path = tmp_path / "small"
-    path.mkdir()
-
-    def mount(size: str) -> Path:
-        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(path)]
-        if subprocess.run(command, check=False).returncode:
-            pytest.skip("no tmpfs can be mounted here")
-        return path
-
-    yield mount
-    if path.is_mount():
-        subprocess.run(["umount", "--lazy", str(path)], check=True)
+    with contextlib.ExitStack() as stack:
+        how = ("-t", "tmpfs", "none", "-o")
+        yield lambda size: stack.enter_context(mounted(tmp_path / "small", *how, f"size={size}"))
