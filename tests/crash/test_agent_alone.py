@@ -8,7 +8,6 @@ import pytest
 
 from tests.support import driving
 from tests.support.paths import REPOSITORY
-from tests.support.pilot_parts import GRID
 from tests.support.process_kinds import find
 
 BARE = str(REPOSITORY / "tests" / "support" / "bare_daemons")
@@ -23,8 +22,8 @@ def nothing_is_left(tmp_path, kinds, outcome, executor="local", env=None):
     """Kill processes of these kinds during an attempt that has leaked daemons; the run is measured all the same."""
     directory, seconds, env = tmp_path / "s", 90_000.0 + os.getpid(), env or {}
     path = os.pathsep.join(filter(None, (BARE, env.get("PYTHONPATH") or os.environ.get("PYTHONPATH"))))
-    grid = GRID.replace("[1, 2]", "[1]").replace("pilot_time: 10m", "pilot_time: 10m, poll_interval_s: 1")
-    grid = grid.replace("0.02", f"0.5, fault: leak_child, fault_iteration: 1, fault_s: {seconds}")
+    leak = {"step_s": 0.5, "fault": "leak_child", "fault_iteration": 1, "fault_s": seconds}
+    grid = driving.simulated({"poll_interval_s": 1}, global_batch=1024, micro_batch_size=1, params=leak)
     launcher = driving.launching(tmp_path, grid, executor=executor, env={**env, "PYTHONPATH": path})
     deadline = time.monotonic() + 60
     while not daemons(seconds):

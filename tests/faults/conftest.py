@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import uuid
 from pathlib import Path
 
@@ -11,6 +10,9 @@ import pytest
 
 from tests.support import driving
 from tests.support.faults.bench import Bench
+from tests.support.mounts import full_mount
+
+__all__ = ["full_mount"]
 
 MEMORY = Path("/sys/fs/cgroup/memory")
 LIMIT_BYTES = 3 << 29
@@ -54,12 +56,6 @@ def bench(tmp_path, registered, slurm_cluster):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def small_disk(full_mount):
     """A small node-local disk."""
-    path = tmp_path / "scratch"
-    path.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SCRATCH_SIZE}", "none", str(path)], check=False)
-    if done.returncode:
-        pytest.skip("no tmpfs can be mounted here")
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
+    return full_mount(SCRATCH_SIZE)

@@ -10,8 +10,9 @@ import pytest
 
 from sweep.state.events import PilotIntended
 from tests.support import driving
-from tests.support.faults.bench import wait_for
+from tests.support.driving import wait_for
 from tests.support.faults.table import note
+from tests.support.mounts import mounted
 
 pytestmark = [pytest.mark.slurm, pytest.mark.parallel, pytest.mark.timeout(600)]
 
@@ -57,12 +58,6 @@ def report(bench, fault, fault_at, left, clean_s=None):
 
 def failed(bench, outcome):
     return next((record for record in bench.records() if record["outcome"] == outcome), None)
-
-
-def gone(pid):
-    with contextlib.suppress(Exception):
-        return "zombie" in subprocess.run(["ps", "-o", "state=", str(pid)], capture_output=True, text=True).stdout
-    return True
 
 
 @pytest.mark.long
@@ -181,19 +176,6 @@ def test_slurmdbd_down(bench, slurm_cluster):
     assert outcomes(bench) == ["ok"] * 3
     assert left == []
     report(bench, "slurmdbd down", bench.records()[0]["started_at"], left)
-
-
-@contextlib.contextmanager
-def mounted(path, *how):
-    """A separate file system there."""
-    path.mkdir()
-    if subprocess.run(["mount", *how, str(path)], check=False).returncode:
-        pytest.skip("no such file system can be mounted here")
-    try:
-        yield path
-    finally:
-        for name in ("claims", "logs", "."):
-            subprocess.run(["umount", "--lazy", str(path / name)], check=False, capture_output=True)
 
 
 @pytest.fixture

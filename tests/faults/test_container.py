@@ -15,7 +15,7 @@ import pytest
 
 from sweep.store.directory import SweepDir
 from tests.support import process_kinds
-from tests.support.faults.bench import wait_for
+from tests.support.driving import wait_for
 from tests.support.faults.workload import FAULTY_MODEL
 from tests.support.paths import REPOSITORY
 

@@ -25,15 +25,6 @@ def launch(tmp_path, executor, env, nodes, step_s, prefix):
     return driving.launching(tmp_path, grid, env=env, output=(tmp_path / "launch.out").open("ab"), executor=executor)
 
 
-def output(tmp_path):
-    files = [
-        tmp_path / "launch.out",
-        *sorted((tmp_path / "s" / "pilots").glob("*/stderr")),
-        *sorted((tmp_path / "s" / "pilots").glob("*/agents.log")),
-    ]
-    return "\n".join(path.read_text(errors="replace")[-3000:] for path in files if path.exists())
-
-
 def running_on(directory, node):
     """The (run_id, attempt) that runs on the node now; None without one."""
     if not (directory / "provenance.json").exists():
@@ -59,9 +50,9 @@ def test_an_agent_that_is_cut_off_comes_back_and_its_run_is_measured_again(tmp_p
     driving.wait_for(lambda: running_on(directory, "local-1") and len(find("rank", directory, launcher)) == RANKS)
     with network.cut_for(4.5):
         pass
-    assert launcher.wait(120) == 0, output(tmp_path)
+    assert launcher.wait(120) == 0, driving.output_of(tmp_path)
     records = driving.records_of(directory)
-    assert [record["outcome"] for record in records] == ["network", "ok", "ok"], output(tmp_path)
+    assert [record["outcome"] for record in records] == ["network", "ok", "ok"], driving.output_of(tmp_path)
     assert "no message for 3 s" in records[0]["message"]
     assert len(driving.events_of(directory, PilotStarted)) == len(driving.events_of(directory, PilotEnded)) == 1
     assert driving.wait_until_unmarked(directory, 20) == []
@@ -80,13 +71,13 @@ def test_one_of_eight_nodes_is_cut_off(tmp_path, slurm_cluster, network, seconds
     with network.cut_for(seconds):
         pass
     mended_at = time.time()
-    assert launcher.wait(500) == 0, output(tmp_path)
+    assert launcher.wait(500) == 0, driving.output_of(tmp_path)
     records = driving.assert_each_run_measured_once(directory)
     of_hit = next(r for r in records if (r["run_id"], r["attempt"]) == hit)
     ends = {"network"} if seconds > SILENCE_S + 15 else {"ok"} if seconds < 25 else {"ok", "network"}
-    assert of_hit["outcome"] in ends, (of_hit["message"], output(tmp_path))
+    assert of_hit["outcome"] in ends, (of_hit["message"], driving.output_of(tmp_path))
     others = [r for r in records if (r["run_id"], r["attempt"]) != hit]
-    assert {r["outcome"] for r in others} == {"ok"}, output(tmp_path)
+    assert {r["outcome"] for r in others} == {"ok"}, driving.output_of(tmp_path)
     assert any(cut_at < r["started_at"] < mended_at for r in others), "others begin meanwhile"
     assert_no_node_is_accused(directory)
     assert [event.reason for event in driving.events_of(directory, PilotEnded)] == ["no remaining run fits"]

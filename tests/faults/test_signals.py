@@ -22,19 +22,6 @@ def launch(tmp_path, executor, env=None, *, nodes, batches, step_s):
     return driving.launching(tmp_path, grid, env=env, output=(tmp_path / "launch.out").open("ab"), executor=executor)
 
 
-def output(tmp_path):
-    files = [tmp_path / "launch.out", *sorted((tmp_path / "s" / "pilots").glob("*/*.log"))]
-    return "\n".join(path.read_text(errors="replace")[-3000:] for path in files if path.exists())
-
-
-def measuring(directory):
-    """An attempt has been running for a second."""
-    if not (directory / "provenance.json").exists():
-        return False
-    attempts = [a for run in driving.state_of(directory).runs.values() for a in run.attempts.values()]
-    return any(a.outcome is None and a.started_at and time.time() - a.started_at > 1 for a in attempts)
-
-
 def assert_requeued(directory, hits):
     """Each hit ended an attempt as preempted, no node is accused, and every run was measured."""
     records = driving.assert_each_run_measured_once(directory)
@@ -50,7 +37,7 @@ def test_agents_that_are_terminated_report_it_and_the_run_is_measured_again(tmp_
     """SIGTERM to ranks, fork servers, agents, as Slurm signals a step: none to the leader, late to the agents."""
     launcher = launch(tmp_path, "local", nodes=[2], batches=[1], step_s=0.7)
     directory = tmp_path / "s"
-    driving.wait_for(lambda: measuring(directory))
+    driving.wait_for(lambda: driving.running_attempt(directory, 1.0))
     processes = {kind: find(kind, directory, launcher) for kind in ("rank", "fork server", "agent")}
     for kind, found in processes.items():
         if kind == "agent":
@@ -58,10 +45,10 @@ def test_agents_that_are_terminated_report_it_and_the_run_is_measured_again(tmp_
         for process in found:
             with contextlib.suppress(psutil.Error):
                 process.terminate()
-    assert launcher.wait(90) == 0, output(tmp_path)
+    assert launcher.wait(90) == 0, driving.output_of(tmp_path)
     assert_requeued(directory, 1)
     reasons = [event.reason for event in driving.events_of(directory, PilotEnded)]
-    assert reasons == ["received SIGTERM", "no remaining run fits"], output(tmp_path)
+    assert reasons == ["received SIGTERM", "no remaining run fits"], driving.output_of(tmp_path)
     assert driving.wait_until_unmarked(directory, 10) == []
 
 
@@ -76,7 +63,7 @@ def terminate_steps(tmp_path, cluster, hits, seed, batches):
     directory = tmp_path / "s"
     done = 0
     while done < hits and launcher.poll() is None:
-        driving.wait_for(lambda: measuring(directory) or launcher.poll() is not None, 120)
+        driving.wait_for(lambda: driving.running_attempt(directory, 1.0) or launcher.poll() is not None, 120)
         time.sleep(chance.uniform(0.0, 1.5))
         jobs = [job for job, found in cluster.squeue().items() if found["state"] == "RUNNING"]
         if not jobs:
@@ -131,11 +118,11 @@ def test_processes_that_are_stopped_for_30_s(tmp_path, kinds):
     """Their run is measured, in the same pilot, at the first attempt."""
     launcher = launch(tmp_path, "local", nodes=[2], batches=[1, 2], step_s=1.0)
     directory = tmp_path / "s"
-    driving.wait_for(lambda: measuring(directory))
+    driving.wait_for(lambda: driving.running_attempt(directory, 1.0))
     found = [process for kind in kinds for process in find(kind, directory, launcher)]
     stopped(found[:1] if kinds == ("agent",) else found, 30)
-    assert launcher.wait(120) == 0, output(tmp_path)
-    assert [record["outcome"] for record in driving.records_of(directory)] == ["ok", "ok"], output(tmp_path)
+    assert launcher.wait(120) == 0, driving.output_of(tmp_path)
+    assert [record["outcome"] for record in driving.records_of(directory)] == ["ok", "ok"], driving.output_of(tmp_path)
     assert [event.reason for event in driving.events_of(directory, PilotEnded)] == ["no remaining run fits"]
     note(STOPPED[kinds], "ok", None, None, driving.wait_until_unmarked(directory, 10), "ok")
 
@@ -147,14 +134,14 @@ def test_a_suspended_job_continues(tmp_path, slurm_cluster, seconds):
     """`scontrol suspend`, as gang scheduling does it."""
     launcher = launch(tmp_path, "slurm", slurm_cluster.env, nodes=[2], batches=[1, 2], step_s=1.5)
     directory = tmp_path / "s"
-    driving.wait_for(lambda: measuring(directory), 120)
+    driving.wait_for(lambda: driving.running_attempt(directory, 1.0), 120)
     (job,) = [job for job, found in slurm_cluster.squeue().items() if found["state"] == "RUNNING"]
     slurm_cluster.run("scontrol", "suspend", job)
     time.sleep(seconds)
     slurm_cluster.run("scontrol", "resume", job)
-    assert launcher.wait(200) == 0, output(tmp_path)
+    assert launcher.wait(200) == 0, driving.output_of(tmp_path)
     records = driving.records_of(directory)
-    assert [record["outcome"] for record in records] == ["ok", "ok"], output(tmp_path)
+    assert [record["outcome"] for record in records] == ["ok", "ok"], driving.output_of(tmp_path)
     assert not driving.events_of(directory, PilotUnresponsive)
     assert [event.reason for event in driving.events_of(directory, PilotEnded)] == ["no remaining run fits"]
     note(f"`scontrol suspend` for {seconds} s", "ok", None, None, driving.wait_until_unmarked(directory, 10), "ok")

@@ -24,30 +24,9 @@ for step in range(1, 9):
         sys.stdout.write(f"step {step} | loss {3 - step / 100:.4f} |\\n")
         sys.stdout.flush()
 """
-GRID = """\
-name: flooded
-workload: command
-models: [tiny-1M]
-strategy: prune
-nodes: 1
-sequence_length: 64
-global_batch: 1024
-dtype: fp32
-micro_batch_size: [4, 8]
-warmup_iterations: 1
-iterations: 4
-repeats: {repeats}
-remeasure: 0
-constraints: ["tp == 1 and pp == 1 and zero == 0"]
-params:
-  command: {python} {script}
-  start: rank
-  metrics: |
-    iteration: ^step (\\d+)
-    loss: loss {{number}}
-    world_size: ^world size (\\d+)
-site: {{gpu: cpu, gpus_per_node: 2}}
-"""
+KEYS = {"workload": "command", "global_batch": 1024, "micro_batch_size": [4, 8], "iterations": 4, "remeasure": 0}
+KEYS |= {"warmup_iterations": 1, "constraints": ["tp == 1 and pp == 1 and zero == 0"]}
+METRICS = "iteration: ^step (\\d+)\nloss: loss {number}\nworld_size: ^world size (\\d+)"
 CONNECTIONS, LOG_BYTES, MEMORY_BYTES = 2000, 1 << 20, 1 << 30
 
 
@@ -66,7 +45,8 @@ def measured(folder, repeats, flooded):
     folder.mkdir()
     script = folder / "train.py"
     script.write_text(SCRIPT)
-    grid = GRID.format(repeats=repeats, script=script, python=sys.executable)
+    params = {"command": f"{sys.executable} {script}", "start": "rank", "metrics": METRICS}
+    grid = driving.simulated({"pilot_time": "4h"}, **KEYS, repeats=repeats, params=params)
     stranger = None
     if flooded:
         user = [pwd.getpwuid(65534).pw_name] if os.geteuid() == 0 else []  # of no one, on Debian

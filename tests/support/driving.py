@@ -192,16 +192,23 @@ def slow(step_s=0.5, nodes=1, pilot_time="10m"):
     return simulated({"pilot_time": pilot_time, "poll_interval_s": 1}, nodes=nodes, **keys)
 
 
-def wait_for(condition, timeout_s=60):
+def wait_for(condition, timeout_s=60, output=lambda: ""):
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, "timed out"
+        assert time.monotonic() < deadline, f"timed out; {output()}"
         time.sleep(0.1)
 
 
-def running_attempt(directory):
-    """Whether an attempt has started and not ended."""
+def running_attempt(directory, for_s=0.0):
+    """Whether an attempt started so long ago or longer, and has not ended."""
     if not (directory / "provenance.json").exists():
         return False
     attempts = [a for run in state_of(directory).runs.values() for a in run.attempts.values()]
-    return any(a.outcome is None and a.started_at is not None for a in attempts)
+    return any(a.outcome is None and a.started_at and time.time() - a.started_at > for_s for a in attempts)
+
+
+def output_of(folder) -> str:
+    """What a launcher wrote to `launch.out` there, and the pilots of its sweep beside it."""
+    pilots = (folder / "s" / "pilots").glob("*/*")
+    files = [folder / "launch.out", *sorted(path for path in pilots if path.name in ("stderr", "agents.log"))]
+    return "\n".join(f"{path}:\n{path.read_text(errors='replace')[-3000:]}" for path in files if path.exists())

@@ -7,6 +7,7 @@ Tests of starting up, and of commands in the background, start Python again (tes
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import importlib
@@ -21,7 +22,7 @@ import threading
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 READ_AT_START = ("PYTHON", "LD_", "MPL", "OMP_", "OPENBLAS_", "MALLOC_", "ARROW_")
 """variables that Python or a library reads while it starts: with others than the server's, a command starts again"""
@@ -59,36 +60,22 @@ class Server:
         """
         if not self._fits(environment) or not self._busy.acquire(blocking=False):
             return None
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            try:
-                return self._run(words, environment, folder, timeout_s, user, out, err)
-            finally:
-                self._busy.release()
-
-    def _run(
-        self,
-        words: list[str],
-        environment: Mapping[str, str],
-        folder: Path,
-        timeout_s: float,
-        user: str | None,
-        out: IO[bytes],
-        err: IO[bytes],
-    ) -> subprocess.CompletedProcess[str]:
-        assert self._process.stdin is not None
-        files = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (out, err)]
-        request = {"words": words, "environment": dict(environment), "folder": str(folder), "files": files}
-        request["user"] = user
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        pid = int(self._answer())
-        ended = threading.Timer(timeout_s, os.kill, (pid, 9))
-        ended.start()
-        code = int(self._answer())
-        late = not ended.is_alive()
-        ended.cancel()
-        out.seek(0)
-        err.seek(0)
-        texts = [file.read().decode() for file in (out, err)]
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._busy.release)
+            out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+            assert self._process.stdin is not None
+            files = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (out, err)]
+            request = {"words": words, "environment": dict(environment), "folder": str(folder), "files": files}
+            print(json.dumps(request | {"user": user}), file=self._process.stdin, flush=True)
+            pid = int(self._answer())
+            ended = threading.Timer(timeout_s, os.kill, (pid, 9))
+            ended.start()
+            code = int(self._answer())
+            late = not ended.is_alive()
+            ended.cancel()
+            out.seek(0)
+            err.seek(0)
+            texts = [file.read().decode() for file in (out, err)]
         if late:
             raise subprocess.TimeoutExpired(words, timeout_s, *texts)
         return subprocess.CompletedProcess(words, code, *texts)

@@ -4,45 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.support import driving
+from tests.support.mounts import full_mount
 
-GRID = """\
-name: fills
-workload: simulated
-models: [1B]
-nodes: 1
-sequence_length: 128
-global_batch: 8192
-micro_batch_size: [1, 2, 4, 8, 16]
-zero: [0, 1]
-tp: [1, 2]
-iterations: 3
-params: {step_s: 0.01}
-repeats: 2
-strategy: exhaustive
-site: {name: here, gpu: cpu, gpus_per_node: 2, max_local_ranks: 2}
-"""
+__all__ = ["full_mount"]
+
+KEYS = {"models": ["1B"], "sequence_length": 128, "global_batch": 8192, "micro_batch_size": [1, 2, 4, 8, 16]}
+KEYS |= {"zero": [0, 1], "tp": [1, 2], "iterations": 3, "params": {"step_s": 0.01}, "repeats": 2}
+GRID = driving.simulated({"max_local_ranks": 2, "pilot_time": "4h"}, **KEYS, strategy="exhaustive")
 SMALL = "320k"
 """room for about four fifths of these runs"""
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "small"
-    path.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "none", str(path)], check=False).returncode:
-        pytest.skip("no tmpfs can be mounted here")
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
-
-
 @pytest.mark.long
-def test_a_sweep_waits_where_its_disk_is_full_and_goes_on_once_space_is_freed(small: Path, tmp_path: Path) -> None:
+def test_a_sweep_waits_where_its_disk_is_full_and_goes_on_once_space_is_freed(full_mount, tmp_path) -> None:
+    small = full_mount(SMALL)
     grid = tmp_path / "grid.yaml"
     grid.write_text(GRID)
     launched = driving.start("launch", grid, "--dir", small / "s", "--executor", "local", "--yes")

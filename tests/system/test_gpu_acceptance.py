@@ -25,13 +25,10 @@ from sweep.plugins import load_object
 from tests.support.made_sweeps import GRID, made, pilot_wrote
 from tests.support.paths import REPOSITORY
 
-SHORT = ("environment", "layouts-8b", "processes")
-"""what every test run rehearses; `make test-long` rehearses all"""
 
-
-def rehearse(out, *words) -> subprocess.CompletedProcess:
+def rehearse(out) -> subprocess.CompletedProcess:
     pytest.importorskip("torch")
-    command = [sys.executable, "-m", "benchmarks.gpu_acceptance", "--rehearse", "--out", str(out), *words]
+    command = [sys.executable, "-m", "benchmarks.gpu_acceptance", "--rehearse", "--out", str(out)]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=1200, check=False)
 
 
@@ -46,20 +43,12 @@ def check_results(out, names) -> None:
 
 
 @pytest.mark.long
-def test_a_rehearsal_of_some_parts_and_what_is_done_is_not_repeated(tmp_path):
-    done = rehearse(tmp_path, "--only", *SHORT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    check_results(tmp_path, SHORT)
-    again = rehearse(tmp_path, "--only", *SHORT)
-    assert again.stdout.splitlines() == [f"{name}: done already" for name in SHORT]
-
-
-@pytest.mark.long
-def test_a_rehearsal_of_all_parts(tmp_path):
+def test_a_rehearsal_of_all_parts_and_what_is_done_is_not_repeated(tmp_path):
     done = rehearse(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     check_results(tmp_path, [part.name for part in PARTS])
     assert (tmp_path / "heatmap.png").exists()
+    assert rehearse(tmp_path).stdout.splitlines() == [f"{part.name}: done already" for part in PARTS]
 
 
 def test_parts_fit_in_the_stated_time():

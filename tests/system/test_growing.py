@@ -60,9 +60,3 @@ def test_a_pilot_that_began_before_was_followed_by_one_that_saw_the_new_runs(gro
     assert "p0001" in pilots[False]
     assert pilots[True]
     assert "p0001" not in pilots[True]
-
-
-def test_resuming_adds_nothing(grown):
-    before = len(driving.records_of(grown[0]))
-    driving.succeeds("resume", grown[0])
-    assert len(driving.records_of(grown[0])) == before

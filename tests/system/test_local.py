@@ -71,13 +71,6 @@ def test_launching_again_runs_nothing_again(laptop):
     assert len(driving.records_of(directory)) == before
 
 
-def test_collect_rebuilds_what_is_derived(laptop):
-    directory, _ = laptop
-    (directory / "results.parquet").unlink()
-    done = driving.run("collect", directory, "--json")
-    assert json.loads(done.stdout)["outcomes"] == {"ok": 6}
-
-
 def test_interrupting_a_local_launch_stops_the_ranks(tmp_path):
     launcher = driving.launching(tmp_path, driving.slow())
     wait_for(lambda: running_attempt(tmp_path / "s"))

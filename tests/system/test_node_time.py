@@ -35,26 +35,13 @@ def main(run, progress):
         step_times_s=times[warmup:], warmup_times_s=times[:warmup], phases_s={DELAYS}, effective={{"dp": run.layout.dp}}
     ))
 """
-GRID = """
-name: phased
-workload: phased
-models: [tiny-1M]
-nodes: 1
-sequence_length: 64
-global_batch: 512
-dtype: fp32
-micro_batch_size: [2, 4]
-warmup_iterations: 3
-iterations: 5
-remeasure: 0
-site: {gpu: cpu, gpus_per_node: 2}
-"""
+KEYS = {"global_batch": 512, "micro_batch_size": [2, 4], "warmup_iterations": 3, "iterations": 5, "remeasure": 0}
 
 
 def test_emulated_delays_are_in_their_parts_and_status_and_report_have_the_same(tmp_path, monkeypatch):
     driving.plug_in(tmp_path, "phased", "phased:WORKLOAD", WORKLOAD)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    driving.launched(tmp_path, GRID)
+    driving.launched(tmp_path, driving.simulated(workload="phased", **KEYS))
     (found,) = node_time(tmp_path / "s").values()
     spent = {"CUDA context": 0.3, "process groups": 0.2, "model": 0.4, "compilation": 0.4, "warm-up": 0.3}
     for part, seconds in (spent | {"measuring": 0.5}).items():

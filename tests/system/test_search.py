@@ -9,23 +9,11 @@ from sweep.state.events import AttemptStarted
 from sweep.store.sweep import open_sweep
 from tests.support import driving
 
-GRID = """
-name: searched
-workload: simulated
-models: [1B, 8B]
-nodes: [1, 2]
-sequence_length: 4096
-global_batch: 128Ki
-tp: [1, 2]
-pp: [1, 2]
-zero: [0, 1, 3]
-micro_batch_size: [1, 2, 4, 8]
-recompute: [none, full]
-warmup_iterations: 1
-iterations: 3
-params: {speed: 1000000, memory_gb: 200, fault: oom_cuda_if_too_big}
-site: {name: here, gpu: h100, gpus_per_node: 2, max_local_ranks: 4, pilot_time: 20m}
-"""
+PARAMS = {"speed": 1000000, "memory_gb": 200, "fault": "oom_cuda_if_too_big"}
+KEYS = {"models": ["1B", "8B"], "nodes": [1, 2], "sequence_length": 4096, "global_batch": "128Ki", "dtype": "bf16"}
+KEYS |= {"tp": [1, 2], "pp": [1, 2], "zero": [0, 1, 3], "micro_batch_size": [1, 2, 4, 8], "recompute": ["none", "full"]}
+KEYS |= {"warmup_iterations": 1, "iterations": 3, "params": PARAMS}
+GRID = driving.simulated({"gpu": "h100", "max_local_ranks": 4, "pilot_time": "20m"}, **KEYS)
 MEMORY = 200e9
 NOISE = 0.02
 
@@ -82,18 +70,11 @@ def test_a_resume_makes_the_same_decision_and_starts_nothing(guided):
     assert (status["counts"], status["eta"]) == (counts, "done")
 
 
-def test_a_budget_is_spent_evenly_on_all_cells(tmp_path):
-    directory, counts = launched(tmp_path, "strategy=exhaustive", "budget={runs: 8}")
+def test_a_budget_is_spent_evenly_and_a_cell_without_a_run_states_that_it_is_spent(tmp_path):
+    directory, counts = launched(tmp_path, "strategy=exhaustive", "budget={runs: 3}")
     begun = driving.records_of(directory)
-    assert len(begun) == 8
-    assert counts["not_run_budget"] == len(open_sweep(directory).runs) - 8
-    cells = [(record["model"], record["nodes"]) for record in begun]
-    assert all(cells.count(cell) == 2 for cell in cells)
-
-
-def test_a_cell_without_a_run_states_that_the_budget_is_spent(tmp_path):
-    directory, counts = launched(tmp_path, "models=[1B]", "zero=0", "recompute=none", "budget={runs: 1}")
-    assert counts["not_run_budget"] == len(open_sweep(directory).runs) - 1
+    assert len({(record["model"], record["nodes"]) for record in begun}) == len(begun) == 3
+    assert counts["not_run_budget"] == len(open_sweep(directory).runs) - 3
     document = json.loads(driving.run("heatmap", directory, "--json", "--out", tmp_path / "h.svg").stdout)
     (blank,) = [cell for cell in document["cells"] if cell["status"] == "not_run"]
     assert blank["reason"].startswith("skipped (budget): ")

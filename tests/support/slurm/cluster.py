@@ -2,16 +2,11 @@
 
 For tests: ``with Cluster(nodes=8) as cluster: cluster.run("sbatch", ...)``.
 ``SLURM_PREFIX`` names another Slurm than the installed one, such as one built by ``build_slurm.sh``.
-Interactively::
-
-    eval "$(python -m tests.support.slurm.cluster up --nodes 8)"
-    sinfo
-    python -m tests.support.slurm.cluster down
+Interactively: ``python -m tests.support.slurm.cluster 8`` is a shell on one of 8 nodes, which ends with it.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import shutil
@@ -20,7 +15,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -106,7 +100,7 @@ class Cluster:
     ) -> None:
         self.down()
 
-    def up(self, *, owner: int | None = None) -> None:
+    def up(self) -> None:
         """Start everything; return once all nodes are idle. A failure shows the logs and leaves nothing."""
         if reason := unavailable(self.shape.accounting):
             raise ClusterError(reason)
@@ -114,7 +108,7 @@ class Cluster:
         ensure_munged()
         self._slot = PortSlot()
         self.state = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        (self.state / "owner").write_text(str(os.getpid() if owner is None else owner))
+        (self.state / "owner").write_text(str(os.getpid()))
         try:
             self._write_files(Ports(self._slot.first))
             if self.shape.accounting:
@@ -366,36 +360,13 @@ def tear_down(state: Path) -> None:
 
 
 def remove_abandoned() -> None:
-    """Tear down clusters whose owner (a test process) was killed. Owner 0: started interactively, left alone."""
+    """Tear down clusters whose owner (a test process) was killed."""
     for owner in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/owner"):
         with contextlib.suppress(ValueError, OSError):
-            pid = int(owner.read_text())
-            if pid and not psutil.pid_exists(pid):
+            if not psutil.pid_exists(int(owner.read_text())):
                 tear_down(owner.parent)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """``python -m tests.support.slurm.cluster up|down``, for interactive use."""
-    parser = argparse.ArgumentParser(prog="python -m tests.support.slurm.cluster", description=main.__doc__)
-    parser.add_argument("action", choices=("up", "down"))
-    parser.add_argument("--nodes", type=int, default=8)
-    parser.add_argument("--gpus", type=int, default=2, help="fake GPUs per node")
-    parser.add_argument("--no-accounting", action="store_true")
-    arguments = parser.parse_args(argv)
-    if arguments.action == "up":
-        started = time.monotonic()
-        cluster = Cluster(nodes=arguments.nodes, gpus_per_node=arguments.gpus, accounting=not arguments.no_accounting)
-        cluster.up(owner=0)
-        print(f"export SLURM_CONF={cluster.conf}")
-        print(f"{arguments.nodes} nodes in {time.monotonic() - started:.1f} s", file=sys.stderr)
-        return 0
-    state = Path(os.environ.get("SLURM_CONF", "")).parent
-    if not state.name.startswith(_PREFIX):
-        print("SLURM_CONF does not name a cluster that `up` started", file=sys.stderr)
-        return 2
-    tear_down(state)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    with Cluster(nodes=int(sys.argv[1])) as started:
+        subprocess.run([os.environ.get("SHELL", "/bin/sh")], env=started.env)
