@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sweep.checks.check import Check, CheckResult, Finding, NodeReadings, Reading, Stated, Verdict, evaluate
+from sweep.checks.check import Check, CheckResult, NodeReadings, Reading, Stated, Verdict, evaluate
 from sweep.checks.fleet import evaluate_all, slow_nodes, to_exclude
 from sweep.checks.node import NODE
 from sweep.checks.rules import at_least, bounded, shown
@@ -126,17 +126,14 @@ def test_a_clock_lies_between_question_and_answer(now, verdict):
     assert evaluate(node_check("clock"), Reading(value=now), CPU).verdict is Verdict.UNKNOWN
 
 
-def test_half_of_the_cpus_by_a_quota():
+def test_half_of_the_cpus_by_a_quota_which_is_unknown_where_no_cgroup_is_mounted():
     value = {"allowed": 64, "online": 64, "quota_cpus": 32.0}
     found = evaluate(node_check("CPU quota"), Reading(value=value), CPU)
     assert (found.verdict, found.found) == (Verdict.BELOW_FLOOR, "32 of 64 CPUs")
-
-
-def test_a_quota_where_no_cgroup_is_mounted_is_unknown():
-    value = {"allowed": 64, "online": 64, "cgroups": False, "quota_cpus": None}
-    assert evaluate(node_check("CPU quota"), Reading(value=value), CPU).verdict is Verdict.UNKNOWN
-    assert evaluate(node_check("CPU quota"), Reading(value={**value, "cgroups": True}), CPU).verdict is Verdict.OK
-    assert evaluate(node_check("CPUs"), Reading(value=value), CPU).verdict is Verdict.OK
+    for cgroups, verdict in ((False, Verdict.UNKNOWN), (True, Verdict.OK)):
+        without = Reading(value={**value, "cgroups": cgroups, "quota_cpus": None})
+        assert evaluate(node_check("CPU quota"), without, CPU).verdict is verdict
+        assert evaluate(node_check("CPUs"), without, CPU).verdict is Verdict.OK
 
 
 @pytest.mark.parametrize(("gpu", "nodes", "verdict"), [
@@ -148,11 +145,9 @@ def test_an_unused_ethernet_adapter_is_a_defect_only_where_nodes_need_rdma(gpu, 
     assert evaluate(node_check("adapters"), reading, Stated(gpu=gpu, nodes=nodes)).verdict is verdict
 
 
-def test_checks_of_a_tier_have_names_sources_and_remedies():
+def test_checks_of_a_tier_have_names_of_their_own_and_remedies():
     assert len({one.name for one in NODE}) == len(NODE)
     assert not [one.name for one in NODE if not one.remedy]
-    finding = Finding(verdict=Verdict.OK)
-    assert not finding.verdict.unfit
 
 
 def test_a_gpu_node_without_gpus_is_unfit_in_one_line_and_unknown_where_its_maker_is_another():

@@ -113,17 +113,19 @@ def test_an_unreadable_text_is_unknown(name, value):
     assert finding(name, value).verdict is Verdict.UNKNOWN
 
 
-def test_another_number_or_kind_of_gpus_than_stated():
-    text = sample("nvidia-smi-q.h100.txt")
-    assert finding("GPU count", text, Stated(gpu="h100", gpus_per_node=8)).verdict is Verdict.BELOW_FLOOR
-    assert finding("GPU kind", text, Stated(gpu="a100", gpus_per_node=2)).verdict is Verdict.BELOW_FLOOR
-    assert finding("GPU kind", text).verdict is Verdict.OK
-
-
-def test_gpus_beyond_those_that_the_job_has_are_no_defect():
-    text = sample("nvidia-smi-q.h100.txt")
-    assert finding("GPU count", text, Stated(gpu="h100", gpus_per_node=1)).verdict is Verdict.WARNING
-    assert finding("GPU count", text, Stated(gpu="h100", gpus_per_node=2)).verdict is Verdict.OK
+@pytest.mark.parametrize(
+    ("check", "kind", "count", "verdict"),
+    [
+        ("GPU count", "h100", 8, Verdict.BELOW_FLOOR),
+        ("GPU count", "h100", 2, Verdict.OK),
+        ("GPU count", "h100", 1, Verdict.WARNING),  # beyond those that the job has
+        ("GPU kind", "a100", 2, Verdict.BELOW_FLOOR),
+        ("GPU kind", "h100", 2, Verdict.OK),
+    ],
+)
+def test_another_number_or_kind_of_gpus_than_stated(check, kind, count, verdict):
+    stated = Stated(gpu=kind, gpus_per_node=count)
+    assert finding(check, sample("nvidia-smi-q.h100.txt"), stated).verdict is verdict
 
 
 @pytest.mark.parametrize("name", ["NVIDIA Future X100", ""])
