@@ -301,8 +301,6 @@ def test_a_directory_of_somebody_else_opens_nothing_of_the_reader(tmp_path):
     (home / "config.json").write_text(json.dumps({"model_type": "llama", "intermediate_size": 4, **shape}))
     (home / "netrc").write_text(SECRET)
     sent = theirs(work / "sent", home=home)
-    with tarfile.open(work / "sent.tar", "w") as tar:
-        tar.add(sent.path, "sent", filter=lambda member: member)
     with pa.output_stream(str(work / "sent.tar.zst"), compression="zstd") as out:
         out.write(_as_archive(sent.path))
     linked = theirs(work / "linked", home=home)

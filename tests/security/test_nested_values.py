@@ -56,11 +56,8 @@ CASES = {
     "the origin, in an archive": (text("s/provenance.json"), ["archive", "s"]),
     "the runs of a plan": (column("s/plan.parquet", "run_json"), ["status", "s"]),
     "parameters, in a list": (column("s/results.parquet", "params_json"), ["best", "FILE"]),
-    "parameters, as flags": (column("s/results.parquet", "params_json"), ["best", "FILE", "--format", "flags"]),
-    "a shape, in a report": (column("s/results.parquet", "shape_json"), ["report", "FILE", "--no-figures"]),
     "a shape, to predict from": (column("s/results.parquet", "shape_json"), ["plan", "grid.yaml", "--from", "FILE"]),
     "versions": (column("s/results.parquet", "versions_json"), ["report", "FILE", "--no-figures"]),
-    "an environment": (column("s/results.parquet", "env_json"), ["best", "FILE", "--format", "megatron"]),
     "further facts": (column("s/results.parquet", "extra_json"), ["explain", "FILE", "n1-dp2"]),
     "what was compared": (column("s/results.parquet", "params_json"), ["compare", "FILE", "s/results.parquet"]),
 }
