@@ -7,22 +7,11 @@ import pytest
 
 from sweep.checks.check import CheckResult, Finding, Verdict
 from sweep.checks.node import NODE
-from sweep.errors import SweepError
-from sweep.inputs.load import parse_grid
-from sweep.pilot.job_spec import JobSpec, Limits
 from sweep.pilot.leader.preflight import checks_of, readings_in, reasons_to_exclude
 from sweep.state.events import AttemptStarted, NodeBad, NodeFit
 from tests.support import driving
 from tests.support.doctor.driving import DEFECT, needs_cgroup, needs_root
-
-
-def spec(preflight, gpu):
-    limits = Limits(start_s=1, first_iteration_s=1, steady_s=1, attempt_s=1)
-    return JobSpec(
-        name="p0001", token="t-p0001", sweep_name="s", nodes=1, gpus_per_node=8, gpu=gpu, time_limit_s=60,
-        executor="slurm", scratch="/tmp", preflight=preflight, limits=limits,
-    )  # fmt: skip
-
+from tests.support.pilot_parts import spec
 
 OF_SITE = [check.name for check in NODE if check.of_site]
 
@@ -41,7 +30,10 @@ def test_what_is_wrong_on_all_nodes_excludes_no_node_and_is_reported(capsys):
 
 
 def test_quick_is_a_part_of_node_and_starts_no_interpreter():
-    quick, every = ({check.name for check in checks_of(spec(which, "h100"))} for which in ("quick", "node"))
+    quick, every = (
+        {check.name for check in checks_of(spec(preflight=which, gpu="h100", gpus_per_node=8))}
+        for which in ("quick", "node")
+    )
     assert quick < every
     assert every - quick >= {"torch import", "NVLinks", "GPU answer time"}
     assert {"memlock", "shared memory", "GPU count", "ECC"} <= quick
@@ -50,12 +42,6 @@ def test_quick_is_a_part_of_node_and_starts_no_interpreter():
 @pytest.mark.parametrize("text", [None, "", "[1]", "{", '{"r": 3}'])
 def test_malformed_readings_are_none(text):
     assert all(reading.error for reading in readings_in(text).values())
-
-
-@pytest.mark.parametrize("given", ["always", ["quick"]])
-def test_another_word_in_the_grid_is_refused(given):
-    with pytest.raises(SweepError, match=r"preflight.*quick"):
-        parse_grid(driving.simulated(preflight=given), "grid.yaml")
 
 
 def launched(tmp_path, cluster, defects, nodes=(1, 4), step_s=0.1, timeout=300, fault=None, **keys):

@@ -23,19 +23,9 @@ from sweep.pilot.messages import Clean, Heartbeat, Heartbeats, Prepare, Prepared
 from sweep.planning.build import build
 from sweep.records.record import EndedAttempt
 from sweep.store.create import create
+from tests.support import driving
 
-GRID = """\
-name: edges
-workload: simulated
-models: [tiny-1M]
-nodes: [1]
-sequence_length: 64
-global_batch: 1024
-dtype: [fp32]
-micro_batch_size: [1, 2]
-params: {step_s: 0.02}
-site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m}
-"""
+GRID = driving.simulated(global_batch=1024, micro_batch_size=[1, 2], params={"step_s": 0.02}, name="edges")
 
 
 @pytest.fixture
@@ -194,10 +184,11 @@ def heartbeats(*heartbeats):
     return Heartbeats(attempt="r.1", heartbeats=tuple(messages))
 
 
-def runner_on(existing, *links):
+def runner_on(existing, *links, limits=None, checkpoint_dir=None, **run):
+    """Of an attempt on these nodes. ``run``: of the run, where it is another."""
     workload = Workload(name="w", main="none:main", axes={})
-    run = a_run(existing)
-    return AttemptRunner("r.1", run, workload, links, LIMITS, 0)
+    run = replace(a_run(existing), nodes=len(links), **run)
+    return AttemptRunner("r.1", run, workload, links, limits or LIMITS, 0, checkpoint_dir=checkpoint_dir)
 
 
 LIMITS = Limits(start_s=300.0, first_iteration_s=300.0, steady_s=20.0, attempt_s=900.0)

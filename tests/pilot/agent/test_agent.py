@@ -1,47 +1,31 @@
 """An agent with a leader played by the test."""
 
 import asyncio
-import errno
 import os
-import subprocess
+import tempfile
 
-import pytest
 from msgspec.structs import replace
 
 from sweep.outcomes import Outcome
 from sweep.pilot.agent.agent import Agent
 from sweep.pilot.messages import NotPrepared, RankExited
+from tests.support.mounts import full_mount
 from tests.support.pilot_parts import PREPARE, Image, Scripted, start
 
-
-def fill(directory):
-    """Files until no more can be made there."""
-    for number in range(100):
-        try:
-            (directory / str(number)).touch()
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                return
-            raise
-    raise AssertionError("never full")
+__all__ = ["full_mount"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a small file system is mounted")
-def test_a_node_without_space_for_the_attempt_reports_disk_full(tmp_path):
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=8", "none", scratch], check=True)
+def test_a_node_without_space_for_the_attempt_reports_disk_full(full_mount):
+    scratch = full_mount("1m,nr_inodes=8")
 
     async def scenario():
         agent, line = Agent("n1", 0, scratch), Scripted(replace(PREPARE, first=True), until=NotPrepared)
-        fill(scratch)
+        while os.statvfs(scratch).f_ffree:
+            tempfile.mkstemp(dir=scratch)
         await agent.serve(line)
         return line.sent
 
-    try:
-        *_, answer = asyncio.run(scenario())
-    finally:
-        subprocess.run(["umount", "-l", scratch], check=True)
+    *_, answer = asyncio.run(scenario())
     assert answer.outcome is Outcome.DISK_FULL
 
 

@@ -9,6 +9,7 @@ import pytest
 from sweep.files import end_of
 from sweep.pilot.agent.fork_messages import ForkRequest
 from sweep.pilot.agent.ranks import KEPT_BYTES, LOG_BYTES, Rank, start_ranks
+from tests.support.mounts import mounted
 from tests.support.pilot_parts import Image
 
 
@@ -65,7 +66,5 @@ def allocated(folder):
 @pytest.fixture
 def no_holes(tmp_path):
     """A file system that cannot free a part of a file."""
-    if subprocess.run(["mount", "-t", "ramfs", "none", str(tmp_path)], check=False).returncode:
-        pytest.skip("no ramfs can be mounted here")
-    yield
-    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+    with mounted(tmp_path, "-t", "ramfs", "none"):
+        yield

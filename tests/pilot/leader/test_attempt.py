@@ -7,9 +7,7 @@ import time
 import msgspec
 import pytest
 
-from sweep.contract import Workload
 from sweep.outcomes import Outcome
-from sweep.pilot.leader.attempt import AttemptRunner
 from sweep.pilot.leader.attempt_log import attempt_log
 from sweep.pilot.leader.link import Link, NodeLost
 from sweep.pilot.leader.node_fate import Fate
@@ -22,7 +20,6 @@ from tests.support.pilot_parts import (
     Mute,
     Open,
     Time,
-    a_run,
     exits,
     heartbeats,
     played,
@@ -88,8 +85,7 @@ def test_an_agent_that_was_stopped_with_its_ranks_is_back_before_they_are(existi
         time_here = Time()
         link = Polled("n1", Open(), clock=time_here.clock)
         reading = asyncio.ensure_future(link.read())
-        run, workload = a_run(existing), Workload(name="w", main="n:m", axes={})
-        runner = AttemptRunner("r.1", run, workload, [link], limits, 0)
+        runner = runner_on(existing, link, limits=limits)
         playing = asyncio.ensure_future(played(runner, link, heartbeats(("steady", 1), ("steady", 2))))
         await link.channel.wait_until_sent(Start)
         time_here.passes(QUIET_S + 10)
@@ -122,8 +118,7 @@ def test_where_a_node_is_lost_before_it_reports_why_its_rank_ended_that_is_the_r
 
     async def scenario():
         links = [Link("n1", Mute()), Link("n2", Mute())]
-        run = dataclasses.replace(a_run(existing), nodes=2)
-        runner = AttemptRunner("r.1", run, Workload(name="w", main="n:m", axes={}), links, LIMITS, 0)
+        runner = runner_on(existing, *links)
 
         async def play():
             for link in links:
@@ -158,11 +153,7 @@ def test_where_a_node_is_lost_before_it_reports_why_its_rank_ended_that_is_the_r
 def test_only_a_run_that_writes_checkpoints_has_a_directory_for_them(existing, params, given):
     async def scenario():
         link = Link("n1", Mute())
-        run = dataclasses.replace(a_run(existing), params=params)
-        workload = Workload(name="w", main="n:m", axes={})
-        await played(
-            AttemptRunner("r.1", run, workload, [link], LIMITS, 0, checkpoint_dir="/shared"), link, *exits(0, 0)
-        )
+        await played(runner_on(existing, link, checkpoint_dir="/shared", params=params), link, *exits(0, 0))
         (start,) = [message for message in link.channel.sent if isinstance(message, Start)]
         return start.places[0].checkpoint_dir
 
@@ -202,9 +193,7 @@ def test_no_rank_began_where_an_agent_still_imports(existing, monkeypatch):
 
     async def scenario():
         links = [dead("n1"), Link("n2", Mute())]
-        run = dataclasses.replace(a_run(existing), nodes=2)
-        runner = AttemptRunner("r.1", run, Workload(name="w", main="n:m", axes={}), links, LIMITS, 0)
-        return await runner.conduct(), links
+        return await runner_on(existing, *links).conduct(), links
 
     result, links = asyncio.run(scenario())
     assert result.diagnosis.outcome is Outcome.NODE_FAIL

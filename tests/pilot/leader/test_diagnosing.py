@@ -24,18 +24,6 @@ for _ in range(500):
     sys.stdout.write({HOSTILE!r})
 sys.exit(1)
 """
-COMMAND = """\
-name: hostile
-workload: command
-models: [tiny-1M]
-nodes: 1
-sequence_length: 64
-global_batch: 1024
-dtype: fp32
-micro_batch_size: 4
-params: {{command: python {script}, metrics: 'iteration: ^step (\\d+)'}}
-site: {{gpu: cpu, gpus_per_node: 1, python: {python}, pilot_time: 10m}}
-"""
 FAULTS = driving.simulated(
     {"max_pilots": 1}, global_batch=1024, micro_batch_size=2, params={"step_s": 0.02, "fault": ["oom_cuda", ""]}
 )
@@ -125,7 +113,9 @@ def test_a_diagnosis_that_fails_is_no_failure_of_the_pilot(existing):
 def test_a_rank_that_prints_hostile_lines_is_diagnosed_like_any_other(tmp_path):
     """A megabyte of them: half a second of a pattern for each line kept the leader from everything else for minutes."""
     (tmp_path / "prints.py").write_text(PRINTS)
-    grid = COMMAND.format(script=tmp_path / "prints.py", python=sys.executable)
+    params = {"command": f"python {tmp_path / 'prints.py'}", "metrics": r"iteration: ^step (\d+)"}
+    keys = {"workload": "command", "global_batch": 1024, "micro_batch_size": 4, "params": params}
+    grid = driving.simulated({"gpus_per_node": 1, "python": sys.executable}, **keys)
     launcher = driving.launching(tmp_path, grid)
     assert launcher.wait(120) == 1
     (record,) = driving.records_of(tmp_path / "s")

@@ -14,24 +14,17 @@ WAITING = dump(("all_reduce", "distributed_c10d.py", 3000), ("step", "train.py",
 ASLEEP = dump(("sleep_for_ever", "train.py", 12), ("step", "train.py", 38))
 
 
-def test_the_rank_outside_the_majority_is_named():
-    assert suspects({0: WAITING, 1: WAITING, 2: ASLEEP, 3: WAITING}) == {
-        2: "sleep_for_ever (train.py:12) from step (train.py:38)"
-    }
+def test_the_rank_outside_the_majority_is_named_also_without_a_stack():
+    found = "sleep_for_ever (train.py:12) from step (train.py:38)"
+    assert suspects({0: WAITING, 1: WAITING, 2: ASLEEP, 3: WAITING}) == {2: found}
+    assert suspects({0: WAITING, 1: WAITING, 2: ""}) == {2: "no stack"}
+    assert innermost(WAITING) == "all_reduce (distributed_c10d.py:3000) from step (train.py:40)"
 
 
 def test_without_a_majority_no_rank_is_named():
     assert suspects({0: ASLEEP, 1: dump(("load", "data.py", 3))}) == {}
     assert suspects({0: WAITING, 1: WAITING}) == {}
     assert suspects({}) == {}
-
-
-def test_a_rank_that_gave_no_stack_is_a_suspect_too():
-    assert suspects({0: WAITING, 1: WAITING, 2: ""}) == {2: "no stack"}
-
-
-def test_innermost_reads_the_main_thread():
-    assert innermost(WAITING) == "all_reduce (distributed_c10d.py:3000) from step (train.py:40)"
 
 
 def test_of_two_ranks_the_one_outside_the_collective_is_the_suspect():

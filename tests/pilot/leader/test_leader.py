@@ -1,9 +1,7 @@
-"""The leader's loop where a run cannot be begun, or the scheduler signals."""
+"""The leader's loop where a run cannot be begun."""
 
-from sweep.pilot.job_spec import JobSpec
 from tests.support import driving
 from tests.support.paths import REPOSITORY
-from tests.support.pilot_parts import GRID
 
 PLUG_IN = """
 from sweep.contract import Workload
@@ -20,9 +18,3 @@ def test_a_workload_that_the_node_does_not_have_is_an_import_error(tmp_path):
     records = driving.records_of(tmp_path / "s")
     assert [record["outcome"] for record in records] == ["import_error"] * 2
     assert all("plugged" in record["message"] for record in records)
-
-
-def test_the_order_of_a_pilot_states_what_the_grid_does(tmp_path):
-    driving.launched(tmp_path, GRID, "-o", "strategy=guided")
-    (pilot,) = (tmp_path / "s" / "pilots").iterdir()
-    assert JobSpec.read(pilot).strategy == "guided"

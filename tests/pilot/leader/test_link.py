@@ -121,17 +121,6 @@ def test_and_since_this_process_runs_again():
     assert time.clock.now() == link.known_since == 1.0
 
 
-def test_an_agent_is_unresponsive_before_the_limit_of_one_of_its_ranks_is_up():
-    """A limit of 8 s, an agent that is stopped with its ranks for 7 s, whose last sign of life came 1.2 s after that
-    of a rank: the rank is not late, since nothing is known of it."""
-    time = Time()
-    link = Link("n1", Mute(), clock=time.clock)
-    heartbeat_at, limit_s = time.clock.now() - 1.2, 8.0
-    time.passes(7)
-    assert time.clock.now() - heartbeat_at > limit_s
-    assert link.quiet
-
-
 def test_a_heartbeat_ends_the_silence():
     async def scenario():
         time = Time()

@@ -17,15 +17,10 @@ from tests.support.pilot_parts import recorded, result_of
 NUMBERS_THAT_ARE_NONE = [
     {"step_times_s": "not a list"},
     {"step_times_s": [None] * 5},
-    {"step_times_s": [{"a": 1}] * 5},
     {"peak_allocated_bytes": "12 GB"},
-    {"peak_allocated_bytes": [12]},
     {"peak_allocated_bytes": 2**63},
     {"peak_reserved_bytes": True},
-    {"parameters": "7B"},
-    {"parameters": -(2**64)},
     {"losses": [1, "2", 3, 4, 5]},
-    {"grad_norms": [1.0, True, 1.0, 1.0, 1.0]},
     {"peak_allocated_bytes": "x" * 1_000_000},
 ]
 
@@ -62,24 +57,15 @@ def test_a_failure_keeps_its_outcome_where_its_numbers_are_none_and_the_reason_n
     assert "peak_memory_bytes must be int64, not '12 GB'" in record.message
 
 
-def test_the_record_lists_concurrent_attempts(existing):
-    record = recorded(existing, result_of(Outcome.HANG)).record
-    assert json.loads(record.extra_json)["concurrent_with"] == ["other.1"]
-
-
-def test_the_record_reports_that_the_pilot_was_stopped_meanwhile(existing):
-    stopped = result_of(Outcome.OK, Measurement(step_times_s=[0.1] * 5))
-    stopped.state.stopped_s = 39.04
-    record = recorded(existing, stopped).record
-    assert json.loads(record.extra_json)["stopped_s"] == 39.0
-    assert any("stopped for 39 s" in note for note in record.notes)
-
-
-def test_what_a_workload_finds_odd_is_noted_once(existing):
+def test_the_record_states_what_disturbed_the_attempt_and_once_what_the_workload_finds_odd(existing):
     odd = Measurement(step_times_s=[0.1] * 5, extra={"notes": ["the trainer says 2, its steps make 3"]})
-    record = recorded(existing, result_of(Outcome.OK, odd)).record
+    result = result_of(Outcome.OK, odd)
+    result.state.stopped_s = 39.04
+    record = recorded(existing, result).record
+    extra = json.loads(record.extra_json)
+    assert (record.outcome, extra["concurrent_with"], extra["stopped_s"]) == ("ok", ["other.1"], 39.0)
+    assert any("stopped for 39 s" in note for note in record.notes)
     assert record.notes.count("the trainer says 2, its steps make 3") == 1
-    assert record.outcome == "ok"
 
 
 @pytest.mark.parametrize(("runnable", "noted"), [(3, 1), (2, 0)])
