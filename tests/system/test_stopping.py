@@ -86,7 +86,7 @@ def test_a_local_sweep_of_the_transformer_killed_in_the_middle_and_resumed(tmp_p
     late = [round(BEST_S * factor, 2) for factor in FACTORS]
     grid = {
         "name": "lost", "models": {"tiny": SHAPE}, "nodes": 1, "sequence_length": 64, "global_batch": 1024,
-        "dtype": "fp32", "micro_batch_size": 8, "remeasure": 0, "zero": [0, 1],
+        "dtype": "fp32", "micro_batch_size": 8, "remeasure": 0, "zero": [0, 1], "strategy": "prune",
         "params": {"straggler_rank": 1, "straggler_s": late, "threads": 1, "cpu_memory": False},
         "site": {"gpu": "cpu", "gpus_per_node": 2, "poll_interval_s": 1},
     }  # fmt: skip
