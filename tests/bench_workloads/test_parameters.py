@@ -1,11 +1,11 @@
 """The common base of all workloads' settings."""
 
 import importlib
-from dataclasses import replace
 
 import pytest
 
-from sweep.contract import LAYOUT, Layout, Place, Run
+from sweep.contract import LAYOUT, Layout, Run
+from tests.support.simulated import place
 
 RUN = {"model": "m", "shape": {}, "nodes": 1, "gpus_per_node": 1, "sequence_length": 8, "layout": Layout()}
 
@@ -28,19 +28,8 @@ def test_the_own_workloads_vary_the_whole_layout(workload):
     assert declared.axes >= {*LAYOUT, "dtype", "compile"}
 
 
-def test_torchruns_variables_name_the_rank_and_where_it_meets_the_others():
-    place = Place(
-        rank=5, world_size=8, local_rank=1, local_world_size=4, node_rank=1, master_addr="a", master_port=20001
-    )
-    variables = place.torchrun_variables()
-    assert variables == {
-        "RANK": "5",
-        "WORLD_SIZE": "8",
-        "LOCAL_RANK": "1",
-        "LOCAL_WORLD_SIZE": "4",
-        "GROUP_RANK": "1",
-        "MASTER_ADDR": "a",
-        "MASTER_PORT": "20001",
-    }
-    several = replace(place, ranks_in_process=2).torchrun_variables()
-    assert several == {name: variables[name] for name in variables if name not in ("RANK", "LOCAL_RANK")}
+def test_of_several_ranks_in_a_process_torchruns_variables_name_none():
+    """What they are for one: trainers/test_rank_order.py."""
+    one, several = (place(5, 8, ranks_in_process=ranks).torchrun_variables() for ranks in (1, 2))
+    assert several == {name: one[name] for name in one if name not in ("RANK", "LOCAL_RANK")}
+    assert len(several) == len(one) - 2

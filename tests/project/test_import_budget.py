@@ -55,7 +55,7 @@ def test_a_command_that_only_shows_loads_nothing_heavy(words: list[str], forbidd
         ("sweep.pilot.agent.__main__", HEAVY),
         ("sweep.pilot.agent.fork_server", HEAVY | {"msgspec"}),
         ("bench_workloads.transformer", HEAVY),
-        ("bench_workloads.simulated", HEAVY),
+        ("bench_workloads.simulated.main", HEAVY),
     ],
 )
 def test_light_modules_stay_light(module: str, forbidden: set[str]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from sweep.contract import Layout, Phase, Place, Run, Workload
+from sweep.contract import Layout, Phase, Run, Workload
 from sweep.diagnose.model import Diagnosis
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
@@ -24,6 +24,7 @@ from sweep.planning.build import build
 from sweep.records.record import EndedAttempt
 from sweep.store.create import create
 from tests.support import driving
+from tests.support.simulated import place
 
 GRID = driving.simulated(global_batch=1024, micro_batch_size=[1, 2], params={"step_s": 0.02}, name="edges")
 
@@ -129,18 +130,8 @@ class Image:
 
 def start(ranks=1, *, one_process=False):
     """The leader's message to start the ranks of the second of two nodes."""
-    places = tuple(
-        Place(
-            rank=ranks + local,
-            world_size=2 * ranks,
-            local_rank=local,
-            local_world_size=ranks,
-            node_rank=1,
-            master_addr="n1",
-            master_port=5,
-        )
-        for local in range(ranks)
-    )
+    here = {"local_world_size": ranks, "node_rank": 1, "master_addr": "n1", "master_port": 5}
+    places = tuple(place(ranks + local, 2 * ranks, local_rank=local, **here) for local in range(ranks))
     return Start(attempt="r.1", main="m:f", run="{}", places=places, takes_listener=True, one_process=one_process)
 
 

@@ -16,8 +16,13 @@ from tests.support.example_runs import example_run, variants
 from tests.support.trainers.layouts import PARAMS
 
 STEPS = 4
-ODD_LINES = ("", " ", "\x00", "∞ ünïcode \ud800", "step: nan loss: inf", "9" * 10_000, "{'a': [", "100%|████| 8/8")
-"""no trainer's reader may raise on any line: other libraries print too"""
+ODD_LINES = (
+    *("", " ", "\x00", "∞ ünïcode \ud800", "step: nan loss: inf", "9" * 10_000, "{'a': [", "100%|████| 8/8"),
+    *("Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "iteration: / | loss: nan"),
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "[rank1]: iteration step: Step: global_step= NaN | \x00\udcff {",
+)
+"""no trainer's reader may raise on any line, or find an iteration in these: other libraries print too"""
 ITERATIONS = {
     "command": ["step 1", "step 2"],
     "deepspeed": [
@@ -72,8 +77,7 @@ def test_every_axis_changes_what_it_configures_and_nothing_is_written(adapter, r
 
 def test_its_reader_reads_any_line_and_states_known_names_only(adapter, run):
     reader = adapter.reader(run)
-    for line in ODD_LINES:
-        reader.read(line)
+    assert [one for line in ODD_LINES for one in reader.read(line) if one.iteration is not None] == []
     output = ITERATIONS.get(adapter.name, [])
     lines, again = ([parsed for line in output for parsed in one.read(line)] for one in map(adapter.reader, (run, run)))
     assert lines == again

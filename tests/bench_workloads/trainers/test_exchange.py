@@ -4,12 +4,12 @@ import json
 import selectors
 import socket
 import threading
-import time
 
 import pytest
 
 from bench_workloads.trainers.driver.exchange import MOST_UNPROVED, Exchange
 from tests.support import simulated
+from tests.support.driving import wait_for
 
 
 def place(rank, port, token="secret", listener=None):
@@ -39,13 +39,6 @@ def hub():
     thread.join()
     exchange.close()
     listener.close()
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def messages(exchange, selector):

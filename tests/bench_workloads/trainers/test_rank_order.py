@@ -9,13 +9,12 @@ import pytest
 from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.driver.driver import drive
 from bench_workloads.trainers.driver.exchange import Exchange
-from sweep.contract import Layout, Place, RankRun, Run
+from sweep.contract import Layout, RankRun, Run
 from sweep.plugins import TRAINER
+from tests.support.simulated import place
 from tests.support.trainers.layouts import PARAMS, SHAPE
 
-HERE = Place(
-    rank=2, world_size=4, local_rank=0, local_world_size=2, node_rank=1, master_addr="127.0.0.1", master_port=0
-)
+HERE = place(2, 4, local_rank=0, local_world_size=2, node_rank=1, master_port=0)
 """the first rank of the second of two nodes, in the order of the leader"""
 
 
@@ -42,8 +41,8 @@ def test_a_trainers_process_has_its_place_in_the_leaders_order(tmp_path, monkeyp
     exchange = Exchange.join(hub, selectors.DefaultSelector())
     port = exchange._listener.getsockname()[1]
     threading.Thread(target=greet, args=(exchange,), daemon=True).start()
-    place = replace(HERE, master_port=port, scratch_dir=str(tmp_path))
-    for name, value in {**place.torchrun_variables(), **place.slurm_variables()}.items():
+    here = replace(HERE, master_port=port, scratch_dir=str(tmp_path))
+    for name, value in {**here.torchrun_variables(), **here.slurm_variables()}.items():
         monkeypatch.setenv(name, value)  # as the agent sets them for this rank
     given = {**PARAMS.get(trainer, {}), "start": start, "python": str(program), "workdir": str(tmp_path)}
     if trainer == "command":
@@ -53,7 +52,7 @@ def test_a_trainers_process_has_its_place_in_the_leaders_order(tmp_path, monkeyp
         layout=Layout(dp=4), params={**TRAINER.find(trainer).workload.params, **given},
     )  # fmt: skip
     with pytest.raises(SystemExit):
-        drive(TRAINER.find(trainer), RankRun.of(run, place), Silent())
+        drive(TRAINER.find(trainer), RankRun.of(run, here), Silent())
     exchange.close()
     *lines, argv = seen.read_text().splitlines()
     found = dict(line.split("=", 1) for line in lines if "=" in line)

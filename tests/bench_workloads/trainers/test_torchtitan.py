@@ -23,21 +23,23 @@ nodes: 1
 sequence_length: 64
 global_batch: 256
 zero: 3
-ep: {ep}
 micro_batch_size: 2
 warmup_iterations: 1
-iterations: 5
-routing: [natural, balanced]
-params: {{python: {python}, spmd_backend: partial_dtensor}}
+params: {{python: {python}, spmd_backend: partial_dtensor{params}}}
 env: {{PYTHONPATH: {replacements}, OMP_NUM_THREADS: "1"}}
-site: {{gpu: cpu, gpus_per_node: 2}}
+site: {{gpu: cpu, gpus_per_node: 2{site}}}
+{more}
 """
+
+
+def grid_of(more, sizes=SIZES, params="", site=""):
+    own = {"python": python_of("SWEEP_TORCHTITAN_PYTHON"), "replacements": SCRIPTS / "torchtitan_on_cpu"}
+    return GRID.format(sizes=sizes, params=params, site=site, more=more, **own)
 
 
 @pytest.mark.parametrize(("sizes", "ep", "runs"), [(SIZES, 1, 1), (f"{SIZES}, {EXPERTS}", "[1, 2]", 4)])
 def test_it_trains(sizes, ep, runs, tmp_path):
-    python = python_of("SWEEP_TORCHTITAN_PYTHON")
-    grid = GRID.format(sizes=sizes, ep=ep, python=python, replacements=SCRIPTS / "torchtitan_on_cpu")
+    grid = grid_of(f"ep: {ep}\niterations: 5\nrouting: [natural, balanced]\n", sizes)
     done = driving.launched(tmp_path, grid, "--json", cwd=tmp_path, timeout=800)
     counts = json.loads(done.stdout)["counts"]
     assert set(counts) == {"ok"}
@@ -53,31 +55,12 @@ def test_it_trains(sizes, ep, runs, tmp_path):
         assert not record["suspect"]
 
 
-SAVING = """\
-name: torchtitan
-workload: torchtitan
-models: {{tiny: {{{sizes}}}}}
-nodes: 1
-sequence_length: 64
-global_batch: 256
-zero: 3
-micro_batch_size: 2
-warmup_iterations: 1
-iterations: 3
-remeasure: 0
-params: {{python: {python}, spmd_backend: partial_dtensor, checkpoint: [sync, async, async_pinned]}}
-env: {{PYTHONPATH: {replacements}, OMP_NUM_THREADS: "1"}}
-site: {{gpu: cpu, gpus_per_node: 2, checkpoint_dir: {directory}}}
-"""
-
-
 def test_its_own_checkpoints_are_measured_and_removed(tmp_path):
     """But for async_pinned, which fails without an accelerator: no measurement."""
-    python = python_of("SWEEP_TORCHTITAN_PYTHON")
     directory, checkpoints = tmp_path / "s", tmp_path / "checkpoints"
     checkpoints.mkdir()
-    replaced = SCRIPTS / "torchtitan_on_cpu"
-    grid = SAVING.format(sizes=SIZES, python=python, replacements=replaced, directory=checkpoints)
+    kinds = ", checkpoint: [sync, async, async_pinned]"
+    grid = grid_of("iterations: 3\nremeasure: 0\n", params=kinds, site=f", checkpoint_dir: {checkpoints}")
     driving.launch(tmp_path, grid, cwd=tmp_path, timeout=800)
     records = {json.loads(one["params_json"])["checkpoint"]: one for one in driving.records_of(directory)}
     pinned = records.pop("async_pinned")

@@ -6,7 +6,6 @@ import ast
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bench_workloads import transformer
@@ -55,9 +54,11 @@ def broken(shape: ModelShape = LLAMA, **values) -> set[str]:
         ({"dp": 8, "shard_size": 2}, "shard_size"),
         ({"ep": 2, "dp": 2}, "ep_without_experts"),
         ({"norm": "layernorm"}, "norm"),
-        ({"dtype": "fp8"}, "fp8"),
-        ({"dtype": "fp8_rowwise", "tp": 8, "intermediate_size": 14400}, "fp8_widths"),
         ({"learned_positions": 4096}, "learned_positions"),
+        # What would measure the same twice
+        ({"data": "tokens.bin"}, "data_path"),
+        ({"data": "/tokens.bin", "data_workers": -1}, "data_workers"),
+        ({"data_workers": 2}, "synthetic_data"),
     ],
 )
 def test_what_cannot_work_is_rejected_with_its_reason(values, rule):
@@ -83,23 +84,11 @@ def test_experts_are_taken_out_of_the_data_and_the_context_ranks():
         {"cp": 8, "cp_kind": "ulysses"},
         {"dp": 8, "zero": 3, "shard_size": 4},
         {"pp": 2, "tied_embeddings": True},
+        {"data": "/tokens.bin", "data_workers": 2},
     ],
 )
 def test_what_can_work_is_not_rejected(values):
     assert broken(**values) == set()
-
-
-def test_rules_take_whole_columns():
-    """All candidates at once give the same as each alone."""
-    values = {"tp": np.array([1, 3, 8, 16]), "pp": np.array([1, 2, 16, 64]), "zero": np.array([0, 3, 1, 2])}
-    values["pp_schedule"] = np.array(["1f1b", "zbv_zero_bubble", "dualpipev", "interleaved_1f1b"], dtype=object)
-    values["recompute"] = np.array(["none", "selective", "full", "none"], dtype=object)
-    values["compile"] = np.array([False, True, True, False])
-    together = columns(**values)
-    for rule in RULES:
-        found = np.broadcast_to(np.asarray(rule.broken(together)), 4)
-        alone = [bool(rule.broken(columns(**{k: v[i] for k, v in values.items()}))) for i in range(4)]
-        assert found.tolist() == alone, rule.name
 
 
 def test_arithmetic_holds_with_every_torch():
@@ -133,7 +122,6 @@ def test_too_many_stages_are_refused():
 def test_parameters_are_checked():
     with pytest.raises(ValueError, match="cp_kind must be one of allgather, ulysses, not 'ring'"):
         Settings(cp_kind="ring")
-    assert set(Settings.defaults()) == set(WORKLOAD.params)
 
 
 WORKLOAD_FILES = sorted(Path(transformer.__file__).parent.glob("*.py"))
@@ -174,16 +162,3 @@ def test_files_are_small_and_on_the_reading_path():
     for file in WORKLOAD_FILES:
         assert len(file.read_text().splitlines()) <= 300, file.name
         assert f"`{file.name}`" in path, f"{file.name} is not on the README's reading path"
-
-
-@pytest.mark.parametrize(
-    ("params", "rule"),
-    [
-        ({"data": "tokens.bin"}, "data_path"),
-        ({"data": "/tokens.bin", "data_workers": -1}, "data_workers"),
-        ({"data_workers": 2}, "synthetic_data"),
-        ({"data": "/tokens.bin", "data_workers": 2}, ""),
-    ],
-)
-def test_what_would_measure_the_same_twice_is_rejected(params, rule):
-    assert broken(**{**WORKLOAD.params, **params}) == ({rule} if rule else set())

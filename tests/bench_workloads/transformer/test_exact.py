@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from importlib.metadata import version
 
 import pytest
@@ -12,9 +11,10 @@ from sweep.contract import Run
 from sweep.physics import memory
 from sweep.physics.profiles import profile_of
 from sweep.physics.shapes import ModelShape, total_parameters
+from tests.support.ranks.harness import LARGER as SHAPE
 from tests.support.ranks.harness import ForkServer, a_run
+from tests.support.transformer.broken import columns
 from tests.support.transformer.cases import case
-from tests.support.transformer.peaks import LARGER as SHAPE
 
 pytestmark = [
     pytest.mark.parallel,
@@ -40,10 +40,7 @@ def run_of(words: str, **values) -> Run:
 
 def formulas(run: Run, stage: str = "first") -> float:
     """Bytes of a stage's rank by the memory model."""
-    facts = {"sequence_length": run.sequence_length, "dtype": run.dtype}
-    columns = {**ModelShape(**run.shape).as_dict(), **dataclasses.asdict(run.layout), **facts}
-    profile = profile_of("transformer", {})
-    return float(memory.breakdown(columns, profile, stage)["total"])
+    return float(memory.breakdown(columns(run), profile_of("transformer", {}), stage)["total"])
 
 
 def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = False) -> tuple[int, int]:
@@ -55,7 +52,7 @@ def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = False) -> tuple[int,
 @pytest.mark.parametrize("words", [
     pytest.param("dp=1 micro_batch_size=2 grad_accum=4", marks=LONG),
     pytest.param("tp=2 micro_batch_size=2 grad_accum=4", marks=LONG),
-    pytest.param("pp=2 micro_batch_size=2 grad_accum=4", marks=LONG),
+    "pp=2 micro_batch_size=2 grad_accum=4",
     pytest.param("cp=2 micro_batch_size=2 grad_accum=4", marks=LONG),
     "dp=1 micro_batch_size=8 grad_accum=1 recompute=selective",
     pytest.param("dp=1 micro_batch_size=8 grad_accum=1 recompute=full", marks=LONG),
@@ -64,7 +61,8 @@ def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = False) -> tuple[int,
     "dp=2 zero=3 micro_batch_size=4",
 ])  # fmt: skip
 def test_a_trace_is_what_a_real_run_counts(fork_server: ForkServer, words):
-    """To 5 %. Gloo copies what it reduces and scatters, which NCCL does not: in ZeRO 2 and 3 some 3 % here.
+    """To 5 %. Gloo copies what it reduces and scatters, which NCCL does not: in ZeRO 2 and 3 some 3 % here. The memory
+    model to 15 %, on a model so small that single tensors count.
 
     Of several attempts the least: releases by gloo's threads, which one rank has none of, are not seen
     (memory.highest).
@@ -73,6 +71,8 @@ def test_a_trace_is_what_a_real_run_counts(fork_server: ForkServer, words):
     tries = [fork_server.attempt(run) for _ in range(3 if run.gpus > 1 else 1)]
     real = min(max(rank.measurement["peak_allocated_bytes"] for rank in ranks) for ranks in tries)
     assert traced(run)[0] == pytest.approx(real, rel=0.05)
+    assert float(memory.peak_bytes(columns(run), profile_of("transformer", {}))) == pytest.approx(real, rel=0.15)
+    assert all(rank.measurement["memory_kind"].startswith("tensors alive") for rank in tries[0])
 
 
 @pytest.mark.long

@@ -43,6 +43,12 @@ def recording(monkeypatch):
     return install
 
 
+def test_a_lap_is_the_time_of_the_entries_since_the_last(recording):
+    first = [entry(0, 10.0), entry(1, 20.0)]
+    found = recording(first, [*first, entry(2, 5.0)])
+    assert [found.lap() for _ in range(3)] == pytest.approx([0.03, 0.005, 0.0])
+
+
 def test_a_duration_is_waited_for_until_the_watchdog_has_retired_the_entry(recording):
     late = [entry(0), entry(1, None)]
     found = recording(late, late, late, [entry(0), entry(1, 3.0)])
@@ -71,7 +77,7 @@ def test_what_stays_unknown_has_a_reason(recording):
 
 def test_a_buffer_that_was_too_small_is_noticed_and_the_next_lap_counts_again(recording, monkeypatch):
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "2")
-    found = recording([entry(0)], [entry(5), entry(6)], [entry(6), entry(7, 4.0)])
+    found = recording([entry(0)], [entry(2), entry(3)], [entry(3), entry(4, 4.0)])
     assert found.lap() == pytest.approx(0.002)
     assert found.lap() is None
     assert found.unknown == "the flight recorder's buffer of 2 entries was too small"

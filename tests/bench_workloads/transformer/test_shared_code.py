@@ -6,18 +6,9 @@ import torch
 from bench_workloads.transformer import shared_code
 from bench_workloads.transformer.shared_code import SharedCode
 from benchmarks.cold_start import measured
-from sweep.contract import Place
+from tests.support.simulated import place
 
 CPU = torch.device("cpu")
-PLACE = {
-    "rank": 0,
-    "world_size": 1,
-    "local_rank": 0,
-    "local_world_size": 1,
-    "node_rank": 0,
-    "master_addr": "",
-    "master_port": 0,
-}
 
 
 @pytest.fixture
@@ -31,7 +22,7 @@ def node(tmp_path, monkeypatch):
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
         monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
         compiled = str(tmp_path / "sweep" / "compiled")
-        return SharedCode(Place(**PLACE, scratch_dir=str(scratch / "r.1"), compiled_dir=compiled), CPU), cache
+        return SharedCode(place(scratch_dir=str(scratch / "r.1"), compiled_dir=compiled), CPU), cache
 
     return on
 
@@ -90,7 +81,7 @@ def test_what_is_shared_is_bounded(node, monkeypatch):
 def test_a_user_s_own_cache_is_left_alone(node, tmp_path, monkeypatch):
     node("a")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "mine"))
-    mine = SharedCode(Place(**PLACE, scratch_dir=str(tmp_path / "a" / "r.1"), compiled_dir=str(tmp_path / "s")), CPU)
+    mine = SharedCode(place(scratch_dir=str(tmp_path / "a" / "r.1"), compiled_dir=str(tmp_path / "s")), CPU)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "one.so").write_text("1")
     mine.fetch()

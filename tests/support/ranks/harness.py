@@ -20,6 +20,7 @@ DENSE = {
     "intermediate_size": 128,
     "vocab_size": 256,
 }
+LARGER = DENSE | {"hidden_size": 128, "intermediate_size": 384}
 WIDE = DENSE | {"num_heads": 8, "num_kv_heads": 4, "num_layers": 8}
 MOE = DENSE | {
     "num_experts": 4,

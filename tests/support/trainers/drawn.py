@@ -5,11 +5,12 @@ import random
 from dataclasses import replace
 from itertools import cycle
 
-from sweep.contract import LAYOUT_FIELDS, Place, RankRun
+from sweep.contract import LAYOUT_FIELDS, RankRun
 from sweep.physics.job import saves
 from sweep.planning.effects import with_effect
 from sweep.planning.rules import broken_by_run
 from sweep.plugins import TRAINER
+from tests.support.simulated import place
 from tests.support.trainers.layouts import EXPERTS, SHAPE, run_of
 
 SIZES = {
@@ -58,12 +59,9 @@ def drawn(trainer, count, seed, **params):
 def saving(runs):
     """The same, one after the other without a checkpoint and with each kind that the trainer has."""
     kinds = TRAINER.find(runs[0].workload).workload.choices["checkpoint"]
-    place = Place(
-        rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0, master_addr="", master_port=0,
-        checkpoint_dir="/checkpoints/r.1",
-    )  # fmt: skip
     asked = [replace(run, params={**run.params, "checkpoint": kind}) for run, kind in zip(runs, cycle(kinds))]
-    return [RankRun.of(run, place) if saves(run.params) else run for run in asked]
+    here = place(checkpoint_dir="/checkpoints/r.1")
+    return [RankRun.of(run, here) if saves(run.params) else run for run in asked]
 
 
 def unvaried(trainer, runs):

@@ -29,7 +29,8 @@ from bench_workloads.transformer.build import DTYPES, Trainer
 from bench_workloads.transformer.mesh import ranks_in_order
 from bench_workloads.transformer.pipeline import PipelineStep
 from bench_workloads.transformer.settings import Settings
-from sweep.contract import Place, RankRun, Run
+from sweep.contract import RankRun, Run
+from tests.support.simulated import place
 
 
 def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = True) -> tuple[int, int]:
@@ -45,18 +46,12 @@ def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = True) -> tuple[int, 
         stack.enter_context(_fake_group(rank, run.layout.gpus))
         if gpu_kernels:
             stack.enter_context(patch.object(functional, "rms_norm", _fused_rms_norm))
-        place = Place(
-            rank=rank,
-            world_size=run.layout.gpus,
-            local_rank=rank % run.gpus_per_node,
-            local_world_size=run.gpus_per_node,
-            node_rank=rank // run.gpus_per_node,
-            master_addr="",
-            master_port=0,
-        )
+        node, local = divmod(rank, run.gpus_per_node)
+        where = {"local_rank": local, "local_world_size": run.gpus_per_node, "node_rank": node}
+        here = place(rank, run.layout.gpus, **where)
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         counter = _LiveBytes(fake)
-        trainer = _TracedTrainer(RankRun.of(run, place), settings, fake, counter)
+        trainer = _TracedTrainer(RankRun.of(run, here), settings, fake, counter)
         _inform_stages(trainer)
         with fake, counter:
             for iteration in range(2):
