@@ -6,13 +6,11 @@ The commands and their paths are taken from the CLI itself, so that a new one is
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,13 +20,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
-from sweep.cli.main import cli
 from sweep.store.directory import SweepDir
 from sweep.store.place import adopt
-from tests.support.command_line import long_name
+from tests.support.command_line import commands, long_name
 from tests.support.made_sweeps import GRID, measured, tree
 from tests.support.mounts import fill, full_mount
 from tests.support.paths import REPOSITORY
+from tests.support.prepared import Server
 
 __all__ = ["full_mount"]
 
@@ -58,12 +56,12 @@ WHILE = {"best": ("--format", "megatron"), "memory": ("1B",), "plan": ("-o", "si
 class Place:
     """A path that a command takes."""
 
-    command: tuple[str, ...]
+    command: str
     param: click.Parameter
 
     @property
     def name(self) -> str:
-        return f"{' '.join(self.command)} {self.option or self.param.name}"
+        return f"{self.command} {self.option or self.param.name}"
 
     @property
     def option(self) -> str | None:
@@ -75,38 +73,20 @@ class Place:
 
     def with_path(self, path: str) -> list[str]:
         """The command's words with this path at the place, and something valid at every other that is required."""
-        name = " ".join(self.command)
-        words: list[str] = [*self.command]
-        alone = ALONE.get(name, {}).get(self.option or "")
-        for param in command_of(self.command).params:
+        words = [self.command]
+        alone = ALONE.get(self.command, {}).get(self.option or "")
+        for param in COMMANDS[self.command].params:
             if param is self.param:
                 words += [path] if self.option is None else [self.option, path]
             elif isinstance(param, click.Argument) and param.required and alone is None:
                 words.append(VALUES[metavar(param)])
         if self.written:
-            words += [word for word in WHILE.get(name, ()) if word not in words]
-        return [*words, *(EXTRA.get(name, ()) if alone is None else alone)]
+            words += [word for word in WHILE.get(self.command, ()) if word not in words]
+        return [*words, *(EXTRA.get(self.command, ()) if alone is None else alone)]
 
 
 def metavar(param: click.Parameter) -> str:
     return (param.metavar or str(param.name).upper()).strip("[].").split("]")[0]
-
-
-def command_of(words: Sequence[str]) -> click.Command:
-    found: click.Command = cli
-    for word in words:
-        assert isinstance(found, click.Group)
-        found = found.get_command(click.Context(cli), word)
-    return found
-
-
-def commands(group: click.Group = cli, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    for name in group.list_commands(click.Context(group)):
-        found = group.get_command(click.Context(group), name)
-        if isinstance(found, click.Group):
-            yield from commands(found, (*above, name))
-        else:
-            yield (*above, name)
 
 
 def is_path(param: click.Parameter) -> bool:
@@ -114,7 +94,8 @@ def is_path(param: click.Parameter) -> bool:
     return words or isinstance(param.type, click.Path) or "--site" in param.opts
 
 
-PLACES = [Place(words, param) for words in commands() for param in command_of(words).params if is_path(param)]
+COMMANDS = commands()
+PLACES = [Place(name, param) for name, command in COMMANDS.items() for param in command.params if is_path(param)]
 READ, WRITTEN = [p for p in PLACES if not p.written], [p for p in PLACES if p.written]
 
 
@@ -131,8 +112,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)  # an exported command is relative to where its sweep was launched
         sweep = measured(root / "s")
-    assert run(root, "collect", "s").returncode == 0
-    assert run(root, "archive", "s").returncode == 0
+    assert [done.returncode for done in run_all(root, [["collect", "s"], ["archive", "s"]])] == [0, 0]
     (root / "Megatron-LM").mkdir()  # a checkout: an exported command has to exist
     (root / "Megatron-LM" / "pretrain_gpt.py").touch()
     (root / "binary").write_bytes(bytes(range(256)) * 4)
@@ -157,74 +137,20 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@dataclass(frozen=True)
-class Done:
-    """What a command line printed, and its exit code."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def run(root: Path, *words: str) -> Done:
-    """`sweep WORDS` as a user whom file modes stop, also where the tests are root's."""
-    return run_all(root, [list(words)])[0]
+Done = subprocess.CompletedProcess[str]
 
 
 def run_all(root: Path, lines: Sequence[Sequence[str]]) -> list[Done]:
-    """Each command line in a process of its own, forked from one that has imported everything."""
-    forks = server()
-    assert forks.stdin is not None
-    assert forks.stdout is not None
-    print(json.dumps([str(root), lines]), file=forks.stdin, flush=True)
-    return [Done(*each) for each in json.loads(forks.stdout.readline())]
+    """Each command line as a user whom file modes stop, also where the tests are root's."""
+    found = [server().run(list(words), os.environ, root, 60) for words in lines]
+    assert None not in found, "this server runs one command after the other, each with its own variables"
+    return [done for done in found if done]
 
 
 @functools.cache
-def server() -> subprocess.Popen[str]:
-    """Ends with this process, which its standard input is."""
+def server() -> Server:
     drop = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"]
-    command = [*(drop if os.geteuid() == 0 else []), sys.executable, "-c", FORKS]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "MPLCONFIGDIR": "/tmp/sweep-tests-mpl"}
-    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-FORKS = """
-import json, os, signal, sys, tempfile
-from sweep.cli.main import main
-from tests.support.prepared import import_everything
-import_everything()
-
-def become(words, out, err):
-    signal.alarm(60)
-    for number, file in ((0, open(os.devnull)), (1, out), (2, err)):
-        os.dup2(file.fileno(), number)
-    sys.argv = ["sweep", *words]
-    sys.stdin = open(0)
-    code = 99
-    try:
-        main()
-    except SystemExit as ended:
-        code = ended.code
-    except BaseException:
-        import traceback
-        traceback.print_exc()
-    sys.stdout.flush(), sys.stderr.flush()
-    os._exit(code or 0)
-
-for request in sys.stdin:
-    root, lines = json.loads(request)
-    os.chdir(root)
-    found = []
-    for words in lines:
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            pid = os.fork() or become(words, out, err)
-            status = os.waitpid(pid, 0)[1]
-            texts = [file.seek(0) or file.read().decode(errors="replace") for file in (out, err)]
-        found.append((os.waitstatus_to_exitcode(status), *texts))
-    os.chdir("/")  # or what is mounted there could not be unmounted
-    print(json.dumps(found), flush=True)
-"""
+    return Server(*(drop if os.geteuid() == 0 else ()))
 
 
 def assert_refused(done: Done, words: Sequence[str]) -> None:
@@ -239,8 +165,8 @@ def assert_refused(done: Done, words: Sequence[str]) -> None:
 
 
 def test_every_command_is_of_the_class_that_checks_options_and_files() -> None:
-    assert {("plan",), ("launch",), ("best",)} <= set(commands())
-    other = [words for words in commands() if not isinstance(command_of(words), SweepCommand)]
+    assert {"plan", "launch", "best"} <= set(COMMANDS)
+    other = [name for name, command in COMMANDS.items() if not isinstance(command, SweepCommand)]
     assert not other, f"declare them with cls=SweepCommand: {other}"
     plain = [p.name for p in PLACES if type(p.param.type) is click.Path]
     assert not plain, f"declare their paths as InputPath or OutputPath: {plain}"
@@ -296,13 +222,13 @@ def test_what_cannot_be_written_is_refused(answers: dict[tuple[str, ...], Done],
 def suffix_of(place: Place) -> str:
     if isinstance(place.param.type, OutputPath) and place.param.type.directory:
         return ""
-    return ".parquet" if place.command == ("import",) else ".png"
+    return ".parquet" if place.command == "import" else ".png"
 
 
-def wrong_options(command: tuple[str, ...]) -> list[str]:
+def wrong_options(command: click.Command) -> list[str]:
     """The command's options that take a number or a name, each with a value that is none."""
     words: list[str] = []
-    for option in command_of(command).params:
+    for option in command.params:
         kind = option.type
         free = isinstance(kind, (click.Path, click.types.StringParamType))
         if isinstance(option, click.Option) and not option.is_flag and not option.hidden and not free:
@@ -312,9 +238,9 @@ def wrong_options(command: tuple[str, ...]) -> list[str]:
 
 def test_all_wrong_options_of_every_command_are_reported_at_once(here: Path) -> None:
     before = tree(here)
-    given = {words: wrong for words in commands() if len(wrong := wrong_options(words)) > 2}
+    given = {name: wrong for name, command in COMMANDS.items() if len(wrong := wrong_options(command)) > 2}
     assert len(given) >= 6
-    lines = [[*plainly(words), *wrong] for words, wrong in given.items()]
+    lines = [[*plainly(name), *wrong] for name, wrong in given.items()]
     for wrong, done in zip(given.values(), run_all(here, lines), strict=True):
         assert_refused(done, wrong)
         assert [option for option in wrong[::2] if f"error: {option}: " not in done.stderr] == []
@@ -323,11 +249,9 @@ def test_all_wrong_options_of_every_command_are_reported_at_once(here: Path) -> 
 
 def test_a_mistyped_option_or_command_gets_the_nearest(here: Path) -> None:
     """Every command, and every option of every command that no other resembles."""
-    names = {words: long_name(option) for words in commands() for option in named_options(words)[:1]}
-    lines = [[*words[:-1], words[-1] + "x"] for words in names] + [
-        [*words, name + "x"] for words, name in names.items()
-    ]
-    expected = [words[-1] for words in names] + list(names.values())
+    names = {name: long_name(option) for name, command in COMMANDS.items() for option in named_options(command)[:1]}
+    lines = [[f"{name}x"] for name in names] + [[name, f"{option}x"] for name, option in names.items()]
+    expected = [*names, *names.values()]
     for name, words, done in zip(expected, lines, run_all(here, lines), strict=True):
         assert_refused(done, words)
         assert re.search(rf"did you mean .*{name}", done.stderr), (words, done.stderr)
@@ -336,8 +260,8 @@ def test_a_mistyped_option_or_command_gets_the_nearest(here: Path) -> None:
 def test_an_option_of_one_letter_means_the_same_everywhere() -> None:
     """-o overrides a key of the grid; results are written with --out."""
     short: dict[str, set[str]] = {}
-    for words in commands():
-        for param in command_of(words).params:
+    for command in COMMANDS.values():
+        for param in command.params:
             for flag in param.opts if isinstance(param, click.Option) else ():
                 if len(flag) == 2:
                     short.setdefault(flag, set()).add(f"{param.name}: {param.help}")
@@ -350,10 +274,8 @@ def test_an_option_of_one_letter_means_the_same_everywhere() -> None:
     assert {place.option for place in written} == {"--out", "--heatmap", "--suggest-map"}
 
 
-def named_options(command: tuple[str, ...]) -> list[click.Option]:
-    return [
-        p for p in command_of(command).params if isinstance(p, click.Option) and not p.hidden and len(p.opts[0]) > 4
-    ]
+def named_options(command: click.Command) -> list[click.Option]:
+    return [p for p in command.params if isinstance(p, click.Option) and not p.hidden and len(p.opts[0]) > 4]
 
 
 def test_a_full_file_system_is_reported_and_left_as_it_was(here: Path, full_mount: Callable[[str], Path]) -> None:
@@ -389,9 +311,9 @@ def test_no_command_fails_on_a_damaged_sweep_with_a_traceback_or_its_content(
         shutil.copy(here / "foreign.parquet", tmp_path / "s" / DAMAGED[kind])
     else:
         (tmp_path / "s" / DAMAGED[kind]).write_text(f'{{"a": ["{SECRET}')
-    names = [words for words in commands() if words not in [("demo",), ("track",)] and "s" in plainly(words)]
+    names = [name for name in COMMANDS if name not in ("demo", "track") and "s" in plainly(name)]
     assert len(names) >= 15
-    lines = [plainly(words) for words in names]
+    lines = [plainly(name) for name in names]
     for words, done in zip(lines, run_all(tmp_path, lines), strict=True):
         assert "Traceback" not in done.stderr, (words, done.stderr)
         assert SECRET not in done.stdout + done.stderr, words
@@ -416,12 +338,12 @@ def test_every_command_where_nothing_can_be_written_reports_it_and_changes_nothi
         for path in [root, *root.rglob("*")]:
             path.chmod(path.stat().st_mode & ~0o222)
     before = contents(root)
-    left_out = [("demo",), ("logs",)]  # demo is a launch; logs prints a file or says that there is none
-    names = [words for words in commands() if words not in left_out]
+    left_out = ("demo", "logs")  # demo is a launch; logs prints a file or says that there is none
+    names = [name for name in COMMANDS if name not in left_out]
     reading = ONLY_READS if kind == "full" else ONLY_READS | READS_A_CLOSED_SWEEP
-    lines = [["new" if (name, word) == (("init",), "s") else word for word in plainly(name)] for name in names]
+    lines = [["new" if (name, word) == ("init", "s") else word for word in plainly(name)] for name in names]
     for name, words, done in zip(names, lines, run_all(root, lines), strict=True):
-        if " ".join(name) in reading:
+        if name in reading:
             assert done.returncode == 0, (words, done.stderr)
             assert "Traceback" not in done.stderr
         else:
@@ -430,12 +352,11 @@ def test_every_command_where_nothing_can_be_written_reports_it_and_changes_nothi
     assert contents(root) == before
 
 
-def plainly(command: tuple[str, ...]) -> list[str]:
+def plainly(name: str) -> list[str]:
     """The command's words as a user gives them: everything required, and the sweep where one may be named."""
-    name = " ".join(command)
-    arguments = [param for param in command_of(command).params if isinstance(param, click.Argument)]
+    arguments = [param for param in COMMANDS[name].params if isinstance(param, click.Argument)]
     meant = [metavar(param) for param in arguments if param.required or metavar(param).startswith(("DIR", "SOURCE"))]
-    words = [*command, *(VALUES.get(each, "s") for each in meant)]
+    words = [name, *(VALUES.get(each, "s") for each in meant)]
     more = [*REST[name]] if name in REST else [*EXTRA.get(name, ())]
     return [*words, *(word for word in more if word not in words)]
 

@@ -3,62 +3,51 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
-from sweep.cli.main import cli
 from sweep.cli.names import OneOf
 from sweep.plugins import TRAINER
 from tests.support import driving
-from tests.support.command_line import Command, long_name
+from tests.support.command_line import Command, commands, long_name
 from tests.support.made_sweeps import made
 
 NAMES = {"--metric", "--format", "--gpu", "--trainer", "--to", "--outcome", "--executor"}
 """options whose values are names, in whichever command"""
 
 
-def options(group: click.Group = cli, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Option]]:
-    for name in group.list_commands(click.Context(group)):
-        found = group.get_command(click.Context(group), name)
-        if isinstance(found, click.Group):
-            yield from options(found, (*above, name))
-        elif found is not None:
-            yield from (((*above, name), param) for param in found.params if isinstance(param, click.Option))
-
-
-NAMED = [(words, option) for words, option in options() if isinstance(option.type, (OneOf, click.Choice))]
+OPTIONS = [
+    (name, param) for name, found in commands().items() for param in found.params if isinstance(param, click.Option)
+]
+NAMED = [(name, option) for name, option in OPTIONS if isinstance(option.type, (OneOf, click.Choice))]
 
 
 def test_every_option_of_these_knows_its_names() -> None:
     assert {long_name(option) for _, option in NAMED} >= NAMES
-    other = [(words, option.opts) for words, option in options() if NAMES & set(option.opts)]
-    assert [each for each in other if each not in [(words, option.opts) for words, option in NAMED]] == []
+    assert [each for each in OPTIONS if NAMES & set(each[1].opts) and each not in NAMED] == []
 
 
 def test_no_help_shows_what_only_the_program_means(command: Command) -> None:
     """An end of a range that is not stated, a default that is none, an object or a member of an enumeration."""
     objects = r"<(?:function|class|built-in|module) |\bobject at 0x|\b[A-Z][a-z]\w*\.[A-Z_]{2,}\b|\bSentinel|\bUNSET\b"
     internal = re.compile(rf"\bNone\b|\[default: ?[;\]]|{objects}")
-    for words in sorted({words for words, _ in options()}):
-        code, out, _ = command(*words, "--help")
+    for name in commands():
+        code, out, _ = command(name, "--help")
         assert code == 0
-        assert internal.findall(out) == [], words
+        assert internal.findall(out) == [], name
 
 
-@pytest.mark.parametrize(("words", "option"), NAMED, ids=lambda each: str(each))
-def test_help_lists_the_names_and_a_wrong_one_is_refused(
-    command: Command, words: tuple[str, ...], option: click.Option
-) -> None:
+@pytest.mark.parametrize(("name", "option"), NAMED, ids=lambda each: str(each))
+def test_help_lists_the_names_and_a_wrong_one_is_refused(command: Command, name: str, option: click.Option) -> None:
     names = option.type.names() if isinstance(option.type, OneOf) else option.type.choices  # type: ignore[attr-defined]
-    code, out, _ = command(*words, "--help")
+    code, out, _ = command(name, "--help")
     shown = "".join(out.split())
     assert code == 0
-    assert [name for name in names if "".join(name.split()) not in shown] == []
+    assert [each for each in names if "".join(each.split()) not in shown] == []
     flag = long_name(option)
-    code, out, err = command(*words, flag, "no-such-name")
+    code, out, err = command(name, flag, "no-such-name")
     assert (code, out) == (2, "")
     assert flag in err
 

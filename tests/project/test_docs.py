@@ -173,26 +173,17 @@ def of_sweep(words, *, whole):
     if command is None:
         return f"no command {words[0]}"
     if not whole:
-        known = options_of(command, words)
+        known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
         unknown = [word for word in words if re.match(r"--?[a-z]", word) and word.split("=")[0] not in known]
         return f"unknown options {unknown}" if unknown else None
     try:
         context = command.make_context(words[0], words[1:])
     except (SweepError, click.UsageError) as error:
         return str(error)
-    if isinstance(command, click.Group):
-        return None if set(words) & set(command.commands) or not context.args else f"no subcommand in {words}"
     keys = [key.split("=")[0].split(".")[0] for key in context.params.get("overrides") or ()]
     unknown = [key for key in keys if key not in Grid.model_fields]
     missing = [word for word in words if word.startswith("examples/") and not (REPOSITORY / word).exists()]
     return f"no key {unknown}" if unknown else f"no file {missing}" if missing else None
-
-
-def options_of(command, words):
-    parts = [command]
-    if isinstance(command, click.Group):
-        parts += [command.commands[word] for word in words if word in command.commands]
-    return {option for part in parts for parameter in part.params for option in parameter.opts} | {"--help"}
 
 
 def of_make(words, *, whole):

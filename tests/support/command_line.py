@@ -30,6 +30,16 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return call
 
 
+def commands() -> dict[str, click.Command]:
+    """Every command, by its name."""
+    import click
+
+    from sweep.cli.main import cli
+
+    context = click.Context(cli)
+    return {name: command for name in cli.list_commands(context) if (command := cli.get_command(context, name))}
+
+
 def long_name(option: click.Parameter) -> str:
     """The name by which messages call an option: its first long one."""
     return next((word for word in option.opts if word.startswith("--")), option.opts[0])

@@ -38,11 +38,11 @@ BY_ENVIRONMENT = ("sweep.trackers.",)
 class Server:
     """Forks commands, one at a time; ends with this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, *prefix: str) -> None:
+        """``prefix``: a command that becomes this one, such as one that drops privileges."""
         self._environment = dict(os.environ)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.prepared"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        command = [*prefix, sys.executable, "-m", "tests.support.prepared"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._busy = threading.Lock()
 
     def _fits(self, environment: Mapping[str, str]) -> bool:
