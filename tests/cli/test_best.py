@@ -248,17 +248,6 @@ def test_cancel_of_a_finished_sweep_changes_nothing(tmp_path, command):
     assert json.loads(command("status", tmp_path / "s", "--json")[1])["cancelled"] is False
 
 
-def test_clearing_a_node_that_is_not_excluded_is_refused(tmp_path, command):
-    sweep = made(tmp_path / "s")
-    pilot_wrote(sweep, "p0001", (sweep.runs[0].run_id, 1, Outcome.OK))
-    before = sorted(sweep.directory.journals())
-    code, _, err = command("nodes", tmp_path / "s", "release", "n1", "n99")
-    assert code == 2
-    assert "n1 is not excluded" in err
-    assert "n99 is not excluded" in err
-    assert sorted(sweep.directory.journals()) == before
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -267,7 +256,6 @@ def test_clearing_a_node_that_is_not_excluded_is_refused(tmp_path, command):
         (("lunch",), ["launch"]),
         (("status", "a", "b"), ["unexpected: 'b'"]),
         (("launch",), ["GRID: this argument is missing"]),
-        (("report", "--format", "svg"), ["--format: has no effect without --figures"]),
     ],
 )
 def test_nothing_is_accepted_in_silence_and_every_mistake_is_reported(tmp_path, monkeypatch, command, words, expected):
