@@ -126,20 +126,11 @@ def test_what_was_overcome_hides_no_later_failure(overcome):
     assert diagnose_text(f"{overcome}ModuleNotFoundError: No module named 'x'\n").outcome is Outcome.IMPORT_ERROR
 
 
-def test_teardown_after_the_work_was_done_hides_no_later_failure():
-    done = "step: 1\nTraining completed\nslurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 ***\n"
+@pytest.mark.parametrize("overcome", ["step: 1\n", f"{REFUSED}\nstep: 5\nstep: 6\nstep: 7\n"])
+def test_teardown_after_the_work_was_done_is_no_failure_and_hides_none(overcome):
+    cancelled = "slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 ***\n"
+    done = f"{overcome}Training completed\n{cancelled}"
     assert diagnose_text(done).outcome is None
     assert diagnose_text(f"{done}ModuleNotFoundError: No module named 'x'\n").outcome is Outcome.IMPORT_ERROR
-
-
-def test_teardown_after_the_work_was_done_is_no_failure_though_the_work_had_overcome_one():
-    overcome = f"{REFUSED}\nstep: 5\nstep: 6\nstep: 7\n"
-    cancelled = "slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 ***\n"
-    assert diagnose_text(f"{overcome}Training completed\n{cancelled}").outcome is None
     assert diagnose_text(f"{overcome}{cancelled}").outcome is not None
-
-
-def test_what_was_stopped_before_the_work_was_done_stays_a_failure():
-    cancelled = "slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 ***\n"
-    assert diagnose_text(f"Training completed\n{cancelled}").outcome is None
-    assert diagnose_text(f"{cancelled}Training completed\n{cancelled}").outcome is Outcome.CANCELLED
+    assert diagnose_text(f"{cancelled}{done}").outcome is Outcome.CANCELLED, "it was stopped before"

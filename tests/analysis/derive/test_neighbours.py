@@ -35,6 +35,13 @@ def table(*rows, **common):
     return completed(pd.DataFrame(made))
 
 
+def rejecting(*layouts, reasons):
+    """A plan that rejects these layouts, for the same reasons."""
+    cell = {"model": "1B", "nodes": 1, "status": "rejected", "reasons": reasons, "run_id": None}
+    plain = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batch_size": 1, "zero": 0, "recompute": "none", "dtype": "bf16"}
+    return pd.DataFrame([{**cell, **plain, "compile": False, **layout} for layout in layouts])
+
+
 def by_step(found):
     return {(row["axis"], row["step"]): row for row in found.to_dict("records")}
 
@@ -91,11 +98,7 @@ def test_an_axis_without_order_has_its_other_values():
 
 
 def test_a_rejected_candidate_states_the_rule():
-    plan = pd.DataFrame({
-        "model": ["1B"], "nodes": [1], "status": ["rejected"], "reasons": [["memory: 90 GiB of 80"]], "run_id": [None],
-        "tp": [2], "pp": [1], "cp": [1], "ep": [1], "micro_batch_size": [1], "zero": [0], "recompute": ["none"],
-        "dtype": ["bf16"], "compile": [False],
-    })  # fmt: skip
+    plan = rejecting({"tp": 2}, reasons=["memory: 90 GiB of 80"])
     row = by_step(neighbours(table(({}, 100.0)), plan, RATE))["tp", 1]
     assert (row["how"], row["reason"]) == ("rejected", "memory")
 
@@ -219,11 +222,7 @@ def test_a_predicted_peak_is_too_large_above_the_memory_of_a_known_gpu(gpu, part
 
 
 def test_what_is_measured_counts_before_a_failure_and_a_failure_before_a_plan():
-    plan = pd.DataFrame({
-        "model": ["1B"] * 2, "nodes": [1] * 2, "status": ["rejected"] * 2, "reasons": [["own: x"]] * 2,
-        "run_id": [None] * 2, "tp": [2, 1], "pp": [1] * 2, "cp": [1] * 2, "ep": [1] * 2, "micro_batch_size": [1] * 2,
-        "zero": [0, 1], "recompute": ["none"] * 2, "dtype": ["bf16"] * 2, "compile": [False] * 2,
-    })  # fmt: skip
+    plan = rejecting({"tp": 2}, {"zero": 1}, reasons=["own: x"])
     rows = table(({}, 100.0), ({"tp": 2}, None), ({"tp": 2, "micro_batch_size": 2}, 50.0))
     found = by_step(neighbours(rows, plan, RATE))
     assert (found["tp", 1]["how"], found["tp", 1]["reason"]) == ("failed", "oom_cuda")
@@ -267,11 +266,7 @@ def test_a_predicted_ratio_is_the_winners_seconds_over_the_neighbours():
 
 
 def test_the_first_reason_of_a_rejection_is_named_and_a_plan_without_layouts_names_none():
-    plan = pd.DataFrame({
-        "model": ["1B"], "nodes": [1], "status": ["rejected"], "reasons": [["memory: 90 GiB", "own: x"]],
-        "run_id": [None], "tp": [2], "pp": [1], "cp": [1], "ep": [1], "micro_batch_size": [1], "zero": [0],
-        "recompute": ["none"], "dtype": ["bf16"], "compile": [False],
-    })  # fmt: skip
+    plan = rejecting({"tp": 2}, reasons=["memory: 90 GiB", "own: x"])
     rows = table(({}, 100.0), ({"zero": 1}, 90.0))
     assert by_step(neighbours(rows, plan, RATE))["tp", 1]["how"] == "rejected"
     assert ("tp", 1) not in by_step(neighbours(rows, plan.drop(columns="ep"), RATE))
