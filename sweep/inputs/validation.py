@@ -30,7 +30,7 @@ SAFE_NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
 SAFE_NAME_WORDS = "letters, digits and . _ + -, starting with a letter or digit, at most 64"
 _DURATION = re.compile(r"^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?$")
 _CLOCK = re.compile(r"^(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?$")
-_AMOUNT = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]i?|B)?$", re.IGNORECASE)
+_AMOUNT = re.compile(r"^(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([KMGT]i?|B)?$", re.IGNORECASE)
 _PERCENT = re.compile(r"^(\d+(?:\.\d+)?) ?%$")
 _SCALE = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 _WORDS = {
@@ -118,7 +118,7 @@ def share(value: Any) -> Any:
 
 
 def amount(value: Any) -> int:
-    """A count: 1048576, "1M" (1,000,000), "1Mi" (1,048,576), "2.36M", "8.03B". Raises ValueError."""
+    """A count: 1048576, "1M" (1,000,000), "1Mi" (1,048,576), "2.36M", "8.03B", "1e12". Raises ValueError."""
     if isinstance(value, bool):
         raise ValueError("expected a number, not true or false")
     if isinstance(value, float) and value.is_integer():

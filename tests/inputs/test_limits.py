@@ -127,6 +127,7 @@ def test_the_short_form_of_a_count_is_read_back(count, text):
 @pytest.mark.parametrize(("text", "count"), [
     ("1k", 10**3), ("2.5M", 2_500_000), (4e6, 4_000_000), ("1_048_576", 2**20), ("1,048,576", 2**20),
     ("1.5G", 1_500_000_000), ("1t", 10**12), ("3b", 3 * 10**9), ("8.03M", 8_030_000), ("8.03B", 8_030_000_000),
+    ("1e12", 10**12),
     ("1Ki", 1024), ("0.5Mi", 2**19), ("2gi", 2**31), ("1Ti", 2**40),
 ])  # fmt: skip
 def test_letters_of_a_count_are_powers_of_a_thousand_and_with_an_i_of_1024(text, count):
