@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,10 +24,13 @@ from benchmarks.replay import strategy_of
 from benchmarks.synthetic_clusters import EVALUATION_SEEDS, synthetic_cluster
 from sweep.contract import SlowBound
 from sweep.foreign.files import read_recorded
+from sweep.inputs.grid import REMEASURE
 from sweep.outcomes import Outcome
 from sweep.plugins import STRATEGY
+from sweep.search.gaussian import Floats, Ints
 from sweep.search.guided import missed
 from sweep.search.observations import Known
+from sweep.search.remeasure import room, to_repeat, top_configurations
 from sweep.search.saving import RecordedRun
 from sweep.search.stopping import factor
 
@@ -51,58 +54,121 @@ class Spent:
     near_s: dict[int, float] = field(default_factory=dict)
     """cell -> node time of the whole sweep until its winner was within NEAR of the best"""
     runs: int = 0
+    """without what was measured again"""
     stopped: int = 0
-    measured: list[tuple[int, float, bool]] = field(default_factory=list)
-    """(run, rate, whether it was stopped) of each that worked"""
+    by_median: dict[int, int] = field(default_factory=dict)
+    """cell -> the run with the best median of all that were measured in full, repeats with it"""
     chances: dict[int, float] = field(default_factory=dict)
     """cell -> the chance as stated that a run over 3 % faster than its winner was left out"""
 
 
-def spent(recorded: RecordedRun, name: str, *, stop: bool, seed: int = 0) -> Spent:
-    """The strategy until it ends by itself. Iterations are a function of the run and the seed alone."""
-    c, rates, strategy = recorded.candidates, recorded.tokens_per_second_per_gpu, strategy_of(name)
-    steps_s = np.exp(c.log_tokens_per_gpu) / rates
-    off = np.exp(WITHIN * np.random.default_rng(seed).standard_normal((len(c), WARMUP + TIMED)))
-    worked, known, found = recorded.worked, Known(c), Spent()
-    target = np.zeros(len(c.cell_names))
-    np.maximum.at(target, c.cells[worked], rates[worked])
-    best: dict[int, float] = {}
-    iterations: list[list[float]] = []
-    limit = factor([], iterations)
-    while (pick := strategy.pick(known, ~known.begun)) is not None:
-        index, cell, lost, taken = pick.index, int(c.cells[pick.index]), False, [0.0]
-        rate = rates[index]
-        if worked[index]:
-            taken = list(steps_s[index] * off[index])
-            if stop and cell in best:
-                own = best[cell] * np.exp(c.log_tokens_per_gpu[index])
-                bound = SlowBound(step_s=own, warmup_s=(own,) * WARMUP, factor=limit, set_by="")
+Again = Callable[[Ints], Floats]
+"""the rates that runs show when they are measured again, for each of some rows"""
+
+
+class _Replay:
+    """What is measured, and known of it."""
+
+    def __init__(self, recorded: RecordedRun, *, stop: bool, seed: int) -> None:
+        self._stop, self._random = stop, np.random.default_rng(seed)
+        self._rows = np.arange(len(recorded.candidates))
+        """of each run the recorded one: repeats follow"""
+        self._original, self.recorded = recorded, recorded
+        self._off = self._iterations()
+        self._best: dict[int, float] = {}
+        self._timed: list[list[float]] = []
+        self._limit = factor([], self._timed)
+        self._ends: list[tuple[int, float, bool]] = []
+        self.known, self.found = Known(recorded.candidates), Spent()
+
+    def _iterations(self) -> Floats:
+        """A function of the run and the seed alone."""
+        found: Floats = np.exp(WITHIN * self._random.standard_normal((len(self._original.candidates), WARMUP + TIMED)))
+        return found
+
+    def measure(self, index: int) -> None:
+        c, rates, found = self.recorded.candidates, self.recorded.tokens_per_second_per_gpu, self.found
+        cell, lost, rate, taken = int(c.cells[index]), False, rates[index], [0.0]
+        worked, again = self.recorded.worked[index], c.repeats[index] > 0
+        if worked:
+            tokens = np.exp(c.log_tokens_per_gpu[index])
+            taken = list(tokens / rate * self._off[index])
+            if self._stop and cell in self._best and not again:
+                own = self._best[cell] * tokens
+                bound = SlowBound(step_s=own, warmup_s=(own,) * WARMUP, factor=self._limit, set_by="")
                 taken, lost = _until_lost(bound, taken)
-                rate = np.exp(c.log_tokens_per_gpu[index]) / np.median(taken[WARMUP:] or taken[-1:])
+                rate = tokens / np.median(taken[WARMUP:] or taken[-1:])
             if not lost:
-                best[cell] = min(best.get(cell, np.inf), 1 / rates[index])
-                iterations.append(np.log(taken[WARMUP:]).tolist())
-                limit = factor([], iterations)
-                if rates[index] > rates[found.winners.get(cell, index)] or cell not in found.winners:
+                self._best[cell] = min(self._best.get(cell, np.inf), 1 / rates[index])
+                self._timed.append(np.log(taken[WARMUP:]).tolist())
+                self._limit = factor([], self._timed)
+                if not again and (cell not in found.winners or rates[index] > rates[found.winners[cell]]):
                     found.winners[cell] = index
-            found.measured.append((index, float(rate), lost))
-        found.failed_s += 0.0 if worked[index] else float(c.nodes[index]) * START_S
-        found.node_s += float(c.nodes[index]) * (START_S + sum(taken)) if worked[index] else 0.0
-        found.runs, found.stopped = found.runs + 1, found.stopped + lost
-        if (
-            cell in found.winners
-            and cell not in found.near_s
-            and rates[found.winners[cell]] >= (1 - NEAR) * target[cell]
-        ):
-            found.near_s[cell] = found.node_s + found.failed_s
-        outcome = Outcome.OK if worked[index] else recorded.outcomes[index]
-        peak = recorded.peak_memory_bytes[index]
-        known.end(
-            index, outcome, float(rate) if worked[index] else None, float(peak) if peak > 0 else None, stopped=lost
+        nodes = float(c.nodes[index])
+        found.failed_s += 0.0 if worked else nodes * START_S
+        found.node_s += nodes * (START_S + sum(taken)) if worked else 0.0
+        found.runs, found.stopped = found.runs + (not again), found.stopped + lost
+        self._ends.append((index, float(rate), lost))
+        self._end(*self._ends[-1])
+
+    def _end(self, index: int, rate: float, lost: bool) -> None:
+        worked, peak = bool(self.recorded.worked[index]), float(self.recorded.peak_memory_bytes[index])
+        outcome = Outcome.OK if worked else self.recorded.outcomes[index]
+        self.known.end(index, outcome, rate if worked else None, peak if peak > 0 else None, stopped=lost)
+
+    def plan_repeats(self, again: Again) -> bool:
+        """Adds what the launcher would measure again by default, and returns whether there is any."""
+        repeated = int((self.recorded.candidates.repeats > 0).sum())
+        wanted = sorted(to_repeat(self.known, REMEASURE), key=lambda each: each[0])
+        more = self._rows[[row for _, row in wanted[: room(REMEASURE, self.found.runs, repeated)]]]
+        if not len(more):
+            return False
+        self._rows = np.concatenate([self._rows, more])
+        repeats = np.array([(self._rows[:at] == row).sum() for at, row in enumerate(self._rows)], dtype=np.int64)
+        was = self._original
+        candidates = was.candidates.take(self._rows)
+        self.recorded = RecordedRun(
+            replace(candidates, repeats=np.maximum(repeats, candidates.repeats)),
+            tuple(was.outcomes[row] for row in self._rows),
+            np.concatenate([self.recorded.tokens_per_second_per_gpu, again(more)]),
+            was.peak_memory_bytes[self._rows],
         )
+        self._off = np.concatenate([self._off, self._iterations()[: len(more)]])
+        self.known = Known(self.recorded.candidates)
+        for end in self._ends:
+            self._end(*end)
+        return True
+
+    def winners_by_median(self) -> dict[int, int]:
+        """cell -> the recorded run of its best configuration."""
+        c = self.known.candidates
+        best = [int(self._rows[np.argmax(c.duplicates == group)]) for group in top_configurations(self.known)]
+        return {int(c.cells[row]): row for row in reversed(best)}
+
+
+def spent(recorded: RecordedRun, name: str, *, stop: bool, seed: int = 0, again: Again | None = None) -> Spent:
+    """The strategy until it ends by itself; with ``again``, its top configurations are measured again as by default,
+    and it goes on where these repeats show that more is worth a run.
+    """
+    strategy, replay = strategy_of(name), _Replay(recorded, stop=stop, seed=seed)
+    rates, cells = recorded.tokens_per_second_per_gpu, recorded.candidates.cells
+    target = np.zeros(len(recorded.candidates.cell_names))
+    np.maximum.at(target, cells[recorded.worked], rates[recorded.worked])
+    found = replay.found
+    while True:
+        while (pick := strategy.pick(replay.known, ~replay.known.begun)) is not None:
+            replay.measure(pick.index)
+            cell = int(replay.known.candidates.cells[pick.index])
+            winner = found.winners.get(cell)
+            if winner is not None and cell not in found.near_s and rates[winner] >= (1 - NEAR) * target[cell]:
+                found.near_s[cell] = found.node_s + found.failed_s
+        if again is None or not replay.plan_repeats(again):
+            break
+    known = replay.known
     left = np.flatnonzero(~known.begun)
-    for cell, chance in zip(c.cells[left].tolist(), missed(known, left)[1].tolist(), strict=True):
+    for cell, chance in zip(known.candidates.cells[left].tolist(), missed(known, left)[1].tolist(), strict=True):
         found.chances[cell] = 1 - (1 - found.chances.get(cell, 0.0)) * (1 - chance)
+    found.by_median = replay.winners_by_median()
     return found
 
 

@@ -2,10 +2,9 @@
 
 Cells take turns until each has a few runs; then the cell with the greatest expected gain is next. The expected gain of
 a run is its expected improvement over the cell's best, times its chance to work, per second of its nodes. A cell stops
-when the expected gains of all remaining runs add up to at most ``miss``, and so do the chances that one is over WORTH
-faster: the gain alone may be one chance in three of 3 %. In a cell without a success the first one counts for a factor
-of e. What may be missed is by spreads as wide as predictions of a search's unmeasured runs are off: wider than the
-posterior's, most where a cell has few runs, and with the noise of a measurement, which the best has too.
+when the expected gains of all remaining runs add up to at most ``miss``. In a cell without a success the first one
+counts for a factor of e. What may be missed is by spreads as wide as predictions of a search's unmeasured runs are off:
+wider than the posterior's, most where a cell has few runs, and with the noise of a measurement, which the best has too.
 """
 
 from __future__ import annotations
@@ -54,20 +53,22 @@ class Guided:
     """One search over all cells."""
 
     miss: float = 0.01
-    """what a cell that stops may miss: at most this expected gain of all that is left, as a logarithm, and at most this
-    chance that one of them is over WORTH faster"""
+    """expected gain of all that is left, as a logarithm, at which a cell stops"""
     min_tries: int = 2
     """runs of a cell before it may stop, and before the greatest gain decides which cell is next"""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
-        """The most promising run of the cell whose turn it is."""
+        """The most promising run of the cell whose turn it is; repeats once no cell is left, from then on first."""
         able = free & ~known.infeasible
+        again = np.flatnonzero(able & (known.candidates.repeats > 0))
+        if known.tries_of_repeat[1:].any() and (repeat := _repeat(known, again)) is not None:
+            return repeat  # those begun together show the noise together
         left = what_is_left(known, np.flatnonzero(able & (known.candidates.repeats == 0)))
         for cell in by_turn(known, left, self.min_tries).tolist():
             found = self._in_cell(known, left, cell)
             if found is not None:
                 return found
-        return _repeat(known, np.flatnonzero(able & (known.candidates.repeats > 0)))
+        return _repeat(known, again)
 
     def open(self, known: Known, free: Bools) -> Bools:
         """All feasible runs in cells that have not stopped, and the top configurations' repeats."""
@@ -85,12 +86,10 @@ class Guided:
         return found
 
     def _stops(self, known: Known, left: _Left, cell: int) -> bool:
-        """Whether what is left is not worth a run: the best of several gains at most what all add up to, and the chance
-        that one of them is over WORTH faster is at most the sum of theirs.
-        """
+        """Whether what is left is not worth a run: the best of several gains at most what all add up to."""
         mine = left.of(cell)
         few = known.tries[cell] < self.min_tries
-        return not len(mine) or (not few and bool((left.missed[:, mine].sum(axis=1) <= self.miss).all()))
+        return not len(mine) or (not few and float(left.missed[0, mine].sum()) <= self.miss)
 
     def _in_cell(self, known: Known, left: _Left, cell: int) -> Pick | None:
         if self._stops(known, left, cell):

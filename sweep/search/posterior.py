@@ -7,6 +7,7 @@ fixed numbers of measurements, each find factors and scales from those of the on
 from __future__ import annotations
 
 import functools
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from sweep.search.step_time_model import Fit, disturbance_variance
 from sweep.search.step_times import MOST_ANCHORS, StepTimes
 
 REFIT_GROWTH, REFIT_EVERY = 1.25, 200
-"""times are refitted when their number has grown by this factor, or by this many"""
+"""times are refitted when their number, or that of repeats among them, has grown by this factor, or by this many"""
 OTHER_FAILURES = 0.1
 """prior probability that a run fails for another reason than memory"""
 PRIOR_WEIGHT, BASE_WEIGHT = 2.0, 50.0
@@ -67,6 +68,9 @@ class Posterior:
         self._runs: list[int] = []
         """of each measurement, the candidate"""
         self._log_times: list[float] = []
+        self._different: set[int] = set()
+        self._repeats: list[int] = []
+        """the number among all of each measurement of a configuration that had one: these show the noise"""
         self._refitted = self._taught = self.refits = 0
         self._peaks = None if candidates.peaks is None else Peaks(candidates.peaks, candidates.kernel)
         self._features, places = np.unique(candidates.features, axis=0, return_inverse=True)
@@ -85,16 +89,24 @@ class Posterior:
             self._learn_failure(index, end)
             if end.log_rate is not None:
                 self._measured.append(index)
+                if index in self._different:
+                    self._repeats.append(len(self._measured))
+                self._different.add(index)
                 self._runs.append(candidate)
                 self._log_times.append(float(self._candidates.log_tokens_per_gpu[index]) - end.log_rate)
         last = self._refitted
-        while (following := min(int(last * REFIT_GROWTH) + 1, last + REFIT_EVERY)) <= len(self._measured):
+        while (following := self._refit_after(last)) <= len(self._measured):
             last, self.refits = following, self.refits + 1
             mine = np.array(self._measured[:last], dtype=np.int64)
             self._fitted = self._times.fitted(mine, np.array(self._log_times[:last]), self._fitted)
         if last != self._refitted:
             self._log_seconds = self._times.posterior(self._fitted)
             self._taught = self._refitted = last
+
+    def _refit_after(self, last: int) -> int:
+        """The number of measurements at which times are fitted again, after a fit to ``last`` of them."""
+        following = int(bisect_right(self._repeats, last) * REFIT_GROWTH)
+        return min(int(last * REFIT_GROWTH) + 1, last + REFIT_EVERY, *self._repeats[following : following + 1])
 
     @property
     def fit(self) -> Fit:

@@ -188,18 +188,35 @@ def test_between_refits_a_measurement_counts_by_how_far_it_is_trusted(slower):
     assert found.posterior().log_rates(row)[0] == pytest.approx(moved, abs=1e-9)
 
 
-def test_times_are_fitted_again_whenever_a_quarter_more_of_them_are_known():
-    """int(1.25 n) + 1: each of the first four, then the sixth, eighth and eleventh."""
-    given = [run(dp=8, mbs=1, repeat=at, workload="somebody") for at in range(12)]
-    found = Known(from_configurations([f"run-{i:016x}" for i in range(12)], given, GPUS["h100"]))
+def fitted_at(given, rates):
+    """(after which ends the times were fitted, the noise by the last fit)."""
+    found = Known(from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"]))
     fits, at_end = [found.posterior().fit], []
-    for place in range(12):
-        found.end(place, Outcome.OK, 100.0 + place)
+    for place, rate in enumerate(rates):
+        found.end(place, Outcome.OK, rate)
         fit = found.posterior().fit
         if fit is not fits[-1]:
             fits.append(fit)
             at_end.append(place + 1)
-    assert at_end == [1, 2, 3, 4, 6, 8, 11]
+    return at_end, fits[-1].scales.noise
+
+
+DIFFERENT = [run(dp=8 // tp, tp=tp, mbs=mbs, workload="somebody") for tp in (1, 2, 4) for mbs in (1, 2, 4, 8)]
+
+
+def test_times_are_fitted_again_whenever_a_quarter_more_of_them_are_known():
+    """int(1.25 n) + 1: each of the first four, then the sixth, eighth and eleventh."""
+    assert fitted_at(DIFFERENT, [100.0 + place for place in range(12)])[0] == [1, 2, 3, 4, 6, 8, 11]
+
+
+def test_repeats_count_by_themselves_so_that_the_noise_which_they_show_is_learned_at_once():
+    again = [run(dp=8, mbs=mbs, repeat=1, workload="somebody") for mbs in (1, 2, 4, 8)]
+    rates = [100.0 + place for place in range(8)]
+    differ = [rate * off for rate, off in zip(rates, (1.06, 0.95, 1.05, 0.94), strict=False)]
+    at_end, noise = fitted_at(DIFFERENT[:8] + again, rates + differ)
+    assert at_end == [1, 2, 3, 4, 6, 8, 9, 10, 11, 12]
+    steady = fitted_at(DIFFERENT[:8] + again, rates + rates[:4])[1]
+    assert steady < 0.02 < 0.025 < noise
 
 
 def test_posterior_compute_with_one_thread():
