@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from analysis.filters import keep as keep
     from analysis.heatmap.draw import draw as draw_heatmap  # noqa: F401 - another name than there
     from analysis.tables import load as load
-    from analysis.tables import load_allocations as load_allocations
-    from analysis.tables import load_attempts as load_attempts
     from analysis.tables import load_plan as load_plan
 
 _PLACES = {
@@ -29,8 +27,6 @@ _PLACES = {
     "draw_heatmap": ("analysis.heatmap.draw", "draw"),
     "keep": ("analysis.filters", "keep"),
     "load": ("analysis.tables", "load"),
-    "load_allocations": ("analysis.tables", "load_allocations"),
-    "load_attempts": ("analysis.tables", "load_attempts"),
     "load_plan": ("analysis.tables", "load_plan"),
     "predicted_records": ("analysis.derive.planned", "predicted_records"),
 }

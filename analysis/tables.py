@@ -72,19 +72,6 @@ def load_plan(source: Source | Iterable[Source], columns: Sequence[str] = ()) ->
     return plan
 
 
-def load_allocations(source: Source | Iterable[Source]) -> pd.DataFrame | None:
-    """A row per pilot and node with its times (unix s): which nodes were held, from when to when.
-
-    None where no source has a timeline: a results file has none. Column ``source`` identifies the sweep.
-    """
-    return _companion(source, "pilots.parquet", ("pilot", "node", "allocated_at"))
-
-
-def load_attempts(source: Source | Iterable[Source]) -> pd.DataFrame | None:
-    """A row per attempt that started with its times (unix s); outcome is null while it runs. None as above."""
-    return _companion(source, "timeline.parquet", ("pilot", "node_names", "started_at"))
-
-
 def _companion(source: Source | Iterable[Source], name: str, needed: Sequence[str]) -> pd.DataFrame | None:
     """The tables of that name next to the results of each sweep directory, as one."""
     import pandas as pd

@@ -24,7 +24,6 @@ from analysis.figures import (
     predicted,
     scaling,
     spread,
-    timeline,
 )
 from analysis.figures.data import LackingError, Tables, load_tables
 from sweep.errors import Mistake, SweepError, nearest
@@ -41,7 +40,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_IN_ORDER = (scaling, axes, neighbours, pareto, cost, job, outcomes, timeline, spread, placement, predicted)
+_IN_ORDER = (scaling, axes, neighbours, pareto, cost, job, outcomes, spread, placement, predicted)
 FIGURES = {module.__name__.rpartition(".")[2]: module for module in _IN_ORDER}
 """name -> its module, with ``draw`` and its caption as docstring, in the order of a report"""
 

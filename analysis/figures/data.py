@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from analysis.derive.best import NEEDED
 from analysis.derive.neighbours import STEPPED
-from analysis.tables import Source, load, load_allocations, load_attempts, load_plan
+from analysis.tables import Source, load, load_plan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,10 +40,6 @@ class Tables:
     """one row per attempt, as ``analysis.load`` gives them"""
     plan: pd.DataFrame | None = None
     """candidates with predictions, None where results came without a plan"""
-    allocations: pd.DataFrame | None = None
-    """a row per pilot and node, None where results came without journals"""
-    attempts: pd.DataFrame | None = None
-    """a row per attempt that started, with its times; None as above"""
 
 
 def load_tables(source: Source | Iterable[Source]) -> Tables:
@@ -57,6 +53,4 @@ def load_tables(source: Source | Iterable[Source]) -> Tables:
     return Tables(
         records=load(sources, COLUMNS),
         plan=load_plan(sources, (*PREDICTIONS, *STEPPED)),
-        allocations=load_allocations(sources),
-        attempts=load_attempts(sources),
     )

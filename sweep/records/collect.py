@@ -1,11 +1,10 @@
 """Collects the journals' records into one table, `results.parquet`: derived, safe to delete.
 
-Next to it are the two tables of the time line (`sweep.records.timeline`), `pilots.parquet` and `timeline.parquet`, and
-that of the runs which will not be started (`sweep.records.skipped`).
+Next to it is that of the runs which will not be started (`sweep.records.skipped`).
 
-Each table's metadata stores how far each journal was read. A later collect reads only what was
+The table's metadata stores how far each journal was read. A later collect reads only what was
 appended since. Any inconsistency (another schema, a journal that became shorter, a
-damaged table, tables of different collects) makes it start from scratch.
+damaged table) makes it start from scratch.
 """
 
 from __future__ import annotations
@@ -28,14 +27,12 @@ from sweep.plugins import WORKLOAD
 from sweep.records.record import decode_in_full, problems
 from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, Record, arrow_type, arrow_types
 from sweep.records.skipped import update_skipped
-from sweep.records.timeline import ATTEMPTS, PILOTS, attempts_table, pilot_rows, running
 from sweep.records.validity import NOTE, disagreements, tolerance_of
 from sweep.state.events import Recorded, RerunRequested
 from sweep.state.retries import attempt_that_counts, supersedes
 from sweep.store.directory import SweepDir, find_sweep, write_derived
 from sweep.store.journal import event_pieces
 from sweep.store.place import view_of
-from sweep.store.snapshot import read_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,10 +46,6 @@ SAME_TRAINING = ("workload", "model", "shape_json", "sequence_length", "global_b
 
 METADATA = b"sweep"
 """Key of the table's metadata: schema version, journal offsets, reruns asked for."""
-
-PILOTS_FILE, TIMELINE_FILE = "pilots.parquet", "timeline.parquet"
-"""The time line's tables, next to the results"""
-
 
 _NAMES = [column.name for column in COLUMNS]
 
@@ -101,8 +94,7 @@ def collect(directory: SweepDir) -> Collected:
             fresh, progress_now = _read_journals(directory, JournalProgress())
             finished = _finish(fresh, progress_now.rerun_after)
         table = priced(finished, prices)
-        _write_timeline(directory, table, progress_now)
-        write_derived(directory.results, _parquet(table, progress_now))  # last: with it the tables are of one collect
+        write_derived(directory.results, _parquet(table, progress_now))
     update_skipped(directory)
     return _summary(directory.results, table, new)
 
@@ -143,7 +135,7 @@ def write_results(
 
 
 def _earlier(directory: SweepDir) -> tuple[pa.Table | None, JournalProgress]:
-    """The existing results and how far they reach, or none where a table is unusable."""
+    """The existing results and how far they reach, or none where they are unusable."""
     try:
         return _read_earlier(directory)
     except (OSError, KeyError, ValueError, RecursionError, SweepError):
@@ -151,30 +143,16 @@ def _earlier(directory: SweepDir) -> tuple[pa.Table | None, JournalProgress]:
 
 
 def _read_earlier(directory: SweepDir) -> tuple[pa.Table, JournalProgress]:
-    """Raises ValueError where a table is of another schema or collect, or a journal became shorter since."""
-    places = (directory.results, directory.path / PILOTS_FILE, directory.path / TIMELINE_FILE)
-    results, *_ = tables = [read_table(place, types=arrow_types()) for place in places]
+    """Raises ValueError where the table is of another schema, or a journal became shorter since."""
+    results = read_table(directory.results, types=arrow_types())
     state = json.loads((results.schema.metadata or {})[METADATA])
-    for table, columns in zip(tables, (COLUMNS + COLLECTED, PILOTS, ATTEMPTS), strict=True):
-        of_table = json.loads((table.schema.metadata or {})[METADATA])
-        if of_table != state or not table.schema.equals(_schema_of(columns)):
-            raise ValueError("of another schema or collect")
+    if not results.schema.equals(_schema_of(COLUMNS + COLLECTED)):
+        raise ValueError("of another schema")
     sizes = {path.name: path.stat().st_size for path in directory.journals()}
     shrunk = any(sizes.get(name, -1) < offset for name, offset in state["offsets"].items())
     if shrunk or state["schema"] != SCHEMA_VERSION:
         raise ValueError("of another version, or of journals that became shorter")
     return results, JournalProgress(state["offsets"], state["rerun_after"])
-
-
-def _write_timeline(directory: SweepDir, results: pa.Table, progress: JournalProgress) -> None:
-    import pyarrow as pa
-
-    sweep_state = read_state(directory)  # after the records, so that what ended meanwhile is new to the next collect
-    recorded = set(zip(results["run_id"].to_pylist(), results["attempt"].to_pylist(), strict=True))
-    attempts = attempts_table(results, running(sweep_state, recorded), _schema_of(ATTEMPTS))
-    pilots = pa.Table.from_pylist(pilot_rows(sweep_state), schema=_schema_of(PILOTS))
-    write_derived(directory.path / TIMELINE_FILE, _parquet(attempts, progress))
-    write_derived(directory.path / PILOTS_FILE, _parquet(pilots, progress))
 
 
 def _read_journals(directory: SweepDir, progress: JournalProgress) -> tuple[list[pa.Table], JournalProgress]:

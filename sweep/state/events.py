@@ -151,7 +151,7 @@ class AttemptStarted(Event, frozen=True, kw_only=True, tag="attempt_started"):
 
 
 class RecordFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The columns of a record (``sweep.records.record.Record``) that state and timeline read."""
+    """The columns of a record (``sweep.records.record.Record``) that the state reads."""
 
     run_id: str
     attempt: Whole

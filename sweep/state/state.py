@@ -123,7 +123,6 @@ class PilotState:
     name: str
     token: str = ""
     nodes: int = 0
-    time_limit_s: int = 0
     node_group: str = ""
     intended_at: float = 0.0
     elsewhere: bool = False
@@ -152,7 +151,6 @@ class PilotState:
     """node-seconds of the attempts that it recorded, by part (``sweep.state.parts``)"""
     gone: str | None = None
     """from the launcher: the job is confirmed gone (the scheduler's state), or was rejected"""
-    gone_reason: str = ""
     gone_at: float | None = None
 
     @property
@@ -270,7 +268,6 @@ def _(event: PilotIntended, sweep_state: SweepState) -> None:
     pilot = sweep_state.pilot(event.pilot)
     pilot.token = event.token
     pilot.nodes = event.nodes
-    pilot.time_limit_s = event.time_limit_s
     pilot.intended_at = event.time
     pilot.node_group = event.node_group
     pilot.elsewhere = event.elsewhere
@@ -296,7 +293,7 @@ def _(event: SubmitDelayed, sweep_state: SweepState) -> None:
 @_apply.register
 def _(event: PilotGone, sweep_state: SweepState) -> None:
     pilot = sweep_state.pilot(event.pilot)
-    pilot.gone, pilot.gone_reason, pilot.gone_at = event.word, event.reason, event.time
+    pilot.gone, pilot.gone_at = event.word, event.time
     pilot.released_at = event.ended_at or pilot.released_at
     pilot.ended_at = pilot.ended_at or event.ended_at or pilot.last_line_at or event.time
 

@@ -9,7 +9,6 @@ from click.testing import CliRunner
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-import analysis
 from analysis import figures
 from analysis.figures import style
 from analysis.figures.data import Tables
@@ -170,9 +169,7 @@ def test_simulated_data_are_marked_or_left_out(simulated, name):
     assert "simulated" in sound(figures.draw(name, simulated).figure)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in figures.FIGURES if name not in ("timeline", "spread", "placement", "predicted")]
-)
+@pytest.mark.parametrize("name", [name for name in figures.FIGURES if name not in ("spread", "placement", "predicted")])
 @pytest.mark.parametrize(("models", "nodes"), [(1, 1), (3, 5), pytest.param(12, 12, marks=pytest.mark.long), (40, 6)])
 def test_figures_of_few_and_many_models_are_whole(name, models, nodes):
     sound(figures.draw(name, made_tables(models, nodes)).figure)
@@ -216,20 +213,6 @@ def test_a_training_day_has_24_hours():
     for at, label in enumerate(right.get_yticklabels()):
         minutes = sum(bar.get_width() for bar in right.patches[at::rows])
         assert label.get_text() == f"{1 - minutes / 24 / 60:.1%} trains"
-
-
-def test_the_time_line_names_what_nodes_did(tables):
-    shown = sound(figures.draw("timeline", tables).figure)
-    for state in ("measuring", "running", "starting", "failed", "clearing", "idle"):
-        assert state in shown
-
-
-def test_many_nodes_are_thin_lanes_of_which_some_are_named(tmp_path):
-    sweep = fill(made_sweep(tmp_path / "s"), nodes=[f"n{at}" for at in range(80)])
-    drawn = figures.draw("timeline", figures.load_tables(sweep.path))
-    assert drawn.figure.axes[0].get_ylim()[0] > 79
-    assert 10 < len(drawn.figure.axes[0].get_yticks()) < 30
-    sound(drawn.figure)
 
 
 def test_slow_nodes_and_faults_are_named(tmp_path):
@@ -322,11 +305,11 @@ def test_all_figures_of_a_sweep_are_drawn(sweep, tmp_path):
 
 def test_json_states_missing_data(tmp_path):
     write_results(tmp_path / "r.parquet", [made_record()])
-    words = (tmp_path / "r.parquet", "timeline", "outcomes", "--figures", tmp_path / "f", "--format", "svg")
+    words = (tmp_path / "r.parquet", "job", "outcomes", "--figures", tmp_path / "f", "--format", "svg")
     done = invoke("report", *words, "--json")
     assert done.exit_code == 0, done.output
     first, second = json.loads(done.stdout)
-    assert "journals" in first["lacking"]
+    assert "checkpoint" in first["lacking"]
     assert second["lacking"] is None
     assert (tmp_path / "f" / "outcomes.svg").read_text().startswith("<?xml")
 
@@ -340,12 +323,6 @@ def test_mistakes_draw_nothing(sweep, tmp_path):
         assert f"{useless[0]}: has no effect with --figures" in str(done.exception)
     assert "--format: has no effect without --figures" in str(invoke("report", sweep.path, "--format", "svg").exception)
     assert not (tmp_path / "f").exists()
-
-
-def test_the_time_line_can_be_loaded(sweep):
-    assert list(analysis.load_allocations(sweep.path)["node"]) == ["n1", "n2", "n3"]
-    assert len(analysis.load_attempts(sweep.path)) == 13
-    assert analysis.load_attempts(sweep.results) is None
 
 
 @pytest.mark.parametrize("name", ["cost", "scaling"])

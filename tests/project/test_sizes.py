@@ -19,7 +19,6 @@ BORDER = {
     "sweep/pilot/agent/progress.py": {"_measurement"},  # JSON that a rank wrote
     "sweep/store/create.py": {"_provenance"},  # JSON to be written
     "sweep/records/schema.py": {"numbers_of"},  # JSON of a column, of any form
-    "sweep/records/timeline.py": {"pilot_rows", "running"},  # rows of a Parquet table
 }
 """file -> functions in which JSON, a pickle or Parquet becomes values or is made of them"""
 

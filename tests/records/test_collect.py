@@ -146,7 +146,7 @@ def test_no_part_of_a_table_is_ever_left_behind(sweep):
     write_journal(sweep, "p", [record_event(attempt(1))])
     collect(sweep)
     left = {p.name for p in sweep.path.iterdir() if p.suffix == ".parquet" or p.name.startswith(".")}
-    assert left == {"results.parquet", "pilots.parquet", "timeline.parquet"}
+    assert left == {"results.parquet"}
 
 
 OUTCOMES = [Outcome.OK, Outcome.LOST, Outcome.HANG]

@@ -32,7 +32,7 @@ def test_every_layout_field_is_a_column_and_a_requested_name():
     assert asked["world_size"] == 2
 
 
-def test_what_state_and_timeline_read_of_a_record_is_in_it_with_the_same_type():
+def test_what_the_state_reads_of_a_record_is_in_it_with_the_same_type():
     """``sweep.state`` is below the records and cannot name their class."""
     columns = typing.get_type_hints(Record)
     for name, kind in typing.get_type_hints(RecordFacts).items():

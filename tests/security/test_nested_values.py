@@ -96,7 +96,7 @@ def test_a_line_of_a_journal_is_reported_with_its_place_and_the_others_are_read(
     lines[at] = json.dumps(values) + "\n"
     journal.write_text("".join(lines))
     shutil.rmtree(here / "s" / "figures", ignore_errors=True)
-    for derived in ("results.parquet", "timeline.parquet", "pilots.parquet", "snapshot.msgpack"):
+    for derived in ("results.parquet", "snapshot.msgpack"):
         (here / "s" / derived).unlink(missing_ok=True)
     code, out, err = command("collect", "s", "--json")
     assert (code, json.loads(out)["attempts"]) == (0, 3)

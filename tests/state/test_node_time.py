@@ -99,6 +99,8 @@ def test_a_node_that_failed_never_came_or_cannot_be_cleaned_is_lost_and_no_longe
     failed[1] = Recorded(time=30.0, pilot="p1", record=failed[1].record, accused=("n1",))
     found = parts(allocated(), failed, ENDED)
     assert (found["failed"], found["lost"], found["idle"]) == (20.0, 70.0, 20.0 + 70.0)
+    again = ran("b", 50.0, 60.0, ["n1"])
+    assert "lost" not in parts(allocated(), failed, again, ENDED), "it ran again"
     late = [allocated(3)[0], allocated(2)[1]]
     assert parts(late, ENDED) == {"idle": 180.0, "pilot": 30.0, "lost": 90.0}
 

@@ -141,7 +141,7 @@ def test_a_pilot_known_only_by_its_own_lines_has_neither_size_nor_submission():
     expected = PilotState("p0001", job_id="77", started_at=2.0, last_line_at=2.0, node_names=("n1",))
     pilot = state_of(started).pilots["p0001"]
     assert pilot == expected
-    assert (pilot.nodes, pilot.time_limit_s, pilot.intended_at, pilot.heartbeats) == (0, 0, 0.0, 0)
+    assert (pilot.nodes, pilot.intended_at, pilot.heartbeats) == (0, 0.0, 0)
     assert not pilot.elsewhere
 
 

@@ -187,7 +187,7 @@ def sweep(folder: Path, chance: random.Random) -> SweepDir:
 
 def tables(place: SweepDir, chance: random.Random) -> None:
     """The derived files of a sweep, as a stranger would write them; `collect` believes them where they are its own."""
-    for name in ("results.parquet", "timeline.parquet", "pilots.parquet"):
+    for name in ("results.parquet", "skipped.parquet"):
         path = place.path / name
         if path.exists() and chance.random() < 0.5:
             found = pq.read_table(path)

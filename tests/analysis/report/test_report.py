@@ -245,10 +245,10 @@ def test_a_figure_without_data_is_replaced_by_text():
     from analysis.figures import FIGURES, draw
 
     rows = made_grid(1, 2)
-    pictures = [draw(name, rows) for name in (*[*FIGURES][:3], "timeline")]
+    pictures = [draw(name, rows) for name in (*[*FIGURES][:3], "job")]
     page = build(rows, None, ABOUT, pictures=pictures)
     lacking = [picture for picture in pictures if picture.lacking]
-    assert {picture.name for picture in lacking} >= {"timeline"}
+    assert {picture.name for picture in lacking} >= {"job"}
     assert page.count("<img ") == len(pictures) - len(lacking) > 0
     assert all(picture.lacking.partition("'")[0] in page for picture in lacking)
 
