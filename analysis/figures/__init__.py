@@ -18,7 +18,6 @@ from analysis.figures import (
     cost,
     job,
     neighbours,
-    outcomes,
     pareto,
     placement,
     predicted,
@@ -40,7 +39,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_IN_ORDER = (scaling, axes, neighbours, pareto, cost, job, outcomes, spread, placement, predicted)
+_IN_ORDER = (scaling, axes, neighbours, pareto, cost, job, spread, placement, predicted)
 FIGURES = {module.__name__.rpartition(".")[2]: module for module in _IN_ORDER}
 """name -> its module, with ``draw`` and its caption as docstring, in the order of a report"""
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.derive.best import CELL, model_order, succeeded
-from analysis.derive.time import gpu_hours, unit_of
+from analysis.derive.best import CELL, model_order, on_cpu, succeeded
 from analysis.metrics import METRICS, Metric
 from analysis.tables import known, places_text
 from sweep.physics.hardware import GIB
@@ -199,11 +198,20 @@ def failures_of(records: pd.DataFrame) -> list[dict[str, Any]]:
 
 def time_spent(records: pd.DataFrame) -> tuple[str, float] | None:
     """(unit, amount) of the attempts' time on their GPUs; None where no attempt has one."""
-    hours = gpu_hours(records).sum(min_count=1)
+    hours = _gpu_hours(records).sum(min_count=1)
     if math.isnan(hours):
         return None
-    unit, many = unit_of(records, hours)
-    return unit, float(hours * many)
+    span, many = ("hours", 1.0) if hours >= 1 else ("minutes", 60.0)
+    return f"{'rank' if on_cpu(records) else 'GPU'}-{span}", float(hours * many)
+
+
+def _gpu_hours(records: pd.DataFrame) -> pd.Series[float]:
+    """GPU-hours of each attempt; null where its time is not known."""
+    if "total_s" not in records:
+        return pd.Series(float("nan"), index=records.index)
+    gpus = records["gpus"] if "gpus" in records else records["nodes"]
+    hours: pd.Series[float] = records["total_s"].astype(float) * gpus.astype(float) / 3600
+    return hours.where(hours >= 0)
 
 
 def _failure(outcome: str, rows: pd.DataFrame) -> dict[str, Any]:

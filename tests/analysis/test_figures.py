@@ -275,7 +275,7 @@ def test_a_node_count_that_is_slower_and_dearer_than_another_is_hollow():
 
 def test_the_playbooks_figures(tmp_path):
     tables = Tables(full(playbook_records()))
-    for name in ("scaling", "axes", "pareto", "cost", "outcomes"):
+    for name in ("scaling", "axes", "pareto", "cost"):
         drawn = figures.draw(name, tables)
         assert drawn.lacking is None
         sound(drawn.figure)
@@ -305,13 +305,13 @@ def test_all_figures_of_a_sweep_are_drawn(sweep, tmp_path):
 
 def test_json_states_missing_data(tmp_path):
     write_results(tmp_path / "r.parquet", [made_record()])
-    words = (tmp_path / "r.parquet", "job", "outcomes", "--figures", tmp_path / "f", "--format", "svg")
+    words = (tmp_path / "r.parquet", "job", "scaling", "--figures", tmp_path / "f", "--format", "svg")
     done = invoke("report", *words, "--json")
     assert done.exit_code == 0, done.output
     first, second = json.loads(done.stdout)
     assert "checkpoint" in first["lacking"]
     assert second["lacking"] is None
-    assert (tmp_path / "f" / "outcomes.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "f" / "scaling.svg").read_text().startswith("<?xml")
 
 
 def test_mistakes_draw_nothing(sweep, tmp_path):

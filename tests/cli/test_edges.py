@@ -43,7 +43,7 @@ ALONE = {
     "plan": {"--heatmap": (str(REPOSITORY / "examples" / "certify.yaml"), "-o", ON_H100)},
     "explain": {"--log": ()},
     "size": {"--from": ("--model", "1B", "--gpus", "8")},
-    "report": {"--figures": ("outcomes",)},
+    "report": {"--figures": ("scaling",)},
 }
 """what goes with an option, where it is not the command's required arguments"""
 EXTRA = {"launch": ("--executor", "local", "--yes"), "init": ("--executor", "local"), "report": ("--no-figures",),

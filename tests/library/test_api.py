@@ -70,7 +70,7 @@ def test_a_notebook_completes_names_and_draws_by_name(tmp_path: Path):
     records = sweep.read_records(tmp_path / "s")
     drawn = analysis.figures.draw("cost", records)
     assert "What being sooner costs" in " ".join(text.get_text() for text in drawn.figure.texts)
-    assert analysis.figures.draw("outcomes", records).lacking is None
+    assert analysis.figures.draw("scaling", records).lacking is None
     best = sweep.best(tmp_path / "s")
     assert best[["model", "dp", "confidence"]].to_numpy().tolist() == [
         ["1B", 2, "the only configuration that was measured here"]

@@ -153,7 +153,7 @@ def test_a_figure_is_on_a_light_card_in_both_themes(browser, tmp_path):
     from analysis.figures import draw
 
     rows = made_grid(1, 2)
-    page = build(rows, None, ABOUT, pictures=[draw("outcomes", rows)])
+    page = build(rows, None, ABOUT, pictures=[draw("scaling", rows)])
     with written(browser, tmp_path, page, 1200, 900) as (shown, events):
         for scheme in ("light", "dark"):
             shown.emulate_media(color_scheme=scheme)
