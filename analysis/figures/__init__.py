@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from analysis.figures import (
     axes,
-    cost,
     job,
     neighbours,
     pareto,
@@ -39,7 +38,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_IN_ORDER = (scaling, axes, neighbours, pareto, cost, job, spread, placement, predicted)
+_IN_ORDER = (scaling, axes, neighbours, pareto, job, spread, placement, predicted)
 FIGURES = {module.__name__.rpartition(".")[2]: module for module in _IN_ORDER}
 """name -> its module, with ``draw`` and its caption as docstring, in the order of a report"""
 

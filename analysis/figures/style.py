@@ -105,11 +105,6 @@ def tick(value: float, _at: object = None) -> str:
     return short(value).replace("-", "−")
 
 
-def percent(share: float) -> str:
-    """A share as text: 41%, <1%."""
-    return f"{100 * share:.0f}%" if share >= 0.01 or share == 0 else "<1%"
-
-
 def legend(axes: Axes, **places: Any) -> None:
     """The names of the series, without a frame."""
     drawn = axes.legend(**({"frameon": False, "fontsize": SMALL, "handlelength": 1.8, "labelspacing": 0.35} | places))

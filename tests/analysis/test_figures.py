@@ -262,20 +262,9 @@ def test_predictions_of_the_plan_come_before_our_own(tables):
     assert "median error 100%, median bias +100%" in shown
 
 
-def test_a_node_count_that_is_slower_and_dearer_than_another_is_hollow():
-    rates = {1: 100.0, 2: 90.0, 4: 30.0}  # tokens/s/GPU: 4 nodes are slower as a job than 2, and dearer
-    rows = [as_json(made_record(made_run(nodes=n, dp=2 * n))) | {"tokens_per_second_per_gpu": rates[n]} for n in rates]
-    records = full(pd.DataFrame(rows)).assign(dollars_per_gpu_hour=3.6)
-    (axes,) = figures.draw("cost", Tables(records)).figure.axes
-    line, hollow = axes.get_lines()
-    assert list(line.get_ydata()) == pytest.approx([10.0, 10 / 0.9, 10 / 0.3])
-    assert list(hollow.get_xdata()) == [30.0 * 8]
-    assert axes.get_ylabel() == "$ per 1e6 tokens"
-
-
 def test_the_playbooks_figures(tmp_path):
     tables = Tables(full(playbook_records()))
-    for name in ("scaling", "axes", "pareto", "cost"):
+    for name in ("scaling", "axes", "pareto"):
         drawn = figures.draw(name, tables)
         assert drawn.lacking is None
         sound(drawn.figure)
@@ -325,22 +314,20 @@ def test_mistakes_draw_nothing(sweep, tmp_path):
     assert not (tmp_path / "f").exists()
 
 
-@pytest.mark.parametrize("name", ["cost", "scaling"])
 @pytest.mark.parametrize("spread", [1.0, 2.0, 20.0, 100.0])
-def test_every_tick_of_a_logarithmic_axis_has_its_number_and_there_are_enough_to_read_it_by(name, spread):
+def test_every_tick_of_a_logarithmic_axis_has_its_number_and_there_are_enough_to_read_it_by(spread):
     rows = made_grid(2, 4)
     rows["tokens_per_second"] *= np.where(rows["model"] == "1B", spread, 1.0)
     rows["tokens_per_second_per_gpu"] *= np.where(rows["model"] == "1B", spread, 1.0)
-    figure = figures.draw(name, Tables(rows)).figure
+    figure = figures.draw("scaling", Tables(rows)).figure
     FigureCanvasAgg(figure).draw()
-    axes = figure.axes[0]
-    for axis in [axes.yaxis, *([axes.xaxis] if name == "cost" else [])]:
-        low, high = sorted(axis.get_view_interval())
-        assert axis.get_scale() == "log"
-        shown = [tick.label1.get_text() for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-        assert len([text for text in shown if text]) == len(shown) >= 3, shown
-        assert [tick for tick in axis.get_minorticklocs() if low <= tick <= high] == []
+    axis = figure.axes[0].yaxis
+    low, high = sorted(axis.get_view_interval())
+    assert axis.get_scale() == "log"
+    shown = [tick.label1.get_text() for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+    assert len([text for text in shown if text]) == len(shown) >= 3, shown
+    assert [tick for tick in axis.get_minorticklocs() if low <= tick <= high] == []
 
 
 def test_a_notebook_shows_the_picture_of_what_was_drawn():
-    assert figures.draw("cost", made_grid(1, 2))._repr_png_().startswith(b"\x89PNG")
+    assert figures.draw("scaling", made_grid(1, 2))._repr_png_().startswith(b"\x89PNG")

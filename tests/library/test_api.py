@@ -68,15 +68,15 @@ def test_a_notebook_completes_names_and_draws_by_name(tmp_path: Path):
     directory = made_sweep(tmp_path / "s")
     write_journal(directory, "one", [record_event(made_record(made_run(dp=2)))])
     records = sweep.read_records(tmp_path / "s")
-    drawn = analysis.figures.draw("cost", records)
-    assert "What being sooner costs" in " ".join(text.get_text() for text in drawn.figure.texts)
-    assert analysis.figures.draw("scaling", records).lacking is None
+    drawn = analysis.figures.draw("scaling", records)
+    assert "Throughput against nodes" in " ".join(text.get_text() for text in drawn.figure.texts)
+    assert drawn.lacking is None
     best = sweep.best(tmp_path / "s")
     assert best[["model", "dp", "confidence"]].to_numpy().tolist() == [
         ["1B", 2, "the only configuration that was measured here"]
     ]
-    with pytest.raises(sweep.SweepError, match="did you mean cost"):
-        analysis.figures.draw("costs", records)
+    with pytest.raises(sweep.SweepError, match="did you mean scaling"):
+        analysis.figures.draw("scalling", records)
 
 
 @pytest.mark.parametrize("package", ["sweep", "analysis", "analysis.figures", "analysis.report"])
