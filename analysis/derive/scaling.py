@@ -1,14 +1,10 @@
-"""How throughput grows with nodes (efficiency, Amdahl's law), and what no other configuration beats in two values. Pure
-pandas.
-"""
+"""How throughput grows with nodes: efficiency, Amdahl's law. Pure pandas."""
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
-from analysis.derive.best import CELL, best_per_cell, measured
-from analysis.metrics import METRICS, Metric
+from analysis.derive.best import CELL, best_per_cell
 from sweep.physics.sizing import Scaling, fit_scaling
 
 
@@ -43,27 +39,3 @@ def amdahl(table: pd.DataFrame) -> dict[str, Scaling]:
         if rows["gpus"].nunique() >= 3:
             fits[str(model)] = fit_scaling(rows["gpus"].tolist(), rows["tokens_per_second"].tolist())
     return fits
-
-
-def memory_against(records: pd.DataFrame, metric: Metric = METRICS["tokens_per_second_per_gpu"]) -> pd.DataFrame:
-    """The measured configurations that state a peak memory, each marked whether it is on its cell's front.
-
-    Adds ``peak`` (bytes) and ``front`` to the columns of ``derive.measured``.
-    """
-    rows = measured(records, metric)
-    rows = rows.assign(peak=rows["peak_memory_bytes"].astype(float))
-    rows = rows[np.isfinite(rows["peak"].to_numpy(float)) & (rows["peak"] > 0) & rows["stopped"].isna()].reset_index(
-        drop=True
-    )
-    on_front: pd.Series[bool] = pd.Series(False, index=rows.index)
-    for _, cell in rows.groupby(["model", "nodes"]):
-        on_front.loc[front(cell["peak"], cell["value"], higher=metric.higher_is_better)] = True
-    return rows.assign(front=on_front)
-
-
-def front(peak: pd.Series[float], value: pd.Series[float], *, higher: bool = True) -> pd.Index:
-    """The points that no other beats: less memory at no worse value, or a better value in no more memory."""
-    gain = value if higher else -value
-    order = pd.DataFrame({"peak": peak, "gain": gain}).sort_values(["peak", "gain"], ascending=[True, False])
-    before = order["gain"].cummax().shift(fill_value=-np.inf)
-    return order.index[order["gain"] > before]

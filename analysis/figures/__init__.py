@@ -17,7 +17,6 @@ from analysis.figures import (
     axes,
     job,
     neighbours,
-    pareto,
     placement,
     predicted,
     scaling,
@@ -38,7 +37,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_IN_ORDER = (scaling, axes, neighbours, pareto, job, spread, placement, predicted)
+_IN_ORDER = (scaling, axes, neighbours, job, spread, placement, predicted)
 FIGURES = {module.__name__.rpartition(".")[2]: module for module in _IN_ORDER}
 """name -> its module, with ``draw`` and its caption as docstring, in the order of a report"""
 

@@ -64,7 +64,7 @@ def report(
       sweep report sweeps/first --out first.html
       sweep report results.parquet --metric reported_mfu
       sweep report sweeps/first --figures pictures
-      sweep report results.parquet scaling pareto --figures paper --format pdf
+      sweep report results.parquet scaling axes --figures paper --format pdf
     """
     if folder is None:
         useless = without_effect(["ending"], "without --figures")

@@ -264,7 +264,7 @@ def test_predictions_of_the_plan_come_before_our_own(tables):
 
 def test_the_playbooks_figures(tmp_path):
     tables = Tables(full(playbook_records()))
-    for name in ("scaling", "axes", "pareto"):
+    for name in ("scaling", "axes"):
         drawn = figures.draw(name, tables)
         assert drawn.lacking is None
         sound(drawn.figure)
@@ -304,8 +304,8 @@ def test_json_states_missing_data(tmp_path):
 
 
 def test_mistakes_draw_nothing(sweep, tmp_path):
-    done = invoke("report", sweep.path, "paretto", "--figures", tmp_path / "f")
-    assert "unknown figure 'paretto' (did you mean pareto?)" in str(done.exception)
+    done = invoke("report", sweep.path, "scalling", "--figures", tmp_path / "f")
+    assert "unknown figure 'scalling' (did you mean scaling?)" in str(done.exception)
     assert isinstance(invoke("report", sweep.path, "scaling").exception, SweepError), "the page has all figures"
     for useless in (("--out", "x.html"), ("--metric", "mfu"), ("--no-figures",)):
         done = invoke("report", sweep.path, "--figures", tmp_path / "f", *useless)
