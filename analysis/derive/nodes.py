@@ -1,72 +1,28 @@
-"""Health of nodes: which ones fail, and which have slower ranks than the others. Pure pandas."""
+"""Health of nodes: which ones fail, and which hold slow ranks. Pure pandas."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pandas as pd
 
-from analysis.derive.best import completed, succeeded
+from analysis.derive.best import completed
 from sweep.records.schema import NODE_FAULTS
 
-RANK_COLUMNS = ["run_id", "attempt", "rank", "node", "ratio"]
-HEALTH_COLUMNS = ["node", "attempts", "ok", "faults", "slow", "ratio"]
-
-
-def rank_times(records: pd.DataFrame) -> pd.DataFrame:
-    """One row per rank of each attempt that measured: node, rank, and ``ratio``: its time over the ranks' median.
-
-    Ranks that wait for each other in collectives take about equal times: a ratio clearly above 1 is a rank whose
-    whole step is longer, a small spread proves nothing.
-    """
-    rows = completed(records)
-    if "rank_step_time_median_s" not in rows or "node_names" not in rows:
-        return pd.DataFrame(columns=RANK_COLUMNS)
-    rows = rows[succeeded(rows)]
-    found = [part for row in rows.to_dict("records") if (part := _ranks_of(row)) is not None]
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=RANK_COLUMNS)
-
-
-def _ranks_of(row: Any) -> pd.DataFrame | None:
-    times, nodes = row["rank_step_time_median_s"], row["node_names"]
-    if times is None or nodes is None or np.ndim(times) == 0 or np.ndim(nodes) == 0:
-        return None
-    values = np.asarray(times, dtype=float)
-    if len(values) < 2 or len(nodes) == 0 or not np.all(np.isfinite(values)):
-        return None
-    each = -(-len(values) // len(nodes))
-    at = np.arange(len(values))
-    names = np.asarray([str(node) for node in nodes], dtype=object)[at // each]
-    columns = {"run_id": row["run_id"], "attempt": row["attempt"], "rank": at, "node": names}
-    return pd.DataFrame({**columns, "ratio": values / np.median(values)})
+HEALTH_COLUMNS = ["node", "attempts", "faults", "slow"]
 
 
 def health(records: pd.DataFrame) -> pd.DataFrame:
-    """One row per node, the worst first: attempts, ok, faults, how often it held the slow rank, and ``ratio``.
-
-    ``ratio``: median over attempts of its slowest rank's time over the attempt's median; null where not measured.
-    """
+    """One row per node: attempts, faults, and how often it held the slow rank."""
     rows = completed(records)
     if "node_names" not in rows:
         return pd.DataFrame(columns=HEALTH_COLUMNS)
     rows = rows[rows["node_names"].notna()]
-    slow = _slow_nodes(rows)
-    one = rows[["node_names"]].assign(
-        ok=succeeded(rows).astype(bool), fault=rows["outcome"].isin(list(NODE_FAULTS)), slow_node=slow
-    )
+    one = rows[["node_names"]].assign(fault=rows["outcome"].isin(list(NODE_FAULTS)), slow_node=_slow_nodes(rows))
     one = one.explode("node_names").dropna(subset=["node_names"]).rename(columns={"node_names": "node"})
-    if one.empty:
-        return pd.DataFrame(columns=HEALTH_COLUMNS)
     one = one.assign(slow=one["node"] == one["slow_node"])
     table = one.groupby("node", sort=True).agg(
-        attempts=("ok", "size"), ok=("ok", "sum"), faults=("fault", "sum"), slow=("slow", "sum")
+        attempts=("fault", "size"), faults=("fault", "sum"), slow=("slow", "sum")
     )
-    ranks = rank_times(rows)
-    worst = ranks.groupby(["run_id", "attempt", "node"])["ratio"].max()
-    table["ratio"] = worst.groupby(level="node").median().astype(float) if len(worst) else float("nan")
-    ordered = table.reset_index().sort_values(["slow", "ratio", "faults"], ascending=False, kind="stable")
-    return ordered.reset_index(drop=True)
+    return table.reset_index()
 
 
 def _slow_nodes(rows: pd.DataFrame) -> list[str | None]:

@@ -20,7 +20,6 @@ from analysis.figures import (
     placement,
     predicted,
     scaling,
-    spread,
 )
 from analysis.figures.data import LackingError, Tables, load_tables
 from sweep.errors import Mistake, SweepError, nearest
@@ -37,7 +36,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_IN_ORDER = (scaling, axes, neighbours, job, spread, placement, predicted)
+_IN_ORDER = (scaling, axes, neighbours, job, placement, predicted)
 FIGURES = {module.__name__.rpartition(".")[2]: module for module in _IN_ORDER}
 """name -> its module, with ``draw`` and its caption as docstring, in the order of a report"""
 

@@ -13,15 +13,7 @@ from analysis.tables import Source, load, load_plan
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS: tuple[str, ...] = tuple(
-    dict.fromkeys(
-        (
-            *NEEDED,
-            *("surplus", "pilot", "node_names", "leaf_switches", "slow_rank", "rank_step_time_median_s"),
-            *("started_at", "ended_at", "start_s", "first_iteration_s", "measure_s", "teardown_s", "total_s"),
-        )
-    )
-)
+COLUMNS: tuple[str, ...] = (*NEEDED, "node_names", "leaf_switches")
 """The record columns that figures read"""
 
 PREDICTIONS = ("predicted_peak_bytes", "predicted_step_s", "predicted_s")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CAUSES_SHOWN = 3
 LEVEL = 0.01
 """The chance of a false claim: that of `sweep compare`"""
-COLUMNS = ("node_names", "leaf_switches", "slow_rank", "rank_step_time_median_s")
+COLUMNS = ("node_names", "leaf_switches", "slow_rank")
 LEAST_SHARE = 0.005
 """of a step: what is shown as 0 % is no cause"""
 

@@ -13,7 +13,6 @@ from analysis import figures
 from analysis.figures import style
 from analysis.figures.data import Tables
 from sweep.cli.main import cli
-from sweep.contract import Measurement
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.records.collect import collect, write_results
@@ -27,7 +26,6 @@ from tests.support.made_records import (
     made_run,
     made_sweep,
     playbook_records,
-    record_event,
     write_journal,
 )
 from tests.support.paths import REPOSITORY
@@ -169,7 +167,7 @@ def test_simulated_data_are_marked_or_left_out(simulated, name):
     assert "simulated" in sound(figures.draw(name, simulated).figure)
 
 
-@pytest.mark.parametrize("name", [name for name in figures.FIGURES if name not in ("spread", "placement", "predicted")])
+@pytest.mark.parametrize("name", [name for name in figures.FIGURES if name not in ("placement", "predicted")])
 @pytest.mark.parametrize(("models", "nodes"), [(1, 1), (3, 5), pytest.param(12, 12, marks=pytest.mark.long), (40, 6)])
 def test_figures_of_few_and_many_models_are_whole(name, models, nodes):
     sound(figures.draw(name, made_tables(models, nodes)).figure)
@@ -213,17 +211,6 @@ def test_a_training_day_has_24_hours():
     for at, label in enumerate(right.get_yticklabels()):
         minutes = sum(bar.get_width() for bar in right.patches[at::rows])
         assert label.get_text() == f"{1 - minutes / 24 / 60:.1%} trains"
-
-
-def test_slow_nodes_and_faults_are_named(tmp_path):
-    sweep = made_sweep(tmp_path / "s")
-    run = made_run(nodes=2, gpus_per_node=2, dp=4)
-    four = [Measurement(step_times_s=[0.1 if rank < 2 else 0.2] * 3) for rank in range(4)]
-    record = made_record(run, measurements=four, node_names=["good", "poor"])
-    assert record.slow_rank in (2, 3)
-    write_journal(sweep, "pilot-p1", [record_event(record)])
-    collect(sweep)
-    assert "poor · slow 1×" in sound(figures.draw("spread", figures.load_tables(sweep.path)).figure)
 
 
 def test_slow_sets_of_nodes_come_first_and_the_effect_of_the_choice_of_nodes_is_stated():
