@@ -1,4 +1,4 @@
-"""What was predicted against what was measured: peak memory and step time. Pure pandas and numpy."""
+"""What the models of ``sweep.physics`` predict for records: peak memory and step time. Pure pandas and numpy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.derive.best import completed, counting, succeeded, truth
 from sweep.contract import LAYOUT_NUMBERS, LAYOUT_WORDS
 from sweep.physics import memory, step_time
 from sweep.physics.hardware import GPUS
@@ -19,44 +18,10 @@ from sweep.physics.shapes import ModelShape
 if TYPE_CHECKING:
     import pandas as pd
 
-QUANTITIES: dict[str, tuple[str, str]] = {
-    "memory": ("predicted_peak_bytes", "peak_memory_bytes"),
-    "time": ("predicted_step_s", "step_time_median_s"),
-}
-"""quantity -> (column of what was predicted, column of what was measured)"""
-
 NUMBERS = (*LAYOUT_NUMBERS, "sequence_length", "gpus_per_node")
 LARGEST = 2**31
 """of them, beyond which a record states no layout"""
 WORDS = (*LAYOUT_WORDS, "dtype")
-
-
-def predictions(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
-    """The runs that succeeded, with what was predicted next to what was measured.
-
-    The plan's own predictions, made before the run, count; where the results came without a plan, or it has none,
-    the models of ``sweep.physics`` predict from the record's shape and layout. Column ``predicted_by``: the source.
-    Simulated runs are left out: their times are predictions themselves.
-    """
-    rows = counting(completed(records))
-    rows = rows[succeeded(rows) & ~truth(rows["simulated"])].reset_index(drop=True)
-    wanted = [name for name, _ in QUANTITIES.values()]
-    if plan is not None and "run_id" in plan:
-        runs = plan.dropna(subset=["run_id"]).drop_duplicates("run_id").reindex(columns=["run_id", *wanted])
-        joined = rows.drop(columns=wanted, errors="ignore").merge(runs, on="run_id", how="left")
-        known = joined[wanted].notna().any(axis=1)
-        if known.any():
-            planned: pd.DataFrame = joined[known].reset_index(drop=True)
-            return planned.assign(predicted_by="the plan").astype(dict.fromkeys(wanted, float))
-    return predict_by_physics(rows).assign(predicted_by="the physics models, from the record")
-
-
-def errors(rows: pd.DataFrame, quantity: str) -> pd.Series[float]:
-    """Predicted / measured - 1 of each row that has both."""
-    predicted, measured_ = (rows[name].astype(float) for name in QUANTITIES[quantity])
-    ratio: pd.Series[float] = predicted / measured_ - 1
-    sound = np.isfinite(ratio.to_numpy(float)) & (predicted > 0).to_numpy() & (measured_ > 0).to_numpy()
-    return ratio[sound]
 
 
 def predict_by_physics(rows: pd.DataFrame) -> pd.DataFrame:

@@ -18,7 +18,6 @@ from analysis.figures import (
     job,
     neighbours,
     placement,
-    predicted,
     scaling,
 )
 from analysis.figures.data import LackingError, Tables, load_tables
@@ -36,7 +35,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_IN_ORDER = (scaling, axes, neighbours, job, placement, predicted)
+_IN_ORDER = (scaling, axes, neighbours, job, placement)
 FIGURES = {module.__name__.rpartition(".")[2]: module for module in _IN_ORDER}
 """name -> its module, with ``draw`` and its caption as docstring, in the order of a report"""
 

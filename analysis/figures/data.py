@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 COLUMNS: tuple[str, ...] = (*NEEDED, "node_names", "leaf_switches")
 """The record columns that figures read"""
 
-PREDICTIONS = ("predicted_peak_bytes", "predicted_step_s", "predicted_s")
-"""Columns of a plan that hold predictions"""
-
 
 class LackingError(Exception):
     """The data do not hold what a figure shows; the text states what is missing and how to get it."""
@@ -31,7 +28,7 @@ class Tables:
     records: pd.DataFrame
     """one row per attempt, as ``analysis.load`` gives them"""
     plan: pd.DataFrame | None = None
-    """candidates with predictions, None where results came without a plan"""
+    """candidates, None where results came without a plan"""
 
 
 def load_tables(source: Source | Iterable[Source]) -> Tables:
@@ -44,5 +41,5 @@ def load_tables(source: Source | Iterable[Source]) -> Tables:
     sources = [source] if isinstance(source, (str, Path)) else list(source)
     return Tables(
         records=load(sources, COLUMNS),
-        plan=load_plan(sources, (*PREDICTIONS, *STEPPED)),
+        plan=load_plan(sources, STEPPED),
     )

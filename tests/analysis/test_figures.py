@@ -167,7 +167,7 @@ def test_simulated_data_are_marked_or_left_out(simulated, name):
     assert "simulated" in sound(figures.draw(name, simulated).figure)
 
 
-@pytest.mark.parametrize("name", [name for name in figures.FIGURES if name not in ("placement", "predicted")])
+@pytest.mark.parametrize("name", [name for name in figures.FIGURES if name != "placement"])
 @pytest.mark.parametrize(("models", "nodes"), [(1, 1), (3, 5), pytest.param(12, 12, marks=pytest.mark.long), (40, 6)])
 def test_figures_of_few_and_many_models_are_whole(name, models, nodes):
     sound(figures.draw(name, made_tables(models, nodes)).figure)
@@ -239,14 +239,6 @@ def test_of_several_values_without_an_order_the_best_is_legible():
     shown = sound(figures.draw("neighbours", Tables(full(made))).figure)
     assert "mxfp8\n−10 %" in shown
     assert "bf16\n" not in shown
-
-
-def test_predictions_of_the_plan_come_before_our_own(tables):
-    ok = tables.records[tables.records["outcome"] == "ok"]
-    plan = pd.DataFrame({"run_id": ok["run_id"], "predicted_peak_bytes": ok["peak_memory_bytes"] * 2})
-    shown = sound(figures.draw("predicted", Tables(tables.records, plan)).figure)
-    assert "predicted by the plan" in shown
-    assert "median error 100%, median bias +100%" in shown
 
 
 def test_the_playbooks_figures(tmp_path):
