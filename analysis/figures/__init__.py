@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from analysis.figures import (
     axes,
     job,
-    neighbours,
     placement,
     scaling,
 )
@@ -35,7 +34,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_IN_ORDER = (scaling, axes, neighbours, job, placement)
+_IN_ORDER = (scaling, axes, job, placement)
 FIGURES = {module.__name__.rpartition(".")[2]: module for module in _IN_ORDER}
 """name -> its module, with ``draw`` and its caption as docstring, in the order of a report"""
 

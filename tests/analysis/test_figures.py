@@ -231,16 +231,6 @@ def test_many_sets_of_nodes_are_legible():
     assert "leaf switches not known" in shown
 
 
-def test_of_several_values_without_an_order_the_best_is_legible():
-    one = made_grid(1, 1, failing=False).iloc[[0]].assign(recompute="none", compile=False, params_json="{}", mfu=None)
-    rates = {"mxfp8": 90.0, "fp8_tensorwise": 100.0, "bf16": 80.0}
-    rows = [one.assign(run_id=f"r-{dtype}", dtype=dtype, tflops_per_gpu=rate) for dtype, rate in rates.items()]
-    made = pd.concat(rows, ignore_index=True).assign(tokens_per_second_per_gpu=[*rates.values()])
-    shown = sound(figures.draw("neighbours", Tables(full(made))).figure)
-    assert "mxfp8\n−10 %" in shown
-    assert "bf16\n" not in shown
-
-
 def test_the_playbooks_figures(tmp_path):
     tables = Tables(full(playbook_records()))
     for name in ("scaling", "axes"):
