@@ -1,8 +1,8 @@
-"""Every figure of a sweep but the heatmap: one file each, a pure function from tables to a matplotlib figure.
+"""Every figure of a sweep but the heatmap: one file each, a pure function from records to a matplotlib figure.
 
-from analysis import figures
-tables = figures.load_tables("sweeps/ultrascale")
-figures.draw("scaling", tables).figure.savefig("scaling.pdf")
+import analysis
+records = analysis.load("sweeps/ultrascale")
+analysis.figures.draw("scaling", records).figure.savefig("scaling.pdf")
 
 Where the data lack what a figure shows, the figure shows a text instead, which ``Drawn.lacking`` holds.
 """
@@ -13,20 +13,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from analysis.derive.best import NEEDED
 from analysis.figures import (
     axes,
     job,
     placement,
     scaling,
 )
-from analysis.figures.data import LackingError, Tables, load_tables
 from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["FIGURES", "Drawn", "LackingError", "Tables", "draw", "load_tables", "named"]
+__all__ = ["COLUMNS", "FIGURES", "Drawn", "draw", "named"]
 
 
 def __dir__() -> list[str]:
@@ -37,6 +37,10 @@ def __dir__() -> list[str]:
 _IN_ORDER = (scaling, axes, job, placement)
 FIGURES = {module.__name__.rpartition(".")[2]: module for module in _IN_ORDER}
 """name -> its module, with ``draw`` and its caption as docstring, in the order of a report"""
+
+
+COLUMNS: tuple[str, ...] = (*NEEDED, "node_names", "leaf_switches")
+"""The record columns that figures read"""
 
 
 @dataclass(frozen=True)
@@ -58,18 +62,17 @@ class Drawn:
         return buffer.getvalue()
 
 
-def draw(name: str, tables: Tables | pd.DataFrame) -> Drawn:
-    """Draw one figure of the registry. ``tables``: or the records alone, as ``analysis.load`` gives them.
+def draw(name: str, records: pd.DataFrame) -> Drawn:
+    """Draw one figure of the registry from records, as ``analysis.load`` gives them.
 
     Raises SweepError for another name.
     """
-    from analysis.figures.style import message
+    from analysis.figures.style import LackingError, message
 
-    tables = tables if isinstance(tables, Tables) else Tables(tables)
     (name,) = named([name])
     caption = str(FIGURES[name].__doc__)
     try:
-        return Drawn(name, caption, FIGURES[name].draw(tables), None)
+        return Drawn(name, caption, FIGURES[name].draw(records), None)
     except LackingError as lacking:
         return Drawn(name, caption, message(caption, str(lacking)), str(lacking))
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from analysis.derive.axes import AXES, comparable_metric, varied_axes
 from analysis.derive.best import is_simulated, measured
 from analysis.figures import style
-from analysis.figures.data import LackingError, Tables
 from analysis.heatmap.caption import held_fixed
 from analysis.text_fit import width_pt
 
@@ -24,15 +23,15 @@ LABEL = 5.75
 """Font size of values under boxes"""
 
 
-def draw(tables: Tables) -> Figure:
+def draw(records: pd.DataFrame) -> Figure:
     """One panel per axis that was varied; a box per value over all configurations measured with it."""
-    metric = comparable_metric(tables.records)
+    metric = comparable_metric(records)
     if metric is None:
-        raise LackingError("no run has a throughput or MFU yet")
-    rows = measured(tables.records, metric)
+        raise style.LackingError("no run has a throughput or MFU yet")
+    rows = measured(records, metric)
     axes_names = varied_axes(rows)[:MOST_PANELS]
     if not axes_names:
-        raise LackingError("no axis has two values among the measured configurations")
+        raise style.LackingError("no axis has two values among the measured configurations")
     values = _comparable(rows, metric)
     columns = len(axes_names) if len(axes_names) < 5 else 3 if len(axes_names) < 7 else 4
     groups = {name: _groups(values, rows[name], columns) for name in axes_names}

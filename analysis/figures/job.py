@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from analysis.derive.best import best_per_cell, is_simulated
 from analysis.derive.job import DAY, day_of, rate_text
 from analysis.figures import style
-from analysis.figures.data import LackingError, Tables
 from analysis.heatmap.caption import held_fixed
 from analysis.metrics import JOB
 
@@ -20,11 +19,11 @@ MOST_ROWS = 24
 COLOURS = dict(zip(DAY, (*style.COLOURS[:6], style.COLOURS[-1]), strict=True))
 
 
-def draw(tables: Tables) -> Figure:
+def draw(records: pd.DataFrame) -> Figure:
     """Left: the whole day of the best configuration of each cell. Right: what of it does not train, enlarged."""
-    found = best_per_cell(tables.records, JOB)
+    found = best_per_cell(records, JOB)
     if found.empty:
-        raise LackingError("no run wrote a checkpoint; params: {checkpoint: async} measures one")
+        raise style.LackingError("no run wrote a checkpoint; params: {checkpoint: async} measures one")
     best = found.head(MOST_ROWS)
     hours, rates = 24 * day_of(best), dict.fromkeys(map(rate_text, best.to_dict("records")))
     figure = style.sheet(

@@ -10,7 +10,6 @@ from analysis.derive.axes import short_name
 from analysis.derive.best import is_simulated, natural
 from analysis.derive.placement import Spread, against_packed, by_node_set, placed, spread, widest
 from analysis.figures import style
-from analysis.figures.data import LackingError, Tables
 from analysis.text_fit import shortened
 from sweep.contract import LAYOUT
 from sweep.physics.groups import PACKED
@@ -25,18 +24,18 @@ MOST_ROWS = 16
 LABEL_PT = 130.0
 
 
-def draw(tables: Tables) -> Figure:
+def draw(records: pd.DataFrame) -> Figure:
     """Left: runs of each configuration against its median. Right: the same by set of nodes, the slowest first."""
-    runs = placed(tables.records)
+    runs = placed(records)
     if runs.empty:
-        raise LackingError("no configuration was measured on several sets of nodes")
+        raise style.LackingError("no configuration was measured on several sets of nodes")
     sets, configurations = by_node_set(runs), widest(runs, MOST_ROWS)
     rows = max(len(configurations) + _legend_rows(runs), min(len(sets), MOST_ROWS))
     figure = style.sheet(
         "What the choice of nodes does",
         held=[f"{len(runs)} runs of {runs['configuration'].nunique()} configurations on several sets of nodes"],
         notes=_notes(runs, sets),
-        simulated=is_simulated(tables.records),
+        simulated=is_simulated(records),
         columns=2,
         height_in=max(1.6, 0.7 + 0.15 * rows),
     )

@@ -9,7 +9,6 @@ import numpy as np
 from analysis.derive.best import is_simulated
 from analysis.derive.scaling import amdahl, scaling
 from analysis.figures import style
-from analysis.figures.data import LackingError, Tables
 from analysis.heatmap.caption import held_fixed
 from analysis.metrics import number
 from sweep.physics.sizing import Scaling
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw(tables: Tables) -> Figure:
+def draw(records: pd.DataFrame) -> Figure:
     """Left: tokens/s of the whole job, both axes logarithmic. Right: tokens/s/GPU over that of the fewest nodes."""
-    table = scaling(tables.records)
+    table = scaling(records)
     if table.empty:
-        raise LackingError("no run has a throughput yet")
+        raise style.LackingError("no run has a throughput yet")
     models, notes = style.models_shown(table)
     fits = amdahl(table)
     notes = [*_notes(table, bool(fits)), *notes]

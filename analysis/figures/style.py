@@ -31,6 +31,10 @@ MOST_SERIES = len(COLOURS)
 GOOD, BAD = COLOURS[0], COLOURS[1]
 
 
+class LackingError(Exception):
+    """The data do not hold what a figure shows; the text states what is missing and how to get it."""
+
+
 def sheet(
     title: str,
     *,

@@ -87,16 +87,17 @@ def report(
 
 def _write_figures(sources: Sequence[Path], folder: Path, ending: str, as_json: bool) -> None:
     """Each named figure as a file: a source that is called as a figure names it."""
+    import analysis
     from analysis import figures as drawing
     from analysis.heatmap.draw import save_figure
 
     names = [str(source) for source in sources if str(source) in drawing.FIGURES]
     places = [source for source in sources if str(source) not in drawing.FIGURES]
     drawing.named([str(source) for source in places if not source.exists()])  # raises SweepError for what it names
-    tables = drawing.load_tables([place for place, _ in collected_results(named(places))])
+    records = analysis.load([place for place, _ in collected_results(named(places))], drawing.COLUMNS)
     written = []
     for name in drawing.named(names):
-        drawn = drawing.draw(name, tables)
+        drawn = drawing.draw(name, records)
         target = folder / f"{name}.{ending}"
         save_figure(drawn.figure, target)
         written.append({"name": name, "path": str(target), "caption": drawn.caption, "lacking": drawn.lacking})
@@ -112,13 +113,12 @@ def _write_page(target: Path, places: list[Path], directories: Sequence[SweepDir
     """Build the page and replace the file atomically; the number of attempts in it."""
     import analysis
     from analysis.derive.neighbours import STEPPED
-    from analysis.figures import FIGURES, draw, load_tables
+    from analysis.figures import COLUMNS, FIGURES, draw
     from analysis.report import About, build, columns_needed
     from sweep.files import write_whole
     from sweep.state.parts import PARTS
 
-    tables = load_tables(places) if figures else None
-    records = analysis.load(places, columns_needed())
+    records = analysis.load(places, list(dict.fromkeys([*columns_needed(), *COLUMNS])))
     plan = analysis.load_plan(places, STEPPED)
     grid, provenance = _origin(directories) if len(places) == 1 else (None, {})
     about = About(
@@ -136,7 +136,7 @@ def _write_page(target: Path, places: list[Path], directories: Sequence[SweepDir
         about,
         metric=metric,
         usage=functools.partial(_usage, origin_of(directories if len(places) == 1 else ())),
-        pictures=[draw(name, tables) for name in FIGURES] if tables is not None else [],
+        pictures=[draw(name, records) for name in FIGURES] if figures else [],
     )
     write_whole(target, page)
     return len(records)

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
+import analysis
 from analysis import figures
 from analysis.figures import style
-from analysis.figures.data import Tables
 from sweep.cli.main import cli
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
@@ -69,7 +69,7 @@ def sound(figure):
 
 def full(records):
     """Records with every column, as a load gives them."""
-    return records.reindex(columns=list(dict.fromkeys([*records.columns, *figures.data.COLUMNS])))
+    return records.reindex(columns=list(dict.fromkeys([*records.columns, *figures.COLUMNS])))
 
 
 WROTE = {
@@ -80,8 +80,8 @@ WROTE = {
 }
 
 
-def made_tables(models=3, nodes=5, **changes):
-    return Tables(full(made_grid(models, nodes, **changes).assign(**WROTE)))
+def made_records_of(models=3, nodes=5, **changes):
+    return full(made_grid(models, nodes, **changes).assign(**WROTE))
 
 
 def fill(sweep, *, simulated=False, nodes=("n1", "n2", "n3")):
@@ -134,13 +134,13 @@ def sweep(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tables(sweep):
-    return figures.load_tables(sweep.path)
+def measured(sweep):
+    return analysis.load(sweep.path)
 
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
-    return figures.load_tables(fill(made_sweep(tmp_path_factory.mktemp("simulated") / "s"), simulated=True).path)
+    return analysis.load(fill(made_sweep(tmp_path_factory.mktemp("simulated") / "s"), simulated=True).path)
 
 
 def test_every_figure_has_a_caption_of_one_line():
@@ -154,8 +154,8 @@ def test_every_figure_is_documented():
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)
-def test_a_sweeps_figures_are_whole(tables, name):
-    drawn = figures.draw(name, tables)
+def test_a_sweeps_figures_are_whole(measured, name):
+    drawn = figures.draw(name, measured)
     assert drawn.lacking is None
     shown = sound(drawn.figure)
     assert "simulated" not in shown.lower()
@@ -170,7 +170,7 @@ def test_simulated_data_are_marked_or_left_out(simulated, name):
 @pytest.mark.parametrize("name", [name for name in figures.FIGURES if name != "placement"])
 @pytest.mark.parametrize(("models", "nodes"), [(1, 1), (3, 5), pytest.param(12, 12, marks=pytest.mark.long), (40, 6)])
 def test_figures_of_few_and_many_models_are_whole(name, models, nodes):
-    sound(figures.draw(name, made_tables(models, nodes)).figure)
+    sound(figures.draw(name, made_records_of(models, nodes)).figure)
 
 
 DEGENERATE = {
@@ -186,7 +186,7 @@ DEGENERATE = {
 @pytest.mark.parametrize("name", figures.FIGURES)
 @pytest.mark.parametrize("kind", DEGENERATE)
 def test_no_data_break_a_figure(name, kind):
-    drawn = figures.draw(name, Tables(DEGENERATE[kind]))
+    drawn = figures.draw(name, DEGENERATE[kind])
     shown = sound(drawn.figure)
     if drawn.lacking is not None:
         assert drawn.lacking.split()[0] in shown
@@ -195,15 +195,15 @@ def test_no_data_break_a_figure(name, kind):
 
 def test_scaling_shows_the_efficiency_of_the_numbers():
     records = made_grid(1, 4, failing=False)
-    drawn = figures.draw("scaling", Tables(full(records)))
+    drawn = figures.draw("scaling", full(records))
     (line,) = [line for line in drawn.figure.axes[1].get_lines() if line.get_label() == "1B"]
     assert line.get_ydata() == pytest.approx([100 / (1 + 0.08 * n) for n in range(4)])
     assert "strong scaling" in sound(drawn.figure)
 
 
 def test_a_training_day_has_24_hours():
-    records = made_tables(failing=False).records.assign(start_s=60.0, first_iteration_s=30.0, restart_time=600.0)
-    left, right = figures.draw("job", Tables(records)).figure.axes
+    records = made_records_of(failing=False).assign(start_s=60.0, first_iteration_s=30.0, restart_time=600.0)
+    left, right = figures.draw("job", records).figure.axes
     rows = len(left.get_yticklabels())
     hours = [sum(bar.get_width() for bar in left.patches[at::rows]) for at in range(rows)]
     assert hours == pytest.approx([24.0] * rows)
@@ -214,27 +214,27 @@ def test_a_training_day_has_24_hours():
 
 
 def test_slow_sets_of_nodes_come_first_and_the_effect_of_the_choice_of_nodes_is_stated():
-    tables = Tables(full(repeats_on_nodes(slow=0.95)))
-    drawn = figures.draw("placement", tables)
+    records = full(repeats_on_nodes(slow=0.95))
+    drawn = figures.draw("placement", records)
     shown = sound(drawn.figure)
     assert "The choice of nodes matters: it adds" in shown
     assert "2 leaf switches" in shown
     assert drawn.figure.axes[1].get_yticklabels()[0].get_text() == "n3, n4 · 6×"
-    same = sound(figures.draw("placement", Tables(full(repeats_on_nodes(slow=1.0)))).figure)
+    same = sound(figures.draw("placement", full(repeats_on_nodes(slow=1.0))).figure)
     assert "No effect of the choice of nodes is shown" in same
 
 
 def test_many_sets_of_nodes_are_legible():
     runs = repeats_on_nodes(slow=0.9, configurations=30, sets=40, per_set=1)
-    shown = sound(figures.draw("placement", Tables(full(runs.assign(leaf_switches=None)))).figure)
+    shown = sound(figures.draw("placement", full(runs.assign(leaf_switches=None))).figure)
     assert "The slowest 16 of 40 sets of nodes" in shown
     assert "leaf switches not known" in shown
 
 
 def test_the_playbooks_figures(tmp_path):
-    tables = Tables(full(playbook_records()))
+    records = full(playbook_records())
     for name in ("scaling", "axes"):
-        drawn = figures.draw(name, tables)
+        drawn = figures.draw(name, records)
         assert drawn.lacking is None
         sound(drawn.figure)
 
@@ -288,7 +288,7 @@ def test_every_tick_of_a_logarithmic_axis_has_its_number_and_there_are_enough_to
     rows = made_grid(2, 4)
     rows["tokens_per_second"] *= np.where(rows["model"] == "1B", spread, 1.0)
     rows["tokens_per_second_per_gpu"] *= np.where(rows["model"] == "1B", spread, 1.0)
-    figure = figures.draw("scaling", Tables(rows)).figure
+    figure = figures.draw("scaling", rows).figure
     FigureCanvasAgg(figure).draw()
     axis = figure.axes[0].yaxis
     low, high = sorted(axis.get_view_interval())
