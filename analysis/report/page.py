@@ -26,7 +26,7 @@ def render(content: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     """
     from markupsafe import Markup
 
-    templates = environment()
+    templates = _environment()
     style = templates.get_template(STYLE).render(heat=content["heat"])
     script = templates.get_template(SCRIPT).render()
     policy = "; ".join(
@@ -62,7 +62,7 @@ def _hash(text: str) -> str:
 
 
 @functools.cache
-def environment() -> Environment:
+def _environment() -> Environment:
     """The templates of pages; what they are given is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 

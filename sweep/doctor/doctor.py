@@ -18,13 +18,13 @@ from sweep.checks.speeds import Answer
 from sweep.doctor.evaluation import evaluate_answers, nodes_of, pair_rows
 from sweep.doctor.login_readers import LoginReaders
 from sweep.doctor.measured import measured_rates, write_measured
-from sweep.doctor.report import Report, page, rows_of
+from sweep.doctor.report import Report
 from sweep.doctor.run import DoctorOptions, Progress, run_on_nodes
 from sweep.files import remove_empty, write_whole
 from sweep.inputs.site import Site
 from sweep.plugins import CHECK, load_object
 
-REPORT, TABLE, PAGE = "report.json", "results.parquet", "report.html"
+REPORT = "report.json"
 
 
 def examine(options: DoctorOptions, directory: Path, progress: Progress) -> Report:
@@ -67,10 +67,7 @@ def examine(options: DoctorOptions, directory: Path, progress: Progress) -> Repo
 
 def _written(report: Report, answers: list[Answer], options: DoctorOptions, folder: Path) -> Report:
     """The run's files, and what was measured next to the site."""
-    import pyarrow
-    import pyarrow.parquet
-
-    written = [str(folder / name) for name in (REPORT, TABLE, PAGE)]
+    written = [str(folder / REPORT)]
     rates = measured_rates(answers, report.exclude, report.began_at)
     if rates is not None:
         site = options.site_file or folder / "site.yaml"
@@ -80,8 +77,6 @@ def _written(report: Report, answers: list[Answer], options: DoctorOptions, fold
         report = replace(report, rates=json.loads(json.dumps(asdict(rates))))
     report = replace(report, written=tuple(written))
     write_whole(folder / REPORT, json.dumps(report.as_json(), indent=1))
-    write_whole(folder / PAGE, page(report))
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows_of(report)), folder / TABLE)
     return report
 
 

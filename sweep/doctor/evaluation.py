@@ -157,7 +157,7 @@ def _of_width(width: int, one: Exchange, row: Mapping[str, Json], stated: Stated
 
 
 def pair_rows(answers: Iterable[Answer]) -> list[dict[str, Json]]:
-    """A row per exchanging pair, for the matrix."""
+    """A row per exchanging pair."""
     return [
         {
             "nodes": list(one.nodes),

@@ -1,20 +1,13 @@
-"""The report of a doctor run: values, text, JSON, a table.
-
-The report as one HTML page: what is unfit first, the matrix of pairs, every check. No script, nothing loaded.
-"""
+"""The report of a doctor run: values, text, JSON."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from analysis.derive.best import natural
-from analysis.report.page import environment
 from sweep.checks.check import CheckResult, Json, Verdict
 from sweep.checks.fleet import to_exclude
-from sweep.checks.rules import quantity
 
 ORDER = (
     *(Verdict.NO_ANSWER, Verdict.IMPOSSIBLE, Verdict.BELOW_FLOOR, Verdict.BELOW_MEDIAN, Verdict.DIFFERS),
@@ -38,7 +31,7 @@ class Report:
     seconds: Mapping[str, float] = field(default_factory=dict)
     """tier -> how long it took"""
     pairs: tuple[Mapping[str, Json], ...] = ()
-    """each pair's rates, for the matrix"""
+    """each pair's rates"""
     rates: Mapping[str, Json] = field(default_factory=dict)
     """what was written to the file of measured rates"""
     written: tuple[str, ...] = ()
@@ -62,7 +55,7 @@ class Report:
 
 
 def rows_of(report: Report) -> list[dict[str, Json]]:
-    """A row per check and node: also the rows of the Parquet file."""
+    """A row per check and node."""
     rows = []
     for one in report.results:
         values = asdict(one.finding)
@@ -100,55 +93,3 @@ def summary(report: Report) -> str:
     verdict = "fit" if report.fit else "unfit"
     text = f"{report.site}: {verdict}: {words} ({took})"
     return f"{text}; {report.problem}" if report.problem else text
-
-
-SLOW, FAST = (246, 178, 107), (221, 238, 250)
-"""colours of the slowest and the fastest pair: both light, so that black text is legible"""
-
-
-def page(report: Report) -> str:
-    """The whole page."""
-    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(report.began_at))
-    matrices = [(name.replace("_", "-"), *_matrix(report.pairs, name)) for name in ("send", "all_reduce")]
-    return (
-        environment()
-        .get_template("doctor.html.j2")
-        .render(
-            title=f"sweep doctor: {report.site}, {began}",
-            summary=summary(report),
-            exclude=report.exclude,
-            matrices=[one for one in matrices if one[1]],
-            checks=[(one, nodes_text(nodes, len(report.nodes))) for one, nodes in groups(report.results)],
-        )
-    )
-
-
-def _matrix(
-    pairs: Sequence[Mapping[str, Json]], operation: str
-) -> tuple[list[str], list[tuple[str, list[tuple[str, str]]]]]:
-    """(nodes, each with a (text, colour) per node): a pair that failed has no colour, one not measured has neither."""
-    rates = rates_of_pairs(pairs, operation)
-    nodes = sorted({node for pair in rates for node in pair}, key=natural)
-    measured = [rate for rate in rates.values() if rate]
-    cells = {
-        pair: (quantity(rate, "B/s"), _colour(rate, measured)) if rate else ("failed", "")
-        for pair, rate in rates.items()
-    }
-    return nodes, [(one, [cells.get((min(one, two), max(one, two)), ("", "")) for two in nodes]) for one in nodes]
-
-
-def rates_of_pairs(pairs: Sequence[Mapping[str, Json]], operation: str) -> dict[tuple[str, str], float]:
-    """(node, node) in order -> the best rate; 0: it failed."""
-    found: dict[tuple[str, str], float] = {}
-    for pair in pairs:
-        nodes, rate = pair.get("nodes"), pair.get(operation)
-        if isinstance(nodes, list) and len(nodes) == 2 and isinstance(rate, (int, float)):
-            key = (min(map(str, nodes)), max(map(str, nodes)))
-            found[key] = max(found.get(key, 0.0), float(rate))
-    return found
-
-
-def _colour(rate: float, measured: Sequence[float]) -> str:
-    lowest, most = min(measured), max(measured)
-    share = (rate - lowest) / (most - lowest) if most > 1.05 * lowest else 1.0
-    return ",".join(f"{slow + (fast - slow) * share:.0f}" for slow, fast in zip(SLOW, FAST, strict=True))

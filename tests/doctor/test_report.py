@@ -1,11 +1,11 @@
-"""The report: text, JSON, page, history; and checks of other packages."""
+"""The report: text, JSON; and answers of a pilot."""
 
 import json
 
 from sweep.checks.check import CheckResult, Finding, Stated, Verdict
 from sweep.checks.speeds import accused_by_speed
 from sweep.doctor.evaluation import evaluate_answers, nodes_of, pair_rows
-from sweep.doctor.report import Report, groups, nodes_text, page, rates_of_pairs, rows_of, summary
+from sweep.doctor.report import Report, groups, nodes_text, rows_of, summary
 from tests.support.doctor.answers import exchange
 
 
@@ -45,26 +45,9 @@ def test_equal_findings_are_one_line_and_the_worst_is_first():
     assert nodes_text([f"n{at}" for at in range(8)], 9) == "n0, n1, n2, n3, n4, n5 and 2 more"
 
 
-def test_the_page_names_what_is_wrong_escapes_it_and_has_the_matrix():
-    text = page(report())
-    assert "4 kB &lt;b&gt;" in text
-    assert "<b>" not in text
-    assert "<h2>Pairs: send</h2>" in text
-    assert text.count(">failed<") == 4, "both halves of two matrices"
-    assert text.index("<th>n2</th>") < text.index("<th>n10</th>")
-    assert "50 GB/s" in text
-    assert "http" not in text
-
-
-def test_the_best_rate_of_a_pair_counts():
-    assert rates_of_pairs([pair("a", "b", 0.0), pair("b", "a", 2.0)], "send") == {("a", "b"): 2.0}
-
-
-def test_rows_have_every_column_and_can_be_written(tmp_path):
-    import pyarrow
-
-    table = pyarrow.Table.from_pylist(rows_of(report()))
-    assert set(table.column_names) >= {"check", "tier", "node", "verdict", "found", "expected", "number", "remedy"}
+def test_rows_have_every_column_and_can_be_written():
+    columns = {"check", "tier", "node", "verdict", "found", "expected", "number", "remedy"}
+    assert all(set(row) >= columns for row in rows_of(report()))
     assert json.loads(json.dumps(report().as_json()))["exclude"] == report().exclude
 
 
