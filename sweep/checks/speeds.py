@@ -1,6 +1,5 @@
-"""The speeds of nodes as their ranks measured them, evaluated: tiers ``perf`` and ``train``. Pure.
-
-``perf``: how fast a node's parts are, against the kind's expected rate, its bound, and the other nodes.
+"""Tier ``perf``: how fast a node's parts are, as its ranks measured them, against the kind's expected rate, its bound,
+and the other nodes. Pure.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from sweep.checks.check import Check, CheckResult, Finding, Json, NodeReadings, 
 from sweep.checks.expectation import NOTHING, Expectation, all_reduce, matmul, memory_copy, pair_of_gpus
 from sweep.checks.fleet import evaluate_all
 from sweep.checks.rules import bounded, number_of, quantity, rows_of
-from sweep.contract import Layout, Run
-from sweep.physics.catalogue import MODELS
 from sweep.physics.measured import bus_bandwidth
 
 RATES = "bench_workloads.checks.rates"
@@ -111,23 +108,6 @@ PERF: tuple[Check, ...] = (
 
 Answer = Mapping[str, Any]
 """of one node (or of some that exchanged data): "kind", "node", what its ranks measured"""
-READER = "training"
-ITERATIONS = 7
-"""timings; the fastest counts: other programs only make one slower"""
-TRAIN: tuple[Check, ...] = (
-    Check(
-        name="training",
-        tier="train",
-        reader=READER,
-        evaluate=slowest_rate("tokens/s", lambda *_: NOTHING),
-        remedy="compare this node's tiers node and perf with a fast one's; its kernel log, clocks, temperature",
-        source="the other nodes' median; SuperBench and Primus train tiny models per node",
-        median=True,
-    ),
-)
-"""tier ``train``: the training benchmark, tiny, on each node alone: it shows what no part alone does"""
-SPEEDS: dict[str, tuple[str, tuple[Check, ...]]] = {"perf": ("rates", PERF), "train": ("training", TRAIN)}
-"""tier -> (kind of its answers, its checks)"""
 
 
 def rates_of(answer: Answer) -> NodeReadings:
@@ -139,16 +119,16 @@ def rates_of(answer: Answer) -> NodeReadings:
         values = [rank[name] for rank in ranks if rank.get(name)]
         # An all-reduce has rows of its own, the same on every rank
         value = values[0] if values and isinstance(values[0], list) else values
-        readings[name if name == READER else f"bench_workloads.checks.rates:{name}"] = Reading(value=value)
+        readings[f"{RATES}:{name}"] = Reading(value=value)
     problem = answer["problem"] or ("" if readings else "nothing was measured")
     return NodeReadings(node=answer["node"], readings=readings, problem=problem)
 
 
-def all_rates(answers: Iterable[Answer], kind: str = "rates") -> list[NodeReadings]:
+def all_rates(answers: Iterable[Answer]) -> list[NodeReadings]:
     """Each node's rates; of a node that was measured again, the better of each: load only makes one slower."""
     found: dict[str, NodeReadings] = {}
     for answer in answers:
-        if answer["kind"] == kind:
+        if answer["kind"] == "rates":
             new = rates_of(answer)
             old = found.get(new.node)
             found[new.node] = new if old is None or old.problem else old if new.problem else _better(old, new)
@@ -173,16 +153,15 @@ def _speed(reading: Reading) -> float:
     return min(speeds, default=0.0)
 
 
-def evaluate_speeds(answers: Sequence[Answer], tier: str, stated: Stated) -> list[CheckResult]:
-    """The results of a tier that measures each node's speed; none where it was not asked for."""
-    kind, checks = SPEEDS[tier]
-    rates = all_rates(answers, kind)
-    return evaluate_all(checks, rates, stated) if rates else []
+def evaluate_speeds(answers: Sequence[Answer], stated: Stated) -> list[CheckResult]:
+    """The tier's results; none where it was not asked for."""
+    rates = all_rates(answers)
+    return evaluate_all(PERF, rates, stated) if rates else []
 
 
-def accused_by_speed(answers: Sequence[Answer], tier: str, stated: Stated) -> list[str]:
+def accused_by_speed(answers: Sequence[Answer], stated: Stated) -> list[str]:
     """The nodes that are too slow by what is known, or did not answer: measured again before they are reported."""
-    found = evaluate_speeds(answers, tier, stated)
+    found = evaluate_speeds(answers, stated)
     slow = (Verdict.BELOW_MEDIAN, Verdict.BELOW_FLOOR, Verdict.NO_ANSWER)
     return list(dict.fromkeys(one.node for one in found if one.finding.verdict in slow))
 
@@ -190,22 +169,3 @@ def accused_by_speed(answers: Sequence[Answer], tier: str, stated: Stated) -> li
 def rows(value: Json) -> list[Mapping[str, Json]]:
     """The mappings of a list."""
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
-
-
-def training_run(gpu: str, ranks: int) -> Run:
-    """What a node trains: data parallel over its ranks, steps of tenths of a second (two periods of a CPU quota)."""
-    model, length, micro_batch, accumulated, dtype = (
-        ("tiny-1M", 256, 4, 4, "fp32") if gpu == "cpu" else ("Qwen3-0.6B", 4096, 1, 8, "bf16")
-    )
-    return Run(
-        workload="transformer",
-        model=model,
-        shape=MODELS[model].as_dict(),
-        nodes=1,
-        gpus_per_node=ranks,
-        sequence_length=length,
-        layout=Layout(dp=ranks, micro_batch_size=micro_batch, grad_accum=accumulated),
-        dtype=dtype,
-        warmup_iterations=2,
-        iterations=ITERATIONS,
-    )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sweep.doctor.report import Report
     from sweep.inputs.site import Site
 
-TIERS = ("login", "node", "perf", "train", "pair", "all-nodes")
+TIERS = ("login", "node", "perf", "pair", "all-nodes")
 """in the order in which they run"""
 USUAL = TIERS[:2]
 COLOURS = {"ok": "green", "warning": "yellow", "unknown": "yellow"}

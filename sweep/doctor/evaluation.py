@@ -10,7 +10,7 @@ from sweep.checks.expectation import NOTHING, Expectation, adapter, all_reduce
 from sweep.checks.fleet import evaluate_all, no_answer
 from sweep.checks.pairs import MESSAGE_BYTES, TOLERANCES, Exchange, best_rates, rate_of, slow_in_pairs
 from sweep.checks.rules import number_of, quantity
-from sweep.checks.speeds import SPEEDS, Answer, against, evaluate_speeds
+from sweep.checks.speeds import Answer, against, evaluate_speeds
 
 PAIR_REMEDY = "check this node's adapters, cables and switch port; run `sweep doctor --tier pair --every-pair`"
 ALL_NODES_REMEDY = "exclude the node; look at its agent's output, kernel log and adapters"
@@ -29,9 +29,8 @@ def evaluate_answers(answers: Sequence[Answer], checks: Sequence[Check], stated:
     readings = [readings_of(one) for one in answers if one["kind"] == "readings"]
     if readings:
         results += evaluate_all(checks, readings, stated)
-    for tier in SPEEDS:
-        found = evaluate_speeds(answers, tier, stated)
-        results += [replace(one, tier=tier) if one.check == "answers" else one for one in found]
+    found = evaluate_speeds(answers, stated)
+    results += [replace(one, tier="perf") if one.check == "answers" else one for one in found]
     exchanges = exchanges_of(answers)
     guilty = {node: one["why"] for one in answers if one["kind"] == "guilty" for node in one["nodes"]}
     results += evaluate_pairs([one for one in exchanges if one.tier == "pair"], stated)

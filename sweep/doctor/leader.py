@@ -14,18 +14,17 @@ from pathlib import Path
 
 from bench_workloads.checks.reading import UnreadableError, output
 from sweep.checks.check import Stated
-from sweep.checks.speeds import READER, accused_by_speed, training_run
+from sweep.checks.speeds import accused_by_speed
 from sweep.doctor.exchanges import Exchanges
 from sweep.doctor.request import Answers, Request
 from sweep.errors import log_error
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job_spec import JobSpec
-from sweep.pilot.leader.check_attempts import READ, START_S, STEP_S, CheckAttempts, measure_rates, until_sure
+from sweep.pilot.leader.check_attempts import READ, CheckAttempts, measure_rates, until_sure
 from sweep.pilot.leader.clearing import OrphanClearing
 from sweep.pilot.leader.link import Link, one_machine
 from sweep.pilot.leader.nodes import agents
 from sweep.pilot.leader.start import lead_once
-from sweep.plugins import WORKLOAD
 
 HOSTNAMES_S = 20.0
 
@@ -69,11 +68,10 @@ class DoctorLeader:
             # Nodes of one machine share its cores; those of a cluster do not wait for each other
             attempts = CheckAttempts(self._gpu, max(1, (os.cpu_count() or 1)) if shared else len(links) or 1)
             await asyncio.gather(*(self._read(attempts, link) for link in links))
-        elif tier in ("perf", "train"):
-            measure = self._measure if tier == "perf" else self._train
+        elif tier == "perf":
             stated = Stated(gpu=self._gpu, gpus_per_node=self._spec.gpus_per_node, nodes=len(links))
             await until_sure(
-                partial(measure, attempts), links, lambda: accused_by_speed(self._answers.read(), tier, stated)
+                partial(self._measure, attempts), links, lambda: accused_by_speed(self._answers.read(), stated)
             )
         else:
             exchanges = Exchanges(attempts, self._answers, self._spec, links, every_pair=self._request.every_pair)
@@ -95,13 +93,6 @@ class DoctorLeader:
 
     async def _measure(self, attempts: CheckAttempts, link: Link) -> None:
         self._answers.write("rates", **await measure_rates(attempts, link, self._spec.gpus_per_node))
-
-    async def _train(self, attempts: CheckAttempts, link: Link) -> None:
-        run = training_run(self._gpu, self._spec.gpus_per_node)
-        answer = await attempts.run(WORKLOAD.find(run.workload), [link], run, START_S, STEP_S[self._gpu != "cpu"])
-        steps = [answer.steps_s[link.node]] if answer.steps_s.get(link.node) else []
-        rows = [{READER: {"per_second": run.global_batch_tokens / seconds}} for seconds in steps]
-        self._answers.write("training", node=link.node, ranks=rows, problem=answer.problem)
 
 
 def expected_nodes(spec: JobSpec) -> list[str]:

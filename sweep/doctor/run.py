@@ -23,7 +23,7 @@ from sweep.store.directory import make_directory
 LEADER = "sweep.doctor.leader:main"
 POLL_S = 0.2
 JOB_POLL_S = 5.0
-TIER_S = {"node": 60.0, "perf": 180.0, "train": 300.0, "pair": 300.0, "all-nodes": 600.0}
+TIER_S = {"node": 60.0, "perf": 180.0, "pair": 300.0, "all-nodes": 600.0}
 """wall time of the pilot per tier, generously: it ends as soon as it is done"""
 START_S = 300.0
 GONE_TWICE = 2

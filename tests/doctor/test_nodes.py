@@ -105,25 +105,3 @@ def test_a_node_that_hangs_is_named_by_pairs_and_by_the_whole_and_the_rest_is_me
     assert code == 1
     rates = report["rates"]["collectives"]
     assert {one["nodes"] for one in rates} == {2}
-
-
-@pytest.mark.long
-def test_a_node_trains_and_its_rate_is_shown(tmp_path):
-    code, report = examine(tmp_path, "train", nodes=1)
-    assert (code, unfit(report)) == (0, set()), report["results"]
-    (row,) = [row for row in report["results"] if row["check"] == "training"]
-    assert row["tier"] == "train"
-    assert float(row["found"].removesuffix(" tokens/s").replace(",", "")) == pytest.approx(row["number"], abs=1)
-    assert row["number"] > 100
-
-
-@needs_root
-@needs_cgroup
-@pytest.mark.long
-def test_a_node_with_little_cpu_trains_slower_than_the_others(tmp_path):
-    """Whether it is accused depends on how much the others vary: on a shared virtual machine by more than a tenth."""
-    _, report = examine(tmp_path, "train", nodes=5, defects={"local-3": "quarter_of_the_cpu"})
-    rates = {row["node"]: row["number"] for row in report["results"] if row["check"] == "training"}
-    slow = rates.pop("local-3")
-    assert slow < 0.5 * min(rates.values())
-    assert unfit(report) <= {("local-3", "training")}

@@ -78,29 +78,28 @@ def test_a_slow_node_of_pairs_is_named_and_its_partners_are_not():
     assert len(pair_rows(rounds)) == 6
 
 
-def trained(node, rate, problem=""):
-    ranks = [{"training": {"per_second": rate}}] if rate else []
-    return {"kind": "training", "node": node, "ranks": ranks, "problem": problem}
+def rated(node, rate, problem=""):
+    ranks = [{"memory_copy": {"per_second": rate}}] if rate else []
+    return {"kind": "rates", "node": node, "ranks": ranks, "problem": problem}
 
 
-def test_a_node_that_trains_slower_than_the_others_is_named_by_the_best_of_its_times():
+def test_a_node_that_is_slower_than_the_others_is_named_by_the_best_of_its_times():
     """One that was slow once was disturbed; one that is slow each time is sick; one that fails does not answer."""
-    once = [trained(node, rate) for node, rate in (("a", 1000), ("b", 1010), ("c", 990), ("d", 600), ("sick", 700))]
-    once += [trained("e", None, "hang: no heartbeat")]
-    assert set(accused_by_speed(once, "train", report_stated())) == {"d", "sick", "e"}
-    answers = [*once, trained("d", 995), trained("sick", 720)]
-    assert set(accused_by_speed(answers, "train", report_stated())) == {"sick", "e"}
-    assert accused_by_speed(answers, "perf", report_stated()) == []
+    once = [rated(node, 1e9 * rate) for node, rate in (("a", 1000), ("b", 1010), ("c", 990), ("d", 600), ("sick", 700))]
+    once += [rated("e", None, "hang: no heartbeat")]
+    assert set(accused_by_speed(once, Stated())) == {"d", "sick", "e"}
+    answers = [*once, rated("d", 995e9), rated("sick", 720e9)]
+    assert set(accused_by_speed(answers, Stated())) == {"sick", "e"}
     unfit = {
         one.node: (one.check, one.tier, one.finding.found)
-        for one in evaluate_answers(answers, [], report_stated())
+        for one in evaluate_answers(answers, [], Stated())
         if one.finding.verdict.unfit
     }
     assert unfit == {
-        "sick": ("training", "train", "720 tokens/s"), "e": ("answers", "train", "hang: no heartbeat"),
+        "sick": ("memory copy", "perf", "720 GB/s"), "e": ("answers", "perf", "hang: no heartbeat"),
     }  # fmt: skip
-    (expected,) = [one.finding.expected for one in evaluate_answers(answers, [], report_stated()) if one.node == "sick"]
-    assert expected == "the nodes' median, 995 tokens/s, less 5%"
+    found = {(one.node, one.check): one.finding for one in evaluate_answers(answers, [], Stated())}
+    assert found["sick", "memory copy"].expected == "the nodes' median, 995 GB/s, less 5%"
 
 
 def test_a_rate_above_the_adapters_is_impossible():
@@ -116,5 +115,5 @@ def test_a_node_without_an_answer_is_asked_again_and_a_later_answer_counts():
     row = {"matmul": {"dtype": "fp32", "per_second": 1e11}, "memory_copy": {"per_second": 1e10}}
     answers = [{"kind": "rates", "node": node, "ranks": [row], "problem": ""} for node in "abc"]
     answers.append({"kind": "rates", "node": "d", "ranks": [], "problem": "hang: no progress for 30 s"})
-    assert accused_by_speed(answers, "perf", Stated()) == ["d"]
-    assert accused_by_speed([*answers, {**answers[0], "node": "d"}], "perf", Stated()) == []
+    assert accused_by_speed(answers, Stated()) == ["d"]
+    assert accused_by_speed([*answers, {**answers[0], "node": "d"}], Stated()) == []

@@ -54,8 +54,6 @@ class Answer:
     nodes: tuple[str, ...]
     ranks: Mapping[str, Sequence[Mapping[str, Json]]] = field(default_factory=dict)
     """node -> the further values of each of its ranks' measurements; complete or empty"""
-    steps_s: Mapping[str, float] = field(default_factory=dict)
-    """node -> the fastest step of its slowest rank; complete or empty"""
     problem: str = ""
     accused: tuple[str, ...] = ()
     asked_at: float = 0.0
@@ -93,18 +91,9 @@ class CheckAttempts:
             params=params,
         )
         step_s = step_s or self._step_s
-        return await self.run(program, links, run, step_s, step_s)
-
-    async def run(self, program: Workload, links: Sequence[Link], run: Run, first_s: float, step_s: float) -> Answer:
-        """One attempt on these nodes; never raises. ``first_s``: the longest time of its first iteration."""
         self._number += 1
         nodes = tuple(link.node for link in links)
-        limits = Limits(
-            start_s=START_S,
-            first_iteration_s=first_s,
-            steady_s=step_s,
-            attempt_s=ATTEMPT_S,
-        )
+        limits = Limits(start_s=START_S, first_iteration_s=step_s, steady_s=step_s, attempt_s=ATTEMPT_S)
         async with self._turn:
             asked_at = time.time()
             lost = [link.node for link in links if not link.alive or not link.clean]
@@ -119,17 +108,14 @@ class CheckAttempts:
 
 def _answer(nodes: tuple[str, ...], result: AttemptResult, asked_at: float) -> Answer:
     ranks: dict[str, list[Mapping[str, Json]]] = {}
-    steps: dict[str, float] = {}
     for rank in result.state.ranks:
         if rank.measurement is not None:
             ranks.setdefault(rank.node, []).append(rank.measurement.extra)
-            steps[rank.node] = max(steps.get(rank.node, 0.0), min(rank.measurement.step_times_s, default=0.0))
     fine = result.diagnosis.outcome is Outcome.OK
     problem = "" if fine else f"{result.diagnosis.outcome}: {(result.message or '').strip()}"[:400]
     return Answer(
         nodes=nodes,
         ranks=ranks if fine else {},
-        steps_s=steps if fine else {},
         problem=problem,
         accused=() if fine else result.accused,
         asked_at=asked_at,

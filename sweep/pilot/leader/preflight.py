@@ -130,11 +130,11 @@ async def too_slow(links: Sequence[Link], stated: Stated, attempts: Attempts) ->
     async def measure(link: Link) -> None:
         answers.append({"kind": "rates", **await measure_rates(checks, link, stated.gpus_per_node)})
 
-    await until_sure(measure, links, lambda: accused_by_speed(answers, "perf", stated))
+    await until_sure(measure, links, lambda: accused_by_speed(answers, stated))
     if attempts.stopping is not None:  # the job ends: what was stopped says nothing about its node
         return {}
     lost = {link.node for link in links if not link.alive}  # its connection is watched
-    found = [one for one in evaluate_speeds(answers, "perf", stated) if one.finding.verdict.unfit]
+    found = [one for one in evaluate_speeds(answers, stated) if one.finding.verdict.unfit]
     return reasons_to_exclude([one for one in found if one.node not in lost], ["answers"], len(links))
 
 

@@ -52,11 +52,6 @@ def half_the_cpu(command: list[str]) -> list[str]:
     return with_share(command, 0.5)
 
 
-def quarter_of_the_cpu(command: list[str]) -> list[str]:
-    """On two cores half of one: what slows down a rank of one thread."""
-    return with_share(command, 0.25)
-
-
 def hidden_quota(command: list[str]) -> list[str]:
     """A tenth of this machine's CPU time, and no files of cgroups, as in some containers: only its speed shows it."""
     script = "mount -t tmpfs none /sys/fs/cgroup && exec " + shlex.join(with_share(command, 0.1))
