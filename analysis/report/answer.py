@@ -7,18 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.derive.best import CELL, completed, measured
 from analysis.derive.confidence import verdict
 from analysis.derive.neighbours import described, summary
 from analysis.heatmap.cell_text import groups, layout, percent_text
 from analysis.heatmap.colours import Scale, coloured, ink_on
 from analysis.metrics import Metric, memory_text, number
 from analysis.tables import as_rows, items_of, known, layout_names
-from sweep.records.schema import CONFIGURATION_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     import pandas as pd
 
 
@@ -146,47 +142,3 @@ def _measured(cell: Mapping[str, Any]) -> str:
         iterations = int(cell["iterations"])
     text = f"{runs} run{'s' * (runs != 1)}"
     return f"{text} × {iterations} iteration{'s' * (iterations != 1)}" if iterations else text
-
-
-BALANCED = "balanced"
-
-
-def skew_of(records: pd.DataFrame, metric: Metric) -> list[dict[str, str]]:
-    """Whether the best configuration of balanced routing is the best where tokens prefer some experts, too: a row per
-    cell and other routing, where both were measured, cells in the order of the records. It stays the best where its
-    interval and the best's overlap.
-    """
-    rows = as_rows(measured(completed(records), metric))
-    sign = 1 if metric.higher_is_better else -1
-    cells: dict[tuple[Any, ...], dict[str, list[dict[str, Any]]]] = {}
-    for row in sorted(rows, key=lambda row: -sign * float(row["value"])):
-        cells.setdefault(tuple(row[name] for name in CELL), {}).setdefault(str(row["routing"]), []).append(row)
-    found = []
-    for by_routing in (each for each in cells.values() if BALANCED in each):
-        winner = by_routing.pop(BALANCED)[0]
-        found += [
-            {
-                "cell": f"{winner['model']} on {int(winner['nodes'])} nodes",
-                "routing": routing,
-                "winner": _words(winner),
-                "answer": _under_skew(winner, by_routing[routing], sign),
-            }
-            for routing in sorted(by_routing)
-        ]
-    return found
-
-
-def _under_skew(winner: Mapping[str, Any], others: list[dict[str, Any]], sign: int) -> str:
-    """``others``: the cell's configurations under the routing, the best first."""
-    best = others[0]
-    again = next((row for row in others if _configuration(row) == _configuration(winner)), None)
-    if again is None:
-        return f"is not measured there: {_words(best)} is best"
-    if again["high"] >= best["low"] if sign > 0 else again["low"] <= best["high"]:
-        return "stays the best"
-    ratio = (float(again["value"]) / float(best["value"])) ** sign
-    return f"is {1 - ratio:.1%} behind: {_words(best)} is best"
-
-
-def _configuration(row: Mapping[str, Any]) -> Hashable:
-    return tuple(str(row.get(name)) for name in CONFIGURATION_NAMES if name != "routing")

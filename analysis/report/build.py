@@ -15,7 +15,7 @@ from analysis.figures import Drawn
 from analysis.heatmap import caption
 from analysis.metrics import DEFAULT_METRIC, metric_named
 from analysis.report import surroundings
-from analysis.report.answer import Usage, heat_of, skew_of, winners_of
+from analysis.report.answer import Usage, heat_of, winners_of
 from analysis.report.attempts import FIELDS, failures_of, metrics_for_axes, omission_text, table_of, time_spent
 from analysis.report.page import render
 from analysis.report.usage import usage_of
@@ -85,7 +85,6 @@ def build(
         "heat": heat_of(table, chosen),
         "winners": winners,
         "confidence": _confidence(winners),
-        "skew": skew_of(records, chosen),
         "held_fixed": caption.held_fixed(measured, table[table["status"] == "best"], chosen),
         "simulated": is_simulated(measured),
         "progress": _progress(records, plan),

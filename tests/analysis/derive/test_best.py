@@ -382,3 +382,10 @@ def test_a_row_that_does_not_state_its_sequence_length_is_other_work_than_a_best
     rows = frame(timed(100, 1, 1), timed(50, 1, 1, tp=2))
     (best,) = best_per_cell(rows.assign(sequence_length=pd.array([4096, None], dtype="Int64"))).to_dict("records")
     assert (best["configurations"], best["of_other_work"]) == (1, 1)
+
+
+def test_configurations_under_different_routing_do_other_work():
+    made = [("balanced", 8, 100.0), ("skewed:1", 8, 80.0), ("balanced", 1, 90.0)]
+    rows = [{"routing": routing, "ep": ep, RATE.column: rate} for routing, ep, rate in made]
+    best = best_per_cell(frame(*rows)).iloc[0]
+    assert (best["routing"], best["configurations"], best["of_other_work"]) == ("balanced", 2, 1)
