@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.heatmap.node_groups import split
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, number, short
 from analysis.text_fit import paragraph
 
@@ -82,8 +81,7 @@ def _relative(table: pd.DataFrame, shown: Metric) -> pd.Series[float]:
     values = table["shown"].astype(float)
     if shown.absolute:
         return values
-    parts = split(table["model"])  # the same model on several kinds of nodes: one scale
-    by_model = values.groupby([parts[str(model)][0] for model in table["model"]], sort=False)
+    by_model = values.groupby([str(model).partition("@")[0] for model in table["model"]])  # of all node groups
     fractions = values / by_model.transform("max") if shown.higher_is_better else by_model.transform("min") / values
     return fractions.astype(float)
 

@@ -11,18 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from analysis.derive.best import cells as derive_cells
 from analysis.derive.best import on_cpu, truth
 from analysis.heatmap import caption
 from analysis.heatmap.cell_text import groups, lines
 from analysis.heatmap.colours import Scale, coloured, draw_bar, ink_on
-from analysis.heatmap.node_groups import Arrangement
 from analysis.heatmap.page import LABEL, PADDING, Page, plan_page
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from analysis.tables import as_rows, json_rows
-from analysis.text_fit import FAINT, INK, LINE, MARGIN, SMALL, Frame, Group, shortened
+from analysis.text_fit import FAINT, INK, LINE, MARGIN, SMALL, Frame, Group
 from sweep.errors import Mistake, SweepError
 from sweep.files import write_whole
 
@@ -71,7 +68,6 @@ class _Content:
     numbers: NoteNumbers
     notes: list[str]
     scale: Scale | None
-    arrangement: Arrangement
 
     @property
     def best(self) -> pd.DataFrame:
@@ -98,8 +94,6 @@ def draw(
 ) -> Heatmap:
     """The heatmap of records (``analysis.load``) and, for its blank cells, of the plan (``analysis.load_plan``).
 
-    Models on several node groups have a row each, and the groups' node counts side by side.
-
     Cells have as much text as is legible at the width. ``metric``: ranks the configurations. ``keep``: an expression
     that records must meet.
 
@@ -113,17 +107,14 @@ def draw(
         raise SweepError(Mistake("no records and no plan: there is nothing to draw", remedy="run the sweep first"))
     table = derive_cells(records, plan, metric, keep)
     table, shown, scale = coloured(table, chosen)
-    arrangement = Arrangement.of(table)
-    blanks = table[table["status"] != "best"]
-    places = [arrangement.place(model, nodes) for model, nodes in zip(blanks["model"], blanks["nodes"], strict=True)]
-    numbers, notes = caption.blank_notes(blanks[np.array([place is not None for place in places], dtype=bool)])
+    numbers, notes = caption.blank_notes(table[table["status"] != "best"])
     rows = caption.measured_rows(records, keep)
     marks = caption.marks_of(rows)
     if "some predicted" in marks:
         table = table.assign(marked=truth(table["predicted"]))
     notes = [caption.MARKS[mark] for mark in reversed(marks)] + notes
     title = "Best configuration per model and node count" + "".join(f" ({mark})" for mark in marks)
-    content = _Content(title, table, rows, chosen, shown, numbers, notes, scale, arrangement)
+    content = _Content(title, table, rows, chosen, shown, numbers, notes, scale)
     return Heatmap(_figure(content, width_in * 72, keep), table)
 
 
@@ -157,22 +148,21 @@ def check_format(path: Path) -> None:
 def _figure(content: _Content, width: float, keep: str | None) -> Figure:
     from matplotlib.figure import Figure as MatplotlibFigure
 
-    places, scale, cells = content.arrangement, content.scale, as_rows(content.table)
-    nodes = [count for _, count in places.columns]
-    page = plan_page(places.rows, nodes, lambda level: [content.text(c, level) for c in cells], width)
+    scale, cells = content.scale, as_rows(content.table)
+    models = list(dict.fromkeys(str(cell["model"]) for cell in cells))
+    nodes = sorted({int(cell["nodes"]) for cell in cells})
+    page = plan_page(models, nodes, lambda level: [content.text(c, level) for c in cells], width)
     best = content.best
     about = " ".join(caption.key(best, content.metric, content.shown, page.level)) if len(best) else ""
     held = [*caption.held_fixed(content.rows, best, content.metric), *([f"only {keep}"] if keep else [])]
     frame = Frame.of(width, content.title, held, (about, *content.notes))
-    above = page.tall + bool(places.groups)
     bottom = frame.below + AXIS + (BAR if scale else 0.0)
-    height = frame.above + (LABEL * LINE + 3) * above + page.cells_height + bottom
+    height = frame.above + (LABEL * LINE + 3) * page.tall + page.cells_height + bottom
     figure = MatplotlibFigure(figsize=(width / 72, height / 72), facecolor="white")
     frame.write(figure)
     axes = figure.add_axes(_box(page.left, bottom, page.cell_width * len(page.nodes), page.cells_height, width, height))
     _draw_cells(axes, content, cells, page, scale)
     _label_axes(axes, content.rows, page)
-    _label_groups(axes, places, page)
     if scale is not None:
         bar = figure.add_axes(_box(page.left, frame.below + 16, 150, 6, width, height))
         draw_bar(figure, bar, scale, room_pt=width - page.left - 170 - MARGIN, size=SMALL, ink=INK)
@@ -193,9 +183,7 @@ def _draw_cells(
 
     corners, faces = [], []
     for cell in cells:
-        if (place := content.arrangement.place(cell["model"], cell["nodes"])) is None:
-            continue
-        x, y = place
+        x, y = page.nodes.index(int(cell["nodes"])), page.models.index(str(cell["model"]))
         face = scale.colour(float(cell["relative"])) if scale and cell["status"] == "best" else None
         corners.append([(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)])
         faces.append(face or EMPTY)
@@ -241,16 +229,3 @@ def _label_axes(axes: Axes, rows: pd.DataFrame, page: Page) -> None:
     axes.tick_params(length=0, pad=3, colors=INK, labeltop=page.tall)
     for side in axes.spines.values():
         side.set_visible(False)
-
-
-def _label_groups(axes: Axes, places: Arrangement, page: Page) -> None:
-    """The node groups' names above their columns, and a gap between them."""
-    height = (2 + (LABEL * LINE + 3) * page.tall) / page.cell_height
-    for name, first, count in places.groups:
-        text = shortened(name, count * page.cell_width - 4, LABEL)
-        axes.text(
-            first + count / 2, -height, text, ha="center", va="bottom", fontsize=LABEL, fontweight="bold", color=INK,
-            parse_math=False,
-        )  # fmt: skip
-        if first:
-            axes.axvline(first, color="white", linewidth=4)

@@ -67,8 +67,7 @@ def heatmap(
 ) -> int:
     """Draw the best configuration per model and node count. Blank cells state the reason.
 
-    Several sweeps are drawn as one. New records are collected first. The site's node groups are
-    drawn side by side.
+    Several sweeps are drawn as one. New records are collected first.
 
     \b
     Examples:
