@@ -1,8 +1,7 @@
 """The winner of each cell against the layouts one step away on every axis: a peak, a plateau, or the edge of the grid.
 
 One step on an axis is the next value that the sweep has for the model; the data-parallel degree and the accumulation
-follow, since GPUs and batch are fixed. What was measured counts as measured; what was not is predicted by the plan, or
-by the step-time model from the winner's record, and is marked.
+follow, since GPUs and batch are fixed.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ import pandas as pd
 
 from analysis.derive.axes import AXES
 from analysis.derive.best import CELL, best_per_cell, completed, counting, failed, measured
-from analysis.derive.predicted import predict_by_physics
 from analysis.metrics import Metric
 from analysis.tables import as_rows
-from sweep.physics.hardware import GPUS
 from sweep.records.schema import CONFIGURATION_NAMES
 
 FOLLOWING = ("dp", "grad_accum")
@@ -40,8 +37,8 @@ def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric)
 
     Columns: model, nodes; ``axis``; ``step`` (-1, +1, or 0 for another value of an axis without order); ``value`` of
     the neighbour, as text; ``ratio``: how good it is as a fraction of the winner, above 1 if better; ``how``:
-    measured, predicted, failed, rejected, edge (the sweep has no further value) or unknown; ``reason``: the outcome of
-    a failure, the rule of a rejection; ``tie``: it was measured within noise of the winner.
+    measured, failed, rejected, edge (the sweep has no further value) or unknown; ``reason``: the outcome of a failure,
+    the rule of a rejection; ``tie``: it was measured within noise of the winner.
     """
     winners = best_per_cell(records, metric.name)
     final = counting(completed(records))
@@ -61,7 +58,7 @@ def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric)
             for side in (_compared(winner, around, better, *s) for s in steps)
             if side
         ]
-    return _with_predictions(pd.DataFrame(found, columns=[*COLUMNS, "layout"]), winners)
+    return pd.DataFrame(found, columns=COLUMNS)
 
 
 def _values(tables: Sequence[pd.DataFrame]) -> dict[str, dict[str, set[Any]]]:
@@ -109,7 +106,7 @@ def _compared(
     """
     measured_rows, failed_rows, plan_rows = around
     row: dict[str, Any] = {"axis": axis, "step": step, "value": "" if value is None else _text(value)}
-    row |= {"ratio": np.nan, "how": "edge", "reason": "", "tie": False, "layout": None}
+    row |= {"ratio": np.nan, "how": "edge", "reason": "", "tie": False}
     if value is None:
         return row
     found = measured_rows.with_value(axis, value)
@@ -124,8 +121,7 @@ def _compared(
     found = plan_rows.with_value(axis, value)
     if len(found) and (found["status"] == "rejected").all():
         return row | {"how": "rejected", "reason": _rule(found["reasons"].iloc[0])}
-    layout = stepped(winner, axis, value)
-    return row | {"how": "unknown", "layout": layout} if layout is not None else None
+    return row | {"how": "unknown"} if stepped(winner, axis, value) is not None else None
 
 
 def _rule(reasons: Any) -> str:
@@ -178,36 +174,6 @@ def _has_room(winner: Mapping[str, Any], axis: str) -> bool:
     return stepped(winner, axis, 2 * winner[axis]) is not None
 
 
-def _with_predictions(table: pd.DataFrame, winners: pd.DataFrame) -> pd.DataFrame:
-    """``ratio`` of the unknown ones from the step-time model: its prediction for the winner over that for them."""
-    asked = table[table["layout"].notna()]
-    result: pd.DataFrame = table.drop(columns="layout")
-    if asked.empty:
-        return result
-    layouts = pd.DataFrame(list(asked["layout"]))
-    before = winners.set_index(CELL).loc[list(zip(asked["model"], asked["nodes"], strict=True))]
-    found = predict_by_physics(layouts)
-    step = found["predicted_step_s"].to_numpy(float)
-    own = predict_by_physics(before.reset_index())["predicted_step_s"].to_numpy(float)
-    with np.errstate(all="ignore"):
-        ratio = own / step
-    known = np.isfinite(ratio)
-    result.loc[asked.index[known], "ratio"] = ratio[known]
-    result.loc[asked.index[known], "how"] = "predicted"
-    large = asked.index[too_large(found)]
-    result.loc[large, "ratio"] = np.nan
-    result.loc[large, "how"] = "rejected"
-    result.loc[large, "reason"] = "memory"
-    return result
-
-
-def too_large(predicted: pd.DataFrame) -> np.ndarray:
-    """Which predicted peaks are over the memory of the record's kind of GPU."""
-    gpus = [GPUS.get(str(name).lower()) for name in predicted["gpu"]]
-    memory = np.array([gpu.memory_bytes if gpu is not None and gpu.memory_bytes else np.inf for gpu in gpus])
-    return predicted["predicted_peak_bytes"].to_numpy(float) > memory
-
-
 def _text(value: Any) -> str:
     if isinstance(value, (bool, np.bool_)):
         return "on" if value else "off"
@@ -215,23 +181,22 @@ def _text(value: Any) -> str:
 
 
 def described(row: Mapping[str, Any]) -> str:
-    """One neighbour's result as text: 12 % slower, predicted 3 % faster, OOM, not in the sweep."""
-    if row["how"] in ("measured", "predicted"):
+    """One neighbour's result as text: 12 % slower, failed: oom_cuda, not in the sweep."""
+    if row["how"] == "measured":
         percent = 100 * (row["ratio"] - 1)
         words = (
             f"{abs(percent):.0f} % {'slower' if percent < 0 else 'faster'}"
             if abs(percent) >= 100 * ROUNDED
             else "as fast"
         )
-        return f"predicted {words}" if row["how"] == "predicted" else words + (", within noise" if row["tie"] else "")
+        return words + (", within noise" if row["tie"] else "")
     texts = {"failed": f"failed: {row['reason']}", "rejected": f"cannot run: {row['reason']}"}
-    return texts.get(row["how"], "not in the sweep" if row["how"] == "edge" else "not known")
+    return texts.get(row["how"], "not in the sweep" if row["how"] == "edge" else "not measured")
 
 
 def summary(of_winner: pd.DataFrame) -> str:
     """A winner's neighbours in a sentence: how far behind they are, and what would have to be tried."""
     known = of_winner[of_winner["how"] == "measured"]
-    untried = of_winner[(of_winner["how"] == "predicted") & (of_winner["ratio"] > 1 + ROUNDED)]
     edges = list(dict.fromkeys(of_winner.loc[of_winner["how"] == "edge", "axis"]))
     words = []
     if len(known):
@@ -239,9 +204,6 @@ def summary(of_winner: pd.DataFrame) -> str:
         noise = ", within noise" if nearest["tie"] else ""
         of = f"of {len(known)} measured neighbours the nearest" if len(known) > 1 else "the one measured neighbour"
         words.append(f"{of} ({nearest['axis']} {nearest['value']}) is {1 - nearest['ratio']:.0%} behind{noise}")
-    if len(untried):
-        best = untried.loc[untried["ratio"].idxmax()]
-        words.append(f"{best['axis']} {best['value']} was not measured and is predicted {best['ratio'] - 1:+.0%}")
     if edges:
         words.append(f"at the edge of the grid in {', '.join(edges)}")
     return "; ".join(words)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.derive.predicted import predict_by_physics
 from analysis.derive.swept import with_swept
 from analysis.heatmap.cell_text import has_bf16_states
 from analysis.tables import versions_of
@@ -146,7 +145,6 @@ def test_what_is_derived_from_columns_of_json_takes_any_that_is_read():
         rows = [row for row in rows if not any(column_problem(name, row[name]) for name in row if _is_json(name, row))]
         if rows:
             table = pd.DataFrame(rows)
-            predict_by_physics(table)
             with_swept(table, table)
             versions_of(table)
             [has_bf16_states(row) for row in rows]

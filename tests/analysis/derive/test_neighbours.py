@@ -7,11 +7,9 @@ import pandas as pd
 import pytest
 
 from analysis.derive.best import completed
-from analysis.derive.neighbours import COLUMNS, ROUNDED, described, neighbours, stepped, steps_of, summary, too_large
-from analysis.derive.predicted import predict_by_physics
+from analysis.derive.neighbours import COLUMNS, described, neighbours, stepped, steps_of, summary
 from analysis.metrics import METRICS
 from sweep.physics.catalogue import MODELS
-from sweep.physics.hardware import GPUS
 from tests.support.made_records import made_grid
 
 RATE = METRICS["tokens_per_second_per_gpu"]
@@ -60,7 +58,7 @@ def test_a_lower_step_time_is_better():
 
 def test_a_run_that_differs_on_two_axes_is_no_neighbour():
     found = by_step(neighbours(table(({}, 100.0), ({"tp": 2, "zero": 1}, 80.0)), None, RATE))
-    assert found["tp", 1]["how"] == found["zero", 1]["how"] == "predicted"
+    assert found["tp", 1]["how"] == found["zero", 1]["how"] == "unknown"
 
 
 def test_the_next_value_counts_not_the_one_after():
@@ -77,7 +75,7 @@ def test_a_failed_neighbour_states_its_outcome():
 def test_a_neighbour_that_was_cancelled_is_not_known():
     rows = table(({}, 100.0), ({"micro_batch_size": 2}, None)).assign(outcome=["ok", "cancelled"])
     row = by_step(neighbours(rows, None, RATE))["micro_batch_size", 1]
-    assert (row["how"], row["value"]) == ("predicted", "2"), "no measurement, no failure, and no edge of the grid"
+    assert (row["how"], row["value"]) == ("unknown", "2"), "no measurement, no failure, and no edge of the grid"
 
 
 def test_a_winner_at_the_end_of_what_was_tried_is_at_the_edge_of_the_grid():
@@ -100,13 +98,6 @@ def test_an_axis_without_order_has_its_other_values():
 def test_a_rejected_candidate_states_the_rule():
     plan = rejecting({"tp": 2}, reasons=["memory: 90 GiB of 80"])
     row = by_step(neighbours(table(({}, 100.0)), plan, RATE))["tp", 1]
-    assert (row["how"], row["reason"]) == ("rejected", "memory")
-
-
-def test_what_is_predicted_too_large_is_not_predicted_to_be_faster():
-    large = json.dumps(MODELS["70B"].as_dict())
-    rows = table(({"tp": 8}, 100.0), ({"tp": 4, "zero": 1}, 90.0)).assign(shape_json=large)
-    row = by_step(neighbours(rows, None, RATE))["tp", -1]
     assert (row["how"], row["reason"]) == ("rejected", "memory")
 
 
@@ -172,10 +163,9 @@ def test_gpus_and_batch_stay_the_same_after_a_step(axis, value, follows):
     ({"how": "measured", "ratio": 0.9949}, "1 % slower"), ({"how": "measured", "ratio": 1.0051}, "1 % faster"),
     ({"how": "measured", "ratio": 0.5, "tie": True}, "50 % slower, within noise"),
     ({"how": "measured", "ratio": 0.2}, "80 % slower"),
-    ({"how": "predicted", "ratio": 0.97, "tie": True}, "predicted 3 % slower"),
-    ({"how": "predicted", "ratio": 1.0}, "predicted as fast"), ({"how": "failed", "reason": "hang"}, "failed: hang"),
+    ({"how": "failed", "reason": "hang"}, "failed: hang"),
     ({"how": "rejected", "reason": "memory"}, "cannot run: memory"), ({"how": "edge"}, "not in the sweep"),
-    ({"how": "unknown"}, "not known"),
+    ({"how": "unknown"}, "not measured"),
 ])  # fmt: skip
 def test_a_neighbour_in_words(row, words):
     assert described({"tie": False, "reason": "", "ratio": np.nan, **row}) == words
@@ -201,24 +191,12 @@ def test_a_winners_neighbours_in_a_sentence():
     nearer = {"axis": "zero", "value": "3", "how": "measured", "ratio": 0.99, "tie": True}
     both = "of 2 measured neighbours the nearest (zero 3) is 1% behind, within noise"
     assert summary(one_winners(near, nearer)) == both
-    untried = {"axis": "pp", "value": "4", "how": "predicted", "ratio": 1.04}
-    more = {"axis": "cp", "value": "8", "how": "predicted", "ratio": 1.08}
-    slower = {"axis": "ep", "how": "predicted", "ratio": 1.004}
-    summed_up = "cp 8 was not measured and is predicted +8%"
-    assert summary(one_winners(untried, more, slower)) == summed_up
-    assert summary(one_winners(slower)) == ""
+    untried = {"axis": "pp", "value": "4", "how": "unknown"}
+    assert summary(one_winners(untried)) == ""
     edges = [{"axis": "tp", "step": -1}, {"axis": "tp"}, {"axis": "zero"}]
-    assert summary(one_winners(near, more, *edges)) == (
-        f"the one measured neighbour (tp 2) is 12% behind; {summed_up}; at the edge of the grid in tp, zero"
+    assert summary(one_winners(near, untried, *edges)) == (
+        "the one measured neighbour (tp 2) is 12% behind; at the edge of the grid in tp, zero"
     )
-
-
-@pytest.mark.parametrize(("gpu", "part", "large"), [
-    ("h100", 1.0, False), ("H100", 1.001, True), ("cpu", 100.0, False), ("a card of tomorrow", 100.0, False),
-])  # fmt: skip
-def test_a_predicted_peak_is_too_large_above_the_memory_of_a_known_gpu(gpu, part, large):
-    bytes_ = part * GPUS["h100"].memory_bytes
-    assert too_large(pd.DataFrame({"gpu": [gpu], "predicted_peak_bytes": [bytes_]})).tolist() == [large]
 
 
 def test_what_is_measured_counts_before_a_failure_and_a_failure_before_a_plan():
@@ -248,27 +226,10 @@ def test_of_several_failures_the_last_is_named():
     assert by_step(neighbours(rows, None, RATE))["tp", 1]["reason"] == "oom_cuda"
 
 
-def test_a_prediction_that_rounds_to_no_difference_is_no_reason_to_try():
-    def tried(ratio):
-        return summary(one_winners({"axis": "pp", "value": "4", "how": "predicted", "ratio": ratio}))
-
-    assert tried(1 + ROUNDED) == tried(1.0) == ""
-    assert tried(1.0051) == "pp 4 was not measured and is predicted +1%"
-
-
-def test_a_predicted_ratio_is_the_winners_seconds_over_the_neighbours():
-    rows = table(({}, 100.0), ({"zero": 1}, 90.0), ({"tp": 2, "zero": 1}, 80.0))
-    row = by_step(neighbours(rows, None, RATE))["tp", 1]
-    layouts = pd.concat([rows.iloc[[0]], rows.iloc[[2]].assign(zero=0)], ignore_index=True)
-    own, other = predict_by_physics(layouts)["predicted_step_s"]
-    assert (row["how"], row["ratio"]) == ("predicted", pytest.approx(own / other))
-    assert neighbours(rows, None, RATE).columns.tolist() == COLUMNS
-
-
 def test_the_first_reason_of_a_rejection_is_named_and_a_plan_without_layouts_names_none():
     plan = rejecting({"tp": 2}, reasons=["memory: 90 GiB", "own: x"])
     rows = table(({}, 100.0), ({"zero": 1}, 90.0))
     assert by_step(neighbours(rows, plan, RATE))["tp", 1]["how"] == "rejected"
     assert ("tp", 1) not in by_step(neighbours(rows, plan.drop(columns="ep"), RATE))
     runs = pd.concat([plan, plan.assign(status="run", run_id="r9")])
-    assert by_step(neighbours(rows, runs, RATE))["tp", 1]["how"] == "predicted", "one of two is to run"
+    assert by_step(neighbours(rows, runs, RATE))["tp", 1]["how"] == "unknown", "one of two is to run"
