@@ -62,9 +62,7 @@ class Trainer:
         if settings.async_tp:
             compiling.overlap_tensor_parallel(self.meshes.tp)
         cp_rank = self.meshes.cp.get_local_rank()
-        self.positions = context_parallel.positions(run.sequence_length, cp_rank, run.layout.cp, settings.cp_kind).to(
-            device
-        )
+        self.positions = context_parallel.positions(run.sequence_length, cp_rank, run.layout.cp).to(device)
         self.stage_numbers = _stage_numbers(run, self.meshes)
         self.parts = [self._part(number, device) for number in self.stage_numbers]
         self.batches = _source(run, settings, self.meshes, self.positions)
@@ -132,7 +130,7 @@ class Trainer:
         expert_parallel.apply(part, meshes)
         if not attention.takes_groups(settings.attention, device, DTYPES[run.dtype]):
             part.set_attention(attention_by_head)
-        context_parallel.apply(part, meshes.cp, settings.cp_kind, run.sequence_length)
+        context_parallel.apply(part, meshes.cp, run.sequence_length)
         recompute.apply(part, run.layout.recompute, run.layout.recompute_layers)
         compiling.apply(part, on=run.compile, mode=settings.compile_mode, attention=settings.attention)
         data_parallel.apply(

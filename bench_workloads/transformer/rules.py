@@ -105,15 +105,6 @@ CONTEXT_RULES = (
         "a sequence of {sequence_length} cannot be cut in 2 * cp = 2 * {cp} equal chunks",
         lambda c: (c["cp"] > 1) & (c["sequence_length"] % (2 * c["cp"]) != 0),
     ),
-    rule(
-        "ulysses_heads",
-        "ulysses needs the heads of a tp rank ({num_heads} and {num_kv_heads} over tp={tp}) to split over cp={cp}",
-        lambda c: (
-            (c["cp"] > 1)
-            & (param(c, "cp_kind") == "ulysses")
-            & ((c["num_heads"] % (c["tp"] * c["cp"]) != 0) | (c["num_kv_heads"] % (c["tp"] * c["cp"]) != 0))
-        ),
-    ),
 )
 
 EXPERT_RULES = (
@@ -163,12 +154,8 @@ SHARDING_RULES = (
 KERNEL_RULES = (
     rule(
         "cudnn_by_cp",
-        "gathered keys (cp_kind=allgather) have no {attention} kernel: use flash, or cp_kind=ulysses",
-        lambda c: (
-            (c["cp"] > 1)
-            & (param(c, "cp_kind") == "allgather")
-            & ((param(c, "attention") == "cudnn") | (param(c, "attention") == "efficient"))
-        ),
+        "gathered keys (cp > 1) have no {attention} kernel: use flash",
+        lambda c: (c["cp"] > 1) & ((param(c, "attention") == "cudnn") | (param(c, "attention") == "efficient")),
     ),
     rule(
         "async_tp",

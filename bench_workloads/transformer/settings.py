@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from sweep.contract import Scalar
 
 CHOICES: dict[str, tuple[Scalar, ...]] = {
-    "cp_kind": ("allgather", "ulysses"),
     "attention": ("auto", "flash", "fa3", "efficient", "cudnn", "math"),
     "compile_mode": ("default", "max-autotune-no-cudagraphs"),
     "weights_dtype": ("fp32", "bf16"),
@@ -54,8 +53,6 @@ class Settings(Parameters):
     """ranks over which ZeRO shards, replicating beyond (hybrid sharding); 0: all of `dp * cp`"""
     reshard_after_forward: bool = True
     """ZeRO 3: free gathered weights between forward and backward"""
-    cp_kind: str = "allgather"
-    """context parallelism by gathering keys and values (`allgather`), or by all-to-all over heads (`ulysses`)"""
     attention: str = "auto"
     """attention kernel: auto, flash, fa3 (FlashAttention 3, if installed), efficient, cudnn or math; the operator that
     ran is `attention_kernel` in `effective_json`"""

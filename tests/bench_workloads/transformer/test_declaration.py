@@ -48,7 +48,6 @@ def broken(shape: ModelShape = LLAMA, **values) -> set[str]:
         ({"pp": 8, "pp_schedule": "dualpipev", "grad_accum": 15}, "micro_batches_dualpipev"),
         ({"pp": 4, "pp_schedule": "interleaved_1f1b", "grad_accum": 9}, "micro_batch_rounds"),
         ({"cp": 3}, "sequence_by_cp"),
-        ({"cp": 16, "cp_kind": "ulysses"}, "ulysses_heads"),
         ({"zero": 1}, "nothing_to_shard"),
         ({"dp": 8, "zero": 3, "shard_size": 3}, "shard_size"),
         ({"dp": 8, "shard_size": 2}, "shard_size"),
@@ -81,7 +80,7 @@ def test_experts_are_taken_out_of_the_data_and_the_context_ranks():
         {"dp": 4, "tp": 8, "pp": 8, "zero": 1, "grad_accum": 32},
         {"pp": 8, "pp_schedule": "zbv_zero_bubble", "grad_accum": 8},
         {"dp": 2, "pp": 2, "zero": 3, "pp_schedule": "zbv_zero_bubble", "reshard_after_forward": False},
-        {"cp": 8, "cp_kind": "ulysses"},
+        {"cp": 8},
         {"dp": 8, "zero": 3, "shard_size": 4},
         {"pp": 2, "tied_embeddings": True},
         {"data": "/tokens.bin", "data_workers": 2},
@@ -120,8 +119,8 @@ def test_too_many_stages_are_refused():
 
 
 def test_parameters_are_checked():
-    with pytest.raises(ValueError, match="cp_kind must be one of allgather, ulysses, not 'ring'"):
-        Settings(cp_kind="ring")
+    with pytest.raises(ValueError, match="weights_dtype must be one of fp32, bf16, not 'fp16'"):
+        Settings(weights_dtype="fp16")
 
 
 WORKLOAD_FILES = sorted(Path(transformer.__file__).parent.glob("*.py"))
