@@ -1,4 +1,4 @@
-"""How large functions and classes may be, and where values without a type may pass."""
+"""How large files, functions and classes may be, and where values without a type may pass."""
 
 import ast
 import re
@@ -51,6 +51,12 @@ def test_no_class_is_longer_than_200_lines_and_no_function_than_60():
 def test_nine_functions_of_ten_have_at_most_20_lines(package):
     lines = sorted(lines for lines, _ in found((ast.FunctionDef, ast.AsyncFunctionDef), f"sweep/{package}"))
     assert lines[int(0.9 * len(lines))] <= MOST_FUNCTIONS_LINES
+
+
+def test_files_are_small_and_the_top_level_is_a_handful():
+    lengths = {str(path): len(path.read_text().splitlines()) for path in sources(*PRODUCT)}
+    assert not {name: length for name, length in lengths.items() if length > 400}
+    assert len(list((REPOSITORY / "sweep").glob("*.py"))) <= 10
 
 
 def untyped(tree: ast.Module) -> set[str]:
