@@ -1,29 +1,19 @@
-"""The keys that adapters write against those that the trainers read: recorded facts, and sources where available.
+"""The keys that adapters write against those that the trainers read: facts of the commits in `schemas.json`.
 
-SWEEP_PICOTRON_ROOT, SWEEP_BRIDGE_ROOT and SWEEP_MEGATRON_ROOT name checkouts of the commits in `schemas.json`. Neither
-picotron (flash-attn) nor Megatron-Bridge (Transformer Engine) can be imported without a GPU.
+Neither picotron (flash-attn) nor Megatron-Bridge (Transformer Engine) can be imported without a GPU.
 """
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 
 from bench_workloads.trainers import nemo
 from sweep.plugins import TRAINER
-from tests.support.trainers import schemas
+from tests.support.paths import REPOSITORY
 from tests.support.trainers.layouts import LAYOUTS, run_of
 
-KNOWN = json.loads(schemas.FACTS.read_text())
+KNOWN = json.loads((REPOSITORY / "tests/support/trainers/schemas.json").read_text())
 SIX = pytest.mark.parametrize("number", range(6))
-
-
-def named(*variables):
-    """Paths in variables of the environment; the test is skipped without."""
-    if missing := [name for name in variables if not os.environ.get(name)]:
-        pytest.skip(f"{', '.join(missing)} not set")
-    return [Path(os.environ[name]) for name in variables]
 
 
 def written_for_picotron(number):
@@ -37,8 +27,9 @@ def words_for_nemo(number):
 
 
 def overrides_for_nemo(number):
-    pairs = [word.removeprefix("++").split("=", 1) for word in words_for_nemo(number) if "=" in word]
-    return {schemas.section_and_field(name): value for name, value in pairs}
+    """(section, field) of each; a field without a section is one of the container."""
+    names = [word.removeprefix("++").split("=", 1)[0] for word in words_for_nemo(number) if "=" in word]
+    return {(section or "ConfigContainer", field) for section, _, field in (name.rpartition(".") for name in names)}
 
 
 @SIX
@@ -84,14 +75,3 @@ def test_a_recipe_keeps_what_it_is_told_to(keep, absent):
     assert absent not in found
     assert ("model.tensor_model_parallel_size" in found) == (keep == "model")
     assert found["train.global_batch_size"] == run.global_batch_sequences
-
-
-def test_the_facts_of_picotron_are_those_of_its_source():
-    (root,) = named("SWEEP_PICOTRON_ROOT")
-    assert {**KNOWN["picotron"], **schemas.picotron(root)} == KNOWN["picotron"]
-
-
-def test_the_facts_of_megatron_bridge_are_those_of_its_source():
-    bridge, megatron = named("SWEEP_BRIDGE_ROOT", "SWEEP_MEGATRON_ROOT")
-    found = {"fields": schemas.nemo(bridge, megatron), "options": schemas.nemo_options(bridge)}
-    assert {**KNOWN["nemo"], **found} == KNOWN["nemo"]
