@@ -1,10 +1,12 @@
 """Axes of a grid: what auto tries, parameters and variables, points included and excluded."""
 
+from dataclasses import replace
+
 import pytest
 
 from sweep.errors import SweepError
 from sweep.planning import expand
-from tests.support.made_plans import BASE, SHAPE, plan_of, reasons
+from tests.support.made_plans import ANY, AXES, BASE, SHAPE, plan_of, reasons
 
 
 def test_auto_axes():
@@ -23,6 +25,15 @@ def test_auto_axes():
     assert {row["dtype"] for row in rows} == {"bf16", "fp32"}
     assert {row["ep"] for row in rows} == {1}
     assert {row["tp"] for row in plan_of(text + "tp_across_nodes: true\n").table.to_pylist()} == {1, 2, 3, 4, 6, 12}
+
+
+def test_what_a_grid_omits_or_a_workload_lacks_has_its_default():
+    other = replace(ANY, axes=AXES - {"cp"}, compiles_on_gpu=True)
+    rows = plan_of(BASE.replace("num_layers: 12", "num_layers: 4") + "cp: auto\npp: auto\n", other).table.to_pylist()
+    assert {(row["cp"], row["compile"]) for row in rows} == {(1, True)}
+    assert {row["pp"] for row in rows} == {1, 2, 3}, "no more stages than layers"
+    on_cpus = plan_of(BASE.replace("h100", "cpu"), other).table.to_pylist()
+    assert {row["compile"] for row in on_cpus} == {False}
 
 
 @pytest.mark.parametrize(("gpu", "nodes", "widest"), [("gb200", 16, 64), ("gb300", 32, 64), ("b200", 16, 4)])
@@ -44,12 +55,6 @@ def test_experts():
     assert "experts_by_ep: ep=3 does not divide the 8 experts" in reasons(plan_of(text + "ep: [1, 3]\n"))
     piped = plan_of(text + "ep: [1, 8]\npp: 2\n")
     assert "ep_by_replicas: ep=8 does not divide dp*cp*tp = 4*1*1" in reasons(piped)
-
-
-def test_a_schedule_without_a_pipeline_is_no_second_run():
-    plan = plan_of(BASE + "pp: [1, 2]\npp_schedule: [gpipe, interleaved_1f1b]\n")
-    found = sorted((p.run().layout.pp, p.run().layout.pp_schedule) for p in plan.runs)
-    assert found == [(1, "1f1b"), (2, "gpipe"), (2, "interleaved_1f1b")]
 
 
 def test_weak_scaling_gives_each_gpu_the_same():

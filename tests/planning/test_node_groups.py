@@ -58,10 +58,6 @@ def test_runs_name_their_group_and_are_otherwise_those_of_one_kind():
     assert all("-fast-n" in run.run_id for run in fast)
 
 
-def test_run_ids_of_a_site_with_one_kind_are_those_of_earlier_versions():
-    assert plan_of().runs[0].run_id == "1B-n1-dp8-tp1-pp1-mbs1-gas32-z0-de0941566b867234"
-
-
 def test_a_constraint_chooses_groups_and_sees_the_grids_model():
     more = "constraints: [\"node_group == 'fast' or nodes == 1\", \"model == '1B'\"]"
     cells = {(run.model, run.nodes) for run in plan_of(GROUPS, more).runs}

@@ -22,14 +22,18 @@ from tests.support.made_plans import ANY, BASE, plan_of
 
 def test_a_run_equals_its_json():
     plan = plan_of(
-        BASE + "tp: [1, 2, 3]\npp: auto\nep: 1\nrepeats: 2\nparams: {optimizer: [adamw, sgd]}\nenv: {B: [1, '%s']}\n"
+        BASE + "tp: [1, 2, 3]\npp: auto\ncp: [1, 2]\nep: 1\nrepeats: 2\n"
+        "params: {optimizer: [adamw, sgd]}\nenv: {B: [1, '%s']}\n"
     )
     table = plan.table.to_pylist()
     assert len(plan.runs) == len({planned.run_id for planned in plan.runs}) > 20
+    assert {planned.repeat for planned in plan.runs} == {0, 1}
     for planned, row in zip(plan.runs, table, strict=False):
         run = planned.run()
         assert run.canonical_json() == planned.run_json
+        assert list(json.loads(planned.run_json)) == sorted(json.loads(planned.run_json))
         assert run.run_id == planned.run_id
+        assert set(run.params) == {"optimizer"}, "no parameter that the grid does not state"
         assert run.gpus == run.layout.gpus
         assert run.global_batch_tokens == row["global_batch_tokens"] == 3072
         assert Layout(**{name: row[name] for name in LAYOUT}, **json.loads(row["further"])) == run.layout

@@ -33,14 +33,6 @@ def test_reasons_that_need_a_whole_dp_are_absent_without_one():
     assert by_tp == {1: ["constraints[0]", "constraints[1]"], 4: ["gpu_equation", "kv_heads_by_tp"]}
 
 
-def test_tp_stays_in_a_node_unless_allowed():
-    text = BASE.replace("nodes: [1]", "nodes: [2]") + "tp: [6, 12]\n"
-    assert reasons(plan_of(text)) == {
-        "tp_within_node: tp=12 is wider than a node of 6 GPUs (tp_across_nodes: true allows it)"
-    }
-    assert {p.run().layout.tp for p in plan_of(text + "tp_across_nodes: true\n").runs} == {6, 12}
-
-
 def test_an_axis_that_the_workload_lacks_is_a_reason():
     narrow = Workload(name="narrow", main="x:y", axes=AXES - {"tp", "dtype"}, rules=())
     plan = plan_of(BASE + "tp: [1, 2]\n", narrow)
