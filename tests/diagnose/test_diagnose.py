@@ -133,30 +133,19 @@ def test_figures_of_both_generations_of_the_message(text: str) -> None:
 @pytest.mark.skipif("SWEEP_REFERENCE_DATA" not in os.environ, reason="SWEEP_REFERENCE_DATA is not set")
 def test_reference_texts() -> None:
     import json
-    from collections import Counter
     from pathlib import Path
 
-    from sweep.diagnose.scan import scan
     from sweep.outcomes import NO_FAILURE
 
     lines = (Path(os.environ["SWEEP_REFERENCE_DATA"]) / "failures.jsonl").read_text().splitlines()
-    confusion: Counter[tuple[str, str]] = Counter()
-    usage: Counter[str] = Counter()
     wrong = []
     for row in map(json.loads, lines):
         found = str(diagnose_text(row["text"]).outcome or NO_FAILURE)
-        confusion[row["label"], found] += 1
-        usage.update({hit.source for hit in scan(row["text"])})
         if found not in [row["label"], *row["also"]]:
             wrong.append((row["id"], found))
         if row["label"] == NO_FAILURE:
             assert found == NO_FAILURE, row["id"]
-    print("\nlabel -> found")
-    for (label, found), count in sorted(confusion.items()):
-        print(f"  {label:18} {found:18} {count}")
-    print("rule: texts it hits", dict(usage.most_common()))
-    print(f"{len(lines) - len(wrong)} of {len(lines)} right; wrong: {wrong}")
-    assert len(wrong) <= len(lines) * 3 // 60
+    assert len(wrong) <= len(lines) * 3 // 60, wrong
 
 
 CLOSED = "torch.distributed.DistNetworkError: Connection closed by peer\n"

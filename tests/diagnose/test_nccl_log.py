@@ -165,22 +165,25 @@ def findings(*lines: str) -> str:
     return "\n".join(of_process(lines).findings)
 
 
-@pytest.mark.parametrize(("shared", "direct", "found"), [(2, 1, True), (1, 1, False), (1, 2, False), (1, 0, True)])
-def test_more_connections_through_host_memory_than_direct_ones_are_found(shared: int, direct: int, found: bool) -> None:
-    lines = ["Channel 00 : 0[0] -> 1[1] via SHM/direct"] * shared + ["Channel 00 : 0[0] -> 1[1] via P2P/IPC"] * direct
-    assert ("host shared memory" in findings(*lines)) is found
+TIMED = "Init timings - ncclCommInitRank: rank 0 nranks 16 total {} (kernels 0.27, bootstrap 9.87)"
+SLOW, FEWER = "of which bootstrap 9.9 s: slow for every start", "Communicators got from {} to 16 channels"
 
 
-@pytest.mark.parametrize(("fewest", "found"), [(4, True), (5, False)])
-def test_communicators_with_a_quarter_of_the_channels_of_others_are_found(fewest: int, found: bool) -> None:
-    lines = [f"{count} coll channels, 0 collnet channels" for count in (16, fewest)]
-    assert (f"Communicators got from {fewest} to 16 channels" in findings(*lines)) is found
-
-
-@pytest.mark.parametrize(("total", "found"), [("10.00", False), ("10.01", True)])
-def test_a_set_up_of_more_than_ten_seconds_is_slow(total: str, found: bool) -> None:
-    line = f"Init timings - ncclCommInitRank: rank 0 nranks 16 total {total} (kernels 0.27, bootstrap 9.87)"
-    assert ("of which bootstrap 9.9 s: slow for every start" in findings(line)) is found
+@pytest.mark.parametrize(("lines", "words", "found"), [
+    *((["Channel 00 : 0[0] -> 1[1] via SHM/direct"] * shared + ["Channel 00 : 0[0] -> 1[1] via P2P/IPC"] * direct,
+       "host shared memory", found) for shared, direct, found in ((2, 1, True), (1, 1, False), (1, 2, False),
+                                                                 (1, 0, True))),
+    *(([f"{count} coll channels, 0 collnet channels" for count in (16, fewest)], FEWER.format(fewest), found)
+      for fewest, found in ((4, True), (5, False))),
+    *(([TIMED.format(total)], SLOW, found) for total, found in (("10.00", False), ("10.01", True))),
+    *(([f"{name} set by environment to {value}."], "traces every call", found) for name, value, found in (
+        ("NCCL_DEBUG", "TRACE", True), ("NCCL_DEBUG", "INFO", False), ("NCCL_DEBUG_SUBSYS", "ALL", True),
+        ("NCCL_DEBUG_SUBSYS", "INIT,TRACE", True), ("NCCL_DEBUG_SUBSYS", "INIT", False), ("NCCL_ALGO", "TRACE", False),
+    )),
+])  # fmt: skip
+def test_where_a_finding_begins(lines: list[str], words: str, found: bool) -> None:
+    """More connections through the host than direct ones; a quarter of others' channels; 10 s; any trace of calls."""
+    assert (words in findings(*lines)) is found
 
 
 def test_a_set_up_whose_bootstrap_was_not_timed_is_given_without_it() -> None:
@@ -210,14 +213,6 @@ def test_multicast_is_in_use_where_every_gpu_has_it(first: str, second: str, sta
     assert ("NVLS" in findings(*lines)) is found
     assert "NVLS" not in findings(*lines, "NCCL_NVLS_ENABLE set by environment to 0.")
     assert "NVLS" not in findings(*lines[:2]), "without a direct link it is not expected"
-
-
-@pytest.mark.parametrize(("name", "value", "found"), [
-    ("NCCL_DEBUG", "TRACE", True), ("NCCL_DEBUG", "INFO", False), ("NCCL_DEBUG_SUBSYS", "ALL", True),
-    ("NCCL_DEBUG_SUBSYS", "INIT,TRACE", True), ("NCCL_DEBUG_SUBSYS", "INIT", False), ("NCCL_ALGO", "TRACE", False),
-])  # fmt: skip
-def test_a_trace_of_every_call_spoils_timings(name: str, value: str, found: bool) -> None:
-    assert ("traces every call" in findings(f"{name} set by environment to {value}.")) is found
 
 
 def test_gpudirect_is_off_only_where_no_connection_between_nodes_has_it() -> None:

@@ -25,28 +25,27 @@ def test_the_exceptions_own_line_is_found_behind_each_ranks_prefix(prefix):
     assert (found.outcome, found.evidence) == (EXCEPTION, "mypackage.OddError: no such shape")
 
 
-def test_exception_groups_have_their_own_line_behind_bars():
-    text = '  | Traceback (most recent call last):\n  |   File "a.py", line 1, in f\n  | OddError: inside\n  +-----\n'
-    assert tracebacks(text)[0].line == "OddError: inside"
+HEAD = "Traceback (most recent call last):\n"
 
 
-def test_a_line_of_a_traceback_without_its_prefix_is_read_as_it_is():
-    """Another rank's, written in between; and bars of another width, of a group within a group of exceptions."""
-    between = '[rank1]: Traceback (most recent call last):\n  File "a.py", line 1, in f\nOddError: torn\n'
-    assert tracebacks(between)[0].line == "OddError: torn"
-    group = '  | Traceback (most recent call last):\n    |   File "a.py", line 1, in f\n    | OddError: inside\n'
-    assert tracebacks(group)[0].line == "OddError: inside"
-
-
-def test_a_frames_source_in_the_form_of_an_exception_is_not_the_exception():
-    """A row of a mapping, as Python quotes it."""
-    text = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    KeyError: 3,\nRuntimeError: real\n'
-    assert diagnose_text(text).evidence == "RuntimeError: real"
+@pytest.mark.parametrize(("text", "line"), [
+    ('  | Traceback (most recent call last):\n  |   File "a.py", line 1, in f\n  | OddError: inside\n  +-----\n',
+     "OddError: inside"),  # of a group of exceptions
+    ('  | Traceback (most recent call last):\n    |   File "a.py", line 1, in f\n    | OddError: inside\n',
+     "OddError: inside"),  # of a group within a group: bars of another width
+    ('[rank1]: Traceback (most recent call last):\n  File "a.py", line 1, in f\nOddError: torn\n', "OddError: torn"),
+    # quoted by Python, as a frame's source
+    (f'{HEAD}  File "a.py", line 3, in f\n    KeyError: 3,\nRuntimeError: real\n', "RuntimeError: real"),
+    (f"{HEAD}mypackage.OddError: no frame at all\n", "mypackage.OddError: no frame at all"),
+    (f"OddError: of something else\n{HEAD.strip()}", None), (f"{HEAD}{FRAMES}", None),
+    (WHOLE.rstrip(), "mypackage.OddError: no such shape"),
+])  # fmt: skip
+def test_the_line_of_a_traceback_that_is_its_exception(text, line):
+    (trace,) = tracebacks(text)
+    assert (trace.line if trace.at >= 0 else None) == line
 
 
 def test_a_traceback_without_its_last_line_is_of_no_known_exception():
-    cut = "Traceback (most recent call last):\n" + FRAMES
-    assert tracebacks(cut)[0].at == -1
     found = diagnose_text("some frames\n" + FRAMES)
     assert (found.outcome, found.evidence) == (EXCEPTION, FRAMES.splitlines()[0].strip())
     assert "truncated" in found.advice
@@ -99,56 +98,29 @@ def test_a_warning_that_the_program_outlived_is_no_end(before, after, counts):
     assert (diagnose_text(before + WHOLE + after).outcome is EXCEPTION) is counts
 
 
-def test_a_failing_line_that_names_its_iteration_is_not_counted_as_one_after_it():
-    failed = "step: 7 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB\n"
-    assert diagnose_text(failed + "step: 8\nstep: 9\n").outcome is Outcome.OOM_CUDA
-    assert diagnose_text(failed + "step: 8\nstep: 9\nstep: 10\n").outcome is None
+FAILED = "step: 7 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB\n"
+NOISE = "".join(f"worker {i} waits for its data\n" for i in range(120_000))
+LATE = "slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO TIME LIMIT ***\n"
+MISSING = "ModuleNotFoundError: No module named 'x'"
 
 
-def test_a_retried_download_and_ncclls_chatter_are_no_failures():
-    assert (
-        diagnose_text("WARNING Retrying (Retry(total=4)) after 'ConnectionResetError(104, 'reset by peer')'").outcome
-        is None
-    )
-    assert diagnose_text("n1:1:1 [0] NCCL INFO Connection reset by peer, CUDA out of memory").outcome is None
-
-
-@pytest.mark.parametrize("colour", ["\x1b[31m", ""])
-def test_progress_bars_and_colours_do_not_hide_a_line(colour):
-    text = f" 10%|#  | 1/10 [00:01<00:09]\r{colour}ModuleNotFoundError: No module named 'x'\r\n"
-    assert diagnose_text(text).outcome is Outcome.IMPORT_ERROR
-
-
-def test_a_cause_in_a_very_long_line_is_found_near_its_words():
-    assert diagnose_text("x" * 50_000 + " CUDA out of memory. Tried to allocate 1.00 GiB").outcome is Outcome.OOM_CUDA
-
-
-def test_of_a_very_long_log_the_repetitions_are_left_out_and_the_cause_in_the_middle_stays():
-    noise = "".join(f"worker {i} waits for its data\n" for i in range(120_000))
-    middle = (
-        f"{noise}slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO TIME LIMIT ***\n{noise}"
-    )
-    assert diagnose_text(middle).outcome is Outcome.TIME_LIMIT
-
-
-def test_the_exceptions_line_may_follow_the_header_at_once():
-    text = "Traceback (most recent call last):\nmypackage.OddError: no frame at all\n"
-    assert tracebacks(text)[0].line == "mypackage.OddError: no frame at all"
-
-
-def test_a_header_at_the_very_end_takes_no_exception_from_before_it():
-    text = "OddError: of something else\nTraceback (most recent call last):"
-    assert tracebacks(text)[0].at == -1
-
-
-@pytest.mark.parametrize("end", ["", "\n"])
-def test_an_exception_that_ends_a_text_needs_no_line_end(end):
-    assert tracebacks(WHOLE.rstrip("\n") + end)[0].line == "mypackage.OddError: no such shape"
+@pytest.mark.parametrize(("text", "outcome"), [
+    # its own line names an iteration, but is none after it
+    (f"{FAILED}step: 8\nstep: 9\n", Outcome.OOM_CUDA), (f"{FAILED}step: 8\nstep: 9\nstep: 10\n", None),
+    ("WARNING Retrying (Retry(total=4)) after 'ConnectionResetError(104, 'reset by peer')'", None),
+    ("n1:1:1 [0] NCCL INFO Connection reset by peer, CUDA out of memory", None),
+    (f" 10%|#  | 1/10 [00:01<00:09]\r{MISSING}\r\n", Outcome.IMPORT_ERROR),
+    (f" 10%|#  | 1/10 [00:01<00:09]\r\x1b[31m{MISSING}\r\n", Outcome.IMPORT_ERROR),
+    ("x" * 50_000 + " CUDA out of memory. Tried to allocate 1.00 GiB", Outcome.OOM_CUDA),
+    (f"{NOISE}{LATE}{NOISE}", Outcome.TIME_LIMIT),
+], ids=range(8))  # fmt: skip
+def test_what_surrounds_a_failure_neither_hides_nor_makes_one(text, outcome):
+    assert diagnose_text(text).outcome is outcome
 
 
 def test_what_a_rule_takes_of_a_truncated_text_is_no_unknown_exception_too():
     """One hit for one line, whichever form of exception it has as well."""
-    for line in ("ModuleNotFoundError: No module named 'x'", "ERROR ModuleNotFoundError: No module named 'x'"):
+    for line in (MISSING, f"ERROR {MISSING}"):
         assert [hit.outcome for hit in scan(line)] == [Outcome.IMPORT_ERROR], line
 
 
