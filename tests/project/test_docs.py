@@ -15,17 +15,14 @@ import click
 import pytest
 import yaml
 
-from bench_workloads import WORKLOADS
 from bench_workloads.trainers import TRAINERS
-from bench_workloads.transformer.settings import CHOICES
 from sweep.cli.main import COMMANDS, SECTIONS, cli
 from sweep.errors import SweepError
 from sweep.inputs.grid import Grid
 from sweep.inputs.load import parse_grid
-from sweep.inputs.site import NodeGroup, Site, parse_site
+from sweep.inputs.site import Site, parse_site
 from sweep.outcomes import Outcome
 from sweep.physics.measured import MeasuredRates
-from sweep.physics.schedules import SCHEDULES
 from sweep.planning.build import build
 from sweep.plugins import STRATEGY
 from tests.support import driving
@@ -34,8 +31,6 @@ from tests.support.paths import REPOSITORY
 
 OTHERS = {"pip", "pipx", "uv", "cd", "export", "install", "python3"}
 """programs of terminal blocks that are not this project's"""
-TEXTS = {"design.md": 1, "grid.md": 1, "reports.md": 1}
-"""blocks that are neither code nor commands: held here and in test_docs_run"""
 RATES = {field.name for field in dataclasses.fields(MeasuredRates)}
 MAKE = (REPOSITORY / "Makefile").read_text()
 ROOTS = "(?:sweep|analysis|bench_workloads|benchmarks|tests|examples|templates|docs)"
@@ -72,15 +67,6 @@ def test_every_block_is_fenced_and_of_a_known_language():
     assert [page.name for page in PAGES for kind, _ in FENCE.findall(page.read_text()) if kind == "diff"] == (
         ["CONTRIBUTING.md"] * (REPOSITORY / "CONTRIBUTING.md").read_text().count("```diff\n")
     ), "test_contributing applies them"
-    texts = [page.name for page in PAGES for kind, _ in FENCE.findall(page.read_text()) if kind == "text"]
-    assert {name: texts.count(name) for name in texts} == TEXTS
-
-
-def test_the_flow_of_the_design_names_packages():
-    (flow,) = blocks(DOCS / "design.md", "text")
-    parts = ["inputs", "planning", "launcher", "executors", "leader", "agent", "state", "search", "records", "analysis"]
-    packages = {path.name for root in ("sweep", "sweep/pilot", ".") for path in (REPOSITORY / root).iterdir()}
-    assert [part for part in parts if part not in flow or part not in packages] == []
 
 
 @pytest.mark.parametrize(("page", "text"), fenced("yaml"))
@@ -244,13 +230,6 @@ def test_there_are_few_commands_each_in_one_section():
     assert len(COMMANDS) <= 22
 
 
-def test_every_command_is_in_the_readme_and_the_design():
-    readme, design = (REPOSITORY / "README.md").read_text(), (DOCS / "design.md").read_text()
-    for name in COMMANDS:
-        assert f"`sweep {name}" in readme, name
-        assert f"`sweep {name}" in design or f"`{name}`" in design, name
-
-
 @pytest.mark.parametrize("name", STRATEGY.table)
 def test_every_strategy_is_documented(name):
     assert f"| `{name}` | " in (DOCS / "search.md").read_text()
@@ -275,29 +254,6 @@ def test_a_message_of_the_troubleshooting_page_is_one_that_the_product_prints():
     outcomes = {str(outcome) for outcome in Outcome}
     unknown = [text for text in headings if text not in outcomes and not any(text in source for source in sources)]
     assert unknown == []
-
-
-def test_the_two_equations_of_the_grids_page_hold_for_every_run():
-    (equations,) = blocks(DOCS / "grid.md", "text")
-    grid = parse_grid(blocks(DOCS / "grid.md", "yaml")[0].replace("1B", "8B"), "docs/grid.md")
-    runs = [planned.run() for planned in build(grid, grid.site).runs]
-    assert runs
-    for run in runs:
-        known = {"GPUs": run.gpus, "batch": run.global_batch_tokens, "sequence_length": run.sequence_length}
-        for line in equations.splitlines():
-            left, _, right = line.replace("global batch in tokens", "batch").partition(" = ")
-            assert eval(left, {**known, **dataclasses.asdict(run.layout)}) == known[right], (line, run.run_id)
-
-
-def test_the_references_name_every_workload_key_of_a_node_group_and_value_of_the_transformer():
-    grid, workloads = ((DOCS / "reference" / f"{name}.md").read_text() for name in ("grid", "workloads"))
-    groups = grid.split("### Several kinds of nodes")[1].split("\n## ")[0]
-    assert [key for key in NodeGroup.model_fields if f"`{key}`" not in groups] == []
-    table = grid.split("\n## Workloads")[1].split("\n## ")[0]
-    assert [name for name in WORKLOADS if f"`{name}`" not in table] == []
-    transformer = workloads.split("## transformer")[1].split("\n## ")[0]
-    names = [*SCHEDULES, *(str(choice) for choices in CHOICES.values() for choice in choices)]
-    assert [name for name in names if name not in transformer] == []
 
 
 GUIDES = dict(
