@@ -10,18 +10,24 @@ from sweep.records.schema import Efficiency, Metrics, Rates, json_text, over_ran
 from sweep.records.validity import implausible, mismatches, oddities, of_another_torch, refusal
 from tests.support.made_records import made_measurement, made_record, made_run
 
+POSITIVE = ("tokens_per_second", "tokens_per_second_per_gpu", "step_time_median_s", "tflops_per_gpu")
+
 
 @pytest.mark.parametrize(
     ("measured", "gpu", "dtype", "words"),
     [
         ({"reported_mfu": 1.15}, "h100", "bf16", "no hardware exceeds it"),
         ({"mfu": 0.5, "hfu": 0.4}, "h100", "bf16", "hfu 40.0% is less than mfu 50.0%"),
-        ({"tokens_per_second": 0.0}, None, None, "tokens_per_second is 0.0"),
+        *(({name: 0.0}, None, None, f"{name} is 0.0") for name in (*POSITIVE, "mfu")),
+        *(({name: 1e-9}, None, None, None) for name in POSITIVE),
         ({"mfu": 0.82}, "h100", "bf16", "the best matrix product on h100 reaches 81%"),
         ({"mfu": 0.82}, "H100", "fp16", "the best matrix product on H100 reaches 81%"),
         ({"mfu": 0.96}, "a card of tomorrow", "bf16", "reaches 95%"),
         ({"mfu": 0.82}, "h100", "fp32", None),
         ({"mfu": 0.80, "hfu": 0.81}, "h100", "bf16", None),
+        ({"mfu": 0.811}, "h100", "bf16", "reaches 81%"),
+        ({"mfu": 0.4, "hfu": 0.4 * (1 - 1e-9)}, "h100", "bf16", None),
+        ({"mfu": 0.4, "hfu": 0.4 * (1 - 2e-9)}, "h100", "bf16", "is less than mfu"),
         ({}, None, None, None),
     ],
 )
@@ -65,26 +71,6 @@ def test_values_of_many_ranks_become_one():
     assert merged == {"a": {"min": 1, "median": 2, "max": 3, "max_rank": 1}, "b": "x", "c": True, "d": None}
     text = json_text({"b": [float("nan"), 1], "a": {"x": float("inf")}})
     assert text == '{"a":{"x":null},"b":[null,1]}'
-
-
-@pytest.mark.parametrize(("share", "noted"), [(0.0, True), (-0.1, True), (0.81, False), (0.811, True), (1.0, True)])
-def test_a_share_of_the_peak_is_above_nothing_and_at_most_the_best_product(share, noted):
-    assert bool(implausible(Metrics(mfu=share), "h100", "bf16")) is noted
-
-
-@pytest.mark.parametrize(
-    "name", ["tokens_per_second", "tokens_per_second_per_gpu", "step_time_median_s", "tflops_per_gpu"]
-)
-def test_no_rate_and_no_time_is_zero_or_less(name):
-    assert implausible(Metrics(**{name: 1e-9}), None, None) == []
-    assert implausible(Metrics(**{name: -1.0}), None, None) == [f"{name} is -1.0"]
-
-
-@pytest.mark.parametrize(
-    ("hfu", "noted"), [(0.4, False), (0.4 * (1 - 1e-9), False), (0.4 * (1 - 2e-9), True), (0.399, True), (0.5, False)]
-)
-def test_executed_flops_include_the_models(hfu, noted):
-    assert bool(implausible(Metrics(mfu=0.4, hfu=hfu), "h100", "bf16")) is noted
 
 
 @pytest.mark.parametrize(("other", "noted"), [
