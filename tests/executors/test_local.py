@@ -39,7 +39,7 @@ def executor(sweep_dir: Path, **site: Any) -> LocalExecutor:
     if not (sweep_dir / "pilots").exists():
         (sweep_dir / "pilots").mkdir(parents=True)
     return LocalExecutor(
-        Site(gpus_per_node=2, gpu="cpu", **site), sweep_dir, pilot_main="tests.support.local_pilot:main"
+        Site(gpus_per_node=2, gpu="cpu", **site), sweep_dir, pilot_main="tests.support.slurm.pilots:stay"
     )
 
 
@@ -113,7 +113,7 @@ def test_outlives_its_launcher_and_is_found_again(tmp_path: Path, started: list[
         "from sweep.executors.local import LocalExecutor\n"
         "from sweep.inputs.site import Site\n"
         "local = LocalExecutor(Site(gpus_per_node=2, gpu='cpu'), "
-        f"Path({str(tmp_path)!r}), pilot_main='tests.support.local_pilot:main')\n"
+        f"Path({str(tmp_path)!r}), pilot_main='tests.support.slurm.pilots:stay')\n"
         f"local.submit(PilotRequest(token={request.token!r}, name='p1', nodes=1, time_limit_s=60))\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

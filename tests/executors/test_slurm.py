@@ -96,7 +96,7 @@ def test_states_from_submission_to_the_end(cluster: Cluster, tmp_path: Path) -> 
     assert wait_until(lambda: run_state(slurm, second).reason in {"Resources", "Priority"}, 20)
     waiting = run_state(slurm, second)
     assert (waiting.state, waiting.word, waiting.nodes) == (JobState.PENDING, "PENDING", "")
-    assert wait_until((tmp_path / "pilots/p1/staying").exists, 30)
+    assert wait_until((tmp_path / "pilots/p1/seen.json").exists, 30)
     slurm.cancel([first, second, "999999"])
     until(slurm, second, JobState.GONE)
     assert until(slurm, first, JobState.GONE).word in {"CANCELLED", "CANCELLED by 0", ""}

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from sweep.executors.local import own_job_id
+
 
 def report(sweep_dir: str, pilot: str) -> None:
     """Write the job's environment, then exit with 0."""
@@ -26,7 +28,7 @@ def report(sweep_dir: str, pilot: str) -> None:
 
 
 def stay(sweep_dir: str, pilot: str) -> None:
-    """Wait for SIGTERM, and report it."""
+    """Write what it is, wait for SIGTERM, and report it."""
     here = Path(sweep_dir) / "pilots" / pilot
 
     def end(number: int, frame: object) -> None:
@@ -34,7 +36,11 @@ def stay(sweep_dir: str, pilot: str) -> None:
         sys.exit(0)
 
     signal.signal(signal.SIGTERM, end)
-    (here / "staying").touch()
+    print("begun", flush=True)
+    print("warned", file=sys.stderr, flush=True)
+    seen = {"job_id": own_job_id(), "environment": dict(os.environ), "session": os.getsid(0), "pid": os.getpid()}
+    (here / ".seen").write_text(json.dumps(seen))
+    (here / ".seen").rename(here / "seen.json")
     for _ in range(600):
         time.sleep(0.1)
 
