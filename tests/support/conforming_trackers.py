@@ -1,14 +1,12 @@
 """Whether a tracker writes runs as `sweep track` relies on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sweep.trackers.tracker import TrackedRun, Tracker, TrackerError
+from sweep.trackers.tracker import TrackedRun, Tracker
 
 PROJECT = "sweep-testing"
 PICTURE = bytes.fromhex(
@@ -26,12 +24,10 @@ def check_tracker(
     capfd: pytest.CaptureFixture[str],
     *,
     count: Callable[[TrackedRun], int],
-    unreachable: Callable[[], Tracker] | None = None,
 ) -> None:
     """It writes a run, a failed one, and the first again, with a picture; ``count``: how many it stores of a run.
 
-    ``make`` gets (project, sweep directory), as of `sweep track`. ``unreachable``: makes a tracker whose server or
-    folder cannot be reached.
+    ``make`` gets (project, sweep directory), as of `sweep track`.
     """
     tracker = make(PROJECT, directory)
     for text in (tracker.destination, tracker.hint):
@@ -48,9 +44,6 @@ def check_tracker(
     make(PROJECT, directory).write(first, picture)
     assert capfd.readouterr().out == "", "stdout is for the command's own result"
     assert count(first) == 1
-    if unreachable is not None:
-        with pytest.raises(TrackerError):
-            unreachable().write(first)
 
 
 def example_attempt() -> TrackedRun:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from sweep.outcomes import Outcome
+from sweep.plugins import TRACKER
 from sweep.records.record import record_from
 from sweep.records.schema import Record
 from sweep.store.directory import SweepDir
@@ -125,6 +126,12 @@ def test_another_destination_gets_everything(eight, tmp_path):
     assert len(read_all(tmp_path)) == 8
 
 
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_each_project_is_a_destination_of_its_own(tmp_path, name):
+    pytest.importorskip(name)
+    assert len({TRACKER.find(name)(project, tmp_path).destination for project in ("a", "a", "b")}) == 2
+
+
 class Recorder:
     destination = "here"
     hint = ""
@@ -165,15 +172,22 @@ def test_a_killed_session_is_continued_and_no_run_is_doubled(name, tmp_path):
     assert sorted(stored(name, directory)) == sorted(expected(directory))
 
 
-def test_a_server_that_refuses_is_reported_with_what_is_left(tmp_path):
-    env = {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
-    env["WANDB_INIT_TIMEOUT"] = "2"
+@pytest.mark.parametrize(
+    ("name", "env"),
+    [
+        ("wandb", {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}),
+        ("wandb", {"WANDB_DIR": "/dev/null/under"}),
+        ("mlflow", {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}),
+    ],
+)
+def test_a_server_or_a_folder_that_refuses_is_reported_with_what_is_left(tmp_path, name, env):
+    pytest.importorskip(name)
     measured(tmp_path / "s")
-    done = driving.run("track", tmp_path / "s", "--to", "wandb", "--json", env=env)
+    done = driving.run("track", tmp_path / "s", "--to", name, "--json", env={"WANDB_INIT_TIMEOUT": "2", **env})
     assert done.returncode == 1
     reported = json.loads(done.stdout)
     assert (reported["new"], reported["left"]) == (0, 4)
-    assert "wandb" in reported["error"]
+    assert name in reported["error"]
 
 
 def test_lost_is_replaced_by_the_attempts_own_record(tmp_path):
