@@ -71,7 +71,7 @@ def test_the_batch_is_the_same_sequences_in_every_trainer():
     run = run_of("megatron", dp=2, grad_accum=4, micro_batch_size=2)
     assert run.global_batch_sequences == 16
     words = TRAINER.find("megatron").configure(run, "/d", 8).program
-    assert words[words.index("--global-batch-size") + 1] == "16"
+    assert [words[words.index(f"--{size}-batch-size") + 1] for size in ("micro", "global")] == ["2", "16"]
     deepspeed = json.loads(TRAINER.find("deepspeed").configure(run, "/d", 8).files["deepspeed.json"])
     assert deepspeed["train_batch_size"] == 16
     assert nemo.overrides(run, 8)["train.global_batch_size"] == 16
