@@ -90,6 +90,18 @@ def test_third_parties_stay_where_they_belong(package: str) -> None:
     assert not [module for module in importers if not within(module, ONLY_IN[package])]
 
 
+def test_axes_of_the_built_in_trainer_know_neither_each_other_nor_are_known_but_by_what_builds_and_runs_it() -> None:
+    """Each can be read and changed alone: what they share is the model, the meshes and the weights."""
+    parallel = ("context_parallel", "data_parallel", "expert_parallel", "pipeline", "tensor_parallel")
+    trainer = "bench_workloads.transformer"
+    found = {
+        importer
+        for axis in (*parallel, "compiling", "recompute")
+        for importer in graph(types=True).find_modules_that_directly_import(f"{trainer}.{axis}")
+    }
+    assert found <= {f"{trainer}.build", f"{trainer}.main"}, found
+
+
 def test_nothing_inside_uses_the_public_names_of_sweep() -> None:
     """They are for scripts: inside, a name is imported from where it is defined."""
     assert not graph(types=True).find_modules_that_directly_import("sweep")

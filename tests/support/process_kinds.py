@@ -84,6 +84,10 @@ def wait_for_daemons(kind, directory, launcher, cluster):
             daemons = find("daemon", directory, launcher, cluster)
             found = find(kind, directory, launcher, cluster)
             if len(daemons) >= RANKS and found:
-                return found, [*daemons, *find("rank", directory, launcher, cluster)]
+                ranks = find("rank", directory, launcher, cluster)
+                with contextlib.suppress(ProcessLookupError):  # one has ended
+                    sessions = {os.getsid(process.pid) for process in daemons}
+                    assert sessions.isdisjoint(rank.pid for rank in ranks), "a daemon has left its rank's session"
+                return found, [*daemons, *ranks]
         time.sleep(0.05)
     raise AssertionError(f"no {kind} next to daemons of all ranks: {driving.marked_processes(directory)}")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 
-from bench_workloads import transformer
 from bench_workloads.transformer import WORKLOAD
 from bench_workloads.transformer.rules import ARITHMETIC_RULES, RULES
 from bench_workloads.transformer.settings import Settings
@@ -121,43 +118,3 @@ def test_too_many_stages_are_refused():
 def test_parameters_are_checked():
     with pytest.raises(ValueError, match="weights_dtype must be one of fp32, bf16, not 'fp16'"):
         Settings(weights_dtype="fp16")
-
-
-WORKLOAD_FILES = sorted(Path(transformer.__file__).parent.glob("*.py"))
-AXES = {
-    "tp": ("tensor_parallel",),
-    "dp": ("data_parallel",),
-    "pp": ("pipeline", "tied"),
-    "cp": ("context_parallel",),
-    "ep": ("expert_parallel",),
-    "recompute": ("recompute",),
-    "compile": ("compiling",),
-    "grad_accum": ("accumulation",),
-}
-COMPOSITION = {"build", "main"}
-"""the files that may import every axis: they build the whole trainer, run it, trace it"""
-
-
-def test_axes_do_not_know_each_other():
-    """Each axis can be read and changed alone: what they share is the model, the meshes and the weights."""
-    of_axis = {name: axis for axis, names in AXES.items() for name in names}
-    for file in WORKLOAD_FILES:
-        if file.stem in COMPOSITION:
-            continue
-        other = {name for name in _imports(file) if of_axis.get(name, of_axis.get(file.stem)) != of_axis.get(file.stem)}
-        assert not other, f"{file.name} imports {', '.join(sorted(other))}"
-
-
-def _imports(file: Path) -> set[str]:
-    """The modules of the workload that a file needs."""
-    nodes = [n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.ImportFrom)]
-    inside = [n for n in nodes if (n.module or "").startswith("bench_workloads.transformer")]
-    return {name for n in inside for name in ((n.module or "").split(".")[2:3] or [a.name for a in n.names])}
-
-
-def test_files_are_small_and_on_the_reading_path():
-    path = (WORKLOAD_FILES[0].parent / "README.md").read_text()
-    assert len(WORKLOAD_FILES) > 20
-    for file in WORKLOAD_FILES:
-        assert len(file.read_text().splitlines()) <= 300, file.name
-        assert f"`{file.name}`" in path, f"{file.name} is not on the README's reading path"
