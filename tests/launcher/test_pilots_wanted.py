@@ -8,7 +8,6 @@ import pytest
 from sweep.launcher.pilots_wanted import PATIENCE_S, SHARE_S, Capacity, pilots_wanted, unproductive_widths
 from sweep.outcomes import Outcome
 from sweep.planning.runs import PlannedRun
-from sweep.search.search import Search, choose
 from sweep.state.state import Attempt, PilotState, SweepState
 from tests.support.configurations import run as a_run
 
@@ -27,30 +26,6 @@ def pilot(name, nodes=1, gone=None, at=1.0):
 
 
 RUNS = [planned("a"), planned("b", 2), planned("c"), planned("d", 2)]
-
-
-def chosen(sweep_state, free, seconds=1000.0, expected=10.0, taken=()):
-    names = [f"n{i}" for i in range(free)]
-    choice = choose(RUNS, sweep_state, free, seconds, expected, frozenset(taken), search=Search(RUNS), names=names)
-    return None if choice is None else (choice.planned.run_id, choice.attempt)
-
-
-def test_the_plan_gives_the_order():
-    assert chosen(SweepState(), 1) == ("a", 1)
-    assert chosen(SweepState(), 2) == ("b", 1)
-
-
-def test_what_is_done_failed_for_good_or_in_flight_is_skipped():
-    sweep_state = SweepState()
-    ended(sweep_state, "a", Outcome.OOM_CUDA)
-    assert chosen(sweep_state, 1) == ("c", 1)
-    ended(sweep_state, "c", None)
-    assert chosen(sweep_state, 1) is None
-
-
-def test_the_widest_that_fits_comes_first():
-    assert chosen(SweepState(), 3) == ("b", 1)
-    assert chosen(SweepState(), 0) is None
 
 
 CAPACITY = Capacity(max_pilots=4, pilot_time_s=600, run_s=60)
