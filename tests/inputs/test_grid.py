@@ -166,13 +166,6 @@ def test_what_the_workload_lacks_is_reported_with_other_mistakes():
         assert sum(words in one for one in found) == 1, words
 
 
-def test_of_an_included_point_the_zero_stage_alone_may_be_zero():
-    wrong = GOOD.replace("nodes: [1, 2]", "nodes: x")
-    assert len(messages(wrong + "include: [{zero: 0, tp: 1}]\n")) == 1
-    (_, found) = messages(wrong + "include: [{zero: 0, tp: 0}]\n")
-    assert "0 is not a value of tp" in found
-
-
 def test_all_mistakes_of_one_shape_are_reported():
     """A size out of range hid the others."""
     text, _ = with_line("models", "{mine: {num_layers: -1, hidden_size: 8, heads: 3, num_kv_heads: x, vocab_size: 9}}")

@@ -75,10 +75,11 @@ def test_what_is_wrong_names_the_model_and_quotes_no_file(tmp_path: Path, text: 
     path = tmp_path / "config.json"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(SweepError) as error:
-        parse_grid(GRID.replace("{}", f"{{mine: {path}}}"), "grid.yaml")
-    mistake = next(m for m in error.value.mistakes if expected in m.fact)
-    assert (mistake.line, "mine" in str(mistake.path)) == (5, True)
+    for models, where in ((f"{{mine: {path}}}", "models.mine"), (f"[1B, {{mine: {path}}}]", "models[1].mine")):
+        with pytest.raises(SweepError) as error:
+            parse_grid(GRID.replace("{}", models), "grid.yaml")
+        mistake = next(m for m in error.value.mistakes if expected in m.fact)
+        assert (mistake.line, str(mistake.path)) == (5, where)
 
 
 def test_memory_takes_one(tmp_path: Path, command: Command) -> None:
