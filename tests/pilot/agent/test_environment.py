@@ -38,23 +38,14 @@ AGENTS = {
 }  # fmt: skip
 
 
-def environments(tmp_path, executor, env):
-    """What each rank of a run on two nodes saw."""
+@pytest.mark.slurm
+def test_ranks_of_a_real_step_see_the_job_and_no_task(tmp_path, slurm_cluster):
     seen = tmp_path / "seen"
     seen.mkdir()
     (tmp_path / "program.py").write_text(PROGRAM.replace("OUT", repr(str(seen))))
-    driving.launched(tmp_path, GRID.format(program=tmp_path / "program.py"), env=env, executor=executor)
-    return {path.name: json.loads(path.read_text()) for path in seen.iterdir()}
-
-
-def test_ranks_do_not_inherit_their_agents_task(tmp_path):
-    found = environments(tmp_path, "local", AGENTS)
-    assert found == {rank: {} for rank in "0123"}
-
-
-@pytest.mark.slurm
-def test_ranks_of_a_real_step_see_the_job_and_no_task(tmp_path, slurm_cluster):
-    found = environments(tmp_path, "slurm", slurm_cluster.env)
+    grid = GRID.format(program=tmp_path / "program.py")
+    driving.launched(tmp_path, grid, env=slurm_cluster.env, executor="slurm")
+    found = {path.name: json.loads(path.read_text()) for path in seen.iterdir()}
     assert sorted(found) == list("0123")
     assert {name for values in found.values() for name in values} <= {
         "SLURM_JOB_ID",

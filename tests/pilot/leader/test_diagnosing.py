@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 import threading
 
 import pytest
@@ -18,12 +17,6 @@ from tests.support.paths import REPOSITORY
 from tests.support.pilot_parts import LIMITS, a_run
 
 HOSTILE = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate " + "1" * 1950 + "\n"
-PRINTS = f"""
-import sys
-for _ in range(500):
-    sys.stdout.write({HOSTILE!r})
-sys.exit(1)
-"""
 FAULTS = driving.simulated(
     {"max_pilots": 1}, global_batch=1024, micro_batch_size=2, params={"step_s": 0.02, "fault": ["oom_cuda", ""]}
 )
@@ -108,19 +101,6 @@ def test_a_diagnosis_that_fails_is_no_failure_of_the_pilot(existing):
     found, _ = diagnosis(state_of(existing, None))
     assert found.outcome is Outcome.UNKNOWN
     assert found.evidence.startswith("the diagnosis failed: ")
-
-
-def test_a_rank_that_prints_hostile_lines_is_diagnosed_like_any_other(tmp_path):
-    """A megabyte of them: half a second of a pattern for each line kept the leader from everything else for minutes."""
-    (tmp_path / "prints.py").write_text(PRINTS)
-    params = {"command": f"python {tmp_path / 'prints.py'}", "metrics": r"iteration: ^step (\d+)"}
-    keys = {"workload": "command", "global_batch": 1024, "micro_batch_size": 4, "params": params}
-    grid = driving.simulated({"gpus_per_node": 1, "python": sys.executable}, **keys)
-    launcher = driving.launching(tmp_path, grid)
-    assert launcher.wait(120) == 1
-    (record,) = driving.records_of(tmp_path / "s")
-    assert record["outcome"] == "oom_cuda", record["message"]
-    assert [event.reason for event in driving.events_of(tmp_path / "s", PilotEnded)] == ["no remaining run fits"]
 
 
 @pytest.mark.long
