@@ -13,7 +13,7 @@ from sweep.planning.runs import PlannedRun
 from sweep.search.search import Search, choose
 from sweep.state.events import NodeBad, NodeFit, NodeReleased, Recorded, RecordFacts
 from sweep.state.exclusion import SLOW_IN_RUNS, by_chance
-from sweep.state.retries import ELSEWHERE, OUTSIDE, RETRIES, SAME_EVERYWHERE, config_fault, may_retry
+from sweep.state.retries import OUTSIDE, SAME_EVERYWHERE, config_fault, may_retry
 from sweep.state.state import SweepState
 from tests.support.configurations import run as a_run
 
@@ -50,10 +50,6 @@ def test_an_outcome_unrelated_to_the_run_is_no_config_fault(outcome):
 def test_different_failures_on_disjoint_nodes_are_no_config_fault():
     assert may_retry([Outcome.SEGFAULT, Outcome.HANG], [A, B])
     assert not may_retry([Outcome.NCCL_ERROR, Outcome.HANG, Outcome.NCCL_ERROR], [A, AB, B])
-
-
-def test_what_is_never_retried_needs_no_other_node():
-    assert not [outcome for outcome in ELSEWHERE if RETRIES[outcome] == 0]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.XID_HARDWARE, Outcome.NODE_FAIL])

@@ -15,9 +15,7 @@ from sweep.state.events import (
     Recorded,
     RecordFacts,
     RerunRequested,
-    SessionAlive,
     SessionBegan,
-    SessionEnded,
     SubmitDelayed,
     TriesRenewed,
 )
@@ -121,10 +119,6 @@ def test_a_pilots_own_lines_may_be_seen_before_the_launchers_intent():
         pilot = state_of(*events).pilots["p0001"]
         assert (pilot.job_id, pilot.nodes, pilot.token, pilot.open) == ("77", 3, "t-p0001", True)
     assert not state_of(gone, intent()).pilots["p0001"].open
-
-
-def test_events_without_effect_are_ignored():
-    assert state_of(SessionAlive(time=1.0), SessionEnded(time=2.0)) == SweepState()
 
 
 def test_of_a_sweep_in_which_nothing_happened_nothing_is_stated():
