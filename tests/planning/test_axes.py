@@ -24,7 +24,9 @@ def test_auto_axes():
     assert {row["compile"] for row in rows} == {False, True}
     assert {row["dtype"] for row in rows} == {"bf16", "fp32"}
     assert {row["ep"] for row in rows} == {1}
-    assert {row["tp"] for row in plan_of(text + "tp_across_nodes: true\n").table.to_pylist()} == {1, 2, 3, 4, 6, 12}
+    across = plan_of(text + "tp_across_nodes: true\n")
+    assert {row["tp"] for row in across.table.to_pylist()} == {1, 2, 3, 4, 6, 12}
+    assert not any(reason.startswith("tp_within_node") for reason in reasons(across))
 
 
 def test_what_a_grid_omits_or_a_workload_lacks_has_its_default():
