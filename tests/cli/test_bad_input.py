@@ -1,6 +1,5 @@
 """Every kind of wrong input gives one clear message, exit 2, and changes nothing on disk."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -123,18 +122,6 @@ def test_another_site_is_refused(tmp_path, monkeypatch, command, standing, state
     assert "started with another site: account differs" in " ".join(err.split())
     assert "another grid" not in err
     assert tree(tmp_path) == before
-
-
-def test_setup_lines_stay_the_users_shell_and_templates_in_them_stay_text(tmp_path, monkeypatch, command):
-    """The user's own lines are run as they are, but never as a template."""
-    monkeypatch.chdir(tmp_path)
-    lines = json.dumps(["echo '{{ 7 * 7 }}'", "module load cuda; true"])
-    Path("grid.yaml").write_text(GRID.replace("gpu: cpu", f"setup: {lines}, gpu: cpu"))
-    code, out, _ = command("launch", "grid.yaml", "--executor", "slurm", "--dry-run")
-    assert code == 0
-    assert "{{ 7 * 7 }}" in out
-    assert "49" not in out.split("{{ 7 * 7 }}")[1][:5]
-    assert [path.name for path in tmp_path.iterdir()] == ["grid.yaml"]
 
 
 def test_node_counts_that_are_not_made_of_segments(tmp_path, monkeypatch, command):

@@ -41,12 +41,6 @@ def nothing_is_left(tmp_path, kinds, outcome, executor="local", env=None):
     assert left == []
 
 
-@pytest.mark.long  # the same on Slurm below, and with its launcher in test_each_kind.py
-@pytest.mark.parametrize(("kinds", "outcome"), [(["agent"], "network"), (["leader", "agent"], "lost")])
-def test_agents_that_die_leave_nothing_on_this_machine(tmp_path, kinds, outcome):
-    nothing_is_left(tmp_path, kinds, outcome)
-
-
 @pytest.mark.slurm
 def test_an_agent_that_dies_alone_leaves_nothing_on_its_node(tmp_path, slurm_cluster):
     nothing_is_left(tmp_path, ["agent"], "network", "slurm", slurm_cluster.env)

@@ -94,17 +94,6 @@ def test_a_second_launcher_is_refused_and_may_take_over(tmp_path):
     driving.assert_each_run_measured_once(directory)
 
 
-def test_detach_goes_on_in_the_background(tmp_path):
-    directory = tmp_path / "s"
-    driving.launched(tmp_path, driving.slow(0.02), "--detach")
-
-    def ended():
-        status = json.loads(driving.run("status", directory, "--json").stdout)
-        return status["counts"] == {"ok": 4} and None not in [pilot["gone"] for pilot in status["pilots"]]
-
-    wait_for(ended)
-
-
 def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):
     arguments = driving.launch_words(tmp_path, driving.slow(), "--dry-run", "--json")
     before = sorted(path.name for path in tmp_path.iterdir())
