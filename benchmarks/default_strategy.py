@@ -20,20 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.stopping import BETWEEN, START_S, TIMED, WARMUP, Again, copies, spent
+from benchmarks.stopping import BETWEEN, Again, copies, in_full, spent
 from benchmarks.synthetic_clusters import EVALUATION_SEEDS, synthetic_cluster
 from sweep.foreign.files import read_recorded
 from sweep.search.gaussian import Floats
 from sweep.search.saving import RecordedRun
 
 OVER = "over 3 % left out | as stated"
-
-
-def in_full(recorded: RecordedRun) -> float:
-    """Node-seconds of all runs in full; a failed one takes its start."""
-    c = recorded.candidates
-    steps_s = np.exp(c.log_tokens_per_gpu) / np.where(recorded.worked, recorded.tokens_per_second_per_gpu, np.inf)
-    return float((c.nodes * (START_S + (WARMUP + TIMED) * steps_s)).sum())
 
 
 Ended = tuple[list[float], list[float], list[float], float, float]

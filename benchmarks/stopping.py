@@ -1,10 +1,12 @@
 """What stopping runs that have lost saves, and whether it changes an answer: python -m benchmarks.stopping RESULTS
 
-RESULTS: of `sweep import` (the playbook's rows) or a sweep. Each strategy is replayed twice, with every run measured in
-full and with `stop_slow: auto`. A run takes its start, then warm-up and timed iterations of its recorded step time, off
-by chance within the run. A failed one takes its start, which counts where it is stated. Prints Markdown: the node time
-that is kept, alone and in copies whose rates are off by chance between runs, and the node time until every cell is
-within 2 % of its best. With `--clusters N`: the same on synthetic clusters, and by how much the mean regret changes.
+RESULTS: of `sweep import` (the playbook's rows) or a sweep. Each strategy is replayed with every run measured in full;
+then the same runs in the same order with `stop_slow: auto`: the node time that is kept, alone and in copies whose rates
+are off by chance between runs, and the cells whose winner is another. A run takes its start, then warm-up and timed
+iterations of its recorded step time, off by chance within the run. A failed one takes its start, which counts where it
+is stated. Then the strategy that knows of stopped runs what they showed: its node time as a share of all runs in full,
+and until every cell is within 2 % of its best. With `--clusters N`: the same strategy on synthetic clusters, and by how
+much the mean regret changes. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -49,6 +51,8 @@ class Spent:
     """of runs that worked"""
     failed_s: float = 0.0
     """of runs that failed, each its start"""
+    order: list[int] = field(default_factory=list)
+    """the runs that were measured"""
     winners: dict[int, int] = field(default_factory=dict)
     """cell -> the run with the best rate of those measured in full"""
     near_s: dict[int, float] = field(default_factory=dict)
@@ -75,6 +79,9 @@ class _Replay:
         """of each run the recorded one: repeats follow"""
         self._original, self.recorded = recorded, recorded
         self._off = self._iterations()
+        c, worked = recorded.candidates, recorded.worked
+        self._target = np.zeros(len(c.cell_names))
+        np.maximum.at(self._target, c.cells[worked], recorded.tokens_per_second_per_gpu[worked])
         self._best: dict[int, float] = {}
         self._timed: list[list[float]] = []
         self._limit = factor([], self._timed)
@@ -108,6 +115,10 @@ class _Replay:
         found.failed_s += 0.0 if worked else nodes * START_S
         found.node_s += nodes * (START_S + sum(taken)) if worked else 0.0
         found.runs, found.stopped = found.runs + (not again), found.stopped + lost
+        found.order.append(index)
+        winner = found.winners.get(cell)
+        if winner is not None and cell not in found.near_s and rates[winner] >= (1 - NEAR) * self._target[cell]:
+            found.near_s[cell] = found.node_s + found.failed_s
         self._ends.append((index, float(rate), lost))
         self._end(*self._ends[-1])
 
@@ -151,25 +162,24 @@ def spent(recorded: RecordedRun, name: str, *, stop: bool, seed: int = 0, again:
     and it goes on where these repeats show that more is worth a run.
     """
     strategy, replay = strategy_of(name), _Replay(recorded, stop=stop, seed=seed)
-    rates, cells = recorded.tokens_per_second_per_gpu, recorded.candidates.cells
-    target = np.zeros(len(recorded.candidates.cell_names))
-    np.maximum.at(target, cells[recorded.worked], rates[recorded.worked])
-    found = replay.found
     while True:
         while (pick := strategy.pick(replay.known, ~replay.known.begun)) is not None:
             replay.measure(pick.index)
-            cell = int(replay.known.candidates.cells[pick.index])
-            winner = found.winners.get(cell)
-            if winner is not None and cell not in found.near_s and rates[winner] >= (1 - NEAR) * target[cell]:
-                found.near_s[cell] = found.node_s + found.failed_s
         if again is None or not replay.plan_repeats(again):
             break
-    known = replay.known
+    known, found = replay.known, replay.found
     left = np.flatnonzero(~known.begun)
     for cell, chance in zip(known.candidates.cells[left].tolist(), missed(known, left)[1].tolist(), strict=True):
         found.chances[cell] = 1 - (1 - found.chances.get(cell, 0.0)) * (1 - chance)
     found.by_median = replay.winners_by_median()
     return found
+
+
+def in_full(recorded: RecordedRun) -> float:
+    """Node-seconds of all runs in full; a failed one takes its start."""
+    c = recorded.candidates
+    steps_s = np.exp(c.log_tokens_per_gpu) / np.where(recorded.worked, recorded.tokens_per_second_per_gpu, np.inf)
+    return float((c.nodes * (START_S + (WARMUP + TIMED) * steps_s)).sum())
 
 
 def _until_lost(bound: SlowBound, taken: list[float]) -> tuple[list[float], bool]:
@@ -179,17 +189,24 @@ def _until_lost(bound: SlowBound, taken: list[float]) -> tuple[list[float], bool
     return taken, False
 
 
-def changed(recorded: RecordedRun, name: str, seed: int) -> tuple[float, int, int, Spent, Spent]:
-    """(share of node time kept, cells with another winner, cells; both replays)."""
-    full, stopping = (spent(recorded, name, stop=stop, seed=seed) for stop in (False, True))
-    cells = set(full.winners) | set(stopping.winners)
+def in_order(recorded: RecordedRun, order: Sequence[int], seed: int) -> Spent:
+    """These runs, those that have lost stopped."""
+    replay = _Replay(recorded, stop=True, seed=seed)
+    for index in order:
+        replay.measure(index)
+    return replay.found
+
+
+def changed(recorded: RecordedRun, name: str, seed: int) -> tuple[int, int, Spent, Spent]:
+    """(cells with another winner, cells, the strategy in full, the same runs in the same order with stopping)."""
+    full = spent(recorded, name, stop=False, seed=seed)
+    stopping = in_order(recorded, full.order, seed)
     rates = recorded.tokens_per_second_per_gpu
     other = sum(
-        full.winners.get(cell) != stopping.winners.get(cell)
-        and rates[full.winners.get(cell, 0)] != rates[stopping.winners.get(cell, 0)]
-        for cell in cells
+        cell not in stopping.winners or rates[winner] != rates[stopping.winners[cell]]
+        for cell, winner in full.winners.items()
     )
-    return stopping.node_s / full.node_s, other, len(cells), full, stopping
+    return other, len(full.winners), full, stopping
 
 
 def copies(recorded: RecordedRun) -> Iterator[tuple[float, int, RecordedRun]]:
@@ -212,17 +229,25 @@ def of_rows(path: Path, names: Sequence[str], pool: ProcessPoolExecutor | None) 
     models = sorted({model for model, _ in whole.candidates.cell_names})
     parts = {"all rows": whole, **{f"{model} alone": read_recorded(path, [model]) for model in models}}
     near = "node-hours until within 2 %, in full | with stopping"
-    print(f"| rows | order | node time kept | with failed starts | of runs stopped | {near} |\n" + "|---" * 7 + "|")
+    print(
+        f"| rows | order | node time kept | with failed starts | of runs stopped | of all in full | {near} |\n"
+        + "|---" * 8
+        + "|"
+    )
     kept, winners = 1.0, 0
     for title, recorded in parts.items():
         for name in names:
-            share, other, _, full, stopping = changed(recorded, name, 0)
+            other, _, full, stopping = changed(recorded, name, 0)
+            learning = spent(recorded, name, stop=True)
+            share = stopping.node_s / full.node_s
             kept = share if (title, name) == ("all rows", names[0]) else kept
             winners += other
             with_failed = (stopping.node_s + stopping.failed_s) / (full.node_s + full.failed_s)
-            near = f"{hours_until_near(full)} | {hours_until_near(stopping)}"
-            shares = f"{share:.3f} | {with_failed:.3f} | {stopping.stopped / stopping.runs:.0%}"
-            print(f"| {title} | {name} | {shares} | {near} |", flush=True)
+            of_all = (learning.node_s + learning.failed_s) / in_full(recorded)
+            shares = f"{share:.3f} | {with_failed:.3f} | {stopping.stopped / stopping.runs:.0%} | {of_all:.3f}"
+            print(
+                f"| {title} | {name} | {shares} | {hours_until_near(full)} | {hours_until_near(learning)} |", flush=True
+            )
     print(
         "\n| rows | order | noise between runs | node time kept, mean and most | winners changed |\n" + "|---" * 5 + "|"
     )
@@ -230,19 +255,21 @@ def of_rows(path: Path, names: Sequence[str], pool: ProcessPoolExecutor | None) 
         made = list(copies(recorded))
         for name in names:
             work = [(one, name, seed) for _, seed, one in made]
-            found = list((pool.map if pool else map)(_changed, work))
+            found = list((pool.map if pool else map)(_of_copy, work))
             for noise in BETWEEN:
                 mine = [result for result, (of, _, _) in zip(found, made, strict=True) if of == noise]
-                shares, others = [share for share, *_ in mine], sum(other for _, other, *_ in mine)
+                shares, others = [share for share, *_ in mine], sum(other for _, other, _ in mine)
                 winners += others
-                cells = sum(cells for _, _, cells, *_ in mine)
+                cells = sum(cells for *_, cells in mine)
                 share = f"{np.mean(shares):.3f}, {max(shares):.3f}"
                 print(f"| {title} | {name} | {noise:.0%} | {share} | {others} of {cells} |", flush=True)
     return kept, winners
 
 
-def _changed(work: tuple[RecordedRun, str, int]) -> tuple[float, int, int, Spent, Spent]:
-    return changed(*work)
+def _of_copy(work: tuple[RecordedRun, str, int]) -> tuple[float, int, int]:
+    """(share of node time kept, cells with another winner, cells)."""
+    other, cells, full, stopping = changed(*work)
+    return stopping.node_s / full.node_s, other, cells
 
 
 def of_cluster(names: Sequence[str], seed: int) -> dict[str, Any]:
