@@ -1,4 +1,4 @@
-"""Fakes of a pilot's main function, for tests of its start. Imported on the virtual nodes."""
+"""Fakes of a pilot's main function, for tests of its start. Imported on the virtual nodes; on this machine a module."""
 
 from __future__ import annotations
 
@@ -49,3 +49,7 @@ def fail(sweep_dir: str, pilot: str) -> None:
     """Fail, though not within the first second: Slurm 22.05's accounting then may lose the eligible time."""
     time.sleep(2)
     raise RuntimeError(f"{pilot} fails on purpose")
+
+
+if __name__ == "__main__":
+    stay(*sys.argv[1:])
