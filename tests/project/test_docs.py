@@ -230,6 +230,13 @@ def test_there_are_few_commands_each_in_one_section():
     assert len(COMMANDS) <= 22
 
 
+def test_every_command_is_in_the_readme_and_the_design():
+    readme, design = (REPOSITORY / "README.md").read_text(), (DOCS / "design.md").read_text()
+    for name in COMMANDS:
+        assert f"`sweep {name}" in readme, name
+        assert f"`sweep {name}" in design or f"`{name}`" in design, name
+
+
 @pytest.mark.parametrize("name", STRATEGY.table)
 def test_every_strategy_is_documented(name):
     assert f"| `{name}` | " in (DOCS / "search.md").read_text()
