@@ -61,6 +61,8 @@ class Metric:
             return 1e9 / values / 3600
         if self.name == "dollars_per_million_tokens":
             return 1e6 / values / 3600 * records["dollars_per_gpu_hour"].astype(float)
+        if self.name == "co2_g_per_million_tokens":
+            return 1e6 * values / JOULES_PER_KWH * records["co2_g_per_kwh"].astype(float)
         return values
 
     def text(self, value: float) -> str:
@@ -137,6 +139,15 @@ METRICS: dict[str, Metric] = {
             time_like=0,
         ),
         Metric(
+            name="co2_g_per_million_tokens",
+            label="CO2 of the GPUs (g per 1e6 tokens)",
+            column="energy_j_per_token",
+            suffix=" g/Mtok",
+            higher_is_better=False,
+            time_like=0,
+            needs="co2_g_per_kwh",
+        ),
+        Metric(
             name=JOB,
             label="tokens/GPU-day of a job with failures",
             column="checkpoint_stall_s",
@@ -147,6 +158,8 @@ METRICS: dict[str, Metric] = {
 """name -> metric"""
 
 DEFAULT_METRIC = "tokens_per_second_per_gpu"
+
+JOULES_PER_KWH = 3.6e6
 
 
 def metric_named(name: str) -> Metric:

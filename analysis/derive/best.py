@@ -53,7 +53,7 @@ NEEDED: tuple[str, ...] = (
     *("tokens_per_second_per_gpu", "tokens_per_second", "mfu", "hfu", "reported_mfu", "tflops_per_gpu"),
     *("step_time_median_s", "step_time_min_s", "step_time_max_s", "step_times_s"),
     *("peak_memory_bytes", "memory_kind", "flops_convention"),
-    *("energy_j_per_token", "dollars_per_gpu_hour"),
+    *("energy_j_per_token", "dollars_per_gpu_hour", "co2_g_per_kwh"),
     *JOB_COLUMNS,
     "total_s",
 )

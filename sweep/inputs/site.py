@@ -307,6 +307,8 @@ class Site(_Facts):
     dollars_per_gpu_hour: float | None = Field(default=None, gt=0)
     """what an hour of one GPU costs, for the metric `dollars_per_million_tokens`. May be changed in a sweep's
     `site.yaml` at any time"""
+    co2_g_per_kwh: float | None = Field(default=None, ge=0)
+    """carbon intensity of the electricity in g CO2 per kWh, for `co2_g_per_million_tokens`; may be changed likewise"""
     failures_per_gpu_day: float | None = Field(default=None, gt=0)
     """how often a job fails, per GPU and day, for `--objective job`; may be changed likewise. Default: the sweep's own
     where it says more, else 0.000474, of Llama 3's training on 16,384 H100 (arXiv 2407.21783)"""

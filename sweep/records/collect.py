@@ -311,7 +311,7 @@ def _broken(records: Sequence[Record], file: str | None, error: str) -> list[Mis
     return found or [Mistake(f"records do not fit the schema: {error}", file=file)]
 
 
-KEYS = ("dollars_per_gpu_hour", "failures_per_gpu_day", "restart_time")
+KEYS = ("dollars_per_gpu_hour", "co2_g_per_kwh", "failures_per_gpu_day", "restart_time")
 """of the site file, and columns of the results"""
 
 Prices = Mapping[str, Mapping[str, float | None]]

@@ -253,6 +253,7 @@ COLLECTED = (
     Column("final", "bool", "", "the attempt that counts for its run: the ok one, else the last"),
     Column("surplus", "bool", "", "an earlier attempt of the run is ok; this one does not count"),
     Column("dollars_per_gpu_hour", "double", "$", "the price that the sweep's site file states now"),
+    Column("co2_g_per_kwh", "double", "g", "the carbon intensity that the sweep's site file states now"),
     Column("failures_per_gpu_day", "double", "1/day", "the failures of a job that the sweep's site file states now"),
     Column("restart_time", "double", "s", "before a failed job starts again, as the sweep's site file states now"),
 )

@@ -23,18 +23,22 @@ def test_memory_is_in_one_binary_unit():
     assert [memory_text(x) for x in sizes] == ["41.8 GiB", "0.34 GiB", "0.02 GiB", "<0.01 GiB", "0 GiB"]
 
 
-def test_money_and_energy_by_hand():
+def test_money_and_carbon_by_hand():
     records = pd.DataFrame(
-        {"tokens_per_second_per_gpu": [1000.0], "energy_j_per_token": [0.72], "dollars_per_gpu_hour": [3.6]}
-    )
+        {"tokens_per_second_per_gpu": [1000.0], "energy_j_per_token": [0.72], "dollars_per_gpu_hour": [3.6],
+         "co2_g_per_kwh": [500.0]}
+    )  # fmt: skip
     assert metric_named("dollars_per_million_tokens").of(records).item() == pytest.approx(1.0)  # 1,000 s of 0.1 cents
     assert metric_named("energy_j_per_token").of(records).item() == 0.72
+    assert metric_named("co2_g_per_million_tokens").of(records).item() == pytest.approx(100.0)  # 0.2 kWh
 
 
-def test_a_metric_without_its_price_names_the_key_of_the_site_file():
-    records = pd.DataFrame({"tokens_per_second_per_gpu": [1.0], "dollars_per_gpu_hour": [float("nan")]})
-    with pytest.raises(SweepError, match="dollars_per_gpu_hour") as error:
-        metric_named("dollars_per_million_tokens").of(records)
+@pytest.mark.parametrize("name", ["dollars_per_million_tokens", "co2_g_per_million_tokens"])
+def test_a_metric_without_its_price_names_the_key_of_the_site_file(name):
+    records = pd.DataFrame({"tokens_per_second_per_gpu": [1.0], "energy_j_per_token": [1.0]})
+    records = records.assign(dollars_per_gpu_hour=float("nan"), co2_g_per_kwh=float("nan"))
+    with pytest.raises(SweepError, match=metric_named(name).needs) as error:
+        metric_named(name).of(records)
     assert "site.yaml" in (error.value.mistakes[0].remedy or "")
 
 

@@ -64,7 +64,7 @@ def test_a_grid_takes_values_within_their_limits_and_no_others(key, inside, outs
     ("interface", ["ib0", "x" * 15], ["x" * 16]), ("name", ["x", "x" * 64], ["x" * 65]),
     ("partition", ["x" * 128], ["x" * 129]), ("constraint", ["x" * 256], ["x" * 257]),
     ("env", ["{" + "X" * 128 + ": 1}"], ["{" + "X" * 129 + ": 1}"]),
-    ("dollars_per_gpu_hour", [0.01, 1.0], [0, -0.5]),
+    ("dollars_per_gpu_hour", [0.01, 1.0], [0, -0.5]), ("co2_g_per_kwh", [0, 0.5], [-0.01]),
     ("failures_per_gpu_day", [1e-6], [0, -1]),
     ("node_groups", ["{a: {dollars_per_gpu_hour: 0.01}}"], ["{a: {dollars_per_gpu_hour: 0}}"]),
 ])  # fmt: skip

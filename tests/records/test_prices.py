@@ -21,27 +21,27 @@ def sweep(tmp_path):
 def columns(sweep):
     collect(sweep)
     rows = pq.read_table(sweep.results).to_pylist()
-    return [(row["model"], row["dollars_per_gpu_hour"]) for row in rows]
+    return [(row["model"], row["dollars_per_gpu_hour"], row["co2_g_per_kwh"]) for row in rows]
 
 
 def test_a_site_without_prices_leaves_them_null(sweep):
     sweep.site.write_text(SITE)
-    assert columns(sweep) == [("8B", None), ("8B@new", None), ("8B@old", None)]
+    assert columns(sweep) == [("8B", None, None), ("8B@new", None, None), ("8B@old", None, None)]
 
 
 def test_a_price_changed_after_the_measurement_holds_for_what_was_measured_before(sweep):
     sweep.site.write_text(SITE + "dollars_per_gpu_hour: 2.5\n")
-    assert columns(sweep)[0] == ("8B", 2.5)
-    sweep.site.write_text(SITE + "dollars_per_gpu_hour: 4.0\n")
-    assert columns(sweep)[0] == ("8B", 4.0)
+    assert columns(sweep)[0] == ("8B", 2.5, None)
+    sweep.site.write_text(SITE + "dollars_per_gpu_hour: 4.0\nco2_g_per_kwh: 50.0\n")
+    assert columns(sweep)[0] == ("8B", 4.0, 50.0)
     sweep.site.write_text(SITE)
-    assert columns(sweep)[0] == ("8B", None)
+    assert columns(sweep)[0] == ("8B", None, None)
 
 
 def test_each_node_group_has_its_own_price_or_the_sites(sweep):
     groups = "node_groups:\n  new: {gpu: b200, dollars_per_gpu_hour: 6.0}\n  old: {gpu: h100}\n"
     sweep.site.write_text(SITE + "dollars_per_gpu_hour: 2.0\n" + groups)
-    assert columns(sweep)[1:] == [("8B@new", 6.0), ("8B@old", 2.0)]
+    assert columns(sweep)[1:] == [("8B@new", 6.0, None), ("8B@old", 2.0, None)]
 
 
 def test_the_sites_rate_of_failures_is_a_column_too(sweep):

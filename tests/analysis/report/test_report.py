@@ -164,7 +164,7 @@ def test_no_data_and_an_unknown_metric_are_refused():
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_metric_makes_a_page(metric):
     known = {"hfu": 0.5, "reported_mfu": 0.4, "tflops_per_gpu": 300.0, "energy_j_per_token": 0.1}
-    rows = made_grid(2, 2).assign(**known, dollars_per_gpu_hour=2.0)
+    rows = made_grid(2, 2).assign(**known, dollars_per_gpu_hour=2.0, co2_g_per_kwh=50.0)
     assert metric_named(metric).label in text_of(build(rows, None, ABOUT, metric=metric))
 
 
