@@ -24,6 +24,7 @@ from benchmarks.stopping import BETWEEN, Again, copies, in_full, spent
 from benchmarks.synthetic_clusters import EVALUATION_SEEDS, synthetic_cluster
 from sweep.foreign.files import read_recorded
 from sweep.search.gaussian import Floats
+from sweep.search.guided import missed
 from sweep.search.saving import RecordedRun
 
 OVER = "over 3 % left out | as stated"
@@ -42,8 +43,11 @@ def ended(recorded: RecordedRun, name: str, seed: int, true_rates: Floats, again
         [1 - (of[winners[k]] if k in winners else 0.0) / of[worked & (c.cells == k)].max() for k in cells]
         for of, winners in ((rates, found.winners), (true_rates, found.by_median))
     ]
-    chances = [found.chances.get(cell, 0.0) for cell in cells]
-    return by[0], by[1], chances, found.node_s + found.failed_s, in_full(recorded)
+    assert found.known is not None
+    left = np.flatnonzero(~found.known.begun)
+    of_left, chances = found.known.candidates.cells[left], missed(found.known, left)[1]
+    stated = [1 - float(np.prod(1 - chances[of_left == cell])) for cell in cells]
+    return by[0], by[1], stated, found.node_s + found.failed_s, in_full(recorded)
 
 
 def of_cluster(name: str, seed: int) -> Ended:
