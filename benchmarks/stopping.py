@@ -106,8 +106,9 @@ class _Replay:
                 rate = tokens / np.median(taken[WARMUP:] or taken[-1:])
             if not lost:
                 self._best[cell] = min(self._best.get(cell, np.inf), 1 / rates[index])
-                self._timed.append(np.log(taken[WARMUP:]).tolist())
-                self._limit = factor([], self._timed)
+                if self._stop:
+                    self._timed.append(np.log(taken[WARMUP:]).tolist())
+                    self._limit = factor([], self._timed)
                 if not again and (cell not in found.winners or rates[index] > rates[found.winners[cell]]):
                     found.winners[cell] = index
         nodes = float(c.nodes[index])
