@@ -141,6 +141,18 @@ class Candidates:
         return np.array([numbers.setdefault(row, len(numbers)) for row in rows], dtype=np.int64)
 
     @cached_property
+    def measured_again(self) -> Bools:
+        """The repeats that not every configuration of the cell has: those of top configurations, planned once nothing
+        else was left.
+        """
+        most = np.zeros(self.duplicates.max(initial=0) + 1, dtype=np.int64)
+        np.maximum.at(most, self.duplicates, self.repeats)
+        of_all = np.full(len(self.cell_names), most.max(initial=0))
+        np.minimum.at(of_all, self.cells, most[self.duplicates])
+        found: Bools = self.repeats > of_all[self.cells]
+        return found
+
+    @cached_property
     def needs(self) -> Needs:
         """Each run's memory needs, comparable without a model."""
         bounded: Bools = np.zeros(len(self), dtype=bool)

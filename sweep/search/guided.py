@@ -58,17 +58,19 @@ class Guided:
     """runs of a cell before it may stop, and before the greatest gain decides which cell is next"""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
-        """The most promising run of the cell whose turn it is; repeats once no cell is left, from then on first."""
+        """The most promising run of the cell whose turn it is. Repeats come last; but those of top configurations that
+        were planned when nothing was left, first: together they show the noise, by which cells may open again.
+        """
         able = free & ~known.infeasible
-        again = np.flatnonzero(able & (known.candidates.repeats > 0))
-        if known.tries_of_repeat[1:].any() and (repeat := _repeat(known, again)) is not None:
-            return repeat  # those begun together show the noise together
+        repeat = _repeat(known, np.flatnonzero(able & known.candidates.measured_again))
+        if repeat is not None:
+            return repeat
         left = what_is_left(known, np.flatnonzero(able & (known.candidates.repeats == 0)))
         for cell in by_turn(known, left, self.min_tries).tolist():
             found = self._in_cell(known, left, cell)
             if found is not None:
                 return found
-        return _repeat(known, again)
+        return _repeat(known, np.flatnonzero(able & (known.candidates.repeats > 0)))
 
     def open(self, known: Known, free: Bools) -> Bools:
         """All feasible runs in cells that have not stopped, and the top configurations' repeats."""

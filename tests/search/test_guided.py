@@ -113,15 +113,20 @@ def test_a_pick_states_how_likely_it_is_to_work_or_what_it_may_gain():
     assert again.why == f"expected to improve its cell's best by {math.expm1(gain):.1%}"
 
 
-def test_repeats_wait_for_all_cells_and_then_go_on_before_a_cell_that_they_open_again():
+def test_repeats_wait_for_all_cells_but_those_of_top_configurations_planned_at_the_end_come_first():
     given = dict.fromkeys((0, 3, 8, 11), 1000.0)
-    early = known(given, repeats=2)
-    assert early.candidates.repeats[GUIDED.pick(early, ~early.begun).index] == 0
-    begun = known(given | {16: 1300.0}, repeats=2)
-    assert not Guided()._stops(begun, left_of(begun), 0), "a cell is open"
-    assert begun.candidates.repeats[GUIDED.pick(begun, ~begun.begun).index] == 1
-    done = known(given | {place + 16: 1300.0 for place in given}, repeats=2)
-    assert done.candidates.repeats[GUIDED.pick(done, ~done.begun).index] == 0
+    of_all = known(given | {16: 1000.0}, repeats=2)
+    assert not of_all.candidates.measured_again.any()
+    assert of_all.candidates.repeats[GUIDED.pick(of_all, ~of_all.begun).index] == 0
+    plan = of_all.candidates.take(np.array([*range(16), 16, 19]))
+    assert np.flatnonzero(plan.measured_again).tolist() == [16, 17]
+    at_end = Known(plan)
+    for place in (*given, 16):
+        at_end.end(place, Outcome.OK, 1300.0 if place == 16 else 1000.0)
+    assert not GUIDED._stops(at_end, left_of(at_end), 0), "a cell is open"
+    assert GUIDED.pick(at_end, ~at_end.begun).index == 17
+    at_end.end(17, Outcome.OK, 900.0)
+    assert plan.repeats[GUIDED.pick(at_end, ~at_end.begun).index] == 0
 
 
 def test_when_all_cells_have_stopped_the_top_configuration_with_the_fewest_repeats_is_repeated():
