@@ -223,7 +223,7 @@ class Grid(BaseModel):
     work, `exhaustive` every run; or playbook"""
     miss: Annotated[float, BeforeValidator(share), Field(gt=0, lt=1), AfterValidator(_of_guided)] | None = None
     """`guided` only: it ends a cell once what its other runs are expected to gain over its best, all together, is at
-    most this. Default: 1%"""
+    most this; and, until repeats have shown the noise, the chance that one of them is over 3 % faster. Default: 1%"""
     stop_slow: Literal["auto", "off"] | Annotated[float, Field(ge=LEAST_FACTOR)] | None = None
     """end a run once two of its iterations were slower than its cell's best by this factor, or one by twice: `auto`
     (the fastest is ended in fewer than 1 of 10,000 cells, by the spread of the sweep's own runs), a factor of at least

@@ -2,9 +2,10 @@
 
 Cells take turns until each has a few runs; then the cell with the greatest expected gain is next. The expected gain of
 a run is its expected improvement over the cell's best, times its chance to work, per second of its nodes. A cell stops
-when the expected gains of all remaining runs add up to at most ``miss``. In a cell without a success the first one
-counts for a factor of e. What may be missed is by spreads as wide as predictions of a search's unmeasured runs are off:
-wider than the posterior's, most where a cell has few runs, and with the noise of a measurement, which the best has too.
+when the expected gains of all remaining runs add up to at most ``miss``; and so must the chances that one is over WORTH
+faster, until repeats have shown the noise. In a cell without a success the first one counts for a factor of e. What may
+be missed is by spreads as wide as predictions of a search's unmeasured runs are off: wider than the posterior's, most
+where a cell has few runs, and with the noise of a measurement, which the best has too.
 """
 
 from __future__ import annotations
@@ -58,12 +59,11 @@ class Guided:
     """runs of a cell before it may stop, and before the greatest gain decides which cell is next"""
 
     def pick(self, known: Known, free: Bools) -> Pick | None:
-        """The most promising run of the cell whose turn it is. Repeats come last; but those of top configurations that
-        were planned when nothing was left, first: together they show the noise, by which cells may open again.
+        """The most promising run of the cell whose turn it is. Repeats come last; but once those of top configurations
+        have begun, which are planned when nothing else is left, they come first.
         """
-        able = free & ~known.infeasible
-        repeat = _repeat(known, np.flatnonzero(able & known.candidates.measured_again))
-        if repeat is not None:
+        able, again = free & ~known.infeasible, known.candidates.measured_again
+        if shows_noise(known) and (repeat := _repeat(known, np.flatnonzero(able & again))) is not None:
             return repeat
         left = what_is_left(known, np.flatnonzero(able & (known.candidates.repeats == 0)))
         for cell in by_turn(known, left, self.min_tries).tolist():
@@ -88,10 +88,15 @@ class Guided:
         return found
 
     def _stops(self, known: Known, left: _Left, cell: int) -> bool:
-        """Whether what is left is not worth a run: the best of several gains at most what all add up to."""
+        """Whether what is left is not worth a run: the best of several gains at most what all add up to. Until repeats
+        have shown the noise, the chance that one of them is over WORTH faster counts too.
+        """
         mine = left.of(cell)
         few = known.tries[cell] < self.min_tries
-        return not len(mine) or (not few and float(left.missed[0, mine].sum()) <= self.miss)
+        missed = left.missed[:, mine].sum(axis=1)
+        if shows_noise(known):
+            missed = missed[:1]
+        return not len(mine) or (not few and bool((missed <= self.miss).all()))
 
     def _in_cell(self, known: Known, left: _Left, cell: int) -> Pick | None:
         if self._stops(known, left, cell):
@@ -105,6 +110,11 @@ class Guided:
         at = int(mine[int(np.argmax(per_second))])
         why = f"expected to improve its cell's best by {np.expm1(left.gains[at]):.1%}"
         return Pick(int(left.rows[at]), why)
+
+
+def shows_noise(known: Known) -> bool:
+    """Whether repeats of top configurations have begun: together they show it, and by it cells may open again."""
+    return bool(known.begun[known.candidates.measured_again].any())
 
 
 def missed(known: Known, rows: Ints) -> Floats:

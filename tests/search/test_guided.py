@@ -1,6 +1,7 @@
 """The guided search's figures against plain loops: gains, turns, when a cell stops."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -79,12 +80,28 @@ def test_a_cell_is_not_stopped_before_two_runs_and_is_when_no_run_is_left():
     assert stopped(known(dict.fromkeys(range(8), 1000.0)), miss=0.0)
 
 
-def test_a_cell_stops_once_all_that_is_left_together_gains_at_most_what_may_be_missed():
+def test_a_cell_stops_once_all_that_is_left_gains_at_most_what_may_be_missed_with_as_little_chance_over_3_percent():
     found = known(dict.fromkeys((0, 3, 4, 7), 1000.0))
     left = left_of(found)
-    gain, _ = left.missed[:, left.of(0)].sum(axis=1)
-    assert not stopped(found, miss=gain * 0.99)
-    assert stopped(found, miss=gain * 1.01)
+    gain, chance = left.missed[:, left.of(0)].sum(axis=1)
+    assert 0 < gain < chance < 3
+    assert not stopped(found, miss=chance * 0.99)
+    assert stopped(found, miss=chance * 1.01)
+    mirrored = replace(left, missed=left.missed[::-1])
+    assert not Guided(miss=chance * 0.99)._stops(found, mirrored, 0), "the expected gain is as large"
+    assert Guided(miss=chance * 1.01)._stops(found, mirrored, 0)
+
+
+def test_once_repeats_have_shown_the_noise_the_gain_alone_stops_a_cell():
+    plan = known({}, repeats=2).candidates.take(np.array([*range(16), 16, 19]))
+    found = Known(plan)
+    for place in (0, 3, 4, 7, 16):
+        found.end(place, Outcome.OK, 1000.0)
+    left = what_is_left(found, np.arange(16)[~found.begun[:16]])
+    gain, chance = left.missed[:, left.of(0)].sum(axis=1)
+    assert gain < chance
+    assert Guided(miss=gain * 1.01)._stops(found, left, 0)
+    assert not Guided(miss=gain * 0.99)._stops(found, left, 0)
 
 
 def test_what_is_missed_is_what_the_cell_was_ended_by_and_nothing_of_repeats_and_of_cells_without_a_success():
