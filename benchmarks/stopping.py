@@ -2,7 +2,8 @@
 
 RESULTS: of `sweep import` (the playbook's rows) or a sweep. Each strategy is replayed with every run measured in full;
 then the same runs in the same order with `stop_slow: auto`: the node time that is kept, alone and in copies whose rates
-are off by chance between runs, and the cells whose winner is another. A run takes its start, then warm-up and timed
+are off by chance between runs, what would be kept if the fastest run of each cell were known before any was measured,
+and the cells whose winner is another. A run takes its start, then warm-up and timed
 iterations of its recorded step time, off by chance within the run. A failed one takes its start, which counts where it
 is stated. Then the strategy that knows of stopped runs what they showed: its node time as a share of all runs in full,
 and until every cell is within 2 % of its best. With `--clusters N`: the same strategy on synthetic clusters, and by how
@@ -86,6 +87,10 @@ class _Replay:
         self._limit = factor([], self._timed)
         self._ends: list[tuple[int, float, bool]] = []
         self.known, self.found = Known(recorded.candidates), Spent()
+
+    def know_best(self) -> None:
+        """Before anything is measured."""
+        self._best = {cell: 1 / rate for cell, rate in enumerate(self._target.tolist()) if rate > 0}
 
     def _iterations(self) -> Floats:
         """A function of the run and the seed alone."""
@@ -185,9 +190,11 @@ def _until_lost(bound: SlowBound, taken: list[float]) -> tuple[list[float], bool
     return taken, False
 
 
-def in_order(recorded: RecordedRun, order: Sequence[int], seed: int) -> Spent:
-    """These runs, those that have lost stopped."""
+def in_order(recorded: RecordedRun, order: Sequence[int], seed: int, *, known: bool = False) -> Spent:
+    """These runs, those that have lost stopped. ``known``: by the best of each cell from the first run on."""
     replay = _Replay(recorded, stop=True, seed=seed)
+    if known:
+        replay.know_best()
     for index in order:
         replay.measure(index)
     return replay.found
@@ -224,12 +231,9 @@ def of_rows(path: Path, names: Sequence[str], pool: ProcessPoolExecutor | None) 
     whole = read_recorded(path)
     models = sorted({model for model, _ in whole.candidates.cell_names})
     parts = {"all rows": whole, **{f"{model} alone": read_recorded(path, [model]) for model in models}}
+    shown = "node time kept | if each cell's best were known | with failed starts"
     near = "node-hours until within 2 %, in full | with stopping"
-    print(
-        f"| rows | order | node time kept | with failed starts | of runs stopped | of all in full | {near} |\n"
-        + "|---" * 8
-        + "|"
-    )
+    print(f"| rows | order | {shown} | of runs stopped | of all in full | {near} |\n" + "|---" * 9 + "|")
     kept, winners = 1.0, 0
     for title, recorded in parts.items():
         for name in names:
@@ -239,11 +243,11 @@ def of_rows(path: Path, names: Sequence[str], pool: ProcessPoolExecutor | None) 
             kept = share if (title, name) == ("all rows", names[0]) else kept
             winners += other
             with_failed = (stopping.node_s + stopping.failed_s) / (full.node_s + full.failed_s)
+            least = in_order(recorded, full.order, 0, known=True).node_s / full.node_s
             of_all = (learning.node_s + learning.failed_s) / in_full(recorded)
-            shares = f"{share:.3f} | {with_failed:.3f} | {stopping.stopped / stopping.runs:.0%} | {of_all:.3f}"
-            print(
-                f"| {title} | {name} | {shares} | {hours_until_near(full)} | {hours_until_near(learning)} |", flush=True
-            )
+            shares = f"{share:.3f} | {least:.3f} | {with_failed:.3f} | {stopping.stopped / stopping.runs:.0%}"
+            hours = f"{hours_until_near(full)} | {hours_until_near(learning)}"
+            print(f"| {title} | {name} | {shares} | {of_all:.3f} | {hours} |", flush=True)
     print(
         "\n| rows | order | noise between runs | node time kept, mean and most | winners changed |\n" + "|---" * 5 + "|"
     )
