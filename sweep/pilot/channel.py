@@ -26,7 +26,6 @@ from sweep.pilot.messages import (
     LeaderMessage,
     Message,
     MessageError,
-    decode_of_agent,
     decode_of_leader,
     encode,
 )
@@ -89,28 +88,22 @@ class Seal:
         return hmac.new(self.key, struct.pack("!Q", self.number) + body, hashlib.sha256).digest()
 
 
-@dataclass(frozen=True)
-class Seals:
-    """The result of a handshake: how this side seals what it sends, and checks what it receives."""
-
-    outgoing: Seal
-    incoming: Seal
-
-
 class Channel(Generic[Outgoing, Incoming]):
-    """One authenticated connection. Made by `connect` and `leader_channel`."""
+    """One authenticated connection. Made by `connect`, and by a leader that admits an agent."""
 
     def __init__(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         decode: Callable[[bytes], Incoming],
-        seals: Seals,
+        outgoing: Seal,
+        incoming: Seal,
     ) -> None:
+        """``outgoing``: how this side seals what it sends; ``incoming``: how it checks what it receives."""
         self._reader = reader
         self._writer = writer
         self._decode = decode
-        self._seals = seals
+        self._outgoing, self._incoming = outgoing, incoming
 
     @property
     def local_address(self) -> str:
@@ -128,7 +121,7 @@ class Channel(Generic[Outgoing, Incoming]):
             body = encode(message)
         except MessageError as error:
             raise ChannelError(str(error)) from error
-        self._writer.write(struct.pack("!I", len(body)) + self._seals.outgoing.of(body) + body)
+        self._writer.write(struct.pack("!I", len(body)) + self._outgoing.of(body) + body)
 
     async def receive(self) -> Incoming | None:
         """The next message, or None at the end of the connection. Raises ChannelError for anything else."""
@@ -137,7 +130,7 @@ class Channel(Generic[Outgoing, Incoming]):
             if length > MAX_MESSAGE_BYTES:
                 raise ChannelError(f"a frame of {length} bytes is above the limit of {MAX_MESSAGE_BYTES}")
             body = await self._reader.readexactly(length)
-            if not hmac.compare_digest(seal, self._seals.incoming.of(body)):
+            if not hmac.compare_digest(seal, self._incoming.of(body)):
                 raise ChannelError("a frame was changed, repeated or left out on its way")
             return self._decode(body)
         except (asyncio.IncompleteReadError, ConnectionError, OSError):
@@ -153,11 +146,7 @@ class Channel(Generic[Outgoing, Incoming]):
 AgentChannel = Channel[AgentMessage, LeaderMessage]
 """an agent's end"""
 LeaderChannel = Channel[LeaderMessage, AgentMessage]
-
-
-def leader_channel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seals: Seals) -> LeaderChannel:
-    """A leader's end of a connection that passed `authenticate`."""
-    return Channel(reader, writer, decode_of_agent, seals)
+"""a leader's end of a connection that passed `authenticate`"""
 
 
 async def connect(rendezvous: Rendezvous, timeout_s: float) -> AgentChannel:
@@ -173,17 +162,17 @@ async def connect(rendezvous: Rendezvous, timeout_s: float) -> AgentChannel:
             if isinstance(error, ConnectionRefusedError):
                 refused.add(address)
             continue
-        return Channel(reader, writer, decode_of_leader, seals)
+        return Channel(reader, writer, decode_of_leader, *seals)
     raise NoLeaderError("no address of the leader answers: " + "; ".join(failures), frozenset(refused))
 
 
 async def authenticate(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, me: bytes, peer: bytes
-) -> Seals:
+) -> tuple[Seal, Seal]:
     """Both sides prove the key by HMAC-SHA-256 over both challenges and the prover's role (so no proof can be echoed).
 
-    Returns the keys of this connection's frames: another connection has other challenges, so other keys. Raises
-    ChannelError, and closes the connection, where the peer does not prove it.
+    Returns the seals of this connection's outgoing and incoming frames: another connection has other challenges, so
+    other keys. Raises ChannelError, and closes the connection, where the peer does not prove it.
     """
     mine = os.urandom(CHALLENGE_BYTES)
     writer.write(mine)
@@ -197,9 +186,8 @@ async def authenticate(
     if not hmac.compare_digest(proof, _proof(key, peer, theirs, mine)):
         writer.close()
         raise ChannelError("the peer does not have this pilot's key")
-    return Seals(
-        Seal(_proof(key, b"frames of " + me, mine, theirs)), Seal(_proof(key, b"frames of " + peer, theirs, mine))
-    )
+    outgoing, incoming = _proof(key, b"frames of " + me, mine, theirs), _proof(key, b"frames of " + peer, theirs, mine)
+    return Seal(outgoing), Seal(incoming)
 
 
 def _proof(key: bytes, role: bytes, provers: bytes, verifiers: bytes) -> bytes:

@@ -1,10 +1,13 @@
-"""The pilot's own Slurm job: its CPUs, and ending it where Slurm itself would not notice."""
+"""The pilot's own Slurm job: its CPUs, and ending it where Slurm itself would not notice. Programs that it asks."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import re
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench_workloads.checks.reading import answer
@@ -71,3 +74,22 @@ def node_state(node: str) -> str | None:
 def _output(*command: str) -> str:
     """What a client of Slurm prints, whatever its exit code: an agent may reap it first."""
     return answer(command, CANCEL_S, fails=True)
+
+
+async def outputs_of(command: Sequence[str], limit_s: float) -> tuple[str, str]:
+    """What the command prints on its two outputs. If it fails, or takes longer, the second says why."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    except OSError as error:
+        return "", str(error)
+    try:
+        outputs = await asyncio.wait_for(process.communicate(), limit_s)
+    except asyncio.TimeoutError:
+        return "", f"no answer in {limit_s:.0f} s"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    output, errors = (data.decode(errors="replace").strip() for data in outputs)
+    return output, errors

@@ -8,7 +8,8 @@ Both sides belong to one pilot, so to one version: no older form is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -257,8 +258,6 @@ OfAttempt = Prepared | NotPrepared | Heartbeats | Busy | Measured | Failed | Ran
 AgentMessage = Hello | Alive | Terminated | Cleared | Inspected | OfAttempt
 
 _encoder = msgspec.msgpack.Encoder()
-_of_leader: msgspec.msgpack.Decoder[LeaderMessage] = msgspec.msgpack.Decoder(LeaderMessage)
-_of_agent: msgspec.msgpack.Decoder[AgentMessage] = msgspec.msgpack.Decoder(AgentMessage)
 
 
 def encode(message: Message) -> bytes:
@@ -282,16 +281,6 @@ def _encode(message: Message) -> bytes:
         return _encoder.encode(json.loads(text.encode("utf-8", "replace")))
 
 
-def decode_of_leader(data: bytes) -> LeaderMessage:
-    """Decode what an agent received. Raises MessageError where it is no message of a leader."""
-    return _decode(_of_leader, data)
-
-
-def decode_of_agent(data: bytes) -> AgentMessage:
-    """Decode what a leader received. Raises MessageError where it is no message of an agent."""
-    return _decode(_of_agent, data)
-
-
 Incoming = TypeVar("Incoming")
 
 
@@ -302,3 +291,9 @@ def _decode(decoder: msgspec.msgpack.Decoder[Incoming], data: bytes) -> Incoming
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MessageError(f"not a known message: {error}") from error
+
+
+decode_of_leader: Callable[[bytes], LeaderMessage] = partial(_decode, msgspec.msgpack.Decoder(LeaderMessage))
+"""Decodes what an agent received. Raises MessageError where it is no message of a leader."""
+decode_of_agent: Callable[[bytes], AgentMessage] = partial(_decode, msgspec.msgpack.Decoder(AgentMessage))
+"""Decodes what a leader received. Raises MessageError where it is no message of an agent."""

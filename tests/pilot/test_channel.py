@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from sweep.pilot.channel import ChannelError, Rendezvous, authenticate, connect, leader_channel
-from sweep.pilot.messages import MAX_MESSAGE_BYTES, Cleared, ClearStale, Hello, Ping, encode
+from sweep.pilot.channel import Channel, ChannelError, Rendezvous, authenticate, connect
+from sweep.pilot.messages import MAX_MESSAGE_BYTES, Cleared, ClearStale, Hello, Ping, decode_of_agent, encode
 
 KEY = secrets.token_bytes(32)
 HELLO = Hello(node="n1", index=0, stale_tokens=())
@@ -28,7 +28,7 @@ async def exchange(client_key):
         except ChannelError:
             received.set_result(None)
             return
-        received.set_result(await leader_channel(reader, writer, seals).receive())
+        received.set_result(await Channel(reader, writer, decode_of_agent, *seals).receive())
 
     server, port = await serve(handler)
     try:
@@ -100,7 +100,8 @@ async def handshake():
 
 
 def frame(seals, body):
-    return struct.pack("!I", len(body)) + seals.outgoing.of(body) + body
+    outgoing, _ = seals
+    return struct.pack("!I", len(body)) + outgoing.of(body) + body
 
 
 def frames(*bodies, change=lambda sealed: sealed):
@@ -112,7 +113,7 @@ def frames(*bodies, change=lambda sealed: sealed):
         reader = asyncio.StreamReader()
         reader.feed_data(b"".join(change(sealed)))
         reader.feed_eof()
-        channel = leader_channel(reader, None, leaders)
+        channel = Channel(reader, None, decode_of_agent, *leaders)
         return [await channel.receive() for _ in range(len(bodies) + 1)]
 
     return asyncio.run(scenario())
@@ -139,7 +140,7 @@ def test_frames_of_another_connection_with_the_same_key_are_refused():
         (agents, _), (_, leaders) = await handshake(), await handshake()
         reader = asyncio.StreamReader()
         reader.feed_data(frame(agents, encode(HELLO)))
-        return await leader_channel(reader, None, leaders).receive()
+        return await Channel(reader, None, decode_of_agent, *leaders).receive()
 
     with pytest.raises(ChannelError):
         asyncio.run(scenario())
@@ -163,4 +164,4 @@ def test_a_frame_above_the_limit_is_refused_before_it_is_read():
 
 def test_a_message_above_the_limit_is_not_sent():
     with pytest.raises(ChannelError, match="above the limit"):
-        leader_channel(None, None, None).send(ClearStale(tokens=("x" * MAX_MESSAGE_BYTES,)))
+        Channel(None, None, decode_of_agent, None, None).send(ClearStale(tokens=("x" * MAX_MESSAGE_BYTES,)))

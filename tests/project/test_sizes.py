@@ -15,7 +15,6 @@ UNTYPED = ("dict[str, Any]", "Mapping[str, Any]", "object")
 BORDER = {
     "sweep/pilot/leader/nodes.py": {"_on_loop_error"},  # asyncio's context
     "sweep/pilot/agent/evidence.py": {"as_text"},  # a dump of NCCL's flight recorder, a pickle of plain values
-    "sweep/pilot/agent/fork_messages.py": {"_place"},  # JSON of a request to fork
     "sweep/pilot/agent/progress.py": {"_measurement"},  # JSON that a rank wrote
     "sweep/store/create.py": {"_provenance"},  # JSON to be written
     "sweep/records/schema.py": {"numbers_of"},  # JSON of a column, of any form

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from bench_workloads.checks.reading import read_all
@@ -134,7 +133,11 @@ class Agent:
                 await self._attempt.stop(message)
                 self._attempt = None
             case ClearStale():
-                await self._clear_stale(message.tokens)
+                # after pilots whose jobs have ended, as the scheduler reported to the leader
+                for text in await kill(lambda: carrying(message.tokens)):
+                    log_error(f"{self._node.name}: stale process of an ended pilot, could not be killed: {text}")
+                for token in message.tokens:
+                    remove_stale_scratch(self._node.scratch.parent, token)
                 channel.send(Cleared())
             case Inspect():
                 self._inspecting = asyncio.ensure_future(self._inspect(message, channel))
@@ -150,13 +153,6 @@ class Agent:
         """Readers run in threads: a device that does not answer holds up no message of the leader."""
         values = await asyncio.to_thread(read_all, message.readers, message.limit_s)
         channel.send(Inspected(readings=json.dumps(values, default=str)))
-
-    async def _clear_stale(self, tokens: Sequence[str]) -> None:
-        """Clean up after pilots whose jobs have ended, as the scheduler reported to the leader."""
-        for text in await kill(lambda: carrying(tokens)):
-            log_error(f"{self._node.name}: stale process of an ended pilot, could not be killed: {text}")
-        for token in tokens:
-            remove_stale_scratch(self._node.scratch.parent, token)
 
     async def _listen_to(self, channel: AgentChannel, inbox: Inbox) -> None:
         """Receive messages at once, so that a long task (an import, a teardown) does not look like a timeout."""

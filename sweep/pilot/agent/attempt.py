@@ -91,9 +91,16 @@ class NodeAttempt:
         try:
             self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
             await self._fork_server()
-            address, port = self._listen() if self._wanted.first else (None, None)
-        except (ForkServerError, OSError) as error:
-            self._channel.send(NotPrepared(attempt=self._name, outcome=_outcome_of(error), error=str(error)))
+            address, port = None, None
+            if self._wanted.first:  # before any rank starts: it is passed on open, so the port cannot be taken
+                address = self._wanted.address or self._channel.local_address
+                self._listener = listen_on_free_port(address)
+                port = int(self._listener.getsockname()[1])
+        except (ForkServerError, OSError) as error:  # no interpreter that starts, no space left, or no free port
+            outcome = Outcome.UNKNOWN
+            if isinstance(error, OSError):
+                outcome = Outcome.DISK_FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else Outcome.PORT_IN_USE
+            self._channel.send(NotPrepared(attempt=self._name, outcome=outcome, error=str(error)))
             return
         self._channel.send(Prepared(attempt=self._name, master_addr=address, master_port=port))
 
@@ -165,12 +172,6 @@ class NodeAttempt:
         env = {**compile_workers(self._wanted.ranks), **self._wanted.env}
         return await self._fork_servers.get(self._wanted.preload, env)
 
-    def _listen(self) -> tuple[str, int]:
-        """Open rank 0's socket before any rank starts. It is passed on open, so the port cannot be taken."""
-        address = self._wanted.address or self._channel.local_address
-        self._listener = listen_on_free_port(address)
-        return address, int(self._listener.getsockname()[1])
-
     async def _start_process(self, fork_server: ForkServer, message: Start, places: Sequence[Place]) -> None:
         """One process, for the ranks of these places."""
         here = [replace(p, scratch_dir=str(self._scratch), ranks_in_process=len(places)) for p in places]
@@ -211,17 +212,14 @@ class NodeAttempt:
             if isinstance(report, RankFailure):
                 self._failed(rank, report)
             elif isinstance(report, Measurement):
-                self._measured(rank, report)
+                try:
+                    self._channel.send(Measured(attempt=self._name, rank=rank.number, measurement=report))
+                except ChannelError as error:
+                    self._failed(rank, failure("ValueError", error))
             else:
                 if not self._heartbeats:
                     asyncio.get_running_loop().call_later(HEARTBEAT_FLUSH_S, self._flush)
                 self._heartbeats.add(rank.number, report, self._node.clock.now())
-
-    def _measured(self, rank: Rank, measurement: Measurement) -> None:
-        try:
-            self._channel.send(Measured(attempt=self._name, rank=rank.number, measurement=measurement))
-        except ChannelError as error:
-            self._failed(rank, failure("ValueError", error))
 
     def _failed(self, rank: Rank, what: RankFailure) -> None:
         self._channel.send(Failed(attempt=self._name, rank=rank.number, failure=what))
@@ -260,10 +258,3 @@ def compile_workers(ranks: int) -> dict[str, str]:
     name = "TORCHINDUCTOR_COMPILE_THREADS"
     cores = len(os.sched_getaffinity(0))
     return {name: os.environ.get(name) or str(min(32, max(1, cores // ranks)))}
-
-
-def _outcome_of(error: Exception) -> Outcome:
-    """Why a node could not be prepared: no space left, no free port, or no interpreter that starts."""
-    if not isinstance(error, OSError):
-        return Outcome.UNKNOWN
-    return Outcome.DISK_FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else Outcome.PORT_IN_USE

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep.pilot.agent.ranks import Rank, one_per_process
+from sweep.pilot.job import outputs_of
 
 STACKS_WAIT_S = 0.5
 """faulthandler answers within a signal handler; who needs longer cannot answer"""
@@ -58,7 +59,16 @@ async def gather(ranks: Sequence[Rank], scratch: Path) -> dict[int, str]:
         await asyncio.sleep(POLL_S)
     mute = [rank for rank in living if not _stacks(rank, scratch)][:PY_SPY_RANKS]
     spied = dict(zip((r.number for r in mute), await asyncio.gather(*(_spy(r) for r in mute)), strict=True))
-    return {rank.number: _describe(rank, scratch, spied.get(rank.number, "")) for rank in living}
+    found = {}
+    for rank in living:
+        parts = [_stacks(rank, scratch), spied.get(rank.number, ""), dump_text(scratch, rank.number)]
+        for name in ("wchan", "status"):
+            with contextlib.suppress(OSError):
+                text = Path(f"/proc/{rank.pid}/{name}").read_text()
+                state = [line for line in text.splitlines() if name == "wchan" or line.startswith("State:")]
+                parts.append(f"{name}: " + " ".join(state))
+        found[rank.number] = "\n".join(part for part in parts if part)
+    return found
 
 
 def _stacks(rank: Rank, scratch: Path) -> str:
@@ -72,27 +82,8 @@ async def _spy(rank: Rank) -> str:
     """py-spy's stack dump from outside, where it is installed and permitted."""
     if shutil.which("py-spy") is None:
         return ""
-    command = ["py-spy", "dump", "--nonblocking", "--pid", str(rank.pid)]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), PY_SPY_S)
-    except asyncio.TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        return ""
-    return output.decode(errors="replace")[:STACKS_BYTES]
-
-
-def _describe(rank: Rank, scratch: Path, spied: str) -> str:
-    parts = [_stacks(rank, scratch), spied, dump_text(scratch, rank.number)]
-    for name in ("wchan", "status"):
-        with contextlib.suppress(OSError):
-            text = Path(f"/proc/{rank.pid}/{name}").read_text()
-            state = [line for line in text.splitlines() if name == "wchan" or line.startswith("State:")]
-            parts.append(f"{name}: " + " ".join(state))
-    return "\n".join(part for part in parts if part)
+    output, _ = await outputs_of(["py-spy", "dump", "--nonblocking", "--pid", str(rank.pid)], PY_SPY_S)
+    return output[:STACKS_BYTES]
 
 
 def flight_recorder_environment(scratch: Path) -> dict[str, str]:

@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sweep.contract import Place, SlowBound
 
@@ -31,7 +30,9 @@ class ForkRequest:
     def decode(cls, line: bytes) -> ForkRequest:
         """Decode a request from a line."""
         values = json.loads(line)
-        return cls(**{**values, "places": tuple(_place(place) for place in values["places"])})
+        for place in values["places"]:
+            place["bound"] = place.get("bound") and SlowBound(*place["bound"])
+        return cls(**{**values, "places": tuple(Place(**place) for place in values["places"])})
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,6 @@ class Answer:
     def decode(cls, line: bytes) -> Answer:
         """Decode an answer from a line."""
         return cls(**json.loads(line))
-
-
-def _place(values: Mapping[str, Any]) -> Place:
-    bound = values.get("bound")
-    return Place(**{**values, "bound": bound and SlowBound(*bound)})
 
 
 def encode(message: ForkRequest | Answer) -> bytes:

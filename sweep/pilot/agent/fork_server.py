@@ -21,7 +21,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from typing import NoReturn
 
 import psutil
@@ -95,28 +94,23 @@ def _answer(control: socket.socket, imports_s: float, *, again: bool) -> bool:
     except OSError as error:
         _send(control, Answer(error=f"cannot fork: {error}"))
         pid = -1
-    if pid == 0:
+    if pid == 0:  # the forked process, which never returns
         control.close()
         signal.set_wakeup_fd(-1)
-        _child(parent, lambda: run_ranks(ForkRequest.decode(data), fds, imports_s))
+        code = 1
+        try:
+            os.setsid()
+            die_with_parent(parent)
+            for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            code = run_ranks(ForkRequest.decode(data), fds, imports_s)
+        finally:
+            _leave(code)
     for fd in fds:
         os.close(fd)
     if pid > 0:
         _send(control, Answer(pid))
     return True
-
-
-def _child(parent: int, body: Callable[[], int]) -> None:
-    """Body of the forked process: never returns."""
-    code = 1
-    try:
-        os.setsid()
-        die_with_parent(parent)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        code = body()
-    finally:
-        _leave(code)
 
 
 def _leave(code: int) -> NoReturn:

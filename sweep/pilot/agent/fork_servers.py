@@ -30,13 +30,6 @@ class ForkServerError(Exception):
     """A fork server could not be started, or has ended."""
 
 
-def inherited(agents: Mapping[str, str]) -> dict[str, str]:
-    """An agent's environment without what describes it as a task of its job step, one per node. A rank that reads that
-    (PyTorch Lightning, accelerate, mpi4py, JAX) takes the number of agents for its world size.
-    """
-    return {name: value for name, value in agents.items() if name in OF_THE_JOB or not name.startswith(TASK_PREFIXES)}
-
-
 class ForkServer:
     """A preloaded process of one (workload, environment). Made by `ForkServer.start`."""
 
@@ -56,11 +49,14 @@ class ForkServer:
     @classmethod
     async def start(cls, preload: Sequence[str], env: Mapping[str, str]) -> ForkServer:
         """Start a fork server and wait until it has imported the modules. Raises ForkServerError with the reason."""
+        # Not what describes the agent as a task of its job step, one per node: a rank that reads that (PyTorch
+        # Lightning, accelerate, mpi4py, JAX) takes the number of agents for its world size.
+        inherited = {n: value for n, value in os.environ.items() if n in OF_THE_JOB or not n.startswith(TASK_PREFIXES)}
         control, remote = socket.socketpair()
         command = module_command("sweep.pilot.agent.fork_server", str(remote.fileno()), str(os.getpid()))
         process = subprocess.Popen(
             [*command, *preload],
-            env={**inherited(os.environ), **env},
+            env={**inherited, **env},
             pass_fds=[remote.fileno()],
             stdin=subprocess.DEVNULL,
         )
@@ -79,7 +75,13 @@ class ForkServer:
 
     async def fork(self, request: ForkRequest, fds: Sequence[int], on_exit: Callable[[int], None]) -> int:
         """Fork one process; returns its pid. `on_exit` is called with the wait status. Raises ForkServerError."""
-        await self._send(encode(request), fds)
+        line = encode(request)
+        try:
+            sent = socket.send_fds(self._control, [line], list(fds))
+            if sent < len(line):
+                await asyncio.get_running_loop().sock_sendall(self._control, line[sent:])
+        except OSError as error:
+            raise ForkServerError(f"the fork server has ended: {error}") from error
         try:
             answer = await asyncio.wait_for(self._answers.get(), FORK_TIMEOUT_S)
         except asyncio.TimeoutError:
@@ -110,14 +112,6 @@ class ForkServer:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 
-    async def _send(self, line: bytes, fds: Sequence[int]) -> None:
-        try:
-            sent = socket.send_fds(self._control, [line], list(fds))
-            if sent < len(line):
-                await asyncio.get_running_loop().sock_sendall(self._control, line[sent:])
-        except OSError as error:
-            raise ForkServerError(f"the fork server has ended: {error}") from error
-
     def _read(self) -> None:
         try:
             data = self._control.recv(READ_BYTES)
@@ -130,15 +124,13 @@ class ForkServer:
             return
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
-            self._take(Answer.decode(line))
-
-    def _take(self, answer: Answer) -> None:
-        if answer.pid is None or answer.status is None:
-            self._answers.put_nowait(answer)
-        elif (on_exit := self._on_exit.pop(answer.pid, None)) is not None:
-            on_exit(answer.status)
-        else:
-            self._early[answer.pid] = answer.status
+            answer = Answer.decode(line)
+            if answer.pid is None or answer.status is None:
+                self._answers.put_nowait(answer)
+            elif (on_exit := self._on_exit.pop(answer.pid, None)) is not None:
+                on_exit(answer.status)
+            else:
+                self._early[answer.pid] = answer.status
 
 
 class ForkServerPool:
@@ -154,13 +146,20 @@ class ForkServerPool:
         return list(self._fork_servers.values())
 
     async def get(self, preload: Sequence[str], env: Mapping[str, str]) -> ForkServer:
-        """One for these; the least recently used is closed when there are too many. Raises ForkServerError."""
+        """One for these, or where the modules cannot be preloaded one that imports nothing; the least recently used is
+        closed when there are too many. Raises ForkServerError.
+        """
         key = (tuple(preload), tuple(sorted(env.items())))
         fork_server = self._fork_servers.pop(key, None)
         if fork_server is None or fork_server.dead:
             while len(self._fork_servers) >= MAX_FORK_SERVERS:
                 self._fork_servers.pop(next(iter(self._fork_servers))).close()
-            fork_server = await self._start(preload, env)
+            marked = {**env, PILOT_MARK: os.environ.get(PILOT_MARK, ""), NODE_MARK: self._node}
+            try:
+                fork_server = await ForkServer.start(preload, marked)
+            except ForkServerError as error:
+                log_error(f"{self._node}: ranks start without preload: {error}")
+                fork_server = await ForkServer.start([], marked)
         self._fork_servers[key] = fork_server
         return fork_server
 
@@ -177,12 +176,3 @@ class ForkServerPool:
                 if fork_server.pid == pid:
                     del self._fork_servers[key]
                     fork_server.died()
-
-    async def _start(self, preload: Sequence[str], env: Mapping[str, str]) -> ForkServer:
-        """Start a fork server; where the modules cannot be preloaded, one that imports nothing."""
-        marked = {**env, PILOT_MARK: os.environ.get(PILOT_MARK, ""), NODE_MARK: self._node}
-        try:
-            return await ForkServer.start(preload, marked)
-        except ForkServerError as error:
-            log_error(f"{self._node}: ranks start without preload: {error}")
-            return await ForkServer.start([], marked)

@@ -158,7 +158,11 @@ class XidEvents:
             nvml.nvmlInit()
             events = nvml.nvmlEventSetCreate()
             for index in range(nvml.nvmlDeviceGetCount()):
-                self._register(index, events)
+                with contextlib.suppress(nvml.NVMLError):  # another job's GPU, or one without these events
+                    device = nvml.nvmlDeviceGetHandleByIndex(index)
+                    if nvml.nvmlDeviceGetSupportedEventTypes(device) & nvml.nvmlEventTypeXidCriticalError:
+                        nvml.nvmlDeviceRegisterEvents(device, nvml.nvmlEventTypeXidCriticalError, events)
+                        self.followed = True
             while self.followed:
                 try:
                     event = nvml.nvmlEventSetWait_v2(events, WAIT_MS)
@@ -167,11 +171,3 @@ class XidEvents:
                 bus = nvml.nvmlDeviceGetPciInfo(event.device).busId
                 bus = bus.decode() if isinstance(bus, bytes) else bus
                 self.lines.append(f"NVRM: Xid (PCI:{bus}): {event.eventData}, as NVML reports it")
-
-    def _register(self, index: int, events: Any) -> None:
-        nvml = self._nvml
-        with contextlib.suppress(nvml.NVMLError):  # another job's GPU, or one without these events
-            device = nvml.nvmlDeviceGetHandleByIndex(index)
-            if nvml.nvmlDeviceGetSupportedEventTypes(device) & nvml.nvmlEventTypeXidCriticalError:
-                nvml.nvmlDeviceRegisterEvents(device, nvml.nvmlEventTypeXidCriticalError, events)
-                self.followed = True

@@ -246,7 +246,10 @@ def left_on_gpus(wait_s: float, since: float) -> list[str]:
     while True:
         listed = _processes(ours)
         left = [f"pid {pid} on GPU {uuid}" for pid, uuid in listed if _of_attempt(pid, since)]
-        left = left or ([] if listed else _held_memory(ours))
+        if not listed:
+            grown = {uuid: mib - _first_mib[uuid] for uuid, mib in _mib_in_use(ours).items() if uuid in _first_mib}
+            held = "MiB of GPU {} by a process that is not listed"
+            left = [f"{mib:.0f} {held.format(uuid)}" for uuid, mib in grown.items() if mib > LEFT_MIB]
         if not left or time.monotonic() >= deadline:
             return left
         time.sleep(GPU_POLL_S)
@@ -257,13 +260,6 @@ def note_memory_in_use() -> None:
     ours = allocated(os.environ)
     if ours is not None and shutil.which("nvidia-smi") is not None:
         _first_mib.update(_mib_in_use(ours))
-
-
-def _held_memory(ours: frozenset[str]) -> list[str]:
-    grown = {uuid: mib - _first_mib[uuid] for uuid, mib in _mib_in_use(ours).items() if uuid in _first_mib}
-    return [
-        f"{mib:.0f} MiB of GPU {uuid} by a process that is not listed" for uuid, mib in grown.items() if mib > LEFT_MIB
-    ]
 
 
 def _mib_in_use(ours: frozenset[str]) -> dict[str, float]:

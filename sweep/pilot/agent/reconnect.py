@@ -76,7 +76,9 @@ class LeaderSearch:
                 log_error(f"{end.value} ({reason if end is GiveUp.LEAVE else 'according to the scheduler'})")
                 return end
             try:
-                channel = await connect(self._read(), CONNECT_S)
+                if self._rendezvous is None:  # a shared file system may show the file late
+                    self._rendezvous = Rendezvous.read(self._file)
+                channel = await connect(self._rendezvous, CONNECT_S)
                 self._address = channel.peer_address
                 return channel
             except NoLeaderError as error:
@@ -86,24 +88,16 @@ class LeaderSearch:
             except (OSError, ValueError, KeyError, ChannelError) as error:
                 reason, refused_at = error, self._clock.now()
             if self._clock.now() >= ask_at:
-                in_job = await self._ask()
+                in_job = await asyncio.to_thread(
+                    has_node, self._rendezvous.node if self._rendezvous is not None else ""
+                )
                 ask_at = self._clock.now() + self._ask_s()
             await asyncio.sleep(AGAIN_S)
-
-    def _read(self) -> Rendezvous:
-        """Where the leader listens; a shared file system may show the file late."""
-        if self._rendezvous is None:
-            self._rendezvous = Rendezvous.read(self._file)
-        return self._rendezvous
 
     def _refuses(self, error: NoLeaderError) -> bool:
         """Did the leader's host answer? One of its other addresses may be an address of this host too."""
         addresses = self._rendezvous.addresses if self._rendezvous is not None else ()
         return error.refused.issuperset(addresses) if self._address is None else self._address in error.refused
-
-    async def _ask(self) -> bool | None:
-        node = "" if self._rendezvous is None else self._rendezvous.node
-        return await asyncio.to_thread(has_node, node) if node else None
 
     def _ask_s(self) -> float:
         nodes = os.environ.get("SLURM_JOB_NUM_NODES", "")

@@ -37,7 +37,8 @@ _ADVICE = "Read the ranks' output in the attempt's log: `sweep explain --log FIL
 
 
 async def diagnosed(state: AttemptState, ending: asyncio.Event) -> Diagnosis:
-    """The diagnosis of an attempt whose nodes are cleared; ``unknown`` where it takes longer. ``ending``: of the job.
+    """The diagnosis of an attempt whose nodes are cleared; where it takes longer, the watcher's verdict, or ``unknown``
+    without one. ``ending``: of the job.
 
     Its thread is left alone then: each pattern takes time in proportion to its text, so that the thread ends soon.
     """
@@ -61,11 +62,8 @@ async def diagnosed(state: AttemptState, ending: asyncio.Event) -> Diagnosis:
     if ends.done() and not done.done():
         await asyncio.wait({done}, timeout=SHORT_DIAGNOSIS_S)
     ends.cancel()
-    return done.result() if done.done() else _without_output(state)
-
-
-def _without_output(state: AttemptState) -> Diagnosis:
-    """By the watcher's verdict alone, where there is one."""
+    if done.done():
+        return done.result()
     if state.verdict is not None:
         return diagnose((), verdict=state.verdict.outcome, verdict_text=state.verdict.text)
     return Diagnosis(Outcome.UNKNOWN, f"the ranks' output was not diagnosed within {DIAGNOSIS_S:g} s", _ADVICE)
@@ -140,7 +138,11 @@ class AttemptRunner:
             await self._clear()
             if self._lost_in_clearing is not None and unexplained(state, await diagnosed(state, self._short)):
                 state.lost(*self._lost_in_clearing)  # what was not reported may say why
-            await self._resolve_losses()
+            if state.connection_lost and not self._short.is_set():  # which are dead, and which could not be reached
+                lost = [link for link in self._links if link.node in self._lost]
+                waits = [asyncio.ensure_future(link.resolved.wait()) for link in lost]
+                await asyncio.wait(waits, timeout=2 * RETURN_S + CLEAN_S)
+                state.agents_ended({link.node: link.fate for link in lost if link.gone.is_set()})
             state.name_suspects()
         finally:
             for link in self._links:
@@ -271,11 +273,3 @@ class AttemptRunner:
             else:
                 self._note(node, message)
         return waiting
-
-    async def _resolve_losses(self) -> None:
-        """Of the nodes that were lost: which are dead, and which could only not be reached."""
-        lost = [link for link in self._links if link.node in self._lost]
-        if self._state.connection_lost and not self._short.is_set():
-            waits = [asyncio.ensure_future(link.resolved.wait()) for link in lost]
-            await asyncio.wait(waits, timeout=2 * RETURN_S + CLEAN_S)
-            self._state.agents_ended({link.node: link.fate for link in lost if link.gone.is_set()})

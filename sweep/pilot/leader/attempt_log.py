@@ -42,14 +42,8 @@ def _section(number: int, rank: RankEnd, what: str) -> str:
     return f"## rank {number} on {rank.node} ({end}{progress}): {what}"
 
 
-def store_log(tasks: set[asyncio.Task[None]], path: Path, record: Record, ranks: Sequence[RankEnd]) -> None:
-    """Write it in a thread of its own, as one of these tasks: neither the record nor the next attempt waits for it."""
-    tasks.add(task := asyncio.ensure_future(_store(path, record, ranks)))
-    task.add_done_callback(tasks.discard)
-
-
-async def _store(path: Path, record: Record, ranks: Sequence[RankEnd]) -> None:
-    """Best effort: the record matters more than its log."""
+async def store_log(path: Path, record: Record, ranks: Sequence[RankEnd]) -> None:
+    """Write it, in a thread. Best effort: the record matters more than its log."""
     try:
         await asyncio.to_thread(lambda: write_derived(path, attempt_log(record, ranks)))
     except Exception as error:

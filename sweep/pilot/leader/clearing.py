@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from sweep.errors import SweepError, log_error
 from sweep.executors.executor import Executor, JobState, SubmitError
 from sweep.files import end_of
 from sweep.pilot.agent.orphans import REACHED
-from sweep.pilot.job import has_node, node_state
+from sweep.pilot.job import has_node, node_state, outputs_of
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.node_fate import Fate, fate_of, works
@@ -43,7 +42,12 @@ async def clear_stale_pilots(directory: SweepDir, spec: JobSpec, links: Sequence
     with contextlib.suppress(OSError, UnicodeError, SweepError):
         dead = await asyncio.to_thread(dead_tokens, directory, spec.executor, tokens)
         if spec.executor != "local":  # the processes of this machine are seen
-            dead = await _silent(directory, dead)
+            # Whatever the scheduler says, a leader that writes while this waits lives. Hosts' clocks may differ, so
+            # that only a line that is much older needs no wait.
+            before = {token: await asyncio.to_thread(_written_at, directory, token) for token in dead}
+            if any(time.time() - at < QUIET_S for at in before.values()):
+                await asyncio.sleep(events.LEADER_SILENT_S)
+            dead = [t for t, at in before.items() if await asyncio.to_thread(_written_at, directory, t) == at]
         asked = [link for link in links if set(link.stale_tokens) & set(dead)]
         for link in asked:
             link.send(ClearStale(tokens=tuple(dead)))
@@ -70,16 +74,6 @@ def dead_tokens(directory: SweepDir, executor_name: str, tokens: Iterable[str]) 
             if {(job, ""), (job, token)} & gone or (job is None and executor.find(token) == (JobState.GONE, None))
         ]
     return []
-
-
-async def _silent(directory: SweepDir, tokens: Sequence[str]) -> list[str]:
-    """Those whose leaders write nothing while this waits: whatever the scheduler says, one that writes lives. Hosts'
-    clocks may differ, so that only a line that is much older needs no wait.
-    """
-    before = {token: await asyncio.to_thread(_written_at, directory, token) for token in tokens}
-    if any(time.time() - at < QUIET_S for at in before.values()):
-        await asyncio.sleep(events.LEADER_SILENT_S)
-    return [token for token, at in before.items() if await asyncio.to_thread(_written_at, directory, token) == at]
 
 
 def _written_at(directory: SweepDir, token: str) -> float:
@@ -152,29 +146,10 @@ async def clear_orphans(spec: JobSpec, directory: Path, node: str) -> Fate:
         step = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mpi=none", "--mem=0"]
         step += ["--cpu-bind=none", "--quiet"]
         command = [*step, *spec.srun, *spec.container_prefix, *command]
-    output, errors = await _outputs(command)
+    output, errors = await outputs_of(command, CLEAR_S)
     if errors:
         log_error(f"{node}: cleanup after its agent: {errors[-500:]}")
     if REACHED in output:
         return works(await asyncio.to_thread(end_of, directory / "agents.log", SAID_BYTES))
     state, in_job = await asyncio.to_thread(node_state, node), await asyncio.to_thread(has_node, node)
     return fate_of(refusal=errors, state=state, in_job=in_job)
-
-
-async def _outputs(command: Sequence[str]) -> tuple[str, str]:
-    """What the command prints on its two outputs. If it fails, the second says why."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-    except OSError as error:
-        return "", str(error)
-    try:
-        outputs = await asyncio.wait_for(process.communicate(), CLEAR_S)
-    except asyncio.TimeoutError:
-        return "", f"no answer in {CLEAR_S:.0f} s"
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-    output, errors = (data.decode(errors="replace").strip() for data in outputs)
-    return output, errors

@@ -33,18 +33,14 @@ def suspects(stacks: Mapping[int, str]) -> dict[int, str]:
         return {}
     crowd = max(groups.values(), key=len)
     if 2 * len(crowd) <= len(stacks):
-        return _not_waiting(groups)
+        busy = {
+            rank: _place(signature)
+            for signature, ranks in groups.items()
+            for rank in ranks
+            if not (signature and _WAITS.search(signature[0]))
+        }
+        return busy if 2 * len(busy) <= len(stacks) else {}
     return {rank: _place(signature) for signature, ranks in groups.items() for rank in ranks if ranks is not crowd}
-
-
-def _not_waiting(groups: Mapping[tuple[str, ...], list[int]]) -> dict[int, str]:
-    busy = {
-        rank: _place(signature)
-        for signature, ranks in groups.items()
-        for rank in ranks
-        if not (signature and _WAITS.search(signature[0]))
-    }
-    return busy if 2 * len(busy) <= sum(map(len, groups.values())) else {}
 
 
 def innermost(text: str) -> str:

@@ -204,8 +204,10 @@ class Leader:
         )
         recorded = await asyncio.to_thread(recorded_of, attempt, result, spec, limit_s, self._attempts.stopping)
         await self._write(recorded)
-        path, ranks = self._directory.log(run.run_id, choice.attempt), result.state.ranks
-        store_log(self._logs, path, recorded.record, ranks)
+        path = self._directory.log(run.run_id, choice.attempt)
+        # A task of its own: neither the record nor the next attempt waits for it.
+        self._logs.add(storing := asyncio.ensure_future(store_log(path, recorded.record, result.state.ranks)))
+        storing.add_done_callback(self._logs.discard)
         for node, left in result.state.remains.not_ended.items():
             reason = "not clean after an attempt: " + "; ".join(left)
             await self._write(NodeBad(time=time.time(), pilot=self._spec.name, node=node, reason=reason))

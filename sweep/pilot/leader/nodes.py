@@ -22,18 +22,18 @@ from bench_workloads.ports import BACKLOG
 from sweep.errors import log_error
 from sweep.pilot.channel import (
     HANDSHAKE_TIMEOUT_S,
+    Channel,
     ChannelError,
     LeaderChannel,
     Rendezvous,
     authenticate,
-    leader_channel,
 )
 from sweep.pilot.clock import TICK_S, PausingClock
 from sweep.pilot.job import all_cpus
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.network import host_addresses, listener
-from sweep.pilot.messages import Hello, Leave, Ping
+from sweep.pilot.messages import Hello, Leave, Ping, decode_of_agent
 from sweep.pilot.timeouts import ARRIVAL_S, HEARTBEAT_S, STRAGGLER_S
 
 MOST_FILES = 65_536
@@ -83,7 +83,8 @@ class Admission:
         self._join(channel, hello)
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[LeaderChannel, Hello]:
-        channel = leader_channel(reader, writer, await authenticate(reader, writer, self._key, b"leader", b"agent"))
+        seals = await authenticate(reader, writer, self._key, b"leader", b"agent")
+        channel: LeaderChannel = Channel(reader, writer, decode_of_agent, *seals)
         hello = await channel.receive()
         if not isinstance(hello, Hello):
             raise ChannelError("the peer left before it said who it is")
@@ -189,11 +190,17 @@ class Nodes:
             await asyncio.sleep(TICK_S)
 
     async def leave(self) -> None:
-        """Let all agents go, and wait until their processes have ended."""
+        """Let all agents go, and wait until their processes have ended; SIGTERM to those that did not, in time."""
         for link in self._links.values():
             link.send(Leave())
             link.alive = False
-        await wait_for_end(self._processes)
+        for _ in range(int(LEAVE_S / 0.02)):
+            if ended(self._processes):
+                return
+            await asyncio.sleep(0.02)
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
         """Stop reading."""
@@ -273,14 +280,3 @@ def srun(spec: JobSpec, environment: Mapping[str, str]) -> list[str]:
 def ended(processes: Processes) -> bool:
     """Whether all of them have ended."""
     return all(process.poll() is not None for process in processes)
-
-
-async def wait_for_end(processes: Processes) -> None:
-    """Wait until the agents left; SIGTERM to those that did not, in time."""
-    for _ in range(int(LEAVE_S / 0.02)):
-        if ended(processes):
-            return
-        await asyncio.sleep(0.02)
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)

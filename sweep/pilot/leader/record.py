@@ -111,7 +111,11 @@ def findings_of(
         facts["allocator_verdict"] = {**vars(worst), "rank": rank, "findings": list(worst.findings)}
         notes += [f"rank {rank}: {text}" for text in worst.findings]
         suspect = bool(worst.pressure)
-    return facts, [*notes, *_notes_of_the_workload(extras)], suspect
+    stated = [note for extra in extras if isinstance(found := extra.get("notes"), list) for note in found]
+    loads = [(extra.get("host_runnable_tasks"), extra.get("host_cores")) for extra in extras]
+    if any(isinstance(a, (int, float)) and isinstance(b, (int, float)) and a > b for a, b in loads):
+        stated.append(OVERSUBSCRIBED)
+    return facts, [*notes, *dict.fromkeys(map(str, stated))], suspect
 
 
 def _verdict(extra: Mapping[str, Json]) -> AllocatorVerdict | None:
@@ -128,12 +132,3 @@ def _verdict(extra: Mapping[str, Json]) -> AllocatorVerdict | None:
 def _numbers(values: Json) -> dict[str, float]:
     known = values if isinstance(values, Mapping) else {}
     return {name: value for name, value in known.items() if isinstance(value, (int, float))}
-
-
-def _notes_of_the_workload(extras: Sequence[Mapping[str, Json]]) -> list[str]:
-    """What is odd by its ranks' further values: the workload's own ``notes``, each once, and the host's load."""
-    notes = [note for extra in extras if isinstance(found := extra.get("notes"), list) for note in found]
-    loads = [(extra.get("host_runnable_tasks"), extra.get("host_cores")) for extra in extras]
-    if any(isinstance(a, (int, float)) and isinstance(b, (int, float)) and a > b for a, b in loads):
-        notes.append(OVERSUBSCRIBED)
-    return list(dict.fromkeys(str(note) for note in notes))

@@ -81,10 +81,13 @@ class Watchdog:
 
     def limit_s(self, progress: RankProgress) -> float:
         """The limit between heartbeats of this rank. The rank itself can lengthen it, never shorten."""
+        steady_s = self.limits.first_iteration_s
+        if self._iteration_s:
+            steady_s = self.limits.steady_factor * statistics.median(self._iteration_s)
         floor = {
             Phase.START: self.limits.start_s,
             Phase.FIRST_ITERATION: self.limits.first_iteration_s,
-            Phase.STEADY: self._steady_s(),
+            Phase.STEADY: max(self.limits.steady_s, steady_s),
             Phase.FINISH: self.limits.finish_s,
         }[progress.phase]
         return max(floor, progress.due_s or 0.0)
@@ -96,11 +99,6 @@ class Watchdog:
             return at + limit_s
         return min(max(at, progress.busy_at) + limit_s, at + BUSY_FACTOR * limit_s)
 
-    def _steady_s(self) -> float:
-        if not self._iteration_s:
-            return max(self.limits.steady_s, self.limits.first_iteration_s)
-        return max(self.limits.steady_s, self.limits.steady_factor * statistics.median(self._iteration_s))
-
     def next_deadline(self) -> float:
         """When to check again, on the watchdog's clock, if no heartbeat comes before."""
         deadlines = [self.deadline(p) for p in self.ranks.values() if not p.ended]
@@ -111,12 +109,12 @@ class Watchdog:
         timed_out = [rank for rank, p in self.ranks.items() if not p.ended and now >= self.deadline(p)]
         if timed_out:
             return self._hang(now, timed_out, places)
-        if now >= self.started_at + self.limits.attempt_s:
-            return StopReason(
-                Outcome.TIME_LIMIT,
-                f"not done after {self.limits.attempt_s:.0f} s, the limit of one attempt; {self._where()}",
-            )
-        return None
+        if now < self.started_at + self.limits.attempt_s:
+            return None
+        living = [p for p in self.ranks.values() if not p.ended]
+        where = f"the slowest rank is in {_place(min(living, key=_progress_key))}" if living else "all ranks ended"
+        text = f"not done after {self.limits.attempt_s:.0f} s, the limit of one attempt; {where}"
+        return StopReason(Outcome.TIME_LIMIT, text)
 
     def _hang(self, now: float, timed_out: Sequence[int], places: Mapping[int, str]) -> StopReason:
         """The culprits are the ranks with the least progress: the others wait for them in a collective."""
@@ -135,10 +133,6 @@ class Watchdog:
             f" ({len(timed_out)} of {len(living)} ranks timed out after {self.limit_s(first):.0f} s)"
         )
         return StopReason(Outcome.HANG, text, culprits)
-
-    def _where(self) -> str:
-        living = [p for p in self.ranks.values() if not p.ended]
-        return f"the slowest rank is in {_place(min(living, key=_progress_key))}" if living else "all ranks ended"
 
 
 def _progress_key(progress: RankProgress) -> tuple[int, int]:
