@@ -73,7 +73,7 @@ class LoginReaders:
             "nodes": sum(group.nodes for group in groups),
             "time_limit": "none" if limit_s is None else f"{limit_s} s",
             "time_limit_s": limit_s,
-            "pilot_time_s": self._site.pilot_time_s,
+            "pilot_time_s": self._site.pilot_time,
         }
 
     def drained(self) -> Json:
@@ -122,11 +122,14 @@ class LoginReaders:
         """Versions in the site's Python, and the CUDA version of this host's driver."""
         python = shlex.split(self._site.python) if self._site.python else [sys.executable]
         words = output([*python, "-c", f"{INSTALLED_ONLY}; {VERSIONS}"]).split()
+        driver = None
+        with contextlib.suppress(UnreadableError):  # a host without GPUs, as most login nodes are
+            driver = re.search(r"CUDA Version *: *([\d.]+)", output(["nvidia-smi", "-q"]))
         return {
             "python": words[0],
             "torch": words[1],
             "cuda": None if words[2] == "None" else words[2],
-            "driver_cuda": _driver_cuda(),
+            "driver_cuda": driver and driver[1],
         }
 
     def logind(self) -> Json:
@@ -148,14 +151,6 @@ class LoginReaders:
         """The nearest directory that exists."""
         path = self._directory.expanduser().absolute()
         return next(each for each in (path, *path.parents) if each.is_dir())
-
-
-def _driver_cuda() -> str | None:
-    """The CUDA version that nvidia-smi states; None on a host without GPUs, as most login nodes are."""
-    with contextlib.suppress(UnreadableError):
-        found = re.search(r"CUDA Version *: *([\d.]+)", output(["nvidia-smi", "-q"]))
-        return found[1] if found else None
-    return None
 
 
 def _write(path: Path) -> None:

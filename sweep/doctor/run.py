@@ -80,7 +80,7 @@ def _prepare(options: DoctorOptions, folder: Path, more: Sequence[Check]) -> Pil
     directory.mkdir(parents=True, mode=0o700)
     make_directory(folder, 0o700)
     time_limit_s = START_S + sum(TIER_S[tier] for tier in options.node_tiers) * (4 if options.every_pair else 1)
-    time_limit_s = min(time_limit_s, site.pilot_time_s)
+    time_limit_s = min(time_limit_s, site.pilot_time)
     token = f"doctor{uuid.uuid4().hex[:12]}-{PILOT}"
     JobSpec(
         name=PILOT,

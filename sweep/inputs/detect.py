@@ -66,13 +66,8 @@ def _cluster_facts(gpu: str | None) -> dict[str, object]:
         return _elsewhere(gpu)
     if not listing:
         fact = "sinfo does not answer, so nothing is known about the cluster"
-        raise SweepError(
-            Mistake(
-                fact,
-                path="site",
-                remedy="`sweep init --gpu KIND` writes a site for one elsewhere; or launch with --executor local",
-            )
-        )
+        remedy = "`sweep init --gpu KIND` writes a site for one elsewhere; or launch with --executor local"
+        raise SweepError(Mistake(fact, path="site", remedy=remedy))
     group = widest_group(parse_sinfo(listing))
     if group is None:
         raise SweepError(Mistake("sinfo lists no partition that is up", path="site", remedy="write a site file"))
@@ -87,13 +82,8 @@ def cluster_site(group: NodeGroup, config: Mapping[str, str], local_gpus: Sequen
     if kind is None:
         fact = f"partition {group.partition} has {group.gpus} GPUs per node, but their kind cannot be detected"
         known = ", ".join(name for name in GPUS if name != "cpu")
-        raise SweepError(
-            Mistake(
-                fact,
-                path="site.gpu",
-                remedy=f"write it in a site file: one of {known}; `sweep init --gpu KIND` makes one",
-            )
-        )
+        remedy = f"write it in a site file: one of {known}; `sweep init --gpu KIND` makes one"
+        raise SweepError(Mistake(fact, path="site.gpu", remedy=remedy))
     name = re.sub(r"[^A-Za-z0-9._+-]+", "-", config.get("ClusterName", "")).strip("-._+")[:64]
     return {
         "name": name or "cluster",
@@ -134,22 +124,20 @@ def parse_sinfo(text: str) -> list[NodeGroup]:
     for line in text.splitlines():
         fields = line.strip().split("|")
         if len(fields) == 6:
-            groups.append(_group(*fields))
+            partition, up, limit, nodes, cpus, gres = fields
+            gpus, gpu_type = parse_gres(gres)
+            group = NodeGroup(
+                partition=partition.rstrip("*"),
+                default=partition.endswith("*"),
+                up=up == "up",
+                time_limit_s=parse_time(limit),
+                nodes=_whole(nodes),
+                cpus=_whole(cpus),
+                gpus=gpus,
+                gpu_type=gpu_type,
+            )
+            groups.append(group)
     return groups
-
-
-def _group(partition: str, up: str, limit: str, nodes: str, cpus: str, gres: str) -> NodeGroup:
-    gpus, gpu_type = parse_gres(gres)
-    return NodeGroup(
-        partition=partition.rstrip("*"),
-        default=partition.endswith("*"),
-        up=up == "up",
-        time_limit_s=parse_time(limit),
-        nodes=_whole(nodes),
-        cpus=_whole(cpus),
-        gpus=gpus,
-        gpu_type=gpu_type,
-    )
 
 
 def widest_group(groups: Iterable[NodeGroup]) -> NodeGroup | None:

@@ -332,7 +332,16 @@ def read_grid(document: Document) -> tuple[Grid | None, list[Problem]]:
     grid, problems = check(Grid, document.value)
     if grid is not None:
         grid._source = document
-    return grid, [*problems, *_batch_problems(document.value)]
+    # The batch must be given exactly once. Read from the plain values, so that it is reported with other mistakes.
+    value = document.value if isinstance(document.value, dict) else None
+    given = [key for key in ("global_batch", "tokens_per_gpu") if value and value.get(key) is not None]
+    if len(given) == 2:
+        fact = "global_batch and tokens_per_gpu exclude each other"
+        problems = [*problems, Problem(("tokens_per_gpu",), fact, "keep one")]
+    elif not given and value is not None:
+        remedy = "add global_batch: 1Mi, or tokens_per_gpu: 8Ki for weak scaling"
+        problems = [*problems, Problem((), "neither global_batch nor tokens_per_gpu is given", remedy)]
+    return grid, problems
 
 
 def _parameters(workload: str | None) -> set[str]:
@@ -343,17 +352,12 @@ def _parameters(workload: str | None) -> set[str]:
         return set()
 
 
-def _batch_problems(value: Any) -> list[Problem]:
-    """The batch must be given exactly once. Read from the plain values, so that it is reported with other mistakes."""
-    given = [
-        key for key in ("global_batch", "tokens_per_gpu") if isinstance(value, dict) and value.get(key) is not None
-    ]
-    if len(given) == 2:
-        return [Problem(("tokens_per_gpu",), "global_batch and tokens_per_gpu exclude each other", "keep one")]
-    if not given and isinstance(value, dict):
-        remedy = "add global_batch: 1Mi, or tokens_per_gpu: 8Ki for weak scaling"
-        return [Problem((), "neither global_batch nor tokens_per_gpu is given", remedy)]
-    return []
+def _problems(text: Any, known: set[str] | frozenset[str]) -> list[str]:
+    try:
+        unknown = sorted(set(names_in(text)) - known)
+    except ValueError as error:
+        return [str(error)]
+    return [f"unknown name {name!r} ({nearest(name, known)})" for name in unknown]
 
 
 def json_schema() -> Mapping[str, Any]:
@@ -368,11 +372,3 @@ def json_schema() -> Mapping[str, Any]:
     listed_models = {"type": "array", "items": {"anyOf": [name, named]}, "minItems": 1}
     schema["properties"]["models"] = {"anyOf": [name, listed_models, named], "description": shapes["description"]}
     return schema
-
-
-def _problems(text: Any, known: set[str] | frozenset[str]) -> list[str]:
-    try:
-        unknown = sorted(set(names_in(text)) - known)
-    except ValueError as error:
-        return [str(error)]
-    return [f"unknown name {name!r} ({nearest(name, known)})" for name in unknown]

@@ -42,7 +42,7 @@ def parse_grid(text: str, file: str, overrides: Sequence[str] = (), *, opens: bo
     document = load(text, file)
     check_kind(document, "grid", Grid.model_fields, "models, nodes and sequence_length")
     override(document, overrides, Grid)
-    wrong = read_models(document, read_config if opens else _nothing)
+    wrong = read_models(document, read_config if opens else lambda _path: None)
     wrong += read_texts(document, read_parameter) if opens else []
     grid, problems = read_grid(document)
     problems += wrong
@@ -68,35 +68,28 @@ def read_parameter(path: str) -> str | None:
         return None
 
 
-def _nothing(_path: str) -> None:
-    """What is read of a file where none may be opened."""
-
-
 def load_site(grid: Grid | None = None, given: str | None = None, executor: str | None = None) -> Site:
-    """The site: the file or name given, else the grid's own, else what is detected on this machine or cluster.
+    """The site: the file or name given, with the rates of the file next to it (site.yaml and site.measured.yaml), else
+    the grid's own, else what is detected on this machine or cluster.
 
     Raises SweepError with every mistake.
     """
     if given is not None:
         path = site_path(given)
-        return _with_measured(parse_site(_read(path, "site"), str(path)), path)
+        site = parse_site(_read(path, "site"), str(path))
+        neighbour = path.with_suffix(f".measured{path.suffix}")
+        if not neighbour.is_file():
+            return site
+        if site.measured is not None:
+            fact = f"measured rates are given twice: here, and in {neighbour.name}"
+            raise SweepError(Mistake(fact, file=str(path), path="measured", remedy="remove one of them"))
+        rates = parse_measured(_read(neighbour, "file of measured rates"), str(neighbour))
+        return site.model_copy(update={"measured": rates})
     if grid is not None and grid.site is not None:
         return grid.site
     from sweep.inputs.detect import detect_site
 
     return parse_site(yaml.safe_dump(dict(detect_site(executor or choose_executor(None)))), "the detected site")
-
-
-def _with_measured(site: Site, path: Path) -> Site:
-    """The site with the rates of the file next to its own: site.yaml and site.measured.yaml."""
-    neighbour = path.with_suffix(f".measured{path.suffix}")
-    if not neighbour.is_file():
-        return site
-    if site.measured is not None:
-        fact = f"measured rates are given twice: here, and in {neighbour.name}"
-        raise SweepError(Mistake(fact, file=str(path), path="measured", remedy="remove one of them"))
-    rates = parse_measured(_read(neighbour, "file of measured rates"), str(neighbour))
-    return site.model_copy(update={"measured": rates})
 
 
 def load_inputs(path: Path, overrides: Sequence[str], site: str | None, executor: str | None) -> tuple[Grid, Site]:

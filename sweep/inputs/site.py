@@ -23,33 +23,20 @@ from sweep.inputs.yaml_lines import load
 from sweep.physics.hardware import GB, GPUS, Gpu
 from sweep.physics.measured import Fabric, MeasuredRates
 
-_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+/=-]{0,127}")
-_CONSTRAINT = re.compile(r"[A-Za-z0-9_\[(][A-Za-z0-9_.,:@%+/=|&*()\[\]!-]{0,255}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_NAME = re.compile(SAFE_NAME)
-_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,14}")
 LEAST_PORTS = 8
 """of a port range: for the leader, and the ranks of runs that overlap in time on a node or follow each other at once"""
-_VERSION = re.compile(r"\d+(\.\d+){0,5}([abrc.+-][A-Za-z0-9.+-]*)?")
 
 
-def safe_name(text: str) -> str:
-    """A name that is safe in file names, job names and scripts. Raises ValueError."""
-    if not _NAME.fullmatch(text):
-        raise ValueError(f"{text[:60]!r} is not allowed here: use {SAFE_NAME_WORDS}")
-    return text
+def _matching(pattern: str, otherwise: str) -> AfterValidator:
+    """A text that the pattern matches as a whole. Of another one the message says ``otherwise``."""
 
+    def checked(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"{text[:60]!r} {otherwise}")
+        return text
 
-def _word(text: str) -> str:
-    if not _WORD.fullmatch(text):
-        raise ValueError(f"{text[:60]!r} is not allowed here: use letters, digits and _ . , : @ % + / = -, no blanks")
-    return text
-
-
-def _constraint(text: str) -> str:
-    if not _CONSTRAINT.fullmatch(text):
-        raise ValueError(f"{text[:60]!r} is not a Slurm feature expression: use names joined by & | * [ ] ( )")
-    return text
+    return AfterValidator(checked)
 
 
 def _gpu(text: str) -> str:
@@ -68,12 +55,6 @@ def _shell_line(text: str) -> str:
 def _one_line(text: str) -> str:
     if not text.strip() or any(ord(character) < 32 for character in text):
         raise ValueError("expected one line of text without control characters")
-    return text
-
-
-def _absolute(text: str) -> str:
-    if not _one_line(text).startswith("/"):
-        raise ValueError(f"{text[:60]!r} is not an absolute path")
     return text
 
 
@@ -104,13 +85,6 @@ def _tuple(value: Any) -> Any:
 def _of_kind(kind: type) -> BeforeValidator:
     """A value of a class of physics: as it is, or as the file states it."""
     return BeforeValidator(lambda v: v if v is None or isinstance(v, kind) else TypeAdapter(kind).validate_python(v))
-
-
-def _dated(value: Any) -> Any:
-    """YAML reads 2026-11-20 as a date."""
-    if isinstance(value, dict) and hasattr(value.get("date"), "isoformat"):
-        return value | {"date": value["date"].isoformat()}
-    return value
 
 
 def _environment(value: Any) -> Any:
@@ -146,17 +120,13 @@ _OWN_SRUN_OPTIONS = frozenset(
     )
 )
 
-Word = Annotated[str, AfterValidator(_word)]
-SafeName = Annotated[str, AfterValidator(safe_name)]
+_BLANKS = "is not allowed here: use letters, digits and _ . , : @ % + / = -, no blanks"
+Word = Annotated[str, _matching(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+/=-]{0,127}", _BLANKS)]
+SafeName = Annotated[str, _matching(SAFE_NAME, f"is not allowed here: use {SAFE_NAME_WORDS}")]
+"""safe in file names, job names and scripts"""
 ShellLines = Annotated[tuple[Annotated[str, AfterValidator(_shell_line)], ...], BeforeValidator(_tuple)]
 Environment = Annotated[dict[str, str], BeforeValidator(_environment)]
 Seconds = Annotated[float, BeforeValidator(seconds), WithJsonSchema({"type": ["number", "string"]})]
-
-
-def _torch_version(text: str) -> str:
-    if not _VERSION.fullmatch(text):
-        raise ValueError(f"{text[:40]!r} is not a version: write it in quotes, such as '2.13.0'")
-    return text
 
 
 def _umask(text: Any) -> Any:
@@ -169,12 +139,6 @@ def _umask(text: Any) -> Any:
     if not all(int(digit) & 2 for digit in text[-2:]):
         fact = f"{text!r} lets others write to a sweep's directory, and so run commands as you"
         raise ValueError(f"{fact}: write '0027' (the group may read), '0022' (everyone) or '0077' (only you)")
-    return text
-
-
-def _interface(text: str) -> str:
-    if not _INTERFACE.fullmatch(text):
-        raise ValueError(f"{text[:40]!r} is not the name of a network interface, such as ib0 or eth0")
     return text
 
 
@@ -195,7 +159,14 @@ Port = Annotated[int, Field(ge=1024, le=65535)]
 _CONFIG = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 SbatchOptions = Annotated[tuple[Annotated[str, AfterValidator(_sbatch_option)], ...], BeforeValidator(_tuple)]
 GpuKind = Annotated[str, AfterValidator(_gpu)]
-Constraint = Annotated[str, AfterValidator(_constraint)]
+_NO_FEATURES = "is not a Slurm feature expression: use names joined by & | * [ ] ( )"
+Constraint = Annotated[str, _matching(r"[A-Za-z0-9_\[(][A-Za-z0-9_.,:@%+/=|&*()\[\]!-]{0,255}", _NO_FEATURES)]
+_VERSION = _matching(
+    r"\d+(\.\d+){0,5}([abrc.+-][A-Za-z0-9.+-]*)?", "is not a version: write it in quotes, such as '2.13.0'"
+)
+_INTERFACE = _matching(
+    r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,14}", "is not the name of a network interface, such as ib0 or eth0"
+)
 
 
 class _Facts(BaseModel):
@@ -267,7 +238,7 @@ class Site(_Facts):
     """as `sbatch --nice`"""
     max_runs_per_pilot: int | None = Field(default=None, ge=1)
     """default: as many as its time allows; 1: one job per run"""
-    torch_version: Annotated[str, AfterValidator(_torch_version)] | None = None
+    torch_version: Annotated[str, _VERSION] | None = None
     """torch on the compute nodes, in quotes; records report nodes that have another. Default: unknown, so every rule
     about torch versions applies"""
     max_local_ranks: int | None = Field(default=None, ge=1, le=65536)
@@ -279,14 +250,14 @@ class Site(_Facts):
     """shortest interval between scheduler queries"""
     scratch: Annotated[str, AfterValidator(_one_line)] = "/tmp"  # noqa: S108
     """a directory on each node's local disk"""
-    checkpoint_dir: Annotated[str, AfterValidator(_absolute)] | None = None
+    checkpoint_dir: Annotated[str, _matching(r"/[^\x00-\x1f]*", "is not an absolute path")] | None = None
     """a directory that all nodes see, for the checkpoints of runs with `checkpoint`: each is removed after its run"""
     umask: Annotated[str, BeforeValidator(_umask)] = "0077"
     """who else may read a sweep's directory: '0027' the group, '0022' everyone; in quotes. Others may never write.
     Where grid or site hold a secret, such as a token in `env`, others may not read either"""
     group: Annotated[str, AfterValidator(_one_line)] | None = None
     """a Unix group of yours whose members may read a sweep's directory: its files belong to that group"""
-    interface: Annotated[str, AfterValidator(_interface)] | None = None
+    interface: Annotated[str, _INTERFACE] | None = None
     """the network interface for the leader, the ranks' rendezvous, NCCL and gloo, such as `ib0`. Default: by the host's
     name; interfaces of containers, virtual machines and management controllers are skipped"""
     port_range: Annotated[tuple[Port, Port] | None, BeforeValidator(_tuple), AfterValidator(_port_range)] = None
@@ -318,29 +289,22 @@ class Site(_Facts):
     """measured rates of the cluster; usually in a file of their own, `NAME.measured.yaml`"""
 
     @property
-    def pilot_time_s(self) -> float:
-        """Wall time of one pilot, in seconds."""
-        return self.pilot_time
-
-    @property
     def parts(self) -> dict[str, Site]:
         """Node group -> the site as far as it concerns that group's nodes; "" -> itself where there are no groups.
 
         Rates that were measured on the site hold for its own kind of GPU only.
         """
-        if not self.node_groups:
-            return {"": self}
-        return {name: self._part(group) for name, group in self.node_groups.items()}
+        found = {}
+        for name, group in self.node_groups.items():
+            own = {"node_groups": {}} | group.model_dump(exclude_none=True)
+            if own.get("gpu", self.gpu) != self.gpu:
+                own = {"measured": None, "gpu_memory_gb": None} | own
+            found[name] = self.model_copy(update=own)
+        return found or {"": self}
 
     def part(self, node_group: str) -> Site:
         """The part of that node group; the site itself where it has no such group."""
         return self.parts.get(node_group, self)
-
-    def _part(self, group: NodeGroup) -> Site:
-        own = {"node_groups": {}} | group.model_dump(exclude_none=True)
-        if own.get("gpu", self.gpu) != self.gpu:
-            own = {"measured": None, "gpu_memory_gb": None} | own
-        return self.model_copy(update=own)
 
     @property
     def linked_gpus(self) -> int:
@@ -361,7 +325,10 @@ class Site(_Facts):
 def parse_measured(text: str, file: str) -> MeasuredRates:
     """The rates that ``site.measured.yaml`` states. Raises SweepError with every mistake at its line."""
     document = load(text, file)
-    found, problems = check(MeasuredRates, _dated(document.value))
+    value = document.value
+    if isinstance(value, dict) and hasattr(value.get("date"), "isoformat"):  # YAML reads 2026-11-20 as a date
+        value = value | {"date": value["date"].isoformat()}
+    found, problems = check(MeasuredRates, value)
     if found is None or document.mistakes:
         raise SweepError(document.located(problems))
     return found

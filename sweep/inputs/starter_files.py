@@ -30,14 +30,28 @@ def site_text(facts: Mapping[str, object], others: Sequence[str] = ()) -> str:
     """A site file. ``facts``: detected keys. ``others``: remarks on what else was detected."""
     known = dict(facts)
     if isinstance(seconds := known.get("pilot_time"), int):
-        known["pilot_time"] = _span(seconds)
+        size, unit = next(pair for pair in ((3600, "h"), (60, "m"), (1, "s")) if seconds % pair[0] == 0)
+        known["pilot_time"] = f"{seconds // size}{unit}"
     head, *lines = _filled("first_site.yaml", known).replace("GPUS", ", ".join(GPUS)).splitlines()
     return "\n".join([head, *(f"# {remark}" for remark in others), *lines, ""])
 
 
 def grid_text(facts: Mapping[str, Any]) -> str:
     """A grid file that plans on the site of these facts, small enough as a first sweep."""
-    return _filled("first_grid.yaml", _first_values(facts))
+    gpus, gpu = int(facts["gpus_per_node"]), GPUS[str(facts["gpu"])]
+    widest = min(int(facts.get("max_nodes", 1)), WIDEST)
+    nodes = [2**power for power in range(widest.bit_length())]
+    values: dict[str, Any] = {"name": "first", "nodes": nodes, "pp": [1, 2], "tp": "auto", "micro_batch_size": [1, 2]}
+    if gpu.memory_bytes is None:  # CPUs: small enough for any machine
+        values |= {"models": ["tiny-1M"], "sequence_length": 128, "dtype": "fp32", "zero": [0, 3]}
+        values |= {"global_batch": amount_text(128 * _sequences(gpus * nodes[-1], 16))}
+    else:
+        small = gpu.memory_bytes < SMALL_GPU_BYTES or gpus * gpu.memory_bytes < SMALL_NODE_BYTES
+        model = "Llama-3.2-1B" if small else "Llama-3-8B"
+        values |= {"models": [model], "sequence_length": 4096, "zero": [0, 1, 3]}
+        values |= {"recompute": ["none", "full"], "dtype": "bf16" if gpu.peak_flops("bf16") else "fp32"}
+        values |= {"global_batch": amount_text(4096 * _sequences(gpus * nodes[-1], SEQUENCES))}
+    return _filled("first_grid.yaml", values)
 
 
 def _filled(template: str, known: Mapping[str, Any]) -> str:
@@ -50,22 +64,6 @@ def _filled(template: str, known: Mapping[str, Any]) -> str:
     return _LINE.sub(filled, (shipped_folder("templates") / template).read_text(encoding="utf-8"))
 
 
-def _first_values(facts: Mapping[str, Any]) -> dict[str, Any]:
-    gpus, gpu = int(facts["gpus_per_node"]), GPUS[str(facts["gpu"])]
-    widest = min(int(facts.get("max_nodes", 1)), WIDEST)
-    nodes = [2**power for power in range(widest.bit_length())]
-    values: dict[str, Any] = {"name": "first", "nodes": nodes, "pp": [1, 2], "tp": "auto"}
-    if gpu.memory_bytes is None:  # CPUs: small enough for any machine
-        values |= {"models": ["tiny-1M"], "sequence_length": 128, "dtype": "fp32", "zero": [0, 3]}
-        values |= {"global_batch": amount_text(128 * _sequences(gpus * nodes[-1], 16)), "micro_batch_size": [1, 2]}
-        return values
-    small = gpu.memory_bytes < SMALL_GPU_BYTES or gpus * gpu.memory_bytes < SMALL_NODE_BYTES
-    model = "Llama-3.2-1B" if small else "Llama-3-8B"
-    values |= {"models": [model], "sequence_length": 4096, "zero": [0, 1, 3], "micro_batch_size": [1, 2]}
-    values |= {"recompute": ["none", "full"], "dtype": "bf16" if gpu.peak_flops("bf16") else "fp32"}
-    return values | {"global_batch": amount_text(4096 * _sequences(gpus * nodes[-1], SEQUENCES))}
-
-
 def _sequences(ranks: int, min_sequences: int) -> int:
     """A number of sequences that data parallelism over all ranks divides."""
     return ranks * -(-min_sequences // ranks)
@@ -76,10 +74,3 @@ def _inline(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_inline(item) for item in value)}]"
     return dump({"k": value}).removeprefix("k:").strip()
-
-
-def _span(seconds: int) -> str:
-    for unit, size in (("h", 3600), ("m", 60)):
-        if seconds % size == 0:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"

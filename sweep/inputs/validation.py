@@ -94,21 +94,16 @@ def seconds(value: Any) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         total = float(value)
     else:
-        total = _seconds_of_text(str(value).strip())
+        text = str(value).strip()
+        clock = _CLOCK.match(text)
+        match = clock if clock and (clock[1] or clock[4]) else _DURATION.match(text)
+        if not match or not text:
+            raise ValueError(f"{text!r} is not a duration: write 4h, 30m, 90s, 1h30m or 1-00:00:00")
+        days, hours, minutes, rest = (float(part or 0) for part in match.groups())
+        total = days * 86400 + hours * 3600 + minutes * 60 + rest
     if not 0 < total < 366 * 86400:
         raise ValueError(f"{value!r} is not a duration between 0 and a year")
     return total
-
-
-def _seconds_of_text(text: str) -> float:
-    if (match := _CLOCK.match(text)) and (match[1] or match[4]):
-        days, hours, minutes, rest = (int(part or 0) for part in match.groups())
-        return days * 86400 + hours * 3600 + minutes * 60 + rest
-    match = _DURATION.match(text)
-    if not match or not text:
-        raise ValueError(f"{text!r} is not a duration: write 4h, 30m, 90s, 1h30m or 1-00:00:00")
-    days_, hours_, minutes_, rest_ = (float(part or 0) for part in match.groups())
-    return days_ * 86400 + hours_ * 3600 + minutes_ * 60 + rest_
 
 
 def share(value: Any) -> Any:
@@ -178,17 +173,13 @@ def _keys(model: type[Any], loc: Sequence[str | int]) -> list[str]:
     for part in loc:
         fields = getattr(current, "model_fields", {})
         if part in fields:
-            current = _inner(fields[part].annotation)
+            # The model in an annotation such as ``Site | None`` or ``dict[str, ModelShape]``
+            inside = (fields[part].annotation, *get_args(fields[part].annotation))
+            current = next((p for p in inside if hasattr(p, "model_fields") or dataclasses.is_dataclass(p)), inside[0])
     if dataclasses.is_dataclass(current):
         return [f.name for f in dataclasses.fields(current)]
     fields = getattr(current, "model_fields", {})
     return [str(field.validation_alias or name) for name, field in fields.items() if not field.exclude]
-
-
-def _inner(annotation: Any) -> Any:
-    """The model in an annotation such as ``Site | None`` or ``dict[str, ModelShape]``."""
-    parts = (annotation, *get_args(annotation))
-    return next((p for p in parts if hasattr(p, "model_fields") or dataclasses.is_dataclass(p)), annotation)
 
 
 def meanings(model: type) -> dict[str, str]:

@@ -49,9 +49,13 @@ class Loop:
             pass
 
     def _advance(self) -> None:
+        """Step; raise StuckError if pilots repeatedly start no attempt and nothing else is open: no submission loop."""
         self.step()
-        if not self._launcher.done:
-            self._check_stuck()
+        if self._launcher.done or not self._submission.infeasible():
+            return
+        mark_late_attempts_lost(self._launcher)  # a run that is claimed but not running looks to pilots like no work
+        if widths := self._submission.infeasible():
+            raise self._submission.why_stuck(widths)
 
     def _end(self) -> None:
         self._launcher.lease.check()  # only the holder writes results and figures
@@ -129,14 +133,6 @@ class Loop:
         else:
             self._removal.accessed()
         return acted
-
-    def _check_stuck(self) -> None:
-        """Raise StuckError if pilots repeatedly start no attempt and nothing else is open: no submission loop."""
-        if not self._submission.infeasible():
-            return
-        mark_late_attempts_lost(self._launcher)  # a run that is claimed but not running looks to pilots like no work
-        if widths := self._submission.infeasible():
-            raise self._submission.why_stuck(widths)
 
 
 def give_back() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
-from pathlib import Path
 
 from sweep.errors import SweepError
 from sweep.executors.executor import PilotRequest, SubmitError
@@ -57,7 +55,7 @@ def capacity_of(
     return Capacity(
         node_group=node_group,
         max_pilots=site.max_pilots,
-        pilot_time_s=site.pilot_time_s,
+        pilot_time_s=site.pilot_time,
         run_s=run_s,
         attempt_s=max_run_s(grid),
         max_runs_per_pilot=site.max_runs_per_pilot,
@@ -83,19 +81,16 @@ class Submission:
         if time.monotonic() < self._not_before:
             return
         began_s = time.process_time()
-        all_wanted = [wanted for group in self._launcher.sweep.site.parts for wanted in self._wanted(group)]
+        sweep, all_wanted = self._launcher.sweep, list[Wanted]()
+        for group in sweep.site.parts:
+            run_s = sweep.tally.typical_run_s
+            capacity = capacity_of(sweep.grid, sweep.site, sweep.executor, node_group=group, run_s=run_s)
+            all_wanted += pilots_wanted(runs_on(sweep.asked_for(), group), sweep.sweep_state, capacity)
         took_s = time.process_time() - began_s
         self._not_before = time.monotonic() + (took_s / TOP_UP_SHARE if took_s > NOTHING_S else 0.0)
         for wanted in all_wanted:
             if not self._submit(wanted):
                 break
-
-    def _wanted(self, group: str) -> Sequence[Wanted]:
-        """The pilots of one node group that are wanted now."""
-        sweep = self._launcher.sweep
-        run_s = sweep.tally.typical_run_s
-        capacity = capacity_of(sweep.grid, sweep.site, sweep.executor, node_group=group, run_s=run_s)
-        return pilots_wanted(runs_on(sweep.asked_for(), group), sweep.sweep_state, capacity)
 
     def infeasible(self) -> frozenset[Width]:
         """The widths for which pilots are useless, if nothing else waits and no pilot is open; else empty."""
@@ -112,10 +107,15 @@ class Submission:
         """The error for pilots that repeatedly started no attempt."""
         sweep = self._launcher.sweep
         name, split = max(sweep.sweep_state.pilots), sweep.grid.split == "reject"
+        directory, output = self._launcher.directory.pilot(name), ""
+        for path in sorted(directory.glob("*")):
+            written = path.suffix in ("", ".err", ".log", ".out") and path.name not in ("started", "rendezvous")
+            if path.is_file() and written:
+                output = path.read_text(errors="replace").strip()[-400:] or output
         hint = "`split: reject` leaves out runs whose tp or ep groups their NVLink domains split; " if split else ""
         return StuckError(
             f"pilots of {', '.join(_nodes_text(*width) for width in sorted(widths))} end without starting a run; {hint}"
-            f"the last output of {name}: {_last_output(self._launcher.directory.pilot(name))}"
+            f"the last output of {name}: {output or f'none; see {directory}'}"
         )
 
     def _submit(self, wanted: Wanted) -> bool:
@@ -179,7 +179,10 @@ class Submission:
 
     def _request(self, wanted: Wanted, elsewhere: frozenset[str]) -> PilotRequest:
         launcher = self._launcher
-        number = 1 + max((int(name[1:]) for name in self._names() if _PILOT_NAME.fullmatch(name)), default=0)
+        # Known from the journals and, after a crash between the two, from their directories.
+        directories = (launcher.directory.path / "pilots").iterdir()
+        names = [*launcher.sweep.sweep_state.pilots, *(path.name for path in directories)]
+        number = 1 + max((int(name[1:]) for name in names if _PILOT_NAME.fullmatch(name)), default=0)
         name = f"p{number:04d}"
         return PilotRequest(
             token=token_of(launcher.sweep.sweep_id, name),
@@ -189,11 +192,6 @@ class Submission:
             node_group=wanted.node_group,
             exclude=tuple(sorted(elsewhere.union(launcher.sweep.sweep_state.excluded_nodes))),
         )
-
-    def _names(self) -> Sequence[str]:
-        """Pilots known from the journals and, after a crash between the two, from their directories."""
-        directories = (self._launcher.directory.path / "pilots").iterdir()
-        return [*self._launcher.sweep.sweep_state.pilots, *(path.name for path in directories)]
 
     def _spec(self, request: PilotRequest) -> JobSpec:
         launcher, grid = self._launcher, self._launcher.sweep.grid
@@ -236,16 +234,3 @@ class Submission:
 
 def _nodes_text(node_group: str, nodes: int) -> str:
     return f"{nodes} nodes of {node_group}" if node_group else f"{nodes} nodes"
-
-
-def _last_output(directory: Path) -> str:
-    """The end of what a pilot wrote to its error files."""
-    output = ""
-    for path in sorted(directory.glob("*")):
-        if (
-            path.is_file()
-            and path.suffix in ("", ".err", ".log", ".out")
-            and path.name not in ("started", "rendezvous")
-        ):
-            output = path.read_text(errors="replace").strip()[-400:] or output
-    return output or f"none; see {directory}"

@@ -57,8 +57,14 @@ class Watch:
 
         True where it answers again, after it did not.
         """
-        self._close_ended()
-        self._listen()
+        for pilot in self._launcher.open_pilots:
+            # One that wrote its last line has recorded everything. What the original's pilots do is recorded there.
+            if pilot.ended is not None or not is_own(self._launcher.sweep, pilot):
+                word = "ENDED" if pilot.ended is not None else "OF_THE_ORIGINAL"
+                status = JobStatus(state=JobState.GONE, word=word, reason=pilot.ended or "")
+                mark_attempts_lost(self._launcher, pilot, status)
+        for pilot in self._launcher.open_pilots:
+            self._heard_at(pilot)
         began, answered = time.monotonic(), self._answers
         if began >= self._poll_after:
             self._answers = self._poll()
@@ -90,21 +96,6 @@ class Watch:
         note_ends(self._launcher, statuses)
         waiting = (job for job in closed if statuses[job].state is JobState.PENDING)
         self._cancel([job for job in waiting if not of_another(closed[job], statuses[job])])
-
-    def _close_ended(self) -> None:
-        """A pilot that wrote its last line has recorded everything: no need to poll the scheduler. What the original's
-        pilots do is recorded there.
-        """
-        for pilot in self._launcher.open_pilots:
-            if pilot.ended is not None or not is_own(self._launcher.sweep, pilot):
-                word = "ENDED" if pilot.ended is not None else "OF_THE_ORIGINAL"
-                status = JobStatus(state=JobState.GONE, word=word, reason=pilot.ended or "")
-                mark_attempts_lost(self._launcher, pilot, status)
-
-    def _listen(self) -> None:
-        """Note whose leader wrote since the last look."""
-        for pilot in self._launcher.open_pilots:
-            self._heard_at(pilot)
 
     def _heard_at(self, pilot: PilotState, *, excused: bool = False) -> float:
         """When its leader's last line was first seen here, or last excused: its silence then says nothing."""

@@ -320,8 +320,8 @@ def check_runnable(plan: Plan, grid: Grid, site: Site, executor: str) -> None:
     if executor == "local" and ranks > max_local_ranks(site):
         fact = f"the widest run has {ranks:,} ranks, and this machine may run {max_local_ranks(site)} at once"
         mistakes.append(grid.mistake(fact, ("nodes",), "fewer nodes, or max_local_ranks in the site"))
-    if grid.max_run_time is not None and grid.max_run_time > site.pilot_time_s:
-        fact = f"a run may take {grid.max_run_time:.0f} s, and a pilot has {site.pilot_time_s:.0f} s"
+    if grid.max_run_time is not None and grid.max_run_time > site.pilot_time:
+        fact = f"a run may take {grid.max_run_time:.0f} s, and a pilot has {site.pilot_time:.0f} s"
         mistakes.append(grid.mistake(fact, ("max_run_time",), "less, or a longer pilot_time in the site"))
     if mistakes:
         raise SweepError(mistakes)

@@ -87,7 +87,7 @@ def test_what_a_grid_omits_has_one_value_per_axis_and_the_documented_defaults():
 
 def test_what_a_site_omits_has_the_documented_defaults():
     found = site()
-    assert (found.pilot_time_s, found.max_pilots, found.poll_interval_s) == (4 * 3600, 4, 15)
+    assert (found.pilot_time, found.max_pilots, found.poll_interval_s) == (4 * 3600, 4, 15)
     assert (found.scratch, found.umask, found.name) == ("/tmp", "0077", "site")
     assert found.parts == {"": found}
     assert found.part("any") is found
