@@ -99,7 +99,15 @@ class LocalExecutor:
         folder = self._sweep_dir / "pilots" / request.name
         try:
             folder.mkdir(mode=0o700, exist_ok=True)  # never the sweep directory, which may be away
-            child = self._start(request, folder)
+            with (folder / "stdout").open("ab") as stdout, (folder / "stderr").open("ab") as stderr:
+                child = subprocess.Popen(
+                    ["/bin/bash", "-c", self.script(request)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                    env={**os.environ, MARK: request.token},
+                )
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -136,18 +144,6 @@ class LocalExecutor:
             if process is not None:
                 with contextlib.suppress(*_GONE):
                     process.send_signal(signal.SIGTERM)
-
-    def _start(self, request: PilotRequest, folder: Path) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, MARK: request.token}
-        with (folder / "stdout").open("ab") as stdout, (folder / "stderr").open("ab") as stderr:
-            return subprocess.Popen(
-                ["/bin/bash", "-c", self.script(request)],
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-                env=environment,
-            )
 
     def _reap(self) -> None:
         """Reap our own ended children, so that none stays a zombie for the life of a launcher."""

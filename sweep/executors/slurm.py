@@ -95,7 +95,14 @@ class SlurmExecutor:
         listed, error = self._jobs(["squeue", "--me", "-r", "-t", "all", "-o"], SQUEUE_FORMAT)
         if listed is None:
             return dict.fromkeys(job_ids, JobStatus(state=JobState.UNKNOWN, reason=error))
-        known = self._ended([job_id for job_id in job_ids if job_id not in listed]) | listed
+        ended: dict[str, JobStatus] = {}
+        # Those of the others whose end accounting states. One whose end slurmdbd missed stays RUNNING there for ever
+        # ("runaway" in sacctmgr's terms): that says nothing.
+        others = [job_id for job_id in job_ids if job_id not in listed]
+        for ids in _chunks(others) if self._has_accounting() else ():
+            stated, _ = self._jobs(["sacct", "-X", "-p", "-D", "-j", ",".join(ids), "-o"], SACCT_FORMAT)
+            ended |= {job_id: job for job_id, job in (stated or {}).items() if job.state is JobState.GONE}
+        known = ended | listed
         unknown = JobStatus(state=JobState.UNKNOWN)
         for job_id in [job_id for job_id in job_ids if job_id not in known][:MOST_SHOWN]:
             known[job_id] = self._shown(job_id)
@@ -117,9 +124,19 @@ class SlurmExecutor:
         if found is not None:
             return found[1].state, found[0]
         accounting = self._has_accounting()
-        if accounting is None:
+        if not accounting:
+            return JobState.UNKNOWN if accounting is None else JobState.GONE, None
+        # Where the site limits the range of a query, the last days only: a job that is neither there nor in squeue has
+        # ended in any case.
+        for days in FIND_DAYS:
+            command = ["sacct", "-X", "-p", "-D", f"--name={token}", f"--starttime=now-{days}days", "-o"]
+            listed, error = self._jobs(command, SACCT_FORMAT, token)
+            if listed is not None or "Too wide" not in error:
+                break
+        if listed is None:
             return JobState.UNKNOWN, None
-        return self._find_in_accounting(token) if accounting else (JobState.GONE, None)
+        found = first_live(listed.items())
+        return JobState.GONE, None if found is None else found[0]
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """scancel: SIGTERM, and SIGKILL after the cluster's KillWait. Jobs that have ended already are no error.
@@ -135,30 +152,6 @@ class SlurmExecutor:
         site, config = self._site.part(request.node_group), (self._site.segment and self._shown_config()) or ""
         stated = (setting(config, "TopologyPlugin"), setting(config, "SLURM_VERSION"))
         return _Submission(site, request, self._sweep_dir, segment_option(site.segment, request.nodes, *stated))
-
-    def _find_in_accounting(self, token: str) -> tuple[JobState, str | None]:
-        """A job that squeue does not list. Where the site limits the range of a query, the last days only: a job
-        that is neither there nor in squeue has ended in any case.
-        """
-        for days in FIND_DAYS:
-            command = ["sacct", "-X", "-p", "-D", f"--name={token}", f"--starttime=now-{days}days", "-o"]
-            listed, error = self._jobs(command, SACCT_FORMAT, token)
-            if listed is not None or "Too wide" not in error:
-                break
-        if listed is None:
-            return JobState.UNKNOWN, None
-        found = first_live(listed.items())
-        return JobState.GONE, None if found is None else found[0]
-
-    def _ended(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
-        """Those whose end accounting states. One whose end slurmdbd missed stays RUNNING there indefinitely ("runaway"
-        in sacctmgr's terms): that says nothing.
-        """
-        ended: dict[str, JobStatus] = {}
-        for ids in _chunks(job_ids) if self._has_accounting() else ():
-            listed, _ = self._jobs(["sacct", "-X", "-p", "-D", "-j", ",".join(ids), "-o"], SACCT_FORMAT)
-            ended |= {job_id: job for job_id, job in (listed or {}).items() if job.state is JobState.GONE}
-        return ended
 
     def _shown(self, job_id: str) -> JobStatus:
         """What the controller itself says of one job; GONE where it knows no such job."""
@@ -222,30 +215,21 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
         """Available: a dry run renders scripts on machines without Slurm too."""
         return 2
 
-    @property
-    def _submitit_command_str(self) -> str:
-        """What the job runs: submitit's own, with the import path of an installed command."""
-        python = self._site.python or sys.executable
-        words = module_command("submitit.core._submit", str(self.folder), python=python, options=("-u",))
-        return shell_words(words)
-
     def script(self) -> str:
-        """The whole script."""
-        text: str = self._make_submission_file_text(self._submitit_command_str, "")
-        return text
-
-    def _make_submission_file_text(self, command: str, uid: str) -> str:  # noqa: ARG002 (submitit's signature)
-        """Our script. The job itself renames the pickle to what submitit's job side looks for.
+        """The whole script: submitit's own command, with the import path of an installed one. The job itself renames
+        the pickle to what submitit's job side looks for.
 
         submitit renames it after sbatch has answered: a launcher killed in between would leave a job that
         waits a minute for its function and fails.
         """
+        python = self._site.python or sys.executable
+        words = module_command("submitit.core._submit", str(self.folder), python=python, options=("-u",))
         pickle, of_job = shell_word(str(self.folder / PICKLE)), shell_word(str(self.folder))
         return render_pilot(
             self._site,
             self._request,
             sweep_dir=str(self._sweep_dir),
-            command=command,
+            command=shell_words(words),
             stdout=str(self.folder / "stdout"),
             stderr=str(self.folder / "stderr"),
             further=self._further,
@@ -261,11 +245,8 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
         aside = self.folder / f".{PICKLE}"
         submission.dump(aside)
         aside.rename(self.folder / PICKLE)
-        return [self._submit_command(self._submitit_command_str)]
-
-    def _submit_command(self, command: str) -> submitit.Job[Any]:
         script = self.folder / SCRIPT
-        write_derived(script, self._make_submission_file_text(command, ""))
+        write_derived(script, self.script())
         done = _run(["sbatch", "--parsable", str(script)], SUBMIT_TIMEOUT_S)
         if done.returncode:
             message = _message_of(done)
@@ -275,7 +256,7 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
         job_id = job_id_of(done.stdout)
         if job_id is None:
             raise SubmitError(f"sbatch printed no job id: {done.stdout.strip()[:500]!r}", retry=True)
-        return self.job_class(folder=self.folder, job_id=job_id, tasks=[0])
+        return [self.job_class(folder=self.folder, job_id=job_id, tasks=[0])]
 
 
 _NO_ANSWER = -1000
