@@ -8,7 +8,9 @@ that runs for days reads what a newer launcher writes.
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable
+from functools import reduce
 from typing import Annotated, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -245,30 +247,6 @@ class Tracked(Event, frozen=True, kw_only=True, tag="tracked"):
     outcome: str
 
 
-_WithoutRecord: TypeAlias = (
-    SessionBegan
-    | SessionEnded
-    | SessionAlive
-    | CancelRequested
-    | PilotIntended
-    | PilotSubmitted
-    | PilotWaits
-    | SubmitDelayed
-    | PilotUnresponsive
-    | PilotGone
-    | PilotStarted
-    | PilotAlive
-    | PilotEnded
-    | AttemptStarted
-    | NodeBad
-    | NodeFit
-    | NodeReleased
-    | RerunRequested
-    | TriesRenewed
-    | Extended
-    | Tracked
-)
-
 LAST_LINES = (SessionEnded, PilotEnded)
 """nothing follows them in a journal"""
 
@@ -286,14 +264,18 @@ def encode(event: Event) -> bytes:
 
 def decoder(record_type: type) -> Callable[[bytes], Event]:
     """A decoder of lines, whose ``Recorded`` events hold records of that type. It raises EventError."""
-    kinds = _WithoutRecord | Recorded[record_type]  # type: ignore[valid-type]
-    fast = msgspec.json.Decoder(kinds)
+    kinds = [kind for kind in Event.__subclasses__() if kind is not Recorded]
+    fast = msgspec.json.Decoder(reduce(operator.or_, (*kinds, Recorded[record_type])))  # type: ignore[valid-type]
 
     def decode(line: bytes) -> Event:
         if len(line) > MAX_LINE_BYTES:
             raise EventError(f"{len(line)} bytes are more than any event has ({MAX_LINE_BYTES})")
         try:
-            _check_text(line)
+            # Also damage in a field that the decoder passes over without a look
+            if b"\0" in line:
+                raise EventError(f"NUL bytes from its byte {line.index(0)} on")
+            if not line.isascii():
+                line.decode()
             event: Event = fast.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise EventError(str(error)) from None
@@ -302,14 +284,6 @@ def decoder(record_type: type) -> Callable[[bytes], Event]:
         return event
 
     return decode
-
-
-def _check_text(line: bytes) -> None:
-    """Raise EventError or UnicodeDecodeError for damage in a field that the decoder passes over without a look."""
-    if b"\0" in line:
-        raise EventError(f"NUL bytes from its byte {line.index(0)} on")
-    if not line.isascii():
-        line.decode()
 
 
 decode = decoder(RecordFacts)

@@ -106,18 +106,15 @@ def excluded(ledger: Ledger, verdict_on: Callable[[NodeReport], ReportVerdict]) 
             found.setdefault(report.node, f"{report.reason}; the run was ok without it")
         elif finding is ReportVerdict.OPEN:
             hangs[report.node].setdefault(report.run_id, report)
-    return {**_hung(hangs), **slow(ledger), **found}
-
-
-def _hung(hangs: Mapping[str, Mapping[str, NodeReport]]) -> dict[str, str]:
-    """Nodes at which several runs hung, more than expected in a sweep in which runs hang everywhere."""
+    # Nodes at which several runs hung, more than expected in a sweep in which runs hang everywhere
     runs = {run for by_run in hangs.values() for run in by_run}
     min_runs = max(HANGS_OF_DIFFERENT_RUNS, HANG_SHARE * len(runs))
-    return {
+    hung = {
         node: f"{len(by_run)} different runs hung there: {next(iter(by_run.values())).reason}"
         for node, by_run in hangs.items()
         if len(by_run) >= min_runs
     }
+    return {**hung, **slow(ledger), **found}
 
 
 def slow(ledger: Ledger) -> Mapping[str, str]:

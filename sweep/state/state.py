@@ -151,7 +151,6 @@ class PilotState:
     """node-seconds of the attempts that it recorded, by part (``sweep.state.parts``)"""
     gone: str | None = None
     """from the launcher: the job is confirmed gone (the scheduler's state), or was rejected"""
-    gone_at: float | None = None
 
     @property
     def open(self) -> bool:
@@ -293,7 +292,7 @@ def _(event: SubmitDelayed, sweep_state: SweepState) -> None:
 @_apply.register
 def _(event: PilotGone, sweep_state: SweepState) -> None:
     pilot = sweep_state.pilot(event.pilot)
-    pilot.gone, pilot.gone_at = event.word, event.time
+    pilot.gone = event.word
     pilot.released_at = event.ended_at or pilot.released_at
     pilot.ended_at = pilot.ended_at or event.ended_at or pilot.last_line_at or event.time
 
