@@ -47,13 +47,22 @@ def create(path: Path, grid: Grid, site: Site, plan: Plan, *, executor: str) -> 
     try:
         held = lease.take(directory)
         if not directory.provenance.is_file():
-            _write_inputs(directory, grid, site, plan)
+            # An interrupted creation's are replaced.
+            write_derived(directory.grid, grid.to_yaml())
+            write_derived(directory.site, _site_yaml(site))
+            write_derived(directory.plan, parquet_of(plan.table, **PARQUET))
             stated = {"sweep_id": new_id(grid.name), "place": msgspec.to_builtins(place_of(directory))}
             stated |= _provenance(executor, grid.text)
             write_once(directory.provenance, json.dumps(stated, indent=1))
         held.release()
-    except OSError:
-        _remove_unfinished(directory, held, made)
+    except OSError:  # what this creation wrote is removed; directories only if it made them and they are empty
+        if directory.path in made and not directory.provenance.is_file():
+            files = [directory.grid, directory.site, directory.plan]
+            files += [directory.leases / held.writer, directory.journal(held.writer)] if held is not None else []
+            for file in files:
+                with contextlib.suppress(OSError):
+                    file.unlink()
+            remove_empty(made)
         raise
     return open_sweep(directory.path)
 
@@ -77,25 +86,6 @@ def keep_private(directory: SweepDir, *more: str, created: Site | None = None) -
     shown = "; ".join(found[:SECRETS_SHOWN]) + "; …" * (len(found) > SECRETS_SHOWN)
     why = f"only you may read this sweep, whatever its umask or group, since it holds secrets ({shown})"
     return f"note: {why}; pilots inherit those that are set in the shell of `sweep launch` instead"
-
-
-def _write_inputs(directory: SweepDir, grid: Grid, site: Site, plan: Plan) -> None:
-    """The input files of an incomplete sweep (no provenance yet); an interrupted creation's are replaced."""
-    write_derived(directory.grid, grid.to_yaml())
-    write_derived(directory.site, _site_yaml(site))
-    write_derived(directory.plan, parquet_of(plan.table, **PARQUET))
-
-
-def _remove_unfinished(directory: SweepDir, held: lease.Lease | None, made: Sequence[Path]) -> None:
-    """Remove what this creation wrote before it failed; directories only if it made them and they are empty."""
-    if directory.path not in made or directory.provenance.is_file():
-        return
-    files = [directory.grid, directory.site, directory.plan]
-    files += [directory.leases / held.writer, directory.journal(held.writer)] if held is not None else []
-    for file in files:
-        with contextlib.suppress(OSError):
-            file.unlink()
-    remove_empty(made)
 
 
 def check_vacant(directory: Path) -> None:

@@ -194,30 +194,21 @@ def find_sweep(given: Path | None) -> SweepDir:
     Raises SweepError where there is none.
     """
     if given is None:
-        return _newest_under(Path.cwd())
+        root = Path.cwd()
+        sweeps = [p for pattern in ("", "*/", "*/*/") for p in root.glob(pattern + PROVENANCE)]
+        if not sweeps:
+            remedy = "name one: `sweep … DIR`"
+            raise SweepError(Mistake("no sweep under the working directory", file=str(root), remedy=remedy))
+        return SweepDir(max(sweeps, key=lambda p: p.stat().st_mtime).parent)
     if not given.exists():
         raise SweepError(Mistake("no such directory", file=str(given), remedy="`sweep launch GRID` makes one"))
     if not given.is_dir():
         remedy = "name the directory that `sweep launch` made"
         raise SweepError(Mistake("is a file, not a sweep directory", file=str(given), remedy=remedy))
     if not (given / PROVENANCE).is_file():
-        raise SweepError(
-            Mistake(
-                "not a sweep directory",
-                file=str(given),
-                remedy=f"it has no {PROVENANCE}; name a directory that `sweep launch` made",
-            )
-        )
+        remedy = f"it has no {PROVENANCE}; name a directory that `sweep launch` made"
+        raise SweepError(Mistake("not a sweep directory", file=str(given), remedy=remedy))
     return SweepDir(given)
-
-
-def _newest_under(root: Path) -> SweepDir:
-    sweeps = [p for pattern in ("", "*/", "*/*/") for p in root.glob(pattern + PROVENANCE)]
-    if not sweeps:
-        raise SweepError(
-            Mistake("no sweep under the working directory", file=str(root), remedy="name one: `sweep … DIR`")
-        )
-    return SweepDir(max(sweeps, key=lambda p: p.stat().st_mtime).parent)
 
 
 def make_directory(path: Path, mode: int | None = None, group: int | None = None) -> None:
@@ -243,7 +234,10 @@ def write_once(path: Path, data: bytes | str) -> None:
     aside = write_aside(path, data)
     share(aside)
     try:
-        _link(aside, path)
+        os.link(aside, path)
+    except OSError:  # link(2) is atomic on NFS, but its reply may be lost: a link count of 2 proves success
+        if aside.stat().st_nlink != 2:
+            raise
     finally:
         aside.unlink(missing_ok=True)
 
@@ -254,15 +248,6 @@ def write_derived(path: Path, data: bytes | str, *, private: bool = False) -> No
     if not private:
         share(aside)
     aside.rename(path)
-
-
-def _link(aside: Path, path: Path) -> None:
-    """link(2) is atomic on NFS, but its reply may be lost: a link count of 2 proves success."""
-    try:
-        os.link(aside, path)
-    except OSError:
-        if aside.stat().st_nlink != 2:
-            raise
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -299,15 +284,13 @@ def claims_of(
     for name in names:
         run_id, _, attempt = name.rpartition(".")
         if attempt.isdecimal() and not known(run_id, int(attempt)):
-            yield run_id, int(attempt), _read_claim(directory.claims / name)
-
-
-def _read_claim(path: Path) -> Claim:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Claim)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        log_error(f"{path}: the claim is damaged, at byte 0 to {path.stat().st_size}: {error}")
-        return Claim(pilot=UNKNOWN_PILOT, job_id="", time=path.stat().st_mtime)
+            path = directory.claims / name
+            try:
+                claim = msgspec.json.decode(path.read_bytes(), type=Claim)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                log_error(f"{path}: the claim is damaged, at byte 0 to {path.stat().st_size}: {error}")
+                claim = Claim(pilot=UNKNOWN_PILOT, job_id="", time=path.stat().st_mtime)
+            yield run_id, int(attempt), claim
 
 
 def boot_id() -> str:

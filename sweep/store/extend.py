@@ -122,24 +122,19 @@ def extend(directory: SweepDir, grid: Grid, added: Extension) -> Path:
     If interrupted between the two, the sweep is unchanged: the same grid's next extension takes that number, another's
     the next one.
     """
-    path = _write(directory, grid.to_yaml(), parquet_of(added.table, **PARQUET))
-    write_request(
-        directory, "extend", [Extended(time=time.time(), plan=path.name, runs=added.runs, argv=tuple(sys.argv))]
-    )
-    return path
-
-
-def _write(directory: SweepDir, grid: str, plan: bytes) -> Path:
-    number = 2
+    text, plan, number = grid.to_yaml(), parquet_of(added.table, **PARQUET), 2
     while True:
-        grid_path, plan_path = directory.extension(number)
-        if not plan_path.exists() and _written(grid_path, grid):
+        grid_path, path = directory.extension(number)
+        if not path.exists() and _written(grid_path, text):
             try:
-                write_once(plan_path, plan)
-                return plan_path
+                write_once(path, plan)
+                break
             except FileExistsError:
                 pass  # the same grid's, at the same moment: then its runs are stored twice, and count once
         number += 1
+    event = Extended(time=time.time(), plan=path.name, runs=added.runs, argv=tuple(sys.argv))
+    write_request(directory, "extend", [event])
+    return path
 
 
 def _written(path: Path, text: str) -> bool:

@@ -12,7 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import TypeAlias
 
 from sweep.errors import Mistake, SweepError, log_error
 from sweep.files import naming, write_aside
@@ -66,7 +66,11 @@ class Journal:
                 os.fsync(self._fd)
                 self._size = os.fstat(self._fd).st_size
         except OSError:
-            self._torn = not self._undone()
+            self._torn = True
+            with contextlib.suppress(OSError):  # to the last whole line: part of a line would damage the next one
+                if os.fstat(self._fd).st_size > self._size:
+                    os.ftruncate(self._fd, self._size)
+                self._torn = False
             raise
         self._torn = False
         self._lines.append(zlib.compress(line, 1))
@@ -93,14 +97,6 @@ class Journal:
         os.close(before)
         self._size, self._torn = os.fstat(self._fd).st_size, False
         log_error(f"{self._path} was removed or changed by somebody else: all of it is written again")
-
-    def _undone(self) -> bool:
-        """Truncate to the last whole line: part of a line would damage the next one."""
-        with contextlib.suppress(OSError):
-            if os.fstat(self._fd).st_size > self._size:
-                os.ftruncate(self._fd, self._size)
-            return True
-        return False
 
     def close(self) -> None:
         """Close the descriptor; the file stays."""
@@ -129,10 +125,19 @@ def event_pieces(path: Path, offset: int, decode: Decode = decode) -> Iterator[t
     is opened again each time: an open descriptor may not see another host's appends on NFS.
     """
     with path.open("rb") as file:
-        offset = _seek(file, path, offset)
+        if offset:
+            file.seek(offset - 1)
+            if file.read(1) not in (b"\n", b"}"):
+                log_error(f"{path}: was changed before byte {offset}, up to which it was read: all of it is read again")
+                offset = 0
+                file.seek(0)
         while lines := file.readlines(PIECE_BYTES):
             events: list[Event] = []
-            tail = lines.pop() if _may_be_completed(lines[-1], last=not file.peek(1)) else b""
+            # Torn: without its line end; or with NUL bytes, which a file on NFS shows where its size arrived before its
+            # data. The writer begins no further line before one is stored, so only the last one can be so.
+            last = not file.peek(1)
+            torn = not lines[-1].endswith(b"\n") or (last and b"\0" in lines[-1])
+            tail = lines.pop() if torn else b""
             for line in lines:
                 events += _events_of_line(line, path, offset, decode)
                 offset += len(line)
@@ -143,24 +148,6 @@ def event_pieces(path: Path, offset: int, decode: Decode = decode) -> Iterator[t
             yield events + whole, offset
             if tail:
                 return
-
-
-def _seek(file: BinaryIO, path: Path, offset: int) -> int:
-    """Go to the offset, or to the start where the file no longer is the one that was read up to there."""
-    if offset:
-        file.seek(offset - 1)
-        if file.read(1) not in (b"\n", b"}"):
-            log_error(f"{path}: was changed before byte {offset}, up to which it was read: all of it is read again")
-            file.seek(0)
-            return 0
-    return offset
-
-
-def _may_be_completed(line: bytes, *, last: bool) -> bool:
-    """Is the line torn? Without its line end; or with NUL bytes, which a file on NFS shows where its size arrived
-    before its data. The writer begins no further line before one is stored, so only the last one can be so.
-    """
-    return not line.endswith(b"\n") or (last and b"\0" in line)
 
 
 @functools.cache
@@ -230,7 +217,10 @@ class JournalReader:
         now, fresh = time.monotonic(), []
         read: dict[str, tuple[int, bool]] = {}
         paths = self._directory.journals()
-        self._report_missing({path.name for path in paths})
+        missing = self.offsets.keys() - {path.name for path in paths}
+        for name in missing - self._missing:
+            log_error(f"{self._directory.path / 'journal' / name} was removed: its writer writes it again, if it lives")
+        self._missing = missing
         for path in paths:
             if resting or now >= self._not_before.get(path.name, now):
                 offset = self.offsets.get(path.name, 0)
@@ -244,9 +234,3 @@ class JournalReader:
             self.offsets[name], self._grew_at[name] = end, now
             self._not_before[name] = now + RESTING_POLL_S if ended else now
         return sorted(fresh, key=lambda event: event.time)
-
-    def _report_missing(self, names: set[str]) -> None:
-        """Report journals that were read and are no longer there, once."""
-        for name in self.offsets.keys() - names - self._missing:
-            log_error(f"{self._directory.path / 'journal' / name} was removed: its writer writes it again, if it lives")
-        self._missing = set(self.offsets.keys() - names)

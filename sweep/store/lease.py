@@ -122,14 +122,8 @@ def _living(lease: Lease) -> str | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         log_error(f"{file}: the lease is damaged ({error}): its holder is assumed alive while its journal grows")
         holder = Process(host="?", pid=0, boot_id="", process_started=0.0, time=file.stat().st_mtime)
-    return None if _ended(journal) else alive(holder, journal)
-
-
-def _ended(journal: Path) -> bool:
-    if not journal.exists():
-        return False
-    events, _ = read_events(journal)
-    return bool(events) and isinstance(events[-1], SessionEnded)
+    events, _ = read_events(journal) if journal.exists() else ([], 0)
+    return None if events and isinstance(events[-1], SessionEnded) else alive(holder, journal)
 
 
 def this_process() -> Process:

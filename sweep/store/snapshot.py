@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Mapping
 
 import msgspec
 
@@ -55,7 +54,9 @@ def load(directory: SweepDir) -> Snapshot:
         digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
         if digest == hashlib.sha256(content).digest():
             stored = msgspec.msgpack.decode(content, type=Snapshot)
-            if stored.form == _FORM and _fits(directory, stored.offsets):
+            sizes = {path.name: path.stat().st_size for path in directory.journals()}
+            fits = all(sizes.get(name, -1) >= offset for name, offset in stored.offsets.items())
+            if stored.form == _FORM and fits:
                 return stored
     return Snapshot(sweep_state=SweepState())
 
@@ -66,11 +67,6 @@ def save(directory: SweepDir, snapshot: Snapshot) -> None:
     with contextlib.suppress(OSError):
         content = msgspec.msgpack.encode(msgspec.structs.replace(snapshot, sweep_state=once))
         write_derived(directory.snapshot, hashlib.sha256(content).digest() + content)
-
-
-def _fits(directory: SweepDir, offsets: Mapping[str, int]) -> bool:
-    sizes = {path.name: path.stat().st_size for path in directory.journals()}
-    return all(sizes.get(name, -1) >= offset for name, offset in offsets.items())
 
 
 def read_state(directory: SweepDir) -> SweepState:

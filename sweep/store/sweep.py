@@ -251,11 +251,16 @@ def open_sweep(path: Path | str) -> Sweep:
 
 
 def _opened(directory: SweepDir) -> Sweep:
-    provenance, plans = _read_provenance(directory.provenance), tuple(directory.plans())
+    try:
+        provenance = msgspec.json.decode(directory.provenance.read_bytes(), type=Provenance)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _damaged(directory.provenance, error) from error
+    plans = tuple(directory.plans())
     grids = tuple(parse_grid(_text(path), str(path), opens=False) for path in map(directory.grid_of, plans))
+    models = {name: shape for grid in grids for name, shape in grid.models.items()}
     return Sweep(
         directory,
-        _in_force(grids),
+        grids[-1].model_copy(update={"name": grids[0].name, "models": models}),
         parse_site(_text(directory.site), str(directory.site)),
         provenance.executor,
         provenance.sweep_id,
@@ -264,12 +269,6 @@ def _opened(directory: SweepDir) -> Sweep:
         grids,
         provenance.copy_of,
     )
-
-
-def _in_force(grids: Sequence[Grid]) -> Grid:
-    """The grid in effect: the settings of the last, the name of the first, the models of all."""
-    models = {name: shape for grid in grids for name, shape in grid.models.items()}
-    return grids[-1].model_copy(update={"name": grids[0].name, "models": models})
 
 
 def _damaged(path: Path, error: Exception) -> SweepError:
@@ -281,13 +280,6 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise _damaged(path, error) from error
-
-
-def _read_provenance(path: Path) -> Provenance:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Provenance)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _damaged(path, error) from error
 
 
