@@ -9,7 +9,7 @@ import os
 import stat
 import tarfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -79,7 +79,12 @@ class _Packing:
                 raise SweepError(Mistake(why, file=str(path), remedy="links are not followed: restore it")) from error
             self.left_out.append(f"{inside}: {getattr(error, 'strerror', None) or error}")
             return False
-        clean, redacted = _cleaned(path, data, self.redaction)
+        if path.suffix == ".parquet":
+            clean, redacted = _cleaned_table(path, data, self.redaction)
+        else:
+            text = data.decode(errors="surrogateescape")
+            clean = self.redaction.clean(text).encode(errors="surrogateescape")
+            redacted = clean != data
         self.redacted += redacted
         self.write(inside, clean, changed_at)
         return True
@@ -103,7 +108,12 @@ def pack(directory: SweepDir, sweep_state: SweepState, out: Path, logs: str) -> 
     """
     inputs = directory.inputs()
     redaction = Redaction(secret_values(dict(os.environ), *(_parsed(directory, path) for path in inputs)))
-    attempts = list(_logs(directory, sweep_state, logs))
+    attempts = [
+        directory.log(run_id, number)
+        for run_id, run in sweep_state.runs.items()
+        for number, attempt in run.attempts.items()
+        if logs == "all" or (logs == "failed" and attempt.outcome not in (None, Outcome.OK))
+    ]
     packing: _Packing
     added_logs = 0
 
@@ -118,7 +128,9 @@ def pack(directory: SweepDir, sweep_state: SweepState, out: Path, logs: str) -> 
             packing.write(ARCHIVE, json.dumps(about).encode(), time.time())
             for path in (*inputs, *directory.plans(), *directory.journals()):
                 packing.add(path, needed=True)
-            for path in _of_pilots(directory):
+            found = sorted((directory.path / "pilots").glob("*/*"))
+            named = (path for path in found if path.suffix in _PILOT_FILES and path.name not in _LEFT_OUT)
+            for path in [path for path in named if not stat.S_ISDIR(path.lstat().st_mode)]:
                 packing.add(path, needed=False)
             added_logs = sum(packing.add(path, needed=False) for path in attempts)
 
@@ -132,20 +144,6 @@ def pack(directory: SweepDir, sweep_state: SweepState, out: Path, logs: str) -> 
     )
 
 
-def _of_pilots(directory: SweepDir) -> list[Path]:
-    found = sorted((directory.path / "pilots").glob("*/*"))
-    named = (path for path in found if path.suffix in _PILOT_FILES and path.name not in _LEFT_OUT)
-    return [path for path in named if not stat.S_ISDIR(path.lstat().st_mode)]
-
-
-def _logs(directory: SweepDir, sweep_state: SweepState, logs: str) -> Iterator[Path]:
-    for run_id, run in sweep_state.runs.items():
-        for number, attempt in run.attempts.items():
-            failed = attempt.outcome not in (None, Outcome.OK)
-            if logs == "all" or (logs == "failed" and failed):
-                yield directory.log(run_id, number)
-
-
 def _parsed(directory: SweepDir, path: Path) -> object:
     """A YAML or JSON file of ours. Raises SweepError where it is damaged: then its secrets are not known."""
     try:
@@ -154,15 +152,6 @@ def _parsed(directory: SweepDir, path: Path) -> object:
         remedy = "links are not followed: restore it"
         raise SweepError(Mistake(f"cannot be archived: {error}", file=str(path), remedy=remedy)) from error
     return load(text_of(data, path, "file of a sweep"), str(path)).value
-
-
-def _cleaned(path: Path, data: bytes, redaction: Redaction) -> tuple[bytes, bool]:
-    """A file's bytes without secrets, and whether any was in it."""
-    if path.suffix == ".parquet":
-        return _cleaned_table(path, data, redaction)
-    text = data.decode(errors="surrogateescape")
-    clean = redaction.clean(text)
-    return clean.encode(errors="surrogateescape"), clean != text
 
 
 def _cleaned_table(path: Path, data: bytes, redaction: Redaction) -> tuple[bytes, bool]:

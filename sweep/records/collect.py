@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sweep.contract import node_group_of
 from sweep.errors import Mistake, SweepError
@@ -84,10 +84,10 @@ def collect(directory: SweepDir) -> Collected:
     with _no_garbage_collection():
         fresh, progress_now = _read_journals(directory, progress)
     new = sum(batch.num_rows for batch in fresh)
-    prices = prices_of(
-        directory.site.read_text(encoding="utf-8") if directory.site.exists() else "", str(directory.site)
-    )
-    if table is None or progress_now != progress or has_other_prices(table, prices):
+    site = directory.site
+    prices = prices_of(site.read_text(encoding="utf-8") if site.exists() else "", str(site))
+    same_prices = table is not None and table.select(KEYS).equals(priced(table, prices).select(KEYS))
+    if table is None or progress_now != progress or not same_prices:
         finished = _finish([*([] if table is None else [table]), *fresh], progress_now.rerun_after)
         if table is not None and _marked(table) - _marked(finished):
             # A mark is gone, and the table does not say whether the record was suspect before it: its journal does
@@ -123,7 +123,12 @@ def table_of(records: Sequence[Record], file: str | None = None) -> pa.Table:
     try:
         arrays = [pa.array(values.get(f.name, nothing), type=f.type) for f in schema]
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise SweepError(_broken(records, file, str(error))) from error
+        found = [
+            Mistake(text, file=file, path=f"{record.run_id}.{record.attempt}")
+            for record in records
+            for text in problems(record)
+        ]
+        raise SweepError(found or [Mistake(f"records do not fit the schema: {error}", file=file)]) from error
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -135,24 +140,17 @@ def write_results(
 
 
 def _earlier(directory: SweepDir) -> tuple[pa.Table | None, JournalProgress]:
-    """The existing results and how far they reach, or none where they are unusable."""
-    try:
-        return _read_earlier(directory)
-    except (OSError, KeyError, ValueError, RecursionError, SweepError):
-        return None, JournalProgress()
-
-
-def _read_earlier(directory: SweepDir) -> tuple[pa.Table, JournalProgress]:
-    """Raises ValueError where the table is of another schema, or a journal became shorter since."""
-    results = read_table(directory.results, types=arrow_types())
-    state = json.loads((results.schema.metadata or {})[METADATA])
-    if not results.schema.equals(_schema_of(COLUMNS + COLLECTED)):
-        raise ValueError("of another schema")
-    sizes = {path.name: path.stat().st_size for path in directory.journals()}
-    shrunk = any(sizes.get(name, -1) < offset for name, offset in state["offsets"].items())
-    if shrunk or state["schema"] != SCHEMA_VERSION:
-        raise ValueError("of another version, or of journals that became shorter")
-    return results, JournalProgress(state["offsets"], state["rerun_after"])
+    """The existing results and how far they reach; none where they are unusable: damaged, of another schema, or of
+    journals that became shorter since.
+    """
+    with contextlib.suppress(OSError, KeyError, ValueError, RecursionError, SweepError):
+        results = read_table(directory.results, types=arrow_types())
+        state = json.loads((results.schema.metadata or {})[METADATA])
+        same = results.schema.equals(_schema_of(COLUMNS + COLLECTED)) and state["schema"] == SCHEMA_VERSION
+        sizes = {path.name: path.stat().st_size for path in directory.journals()}
+        if same and all(sizes.get(name, -1) >= offset for name, offset in state["offsets"].items()):
+            return results, JournalProgress(state["offsets"], state["rerun_after"])
+    return None, JournalProgress()
 
 
 def _read_journals(directory: SweepDir, progress: JournalProgress) -> tuple[list[pa.Table], JournalProgress]:
@@ -194,9 +192,16 @@ def _finish(parts: Sequence[pa.Table], rerun_after: Mapping[str, int]) -> pa.Tab
     verdicts = which_count(chosen, rerun_after)
     table = table.take(pa.array(chosen.index))
     for name in ("final", "surplus"):
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, table.schema.field(name), pa.array(verdicts[name], type=pa.bool_()))
+        table = _with_column(table, name, verdicts[name])
     return _with_suspects(table)
+
+
+def _with_column(table: pa.Table, name: str, values: Any) -> pa.Table:
+    """The table with other values in that column of the schema."""
+    import pyarrow as pa
+
+    column = table.schema.field(name)
+    return table.set_column(table.schema.get_field_index(name), column, pa.array(values, type=column.type))
 
 
 def _marked(table: pa.Table) -> set[tuple[str, int]]:
@@ -225,10 +230,7 @@ def _with_suspects(table: pa.Table) -> pa.Table:
     if notes == earlier:
         return table
     suspects = [bool(suspect) or i in found for i, suspect in enumerate(table["suspect"].to_pylist())]
-    for name, values in (("notes", notes), ("suspect", suspects)):
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, table.schema.field(name), pa.array(values, type=table.schema.field(name).type))
-    return table
+    return _with_column(_with_column(table, "notes", notes), "suspect", suspects)
 
 
 def _same_start(workload: str, params_json: str | None) -> bool:
@@ -302,15 +304,6 @@ def _schema_of(columns: Iterable[Column]) -> pa.Schema:
     return pa.schema([field_of(column) for column in columns])
 
 
-def _broken(records: Sequence[Record], file: str | None, error: str) -> list[Mistake]:
-    found = [
-        Mistake(text, file=file, path=f"{record.run_id}.{record.attempt}")
-        for record in records
-        for text in problems(record)
-    ]
-    return found or [Mistake(f"records do not fit the schema: {error}", file=file)]
-
-
 KEYS = ("dollars_per_gpu_hour", "co2_g_per_kwh", "failures_per_gpu_day", "restart_time")
 """of the site file, and columns of the results"""
 
@@ -330,16 +323,8 @@ def prices_of(text: str, file: str) -> Prices:
 
 def priced(table: pa.Table, prices: Prices) -> pa.Table:
     """The table with a column for each price, by the node group of each row's model."""
-    import pyarrow as pa
-
     groups = [node_group_of(model) for model in table["model"].to_pylist()] if prices else [""] * table.num_rows
     for key in KEYS:
-        at, of_group = table.schema.get_field_index(key), prices.get(key, {})
-        values = pa.array([of_group.get(group) for group in groups], type=pa.float64())
-        table = table.set_column(at, table.schema.field(key), values)
+        of_group = prices.get(key, {})
+        table = _with_column(table, key, [of_group.get(group) for group in groups])
     return table
-
-
-def has_other_prices(table: pa.Table, prices: Prices) -> bool:
-    """Whether the table's prices are not these: they were changed since. Other columns are not compared."""
-    return not table.select(KEYS).equals(priced(table, prices).select(KEYS))

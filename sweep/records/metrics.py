@@ -30,7 +30,9 @@ def metrics(run: Run, measurements: Sequence[Measurement | None], gpu: str | Non
     if not valid:
         return Metrics(**about)
     speed = rates(run, given)
-    used = efficiency(run, speed.tokens_per_second_per_gpu, gpu, counted_matmul=_counted_matmul_flops(given))
+    counted = next((m.extra.get("executed_matmul_flops_per_step") for m in given), None)
+    known = counted if isinstance(counted, (int, float)) and math.isfinite(counted) else None
+    used = efficiency(run, speed.tokens_per_second_per_gpu, gpu, counted_matmul=known)
     stated = {name: given[0].extra.get(name) for name in COSTS}
     about |= {name: v for name, v in stated.items() if isinstance(v, int | float) and math.isfinite(v)}
     return Metrics(**about, **vars(speed), **vars(replace(used, energy_j_per_token=energy_j_per_token(given))))
@@ -134,11 +136,6 @@ def executed_flops_per_token(
 def has_frozen_weights(run: Run) -> bool:
     """Whether only adapters are trained (LoRA), as the run's parameters state."""
     return run.params.get("frozen_weights") is True
-
-
-def _counted_matmul_flops(measurements: Sequence[Measurement]) -> float | None:
-    value = next((m.extra.get("executed_matmul_flops_per_step") for m in measurements), None)
-    return value if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def shape_of(run: Run) -> shapes.ModelShape | None:

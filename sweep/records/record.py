@@ -136,7 +136,14 @@ def verdict(attempt: EndedAttempt, measured: Metrics, given: Sequence[Measuremen
     """The outcome, and what is odd about the ranks' measurements."""
     odd = oddities(given) + of_another_torch(given, attempt.torch_version)
     odd += implausible(measured, attempt.gpu, attempt.run.dtype)
-    step_s = measured.step_time_median_s
+    step_s, about_its_end = measured.step_time_median_s, []
+    timed, bound = stopped_after(given, attempt.bound), attempt.bound
+    if attempt.outcome is Outcome.OK and timed is not None and bound is not None:
+        lost = f"it had lost to {bound.set_by}, by more than {bound.factor - 1:.0%}"
+        about_its_end = [f"stopped after {timed} timed iterations: {lost}"]
+    groups = split_groups(attempt)
+    why, axes = "this pilot's nodes cannot keep each in one", [axis for axis in groups or () if axis in FAST]
+    about_its_groups = [f"{' and '.join(axes)} groups span several NVLink domains: {why}"] * bool(axes)
     clean = Redaction(secret_values(attempt.run.env) | set(attempt.secrets)).clean  # failing programs print their env
     message, evidence, advice = attempt.message, attempt.evidence, attempt.advice
     return VerdictColumns(
@@ -144,15 +151,13 @@ def verdict(attempt: EndedAttempt, measured: Metrics, given: Sequence[Measuremen
         message=message and clean(message),
         evidence=evidence and clean(evidence),
         advice=advice and clean(advice),
-        stopped=SLOW if _about_its_end(attempt, given) else None,
+        stopped=SLOW if about_its_end else None,
         suspect=bool(odd) or attempt.suspect,
-        notes=[
-            clean(note) for note in (*odd, *attempt.notes, *_about_its_groups(attempt), *_about_its_end(attempt, given))
-        ],
+        notes=[clean(note) for note in (*odd, *attempt.notes, *about_its_groups, *about_its_end)],
         node_names=list(attempt.nodes),
         leaf_switches=list(attempt.leaf_switches) if any(attempt.leaf_switches) else None,
         domains=list(attempt.domains) if any(attempt.domains) else None,
-        split_groups=split_groups(attempt),
+        split_groups=groups,
         slow_rank=None if step_s is None else slow_rank(own_step_times_s(given), step_s),
         versions_json=json_text(given[0].versions) if given else None,
         effective_json=json_text(given[0].effective) if given else None,
@@ -163,23 +168,6 @@ def split_groups(attempt: EndedAttempt) -> list[str] | None:
     """The axes of which a group spans several domains; None where the domain of a node is not known."""
     domains = [domain for domain in attempt.domains if domain]
     return split(attempt.run, domains) if len(domains) == attempt.run.nodes else None
-
-
-def _about_its_groups(attempt: EndedAttempt) -> list[str]:
-    """That a group which should lie in one domain does not."""
-    axes = [axis for axis in split_groups(attempt) or () if axis in FAST]
-    why = "this pilot's nodes cannot keep each in one"
-    return [f"{' and '.join(axes)} groups span several NVLink domains: {why}"] * bool(axes)
-
-
-def _about_its_end(attempt: EndedAttempt, given: Sequence[Measurement]) -> list[str]:
-    """That it ended early, where it did."""
-    timed, bound = stopped_after(given, attempt.bound), attempt.bound
-    if attempt.outcome is not Outcome.OK or timed is None or bound is None:
-        return []
-    return [
-        f"stopped after {timed} timed iterations: it had lost to {bound.set_by}, by more than {bound.factor - 1:.0%}"
-    ]
 
 
 def times(attempt: EndedAttempt, given: Sequence[Measurement]) -> Times:

@@ -54,7 +54,12 @@ class Tracking:
                 self._written[event.run_id, event.attempt] = event.outcome
         for event in events:
             if isinstance(event, Recorded):
-                self._found(event.record)
+                # It waits unless it was written; one written as `lost` is written again with its reported outcome.
+                record, identity = event.record, (event.record.run_id, event.record.attempt)
+                waiting = self._waiting.get(identity)
+                earlier = self._written.get(identity) if waiting is None else waiting.outcome
+                if earlier is None or (earlier == Outcome.LOST and record.outcome is not Outcome.LOST):
+                    self._waiting[identity] = record
         self.known = len(self._written.keys() | self._waiting.keys())
 
     def write_waiting(self, *, picture: Callable[[], Path | None] = lambda: None) -> int:
@@ -84,14 +89,6 @@ class Tracking:
         event = Tracked(time=now, destination=destination, run_id=run_id, attempt=attempt, outcome=outcome)
         self._journal.append(event)
         self._written[identity] = outcome
-
-    def _found(self, record: Record) -> None:
-        """A record waits unless it was written; one written as `lost` is written again with its reported outcome."""
-        identity = (record.run_id, record.attempt)
-        waiting = self._waiting.get(identity)
-        earlier = self._written.get(identity) if waiting is None else waiting.outcome
-        if earlier is None or (earlier == Outcome.LOST and record.outcome is not Outcome.LOST):
-            self._waiting[identity] = record
 
 
 IDENTITY = ("run_id", "attempt", "repeat", "sweep_name", "pilot", "job_id", "started_at", "ended_at", "node_names")
@@ -142,13 +139,8 @@ def history(record: Record) -> list[dict[str, float]]:
         row |= {name: values[iteration] for name, values in series.items() if iteration < len(values)}
         timed = iteration - (total - len(times))
         if timed >= 0:
-            row |= _pace(record, times[timed])
+            step_s = row["step_time_s"] = times[timed]
+            if record.global_batch_tokens and record.gpus and step_s > 0:
+                row["step_tokens_per_second_per_gpu"] = record.global_batch_tokens / record.gpus / step_s
         rows.append(row)
     return rows
-
-
-def _pace(record: Record, step_s: float) -> dict[str, float]:
-    pace = {"step_time_s": step_s}
-    if record.global_batch_tokens and record.gpus and step_s > 0:
-        pace["step_tokens_per_second_per_gpu"] = record.global_batch_tokens / record.gpus / step_s
-    return pace

@@ -36,8 +36,10 @@ class WandbTracker:
         self._project = project
         self._mode = os.environ.get("WANDB_MODE", "offline")
         self._root = Path(os.environ.get("WANDB_DIR", sweep_dir)).absolute()
-        self._left = self._folders()
+        self._left: dict[str, list[Path]] = {}
         """folders of offline runs by key: if a run is written again, its old folder would be uploaded too"""
+        for folder in (self._root / "wandb").glob("offline-run-*-*"):
+            self._left.setdefault(folder.name.rpartition("-")[2], []).append(folder)
 
     @property
     def destination(self) -> str:
@@ -65,6 +67,8 @@ class WandbTracker:
             raise TrackerError(f"wandb: {error}") from error
 
     def _write(self, run: TrackedRun, picture: Path | None) -> None:
+        # Those that the installed client has: names that start with x_ come and go
+        quiet = {name: value for name, value in QUIET.items() if name in wandb.Settings.model_fields}
         timeout_s = float(os.environ.get("WANDB_INIT_TIMEOUT", INIT_TIMEOUT_S))
         begun = wandb.init(
             project=self._project,
@@ -77,7 +81,7 @@ class WandbTracker:
             mode=self._mode,  # type: ignore[arg-type]
             resume="allow" if self._mode == "online" else None,
             reinit="create_new",
-            settings=wandb.Settings(init_timeout=timeout_s, **_known(QUIET)),
+            settings=wandb.Settings(init_timeout=timeout_s, **quiet),
         )
         if self._mode == "offline":
             self._left.setdefault(run.key, []).append(Path(begun.dir).parent)
@@ -87,14 +91,3 @@ class WandbTracker:
             begun.log({"heatmap": wandb.Image(str(picture))}, step=max(0, len(run.history) - 1))
         begun.summary.update(dict(run.summary))
         begun.finish(exit_code=1 if run.failed else 0)
-
-    def _folders(self) -> dict[str, list[Path]]:
-        folders: dict[str, list[Path]] = {}
-        for folder in (self._root / "wandb").glob("offline-run-*-*"):
-            folders.setdefault(folder.name.rpartition("-")[2], []).append(folder)
-        return folders
-
-
-def _known(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that the installed client has: names that start with x_ come and go."""
-    return {name: value for name, value in settings.items() if name in wandb.Settings.model_fields}
