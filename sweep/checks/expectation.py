@@ -72,13 +72,6 @@ def adapters_ceiling(bytes_per_s: float, nodes: int, gpus_per_node: int) -> floa
     return bytes_per_s * nodes / (nodes - 1) * (gpus - 1) / gpus
 
 
-def switch_bound(one_way: float, gpus: int) -> float:
-    """Bus bandwidth where the switch reduces: each GPU sends its buffer once for the reduction and 1/n for the
-    broadcast, so the size over the time is at most B / (1 + 1/n), times 2 (n - 1) / n.
-    """
-    return one_way * 2 * (gpus - 1) / (gpus + 1)
-
-
 def all_reduce(
     kind: str, nodes: int, gpus_per_node: int, size_bytes: float, *, network: str = "", ring: bool = False
 ) -> Expectation:
@@ -88,7 +81,9 @@ def all_reduce(
         return NOTHING
     one_way = gpu.link_bytes_per_s / 2
     switch = not ring and gpus_per_node >= SWITCH_FROM_GPUS.get(kind, 1 << 30)
-    bound = switch_bound(one_way, gpus_per_node) if switch else one_way
+    # Where the switch reduces, each GPU sends its buffer once for the reduction and 1/n for the broadcast, so the size
+    # over the time is at most B / (1 + 1/n), and the bus bandwidth 2 (n - 1) / n times that.
+    bound = one_way * 2 * (gpus_per_node - 1) / (gpus_per_node + 1) if switch else one_way
     large = one_way * (SWITCH_SHARE if switch else RING_SHARE)
     basis = f"NVLink {one_way / 1e9:.0f} GB/s {'in the switch' if switch else 'ring'}"
     size_share = 1 / (1 + HALF_BYTES / size_bytes)

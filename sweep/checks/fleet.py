@@ -57,11 +57,11 @@ def evaluate_all(checks: Sequence[Check], answers: Sequence[NodeReadings], state
     return [*(no_answer(one.node, one.problem) for one in answers if one.problem), *found]
 
 
-def no_answer(node: str, problem: str, tier: str = "node") -> CheckResult:
+def no_answer(node: str, problem: str) -> CheckResult:
     """The result for a node that did not answer."""
     return CheckResult(
         check="answers",
-        tier=tier,
+        tier="node",
         node=node,
         finding=Finding(verdict=Verdict.NO_ANSWER, found=problem, expected="an answer in time"),
         remedy="look at the node: `scontrol show node`, its kernel log; exclude it until it answers",
@@ -89,10 +89,10 @@ def against_majority(findings: Mapping[str, Finding], *, remark: bool = False) -
     }
 
 
-def against_median(findings: Mapping[str, Finding], tolerance: float = TOLERANCE) -> dict[str, Finding]:
+def against_median(findings: Mapping[str, Finding]) -> dict[str, Finding]:
     """Who is slower than the other nodes. Higher numbers are better."""
     numbers = {node: number for node, one in findings.items() if (number := one.number) is not None}
-    slow = slow_nodes(numbers, tolerance)
+    slow = slow_nodes(numbers)
     if not slow:
         return dict(findings)
     median = statistics.median(numbers.values())
@@ -100,7 +100,7 @@ def against_median(findings: Mapping[str, Finding], tolerance: float = TOLERANCE
         node: replace(
             one,
             verdict=Verdict.BELOW_MEDIAN,
-            expected=f"the nodes' median, {_like(one.found, median)}, less {tolerance:.0%}",
+            expected=f"the nodes' median, {_like(one.found, median)}, less {TOLERANCE:.0%}",
         )
         if node in slow and one.verdict is Verdict.OK
         else one

@@ -58,11 +58,11 @@ def at_least(floor: float, unit: str, key: str = "") -> Rule:
     return rule
 
 
-def at_most(ceiling: float, unit: str, key: str = "", *, verdict: Verdict = Verdict.BELOW_FLOOR) -> Rule:
+def at_most(ceiling: float, unit: str, *, verdict: Verdict = Verdict.BELOW_FLOOR) -> Rule:
     """The number must be at most this."""
 
     def rule(value: Json, _: Stated) -> Finding:
-        number = number_of(value, key)
+        number = number_of(value)
         expected = f"at most {quantity(ceiling, unit)}"
         return judged(number <= ceiling, quantity(number, unit), expected, otherwise=verdict, number=number)
 

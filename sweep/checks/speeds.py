@@ -131,14 +131,14 @@ def all_rates(answers: Iterable[Answer]) -> list[NodeReadings]:
         if answer["kind"] == "rates":
             new = rates_of(answer)
             old = found.get(new.node)
-            found[new.node] = new if old is None or old.problem else old if new.problem else _better(old, new)
+            if old is not None and not old.problem:
+                if new.problem:
+                    continue
+                further = {name: new.readings[name] for name in new.readings if name not in old.readings}
+                kept = {name: max(one, new.readings.get(name, one), key=_speed) for name, one in old.readings.items()}
+                new = replace(old, readings={**kept, **further})
+            found[new.node] = new
     return list(found.values())
-
-
-def _better(old: NodeReadings, new: NodeReadings) -> NodeReadings:
-    names = dict.fromkeys([*old.readings, *new.readings])
-    best = {name: max((one.readings[name] for one in (old, new) if name in one.readings), key=_speed) for name in names}
-    return replace(old, readings=best)
 
 
 def _speed(reading: Reading) -> float:

@@ -70,7 +70,11 @@ def diagnose(
     of_job = list(_state(slurm_state))
     hits = [*_kernel(kernel), *_verdict(verdict, verdict_text), *of_job]
     if not (well and ranks):
-        killed = None if of_job else _killed_first(ranks)  # a stated end of the job explains the kill
+        # The rank killed from outside before any other ended: its peers' connection errors are consequences. A stated
+        # end of the job explains the kill.
+        first = min((r for r in ranks if r.ended_at_s is not None), key=lambda r: r.ended_at_s or 0.0, default=None)
+        outside = first is not None and first.signal == signals.SIGKILL and not first.killed_by_us
+        killed = first if outside and not of_job else None
         hits += [hit for rank in ranks for hit in _of_rank(rank, first_killed=rank is killed)]
     elif not hits:
         hits = [hit for rank in ranks for hit in _of_rank(rank) if hit.outcome is Outcome.NAN_LOSS]
@@ -90,14 +94,6 @@ def _chosen(hits: Iterable[Hit]) -> Diagnosis:
     if best is None:
         return _HEALTHY
     return Diagnosis(best.outcome, best.evidence, best.advice, best.rank, best.node)
-
-
-def _killed_first(ranks: Sequence[RankEnd]) -> RankEnd | None:
-    """The rank killed from outside before any other ended: its peers' connection errors are consequences."""
-    ended = sorted((r for r in ranks if r.ended_at_s is not None), key=lambda r: r.ended_at_s or 0.0)
-    if not ended or ended[0].signal != signals.SIGKILL or ended[0].killed_by_us:
-        return None
-    return ended[0]
 
 
 def _of_rank(rank: RankEnd, *, first_killed: bool = False) -> Iterator[Hit]:

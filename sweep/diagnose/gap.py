@@ -71,8 +71,14 @@ class Loss:
 def losses(facts: MeasuredStep) -> list[Loss]:
     """The losses that are positive, the largest first."""
     found = [*_measured(facts), *_predicted(facts)]
-    left = _beyond_prediction(facts, sum(loss.seconds for loss in found if loss.measured and loss.cause != RECOMPUTED))
-    real = (loss for loss in (*found, *left) if loss.seconds > ROUNDING * facts.step_s)
+    if facts.parts_s is not None:  # what neither the prediction nor a measured cause accounts for
+        explained_s = sum(loss.seconds for loss in found if loss.measured and loss.cause != RECOMPUTED)
+        predicted = sum(facts.parts_s.values())
+        over = f"{facts.step_s / predicted - 1:+.0%} over the prediction of {1000 * predicted:,.0f} ms"
+        advice = "`sweep doctor --tier perf` on its nodes, and the trainer's own profile"
+        left_s = facts.step_s - predicted - explained_s
+        found.append(Loss("slower than predicted", left_s, _with_nodes(over, facts), advice, True))
+    real = (loss for loss in found if loss.seconds > ROUNDING * facts.step_s)
     return sorted(real, key=lambda loss: -loss.seconds)
 
 
@@ -88,7 +94,13 @@ def _measured(facts: MeasuredStep) -> Iterator[Loss]:
         evidence = f"{facts.slow} takes {greatest / median:.2f} times the others' time" if median > 0 else facts.slow
         advice = "`sweep doctor --tier perf` on its node"
         yield Loss("a slow rank", greatest - median, _with_nodes(evidence, facts), advice, True)
-    yield from _slower_nodes(facts)
+    if facts.elsewhere_s:  # beyond what a slow rank of this run explains
+        usual = statistics.median(facts.elsewhere_s)
+        of_ranks = facts.own_times_s if facts.slow is not None else None
+        median, greatest = of_ranks or (0.0, 0.0)
+        runs = f"{len(facts.elsewhere_s)} runs of it on other nodes take {1000 * usual:,.1f} ms (median)"
+        advice = "`sweep doctor --tier perf` on these nodes; `sweep nodes DIR exclude NODE` excludes one"
+        yield Loss("slower nodes", facts.step_s - usual - (greatest - median), _with_nodes(runs, facts), advice, True)
     if facts.clocks_mhz is not None:
         median, greatest = facts.clocks_mhz
         evidence = f"median clock {median:,.0f} of {greatest:,.0f} MHz, lowered by power or heat"
@@ -103,17 +115,6 @@ def _measured(facts: MeasuredStep) -> Iterator[Loss]:
         yield Loss("unsteady iterations", usual - fastest, evidence, advice, True)
 
 
-def _slower_nodes(facts: MeasuredStep) -> Iterator[Loss]:
-    """What the configuration's runs on other nodes take less, beyond what a slow rank of this run explains."""
-    if not facts.elsewhere_s:
-        return
-    usual = statistics.median(facts.elsewhere_s)
-    median, greatest = facts.own_times_s if facts.slow is not None and facts.own_times_s is not None else (0.0, 0.0)
-    runs = f"{len(facts.elsewhere_s)} runs of it on other nodes take {1000 * usual:,.1f} ms (median)"
-    advice = "`sweep doctor --tier perf` on these nodes; `sweep nodes DIR exclude NODE` excludes one"
-    yield Loss("slower nodes", facts.step_s - usual - (greatest - median), _with_nodes(runs, facts), advice, True)
-
-
 def _with_nodes(evidence: str, facts: MeasuredStep) -> str:
     return "; ".join([evidence, *facts.nodes_found])
 
@@ -126,14 +127,3 @@ def _predicted(facts: MeasuredStep) -> Iterator[Loss]:
     for name, seconds in {"kernels": kernels - (facts.executed_s or kernels), **rest}.items():
         cause, advice = ADVICE[name]
         yield Loss(cause, seconds, f"{seconds / facts.step_s:.0%} of the step by the model", advice, False)
-
-
-def _beyond_prediction(facts: MeasuredStep, explained_s: float) -> Iterator[Loss]:
-    """What neither the prediction nor a measured cause accounts for."""
-    if facts.parts_s is None:
-        return
-    predicted = sum(facts.parts_s.values())
-    over = f"{facts.step_s / predicted - 1:+.0%} over the prediction of {1000 * predicted:,.0f} ms"
-    evidence = _with_nodes(over, facts)
-    advice = "`sweep doctor --tier perf` on its nodes, and the trainer's own profile"
-    yield Loss("slower than predicted", facts.step_s - predicted - explained_s, evidence, advice, True)

@@ -145,6 +145,9 @@ class _Log:
     def summary(self) -> NcclSummary:
         stated = self.stated
         roots = [line for line in self.warnings if not _PEER_LEFT.search(line) and not _ADVISORY.search(line)]
+        # NVLS is in use where a communicator has channels of it, else where every GPU states that it is available.
+        channels, availability = stated["nvls_channels"], stated["nvls"]
+        nvls = availability.keys() == {"is available"} if channels or availability else None
         plain = NcclSummary(
             version=next(iter(stated["version"]), None),
             network=next(reversed(stated["network"]), None),
@@ -154,7 +157,7 @@ class _Log:
             hcas_per_host={host: len(names) for host, names in sorted(self.hcas.items()) if names},
             transports=dict(sorted(stated["transport"].items())),
             gpudirect_rdma=any(self.rdma) if self.rdma else None,
-            nvls=self._nvls(),
+            nvls=True if any(map(int, channels)) else nvls,
             coll_channels=tuple(sorted(map(int, stated["channels"]))),
             init_missing=tuple(sorted(set(self.started.values()))),
             init_s=max(map(float, stated["init_s"]), default=None),
@@ -164,22 +167,8 @@ class _Log:
         )
         return dataclasses.replace(plain, findings=tuple(_findings(plain)))
 
-    def _nvls(self) -> bool | None:
-        """In use where a communicator has channels of it, else where every GPU states that it is available."""
-        channels, availability = self.stated["nvls_channels"], self.stated["nvls"]
-        if any(map(int, channels)) or not (channels or availability):
-            return bool(channels) or None
-        return availability.keys() == {"is available"}
 
-
-def _findings(seen: NcclSummary) -> list[str]:
-    several = (seen.nodes or seen.hosts) > 1
-    return [text for text in (*_network_findings(seen, several), *_node_findings(seen), *_init_findings(seen)) if text]
-
-
-def _network_findings(seen: NcclSummary, several: bool) -> Iterable[str]:
-    if not several:
-        return
+def _network_findings(seen: NcclSummary) -> Iterable[str]:
     if seen.network == "Socket" or "NET/Socket" in seen.transports:
         where = f" on {seen.interface}" if seen.interface else ""
         yield (
@@ -201,7 +190,9 @@ def _network_findings(seen: NcclSummary, several: bool) -> Iterable[str]:
         )
 
 
-def _node_findings(seen: NcclSummary) -> Iterable[str]:
+def _findings(seen: NcclSummary) -> Iterable[str]:
+    if (seen.nodes or seen.hosts) > 1:
+        yield from _network_findings(seen)
     if seen.transports.get("SHM", 0) > seen.transports.get("P2P", 0):
         yield (
             "GPUs of one node communicate through host shared memory, not NVLink or PCIe P2P: check PCIe ACS, IOMMU, "
@@ -214,9 +205,6 @@ def _node_findings(seen: NcclSummary) -> Iterable[str]:
             f"Communicators got from {seen.coll_channels[0]} to {seen.coll_channels[-1]} channels: "
             "those across nodes, or with few links, have little bandwidth."
         )
-
-
-def _init_findings(seen: NcclSummary) -> Iterable[str]:
     if seen.init_missing:
         ranks = ", ".join(map(str, seen.init_missing[:16]))
         yield f"Communicator set-up never completed on rank {ranks}: these ranks, or one they wait for, hang in it."

@@ -149,7 +149,9 @@ def _still_standing(hits: list[Hit], text: str) -> list[Hit]:
     went_on_at = _went_on_at(text, hits[0].position)
     done = _DONE.search(text, 0, hits[-1].position)
     nans = [hit.position for hit in hits if hit.source == "nan-metric"]
-    healed = bool(nans) and _finite_again(text, max(nans))
+    # After the last line with a nan there are two with finite values.
+    rest = text[text.find("\n", max(nans)) + 1 or len(text) :][:20_000] if nans else ""
+    healed = sum(bool(_FINITE.search(line) and not _NAN.search(line)) for line in rest.splitlines()) >= 2
     retained = []
     for hit in hits:
         if hit.source == "nan-metric" and healed:
@@ -173,13 +175,6 @@ def _went_on_at(text: str, start: int) -> int:
         second = max(second, number) if number < highest else second
         highest = max(highest, number)
     return -1
-
-
-def _finite_again(text: str, last_nan: int) -> bool:
-    """After the last line with a nan there are two with finite values."""
-    rest = text[text.find("\n", last_nan) + 1 or len(text) :][:20_000]
-    finite = [line for line in rest.splitlines() if _FINITE.search(line) and not _NAN.search(line)]
-    return len(finite) >= 2
 
 
 _GROUP = re.compile(r"\[PG ID \w{1,20} PG GUID [^\s(]{1,60}\((?P<group>[\w.:-]{1,60})\) Rank (?P<rank>\d{1,7})\]")

@@ -77,8 +77,19 @@ def exceptions(text: str, found: list[Traceback], claimed: Container[int]) -> It
     for trace in found:
         if trace.at >= 0 and trace.at not in claimed and not trace.overcome and not _is_report(trace.line):
             yield _hit(trace.at, trace.line)
-    if not found:
-        yield from _without_header(text, claimed)
+    if found:
+        return
+    # A truncated text: the exception's line alone, or frames without their exception
+    for match in _BARE.finditer(text):
+        if match.start() not in claimed and not _is_report(match.group(1)):
+            yield _hit(match.start(), match.group(0))
+    for match in _LOGGED.finditer(text, max(0, len(text) - _END)):
+        if match.start() not in claimed and not _is_report(match.group(1)):
+            yield _hit(match.start(), match.group(0), Weight.CONSEQUENCE, "logged")
+    frame = _FRAME.search(text)
+    if frame is not None and frame.start() not in claimed:
+        advice = "The log is truncated before the exception's own line: read the whole log of this rank."
+        yield _hit(frame.start(), frame.group(0), Weight.CONSEQUENCE, "frames", advice)
 
 
 def _last_line(text: str, start: int, position: int) -> tuple[int, str] | None:
@@ -112,20 +123,6 @@ def _overcome(text: str, start: int, at: int) -> bool:
 def _is_report(line: str) -> bool:
     """The exception of a launcher about its child, or of an interruption: not a cause of its own."""
     return line.split(":")[0].endswith(_NOT_ITSELF)
-
-
-def _without_header(text: str, claimed: Container[int]) -> Iterator[Hit]:
-    """A truncated text: the exception's line alone, or frames without their exception."""
-    for match in _BARE.finditer(text):
-        if match.start() not in claimed and not _is_report(match.group(1)):
-            yield _hit(match.start(), match.group(0))
-    for match in _LOGGED.finditer(text, max(0, len(text) - _END)):
-        if match.start() not in claimed and not _is_report(match.group(1)):
-            yield _hit(match.start(), match.group(0), Weight.CONSEQUENCE, "logged")
-    frame = _FRAME.search(text)
-    if frame is not None and frame.start() not in claimed:
-        advice = "The log is truncated before the exception's own line: read the whole log of this rank."
-        yield _hit(frame.start(), frame.group(0), Weight.CONSEQUENCE, "frames", advice)
 
 
 def _hit(

@@ -86,20 +86,15 @@ class Exchanges:
                 return
             groups = groups_of(nodes, min(width, len(nodes)))
             found = await asyncio.gather(*(self._exchange(group, "all-nodes") for group in groups))
-            failed = [one for one in found if one.problem]
             fine = [node for one in found if not one.problem for node in one.nodes]
-            for one in failed:
-                guilty.update(await self._guilty(one, fine))
-
-    async def _guilty(self, failed: Exchange, fine: Sequence[str]) -> list[str]:
-        """The nodes of a failed exchange at which it fails again; none where only the width fails."""
-        good = [node for node in fine if node not in failed.nodes]
-        named = await self._halve(failed, good)
-        why = failed.problem if named else f"{failed.problem}; each half alone is fine: it fails at this width only"
-        if not named and (named := await self._cut_off()):
-            why = f"{failed.problem}; the nodes of its domain reach each other, but no other domain"
-        self._answers.write("guilty", nodes=list(named), group=list(failed.nodes), why=why)
-        return named
+            for failed in (one for one in found if one.problem):
+                named = await self._halve(failed, [node for node in fine if node not in failed.nodes])
+                only = "each half alone is fine: it fails at this width only"
+                why = failed.problem if named else f"{failed.problem}; {only}"
+                if not named and (named := await self._cut_off()):
+                    why = f"{failed.problem}; the nodes of its domain reach each other, but no other domain"
+                self._answers.write("guilty", nodes=list(named), group=list(failed.nodes), why=why)
+                guilty.update(named)
 
     async def _halve(self, failed: Exchange, good: list[str]) -> list[str]:
         """``good``: nodes that took part in an exchange that was fine; one of them is the partner of a single node."""
