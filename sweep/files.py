@@ -149,13 +149,24 @@ def read_table(
     Raises SweepError where the file is no readable Parquet or a column is of another type (a ``_json`` column: holds
     what is no JSON object), and OSError. No content is quoted. ``data``: the file's content, if that was read.
     """
+    import pyarrow as pa
+
     with _parquet(path, data) as parquet:
         present = parquet.schema_arrow.names
         chosen = None if columns is None else [name for name in present if name in set(columns)]
         table = parquet.read(columns=chosen)
     types = types or {}
     for name in set(types) & set(table.column_names):
-        table = table.set_column(table.column_names.index(name), name, _cast(table[name], types[name], path, name))
+        array, kind = table[name], types[name]
+        try:  # a foreign file may hold 8.0 for 8
+            array = array if array.type == kind else array.cast(kind)
+        except pa.ArrowException as error:
+            raise SweepError(Mistake(f"column {name} should be {kind}, but is {array.type}", file=str(path))) from error
+        for text in array.unique().to_pylist() if name.endswith("_json") else ():
+            if text is not None and (problem := column_problem(name, text)) is not None:
+                remedy = "collect or import it again"
+                raise SweepError(Mistake(f"column {name}: {problem}", file=str(path), remedy=remedy))
+        table = table.set_column(table.column_names.index(name), name, array)
     return table
 
 
@@ -164,20 +175,6 @@ def column_names(path: Path) -> Sequence[str]:
     with _parquet(path) as parquet:
         names: Sequence[str] = parquet.schema_arrow.names
     return names
-
-
-def _cast(array: Any, kind: Any, path: Path, name: str) -> Any:
-    """The column in that type; a foreign file may hold 8.0 for 8."""
-    import pyarrow as pa
-
-    try:
-        array = array if array.type == kind else array.cast(kind)
-    except pa.ArrowException as error:
-        raise SweepError(Mistake(f"column {name} should be {kind}, but is {array.type}", file=str(path))) from error
-    for text in array.unique().to_pylist() if name.endswith("_json") else ():
-        if text is not None and (problem := column_problem(name, text)) is not None:
-            raise SweepError(Mistake(f"column {name}: {problem}", file=str(path), remedy="collect or import it again"))
-    return array
 
 
 @contextlib.contextmanager

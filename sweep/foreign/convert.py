@@ -145,7 +145,10 @@ def _row(row: Mapping[str, Any], mapping: ImportMap, line: int) -> Row:
     frozen = bool(_chosen(row, mapping.frozen_weights, "frozen_weights"))
     executed = _chosen(row, mapping.flops_counted, "flops_counted") == "executed"
     label, shapes_of_it = str(given["model"]), _shapes(given, mapping)
-    params = _params(row, mapping) | ({"frozen_weights": True} if frozen else {})
+    # The trainer's parameters that the row states, as the map's ``values`` write them, else as text
+    stated = {name: _chosen_value(row.get(reading.source), reading) for name, reading in mapping.params.items()}
+    params = {name: value for name, value in stated.items() if value is not None}
+    params |= {"frozen_weights": True} if frozen else {}
     found = [
         Row(
             line=line,
@@ -201,12 +204,6 @@ def _given(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
     if not stated and not given.keys() & MEASURED:
         return given | {"outcome": str(Outcome.UNKNOWN), "message": "the source states neither outcome nor measurement"}
     return given | {"outcome": str(outcome)}
-
-
-def _params(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
-    """The trainer's parameters that the row states, as the map's ``values`` write them, else as text."""
-    found = {name: _chosen_value(row.get(reading.source), reading) for name, reading in mapping.params.items()}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def _outcome(row: Mapping[str, Any], mapping: ImportMap) -> Outcome:

@@ -143,8 +143,9 @@ def _whole_shape(text: str | None, path: Path) -> str:
 
 
 def _recorded(rows: list[dict[str, Any]]) -> RecordedRun:
-    known = {row["gpu"] for row in rows}
-    gpu = GPUS.get(str(rows[0]["gpu"]), UNKNOWN_GPU) if len(known) == 1 else _common(known)
+    # Of several kinds of GPU the one with the most memory: what does not fit there fits nowhere.
+    kinds = sorted({str(row["gpu"]) for row in rows} & GPUS.keys())
+    gpu = max((GPUS[kind] for kind in kinds), key=lambda each: each.memory_bytes or 0, default=UNKNOWN_GPU)
     given = [_configuration(row) for row in rows]
     order = promising_order(from_configurations([row["run_id"] for row in rows], given, gpu))
     rows, given = [rows[i] for i in order], [given[i] for i in order]
@@ -154,12 +155,6 @@ def _recorded(rows: list[dict[str, Any]]) -> RecordedRun:
         _numbers(rows, "tokens_per_second_per_gpu"),
         _numbers(rows, "peak_memory_bytes"),
     )
-
-
-def _common(kinds: set[Any]) -> Any:
-    """Of several kinds of GPU the one with the most memory: what does not fit there fits nowhere."""
-    gpus = [GPUS[kind] for kind in sorted(map(str, kinds)) if kind in GPUS]
-    return max(gpus, key=lambda gpu: gpu.memory_bytes or 0, default=UNKNOWN_GPU)
 
 
 def _configuration(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def findings(records: Sequence[Record], flops_stated: bool = True) -> list[list[
 
     ``flops_stated``: the records' convention is the source's own, so that its MFU and TFLOPS can be checked by it.
     """
-    found = [implausible(r, r.gpu, r.dtype) + _identities(r) + _rates(r) for r in records]
+    found = [implausible(r, r.gpu, r.dtype) + _identities(r) for r in records]
     if flops_stated:
         equal = _alike(records)
         found = [
@@ -88,6 +88,7 @@ def _by_convention(record: Record) -> list[tuple[str, str]]:
 
 
 def _identities(record: Record) -> list[str]:
+    """GPUs and batch against the layout; tokens/s and step time against tokens/s/GPU."""
     notes = []
     product = _product(record.dp, record.tp, record.pp, record.cp)
     if product != record.gpus:
@@ -98,25 +99,19 @@ def _identities(record: Record) -> list[str]:
         notes.append(
             f"dp*micro_batch_size*grad_accum*sequence_length = {tokens:,}, not the {stated:,} tokens of the batch"
         )
+    rate, gpus = record.tokens_per_second_per_gpu, record.gpus
+    if not rate or not gpus or record.outcome is not Outcome.OK:
+        return notes
+    total, step = record.tokens_per_second, record.step_time_median_s
+    if total and abs(total / gpus / rate - 1) > RATE_TOLERANCE and abs(total / gpus - rate) > 1:
+        notes.append(f"{total:,.0f} tokens/s over {gpus} GPUs are not {rate:,.0f} tokens/s/GPU")
+    if step and stated and abs(stated / step / gpus / rate - 1) > TFLOPS_TOLERANCE:
+        notes.append(f"a step of {step:.3g} s is not {rate:,.0f} tokens/s/GPU")
     return notes
 
 
 def _product(*factors: int | None) -> int:
     return math.prod(1 if factor is None else factor for factor in factors)
-
-
-def _rates(record: Record) -> list[str]:
-    """Tokens/s and step time against tokens/s/GPU."""
-    rate, gpus = record.tokens_per_second_per_gpu, record.gpus
-    if not rate or not gpus or record.outcome is not Outcome.OK:
-        return []
-    notes = []
-    total, step, batch = record.tokens_per_second, record.step_time_median_s, record.global_batch_tokens
-    if total and abs(total / gpus / rate - 1) > RATE_TOLERANCE and abs(total / gpus - rate) > 1:
-        notes.append(f"{total:,.0f} tokens/s over {gpus} GPUs are not {rate:,.0f} tokens/s/GPU")
-    if step and batch and abs(batch / step / gpus / rate - 1) > TFLOPS_TOLERANCE:
-        notes.append(f"a step of {step:.3g} s is not {rate:,.0f} tokens/s/GPU")
-    return notes
 
 
 def _out_of_line(records: Sequence[Record]) -> dict[int, str]:
