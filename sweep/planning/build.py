@@ -64,7 +64,7 @@ def build(grid: Grid, site: Site, workload: Workload | None = None) -> Plan:
         raise SweepError(grid.located(problems))
     parts = _expanded(grid, site, workload)
     refuse_impossible_batch(grid, [product for _, expanded in parts for product in expanded])
-    builder = Builder(grid, site, workload.name, rules_for(grid, site, workload))
+    builder = Builder(grid, workload.name)
     for part, expanded in parts:
         builder.use(part, rules_for(grid, part, workload))
         for product in expanded:
@@ -79,21 +79,20 @@ def _expanded(grid: Grid, site: Site, workload: Workload) -> list[tuple[Site, li
     cells = candidates = 0
     for group, part in site.parts.items():
         parts.append((part, []))
-        for product in products(grid, part, workload, group):
-            cells, candidates = cells + 1, candidates + max(product.size, LEAST_PER_CELL)
+        for last in products(grid, part, workload, group):
+            cells, candidates = cells + 1, candidates + max(last.size, LEAST_PER_CELL)
             if candidates > MAX_CANDIDATES:
-                raise SweepError(grid.mistake(_too_many(cells, product), (), "fewer values per axis, or several grids"))
-            parts[-1][1].append(product)
+                longest = sorted(last.axes.items(), key=lambda axis: -len(axis[1]))[:12]
+                axes = " * ".join(f"{len(values)} {name}" for name, values in longest if len(values) > 1)
+                size = f"{last.size:,}" if last.size < 10**15 else "over 10^15"
+                cell = (
+                    f"{last.row} on {last.nodes} node{'s' * (last.nodes != 1)} has {size}{f': {axes}' if axes else ''}"
+                )
+                most = f"{MAX_CANDIDATES:,} candidates, each cell counted as {LEAST_PER_CELL:,} or more"
+                fact = f"this plan is too large, by cell {cells:,} of it: at most {most}; {cell}"
+                raise SweepError(grid.mistake(fact, (), "fewer values per axis, or several grids"))
+            parts[-1][1].append(last)
     return parts
-
-
-def _too_many(cells: int, last: AxisProduct) -> str:
-    longest = sorted(last.axes.items(), key=lambda axis: -len(axis[1]))[:12]
-    axes = " * ".join(f"{len(values)} {name}" for name, values in longest if len(values) > 1)
-    size = f"{last.size:,}" if last.size < 10**15 else "over 10^15"
-    cell = f"{last.row} on {last.nodes} node{'s' * (last.nodes != 1)} has {size}{f': {axes}' if axes else ''}"
-    most = f"{MAX_CANDIDATES:,} candidates, each cell counted as {LEAST_PER_CELL:,} or more"
-    return f"this plan is too large, by cell {cells:,} of it: at most {most}; {cell}"
 
 
 def _declared(grid: Grid) -> Workload:
@@ -106,9 +105,8 @@ def _declared(grid: Grid) -> Workload:
 class Builder:
     """``add`` every chunk of every cell, those of each node group after its ``use``; then take the ``table``."""
 
-    def __init__(self, grid: Grid, site: Site, workload: str, rules: Sequence[Rule]) -> None:
+    def __init__(self, grid: Grid, workload: str) -> None:
         self._grid, self._workload = grid, workload
-        self.use(site, rules)
         self._words = Words()
         self._rejected: list[tuple[Mapping[str, Any], Any, Any]] = []
         self._runs: list[Mapping[str, Any]] = []
@@ -142,7 +140,13 @@ class Builder:
 
     def table(self) -> Any:
         """One row per candidate: the runs in their order, then the rejected. Raises SweepError for duplicate runs."""
-        parts = self._ordered_runs() if self._ids else []
+        parts = []
+        if self._ids:
+            _refuse_duplicates(self._ids)
+            runs = {name: np.concatenate([one[name] for one in self._runs]) for name in self._runs[0]}
+            places = order(self._cells, np.concatenate(self._costs), runs["repeat"], self._ids)
+            starts = range(0, len(places), CHUNK)  # of tables whose texts are bounded
+            parts += [self._run_table(runs, places[start : start + CHUNK], start) for start in starts]
         for batch, offsets, codes in self._rejected:
             reasons = lists(offsets, self._words.array("reasons", codes))
             parts.append(table_of("rejected", len(offsets) - 1, {**batch, "reasons": reasons}, self._words))
@@ -203,13 +207,6 @@ class Builder:
             return [known[code] for code in codes.tolist()]
         return integers(columns, name, rows).tolist()  # type: ignore[no-any-return]
 
-    def _ordered_runs(self) -> list[Any]:
-        """Tables of the runs, in the order in which they are to be measured: texts of one are bounded."""
-        _refuse_duplicates(self._ids)
-        batch = {name: np.concatenate([one[name] for one in self._runs]) for name in self._runs[0]}
-        places = order(self._cells, np.concatenate(self._costs), batch["repeat"], self._ids)
-        return [self._run_table(batch, places[start : start + CHUNK], start) for start in range(0, len(places), CHUNK)]
-
     def _run_table(self, batch: Mapping[str, Any], places: Indices, start: int) -> Any:
         """The runs at some places of all, of which the first has the position ``start``."""
         size = len(places)
@@ -258,33 +255,23 @@ def refuse_impossible_batch(grid: Grid, products: Sequence[AxisProduct]) -> None
     asked, gpus = next(key for key, found in nearest.items() if found)
     found = set[int]().union(*(found for (tokens, _), found in nearest.items() if tokens == asked))
     near = sorted(found, key=lambda tokens: (abs(tokens - asked), tokens))
-    raise SweepError(grid.mistake(_fact(grid, asked), _path(grid), _remedy(grid, asked, near, gpus)))
-
-
-def _path(grid: Grid) -> tuple[str, ...]:
-    return ("global_batch",) if grid.global_batch is not None else ("tokens_per_gpu",)
-
-
-def _fact(grid: Grid, asked: int) -> str:
     tolerance = f" within {100 * grid.global_batch_tolerance:g} %" if grid.global_batch_tolerance else ""
-    return f"no layout has a global batch of {asked:,} tokens{tolerance} at sequence_length {grid.sequence_length:,}"
+    sequence = f"sequence_length {grid.sequence_length:,}"
+    fact = f"no layout has a global batch of {asked:,} tokens{tolerance} at {sequence}"
+    path = ("global_batch",) if grid.global_batch is not None else ("tokens_per_gpu",)
+    raise SweepError(grid.mistake(fact, path, _remedy(grid, asked, near, gpus)))
 
 
 def _remedy(grid: Grid, asked: int, near: Sequence[int], gpus: int) -> str:
     distance = abs(near[0] - asked) / asked
     tolerance = math.ceil(distance * 1000) / 1000
-    binary = _power_of_two_near(asked, grid.sequence_length)
-    batches = list(dict.fromkeys([binary, *near] if binary else near))
+    binary = 2 ** round(math.log2(asked))  # what was probably meant by 1M: 1Mi
+    meant = abs(binary - asked) <= asked / 10 and binary % grid.sequence_length == 0
+    batches = list(dict.fromkeys([binary, *near] if meant else near))
     if grid.global_batch is None:
         batches = [tokens // gpus for tokens in batches if tokens % gpus == 0]
     offers = ", ".join(amount_text(tokens) for tokens in batches[:_OFFERED])
     return (f"near values: {offers}; or " if offers else "") + f"global_batch_tolerance: {tolerance:g}"
-
-
-def _power_of_two_near(asked: int, sequence_length: int) -> int | None:
-    """What was probably meant by 1M: 1Mi. None if no power of two is within a tenth, or it is not a whole batch."""
-    binary: int = 2 ** round(math.log2(asked))
-    return binary if abs(binary - asked) <= asked / 10 and binary % sequence_length == 0 else None
 
 
 VARYING = (*LAYOUT, "dtype", "compile", "params", "env", "repeat", "further")

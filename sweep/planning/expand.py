@@ -208,21 +208,11 @@ def _columns(product: AxisProduct, codes: Mapping[str, Indices], idle: Mapping[s
     columns = _facts(product, codes, size)
     for name, points in idle.items():
         _ignore(columns, product, name, points)
-    _solve_gpus(columns, product)
-    _solve_batch(columns, product)
-    columns.read.clear()
-    return columns
-
-
-def _solve_gpus(columns: Columns, product: AxisProduct) -> None:
     model_parallel = columns["tp"] * columns["pp"] * columns["cp"]
     columns.derive("model parallel", lambda: model_parallel)
     columns.derive("dp is whole", lambda: product.gpus % model_parallel == 0)
     columns.derive("dp", lambda: np.maximum(product.gpus // model_parallel, 1))
-
-
-def _solve_batch(columns: Columns, product: AxisProduct) -> None:
-    """grad_accum: the whole number whose batch is nearest to the requested one, the smaller of two."""
+    # grad_accum: the whole number whose batch is nearest to the requested one, the smaller of two
     unit = columns["dp"] * columns["micro_batch_size"] * product.sequence_length
     below = np.maximum(product.asked_tokens // unit, 1)
     above_is_nearer = (below + 1) * unit - product.asked_tokens < np.abs(product.asked_tokens - below * unit)
@@ -234,6 +224,8 @@ def _solve_batch(columns: Columns, product: AxisProduct) -> None:
     columns.derive("global_batch_tokens", lambda: tokens)
     columns.derive("nearest tokens", lambda: tokens)
     columns.derive("batch is near", lambda: np.abs(tokens - product.asked_tokens) <= allowed)
+    columns.read.clear()
+    return columns
 
 
 class Columns(Mapping[str, Any]):

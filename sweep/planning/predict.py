@@ -95,7 +95,17 @@ class Physics:
             limit[mine] = (self._usable or np.inf) * (self._share or 1 + margin)
         with np.errstate(invalid="ignore"):
             over, broken = needed > (self._usable or np.inf), needed > limit
-        self._add_columns(columns, broken, needed, states, stage, margin)
+        piped = np.broadcast_to(columns["pp"], columns.size) > 1
+        columns.derive("over memory", lambda: broken)
+        columns.derive("needed GiB", lambda: rounded(needed / GIB))
+        columns.derive("states GiB", lambda: rounded(states / GIB))
+        columns.derive_words("heaviest rank", _RANKS, np.where(piped, stage, len(_RANKS) - 1))
+        columns.derive("gpu name", lambda: f"the {self._gpu.name}")
+        columns.derive("usable GiB", lambda: round((self._usable or 0.0) / GIB, 1))
+        allowed = f", up to {100 * margin:g} % more is accepted: the model's error" if margin else ""
+        if self._share is not None:
+            allowed = f", max_memory_share allows {100 * self._share:g} % of it"
+        columns.derive("memory allowance", lambda: allowed)
         return Predicted(total, over)
 
     def step_s(self, columns: Columns, rows: Indices) -> Floats:
@@ -144,21 +154,6 @@ class Physics:
         for number, values in enumerate(kinds):
             profile = profile_of(self._workload, values, compiled=bool(values.get("compile", False)))
             yield np.flatnonzero(places == number), profile
-
-    def _add_columns(
-        self, columns: Columns, broken: Any, needed: Floats, states: Floats, stage: Indices, margin: float
-    ) -> None:
-        piped = np.broadcast_to(columns["pp"], columns.size) > 1
-        columns.derive("over memory", lambda: broken)
-        columns.derive("needed GiB", lambda: rounded(needed / GIB))
-        columns.derive("states GiB", lambda: rounded(states / GIB))
-        columns.derive_words("heaviest rank", _RANKS, np.where(piped, stage, len(_RANKS) - 1))
-        columns.derive("gpu name", lambda: f"the {self._gpu.name}")
-        columns.derive("usable GiB", lambda: round((self._usable or 0.0) / GIB, 1))
-        allowed = f", up to {100 * margin:g} % more is accepted: the model's error" if margin else ""
-        if self._share is not None:
-            allowed = f", max_memory_share allows {100 * self._share:g} % of it"
-        columns.derive("memory allowance", lambda: allowed)
 
 
 def rounded(values: Floats, digits: int = 3) -> Floats:

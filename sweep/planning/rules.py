@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -120,7 +120,7 @@ def rules_for(grid: Grid, site: Site, workload: Workload) -> tuple[Rule, ...]:
     own = own_rules(workload, site.torch_version)
     return (
         *general_rules(workload), *_tp_in_links(grid, site), *_split(grid, site, workload), *_of_gpu(site.hardware),
-        *_not_varied(workload), *own, *_looped_ones(grid), *_restricted(grid), *_constraints(grid), *_excluded(grid),
+        *_not_varied(workload), *own, *_looped_ones(grid), *_stated(grid),
     )  # fmt: skip
 
 
@@ -227,39 +227,18 @@ def _not_varied(workload: Workload) -> tuple[Rule, ...]:
     )
 
 
-def _restricted(grid: Grid) -> tuple[Rule, ...]:
-    """The grid's own limits on what is derived."""
-    asked = {name: getattr(grid, name) for name in DERIVED if getattr(grid, name) is not None}
-    return tuple(
-        Rule(
-            f"{name}_asked",
-            lambda c, name=name, values=values: ~np.isin(c[name], values),  # type: ignore[misc]
-            f"{name}={{{name}}} is not among the grid's {name}",
-        )
-        for name, values in asked.items()
-    )
-
-
-def _constraints(grid: Grid) -> tuple[Rule, ...]:
-    return tuple(
-        Rule(
-            f"constraints[{i}]",
-            lambda c, text=text: np.logical_not(holds(text, c)),  # type: ignore[misc]
-            f"{_literal(text)} does not hold",
-        )
-        for i, text in enumerate(grid.constraints)
-    )
-
-
-def _excluded(grid: Grid) -> tuple[Rule, ...]:
-    return tuple(
-        Rule(
-            f"exclude[{i}]",
-            lambda c, point=point: _matches(c, point),  # type: ignore[misc]
-            f"{_literal(_words(point))} is excluded",
-        )
-        for i, point in enumerate(grid.exclude)
-    )
+def _stated(grid: Grid) -> Iterator[Rule]:
+    """The grid's own limits: on what is derived, its constraints, and the points that it excludes."""
+    for name in DERIVED:
+        if (values := getattr(grid, name)) is not None:
+            asked = functools.partial(lambda c, name, values: ~np.isin(c[name], values), name=name, values=values)
+            yield Rule(f"{name}_asked", asked, f"{name}={{{name}}} is not among the grid's {name}")
+    for i, text in enumerate(grid.constraints):
+        fails = functools.partial(lambda c, text: np.logical_not(holds(text, c)), text=text)
+        yield Rule(f"constraints[{i}]", fails, f"{_literal(text)} does not hold")
+    for i, point in enumerate(grid.exclude):
+        words = ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in point.items())
+        yield Rule(f"exclude[{i}]", functools.partial(_matches, point=point), f"{_literal(words)} is excluded")
 
 
 def included(columns: Mapping[str, Any], grid: Grid) -> Any:
@@ -276,10 +255,6 @@ def _matches(columns: Mapping[str, Any], point: Mapping[str, tuple[Any, ...]]) -
             equal = equal | (column == value)
         matched = matched & equal
     return matched
-
-
-def _words(point: Mapping[str, tuple[Any, ...]]) -> str:
-    return ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in point.items())
 
 
 def _literal(text: str) -> str:

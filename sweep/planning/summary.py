@@ -21,7 +21,12 @@ def summary(plan: Plan) -> dict[str, Any]:
     table = plan.table
     is_run = pc.is_valid(table.column("run_id"))
     runs = table.filter(is_run).select(["model", "nodes", "predicted_s"])
-    cells = _cells(table, _runs_per_cell(runs), _predicted_best(table.filter(is_run)))
+    spent: dict[tuple[str, int], tuple[int, float]] = {}
+    for model, nodes, seconds in zip(*(column.to_pylist() for column in runs.columns), strict=True):
+        count, hours = spent.get((model, nodes), (0, 0.0))
+        here = nodes * (ASSUMED_RUN_S if seconds is None else seconds) / 3600
+        spent[model, nodes] = (count + 1, hours + here)
+    cells = _cells(table, spent, _predicted_best(table.filter(is_run)))
     known = runs.num_rows > 0 and runs.column("predicted_s").null_count == 0
     modelled = f"model of the step time, and {ASSUMED_START_S:g} s to start each"
     guess = modelled if known else f"{ASSUMED_RUN_S:g} s per run assumed"
@@ -35,16 +40,6 @@ def summary(plan: Plan) -> dict[str, Any]:
         "predicted_node_hours": round(sum(cell["predicted_node_hours"] for cell in cells), 3),
         "prediction": guess,
     }
-
-
-def _runs_per_cell(runs: Any) -> dict[tuple[str, int], tuple[int, float]]:
-    """(model, nodes) -> its runs, and their predicted node-hours."""
-    cells: dict[tuple[str, int], tuple[int, float]] = {}
-    for model, nodes, seconds in zip(*(column.to_pylist() for column in runs.columns), strict=True):
-        count, hours = cells.get((model, nodes), (0, 0.0))
-        spent = nodes * (ASSUMED_RUN_S if seconds is None else seconds) / 3600
-        cells[model, nodes] = (count + 1, hours + spent)
-    return cells
 
 
 def _by_rule(table: Any, is_run: Any) -> list[dict[str, Any]]:
@@ -86,7 +81,10 @@ def _predicted_best(runs: Any) -> dict[tuple[str, int], dict[str, Any]]:
 def _cells(
     table: Any, runs: dict[tuple[str, int], tuple[int, float]], best: dict[tuple[str, int], dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Every (model, nodes) cell, by model and nodes, including those without a run."""
+    """Every (model, nodes) cell, by model and nodes, including those without a run.
+
+    ``runs``: the cell's runs, and their predicted node-hours.
+    """
     if not table.num_rows:
         return []
     table = table.select(["model", "nodes", "gpus"]).unify_dictionaries()

@@ -180,19 +180,12 @@ def further(table: Any, earlier: Sequence[Any]) -> Any:
     before = sum(int(pc.sum(pc.is_valid(plan.column("run_id"))).as_py() or 0) for plan in earlier)
     places = numbers(np.arange(before, before + runs.num_rows), pa.int32())
     at = SCHEMA.get_field_index("position")
-    return pa.concat_tables([runs.set_column(at, SCHEMA.field(at), places), _unknown(table, is_run, earlier)])
-
-
-def _unknown(table: Any, is_run: Any, earlier: Sequence[Any]) -> Any:
-    """The rejected candidates that no earlier plan has, in their order."""
-    import pyarrow.compute as pc
-
     rejected = table.filter(pc.invert(is_run))
     keys = _keys(rejected).append_column("row", pa.array(np.arange(rejected.num_rows)))
-    known = pa.concat_tables([_keys(plan) for plan in earlier])
-    new = keys.join(known, keys=list(CANDIDATE), join_type="left anti")
-    rows = new.column("row")
-    return rejected.take(rows.take(pc.sort_indices(rows)))
+    before_keys = pa.concat_tables([_keys(plan) for plan in earlier])
+    rows = keys.join(before_keys, keys=list(CANDIDATE), join_type="left anti").column("row")
+    unknown = rejected.take(rows.take(pc.sort_indices(rows)))
+    return pa.concat_tables([runs.set_column(at, SCHEMA.field(at), places), unknown])
 
 
 def _keys(table: Any) -> Any:

@@ -67,7 +67,8 @@ def test_the_same_plan_in_any_order_of_keys_and_values():
 def test_duplicate_runs_are_refused_and_at_most_ten_are_named(text, named):
     grid = parse_grid(text, "grid.yaml")
     (product,) = products(grid, grid.site, ANY)
-    builder = Builder(grid, grid.site, ANY.name, rules_for(grid, grid.site, ANY))
+    builder = Builder(grid, ANY.name)
+    builder.use(grid.site, rules_for(grid, grid.site, ANY))
     for _ in range(2):
         for columns in chunks(product):
             builder.add(product, columns)
