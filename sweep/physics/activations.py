@@ -75,7 +75,9 @@ def _selective(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -
         for text in words_in(modules):
             found = np.where(modules == text, _without(text, columns, shape, profile), found)
         return found
-    return _outputs_of_products(columns, shape, profile) + _partial_sums(columns, shape, profile)
+    # Both row-split matrices' outputs are of the whole sequence before they are scattered.
+    scattered = (read(columns, "tp") > 1) * (2.0 * profile.sequence_parallel)
+    return _outputs_of_products(columns, shape, profile) + scattered * whole_hidden_bytes_per_token(columns, shape)
 
 
 def _without(modules: str, columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
@@ -92,12 +94,6 @@ def _without(modules: str, columns: Mapping[str, Any], shape: Any, profile: Memo
         width = moe * shape.moe_intermediate_size / read(columns, "tp")
         dropped = dropped + matrix_input_bytes(columns) * width * (np.asarray(shape.num_experts) > 0)
     return whole_layer_bytes_per_token(columns, shape, profile) - dropped
-
-
-def _partial_sums(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """Outputs of a layer's two row-split matrices, of the whole sequence before they are scattered."""
-    scattered = (read(columns, "tp") > 1) * (2.0 * profile.sequence_parallel)
-    return scattered * whole_hidden_bytes_per_token(columns, shape)
 
 
 def _norms_and_residual(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:

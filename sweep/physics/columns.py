@@ -90,16 +90,9 @@ def _number(columns: Mapping[str, Any], name: str) -> Any:
         value = _PLAIN[name]
     array = np.asarray(value)
     if name == "dtype":
-        return _formats(array)
+        for recipe in [recipe for recipe in FORMATS if np.any(array == recipe)]:
+            array = np.where(array == recipe, FORMATS[recipe], array)
     return array.astype(np.float64) if array.dtype.kind in "iub" else array
-
-
-def _formats(dtypes: Any) -> Any:
-    """Number formats, where a dtype is a recipe."""
-    recipes = [recipe for recipe in FORMATS if np.any(dtypes == recipe)]
-    for recipe in recipes:
-        dtypes = np.where(dtypes == recipe, FORMATS[recipe], dtypes)
-    return dtypes
 
 
 def equals(columns: Mapping[str, Any], name: str, *values: str) -> Any:

@@ -39,11 +39,11 @@ def exposed_s(columns: Columns, machine: Machine, behaviour: Behaviour, attentio
     at once is hidden by the first block only. The last gradients are hidden by nothing.
     """
     cp = np.maximum(read(columns, "cp"), 1)
-    step, ratio = _step_s(columns, machine, behaviour), behaviour.context_gradient_ratio
+    own, ratio = keys_and_values_bytes(columns, behaviour), behaviour.context_gradient_ratio
+    step = communication.send_bytes_s(columns, own, "cp", machine)
     block = Passes(attention.forward / cp, attention.backward / cp)
-    size = keys_and_values_bytes(columns, behaviour) * cp
     nodes = communication.axis_nodes(columns, "cp")
-    gathered = communication.collective_s(columns, size, cp, nodes, machine, axis="cp")
+    gathered = communication.collective_s(columns, own * cp, cp, nodes, machine, axis="cp")
     if behaviour.context_kind == "gather":
         forward, backward = gathered, gathered
     elif behaviour.context_kind == "gather first":
@@ -57,11 +57,6 @@ def exposed_s(columns: Columns, machine: Machine, behaviour: Behaviour, attentio
         forward = (cp - 1) * communication.waited_s(step, block.forward)
         backward = (cp - 1) * communication.waited_s(step * (1 + ratio), block.backward) + step * ratio
     return Passes(*(np.where(cp > 1, one, 0.0) for one in (forward, backward)))
-
-
-def _step_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:
-    """Seconds of passing a rank's keys and values to the next rank: where the ring crosses nodes, over one card."""
-    return communication.send_bytes_s(columns, keys_and_values_bytes(columns, behaviour), "cp", machine)
 
 
 def merging_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Passes:

@@ -54,11 +54,6 @@ def routed_tokens(columns: Columns) -> Any:
     return local_tokens(columns) * per_token * expert_width(columns) / read(columns, "tp")
 
 
-def rows_per_expert(columns: Columns) -> Any:
-    """Rows of an expert's matrix products."""
-    return routed_tokens(columns) / local_experts(columns)
-
-
 def padded(rows: Any) -> Any:
     """Rows that are computed where experts get a random number of them: half a tile more on average."""
     return rows + 0.5 * np.sqrt(constants.TILE.median)

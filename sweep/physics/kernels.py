@@ -153,7 +153,7 @@ def _dense_mlp(columns: Columns, shape: Any, width: Any, speed: _Products) -> li
 def _routed(columns: Columns, shape: Any, speed: _Products) -> list[Passes]:
     """The products of a rank's experts, one kernel or each its own; the router's on the rank's own tokens."""
     local, hidden = experts.local_experts(columns), np.asarray(shape.hidden_size, dtype=np.float64)
-    rows = experts.padded(experts.rows_per_expert(columns))
+    rows = experts.padded(experts.routed_tokens(columns) / local)
     inner = 1 + np.asarray(shape.gated_mlp) * 1.0
     split = np.maximum(np.asarray(shape.moe_intermediate_size) / expert_width(columns), 1)
     found = [speed.both(rows, inner * split, hidden, local), speed.both(rows, hidden, split, local)]

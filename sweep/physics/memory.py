@@ -39,22 +39,17 @@ def breakdown(columns: Mapping[str, Any], profile: MemoryProfile, stage: str = "
     shape = shape_columns(columns)
     found = state_bytes(columns, shape, stage, profile)
     found |= step_bytes(columns, profile, stage)
-    found["gradients"] = found["gradients"] - _made_later(columns, profile, found)
+    # torch makes the gradients of a step of one micro-batch in its backward: at the peak some are not there yet. That
+    # peak is the loss's or, where gradients take more than activations and logits, that of the backward's end. Sharded
+    # gradients count as there: they take little, and whole ones on their way to their owners about as much.
+    once = (read(columns, "grad_accum") == 1) & (read(columns, "pp") == 1) & (read(columns, "zero") == 0)
+    at_loss = found["activations"] + found["logits"]
+    made_later = np.where(once & profile.fsdp, np.minimum(found["gradients"], at_loss), 0.0)
+    found["gradients"] = found["gradients"] - made_later
     found["fixed"] = np.asarray(profile.fixed_bytes)
     found["fragmentation"] = (profile.fragmentation - 1) * sum(found.values())
     found["total"] = sum(found.values())
     return found
-
-
-def _made_later(columns: Mapping[str, Any], profile: MemoryProfile, found: Mapping[str, Any]) -> Any:
-    """Gradients that are not there yet at the peak of a step of one micro-batch, as torch makes them in its backward.
-
-    That peak is the loss's or, where gradients take more than activations and logits, that of the backward's end.
-    Sharded ones count as there: they take little, and whole ones on their way to their owners about as much.
-    """
-    once = (read(columns, "grad_accum") == 1) & (read(columns, "pp") == 1) & (read(columns, "zero") == 0)
-    at_loss = found["activations"] + found["logits"]
-    return np.where(once & profile.fsdp, np.minimum(found["gradients"], at_loss), 0.0)
 
 
 def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -> dict[str, Any]:
@@ -68,7 +63,9 @@ def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -
     whole = columns.once(("whole", profile), lambda: activations.whole_layer_bytes_per_token(columns, shape, profile))
     share = recomputed_share(columns, pipeline.chunks_per_rank(columns))
     retained = (share * per_layer + (1 - share) * whole) * layers
-    retained = retained + _embedding_bytes_per_token(columns, shape, profile) * pipeline.has_embedding(columns, stage)
+    split = read(columns, "tp") if profile.sequence_parallel else 1.0
+    embedding = 8.0 + profile.dropout * shape.hidden_size / split  # numbers of tokens, mask of the dropout
+    retained = retained + embedding * pipeline.has_embedding(columns, stage)
     hidden = activations.split_hidden_bytes_per_token(columns, shape, profile)
     logits = logit_bytes(columns, profile, stage) + tokens * 2 * hidden * pipeline.has_output(columns, stage)
     passing = columns.once(("passing", profile), lambda: _passing_bytes(columns, shape, profile))
@@ -213,12 +210,6 @@ def fits(columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile = PROFILES
     needed = peak_bytes(columns, profile) + outside_torch_bytes(columns)
     available = usable_bytes(gpu)
     return MemoryUse(needed, available, None if available is None else available * (1 + profile.margin))
-
-
-def _embedding_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """Token numbers (8 bytes) and the mask of the embedding's dropout."""
-    split = read(columns, "tp") if profile.sequence_parallel else 1.0
-    return 8.0 + profile.dropout * shape.hidden_size / split
 
 
 def _buffers_between_stages(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -> Any:

@@ -188,7 +188,9 @@ def layer_parameters(shape: Any, *, moe: Any = None, active: bool = False) -> An
     mlp = is_moe * mixture + (1 - is_moe) * _mlp(shape, shape.intermediate_size)
     normed = 2 * shape.hidden_size + 2 * shape.head_dim * shape.qk_norm + shape.q_rank + shape.kv_rank
     norms = (1 + (shape.norm == "layernorm")) * normed
-    return attention_matrix_parameters(shape) + _attention_biases(shape) + mlp + norms
+    biases = shape.qkv_bias * shape.head_dim * (shape.num_heads + 2 * shape.num_kv_heads)
+    biases = biases + shape.attention_output_bias * shape.hidden_size
+    return attention_matrix_parameters(shape) + biases + mlp + norms
 
 
 def total_parameters(shape: Any) -> Any:
@@ -248,11 +250,6 @@ def _mlp(shape: Any, width: Any) -> Any:
     return mlp_matrix_parameters(shape, width) + biases
 
 
-def _attention_biases(shape: Any) -> Any:
-    qkv = shape.qkv_bias * shape.head_dim * (shape.num_heads + 2 * shape.num_kv_heads)
-    return qkv + shape.attention_output_bias * shape.hidden_size
-
-
 def _problems(shape: ModelShape) -> list[str]:
     found = [f"{n} must be positive" for n in _POSITIVE if getattr(shape, n) < 1]
     found += [f"{n} must not be negative" for n in _COUNTS if getattr(shape, n) < 0]
@@ -266,11 +263,6 @@ def _problems(shape: ModelShape) -> list[str]:
         found.append("q_rank and rope_head_dim need kv_rank")
     if (shape.window > 0) != (shape.window_layers > 0) or shape.window_layers > shape.num_layers:
         found.append(f"window and window_layers (at most {shape.num_layers}) belong together")
-    return found + _expert_problems(shape)
-
-
-def _expert_problems(shape: ModelShape) -> list[str]:
-    found = []
     if shape.num_experts and not 1 <= shape.experts_per_token <= shape.num_experts:
         found.append(f"experts_per_token must be 1 to num_experts ({shape.num_experts})")
     if not shape.num_experts and (shape.experts_per_token or shape.shared_experts or shape.dense_layers):

@@ -85,10 +85,13 @@ def gathered_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: 
     Embedding and output projection are gathered whole too; the largest of them and of a layer counts. If they stay
     whole while layers are freed (``profile.whole_ends``), only they count: layers are ``passing_layer_bytes``.
     """
+    zero, ends = read(columns, "zero"), pipeline.has_embedding(columns, stage) | pipeline.has_output(columns, stage)
     if profile.whole_ends:
-        return _whole_ends_bytes(columns, shape, stage, profile)
-    zero, layer = read(columns, "zero"), _whole_layer(columns, shape)
-    ends = pipeline.has_embedding(columns, stage) | pipeline.has_output(columns, stage)
+        held = shapes.input_embedding_parameters(shape) * ends / read(columns, "tp")
+        # and a gradient of the micro-batch before, on the way to its owners in fp32
+        sent = 4.0 * ((read(columns, "grad_accum") > 1) & _gradients_sharded(columns, profile))
+        return held * (element_bytes(columns) * (zero == 3) + sent)
+    layer = _whole_layer(columns, shape)
     largest = np.maximum(layer, shapes.input_embedding_parameters(shape) / read(columns, "tp") * ends)
     weights = element_bytes(columns) * ((profile.gathered_layers - 1) * layer + largest)
     gradients = profile.gathered_gradient_bytes * largest * _gradients_sharded(columns, profile)
@@ -110,16 +113,3 @@ def _whole_layer(columns: Mapping[str, Any], shape: Any) -> Any:
     routed = _routed_per_layer(shape)
     dense = shapes.layer_parameters(shape, moe=np.asarray(shape.num_experts) > 0) - routed
     return dense / read(columns, "tp") + routed / expert_split(columns)
-
-
-def _whole_ends_bytes(columns: Mapping[str, Any], shape: Any, stage: str, profile: MemoryProfile) -> Any:
-    """Whole weights of one end, and a gradient of the micro-batch before, on the way to its owners in fp32."""
-    ends = _ends(columns, shape, stage)
-    weights = element_bytes(columns) * (read(columns, "zero") == 3)
-    return ends * (weights + 4.0 * ((read(columns, "grad_accum") > 1) & _gradients_sharded(columns, profile)))
-
-
-def _ends(columns: Mapping[str, Any], shape: Any, stage: str) -> Any:
-    """Parameters of embedding or output projection on a rank of the stage that has one of them."""
-    held = pipeline.has_embedding(columns, stage) | pipeline.has_output(columns, stage)
-    return shapes.input_embedding_parameters(shape) * held / read(columns, "tp")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sweep.physics import flops
-from sweep.physics.columns import read
+from sweep.physics.columns import local_tokens, read
 from sweep.physics.machine import Machine
 from sweep.physics.shapes import active_parameters, embedding_parameters, shape_columns, total_parameters
 
@@ -47,7 +47,7 @@ LOADINGS = np.array([[1.0 * (name in NETWORK_PARTS)] * len(CAUSES) for name in N
 
 def causes(columns: Mapping[str, Any], machine: Machine) -> Any:
     """(candidates, causes) by how much each cause may move a run's parts, as a standard deviation of the logarithm."""
-    nodes = np.atleast_1d(_nodes(columns))
+    nodes = np.atleast_1d(read(columns, "nodes"))
     stated = "network_bytes_per_s" in columns or machine.gpu.network_bytes_per_s or machine.measured.between_bytes_per_s
     rate = np.where(nodes > 1, machine.collective_spread() if stated else SPREAD, 0.0)
     falls = np.where(nodes > 1, CONGESTION * np.log2(nodes / 2), 0.0)
@@ -68,7 +68,7 @@ def amounts(columns: Mapping[str, Any], machine: Machine) -> Any:
 def _compute(columns: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
     """Matrix products, their efficiency losses, and kernel launches; with the pipeline's bubble."""
     shape, tp, pp = shape_columns(columns), read(columns, "tp"), read(columns, "pp")
-    gas, rows = read(columns, "grad_accum"), _rows(columns)
+    gas, rows = read(columns, "grad_accum"), local_tokens(columns)
     again = np.where(np.asarray(columns["recompute"]) == "full", 4 / 3, 1.0)
     per_token = flops.model_flops_per_token(shape, read(columns, "sequence_length")) * again
     work = rows * gas * per_token / (tp * pp) / machine.by_dtype(columns, machine.peak) / _EFFICIENCY * _busy(columns)
@@ -83,11 +83,11 @@ def _compute(columns: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
 def _between_gpus(columns: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
     """Tensor, context and pipeline communication: volumes by link, and latencies."""
     shape, tp, pp = shape_columns(columns), read(columns, "tp"), read(columns, "pp")
-    gas, rows, cp = read(columns, "grad_accum"), _rows(columns), read(columns, "cp")
+    gas, rows, cp = read(columns, "grad_accum"), local_tokens(columns), read(columns, "cp")
     layers, wide = gas * shape.num_layers / pp * _busy(columns), tp * cp > read(columns, "gpus_per_node")
     inside, between = machine.inside_bytes_per_s, machine.between_bytes_per_s(columns)
     volume = 16 * rows * layers * shape.hidden_size * ((tp - 1) / tp + (cp - 1) / cp)
-    link = np.where(_nodes(columns) > 1, between, inside)
+    link = np.where(read(columns, "nodes") > 1, between, inside)
     piped = (pp > 1) * 1.0
     return {
         "tp_inside": np.where(wide, 0.0, volume / inside),
@@ -106,27 +106,18 @@ def _per_step(columns: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
     layers = (total_parameters(shape) - embedding_parameters(shape)) / (read(columns, "pp") * read(columns, "tp"))
     mine = layers + embedding_parameters(shape) / read(columns, "tp")
     inside, between = machine.inside_bytes_per_s, machine.between_bytes_per_s(columns)
-    ring = 2 * mine * (ways - 1) / ways / np.where(_nodes(columns) > 1, between, inside)
+    ring = 2 * mine * (ways - 1) / ways / np.where(read(columns, "nodes") > 1, between, inside)
     gathers = np.where(zero == 3, 2 * gas, np.where(zero > 0, 1.0, 0.0))
     return {
         "gradients": 2 * ring,
         "gradients_each": 0.2 * ring * gas,
-        "nodes": _STEP_S / 2 * np.log2(_nodes(columns)),
+        "nodes": _STEP_S / 2 * np.log2(read(columns, "nodes")),
         "optimizer": 12 * mine / np.where(zero > 0, ways, 1.0) / machine.memory_bytes_per_s,
         "sharding": gathers * ring * active_parameters(shape) / total_parameters(shape),
         "fixed": np.full_like(ring, _STEP_S),
     }
 
 
-def _rows(columns: Mapping[str, Any]) -> Any:
-    """Tokens of a micro-batch on one rank."""
-    return read(columns, "micro_batch_size") * read(columns, "sequence_length") / read(columns, "cp")
-
-
 def _busy(columns: Mapping[str, Any]) -> Any:
     """The factor by which the bubble lengthens a 1F1B step."""
     return 1 + (read(columns, "pp") - 1) / np.maximum(read(columns, "grad_accum"), 1)
-
-
-def _nodes(columns: Mapping[str, Any]) -> Any:
-    return read(columns, "nodes")
