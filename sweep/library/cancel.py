@@ -35,36 +35,24 @@ def cancel(directory: Path | str, timeout_s: float = 120.0) -> Cancelled:
     """
     sweep = status(directory)
     check_own(sweep.directory)
-    if (why := _nothing_to_cancel(sweep)) is not None:
+    if lease.holder(sweep.directory) is None and not _open(sweep) and (sweep.sweep_state.cancelled or sweep.at_rest):
+        ended = "every run of the sweep has ended"
+        why = "the sweep is cancelled already" if sweep.sweep_state.cancelled else ended
         return Cancelled(directory=sweep.directory.path, open_pilots=(), nothing=why)
     try:
         launcher = Launcher(sweep)
-    except SweepError:
-        _ask_the_holder(sweep, timeout_s)
+    except SweepError:  # a living launcher reads it from the journals, ends its pilots, and exits
+        write_request(sweep.directory, "cancel", [CancelRequested(time=time.time())])
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            sweep.refresh()
+            if not _open(sweep):
+                break
+            time.sleep(POLL_S)
     else:
         Loop(launcher).cancel(timeout_s)
         launcher.close()
     return Cancelled(directory=sweep.directory.path, open_pilots=tuple(_open(sweep)))
-
-
-def _nothing_to_cancel(sweep: Sweep) -> str | None:
-    """Why a cancellation would change nothing; None where something runs, waits, or a launcher lives."""
-    if lease.holder(sweep.directory) is not None or _open(sweep):
-        return None
-    if sweep.sweep_state.cancelled:
-        return "the sweep is cancelled already"
-    return "every run of the sweep has ended" if sweep.at_rest else None
-
-
-def _ask_the_holder(sweep: Sweep, timeout_s: float) -> None:
-    """A living launcher reads the cancellation from the journals, ends its pilots, and exits."""
-    write_request(sweep.directory, "cancel", [CancelRequested(time=time.time())])
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        sweep.refresh()
-        if not _open(sweep):
-            return
-        time.sleep(POLL_S)
 
 
 def _open(sweep: Sweep) -> list[str]:

@@ -152,7 +152,19 @@ def dry_run(
         check_same(open_sweep(directory), grid, executor, stated)
         raise SweepError(Mistake("this sweep exists already", file=str(directory), remedy="`sweep status` shows it"))
     site, plan = new_plan(grid, stated, directory, executor)
-    return DryRun(runs=len(plan.runs), executor=executor, scripts=_first_scripts(plan, grid, site, directory, executor))
+    made: Executor = EXECUTOR.find(executor)(site, directory.resolve())
+    scripts: dict[str, str] = {}
+    capacities = [capacity_of(grid, site, executor, node_group=group) for group in site.parts]
+    wanted_of = [pilots_wanted(runs_on(plan.runs, one.node_group), SweepState(), one) for one in capacities]
+    for number, wanted in enumerate(itertools.chain.from_iterable(wanted_of), start=1):
+        name = f"p{number:04d}"
+        token = f"{grid.name}-{name}"
+        request = PilotRequest(
+            token=token, name=name, nodes=wanted.nodes, time_limit_s=wanted.time_limit_s, node_group=wanted.node_group
+        )
+        width = f"{wanted.nodes}@{wanted.node_group}" if wanted.node_group else str(wanted.nodes)
+        scripts.setdefault(width, made.script(request))
+    return DryRun(runs=len(plan.runs), executor=executor, scripts=scripts)
 
 
 def added_by(directory: Path | str, grid: Grid, site: Site | None = None, executor: str | None = None) -> Extension:
@@ -208,7 +220,15 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, on_step: OnStep, note:
     launcher = Launcher(replace(sweep), takeover=takeover)
     launcher.renew_tries()
     if detach:
-        return _submit_once(launcher, note)
+        try:
+            Loop(launcher).step()
+        except StuckError as error:
+            note(f"error: {error}")
+        launcher.close()
+        jobs = tuple(pilot.job_id for pilot in launcher.open_pilots if pilot.job_id is not None)
+        return Launched(
+            directory=launcher.directory.path, runs=len(launcher.sweep.runs), ended=launcher.done, jobs=jobs
+        )
     give_back()
     try:
         Loop(launcher, on_step).run()
@@ -216,35 +236,20 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, on_step: OnStep, note:
         launcher.close()
         raise
     except (KeyboardInterrupt, BrokenPipeError):
-        _interrupted(launcher, note)
+        # Ctrl-C, or a closed output: on this machine it means stop; on a cluster the pilots run without the launcher.
+        path = launcher.directory.path
+        if launcher.local:
+            note("stopping the ranks …")
+            Loop(launcher).cancel(60.0)
+            note(f"stopped; `sweep resume {path}` continues")
+        else:
+            note(f"pilots run on; `sweep resume {path}` watches them, `sweep cancel {path}` stops them")
+        launcher.close()
         raise
     launched = _ended(launcher.sweep)
     del launcher  # with its search and sums: drawing needs the memory
     give_back()
     return replace(launched, heatmap=draw_heatmap([directory])[0] if launched.counts.get("ok") else None)
-
-
-def _submit_once(launcher: Launcher, note: Note) -> Launched:
-    """One poll and its actions."""
-    try:
-        Loop(launcher).step()
-    except StuckError as error:
-        note(f"error: {error}")
-    launcher.close()
-    jobs = tuple(pilot.job_id for pilot in launcher.open_pilots if pilot.job_id is not None)
-    return Launched(directory=launcher.directory.path, runs=len(launcher.sweep.runs), ended=launcher.done, jobs=jobs)
-
-
-def _interrupted(launcher: Launcher, note: Note) -> None:
-    """Ctrl-C, or a closed output: on this machine it means stop; on a cluster the pilots run without the launcher."""
-    path = launcher.directory.path
-    if launcher.local:
-        note("stopping the ranks …")
-        Loop(launcher).cancel(60.0)
-        note(f"stopped; `sweep resume {path}` continues")
-    else:
-        note(f"pilots run on; `sweep resume {path}` watches them, `sweep cancel {path}` stops them")
-    launcher.close()
 
 
 def _ended(sweep: Sweep) -> Launched:
@@ -258,22 +263,6 @@ def _ended(sweep: Sweep) -> Launched:
         failures={str(outcome): tally.example(outcome) for outcome in tally.failures},
         unmeasured=tuple(sweep.unmeasured()),
     )
-
-
-def _first_scripts(plan: Plan, grid: Grid, site: Site, directory: Path, executor: str) -> dict[str, str]:
-    made: Executor = EXECUTOR.find(executor)(site, directory.resolve())
-    scripts: dict[str, str] = {}
-    capacities = [capacity_of(grid, site, executor, node_group=group) for group in site.parts]
-    wanted_of = [pilots_wanted(runs_on(plan.runs, one.node_group), SweepState(), one) for one in capacities]
-    for number, wanted in enumerate(itertools.chain.from_iterable(wanted_of), start=1):
-        name = f"p{number:04d}"
-        token = f"{grid.name}-{name}"
-        request = PilotRequest(
-            token=token, name=name, nodes=wanted.nodes, time_limit_s=wanted.time_limit_s, node_group=wanted.node_group
-        )
-        width = f"{wanted.nodes}@{wanted.node_group}" if wanted.node_group else str(wanted.nodes)
-        scripts.setdefault(width, made.script(request))
-    return scripts
 
 
 def _resume_in_background(directory: Path, *, takeover: bool) -> int:

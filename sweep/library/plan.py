@@ -103,20 +103,14 @@ def expected_saving(plan: Plan, grid: Grid, site: Site) -> Mapping[str, Replay]:
         drawn = [
             replays(one, strategy, Budget.of(limits, len(one)), draws, iterations=stops, most_s=most_s) for one in sets
         ]
-        sums = [_sum(parts) for parts in zip(*drawn, strict=True)]
-        saving[name] = Replay(
-            round(statistics.median(one.runs for one in sums)),
-            statistics.median(one.node_hours for one in sums),
-            statistics.median(one.mean_regret for one in sums),
-        )
+        sums = []
+        for parts in zip(*drawn, strict=True):  # the node groups' searches; their regret on average by runs of each
+            runs = sum(one.runs for one in parts)
+            regret = sum(one.mean_regret * one.runs for one in parts) / max(1, runs)
+            sums.append((runs, sum(one.node_hours for one in parts), regret))
+        runs, hours, regret = map(statistics.median, zip(*sums, strict=True))
+        saving[name] = Replay(round(runs), hours, regret)
     return saving
-
-
-def _sum(parts: tuple[Replay, ...]) -> Replay:
-    """Of the node groups' searches; the regret on average by runs of each."""
-    runs = sum(one.runs for one in parts)
-    regret = sum(one.mean_regret * one.runs for one in parts) / max(1, runs)
-    return Replay(runs, sum(one.node_hours for one in parts), regret)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,14 +185,20 @@ def forecast(plan: Plan, site: Site, results: Path) -> Forecast:
 
     place, recorded = _recorded(results)
     candidates = from_plan(plan.runs, site.hardware)
-    measured = _measured(recorded)
+    best_measured: dict[tuple[str, int], float] = {}
+    for at in recorded.worked.nonzero()[0].tolist():
+        name, rate = (
+            recorded.candidates.cell_names[recorded.candidates.cells[at]],
+            float(recorded.tokens_per_second_per_gpu[at]),
+        )
+        best_measured[name] = max(rate, best_measured.get(name, 0.0))
     missing = unlearned(recorded, candidates)
-    if not measured:
+    if not best_measured:
         nothing = f"note: no run of {results} has a speed: those of the models of physics are shown"
         missing = f"{missing}\n{nothing}" if missing else nothing
     return Forecast(
         cells=[
-            _cell(candidates, cell, best, measured.get(candidates.cell_names[cell]))
+            _cell(candidates, cell, best, best_measured.get(candidates.cell_names[cell]))
             for cell, best in expected_best(recorded, candidates, MOST).items()
         ],
         measured_runs=len(recorded.candidates),
@@ -236,16 +236,6 @@ def _recorded(results: Path) -> tuple[Path, Any]:
 
     ((place, directory),) = collected_results([results])
     return place, read_recorded(place if directory is None else directory.results)
-
-
-def _measured(recorded: Any) -> dict[tuple[str, int], float]:
-    """(model, nodes) -> the best measured tokens/s/GPU."""
-    best: dict[tuple[str, int], float] = {}
-    names, cells = recorded.candidates.cell_names, recorded.candidates.cells
-    for place in recorded.worked.nonzero()[0].tolist():
-        name, rate = names[cells[place]], float(recorded.tokens_per_second_per_gpu[place])
-        best[name] = max(rate, best.get(name, 0.0))
-    return best
 
 
 def _cell(candidates: Candidates, cell: int, best: list[Expected], measured: float | None) -> dict[str, Any]:

@@ -18,7 +18,11 @@ _MARKS = re.compile(r"[\\`*~<>|&]|\](?=[(\[])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])
 def text(rows: Sequence[Row], form: str, metric: str) -> str:
     """The winners (``winners.winners``) in a format of ``winners.FORMS``."""
     if form == "markdown":
-        return _markdown(rows, metric)
+        heads, cells, under = best_table(rows, metric)
+        sides = ["---" if head in ("model", "layout", "how sure") else "---:" for head in heads]
+        lines = [" | ".join(heads), " | ".join(sides), *(" | ".join(map(_plain, line)) for line in cells)]
+        under = [SIMULATED] * any(row["simulated"] for row in rows) + [_plain(text) for text in under]
+        return "".join(f"| {line} |\n" for line in lines) + "".join(f"\n{text}\n" for text in under)
     rows = [complete(row, metric) for row in rows]
     if form == "flags":
         return _flags(rows, metric)
@@ -81,15 +85,6 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
 def _is_reported(row: Row) -> bool:
     """Whether the only MFU is the one that an imported source reports."""
     return row["mfu"] is None and row["reported_mfu"] is not None
-
-
-def _markdown(rows: Sequence[Row], metric: str) -> str:
-    """The table of `sweep best`: numbers right-aligned."""
-    heads, cells, under = best_table(rows, metric)
-    sides = ["---" if head in ("model", "layout", "how sure") else "---:" for head in heads]
-    lines = [" | ".join(heads), " | ".join(sides), *(" | ".join(map(_plain, line)) for line in cells)]
-    under = [SIMULATED] * any(row["simulated"] for row in rows) + [_plain(text) for text in under]
-    return "".join(f"| {line} |\n" for line in lines) + "".join(f"\n{text}\n" for text in under)
 
 
 def _plain(text: str) -> str:
