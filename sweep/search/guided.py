@@ -134,7 +134,9 @@ def what_is_left(known: Known, rows: Ints) -> _Left:
     works, mean = posterior.success(rows), posterior.log_rates(rows)
     some = np.isfinite(known.best[cells])
     best = np.where(some, known.best[cells], mean)
-    spreads, off = posterior.spreads(rows), may_be_off(known, rows)
+    spreads = posterior.spreads(rows)
+    # of the rate that a run will show, its noise included
+    off = wider(known, rows) * np.hypot(spreads, posterior.fit.scales.noise)
     gains, *missed = (
         np.where(some, works * found, FIRST_GAIN * works)
         for found in (
@@ -144,13 +146,6 @@ def what_is_left(known: Known, rows: Ints) -> _Left:
         )
     )
     return _Left(rows, cells, mean, works, gains, np.stack(missed))
-
-
-def may_be_off(known: Known, rows: Ints) -> Floats:
-    """Standard deviation of the logarithm of the rate that a run will show, its noise included."""
-    posterior = known.posterior()
-    found: Floats = wider(known, rows) * np.hypot(posterior.spreads(rows), posterior.fit.scales.noise)
-    return found
 
 
 def wider(known: Known, rows: Ints) -> Floats:

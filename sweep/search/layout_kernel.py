@@ -69,10 +69,15 @@ class LayoutKernel:
 
 def axes_of(columns: Mapping[str, Any], kinds: Sequence[tuple[str, str, str, str]]) -> dict[str, Floats]:
     """Each axis that varies among the candidates: positions in doublings, or integers for categories."""
+    from sweep.physics.shapes import ModelShape
+
     size = len(kinds)
-    given = {name: value for name, value in columns.items() if name not in _DERIVED}
+    left = {*_DERIVED, *ModelShape.__dataclass_fields__}
+    given = {name: value for name, value in columns.items() if name not in left}
+    if "num_layers" in columns:  # a model's shape is one axis: by its size
+        given["model"] = np.asarray(columns["num_layers"]) * np.asarray(columns["hidden_size"], dtype=np.float64) ** 2
     found = {}
-    for name, value in {**_shape_as_one(given), **_parameters(kinds)}.items():
+    for name, value in {**given, **_parameters(kinds)}.items():
         values = np.broadcast_to(np.asarray(value), size)
         position = _position(values)
         if len(np.unique(position)) > 1:
@@ -81,17 +86,6 @@ def axes_of(columns: Mapping[str, Any], kinds: Sequence[tuple[str, str, str, str
         across = np.broadcast_to(np.asarray(columns["tp"]) > np.asarray(columns["gpus_per_node"]), size)
         if across.any() and not across.all():
             found["tp across nodes"] = LENGTH * across
-    return found
-
-
-def _shape_as_one(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """A model's shape is one axis: by its size."""
-    from sweep.physics.shapes import ModelShape
-
-    names = set(ModelShape.__dataclass_fields__)
-    found = {name: value for name, value in columns.items() if name not in names}
-    if "num_layers" in columns:
-        found["model"] = np.asarray(columns["num_layers"]) * np.asarray(columns["hidden_size"], dtype=np.float64) ** 2
     return found
 
 

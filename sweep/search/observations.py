@@ -112,7 +112,10 @@ class Known:
         for order in (self._ended, self._peaks):
             order.drop(ended.when, index)
         self.log_rates[index] = np.nan
-        self._read_best(index)
+        cell = self.candidates.cells[index]
+        rates = self.log_rates[self.candidates.cells == cell]
+        rates = rates[~np.isnan(rates)]
+        self.best[cell] = rates.max() if len(rates) else -np.inf
         if ended.end.outcome in RULES_OUT:
             self.ruled_out = np.zeros(len(self.candidates), dtype=bool)
             for other in (i for i, e in self._ends.items() if e.end.outcome in RULES_OUT):
@@ -123,17 +126,11 @@ class Known:
         if not self.ruled_out[index]:
             self.ruled_out |= self.candidates.needs.dominating(index)
 
-    def _read_best(self, index: int) -> None:
-        cell = self.candidates.cells[index]
-        rates = self.log_rates[self.candidates.cells == cell]
-        rates = rates[~np.isnan(rates)]
-        self.best[cell] = rates.max() if len(rates) else -np.inf
-
     @property
     def infeasible(self) -> Bools:
         """Infeasible runs: by the static rules, by an out-of-memory that they dominate, by measured peaks."""
         enough = 0
-        while (further := _next(enough, RECHECK_PEAKS_EVERY)) <= len(self._peaks):
+        while (further := int(enough * RECHECK_PEAKS_EVERY) + 1) <= len(self._peaks):
             enough = further
         if enough != self._peaks_read or self._peaks.changed_before(enough):
             self._over, self._peaks_read = self._over_memory(self._peaks.first(enough)), enough
@@ -215,8 +212,3 @@ class InOrder:
         """The runs with the first ends, in their order, without those before ``start``."""
         self._changed = max(self._changed, number)
         return np.array([index for _, index in self._items[start:number]], dtype=np.int64)
-
-
-def _next(number: int, growth: float) -> int:
-    """Number of results that must be known before refitting a model fitted to this many."""
-    return int(number * growth) + 1

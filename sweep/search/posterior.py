@@ -86,7 +86,15 @@ class Posterior:
         """Further ends, in their order."""
         for candidate, end in ends:
             index = int(self._of[candidate])
-            self._learn_failure(index, end)
+            worked, memory = float(end.outcome is Outcome.OK), 0.0
+            if self._peaks is not None:
+                memory = self._learn_memory(self._peaks, index, end)
+            weight = 1.0 - memory
+            place = int(self._places[index])
+            tried, failed = self._ended.get(place, (0.0, 0.0))
+            self._ended[place] = (tried + weight, failed + weight * (1 - worked))
+            self._all_tried += weight
+            self._all_failed += weight * (1 - worked)
             if end.log_rate is not None:
                 self._measured.append(index)
                 if index in self._different:
@@ -148,26 +156,6 @@ class Posterior:
         self._taught = len(self._measured)
         return self._log_seconds
 
-    def _learn_failure(self, index: int, end: End) -> None:
-        worked, memory = float(end.outcome is Outcome.OK), 0.0
-        if self._peaks is not None:
-            memory = self._learn_memory(self._peaks, index, end)
-        weight = 1.0 - memory
-        place = int(self._places[index])
-        tried, failed = self._ended.get(place, (0.0, 0.0))
-        self._ended[place] = (tried + weight, failed + weight * (1 - worked))
-        self._all_tried += weight
-        self._all_failed += weight * (1 - worked)
-
-    def _spread_ends(self) -> None:
-        """Count what ended for all similar runs."""
-        ended, squares = list(self._ended.items()), (self._features**2).sum(axis=1)
-        for first in range(0, len(ended), ENDS_AT_ONCE):
-            places, weights = map(np.array, zip(*ended[first : first + ENDS_AT_ONCE], strict=True))
-            apart = squares[places, None] + squares - 2 * self._features[places] @ self._features.T
-            self._tried, self._failed = (self._tried, self._failed) + weights.T @ np.exp(apart / (-2 * LENGTH**2))
-        self._ended.clear()
-
     def _learn_memory(self, peaks: Peaks, index: int, end: End) -> float:
         """Returns the probability that the run ran out of memory."""
         if end.outcome is Outcome.OOM_CUDA:
@@ -183,7 +171,13 @@ class Posterior:
 
     def _others(self, rows: Ints) -> Floats:
         """Probability of a failure other than of memory, by similar runs that were tried."""
-        self._spread_ends()
+        # Count what ended for all similar runs.
+        ended, squares = list(self._ended.items()), (self._features**2).sum(axis=1)
+        for first in range(0, len(ended), ENDS_AT_ONCE):
+            those, weights = map(np.array, zip(*ended[first : first + ENDS_AT_ONCE], strict=True))
+            apart = squares[those, None] + squares - 2 * self._features[those] @ self._features.T
+            self._tried, self._failed = (self._tried, self._failed) + weights.T @ np.exp(apart / (-2 * LENGTH**2))
+        self._ended.clear()
         base = (BASE_WEIGHT * OTHER_FAILURES + self._all_failed) / (BASE_WEIGHT + self._all_tried)
         places = self._places[rows]
         found: Floats = (PRIOR_WEIGHT * base + self._failed[places]) / (PRIOR_WEIGHT + self._tried[places])

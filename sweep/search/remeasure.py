@@ -30,7 +30,9 @@ def top_configurations(known: Known) -> Ints:
     found: list[int] = []
     for cell in np.unique(c.cells[measured]):
         rows = measured[c.cells[measured] == cell]
-        groups, medians = _medians(c.duplicates[rows], known.log_rates[rows])
+        unique, first = np.unique(c.duplicates[rows], return_index=True)
+        groups = unique[np.argsort(first, kind="stable")]  # in the order of their first run
+        medians = np.array([np.median(known.log_rates[rows][c.duplicates[rows] == group]) for group in groups])
         best_first = np.argsort(-medians, kind="stable")
         near = medians[best_first] >= known.best[cell] + np.log1p(-NEAR)
         near[:LEAST] = True
@@ -108,10 +110,3 @@ def _room(groups: Ints, sizes: Ints, share: float) -> int:
     if len(configurations) < LEAST:
         return 0
     return max(LEAST, int(share * len(configurations))) - int((sizes[configurations] > 1).sum())
-
-
-def _medians(groups: Ints, rates: np.ndarray) -> tuple[Ints, np.ndarray]:
-    """Each group and its median, in the order of their first run."""
-    unique, first = np.unique(groups, return_index=True)
-    unique = unique[np.argsort(first, kind="stable")]
-    return unique, np.array([np.median(rates[groups == group]) for group in unique])

@@ -102,7 +102,10 @@ def replays(
             seconds = min(_seconds(known, drawn, pick.index, iterations), most_s)
             hours += float(candidates.nodes[pick.index]) * seconds / 3600
             spent += 1
-        yield Replay(spent, hours, _mean_regret(known, drawn))
+        best = np.zeros(len(known.best))
+        np.maximum.at(best, known.candidates.cells, np.where(drawn.worked, drawn.tokens_per_second_per_gpu, 0.0))
+        some = best > 0
+        yield Replay(spent, hours, float(np.mean(1 - np.exp(known.best[some]) / best[some])) if some.any() else 0.0)
 
 
 def _seconds(known: Known, drawn: RecordedRun, index: int, iterations: int | None) -> float:
@@ -116,13 +119,6 @@ def _seconds(known: Known, drawn: RecordedRun, index: int, iterations: int | Non
         return whole
     start, until = min(whole, ASSUMED_START_S), 2 if behind > np.log(2) else 3  # the first iteration is not compared
     return start + (whole - start) * min(1.0, until / iterations)
-
-
-def _mean_regret(known: Known, drawn: RecordedRun) -> float:
-    best = np.zeros(len(known.best))
-    np.maximum.at(best, known.candidates.cells, np.where(drawn.worked, drawn.tokens_per_second_per_gpu, 0.0))
-    some = best > 0
-    return float(np.mean(1 - np.exp(known.best[some]) / best[some])) if some.any() else 0.0
 
 
 def drawn_results(candidates: Candidates, draws: int, seed: int = 0) -> Iterator[RecordedRun]:

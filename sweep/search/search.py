@@ -20,7 +20,6 @@ from sweep.physics.hardware import Gpu
 from sweep.planning.runs import PlannedRun
 from sweep.search.budget import Budget
 from sweep.search.candidates import UNKNOWN_GPU, Bools, Candidates, from_plan
-from sweep.search.gaussian import Ints
 from sweep.search.guided import missed
 from sweep.search.observations import Known
 from sweep.search.placing import FLAT, Tree
@@ -183,14 +182,11 @@ class Search:
             elapsed_s = max(self._seen_at - self._began_at, 0.0)
             free = self._budget.affordable(known, self._seconds, elapsed_s)
             if self._budget.whole and not self._budget.enough_for_all(known, self._seconds, free):
-                free &= (self._shares(known, free) > 0)[known.candidates.cells]
+                shares = self._budget.shares(known, self._seconds, self._strategy.open(known, free))
+                free &= (shares > 0)[known.candidates.cells]
             self._cached["free"] = free
         found: Bools = self._cached["free"]
         return found
-
-    def _shares(self, known: Known, free: Bools) -> Ints:
-        assert self._budget is not None
-        return self._budget.shares(known, self._seconds, self._strategy.open(known, free))
 
     def _to_begin(self, known: Known) -> Bools:
         """The runs still to be started: per cell no more than its share of the budget."""
@@ -214,7 +210,13 @@ class Search:
         if not state.attempts:
             return
         self._known.begin(place)
-        self._read_times(state, place)
+        spent = 0.0  # an attempt that has not ended counts with its expected duration
+        for attempt in state.attempts.values():
+            times = [at for at in (attempt.started_at, attempt.ended_at) if at is not None]
+            self._began_at = min([self._began_at, *times])
+            self._seen_at = max([self._seen_at, *times])
+            spent += times[1] - times[0] if len(times) == 2 else float(self._expected[place])
+        self._seconds[place] = spent
         counting = state.ok or state.last
         if counting is None or counting.outcome is None or again is not None:
             self._known.reopen(place)
@@ -223,16 +225,6 @@ class Search:
         self._known.end(
             place, Outcome(counting.outcome), rate, peak, counting.ended_at or 0.0, stopped=counting.stopped
         )
-
-    def _read_times(self, state: RunState, place: int) -> None:
-        """Duration of the run's attempts; one that has not ended counts with its expected duration."""
-        spent = 0.0
-        for attempt in state.attempts.values():
-            times = [at for at in (attempt.started_at, attempt.ended_at) if at is not None]
-            self._began_at = min([self._began_at, *times])
-            self._seen_at = max([self._seen_at, *times])
-            spent += times[1] - times[0] if len(times) == 2 else float(self._expected[place])
-        self._seconds[place] = spent
 
 
 @dataclass(frozen=True)

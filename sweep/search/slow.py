@@ -61,9 +61,14 @@ def slowed(errors: Errors, on: Sequence[frozenset[str]], units: Mapping[str, fro
         return None
     there, likely, best = np.array([touched[name] for name in names], dtype=np.float64), -math.inf, None
     rates, axes = np.linalg.eigh(errors.inverse)
+    widths = [len(nodes) for nodes in on]
+    same = np.equal.outer(np.unique(widths), widths).astype(np.float64)
     for noise in NOISES:
         noisier = np.maximum(rates, LEAST) / (1 + noise**2 * np.maximum(rates, LEAST))
-        fit = _robust(errors.late, there, _within_widths((axes * noisier) @ axes.T, on))
+        # Runs are compared with those on as many nodes: an error by the number of nodes is no node's fault.
+        inverse = (axes * noisier) @ axes.T
+        slopes = same @ inverse
+        fit = _robust(errors.late, there, inverse - slopes.T @ np.linalg.solve(slopes @ same.T, slopes))
         if (likelihood := float(np.log(noisier).sum()) - len(on) * math.log(fit.costs[:-1].min())) > likely:
             likely, best = likelihood, fit
     assert best is not None
@@ -101,7 +106,9 @@ def _robust(late: Floats, there: Floats, inverse: Floats) -> _Fit:
     """As ``_explained``: an error counts as far by how the others spread about what the best unit explains."""
     effect = np.zeros(len(late))
     for _ in range(ROUNDS):
-        spread = MAD_FACTOR * float(np.median(np.abs(_alone(late - effect, inverse))))
+        # By how much later each is than the others let expect (Martin and Simpson 2005, AIAA Journal 43:853, eq. 20).
+        alone = (inverse @ (late - effect)) / np.maximum(np.diag(inverse), LEAST)
+        spread = MAD_FACTOR * float(np.median(np.abs(alone)))
         fit = _explained(late, there, inverse, FAR * max(spread, math.log(LEAST_FACTOR)))
         effect = fit.effects[best := int(np.argmin(fit.costs[:-1]))] * there[best]
     return fit
@@ -134,18 +141,3 @@ def _explained(late: Floats, there: Floats, inverse: Floats, bound: float) -> _F
     rest, shifted = late - effects[:, None] * there - shifts, 2 * bound * np.abs(shifts) * diagonal
     costs = np.maximum(np.einsum("ij,ij->i", rest, slope) + shifted.sum(axis=1), LEAST)
     return _Fit(costs, slope**2 / diagonal + shifted, effects)
-
-
-def _within_widths(inverse: Floats, on: Sequence[frozenset[str]]) -> Floats:
-    """Of runs that are compared with those on as many nodes: an error by the number of nodes is no node's fault."""
-    widths = [len(nodes) for nodes in on]
-    same = np.equal.outer(np.unique(widths), widths).astype(np.float64)
-    slopes = same @ inverse
-    found: Floats = inverse - slopes.T @ np.linalg.solve(slopes @ same.T, slopes)
-    return found
-
-
-def _alone(late: Floats, inverse: Floats) -> Floats:
-    """By how much later each is than the others let expect (Martin and Simpson 2005, AIAA Journal 43:853, eq. 20)."""
-    found: Floats = (inverse @ late) / np.maximum(np.diag(inverse), LEAST)
-    return found

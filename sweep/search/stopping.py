@@ -64,7 +64,8 @@ class Stopping:
             return None
         usual = {name: statistics.median(full.token_s for full in runs.values()) for name, runs in cell.items()}
         attempt, full = next(iter(cell[min(usual, key=lambda name: usual[name])].items()))
-        warmup = [time_s * run.global_batch_tokens for time_s in full.warmup_token_s] if full.like(run) else []
+        like = full.program == (run.workload, run.compile)  # only then is the warm-up of both the same work
+        warmup = [time_s * run.global_batch_tokens for time_s in full.warmup_token_s] if like else []
         unknown = [math.inf] * max(run.warmup_iterations - len(warmup), 0)
         return SlowBound(
             step_s=min(usual.values()) * run.global_batch_tokens,
@@ -105,15 +106,7 @@ class _Full:
         self.token_s = record.step_time_median_s / run.global_batch_tokens
         self.warmup_token_s = [time_s / run.global_batch_tokens for time_s in record.warmup_times_s or ()]
         self.logs = [math.log(time_s) for time_s in record.step_times_s or ()]
-        self._kind = _kind(run)
-
-    def like(self, run: Run) -> bool:
-        """Whether the warm-up of both is the same work: their program's, and compiled or not."""
-        return self._kind == _kind(run)
-
-
-def _kind(run: Run) -> Hashable:
-    return run.workload, run.compile
+        self.program = run.workload, run.compile
 
 
 def _cell(run: Run) -> Hashable:

@@ -14,7 +14,7 @@ from sweep.contract import FREE, LAYOUT_NUMBERS
 from sweep.physics.columns import read
 from sweep.plugins import STRATEGY
 from sweep.search.candidates import Bools, Candidates
-from sweep.search.gaussian import Floats, Ints
+from sweep.search.gaussian import Ints
 from sweep.search.observations import Known
 
 AXES = tuple(name for name in FREE if name in LAYOUT_NUMBERS)
@@ -136,21 +136,16 @@ def _in_cell(known: Known, rows: Ints, open_: Bools) -> Pick | None:
         return Pick(
             int(rows[place]), f"{(*AXES, 'recompute')[int(np.argmax(differs[place]))]} alone, against the cell's base"
         )
-    effects = _effects(values, rates - rates[base], differs)
+    gains = rates - rates[base]
+    effects = np.zeros(values.shape)  # of each run's value of each axis alone; 0 if not measured
+    alone = (differs.sum(axis=1) == 1) & ~np.isnan(gains)
+    for axis in range(values.shape[1]):
+        for one in np.flatnonzero(alone & differs[:, axis]):
+            same = values[:, axis] == values[one, axis]
+            effects[same, axis] = gains[one]
     score = np.where(free & (effects.min(axis=1) > HURTS), effects.sum(axis=1), -np.inf)
     place = int(np.argmax(score))
     return Pick(int(rows[place]), "combination of values that help alone") if np.isfinite(score[place]) else None
-
-
-def _effects(values: Ints, gains: Floats, differs: Bools) -> Floats:
-    """(runs, axes): the effect of each run's value of each axis alone; 0 if not measured."""
-    found = np.zeros(values.shape)
-    alone = (differs.sum(axis=1) == 1) & ~np.isnan(gains)
-    for axis in range(values.shape[1]):
-        for row in np.flatnonzero(alone & differs[:, axis]):
-            same = values[:, axis] == values[row, axis]
-            found[same, axis] = gains[row]
-    return found
 
 
 def _values(candidates: Candidates, rows: Ints) -> Ints:
