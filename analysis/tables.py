@@ -65,28 +65,21 @@ def load_plan(source: Source | Iterable[Source], columns: Sequence[str] = ()) ->
     if not frames:
         return None
     plan: pd.DataFrame = pd.concat(frames, ignore_index=True)
-    skipped = _companion(source, "skipped.parquet", ("run_id", *_SKIPPED))
+    files = [path / "skipped.parquet" for path in _paths(source)]
+    tables = [_skipped(file) for file in files if file.is_file()]
     for name in _SKIPPED:
-        known = {} if skipped is None else dict(zip(skipped["run_id"], skipped[name], strict=True))
+        known = {run_id: value for table in tables for run_id, value in zip(table["run_id"], table[name], strict=True)}
         plan[name] = plan["run_id"].map(known).astype(object)
     return plan
 
 
-def _companion(source: Source | Iterable[Source], name: str, needed: Sequence[str]) -> pd.DataFrame | None:
-    """The tables of that name next to the results of each sweep directory, as one."""
-    import pandas as pd
-
-    frames = []
-    for folder in _paths(source):
-        if not (folder / name).is_file():
-            continue
-        frame = _to_pandas(read_table(folder / name))
-        missing = [column for column in needed if column not in frame]
-        if missing:
-            remedy = f"`sweep collect {folder}` rebuilds it"
-            raise SweepError(Mistake(f"no column {', '.join(missing)}", file=str(folder / name), remedy=remedy))
-        frames.append(frame.assign(source=str(folder)))
-    return pd.concat(frames, ignore_index=True) if frames else None
+def _skipped(file: Path) -> pd.DataFrame:
+    table = _to_pandas(read_table(file))
+    missing = [name for name in ("run_id", *_SKIPPED) if name not in table]
+    if missing:
+        remedy = f"`sweep collect {file.parent}` rebuilds it"
+        raise SweepError(Mistake(f"no column {', '.join(missing)}", file=str(file), remedy=remedy))
+    return table
 
 
 def _paths(source: Source | Iterable[Source]) -> list[Path]:

@@ -69,18 +69,6 @@ def paragraph(text: str, room_pt: float, size: float) -> list[str]:
     return wrap(text.split(), room_pt, size)
 
 
-def wrap_phrases(phrases: Sequence[str], room: float, size: float) -> list[str]:
-    """Phrases joined by dots into lines; a line breaks between phrases only."""
-    lines: list[str] = []
-    for phrase in (shortened(phrase, room, size) for phrase in phrases):
-        longer = f"{lines[-1]} · {phrase}" if lines else phrase
-        if lines and width_pt(longer, size) <= room:
-            lines[-1] = longer
-        else:
-            lines.append(phrase)
-    return lines
-
-
 def shortened(text: str, room_pt: float, size: float) -> str:
     """The text, with its end cut off where it is too wide."""
     if len(text) <= WIDEST and width_pt(text, size) <= room_pt:
@@ -144,7 +132,14 @@ class Frame:
         """Phrases of what was held fixed, and sentences, wrapped to the width."""
         room = (width - 2 * MARGIN) * HINTED
         foot = [line for note in notes for line in paragraph(note, room, SMALL)]
-        return Frame(width, title, wrap_phrases(held, room, UNDER), foot)
+        lines: list[str] = []  # broken between phrases only
+        for phrase in (shortened(phrase, room, UNDER) for phrase in held):
+            longer = f"{lines[-1]} · {phrase}" if lines else phrase
+            if lines and width_pt(longer, UNDER) <= room:
+                lines[-1] = longer
+            else:
+                lines.append(phrase)
+        return Frame(width, title, lines, foot)
 
     @property
     def above(self) -> float:

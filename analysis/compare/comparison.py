@@ -230,6 +230,9 @@ def _cells(a: Side, b: Side, pairs: Sequence[Pair], metric: Metric, noise: Noise
     sizes = pd.concat([side.all_rows[["model", "parameters_total"]] for side in (a, b)])
     for cell in in_order(sizes, {*a.best, *b.best}):
         own = tests.get((cell, "best")), tests.get((cell, "typical"))
+        verdict = _verdict([change for change in own if change is not None], level)
+        if cell not in a.best or cell not in b.best:
+            verdict = "new" if cell not in a.best else "lost" if cell in b.tried else "missing"
         cells.append(
             CellPair(
                 model=cell[0],
@@ -239,18 +242,10 @@ def _cells(a: Side, b: Side, pairs: Sequence[Pair], metric: Metric, noise: Noise
                 best=own[0],
                 pairs=len(of_cell.get(cell, ())),
                 typical=own[1],
-                verdict=_cell_verdict(cell, a, b, own, level),
+                verdict=verdict,
             )
         )
     return tuple(cells)
-
-
-def _cell_verdict(cell: Cell, a: Side, b: Side, tests: Sequence[Change | None], level: float) -> str:
-    if cell not in a.best:
-        return "new"
-    if cell not in b.best:
-        return "lost" if cell in b.tried else "missing"
-    return _verdict([change for change in tests if change is not None], level)
 
 
 def _verdict(tests: Sequence[Change], level: float) -> str:

@@ -188,7 +188,12 @@ def changes(groups: Mapping[Key, Sequence[Pair]], metric: Metric, noise: Noise) 
         key: sum(int(row.get("oversubscribed_runs") or 0) for pair in pairs for row in pair)
         for key, pairs in groups.items()
     }
-    return {key: _change(*test[:3], p, disturbed[key]) for (key, test), p in zip(tests.items(), corrected, strict=True)}
+    found = {}
+    for (key, (gained, error, freedom, _)), p in zip(tests.items(), corrected, strict=True):
+        reach = student_quantile(0.95, freedom) * error
+        low, change, high = (math.expm1(gained + end) for end in (-reach, 0.0, reach))
+        found[key] = Change(change=change, low=low, high=high, p=p, oversubscribed_runs=disturbed[key])
+    return found
 
 
 def tested(pairs: Sequence[Pair], metric: Metric, noise: Noise) -> tuple[float, float, float, float]:
@@ -222,9 +227,3 @@ def _own_variance(row: Row, metric: Metric) -> tuple[float, int]:
     variance, freedom = log_median_variance(times)
     repeats = int(row["repeats"])
     return variance / repeats, freedom * repeats
-
-
-def _change(gained: float, error: float, freedom: float, p: float, disturbed: int) -> Change:
-    reach = student_quantile(0.95, freedom) * error
-    low, gain_, high = (math.expm1(gained + end) for end in (-reach, 0.0, reach))
-    return Change(change=gain_, low=low, high=high, p=p, oversubscribed_runs=disturbed)

@@ -29,11 +29,6 @@ AXES: dict[str, str] = {
 SHORT = {"micro_batch_size": "MBS", "grad_accum": "GAS", "zero": "ZeRO", "pp_schedule": "schedule"}
 
 
-def short_name(axis: str) -> str:
-    """TP, MBS, ZeRO, recompute: an axis where there is little room."""
-    return SHORT.get(axis, axis.upper() if len(axis) == 2 else axis)
-
-
 def comparable_metric(records: pd.DataFrame) -> Metric | None:
     """What lets configurations of several models be compared: MFU, else the source's, else TFLOP/s, else tokens/s/GPU.
 

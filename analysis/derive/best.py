@@ -306,23 +306,16 @@ def _interval(rows: pd.DataFrame, metric: Metric) -> dict[str, Any]:
     if metric.time_like == 0:
         return {"low": value, "high": value}
     median = rows["step_time_median_s"].to_numpy(float)
-    fast, slow = _step_interval(rows)
+    fast = rows["step_time_min_s"].to_numpy(float, copy=True)
+    slow = rows["step_time_max_s"].to_numpy(float, copy=True)
+    for at, times in enumerate(rows.get("step_times_s", ())):
+        if np.size(times) >= MANY:
+            ordered, skip = np.sort(np.asarray(times, dtype=float)), trimmed(np.size(times))
+            fast[at], slow[at] = ordered[skip], ordered[-1 - skip]
     with np.errstate(divide="ignore", invalid="ignore"):
         ends = [value * (median / end) ** metric.time_like for end in (fast, slow)]
     known = [value, *(np.where(np.isfinite(end), end, value) for end in ends)]
     return {"low": np.min(known, axis=0), "high": np.max(known, axis=0)}
-
-
-def _step_interval(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Fast and slow end of each row's median step time."""
-    fast = rows["step_time_min_s"].to_numpy(float, copy=True)
-    slow = rows["step_time_max_s"].to_numpy(float, copy=True)
-    if "step_times_s" in rows:
-        for at, times in enumerate(rows["step_times_s"]):
-            if np.size(times) >= MANY:
-                ordered, skip = np.sort(np.asarray(times, dtype=float)), trimmed(np.size(times))
-                fast[at], slow[at] = ordered[skip], ordered[-1 - skip]
-    return fast, slow
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.derive.axes import short_name
+from analysis.derive.axes import SHORT
 from analysis.derive.best import is_simulated, natural
 from analysis.derive.placement import Spread, against_packed, by_node_set, placed, spread, widest
 from analysis.figures import style
@@ -72,7 +72,7 @@ def _draw_configurations(axes: Axes, runs: pd.DataFrame, configurations: Any) ->
 def _label(row: Mapping[Hashable, Any], varied: Sequence[str]) -> str:
     """The configuration by what differs among those shown."""
     nodes = int(row["nodes"])
-    layout = [f"{short_name(name)} {row[name]}" for name in varied]
+    layout = [f"{SHORT.get(name, name.upper() if len(name) == 2 else name)} {row[name]}" for name in varied]
     return " · ".join([f"{row['model']}", f"{nodes} node{'s' * (nodes != 1)}", *layout])
 
 

@@ -37,8 +37,13 @@ def draw(records: pd.DataFrame) -> Figure:
     )
     left, right = figure.axes
     for at, model in enumerate(models):
-        _draw_model(left, right, table[table["model"] == model], model, at, fits)
-        _draw_spread(right, table[table["model"] == model], at, len(models))
+        rows = table[table["model"] == model]
+        _draw_model(left, right, rows, model, at, fits)
+        first = float(rows["value"].iloc[0])
+        known = rows[rows["high"] > rows["low"]]
+        offset = known["nodes"].to_numpy(float) * 2 ** (0.03 * (at - (len(models) - 1) / 2))
+        low, high = (100 * known[name].to_numpy(float) / first for name in ("low", "high"))
+        right.vlines(offset, low, high, color=style.COLOURS[at], linewidth=2, alpha=0.35)
     _finish(left, right, table)
     return figure
 
@@ -58,16 +63,9 @@ def _draw_model(left: Axes, right: Axes, rows: pd.DataFrame, model: str, at: int
     right.plot(nodes, 100 * rows["efficiency"].to_numpy(float), label=model, **line_style)
 
 
-def _draw_spread(right: Axes, rows: pd.DataFrame, at: int, many: int) -> None:
-    """Error bar of each median, next to its point."""
-    first = float(rows["value"].iloc[0])
-    known = rows[rows["high"] > rows["low"]]
-    offset = known["nodes"].to_numpy(float) * 2 ** (0.03 * (at - (many - 1) / 2))
-    low, high = (100 * known[name].to_numpy(float) / first for name in ("low", "high"))
-    right.vlines(offset, low, high, color=style.COLOURS[at], linewidth=2, alpha=0.35)
-
-
 def _finish(left: Axes, right: Axes, table: pd.DataFrame) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator
+
     counts = sorted({int(n) for n in table["nodes"]})
     for axes in (left, right):
         axes.set_xscale("log", base=2)
@@ -77,7 +75,12 @@ def _finish(left: Axes, right: Axes, table: pd.DataFrame) -> None:
         axes.set_xlabel("nodes")
         style.ruled(axes)
     rate = table["tokens_per_second"]
-    style.log_scale(left.yaxis, float(rate.min()), float(rate.max()))
+    low, high = float(rate.min()), float(rate.max())
+    left.set_yscale("log")  # with enough numbers to read it by, and no tick without one
+    if high < 1000 * low:
+        left.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 4 * low else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)))
+    left.yaxis.set_major_formatter(style.tick)
+    left.yaxis.set_minor_locator(NullLocator())
     left.plot([], [], color=style.FAINT, linestyle=(0, (4, 3)), linewidth=0.8, label="ideal: as the fewest nodes")
     left.set_ylabel("throughput (tokens/s)")
     style.legend(left, loc="upper left")

@@ -60,18 +60,13 @@ def sheet(
     figure.set_layout_engine("constrained", rect=inside, h_pad=0.03, w_pad=0.03)
     frame.write(figure)
     for axes in figure.subplots(rows, columns, squeeze=False, **grid).flat:
-        plain(axes)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color(FAINT)
+        axes.tick_params(labelsize=SMALL, colors=INK, length=2.5, width=0.6)
+        axes.xaxis.label.set_fontsize(BODY)
+        axes.yaxis.label.set_fontsize(BODY)
+        axes.set_axisbelow(True)
     return figure
-
-
-def plain(axes: Axes) -> None:
-    """Thin, grey axes, so that the data stand out."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(FAINT)
-    axes.tick_params(labelsize=SMALL, colors=INK, length=2.5, width=0.6)
-    axes.xaxis.label.set_fontsize(BODY)
-    axes.yaxis.label.set_fontsize(BODY)
-    axes.set_axisbelow(True)
 
 
 def ruled(axes: Axes, axis: Any = "y") -> None:
@@ -79,9 +74,9 @@ def ruled(axes: Axes, axis: Any = "y") -> None:
     axes.grid(visible=True, axis=axis, color=GRID, linewidth=0.5)
 
 
-def row_labels(axes: Axes, names: Sequence[str], *, every: int = 1, size: float = SMALL, below: float = 0.0) -> None:
+def row_labels(axes: Axes, names: Sequence[str], *, below: float = 0.0) -> None:
     """Names of rows at y = 0, 1, 2 … from the top, as they are. ``below``: rows left free under them."""
-    axes.set_yticks(range(0, len(names), every), names[::every], fontsize=size)
+    axes.set_yticks(range(len(names)), names, fontsize=SMALL)
     for label in axes.get_yticklabels():
         label.set_parse_math(False)
     axes.set_ylim(len(names) - 0.4 + below, -0.6)
@@ -91,17 +86,6 @@ def panel_title(axes: Axes, text: str) -> None:
     """The title of one of several panels."""
     drawn = axes.set_title(text, fontsize=BODY, loc="left", color=INK, fontweight="bold", pad=4)
     drawn.set_parse_math(False)
-
-
-def log_scale(axis: Any, low: float, high: float) -> None:
-    """A logarithmic scale with enough numbers to read it by, and no tick without one: 1, 2, 5 up to three decades."""
-    from matplotlib.ticker import LogLocator, NullLocator
-
-    (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
-    if high < 1000 * low:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 4 * low else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)))
-    axis.set_major_formatter(tick)
-    axis.set_minor_locator(NullLocator())
 
 
 def tick(value: float, _at: object = None) -> str:
@@ -128,11 +112,11 @@ def message(caption: str, text: str) -> Figure:
     return figure
 
 
-def models_shown(rows: pd.DataFrame, most: int = MOST_SERIES) -> tuple[list[str], list[str]]:
-    """At most ``most`` models, from small to large and spread over them, and a note where some are left out."""
+def models_shown(rows: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """At most MOST_SERIES models, from small to large and spread over them, and a note where some are left out."""
     names = model_order(rows, [str(name) for name in rows["model"].dropna().unique()])
-    if len(names) <= most:
+    if len(names) <= MOST_SERIES:
         return names, []
-    step = (len(names) - 1) / (most - 1)
-    chosen = [names[round(at * step)] for at in range(most)]
-    return chosen, [f"{most} of {len(names)} models are shown, spread from small to large."]
+    step = (len(names) - 1) / (MOST_SERIES - 1)
+    chosen = [names[round(at * step)] for at in range(MOST_SERIES)]
+    return chosen, [f"{MOST_SERIES} of {len(names)} models are shown, spread from small to large."]

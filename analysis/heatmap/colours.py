@@ -38,10 +38,13 @@ class Scale:
         """The colour of a value."""
         from matplotlib import colormaps
 
-        span = self.high - self.low
-        place = (value - self.low) / span if span > 0 else 0.0
-        red, green, blue, alpha = colormaps[PALETTE](min(1.0, max(0.0, place)))
+        red, green, blue, alpha = colormaps[PALETTE](self.place(value))
         return red, green, blue, alpha
+
+    def place(self, value: float) -> float:
+        """Position of a value on the scale, 0 to 1."""
+        span = self.high - self.low
+        return min(1.0, max(0.0, (value - self.low) / span)) if span > 0 else 0.0
 
     def ticks(self) -> list[tuple[float, str]]:
         """Round values on the scale with their texts; where only one is between its ends, the ends."""
@@ -60,30 +63,25 @@ def coloured(table: pd.DataFrame, metric: Metric) -> tuple[pd.DataFrame, Metric,
     """(cells with columns ``shown`` and ``relative``, what they show, the scale of the measured ones or None).
 
     They show the metric; for tokens/s/GPU, which do not compare between models, the MFU where every cell has one.
-    ``relative``: what colours a cell.
+    ``relative``: what colours a cell: the value, or where models do not compare, its fraction of the model's best.
     """
     best = table["status"] == "best"
     has_mfu = bool(best.any()) and bool(np.isfinite(table.loc[best, "mfu"].astype(float)).all())
     shown = METRICS["mfu"] if metric.name == DEFAULT_METRIC and has_mfu else metric
     table = table.assign(shown=shown.of(table))
-    table = table.assign(relative=_relative(table, shown))
+    values = table["shown"].astype(float)
+    if not shown.absolute:
+        by_model = values.groupby([str(model).partition("@")[0] for model in table["model"]])  # of all node groups
+        fractions = values / by_model.transform("max") if shown.higher_is_better else by_model.transform("min") / values
+        values = fractions.astype(float)
+    table = table.assign(relative=values)
     if not best.any():
         return table, shown, None
-    values = table.loc[best, "relative"].astype(float)
+    values = values[best]
     factor, of_model = (shown.factor, "") if shown.absolute else (100, " as % of the model's best over all node counts")
     high = float(values.max())
     low = min(float(values.min()), high * (1 - MIN_SPAN))
     return table, shown, Scale(low, high, factor, shown.label + of_model)
-
-
-def _relative(table: pd.DataFrame, shown: Metric) -> pd.Series[float]:
-    """The value that colours the cells: the value, or where models do not compare, its fraction of the model's best."""
-    values = table["shown"].astype(float)
-    if shown.absolute:
-        return values
-    by_model = values.groupby([str(model).partition("@")[0] for model in table["model"]])  # of all node groups
-    fractions = values / by_model.transform("max") if shown.higher_is_better else by_model.transform("min") / values
-    return fractions.astype(float)
 
 
 def ink_on(face: Colour) -> str:

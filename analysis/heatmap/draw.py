@@ -188,30 +188,23 @@ def _draw_cells(
         corners.append([(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)])
         faces.append(face or EMPTY)
         text = lines(content.text(cell, page.level), page.cell_width - 2 * PADDING, page.type_size)
-        _write_cell(axes, (x, y), text, page, ink_on(face) if face else FAINT, headline=face is not None)
+        step = page.type_size * LINE / page.cell_height
+        first = y + 0.5 - step * (len(text) - 1) / 2
+        for at, line in enumerate(text):
+            axes.text(
+                x + 0.5,
+                first + at * step,
+                line,
+                ha="center",
+                va="center_baseline",
+                fontsize=page.type_size,
+                fontweight="bold" if face and at == 0 else "normal",
+                color=ink_on(face) if face else FAINT,
+                parse_math=False,
+            )
     axes.add_collection(PolyCollection(corners, facecolors=faces, edgecolors="white", linewidths=0.8))
     axes.set_xlim(0, len(page.nodes))
     axes.set_ylim(len(page.models), 0)
-
-
-def _write_cell(
-    axes: Axes, corner: tuple[int, int], text: Sequence[str], page: Page, ink: str, *, headline: bool
-) -> None:
-    """Lines centred in a cell, the first one bold where it is a value."""
-    step = page.type_size * LINE / page.cell_height
-    first = corner[1] + 0.5 - step * (len(text) - 1) / 2
-    for at, line in enumerate(text):
-        axes.text(
-            corner[0] + 0.5,
-            first + at * step,
-            line,
-            ha="center",
-            va="center_baseline",
-            fontsize=page.type_size,
-            fontweight="bold" if headline and at == 0 else "normal",
-            color=ink,
-            parse_math=False,
-        )
 
 
 def _label_axes(axes: Axes, rows: pd.DataFrame, page: Page) -> None:

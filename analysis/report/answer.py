@@ -34,6 +34,8 @@ def heat_of(table: pd.DataFrame, metric: Metric) -> dict[str, Any]:
     the scale, 0 to 1, and text.
     """
     table, shown, scale = coloured(table, metric)
+    steps = np.linspace(scale.low, scale.high, SHADES).tolist() if scale else []
+    colours = [scale.colour(step) for step in steps] if scale else []
     nodes = tuple(sorted({int(n) for n in table["nodes"]}))
     rows: dict[str, dict[int, Mapping[str, Any]]] = {}
     for at, cell in enumerate(as_rows(table)):
@@ -43,8 +45,8 @@ def heat_of(table: pd.DataFrame, metric: Metric) -> dict[str, Any]:
         "nodes": nodes,
         "rows": [(model, [tiles[n] for n in nodes]) for model, tiles in rows.items()],
         "shown": shown,
-        "shades": _shades(scale),
-        "ticks": [{"place": _place(scale, at), "text": text} for at, text in scale.ticks()] if scale else [],
+        "shades": [{"face": "#" + "".join(f"{round(p * 255):02x}" for p in c[:3]), "ink": ink_on(c)} for c in colours],
+        "ticks": [{"place": scale.place(at), "text": text} for at, text in scale.ticks()] if scale else [],
         "scale_label": scale.label if scale else shown.label,
     }
 
@@ -68,9 +70,8 @@ def _tile(cell: Mapping[str, Any], anchor: str, metric: Metric, shown: Metric, s
     if cell["status"] != "best" or scale is None:
         return {"anchor": None, "headline": str(cell["label"]), "reason": str(cell["reason"])}
     texts = [" ".join(words) for words in groups(cell, metric, shown, "full")]
-    place = _place(scale, float(cell["relative"]))
     whole = " ".join(f"{name}={_plain(cell[name])}" for name in layout_names(cell) if known(cell.get(name)))
-    shade = round(place * (SHADES - 1))
+    shade = round(scale.place(float(cell["relative"])) * (SHADES - 1))
     return {"anchor": anchor, "headline": texts[0], "lines": texts[1:], "shade": shade, "layout": whole}
 
 
@@ -78,22 +79,8 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _place(scale: Scale, value: float) -> float:
-    """Position of a value on the scale, 0 to 1."""
-    span = scale.high - scale.low
-    return min(1.0, max(0.0, (value - scale.low) / span)) if span > 0 else 0.0
-
-
 def _words(cell: Mapping[str, Any]) -> str:
     return " · ".join(" ".join(words) for words in layout(cell)) or "–"
-
-
-def _shades(scale: Scale | None) -> list[dict[str, str]]:
-    if scale is None:
-        return []
-    steps = np.linspace(scale.low, scale.high, SHADES)
-    colours = [scale.colour(float(step)) for step in steps]
-    return [{"face": "#" + "".join(f"{round(p * 255):02x}" for p in c[:3]), "ink": ink_on(c)} for c in colours]
 
 
 def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, around: pd.DataFrame) -> dict[str, Any]:

@@ -198,20 +198,15 @@ def failures_of(records: pd.DataFrame) -> list[dict[str, Any]]:
 
 def time_spent(records: pd.DataFrame) -> tuple[str, float] | None:
     """(unit, amount) of the attempts' time on their GPUs; None where no attempt has one."""
-    hours = _gpu_hours(records).sum(min_count=1)
+    if "total_s" not in records:
+        return None
+    gpus = records["gpus"] if "gpus" in records else records["nodes"]
+    each: pd.Series[float] = records["total_s"].astype(float) * gpus.astype(float) / 3600
+    hours = each.where(each >= 0).sum(min_count=1)
     if math.isnan(hours):
         return None
     span, many = ("hours", 1.0) if hours >= 1 else ("minutes", 60.0)
     return f"{'rank' if on_cpu(records) else 'GPU'}-{span}", float(hours * many)
-
-
-def _gpu_hours(records: pd.DataFrame) -> pd.Series[float]:
-    """GPU-hours of each attempt; null where its time is not known."""
-    if "total_s" not in records:
-        return pd.Series(float("nan"), index=records.index)
-    gpus = records["gpus"] if "gpus" in records else records["nodes"]
-    hours: pd.Series[float] = records["total_s"].astype(float) * gpus.astype(float) / 3600
-    return hours.where(hours >= 0)
 
 
 def _failure(outcome: str, rows: pd.DataFrame) -> dict[str, Any]:

@@ -52,15 +52,11 @@ def how_to_reproduce(provenance: Mapping[str, Any]) -> tuple[str, ...]:
     if provenance.get("grid"):
         executor = provenance.get("executor")
         chosen = f" --executor {shell_word(str(executor))}" if executor else ""
-        lines.append(f"sweep launch grid.yaml{chosen}{_overrides(provenance)}   # the grid below, saved as grid.yaml")
+        words = [str(word) for word in provenance.get("argv") or ()]
+        given = [after for word, after in itertools.pairwise(words) if word == "-o"]
+        chosen += "".join(f" -o {shell_word(_override(item))}" for item in given)
+        lines.append(f"sweep launch grid.yaml{chosen}   # the grid below, saved as grid.yaml")
     return tuple(lines)
-
-
-def _overrides(provenance: Mapping[str, Any]) -> str:
-    """The ``-o key=value`` of the command line that made the sweep."""
-    words = [str(word) for word in provenance.get("argv") or ()]
-    given = [after for word, after in itertools.pairwise(words) if word == "-o"]
-    return "".join(f" -o {shell_word(_override(item))}" for item in given)
 
 
 def _override(text: str) -> str:
