@@ -1,7 +1,5 @@
 """Fixtures for all tests: real Slurm clusters on this machine, started once per test session."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shlex

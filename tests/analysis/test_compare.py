@@ -1,7 +1,5 @@
 """Two sweeps compared: noise is not reported, a slower cell is found, and the statistics are correct."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A grid measured several times: what became worse is found and dated, noise is not, and slow decay is."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

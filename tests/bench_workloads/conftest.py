@@ -4,8 +4,6 @@ With SWEEP_TRUTH_TABLE=FILE a table is written there: each layout, how far it is
 next to it `parallel_refused.csv`: what torch cannot do.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which device a rank takes: the one that the site states, or none at all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

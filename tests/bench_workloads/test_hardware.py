@@ -1,7 +1,5 @@
 """Sampling of a GPU's state during the timed steps, against NVML's functions as nvidia-ml-py offers them."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

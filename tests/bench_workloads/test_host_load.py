@@ -1,7 +1,5 @@
 """A host with more work than cores is noticed while iterations are timed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The simulated workload: its ranks sleep as reported, and injected faults really happen."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`sweep compare`: two sweeps, several, and one against a baseline as a guard in CI."""
 
-from __future__ import annotations
-
 import json
 
 import pandas as pd

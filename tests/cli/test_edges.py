@@ -3,8 +3,6 @@
 The commands and their paths are taken from the CLI itself, so that a new one is tested without being added here.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

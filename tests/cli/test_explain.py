@@ -1,7 +1,5 @@
 """`sweep explain`: a log file or a run of a sweep, as text or JSON."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

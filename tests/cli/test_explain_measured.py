@@ -1,7 +1,5 @@
 """`sweep explain` of a run that is ok: its figures, its rank in its cell, predicted against measured by part."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`sweep best --format`: the winners as tables for other programs, and as trainers take them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

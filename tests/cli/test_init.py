@@ -1,7 +1,5 @@
 """`sweep init`: its files plan, name every key, and overwrite nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

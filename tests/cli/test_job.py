@@ -1,7 +1,5 @@
 """The objective of a whole job: `best --objective job`, and `size` with failures."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

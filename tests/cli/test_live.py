@@ -1,7 +1,5 @@
 """The live view: the sums that it shows, the picture in a terminal of 100 columns, and plain lines without one."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io

@@ -1,7 +1,5 @@
 """`sweep logs`: the stored output of attempts and pilots, found by parts of names."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

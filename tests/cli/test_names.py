@@ -1,7 +1,5 @@
 """Values that are names: listed in help, completed by tab, checked with all other options. For every command."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

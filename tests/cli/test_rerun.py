@@ -1,7 +1,5 @@
 """`sweep rerun`: which runs are measured again, and that nothing is lost by it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

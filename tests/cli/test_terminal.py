@@ -1,7 +1,5 @@
 """What reaches a terminal: others' texts do nothing there, whatever printed them; and a pipe that its reader closes."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Verdicts on the CUDA caching allocator's counters."""
 
-from __future__ import annotations
-
 import pytest
 
 from sweep.diagnose.cuda_allocator import AllocatorVerdict, verdict_of

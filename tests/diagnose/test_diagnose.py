@@ -1,7 +1,5 @@
 """Diagnosis from facts: exit codes, structured exceptions, logs, Slurm, the kernel, and the watcher's verdict."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """What an exit code or a signal says alone, and which of several facts of an end is the cause."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -1,7 +1,5 @@
 """A log that is made to be slow is diagnosed in time in proportion to its length, and by what it says."""
 
-from __future__ import annotations
-
 import pytest
 
 from sweep.diagnose.diagnose import diagnose_text

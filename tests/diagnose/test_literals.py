@@ -1,7 +1,5 @@
 """The texts that a rule's pattern needs, by which its lines are found: none is forgotten, each is rare enough."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

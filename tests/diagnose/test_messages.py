@@ -1,7 +1,5 @@
 """Ends that logs show have their outcomes, healthy logs none: the corpus in messages.yaml, which states its sources."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

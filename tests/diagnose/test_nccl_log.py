@@ -1,7 +1,5 @@
 """NCCL logs: the summary and the findings. Lines as NCCL 2.14 to 2.27 prints them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 

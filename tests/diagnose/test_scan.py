@@ -1,7 +1,5 @@
 """Lines of a log that rules match: long lines, repetitions, progress bars and what was recovered from."""
 
-from __future__ import annotations
-
 import pytest
 
 from sweep.diagnose.diagnose import diagnose, diagnose_text

@@ -1,7 +1,5 @@
 """An error that a log states at its end is a failure of unknown cause, where no rule knows it."""
 
-from __future__ import annotations
-
 import pytest
 
 from sweep.diagnose.diagnose import diagnose_text

@@ -1,7 +1,5 @@
 """Exceptions that no rule knows: whole and truncated tracebacks, with prefixes, logged, reported or overcome."""
 
-from __future__ import annotations
-
 import pytest
 
 from sweep.diagnose.diagnose import diagnose_text

@@ -1,7 +1,5 @@
 """What torch's out-of-memory message says: too little memory, fragments of it, or other processes."""
 
-from __future__ import annotations
-
 import pytest
 
 from sweep.diagnose.cuda_allocator import CudaMemory, cuda_memory_advice, parse_cuda_memory

@@ -1,7 +1,5 @@
 """LocalExecutor with real processes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 A golden is updated by ``SWEEP_UPDATE_GOLDENS=1 pytest tests/executors/test_script.py``, and only so.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """SlurmExecutor on real clusters, with and without accounting. Nothing of Slurm is mocked."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

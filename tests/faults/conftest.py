@@ -1,7 +1,5 @@
 """The environment of the fault tests: the workload registered, a memory cgroup, a small scratch disk."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A pilot in a real container: Charliecloud's, unprivileged, of a Debian made by debootstrap, on real Slurm."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

@@ -1,7 +1,5 @@
 """Site detection: parsers against captured output of Slurm 22.05.8, and the whole against a real cluster."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Models by the config.json of their Hugging Face repository: the shapes of the catalogue, and clear mistakes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The least and the greatest value of each key, what is beyond them, and what an omitted key has."""
 
-from __future__ import annotations
-
 import pytest
 
 from sweep.errors import SweepError

@@ -1,7 +1,5 @@
 """Where a mistake in YAML is, and that one mistake hides no other."""
 
-from __future__ import annotations
-
 import pytest
 
 from sweep.errors import SweepError

@@ -1,7 +1,5 @@
 """A grid that is added to a sweep: its runs become a further plan, and existing plans do not change."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

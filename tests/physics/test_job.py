@@ -1,7 +1,5 @@
 """What a job with failures gets: against published optima, and against simulated jobs."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

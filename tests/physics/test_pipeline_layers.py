@@ -1,7 +1,5 @@
 """Layers of pipeline ranks by the formulas equal those that the workload places."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

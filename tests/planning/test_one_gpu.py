@@ -1,7 +1,5 @@
 """The example for one GPU: what it admits on each kind, and how full it may make the memory."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,7 +1,5 @@
 """Every example of CONTRIBUTING.md, applied to a copy of the project: its commands pass, no other file is touched."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

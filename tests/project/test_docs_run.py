@@ -1,7 +1,5 @@
 """Pages that lead through something are done as they are written; pip's part by hand."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

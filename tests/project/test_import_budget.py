@@ -1,7 +1,5 @@
 """What `sweep --help` and looking at a plan may load."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

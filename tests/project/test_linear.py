@@ -1,7 +1,5 @@
 """Every regular expression of the product takes time in proportion to its input, whatever that is."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

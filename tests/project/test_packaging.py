@@ -1,7 +1,5 @@
 """The wheel: what is in it, and that an installation of it renders the same script as a checkout."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import sysconfig

@@ -1,7 +1,5 @@
 """Which configurations are measured again at a sweep's end: the best two at least, within a share of the cell."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

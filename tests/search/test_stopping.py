@@ -1,7 +1,5 @@
 """When a run has lost: by the best of its cell, by two iterations or one twice as slow, and hardly ever the fastest."""
 
-from __future__ import annotations
-
 import json
 import math
 

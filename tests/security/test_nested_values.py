@@ -1,7 +1,5 @@
 """Values nested a hundred thousand deep, in every file that a command reads: one clear error, and no traceback."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Sweeps for tests of comparisons: with noise, with a slower cell, in memory and on disk."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from sweep.outcomes import Outcome

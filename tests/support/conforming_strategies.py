@@ -1,7 +1,5 @@
 """Whether a search strategy is a function of the observations, and picks only what it may."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random damage to journals, as file systems and full disks do it, and what must be read of them all the same."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket

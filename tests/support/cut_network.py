@@ -1,7 +1,5 @@
 """A network that one agent of a pilot has alone, and that can be cut: a network namespace and a veth pair."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

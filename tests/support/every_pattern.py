@@ -1,7 +1,5 @@
 """Every regular expression of the product, and how it is used."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

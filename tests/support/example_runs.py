@@ -1,7 +1,5 @@
 """Small runs of a workload, for its checks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

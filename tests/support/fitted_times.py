@@ -1,7 +1,5 @@
 """The step-time model fitted to some runs, as a search fits it that refits twice."""
 
-from __future__ import annotations
-
 from sweep.search.candidates import Candidates
 from sweep.search.gaussian import Floats, Ints, PosteriorInParts
 from sweep.search.step_time_model import Fit

@@ -1,7 +1,5 @@
 """Sweeps and tables as a stranger could send them: values of every kind replaced by hostile ones, from a seed."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

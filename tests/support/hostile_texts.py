@@ -1,7 +1,5 @@
 """Texts on which a regular expression is slow if it can be, made from the expression itself by its parsed form."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import time

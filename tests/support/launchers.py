@@ -1,7 +1,5 @@
 """What a launcher in the test's own process asks: a scheduler and a clock that the test sets."""
 
-from __future__ import annotations
-
 import time
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Pretend login hosts: each a host name of its own, and where asked a network of its own, from which Slurm is asked."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field

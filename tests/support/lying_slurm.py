@@ -3,8 +3,6 @@
 A job inherits the PATH that it was submitted with: its leader and agents ask the same clients.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Records for tests: made by `build_record` from measurements, as a pilot makes them."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Sweep directories as a launch leaves them, and what pilots wrote later, for tests of commands."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

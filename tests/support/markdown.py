@@ -1,7 +1,5 @@
 """Pages of the documentation: their blocks, their commands, and what they say outside of blocks."""
 
-from __future__ import annotations
-
 import configparser
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small file system of a test's own, and the last byte of it."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ What a command does after its imports is the same: a process of its own with its
 Tests of starting up, and of commands in the background, start Python again (tests.support.driving.start).
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """The kind of a sweep's process: launcher, leader, agent, fork server, rank, daemon, srun, slurmstepd."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -1,7 +1,5 @@
 """What the ranks of one process do in tests: rank 1 as set by `ACT` in the environment. A fork server imports it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Runs of the simulated workload, and the place of a rank in one."""
 
-from __future__ import annotations
-
 from sweep.contract import Layout, Place, RankRun, Run
 
 SHAPE = {

@@ -1,7 +1,5 @@
 """`sweep` commands on a terminal, or before a pipe that its reader closed: each in a process forked from this one."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pty

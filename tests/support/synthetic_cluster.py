@@ -1,7 +1,5 @@
 """A recorded sweep of a cluster with known rates, for tests of searches."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from sweep.outcomes import Outcome

@@ -1,7 +1,5 @@
 """A `sweep` command, and which files it opened and changed and what it started, by Python's audit events."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """A checkpoint on a file system whose writing is limited stops training by as much as it must, or less."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

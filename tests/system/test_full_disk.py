@@ -1,7 +1,5 @@
 """A file system that fills with a sweep's own journals and logs, on one machine: nothing measured is lost."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 

@@ -1,7 +1,5 @@
 """The acceptance on a GPU, rehearsed on a CPU with tiny models: its first run on hardware is not its first run."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

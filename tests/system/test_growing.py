@@ -1,7 +1,5 @@
 """A sweep on this machine that grows while it is measured: `launch --add` and `rerun` while its launcher runs."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

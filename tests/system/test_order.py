@@ -1,7 +1,5 @@
 """The order of runs on the real launcher is the documented one: every cell's most promising first."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Top configurations are re-measured at the end, by another pilot, and the answer says what that shows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

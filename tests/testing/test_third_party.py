@@ -1,7 +1,5 @@
 """A package of somebody else, in a folder of its own: registered by entry points, and run in a sweep."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

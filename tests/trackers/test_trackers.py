@@ -1,7 +1,5 @@
 """Runs to trackers: a real sweep, written by the real clients with no network, read back from their files."""
 
-from __future__ import annotations
-
 import json
 import math
 import sqlite3

@@ -1,7 +1,5 @@
 """The report in a real browser: nothing loaded, no console errors, sort, filter, hover, theme and keyboard work."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

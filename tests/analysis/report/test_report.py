@@ -1,7 +1,5 @@
 """The report as text: content, omissions, size, time, and incomplete data."""
 
-from __future__ import annotations
-
 import json
 import re
 

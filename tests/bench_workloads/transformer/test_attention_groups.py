@@ -1,7 +1,5 @@
 """Kernels that take no grouped queries: keys and values are repeated for each head."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Checkpoints: what one layout saves another restores, and goes on as if nothing had happened."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The training benchmark for the planner: its declaration, its rules, and which layers go where. No torch."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import pytest

@@ -1,7 +1,5 @@
 """The memory model against steps traced on fake tensors (tests/support/transformer), and these against runs."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 
 import pytest

@@ -1,7 +1,5 @@
 """The grouped product of experts equals the loop, also with experts without tokens; and its absence is noticed."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

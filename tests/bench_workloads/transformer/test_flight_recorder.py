@@ -1,7 +1,5 @@
 """Time in collectives from the flight recorder's entries, as torch 2.13 writes them (FlightRecorderDetail.hpp)."""
 
-from __future__ import annotations
-
 import json
 import time
 from types import SimpleNamespace

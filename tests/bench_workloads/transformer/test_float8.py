@@ -1,7 +1,5 @@
 """Training in 8 bits, emulated on a CPU: against bf16, against one process, what is converted, what is refused."""
 
-from __future__ import annotations
-
 import sys
 import time
 from dataclasses import replace

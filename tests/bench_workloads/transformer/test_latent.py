@@ -1,7 +1,5 @@
 """Latent attention and multi-token prediction against their papers' equations, and their parameters by physics."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What the training benchmark reports: parameters, FLOPs, memory, number of iterations."""
 
-from __future__ import annotations
-
 import gzip
 import os
 

@@ -1,7 +1,5 @@
 """Stated routing: the same tokens to the same experts in every layout, balanced or by a Zipf exponent."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Tokens of a real file: every layout reads the same ones, in the same training, and a step includes the reading."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

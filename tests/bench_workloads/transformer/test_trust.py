@@ -3,8 +3,6 @@
 Ranks are real torch processes; the records are those that a sweep stores.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import statistics

@@ -1,7 +1,5 @@
 """Every layout trains the same model: losses and gradient norms equal those of one plain process."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """How many compiler processes the ranks of a node start."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -3,8 +3,6 @@
 Each defect is a real one where this machine can have it; the others replace one reader, as said there.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import shlex

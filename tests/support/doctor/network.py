@@ -1,7 +1,5 @@
 """Pretend nodes with a network each, of which one is defective; and an agent's way in, as a container prefix."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

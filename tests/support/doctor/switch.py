@@ -8,8 +8,6 @@ the limit of its rate is the kernel's (tbf), on what it sends.
 Prints "ready"; ends with its input, and removes what it made.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import heapq

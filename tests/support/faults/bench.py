@@ -1,7 +1,5 @@
 """Run a sweep of the faulty workload, wait for events in it, and measure what a fault cost."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """docs/data/faults.csv: a row for each fault with the test that acts it. Where SWEEP_FAULT_TABLE names the file, tests
 write what they measured into their rows."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

@@ -3,8 +3,6 @@
 Runs of the model `tiny-1M` inject the requested fault; runs of any other model are healthy.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

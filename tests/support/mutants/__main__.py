@@ -7,8 +7,6 @@ that are not equivalent by `equivalents.yaml`.
 Exit code 1 where a score is below the floor.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -1,7 +1,5 @@
 """The mutants of a file, by cosmic-ray's operators."""
 
-from __future__ import annotations
-
 import ast
 import difflib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Runs tests in a forked process, on a copy of the repository: the user's files never change."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import itertools

@@ -4,8 +4,6 @@ Reads one JSON request a line on stdin, writes one JSON answer a line on stdout.
 processes that run the workload's own entry point.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import json

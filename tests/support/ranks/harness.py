@@ -1,7 +1,5 @@
 """Request attempts from the fork server, and check the results."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

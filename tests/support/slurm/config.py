@@ -3,8 +3,6 @@
 Written for Slurm 22.05 to 25.11 as Debian and Ubuntu build it (several slurmd on one host).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Fakes of a pilot's main function, for tests of its start. Imported on the virtual nodes; on this machine a module."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

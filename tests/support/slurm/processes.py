@@ -1,7 +1,5 @@
 """Which processes belong to a cluster, and how to end them. Identified by their environment, never by name alone."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterable, Mapping

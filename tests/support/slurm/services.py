@@ -1,7 +1,5 @@
 """What a cluster depends on: programs on PATH, a shared munged, free ports, daemons that are waited for."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """The rules of the workload that a run breaks, under torch 2.13."""
 
-from __future__ import annotations
-
 from bench_workloads.transformer import WORKLOAD
 
 

@@ -1,7 +1,5 @@
 """The truth table, cases.yaml: layouts whose training must equal the single process, those that torch cannot do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

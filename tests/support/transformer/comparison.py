@@ -1,7 +1,5 @@
 """A layout's losses and gradient norms against those of one process."""
 
-from __future__ import annotations
-
 from sweep.contract import Measurement
 from sweep.records.validity import mismatches
 from tests.support.ranks.harness import ForkServer

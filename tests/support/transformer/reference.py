@@ -1,7 +1,5 @@
 """The reference: the same model trained by one process with plain torch, without parallelism."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Entry points of ranks that save a training run in one layout, and go on from it in another."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The truth table written by the layout tests: each layout's distance from one process; what torch cannot do."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable
 from dataclasses import dataclass, field
