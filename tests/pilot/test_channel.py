@@ -41,8 +41,8 @@ async def exchange(client_key):
     return await received, None
 
 
-def test_a_wrong_key_is_refused_by_both_sides():
-    received, error = asyncio.run(exchange(secrets.token_bytes(32)))
+async def test_a_wrong_key_is_refused_by_both_sides():
+    received, error = await exchange(secrets.token_bytes(32))
     assert received is None
     assert isinstance(error, ChannelError)
 
@@ -51,30 +51,25 @@ STRANGERS = {"HTTP": b"GET / HTTP/1.1\r\n\r\n" * 8, "nothing": b"", "zeros": b"\
 
 
 @pytest.mark.parametrize("words", STRANGERS.values(), ids=STRANGERS)
-def test_a_stranger_gets_nothing_read(words):
+async def test_a_stranger_gets_nothing_read(words):
     """Nor one that sends the leader's own challenge and proof back."""
+    outcome = asyncio.get_running_loop().create_future()
 
-    async def stranger():
-        outcome = asyncio.get_running_loop().create_future()
+    async def handler(reader, writer):
+        try:
+            outcome.set_result(await authenticate(reader, writer, KEY, b"leader", b"agent"))
+        except ChannelError as error:
+            outcome.set_result(error)
 
-        async def handler(reader, writer):
-            try:
-                outcome.set_result(await authenticate(reader, writer, KEY, b"leader", b"agent"))
-            except ChannelError as error:
-                outcome.set_result(error)
-
-        server, port = await serve(handler)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for _ in range(2 if words is None else 1):
-            writer.write(await reader.readexactly(32) if words is None else words)
-        if words is not None:
-            writer.close()
-        result = await asyncio.wait_for(outcome, 5)
+    server, port = await serve(handler)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for _ in range(2 if words is None else 1):
+        writer.write(await reader.readexactly(32) if words is None else words)
+    if words is not None:
         writer.close()
-        server.close()
-        return result
-
-    assert isinstance(asyncio.run(stranger()), ChannelError)
+    assert isinstance(await asyncio.wait_for(outcome, 5), ChannelError)
+    writer.close()
+    server.close()
 
 
 def test_the_key_file_is_private(tmp_path):
@@ -135,15 +130,12 @@ def test_a_frame_that_was_tampered_with_is_refused(how):
         frames(FIRST, SECOND, change=TAMPERED[how])
 
 
-def test_frames_of_another_connection_with_the_same_key_are_refused():
-    async def scenario():
-        (agents, _), (_, leaders) = await handshake(), await handshake()
-        reader = asyncio.StreamReader()
-        reader.feed_data(frame(agents, encode(HELLO)))
-        return await Channel(reader, None, decode_of_agent, *leaders).receive()
-
+async def test_frames_of_another_connection_with_the_same_key_are_refused():
+    (agents, _), (_, leaders) = await handshake(), await handshake()
+    reader = asyncio.StreamReader()
+    reader.feed_data(frame(agents, encode(HELLO)))
     with pytest.raises(ChannelError):
-        asyncio.run(scenario())
+        await Channel(reader, None, decode_of_agent, *leaders).receive()
 
 
 @pytest.mark.parametrize("cut", [1, 4, 10])

@@ -18,16 +18,23 @@ def written(directory: SweepDir, writer: str, *events: Event) -> Journal:
 
 
 class Scheduler:
-    """Reports the same state for every job, after a while; knows the jobs of these tokens, and records what it was
-    asked for and sent."""
+    """Takes every pilot, and reports the same state for every job, after a while; knows the jobs of these tokens, and
+    records what it was asked for and sent."""
 
     def __init__(self, state=JobState.GONE, wait=lambda: None, *, cluster="here", jobs=None):
         self.state, self.wait, self.jobs = state, wait, jobs or {}
-        self.polls, self.cancelled, self.asked = 0, [], []
+        self.polls, self.cancelled, self.asked, self.submitted = 0, [], [], []
         self._cluster = cluster
 
     def cluster(self):
         return self._cluster
+
+    def script(self, request):
+        return request.name
+
+    def submit(self, request):
+        self.submitted.append(request)
+        return str(len(self.submitted))
 
     def poll(self, job_ids):
         self.wait()

@@ -10,7 +10,6 @@ import pytest
 
 from sweep.contract import Layout, Phase, Run, Workload
 from sweep.diagnose.model import Diagnosis
-from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job_spec import JobSpec, Limits
@@ -20,10 +19,9 @@ from sweep.pilot.leader.attempt_state import AttemptState
 from sweep.pilot.leader.record import recorded_of
 from sweep.pilot.leader.watchdog import StopReason
 from sweep.pilot.messages import Clean, Heartbeat, Heartbeats, Prepare, Prepared, RankExited, Start, Stop
-from sweep.planning.build import build
 from sweep.records.record import EndedAttempt
-from sweep.store.create import create
 from tests.support import driving
+from tests.support.made_sweeps import made
 from tests.support.simulated import place
 
 GRID = driving.simulated(global_batch=1024, micro_batch_size=[1, 2], params={"step_s": 0.02}, name="edges")
@@ -31,8 +29,7 @@ GRID = driving.simulated(global_batch=1024, micro_batch_size=[1, 2], params={"st
 
 @pytest.fixture
 def existing(tmp_path):
-    grid = parse_grid(GRID, "grid.yaml")
-    return create(tmp_path / "s", grid, grid.site, build(grid, grid.site), executor="local")
+    return made(tmp_path / "s", GRID)
 
 
 def a_run(existing):
@@ -84,7 +81,7 @@ class Time:
 
 
 class Scripted(Mute):
-    """A leader's channel: it sends these orders, waits until the last reply was sent, then it is closed."""
+    """A channel: these messages arrive, an exception is raised; once the last reply was sent it is closed."""
 
     def __init__(self, *orders, until=None):
         super().__init__()
@@ -93,7 +90,9 @@ class Scripted(Mute):
 
     async def receive(self):
         if self._orders:
-            return self._orders.pop(0)
+            if isinstance(order := self._orders.pop(0), Exception):
+                raise order
+            return order
         if self._until is not None:
             await self.wait_until_sent(self._until)
         return None

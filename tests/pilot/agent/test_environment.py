@@ -1,5 +1,6 @@
 """What ranks see of the scheduler's variables: nothing of the agents' task, or their own place."""
 
+import itertools
 import json
 
 import pytest
@@ -7,23 +8,7 @@ import pytest
 from tests.support import driving
 from tests.support.paths import REPOSITORY
 
-GRID = """
-name: env
-workload: command
-models: [tiny-1M]
-nodes: [2]
-sequence_length: 64
-global_batch: 1024
-dtype: [fp32]
-dp: [4]
-micro_batch_size: [1]
-iterations: 2
-warmup_iterations: 1
-params:
-  command: "python {program}"
-  metrics: "iteration: step ([0-9]+)"
-site: {{gpu: cpu, gpus_per_node: 2, pilot_time: 10m, poll_interval_s: 1}}
-"""
+SIZES = {"nodes": 2, "global_batch": 1024, "dp": 4, "micro_batch_size": 1, "iterations": 2, "warmup_iterations": 1}
 PROGRAM = """
 import json, os, pathlib, time
 seen = {name: value for name, value in os.environ.items() if name.split("_")[0] in ("SLURM", "PMI", "PMI2", "PMIX")}
@@ -43,15 +28,12 @@ def test_ranks_of_a_real_step_see_the_job_and_no_task(tmp_path, slurm_cluster):
     seen = tmp_path / "seen"
     seen.mkdir()
     (tmp_path / "program.py").write_text(PROGRAM.replace("OUT", repr(str(seen))))
-    grid = GRID.format(program=tmp_path / "program.py")
+    params = {"command": f"python {tmp_path / 'program.py'}", "metrics": "iteration: step ([0-9]+)"}
+    grid = driving.simulated({"poll_interval_s": 1}, **SIZES, workload="command", params=params)
     driving.launched(tmp_path, grid, env=slurm_cluster.env, executor="slurm")
     found = {path.name: json.loads(path.read_text()) for path in seen.iterdir()}
     assert sorted(found) == list("0123")
-    assert {name for values in found.values() for name in values} <= {
-        "SLURM_JOB_ID",
-        "SLURM_CONF",
-        "SLURM_CLUSTER_NAME",
-    }
+    assert {*itertools.chain(*found.values())} <= {"SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME"}
 
 
 PLUG_IN = """
@@ -72,10 +54,8 @@ def test_a_workload_that_asks_for_them_gets_the_variables_of_a_task_per_rank(tmp
     seen = tmp_path / "seen"
     seen.mkdir()
     driving.plug_in(tmp_path / "p", "asks_slurm", "asks_slurm:WORKLOAD", PLUG_IN)
-    grid = GRID.split("params:")[0].replace("workload: command", "workload: asks_slurm")
-    grid += "site: {gpu: cpu, gpus_per_node: 2, pilot_time: 10m}\n"
     env = {**AGENTS, "SEEN": str(seen), "PYTHONPATH": f"{tmp_path / 'p'}:{REPOSITORY}"}
-    driving.launched(tmp_path, grid, env=env)
+    driving.launched(tmp_path, driving.simulated(**SIZES, workload="asks_slurm"), env=env)
     found = {path.name: json.loads(path.read_text()) for path in seen.iterdir()}
     assert found["3"] == {
         "SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4",

@@ -1,6 +1,7 @@
 """Messages between agent and fork server, and the fork server pool."""
 
 import asyncio
+import contextlib
 import json
 import mmap
 import os
@@ -10,17 +11,12 @@ import pytest
 
 from sweep.contract import Layout, Place
 from sweep.pilot.agent import fork_servers
-from sweep.pilot.agent.fork_messages import Answer, ForkRequest, encode
+from sweep.pilot.agent.fork_messages import ForkRequest
 from sweep.pilot.agent.fork_servers import ForkServerError, ForkServerPool
 from tests.support.ranks.harness import a_run
 
 PLACE = {"rank": 1, "world_size": 2, "local_rank": 1, "local_world_size": 2, "node_rank": 0, "master_addr": "n1"}
 PLACE |= {"master_port": 5, "seed": 3}
-
-
-@pytest.mark.parametrize("answer", [Answer(error="no"), Answer(7, 9)])
-def test_an_answer_arrives_as_it_was_sent(answer):
-    assert Answer.decode(encode(answer)) == answer
 
 
 async def ended(server, folder, main, env=None):
@@ -33,22 +29,19 @@ async def ended(server, folder, main, env=None):
     return await asyncio.wait_for(end, 60)
 
 
-def pool_of(act):
-    async def scenario():
-        pool = ForkServerPool("n1")
-        try:
-            return await act(pool)
-        finally:
-            for fork_server in pool.fork_servers:
-                fork_server.close()
-
-    return asyncio.run(scenario())
+@contextlib.asynccontextmanager
+async def a_pool():
+    pool = ForkServerPool("n1")
+    try:
+        yield pool
+    finally:
+        for fork_server in pool.fork_servers:
+            fork_server.close()
 
 
-def test_a_fork_server_is_shared_by_what_it_imports_and_the_least_recently_used_is_closed(monkeypatch):
+async def test_a_fork_server_is_shared_by_what_it_imports_and_the_least_recently_used_is_closed(monkeypatch):
     monkeypatch.setattr(fork_servers, "MAX_FORK_SERVERS", 2)
-
-    async def act(pool):
+    async with a_pool() as pool:
         first = await pool.get([], {})
         assert await pool.get([], {}) is first
         second = await pool.get([], {"A": "b"})
@@ -57,11 +50,9 @@ def test_a_fork_server_is_shared_by_what_it_imports_and_the_least_recently_used_
         assert [fork_server.pid for fork_server in pool.fork_servers] == [first.pid, third.pid]
         assert await pool.get([], {"A": "b"}) is not second
 
-    pool_of(act)
 
-
-def test_a_fork_server_that_died_is_replaced():
-    async def act(pool):
+async def test_a_fork_server_that_died_is_replaced():
+    async with a_pool() as pool:
         first = await pool.get([], {})
         first.died()
         with pytest.raises(ForkServerError):
@@ -69,14 +60,10 @@ def test_a_fork_server_that_died_is_replaced():
         second = await pool.get([], {})
         assert (second is not first, second.dead) == (True, False)
 
-    pool_of(act)
 
-
-def test_modules_that_cannot_be_preloaded_are_imported_by_the_ranks(capfd):
-    async def act(pool):
-        return (await pool.get(["no_such_module_anywhere"], {})).dead
-
-    assert pool_of(act) is False
+async def test_modules_that_cannot_be_preloaded_are_imported_by_the_ranks(capfd):
+    async with a_pool() as pool:
+        assert not (await pool.get(["no_such_module_anywhere"], {})).dead
     assert "ranks start without preload" in capfd.readouterr().err
 
 
@@ -88,17 +75,15 @@ def main(run, progress):
 """
 
 
-def test_ranks_use_their_own_tmpdir_though_an_import_asked_for_the_fork_servers(tmp_path):
+async def test_ranks_use_their_own_tmpdir_though_an_import_asked_for_the_fork_servers(tmp_path):
     """As importing torch does; tempfile stores the answer."""
     (tmp_path / "asks_for_tempdir.py").write_text(ASKS)
     own = tmp_path / "own"
     own.mkdir()
-
-    async def act(pool):
+    async with a_pool() as pool:
         server = await pool.get(["asks_for_tempdir"], {"PYTHONPATH": str(tmp_path)})
-        return await ended(server, tmp_path, "asks_for_tempdir:main", {"TMPDIR": str(own)})
-
-    assert pool_of(act) == 0, (tmp_path / "log").read_text()
+        code = await ended(server, tmp_path, "asks_for_tempdir:main", {"TMPDIR": str(own)})
+    assert code == 0, (tmp_path / "log").read_text()
     assert (tmp_path / "found").read_text() == str(own)
 
 
@@ -111,14 +96,11 @@ def main(run, progress):
 """
 
 
-def test_a_rank_reports_how_long_the_imports_took_that_it_was_forked_after(tmp_path):
+async def test_a_rank_reports_how_long_the_imports_took_that_it_was_forked_after(tmp_path):
     (tmp_path / "slow_to_import.py").write_text(REPORTS)
-
-    async def act(pool):
+    async with a_pool() as pool:
         server = await pool.get(["slow_to_import"], {"PYTHONPATH": str(tmp_path)})
-        return await ended(server, tmp_path, "slow_to_import:main")
-
-    assert pool_of(act) == 0, (tmp_path / "log").read_text()
+        assert await ended(server, tmp_path, "slow_to_import:main") == 0, (tmp_path / "log").read_text()
     phases_s = json.loads((tmp_path / "progress").read_text())["phases_s"]
     assert phases_s.pop("imports") >= 0.05
     assert phases_s == {"build": 2.0}
@@ -135,19 +117,14 @@ def kernel_collapses_pages():
 
 
 @pytest.mark.skipif(not kernel_collapses_pages(), reason="before Linux 6.1, or without transparent huge pages")
-def test_from_the_second_attempt_on_ranks_are_forked_from_huge_pages_so_that_forks_and_exits_are_short(tmp_path):
+async def test_from_the_second_attempt_on_ranks_are_forked_from_huge_pages_so_that_forks_and_exits_are_short(tmp_path):
     (tmp_path / "is_large.py").write_text("DATA = [bytes(1000) for _ in range(32_000)]\nmain = print\n")
-
-    async def act(pool):
+    huge_kib = []
+    async with a_pool() as pool:
         server = await pool.get(["is_large"], {"PYTHONPATH": str(tmp_path)})
-        return [await huge_kib_after_a_rank(server, tmp_path) for _ in range(2)]
-
-    first, second = pool_of(act)
-    assert first < 1_000
-    assert second > 24_000
-
-
-async def huge_kib_after_a_rank(server, folder):
-    await ended(server, folder, "is_large:main")
-    lines = Path(f"/proc/{server.pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages"))
+        for _ in range(2):
+            await ended(server, tmp_path, "is_large:main")
+            lines = Path(f"/proc/{server.pid}/smaps_rollup").read_text().splitlines()
+            huge_kib += [int(line.split()[1]) for line in lines if line.startswith("AnonHugePages")]
+    assert huge_kib[0] < 1_000
+    assert huge_kib[1] > 24_000

@@ -1,11 +1,11 @@
 """The kernel's messages about ranks, and what happens where they cannot be read."""
 
-import asyncio
 import inspect
 import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
 from msgspec.structs import replace
@@ -114,23 +114,15 @@ def fail(*_):
     raise ZeroDivisionError
 
 
-async def nothing_left(*_):
-    """Replaces `clear`, which ends every descendant of the agent's process: here that is pytest's."""
-    return []
-
-
 @pytest.mark.parametrize("part", ["kill_counter", "KernelWatch._lines"])
-def test_a_kernel_log_that_cannot_be_read_does_not_fail_the_agent(tmp_path, monkeypatch, part):
+async def test_a_kernel_log_that_cannot_be_read_does_not_fail_the_agent(tmp_path, monkeypatch, part):
     """The node matters more than the evidence."""
     monkeypatch.setattr(f"sweep.pilot.agent.kernel_log.{part}", fail)
     monkeypatch.setattr("sweep.pilot.agent.fork_servers.ForkServer", Image())
-    monkeypatch.setattr("sweep.pilot.agent.attempt.clear", nothing_left)
-
-    async def scenario():
-        line = Scripted(PREPARE, STOP)
-        await Agent("n1", 0, tmp_path).serve(line)
-        return line.sent
-
-    _hello, prepared, clean = asyncio.run(scenario())
+    # It ends every descendant of the agent's process: here that is pytest's.
+    monkeypatch.setattr("sweep.pilot.agent.attempt.clear", AsyncMock(return_value=[]))
+    line = Scripted(PREPARE, STOP)
+    await Agent("n1", 0, tmp_path).serve(line)
+    _hello, prepared, clean = line.sent
     assert prepared == Prepared(attempt="r.1")
     assert replace(clean, sources=()) == CLEAN

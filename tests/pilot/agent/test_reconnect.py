@@ -65,37 +65,30 @@ def test_without_a_job_nothing_is_asked(monkeypatch):
     assert has_node("n1") is None
 
 
-def test_a_leader_that_comes_late_and_a_file_that_is_seen_late_are_found(tmp_path, monkeypatch):
+async def test_a_leader_that_comes_late_and_a_file_that_is_seen_late_are_found(tmp_path, monkeypatch):
     monkeypatch.setattr(reconnect, "AGAIN_S", 0.05)
 
-    async def scenario():
-        async def accept(reader, writer):
-            await authenticate(reader, writer, KEY, b"leader", b"agent")
+    async def accept(reader, writer):
+        await authenticate(reader, writer, KEY, b"leader", b"agent")
 
-        search = asyncio.ensure_future(LeaderSearch(tmp_path, PausingClock()).connect())
-        await asyncio.sleep(0.2)
-        server = await asyncio.start_server(accept, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        Rendezvous(("127.0.0.2", "127.0.0.1"), port, KEY).write(tmp_path / "rendezvous")
-        channel = await asyncio.wait_for(search, 10)
-        channel.close()
-        server.close()
-        return channel.peer_address
-
-    assert asyncio.run(scenario()) == "127.0.0.1"
+    search = asyncio.ensure_future(LeaderSearch(tmp_path, PausingClock()).connect())
+    await asyncio.sleep(0.2)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    Rendezvous(("127.0.0.2", "127.0.0.1"), port, KEY).write(tmp_path / "rendezvous")
+    channel = await asyncio.wait_for(search, 10)
+    channel.close()
+    server.close()
+    assert channel.peer_address == "127.0.0.1"
 
 
-def test_a_host_without_a_leader_is_left_after_a_while(tmp_path, monkeypatch):
+async def test_a_host_without_a_leader_is_left_after_a_while(tmp_path, monkeypatch):
     monkeypatch.setattr(reconnect, "AGAIN_S", 0.05)
     monkeypatch.setattr(reconnect, "REFUSED_S", 0.3)
-
-    async def scenario():
-        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        server.close()
-        await server.wait_closed()
-        Rendezvous(("127.0.0.1",), port, KEY).write(tmp_path / "rendezvous")
-        return await asyncio.wait_for(LeaderSearch(tmp_path, PausingClock()).connect(), 10)
-
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    Rendezvous(("127.0.0.1",), port, KEY).write(tmp_path / "rendezvous")
     assert "SLURM_JOB_ID" not in os.environ
-    assert asyncio.run(scenario()) is GiveUp.LEAVE
+    assert await asyncio.wait_for(LeaderSearch(tmp_path, PausingClock()).connect(), 10) is GiveUp.LEAVE

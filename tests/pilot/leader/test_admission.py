@@ -43,72 +43,62 @@ async def eventually(condition):
         await asyncio.sleep(0.01)
 
 
-def test_an_agent_is_admitted_beside_idle_strangers_of_which_the_oldest_are_closed():
-    async def main():
-        async with admitting(most=5) as (port, joined):
-            strangers = await idle(port, 12)
-            channel = await connect(Rendezvous(("127.0.0.1",), port, KEY), 5.0)
-            channel.send(HELLO)
-            await eventually(lambda: joined == [HELLO])
-            for reader, _ in strangers[:7]:
-                await end_of(reader)
-            for reader, writer in strangers[-4:]:
-                assert len(await reader.read(1000)) == 32  # the challenge
-                with pytest.raises(asyncio.TimeoutError):
-                    await asyncio.wait_for(reader.read(1), 0.05)
-                writer.close()
-            channel.close()
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+@pytest.mark.timeout(60)
+async def test_an_agent_is_admitted_beside_idle_strangers_of_which_the_oldest_are_closed():
+    async with admitting(most=5) as (port, joined):
+        strangers = await idle(port, 12)
+        channel = await connect(Rendezvous(("127.0.0.1",), port, KEY), 5.0)
+        channel.send(HELLO)
+        await eventually(lambda: joined == [HELLO])
+        for reader, _ in strangers[:7]:
+            await end_of(reader)
+        for reader, writer in strangers[-4:]:
+            assert len(await reader.read(1000)) == 32  # the challenge
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(reader.read(1), 0.05)
+            writer.close()
+        channel.close()
 
 
-def test_a_handshake_has_one_deadline_however_slowly_its_bytes_come(monkeypatch):
+async def test_a_handshake_has_one_deadline_however_slowly_its_bytes_come(monkeypatch):
     monkeypatch.setattr(nodes, "HANDSHAKE_TIMEOUT_S", 0.5)
-
-    async def main():
-        async with admitting(most=5) as (port, _):
-            ((reader, writer),) = await idle(port, 1)
-            closed = asyncio.ensure_future(end_of(reader))
-            sent = 0
-            while not closed.done() and sent < 64:
-                writer.write(b"x")
-                sent += 1
-                await asyncio.sleep(0.2)
-            assert closed.done()
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+    async with admitting(most=5) as (port, _):
+        ((reader, writer),) = await idle(port, 1)
+        closed = asyncio.ensure_future(end_of(reader))
+        sent = 0
+        while not closed.done() and sent < 64:
+            writer.write(b"x")
+            sent += 1
+            await asyncio.sleep(0.2)
+        assert closed.done()
 
 
-def test_any_number_of_strangers_is_one_line_in_the_log(capsys):
-    async def main():
-        async with admitting(most=5) as (port, _):
-            for _ in range(3):
-                for reader, writer in await idle(port, 20):
-                    writer.write(b"GET / HTTP/1.1\r\n\r\n" * 10)
-                    await end_of(reader)
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+@pytest.mark.timeout(60)
+async def test_any_number_of_strangers_is_one_line_in_the_log(capsys):
+    async with admitting(most=5) as (port, _):
+        for _ in range(3):
+            for reader, writer in await idle(port, 20):
+                writer.write(b"GET / HTTP/1.1\r\n\r\n" * 10)
+                await end_of(reader)
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_without_a_free_descriptor_the_leader_goes_on_and_admits_later(capsys):
-    async def main():
-        async with admitting(most=1000) as (port, joined):
-            before = resource.getrlimit(resource.RLIMIT_NOFILE)
-            ends = [socket.create_connection(("127.0.0.1", port)) for _ in range(30)]
-            await asyncio.sleep(0)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (min(end.fileno() for end in ends) + 40, before[1]))
-            try:
-                await asyncio.sleep(2.5)
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, before)
-            for end in ends:
-                end.close()
-            channel = await connect(Rendezvous(("127.0.0.1",), port, KEY), 5.0)
-            channel.send(HELLO)
-            await eventually(lambda: joined == [HELLO])
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+@pytest.mark.timeout(60)
+async def test_without_a_free_descriptor_the_leader_goes_on_and_admits_later(capsys):
+    async with admitting(most=1000) as (port, joined):
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        ends = [socket.create_connection(("127.0.0.1", port)) for _ in range(30)]
+        await asyncio.sleep(0)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(end.fileno() for end in ends) + 40, before[1]))
+        try:
+            await asyncio.sleep(2.5)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for end in ends:
+            end.close()
+        channel = await connect(Rendezvous(("127.0.0.1",), port, KEY), 5.0)
+        channel.send(HELLO)
+        await eventually(lambda: joined == [HELLO])
     assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -37,20 +37,11 @@ def dead(node):
     return link
 
 
-def result_of_messages(existing, *messages):
-    """The result of an attempt whose agent sends these messages about its two ranks."""
-
-    async def scenario():
-        link = Link("n1", Mute())
-        return await played(runner_on(existing, link), link, *messages)
-
-    return asyncio.run(scenario())
-
-
-def test_a_failure_has_a_log_and_a_record(existing):
+async def test_a_failure_has_a_log_and_a_record(existing):
     failure = RankFailure(type="E", message="7", traceback="['a']")
     failed = Failed(attempt="r.1", rank=0, failure=failure)
-    result = result_of_messages(existing, heartbeats(("steady", 4)), failed, *exits(1, 1))
+    link = Link("n1", Mute())
+    result = await played(runner_on(existing, link), link, heartbeats(("steady", 4)), failed, *exits(1, 1))
     assert result.state.ranks[0].failure == msgspec.structs.asdict(failure)
     assert result.state.ranks[0].progress.startswith("steady, iteration 4, last heartbeat ")
     record = recorded(existing, result).record
@@ -76,30 +67,25 @@ class Polled(Link):
             await asyncio.sleep(0.005)
 
 
-def test_an_agent_that_was_stopped_with_its_ranks_is_back_before_they_are(existing, monkeypatch):
+async def test_an_agent_that_was_stopped_with_its_ranks_is_back_before_they_are(existing, monkeypatch):
     """As after `scontrol resume`: its sign of life comes at once, the ranks' heartbeats when their step is done."""
     monkeypatch.setattr("sweep.pilot.leader.attempt.QUIET_CHECK_S", 0.02)
     limits = dataclasses.replace(LIMITS, steady_s=0.3, start_s=0.3, first_iteration_s=0.3, attempt_s=1e6)
-
-    async def scenario():
-        time_here = Time()
-        link = Polled("n1", Open(), clock=time_here.clock)
-        reading = asyncio.ensure_future(link.read())
-        runner = runner_on(existing, link, limits=limits)
-        playing = asyncio.ensure_future(played(runner, link, heartbeats(("steady", 1), ("steady", 2))))
-        await link.channel.wait_until_sent(Start)
-        time_here.passes(QUIET_S + 10)
-        await link.polled(20)
-        link.channel.incoming.put_nowait(Alive())
-        await link.polled(2)
-        if link.inbox is not None:
-            for message in exits(0, 0):
-                receive(link, message)
-        result = await asyncio.wait_for(playing, 10)
-        reading.cancel()
-        return result
-
-    assert asyncio.run(scenario()).diagnosis.outcome is not Outcome.HANG
+    time_here = Time()
+    link = Polled("n1", Open(), clock=time_here.clock)
+    reading = asyncio.ensure_future(link.read())
+    runner = runner_on(existing, link, limits=limits)
+    playing = asyncio.ensure_future(played(runner, link, heartbeats(("steady", 1), ("steady", 2))))
+    await link.channel.wait_until_sent(Start)
+    time_here.passes(QUIET_S + 10)
+    await link.polled(20)
+    link.channel.incoming.put_nowait(Alive())
+    await link.polled(2)
+    if link.inbox is not None:
+        for message in exits(0, 0):
+            receive(link, message)
+    assert (await asyncio.wait_for(playing, 10)).diagnosis.outcome is not Outcome.HANG
+    reading.cancel()
 
 
 @pytest.mark.parametrize(
@@ -110,38 +96,30 @@ def test_an_agent_that_was_stopped_with_its_ranks_is_back_before_they_are(existi
         (True, {"exit_code": None, "signal": 9}, Outcome.UNKNOWN),
     ],
 )
-def test_where_a_node_is_lost_before_it_reports_why_its_rank_ended_that_is_the_reason(existing, died, end, outcome):
+async def test_where_a_node_is_lost_before_it_reports_why_its_rank_ended_that_is_the_reason(
+    existing, died, end, outcome
+):
     """Its rank failed, the others' followed from that; their agent can say no more than their exit code.
 
     A signal may be the scheduler's, which ends the job: no node is accused.
     """
-
-    async def scenario():
-        links = [Link("n1", Mute()), Link("n2", Mute())]
-        runner = runner_on(existing, *links)
-
-        async def play():
-            for link in links:
-                await link.channel.wait_until_sent(Prepare)
-                receive(link, Prepared(attempt="r.1", master_addr="x", master_port=1))
-            await links[1].channel.wait_until_sent(Start)
-            for rank in (2, 3):
-                receive(links[1], RankExited(attempt="r.1", rank=rank, **end))
-            await links[1].channel.wait_until_sent(Stop)
-            receive(links[1], CLEAN)
-            links[0].alive = False
-            links[0].inbox.put_nowait(("n1", NodeLost("no message for 45 s")))
-            if died:
-                links[0].fate = Fate.DEAD
-                links[0].gone.set()
-            links[0].resolved.set()
-
-        playing = asyncio.ensure_future(play())
-        result = await asyncio.wait_for(runner.conduct(), 30)
-        await playing
-        return result
-
-    result = asyncio.run(scenario())
+    links = [Link("n1", Mute()), Link("n2", Mute())]
+    ending = asyncio.ensure_future(runner_on(existing, *links).conduct())
+    for link in links:
+        await link.channel.wait_until_sent(Prepare)
+        receive(link, Prepared(attempt="r.1", master_addr="x", master_port=1))
+    await links[1].channel.wait_until_sent(Start)
+    for rank in (2, 3):
+        receive(links[1], RankExited(attempt="r.1", rank=rank, **end))
+    await links[1].channel.wait_until_sent(Stop)
+    receive(links[1], CLEAN)
+    links[0].alive = False
+    links[0].inbox.put_nowait(("n1", NodeLost("no message for 45 s")))
+    if died:
+        links[0].fate = Fate.DEAD
+        links[0].gone.set()
+    links[0].resolved.set()
+    result = await asyncio.wait_for(ending, 30)
     assert result.diagnosis.outcome is outcome
     assert result.accused == (("n1",) if outcome is Outcome.NODE_FAIL else ())
     assert ("n1" in result.message) == (outcome is not Outcome.UNKNOWN)
@@ -150,84 +128,61 @@ def test_where_a_node_is_lost_before_it_reports_why_its_rank_ended_that_is_the_r
 @pytest.mark.parametrize(
     ("params", "given"), [({}, False), ({"checkpoint": "none"}, False), ({"checkpoint": "sync"}, True)]
 )
-def test_only_a_run_that_writes_checkpoints_has_a_directory_for_them(existing, params, given):
-    async def scenario():
-        link = Link("n1", Mute())
-        await played(runner_on(existing, link, checkpoint_dir="/shared", params=params), link, *exits(0, 0))
-        (start,) = [message for message in link.channel.sent if isinstance(message, Start)]
-        return start.places[0].checkpoint_dir
-
-    assert asyncio.run(scenario()).startswith("/shared/r.1.") is given
+async def test_only_a_run_that_writes_checkpoints_has_a_directory_for_them(existing, params, given):
+    link = Link("n1", Mute())
+    await played(runner_on(existing, link, checkpoint_dir="/shared", params=params), link, *exits(0, 0))
+    (start,) = [message for message in link.channel.sent if isinstance(message, Start)]
+    assert start.places[0].checkpoint_dir.startswith("/shared/r.1.") is given
 
 
-def test_a_node_lost_before_the_attempt_does_not_use_the_start_limit(existing):
-    async def scenario():
-        return await runner_on(existing, dead("n1")).conduct()
-
-    result = asyncio.run(scenario())  # which else takes LIMITS.start_s, longer than a test may
+async def test_a_node_lost_before_the_attempt_does_not_use_the_start_limit(existing):
+    result = await runner_on(existing, dead("n1")).conduct()  # which else takes LIMITS.start_s, longer than a test may
     assert result.diagnosis.outcome is Outcome.NODE_FAIL
     assert result.accused == ("n1",)
 
 
-def test_an_unexpected_error_fails_the_attempt_and_its_nodes_are_cleared(existing):
+async def test_an_unexpected_error_fails_the_attempt_and_its_nodes_are_cleared(existing):
     class Failing(Mute):
         def send(self, message):
             super().send(message)
             if isinstance(message, Start):
                 raise ZeroDivisionError
 
-    async def scenario():
-        link = Link("n1", Failing())
-        return await played(runner_on(existing, link), link)
-
-    result = asyncio.run(scenario())
+    link = Link("n1", Failing())
+    result = await played(runner_on(existing, link), link)
     assert result.diagnosis.outcome is Outcome.UNKNOWN
     assert "ZeroDivisionError" in result.message
     assert not result.state.remains.not_ended
 
 
-def test_no_rank_began_where_an_agent_still_imports(existing, monkeypatch):
+async def test_no_rank_began_where_an_agent_still_imports(existing, monkeypatch):
     """Another node's failure ended the attempt: a late agent is busy, not dirty."""
     monkeypatch.setattr("sweep.pilot.leader.attempt.GRACE_S", 0.1)
     monkeypatch.setattr("sweep.pilot.leader.attempt.CLEAN_S", 0.1)
-
-    async def scenario():
-        links = [dead("n1"), Link("n2", Mute())]
-        return await runner_on(existing, *links).conduct(), links
-
-    result, links = asyncio.run(scenario())
+    late = Link("n2", Mute())
+    result = await runner_on(existing, dead("n1"), late).conduct()
     assert result.diagnosis.outcome is Outcome.NODE_FAIL
-    assert links[1].clean
+    assert late.clean
     assert not result.state.remains.not_ended
 
 
-def test_a_leader_that_was_stopped_while_a_node_is_cleaned_does_not_take_it_for_late(existing, monkeypatch):
+async def test_a_leader_that_was_stopped_while_a_node_is_cleaned_does_not_take_it_for_late(existing, monkeypatch):
     """Its timers ran on: the first thing that it sees is that they are over."""
     for name, value in {"attempt.GRACE_S": 0.1, "attempt.CLEAN_S": 0.4}.items():
         monkeypatch.setattr(f"sweep.pilot.leader.{name}", value)
     monkeypatch.setattr("sweep.pilot.clock.LATE_S", 0.8)
     monkeypatch.setattr("sweep.pilot.clock.TICK_S", 0.1)
-
-    async def scenario():
-        link = Link("n1", Mute())
-        runner = runner_on(existing, link)
-
-        async def play():
-            await link.channel.wait_until_sent(Prepare)
-            receive(link, Prepared(attempt="r.1", master_addr="x", master_port=1))
-            await link.channel.wait_until_sent(Start)
-            for message in exits(1, 1):
-                receive(link, message)
-            await link.channel.wait_until_sent(Stop)
-            time.sleep(1.5)
-            await asyncio.sleep(0.1)
-            receive(link, CLEAN)
-
-        playing = asyncio.ensure_future(play())
-        result = await asyncio.wait_for(runner.conduct(), 30)
-        await playing
-        return result, link
-
-    result, link = asyncio.run(scenario())
+    link = Link("n1", Mute())
+    ending = asyncio.ensure_future(runner_on(existing, link).conduct())
+    await link.channel.wait_until_sent(Prepare)
+    receive(link, Prepared(attempt="r.1", master_addr="x", master_port=1))
+    await link.channel.wait_until_sent(Start)
+    for message in exits(1, 1):
+        receive(link, message)
+    await link.channel.wait_until_sent(Stop)
+    time.sleep(1.5)
+    await asyncio.sleep(0.1)
+    receive(link, CLEAN)
+    result = await asyncio.wait_for(ending, 30)
     assert link.clean
     assert not result.state.remains.not_ended

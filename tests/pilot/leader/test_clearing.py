@@ -36,26 +36,21 @@ class Scheduler:
 @pytest.mark.parametrize(
     ("error", "cleared"), [(None, ("s-p0001", "s-p0003")), (SubmitError("no answer", retry=True), None)]
 )
-def test_only_what_the_scheduler_knows_to_be_gone_is_cleared(existing, monkeypatch, error, cleared):
+async def test_only_what_the_scheduler_knows_to_be_gone_is_cleared(existing, monkeypatch, error, cleared):
     for name, job in (("p0001", "1"), ("p0002", "2")):
         (existing.directory.pilot(name)).mkdir()
         (existing.directory.pilot(name) / "started").write_text(f'{{"job_id": "{job}"}}')
     monkeypatch.setattr(clearing, "EXECUTOR", SimpleNamespace(find=lambda name: lambda site, path: Scheduler(error)))
     tokens = ("s-p0001", "s-p0002", "s-p0003", "s-p0004")
-
-    async def scenario():
-        links = [Link("n1", Mute(), stale_tokens=tokens), Link("n2", Mute(), stale_tokens=("s-p0002",))]
-        links[0].cleared.set()
-        await clear_stale_pilots(existing.directory, spec(), links)
-        return [link.channel.sent for link in links]
-
-    asked, other = asyncio.run(scenario())
-    assert asked == ([] if cleared is None else [ClearStale(tokens=cleared)])
-    assert other == []
+    links = [Link("n1", Mute(), stale_tokens=tokens), Link("n2", Mute(), stale_tokens=("s-p0002",))]
+    links[0].cleared.set()
+    await clear_stale_pilots(existing.directory, spec(), links)
+    assert links[0].channel.sent == ([] if cleared is None else [ClearStale(tokens=cleared)])
+    assert links[1].channel.sent == []
 
 
 @pytest.mark.parametrize("lives", [True, False])
-def test_no_leader_kills_a_pilot_whose_leader_writes(existing, monkeypatch, lives):
+async def test_no_leader_kills_a_pilot_whose_leader_writes(existing, monkeypatch, lives):
     """Whatever the scheduler says of it."""
     existing.directory.pilot("p0001").mkdir()
     (existing.directory.pilot("p0001") / "started").write_text('{"job_id": "1"}')
@@ -64,20 +59,16 @@ def test_no_leader_kills_a_pilot_whose_leader_writes(existing, monkeypatch, live
     monkeypatch.setattr(events, "LEADER_SILENT_S", 0.1)
     link = Link("n1", Mute(), stale_tokens=("s-p0001",))
     link.cleared.set()
-
-    async def scenario():
-        clears = asyncio.ensure_future(clear_stale_pilots(existing.directory, spec(executor="slurm"), [link]))
-        while lives and not clears.done():
-            journal.append(PilotAlive(time=1.0, pilot="p0001"))
-            await asyncio.sleep(0.01)
-        await clears
-
-    asyncio.run(scenario())
+    clears = asyncio.ensure_future(clear_stale_pilots(existing.directory, spec(executor="slurm"), [link]))
+    while lives and not clears.done():
+        journal.append(PilotAlive(time=1.0, pilot="p0001"))
+        await asyncio.sleep(0.01)
+    await clears
     assert link.channel.sent == ([] if lives else [ClearStale(tokens=("s-p0001",))])
 
 
 @pytest.mark.parametrize("job_ends", [False, True])
-def test_a_node_is_cleared_after_its_agent_unless_the_whole_job_ends(tmp_path, monkeypatch, job_ends):
+async def test_a_node_is_cleared_after_its_agent_unless_the_whole_job_ends(tmp_path, monkeypatch, job_ends):
     cleared = []
 
     async def clear(_spec, _directory, node):
@@ -85,22 +76,17 @@ def test_a_node_is_cleared_after_its_agent_unless_the_whole_job_ends(tmp_path, m
         return Fate.ALIVE
 
     monkeypatch.setattr(clearing, "clear_orphans", clear)
-
-    async def scenario():
-        links = [Link("n1", Mute()), Link("n2", Mute())]
-        orphans = OrphanClearing(spec(), tmp_path)
-        orphans.watch(links)
-        await asyncio.sleep(0)
-        if job_ends:
-            orphans.stop()
-        links[1].gone.set()
-        await asyncio.wait_for(links[1].resolved.wait(), 5)
-        await orphans.end(at_once=job_ends)
-        return links[1].fate
-
-    fate = asyncio.run(scenario())
+    links = [Link("n1", Mute()), Link("n2", Mute())]
+    orphans = OrphanClearing(spec(), tmp_path)
+    orphans.watch(links)
+    await asyncio.sleep(0)
+    if job_ends:
+        orphans.stop()
+    links[1].gone.set()
+    await asyncio.wait_for(links[1].resolved.wait(), 5)
+    await orphans.end(at_once=job_ends)
     assert cleared == ([] if job_ends else ["n2"])
-    assert fate is (Fate.UNKNOWN if job_ends else Fate.ALIVE)
+    assert links[1].fate is (Fate.UNKNOWN if job_ends else Fate.ALIVE)
 
 
 LAUNCH = "echo 'srun: error: Task launch for StepId=7.1 failed on node n2: {}' >&2; exit 1"

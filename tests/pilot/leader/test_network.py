@@ -100,19 +100,21 @@ class End(Mute):
         await asyncio.sleep(10)
 
 
-def test_rank_0_on_the_leaders_node_is_reached_as_the_leader_is():
+def joined(*ends, boots=("", "", "", "")):
+    """The nodes of these connections: (the leader's address, the agent's)."""
+    nodes = Nodes(len(ends), PausingClock())
+    for index, end in enumerate(ends):
+        nodes.join(End(*end), Hello(node=f"n{index}", index=index, stale_tokens=(), boot=boots[index]))
+    return nodes
+
+
+async def test_rank_0_on_the_leaders_node_is_reached_as_the_leader_is():
     """The agent there came by the host's first address; most others could not."""
-
-    async def scenario():
-        nodes = Nodes(4, PausingClock())
-        ends = [("10.0.0.7", "10.0.0.7"), ("10.1.0.7", "10.1.0.8"), ("10.1.0.7", "10.1.0.9"), ("10.0.0.7", "10.0.0.9")]
-        for index, (local, peer) in enumerate(ends):
-            nodes.join(End(local, peer), Hello(node=f"n{index}", index=index, stale_tokens=()))
-        found = [link.on_this_host for link in nodes.links], nodes.links[0].leaders_address()
-        nodes.close()
-        return found
-
-    assert asyncio.run(scenario()) == ([True, False, False, False], "10.1.0.7")
+    near, far = "10.0.0.7", "10.1.0.7"
+    nodes = joined((near, near), (far, "10.1.0.8"), (far, "10.1.0.9"), (near, "10.0.0.9"))
+    assert [link.on_this_host for link in nodes.links] == [True, False, False, False]
+    assert nodes.links[0].leaders_address() == far
+    nodes.close()
 
 
 @pytest.mark.parametrize(("ends", "boots", "one"), [
@@ -122,13 +124,7 @@ def test_rank_0_on_the_leaders_node_is_reached_as_the_leader_is():
     ([("10.0.0.7", "10.0.0.8"), ("10.0.0.7", "10.0.0.9")], ["", ""], False),
     ([("10.0.0.7", "10.0.0.7")], ["a"], False),  # one node: it slows down no other
 ])  # fmt: skip
-def test_several_nodes_on_one_machine_are_known_by_its_kernel(ends, boots, one):
-    async def scenario():
-        nodes = Nodes(len(ends), PausingClock())
-        for index, (end, boot) in enumerate(zip(ends, boots, strict=True)):
-            nodes.join(End(*end), Hello(node=f"n{index}", index=index, stale_tokens=(), boot=boot))
-        found = one_machine(nodes.links)
-        nodes.close()
-        return found
-
-    assert asyncio.run(scenario()) is one
+async def test_several_nodes_on_one_machine_are_known_by_its_kernel(ends, boots, one):
+    nodes = joined(*ends, boots=boots)
+    assert one_machine(nodes.links) is one
+    nodes.close()

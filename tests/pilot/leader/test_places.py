@@ -14,8 +14,9 @@ from sweep.pilot.leader import places as module
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.places import UNKNOWN, Places
 from sweep.search.search import Search
-from sweep.state.events import NodeReleased, Recorded, RecordFacts
+from sweep.state.events import NodeReleased
 from sweep.state.state import SweepState
+from tests.support.made_events import recorded
 from tests.support.pilot_parts import Mute, spec
 from tests.support.placed import planned
 
@@ -57,19 +58,13 @@ def test_units_are_named_once():
     assert sorted(found) == sorted({*spots, "domain a", "domain b", "switch s2"})
 
 
-def recorded(number, nodes, outcome):
-    facts = RecordFacts(
-        run_id=f"r{number}", attempt=1, pilot="p", outcome=outcome, node_names=nodes, ended_at=100.0 + number
-    )
-    return Recorded(time=100.0 + number, record=facts)
-
-
 def test_a_domain_that_explains_the_failures_is_left_out_until_the_user_releases_it():
     state, places = SweepState(), known(RACKS)
     for number in range(40):
         pair = (f"n{number % 11}", f"n{number % 11 + 1}")
         bad = {"n4", "n5", "n6", "n7"} & set(pair)
-        state.apply(recorded(number, pair, Outcome.HANG if bad else Outcome.OK))
+        outcome, at = Outcome.HANG if bad else Outcome.OK, 100.0 + number
+        state.apply(recorded(f"r{number}", outcome, at, node_names=pair, ended_at=at))
     unfit = places.unfit(state, NO_RUNS, Outcome.HANG)
     assert [node for node, _ in unfit] == ["n4", "n5", "n6", "n7"]
     (why,) = {why for _, why in unfit}
@@ -85,7 +80,7 @@ def test_failures_of_the_configuration_or_of_one_node_accuse_no_domain():
     for number in range(40):
         pair = (f"n{number % 11}", f"n{number % 11 + 1}")
         outcome = Outcome.HANG if "n5" in pair else Outcome.OOM_CUDA if "n9" in pair else Outcome.OK
-        state.apply(recorded(number, pair, outcome))
+        state.apply(recorded(f"r{number}", outcome, 100.0 + number, node_names=pair, ended_at=100.0 + number))
     assert places.unfit(state, NO_RUNS, Outcome.HANG) == []
 
 
@@ -97,9 +92,8 @@ def test_a_domain_whose_runs_are_slow_is_left_out_until_the_user_releases_it():
         rack = 4 * generator.randrange(3)
         pair = tuple(f"n{rack + at}" for at in sorted(generator.sample(range(4), 2)))
         rate = math.exp(generator.gauss(0, 0.03)) * (60 if rack == 4 else 100)
-        facts = {"run_id": one.run_id, "outcome": Outcome.OK, "node_names": pair, "tokens_per_second_per_gpu": rate}
-        record = RecordFacts(attempt=1, pilot="p", ended_at=100.0 + number, **facts)
-        state.apply(Recorded(time=100.0 + number, record=record))
+        at = 100.0 + number
+        state.apply(recorded(one.run_id, time=at, rate=rate, node_names=pair, ended_at=at))
         found = found or places.unfit(state, search, Outcome.OK)
     assert [node for node, _ in found] == ["n4", "n5", "n6", "n7"]
     (why,) = {why for _, why in found}
