@@ -11,6 +11,7 @@ from sweep.errors import SweepError
 from sweep.physics.statistics import holm, log_median_variance, robust_spread, student_quantile, student_two_sided
 from sweep.records.schema import OVERSUBSCRIBED
 from tests.support.compared import noisy
+from tests.support.refusals import mistakes_of
 
 
 def test_noisy_copies_do_not_differ():
@@ -74,9 +75,7 @@ def test_cells_lost_missing_and_new():
 
 def test_a_metric_that_a_sweep_does_not_have_is_named_with_those_that_both_have():
     a, b = noisy(1), noisy(2)
-    with pytest.raises(SweepError) as caught:
-        compare(a.assign(energy_j_per_token=0.5), b, metric="energy_j_per_token")
-    (mistake,) = caught.value.mistakes
+    (mistake,) = mistakes_of(compare, a.assign(energy_j_per_token=0.5), b, metric="energy_j_per_token")
     assert mistake.fact == "no run of B has energy of the GPUs (J/token)"
     assert "tokens_per_second_per_gpu" in mistake.remedy
     assert "energy" not in mistake.remedy
@@ -121,9 +120,7 @@ def test_what_differs_throughout_is_reported_and_does_not_split_the_pairs():
 
 
 def refused(a, b):
-    with pytest.raises(SweepError) as caught:
-        compare(a, b)
-    return [mistake.fact for mistake in caught.value.mistakes]
+    return [mistake.fact for mistake in mistakes_of(compare, a, b)]
 
 
 ONE, TWO = "model == '1B' and nodes == 1", "model == '1B' and nodes <= 2"

@@ -40,18 +40,16 @@ def marked(path, tmp_path):
 
 
 def test_the_table_has_a_row_per_cell_and_how_sure_it_is(results, command):
-    code, out, _ = command("best", results)
-    assert code == 0
+    out = command.shown("best", results)
     assert out.count("the spread") == 2
     assert "within one run" in " ".join(out.split())
-    code, out, _ = command("best", results, "--json")
+    out = command.shown("best", results, "--json")
     assert {(row["nodes"], row["verdict"]) for row in json.loads(out)} == {(1, "leads"), (2, "leads")}
 
 
 def test_a_blank_mfu_on_a_cpu_has_its_reason_and_a_unit_is_shown_once(tmp_path, command):
     write_results(tmp_path / "r.parquet", [made_record(made_run(), gpu="cpu")])
-    code, out, _ = command("best", tmp_path / "r.parquet")
-    assert code == 0
+    out = command.shown("best", tmp_path / "r.parquet")
     assert "MFU is blank on a CPU: it is relative to a GPU's peak FLOP/s." in out
     assert (out.count("tokens/s/GPU"), out.count("tok/s")) == (1, 0), "in the heading"
 
@@ -138,21 +136,18 @@ def test_where_all_runs_failed_that_is_the_error(tmp_path, command):
     ends = (Outcome.OOM_CUDA, Outcome.OOM_CUDA, Outcome.HANG)
     records = [made_record(made_run(grad_accum=2**at), outcome=outcome) for at, outcome in enumerate(ends)]
     write_results(tmp_path / "r.parquet", records)
-    code, _, err = command("best", tmp_path / "r.parquet")
-    assert code == 2
+    err = command.refused("best", tmp_path / "r.parquet")
     assert "no run succeeded: 2 oom_cuda, 1 hang" in err
 
 
 def test_where_all_runs_were_cancelled_none_failed(tmp_path, command):
     write_results(tmp_path / "r.parquet", [made_record(made_run(), outcome=Outcome.CANCELLED)])
-    code, _, err = command("best", tmp_path / "r.parquet")
-    assert code == 2
+    err = command.refused("best", tmp_path / "r.parquet")
     assert "no run was measured: 1 cancelled (`sweep resume` of its sweep measures the rest)" in err
 
 
 def test_an_unknown_model_gets_the_nearest(results, command):
-    code, _, err = command("best", results, "--model", "8b")
-    assert (code, "measured: 1B on 1, 1B on 2" in err) == (2, True), err
+    assert "measured: 1B on 1, 1B on 2" in command.refused("best", results, "--model", "8b")
 
 
 def test_every_format_has_what_rates_the_run_and_that_it_was_simulated(results, tmp_path, command):
@@ -232,8 +227,8 @@ def test_a_plan_predicts_the_best_of_each_cell_and_draws_it(tmp_path, monkeypatc
     shown = command("plan", "grid.yaml")[1]
     assert "Predicted best per cell, not measured" in shown
     assert f"{best['low']:,.0f} to {best['high']:,.0f}" in shown
-    code, out, _ = command("plan", "grid.yaml", "--heatmap", "p.svg")
-    assert (code, out.splitlines()[-1]) == (0, "p.svg")
+    out = command.shown("plan", "grid.yaml", "--heatmap", "p.svg")
+    assert out.splitlines()[-1] == "p.svg"
     assert "predicted" in (tmp_path / "p.svg").read_text()
     assert "has no effect with --show" in command("plan", "grid.yaml", "--heatmap", "p.svg", "--show", "runs")[2]
 
@@ -260,8 +255,7 @@ def test_cancel_of_a_finished_sweep_changes_nothing(tmp_path, command):
 )
 def test_nothing_is_accepted_in_silence_and_every_mistake_is_reported(tmp_path, monkeypatch, command, words, expected):
     monkeypatch.chdir(tmp_path)
-    code, out, err = command(*words)
-    assert (code, out) == (2, "")
+    err = command.refused(*words)
     assert all(line.startswith("error: ") for line in err.splitlines() if not line.startswith("sweep: "))
     assert not [text for text in expected if text not in err], err
     assert "Usage:" not in err

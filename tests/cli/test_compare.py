@@ -19,8 +19,7 @@ def files(tmp_path_factory):
 
 def test_two_are_compared_cell_by_cell_and_no_change_is_a_failure(files):
     a, b, c = files
-    same = driving.run("compare", a, b)
-    assert same.returncode == 0, same.stderr
+    same = driving.succeeds("compare", a, b)
     assert "0 changed" in same.stdout
     slower = driving.run("compare", a, c)
     assert slower.returncode == 0, "only a baseline makes it a check"
@@ -32,8 +31,7 @@ def test_two_are_compared_cell_by_cell_and_no_change_is_a_failure(files):
 
 
 def test_of_several_a_slower_third_is_named(files):
-    shown = driving.run("compare", *files)
-    assert shown.returncode == 0, shown.stderr
+    shown = driving.succeeds("compare", *files)
     for step in ("1B on 1: 2 -> 3: -5.", "1B on 1: 1 -> 3: -5."):
         assert step in shown.stdout
 
@@ -57,16 +55,14 @@ def test_a_run_that_was_cancelled_is_listed_apart_from_those_that_fail(files, tm
     rows = pd.read_parquet(files[0])
     rows.loc[0, ["outcome", "message"]] = ["cancelled", "by the user"]
     rows.to_parquet(tmp_path / "new.parquet")
-    done = driving.run("compare", files[0], tmp_path / "new.parquet")
-    assert done.returncode == 0, done.stderr
+    done = driving.succeeds("compare", files[0], tmp_path / "new.parquet")
     assert "fail in B" not in done.stdout
     assert "stopped in B before they were measured and worked in A: 1 configuration:" in done.stdout
 
 
 def test_a_baseline_makes_it_a_guard(files):
     a, b, c = files
-    passed = driving.run("compare", b, "--baseline", a)
-    assert passed.returncode == 0, passed.stdout + passed.stderr
+    passed = driving.succeeds("compare", b, "--baseline", a)
     assert "passed: 7 workloads within 5 % of the baseline: 6 pass, 0 fail, 0 undecided, 1 new" in passed.stdout
     failed = driving.run("compare", c, "--baseline", a, "--within", "3%", "--json")
     assert failed.returncode == 1, failed.stderr
@@ -87,7 +83,7 @@ def test_real_local_sweeps_5_percent_slower_fail_and_1_percent_slower_pass(tmp_p
     found = {}
     for name, step_s in (("good", 1.0), ("same", 1.0), ("one", 1.01), ("five", 1.0526)):
         words = ("-o", f"params.step_s={step_s}", "--dir", tmp_path / name, "--executor", "local", "--yes")
-        assert driving.run("launch", tmp_path / "suite.yaml", *words).returncode == 0
+        driving.succeeds("launch", tmp_path / "suite.yaml", *words)
         if name != "good":
             words = ("compare", tmp_path / name, "--baseline", tmp_path / "good", "--within", "3%", "--json")
             done = driving.run(*words)

@@ -37,15 +37,14 @@ site: {gpu: h100, gpus_per_node: 8}
 def test_the_step_is_explained_by_part(tmp_path: Path, command: Command) -> None:
     sweep = measured(tmp_path / "s", H100)
     run = sweep.runs[0]
-    code, out, _ = command("explain", tmp_path / "s", run.run_id, "--json")
-    assert code == 0
+    out = command.shown("explain", tmp_path / "s", run.run_id, "--json")
     (document,) = json.loads(out)
     found = document["measured"]
     parts = found["predicted"]["parts_s"]
     assert sum(parts.values()) == pytest.approx(found["predicted"]["step_s"], rel=0.01)
     assert len([seconds for seconds in parts.values() if seconds]) > 2
     assert 1 <= found["rank_in_cell"] <= found["ranked_in_cell"] == len(sweep.runs)
-    code, out, _ = command("explain", tmp_path / "s", run.run_id)
+    out = command.shown("explain", tmp_path / "s", run.run_id)
     assert f"rank:     {found['rank_in_cell']} of {len(sweep.runs)} measured configurations of 1B on 1 node" in out
     assert "measured, " in next(line for line in out.splitlines() if line.startswith("step:"))
     assert "predicted: " in next(line for line in out.splitlines() if line.startswith("parts:"))
@@ -54,8 +53,7 @@ def test_the_step_is_explained_by_part(tmp_path: Path, command: Command) -> None
 
 def test_a_run_without_a_prediction_is_shown_without(tmp_path: Path, command: Command) -> None:
     sweep = measured(tmp_path / "s", GRID)
-    code, out, _ = command("explain", tmp_path / "s", sweep.runs[0].run_id)
-    assert code == 0
+    out = command.shown("explain", tmp_path / "s", sweep.runs[0].run_id)
     assert "tokens/s/GPU" in out
     assert "no prediction: the hardware's speed is not known" in out
     assert "parts:" not in out
@@ -63,14 +61,13 @@ def test_a_run_without_a_prediction_is_shown_without(tmp_path: Path, command: Co
 
 def test_the_gap_of_each_best_configuration_with_three_causes(tmp_path: Path, command: Command) -> None:
     sweep = measured(tmp_path / "s", H100)
-    code, out, _ = command("explain", tmp_path / "s", "--gap", "--json")
-    assert code == 0
+    out = command.shown("explain", tmp_path / "s", "--gap", "--json")
     (found,) = json.loads(out)
     assert found["run_id"] in {run.run_id for run in sweep.runs}
     shares = [loss["share"] for loss in found["losses"]]
     assert shares == sorted(shares, reverse=True)
     assert found["ideal_step_s"] == pytest.approx(found["mfu"] * found["step_s"])
-    code, out, _ = command("explain", tmp_path / "s", "--gap")
+    out = command.shown("explain", tmp_path / "s", "--gap")
     assert re.findall(r"^  (\d)\. ", out, re.MULTILINE) == ["1", "2", "3"]
     assert "model's FLOPs at the dense peak" in out
     assert "`sweep doctor --tier perf` measures this cluster's own" in out
@@ -93,8 +90,7 @@ def test_a_loss_that_would_be_shown_as_0_per_cent_is_no_likely_cause():
 def test_no_gap_is_claimed_of_a_run_that_failed(tmp_path: Path, command: Command) -> None:
     sweep = made(tmp_path / "s", H100)
     pilot_wrote(sweep, "p0001", (sweep.runs[0].run_id, 1, Outcome.OOM_CUDA))
-    code, out, err = command("explain", tmp_path / "s", sweep.runs[0].run_id, "--gap")
-    assert (code, out) == (2, "")
+    err = command.refused("explain", tmp_path / "s", sweep.runs[0].run_id, "--gap")
     assert f"no attempt of {sweep.runs[0].run_id} is ok" in err
 
 
@@ -178,15 +174,13 @@ def test_the_gap_of_a_results_file_is_that_of_the_sweep_it_came_from(tmp_path: P
     assert found == of_sweep
     _, out, _ = command("explain", tmp_path / "r.parquet", sweep.runs[1].run_id, "--gap")
     assert sweep.runs[1].run_id in out
-    code, _, err = command("explain", tmp_path / "r.parquet", "no-such-run", "--gap")
-    assert code == 2
+    err = command.refused("explain", tmp_path / "r.parquet", "no-such-run", "--gap")
     assert "no run has 'no-such-run' in its run_id" in err
 
 
 def test_the_gap_of_a_table_of_something_else_is_refused(tmp_path: Path, command: Command) -> None:
     pq.write_table(pa.table({"model": ["1B"], "nodes": [1], "step_time_median_s": [1.0]}), tmp_path / "other.parquet")
-    code, out, err = command("explain", tmp_path / "other.parquet", "--gap")
-    assert (code, out) == (2, "")
+    err = command.refused("explain", tmp_path / "other.parquet", "--gap")
     assert "other.parquet: no column run_id and attempt and pilot and outcome: not the results of a sweep" in err
 
 

@@ -322,8 +322,7 @@ def test_the_command_of_a_sweep_has_what_its_site_gives_every_run(tmp_path):
     sweep.directory.provenance.write_text(json.dumps({**provenance, "directory": str(tmp_path)}))
     (tmp_path / "train.py").touch()
     words = ("best", tmp_path / "s", "--format", "command")
-    written = driving.run(*words, "--out", "out", cwd=tmp_path / "elsewhere")
-    assert written.returncode == 0, written.stderr
+    written = driving.succeeds(*words, "--out", "out", cwd=tmp_path / "elsewhere")
     one, two = ((tmp_path / "elsewhere" / line).read_text() for line in written.stdout.split())
     assert two.startswith(f"#!/bin/bash\n{SBATCH}# tiny-1M on 2 nodes")
     for script, ranks in ((one, "--standalone"), (two, "--nnodes=2")):
@@ -339,8 +338,7 @@ def test_the_command_of_a_sweep_has_what_its_site_gives_every_run(tmp_path):
         assert f" /shared/venv/bin/python -m torch.distributed.run {ranks} " in inner
         assert inner.endswith(" train.py --seed 7")
     assert "--master-port=31000" in two
-    page = driving.run("report", tmp_path / "s", "--no-figures", cwd=tmp_path / "elsewhere")
-    assert page.returncode == 0, page.stderr
+    driving.succeeds("report", tmp_path / "s", "--no-figures", cwd=tmp_path / "elsewhere")
     report = (tmp_path / "s" / "report.html").read_text()
     assert "/shared/venv/bin/python -m torch" in report
     assert "hunter2x" not in one + two + report
@@ -367,8 +365,7 @@ def test_cells_that_a_trainer_cannot_run_are_all_named_and_the_others_exported_w
     assert f"llama on 4 nodes: {lacking[0]} has no cp = 4" in reported
     assert "--skip exports the others" in reported
     options = ("--format", lacking[0], "--skip", *given, "--out", tmp_path / "o")
-    done = driving.run("best", tmp_path / "r.parquet", *options)
-    assert done.returncode == 0, done.stderr
+    done = driving.succeeds("best", tmp_path / "r.parquet", *options)
     assert [path.name for path in (tmp_path / "o").iterdir()] == ["llama-1-nodes"]
     assert done.stderr.count("left out: llama on") == 2
     assert "--skip: has no effect" in exported(tmp_path / "r.parquet", "--skip", code=2)

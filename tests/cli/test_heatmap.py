@@ -10,10 +10,9 @@ from analysis.metrics import number
 from sweep.cli.main import cli
 from sweep.contract import Measurement, Run
 from sweep.errors import SweepError
-from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
-from sweep.planning.build import build
 from sweep.records.collect import write_results
+from tests.support.made_plans import rows_of
 from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
 
 
@@ -84,8 +83,7 @@ site: {gpu: h100, gpus_per_node: 8}
 def of_one_node(folder, times):
     """Results of a grid's runs on one node, so many times faster than the step-time model predicts."""
     (folder / "grid.yaml").write_text(LARGER)
-    grid = parse_grid(LARGER, "grid.yaml")
-    rows = build(grid, grid.site).table.to_pylist()
+    rows = rows_of(LARGER)
     records = []
     for row in (row for row in rows if row["status"] == "run" and row["nodes"] == 1):
         run = Run.from_json(row["run_json"])

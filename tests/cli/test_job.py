@@ -31,9 +31,7 @@ def results(tmp_path):
 
 
 def test_a_job_is_ranked_by_what_counts_of_its_gpus_time(results, command):
-    code, out, _ = command("best", results, "--objective", "job", "--json")
-    (row,) = json.loads(out)
-    assert code == 0
+    (row,) = json.loads(command.shown("best", results, "--objective", "job", "--json"))
     assert row["zero"] == 1
     job = Job(
         step_s=1.05, gpus=512, stall_s=5.0, slowdown=0.0, durable_s=5.0, restart_s=105.0,
@@ -44,8 +42,7 @@ def test_a_job_is_ranked_by_what_counts_of_its_gpus_time(results, command):
     notes = " ".join(row["notes"])
     assert f"a checkpoint each {float(job.interval_s) / 1.05:,.0f} steps" in notes
     assert "the fastest step is that of" in notes
-    code, out, _ = command("best", results, "--objective", "step", "--json")
-    assert json.loads(out)[0]["zero"] == 3
+    assert json.loads(command.shown("best", results, "--objective", "step", "--json"))[0]["zero"] == 3
 
 
 def test_a_restart_takes_as_long_as_a_cold_start(tmp_path, command):
@@ -56,9 +53,7 @@ def test_a_restart_takes_as_long_as_a_cold_start(tmp_path, command):
         wrote((1.3, 1.3, 1.3), 5.0, graphs=4, zero=1),
     ]
     write_results(tmp_path / "r.parquet", runs)
-    code, out, _ = command("best", tmp_path / "r.parquet", "--objective", "job", "--json")
-    (row,) = json.loads(out)
-    assert code == 0
+    (row,) = json.loads(command.shown("best", tmp_path / "r.parquet", "--objective", "job", "--json"))
     text = "a cold start takes 145 s (imports 5, ranks and model 60, first step 80), 73 s where all compiled code"
     assert text in " ".join(row["notes"])
     job = Job(
@@ -85,15 +80,13 @@ def test_a_sweeps_own_failures_count_where_they_say_more(tmp_path, command, fail
     low, high = count_interval(failures)
     of = f"this sweep's: {failures} in {days:,.0f} GPU-days, so {low / days:.3g} to {high / days:.3g}"
     text = f"{rate:.3g} failures per GPU-day ({of if own else 'published, of Llama 3'})"[: None if own else -1]
-    code, out, _ = command("best", tmp_path / "r.parquet", "--objective", "job", "--json")
-    assert code == 0
+    out = command.shown("best", tmp_path / "r.parquet", "--objective", "job", "--json")
     assert f"a job with {text}" in " ".join(json.loads(out)[0]["notes"])
 
 
 def test_without_a_checkpoint_the_remedy_is_to_measure_one(tmp_path, command):
     write_results(tmp_path / "r.parquet", [made_record()])
-    code, _, err = command("best", tmp_path / "r.parquet", "--objective", "job")
-    assert code == 2
+    err = command.refused("best", tmp_path / "r.parquet", "--objective", "job")
     assert "checkpoint: async" in err
 
 
@@ -102,10 +95,8 @@ def test_a_training_run_is_sized_with_its_failures(tmp_path, command):
     narrow = made_record(made_run(nodes=1, gpus_per_node=8, dp=8, grad_accum=256), (60.0, 60.0, 60.0))
     write_results(tmp_path / "r.parquet", [wide, narrow])
     argv = ("size", "--model", "1B", "--tokens", "1T", "--gpus", 512, "--from", tmp_path / "r.parquet")
-    code, out, _ = command(*argv, "--json")
-    found = json.loads(out)
+    found = json.loads(command.shown(*argv, "--json"))
     failing = found["with_failures"]
-    assert code == 0
     assert failing["days"] == pytest.approx(found["days"] / failing["training_share"])
     assert found["days"] < failing["days_low"] < failing["days"] < failing["days_high"]
     assert "With 0.000474 failures per GPU-day (published, of Llama 3's training) and a checkpoint" in command(*argv)[1]

@@ -19,45 +19,32 @@ from sweep.cli.progress_text import full_text, range_text, saved, saved_text, sp
 from sweep.cli.status import status
 from sweep.outcomes import Outcome
 from sweep.state.events import (
-    AttemptStarted,
     Event,
     PilotEnded,
     PilotIntended,
     PilotStarted,
     PilotSubmitted,
     PilotWaits,
-    Recorded,
-    RecordFacts,
-    RerunRequested,
 )
-from sweep.state.state import SweepState
 from sweep.state.tally import Tally
 from sweep.store.sweep import Sweep
 from tests.support import driving, made_sweeps
+from tests.support.made_events import recorded, started
 from tests.support.made_records import write_journal
 from tests.support.mounts import fill, full_mount
 from tests.support.streams import on_a_terminal
 
 __all__ = ["full_mount"]
 
-GRID = """
-name: {name}
-workload: simulated
-models: {models}
-nodes: {nodes}
-sequence_length: 1024
-global_batch: 1048576
-dtype: [bf16]
-tp: [1, 2, 4, 8]
-micro_batch_size: [1, 2, 4]
-site: {{gpu: h100, gpus_per_node: 8, pilot_time: 60m, max_pilots: 8}}
-"""
+SITE = {"gpu": "h100", "gpus_per_node": 8, "pilot_time": "60m", "max_pilots": 8}
+SIZES = {"sequence_length": 1024, "global_batch": 2**20, "tp": [1, 2, 4, 8], "micro_batch_size": [1, 2, 4]}
 NOW = 10_000.0
 
 
 def made(tmp_path, models=("1B", "8B", "70B"), nodes=(1, 2, 4, 8), name="ultrascale"):
     """An existing sweep without any run."""
-    return made_sweeps.made(tmp_path / name, GRID.format(models=list(models), nodes=list(nodes), name=name))
+    keys = SIZES | {"strategy": "guided", "dtype": "bf16", "models": list(models), "nodes": list(nodes)}
+    return made_sweeps.made(tmp_path / name, driving.simulated(SITE, name=name, **keys))
 
 
 def pilot_events(name, width, start=0.0, nodes=()) -> Iterator[Event]:
@@ -69,20 +56,11 @@ def pilot_events(name, width, start=0.0, nodes=()) -> Iterator[Event]:
 def attempt_events(
     planned, outcome=Outcome.OK, *, number=1, pilot="p0001", start=100.0, took=20.0, rate=1000.0, message=None
 ) -> Iterator[Event]:
-    yield AttemptStarted(time=start, run_id=planned.run_id, attempt=number, pilot=pilot, nodes=("n1",))
+    yield started(planned.run_id, start, number, pilot)
     if outcome is not None:
-        facts = RecordFacts(
-            run_id=planned.run_id,
-            attempt=number,
-            pilot=pilot,
-            outcome=outcome,
-            message=message or f"how {outcome} came about",
-            started_at=start,
-            ended_at=start + took,
-            node_names=("n1",),
-            tokens_per_second_per_gpu=rate if outcome is Outcome.OK else None,
-        )
-        yield Recorded(time=start + took, record=facts)
+        about = {"pilot": pilot, "started_at": start, "ended_at": start + took, "node_names": ("n1",)}
+        about |= {"message": message or f"how {outcome} came about", "rate": rate if outcome is Outcome.OK else None}
+        yield recorded(planned.run_id, outcome, start + took, number, **about)
 
 
 def busy(sweep):
@@ -246,36 +224,6 @@ def test_wide_and_tall_grids_fit_the_terminal(tmp_path):
     assert max(map(len, lines)) <= 100
     assert len(lines) <= 24
     assert "512" in next(line for line in lines if line.startswith("tok/s/GPU by nodes"))
-
-
-def test_incremental_sums_equal_those_counted_from_scratch(tmp_path):
-    """After every event, in an order that has retries, reruns, late records and lost attempts."""
-    sweep = made(tmp_path, models=["1B"], nodes=[1, 2])
-    rng, sweep_state, tally = random.Random(3), SweepState(), Tally(sweep.runs, {"": 8})
-    sweep_state.apply_all(pilot_events("p0001", 2, nodes=["n1", "n2"]))
-    events = []
-    for planned in sweep.runs:
-        fate = rng.choice([Outcome.OK, Outcome.NODE_FAIL, Outcome.OOM_CUDA, Outcome.LOST, None])
-        events.append(list(attempt_events(planned, fate, rate=rng.uniform(1, 2))))
-        if fate in (Outcome.NODE_FAIL, Outcome.LOST):
-            events[-1] += attempt_events(planned, Outcome.OK, number=2, rate=3.0)
-        if fate is Outcome.LOST:
-            events[-1] += list(attempt_events(planned, Outcome.OK, rate=4.0))[1:]
-        if fate is Outcome.OK:
-            events[-1].append(RerunRequested(time=1.0, run_id=planned.run_id, after=1))
-    rng.shuffle(events)
-    for event in [event for of_run in events for event in of_run]:
-        sweep_state.apply(event)
-        rebuilt = Tally(sweep.runs, {"": 8}).update(sweep_state)
-        tally.update(sweep_state)
-        assert tally.counts() == rebuilt.counts()
-        assert sum(tally.counts().values()) == len(sweep.runs)
-        assert {cell: (c.best, c.done) for cell, c in tally.cells.items()} == {
-            cell: (c.best, c.done) for cell, c in rebuilt.cells.items()
-        }
-        assert tally.seconds_left(NOW) == pytest.approx(rebuilt.seconds_left(NOW))
-        assert tally.gpu_hours(NOW) == pytest.approx(rebuilt.gpu_hours(NOW))
-        assert tally.typical_run_s == pytest.approx(rebuilt.typical_run_s)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from sweep.cli.memory import memory
-from sweep.errors import SweepError
+from tests.support.refusals import mistakes_of
 
 
 def run(*argv):
@@ -20,9 +20,7 @@ def document(*argv):
 
 
 def mistakes(*argv):
-    with pytest.raises(SweepError) as found:
-        run(*argv)
-    return [str(m) for m in found.value.mistakes]
+    return [str(m) for m in mistakes_of(run, *argv)]
 
 
 def test_table_of_every_stage_and_the_time_line():

@@ -22,10 +22,10 @@ def excluded(directory):
 
 def test_a_user_excludes_and_releases(done):
     assert excluded(done) == {}
-    assert driving.run("nodes", done, "exclude", "n17", "n18", "--reason", "ECC errors").returncode == 0
+    driving.succeeds("nodes", done, "exclude", "n17", "n18", "--reason", "ECC errors")
     assert excluded(done) == dict.fromkeys(("n17", "n18"), "by the user: ECC errors")
     assert "node n17 is excluded: by the user: ECC errors" in driving.run("status", done).stdout
-    assert driving.run("nodes", done, "release", "n17").returncode == 0
+    driving.succeeds("nodes", done, "release", "n17")
     assert list(excluded(done)) == ["n18"]
     assert "local-0: 1 of 1 attempts ok; in use" in driving.run("nodes", done).stdout
 

@@ -14,6 +14,7 @@ from sweep.store import lease
 from sweep.store.journal import JournalReader
 from sweep.store.sweep import Sweep
 from tests.support.command_line import Command
+from tests.support.driving import state_of
 from tests.support.made_sweeps import made, pilot_wrote, tree
 
 
@@ -27,15 +28,9 @@ def sweep(tmp_path: Path) -> Sweep:
     return sweep
 
 
-def state_of(sweep: Sweep) -> SweepState:
-    sweep_state = SweepState()
-    sweep_state.apply_all(JournalReader(sweep.directory).new_events())
-    return sweep_state
-
-
 def asked(sweep: Sweep) -> dict[int, int | None]:
     """Place in the plan -> the attempt that may begin now, of those that may."""
-    sweep_state = state_of(sweep)
+    sweep_state = state_of(sweep.directory.path)
     numbers = (sweep_state.run(planned.run_id).next_attempt() for planned in sweep.runs)
     return {place: number for place, number in enumerate(numbers) if number is not None}
 
@@ -49,7 +44,8 @@ def test_a_named_run_gets_a_further_attempt_and_keeps_the_first(sweep: Sweep, co
     added = {entry[0] for entry in set(tree(sweep.directory.path)) - set(before)}
     assert {name.split("-")[0] for name in added} == {"journal", "journal/rerun"}
     assert set(before) - set(tree(sweep.directory.path)) <= {entry for entry in before if entry[0] == "journal"}
-    assert Tally(sweep.runs, {}).update(state_of(sweep)).counts() == {"waiting": 2, "oom_cuda": 1, "running": 1}
+    counts = Tally(sweep.runs, {}).update(state_of(sweep.directory.path)).counts()
+    assert counts == {"waiting": 2, "oom_cuda": 1, "running": 1}
 
 
 def test_the_new_attempt_counts_once_it_is_ok(sweep: Sweep, command: Command) -> None:
@@ -58,7 +54,7 @@ def test_the_new_attempt_counts_once_it_is_ok(sweep: Sweep, command: Command) ->
     pilot_wrote(sweep, "p0002", (run_id, 2, Outcome.PREEMPTED))
     assert asked(sweep)[0] == 3  # the scheduler ended it, so that the request is still open
     pilot_wrote(sweep, "p0003", (run_id, 3, Outcome.OK))
-    state = state_of(sweep).run(run_id)
+    state = state_of(sweep.directory.path).run(run_id)
     assert (state.next_attempt(), state.ok and state.ok.number) == (None, 3)
     import pyarrow.parquet as pq
 
@@ -93,9 +89,7 @@ def test_filters_narrow_each_other_and_pass_over_what_needs_no_wish(
     given = [word for option in options for word in ([option] if option != "CELL" else [cells[0]])]
     if "CELL" in options:
         places = {place for place in places if cells[place] == cells[0]}
-    code, out, _ = command("rerun", sweep.directory.path, *given, "--json")
-    document = json.loads(out)
-    assert code == 0
+    document = json.loads(command.shown("rerun", sweep.directory.path, *given, "--json"))
     assert [row["run_id"] for row in document["asked"]] == [sweep.runs[place].run_id for place in sorted(places)]
     assert {row["attempt"] for row in document["asked"]} <= {2}
     assert set(asked(sweep)) == places | {2}
@@ -130,18 +124,14 @@ def test_a_running_launcher_is_named(sweep: Sweep, command: Command) -> None:
     ],
 )
 def test_bad_input(sweep: Sweep, command: Command, arguments: list[str], words: list[str]) -> None:
-    before = tree(sweep.directory.path)
     named = {f"RUN{place}": run.run_id for place, run in enumerate(sweep.runs)}
-    code, out, err = command("rerun", sweep.directory.path, *(named.get(word, word) for word in arguments))
-    assert (code, out) == (2, "")
+    where = sweep.directory.path
+    err = command.refused("rerun", where, *(named.get(word, word) for word in arguments), within=where)
     for word in words:
         assert word in err
-    assert tree(sweep.directory.path) == before
 
 
 def test_a_run_that_has_not_begun_and_a_directory_that_is_none(tmp_path: Path, command: Command) -> None:
     sweep = made(tmp_path / "s")
-    code, _, err = command("rerun", sweep.directory.path, sweep.runs[0].run_id)
-    assert (code, "has not begun" in err) == (2, True)
-    code, _, err = command("rerun", "./none", "--failed")
-    assert (code, "no such directory" in err) == (2, True)
+    assert "has not begun" in command.refused("rerun", sweep.directory.path, sweep.runs[0].run_id)
+    assert "no such directory" in command.refused("rerun", "./none", "--failed")

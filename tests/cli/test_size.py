@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from sweep.cli.size import size
-from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import Site
 from sweep.planning.build import build
 from sweep.planning.summary import summary
+from tests.support.refusals import mistakes_of
 
 
 def run(*argv, **options):
@@ -26,9 +26,7 @@ def document(*argv):
 
 
 def mistakes(*argv):
-    with pytest.raises(SweepError) as found:
-        run(*argv)
-    return [str(m) for m in found.value.mistakes]
+    return [str(m) for m in mistakes_of(run, *argv)]
 
 
 SMOL = ("--params", "3B", "--tokens", "11T", "--mfu", "0.30", "--gpu", "h100", "--peak-tflops", 720, "--days", 28)

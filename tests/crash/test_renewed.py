@@ -27,7 +27,7 @@ def test_a_persons_resume_measures_a_run_that_was_killed_as_often_as_it_may_be_t
     assert resumes in " ".join(driving.run("status", directory).stdout.split())
     assert "`sweep resume` of its sweep measures the rest" in driving.run("best", directory).stderr
     assert json.loads(driving.run("status", directory, "--json").stdout)["unmeasured"] == [run_id]
-    assert driving.run("resume", directory).returncode == 0
+    driving.succeeds("resume", directory)
     records = driving.assert_each_run_measured_once(directory)
     assert [record["outcome"] for record in records] == [outcome] * tries + ["ok"]
     assert driving.wait_until_unmarked(directory, 20) == []

@@ -51,7 +51,8 @@ def launched(tmp_path, cluster, defects, nodes=(1, 4), step_s=0.1, timeout=300, 
     keys |= {"repeats": 1, "iterations": 2, "params": {"step_s": step_s, **(fault or {})}, "strategy": "guided"}
     keys |= {"nodes": nodes, "global_batch": 12288, "micro_batch_size": [1, 2, 4, 8]}
     grid = driving.simulated(site, **keys)
-    return tmp_path / "s", driving.launch(tmp_path, grid, executor="slurm", env=cluster.env, timeout=timeout)
+    driving.launched(tmp_path, grid, executor="slurm", env=cluster.env, timeout=timeout)
+    return tmp_path / "s"
 
 
 def used_nodes(directory):
@@ -63,8 +64,7 @@ def used_nodes(directory):
 def test_an_unfit_node_measures_nothing_and_its_reason_is_shown(tmp_path, slurm_cluster):
     """On by default: the pilot of four nodes has one with little locked memory; runs go to the others."""
     bad = "n2"
-    directory, done = launched(tmp_path, slurm_cluster, {bad: "locked_memory"})
-    assert done.returncode == 0, done.stderr
+    directory = launched(tmp_path, slurm_cluster, {bad: "locked_memory"})
     driving.assert_each_run_measured_once(directory)
     assert bad not in used_nodes(directory) != set()
     (event,) = driving.events_of(directory, NodeBad)
@@ -77,8 +77,7 @@ def test_an_unfit_node_measures_nothing_and_its_reason_is_shown(tmp_path, slurm_
 
 @pytest.mark.slurm
 def test_off_is_off(tmp_path, slurm_cluster):
-    directory, done = launched(tmp_path, slurm_cluster, {"n2": "locked_memory"}, [4], preflight="off")
-    assert done.returncode == 0, done.stderr
+    directory = launched(tmp_path, slurm_cluster, {"n2": "locked_memory"}, [4], preflight="off")
     assert not driving.events_of(directory, NodeBad)
     assert "n2" in used_nodes(directory)
 
@@ -95,8 +94,7 @@ HEALTHY = {"none": ""}
 def test_a_slow_node_is_left_out_before_the_first_run(tmp_path, slurm_cluster, time):
     """Its quota is not visible in there, so only its speed shows it."""
     defects = {"n3": "hidden_quota"}
-    directory, done = launched(tmp_path, slurm_cluster, defects, [1, 6], preflight="perf", timeout=800)
-    assert done.returncode == 0, done.stderr
+    directory = launched(tmp_path, slurm_cluster, defects, [1, 6], preflight="perf", timeout=800)
     events = driving.events_of(directory, NodeBad)
     print([(event.node, event.reason) for event in events], used_nodes(directory))
     assert "n3" not in used_nodes(directory)
@@ -112,8 +110,7 @@ def test_a_slow_node_is_left_out_before_the_first_run(tmp_path, slurm_cluster, t
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_speeds_of_healthy_nodes_leave_none_out(tmp_path, slurm_cluster):
-    directory, done = launched(tmp_path, slurm_cluster, HEALTHY, [1, 6], preflight="perf", timeout=800)
-    assert done.returncode == 0, done.stderr
+    directory = launched(tmp_path, slurm_cluster, HEALTHY, [1, 6], preflight="perf", timeout=800)
     assert not driving.events_of(directory, NodeBad)
     driving.assert_each_run_measured_once(directory)
 
@@ -126,8 +123,7 @@ SLOW_RANK = {"fault": "slow_rank", "fault_rank": 2, "fault_s": 1.0}
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_node_that_was_slow_in_runs_and_is_not_alone_goes_on(tmp_path, slurm_cluster):
-    directory, done = launched(tmp_path, slurm_cluster, HEALTHY, [6], 0.5, fault=SLOW_RANK, timeout=800)
-    assert done.returncode == 0, done.stderr
+    directory = launched(tmp_path, slurm_cluster, HEALTHY, [6], 0.5, fault=SLOW_RANK, timeout=800)
     print(driving.events_of(directory, NodeFit), driving.events_of(directory, NodeBad))
     (fit,) = driving.events_of(directory, NodeFit)
     assert (fit.node, driving.events_of(directory, NodeBad)) == ("n3", [])
@@ -142,8 +138,7 @@ def test_a_node_that_was_slow_in_runs_and_is_not_alone_goes_on(tmp_path, slurm_c
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_node_that_was_slow_in_runs_and_alone_is_left_out_with_both_reasons(tmp_path, slurm_cluster):
-    directory, done = launched(tmp_path, slurm_cluster, {"n3": "hidden_quota"}, [6], 0.5, fault=SLOW_RANK, timeout=800)
-    assert done.returncode == 0, done.stderr
+    directory = launched(tmp_path, slurm_cluster, {"n3": "hidden_quota"}, [6], 0.5, fault=SLOW_RANK, timeout=800)
     print(driving.events_of(directory, NodeFit), driving.events_of(directory, NodeBad))
     (bad,) = driving.events_of(directory, NodeBad)
     assert bad.node == "n3"

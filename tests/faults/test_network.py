@@ -36,11 +36,6 @@ def running_on(directory, node):
     return None
 
 
-def assert_no_node_is_accused(directory):
-    assert not driving.events_of(directory, NodeBad)
-    assert not driving.state_of(directory).excluded_nodes
-
-
 def test_an_agent_that_is_cut_off_comes_back_and_its_run_is_measured_again(tmp_path, network):
     """On this machine, with timeouts of seconds."""
     env = {"PYTHONPATH": f"{SHORT_TIMEOUTS}:{REPOSITORY}"}
@@ -79,7 +74,8 @@ def test_one_of_eight_nodes_is_cut_off(tmp_path, slurm_cluster, network, seconds
     others = [r for r in records if (r["run_id"], r["attempt"]) != hit]
     assert {r["outcome"] for r in others} == {"ok"}, driving.output_of(tmp_path)
     assert any(cut_at < r["started_at"] < mended_at for r in others), "others begin meanwhile"
-    assert_no_node_is_accused(directory)
+    assert not driving.events_of(directory, NodeBad)
+    assert not driving.state_of(directory).excluded_nodes
     assert [event.reason for event in driving.events_of(directory, PilotEnded)] == ["no remaining run fits"]
     began = [e for e in driving.events_of(directory, AttemptStarted) if e.time > mended_at and "n3" in e.nodes]
     assert began or seconds == 120, "the node is used again"

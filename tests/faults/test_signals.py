@@ -73,7 +73,7 @@ def terminate_steps(tmp_path, cluster, hits, seed, batches):
         driving.wait_for(lambda jobs=jobs: not open_jobs(directory).intersection(jobs), 60)
     if launcher.poll() is None:
         launcher.wait(200)
-    assert driving.run("resume", directory, env=cluster.env).returncode == 0
+    driving.succeeds("resume", directory, env=cluster.env)
     assert done == hits, "each run was measured before"
     assert_requeued(directory, 8 * hits)
     left = driving.wait_until_unmarked(directory, 30)

@@ -20,8 +20,7 @@ mine,16,8192,4,1,1,128,FP8_rowwise,,,,,CUDA OOM,bob
 
 def suggested(folder, table, name="mine"):
     (folder / f"{name}.csv").write_text(table)
-    done = driving.run("import", folder / f"{name}.csv", "--suggest-map", folder / "map.yaml")
-    assert done.returncode == 0, done.stderr
+    driving.succeeds("import", folder / f"{name}.csv", "--suggest-map", folder / "map.yaml")
     return (folder / "map.yaml").read_text()
 
 

@@ -5,11 +5,11 @@ import itertools
 import pytest
 import yaml
 
-from sweep.errors import SweepError
 from sweep.inputs.grid import Grid, json_schema
 from sweep.inputs.load import parse_grid
 from sweep.inputs.yaml_lines import Problem
 from sweep.physics.catalogue import MODELS
+from tests.support.refusals import mistakes_of
 
 GOOD = """\
 name: good
@@ -23,9 +23,7 @@ tp: [1, 2]
 
 
 def mistakes(text, overrides=()):
-    with pytest.raises(SweepError) as caught:
-        parse_grid(text, "grid.yaml", overrides)
-    return caught.value.mistakes
+    return mistakes_of(parse_grid, text, "grid.yaml", overrides)
 
 
 def messages(text, overrides=()):
@@ -169,9 +167,7 @@ def test_what_the_workload_lacks_is_reported_with_other_mistakes():
 def test_all_mistakes_of_one_shape_are_reported():
     """A size out of range hid the others."""
     text, _ = with_line("models", "{mine: {num_layers: -1, hidden_size: 8, heads: 3, num_kv_heads: x, vocab_size: 9}}")
-    with pytest.raises(SweepError) as found:
-        parse_grid(text, "g")
-    facts = {(mistake.path, mistake.fact.partition(" (")[0]) for mistake in found.value.mistakes}
+    facts = {(mistake.path, mistake.fact.partition(" (")[0]) for mistake in mistakes_of(parse_grid, text, "g")}
     assert facts >= {
         ("models.mine.num_layers", "-1 is out of range"), ("models.mine.heads", "unknown key 'heads'"),
         ("models.mine", "num_heads is missing"), ("models.mine", "intermediate_size is missing"),

@@ -10,6 +10,7 @@ from sweep.inputs.models import shape_of_config
 from sweep.inputs.site import parse_site
 from sweep.inputs.validation import amount, amount_text, seconds
 from sweep.inputs.yaml_lines import MAX_DEPTH, load
+from tests.support.refusals import mistakes_of
 
 GRID = {"models": "[8B]", "nodes": "[1]", "sequence_length": "4096", "global_batch": "1Mi"}
 SITE = {"gpus_per_node": "8", "gpu": "h100"}
@@ -27,9 +28,7 @@ def limited(make, key, inside, outside):
     for value in inside:
         assert make(**{key: value})
     for value in outside:
-        with pytest.raises(SweepError) as caught:
-            make(**{key: value})
-        assert all((mistake.path or "").startswith(key) for mistake in caught.value.mistakes)
+        assert all((mistake.path or "").startswith(key) for mistake in mistakes_of(make, **{key: value}))
 
 
 @pytest.mark.parametrize(("key", "inside", "outside"), [
@@ -205,9 +204,8 @@ def test_a_document_has_so_many_values_and_no_more(text, values, monkeypatch):
 
 
 def test_mistakes_of_options_come_before_those_of_the_first_line():
-    with pytest.raises(SweepError) as caught:
-        parse_grid("params: !!set {a}\nnodes: 1\nmodels: [8B]\nsequence_length: 64\nglobal_batch: 64\n", "g", ["tpp=1"])
-    assert [mistake.line for mistake in caught.value.mistakes] == [None, 1]
+    text = "params: !!set {a}\nnodes: 1\nmodels: [8B]\nsequence_length: 64\nglobal_batch: 64\n"
+    assert [mistake.line for mistake in mistakes_of(parse_grid, text, "g", ["tpp=1"])] == [None, 1]
 
 
 def test_a_size_that_is_no_positive_whole_number_is_named_by_the_key_that_the_config_has():
@@ -224,9 +222,7 @@ def test_a_size_that_is_no_positive_whole_number_is_named_by_the_key_that_the_co
 
 
 def test_what_is_not_closed_is_named_with_the_line_before_which_it_should_be():
-    with pytest.raises(SweepError) as raised:
-        load("models: [a, b\nnodes: [1]\n", "grid.yaml")
-    (found,) = raised.value.mistakes
+    (found,) = mistakes_of(load, "models: [a, b\nnodes: [1]\n", "grid.yaml")
     assert (found.line, found.remedy) == (1, "what began here is not closed or not separated before line 2")
 
 

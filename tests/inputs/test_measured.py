@@ -8,12 +8,12 @@ import yaml
 from click.testing import CliRunner
 
 from sweep.cli.plan import plan
-from sweep.errors import SweepError
 from sweep.inputs.load import load_inputs, load_site
 from sweep.inputs.site import parse_site
 from sweep.physics.hardware import GPUS
 from sweep.physics.measured import MeasuredCollective
 from sweep.planning.build import build
+from tests.support.refusals import mistakes_of
 
 SITE = "gpus_per_node: 8\ngpu: h100\n"
 MEASURED = """\
@@ -48,9 +48,7 @@ def folder(tmp_path):
 
 def mistakes(folder, text):
     (folder / "site.measured.yaml").write_text(text)
-    with pytest.raises(SweepError) as found:
-        load_site(given=str(folder / "site.yaml"))
-    return [str(one) for one in found.value.mistakes]
+    return [str(one) for one in mistakes_of(load_site, given=str(folder / "site.yaml"))]
 
 
 def test_the_file_next_to_the_sites_is_read(folder):

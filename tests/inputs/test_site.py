@@ -5,14 +5,13 @@ import yaml
 
 from sweep.errors import SweepError
 from sweep.inputs.site import parse_site
+from tests.support.refusals import mistakes_of
 
 GOOD = "gpus_per_node: 8\ngpu: h100\n"
 
 
 def mistakes(text):
-    with pytest.raises(SweepError) as caught:
-        parse_site(text, "site.yaml")
-    return caught.value.mistakes
+    return mistakes_of(parse_site, text, "site.yaml")
 
 
 HOSTILE = [

@@ -2,14 +2,13 @@
 
 import pytest
 
-from sweep.errors import SweepError
 from sweep.inputs.yaml_lines import load
+from tests.support.refusals import mistakes_of
 
 
 def test_text_that_is_no_yaml_is_reported_at_its_line() -> None:
-    with pytest.raises(SweepError) as raised:
-        load("name: x\nnodes: [1]\na: b: c\n", "grid.yaml")
-    assert [(mistake.file, mistake.line) for mistake in raised.value.mistakes] == [("grid.yaml", 3)]
+    (mistake,) = mistakes_of(load, "name: x\nnodes: [1]\na: b: c\n", "grid.yaml")
+    assert (mistake.file, mistake.line) == ("grid.yaml", 3)
 
 
 @pytest.mark.parametrize("twice", ["a: 1\na: 2", "? [a]\n: 1"])

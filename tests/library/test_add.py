@@ -9,7 +9,7 @@ import pytest
 
 import analysis
 from sweep.errors import SweepError
-from sweep.executors.executor import JobState, PilotRequest
+from sweep.executors.executor import JobState
 from sweep.inputs.load import load_stated, parse_grid
 from sweep.launcher.launcher import Launcher
 from sweep.launcher.loop import Loop
@@ -17,10 +17,9 @@ from sweep.library.launch import Launched, launch
 from sweep.outcomes import Outcome
 from sweep.state.events import AttemptStarted
 from sweep.store import extend, lease
-from sweep.store.journal import Journal
 from sweep.store.sweep import Sweep, open_sweep
 from tests.support.command_line import Command
-from tests.support.launchers import Scheduler
+from tests.support.launchers import Scheduler, written
 from tests.support.made_sweeps import GRID, made, pilot_wrote, tree
 
 WIDER = GRID.replace("nodes: [1, 2]", "nodes: [2, 4]").replace("size: [1, 2]", "size: [2, 4]")
@@ -203,31 +202,17 @@ def test_a_torn_plan_is_reported(sweep: Sweep, command: Command) -> None:
         add("grid.yaml")
 
 
-class Patient(Scheduler):
-    """An executor of the local kind whose jobs keep a given state."""
-
-    def __init__(self) -> None:
-        super().__init__(JobState.RUNNING)
-        self.submitted: list[PilotRequest] = []
-
-    def script(self, request: PilotRequest) -> str:
-        return request.name
-
-    def submit(self, request: PilotRequest) -> str:
-        self.submitted.append(request)
-        return str(len(self.submitted))
-
-
 def test_a_running_launcher_measures_the_new_runs(sweep: Sweep, command: Command) -> None:
     """It also sets straight what a pilot of its own left of a run that was added after the launcher began."""
-    executor = Patient()
+    executor = Scheduler(JobState.RUNNING)
     launcher = Launcher(sweep, executor=executor, takeover=True)
     loop = Loop(launcher)
     loop.step()
     old = executor.submitted[-1]
     add("wider.yaml")
     new = open_sweep(sweep.directory.path).runs[-1]
-    pilot_wrote_into(sweep, old.name, new.run_id)
+    began = AttemptStarted(time=time.time(), pilot=old.name, run_id=new.run_id, attempt=1, nodes=("n1",))
+    written(sweep.directory, f"pilot-{old.name}", began).close()  # it sends no further heartbeat
     executor.state = JobState.GONE
     deadline = time.monotonic() + 30
     while not launcher.sweep.sweep_state.has_record(new.run_id, 1) and time.monotonic() < deadline:
@@ -240,10 +225,3 @@ def test_a_running_launcher_measures_the_new_runs(sweep: Sweep, command: Command
     assert not launcher.done
     assert max(request.nodes for request in executor.submitted) == 4
     launcher.close()
-
-
-def pilot_wrote_into(sweep: Sweep, pilot: str, run_id: str) -> None:
-    """The pilot began the run and sends no further heartbeat."""
-    journal = Journal(sweep.directory.journal(f"pilot-{pilot}"))
-    journal.append(AttemptStarted(time=time.time(), pilot=pilot, run_id=run_id, attempt=1, nodes=("n1",)))
-    journal.close()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sweep.errors import SweepError
 from tests.support.made_plans import BASE, SHAPE, plan_of
+from tests.support.refusals import mistakes_of
 
 
 def brute_force(gpus, tokens, sequence, tolerance, axes):
@@ -89,9 +90,7 @@ site: {{gpu: h100, gpus_per_node: {gpus}}}
 
 def refused(batch, sequence=64, micro=7):
     text = BASE.replace("global_batch: 3072", f"global_batch: {batch}").replace("length: 64", f"length: {sequence}")
-    with pytest.raises(SweepError) as caught:
-        plan_of(text + f"micro_batch_size: {micro}\n")
-    return caught.value.mistakes[0].remedy
+    return mistakes_of(plan_of, text + f"micro_batch_size: {micro}\n")[0].remedy
 
 
 @pytest.mark.parametrize(
@@ -112,9 +111,7 @@ def test_an_impossible_batch_is_stated_with_its_tolerance_and_the_tolerance_that
     text = BASE.replace("global_batch: 3072", "global_batch: 3000") + "micro_batch_size: 7\n"
     line = 1 + text[: text.index("global_batch:")].count("\n")
     for tolerance, stated in ((0, " at"), (0.02, " within 2 % at"), (0.005, " within 0.5 % at")):
-        with pytest.raises(SweepError) as caught:
-            plan_of(text + f"global_batch_tolerance: {tolerance}\n")
-        (mistake,) = caught.value.mistakes
+        (mistake,) = mistakes_of(plan_of, text + f"global_batch_tolerance: {tolerance}\n")
         assert (mistake.file, mistake.line, mistake.path) == ("grid.yaml", line, "global_batch")
         assert mistake.fact == f"no layout has a global batch of 3,000 tokens{stated} sequence_length 64"
         assert mistake.remedy == "near values: 2,688; or global_batch_tolerance: 0.104"
@@ -138,9 +135,8 @@ def test_the_nearest_is_offered_first_the_smaller_of_two_equally_near_ones_and_i
 
 def refused_per_gpu(further):
     """The remedy for 500 tokens per GPU on one and two nodes of six GPUs."""
-    with pytest.raises(SweepError) as caught:
-        plan_of(BASE.replace("global_batch: 3072", "tokens_per_gpu: 500") + further, overrides=["nodes=[1,2]"])
-    return caught.value.mistakes[0].remedy
+    text = BASE.replace("global_batch: 3072", "tokens_per_gpu: 500") + further
+    return mistakes_of(plan_of, text, overrides=["nodes=[1,2]"])[0].remedy
 
 
 def test_batches_near_those_of_one_node_count_are_offered_and_none_of_another():

@@ -6,9 +6,8 @@ import pytest
 
 from sweep.contract import FURTHER, Layout, Run, Workload
 from sweep.errors import SweepError
-from sweep.inputs.load import parse_grid
-from sweep.planning.build import build
 from sweep.plugins import WORKLOAD
+from tests.support.made_plans import plan_of
 
 DENSE = """
 models: [Llama-3-8B]
@@ -22,8 +21,7 @@ EXPERTS = DENSE.replace("Llama-3-8B", "Qwen3-30B-A3B")
 
 
 def plan(text: str, workload: Workload | None = None):
-    grid = parse_grid(text, "grid.yaml")
-    return build(grid, grid.site, workload)
+    return plan_of(text, workload)
 
 
 def layouts(text: str) -> list[dict]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sweep.inputs.load import load_grid, parse_grid
+from sweep.inputs.load import load_grid
 from sweep.planning.build import build
+from tests.support.made_plans import plan_of
 from tests.support.paths import REPOSITORY
 
 SITE = "site: {gpu: h100, gpus_per_node: 8}\n"
@@ -22,8 +23,7 @@ SMALL = (
 
 
 def planned(text, *more):
-    grid = parse_grid(text + "".join(f"{line}\n" for line in more), "grid.yaml")
-    return build(grid, grid.site)
+    return plan_of(text + "".join(f"{line}\n" for line in more), None)
 
 
 def left_out(plan):

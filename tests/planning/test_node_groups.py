@@ -6,8 +6,9 @@ from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.planning.build import build
 from sweep.planning.summary import summary
-from sweep.state.events import Recorded, RecordFacts
 from sweep.store.sweep import Sweep
+from tests.support import made_plans
+from tests.support.made_events import recorded
 from tests.support.made_records import made_sweep, write_journal
 
 GRID = """\
@@ -30,8 +31,7 @@ GROUPS = (
 
 
 def plan_of(site="partition: gpu-h100", more=""):
-    grid = parse_grid(GRID.format(site=site, more=more), "grid.yaml")
-    return build(grid, grid.site)
+    return made_plans.plan_of(GRID.format(site=site, more=more), None)
 
 
 def test_each_group_has_its_own_cells_gpus_and_predictions():
@@ -96,11 +96,8 @@ def test_the_best_two_of_every_groups_cells_are_measured_again_before_any_third(
     for group in ("fast", "old"):
         mine = [run for run in runs if run.node_group == group and (run.model.startswith("1B"), run.nodes) == (True, 1)]
         for place, rate in enumerate((100.0, 99.9, 99.8, 50.0)):
-            facts = RecordFacts(
-                run_id=mine[place].run_id, attempt=1, pilot="p", outcome="ok", tokens_per_second_per_gpu=rate,
-                started_at=0.0, ended_at=60.0, node_names=("a",),
-            )  # fmt: skip
-            events.append(Recorded(time=60.0, record=facts))
+            facts = {"started_at": 0.0, "ended_at": 60.0, "node_names": ("a",)}
+            events.append(recorded(mine[place].run_id, time=60.0, rate=rate, **facts))
         wanted[0].extend(run.run_id for run in mine[:2])
         wanted[1].append(mine[2].run_id)
     write_journal(sweep.directory, "p", events)

@@ -18,6 +18,7 @@ from sweep.planning.rules import rules_for
 from sweep.planning.runs import Plan, PlannedRun, runs_of, runs_of_all, runs_on
 from sweep.planning.summary import summary
 from tests.support.made_plans import ANY, BASE, plan_of
+from tests.support.refusals import mistakes_of
 
 
 def test_a_run_equals_its_json():
@@ -116,9 +117,7 @@ def test_hundred_thousand_candidates_stay_small_and_quick():
     ],
 )  # fmt: skip
 def test_a_request_that_no_plan_can_meet_is_a_mistake_of_the_grid(lines, words, path):
-    with pytest.raises(SweepError) as caught:
-        plan_of(BASE + lines + "\n")
-    (mistake,) = caught.value.mistakes
+    (mistake,) = mistakes_of(plan_of, BASE + lines + "\n")
     assert words in str(mistake)
     assert (mistake.file, mistake.line, mistake.path) == ("grid.yaml", 6, path)
 

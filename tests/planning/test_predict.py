@@ -9,11 +9,12 @@ import pytest
 from sweep.contract import FREE, Workload
 from sweep.inputs.load import parse_grid
 from sweep.physics import memory, pipeline, step_time
+from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES, profile_of
-from sweep.planning.build import build
 from sweep.planning.expand import chunks, products
 from sweep.planning.predict import Physics
+from tests.support.made_plans import rows_of
 
 AXES = frozenset({*FREE, "dtype", "compile"})
 CHOICES = {"recompute": ("none", "selective", "full"), "weights_dtype": ("fp32", "bf16")}
@@ -33,22 +34,16 @@ site: {gpu: h100, gpus_per_node: 8}
 """
 
 
-def rows_of(text, workload, *overrides):
-    grid = parse_grid(text, "grid.yaml", overrides)
-    return grid, build(grid, grid.site, workload).table.to_pylist()
-
-
-def columns_of(grid, row):
-    shape = grid.models[row["model"]].as_dict()
-    return shape | {name: value for name, value in row.items() if value is not None}
+def columns_of(row):
+    return MODELS[row["model"]].as_dict() | {name: value for name, value in row.items() if value is not None}
 
 
 @pytest.mark.parametrize("workload", [NANOTRON, OURS], ids=lambda workload: workload.name)
 def test_a_candidate_is_rejected_by_memory_where_it_alone_is_predicted_not_to_fit(workload):
-    grid, rows = rows_of(TEXT, workload)
+    rows = rows_of(TEXT, workload)
     profile, over = PROFILES[workload.name], 0
     for row in [row for row in rows if row["grad_accum"] is not None][::3]:
-        columns = columns_of(grid, row)
+        columns = columns_of(row)
         fit = memory.fits(columns, GPUS["h100"], profile)
         reasons = [reason for reason in row["reasons"] if reason.startswith("memory: ")]
         assert bool(reasons) == (not fit.fits), row
@@ -62,10 +57,10 @@ def test_a_candidate_is_rejected_by_memory_where_it_alone_is_predicted_not_to_fi
 
 
 def test_the_reason_names_the_rank_that_needs_most():
-    grid, rows = rows_of(TEXT, NANOTRON)
+    rows = rows_of(TEXT, NANOTRON)
     for row in rows:
         for reason in (r for r in row["reasons"] if r.startswith("memory: ")):
-            columns = columns_of(grid, row)
+            columns = columns_of(row)
             present = [stage for stage in pipeline.STAGES if pipeline.exists(columns, stage)]
             heaviest = max(present, key=lambda stage: memory.breakdown(columns, PROFILES["nanotron"], stage)["total"])
             words = "a rank needs" if row["pp"] == 1 else f"a rank of the {heaviest} stage needs"
@@ -74,7 +69,7 @@ def test_the_reason_names_the_rank_that_needs_most():
 
 def test_what_has_no_layout_has_no_predicted_memory():
     """tp=3 does not divide eight GPUs, and micro-batches of 3 do not divide the batch."""
-    _, rows = rows_of(TEXT.replace("tp: [1, 2, 8]", "tp: [1, 3]"), OURS, "models=[1B]", "nodes=[1]")
+    rows = rows_of(TEXT.replace("tp: [1, 2, 8]", "tp: [1, 3]"), OURS, "models=[1B]", "nodes=[1]")
     assert {(row["tp"], row["micro_batch_size"]) for row in rows if row["predicted_peak_bytes"] is not None} == {
         (1, mbs) for mbs in (1, 4, 16)
     }
@@ -82,20 +77,20 @@ def test_what_has_no_layout_has_no_predicted_memory():
 
 
 def test_every_run_has_predictions():
-    grid, rows = rows_of(TEXT, NANOTRON)
+    rows = rows_of(TEXT, NANOTRON)
     runs = [row for row in rows if row["status"] == "run"]
     assert len(runs) > 50
     for row in runs:
-        alone = float(step_time.step_time_s(columns_of(grid, row), GPUS["h100"], PROFILES["nanotron"]))
+        alone = float(step_time.step_time_s(columns_of(row), GPUS["h100"], PROFILES["nanotron"]))
         assert row["predicted_step_s"] == pytest.approx(alone)
         assert row["predicted_s"] == pytest.approx(30 + 7 * alone)
     assert {row["predicted_step_s"] for row in rows if row["status"] == "rejected"} == {None}
 
 
 def test_runs_that_may_not_fit_come_last_in_their_cell():
-    grid, rows = rows_of(TEXT, OURS, "models=[8B]", "nodes=[1]")
+    rows = rows_of(TEXT, OURS, "models=[8B]", "nodes=[1]")
     limit = memory.usable_bytes(GPUS["h100"])
-    runs = [columns_of(grid, row) for row in rows if row["status"] == "run"]
+    runs = [columns_of(row) for row in rows if row["status"] == "run"]
     near = [bool(memory.fits(run, GPUS["h100"]).needed_bytes > limit) for run in runs]
     assert any(near)
     assert not all(near)
@@ -103,14 +98,14 @@ def test_runs_that_may_not_fit_come_last_in_their_cell():
 
 
 def test_nothing_is_rejected_by_memory_where_it_is_not_known():
-    _, rows = rows_of(TEXT.replace("h100", "cpu"), NANOTRON)
+    rows = rows_of(TEXT.replace("h100", "cpu"), NANOTRON)
     assert not [row for row in rows if any(reason.startswith("memory") for reason in row["reasons"])]
     assert {row["predicted_s"] for row in rows} == {row["predicted_step_s"] for row in rows} == {None}
     assert any(row["predicted_peak_bytes"] for row in rows)
 
 
 def test_nothing_is_rejected_by_memory_without_a_memory_profile():
-    _, rows = rows_of(TEXT, dataclasses.replace(NANOTRON, name="strange"))
+    rows = rows_of(TEXT, dataclasses.replace(NANOTRON, name="strange"))
     assert not [row for row in rows if any(reason.startswith("memory") for reason in row["reasons"])]
     assert {row["predicted_peak_bytes"] for row in rows} == {None}
     assert all(row["predicted_s"] for row in rows if row["status"] == "run")
@@ -131,8 +126,8 @@ def sized(share=None, times=1.0):
     grid = parse_grid(SIZED, "grid.yaml")
     (product,) = products(grid, grid.site, OURS)
     (columns,) = chunks(product)
-    _, (row,) = rows_of(SIZED, OURS)
-    needed = float(memory.fits(columns_of(grid, row), GPUS["h100"]).needed_bytes)
+    (row,) = rows_of(SIZED, OURS)
+    needed = float(memory.fits(columns_of(row), GPUS["h100"]).needed_bytes)
     gpu = dataclasses.replace(GPUS["h100"], memory_bytes=times * needed / memory.GIB / memory.USABLE * 1e9)
     found = Physics(OURS.name, gpu, share).check(columns)
     return found, bool(np.any(columns["over memory"])), columns, needed
@@ -169,12 +164,12 @@ def test_every_combination_of_what_changes_memory_is_predicted_by_its_own_profil
     """Three sizes of the loss's chunks, compiled or not: six profiles in one plan."""
     text = TEXT + "params: {loss_chunk_tokens: [0, 1024, 2048]}\ncompile: [false, true]\n"
     workload = dataclasses.replace(OURS, params=OURS.params | {"loss_chunk_tokens": 2048})
-    grid, rows = rows_of(text, workload, "nodes=[1]", "models=[1B]", "tp=[1]", "pp=[1]", "micro_batch_size=[1]")
+    rows = rows_of(text, workload, "nodes=[1]", "models=[1B]", "tp=[1]", "pp=[1]", "micro_batch_size=[1]")
     seen = {}
     for row in [row for row in rows if row["grad_accum"] is not None]:
         chunk = next(size for size in (1024, 2048, 0) if str(size) in row["params"])
         profile = profile_of("transformer", {"loss_chunk_tokens": chunk}, compiled=row["compile"])
-        assert row["predicted_peak_bytes"] == int(memory.peak_bytes(columns_of(grid, row), profile))
+        assert row["predicted_peak_bytes"] == int(memory.peak_bytes(columns_of(row), profile))
         seen.setdefault((chunk, row["compile"]), row["predicted_peak_bytes"])
     assert len(seen) == 6
 
@@ -183,7 +178,7 @@ def test_the_kernel_of_attention_that_a_grid_chooses_is_the_one_predicted():
     """On an H100 cuDNN's, which torch takes by default, needs less time than FlashAttention 2."""
     workload = dataclasses.replace(OURS, params=OURS.params | {"attention": "auto"})
     text = TEXT + "params: {attention: [auto, flash, cudnn]}\n"
-    _, rows = rows_of(text, workload, "nodes=[1]", "models=[1B]", "tp=[1]", "pp=[1]", "micro_batch_size=[1]", "dp=8")
+    rows = rows_of(text, workload, "nodes=[1]", "models=[1B]", "tp=[1]", "pp=[1]", "micro_batch_size=[1]", "dp=8")
     found = {}
     for row in rows:
         found.setdefault(next(name for name in ("cudnn", "flash", "auto") if name in row["params"]), row)

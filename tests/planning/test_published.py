@@ -9,14 +9,11 @@ from collections import defaultdict
 import pytest
 
 from benchmarks import published_rows
-from sweep.contract import FREE, Workload
-from sweep.inputs.load import parse_grid
 from sweep.inputs.yaml_lines import dump
-from sweep.planning.build import build
+from tests.support.made_plans import plan_of
 from tests.support.published import RECOMMENDED, REFERENCE, rows
 
 pytestmark = pytest.mark.skipif(not REFERENCE, reason="SWEEP_REFERENCE_DATA is not set")
-ANY = Workload(name="any", main="nowhere:main", axes=frozenset({*FREE, "dtype", "compile"}))
 LAYOUT = ("dp", "tp", "pp", "zero", "micro_batch_size", "grad_accum")
 
 
@@ -28,7 +25,7 @@ def plan_of_recommended(row):
     names = ("num_gpus", "seq_len", "tp_size", "pp_size", "cp_size", "ep_size", "mbs", "gbs")
     number = {name: int(float(row[name] or 1)) for name in names}
     per_node = 8
-    grid = parse_grid(
+    return plan_of(
         dump(
             {
                 "models": {"m": RECOMMENDED[row["model"], row["size"]].as_dict()},
@@ -42,10 +39,8 @@ def plan_of_recommended(row):
                 "micro_batch_size": number["mbs"],
                 "site": {"gpu": "h100", "gpus_per_node": per_node},
             }
-        ),
-        "row",
+        )
     )
-    return build(grid, grid.site, ANY)
 
 
 def test_no_recommended_configuration_is_rejected_but_the_one_that_breaks_the_gpu_equation():
@@ -67,9 +62,9 @@ def cells():
     return grouped
 
 
-def planned(model, nodes, tokens, sequence, found, workload=ANY):
+def planned(model, nodes, tokens, sequence, found):
     axes = {name: sorted({int(row[name]) for row in found}) for name in ("tp", "pp", "micro_batch_size")}
-    grid = parse_grid(
+    plan = plan_of(
         dump(
             {
                 "models": [model],
@@ -81,14 +76,9 @@ def planned(model, nodes, tokens, sequence, found, workload=ANY):
                 "tp_across_nodes": True,
                 "site": {"gpu": "h100", "gpus_per_node": 8},
             }
-        ),
-        "row",
+        )
     )
-    names = [*LAYOUT, "status"]
-    return {
-        tuple(r[n] for n in LAYOUT): r["status"]
-        for r in build(grid, grid.site, workload).table.select(names).to_pylist()
-    }
+    return {tuple(r[n] for n in LAYOUT): r["status"] for r in plan.table.to_pylist()}
 
 
 def test_no_published_success_is_rejected_and_short_pipelines_are():

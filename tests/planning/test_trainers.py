@@ -4,18 +4,12 @@ import json
 
 import pytest
 
-from sweep.inputs.load import parse_grid
-from sweep.planning.build import build
+from tests.support.made_plans import rows_of
 
 THREE_B = (
     "{num_layers: 28, hidden_size: 3072, num_heads: 32, intermediate_size: 8192, vocab_size: 131072, "
     "tied_embeddings: %s}"
 )
-
-
-def rows_of(text):
-    grid = parse_grid(text, "grid.yaml")
-    return build(grid, grid.site).table.to_pylist()
 
 
 def plan_of(trainer, further="", tied="false", **axes):

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from sweep.outcomes import Outcome
 from sweep.records.collect import one_row_per_attempt, which_count
-from sweep.state.events import Event, Recorded, RecordFacts, RerunRequested
+from sweep.state.events import RerunRequested
 from sweep.state.state import SweepState
+from tests.support.made_events import recorded, state_of
 
 RUNS = ("run-a", "run-b")
 own_outcomes = st.sampled_from([Outcome.OK, Outcome.OK, Outcome.HANG, Outcome.OOM_CUDA, Outcome.NODE_FAIL])
@@ -33,16 +34,11 @@ def histories(draw):
     return records, reruns
 
 
-def state_of(records, reruns, order) -> SweepState:
-    events: list[Event] = [
-        Recorded(time=1.0, record=RecordFacts(run_id=run_id, attempt=attempt, pilot="p", outcome=outcome))
-        for run_id, attempt, outcome in records
-    ]
+def replayed(records, reruns, order) -> SweepState:
+    events = [recorded(run_id, outcome, 1.0, attempt) for run_id, attempt, outcome in records]
     events += [RerunRequested(time=1.0, run_id=run_id, after=after) for run_id, after in reruns]
     order.shuffle(events)
-    sweep_state = SweepState()
-    sweep_state.apply_all(events)
-    return sweep_state
+    return state_of(*events)
 
 
 def tabled(records, reruns, order) -> pd.DataFrame:
@@ -58,7 +54,7 @@ def tabled(records, reruns, order) -> pd.DataFrame:
 
 @given(histories(), st.randoms(use_true_random=False))
 def test_the_attempt_that_counts_is_the_same_in_the_table_and_in_the_state(history, order):
-    sweep_state, table = state_of(*history, order), tabled(*history, order)
+    sweep_state, table = replayed(*history, order), tabled(*history, order)
     for run_id in RUNS:
         state, rows = sweep_state.run_state(run_id), table[table["run_id"] == run_id]
         counts = state.ok or state.last
@@ -69,7 +65,7 @@ def test_the_attempt_that_counts_is_the_same_in_the_table_and_in_the_state(histo
 
 @given(histories(), st.randoms(use_true_random=False))
 def test_the_record_of_an_attempt_that_counts_is_the_same_in_the_table_and_in_the_state(history, order):
-    sweep_state, table = state_of(*history, order), tabled(*history, order)
+    sweep_state, table = replayed(*history, order), tabled(*history, order)
     in_state = {
         (run_id, number): str(attempt.outcome)
         for run_id, state in sweep_state.runs.items()

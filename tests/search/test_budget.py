@@ -3,12 +3,8 @@
 import numpy as np
 import pytest
 
-from sweep.outcomes import Outcome
-from sweep.physics.hardware import GPUS
 from sweep.search.budget import Budget
-from sweep.search.candidates import from_configurations
-from sweep.search.observations import Known
-from tests.support.configurations import run
+from tests.support.configurations import made_known, run
 
 HOUR_S = 3600.0
 """what each run takes"""
@@ -17,10 +13,7 @@ HOUR_S = 3600.0
 def known(nodes=(1, 1, 1, 2, 2, 2), begun=()):
     """Runs of a cell per number of nodes; the ``begun`` ones have ended."""
     given = [{**run(mbs=2**i), "nodes": count} for i, count in enumerate(nodes)]
-    found = Known(from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"]))
-    for index in begun:
-        found.end(index, Outcome.OK, 100.0)
-    return found
+    return made_known(given, [(index, 100.0) for index in begun])
 
 
 def affordable(budget, found, elapsed_s=0.0, seconds=HOUR_S):
@@ -130,10 +123,7 @@ def test_where_each_cell_is_certain_of_a_share_it_has_one_whichever_runs_are_ope
 def with_repeats(begun=()):
     """Two configurations in each of two cells, and each once more: the last four runs."""
     given = [{**run(mbs=2**i), "nodes": n, "repeat": again} for again in (0, 1) for n in (1, 2) for i in range(2)]
-    found = Known(from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"]))
-    for index in begun:
-        found.end(index, Outcome.OK, 100.0)
-    return found
+    return made_known(given, [(index, 100.0) for index in begun])
 
 
 @pytest.mark.parametrize(("limits", "begun", "left"), [

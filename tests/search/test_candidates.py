@@ -11,15 +11,15 @@ from sweep.physics.hardware import GPUS
 from sweep.physics.prediction import describe, describe_unknown
 from sweep.physics.profiles import PROFILES
 from sweep.physics.step_time import PARTS
-from sweep.search.candidates import UNKNOWN_GPU, Candidates, from_configurations, joined_candidates
+from sweep.search.candidates import UNKNOWN_GPU, Candidates, joined_candidates
 from sweep.search.memory_model import KNOWN_TRAINER, UNKNOWN_TRAINER
-from tests.support.configurations import run
+from tests.support.configurations import made_candidates, run
 
 H100 = GPUS["h100"]
 
 
 def candidates(*runs, gpu=H100) -> Candidates:
-    return from_configurations([f"run-{i:016x}" for i in range(len(runs))], runs, gpu)
+    return made_candidates(runs, gpu)
 
 
 def test_a_runs_place_among_others_is_in_doublings_and_kinds_are_two_apart():
@@ -126,5 +126,5 @@ def test_joined_candidates_are_the_first_then_the_second():
 
 def test_parameters_in_another_order_are_of_the_same_kind():
     given = [run(fused=True, width=1), run(width=1, fused=True), run(width=2, fused=True)]
-    first, second, third = from_configurations([f"run-{i:016x}" for i in range(3)], given, GPUS["h100"]).kinds
+    first, second, third = made_candidates(given).kinds
     assert first == second != third

@@ -6,31 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.planning.runs import PlannedRun
 from sweep.plugins import STRATEGY
 from sweep.search.search import BY_STRATEGY, Search, choose, waiting
-from sweep.state.events import Recorded, RecordFacts, RerunRequested
+from sweep.state.events import RerunRequested
 from sweep.state.state import SweepState
 from tests.support.configurations import run
-
-
-def planned(place, nodes=1, mbs=1):
-    made = {**run(mbs=mbs, env_number=place), "nodes": nodes}
-    return PlannedRun(f"run-{place:016x}", "1B", nodes, None, json.dumps(made))
-
-
-def record(sweep_state, run_id, outcome, attempt=1, rate=None, peak_bytes=None):
-    facts = RecordFacts(
-        run_id=run_id,
-        attempt=attempt,
-        pilot="p",
-        outcome=Outcome(outcome),
-        tokens_per_second_per_gpu=rate,
-        peak_memory_bytes=peak_bytes,
-    )
-    sweep_state.apply(Recorded(time=0.0, record=facts))
+from tests.support.made_events import planned, recorded, state_of
 
 
 def next_on(width, runs, sweep_state, search, taken=frozenset()):
@@ -39,7 +22,7 @@ def next_on(width, runs, sweep_state, search, taken=frozenset()):
 
 
 def test_a_search_in_the_plans_order_takes_the_first_of_the_widest_that_wait():
-    runs = [planned(i, nodes=1 + i % 2) for i in range(12)]
+    runs = [planned(i, None, nodes=1 + i % 2, env_number=i) for i in range(12)]
     sweep_state, search = SweepState(), Search(runs)
     generator = np.random.default_rng(0)
     for _ in range(40):
@@ -50,17 +33,17 @@ def test_a_search_in_the_plans_order_takes_the_first_of_the_widest_that_wait():
         assert (found and replace(found, nodes=())) == expected
         if found is not None:
             outcome = ["ok", "node_fail", "oom_cuda", "nccl_timeout"][int(generator.integers(4))]
-            record(sweep_state, found.planned.run_id, outcome, found.attempt)
+            sweep_state.apply(recorded(found.planned.run_id, outcome, attempt=found.attempt))
     assert next_on(1, runs, sweep_state, search) is None
 
 
 def test_anothers_claim_and_a_rerun_reach_the_search():
-    runs = [planned(i) for i in range(3)]
+    runs = [planned(i, None, env_number=i) for i in range(3)]
     sweep_state, search = SweepState(), Search(runs)
     taken = frozenset({(runs[0].run_id, 1), ("run-of-another-plan", 1)})
     assert next_on(1, runs, sweep_state, search, taken).planned is runs[1]
     for made in runs:
-        record(sweep_state, made.run_id, "ok", rate=5.0)
+        sweep_state.apply(recorded(made.run_id, rate=5.0))
     assert next_on(1, runs, sweep_state, search) is None
     sweep_state.apply(RerunRequested(time=1.0, run_id=runs[2].run_id, after=1))
     again = next_on(1, runs, sweep_state, search)
@@ -68,20 +51,17 @@ def test_anothers_claim_and_a_rerun_reach_the_search():
 
 
 def test_a_live_prune_skips_runs_that_need_more_than_one_that_ran_out_of_memory():
-    runs = []
-    for place, mbs in enumerate((4, 8, 2)):
-        runs.append(PlannedRun(f"run-{place:016x}", "1B", 1, None, json.dumps(run(mbs=mbs))))
-    sweep_state, search = SweepState(), Search(runs, GPUS["h100"], "prune")
-    record(sweep_state, runs[0].run_id, "oom_cuda")
+    runs = [planned(place, None, mbs=mbs) for place, mbs in enumerate((4, 8, 2))]
+    sweep_state, search = state_of(recorded(runs[0].run_id, "oom_cuda")), Search(runs, GPUS["h100"], "prune")
     assert next_on(1, runs, sweep_state, search).planned is runs[2]
     assert search.skipped(sweep_state) == {runs[1].run_id: BY_STRATEGY}
 
 
 def test_a_run_that_never_began_is_no_retry_though_its_rerun_was_asked_for():
-    runs = [PlannedRun(f"run-{i:016x}", "1B", 1, None, json.dumps(run(mbs=mbs))) for i, mbs in enumerate((4, 8))]
-    sweep_state, search = SweepState(), Search(runs, GPUS["h100"], "prune")
-    record(sweep_state, runs[0].run_id, "oom_cuda")
-    sweep_state.apply(RerunRequested(time=1.0, run_id=runs[1].run_id, after=0))
+    runs = [planned(place, None, mbs=mbs) for place, mbs in enumerate((4, 8))]
+    request = RerunRequested(time=1.0, run_id=runs[1].run_id, after=0)
+    sweep_state = state_of(recorded(runs[0].run_id, "oom_cuda"), request)
+    search = Search(runs, GPUS["h100"], "prune")
     assert next_on(1, runs, sweep_state, search) is None
     assert search.skipped(sweep_state) == {runs[1].run_id: BY_STRATEGY}
 
@@ -94,20 +74,19 @@ def test_a_plan_without_runs_and_a_workload_without_a_model(name):
     sweep_state, search, asked = SweepState(), Search(runs, None, name), set()
     while (choice := next_on(1, runs, sweep_state, search)) is not None:
         asked.add(choice.planned.run_id)
-        record(sweep_state, choice.planned.run_id, "ok", rate=100.0)
+        sweep_state.apply(recorded(choice.planned.run_id, rate=100.0))
     assert len(asked) == 2
 
 
 @pytest.mark.parametrize(("share", "skipped"), [(1.95, [5]), (2.6, [])], ids=["below", "above the memory"])
 def test_measured_peaks_rule_out_what_the_memory_model_thought_would_fit(share, skipped):
     """Unless they are above the stated memory: what worked with that much refutes it."""
-    runs = [
-        PlannedRun(f"run-{i:016x}", "1B", 1, None, json.dumps(run(mbs=mbs, dp=4, tp=2, gas=16, workload="nanotron")))
-        for i, mbs in enumerate((1, 2, 3, 4, 5, 8))
-    ]
+    layout = {"dp": 4, "tp": 2, "gas": 16, "workload": "nanotron"}
+    runs = [planned(place, None, mbs=mbs, **layout) for place, mbs in enumerate((1, 2, 3, 4, 5, 8))]
     sweep_state, search = SweepState(), Search(runs, GPUS["h100"], "prune")
     use = search.known.candidates.memory_use
     assert not search.skipped(sweep_state)
     for place in range(4):
-        record(sweep_state, runs[place].run_id, "ok", rate=1.0, peak_bytes=use[place] * 85e9 * share)
+        peak_bytes = use[place] * 85e9 * share
+        sweep_state.apply(recorded(runs[place].run_id, rate=1.0, peak_memory_bytes=peak_bytes))
     assert search.skipped(sweep_state) == {runs[place].run_id: BY_STRATEGY for place in skipped}

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from sweep.physics.catalogue import MODELS
-from sweep.physics.hardware import GPUS, Gpu
+from sweep.physics.hardware import Gpu
 from sweep.physics.step_time import PARTS
 from sweep.physics.unknown_trainer import NAMES
 from sweep.search.candidates import from_configurations
 from sweep.search.scales import Scales
 from sweep.search.step_time_model import disturbance_variance
 from sweep.search.step_times import StepTimes
-from tests.support.configurations import run
+from tests.support.configurations import made_candidates, run
 from tests.support.fitted_times import fitted_to
 from tests.support.synthetic_cluster import truth
 
@@ -45,7 +45,7 @@ def test_the_fit_finds_which_part_is_slow():
 def test_repeats_of_one_layout_give_the_noise():
     """Sixty runs of one configuration, a tenth apart, though half a percent to five are usual."""
     given = [run(dp=8, repeat=repeat) for repeat in range(60)]
-    c = from_configurations([f"run-{i:016x}" for i in range(60)], given, GPUS["h100"])
+    c = made_candidates(given)
     seconds = c.layouts.parts.sum(axis=1) * np.exp(0.1 * np.random.default_rng(0).standard_normal(60))
     fit, _ = fitted_to(c, np.arange(60), np.log(seconds))
     assert 0.1 / 1.3 < fit.scales.noise < 0.1 * 1.3
@@ -55,7 +55,7 @@ def test_before_any_measurement_what_the_formulas_lack_is_as_much_as_published_m
     """0.2 to 0.4 of the logarithm, of a layout with all axes."""
     values = itertools.product((1, 2), (1, 2), (1, 2), (0, 1))
     given = [run(tp=tp, pp=pp, mbs=mbs, zero=zero) for tp, pp, mbs, zero in values]
-    kernel = from_configurations([f"run-{i:016x}" for i in range(16)], given, GPUS["h100"]).kernel
+    kernel = made_candidates(given).kernel
     lacking = Scales(by_size=(1.0,)).residual(kernel.variances, 0, 0)
     assert 0.2 < np.sqrt(lacking) < 0.4
 
@@ -89,7 +89,7 @@ def test_what_no_run_tested_stays_uncertain(workload):
         run(pp=pp, mbs=mbs, zero=zero, dp=8 // pp, gas=64 // mbs, workload=workload)
         for pp in (1, 2) for zero in (0, 1) for mbs in (1, 2, 4, 8)
     ]  # fmt: skip
-    c = from_configurations([f"run-{i:016x}" for i in range(16)], given, GPUS["h100"])
+    c = made_candidates(given)
     rows = np.array([0, 2, 3, 4, 5, 7])
     _, posterior = fitted_to(c, rows, np.log(c.layouts.parts.sum(axis=1)[rows]) + 0.3)
     left = [1, 6]

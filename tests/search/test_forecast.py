@@ -7,20 +7,19 @@ import numpy as np
 import pytest
 
 from benchmarks.forecast import forecast, selected
-from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.physics.constants import NOISE
-from sweep.physics.hardware import GPUS
-from sweep.search.candidates import from_configurations, joined_candidates
+from sweep.search.candidates import joined_candidates
 from sweep.search.forecast import expected_best
 from sweep.search.observations import Known
 from sweep.search.saving import RecordedRun
-from tests.support.configurations import run
+from tests.support.configurations import made_candidates, run
+from tests.support.refusals import mistakes_of
 
 
 def candidates(nodes, sizes=(1, 2, 4, 8)):
     given = [{**run(dp=8, mbs=mbs), "nodes": wide} for wide in nodes for mbs in sizes]
-    return from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"])
+    return made_candidates(given)
 
 
 def recorded(c, rates, outcomes=None, peaks=None):
@@ -38,9 +37,7 @@ def test_runs_are_chosen_by_a_condition_on_their_columns_and_their_cells_model()
     ("nodes +", "'nodes +': "), ("colour == 1", "'colour == 1': "), ("nodes > 99", "no run has nodes > 99"),
 ])  # fmt: skip
 def test_a_condition_that_chooses_nothing_or_is_none_is_an_error(condition, fact):
-    with pytest.raises(SweepError) as raised:
-        selected(candidates((1,)), condition)
-    (mistake,) = raised.value.mistakes
+    (mistake,) = mistakes_of(selected, candidates((1,)), condition)
     assert mistake.fact.startswith(fact)
 
 

@@ -8,13 +8,11 @@ import pytest
 from benchmarks.forecast import forecast, selected
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
-from sweep.physics.hardware import GPUS
 from sweep.physics.step_time import PARTS
 from sweep.physics.unknown_trainer import NAMES
-from sweep.search.candidates import from_configurations
 from sweep.search.forecast import expected_best, uncertainty
 from sweep.search.saving import RecordedRun
-from tests.support.configurations import run
+from tests.support.configurations import made_candidates, run
 from tests.support.synthetic_cluster import truth
 
 
@@ -79,7 +77,7 @@ def part(c, rows):
 def test_before_anything_is_measured_one_run_in_twenty_is_slower_than_the_stated_factor():
     """1.645 standard deviations of the prediction's logarithm hold 95 % on one side."""
     given = [run(dp=8, mbs=mbs) for mbs in (1, 4)] + [run(dp=2, tp=2, pp=2)]
-    c = from_configurations([f"run-{i:016x}" for i in range(3)], given, GPUS["h100"])
+    c = made_candidates(given)
     found = uncertainty(c)
     assert np.log(found) == pytest.approx(1.645 * c.layouts.prior_sd)
     assert (found > 1).all()
@@ -92,7 +90,7 @@ def test_runs_of_a_known_trainer_on_few_nodes_narrow_the_interval_on_many(worklo
     """
     given = [{**run(dp=8 * n, mbs=mbs, gas=32 // n, workload=workload), "nodes": n} for n in (1, 2, 4, 32)
              for mbs in (1, 2, 4)]  # fmt: skip
-    c = from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"])
+    c = made_candidates(given)
     rates = np.exp(c.log_tokens_per_gpu) / (1.1 * c.layouts.parts.sum(axis=1))
     small = np.flatnonzero(c.nodes <= 2)
     measured = RecordedRun(part(c, small), tuple(Outcome.OK for _ in small), rates[small], np.full(len(small), np.nan))

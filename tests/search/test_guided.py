@@ -9,13 +9,11 @@ import pytest
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
-from sweep.physics.hardware import GPUS
-from sweep.search.candidates import from_configurations
 from sweep.search.gaussian import exceeds, expected_improvement
 from sweep.search.guided import WORTH, Guided, by_turn, missed, what_is_left, wider
 from sweep.search.observations import Known
 from sweep.search.search import Search
-from tests.support.configurations import run
+from tests.support.configurations import made_known, run
 from tests.support.made_sweeps import GRID
 
 GUIDED = Guided()
@@ -27,10 +25,7 @@ def known(ends, repeats=1):
         {**run(dp=8, mbs=mbs, zero=zero, repeat=repeat), "nodes": nodes}
         for repeat in range(repeats) for nodes in (1, 2) for mbs in (1, 2, 4, 8) for zero in (0, 1)
     ]  # fmt: skip
-    found = Known(from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"]))
-    for place, rate in ends.items():
-        found.end(place, Outcome.HANG if rate is None else Outcome.OK, rate)
-    return found
+    return made_known(given, ends.items())
 
 
 def left_of(found):

@@ -10,7 +10,6 @@ from sweep.outcomes import Outcome
 from sweep.physics import memory
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES
-from sweep.search.candidates import from_configurations
 from sweep.search.memory_model import (
     GROUPS,
     LIKE_RUNS,
@@ -21,8 +20,7 @@ from sweep.search.memory_model import (
     Peaks,
     predicted_peaks,
 )
-from sweep.search.observations import Known
-from tests.support.configurations import run
+from tests.support.configurations import made_candidates, made_known, run
 
 H100 = GPUS["h100"]
 LIMIT = memory.usable_bytes(H100)
@@ -30,7 +28,7 @@ LIMIT = memory.usable_bytes(H100)
 
 def candidates(workload="megatron"):
     given = [run(dp=8, mbs=mbs, zero=zero, workload=workload, model="8B") for mbs in (1, 2, 4) for zero in (0, 1)]
-    return from_configurations([f"run-{i:016x}" for i in range(len(given))], given, H100)
+    return made_candidates(given)
 
 
 @pytest.mark.parametrize(("pp", "mbs", "recompute", "heavy"), [
@@ -39,7 +37,7 @@ def candidates(workload="megatron"):
 def test_the_predicted_peak_is_that_of_the_heavier_end_of_the_pipeline_by_kinds(pp, mbs, recompute, heavy):
     """The first stage has most micro-batches in flight, the last one the logits."""
     one = run(dp=8, pp=pp, model="8B", mbs=mbs, recompute=recompute)
-    found = from_configurations(["run-0000000000000000"], [one], H100)
+    found = made_candidates([one])
     columns = dict(found.columns)
     log_use, shares = predicted_peaks(columns, PROFILES["megatron"], LIMIT)
     ends = [memory.breakdown(columns, PROFILES["megatron"], stage) for stage in ("first", "last")[: 1 + (pp > 1)]]
@@ -152,7 +150,7 @@ def test_the_stated_memory_counts_until_a_measured_peak_refutes_it():
 def test_a_run_that_worked_above_the_stated_memory_keeps_others_possible(workload):
     """Four times the predicted peaks, twice the stated memory, and all work: the next larger one may too."""
     given = [run(mbs=mbs, zero=1, dp=8, gas=64 // mbs, workload=workload) for mbs in (1, 2, 4, 8)]
-    known = Known(from_configurations([f"run-{i:016x}" for i in range(4)], given, H100))
+    known = made_known(given)
     for place, share in enumerate((0.9, 1.3, 2.0)):
         known.end(place, Outcome.OK, 1000.0 * (place + 1), share * 85e9)
     assert not known.infeasible[3] or known.candidates.impossible[3]

@@ -7,17 +7,15 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_info
 
 from sweep.outcomes import Outcome
-from sweep.physics.hardware import GPUS
-from sweep.search.candidates import from_configurations
 from sweep.search.memory_model import Peaks
-from sweep.search.observations import InOrder, Known
+from sweep.search.observations import InOrder
 from sweep.search.step_time_model import disturbance_variance
-from tests.support.configurations import run
+from tests.support.configurations import made_known, run
 
 
 def known():
     given = [{**run(dp=8, mbs=2**at, workload="somebody"), "nodes": nodes} for nodes in (1, 2) for at in range(4)]
-    return Known(from_configurations([f"run-{i:016x}" for i in range(8)], given, GPUS["h100"]))
+    return made_known(given)
 
 
 def test_an_out_of_memory_rules_out_what_needs_as_much_until_it_is_taken_back():
@@ -57,7 +55,7 @@ def test_a_result_that_is_measured_again_no_longer_counts():
 def test_measured_peaks_change_nothing_for_a_run_whose_memory_cannot_be_predicted():
     """The peaks of a trainer with a profile, twice the predicted ones; another trainer's run of the same layout."""
     given = [run(mbs=mbs, dp=8, workload=name) for name in ("nanotron", "somebody") for mbs in (1, 2, 3, 32)]
-    found = Known(from_configurations([f"run-{i:016x}" for i in range(8)], given, GPUS["h100"]))
+    found = made_known(given)
     use, limit = found.candidates.memory_use, found.candidates.memory_limit_bytes
     for index in range(3):
         found.end(index, Outcome.OK, 100.0, 2 * use[index] * limit)
@@ -68,7 +66,7 @@ def test_measured_peaks_change_nothing_for_a_run_whose_memory_cannot_be_predicte
 def test_measured_peaks_far_below_the_memory_rule_out_nothing_that_fits_it():
     """They are as predicted: a run that needs more than any of them and less than the memory stays."""
     given = [run(mbs=mbs, dp=8, tp=2, workload="nanotron") for mbs in (1, 2, 3, 4, 6, 8)]
-    found = Known(from_configurations([f"run-{i:016x}" for i in range(6)], given, GPUS["h100"]))
+    found = made_known(given)
     use, limit = found.candidates.memory_use, found.candidates.memory_limit_bytes
     assert 1.3 * use[2] < use[5] < 1.0
     for index in range(3):
@@ -122,10 +120,7 @@ def test_runs_are_in_the_order_of_their_ends_and_a_reader_learns_what_changed_be
 def test_the_chance_of_a_failure_is_that_of_similar_runs_and_of_the_whole_sweep():
     """A kind without a model: a tenth of runs fails before anything is known, as fifty runs' worth of experience."""
     given = [{**run(mbs=2**at), "shape": {}} for at in range(6)]
-    c = from_configurations([f"run-{i:016x}" for i in range(6)], given, GPUS["h100"])
-    found = Known(c)
-    for index, outcome in ((0, Outcome.OK), (1, Outcome.HANG), (3, Outcome.HANG)):
-        found.end(index, outcome, 100.0)
+    found = made_known(given, [(0, 100.0), (1, None), (3, None)])
     base = (50 * 0.1 + 2) / (50 + 3)
     for row in range(6):
         near = {one: np.exp(-((row - one) ** 2) / (2 * 2.0**2)) for one in (0, 1, 3)}
@@ -190,7 +185,7 @@ def test_between_refits_a_measurement_counts_by_how_far_it_is_trusted(slower):
 
 def fitted_at(given, rates):
     """(after which ends the times were fitted, the noise by the last fit)."""
-    found = Known(from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"]))
+    found = made_known(given)
     fits, at_end = [found.posterior().fit], []
     for place, rate in enumerate(rates):
         found.end(place, Outcome.OK, rate)

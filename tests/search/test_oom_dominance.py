@@ -6,11 +6,9 @@ from hypothesis import strategies as st
 
 from sweep.outcomes import Outcome
 from sweep.physics import memory
-from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES
-from sweep.search.candidates import from_configurations
 from sweep.search.observations import Known
-from tests.support.configurations import run
+from tests.support.configurations import made_candidates, run
 
 POWERS = st.sampled_from([1, 2, 4, 8])
 
@@ -19,7 +17,7 @@ SCHEDULES = ("1f1b", "gpipe", "interleaved_1f1b", "interleaved_zero_bubble", "zb
 
 
 def candidates(*runs):
-    return from_configurations([f"run-{i:016x}" for i in range(len(runs))], list(runs), GPUS["h100"])
+    return made_candidates(list(runs))
 
 
 runs = st.builds(

@@ -9,14 +9,14 @@ from collections import Counter
 import pytest
 
 from sweep.inputs.topology import Spot
-from sweep.outcomes import Outcome
 from sweep.physics.groups import PLACEMENT, nodes_together, split
 from sweep.physics.hardware import GPUS
 from sweep.planning.runs import PlannedRun
 from sweep.search.placing import FLAT, Tree
 from sweep.search.search import Search, choose
-from sweep.state.events import AttemptStarted, Recorded, RecordFacts
 from sweep.state.state import SweepState
+from tests.support.made_events import recorded
+from tests.support.made_events import started as begun
 from tests.support.placed import planned
 
 NONE = Counter()
@@ -142,17 +142,13 @@ def measured(runs, tree, names, *, reject_split=False, seed=0):
         choice = choose(runs, state, len(free), 1e9, 60.0, **how) if free else None
         if choice is not None:
             key, seconds = choice.planned.run_id, choice.planned.expected_s * generator.uniform(0.8, 1.2)
-            state.apply(AttemptStarted(time=now, pilot="p", run_id=key, attempt=1, nodes=choice.nodes))
+            state.apply(begun(key, now, nodes=choice.nodes))
             started.append((choice.planned, choice.nodes))
             spent += seconds * len(choice.nodes)
             heapq.heappush(running, (now + seconds, key, choice.nodes))
         elif running:
             now, key, nodes = heapq.heappop(running)
-            facts = RecordFacts(
-                run_id=key, attempt=1, pilot="p", outcome=Outcome.OK, node_names=nodes, ended_at=now,
-                tokens_per_second_per_gpu=1.0,
-            )  # fmt: skip
-            state.apply(Recorded(time=now, record=facts))
+            state.apply(recorded(key, time=now, rate=1.0, node_names=nodes, ended_at=now))
         else:
             return started, spent / (now * len(names)) if now else 0.0
 

@@ -4,18 +4,15 @@ import numpy as np
 import pytest
 
 from sweep.outcomes import Outcome
-from sweep.physics.hardware import GPUS
-from sweep.search.candidates import from_configurations
-from sweep.search.observations import Known
 from sweep.search.strategies import OneAxisFirst
-from tests.support.configurations import run
+from tests.support.configurations import made_known, run
 
 
 def known(*layouts, nodes=None):
     given = [
         {**run(**layout), "nodes": count} for layout, count in zip(layouts, nodes or [1] * len(layouts), strict=True)
     ]
-    return Known(from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"]))
+    return made_known(given)
 
 
 def searched(found, rates, free=None):

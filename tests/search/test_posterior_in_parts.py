@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 
-from sweep.physics.hardware import GPUS
 from sweep.search import step_times
-from sweep.search.candidates import from_configurations
 from sweep.search.gaussian import Observed, Parts, PosteriorInParts
 from sweep.search.step_times import Covariances
-from tests.support.configurations import run
+from tests.support.configurations import made_candidates, run
 from tests.support.fitted_times import fitted_to
 
 OF = np.array([2, 0, 0, 1, 2, 1, 0, 2, 1, 0, 2, 2])
@@ -78,7 +76,7 @@ def test_a_part_that_is_asked_for_late_is_what_it_had_been_early_and_no_other_is
 @pytest.fixture(scope="module")
 def candidates():
     given = [{**run(dp=8, mbs=2**at, zero=at % 2), "nodes": nodes} for nodes in (1, 2) for at in range(6)]
-    return from_configurations([f"run-{i:016x}" for i in range(12)], given, GPUS["h100"])
+    return made_candidates(given)
 
 
 def test_covariances_with_measured_runs_are_the_same_however_many_are_stored(candidates, monkeypatch):

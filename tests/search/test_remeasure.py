@@ -8,16 +8,15 @@ from sweep.contract import Run
 from sweep.inputs.topology import Spot
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
-from sweep.planning.runs import PlannedRun
 from sweep.plugins import STRATEGY
-from sweep.search.candidates import from_configurations
 from sweep.search.observations import Known
 from sweep.search.placing import Tree
 from sweep.search.remeasure import room, to_repeat, top_configurations, undecided
 from sweep.search.search import Search, choose
-from sweep.state.events import AttemptStarted, Recorded, RecordFacts
 from sweep.state.state import SweepState
-from tests.support.configurations import run
+from tests.support.configurations import made_known, run
+from tests.support.made_events import planned_as as planned
+from tests.support.made_events import recorded, started
 
 SIZES = (1, 2, 4, 8, 16, 32)
 
@@ -30,11 +29,7 @@ def known_of(rates: list[float | None], repeats: tuple[int, ...] = ()) -> Known:
     """A cell whose runs have these rates; ``repeats``: further runs of the configurations with these indices."""
     values = [run(mbs=SIZES[i]) for i in range(len(rates) - len(repeats))]
     values += [run(mbs=SIZES[i], repeat=1) for i in repeats]
-    known = Known(from_configurations([f"run-{i:016x}" for i in range(len(values))], values, GPUS["h100"]))
-    for index, rate in enumerate(rates):
-        if rate is not None:
-            known.end(index, Outcome.OK, rate)
-    return known
+    return made_known(values, [(index, rate) for index, rate in enumerate(rates) if rate is not None])
 
 
 @pytest.mark.parametrize(
@@ -79,18 +74,9 @@ def test_the_best_two_are_repeated_until_their_order_is_decided() -> None:
     assert undecided(known_of([400.0, 399.0, 100.0])) == [], "their first repeats come first"
 
 
-def planned(values: dict[str, object]) -> PlannedRun:
-    made = Run.from_json(json.dumps(values))
-    return PlannedRun(made.run_id, made.model, made.nodes, 60.0, made.canonical_json())
-
-
-def ended(run_: PlannedRun, rate: float, at: float, nodes: tuple[str, ...] = ("a",)) -> list[AttemptStarted | Recorded]:
-    facts = RecordFacts(
-        run_id=run_.run_id, attempt=1, pilot="p", outcome=Outcome.OK, node_names=nodes,
-        tokens_per_second_per_gpu=rate, started_at=at - 60, ended_at=at,
-    )  # fmt: skip
-    started = AttemptStarted(time=at - 60, pilot="p", run_id=run_.run_id, attempt=1, nodes=nodes)
-    return [started, Recorded(time=at, record=facts)]
+def ended(one, rate, at, nodes=("a",)):
+    facts = {"node_names": nodes, "started_at": at - 60, "ended_at": at}
+    return [started(one.run_id, at - 60, nodes=nodes), recorded(one.run_id, time=at, rate=rate, **facts)]
 
 
 @pytest.mark.parametrize("strategy", STRATEGY.table)
@@ -98,9 +84,8 @@ def test_every_strategy_measures_the_repeats_of_top_configurations(strategy: str
     """Far apart, so that only "at least two" makes the second a top configuration."""
     runs = [planned(run(mbs=size, dp=8, gas=8)) for size in SIZES[:4]]
     state = SweepState()
-    for place, each in enumerate(runs):
-        for event in ended(each, 1000.0 * (place + 1), 60.0 * (place + 1)):
-            state.apply(event)
+    for place, each in enumerate(runs, start=1):
+        state.apply_all(ended(each, 1000.0 * place, 60.0 * place))
     search = Search(runs, GPUS["h100"], strategy)
     again = [planned({**json.loads(runs[i].run_json), "repeat": 1}) for i in rows_to_repeat(search.update(state), 0.1)]
     assert [Run.from_json(each.run_json).layout.micro_batch_size for each in again] == [8, 4]
@@ -108,8 +93,7 @@ def test_every_strategy_measures_the_repeats_of_top_configurations(strategy: str
     for place in range(len(again)):
         choice = choose([*runs, *again], state, 1, 1e6, 60, search=search, names=["a"])
         assert choice is not None, search.skipped(state)
-        for event in ended(choice.planned, 3000.0, 1000.0 + 60 * place):
-            state.apply(event)
+        state.apply_all(ended(choice.planned, 3000.0, 1000.0 + 60 * place))
     assert not search.skipped(state)
 
 
@@ -123,8 +107,7 @@ def test_a_repeat_spreads_over_nodes_and_leaf_switches_and_waits_for_none() -> N
         choice = choose(runs, state, 1, 1e6, 60, search=search, names=list(free), tree=tree)
         assert choice is not None
         assert choice.nodes == (expected,), place
-        for event in ended(choice.planned, 1000.0 + 100 * place, 60.0, nodes=choice.nodes):
-            state.apply(event)
+        state.apply_all(ended(choice.planned, 1000.0 + 100 * place, 60.0, nodes=choice.nodes))
 
 
 @pytest.mark.parametrize(("rates", "share", "expected"), [
@@ -135,10 +118,7 @@ def test_the_best_two_of_each_cell_come_before_any_cells_third(
     rates: list[float], share: float, expected: list[int]
 ) -> None:
     values = [run(mbs=size) | {"nodes": nodes} for nodes in (1, 2) for size in SIZES[:3]]
-    known = Known(from_configurations([f"run-{i:016x}" for i in range(6)], values, GPUS["h100"]))
-    for index, rate in enumerate(rates):
-        known.end(index, Outcome.OK, rate)
-    assert rows_to_repeat(known, share) == expected
+    assert rows_to_repeat(made_known(values, enumerate(rates)), share) == expected
 
 
 @pytest.mark.parametrize(

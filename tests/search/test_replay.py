@@ -5,13 +5,11 @@ import pytest
 
 from benchmarks.replay import Replayed, replay, report
 from sweep.outcomes import Outcome
-from sweep.physics.hardware import GPUS
 from sweep.search.budget import Budget
-from sweep.search.candidates import from_configurations
 from sweep.search.observations import Known
 from sweep.search.saving import RecordedRun, steps
 from sweep.search.strategies import Exhaustive, Prune
-from tests.support.configurations import run
+from tests.support.configurations import made_candidates, run
 
 NAN = float("nan")
 RATES = [90.0, NAN, 100.0, 99.0, 50.0, NAN, 60.0]
@@ -20,7 +18,7 @@ NODES = [1, 1, 1, 1, 2, 2, 2]
 
 def recorded(rates=RATES, seconds=None):
     given = [{**run(mbs=2**i), "nodes": nodes} for i, nodes in enumerate(NODES)]
-    found = from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"])
+    found = made_candidates(given)
     ends = tuple(Outcome.UNKNOWN if np.isnan(rate) else Outcome.OK for rate in rates)
     return RecordedRun(found, ends, np.array(rates), np.full(len(rates), np.nan), seconds)
 

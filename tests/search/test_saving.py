@@ -1,6 +1,5 @@
 """The expected saving of a search: replays on results drawn from what is believed before anything is measured."""
 
-import json
 from itertools import product
 
 import numpy as np
@@ -8,14 +7,14 @@ import pytest
 
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
-from sweep.planning.runs import PlannedRun
 from sweep.search.budget import Budget
-from sweep.search.candidates import from_configurations, from_plan
+from sweep.search.candidates import from_plan
 from sweep.search.observations import Known
 from sweep.search.posterior import OTHER_FAILURES
 from sweep.search.saving import drawn_results, replays, steps
 from sweep.search.strategies import strategy_named
-from tests.support.configurations import run
+from tests.support.configurations import made_candidates, run
+from tests.support.made_events import planned
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +22,8 @@ def candidates():
     """Two cells, of 1 and 2 nodes; the largest micro-batches are near the memory."""
     made = []
     for mbs, zero, tp, nodes in product((1, 4, 16, 64), (0, 1), (1, 2), (1, 2)):
-        layout = run(mbs=mbs, zero=zero, tp=tp, dp=8 * nodes // tp, gas=8) | {"nodes": nodes}
-        made.append(PlannedRun(f"run-{len(made):016x}", "1B", nodes, 60.0 * nodes, json.dumps(layout)))
+        layout = {"mbs": mbs, "zero": zero, "tp": tp, "dp": 8 * nodes // tp}
+        made.append(planned(len(made), 60.0 * nodes, nodes=nodes, **layout))
     return from_plan(made, GPUS["h100"])
 
 
@@ -44,7 +43,7 @@ def test_results_are_drawn_jointly_from_the_posterior(candidates):
 def test_rates_of_runs_that_differ_by_nothing_are_drawn_too():
     """Their covariance is singular: computed eigenvalues are a little below 0."""
     given = [run(dp=8, mbs=1, repeat=at) for at in range(24)]
-    equal = from_configurations([f"run-{at:016x}" for at in range(24)], given, GPUS["h100"])
+    equal = made_candidates(given)
     values = np.linalg.eigvalsh(Known(equal).posterior().covariance(np.arange(24)))
     assert values.min() < 0
     for drawn in drawn_results(equal, 3):

@@ -11,10 +11,11 @@ from sweep.physics.hardware import GPUS
 from sweep.planning.runs import PlannedRun
 from sweep.plugins import STRATEGY
 from sweep.search.search import BY_BUDGET, Search, choose, waiting
-from sweep.state.events import CancelRequested, Recorded, RecordFacts, RerunRequested
+from sweep.state.events import CancelRequested, RerunRequested
 from sweep.state.state import SweepState
 from sweep.state.tally import Tally
-from tests.support.configurations import run
+from tests.support.made_events import planned as made_planned
+from tests.support.made_events import recorded, state_of
 
 GPU = GPUS["h100"]
 
@@ -25,11 +26,8 @@ def asked_for(search, runs, sweep_state):
 
 
 def runs_of(nodes=(1, 2, 4)):
-    made = []
-    for mbs, zero, tp, width in product((1, 2, 4, 8), (0, 1), (1, 2, 4), nodes):
-        layout = run(mbs=mbs, zero=zero, tp=tp, dp=8 * width // tp, gas=8) | {"nodes": width}
-        made.append(PlannedRun(f"run-{len(made):016x}", "1B", width, 60.0, json.dumps(layout)))
-    return made
+    axes = enumerate(product((1, 2, 4, 8), (0, 1), (1, 2, 4), nodes))
+    return [made_planned(at, nodes=n, mbs=mbs, zero=zero, tp=tp, dp=8 * n // tp) for at, (mbs, zero, tp, n) in axes]
 
 
 def outcome_of(planned):
@@ -43,17 +41,8 @@ def outcome_of(planned):
 def ended(planned, at, attempt=1, truth=None, took=60):
     """The attempt's record. ``truth``: another (outcome, rate) than the cluster's."""
     outcome, rate = truth or outcome_of(planned)
-    facts = RecordFacts(
-        run_id=planned.run_id,
-        attempt=attempt,
-        pilot="p",
-        outcome=outcome,
-        node_names=("a",),
-        tokens_per_second_per_gpu=rate,
-        started_at=at - took,
-        ended_at=at,
-    )
-    return Recorded(time=at, record=facts)
+    facts = {"node_names": ("a",), "started_at": at - took, "ended_at": at}
+    return recorded(planned.run_id, outcome, at, attempt, rate=rate, **facts)
 
 
 def next_on(width, runs, sweep_state, search):
@@ -171,25 +160,20 @@ def test_a_retry_is_requested_though_the_budget_is_spent():
 
 def test_the_plan_decides_on_a_pipeline_of_few_micro_batches():
     """Its workload may have a rule of its own: what was planned is begun."""
-    few = [PlannedRun("run-0000000000000000", "1B", 1, 60.0, json.dumps(run(tp=2, pp=4, gas=2, workload="megatron")))]
-    events, _, _ = live(few, "prune", widths=(1,))
+    events, _, _ = live([made_planned(0, tp=2, pp=4, gas=2, workload="megatron")], "prune", widths=(1,))
     assert len(events) == 1
 
 
 def test_runs_never_tried_come_before_retries():
     first, second, third = runs_of(nodes=(1,))[:3]
-    state = SweepState()
-    state.apply(ended(first, 60.0, truth=(Outcome.LOST, None)))
+    state = state_of(ended(first, 60.0, truth=(Outcome.LOST, None)))
     order = [(choice.planned.run_id, choice.attempt) for choice in waiting([first, second, third], state)]
     assert order == [(second.run_id, 1), (third.run_id, 1), (first.run_id, 2)]
 
 
 def test_another_sweep_state_is_read_from_its_beginning():
     runs = runs_of((1,))
-    first, second = SweepState(), SweepState()
-    for planned in runs[:3]:
-        first.apply(ended(planned, 60.0))
-    second.apply(ended(runs[5], 60.0))
+    first, second = (state_of(*(ended(planned, 60.0) for planned in some)) for some in (runs[:3], runs[5:6]))
     search = Search(runs, GPU)
     assert search.update(first).begun.nonzero()[0].tolist() == [0, 1, 2]
     assert search.update(second).begun.nonzero()[0].tolist() == [5]
@@ -210,9 +194,7 @@ def test_before_anything_began_the_whole_wall_time_is_left(seconds, waits):
 
 def test_a_run_that_has_not_ended_counts_with_its_expected_duration():
     runs = runs_of((1,))[:6]
-    sweep_state = SweepState()
-    for place, at in ((0, 60.0), (1, 90.0)):
-        sweep_state.apply(ended(runs[place], at))
+    sweep_state = state_of(ended(runs[0], 60.0), ended(runs[1], 90.0))
     search = Search(runs, GPU, limits={"wall_time": 150.0})
     assert [run.run_id for run in asked_for(search, runs, sweep_state)] == [run.run_id for run in runs], (
         "90 s and a minute"
@@ -225,8 +207,7 @@ def test_a_run_that_has_not_ended_counts_with_its_expected_duration():
 def test_a_run_that_ended_counts_with_the_time_that_it_took(took, further):
     """Of 75 node seconds in all: a further run of an expected minute fits after 10 s, and not after 16."""
     runs = runs_of((1,))[:6]
-    sweep_state = SweepState()
-    sweep_state.apply(ended(runs[0], 60.0, took=took))
+    sweep_state = state_of(ended(runs[0], 60.0, took=took))
     search = Search(runs, GPU, limits={"node_hours": 75.0 / 3600})
     left = [run.run_id for run in asked_for(search, runs, sweep_state)]
     assert left[0] == runs[0].run_id, "it began"
@@ -236,10 +217,8 @@ def test_a_run_that_ended_counts_with_the_time_that_it_took(took, further):
 def test_one_run_at_a_time_takes_the_cell_with_the_fewest_runs_and_retries_last():
     runs = runs_of((1, 2))
     narrow, wide = ([planned for planned in runs if planned.nodes == nodes] for nodes in (1, 2))
-    state = SweepState()
-    for planned in (*wide[:3], narrow[0]):
-        state.apply(ended(planned, 60.0))
-    state.apply(ended(narrow[1], 60.0, truth=(Outcome.LOST, None)))
+    done = [ended(planned, 60.0) for planned in (*wide[:3], narrow[0])]
+    state = state_of(*done, ended(narrow[1], 60.0, truth=(Outcome.LOST, None)))
     search = Search(runs, GPU)
 
     def chosen(**how):
@@ -258,15 +237,14 @@ def test_a_run_that_would_end_just_in_time_begins_unless_the_sweep_is_cancelled(
     for left_s, begins in ((59.9, False), (60.0, True)):
         choice = choose(runs, SweepState(), 1, left_s, 60.0, search=search, names=["n1"])
         assert (choice is not None) is begins
-    cancelled = SweepState()
-    cancelled.apply(CancelRequested(time=1.0))
+    cancelled = state_of(CancelRequested(time=1.0))
     assert choose(runs, cancelled, 1, 1e6, 60.0, search=search, names=["n1"]) is None
 
 
 @pytest.mark.parametrize(("repeats", "began"), [(1, 2), (2, 4)])
 def test_a_share_of_all_runs_is_of_those_that_are_no_repeats_of_top_configurations(repeats, began):
     """Four configurations and each once more: a half is two, or four where the first repeats are the grid's own."""
-    given = [run(mbs=mbs, repeat=again) for again in (0, 1) for mbs in (1, 2, 4, 8)]
-    runs = [PlannedRun(f"run-{i:016x}", "1B", 1, 60.0, json.dumps(one)) for i, one in enumerate(given)]
+    given = enumerate(product((0, 1), (1, 2, 4, 8)))
+    runs = [made_planned(at, mbs=mbs, repeat=again) for at, (again, mbs) in given]
     search = Search(runs, GPU, limits={"share": 0.5, "repeats": repeats})
     assert search._budget.runs == began

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from sweep.physics import constants
-from sweep.physics.hardware import GPUS
-from sweep.search.candidates import from_configurations
 from sweep.search.scales import LEAST_NOISE, PRIOR_OF_SCALES, PRIOR_OF_SIZES, STEP, Scales
 from sweep.search.step_time_model import (
     DISTURBED,
@@ -21,7 +19,7 @@ from sweep.search.step_time_model import (
     linearised,
     trust,
 )
-from tests.support.configurations import run
+from tests.support.configurations import made_candidates, run
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +28,7 @@ def candidates():
         {**run(tp=tp, mbs=mbs, zero=zero, dp=8 // tp, gas=16 // mbs), "nodes": nodes}
         for nodes, tp, mbs, zero in product((1, 2), (1, 4), (1, 4), (0, 1))
     ]
-    return from_configurations([f"run-{i:016x}" for i in range(len(given))], given, GPUS["h100"])
+    return made_candidates(given)
 
 
 def fit_of(candidates, **scales):
@@ -171,7 +169,7 @@ def test_what_physics_leaves_uncertain_is_that_of_its_parts_factors_and_trainer(
     """As the step-time model's own prior has it, without what lies between neighbours and between two runs."""
     given = [run(dp=8), run(dp=2, pp=4), run(dp=8, zero=3, recompute="full"), run(tp=16, dp=1)]
     given = [one | {"workload": "megatron"} for one in given]
-    layouts = from_configurations([f"run-{i:016x}" for i in range(4)], given, GPUS["h100"]).layouts
+    layouts = made_candidates(given).layouts
     assert layouts.factors.any(axis=1).sum() >= 3
     mean, linear = linearised(layouts, Fit.prior(layouts, Scales(by_size=(1.0,), physics=1.0)))
     assert mean == pytest.approx(layouts.log_median)

@@ -1,17 +1,15 @@
 """When a run has lost: by the best of its cell, by two iterations or one twice as slow, and hardly ever the fastest."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 
-from sweep.contract import Run, SlowBound
+from sweep.contract import SlowBound
 from sweep.outcomes import Outcome
-from sweep.planning.runs import PlannedRun
 from sweep.search.stopping import CHANCE, Stopping, factor
-from sweep.state.events import Recorded, RecordFacts
 from tests.support.configurations import run
+from tests.support.made_events import planned_as, recorded
 
 BOUND = SlowBound(1.0, (math.inf, 1.5), 1.2, "best.1")
 
@@ -33,20 +31,13 @@ def test_two_iterations_decide_or_one_of_twice_the_time(warmup, timed, lost):
     assert BOUND.lost(warmup, timed) is lost
 
 
-def planned(**values) -> PlannedRun:
-    made = Run.from_json(json.dumps(run(**values)))
-    return PlannedRun(made.run_id, made.model, made.nodes, 60.0, made.canonical_json())
+def planned(**values):
+    return planned_as(run(**values))
 
 
-def ended(one: PlannedRun, step_s: float, **changes) -> Recorded:
-    facts = {
-        "outcome": Outcome.OK,
-        "step_time_median_s": step_s,
-        "step_times_s": (step_s,) * 5,
-        "warmup_times_s": (9.0, 2 * step_s),
-    }
-    record = RecordFacts(run_id=one.run_id, attempt=1, pilot="p", **facts | changes)
-    return Recorded(time=1.0, record=record)
+def ended(one, step_s, **changes):
+    times = {"step_times_s": (step_s,) * 5, "warmup_times_s": (9.0, 2 * step_s)}
+    return recorded(one.run_id, step_time_median_s=step_s, **times | changes)
 
 
 def test_the_bound_is_the_fastest_of_the_cell_for_as_many_tokens():

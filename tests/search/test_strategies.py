@@ -7,16 +7,13 @@ import pytest
 
 from benchmarks.replay import InRandomOrder, replay, report
 from sweep.errors import SweepError
-from sweep.outcomes import Outcome
-from sweep.physics.hardware import GPUS
 from sweep.search.budget import Budget
-from sweep.search.candidates import from_configurations
 from sweep.search.gaussian import expected_improvement
 from sweep.search.guided import Guided
 from sweep.search.observations import Known
 from sweep.search.saving import steps
 from sweep.search.strategies import strategy_named
-from tests.support.configurations import run
+from tests.support.configurations import made_known, run
 from tests.support.synthetic_cluster import truth
 
 
@@ -49,10 +46,7 @@ def test_guided_stops_every_cell_when_what_is_left_is_not_worth_a_run():
 def test_a_cell_stays_open_for_an_axis_value_that_nothing_measured():
     """The best is far ahead of all that was measured; no run with two stages was, in any cell."""
     given = [run(pp=pp, mbs=mbs, dp=8 // pp, gas=64 // (mbs * 8 // pp)) for pp in (1, 2) for mbs in (1, 2, 4, 8)]
-    found = from_configurations([f"run-{i:016x}" for i in range(8)], given, GPUS["h100"])
-    known, guided = Known(found), Guided()
-    for place, rate in enumerate((1000.0, 1010.0, 1020.0, 1005.0)):
-        known.end(place, Outcome.OK, rate)
+    known, guided = made_known(given, enumerate((1000.0, 1010.0, 1020.0, 1005.0))), Guided()
     left = np.arange(4, 8)
     assert guided.open(known, ~known.begun).any()
     assert known.posterior().spreads(left).min() > 0.1
@@ -61,7 +55,7 @@ def test_a_cell_stays_open_for_an_axis_value_that_nothing_measured():
 def test_the_first_of_a_cell_is_the_run_of_most_rate_times_chance_to_work():
     """The larger the micro-batch, the faster, and the likelier out of memory."""
     given = [run(dp=8, mbs=mbs, gas=64, zero=3, recompute="full") for mbs in (1, 2, 4, 8, 16, 32)]
-    known = Known(from_configurations([f"run-{i:016x}" for i in range(6)], given, GPUS["h100"]))
+    known = made_known(given)
     rows = np.arange(6)
     rates, works = np.exp(known.posterior().log_rates(rows)), known.posterior().success(rows)
     assert np.argmax(rates) != np.argmax(rates * works) != np.argmax(works)

@@ -11,24 +11,17 @@ from sweep.launcher.pilots_wanted import nodes_to_avoid
 from sweep.outcomes import Outcome
 from sweep.planning.runs import PlannedRun
 from sweep.search.search import Search, choose
-from sweep.state.events import NodeBad, NodeFit, NodeReleased, Recorded, RecordFacts
+from sweep.state.events import NodeBad, NodeFit, NodeReleased
 from sweep.state.exclusion import SLOW_IN_RUNS, by_chance
 from sweep.state.retries import OUTSIDE, SAME_EVERYWHERE, config_fault, may_retry
-from sweep.state.state import SweepState
 from tests.support.configurations import run as a_run
+from tests.support.made_events import recorded, state_of
 
 A, B, AB = frozenset({"a1", "a2"}), frozenset({"b1", "b2"}), frozenset({"a2", "b1"})
 
 
 def record(run, attempt, outcome, nodes, time, accused=(), slow=None, **layout):
-    facts = RecordFacts(run_id=run, attempt=attempt, outcome=outcome, pilot="p0001", node_names=tuple(nodes), **layout)
-    return Recorded(time=time, record=facts, accused=tuple(accused), slow_node=slow)
-
-
-def state_of(*events):
-    sweep_state = SweepState()
-    sweep_state.apply_all(events)
-    return sweep_state
+    return recorded(run, outcome, time, attempt, accused=accused, slow=slow, node_names=tuple(nodes), **layout)
 
 
 @pytest.mark.parametrize("outcome", sorted(SAME_EVERYWHERE))

@@ -5,22 +5,14 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sweep.outcomes import Outcome
-from sweep.state.events import (
-    AttemptStarted,
-    NodeBad,
-    PilotAlive,
-    PilotEnded,
-    PilotGone,
-    PilotIntended,
-    PilotStarted,
-    Recorded,
-    RecordFacts,
-)
+from sweep.state.events import NodeBad, PilotAlive, PilotEnded, PilotGone, PilotIntended, PilotStarted
 from sweep.state.node_time import node_time, total
 from sweep.state.parts import PARTS
-from sweep.state.state import SweepState
+from tests.support.made_events import recorded, state_of
+from tests.support.made_events import started as begun
 
 PHASES = {"device": 0.5, "rendezvous": {"min": 0.5, "median": 1.0, "max": 1.5, "max_rank": 3}, "build": 1.0}
 TIMES = {
@@ -41,17 +33,13 @@ def names(nodes):
 
 
 def ran(run, start, end, nodes, outcome=Outcome.OK, **facts):
-    record = RecordFacts(
-        run_id=run, attempt=1, pilot="p1", outcome=outcome, started_at=start, ended_at=end, **(facts or TIMES)
-    )
-    begun = AttemptStarted(time=start, pilot="p1", run_id=run, attempt=1, nodes=tuple(nodes))
-    return [begun, Recorded(time=end, pilot="p1", record=record)]
+    facts = {"started_at": start, "ended_at": end, **(facts or TIMES)}
+    return [begun(run, start, pilot="p1", nodes=nodes), recorded(run, outcome, end, pilot="p1", **facts)]
 
 
 def parts(*groups, now=1000.0):
-    state = SweepState()
-    state.apply_all(event for group in groups for event in (group if isinstance(group, list) else [group]))
-    found = node_time(state, now)["p1"]
+    flat = (event for group in groups for event in (group if isinstance(group, list) else [group]))
+    found = node_time(state_of(*flat), now)["p1"]
     assert set(found) <= set(PARTS)
     return {part: pytest.approx(seconds) for part, seconds in total({"p1": found}).items()}
 
@@ -82,13 +70,12 @@ def test_a_free_node_waits_while_its_pilot_runs_on_others_and_else_is_idle():
 
 
 def test_what_a_pilot_without_a_word_held_after_its_last_line_is_lost():
-    begun = AttemptStarted(time=20.0, pilot="p1", run_id="a", attempt=1, nodes=("n0",))
-    alive = PilotAlive(time=40.0, pilot="p1")
-    running = parts(allocated(), begun, alive, now=70.0)
+    first, alive = begun("a", 20.0, pilot="p1", nodes=("n0",)), PilotAlive(time=40.0, pilot="p1")
+    running = parts(allocated(), first, alive, now=70.0)
     assert (running["running"], running["waiting"], running["idle"]) == (50.0, 50.0, 20.0)
-    record = RecordFacts(run_id="a", attempt=1, pilot="p1", outcome=Outcome.LOST, started_at=20.0, ended_at=90.0)
+    lost = recorded("a", Outcome.LOST, 95.0, pilot="p1", started_at=20.0, ended_at=90.0)
     gone = PilotGone(time=95.0, pilot="p1", word="NODE_FAIL", ended_at=90.0)
-    found = parts(allocated(), begun, alive, Recorded(time=95.0, record=record), gone)
+    found = parts(allocated(), first, alive, lost, gone)
     assert (found["failed"], found["waiting"], found["lost"]) == (20.0, 20.0, 2 * 50)
 
 
@@ -96,7 +83,7 @@ def test_a_node_that_failed_never_came_or_cannot_be_cleaned_is_lost_and_no_longe
     bad = NodeBad(time=40.0, node="n1", reason="not clean", pilot="p1")
     assert parts(allocated(), bad, ENDED)["lost"] == 60.0
     failed = ran("a", 20.0, 30.0, names(2), Outcome.NODE_FAIL)
-    failed[1] = Recorded(time=30.0, pilot="p1", record=failed[1].record, accused=("n1",))
+    failed[1] = replace(failed[1], accused=("n1",))
     found = parts(allocated(), failed, ENDED)
     assert (found["failed"], found["lost"], found["idle"]) == (20.0, 70.0, 20.0 + 70.0)
     again = ran("b", 50.0, 60.0, ["n1"])
@@ -126,8 +113,6 @@ def test_the_parts_are_never_negative_and_sum_to_what_was_allocated(runs, phases
     if last != "open":
         gone = PilotGone(time=end, pilot="p1", word="X", ended_at=end)
         events += [*([PilotEnded(time=end - 1, pilot="p1", reason="")] if last == "ended" else []), gone]
-    state = SweepState()
-    state.apply_all(events)
-    found = node_time(state, end)["p1"]
+    found = node_time(state_of(*events), end)["p1"]
     assert min(found.values()) >= -1e-6
     assert sum(found.values()) == pytest.approx(3 * end)

@@ -4,7 +4,6 @@ import pytest
 
 from sweep.outcomes import Outcome
 from sweep.state.events import (
-    AttemptStarted,
     CancelRequested,
     PilotAlive,
     PilotEnded,
@@ -12,8 +11,6 @@ from sweep.state.events import (
     PilotIntended,
     PilotStarted,
     PilotSubmitted,
-    Recorded,
-    RecordFacts,
     RerunRequested,
     SessionBegan,
     SubmitDelayed,
@@ -21,24 +18,19 @@ from sweep.state.events import (
 )
 from sweep.state.retries import OUTSIDE
 from sweep.state.state import PilotState, SweepState
+from tests.support.made_events import recorded, state_of
+from tests.support.made_events import started as begun
 
 RUN = "run-1"
 RENEWED = TriesRenewed(time=9.0, after={RUN: 5})
 
 
-def record(attempt, outcome, time=0.0, pilot="p0001"):
-    facts = RecordFacts(run_id=RUN, attempt=attempt, outcome=outcome, pilot=pilot, ended_at=time)
-    return Recorded(time=time, record=facts)
+def record(attempt, outcome, time=0.0):
+    return recorded(RUN, outcome, time, attempt, ended_at=time)
 
 
-def started(attempt, time=0.0, pilot="p0001"):
-    return AttemptStarted(time=time, run_id=RUN, attempt=attempt, pilot=pilot, nodes=("n1",))
-
-
-def state_of(*events):
-    sweep_state = SweepState()
-    sweep_state.apply_all(events)
-    return sweep_state
+def started(attempt, time=0.0):
+    return begun(RUN, time, attempt)
 
 
 def test_attempts_follow_one_another():
@@ -154,7 +146,7 @@ def test_a_leaders_last_line_is_its_latest_whatever_the_order_and_kind():
     beats = [PilotAlive(time=time, pilot="p0001") for time in (20.0, 10.0)]
     pilot = state_of(started, *beats).pilots["p0001"]
     assert (pilot.last_line_at, pilot.heartbeats) == (20.0, 2)
-    attempt = AttemptStarted(time=25.0, run_id=RUN, attempt=1, pilot="p0001", nodes=("n1",))
+    attempt = begun(RUN, 25.0)
     assert state_of(started, *beats, attempt).pilots["p0001"].last_line_at == 25.0
     assert state_of(attempt).pilots == {}, "an attempt alone makes no pilot"
 
@@ -166,11 +158,8 @@ def test_a_leader_that_writes_again_that_it_started_began_when_it_first_did():
 
 
 def test_the_line_of_an_attempts_start_counts_more_than_its_record_and_the_record_where_there_is_none():
-    facts = RecordFacts(
-        run_id=RUN, attempt=1, outcome=Outcome.OK, pilot="p0001", started_at=3.0, ended_at=9.0, node_names=("x1",)
-    )
-    recorded = Recorded(time=9.0, record=facts)
-    with_line, alone = (state_of(*events).run(RUN).last for events in ([started(1, 2.0), recorded], [recorded]))
+    own = recorded(RUN, time=9.0, started_at=3.0, ended_at=9.0, node_names=("x1",))
+    with_line, alone = (state_of(*events).run(RUN).last for events in ([started(1, 2.0), own], [own]))
     assert (with_line.started_at, with_line.nodes) == (2.0, ("n1",))
     assert (alone.started_at, alone.nodes) == (3.0, ("x1",))
     bare = state_of(record(1, Outcome.LOST)).run(RUN).last

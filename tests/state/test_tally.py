@@ -6,18 +6,11 @@ import pytest
 
 from sweep.outcomes import Outcome
 from sweep.planning.runs import ASSUMED_RUN_S, PlannedRun
-from sweep.state.events import (
-    AttemptStarted,
-    PilotGone,
-    PilotIntended,
-    PilotStarted,
-    Recorded,
-    RecordFacts,
-    RerunRequested,
-)
+from sweep.state.events import PilotGone, PilotIntended, PilotStarted, RerunRequested
 from sweep.state.retries import OUTSIDE
 from sweep.state.state import SweepState
 from sweep.state.tally import ASSUMED_FACTOR, MIN_ENDED, Tally, elapsed_s
+from tests.support.made_events import recorded, started, state_of
 
 
 def planned(name, *, nodes=1, predicted_s=100.0, model="1B", repeat=0):
@@ -26,15 +19,9 @@ def planned(name, *, nodes=1, predicted_s=100.0, model="1B", repeat=0):
     return PlannedRun(name, model, nodes, predicted_s, text)
 
 
-def started(run, start, *, number=1):
-    return AttemptStarted(time=start, run_id=run, attempt=number, pilot="p1", nodes=("n1",))
-
-
 def ended(run, start, took, *, outcome=Outcome.OK, number=1, **facts):
-    record = RecordFacts(
-        run_id=run, attempt=number, pilot="p1", outcome=outcome, started_at=start, ended_at=start + took, **facts
-    )
-    return [started(run, start, number=number), Recorded(time=start + took, record=record)]
+    facts |= {"started_at": start, "ended_at": start + took}
+    return [started(run, start, number), recorded(run, outcome, start + took, number, **facts)]
 
 
 def pilot(start, *, nodes=1, until=None, name="p1", group=""):
@@ -46,9 +33,8 @@ def pilot(start, *, nodes=1, until=None, name="p1", group=""):
 
 
 def tally(runs, *events, gpus=8, serial=False):
-    state = SweepState()
-    state.apply_all([event for group in events for event in (group if isinstance(group, list) else [group])])
-    return Tally(runs, {"": gpus}, serial=serial).update(state)
+    flat = (event for group in events for event in (group if isinstance(group, list) else [group]))
+    return Tally(runs, {"": gpus}, serial=serial).update(state_of(*flat))
 
 
 A, B, C, D = (planned(name) for name in "abcd")
@@ -96,7 +82,7 @@ def test_a_run_that_is_to_be_measured_again_waits_then_runs_then_is_done():
     for events, word in [
         (ended("a", 0, 50), "ok"),
         ([RerunRequested(time=60, run_id="a", after=1)], "waiting"),
-        ([started("a", 70, number=2)], "running"),
+        ([started("a", 70, 2)], "running"),
         (ended("a", 70, 50, number=2), "ok"),
     ]:
         state.apply_all(events)
@@ -146,8 +132,7 @@ def test_time_passes_from_the_first_submission_and_stops_when_no_pilot_is_open(u
     assert elapsed_s(state, now) is None
     state.apply_all(pilot(100, name="p3")[1:])
     assert elapsed_s(state, now) is None, "a pilot that the launcher's journal does not know yet"
-    state = SweepState()
-    state.apply_all([*pilot(100, until=until), *pilot(150, until=until, name="p2")])
+    state = state_of(*pilot(100, until=until), *pilot(150, until=until, name="p2"))
     assert elapsed_s(state, now) == expected_s
 
 
@@ -228,16 +213,13 @@ def test_gpu_hours_are_those_that_pilots_held_and_those_that_attempts_used():
 
 def test_gpus_of_a_node_are_those_of_its_group():
     fast, plain = planned("f", model="1B@fast"), planned("p", model="1B@plain")
-    state = SweepState()
-    state.apply_all([*ended("f", 0, 3600), *ended("p", 0, 3600), *pilot(0, until=3610, group="fast")])
+    state = state_of(*ended("f", 0, 3600), *ended("p", 0, 3600), *pilot(0, until=3610, group="fast"))
     assert Tally([fast, plain], {"fast": 8, "plain": 4}).update(state).gpu_hours(9000.0) == (8.0, 12.0)
     assert Tally([fast], {"other": 8}).update(state).gpu_hours(9000.0) == (0.0, 0.0), "of an unknown group none counts"
 
 
 def test_another_state_is_counted_from_its_beginning_and_one_of_which_nothing_was_read_stays():
-    first, second = SweepState(), SweepState()
-    first.apply_all(ended("a", 0, 50))
-    second.apply_all(ended("b", 0, 50, outcome=Outcome.OOM_CUDA))
+    first, second = state_of(*ended("a", 0, 50)), state_of(*ended("b", 0, 50, outcome=Outcome.OOM_CUDA))
     found = Tally([A, B], {"": 8})
     assert found.update(first).counts() == {"ok": 1, "waiting": 1}
     assert found.update(second).counts() == {"oom_cuda": 1, "waiting": 1}
@@ -265,6 +247,23 @@ def test_attempts_of_a_run_that_is_measured_twice_count_once_each():
         found = found.update(state)
     expected = tally([A, B], first, asked, again).seconds_left(600.0)
     assert found.seconds_left(600.0) == expected == pytest.approx(100 * (500 + 100) / (200 + 100))
+
+
+def test_sums_that_follow_a_state_are_those_counted_from_its_beginning():
+    """After every event: a rerun, a retry, and a lost attempt whose own record comes after the next one's."""
+    state, runs = SweepState(), [A, B, C]
+    followed = Tally(runs, {"": 8})
+    late = ended("b", 0, 50, rate=9.0)[1]
+    for event in (
+        *ended("a", 0, 200, rate=5.0), RerunRequested(time=250, run_id="a", after=1), *ended("a", 300, 300, number=2),
+        *ended("b", 0, 50, outcome=Outcome.LOST), *ended("b", 60, 40, number=2, rate=7.0), late,
+        *ended("c", 0, 10, outcome=Outcome.NODE_FAIL), *ended("c", 20, 30, number=2, rate=6.0),
+    ):  # fmt: skip
+        state.apply(event)
+        one, other = followed.update(state), Tally(runs, {"": 8}).update(state)
+        assert (one.counts(), one.cells, one.in_flight()) == (other.counts(), other.cells, other.in_flight())
+        for sums in (Tally.seconds_left, Tally.range_left, Tally.gpu_hours):
+            assert sums(one, 600.0) == pytest.approx(sums(other, 600.0))
 
 
 def test_a_run_without_a_prediction_is_taken_to_last_as_long_as_the_mean_of_the_others():
@@ -339,7 +338,6 @@ def test_a_run_whose_later_record_is_no_longer_ok_is_no_cells_best():
 
 
 def test_an_attempt_of_which_no_start_is_known_shows_nothing_of_durations():
-    record = RecordFacts(run_id="a", attempt=1, pilot="p1", outcome=Outcome.UNKNOWN, ended_at=50.0)
-    found = tally([A], Recorded(time=50.0, record=record))
+    found = tally([A], recorded("a", Outcome.UNKNOWN, 50.0, ended_at=50.0))
     assert found.counts() == {"waiting": 1}
     assert found.typical_run_s == ASSUMED_RUN_S

@@ -32,8 +32,7 @@ def out_of_memory(directory):
 
 
 def counts(command, directory):
-    code, out, _ = command("status", directory, "--json")
-    assert code == 0
+    out = command.shown("status", directory, "--json")
     return json.loads(out)["counts"]
 
 

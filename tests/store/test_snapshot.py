@@ -10,7 +10,6 @@ import pytest
 from sweep.inputs.load import parse_grid
 from sweep.outcomes import Outcome
 from sweep.state.events import (
-    AttemptStarted,
     CancelRequested,
     Event,
     NodeBad,
@@ -22,8 +21,6 @@ from sweep.state.events import (
     PilotIntended,
     PilotStarted,
     PilotWaits,
-    Recorded,
-    RecordFacts,
     RerunRequested,
     SessionBegan,
     SubmitDelayed,
@@ -32,9 +29,11 @@ from sweep.state.events import (
 from sweep.state.exclusion import Ledger, MeasuredRun, NodeReport
 from sweep.state.state import Attempt, PilotState, RunState, SweepState
 from sweep.store import snapshot
-from sweep.store.journal import Journal, JournalReader
+from sweep.store.journal import JournalReader
 from sweep.store.snapshot import read_state
 from sweep.store.sweep import Sweep
+from tests.support.launchers import written
+from tests.support.made_events import recorded, started, state_of
 from tests.support.made_sweeps import GRID
 
 NODES = ("n1", "n2", "n3")
@@ -76,23 +75,11 @@ def events(runs=12) -> list[Event]:
 
 
 def attempted(run_id, attempt, outcome, clock) -> list[Event]:
-    facts = RecordFacts(
-        run_id=run_id,
-        attempt=attempt,
-        pilot="p0001",
-        outcome=outcome,
-        message=f"{outcome} é",
-        node_names=NODES,
-        ended_at=5.0,
-        tokens_per_second_per_gpu=7.5 if outcome is Outcome.OK else None,
-        peak_memory_bytes=2.0**33,
-        stopped="slow" if outcome is Outcome.OK else None,
-    )
+    facts = {"message": f"{outcome} é", "node_names": NODES, "ended_at": 5.0, "peak_memory_bytes": 2.0**33}
+    facts |= {"rate": 7.5, "stopped": "slow"} if outcome is Outcome.OK else {}
     accused = ("n2",) if outcome in (Outcome.HANG, Outcome.NODE_FAIL) else ()
-    return [
-        AttemptStarted(time=next(clock), run_id=run_id, attempt=attempt, pilot="p0001", nodes=NODES),
-        Recorded(time=next(clock), record=facts, accused=accused, slow_node="n3", pilot="p0001"),
-    ]
+    begun, clock_of_end = started(run_id, next(clock), attempt, nodes=NODES), next(clock)
+    return [begun, recorded(run_id, outcome, clock_of_end, attempt, accused=accused, slow="n3", **facts)]
 
 
 def opened_in(directory):
@@ -100,17 +87,8 @@ def opened_in(directory):
     return Sweep(directory, grid, grid.site, "local", "s", ())
 
 
-def write(sweep, writer, written):
-    journal = Journal(sweep.journal(writer))
-    for event in written:
-        journal.append(event)
-    return journal
-
-
 def rebuilt(sweep):
-    sweep_state = SweepState()
-    sweep_state.apply_all(JournalReader(sweep).new_events())
-    return sweep_state
+    return state_of(*JournalReader(sweep).new_events())
 
 
 def equal_but_for_touches(a, b):
@@ -120,14 +98,14 @@ def equal_but_for_touches(a, b):
 
 @pytest.mark.parametrize("known", [0, 1, 5, 17, 30, 100])
 def test_the_stored_state_and_what_follows_equal_a_state_rebuilt_from_the_beginning(sweep, known):
-    written = events()
-    journal = write(sweep, "launcher-0001", written[:known])
+    life = events()
+    journal = written(sweep, "launcher-0001", *life[:known])
     opened = opened_in(sweep)
     opened.store()
-    for event in written[known:]:
+    for event in life[known:]:
         journal.append(event)
     assert len(snapshot.load(sweep).offsets) == min(1, known)
-    assert JournalReader(sweep, snapshot.load(sweep).offsets).new_events() == written[known:]
+    assert JournalReader(sweep, snapshot.load(sweep).offsets).new_events() == life[known:]
     later = opened_in(sweep)
     assert equal_but_for_touches(later.sweep_state, rebuilt(sweep))
     assert later.sweep_state.excluded_nodes == rebuilt(sweep).excluded_nodes
@@ -140,7 +118,7 @@ def sealed(content):
 
 @pytest.mark.parametrize("damage", ["cut", "one bit", "form", "longer", "gone", "not a map", "of version 0.1", "empty"])
 def test_one_that_does_not_fit_is_ignored(sweep, damage):
-    write(sweep, "launcher-0001", events())
+    written(sweep, "launcher-0001", *events())
     opened = opened_in(sweep)
     opened.store()
     stored = msgspec.msgpack.decode(sweep.snapshot.read_bytes()[32:])
@@ -165,20 +143,20 @@ def test_one_that_does_not_fit_is_ignored(sweep, damage):
 
 
 def test_much_that_was_read_is_stored_and_little_is_not(sweep, monkeypatch):
-    journal = write(sweep, "launcher-0001", events())
+    journal = written(sweep, "launcher-0001", *events())
     read_state(sweep)
     assert not sweep.snapshot.exists()
     monkeypatch.setattr(snapshot, "WORTH_EVENTS", 10)
     read_state(sweep)
-    written = sweep.snapshot.read_bytes()
+    stored = sweep.snapshot.read_bytes()
     journal.append(CancelRequested(time=99.0))
     assert read_state(sweep).cancelled
-    assert sweep.snapshot.read_bytes() == written
+    assert sweep.snapshot.read_bytes() == stored
     assert sweep.snapshot.stat().st_mode & 0o077 == 0
 
 
 def test_a_reader_that_may_not_write_does_without(sweep, monkeypatch):
-    write(sweep, "launcher-0001", events())
+    written(sweep, "launcher-0001", *events())
 
     def refuse(path, data):
         raise PermissionError(13, "denied", str(path))
@@ -211,13 +189,13 @@ def default(field):
 @pytest.mark.parametrize("kind", [SweepState, RunState, Attempt, PilotState, Ledger, MeasuredRun, NodeReport])
 def test_no_field_of_the_state_is_forgotten(sweep, kind):
     """The events are such that nothing is as it is by default."""
-    write(sweep, "launcher-0001", events())
+    written(sweep, "launcher-0001", *events())
     opened = opened_in(sweep)
     opened.sweep_state.pilots["p0001"].elsewhere = True
     opened.store()
     stored = snapshot.load(sweep).sweep_state
     opened.sweep_state.touched = list(dict.fromkeys(opened.sweep_state.touched))
     for field in dataclasses.fields(kind):
-        written = [getattr(value, field.name) for value in parts(opened.sweep_state)[kind]]
-        assert any(value != default(field) for value in written), f"{field.name} is at its default: set it in events()"
-        assert [getattr(value, field.name) for value in parts(stored)[kind]] == written, field.name
+        values = [getattr(value, field.name) for value in parts(opened.sweep_state)[kind]]
+        assert any(value != default(field) for value in values), f"{field.name} is at its default: set it in events()"
+        assert [getattr(value, field.name) for value in parts(stored)[kind]] == values, field.name

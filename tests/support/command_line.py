@@ -3,31 +3,53 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import click
 
-Command = Callable[..., tuple[int, str, str]]
+
+class Command:
+    """Called with a command's words: (exit code, stdout, stderr)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *words: object) -> tuple[int, str, str]:
+        from sweep.cli.main import main  # three seconds, which tests that call no command need not wait
+
+        self._monkeypatch.setattr(sys, "argv", ["sweep", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = self._capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, out, err
+
+    def shown(self, *words: object) -> str:
+        """What a command that succeeds prints."""
+        code, out, err = self(*words)
+        assert code == 0, err
+        return out
+
+    def refused(self, *words: object, within: Path | None = None) -> str:
+        """The message of a command that is refused: it prints nothing else, and changes nothing in this directory."""
+        from tests.support.made_sweeps import tree
+
+        before = within and tree(within)
+        code, out, err = self(*words)
+        assert (code, out, "Traceback" in err) == (2, "", False), err
+        assert (within and tree(within)) == before
+        return err
 
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command line: (exit code, stdout, stderr)."""
-    from sweep.cli.main import main  # three seconds, which tests that call no command need not wait
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["sweep", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, out, err
-
-    return call
+    """The command line."""
+    return Command(monkeypatch, capsys)
 
 
 def commands() -> dict[str, click.Command]:

@@ -1,6 +1,10 @@
 """Configurations of runs, as the search reads them from a plan."""
 
+from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS
+from sweep.physics.hardware import GPUS
+from sweep.search.candidates import from_configurations
+from sweep.search.observations import Known
 
 
 def run(
@@ -14,3 +18,16 @@ def run(
         "sequence_length": 4096, "layout": layout, "dtype": "bf16", "compile": False, "repeat": repeat,
         "params": params, "env": {},
     }  # fmt: skip
+
+
+def made_candidates(given, gpu=GPUS["h100"]):
+    """Of these configurations, in their order."""
+    return from_configurations([f"run-{place:016x}" for place in range(len(given))], given, gpu)
+
+
+def made_known(given, rates=()):
+    """What is known of them. ``rates``: (place, tokens/s/GPU) of those that ended; None: it hung."""
+    found = Known(made_candidates(given))
+    for place, rate in rates:
+        found.end(place, Outcome.HANG if rate is None else Outcome.OK, rate)
+    return found

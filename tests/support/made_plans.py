@@ -32,6 +32,11 @@ def plan_of(text, workload=ANY, overrides=()):
     return build(grid, grid.site, workload)
 
 
+def rows_of(text, workload=None, *overrides):
+    """Of a workload that is registered, where the grid names it."""
+    return plan_of(text, workload, overrides).table.to_pylist()
+
+
 def rejected(plan):
     return [row for row in plan.table.to_pylist() if row["status"] == "rejected"]
 

@@ -6,10 +6,9 @@ import pytest
 
 from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.adapter import Adapter, from_here
-from sweep.inputs.load import parse_grid
 from sweep.physics.profiles import PROFILES, profile_of
-from sweep.planning.build import build
 from sweep.plugins import TRAINER, WORKLOAD
+from tests.support.made_plans import rows_of
 from tests.support.made_records import made_run
 from tests.support.paths import REPOSITORY
 from tests.support.simulated import placed
@@ -63,9 +62,7 @@ site: {{gpu: h100, gpus_per_node: 8}}
 
 
 def reasons(trainer, axes="", shape=""):
-    grid = parse_grid(GRID.format(trainer=trainer, axes=axes, shape=shape), "grid.yaml")
-    table = build(grid, grid.site).table
-    rows = table.to_pylist()
+    rows = rows_of(GRID.format(trainer=trainer, axes=axes, shape=shape))
     return [row for row in rows if row["run_id"] is not None], "; ".join(
         r for row in rows for r in row["reasons"] or ()
     )
@@ -106,9 +103,8 @@ def test_one_micro_batch_less_than_stages_is_rejected_where_the_trainer_refuses_
     found = []
     for micro_batches in (2, 3, 4):
         batch = f"{2 * micro_batches}Ki"
-        grid = parse_grid(text.format(trainer=trainer, axes="pp: 4\n" + axes, shape="", batch=batch), "grid.yaml")
-        runs = [row for row in build(grid, grid.site).table.to_pylist() if row["run_id"] is not None]
-        found += [row["grad_accum"] for row in runs if row["micro_batch_size"] == 1]
+        rows = rows_of(text.format(trainer=trainer, axes="pp: 4\n" + axes, shape="", batch=batch))
+        found += [row["grad_accum"] for row in rows if row["run_id"] is not None and row["micro_batch_size"] == 1]
     assert found == retained
 
 
@@ -133,8 +129,7 @@ micro_batch_size: 1
 etp: {width}
 site: {{gpu: h200, gpus_per_node: 8}}
 """
-    grid = parse_grid(text, "grid.yaml")
-    (row,) = build(grid, grid.site).table.to_pylist()
+    (row,) = rows_of(text)
     default = f"ep_by_replicas: ep={ep} does not divide dp*cp = {nodes // 2}*1: each expert is split over tp=8 ranks"
     stated = f"etp_by_replicas: ep*etp = {ep}*{width} does not divide dp*cp*tp = {nodes // 2}*1*8"
     found = [text.partition(", unless")[0] for text in row["reasons"] or []]
@@ -154,8 +149,7 @@ micro_batch_size: 3
 params: {script: train.py}
 site: {gpu: h100, gpus_per_node: 8}
 """
-    grid = parse_grid(text, "grid.yaml")
-    (row,) = build(grid, grid.site).table.to_pylist()
+    (row,) = rows_of(text)
     assert row["reasons"] in (None, [])
     assert row["run_id"] is not None
     assert row["predicted_peak_bytes"] is None
