@@ -11,16 +11,10 @@ from tests.support.simulated import place
 torch = pytest.importorskip("torch")
 
 PLACE = place()
-GRID = """
-name: nogpu
-models: [tiny-1M, tiny-4M]
-nodes: [1]
-sequence_length: 64
-global_batch: 512
-micro_batch_size: [1, 2]
-warmup_iterations: 1
-site: {name: here, gpu: h100, gpus_per_node: 1, max_local_ranks: 1, pilot_time: 10m}
-"""
+GRID = driving.simulated(
+    {"gpu": "h100", "gpus_per_node": 1}, workload="transformer", models=["tiny-1M", "tiny-4M"], dtype="bf16",
+    global_batch=512, micro_batch_size=[1, 2], warmup_iterations=1,
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -129,9 +129,3 @@ def test_without_bindings_a_note_is_recorded(monkeypatch, gpu):
     found = sampler.results(tokens=1000)
     assert found["device_samples"] is None
     assert "nvidia-ml-py" in found["notes"][0]
-
-
-def test_a_cpu_has_no_such_samples():
-    with hardware.Sampler(torch.device("cpu")) as sampler:
-        pass
-    assert "device_samples" not in sampler.results(tokens=1)

@@ -46,9 +46,3 @@ def test_a_quiet_host_is_no_note_and_an_unknown_one_is_unknown(tmp_path: Path, m
     with hardware.Sampler(CPU) as load:
         pass
     assert load.results(tokens=1) == {}
-
-
-@linux
-def test_the_reader_itself_does_not_count() -> None:
-    assert hardware.runnable_tasks("procs_running 1\n") == 0
-    assert hardware.runnable_tasks(hardware.STAT.read_text()) >= 0

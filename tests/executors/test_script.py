@@ -14,9 +14,10 @@ import pytest
 
 from sweep.errors import SweepError
 from sweep.executors.executor import PilotRequest
-from sweep.executors.script import render_pilot, sbatch_quote, segment_option, slurm_path, slurm_time, warning_s
+from sweep.executors.script import render_pilot, sbatch_quote, segment_option, slurm_path, warning_s
 from sweep.inputs.site import Site
 from sweep.stated import shell_word
+from tests.support.refusals import mistakes_of
 
 GOLDEN = Path(__file__).parent / "golden"
 SEGMENTS = [
@@ -170,9 +171,8 @@ def test_a_line_break_cannot_become_an_option(changes: dict[str, Any]) -> None:
 
 def test_all_mistakes_at_once() -> None:
     request = PilotRequest(token="a\nb", name="p", nodes=1, time_limit_s=60)
-    with pytest.raises(SweepError) as wrong:
-        rendered(Site(gpus_per_node=1, gpu="cpu"), request, stdout="/a\n/stdout", stderr="/a\n/stderr")
-    assert len(wrong.value.mistakes) == 3
+    site = Site(gpus_per_node=1, gpu="cpu")
+    assert len(mistakes_of(rendered, site, request, stdout="/a\n/stdout", stderr="/a\n/stderr")) == 3
 
 
 def test_the_template_cannot_use_an_unknown_word() -> None:
@@ -180,13 +180,6 @@ def test_the_template_cannot_use_an_unknown_word() -> None:
     without_env = SimpleNamespace(**{name: getattr(site, name) for name in Site.model_fields if name != "env"})
     with pytest.raises(jinja2.UndefinedError, match="env"):
         rendered(without_env, request)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(60, "0-00:01:00"), (3661, "0-01:01:01"), (86_400 * 2 + 3600, "2-01:00:00")]
-)
-def test_slurm_time(seconds: int, text: str) -> None:
-    assert slurm_time(seconds) == text
 
 
 @pytest.mark.parametrize(("limit", "warning"), [(60, 0), (299, 0), (300, 60), (3600, 180), (14_400, 300)])

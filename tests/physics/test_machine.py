@@ -188,12 +188,6 @@ def test_rates_of_a_file_may_be_whole_numbers_and_lists_and_nothing_else_is_in_i
             read(wrong)
 
 
-def test_what_was_measured_without_a_stated_spread_is_known_to_five_per_cent():
-    """Between GPUs of a node the rate of products differs by 5 % (ML Engineering)."""
-    assert MeasuredRates().spread == 0.05
-    assert MeasuredCollective(**COLLECTIVE).spread == 0.05
-
-
 @pytest.mark.parametrize(("gpu", "wanted"), [
     ("v100", "ampere"), ("a100", "ampere"), ("h100", "hopper"), ("h200", "hopper"), ("b200", "blackwell"),
     ("gb200", "blackwell"), ("l40s", "ampere"), ("cpu", "ampere"),

@@ -186,33 +186,21 @@ def deepspeed_profile(row):
 
 
 def test_deepspeeds_zero_estimators():
-    """A model of 2,851 M parameters whose largest layer (the embedding) has 32 M."""
-    seen = 0
+    """A model of 2,851 M parameters whose largest layer (the embedding) has 32 M; norms are in the layers."""
+    sizes = {"num_layers": 143, "hidden_size": 1280, "num_heads": 20, "intermediate_size": 5140, "vocab_size": 25000}
+    shape, seen = ModelShape(**sizes, gated_mlp=False, tied_embeddings=True).as_dict(), 0
     for row in rows("deepspeed_zero_estimates.csv"):
         if row["estimator"] not in ("zero2", "zero3") or not row["total_params"].strip("~M").replace(".", "").isdigit():
             continue
         seen += 1
         stage = int(row["estimator"][-1])
-        columns = deepspeed_columns(stage, int(row["gpus_per_node"]) * int(row["num_nodes"]))
+        gpus = int(row["gpus_per_node"]) * int(row["num_nodes"])
+        columns = shape | {"zero": stage, "dp": gpus, "sequence_length": 1}
         part = memory.breakdown(columns, deepspeed_profile(row))
         states = sum(part[kind] for kind in memory.STATE_KINDS)
         total = states + (part["gathered"] if stage == 3 else 0)
         assert total / memory.GIB == pytest.approx(float(row["per_gpu_gib"]), abs=0.013), row
     assert seen >= 12
-
-
-def deepspeed_columns(stage, gpus):
-    """2,851 M parameters, of which an input embedding of 32 M is the largest piece; norms are in the layers."""
-    shape = ModelShape(
-        num_layers=143,
-        hidden_size=1280,
-        num_heads=20,
-        intermediate_size=5140,
-        vocab_size=25000,
-        gated_mlp=False,
-        tied_embeddings=True,
-    )
-    return shape.as_dict() | {"zero": stage, "dp": gpus, "sequence_length": 1}
 
 
 def figure(name):
@@ -227,8 +215,10 @@ def test_activation_formulas_of_the_playbooks_recomputation_figure():
         if kind != "activations" or shape is None:
             continue
         seen += 1
-        layers, h, a = shape
-        found = theory_activations(int(float(row["x"])), layers, h, a, recompute.removeprefix("recompute=").lower())
+        made = dict(zip(("num_layers", "hidden_size", "num_heads"), shape, strict=True))
+        made = ModelShape(**made, intermediate_size=4 * shape[1], vocab_size=1000, gated_mlp=False).as_dict()
+        made |= {"sequence_length": int(float(row["x"])), "recompute": recompute.removeprefix("recompute=").lower()}
+        found = memory.step_bytes(made, PROFILES["paper"], "first")["activations"]
         assert found / memory.GIB == pytest.approx(float(row["y"]), rel=0.01), row
     assert seen >= 48
 
@@ -237,28 +227,16 @@ THEORY = {"1B": (16, 2048, 32), "8B": (32, 4096, 32), "70B": (80, 8192, 64), "40
 """layers, hidden size and heads that reproduce the figure's parameters"""
 
 
-def theory_activations(s, layers, h, a, recompute):
-    shape = ModelShape(
-        num_layers=layers, hidden_size=h, num_heads=a, intermediate_size=4 * h, vocab_size=1000, gated_mlp=False
-    )
-    columns = shape.as_dict() | {"sequence_length": s, "recompute": recompute}
-    return memory.step_bytes(columns, PROFILES["paper"], "first")["activations"]
-
-
-def torchtitan_rows():
-    for row in rows("torchtitan_performance.csv"):
-        if row["peak_mem_gib"] and row["model"] == "llama3.1-8B":
-            sizes = dict(part.split(" ") for part in row["parallelism"].split(", "))
-            yield row, int(sizes["FSDP"]), int(sizes.get("CP", 1))
-
-
 def test_peaks_of_torchtitan_runs_are_of_the_right_size():
     """Eager and compiled, bf16 and fp8, H100 and H200: reported, and bounded loosely, for the table is small."""
     errors = []
-    for row, dp, cp in torchtitan_rows():
+    for row in rows("torchtitan_performance.csv"):
+        if not row["peak_mem_gib"] or row["model"] != "llama3.1-8B":
+            continue
+        sizes = dict(part.split(" ") for part in row["parallelism"].split(", "))
         columns = MODELS["Llama-3-8B"].as_dict() | {
-            "dp": dp,
-            "cp": cp,
+            "dp": int(sizes["FSDP"]),
+            "cp": int(sizes.get("CP", 1)),
             "zero": 3,
             "micro_batch_size": int(row["local_batch_size"]),
             "sequence_length": int(row["seq_len"]),

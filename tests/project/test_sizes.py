@@ -26,14 +26,10 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (REPOSITORY / folder).rglob("*.py"))
 
 
-def lines_of(node: ast.AST) -> int:
-    return node.end_lineno - node.lineno + 1
-
-
 def found(kinds, *folders: str) -> list[tuple[int, str]]:
     """(lines, where) of each definition of these kinds."""
     return [
-        (lines_of(node), f"{path.relative_to(REPOSITORY)}:{node.name}")
+        (node.end_lineno - node.lineno + 1, f"{path.relative_to(REPOSITORY)}:{node.name}")
         for path in sources(*folders)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, kinds)

@@ -54,9 +54,8 @@ def commands(out, table, csv, run):
     yield ("track", "s", "--to", "mlflow")
 
 
-def after_tables_changed():
-    """What reads the derived files, which a stranger writes too."""
-    yield from (("best", "s"), ("status", "s"), ("explain", "s", "tiny", "--json"), ("heatmap", "s", "--json"))
+AFTER_TABLES_CHANGED = [("best", "s"), ("status", "s"), ("explain", "s", "tiny", "--json"), ("heatmap", "s", "--json")]
+"""what reads the derived files, which a stranger writes too"""
 
 
 class _Elements(HTMLParser):
@@ -98,7 +97,7 @@ def feed(root, seed, choose):
         check(words, watched(*words, cwd=root), root)
     for number in range(2):
         hostile_records.tables(place, random.Random(seed + number))
-        for words in choose(list(after_tables_changed())):
+        for words in choose(AFTER_TABLES_CHANGED):
             check(words, watched(*words, cwd=root), root)
     assert {path.name for path in root.iterdir()} - before <= {"opened", "heatmap.png"}
     assert not [path for path in root.rglob("*") if path.name == hostile_records.OWNED]

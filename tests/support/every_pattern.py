@@ -91,7 +91,7 @@ def _of_tables() -> Iterator[Used]:
         yield Used(f"rule {rule.name}", rule.pattern, {"search"})
     for name in TRAINERS:
         adapter = TRAINER.find(name)
-        reader = adapter.reader(example_run(adapter.workload, params=PARAMS.get(name, {})))
+        reader = adapter.reader(example_run(adapter.workload, PARAMS.get(name, {})))
         yield from (Used(f"reader of {name}", each, {"search", "finditer"}) for each in _within(vars(reader)))
         yield from (Used(f"hint of {name}", re.compile(hint.pattern), {"search"}) for hint in adapter.hints)
 

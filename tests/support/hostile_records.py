@@ -14,6 +14,7 @@ from sweep.inputs.yaml_lines import dump, load
 from sweep.outcomes import Outcome
 from sweep.records.schema import arrow_types
 from sweep.store.directory import SweepDir
+from tests.support import made_sweeps
 from tests.support.made_records import as_json, made_record, made_run
 from tests.support.made_sweeps import made, pilot_wrote
 
@@ -141,18 +142,7 @@ def config(chance: random.Random) -> str:
     return json_of(own, chance, chance.choice((0.1, 0.3)))
 
 
-GRID = """\
-name: theirs
-workload: simulated
-models: [tiny-1M]
-nodes: [1, 2]
-sequence_length: 64
-global_batch: 4096
-micro_batch_size: [1, 2]
-dtype: [fp32]
-iterations: 3
-site: {name: there, gpu: cpu, gpus_per_node: 2, max_local_ranks: 8, setup: ["touch owned"], partition: part}
-"""
+GRID = made_sweeps.GRID.replace("site: {", 'site: {name: there, setup: ["touch owned"], partition: part, ')
 
 
 def sweep(folder: Path, chance: random.Random) -> SweepDir:

@@ -1,15 +1,7 @@
 """Runs of the simulated workload, and the place of a rank in one."""
 
 from sweep.contract import Layout, Place, RankRun, Run
-
-SHAPE = {
-    "num_layers": 32,
-    "hidden_size": 4096,
-    "num_heads": 32,
-    "num_kv_heads": 8,
-    "intermediate_size": 14336,
-    "vocab_size": 128256,
-}
+from sweep.physics.catalogue import MODELS
 
 
 def place(rank: int = 0, ranks: int = 1, **changes) -> Place:
@@ -23,5 +15,6 @@ def placed(run: Run, rank: int = 0, seed: int = 0) -> RankRun:
 
 
 def big(layout: Layout, **values) -> Run:
-    defaults = {"workload": "simulated", "model": "8B", "shape": SHAPE, "sequence_length": 4096}
-    return Run(**{**defaults, "nodes": 1, "gpus_per_node": layout.gpus, "layout": layout, **values})
+    of_model = {"model": "8B", "shape": MODELS["Llama-3-8B"].as_dict(), "sequence_length": 4096}
+    of_layout = {"nodes": 1, "gpus_per_node": layout.gpus, "layout": layout}
+    return Run(**{"workload": "simulated", **of_model, **of_layout, **values})

@@ -67,22 +67,6 @@ def test_zero_2_and_3_of_bridge_are_megatrons_fsdp():
     assert [one.get("ddp.use_megatron_fsdp") for one in found] == [None, None, True, True]
 
 
-def test_the_batch_is_the_same_sequences_in_every_trainer():
-    run = run_of("megatron", dp=2, grad_accum=4, micro_batch_size=2)
-    assert run.global_batch_sequences == 16
-    words = TRAINER.find("megatron").configure(run, "/d", 8).program
-    assert [words[words.index(f"--{size}-batch-size") + 1] for size in ("micro", "global")] == ["2", "16"]
-    deepspeed = json.loads(TRAINER.find("deepspeed").configure(run, "/d", 8).files["deepspeed.json"])
-    assert deepspeed["train_batch_size"] == 16
-    assert nemo.overrides(run, 8)["train.global_batch_size"] == 16
-    # torchtitan cuts its local batch in the pipeline's micro-batches, and accumulates only without a pipeline
-    piped = TRAINER.find("torchtitan").configure(run_of("torchtitan", pp=2, grad_accum=4, micro_batch_size=2), "/d", 8)
-    text = piped.files["sweep_torchtitan.py"]
-    assert "local_batch=8," in text
-    assert "global_batch=8," in text
-    assert "micro_batch=2," in text
-
-
 WITHOUT = """
 import sys
 sys.modules["torchtitan"] = None

@@ -3,6 +3,7 @@
 import selectors
 import threading
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,11 +17,6 @@ from tests.support.trainers.layouts import PARAMS, SHAPE
 
 HERE = place(2, 4, local_rank=0, local_world_size=2, node_rank=1, master_port=0)
 """the first rank of the second of two nodes, in the order of the leader"""
-
-
-class Silent:
-    def heartbeat(self, *_values):
-        """Of no use here."""
 
 
 def greet(hub):
@@ -52,7 +48,7 @@ def test_a_trainers_process_has_its_place_in_the_leaders_order(tmp_path, monkeyp
         layout=Layout(dp=4), params={**TRAINER.find(trainer).workload.params, **given},
     )  # fmt: skip
     with pytest.raises(SystemExit):
-        drive(TRAINER.find(trainer), RankRun.of(run, here), Silent())
+        drive(TRAINER.find(trainer), RankRun.of(run, here), Mock())
     exchange.close()
     *lines, argv = seen.read_text().splitlines()
     found = dict(line.split("=", 1) for line in lines if "=" in line)

@@ -1,7 +1,6 @@
 """From bytes to iterations: pieces, colours, progress bars, prefixes, interleaved ranks; the trainers' own lines."""
 
 import dataclasses
-from pprint import pformat
 
 import pytest
 
@@ -217,61 +216,42 @@ def test_nanotron():
     })
 
 
-NANOTRON = {
-    "ParallelismArgs": "dp pp tp pp_engine tp_mode tp_linear_async_communication recompute_layer "
-    "tp_recompute_allgather expert_parallel_size context_parallel_size",
-    "LlamaConfig": "hidden_act hidden_size is_llama_config pretraining_tp vocab_size",
-    "ModelArgs": "model_config init_method dtype make_vocab_size_divisible_by ddp_bucket_cap_mb",
-    "TokensArgs": "sequence_length train_steps micro_batch_size batch_accumulation_per_replica val_check_interval "
-    "limit_val_batches limit_test_batches",
-    "AdamWOptimizerArgs": "adam_eps adam_beta1 adam_beta2 torch_adam_is_fused name",
-    "OptimizerArgs": "optimizer_factory zero_stage weight_decay clip_grad accumulate_grad_in_fp32 "
-    "learning_rate_scheduler weight_decay_exclude_named_params",
-    "DataArgs": "dataset seed num_loading_workers",
-    "DatasetStageArgs": "name start_training_step data sequence_length",
-    "Config": "parallelism model tokenizer tokens optimizer data_stages profiler",
-}
-"""dataclasses of nanotron's configuration -> their fields in order"""
-
-
-class Bare(str):
-    """A text without quotes, as an object's or an enumeration's own."""
-
-    def __repr__(self):
-        return str(self)
+NANOTRON = """\
+Config(parallelism=ParallelismArgs(dp={dp},
+                                   pp={pp},
+                                   tp={tp},
+                                   pp_engine=<nanotron.parallel.pipeline_parallel.engine.{engine}PipelineEngine object>,
+                                   tp_mode=<TensorParallelLinearMode.REDUCE_SCATTER: 2>,
+                                   recompute_layer={full},
+                                   tp_recompute_allgather=True,
+                                   expert_parallel_size=1,
+                                   context_parallel_size={cp}),
+       model=ModelArgs(model_config=LlamaConfig(hidden_act='silu',
+                                                pretraining_tp=7,
+                                                vocab_size=2048),
+                       dtype=torch.{torch_dtype},
+       tokens=TokensArgs(sequence_length=512,
+                         micro_batch_size={micro_batch_size},
+                         batch_accumulation_per_replica={grad_accum},
+       optimizer=OptimizerArgs(optimizer_factory=AdamWOptimizerArgs(adam_eps=1e-08,
+                               zero_stage={zero},
+       data_stages=[DatasetStageArgs(name='synthetic',
+                                     sequence_length=512)],
+LlamaConfig(hidden_act='silu',
+            pretraining_tp=7)
+\x1b[1mStart training\x1b[0m
+mbs: {micro_batch_size} | grad_accum: {grad_accum} | cp: {cp} | sequence_length: 512 | global_batch_size: {batch} | more
+"""
+"""its configuration by `pformat`, whose other lines are left out"""
 
 
 def nanotron_lines(run):
-    """Its output of a run: prefix on each line of `pformat`, separators around titles, colours."""
-    made = {name: dataclasses.make_dataclass(name, fields.split()) for name, fields in NANOTRON.items()}
-    layout, tokens = run.layout, {"sequence_length": run.sequence_length, "train_steps": 8}
-    engine = {"1f1b": "OneForwardOneBackward", "gpipe": "AllForwardAllBackward"}[layout.pp_schedule]
-    engine = Bare(f"<nanotron.parallel.pipeline_parallel.engine.{engine}PipelineEngine object at 0x7f0a1c2d3e40>")
-    mode = Bare("<TensorParallelLinearMode.REDUCE_SCATTER: 2>")
-    model = made["LlamaConfig"]("silu", 256, True, 7, 2048)
-    dtype = Bare({"bf16": "torch.bfloat16", "fp32": "torch.float32"}[run.dtype])
-    stage = made["DatasetStageArgs"]("synthetic", 1, made["DataArgs"](None, 42, 1), run.sequence_length)
-    recompute = layout.recompute == "full"
-    configuration = made["Config"](
-        made["ParallelismArgs"](
-            layout.dp, layout.pp, layout.tp, engine, mode, True, recompute, True, layout.ep, layout.cp
-        ),
-        made["ModelArgs"](model, Bare("RandomInit(std=0.025)"), dtype, 1, 25),
-        None,
-        made["TokensArgs"](*tokens.values(), layout.micro_batch_size, layout.grad_accum, -1, 0, 0),
-        made["OptimizerArgs"](
-            made["AdamWOptimizerArgs"](1e-8, 0.9, 0.95, True, "adamW"), layout.zero, 0.01, 1.0, True, None, []
-        ),
-        [stage],
-        None,
-    )
-    sizes = (
-        f"mbs: {layout.micro_batch_size} | grad_accum: {layout.grad_accum} | cp: {layout.cp} | sequence_length: "
-        f"{run.sequence_length} | global_batch_size: {run.global_batch_sequences} | train_steps: 8 | "
-        "start_iteration_step: 0 | consumed_tokens_total: 0"
-    )
-    lines = [*pformat(configuration).split("\n"), *pformat(model).split("\n"), "\x1b[1mStart training\x1b[0m", sizes]
-    return [f"\x1b[2;3m11/21 14:00:05 [INFO|DP=0|PP=1|TP=3|node-7]\x1b[0m: {line}" for line in lines]
+    """Its output of a run: a prefix on each line, separators around titles, colours."""
+    values = dataclasses.asdict(run.layout) | {"batch": run.global_batch_sequences}
+    values["engine"] = {"1f1b": "OneForwardOneBackward", "gpipe": "AllForwardAllBackward"}[run.layout.pp_schedule]
+    values["torch_dtype"] = {"bf16": "bfloat16", "fp32": "float32"}[run.dtype]
+    text = NANOTRON.format(**values, full=run.layout.recompute == "full")
+    return [f"\x1b[2;3m11/21 14:00:05 [INFO|DP=0|PP=1|TP=3|node-7]\x1b[0m: {line}" for line in text.splitlines()]
 
 
 ASKED = {"dp": 2, "tp": 2, "pp": 2, "cp": 2, "zero": 1, "micro_batch_size": 2, "grad_accum": 4}

@@ -16,35 +16,26 @@ KNOWN = json.loads((REPOSITORY / "tests/support/trainers/schemas.json").read_tex
 SIX = pytest.mark.parametrize("number", range(6))
 
 
-def written_for_picotron(number):
-    launch = TRAINER.find("picotron").configure(run_of("picotron", **LAYOUTS["picotron"][number]), "/d", 8)
-    configuration = json.loads(launch.files["picotron.json"])
-    return {f"{section}.{name}" for section, values in configuration.items() for name in values}
-
-
-def words_for_nemo(number):
-    return TRAINER.find("nemo").configure(run_of("nemo", **LAYOUTS["nemo"][number]), "/d", 8).program[1:]
-
-
-def overrides_for_nemo(number):
-    """(section, field) of each; a field without a section is one of the container."""
-    names = [word.removeprefix("++").split("=", 1)[0] for word in words_for_nemo(number) if "=" in word]
-    return {(section or "ConfigContainer", field) for section, _, field in (name.rpartition(".") for name in names)}
+def configured(trainer, number):
+    return TRAINER.find(trainer).configure(run_of(trainer, **LAYOUTS[trainer][number]), "/d", 8)
 
 
 @SIX
 def test_picotron_finds_every_key_that_it_reads_and_no_other(number):
-    keys, known = written_for_picotron(number), KNOWN["picotron"]
+    written, known = json.loads(configured("picotron", number).files["picotron.json"]), KNOWN["picotron"]
+    keys = {f"{section}.{name}" for section, values in written.items() for name in values}
     assert set(known["required"]) - keys == set()
     assert keys - {*known["required"], *known["optional"], *known["unread"]} == set()
 
 
 @SIX
 def test_every_override_is_a_field_of_megatron_bridge(number):
-    fields, overrides = KNOWN["nemo"]["fields"], overrides_for_nemo(number)
-    assert len(overrides) > 20
-    assert [key for key in overrides if key[1] not in fields[key[0]]] == []
-    options = [word for word in words_for_nemo(number) if word.startswith("--")]
+    """A field without a section is one of the container."""
+    fields, words = KNOWN["nemo"]["fields"], configured("nemo", number).program[1:]
+    names = [word.removeprefix("++").split("=", 1)[0].rpartition(".") for word in words if "=" in word]
+    assert len(names) > 20
+    assert [name for name in names if name[2] not in fields[name[0] or "ConfigContainer"]] == []
+    options = [word for word in words if word.startswith("--")]
     assert set(options) == {"--recipe", "--mode", "--dataset"}
     assert set(options) <= set(KNOWN["nemo"]["options"])
 

@@ -9,6 +9,7 @@ from bench_workloads.transformer.checkpoint import newest
 from sweep.diagnose.diagnose import diagnose
 from sweep.diagnose.model import RankEnd
 from sweep.outcomes import Outcome
+from tests.support.mounts import mounted
 from tests.support.ranks.harness import ForkServer
 from tests.support.transformer.cases import Case, case
 from tests.support.transformer.comparison import FP32, furthest
@@ -113,10 +114,7 @@ def test_after_a_kill_the_last_whole_one_is_restored_and_the_torn_one_named(
 @pytest.mark.long
 @pytest.mark.parametrize("state", ["full", "read-only"])
 def test_a_full_or_read_only_file_system_is_one_clear_failure(fork_server: ForkServer, tmp_path: Path, state: str):
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", str(tmp_path)], check=False)
-    if made.returncode:
-        pytest.skip("no tmpfs can be mounted here")
-    try:
+    with mounted(tmp_path, "-t", "tmpfs", "-o", "size=200k", "none"):
         if state == "read-only":
             subprocess.run(["mount", "-o", "remount,ro", str(tmp_path)], check=True)
         run = case("dp=2", params={"checkpoint": "async"}).run()
@@ -125,5 +123,3 @@ def test_a_full_or_read_only_file_system_is_one_clear_failure(fork_server: ForkS
         assert diagnose(ends).outcome is Outcome.DISK_FULL
         assert all(str(tmp_path) in rank.failure["message"] for rank in ranks)
         assert list(tmp_path.iterdir()) == []
-    finally:
-        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)

@@ -22,23 +22,6 @@ TRIES = 3
 """a busy machine disturbs ranks by more than 20 ms; not three times in a row"""
 LATE_S = 0.02
 
-SWEEP = """
-name: trust
-models: [tiny-1M]
-nodes: [1]
-sequence_length: 64
-global_batch: 512
-dp: 2
-zero: 0
-micro_batch_size: 2
-dtype: fp32
-iterations: 9
-remeasure: 0
-params: {straggler_rank: [-1, 1], straggler_s: 1.0, cpu_memory: false, threads: 1}
-site: {name: here, gpu: cpu, gpus_per_node: 2, max_local_ranks: 2, pilot_time: 10m, torch_version: "OTHER"}
-"""
-
-
 OTHER = "2.12.0"
 """than that of the ranks, which is 2.11 or 2.13"""
 
@@ -127,7 +110,10 @@ def swept(tmp_path_factory) -> list[dict]:
     The straggler is late by far more than a busy machine disturbs the other rank in the median step.
     """
     folder = tmp_path_factory.mktemp("trust")
-    driving.launched(folder, SWEEP.replace("OTHER", OTHER))
+    params = {"straggler_rank": [-1, 1], "straggler_s": 1.0, "cpu_memory": False, "threads": 1}
+    keys = {"global_batch": 512, "dp": 2, "zero": 0, "micro_batch_size": 2, "iterations": 9, "remeasure": 0}
+    grid = driving.simulated({"torch_version": OTHER}, **keys, workload="transformer", params=params)
+    driving.launched(folder, grid)
     records = driving.assert_each_run_measured_once(folder / "s")
     return sorted(records, key=lambda record: json.loads(record["params_json"])["straggler_rank"])
 
