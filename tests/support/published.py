@@ -31,28 +31,17 @@ def playbook(found):
     return columns | {name: np.array([shape[name] for shape in shapes]) for name in shapes[0]}
 
 
-def decoder(layers, hidden, heads, kv, width, vocab, *, plain=False, **experts):
+SIZES = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "intermediate_size", "vocab_size")
+EXPERTS = ("num_experts", "experts_per_token", "moe_intermediate_size", "shared_experts", "dense_layers")
+
+
+def decoder(*sizes, plain=False, **experts):
     """Public configurations. ``plain``: an MLP of two matrices."""
-    return ModelShape(
-        num_layers=layers,
-        hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=kv,
-        intermediate_size=width,
-        vocab_size=vocab,
-        gated_mlp=not plain,
-        **experts,
-    )
+    return ModelShape(**dict(zip(SIZES, sizes, strict=True)), gated_mlp=not plain, **experts)
 
 
-def routed(experts, per_token, width, shared=0, dense=0):
-    return {
-        "num_experts": experts,
-        "experts_per_token": per_token,
-        "moe_intermediate_size": width,
-        "shared_experts": shared,
-        "dense_layers": dense,
-    }
+def routed(*sizes):
+    return dict(zip(EXPERTS, sizes, strict=False))
 
 
 RECOMMENDED = {
