@@ -110,7 +110,8 @@ def test_heartbeats_and_sigterm_are_handled_while_a_rule_never_ends(tmp_path):
     folder = tmp_path / "site"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(ENDLESS.format(marks=str(marks), within_s=8.0))
-    env = {"PYTHONPATH": f"{folder}:{REPOSITORY}"}
+    # Fork servers run it too, and do not fork beside the threads that numpy, which a leader imports, starts.
+    env = {"PYTHONPATH": f"{folder}:{REPOSITORY}", "OPENBLAS_NUM_THREADS": "1"}
     launcher = driving.launching(tmp_path, FAULTS, env=env)
     directory = tmp_path / "s"
     driving.wait_for(marks.exists)
