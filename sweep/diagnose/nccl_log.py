@@ -11,7 +11,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 _NCCL_LINE = re.compile(r"NCCL (?:INFO|WARN)")
 _PREFIX = re.compile(r"(?<![^\s:])([^\s:]{1,255}):(\d{1,9}):\d{1,9} \[-?\w{1,20}\] ")
@@ -76,10 +75,6 @@ class NcclSummary:
     """the first WARN that is not about a lost peer"""
     environment: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values for a record."""
-        return dataclasses.asdict(self)
 
 
 def summarize(lines: Iterable[str]) -> NcclSummary | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
@@ -12,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bench_workloads.checks.reading import UnreadableError, output
+from bench_workloads.checks.reading import answer
 from sweep.checks.check import Stated
 from sweep.checks.speeds import accused_by_speed
 from sweep.doctor.exchanges import Exchanges
@@ -51,7 +50,11 @@ class DoctorLeader:
             await nodes.arrive()
             links = nodes.links
             orphans.watch(links)
-            missing = sorted(set(expected_nodes(self._spec)) - {link.node for link in links})
+            expected = [f"local-{index}" for index in range(self._spec.nodes)]
+            if self._spec.executor == "slurm":  # the names of all nodes, also of those that never connect
+                command = ["scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")]
+                expected = answer(command, HOSTNAMES_S).split()
+            missing = sorted(set(expected) - {link.node for link in links})
             missing = missing[: self._spec.nodes - len(links)]
             self._answers.write("nodes", nodes=[link.node for link in links], missing=missing, time=time.time())
             for tier in self._request.tiers:
@@ -93,16 +96,6 @@ class DoctorLeader:
 
     async def _measure(self, attempts: CheckAttempts, link: Link) -> None:
         self._answers.write("rates", **await measure_rates(attempts, link, self._spec.gpus_per_node))
-
-
-def expected_nodes(spec: JobSpec) -> list[str]:
-    """The names of all nodes of the pilot, also of those that never connect."""
-    if spec.executor == "local":
-        return [f"local-{index}" for index in range(spec.nodes)]
-    with contextlib.suppress(UnreadableError):
-        command = ["scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")]
-        return output(command, HOSTNAMES_S).split()
-    return []
 
 
 async def _lead(folder: Path, spec: JobSpec, _job_id: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from bench_workloads.checks.host import file_system
 from bench_workloads.checks.host import nccl_variables as host_nccl_variables
-from bench_workloads.checks.reading import COMMAND_S, UnreadableError, output
+from bench_workloads.checks.reading import COMMAND_S, UnreadableError, answer, output
 from bench_workloads.interpreter import INSTALLED_ONLY
 from sweep.checks.check import Json
 from sweep.executors.executor import PilotRequest
@@ -122,9 +121,8 @@ class LoginReaders:
         """Versions in the site's Python, and the CUDA version of this host's driver."""
         python = shlex.split(self._site.python) if self._site.python else [sys.executable]
         words = output([*python, "-c", f"{INSTALLED_ONLY}; {VERSIONS}"]).split()
-        driver = None
-        with contextlib.suppress(UnreadableError):  # a host without GPUs, as most login nodes are
-            driver = re.search(r"CUDA Version *: *([\d.]+)", output(["nvidia-smi", "-q"]))
+        # None on a host without GPUs, as most login nodes are
+        driver = re.search(r"CUDA Version *: *([\d.]+)", answer(["nvidia-smi", "-q"], COMMAND_S))
         return {
             "python": words[0],
             "torch": words[1],
@@ -134,11 +132,9 @@ class LoginReaders:
 
     def logind(self) -> Json:
         """Whether logind kills a user's processes at logout, and whether this user's may linger."""
-        kills: bool | None = None
-        with contextlib.suppress(UnreadableError):
-            text = output(["busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1",
-                           "org.freedesktop.login1.Manager", "KillUserProcesses"])  # fmt: skip
-            kills = text.split()[-1] == "true"
+        text = answer(["busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1",
+                       "org.freedesktop.login1.Manager", "KillUserProcesses"], COMMAND_S)  # fmt: skip
+        kills = text.split()[-1] == "true" if text.strip() else None
         user = os.environ.get("USER") or str(os.getuid())
         return {"kill_user_processes": kills, "linger": Path("/var/lib/systemd/linger", user).exists()}
 

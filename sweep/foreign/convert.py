@@ -49,7 +49,11 @@ def records_of_rows(rows: Sequence[Mapping[str, Any]], mapping: ImportMap, file:
         except (ValueError, TypeError) as error:
             lines.setdefault(str(error), []).append(line)
     if lines:
-        mistakes = [Mistake(f"{fact}{_more_lines(numbers)}", file, numbers[0]) for fact, numbers in lines.items()]
+        mistakes = []
+        for fact, places in lines.items():
+            further = ", ".join(map(str, places[1:6])) + (", …" if len(places) > 6 else "")
+            also = f"; also line{'s' * (len(places) > 2)} {further}" if further else ""
+            mistakes.append(Mistake(f"{fact}{also}", file, places[0]))
         rest = len(mistakes) - MOST_MISTAKES
         more = [Mistake(f"and {rest} further mistakes", file)] if rest > 0 else []
         raise SweepError(mistakes[:MOST_MISTAKES] + more)
@@ -75,12 +79,6 @@ class _RowError(Exception):
     def __init__(self, facts: Sequence[str]) -> None:
         super().__init__("; ".join(facts))
         self.facts = facts
-
-
-def _more_lines(lines: Sequence[int]) -> str:
-    """The further lines with the same mistake."""
-    further = ", ".join(map(str, lines[1:6])) + (", …" if len(lines) > 6 else "")
-    return f"; also line{'s' * (len(lines) > 2)} {further}" if further else ""
 
 
 def unknown_columns(columns: Sequence[str], mapping: ImportMap) -> list[str]:

@@ -130,6 +130,8 @@ class Tally:
         """``gpus_per_node``: of each node group; "" -> of a site without groups."""
         self._serial = serial
         self._runs = {planned.run_id: planned for planned in runs}
+        self.total = len(self._runs)
+        """runs of the plan"""
         self._gpus_per_node = gpus_per_node
         self._widths = {planned.nodes for planned in runs}
         self._read: int
@@ -147,11 +149,6 @@ class Tally:
             if run_id in self._runs:
                 self._renew(self._runs[run_id], _share(sweep_state.runs[run_id]))
         return self
-
-    @property
-    def total(self) -> int:
-        """Runs of the plan."""
-        return len(self._runs)
 
     def counts(self, skipped: Mapping[str, str] | None = None) -> Mapping[str, int]:
         """Number of runs by outcome of the attempt that counts, `running`, `waiting`.
@@ -178,11 +175,6 @@ class Tally:
     def example(self, outcome: str) -> str:
         """The message of the latest attempt with this outcome; empty where it had none."""
         return self._messages.get(outcome, "")
-
-    @property
-    def cells(self) -> Mapping[tuple[str, int], Cell]:
-        """(model, nodes) -> cell, in the plan's order of models."""
-        return self._cells
 
     @property
     def typical_run_s(self) -> float:
@@ -271,9 +263,10 @@ class Tally:
         self._assumed_s = sum(predicted) / len(predicted) if predicted else ASSUMED_RUN_S
         self._without_start = max(0.0, 1 - ASSUMED_START_S / self._assumed_s)
         self._waiting_node_s = sum(map(self._expected, self._runs))
-        self._cells: dict[tuple[str, int], Cell] = {}
+        self.cells: dict[tuple[str, int], Cell] = {}
+        """(model, nodes) -> cell, in the plan's order of models"""
         for planned in self._runs.values():
-            self._cells.setdefault((planned.model, planned.nodes), Cell()).runs += 1
+            self.cells.setdefault((planned.model, planned.nodes), Cell()).runs += 1
 
     def _width(self, planned: PlannedRun) -> int:
         return 1 if self._serial else planned.nodes
@@ -290,7 +283,7 @@ class Tally:
         return [run_id for run_id in skipped if run_id in self._runs and not self._shares[run_id].begun]
 
     def _renew(self, planned: PlannedRun, share: _Share) -> None:
-        run_id, cell = planned.run_id, self._cells[planned.model, planned.nodes]
+        run_id, cell = planned.run_id, self.cells[planned.model, planned.nodes]
         before, self._shares[run_id] = self._shares[run_id], share
         predicted_s, gpus = planned.predicted_s or self._assumed_s, self._gpus(planned)
         for one, sign in ((before, -1), (share, 1)):

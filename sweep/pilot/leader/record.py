@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import msgspec
 
@@ -102,7 +102,7 @@ def findings_of(
     notes: list[str] = []
     summary = summarize(line for text in outputs if "NCCL" in text for line in text.splitlines())
     if summary is not None:
-        facts["nccl"] = summary.as_json()
+        facts["nccl"] = asdict(summary)
         notes += summary.findings
     verdicts = [(rank, verdict) for rank, extra in enumerate(extras) if (verdict := _verdict(extra)) is not None]
     suspect = False
