@@ -169,7 +169,9 @@ def table(rows: Sequence[Row], metric: str = METRIC, width: int = NARROW) -> Ren
     found.columns[2].max_width = 40 if wide else 22
     for line in lines:
         found.add_row(*map(Text, line))
-    legend = [] if wide else _legend(rows)
+    verdicts = {row["verdict"] for row in rows} if not wide else set()
+    legend = ["≈n: within noise of n other configurations"] if "tie" in verdicts else []
+    legend += [f"{word}: {meaning}" for verdict, (word, meaning) in WORDS.items() if verdict in verdicts]
     return Group(found, *(Text(text) for text in legend), *(Text(text, style="yellow") for text in under))
 
 
@@ -178,10 +180,3 @@ def _word(row: Row) -> str:
     if row["verdict"] == "tie":
         return f"≈{len(row['ties'])}"
     return WORDS[row["verdict"]][0]
-
-
-def _legend(rows: Sequence[Row]) -> list[str]:
-    """What the words in the table mean, of those that it has."""
-    verdicts = {row["verdict"] for row in rows}
-    found = ["≈n: within noise of n other configurations"] if "tie" in verdicts else []
-    return found + [f"{word}: {meaning}" for verdict, (word, meaning) in WORDS.items() if verdict in verdicts]

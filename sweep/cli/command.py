@@ -100,7 +100,12 @@ class OutputPath(click.Path):
         try:
             check_writable(path)
         except OSError as error:
-            _check_sweep_is_mine(path)
+            from sweep.store.directory import SweepDir
+            from sweep.store.sharing import check_mine
+
+            with contextlib.suppress(OSError):
+                if SweepDir(path).provenance.is_file():
+                    check_mine(path)
             raise SweepError(file_mistake(error) or str(error)) from error
         if path.exists():
             check_regular(path)  # a device would be replaced by a file
@@ -108,16 +113,6 @@ class OutputPath(click.Path):
             words = ("a file", "a directory") if self.directory else ("a directory", "a file")
             raise SweepError(Mistake(f"is {words[0]}, not {words[1]}", file=str(path), remedy=f"name {words[1]}"))
         return path
-
-
-def _check_sweep_is_mine(path: Path) -> None:
-    """Raises SweepError where it is another user's sweep."""
-    from sweep.store.directory import SweepDir
-    from sweep.store.sharing import check_mine
-
-    with contextlib.suppress(OSError):
-        if SweepDir(path).provenance.is_file():
-            check_mine(path)
 
 
 def without_effect(names: Sequence[str], why: str) -> list[Mistake]:

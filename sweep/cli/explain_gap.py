@@ -17,8 +17,6 @@ from sweep.records.schema import numbers_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pandas as pd
-
     from sweep.diagnose.gap import MeasuredStep
     from sweep.records.schema import Record
     from sweep.store.directory import SweepDir
@@ -93,10 +91,13 @@ def gap_lines(document: Mapping[str, Any]) -> list[str]:
         over = predicted_s / document["step_s"] - 1
         words = f"its parts sum to {seconds_text(predicted_s)}, {over:.0%} more than the step that was measured"
         lines.append(f"{'model:':11} {words}: predicted causes are too large, in all by that much")
-    if shown := [loss for loss in document["losses"] if loss["share"] >= LEAST_SHARE]:
-        lines.append("likeliest causes:")
-        lines += _causes(shown)
-    else:
+    shown = [loss for loss in document["losses"] if loss["share"] >= LEAST_SHARE]
+    lines += ["likeliest causes:"] if shown else []
+    for number, loss in enumerate(shown[:CAUSES_SHOWN], 1):
+        basis = "measured" if loss["measured"] else "predicted"
+        size = f"{seconds_text(loss['seconds'])} of a step ({loss['share']:.0%}), {basis}"
+        lines += [f"  {number}. {loss['cause']}: {size}: {loss['evidence']}", f"     try: {loss['advice']}"]
+    if not shown:
         lines.append("no cause is known: nothing odd was measured, and there is no prediction to compare with")
     if document["rates_measured_on"] is None and document["predicted_step_s"] is not None:
         lines.append(f"{'rates:':11} nominal; `sweep doctor --tier perf` measures this cluster's own")
@@ -113,15 +114,6 @@ def _step(document: Mapping[str, Any]) -> str:
     if document["predicted_step_s"] is not None:
         text += f"; {seconds_text(document['predicted_step_s'])} predicted"
     return text
-
-
-def _causes(losses: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = []
-    for number, loss in enumerate(losses[:CAUSES_SHOWN], 1):
-        basis = "measured" if loss["measured"] else "predicted"
-        size = f"{seconds_text(loss['seconds'])} of a step ({loss['share']:.0%}), {basis}"
-        lines += [f"  {number}. {loss['cause']}: {size}: {loss['evidence']}", f"     try: {loss['advice']}"]
-    return lines
 
 
 def _lowered_clocks(samples: Any) -> tuple[float, float] | None:
@@ -168,7 +160,14 @@ class NodesKnown:
         if node in self._excluded:
             texts.append(f"{node} is excluded: {self._excluded[node]}")
         if node in self._health.index:
-            texts += _of_runs(node, self._health.loc[node])
+            row = self._health.loc[node]
+            slow, faults, of_all = (
+                int(row["slow"]),
+                int(row["faults"]),
+                f"of its {plural(int(row['attempts']), 'attempt')}",
+            )
+            texts += [f"{node} held the slow rank in {slow} {of_all}"] if slow else []
+            texts += [f"{faults} {of_all} on {node} failed as nodes make them fail"] if faults else []
         return texts
 
 
@@ -182,10 +181,3 @@ def clearly_slower(step_s: float, others_s: Sequence[float]) -> bool:
     error = statistics.stdev(logs) * math.sqrt(1 + 1 / len(logs))
     t = (math.log(step_s) - statistics.fmean(logs)) / error if error > 0 else math.inf
     return student_two_sided(t, len(logs) - 1) / 2 < LEVEL
-
-
-def _of_runs(node: str, row: pd.Series) -> list[str]:
-    slow, faults, attempts = int(row["slow"]), int(row["faults"]), int(row["attempts"])
-    of_all = f"of its {plural(attempts, 'attempt')}"
-    texts = [f"{node} held the slow rank in {slow} {of_all}"] if slow else []
-    return texts + ([f"{faults} {of_all} on {node} failed as nodes make them fail"] if faults else [])

@@ -15,7 +15,7 @@ from sweep.cli.terminal import stdout
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
-    from sweep.state.state import RunState, SweepState
+    from sweep.state.state import SweepState
     from sweep.store.directory import SweepDir
 
 PILOT_FILES = ("stdout", "stderr", "agents.log")
@@ -106,6 +106,11 @@ def _document(directory: SweepDir, sweep_state: SweepState, run_id: str, number:
     attempt = state.attempts[number]
     path = directory.log(run_id, number)
     text = _text(path, raw) if path.is_file() else None
+    if attempt.outcome is None:
+        missing = f"it is measured now in pilot {attempt.pilot}, and its output is stored when it ends"
+    else:
+        missing = f"none of its output was stored ({attempt.message or 'no message'})"
+    missing += f"; `sweep logs DIR --pilot {attempt.pilot}` shows what its pilot wrote"
     return {
         "run_id": run_id,
         "attempt": number,
@@ -116,16 +121,8 @@ def _document(directory: SweepDir, sweep_state: SweepState, run_id: str, number:
         "nodes": list(attempt.nodes),
         "path": str(path) if text is not None else None,
         "text": text,
-        "missing": _why_missing(state, number) if text is None else None,
+        "missing": missing if text is None else None,
     }
-
-
-def _why_missing(state: RunState, number: int) -> str:
-    attempt = state.attempts[number]
-    pilot = f"`sweep logs DIR --pilot {attempt.pilot}` shows what its pilot wrote"
-    if attempt.outcome is None:
-        return f"it is measured now in pilot {attempt.pilot}, and its output is stored when it ends; {pilot}"
-    return f"none of its output was stored ({attempt.message or 'no message'}); {pilot}"
 
 
 def _head(document: dict[str, Any]) -> str:

@@ -113,10 +113,15 @@ def memory(model: str, **options: Any) -> int:
 def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, MemoryProfile]:
     """The values that names stand for. Raises SweepError for all that are unknown or impossible."""
     from sweep.physics.profiles import with_frozen_weights
+    from sweep.planning.rules import GENERAL, layers_by_stages
 
     shape, mistakes = _shape(model)
     profile = PROFILES.get(options["profile_name"], PROFILES["builtin"])
-    mistakes += [] if shape is None else _layout_mistakes(model, shape, options, profile.stages_beyond_layers)
+    if shape is not None:  # what no trainer can run
+        columns = {**_columns(shape, options), "model": model}
+        rules = {rule.name: rule for rule in (*GENERAL, layers_by_stages(profile.stages_beyond_layers))}
+        broken = (rule for name, rule in rules.items() if name in _RULES and rule.broken(columns))
+        mistakes += [Mistake(rule.reason.format(**columns), path=_RULES[rule.name]) for rule in broken]
     if mistakes or shape is None:
         raise SweepError(mistakes)
     profile = replace(profile, optimizer=options["optimizer"] or profile.optimizer)
@@ -140,16 +145,6 @@ def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
     if mistakes:  # of a file: the document is made here, too
         return None, [replace(each, file=None, line=None, path=model) for each in mistakes] if file else mistakes
     return next(iter(document.value["models"].values())), []
-
-
-def _layout_mistakes(model: str, shape: ModelShape, options: Mapping[str, Any], beyond: int) -> list[Mistake]:
-    """What no trainer can run; ``beyond``: the stages that the profile's trainer has in addition to layers."""
-    from sweep.planning.rules import GENERAL, layers_by_stages
-
-    columns = {**_columns(shape, options), "model": model}
-    rules = {rule.name: rule for rule in (*GENERAL, layers_by_stages(beyond))}
-    broken = (rule for name, rule in rules.items() if name in _RULES and rule.broken(columns))
-    return [Mistake(rule.reason.format(**columns), path=_RULES[rule.name]) for rule in broken]
 
 
 def _columns(shape: ModelShape, options: Mapping[str, Any]) -> dict[str, Any]:

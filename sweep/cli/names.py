@@ -7,9 +7,10 @@ Options that several commands share.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,27 +84,18 @@ def metric_option(text: str = "Metric that ranks the configurations.") -> Callab
 
 def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """run_ids of the sweep that the words before name, else of the newest one; and paths, where one may stand."""
-    before = [word for word in _values(ctx) if word]
+    stated = (ctx.params.get("directory"), *(ctx.params.get("words") or ()))
+    before = [str(word) for word in stated if word is not None and str(word)]
     may_be_path = param.name in ("directory", "words") and not before
     paths = [CompletionItem(incomplete, type="file")] if may_be_path else []
-    return [CompletionItem(run_id) for run_id in _run_ids(before) if incomplete in run_id] + paths
-
-
-def _values(ctx: click.Context) -> Sequence[str]:
-    first, words = ctx.params.get("directory"), ctx.params.get("words") or ()
-    return [str(first), *words] if first is not None else [str(word) for word in words]
-
-
-def _run_ids(before: Sequence[str]) -> list[str]:
-    """None where no sweep can be read: a completion reports nothing."""
     from sweep.store.directory import find_sweep
     from sweep.store.sweep import open_sweep
 
-    try:
+    found = []
+    with contextlib.suppress(SweepError, OSError):  # where no sweep can be read, a completion reports nothing
         named = Path(before[0]) if before and Path(before[0]).is_dir() else None
-        return [run.run_id for run in open_sweep(find_sweep(named).path).runs]
-    except (SweepError, OSError):
-        return []
+        found = [run.run_id for run in open_sweep(find_sweep(named).path).runs]
+    return [CompletionItem(run_id) for run_id in found if incomplete in run_id] + paths
 
 
 class FiniteRange(click.FloatRange):

@@ -121,13 +121,20 @@ def _write_page(target: Path, places: list[Path], directories: Sequence[SweepDir
     records = analysis.load(places, list(dict.fromkeys([*columns_needed(), *COLUMNS])))
     plan = analysis.load_plan(places, STEPPED)
     grid, provenance = _origin(directories) if len(places) == 1 else (None, {})
+    from sweep.state.node_time import node_time
+    from sweep.store.snapshot import read_state
+
+    found: dict[str, Mapping[str, float]] = {}
+    for directory in directories:
+        prefix = f"{directory.path.name}/" if len(directories) > 1 else ""
+        found |= {f"{prefix}{name}": parts for name, parts in node_time(read_state(directory), time.time()).items()}
     about = About(
         title=_title(records, places),
         sources=[str(place) for place in places],
         written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z"),
         grid=grid,
         provenance=provenance,
-        node_time=_node_time(directories),
+        node_time=found,
         parts=PARTS,
     )
     page = build(
@@ -140,18 +147,6 @@ def _write_page(target: Path, places: list[Path], directories: Sequence[SweepDir
     )
     write_whole(target, page)
     return len(records)
-
-
-def _node_time(directories: Sequence[SweepDir]) -> dict[str, Mapping[str, float]]:
-    """Pilot -> part -> node-seconds, of all sweeps; of several, a pilot is named with its sweep."""
-    from sweep.state.node_time import node_time
-    from sweep.store.snapshot import read_state
-
-    found: dict[str, Mapping[str, float]] = {}
-    for directory in directories:
-        prefix = f"{directory.path.name}/" if len(directories) > 1 else ""
-        found |= {f"{prefix}{name}": parts for name, parts in node_time(read_state(directory), time.time()).items()}
-    return found
 
 
 def _origin(directories: Sequence[SweepDir]) -> tuple[str | None, dict[str, Any]]:

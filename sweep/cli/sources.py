@@ -28,7 +28,8 @@ def chosen_sweep(given: Path | None) -> SweepDir:
 
     directory = find_sweep(given)
     if given is None:
-        click.echo(f"sweep: {_short(directory.path)}", err=True)
+        below = directory.path.is_relative_to(Path.cwd())
+        click.echo(f"sweep: {directory.path.relative_to(Path.cwd()) if below else directory.path}", err=True)
     return directory
 
 
@@ -57,11 +58,6 @@ def provenance_of(directory: SweepDir) -> dict[str, Any]:
     except SweepError as error:
         raise SweepError([replace(one, remedy="it is written once: restore it") for one in error.mistakes]) from error
     return stated
-
-
-def _short(path: Path) -> Path:
-    """Relative to the working directory where it is below."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 CANDIDATES_SHOWN = 20

@@ -53,27 +53,22 @@ def status(directory: Path | None, watch: bool, as_json: bool) -> int:
 
 
 def _status(directory: Path | None, *, watch: bool, as_json: bool) -> int:
+    from sweep.cli.live import live_view
     from sweep.library.sources import status as status_of
 
     sweep = status_of(chosen_sweep(directory).path, max_age_s=0.0 if watch else LAUNCHERS_ANSWER_S)
     if watch:
-        _watch(sweep)
+        with live_view() as show:
+            show(sweep)
+            while not sweep.at_rest:
+                time.sleep(1.0)
+                sweep.refresh()
+                sweep.refresh_plans()
+                show(sweep)
     else:
         click.echo(json.dumps(_document(sweep))) if as_json else _show(sweep)
     sweep.store_what_was_found()
     return 0
-
-
-def _watch(sweep: Sweep) -> None:
-    from sweep.cli.live import live_view
-
-    with live_view() as show:
-        show(sweep)
-        while not sweep.at_rest:
-            time.sleep(1.0)
-            sweep.refresh()
-            sweep.refresh_plans()
-            show(sweep)
 
 
 def _show(sweep: Sweep) -> None:
