@@ -213,20 +213,9 @@ def matmul_parameters(shape: Any) -> Any:
     mixture = experts * mlp_matrix_parameters(shape, shape.moe_intermediate_size) + router_parameters(shape)
     dense = mlp_matrix_parameters(shape, shape.intermediate_size)
     mlps = moe * mixture + (shape.num_layers - moe) * dense
-    again = shape.mtp_layers * (
-        mtp_parameters(shape)
-        - (shape.num_experts - shape.experts_per_token) * mlp_matrix_parameters(shape, shape.moe_intermediate_size)
-        + input_embedding_parameters(shape)
-    )
-    return mlps + shape.num_layers * attention_matrix_parameters(shape) + input_embedding_parameters(shape) + again
-
-
-def mtp_parameters(shape: Any) -> Any:
-    """Matrices of one layer of multi-token prediction, apart from embedding and output projection, which it shares."""
-    moe = (shape.num_experts > 0) * 1
-    experts = (shape.num_experts + shape.shared_experts) * mlp_matrix_parameters(shape, shape.moe_intermediate_size)
-    mlp = moe * (experts + router_parameters(shape)) + (1 - moe) * mlp_matrix_parameters(shape, shape.intermediate_size)
-    return attention_matrix_parameters(shape) + mlp + 2 * shape.hidden_size**2
+    attention, output, is_moe = attention_matrix_parameters(shape), input_embedding_parameters(shape), moe > 0
+    again = attention + is_moe * mixture + (1 - is_moe) * dense + 2 * shape.hidden_size**2 + output
+    return mlps + shape.num_layers * attention + output + shape.mtp_layers * again
 
 
 def mtp_further_parameters(shape: Any) -> Any:
