@@ -44,8 +44,13 @@ def pick_device(place: Place) -> torch.device:
     visible = torch.cuda.device_count()
     device = torch.device("cuda", place.local_rank if visible > 1 else 0)
     torch.cuda.set_device(device)
-    if problem := _wrong_gpu(place.gpu, torch.cuda.get_device_name(device)):
-        raise WrongGpuError(problem)
+    if place.gpu:
+        name = torch.cuda.get_device_name(device)
+        where = f"the site states gpu: {place.gpu}, but this rank's device is"
+        if "MIG" in name.upper().split():
+            raise WrongGpuError(f"{where} a part of one: {name}. Turn MIG off")
+        if (kind := gpu_kind([name])) not in (None, place.gpu):  # a name of no known kind is accepted
+            raise WrongGpuError(f"{where} {name}. State gpu: {kind} in the site")
     return device
 
 
@@ -73,16 +78,6 @@ def _remedy(reason: str, built: str | None) -> str:
         "CUDA_VISIBLE_DEVICES, and check nvidia-smi on the node (in a container made by enroot or pyxis, which shows "
         "no GPU without it, set NVIDIA_VISIBLE_DEVICES=all); or state gpu: cpu"
     )
-
-
-def _wrong_gpu(stated: str, name: str) -> str | None:
-    """What is wrong with a device of this name where the site states that kind. A name of no known kind is accepted."""
-    kind = gpu_kind([name])
-    if stated and "MIG" in name.upper().split():
-        return f"the site states gpu: {stated}, but this rank's device is a part of one: {name}. Turn MIG off"
-    if not stated or kind in (None, stated):
-        return None
-    return f"the site states gpu: {stated}, but this rank's device is {name}. State gpu: {kind} in the site"
 
 
 def grow_segments() -> str | None:

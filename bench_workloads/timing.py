@@ -29,14 +29,6 @@ def seconds_per_call(call: Callable[[], object], device: torch.device, repeats: 
     return float(begin.elapsed_time(end)) / 1e3 / repeats
 
 
-def slowest_rank_s(call: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """The same after a barrier, of the slowest rank, on every rank."""
-    dist.barrier()
-    seconds = torch.tensor(seconds_per_call(call, device, repeats), dtype=torch.float64, device=device)
-    dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
-    return float(seconds.item())
-
-
 def collective(operation: str, size: int, device: torch.device, distance: int = 1) -> tuple[Callable[[], object], int]:
     """(calls the collective over all ranks, bytes in all: ``size``, or less so that all ranks have as much).
 

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from bench_workloads import hardware, process
-from bench_workloads.timing import seconds_per_call, slowest_rank_s
+from bench_workloads.timing import seconds_per_call
 from sweep.contract import Measurement, Phase
 
 if TYPE_CHECKING:
@@ -141,7 +141,10 @@ def slowest(
     times = []
     for _ in range(SAMPLES):
         heartbeat()
-        times.append(slowest_rank_s(call, device, repeats))
+        dist.barrier()
+        seconds = torch.tensor(seconds_per_call(call, device, repeats), dtype=torch.float64, device=device)
+        dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
+        times.append(float(seconds.item()))
         if len(times) > 1 and sum(times) * repeats > ENOUGH_S:  # the same on all ranks
             break
     return {"seconds": statistics.median(times), "least_s": min(times), "spread": _spread(times)}

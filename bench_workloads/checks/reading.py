@@ -73,11 +73,8 @@ def _read(reader: str, find: Callable[[str], Callable[[], Any]], found: dict[str
     found.setdefault(reader, answer)
 
 
-def output(command: Sequence[str], limit_s: float = COMMAND_S, *, both: bool = False, fails: bool = False) -> str:
-    """What a command prints. Raises UnreadableError where it cannot be run or fails (unless ``fails``).
-
-    ``both``: what it prints on stderr, too.
-    """
+def output(command: Sequence[str], limit_s: float = COMMAND_S, *, fails: bool = False) -> str:
+    """What a command prints. Raises UnreadableError where it cannot be run or fails (unless ``fails``)."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("SINFO_", "SCONTROL_", "SRUN_"))}
     name = command[0]
     try:
@@ -100,7 +97,7 @@ def output(command: Sequence[str], limit_s: float = COMMAND_S, *, both: bool = F
     if done.returncode and not fails:
         text = " ".join((done.stderr or done.stdout).split()).removeprefix(f"{name}: ")[-200:]
         raise UnreadableError(f"{name}: {text or f'exit {done.returncode}'}")
-    return done.stdout + done.stderr if both else done.stdout
+    return done.stdout
 
 
 def answer(command: Sequence[str], limit_s: float, *, fails: bool = False) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sweep.contract import Layout, Run
+from sweep.contract import Run
 
 _BEST_MFU = 0.58
 _HALF_EFFICIENT_TOKENS = 900.0
@@ -31,9 +31,16 @@ def step_s(run: Run, peak_tflops: float) -> float:
     per_micro_batch = layout.micro_batch_size * run.sequence_length / (layout.cp * layout.tp)
     efficiency = _BEST_MFU * per_micro_batch / (per_micro_batch + _HALF_EFFICIENT_TOKENS)
     busy = 6 * _parameters(run.shape, active=True) * tokens * _RECOMPUTED.get(layout.recompute, 1.0)
-    compute = busy / (peak_tflops * 1e12 * efficiency) + _tensor_parallel_s(run, tokens)
+    inside = layout.tp <= run.gpus_per_node
+    volume = 16 * tokens * _of(run.shape, "num_layers") * _of(run.shape, "hidden_size") * (layout.tp - 1)
+    exchange = volume / (_LINK_BYTES_PER_S if inside else _NETWORK_BYTES_PER_S)
+    compute = busy / (peak_tflops * 1e12 * efficiency) + exchange
     bubble = (layout.pp - 1) / max(1, layout.grad_accum)
-    return compute * (1 + bubble) + _gradients_s(run) + _STEP_OVERHEAD_S * layout.grad_accum
+    replicas = layout.dp * layout.cp
+    bandwidth = _LINK_BYTES_PER_S if run.nodes == 1 else _NETWORK_BYTES_PER_S
+    passes = 1.5 * layout.grad_accum if layout.zero == 3 else 1.0
+    gradients = 0.4 * passes * 4 * parameters_here(run) * (replicas - 1) / replicas / bandwidth
+    return compute * (1 + bubble) + gradients + _STEP_OVERHEAD_S * layout.grad_accum
 
 
 def peak_memory_bytes(run: Run, stage: int = 0) -> int:
@@ -45,35 +52,16 @@ def peak_memory_bytes(run: Run, stage: int = 0) -> int:
     weights = 6 * mine / (shards if layout.zero == 3 else 1)
     gradients = 4 * mine / (shards if layout.zero >= 2 else 1)
     optimizer = 8 * mine / (shards if layout.zero >= 1 else 1)
-    return int(weights + gradients + optimizer + _activations(run, stage))
+    tokens = layout.micro_batch_size * run.sequence_length / layout.cp
+    per_layer = {"none": 34, "selective": 22, "full": 2}.get(layout.recompute, 34) * _of(run.shape, "hidden_size")
+    in_flight = min(layout.grad_accum, layout.pp - stage)
+    activations = tokens * per_layer * _of(run.shape, "num_layers") / layout.pp * in_flight / layout.tp
+    return int(weights + gradients + optimizer + float(activations))
 
 
 def parameters_here(run: Run) -> int:
     """Parameters of one rank before ZeRO shards them: an equal share over tp and pp."""
     return int(_parameters(run.shape) / (run.layout.tp * run.layout.pp)) if run.shape else 0
-
-
-def _activations(run: Run, stage: int) -> float:
-    layout, shape = run.layout, run.shape
-    tokens = layout.micro_batch_size * run.sequence_length / layout.cp
-    per_layer = {"none": 34, "selective": 22, "full": 2}.get(layout.recompute, 34) * _of(shape, "hidden_size")
-    in_flight = min(layout.grad_accum, layout.pp - stage)
-    return float(tokens * per_layer * _of(shape, "num_layers") / layout.pp * in_flight / layout.tp)
-
-
-def _tensor_parallel_s(run: Run, tokens: float) -> float:
-    layout = run.layout
-    inside = layout.tp <= run.gpus_per_node
-    volume = 16 * tokens * _of(run.shape, "num_layers") * _of(run.shape, "hidden_size") * (layout.tp - 1)
-    return volume / (_LINK_BYTES_PER_S if inside else _NETWORK_BYTES_PER_S)
-
-
-def _gradients_s(run: Run) -> float:
-    layout: Layout = run.layout
-    replicas = layout.dp * layout.cp
-    bandwidth = _LINK_BYTES_PER_S if run.nodes == 1 else _NETWORK_BYTES_PER_S
-    passes = 1.5 * layout.grad_accum if layout.zero == 3 else 1.0
-    return 0.4 * passes * 4 * parameters_here(run) * (replicas - 1) / replicas / bandwidth
 
 
 def _parameters(shape: Mapping[str, Any], *, active: bool = False) -> float:

@@ -60,6 +60,8 @@ class _Rank:
         extra = {"peak_resident_set_bytes": peak_resident_set_bytes()}
         if run.place.ranks_in_process > 1:
             extra["ranks_in_one_process"] = run.place.ranks_in_process
+        digest = hashlib.sha256(f"{run.model}:{run.place.seed}".encode()).digest()
+        start = 10 + digest[0] / 256
         return Measurement(
             step_times_s=times[warmup:],
             stopped=max(len(times) - run.warmup_iterations, 0) if lost else None,
@@ -67,7 +69,7 @@ class _Rank:
             peak_allocated_bytes=memory or None,
             peak_reserved_bytes=int(memory * 1.08) or None,
             memory_kind="by formula, nothing was allocated",
-            losses=_losses(run, len(times)),
+            losses=[start * 0.99**iteration for iteration in range(len(times))],
             grad_norms=None,
             parameters=formula.parameters_here(run) or None,
             device="simulated",
@@ -100,17 +102,13 @@ class _Rank:
         if fault is None:
             return
         if fault.name == "oom_cuda_if_too_big":
-            self._die_if_too_big(iteration)
+            if iteration == 0 and formula.peak_memory_bytes(self._run) > self._settings.memory_gb * 1e9:
+                stage = self._run.place.rank * self._run.layout.pp // self._run.place.world_size
+                faults.hang() if stage else faults.print_and_end("oom_cuda", self._run)
         elif fault.strikes(rank, iteration):
             faults.act(fault, self._run, self._settings)
         elif fault.blocks(rank, iteration):
             faults.hang()
-
-    def _die_if_too_big(self, iteration: int) -> None:
-        """All ranks of the first stage run out of memory together; the others wait for them."""
-        if iteration == 0 and formula.peak_memory_bytes(self._run) > self._settings.memory_gb * 1e9:
-            stage = self._run.place.rank * self._run.layout.pp // self._run.place.world_size
-            faults.hang() if stage else faults.print_and_end("oom_cuda", self._run)
 
     def _heartbeat(self, number: int) -> None:
         """Heartbeats cost the agent time: the first four iterations, then at most one a second."""
@@ -133,10 +131,3 @@ class _Rank:
             "grad_accum": layout.grad_accum,
             "global_batch_tokens": self._run.global_batch_tokens,
         }
-
-
-def _losses(run: RankRun, count: int) -> list[float]:
-    """A falling loss, the same for every layout of one model."""
-    digest = hashlib.sha256(f"{run.model}:{run.place.seed}".encode()).digest()
-    start = 10 + digest[0] / 256
-    return [start * 0.99**iteration for iteration in range(count)]

@@ -82,7 +82,10 @@ def metrics_of(text: str) -> dict[str, str]:
     In an expression ``{number}`` matches a number as trainers write it.
     """
     if _is_json(text):
-        keys = dict(_pair(word) for word in text.split()[1:])
+        keys = {}
+        for word in text.split()[1:]:
+            name, equals, key = word.partition("=")
+            keys[name] = key if equals else name
         _check_names(keys)
         return keys
     found: dict[str, str] = {}
@@ -104,11 +107,6 @@ def _check_names(found: Mapping[str, str]) -> None:
         )
     if ITERATION not in found:
         raise ValueError("invalid value for metrics: `iteration` is missing")
-
-
-def _pair(word: str) -> tuple[str, str]:
-    name, equals, key = word.partition("=")
-    return name, key if equals else name
 
 
 def _plain(text: str) -> Scalar:

@@ -38,8 +38,7 @@ STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
 def configure(run: Run, _directory: str, steps: int) -> Launch:
     """The command line of pretrain_gpt.py."""
     script = str(Path(param(WORKLOAD, run, "root", str)) / "pretrain_gpt.py")
-    parts = (_model(run), _experts(run), _layout(run), _batch(run, steps), _rest(run), _without_fusions(run))
-    words = _flags({name: value for part in parts for name, value in part.items()})
+    words = _flags(_model(run) | _experts(run) | _layout(run) | _rest(run, steps))
     return Launch(program=(script, *words), env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
 
 
@@ -123,7 +122,10 @@ def _layout(run: Run) -> dict[str, Scalar]:
     }
 
 
-def _batch(run: Run, steps: int) -> dict[str, Scalar]:
+def _rest(run: Run, steps: int) -> dict[str, Scalar]:
+    """Batch, data, precision, one checkpoint, and what Megatron's own layers lack."""
+    implementation = param(WORKLOAD, run, "transformer_impl", str)
+    kind, directory, after = saving(run)
     return {
         "seq-length": run.sequence_length,
         "micro-batch-size": run.layout.micro_batch_size,
@@ -132,11 +134,6 @@ def _batch(run: Run, steps: int) -> dict[str, Scalar]:
         "lr": 1e-4,
         "lr-decay-iters": steps,
         "clip-grad": 1.0,
-    }
-
-
-def _rest(run: Run) -> dict[str, Scalar]:
-    return {
         "mock-data": True,
         "tokenizer-type": "NullTokenizer",
         "split": "99,1,0",
@@ -144,31 +141,22 @@ def _rest(run: Run) -> dict[str, Scalar]:
         "eval-interval": 1_000_000,
         "log-interval": 1,
         "log-throughput": True,
-        "transformer-impl": param(WORKLOAD, run, "transformer_impl", str),
+        "transformer-impl": implementation,
         "bf16": run.dtype not in ("fp16", "fp32"),
         "fp16": run.dtype == "fp16",
         # From its default of 2^32 the first dozen iterations overflow, and skip their step.
         "initial-loss-scale": 65536 if run.dtype == "fp16" else None,
         "distributed-timeout-minutes": 10,
-        **_saving(run),
+        "async-save": kind == "async",
+        "use-persistent-ckpt-worker": kind == "async",  # without it Megatron-LM switches --async-save off
+        "save": directory or None,
+        "save-interval": after if directory else None,
+        # Of Megatron's defaults, these kernels are Transformer Engine's and Apex's, and its own layers end without them
+        # (`TransformerConfig`, `ColumnParallelLinear`, `WrappedTorchNorm`).
+        "no-rope-fusion": implementation == "local",
+        "no-gradient-accumulation-fusion": implementation == "local",
+        "no-persist-layer-norm": implementation == "local",
     }
-
-
-def _saving(run: Run) -> dict[str, Scalar]:
-    """One checkpoint. Megatron-LM switches --async-save off without a persistent worker (`validate_args`)."""
-    kind, directory, after = saving(run)
-    later = kind == "async"
-    flags: dict[str, Scalar] = {"async-save": later, "use-persistent-ckpt-worker": later}
-    return flags | {"save": directory or None, "save-interval": after if directory else None}
-
-
-def _without_fusions(run: Run) -> dict[str, Scalar]:
-    """Megatron's own layers: of its defaults, these kernels are Transformer Engine's and Apex's, and it ends without
-    them (`TransformerConfig`, `ColumnParallelLinear`, `WrappedTorchNorm`).
-    """
-    kernels = ("rope-fusion", "gradient-accumulation-fusion", "persist-layer-norm")
-    local = param(WORKLOAD, run, "transformer_impl", str) == "local"
-    return {f"no-{name}": local for name in kernels}
 
 
 class _Reader:

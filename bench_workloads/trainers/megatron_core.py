@@ -50,6 +50,11 @@ LISTS = ("recompute_modules", "cuda_graph_scope")
 def fields(run: Run) -> dict[str, Scalar]:
     """The run's axes as fields; None: not set."""
     layout = run.layout
+    # 0.16 has full_iteration as a scope of local graphs; main reads that as an implementation of its own.
+    graphs = {
+        "cuda_graph_impl": "local" if layout.cuda_graphs == FULL_ITERATION else "transformer_engine",
+        "cuda_graph_scope": layout.cuda_graphs,
+    }
     return {
         **DTYPES[run.dtype],
         "tensor_model_parallel_size": layout.tp,
@@ -58,7 +63,7 @@ def fields(run: Run) -> dict[str, Scalar]:
         "context_parallel_size": layout.cp,
         **_recompute(run),
         **(_experts(run) if run.shape["num_experts"] else {}),
-        **_graphs(layout.cuda_graphs),
+        **(graphs if layout.cuda_graphs != "none" else {}),
     }
 
 
@@ -99,16 +104,6 @@ def _recompute(run: Run) -> dict[str, Scalar]:
         "recompute_modules": (layout.recompute == "selective" and layout.recompute_modules) or None,
         "recompute_method": ("block" if layout.recompute_layers else "uniform") if full else None,
         "recompute_num_layers": (layout.recompute_layers or 1) if full else None,
-    }
-
-
-def _graphs(scopes: str) -> dict[str, Scalar]:
-    if scopes == "none":
-        return {}
-    # 0.16 has full_iteration as a scope of local graphs; main reads that as an implementation of its own.
-    return {
-        "cuda_graph_impl": "local" if scopes == FULL_ITERATION else "transformer_engine",
-        "cuda_graph_scope": scopes,
     }
 
 

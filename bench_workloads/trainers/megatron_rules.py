@@ -44,11 +44,6 @@ def chunks(c: Columns) -> Any:
     return 1 + interleaved * (looped_stages(c["virtual_stages"]) - 1)
 
 
-def explicit(c: Columns) -> Any:
-    """Where the stages are laid out by the grid."""
-    return c["pipeline_layout"] != ""
-
-
 RULES = (
     Rule(
         "ep_by_replicas",
@@ -57,7 +52,7 @@ RULES = (
     ),
     Rule(
         "layers_by_stages",
-        lambda c: ~explicit(c) & (c["num_layers"] % (c["pp"] * chunks(c)) != 0),
+        lambda c: (c["pipeline_layout"] == "") & (c["num_layers"] % (c["pp"] * chunks(c)) != 0),
         "{num_layers} layers cannot be split evenly over the stages of pp={pp} ({pp_schedule}): state pipeline_layout",
     ),
     Rule(

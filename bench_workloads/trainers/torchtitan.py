@@ -57,7 +57,7 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
 
 def module(run: Run, directory: str, steps: int) -> str:
     """The text of the configuration module."""
-    values = _model(run) | _batch(run, steps) | _layout(run) | _precision(run) | _saving(run) | {"directory": directory}
+    values = _model(run) | _batch(run, steps) | _layout(run) | _saving(run) | {"directory": directory}
     lines = "\n".join(f"    {name}={value!r}," for name, value in values.items())
     return TEMPLATE.replace("VALUES", lines).replace("RECOMPUTE", _RECOMPUTE[run.layout.recompute])
 
@@ -101,6 +101,8 @@ def _layout(run: Run) -> dict[str, Scalar]:
         "cuda_graphs": layout.cuda_graphs != "none",
         "compiled": run.compile,
         "spmd_backend": param(WORKLOAD, run, "spmd_backend", str),
+        "dtype": _DTYPES.get(run.dtype, "bfloat16"),
+        "quantized": _QUANTIZED.get(run.dtype, ""),
     }
 
 
@@ -110,10 +112,6 @@ def _layers_per_stage(run: Run) -> int | None:
     if layout.pp == 1 or layout.virtual_stages == 1:
         return None
     return -(-(int(run.shape["num_layers"] or 0) + _FURTHER_STAGES) // (layout.pp * layout.virtual_stages))
-
-
-def _precision(run: Run) -> dict[str, Scalar]:
-    return {"dtype": _DTYPES.get(run.dtype, "bfloat16"), "quantized": _QUANTIZED.get(run.dtype, "")}
 
 
 def _saving(run: Run) -> dict[str, Scalar]:

@@ -63,7 +63,9 @@ class Trainer:
             compiling.overlap_tensor_parallel(self.meshes.tp)
         cp_rank = self.meshes.cp.get_local_rank()
         self.positions = context_parallel.positions(run.sequence_length, cp_rank, run.layout.cp).to(device)
-        self.stage_numbers = _stage_numbers(run, self.meshes)
+        pp, at = run.layout.pp, self.meshes.pp.get_local_rank()
+        looped = stages.stages_of_rank(at, pp, run.layout.pp_schedule, run.layout.virtual_stages)
+        self.stage_numbers = [0] if pp == 1 else looped
         self.parts = [self._part(number, device) for number in self.stage_numbers]
         self.batches = _source(run, settings, self.meshes, self.positions)
         self.forward_backward = self._step(device)
@@ -182,13 +184,6 @@ class Trainer:
         output.chunk_tokens = chunk
         output.chunk_gradient = torch.compile(loss_and_gradient) if self.run.compile else loss_and_gradient
         return output
-
-
-def _stage_numbers(run: RankRun, meshes: Meshes) -> list[int]:
-    pp = run.layout.pp
-    if pp == 1:
-        return [0]
-    return stages.stages_of_rank(meshes.pp.get_local_rank(), pp, run.layout.pp_schedule, run.layout.virtual_stages)
 
 
 def _source(run: RankRun, settings: Settings, meshes: Meshes, positions: Tensor) -> Source:

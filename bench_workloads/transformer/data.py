@@ -141,16 +141,14 @@ class FileBatches:
     def __call__(self, iteration: int) -> tuple[Tensor, Tensor]:
         """See ``data.Source``. Another order than a rising one starts to read from there."""
         if iteration != self._next or not iteration:
-            self._loader = self._from(iteration)
+            loader = DataLoader(  # workers read up to two batches each ahead (torch's default)
+                self._file,
+                batch_size=None,
+                sampler=itertools.count(iteration),
+                num_workers=self._settings.data_workers,
+                pin_memory=self._device.type == "cuda",
+            )
+            self._loader = iter(loader)
         self._next = iteration + 1
         both = next(self._loader).to(self._device, non_blocking=True).long()
         return both[0], both[1]
-
-    def _from(self, iteration: int) -> Iterator[Tensor]:
-        """Batches from that iteration on. Workers read up to two each ahead (torch's default)."""
-        pinned = self._device.type == "cuda"
-        order = itertools.count(iteration)
-        loader = DataLoader(
-            self._file, batch_size=None, sampler=order, num_workers=self._settings.data_workers, pin_memory=pinned
-        )
-        return iter(loader)

@@ -63,23 +63,18 @@ def apply(
     for end in _ends(part):
         wrap(end, dense, free_after_forward=free and end is part.embedding)
     wrap(part, dense, free_after_forward=False)
-    if zero > 0:
-        _prefetch(part)
+    for block, following in itertools.pairwise(part.blocks) if zero > 0 else ():
+        # Each layer gathers the next one's weights before it computes, in either direction.
+        assert isinstance(block, FSDPModule)
+        assert isinstance(following, FSDPModule)
+        block.set_modules_to_forward_prefetch([following])
+        following.set_modules_to_backward_prefetch([block])
 
 
 def _ends(part: Decoder) -> list[nn.Module]:
     """Embedding and output projection as groups of their own; none where they share a weight: the outermost has it."""
     found = [end for end in (part.embedding, part.output) if end is not None]
     return [] if len(found) == 2 and part.shape.tied_embeddings else found
-
-
-def _prefetch(part: Decoder) -> None:
-    """Let each layer gather the next one's weights before it computes, in either direction."""
-    for block, following in itertools.pairwise(part.blocks):
-        assert isinstance(block, FSDPModule)
-        assert isinstance(following, FSDPModule)
-        block.set_modules_to_forward_prefetch([following])
-        following.set_modules_to_backward_prefetch([block])
 
 
 class AccumulationStep:
@@ -98,18 +93,15 @@ class AccumulationStep:
         losses = []
         pairs = list(zip(tokens.chunk(self._micro_batches), targets.chunk(self._micro_batches), strict=True))
         for number, (inputs, wanted) in enumerate(pairs, start=1):
-            self._before_micro_batch(last=number == len(pairs))
+            last = number == len(pairs)
+            if isinstance(self._model, FSDPModule):
+                self._model.set_requires_gradient_sync(last or self._zero >= 2)
+                self._model.set_reshard_after_backward(last or self._zero == 3)
+                self._model.set_is_last_backward(last)
             loss = self._loss(self._model(inputs), wanted)
             (loss / len(pairs)).backward()
             losses.append(loss.detach())
         return torch.stack(losses).mean()
-
-    def _before_micro_batch(self, *, last: bool) -> None:
-        """Set what its backward does: reduce gradients, free weights."""
-        if isinstance(self._model, FSDPModule):
-            self._model.set_requires_gradient_sync(last or self._zero >= 2)
-            self._model.set_reshard_after_backward(last or self._zero == 3)
-            self._model.set_is_last_backward(last)
 
 
 def _average_over(module: nn.Module, holders: DeviceMesh, ranks: int, *, sharded: bool) -> None:

@@ -15,7 +15,6 @@ from sweep.physics.schedules import LOOPED
 
 if TYPE_CHECKING:
     from bench_workloads.transformer.build import Trainer
-    from bench_workloads.transformer.model import Block
     from sweep.contract import Scalar
 
 
@@ -47,6 +46,7 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
     """Mesh sizes, wrapped modules, stages, micro-batches and tokens, under the names that a layout has."""
     meshes, schedule = trainer.meshes, getattr(trainer.forward_backward, "schedule_name", None)
     blocks = [block for part in trainer.parts for block in part.blocks]
+    routings = [block.mlp.routing for block in blocks if isinstance(block.mlp, MixtureOfExperts)]
     return {
         "dp": meshes.dp.size(),
         "tp": meshes.tp.size(),
@@ -55,7 +55,7 @@ def effective_configuration(trainer: Trainer, observer: Observer, iterations: in
         **dict(zip(("ep", "etp"), meshes.experts.shape if meshes.experts is not None else (1,), strict=False)),
         "zero": _zero_stage(trainer),
         **_recomputed(trainer),
-        **_routing(blocks),
+        **({"routing": _common(routings)} if routings else {}),
         "compile": _common([block.compiled for block in blocks]),
         **({"pp_schedule": schedule} if schedule else {}),
         **({"virtual_stages": len(trainer.stage_numbers)} if schedule in LOOPED else {}),
@@ -78,11 +78,6 @@ def _recomputed(trainer: Trainer) -> dict[str, Scalar]:
     most = max(sum(block.recomputed != "none" for block in part.blocks) for part in trainer.parts)
     whole = len(kinds) in (0, sum(len(part.blocks) for part in trainer.parts))
     return {"recompute": _common(kinds) if kinds else "none", **({} if whole else {"recompute_layers": most})}
-
-
-def _routing(blocks: list[Block]) -> dict[str, Scalar]:
-    found = [block.mlp.routing for block in blocks if isinstance(block.mlp, MixtureOfExperts)]
-    return {"routing": _common(found)} if found else {}
 
 
 def _model(trainer: Trainer, layers: int) -> dict[str, Scalar]:

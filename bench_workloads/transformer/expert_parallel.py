@@ -57,26 +57,19 @@ class AllToAll:
         dist.all_to_all_single(by_source, leaving, group=self._group)
         sent = leaving.sum(dim=1).tolist()  # waits for the device
         received = by_source.sum(dim=1).tolist()
-        copied = self._copied(sent, tokens.device)
+        copied: Tensor | slice = slice(None)
+        if self._copies > 1:  # the tokens of an ep rank's experts leave once for each of its copies
+            places = torch.arange(sum(sent) // self._copies, device=tokens.device).split(sent[:: self._copies])
+            copied = torch.cat([place for place in places for _ in range(self._copies)])
         travelled = all_to_all_single_autograd(tokens[copied], received, sent, self._group)
-        order = self._by_expert(by_source, sum(received))
+        # Tokens arrive by source and expert; the order sorts them by expert alone.
+        numbers = torch.arange(self._local_experts, device=by_source.device).repeat(self._ranks)
+        order = numbers.repeat_interleave(by_source.flatten(), output_size=sum(received)).argsort(stable=True)
         outputs = experts(travelled[order], by_source.sum(dim=0))
         back = torch.empty_like(order)
         back[order] = torch.arange(order.numel(), device=order.device)
         returned = all_to_all_single_autograd(outputs[back], sent, received, self._group)
         return returned if self._copies == 1 else torch.zeros_like(tokens).index_add(0, copied, returned)
-
-    def _copied(self, sent: list[int], device: torch.device) -> Tensor | slice:
-        """Which tokens leave, rank by rank: those of an ep rank's experts once for each of its copies."""
-        if self._copies == 1:
-            return slice(None)
-        places = torch.arange(sum(sent) // self._copies, device=device).split(sent[:: self._copies])
-        return torch.cat([place for place in places for _ in range(self._copies)])
-
-    def _by_expert(self, by_source: Tensor, received: int) -> Tensor:
-        """The order that sorts tokens, which arrive by source and expert, by expert alone. (received tokens,)"""
-        experts = torch.arange(self._local_experts, device=by_source.device).repeat(self._ranks)
-        return experts.repeat_interleave(by_source.flatten(), output_size=received).argsort(stable=True)
 
 
 def _split(experts: Experts, mesh: DeviceMesh) -> None:

@@ -126,21 +126,15 @@ def _install_straggler(trainer: Trainer) -> None:
     trainer.compute_gradients = late  # type: ignore[method-assign, assignment]
 
 
-def _lay_compiled_code(run: RankRun, device: torch.device) -> None:
-    """Lay what earlier pilots of the sweep compiled into this node's caches, before its ranks look there."""
-    if not run.compile:
-        return
-    if run.place.local_rank == 0:
-        SharedCode(run.place, device).fetch()
-    dist.barrier()
-
-
 def _warm_up(trainer: Trainer, progress: Progress, device: torch.device) -> tuple[Samples, dict[str, int]]:
     """The untimed iterations. The last of several also counts FLOPs, where that does not undo a compilation.
 
     Returns them and counts: of FLOPs, or of the graphs that were compiled.
     """
-    _lay_compiled_code(trainer.run, device)
+    if trainer.run.compile:  # lay what earlier pilots compiled into this node's caches, before its ranks look there
+        if trainer.run.place.local_rank == 0:
+            SharedCode(trainer.run.place, device).fetch()
+        dist.barrier()
     stopwatch, count = Stopwatch(trainer, progress, device), trainer.run.warmup_iterations
     counted = trainer.settings.count_flops and count > 1 and not trainer.run.compile
     lost = partial(has_lost, trainer.run.place.bound, timed=Samples())

@@ -70,14 +70,26 @@ def _peak_tensor_bytes(iteration: Callable[[], object]) -> int:
 
     The profiler records every allocation and release of the CPU allocator, which has no statistics.
     """
-    before = _live_tensors()
+    # Plain tensors only: a distributed one has a local one that holds the bytes.
+    storages = (
+        thing.untyped_storage()
+        for thing in gc.get_objects()
+        if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.device.type == "cpu"
+    )
+    before = {storage.data_ptr(): storage.nbytes() for storage in storages}
     watched = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True)
     with muted_stderr():
         watched.start()
     iteration()
     with muted_stderr():
         watched.stop()
-    return highest(before, _changes(watched.profiler.kineto_results.experimental_event_tree()))
+    found, waiting = [], watched.profiler.kineto_results.experimental_event_tree()[::-1]
+    while waiting:
+        event = waiting.pop()
+        waiting.extend(event.children[::-1])
+        if event.tag == torch._C._profiler._EventType.Allocation:
+            found.append((event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size))
+    return highest(before, [(address, size) for _, address, size in sorted(found, key=lambda change: change[0])])
 
 
 def highest(held: Mapping[int, int], changes: Iterable[tuple[int, int]]) -> int:
@@ -98,30 +110,6 @@ def highest(held: Mapping[int, int], changes: Iterable[tuple[int, int]]) -> int:
             now += size
             most = max(most, now)
     return most
-
-
-def _live_tensors() -> dict[int, int]:
-    """The storages that tensors of this process hold: address -> bytes.
-
-    Plain tensors only: a distributed one has a local one that holds the bytes.
-    """
-    storages = (
-        thing.untyped_storage()
-        for thing in gc.get_objects()
-        if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.device.type == "cpu"
-    )
-    return {storage.data_ptr(): storage.nbytes() for storage in storages}
-
-
-def _changes(tree: list[Any]) -> list[tuple[int, int]]:
-    """(address, bytes) of each allocation and release among the profiler's events, in order of time."""
-    found, waiting = [], tree[::-1]
-    while waiting:
-        event = waiting.pop()
-        waiting.extend(event.children[::-1])
-        if event.tag == torch._C._profiler._EventType.Allocation:
-            found.append((event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size))
-    return [(address, size) for _, address, size in sorted(found, key=lambda change: change[0])]
 
 
 @contextmanager

@@ -46,16 +46,23 @@ class Optimizer:
 
     def step(self) -> Tensor:
         """Clip, update, clear gradients. Returns the gradient norm of the whole model, before clipping, as a scalar."""
-        inner = self._inner or self._build()
+        if self._inner is None:
+            self._shards = self.shards()
+            self._shares = self._shares.to(self._shards[0].device)
+            self._inner = torch.optim.AdamW(self._shards, **self._options)
         gradients = [local_of(p.grad) for p in self._parameters if p.grad is not None]
         if len(gradients) != len(self._parameters):
             raise RuntimeError("a parameter has no gradient: this layout loses gradients")
-        norm = self._norm(gradients)
+        # Each shard's square counts once, however many ranks hold it. Summed in fp64.
+        squares = torch.stack(torch._foreach_norm(gradients, dtype=torch.float32)).double().square()
+        total = (squares * self._shares).sum()
+        dist.all_reduce(total)
+        norm = total.sqrt()
         if self._clip:
             torch._foreach_mul_(gradients, (self._clip / (norm + 1e-6)).clamp(max=1.0).to(gradients[0].dtype))
         for shard, gradient in zip(self._shards, gradients, strict=True):
             shard.grad = gradient
-        inner.step()
+        self._inner.step()
         for tensor in (*self._parameters, *self._shards):
             tensor.grad = None
         return norm
@@ -68,19 +75,6 @@ class Optimizer:
         """AdamW's own tensors of each shard, once a step was taken: ``step``, ``exp_avg``, ``exp_avg_sq``."""
         assert self._inner is not None
         return [self._inner.state[shard] for shard in self._shards]
-
-    def _build(self) -> torch.optim.Optimizer:
-        self._shards = self.shards()
-        self._shares = self._shares.to(self._shards[0].device)
-        self._inner = torch.optim.AdamW(self._shards, **self._options)
-        return self._inner
-
-    def _norm(self, gradients: list[Tensor]) -> Tensor:
-        """The norm over all ranks: each shard's square counts once, however many ranks hold it. Summed in fp64."""
-        squares = torch.stack(torch._foreach_norm(gradients, dtype=torch.float32)).double().square()
-        total = (squares * self._shares).sum()
-        dist.all_reduce(total)
-        return total.sqrt()
 
 
 def _copies(parameter: Tensor, stages: int) -> int:

@@ -129,7 +129,12 @@ class _Driver:
 
     def report(self) -> None:
         """Send the measurement, then end the trainer."""
-        self._wait_for_late_ranks()
+        # A rank may start later than a short trainer takes: it would wait for a hub that has left.
+        deadline = time.monotonic() + CONNECT_S
+        others = self._run.place.world_size - 1
+        while self._exchange.hub and self._exchange.joined < others and time.monotonic() < deadline:
+            self._progress.heartbeat(Phase.STEADY)  # who starts late has a timeout of its own: this rank does not hang
+            self._once(0.5)
         chosen, stopped = self._speakers.chosen(self._over()), self._speakers.stopped
         assert chosen is not None
         if self._run.place.bound is not None and self._run.place.rank == 0 and stopped is None:
@@ -147,14 +152,6 @@ class _Driver:
         """End all processes of the trainer in any case."""
         stop(self._child, TERM_S)
         self._exchange.close()
-
-    def _wait_for_late_ranks(self) -> None:
-        """A rank may start later than a short trainer takes: it would wait for a hub that has left."""
-        deadline = time.monotonic() + CONNECT_S
-        others = self._run.place.world_size - 1
-        while self._exchange.hub and self._exchange.joined < others and time.monotonic() < deadline:
-            self._progress.heartbeat(Phase.STEADY)  # who starts late has a timeout of its own: this rank does not hang
-            self._once(0.5)
 
     def _environment(self, launch: Launch, once: bool) -> dict[str, str]:
         """Unbuffered, and on the trainer's own port. torchrun sets what belongs to a rank by itself."""
@@ -188,8 +185,8 @@ class _Driver:
                         self._speakers.receive(int(message["rank"]), parsed, float(message["at_s"]))
         return bool(ready)
 
-    def _read_child(self) -> bool:
-        """Read a chunk of output. False at its end."""
+    def _read_child(self) -> None:
+        """Read a chunk of output, or notice its end."""
         assert self._child is not None
         assert self._child.stdout is not None
         data = os.read(self._child.stdout.fileno(), _READ)
@@ -205,7 +202,6 @@ class _Driver:
                 self._speakers.receive(self._run.place.rank, parsed, line_at_s)
                 sent = {field: getattr(parsed, field) for field in _FIELDS}
                 self._exchange.send({"rank": self._run.place.rank, "at_s": line_at_s, **sent})
-        return bool(data)
 
     def _chosen(self) -> Gathered | None:
         if self._failed() and self._speakers.unsaved:

@@ -140,7 +140,11 @@ class Exchange:
         if line is None:
             return []
         if not line.proved:
-            self._admit(line)
+            # A rank sends the token first; any other process is disconnected.
+            if not line.prove(_proof(self.token)):
+                self._drop(line)
+            elif line.proved:
+                self._welcome(line)
             if not line.proved or not select.select([line.connection], [], [], 0)[0]:
                 return []  # else read on: this may be the last look
         messages = line.receive()
@@ -180,13 +184,6 @@ class Exchange:
             self.selector.register(connection, selectors.EVENT_READ, self)
             if not self.token:
                 self._welcome(line)
-
-    def _admit(self, line: _Line) -> None:
-        """Welcome a rank once it has sent the token, which comes first; disconnect any other process."""
-        if not line.prove(_proof(self.token)):
-            self._drop(line)
-        elif line.proved:
-            self._welcome(line)
 
     def _welcome(self, line: _Line) -> None:
         """Send all so far."""
