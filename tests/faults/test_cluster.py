@@ -181,7 +181,7 @@ def test_slurmdbd_down(bench, slurm_cluster):
 @pytest.fixture
 def small_shared_disk(tmp_path):
     """The sweep's file system, small."""
-    with mounted(tmp_path / "s", "-t", "tmpfs", "-o", "size=32m", "none") as path:
+    with mounted(tmp_path / "s", "-t", "tmpfs", "-o", "size=32m,mode=0700", "none") as path:
         yield path
 
 
