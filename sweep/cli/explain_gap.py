@@ -161,11 +161,8 @@ class NodesKnown:
             texts.append(f"{node} is excluded: {self._excluded[node]}")
         if node in self._health.index:
             row = self._health.loc[node]
-            slow, faults, of_all = (
-                int(row["slow"]),
-                int(row["faults"]),
-                f"of its {plural(int(row['attempts']), 'attempt')}",
-            )
+            slow, faults = int(row["slow"]), int(row["faults"])
+            of_all = f"of its {plural(int(row['attempts']), 'attempt')}"
             texts += [f"{node} held the slow rank in {slow} {of_all}"] if slow else []
             texts += [f"{faults} {of_all} on {node} failed as nodes make them fail"] if faults else []
         return texts

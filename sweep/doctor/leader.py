@@ -51,7 +51,7 @@ class DoctorLeader:
             links = nodes.links
             orphans.watch(links)
             expected = [f"local-{index}" for index in range(self._spec.nodes)]
-            if self._spec.executor == "slurm":  # the names of all nodes, also of those that never connect
+            if self._spec.executor != "local":  # the names of all nodes, also of those that never connect
                 command = ["scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")]
                 expected = answer(command, HOSTNAMES_S).split()
             missing = sorted(set(expected) - {link.node for link in links})

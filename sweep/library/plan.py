@@ -187,10 +187,8 @@ def forecast(plan: Plan, site: Site, results: Path) -> Forecast:
     candidates = from_plan(plan.runs, site.hardware)
     best_measured: dict[tuple[str, int], float] = {}
     for at in recorded.worked.nonzero()[0].tolist():
-        name, rate = (
-            recorded.candidates.cell_names[recorded.candidates.cells[at]],
-            float(recorded.tokens_per_second_per_gpu[at]),
-        )
+        name = recorded.candidates.cell_names[recorded.candidates.cells[at]]
+        rate = float(recorded.tokens_per_second_per_gpu[at])
         best_measured[name] = max(rate, best_measured.get(name, 0.0))
     missing = unlearned(recorded, candidates)
     if not best_measured:
