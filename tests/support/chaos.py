@@ -29,6 +29,10 @@ AWAY_S = 0.5, 3.0
 """how long the sweep directory is away: an automounter, a failover"""
 BAD_SHARE = 0.25
 """of the nodes: once so many are excluded the user releases them, as after a repair"""
+FEWEST = 3
+"""faults, where the machine is too slow for more within the seconds"""
+SUSPENDED_S = 20.0
+"""within which a job that Slurm suspends stops, unless its node is away: slurmstepd sends SIGSTOP 2 s after SIGTSTP"""
 
 
 @dataclass
@@ -62,13 +66,15 @@ class Chaos:
     """what is away for a while: nodes, jobs, services"""
 
     def launch(self, grid: Path, seconds: float, limit_s: float, pauses_s: tuple[float, float]) -> None:
-        """Launch the sweep, do faults for some seconds, mend all, and wait for the sweep's end."""
+        """Launch the sweep, do faults for some seconds, FEWEST at least, mend all, and wait for the sweep's end."""
         began = time.monotonic()
         with Path(f"{self.directory}.out").open("ab") as self._output:
             self._start("launch", grid, "--dir", self.directory, "--executor", "slurm", "--yes")
             driving.wait_for(lambda: driving.running_attempt(self.directory), 120)
             faults_begin = time.monotonic()
-            while time.monotonic() - faults_begin < seconds and self.launcher.poll() != 0:
+            while self.launcher.poll() != 0:
+                if time.monotonic() - faults_begin > seconds and self.done.total() >= FEWEST:
+                    break
                 fault = self.chance.choice(self.faults)
                 self.done[fault.__name__] += fault(self)
                 self._mend_due(time.monotonic())
@@ -258,7 +264,19 @@ class Chaos:
         job = self._job()
         if job is None:
             return False
-        return self._hold(job, lambda: self._client("scontrol", "suspend", job), lambda: self._resume_job(job))
+        return self._hold(job, lambda: self._suspend_job(job), lambda: self._resume_job(job))
+
+    def _suspend_job(self, job: str) -> None:
+        """Return once its script has stopped. The controller sends suspension and resumption from a thread each: where
+        they arrive in the other order, the job stays stopped while Slurm says that it runs.
+        """
+        self._client("scontrol", "suspend", job)
+        until = time.monotonic() + SUSPENDED_S
+        while time.monotonic() < until:
+            found = self.cluster.squeue().get(job, {})
+            if found.get("state") != "SUSPENDED" or _is_stopped(found["name"]):
+                return
+            time.sleep(0.1)
 
     def _resume_job(self, job: str) -> bool:
         """Whether it is not suspended any more. It cannot be resumed while the controller is away."""
@@ -318,6 +336,16 @@ class Chaos:
         with journal.open("ab") as file:
             file.write(damage)
         return True
+
+
+def _is_stopped(job_name: str) -> bool:
+    """Whether the batch script of the job is."""
+    for process in psutil.process_iter(["name", "status"]):
+        if process.info == {"name": "slurm_script", "status": psutil.STATUS_STOPPED}:
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("SLURM_JOB_NAME") == job_name:
+                    return True
+    return False
 
 
 def stale_flag(directory: Path) -> Path:
