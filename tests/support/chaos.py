@@ -29,8 +29,6 @@ AWAY_S = 0.5, 3.0
 """how long the sweep directory is away: an automounter, a failover"""
 BAD_SHARE = 0.25
 """of the nodes: once so many are excluded the user releases them, as after a repair"""
-FEWEST = 3
-"""faults, where the machine is too slow for more within the seconds"""
 SUSPENDED_S = 20.0
 """within which a job that Slurm suspends stops, unless its node is away: slurmstepd sends SIGSTOP 2 s after SIGTSTP"""
 
@@ -66,15 +64,13 @@ class Chaos:
     """what is away for a while: nodes, jobs, services"""
 
     def launch(self, grid: Path, seconds: float, limit_s: float, pauses_s: tuple[float, float]) -> None:
-        """Launch the sweep, do faults for some seconds, FEWEST at least, mend all, and wait for the sweep's end."""
+        """Launch the sweep, do faults for some seconds, mend all, and wait for the sweep's end."""
         began = time.monotonic()
         with Path(f"{self.directory}.out").open("ab") as self._output:
             self._start("launch", grid, "--dir", self.directory, "--executor", "slurm", "--yes")
             driving.wait_for(lambda: driving.running_attempt(self.directory), 120)
             faults_begin = time.monotonic()
-            while self.launcher.poll() != 0:
-                if time.monotonic() - faults_begin > seconds and self.done.total() >= FEWEST:
-                    break
+            while time.monotonic() - faults_begin < seconds and self.launcher.poll() != 0:
                 fault = self.chance.choice(self.faults)
                 self.done[fault.__name__] += fault(self)
                 self._mend_due(time.monotonic())
