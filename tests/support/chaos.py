@@ -29,8 +29,9 @@ AWAY_S = 0.5, 3.0
 """how long the sweep directory is away: an automounter, a failover"""
 BAD_SHARE = 0.25
 """of the nodes: once so many are excluded the user releases them, as after a repair"""
-SUSPENDED_S = 20.0
-"""within which a job that Slurm suspends stops, unless its node is away: slurmstepd sends SIGSTOP 2 s after SIGTSTP"""
+SUSPENDED_S = 5.0
+"""shortest suspension: slurmstepd sends SIGTSTP, and 2 s later SIGSTOP, also to a job that was resumed in between: that
+one stays stopped while Slurm says that it runs"""
 
 
 @dataclass
@@ -260,19 +261,12 @@ class Chaos:
         job = self._job()
         if job is None:
             return False
-        return self._hold(job, lambda: self._suspend_job(job), lambda: self._resume_job(job))
+        earliest = time.monotonic() + SUSPENDED_S
 
-    def _suspend_job(self, job: str) -> None:
-        """Return once its script has stopped. The controller sends suspension and resumption from a thread each: where
-        they arrive in the other order, the job stays stopped while Slurm says that it runs.
-        """
-        self._client("scontrol", "suspend", job)
-        until = time.monotonic() + SUSPENDED_S
-        while time.monotonic() < until:
-            found = self.cluster.squeue().get(job, {})
-            if found.get("state") != "SUSPENDED" or _is_stopped(found["name"]):
-                return
-            time.sleep(0.1)
+        def resume() -> bool:
+            return time.monotonic() > earliest and self._resume_job(job)
+
+        return self._hold(job, lambda: self._client("scontrol", "suspend", job), resume)
 
     def _resume_job(self, job: str) -> bool:
         """Whether it is not suspended any more. It cannot be resumed while the controller is away."""
@@ -332,16 +326,6 @@ class Chaos:
         with journal.open("ab") as file:
             file.write(damage)
         return True
-
-
-def _is_stopped(job_name: str) -> bool:
-    """Whether the batch script of the job is."""
-    for process in psutil.process_iter(["name", "status"]):
-        if process.info == {"name": "slurm_script", "status": psutil.STATUS_STOPPED}:
-            with contextlib.suppress(psutil.Error):
-                if process.environ().get("SLURM_JOB_NAME") == job_name:
-                    return True
-    return False
 
 
 def stale_flag(directory: Path) -> Path:
