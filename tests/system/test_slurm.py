@@ -160,4 +160,4 @@ def test_the_script_and_the_process_list_hold_no_secret(tmp_path, slurm_cluster)
     os.killpg(launcher.pid, signal.SIGKILL)
     launcher.wait()
     driving.run("cancel", directory, env=slurm_cluster.env)
-    assert not (directory / "pilots" / name / "rendezvous").exists()
+    driving.wait_for(lambda: not (directory / "pilots" / name / "rendezvous").exists())  # once its agents have left
