@@ -76,7 +76,7 @@ def level(units: Mapping[str, frozenset[str]], look: int) -> float:
     """The chance below which a unit is blamed: of MOST_BY_CHANCE the k-th look has the share 1 / (k (k + 1)), whose sum
     is 1, for all units together.
     """
-    return MOST_BY_CHANCE / (max(1, look * (look + 1)) * max(1, len(units)))
+    return MOST_BY_CHANCE / (max(1, look * (look + 1)) * len(units))
 
 
 def blamed(trials: Sequence[Trial], units: Mapping[str, frozenset[str]]) -> Blame | None:

@@ -82,6 +82,7 @@ def test_what_a_pilot_without_a_word_held_after_its_last_line_is_lost():
 def test_a_node_that_failed_never_came_or_cannot_be_cleaned_is_lost_and_no_longer_waits():
     bad = NodeBad(time=40.0, node="n1", reason="not clean", pilot="p1")
     assert parts(allocated(), bad, ENDED)["lost"] == 60.0
+    assert parts(allocated(), ran("a", 30.0, 50.0, names(2)), bad, ENDED)["lost"] == 50.0, "a run still had it"
     failed = ran("a", 20.0, 30.0, names(2), Outcome.NODE_FAIL)
     failed[1] = replace(failed[1], accused=("n1",))
     found = parts(allocated(), failed, ENDED)

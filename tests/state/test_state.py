@@ -37,8 +37,9 @@ def test_attempts_follow_one_another():
     sweep_state = state_of()
     assert sweep_state.run(RUN).next_attempt() == 1
     sweep_state.apply(started(1))
-    assert sweep_state.run(RUN).next_attempt() is None
+    assert (sweep_state.run(RUN).next_attempt(), sweep_state.has_record(RUN, 1)) == (None, False)
     sweep_state.apply(record(1, Outcome.LOST))
+    assert sweep_state.has_record(RUN, 1)
     assert sweep_state.run(RUN).next_attempt() == 2
     sweep_state.apply(started(2))
     assert sweep_state.run(RUN).next_attempt() is None
