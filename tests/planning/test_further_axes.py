@@ -44,7 +44,7 @@ def test_a_field_at_its_default_is_not_in_the_json_and_comes_back():
 
 def test_the_ids_of_a_plan_are_those_of_its_runs():
     found = plan(
-        EXPERTS + "ep: [1, 8]\ndispatcher: [alltoall, deepep]\ndtype: [bf16, mxfp8]\nfp8_params: [true, false]"
+        EXPERTS + "ep: [1, 2]\ndispatcher: [alltoall, deepep]\ndtype: [bf16, mxfp8]\nfp8_params: [true, false]"
     )
     assert len(found.runs) == 9
     assert all(run.run().run_id == run.run_id for run in found.runs)
@@ -105,6 +105,11 @@ def test_a_workload_says_where_its_own_parameter_has_an_effect():
     ("text", "reason"),
     [
         (EXPERTS + "ep: 8\netp: 2", "etp_by_replicas: ep*etp = 8*2 does not divide dp*cp*tp = 8*1*1"),
+        (
+            EXPERTS.replace("8}", "4, domain_nodes: ['a[1-2]', 'b[1-2]']}").replace("nodes: 1", "nodes: 4")
+            + "tp: 8\nep: 2\nsplit: reject",
+            "split: a group of tp=8 or ep=2 (etp=0) is wider than a domain of 8 GPUs (split: reject)",
+        ),
         (EXPERTS + "etp: 5", "experts_by_etp: etp=5 does not divide an expert's width of 768"),
         (DENSE + "pp: 2\nvirtual_stages: 2", "virtual_stages_by_schedule: virtual_stages=2 needs a looped schedule"),
         (DENSE + "recompute: full\nrecompute_layers: 32", "recompute_layers_by_stages: recompute_layers=32 are all of"),
