@@ -44,7 +44,7 @@ def placed(columns: Mapping[str, Any], fabric: Fabric) -> dict[str, Any]:
 
 
 def _nodes_together(each: Any, ranks: Any) -> Any:
-    per_node, span = each.astype(np.int64), np.maximum(np.asarray(ranks), 1).astype(np.int64)
+    per_node, span = each.astype(np.int64), np.asarray(ranks).astype(np.int64)
     return np.lcm(per_node, span) // per_node
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import simpy
 
-from sweep.physics.job import FAILURES_PER_GPU_DAY, SECONDS_PER_DAY, SEEN_FAILURES, Job, count_interval
+from sweep.physics.job import FAILURES_PER_GPU_DAY, LIKELY, SECONDS_PER_DAY, SEEN_FAILURES, Job, count_interval
 
 MINUTE = 60.0
 
@@ -21,6 +21,7 @@ def test_the_interval_is_dalys(hours, minutes):
         failures_per_gpu_day=24 / hours,
     )  # fmt: skip
     assert float(job.interval_s) / MINUTE == pytest.approx(minutes, rel=0.01)
+    assert replace(job, step_s=1e6).interval_s == 1e6, "a step at least"
 
 
 def test_shares_add_up_and_whoever_fails_never_only_trains():
@@ -35,6 +36,14 @@ def test_shares_add_up_and_whoever_fails_never_only_trains():
     assert list(training) == sorted(training, reverse=True)
     assert min(checkpoints) > 0
     assert min(*lost, *restarts) > 0
+
+
+def test_of_a_job_without_end_only_the_rate_of_its_failures_is_uncertain():
+    job = Job(step_s=10.0, failures_per_gpu_day=FAILURES_PER_GPU_DAY, **JOBS["sync"])
+    known = float(job.shares[0])
+    for end, sign in zip(job.likely(known, known, known), (1, -1), strict=True):
+        rate = FAILURES_PER_GPU_DAY * (1 + sign * LIKELY / math.sqrt(SEEN_FAILURES))
+        assert known - end == pytest.approx(known - float(replace(job, failures_per_gpu_day=rate).shares[0]), rel=0.1)
 
 
 @pytest.mark.parametrize(("count", "low", "high"), [(0, 0.0, 2.996), (25, 17.38, 34.92)])

@@ -420,7 +420,8 @@ def test_latent_attention_counts_deepseeks_parameters_and_windows_and_prediction
     """
     deepseek = MODELS["DeepSeek-V3"]
     assert shapes.total_parameters(deepseek) == 671_026_404_352
-    with_mtp = replace(deepseek, mtp_layers=1)
+    with_mtp = replace(deepseek, mtp_layers=1)  # 11.5 billion of its own, by README_WEIGHTS.md there
+    assert total_parameters(with_mtp) - total_parameters(deepseek) == pytest.approx(11.5e9, rel=0.01)
     assert model_flops_per_token(with_mtp, 4096) == pytest.approx(1276e12 / 4912, rel=0.005)
     assert model_flops_per_token(MODELS["GPT-OSS-120B"], 4096) == pytest.approx(934e12 / 28672, rel=0.005)
     whole = replace(MODELS["GPT-OSS-120B"], window=0, window_layers=0)
