@@ -128,7 +128,7 @@ def tail(failed: int, there: int, others: int, elsewhere: int) -> float:
         _log_ways(there, k) + _log_ways(elsewhere, failures - k)
         for k in range(max(failed, failures - elsewhere), min(failures, there) + 1)
     )
-    return min(1.0, math.fsum(math.exp(one - _log_ways(there + elsewhere, failures)) for one in ways))
+    return math.fsum(math.exp(one - _log_ways(there + elsewhere, failures)) for one in ways)
 
 
 def _log_ways(total: int, chosen: int) -> float:

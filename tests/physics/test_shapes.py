@@ -397,7 +397,7 @@ def test_a_mixture_of_one_expert_is_the_dense_model_of_its_width_with_a_router()
     ({"mlp_bias": True}, 4 * (2 * 384 + 128)),
     ({"mlp_bias": True, "gated_mlp": False}, 4 * (384 + 128) - 4 * 128 * 384),
     ({"gated_mlp": False}, -4 * 128 * 384), ({"tied_embeddings": True}, -1024 * 128),
-    ({"learned_positions": 7}, 7 * 128),
+    ({"learned_positions": 7}, 7 * 128), ({"mtp_layers": 1}, (3 * 128 + 3 * 384 + 2) * 128 + 2 * 128**2 + 3 * 128),
 ])  # fmt: skip
 def test_each_choice_of_a_model_adds_its_own_parameters(change, more):
     """tiny-1M: 4 layers of 128, 4 heads and 2 kv heads of 32, a gated MLP of 384, a vocabulary of 1,024."""

@@ -105,11 +105,6 @@ def test_a_workload_says_where_its_own_parameter_has_an_effect():
     ("text", "reason"),
     [
         (EXPERTS + "ep: 8\netp: 2", "etp_by_replicas: ep*etp = 8*2 does not divide dp*cp*tp = 8*1*1"),
-        (
-            EXPERTS.replace("8}", "4, domain_nodes: ['a[1-2]', 'b[1-2]']}").replace("nodes: 1", "nodes: 4")
-            + "tp: 8\nep: 2\nsplit: reject",
-            "split: a group of tp=8 or ep=2 (etp=0) is wider than a domain of 8 GPUs (split: reject)",
-        ),
         (EXPERTS + "etp: 5", "experts_by_etp: etp=5 does not divide an expert's width of 768"),
         (DENSE + "pp: 2\nvirtual_stages: 2", "virtual_stages_by_schedule: virtual_stages=2 needs a looped schedule"),
         (DENSE + "recompute: full\nrecompute_layers: 32", "recompute_layers_by_stages: recompute_layers=32 are all of"),
@@ -132,6 +127,14 @@ def test_a_workload_says_where_its_own_parameter_has_an_effect():
 def test_what_cannot_run_is_rejected_with_the_reason(text, reason):
     assert not plan(text).runs
     assert any(found.startswith(reason) for found in why(text)), why(text)
+
+
+@pytest.mark.parametrize(("ep", "split", "rejected"), [(2, "reject", True), (2, "mark", False), (1, "reject", False)])
+def test_a_group_wider_than_a_domain_is_rejected_where_the_grid_says_so(ep, split, rejected):
+    text = EXPERTS.replace("8}", "4, domain_nodes: ['a[1-2]', 'b[1-2]']}").replace("nodes: 1", "nodes: 4")
+    found = {reason for reason in why(text + f"tp: 8\nep: {ep}\nsplit: {split}") if reason.startswith("split")}
+    assert found == ({"split: a group of tp=8 or ep=2 (etp=0) is wider than a domain of 8 GPUs (split: reject)"}
+                     if rejected else set())  # fmt: skip
 
 
 @pytest.mark.parametrize("routing", ["skewed", "skewed:x", "balanced:2", "even"])

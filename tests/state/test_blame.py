@@ -96,7 +96,7 @@ def test_what_speaks_of_places_is_what_a_place_may_cause_and_success_and_nothing
 def test_the_numbers_are_fishers():
     """3 of 4 against 1 of 4: 17 of 70 (Fisher's tea, The Design of Experiments, 1935, section 5)."""
     assert math.isclose(tail(3, 4, 1, 4), 17 / 70)
-    assert tail(0, 4, 0, 4) == 1.0
+    assert math.isclose(tail(0, 4, 0, 4), 1.0)
     found, _ = lived(random.Random(1), UNITS["domain A"], fails=1.0, base=0.0)
     assert (found.failed, found.failed_elsewhere) == (found.touching, 0)
     assert str(found).startswith(f"{found.failed} of {found.touching} attempts on domain A failed, 0 of ")

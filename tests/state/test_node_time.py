@@ -34,7 +34,7 @@ def names(nodes):
 
 def ran(run, start, end, nodes, outcome=Outcome.OK, **facts):
     facts = {"started_at": start, "ended_at": end, **(facts or TIMES)}
-    return [begun(run, start, pilot="p1", nodes=nodes), recorded(run, outcome, end, pilot="p1", **facts)]
+    return [begun(run, start, pilot="p1", nodes=nodes), recorded(run, outcome, end + 0.5, pilot="p1", **facts)]
 
 
 def parts(*groups, now=1000.0):
@@ -56,6 +56,10 @@ def test_each_part_of_an_attempt_and_of_a_pilot():
         "CUDA context": 1.0, "imports": 2.0, "cleaning": 12.0, "idle": 140.0, "pilot": 28.0,
     }  # fmt: skip
     assert sum(seconds.expected for seconds in found.values()) == pytest.approx(2 * 104)
+    damaged = parts(allocated(), ran("a", 30.0, 50.0, names(2), **TIMES | {"extra_json": "{"}), ENDED)
+    assert (damaged["imports"], damaged["warm-up"]) == (2 * 4, found["warm-up"]), "phases are not known"
+    assert parts(allocated(begin=4.0), ENDED) == {"pilot": 2 * 6, "idle": 2 * 90}
+    assert parts(allocated(begin=10.0), ENDED) == {"idle": 2 * 90}
 
 
 def test_iterations_of_a_stopped_run_and_attempts_that_failed_are_parts_of_their_own():
