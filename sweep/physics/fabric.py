@@ -62,7 +62,7 @@ def level(columns: Mapping[str, Any], axis: str) -> Any:
         return None
     ranks = span(columns, axis)
     inside, near = (
-        (unit > 0) & ((columns["all_gpus"] <= unit) | ((ranks <= unit) & (unit % np.maximum(ranks, 1) == 0)))
+        (columns["all_gpus"] <= unit) | ((ranks <= unit) & (unit % ranks == 0))
         for unit in (read(columns, "domain_gpus"), read(columns, "switch_gpus"))
     )
     return np.where(inside, 0, np.where(near, 1, 2))

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import simpy
 
-from sweep.physics.job import FAILURES_PER_GPU_DAY, LIKELY, SECONDS_PER_DAY, SEEN_FAILURES, Job, count_interval, known_rate
+from sweep.physics.job import (
+    FAILURES_PER_GPU_DAY,
+    LIKELY,
+    SECONDS_PER_DAY,
+    SEEN_FAILURES,
+    Job,
+    count_interval,
+    known_rate,
+)
 
 MINUTE = 60.0
 

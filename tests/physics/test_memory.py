@@ -115,6 +115,15 @@ def test_a_larger_micro_batch_always_needs_more(profile, tp, pp, recompute, micr
     assert smaller < larger
 
 
+@pytest.mark.parametrize(("dp", "per_weight"), [(1, 2), (8, 6)])
+def test_a_loss_in_chunks_has_the_gradient_of_its_weight_and_where_that_is_reduced_a_copy_of_four_bytes(dp, per_weight):
+    """And the logits of a chunk, which are fewer here than the copy, and the gradients of all inputs."""
+    profile, shape = dataclasses.replace(OURS, loss_chunk_tokens=64), MODELS["8B"]
+    logits = (dp == 1) * 64 * shape.vocab_size * profile.chunk_logit_bytes
+    wanted = per_weight * shape.vocab_size * shape.hidden_size + logits + 2 * shape.hidden_size * 4096
+    assert memory.logit_bytes(columns(dp=dp), profile, "first") == pytest.approx(wanted)
+
+
 def test_experts_activations_that_are_made_again_are_not_stored():
     """Of eight experts a token, each 768 wide, in half precision."""
     layout = columns("Qwen3-30B-A3B", recompute="selective")

@@ -383,6 +383,11 @@ def test_what_a_token_is_multiplied_by_is_active_but_norms_and_the_input_embeddi
     assert matmul_parameters(shape) == active_parameters(shape) - norms - looked_up
 
 
+def test_a_share_of_a_peak_is_that_of_the_flops_of_its_tokens_and_none_where_one_is_unknown():
+    assert utilisation(1e4, 4.945e10, 989e12) == pytest.approx(0.5)
+    assert utilisation(1e4, 4.945e10, None) is utilisation(None, 4.945e10, 989e12) is None
+
+
 def test_a_mixture_of_one_expert_is_the_dense_model_of_its_width_with_a_router():
     dense = MODELS["tiny-1M"]
     one = replace(dense, num_experts=1, experts_per_token=1, moe_intermediate_size=192)
