@@ -5,7 +5,6 @@ import json
 import pytest
 
 from sweep.contract import FURTHER, Layout, Run, Workload
-from sweep.errors import SweepError
 from sweep.plugins import WORKLOAD
 from tests.support.made_plans import plan_of
 
@@ -135,12 +134,6 @@ def test_a_group_wider_than_a_domain_is_rejected_where_the_grid_says_so(ep, spli
     found = {reason for reason in why(text + f"tp: 8\nep: {ep}\nsplit: {split}") if reason.startswith("split")}
     assert found == ({"split: a group of tp=8 or ep=2 (etp=0) is wider than a domain of 8 GPUs (split: reject)"}
                      if rejected else set())  # fmt: skip
-
-
-@pytest.mark.parametrize("routing", ["skewed", "skewed:x", "balanced:2", "even"])
-def test_a_routing_is_a_name_and_for_skewed_an_exponent(routing):
-    with pytest.raises(SweepError, match="routing"):
-        plan(EXPERTS + f"routing: '{routing}'")
 
 
 def test_one_stage_per_rank_beside_others_is_no_looped_schedule():
