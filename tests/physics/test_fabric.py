@@ -56,9 +56,10 @@ def chosen(topology, made):
     return tree.choose(names, names, made.nodes, together, Counter(), reject_split=False, placement=placement)
 
 
-def test_of_a_group_that_no_domain_holds_half_is_in_each_of_two():
-    columns = {"gpus_per_node": np.array([4.0]), "tp": np.array([16.0])}
-    assert placed(columns, Fabric(domain_nodes=3, domains=2))["domain_gpus"] == 8
+def test_of_a_group_that_no_domain_holds_half_is_in_each_of_two_and_others_are_whole():
+    for layout in ({"tp": 16}, {"tp": 4, "ep": 2, "dp": 4}):
+        columns = {name: np.array([float(size)]) for name, size in {"gpus_per_node": 4, **layout}.items()}
+        assert placed(columns, Fabric(domain_nodes=3, domains=2))["domain_gpus"] == 8
 
 
 def test_groups_meet_where_the_nodes_of_a_pilot_would_let_them_meet():

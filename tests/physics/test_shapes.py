@@ -138,7 +138,12 @@ def test_impossible_shapes_are_refused(change, message):
 
 def test_a_mixture_uses_up_to_all_of_its_experts_and_has_one_layer_of_them_at_least():
     given = MODELS["tiny-moe"].as_dict()
-    for change in ({"experts_per_token": 1}, {"experts_per_token": 8}, {"dense_layers": 3}):
+    for change in (
+        {"experts_per_token": 1},
+        {"experts_per_token": 8},
+        {"dense_layers": 3},
+        {"window": 8, "window_layers": 1},
+    ):
         assert ModelShape(**given | change)
 
 

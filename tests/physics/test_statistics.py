@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from sweep.physics.statistics import (
+    MAD_FACTOR,
+    MEDIAN_FACTOR,
     holm,
     log_median_variance,
     over_looks,
+    pooled_variance,
     robust_spread,
     student_quantile,
     student_two_sided,
@@ -62,6 +65,11 @@ def test_the_variance_of_a_median_is_that_of_many_medians():
     assert stated == pytest.approx(true, rel=0.15)
     assert log_median_variance([0.1, 0.1]) == (0, 0)
     assert log_median_variance([1.0, 1.0, 1.0, 2.0])[0] > 0, "most are equal"
+    outlier = [
+        math.exp(one / 100) for one in (0, 1, -1, 2, -2, 3, -3, 4, 500)
+    ]  # their distances' median is 2 hundredths
+    assert log_median_variance(outlier)[0] == pytest.approx((MEDIAN_FACTOR * MAD_FACTOR * 0.02 * 1.107) ** 2 / 9)
+    assert pooled_variance([[1.0, 3.0], [5.0]]) == (2.0, 1)
 
 
 @pytest.mark.parametrize(
