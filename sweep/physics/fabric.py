@@ -44,7 +44,7 @@ def placed(columns: Mapping[str, Any], fabric: Fabric) -> dict[str, Any]:
 
 
 def _nodes_together(each: Any, ranks: Any) -> Any:
-    per_node, span = each.astype(np.int64), np.maximum(np.asarray(ranks), 1).astype(np.int64)
+    per_node, span = each.astype(np.int64), np.asarray(ranks).astype(np.int64)
     return np.lcm(per_node, span) // per_node
 
 
@@ -62,7 +62,7 @@ def level(columns: Mapping[str, Any], axis: str) -> Any:
         return None
     ranks = span(columns, axis)
     inside, near = (
-        (unit > 0) & ((columns["all_gpus"] <= unit) | ((ranks <= unit) & (unit % np.maximum(ranks, 1) == 0)))
+        (columns["all_gpus"] <= unit) | ((ranks <= unit) & (unit % ranks == 0))
         for unit in (read(columns, "domain_gpus"), read(columns, "switch_gpus"))
     )
     return np.where(inside, 0, np.where(near, 1, 2))

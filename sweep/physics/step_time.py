@@ -199,7 +199,7 @@ def _exchanges(
     """
     sent, overlap = experts.exchange_s(columns, machine, behaviour), read(columns, "ep_overlap") > 0
     work = [sum(passes[name][i] for name in ("matmul", "attention", "memory")) for i in (0, 1)]
-    hidden = [sent * cover / np.maximum(sent + cover, 1e-12) for cover in work]
+    hidden = [sent * cover / (sent + cover) for cover in work]
     return Passes(*(np.where(overlap, communication.waited_s(sent, cover), sent) for cover in hidden))
 
 

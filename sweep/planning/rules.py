@@ -102,7 +102,7 @@ GENERAL: tuple[Rule, ...] = (
     ),
     Rule(
         "recompute_layers_by_stages",
-        lambda c: (c["recompute_layers"] > 0) & (c["recompute_layers"] * c["pp"] >= c["num_layers"] + c["pp"] - 1),
+        lambda c: c["recompute_layers"] * c["pp"] >= c["num_layers"] + c["pp"] - 1,
         "recompute_layers={recompute_layers} are all of a stage's: {num_layers} layers over pp={pp}; 0 means all",
     ),
 )
@@ -208,7 +208,7 @@ def _looped_ones(grid: Grid) -> tuple[Rule, ...]:
     return () if len(grid.virtual_stages) == 1 else (
         Rule(
             "virtual_stages_by_schedule",
-            lambda c: (c["pp"] > 1) & (c["virtual_stages"] == 1) & np.isin(c["pp_schedule"], LOOPED),
+            lambda c: (c["virtual_stages"] == 1) & np.isin(c["pp_schedule"], LOOPED),
             "virtual_stages=1 is no number of stages for {pp_schedule}",
         ),
     )  # fmt: skip

@@ -156,14 +156,14 @@ def lists(offsets: npt.NDArray[Any], values: Any) -> Any:
 
 
 def as_numpy(column: Any) -> npt.NDArray[Any]:
-    """A column of numbers without nulls, or the codes of a text column (with a single dictionary)."""
+    """A column of a table with rows: numbers without nulls, or the codes of a text column with a single dictionary."""
     parts = []
     for chunk in column.chunks:
         array = chunk.indices if pa.types.is_dictionary(chunk.type) else chunk
         kind = np.dtype(array.type.to_pandas_dtype())
         data = np.frombuffer(array.buffers()[1], dtype=kind)
         parts.append(data[array.offset : array.offset + len(array)])
-    return np.concatenate(parts) if parts else np.zeros(0)
+    return np.concatenate(parts)
 
 
 def further(table: Any, earlier: Sequence[Any]) -> Any:

@@ -318,8 +318,7 @@ def over_ranks(values: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
 
 def numbers_of(value: object) -> Sequence[float]:
     """A list of numbers that a record states; empty where that is anything else."""
-    whole = isinstance(value, list) and all(type(one) in (int, float) for one in value)
-    return value if isinstance(value, list) and whole else ()
+    return value if isinstance(value, list) and all(type(one) in (int, float) for one in value) else ()
 
 
 def _spread(values: Sequence[Json]) -> Json:

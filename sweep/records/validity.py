@@ -63,7 +63,7 @@ def mismatches(run: Run, measurements: Sequence[Measurement], bound: SlowBound |
             if name in asked and value != asked[name]:
                 found.setdefault(f"{name}: requested {asked[name]}, ran {value} (rank {rank})")
     counts = sorted({len(m.step_times_s) for m in measurements})
-    wanted = 1 if stopped_after(measurements, bound) is not None else max(1, run.iterations)
+    wanted = 1 if stopped_after(measurements, bound) is not None else run.iterations
     if counts[0] < wanted:
         found.setdefault(f"iterations: requested {run.iterations}, timed {counts[0]}")
     elif len(counts) > 1:

@@ -76,7 +76,7 @@ def level(units: Mapping[str, frozenset[str]], look: int) -> float:
     """The chance below which a unit is blamed: of MOST_BY_CHANCE the k-th look has the share 1 / (k (k + 1)), whose sum
     is 1, for all units together.
     """
-    return MOST_BY_CHANCE / (max(1, look * (look + 1)) * max(1, len(units)))
+    return MOST_BY_CHANCE / (max(1, look * (look + 1)) * len(units))
 
 
 def blamed(trials: Sequence[Trial], units: Mapping[str, frozenset[str]]) -> Blame | None:
@@ -128,7 +128,7 @@ def tail(failed: int, there: int, others: int, elsewhere: int) -> float:
         _log_ways(there, k) + _log_ways(elsewhere, failures - k)
         for k in range(max(failed, failures - elsewhere), min(failures, there) + 1)
     )
-    return min(1.0, math.fsum(math.exp(one - _log_ways(there + elsewhere, failures)) for one in ways))
+    return math.fsum(math.exp(one - _log_ways(there + elsewhere, failures)) for one in ways)
 
 
 def _log_ways(total: int, chosen: int) -> float:

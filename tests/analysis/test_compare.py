@@ -1,14 +1,10 @@
 """Two sweeps compared: noise is not reported, a slower cell is found, and the statistics are correct."""
 
-import math
-
-import numpy as np
 import pandas as pd
 import pytest
 
 from analysis.compare import LEVEL, Change, compare
 from sweep.errors import SweepError
-from sweep.physics.statistics import holm, log_median_variance, robust_spread, student_quantile, student_two_sided
 from sweep.records.schema import OVERSUBSCRIBED
 from tests.support.compared import noisy
 from tests.support.refusals import mistakes_of
@@ -151,48 +147,6 @@ def test_other_work_in_one_cell_is_not_excused_by_equal_work_in_another():
 def test_nothing_in_common_is_refused():
     (fact,) = refused(noisy(1).query("model == '1B'"), noisy(2).query("model == '4B' and nodes == 1"))
     assert fact == "no cell has tokens/s/GPU in both: 4 cells in A, 1 in B"
-
-
-@pytest.mark.parametrize(
-    ("t", "freedom", "p"), [(2.228, 10, 0.05), (12.706, 1, 0.05), (3.25, 9, 0.01), (1.959964, 1e6, 0.05), (0, 5, 1)]
-)
-def test_students_t_is_that_of_the_tables(t, freedom, p):
-    assert student_two_sided(t, freedom) == pytest.approx(p, abs=2e-4)
-    assert student_two_sided(-t, freedom) == student_two_sided(t, freedom)
-    if p < 1:
-        assert student_quantile(1 - p, freedom) == pytest.approx(t, rel=1e-3)
-
-
-@pytest.mark.parametrize("t", [0.01, 0.7, 2.0, 30.0])
-def test_students_t_of_one_and_two_degrees_of_freedom_is_exact(t):
-    assert student_two_sided(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), rel=1e-12)
-    assert student_two_sided(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), rel=1e-9)
-    assert student_two_sided(math.inf, 5) == 0
-
-
-def test_holms_procedure():
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([]) == []
-    assert holm([0.9, 0.8]) == [1, 1]
-
-
-def test_the_spread_within_groups_ignores_the_few_that_changed():
-    random = np.random.default_rng(3)
-    groups = [list(random.normal(at, 0.01, 6)) for at in range(20)]
-    assert robust_spread(groups)[0] == pytest.approx(0.01, rel=0.15)
-    for group in groups[:4]:
-        group[0] += 0.5
-    assert robust_spread(groups)[0] == pytest.approx(0.01, rel=0.25)
-    assert robust_spread([[1.0], [2.0]]) == (0, 0)
-
-
-def test_the_variance_of_a_median_is_that_of_many_medians():
-    random = np.random.default_rng(4)
-    samples = np.exp(random.normal(0, 0.02, (4000, 9)))
-    true = np.var(np.log(np.median(samples, axis=1)))
-    stated = np.mean([log_median_variance(sample)[0] for sample in samples[:500]])
-    assert stated == pytest.approx(true, rel=0.15)
-    assert log_median_variance([0.1, 0.1]) == (0, 0)
 
 
 def test_a_run_that_failed_once_and_was_measured_later_does_not_fail():

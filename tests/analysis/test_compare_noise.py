@@ -72,6 +72,7 @@ def test_the_change_of_several_runs_is_their_median_with_the_variance_of_a_media
 def test_a_change_without_any_variance_is_not_tested():
     assert n.welch(0.1, [(0.0, 3.0)]) == (0.1, 0.0, 1e6, 1.0)
     assert n.welch(0.1, [(0.0004, 0.0)])[2] == 1e6, "without any estimate the normal distribution"
+    assert n.welch(0.1, [(0.0004, 1.0)])[2] == 1
 
 
 def test_changes_are_ratios_within_their_95_per_cent_and_corrected_together():

@@ -109,6 +109,8 @@ def test_of_predicted_parts_each_states_its_share_of_the_step_and_that_it_is_no_
     rest = by_cause["slower than predicted"]
     assert (rest.seconds, rest.measured) == (pytest.approx(1.0), True)
     assert rest.evidence == "+100% over the prediction of 1,000 ms"
+    (alone,) = losses(replace(NOTHING, step_s=2.0, parts_s={"matmul": 0.5}))
+    assert alone.evidence == "+300% over the prediction of 500 ms"
 
 
 def test_only_what_the_model_alone_states_is_no_measurement():

@@ -9,7 +9,6 @@ import yaml
 from sweep.errors import SweepError
 from sweep.inputs.detect import (
     CPU_RANKS,
-    LONGEST_PILOT_S,
     NodeGroup,
     cluster_site,
     detect_site,
@@ -144,6 +143,17 @@ def test_a_machine_has_the_gpus_that_it_lists_and_else_its_cores(
     assert detect_site("local", stated) == wanted
 
 
+@pytest.mark.parametrize(("kind", "per_node"), [("h100", 8), ("gb200", 4)])
+def test_a_kind_of_gpu_that_is_not_here_is_a_clusters_elsewhere_or_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, per_node: int
+) -> None:
+    commands(monkeypatch, tmp_path)
+    found = detect_site(None, kind)
+    assert (found["name"], found["gpu"], found["gpus_per_node"]) == ("cluster", kind, per_node)
+    with pytest.raises(SweepError, match=f"this machine has no {kind}"):
+        detect_site("local", kind)
+
+
 LINES = "cpu*|up|1:00|2|4|(null)\nfast|up|infinite|3|64|gpu:8\nold|down|infinite|9|64|gpu:v100:8"
 
 
@@ -152,7 +162,7 @@ def test_a_cluster_is_detected_from_what_its_commands_print(monkeypatch: pytest.
     found = detect_site("slurm", "h100")
     assert found == {
         "name": "my-cluster", "partition": "fast", "gpu": "h100", "gpus_per_node": 8,
-        "max_nodes": 3, "pilot_time": LONGEST_PILOT_S,
+        "max_nodes": 3, "pilot_time": 4 * 3600,
     }  # fmt: skip
     assert [group.partition for group in other_partitions("fast")] == ["cpu"], "of those that are up"
     commands(monkeypatch, tmp_path, sinfo=LINES, scontrol=None)

@@ -116,7 +116,8 @@ def test_each_bad_value_is_reported_once_at_its_line(case):
             f"{c}: &{c} [{','.join([f'*{p}'] * 9)}]\n" for p, c in itertools.pairwise("abcdefghi")
         ), "aliases"),
         (GOOD + "name: again\n", "the key 'name' is given twice, first in line 1"),
-        (GOOD + "params: !!python/object/apply:os.system [id]\n", "a YAML tag is not allowed here"),
+        *((f"{GOOD}params: {value}\n", "a YAML tag is not allowed here")
+          for value in ("!!python/object/apply:os.system [id]", "!mine {width: 1}", "!mine text")),
         (GOOD + "env: {<<: {A: 1}}\n", "<< cannot be a key"),
         (GOOD.replace("global_batch: 1Mi\n", ""), "neither global_batch nor tokens_per_gpu"),
         (GOOD.replace("models: [8B]\n", ""), "models is missing"),

@@ -45,6 +45,13 @@ def test_a_published_config_has_the_shape_of_the_catalogue(name: str) -> None:
     assert shape_of_config(CONFIGS[name]) == (MODELS[name], [])
 
 
+def test_a_file_may_say_which_of_its_layers_have_a_window() -> None:
+    layers = ["sliding_attention"] * 3 + ["full_attention"] * 21
+    shape, _ = shape_of_config(CONFIGS["GPT-OSS-20B"] | {"layer_types": layers, "sliding_window": 64})
+    assert shape is not None
+    assert (shape.window, shape.window_layers) == (64, 3)
+
+
 def test_a_grid_takes_one_as_a_path_and_inline(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CONFIGS["Qwen3-8B"]))

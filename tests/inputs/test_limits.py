@@ -8,6 +8,7 @@ from sweep.inputs.detect import NodeGroup, cluster_site
 from sweep.inputs.load import parse_grid
 from sweep.inputs.models import shape_of_config
 from sweep.inputs.site import parse_site
+from sweep.inputs.texts import text_of
 from sweep.inputs.validation import amount, amount_text, seconds
 from sweep.inputs.yaml_lines import MAX_DEPTH, load
 from tests.support.refusals import mistakes_of
@@ -80,6 +81,17 @@ def test_what_a_grid_omits_has_one_value_per_axis_and_the_documented_defaults():
     assert (timeouts.start, timeouts.first_iteration, timeouts.steady) == (300, 300, 20)
     assert (found.remeasure_share, grid(workload="simulated").remeasure_share) == (0.1, 0.0)
     assert grid(workload="simulated", remeasure=0.2).remeasure_share == 0.2
+    stops = [grid(**given).stops_slow for given in ({}, {"strategy": "exhaustive"}, {"stop_slow": 1.5})]
+    assert stops == ["auto", "off", 1.5]
+    assert [grid(miss=miss).miss for miss in (0.05, "5%", "5.5 %")] == [0.05, 0.05, 0.055]
+
+
+def test_a_text_that_begins_with_an_at_sign_is_that_of_its_file():
+    files = {"a.txt": "text", "b.txt": "@c.txt"}
+    assert [text_of(given, files.get) for given in ("plain", 3, "@a.txt")] == ["plain", 3, "text"]
+    for given in ("@b.txt", "@none.txt"):
+        with pytest.raises(ValueError, match="no readable text file"):
+            text_of(given, files.get)
 
 
 def test_what_a_site_omits_has_the_documented_defaults():

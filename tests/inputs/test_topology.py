@@ -16,6 +16,7 @@ from sweep.inputs.topology import (
     parse_topology,
     spot_at,
     stated_domains,
+    units_of,
 )
 from sweep.physics.catalogue import MODELS
 from sweep.physics.measured import Fabric
@@ -53,7 +54,7 @@ SwitchName=spine2 Level=1 LinkSpeed=1 Nodes=n[08-10] Switches=leaf3
 SwitchName=core Level=2 LinkSpeed=1 Nodes=n[01-03,05-10] Switches=spine[1-2]
 """
 BLOCKS = """\
-BlockName=rack1 BlockIndex=0 Nodes=gb-r1-[01-18] BlockSize=18
+BlockName=rack1 BlockIndex=0 Nodes=gb-r1-[01-18] BlockSize=18 Comment=a=b
 BlockName=rack2 BlockIndex=1 BlockSize=18
 BlockName=rack3 BlockIndex=2 Nodes=gb-r3-[01,03-04],gb-x7 BlockSize=18
 AggregatedBlock=rack[1-2] BlockIndex=3 Nodes=gb-r1-[01-18] BlockSize=36
@@ -159,3 +160,13 @@ def test_what_is_no_list_of_domains_is_refused(lists, message):
     with pytest.raises(SweepError, match=message) as error:
         parse_site(f"{SITE}domain_nodes: {lists}\n", "site.yaml")
     assert "site.yaml:3" in str(error.value)
+
+
+def test_units_are_named_once():
+    spots = {"a1": Spot("a", ("core", "s1")), "a2": Spot("a", ("core", "s1")), "b1": Spot("b", ("core", "s2")),
+             "b2": Spot("b", ("core", "s3")), "c1": Spot(None, ("core", "s2"))}  # fmt: skip
+    found = {name: sorted(nodes) for name, nodes in units_of(spots).items()}
+    assert {name: nodes for name, nodes in found.items() if len(nodes) > 1} == {
+        "domain a": ["a1", "a2"], "domain b": ["b1", "b2"], "switch s2": ["b1", "c1"],
+    }  # fmt: skip
+    assert sorted(found) == sorted({*spots, "domain a", "domain b", "switch s2"})

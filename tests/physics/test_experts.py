@@ -8,6 +8,7 @@ import pytest
 from sweep.physics import communication, constants, experts, step_time
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
+from sweep.physics.kernels import Passes
 from sweep.physics.machine import Machine
 from sweep.physics.measured import MeasuredCollective, MeasuredRates
 from sweep.physics.profiles import PROFILES
@@ -184,3 +185,8 @@ def test_another_micro_batch_hides_exchanges_as_was_measured():
             columns("Qwen3-30B-A3B", ep_overlap=overlap, **layout), GPUS["h100"], PROFILES["megatron"]
         )
         assert float(found) == pytest.approx(measured, rel=0.1)
+    cells = columns("Qwen3-30B-A3B", ep_overlap=True, **layout)
+    sent = experts.exchange_s(cells, H100, MEGATRON)
+    passes = dict.fromkeys(("matmul", "attention", "memory"), Passes(sent / 3, sent))
+    wanted = [communication.waited_s(sent, share * sent) for share in (1 / 2, 3 / 4)]
+    assert step_time._exchanges(cells, H100, MEGATRON, passes) == pytest.approx(wanted)

@@ -56,6 +56,13 @@ def chosen(topology, made):
     return tree.choose(names, names, made.nodes, together, Counter(), reject_split=False, placement=placement)
 
 
+def test_of_a_group_that_no_domain_holds_half_is_in_each_of_two_and_others_are_whole():
+    for layout in ({"tp": 16}, {"tp": 4, "ep": 2, "dp": 4}):
+        columns = {name: np.array([float(size)]) for name, size in {"gpus_per_node": 4, **layout}.items()}
+        found = placed(columns, Fabric(domain_nodes=3, domains=2))
+        assert found["domain_gpus"] == found["switch_gpus"] == 8
+
+
 def test_groups_meet_where_the_nodes_of_a_pilot_would_let_them_meet():
     """All but where nodes are spread unevenly, which is predicted as evenly: 1 in 40 groups."""
     draw, right, groups = random.Random(0), 0, 0

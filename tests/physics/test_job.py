@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import simpy
 
-from sweep.physics.job import FAILURES_PER_GPU_DAY, SECONDS_PER_DAY, SEEN_FAILURES, Job, count_interval
+from sweep.physics.job import (
+    FAILURES_PER_GPU_DAY,
+    LIKELY,
+    SECONDS_PER_DAY,
+    SEEN_FAILURES,
+    Job,
+    count_interval,
+    known_rate,
+)
 
 MINUTE = 60.0
 
@@ -21,6 +29,7 @@ def test_the_interval_is_dalys(hours, minutes):
         failures_per_gpu_day=24 / hours,
     )  # fmt: skip
     assert float(job.interval_s) / MINUTE == pytest.approx(minutes, rel=0.01)
+    assert replace(job, step_s=1e6).interval_s == 1e6, "a step at least"
 
 
 def test_shares_add_up_and_whoever_fails_never_only_trains():
@@ -37,10 +46,27 @@ def test_shares_add_up_and_whoever_fails_never_only_trains():
     assert min(*lost, *restarts) > 0
 
 
-@pytest.mark.parametrize(("count", "low", "high"), [(0, 0.0, 2.996), (25, 17.38, 34.92)])
+def test_of_a_job_without_end_only_the_rate_of_its_failures_is_uncertain():
+    job = Job(step_s=10.0, failures_per_gpu_day=FAILURES_PER_GPU_DAY, **JOBS["sync"])
+    known = float(job.shares[0])
+    for end, sign in zip(job.likely(known, known, known), (1, -1), strict=True):
+        rate = FAILURES_PER_GPU_DAY * (1 + sign * LIKELY / math.sqrt(SEEN_FAILURES))
+        assert known - end == pytest.approx(known - float(replace(job, failures_per_gpu_day=rate).shares[0]), rel=0.1)
+
+
+@pytest.mark.parametrize(("count", "low", "high"), [(0, 0.0, 2.996), (1, 0.051, 4.744), (25, 17.38, 34.92)])
 def test_the_interval_of_a_count_is_the_exact_one(count, low, high):
     """Published: epitools' pois.daly for 0, GraphPad's example for 25."""
     assert count_interval(count) == pytest.approx((low, high), abs=0.006)
+
+
+@pytest.mark.parametrize(("failures", "gpu_days", "own"), [
+    (10, 20000.0, False), (10, 200.0, True), (1200, 2.5e6, True), (0, 1e6, False), (10, 0.0, False), (1, 1e6, True),
+])  # fmt: skip
+def test_ones_own_failures_count_where_they_say_more_than_the_published_ones(failures, gpu_days, own):
+    """The same rate, by fewer; another cluster's; one that is better known; none; no time; far fewer."""
+    published = (FAILURES_PER_GPU_DAY, SEEN_FAILURES)
+    assert known_rate(failures, gpu_days) == ((failures / gpu_days, failures) if own else published)
 
 
 class Simulated:

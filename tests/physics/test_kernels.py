@@ -80,6 +80,7 @@ def test_where_sends_across_nodes_block_the_host_a_layers_passes_have_a_least_ti
     ({"pp": 2, "dp": 32}, 8 + 2 - 1),  # 64 nodes: a second for each micro-batch and each stage but one
     ({"pp": 8, "dp": 8}, 8 + 8 - 1),
     ({"pp": 2, "dp": 16}, (8 + 2 - 1) / 2**2.5),  # half as many nodes
+    ({"pp": 2, "dp": 8, "cp": 4}, 8 + 2 - 1),
     ({"pp": 1, "dp": 64}, 0),
     ({"pp": 2, "dp": 32, "gpus_per_node": 1024}, 0),
     ({"pp": 2, "dp": 1, "send_wait_s": 0.5}, 0.5 * (8 + 2 - 1)),  # as a column states it

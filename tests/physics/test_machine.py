@@ -168,6 +168,9 @@ def test_where_and_when_rates_were_measured_names_four_nodes_at_most(nodes, date
 def test_what_no_collective_can_take_is_refused(wrong):
     with pytest.raises(ValueError, match=r"must be positive|kind is one of|spread is"):
         MeasuredCollective(**COLLECTIVE | wrong)
+    for rate in (0.0, -1.0, 1e18):
+        with pytest.raises(ValueError, match="must be positive"):
+            MeasuredRates(between_bytes_per_s=rate)
 
 
 @pytest.mark.parametrize("right", [

@@ -80,10 +80,10 @@ def test_optimizers_differ_in_their_states(optimizer, bytes_):
     assert part["optimizer_states"] == pytest.approx(bytes_ * total_parameters(MODELS["8B"]), rel=1e-3)
 
 
-@pytest.mark.parametrize("model", ["8B", "1B", "Mixtral-8x7B"])
+@pytest.mark.parametrize(("model", "mtp_layers"), [("8B", 0), ("1B", 0), ("Mixtral-8x7B", 0), ("8B", 1)])
 @pytest.mark.parametrize("pp", [1, 2, 4])
-def test_stages_hold_the_model_once_and_a_tied_embedding_twice(model, pp):
-    shape = MODELS[model]
+def test_stages_hold_the_model_once_and_a_tied_embedding_twice(model, mtp_layers, pp):
+    shape = dataclasses.replace(MODELS[model], mtp_layers=mtp_layers)
     held = 0.0
     for stage, count in (("first", 1), ("middle", max(pp - 2, 0)), ("last", pp > 1)):
         held += count * sum(states.stage_parameters({"pp": pp}, shape, stage, EVEN))
@@ -113,6 +113,25 @@ def test_a_larger_micro_batch_always_needs_more(profile, tp, pp, recompute, micr
     layout = {"tp": tp, "pp": pp, "dp": 8, "grad_accum": 8, "recompute": recompute}
     smaller, larger = (peak(PROFILES[profile], **layout, micro_batch_size=m) for m in (micro, micro + 1))
     assert smaller < larger
+
+
+@pytest.mark.parametrize(("dp", "per_weight"), [(1, 2), (8, 6)])
+def test_a_loss_in_chunks_has_the_gradient_of_its_weight_and_where_that_is_reduced_a_copy_of_four_bytes(dp, per_weight):
+    """And the logits of a chunk, which are fewer here than the copy, and the gradients of all inputs."""
+    profile, shape = dataclasses.replace(OURS, loss_chunk_tokens=64), MODELS["8B"]
+    logits = (dp == 1) * 64 * shape.vocab_size * profile.chunk_logit_bytes
+    wanted = per_weight * shape.vocab_size * shape.hidden_size + logits + 2 * shape.hidden_size * 4096
+    assert memory.logit_bytes(columns(dp=dp), profile, "first") == pytest.approx(wanted)
+
+
+def test_experts_activations_that_are_made_again_are_not_stored():
+    """Of eight experts a token, each 768 wide, in half precision."""
+    layout = columns("Qwen3-30B-A3B", recompute="selective")
+    kept, dropped = (
+        memory.breakdown(layout | {"recompute_modules": modules}, PROFILES["megatron"])["activations"]
+        for modules in ("mla_up_proj", "moe_act")
+    )
+    assert kept - dropped == pytest.approx(48 * 4096 * 8 * 768 * 2)
 
 
 def test_unknown_memory_lets_everything_fit():

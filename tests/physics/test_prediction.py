@@ -6,7 +6,7 @@ import pytest
 from sweep.physics import constants
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
-from sweep.physics.prediction import CAUSES, DOUBLINGS, FACTORS, Layouts, by_size, describe
+from sweep.physics.prediction import CAUSES, DOUBLINGS, FACTORS, Layouts, by_size, corrected, describe
 from sweep.physics.profiles import PROFILES
 from sweep.physics.step_time import step_time_s
 
@@ -38,6 +38,14 @@ def test_parts_that_candidates_lack_are_padded_and_change_nothing():
     assert np.array_equal(wide.parts[:, 2:-3], few.parts)
     assert np.allclose(wide.log_median, few.log_median)
     assert np.allclose(wide.prior_sd, few.prior_sd)
+
+
+def test_parts_are_corrected_by_their_logarithms():
+    theta = np.linspace(-0.5, 0.5, LAYOUTS.parts.size).reshape(LAYOUTS.parts.shape)
+    wanted = LAYOUTS.parts * np.exp(theta)
+    total, shares = corrected(LAYOUTS, theta)
+    assert np.exp(total) == pytest.approx(wanted.sum(axis=1))
+    assert shares * np.exp(total)[:, None] == pytest.approx(wanted)
 
 
 def test_of_layouts_of_which_nothing_is_known_each_may_be_any():

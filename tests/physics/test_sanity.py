@@ -166,6 +166,8 @@ def test_slower_hardware_is_not_faster(rate):
 def test_a_deep_model_of_one_layer_each_stage_and_one_of_a_single_layer_are_predicted():
     single = seconds("Llama-3-8B", num_layers=1)
     assert 0 < single < seconds("Llama-3-8B", num_layers=2)
+    further = seconds("Llama-3-8B", mtp_layers=1) / seconds("Llama-3-8B")
+    assert 1 + 1 / 32 < further < 1 + 4 / 32, "a layer, and a product with the vocabulary of two"
     assert np.isfinite(seconds("Llama-3-8B", pp=32, dp=1, grad_accum=64))
     assert np.isfinite(
         seconds("Llama-3-8B", num_layers=1, num_experts=8, experts_per_token=2, moe_intermediate_size=64)

@@ -138,7 +138,12 @@ def test_impossible_shapes_are_refused(change, message):
 
 def test_a_mixture_uses_up_to_all_of_its_experts_and_has_one_layer_of_them_at_least():
     given = MODELS["tiny-moe"].as_dict()
-    for change in ({"experts_per_token": 1}, {"experts_per_token": 8}, {"dense_layers": 3}):
+    for change in (
+        {"experts_per_token": 1},
+        {"experts_per_token": 8},
+        {"dense_layers": 3},
+        {"window": 8, "window_layers": 1},
+    ):
         assert ModelShape(**given | change)
 
 
@@ -383,6 +388,11 @@ def test_what_a_token_is_multiplied_by_is_active_but_norms_and_the_input_embeddi
     assert matmul_parameters(shape) == active_parameters(shape) - norms - looked_up
 
 
+def test_a_share_of_a_peak_is_that_of_the_flops_of_its_tokens_and_none_where_one_is_unknown():
+    assert utilisation(1e4, 4.945e10, 989e12) == pytest.approx(0.5)
+    assert utilisation(1e4, 4.945e10, None) is utilisation(None, 4.945e10, 989e12) is None
+
+
 def test_a_mixture_of_one_expert_is_the_dense_model_of_its_width_with_a_router():
     dense = MODELS["tiny-1M"]
     one = replace(dense, num_experts=1, experts_per_token=1, moe_intermediate_size=192)
@@ -397,7 +407,7 @@ def test_a_mixture_of_one_expert_is_the_dense_model_of_its_width_with_a_router()
     ({"mlp_bias": True}, 4 * (2 * 384 + 128)),
     ({"mlp_bias": True, "gated_mlp": False}, 4 * (384 + 128) - 4 * 128 * 384),
     ({"gated_mlp": False}, -4 * 128 * 384), ({"tied_embeddings": True}, -1024 * 128),
-    ({"learned_positions": 7}, 7 * 128),
+    ({"learned_positions": 7}, 7 * 128), ({"mtp_layers": 1}, (3 * 128 + 3 * 384 + 2) * 128 + 2 * 128**2 + 3 * 128),
 ])  # fmt: skip
 def test_each_choice_of_a_model_adds_its_own_parameters(change, more):
     """tiny-1M: 4 layers of 128, 4 heads and 2 kv heads of 32, a gated MLP of 384, a vocabulary of 1,024."""
@@ -420,7 +430,8 @@ def test_latent_attention_counts_deepseeks_parameters_and_windows_and_prediction
     """
     deepseek = MODELS["DeepSeek-V3"]
     assert shapes.total_parameters(deepseek) == 671_026_404_352
-    with_mtp = replace(deepseek, mtp_layers=1)
+    with_mtp = replace(deepseek, mtp_layers=1)  # 11.5 billion of its own, by README_WEIGHTS.md there
+    assert total_parameters(with_mtp) - total_parameters(deepseek) == pytest.approx(11.5e9, rel=0.01)
     assert model_flops_per_token(with_mtp, 4096) == pytest.approx(1276e12 / 4912, rel=0.005)
     assert model_flops_per_token(MODELS["GPT-OSS-120B"], 4096) == pytest.approx(934e12 / 28672, rel=0.005)
     whole = replace(MODELS["GPT-OSS-120B"], window=0, window_layers=0)

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from sweep.contract import FURTHER, Layout, Run, Workload
-from sweep.errors import SweepError
 from sweep.plugins import WORKLOAD
 from tests.support.made_plans import plan_of
 
@@ -44,7 +43,7 @@ def test_a_field_at_its_default_is_not_in_the_json_and_comes_back():
 
 def test_the_ids_of_a_plan_are_those_of_its_runs():
     found = plan(
-        EXPERTS + "ep: [1, 8]\ndispatcher: [alltoall, deepep]\ndtype: [bf16, mxfp8]\nfp8_params: [true, false]"
+        EXPERTS + "ep: [1, 2]\ndispatcher: [alltoall, deepep]\ndtype: [bf16, mxfp8]\nfp8_params: [true, false]"
     )
     assert len(found.runs) == 9
     assert all(run.run().run_id == run.run_id for run in found.runs)
@@ -129,10 +128,12 @@ def test_what_cannot_run_is_rejected_with_the_reason(text, reason):
     assert any(found.startswith(reason) for found in why(text)), why(text)
 
 
-@pytest.mark.parametrize("routing", ["skewed", "skewed:x", "balanced:2", "even"])
-def test_a_routing_is_a_name_and_for_skewed_an_exponent(routing):
-    with pytest.raises(SweepError, match="routing"):
-        plan(EXPERTS + f"routing: '{routing}'")
+@pytest.mark.parametrize(("ep", "split", "rejected"), [(2, "reject", True), (2, "mark", False), (1, "reject", False)])
+def test_a_group_wider_than_a_domain_is_rejected_where_the_grid_says_so(ep, split, rejected):
+    text = EXPERTS.replace("8}", "4, domain_nodes: ['a[1-2]', 'b[1-2]']}").replace("nodes: 1", "nodes: 4")
+    found = {reason for reason in why(text + f"tp: 8\nep: {ep}\nsplit: {split}") if reason.startswith("split")}
+    assert found == ({"split: a group of tp=8 or ep=2 (etp=0) is wider than a domain of 8 GPUs (split: reject)"}
+                     if rejected else set())  # fmt: skip
 
 
 def test_one_stage_per_rank_beside_others_is_no_looped_schedule():

@@ -135,7 +135,7 @@ def sized(share=None, times=1.0):
 
 def test_what_needs_more_than_the_gpu_has_comes_late_and_more_than_the_models_error_is_rejected():
     margin = profile_of(OURS.name, {"weights_dtype": "fp32"}).margin
-    for times, late, rejected in ((1.01, False, False), (0.99, True, False), (0.99 / (1 + margin), True, True)):
+    for times, late, rejected in ((1.0, False, False), (0.99, True, False), (0.99 / (1 + margin), True, True)):
         found, broken, _, _ = sized(times=times)
         assert (bool(found.over[0]), broken) == (late, rejected), times
 

@@ -37,7 +37,8 @@ def broken(name, **columns):
     """Whether the general rule rejects a candidate of these sizes."""
     plain = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "dp": 1, "num_heads": 12, "num_kv_heads": 6, "num_layers": 12}
     rule = next(rule for rule in GENERAL if rule.name == name)
-    return bool(rule.broken(plain | {"grad_accum": 8, "sequence_length": 64, "num_experts": 0} | columns))
+    with np.errstate(all="raise"):
+        return bool(rule.broken(plain | {"grad_accum": 8, "sequence_length": 64, "num_experts": 0} | columns))
 
 
 @pytest.mark.parametrize(("rule", "columns", "rejected"), [
@@ -52,6 +53,11 @@ def broken(name, **columns):
     ("ep_without_experts", {"ep": 2}, True), ("ep_without_experts", {"ep": 2, "num_experts": 8}, False),
     ("ep_without_experts", {}, False), ("ep_by_replicas", {"ep": 8, "dp": 2, "cp": 2, "tp": 2}, False),
     ("ep_by_replicas", {"ep": 8, "dp": 4}, True), ("ep_by_replicas", {"ep": 4, "dp": 8}, False),
+    ("etp_by_replicas", {"etp": 0, "ep": 2, "dp": 3}, False), ("etp_by_replicas", {"etp": 2, "ep": 2, "dp": 6}, True),
+    ("etp_by_replicas", {"etp": 2, "ep": 2, "dp": 2, "cp": 2}, False),
+    ("recompute_layers_by_stages", {"recompute_layers": 0, "pp": 2}, False),
+    ("recompute_layers_by_stages", {"recompute_layers": 6, "pp": 2}, False),
+    ("recompute_layers_by_stages", {"recompute_layers": 7, "pp": 2}, True),
 ])  # fmt: skip
 def test_the_first_size_that_a_rule_rejects(rule, columns, rejected):
     assert broken(rule, **columns) is rejected

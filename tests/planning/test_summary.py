@@ -118,9 +118,9 @@ def test_the_best_of_a_cell_is_given_for_the_runs_with_a_prediction_only():
 @pytest.mark.parametrize(("names", "listed"), [
     (["80B", "8B", "120B"], ["8B", "80B", "120B"]),
     (["m2-v10", "m2-v9", "m10-v1"], ["m2-v9", "m2-v10", "m10-v1"]),
-    (["b", "a", "2a"], ["2a", "a", "b"]),
+    (["b", "a", "2a", "c"], ["2a", "a", "b", "c"]),
 ])  # fmt: skip
 def test_names_are_listed_by_the_numbers_in_them(names, listed):
     models = "models: {" + ", ".join(f"{name}: {SHAPE}" for name in names) + "}"
-    cells = summary(plan_of("\n".join([models, *BASE.splitlines()[1:]])))["cells"]
-    assert [cell["model"] for cell in cells] == listed
+    cells = summary(plan_of("\n".join([models, *BASE.splitlines()[1:]]), overrides=["nodes=[1,2]"]))["cells"]
+    assert [(cell["model"], cell["nodes"]) for cell in cells] == [(name, nodes) for name in listed for nodes in (1, 2)]

@@ -34,6 +34,7 @@ def changed(at):
     ([[2.0], [2.0 * 1.0103]], 0.01, [0, 1]),
     ([[2.0], [2.0], [2.0 * 1.0099]], 0.01, []),  # of three, the one off the median by more than the tolerance
     ([[2.0], [2.0], [2.0 * 1.0101]], 0.01, [2]),
+    ([[2.0], [2.0], [2.5]], 0.25, []),  # by just the tolerance
     ([BASE, BASE, off(1.005)], BF16, []),
     ([BASE, BASE, off(1.05)], BF16, [2]),
     ([BASE, BASE, off(1.01)], OWN_WEIGHTS, []),  # only gross errors

@@ -135,7 +135,7 @@ def test_energy_per_token_is_that_of_all_gpus():
     assert made_record(measurements=ranks).energy_j_per_token == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("other", [{}, {"energy_j_per_token": None}, {"energy_j_per_token": math.nan}])
+@pytest.mark.parametrize("other", [{}, *({"energy_j_per_token": value} for value in (None, math.nan, 0.0))])
 def test_energy_is_unknown_where_one_gpu_does_not_count_its_own(other):
     ranks = [made_measurement(extra={"energy_j_per_token": 0.4}), made_measurement(extra=other)]
     assert made_record(measurements=ranks).energy_j_per_token is None

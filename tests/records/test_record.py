@@ -223,3 +223,5 @@ def test_a_run_that_ended_early_by_its_bound_is_ok_and_marked():
 def test_it_is_not_ok_where_it_had_no_bound_or_its_ranks_disagree(ranks, bound):
     record = made_record(measurements=ranks_that_timed(*ranks), bound=bound)
     assert (record.outcome, record.stopped) == (Outcome.CONFIG_MISMATCH, None)
+    whole = made_record(measurements=ranks_that_timed(None, None), bound=BOUND)
+    assert (whole.outcome, whole.stopped, "stopped" in json.loads(whole.extra_json)) == (Outcome.OK, None, False)

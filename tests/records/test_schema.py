@@ -1,5 +1,6 @@
 """The schema of records: what breaks it, and units."""
 
+import dataclasses
 import typing
 
 import msgspec
@@ -60,3 +61,11 @@ def test_a_record_is_decoded_from_what_older_and_newer_versions_write():
 def test_each_column_is_defined_once_in_a_group():
     groups = (schema.Identity, schema.Configuration, schema.Metrics, schema.VerdictColumns, schema.Times)
     assert sum(map(schema.columns_of, groups), ()) == COLUMNS
+    assert [column.name for column in COLUMNS] == [field.name for field in dataclasses.fields(Record)]
+
+
+@pytest.mark.parametrize(("value", "numbers"), [
+    ([1, 2.5], [1, 2.5]), ([], []), ([1, True], ()), ([1, "2"], ()), ("12", ()), ((1, 2), ()), (None, ()),
+])  # fmt: skip
+def test_only_a_list_of_numbers_is_one(value, numbers):
+    assert schema.numbers_of(value) == numbers

@@ -109,6 +109,13 @@ def test_each_trainers_runs_are_described_by_its_own_model_in_the_plans_order():
         assert found.layouts.parts[row, len(PARTS) :] == pytest.approx(alone.parts[0])
 
 
+def test_where_small_runs_are_to_predict_large_ones_what_each_doubling_adds_is_unknown():
+    found = candidates(*({**run(dp=8 * nodes, workload="megatron"), "nodes": nodes} for nodes in (1, 2)))
+    causes = [replace(found, by_size=of_size).layouts.causes for of_size in (False, True)]
+    added = causes[1][:, causes[0].shape[1] :]
+    assert (np.count_nonzero(added[0]), np.count_nonzero(added[1]) > 0) == (0, True)
+
+
 def test_joined_candidates_are_the_first_then_the_second():
     grid, measured = (
         candidates(run(dp=8), {**run(dp=8), "nodes": 2}),

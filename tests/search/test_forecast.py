@@ -10,7 +10,7 @@ from benchmarks.forecast import forecast, selected
 from sweep.outcomes import Outcome
 from sweep.physics.constants import NOISE
 from sweep.search.candidates import joined_candidates
-from sweep.search.forecast import expected_best
+from sweep.search.forecast import expected_best, unlearned
 from sweep.search.observations import Known
 from sweep.search.saving import RecordedRun
 from tests.support.configurations import made_candidates, run
@@ -25,6 +25,13 @@ def candidates(nodes, sizes=(1, 2, 4, 8)):
 def recorded(c, rates, outcomes=None, peaks=None):
     ends = tuple(outcomes or [Outcome.OK] * len(c))
     return RecordedRun(c, ends, np.array(rates), np.full(len(c), np.nan) if peaks is None else np.array(peaks))
+
+
+def test_a_trainer_of_which_the_results_have_no_run_is_named():
+    results = recorded(candidates((1,)), [1.0] * 4)
+    assert unlearned(results, results.candidates) is None
+    other = made_candidates([run(workload="megatron"), run()])
+    assert "of {}: what megatron adds to a step".format(*results.candidates.workloads[:1]) in unlearned(results, other)
 
 
 def test_runs_are_chosen_by_a_condition_on_their_columns_and_their_cells_model():

@@ -103,6 +103,8 @@ def test_a_step_of_one_micro_batch_is_apart_where_fsdp_may_reduce_at_once(worklo
     known = Known(candidates(one, two))
     known.end(0, Outcome.OOM_CUDA)
     assert known.ruled_out.tolist() == [True, not spared]
+    unsharded = run(dp=8, mbs=4, gas=2, workload=workload)
+    assert at_least(candidates(two, unsharded).needs, 0, 1)
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,7 @@ def test_a_placement_says_over_how_many_domains_a_run_spreads():
     assert [taken("segment-2", count) for count in (2, 4, 6, 8)] == [[2], [2, 2], [2, 2, 2], [2, 2, 4]]
     assert taken("spread", 6, together=2) == [2, 2, 2]
     assert taken("segment-4", 8, together=2) == [4, 4]
+    assert taken("segment-3", 6, together=2) == [2, 2, 2], "whole groups only"
     one = [name for name in free if topology[name].domain == "rack0"]
     assert taken("spread", 3, names=one) is None, "it waits for the other domains"
     assert taken("packed", 3, names=one) == [3]

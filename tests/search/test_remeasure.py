@@ -67,6 +67,8 @@ def test_what_was_stopped_is_no_top_configuration():
 def test_the_best_two_are_repeated_until_their_order_is_decided() -> None:
     apart = known_of([400.0, 300.0, 100.0, 400.4, 300.3], (0, 1))
     assert undecided(apart) == []
+    assert undecided(known_of([400.0, 300.0, 100.0, 408.0, 306.0], (0, 1))) == []
+    assert undecided(known_of([400.0, 300.0, 100.0, 412.0, 309.0], (0, 1))) == [3, 4], "of twice the spread"
     near = known_of([400.0, 399.0, 100.0, 398.0, 401.0], (0, 1))
     assert undecided(near) == [4, 3], "the last run of each"
     assert rows_to_repeat(near, 0.1) == [4, 3]

@@ -23,6 +23,12 @@ def recorded(rates=RATES, seconds=None):
     return RecordedRun(found, ends, np.array(rates), np.full(len(rates), np.nan), seconds)
 
 
+@pytest.mark.parametrize(("wall_s", "runs"), [(2.9, 2), (3.0, 3), (9.0, 7)])
+def test_a_replay_begins_at_0_s(wall_s, runs):
+    given = recorded(seconds=np.ones(7))
+    assert len(list(steps(Known(given.candidates), given, Exhaustive(), Budget(wall_s=wall_s)))) == runs
+
+
 def reported(order, infeasible=()):
     mask = np.isin(np.arange(7), infeasible)
     return report(Replayed(recorded(), np.array(order, dtype=np.int64), mask))

@@ -82,20 +82,21 @@ def test_exhaustive_saves_nothing_and_a_budget_is_held(candidates):
 
 def test_a_run_that_loses_costs_its_start_and_the_iterations_until_then(candidates):
     strategy = strategy_named("exhaustive")
-    (whole,) = replays(candidates, strategy, Budget(), 1)
-    (stopping,) = replays(candidates, strategy, Budget(), 1, iterations=7)
-    (drawn,), best, hours = drawn_results(candidates, 1), {}, 0.0
-    for pick in steps(Known(candidates), drawn, strategy, Budget()):
-        at, cell = pick.index, int(candidates.cells[pick.index])
-        rate, seconds = drawn.tokens_per_second_per_gpu[at], drawn.seconds[at]
-        slower = best.get(cell, 0.0) / rate
-        if slower > 1.1:
-            start = min(seconds, 30.0)
-            seconds = start + (seconds - start) * (2 if slower > 2 else 3) / 7
-        best[cell] = np.fmax(best.get(cell, 0.0), rate)
-        hours += candidates.nodes[at] * seconds / 3600
-    assert stopping.node_hours == pytest.approx(hours)
-    assert stopping.node_hours < whole.node_hours
+    wholes = replays(candidates, strategy, Budget(), 3)
+    stopped = replays(candidates, strategy, Budget(), 3, iterations=7)
+    for whole, stopping, drawn in zip(wholes, stopped, drawn_results(candidates, 3), strict=True):
+        best, hours = {}, 0.0
+        for pick in steps(Known(candidates), drawn, strategy, Budget()):
+            at, cell = pick.index, int(candidates.cells[pick.index])
+            rate, seconds = drawn.tokens_per_second_per_gpu[at], drawn.seconds[at]
+            slower = best.get(cell, 0.0) / rate
+            if slower > 1.1:
+                start = min(seconds, 30.0)
+                seconds = start + (seconds - start) * (2 if slower > 2 else 3) / 7
+            best[cell] = np.fmax(best.get(cell, 0.0), rate)
+            hours += candidates.nodes[at] * seconds / 3600
+        assert stopping.node_hours == pytest.approx(hours)
+        assert stopping.node_hours < whole.node_hours
 
 
 @pytest.mark.parametrize("runs", [1, 5, 17])

@@ -5,11 +5,13 @@ import random
 import statistics
 from functools import cache
 
+import numpy as np
 import pytest
 
 from benchmarks.synthetic_clusters import synthetic_cluster
 from sweep.outcomes import Outcome
 from sweep.search.observations import Known
+from sweep.search.posterior import Errors
 from sweep.search.slow import slowed
 
 FACTOR, MOST_RUNS, LEAST_RUNS = 1.5, 300, 150
@@ -80,6 +82,17 @@ def test_a_domain_whose_links_are_slow_is_named_and_no_healthy_unit_is(unit, cou
     if unit is not None and unit.startswith("domain"):
         assert len(named) >= count * 19 / 20
         assert statistics.median(one.factor for one in named) == pytest.approx(FACTOR, rel=0.1)
+
+
+def test_a_disturbed_run_elsewhere_hides_no_slow_domain():
+    nodes = [f"n{at}" for at in range(8)]
+    on = [frozenset(nodes[first : first + 2]) for first in (0, 1, 2, 4, 5, 6) for _ in range(12)]
+    late = np.array([math.log(FACTOR) if "n0" in some or "n2" in some else 0.0 for some in on])
+    late += 0.02 * np.sin(np.arange(len(on)))
+    late[-1] = math.log(20)
+    errors = Errors(1, range(len(on)), late, np.eye(len(on)) / 0.05**2)
+    found = slowed(errors, on, units_of(nodes))
+    assert (found.unit, found.factor) == ("domain 0", pytest.approx(FACTOR, rel=0.05))
 
 
 def test_a_factor_as_large_as_what_counts_as_far_is_named_early():

@@ -5,7 +5,10 @@ import random
 
 import pytest
 
-from sweep.state.blame import MOST_BY_CHANCE, Trial, blamed, tail
+from sweep.outcomes import Outcome
+from sweep.state.blame import MOST_BY_CHANCE, Trial, blamed, nodes_of, tail, trials_of
+from sweep.state.events import NodeReleased
+from tests.support.made_events import recorded, state_of
 
 NODES = [f"n{i:02}" for i in range(36)]
 UNITS = {
@@ -60,10 +63,40 @@ def test_failures_that_have_no_place_accuse_nothing(base):
     )
 
 
+@pytest.mark.parametrize(("node", "beside", "elsewhere", "unit"), [
+    ((10, 10), (4, 10), (0, 20), "domain"), ((10, 10), (2, 6), (0, 20), "n0"), ((8, 8), (1, 4), (0, 10), None),
+    ((3, 3), (0, 0), (0, 9), None),
+])  # fmt: skip
+def test_a_domain_is_blamed_for_what_its_bad_node_leaves_over_and_none_of_them_where_either_explains_it(
+    node, beside, elsewhere, unit
+):
+    """Failed of so many attempts on the node, on another of its domain, and elsewhere."""
+    counts = {"n0": node, "n1": beside, "n2": elsewhere}
+    trials = [Trial(frozenset([name]), at < failed) for name, (failed, of) in counts.items() for at in range(of)]
+    units = {name: frozenset([name]) for name in (*counts, "n3")} | {"domain": frozenset(["n0", "n1"])}
+    found = blamed(trials, units)
+    assert (found.unit if found else None) == unit
+
+
+def test_what_speaks_of_places_is_what_a_place_may_cause_and_success_and_nothing_from_before_a_release():
+    def of(run, outcome, time, node, attempt=1):
+        return recorded(run, outcome, time, attempt, node_names=(node,), ended_at=time)
+
+    everywhere = [of("c", Outcome.HANG, 3.0 + at, f"n{at}", attempt=at) for at in (1, 2)]
+    events = [of("a", Outcome.OK, 1.0, "n1"), of("b", Outcome.HANG, 2.0, "n2"), of("d", Outcome.OOM_CUDA, 3.0, "n3")]
+    n1, n2 = frozenset(["n1"]), frozenset(["n2"])
+    made = state_of(*everywhere, *events)
+    assert trials_of(made) == [Trial(n1, failed=False), Trial(n2, failed=True)]
+    assert nodes_of(made, ["a", "b", "unknown"]) == [n1, frozenset(), frozenset()]
+    released = state_of(*events, NodeReleased(time=1.0, node="n1"), NodeReleased(time=1.5, node="n2"))
+    assert trials_of(released) == [Trial(n2, failed=True)]
+    assert nodes_of(released, ["a"]) == [frozenset()]
+
+
 def test_the_numbers_are_fishers():
     """3 of 4 against 1 of 4: 17 of 70 (Fisher's tea, The Design of Experiments, 1935, section 5)."""
     assert math.isclose(tail(3, 4, 1, 4), 17 / 70)
-    assert tail(0, 4, 0, 4) == 1.0
+    assert math.isclose(tail(0, 4, 0, 4), 1.0)
     found, _ = lived(random.Random(1), UNITS["domain A"], fails=1.0, base=0.0)
     assert (found.failed, found.failed_elsewhere) == (found.touching, 0)
     assert str(found).startswith(f"{found.failed} of {found.touching} attempts on domain A failed, 0 of ")

@@ -92,9 +92,10 @@ def test_garbage_is_refused(garbage):
 
 
 def test_a_column_of_the_wrong_type_or_that_no_table_holds_is_refused_with_its_place():
-    for name, value in (("outcome", "fine"), ("attempt", 2**31), ("pilot", None)):
+    for name, value in (("outcome", "fine"), ("attempt", 2**31), ("attempt", -(2**31) - 1), ("pilot", None)):
         with pytest.raises(EventError, match=rf"\$\.record\.{name}"):
             decode(with_record(**{name: value}))
+    assert decode(with_record(attempt=-(2**31))).record.attempt == -(2**31)
 
 
 @given(st.binary(max_size=60), st.integers(0, len(EXAMPLES) - 1), st.integers(0, 300), st.integers(0, 20))

@@ -55,9 +55,10 @@ def test_a_node_that_failed_itself_is_excluded_at_once_and_so_is_another_that_th
     assert sweep_state.run("r").next_attempt() == 3
 
 
-def test_a_run_that_fails_the_same_way_elsewhere_clears_the_nodes():
-    hangs = [record(run, 1, Outcome.HANG, ("a1", "a2"), 1.0, accused=["a2"]) for run in ("r", "q")]
-    elsewhere = record("r", 2, Outcome.HANG, ("b1", "b2"), 2.0, accused=["b1"])
+@pytest.mark.parametrize("outcome", [Outcome.HANG, Outcome.UNKNOWN])
+def test_a_run_that_fails_the_same_way_elsewhere_clears_the_nodes(outcome):
+    hangs = [record(run, 1, outcome, ("a1", "a2"), 1.0, accused=["a2"]) for run in ("r", "q")]
+    elsewhere = record("r", 2, outcome, ("b1", "b2"), 2.0, accused=["b1"])
     assert list(state_of(*hangs).excluded_nodes) == ["a2"]
     assert state_of(*hangs, elsewhere).excluded_nodes == {}
 

@@ -34,7 +34,7 @@ def names(nodes):
 
 def ran(run, start, end, nodes, outcome=Outcome.OK, **facts):
     facts = {"started_at": start, "ended_at": end, **(facts or TIMES)}
-    return [begun(run, start, pilot="p1", nodes=nodes), recorded(run, outcome, end, pilot="p1", **facts)]
+    return [begun(run, start, pilot="p1", nodes=nodes), recorded(run, outcome, end + 0.5, pilot="p1", **facts)]
 
 
 def parts(*groups, now=1000.0):
@@ -56,6 +56,10 @@ def test_each_part_of_an_attempt_and_of_a_pilot():
         "CUDA context": 1.0, "imports": 2.0, "cleaning": 12.0, "idle": 140.0, "pilot": 28.0,
     }  # fmt: skip
     assert sum(seconds.expected for seconds in found.values()) == pytest.approx(2 * 104)
+    damaged = parts(allocated(), ran("a", 30.0, 50.0, names(2), **TIMES | {"extra_json": "{"}), ENDED)
+    assert (damaged["imports"], damaged["warm-up"]) == (2 * 4, found["warm-up"]), "phases are not known"
+    assert parts(allocated(begin=4.0), ENDED) == {"pilot": 2 * 6, "idle": 2 * 90}
+    assert parts(allocated(begin=10.0), ENDED) == {"idle": 2 * 90}
 
 
 def test_iterations_of_a_stopped_run_and_attempts_that_failed_are_parts_of_their_own():
@@ -82,6 +86,7 @@ def test_what_a_pilot_without_a_word_held_after_its_last_line_is_lost():
 def test_a_node_that_failed_never_came_or_cannot_be_cleaned_is_lost_and_no_longer_waits():
     bad = NodeBad(time=40.0, node="n1", reason="not clean", pilot="p1")
     assert parts(allocated(), bad, ENDED)["lost"] == 60.0
+    assert parts(allocated(), ran("a", 30.0, 50.0, names(2)), bad, ENDED)["lost"] == 50.0, "a run still had it"
     failed = ran("a", 20.0, 30.0, names(2), Outcome.NODE_FAIL)
     failed[1] = replace(failed[1], accused=("n1",))
     found = parts(allocated(), failed, ENDED)

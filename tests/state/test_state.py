@@ -37,14 +37,17 @@ def test_attempts_follow_one_another():
     sweep_state = state_of()
     assert sweep_state.run(RUN).next_attempt() == 1
     sweep_state.apply(started(1))
-    assert sweep_state.run(RUN).next_attempt() is None
+    assert (sweep_state.run(RUN).next_attempt(), sweep_state.has_record(RUN, 1)) == (None, False)
     sweep_state.apply(record(1, Outcome.LOST))
+    assert sweep_state.has_record(RUN, 1)
     assert sweep_state.run(RUN).next_attempt() == 2
     sweep_state.apply(started(2))
     assert sweep_state.run(RUN).next_attempt() is None
     sweep_state.apply(record(2, Outcome.OK))
     assert sweep_state.run(RUN).next_attempt() is None
     assert sweep_state.run(RUN).ok.number == 2
+    stopped = [state_of(recorded(RUN, stopped=stopped)).run(RUN).ok.stopped for stopped in ("slow", None)]
+    assert stopped == [True, False]
 
 
 def test_a_late_ok_supersedes_lost_which_replaces_no_record_and_the_later_attempt_is_surplus():
@@ -71,6 +74,7 @@ def test_a_rerun_asks_for_one_further_attempt_and_for_another_where_a_node_faile
 def test_a_person_who_resumes_renews_the_tries_of_a_run_whose_failures_were_not_its_own(outcome):
     """Four times, more than any bound but that of an interruption; or once more, where the last had no end yet."""
     failed = [event for number in range(1, 6) for event in (started(number), record(number, outcome))]
+    assert state_of(*failed[:8]).run(RUN).next_attempt() == (5 if outcome is Outcome.PREEMPTED else None)
     for renewed in (state_of(*failed, RENEWED), state_of(*failed[:-1], RENEWED, failed[-1])):
         run = renewed.run(RUN)
         assert run.next_attempt() == 6

@@ -15,6 +15,7 @@ from analysis.derive.best import (
     cells,
     completed,
     explain_blanks,
+    in_order,
     measured,
     model_order,
     natural,
@@ -248,6 +249,7 @@ def test_every_cell_exists_once_in_order_of_size_and_nodes():
         ("1B", 1, "best"), ("1B", 2, "no_layout"), ("1B", 4, "absent"),
         ("80B", 1, "absent"), ("80B", 2, "absent"), ("80B", 4, "not_run"),
     ]  # fmt: skip
+    assert in_order(table, [("80B", 1), ("1B", 4), ("1B", 1)]) == [("1B", 1), ("1B", 4), ("80B", 1)]
 
 
 def test_a_filter_applies_to_records_and_plan_and_marks_filtered_cells():

@@ -28,6 +28,7 @@ def test_each_node_has_its_attempts_faults_and_slow_ranks():
 def test_where_no_node_is_known_there_is_none(records):
     assert list(health(records)) == HEALTH_COLUMNS
     assert health(records).empty
+    assert health(node_records().drop(columns="slow_rank"))["slow"].tolist() == [0] * 5
 
 
 def test_ranks_are_numbered_node_by_node():
@@ -43,7 +44,7 @@ def test_ranks_are_numbered_node_by_node():
 
 @pytest.mark.parametrize(("changes", "slow"), [
     ({}, 1), ({"pp": 2}, 0), ({"ep": 2}, 0), ({"slow_rank": None}, 0), ({"slow_rank": 4}, 0), ({"gpus_per_node": 0}, 0),
-    ({"gpus_per_node": None}, 0), ({"slow_rank": -1}, 0),
+    ({"gpus_per_node": None}, 0), ({"slow_rank": -1}, 0), ({"gpus_per_node": 1, "slow_rank": 1}, 1),
 ])  # fmt: skip
 def test_a_slow_rank_accuses_its_node_where_all_ranks_have_equal_work(changes, slow):
     row = {"run_id": "r", "attempt": 1, "node_names": ["n1", "n2"], "slow_rank": 3, "outcome": "ok", "pp": 1, "ep": 1}

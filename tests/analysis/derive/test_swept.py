@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 import analysis
-from analysis.derive.swept import LONGEST
+from analysis.derive.swept import LONGEST, shared_words
 from analysis.heatmap.cell_text import layout
 from tests.support.made_records import made_grid
 
@@ -31,6 +31,14 @@ def test_number_format_compile_and_schedule_are():
 
 def test_the_schedule_of_one_stage_is_none():
     assert swept_of(pp=[2, 1], pp_schedule=["1f1b", "gpipe"])["swept"] == []
+
+
+def test_a_dispatcher_is_named_where_it_dispatches_and_what_all_share_where_it_is_not_the_default():
+    assert swept_of(dispatcher=["alltoall", "deepep"], ep=[2, 2])["swept"] == ["deepep"]
+    assert swept_of(dispatcher=["alltoall", "deepep"], ep=[2, 1])["swept"] == []
+    rows = made_grid(1, 1, per_cell=2).assign(pp_schedule="gpipe", pp=[1, 2], tp_overlap=True, dispatcher="alltoall")
+    assert shared_words(rows) == ["gpipe", "tp-overlap"]
+    assert shared_words(rows[["model"]]) == []
 
 
 def test_parameters_and_variables_are_by_the_key_that_differs():

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from sweep.inputs.topology import Spot, units_of
+from sweep.inputs.topology import Spot
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
 from sweep.pilot.leader import places as module
@@ -46,16 +46,6 @@ def test_nodes_whose_daemon_says_nothing_are_where_the_controller_says_or_not_kn
     found = known({"n1": None, "n2": None})
     assert found.of(("n1", "n2")) == ([leaf] * 2, [None] * 2, notes)
     assert known({"n1": Spot(), "n2": Spot()}).of(("n1", "n2"))[2] == (), "known to have none"
-
-
-def test_units_are_named_once():
-    spots = {"a1": Spot("a", ("core", "s1")), "a2": Spot("a", ("core", "s1")), "b1": Spot("b", ("core", "s2")),
-             "b2": Spot("b", ("core", "s3")), "c1": Spot(None, ("core", "s2"))}  # fmt: skip
-    found = {name: sorted(nodes) for name, nodes in units_of(spots).items()}
-    assert {name: nodes for name, nodes in found.items() if len(nodes) > 1} == {
-        "domain a": ["a1", "a2"], "domain b": ["b1", "b2"], "switch s2": ["b1", "c1"],
-    }  # fmt: skip
-    assert sorted(found) == sorted({*spots, "domain a", "domain b", "switch s2"})
 
 
 def test_a_domain_that_explains_the_failures_is_left_out_until_the_user_releases_it():

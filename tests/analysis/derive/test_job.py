@@ -1,0 +1,21 @@
+"""Where the time of a job with failures goes."""
+
+import pandas as pd
+import pytest
+
+from analysis.derive.job import day_of
+
+JOB = {
+    "checkpoint_stall_s": 5.0, "checkpoint_slowdown": 0.25, "checkpoint_durable_s": 55.0, "imports_s": 10.0,
+    "start_s": 20.0, "first_iteration_s": 15.0, "restart_time": 60.0, "checkpoint_restore_s": 30.0,
+    "failures_per_gpu_day": None, "graphs_compiled": None, "step_time_median_s": 1.0, "gpus": 16384,
+}  # fmt: skip
+
+
+def test_its_parts_are_all_of_it_and_each_is_as_long_as_what_it_is_of():
+    """A checkpoint stalls for 5 s and is written for 50 s, in which a quarter more of a step costs 10 s."""
+    (day,) = day_of(pd.DataFrame([JOB])).to_dict("records")
+    assert sum(day.values()) == pytest.approx(1)
+    assert day["steps slowed by writing"] == pytest.approx(2 * day["checkpoint stalls"])
+    assert day["waiting for the restart"] == pytest.approx(2 * day["restore"])
+    assert day["cold start"] == pytest.approx(1.5 * day["restore"])
