@@ -36,7 +36,7 @@ def placed(records: pd.DataFrame) -> pd.DataFrame:
     switches = rows["leaf_switches"] if "leaf_switches" in rows else pd.Series(None, index=rows.index, dtype=object)
     variables = [object_in(text) for text in rows["env_json"]]
     asked = [str(found.pop(PLACEMENT, PACKED))[:LONGEST] for found in variables]
-    rows = rows.assign(env_json=[json.dumps(found) for found in variables], asked=asked)
+    rows = rows.assign(env_json=[json.dumps(found, sort_keys=True) for found in variables], asked=asked)
     rows = rows.assign(
         configuration=configuration_key(rows.drop(columns="run_id")),
         node_set=[", ".join(sorted(map(str, names), key=natural)) for names in rows["node_names"]],
