@@ -65,9 +65,7 @@ def test_the_variance_of_a_median_is_that_of_many_medians():
     assert stated == pytest.approx(true, rel=0.15)
     assert log_median_variance([0.1, 0.1]) == (0, 0)
     assert log_median_variance([1.0, 1.0, 1.0, 2.0])[0] > 0, "most are equal"
-    outlier = [
-        math.exp(one / 100) for one in (0, 1, -1, 2, -2, 3, -3, 4, 500)
-    ]  # their distances' median is 2 hundredths
+    outlier = [math.exp(one / 100) for one in (0, 1, -1, 2, -2, 3, -3, 4, 500)]  # two hundredths off, in the median
     assert log_median_variance(outlier)[0] == pytest.approx((MEDIAN_FACTOR * MAD_FACTOR * 0.02 * 1.107) ** 2 / 9)
     assert pooled_variance([[1.0, 3.0], [5.0]]) == (2.0, 1)
 
