@@ -297,10 +297,12 @@ def test_with_nothing_left_both_ends_of_the_range_are_zero():
 
 
 @pytest.mark.parametrize("took", range(1, 60))
-def test_attempts_that_all_took_the_same_have_no_spread(took):
-    runs = [planned(f"r{at}") for at in range(MIN_ENDED)]
-    found = tally([*runs, D], *(ended(run.run_id, 0, took) for run in runs))
-    change = (took / 100) / ((3 * took + 100) / 400)
+def test_attempts_that_all_took_the_same_multiple_of_the_prediction_have_no_spread(took):
+    """Of 100, 200 and 300 s predicted, the first twice."""
+    runs = [planned(f"r{at}", predicted_s=100.0 * (at + 1)) for at in range(MIN_ENDED)]
+    again = [RerunRequested(time=1e3, run_id="r0", after=1), *ended("r0", 2e3, took, number=2)]
+    found = tally([*runs, D], *(ended(run.run_id, 0, took * (at + 1)) for at, run in enumerate(runs)), again)
+    change = (took / 100) / ((7 * took + 175) / 875)
     left_s = found.seconds_left(400.0)
     expected = (left_s * min(1.0, change), left_s * max(1.0, change))
     assert found.range_left(400.0) == pytest.approx(expected, rel=1e-6)
