@@ -57,7 +57,7 @@ def changes(file: str, source: str) -> Iterator[Change]:
         for node in nodes:
             for (line, column), _ in operator.mutation_positions(node):
                 left = any(start <= (line, column) < end for start, end in out)
-                if not left and not (_large(node) or _quoted(node) or _separates_parameters(node)):
+                if not left and not any(is_none(node) for is_none in (_large, _quoted, _separates_parameters, _dotted)):
                     yield Change(file, line, name, occurrence)
                 occurrence += 1
 
@@ -84,6 +84,11 @@ def left_out(tree: ast.Module) -> list[tuple[tuple[int, int], tuple[int, int]]]:
 def _separates_parameters(node: object) -> bool:
     """The ``*`` of a signature, after which parameters are given by name: mypy checks the calls."""
     return isinstance(node, Operator) and node.parent is not None and node.parent.type in ("parameters", "param")
+
+
+def _dotted(node: object) -> bool:
+    """A clause with an exception of a module, such as ``except msgspec.DecodeError``: cosmic-ray cannot replace it."""
+    return getattr(node, "type", None) == "except_clause" and "." in node.children[1].get_code()  # type: ignore[attr-defined]
 
 
 def _quoted(node: object) -> bool:
