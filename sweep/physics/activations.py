@@ -92,7 +92,7 @@ def _without(modules: str, columns: Mapping[str, Any], shape: Any, profile: Memo
     elif "moe_act" in named:
         moe = shape.experts_per_token + shape.shared_experts
         width = moe * shape.moe_intermediate_size / read(columns, "tp")
-        dropped = dropped + matrix_input_bytes(columns) * width * (np.asarray(shape.num_experts) > 0)
+        dropped = dropped + matrix_input_bytes(columns) * width
     return whole_layer_bytes_per_token(columns, shape, profile) - dropped
 
 

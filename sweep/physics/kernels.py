@@ -38,7 +38,7 @@ def product_s(
     depth: Any,
     flops_per_s: Any,
     machine: Machine,
-    groups: Any = 1.0,
+    groups: Any,
     together: Any = np.inf,
 ) -> Any:
     """Seconds of ``groups`` products of rows x depth with depth x width, of which so many run ``together``.

@@ -110,7 +110,7 @@ def _layers_by_cost(pp: Any, depth: Any, shape: Any, stage: str) -> Any:
     if stage == "middle":
         return np.maximum(placed(2.0 * np.ones_like(pp)) - placed(np.ones_like(pp)), 1)
     before_output = np.ceil(depth / share - 1e-9) - 1  # below pp: the output projection weighs something
-    return np.where(pp == 1, depth, depth - placed(before_output))
+    return depth - placed(before_output)
 
 
 def cost_share(pp: Any, depth: Any, shape: Any) -> Any:

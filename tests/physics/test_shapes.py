@@ -20,6 +20,7 @@ from sweep.physics.hardware import GPUS
 from sweep.physics.shapes import (
     ModelShape,
     active_parameters,
+    embedding_parameters,
     input_embedding_parameters,
     matmul_parameters,
     shape_columns,
@@ -85,6 +86,14 @@ def test_latent_attention_of_published_models():
         assert round(total_parameters(shape) / 1e9) == total
         beside = input_embedding_parameters(shape)  # no matrix that a token is multiplied by
         assert active - 1 <= (active_parameters(shape) - beside) / 1e9 <= active + 1
+
+
+@pytest.mark.parametrize(("name", "embeddings", "rest"), [("Nemotron-15B", 3.2, 12.5), ("Nemotron-340B", 9.4, 331.6)])
+def test_weights_of_nemotron(name, embeddings, rest):
+    """Billions, arXiv 2402.16819 table 1 and 2406.11704 table 1."""
+    ends = embedding_parameters(MODELS[name])
+    assert ends / 1e9 == pytest.approx(embeddings, abs=0.06)
+    assert (total_parameters(MODELS[name]) - ends) / 1e9 == pytest.approx(rest, rel=0.005)
 
 
 @pytest.mark.parametrize(
@@ -386,6 +395,14 @@ def test_what_a_token_is_multiplied_by_is_active_but_norms_and_the_input_embeddi
     norms *= 1 + (shape.norm == "layernorm")
     looked_up = 0 if shape.tied_embeddings else shape.vocab_size * shape.hidden_size
     assert matmul_parameters(shape) == active_parameters(shape) - norms - looked_up
+
+
+@pytest.mark.parametrize("name", ["8B", "Qwen3-30B-A3B"])
+def test_a_layer_of_multi_token_prediction_is_a_layer_its_projection_and_the_output_again(name):
+    shape, output = MODELS[name], input_embedding_parameters(MODELS[name])
+    layer = (matmul_parameters(shape) - output) / shape.num_layers
+    further = matmul_parameters(replace(shape, mtp_layers=1)) - matmul_parameters(shape)
+    assert further == layer + 2 * shape.hidden_size**2 + output
 
 
 def test_a_share_of_a_peak_is_that_of_the_flops_of_its_tokens_and_none_where_one_is_unknown():
