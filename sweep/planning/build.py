@@ -128,8 +128,8 @@ class Builder:
         found: list[tuple[Indices, Indices]] = []
         for rules in (self._rules, (TOO_LONG, NO_CHANCE)):
             if rules is not self._rules:
-                rows = np.flatnonzero(~(broken | included(columns, self._grid)))
-                self._physics.foresee(columns, rows, self._grid, predicted.over)
+                spared = np.broadcast_to(included(columns, self._grid), columns.size)
+                self._physics.foresee(columns, np.flatnonzero(~broken), self._grid, predicted.over, spared)
             for rule, mask in zip(rules, self._masks(columns, rules), strict=True):
                 rows = np.flatnonzero(mask)
                 if len(rows):
@@ -179,7 +179,7 @@ class Builder:
     def _keep(self, product: AxisProduct, columns: Columns, rows: Indices, predicted: Predicted) -> None:
         if not len(rows):
             return
-        step_s = self._physics.step_s(columns, rows)
+        step_s = columns["predicted step s"][rows]
         cost = costs(step_s, integers(columns, "global_batch_tokens", rows), predicted.over[rows])
         batch = plain_candidates(columns, rows, self._words)
         batch["predicted_peak_bytes"] = predicted.peak_bytes[rows]

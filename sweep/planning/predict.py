@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sweep.contract import Rule
 from sweep.inputs.grid import Grid, max_run_s
-from sweep.physics import memory, pipeline, step_time
+from sweep.physics import memory, pipeline
 from sweep.physics.columns import Numbers
 from sweep.physics.hardware import GIB, Gpu
 from sweep.physics.prediction import describe
@@ -25,6 +25,7 @@ from sweep.planning.runs import ASSUMED_START_S
 
 Floats = npt.NDArray[np.float64]
 _RANKS = (*(f"a rank of the {stage} stage" for stage in pipeline.STAGES), "a rank")
+_DIGEST = re.compile(r"[0-9a-f]{16}\Z")
 FITS = Rule(
     "memory",
     lambda c: c["over memory"],
@@ -108,40 +109,35 @@ class Physics:
         columns.derive("memory allowance", lambda: allowed)
         return Predicted(total, over)
 
-    def step_s(self, columns: Columns, rows: Indices) -> Floats:
-        """Seconds of one optimizer step of each row. Nominal on unknown hardware, good only for an order."""
-        found = np.empty(len(rows))
-        for places, profile in self._groups(columns, rows):
-            taken = Numbers(columns, rows[places])
-            found[places] = step_time.step_time_s(taken, self._gpu, profile or PROFILES["builtin"])
-        return found
+    def foresee(self, columns: Columns, rows: Indices, grid: Grid, over: Any, spared: Any) -> None:
+        """Add the seconds of one optimizer step of one cell's rows, which nothing else rejects, and the columns that
+        TOO_LONG and NO_CHANCE read. On unknown hardware the seconds are nominal, good only for an order.
 
-    def foresee(self, columns: Columns, rows: Indices, grid: Grid, over: Any) -> None:
-        """Add the columns that TOO_LONG and NO_CHANCE read: of one cell's rows, which nothing else rejects.
-
-        ``over``: the candidates whose predicted memory is more than the GPU has. Nothing is foreseen of a trainer
-        without a profile, or on a GPU whose speed is unknown.
+        ``over``: the candidates whose predicted memory is more than the GPU has; ``spared``: those that neither rule
+        rejects. Neither rejects runs of a trainer without a profile, or on a GPU whose speed is unknown.
         """
         run_s, slower = np.zeros(columns.size), np.ones(columns.size)
         too_long, too_slow = np.zeros(columns.size, dtype=bool), np.zeros(columns.size, dtype=bool)
-        log_s, spread = np.zeros(len(rows)), np.zeros(len(rows))
-        groups = [
-            (places, one) for places, one in self._groups(columns, rows) if one is not None and self._gpu.peaks_flops
-        ]
-        for places, profile in groups:
-            found = describe(Numbers(columns, rows[places]), self._gpu, profile)
-            log_s[places], spread[places] = found.log_median, found.prior_sd
-        if groups and sum(len(places) for places, _ in groups) == len(rows):
-            run_s[rows] = ASSUMED_START_S + (grid.warmup_iterations + grid.iterations) * np.exp(log_s)
-            behind = log_s - np.log(np.broadcast_to(columns["global_batch_tokens"], columns.size)[rows])
+        log_s, spread = np.zeros(columns.size), np.zeros(columns.size)
+        known = bool(self._gpu.peaks_flops)
+        for places, profile in self._groups(columns, rows):
+            found = describe(Numbers(columns, rows[places]), self._gpu, profile or PROFILES["builtin"])
+            log_s[rows[places]], spread[rows[places]] = found.log_median, found.prior_sd
+            known &= profile is not None
+        step_s = np.exp(log_s)
+        rows = rows[~spared[rows]]
+        if known and len(rows):
+            run_s[rows] = ASSUMED_START_S + (grid.warmup_iterations + grid.iterations) * step_s[rows]
+            behind = log_s[rows] - np.log(np.broadcast_to(columns["global_batch_tokens"], columns.size)[rows])
             first = np.lexsort((behind, over[rows]))[:BEATEN_BY]
             too_long[rows] = run_s[rows] > max_run_s(grid)
             too_long[rows[first]] = False  # no cell is left without a run by a prediction of time alone
             ahead = first[-1]
             if grid.strategy == "guided" and len(first) == BEATEN_BY and not over[rows[ahead]]:
                 behind -= behind[ahead]
-                too_slow[rows] = -behind < FAR * np.hypot(spread, spread[ahead])
+                too_slow[rows] = -behind < FAR * np.hypot(spread[rows], spread[rows[ahead]])
                 slower[rows] = np.exp(behind)
+        columns.derive("predicted step s", lambda: step_s)
         columns.derive("too long", lambda: too_long)
         columns.derive("too slow", lambda: too_slow)
         columns.derive("predicted run s", lambda: rounded(run_s, 2))
@@ -172,7 +168,7 @@ def costs(step_s: Any, tokens: Any, over: Any) -> Any:
 
 def _digest(run_id: str) -> int:
     """The hex digits of its end; of a name that others gave, as a hash."""
-    found = re.search(r"[0-9a-f]{16}\Z", run_id)
+    found = _DIGEST.search(run_id)
     return int(found[0] if found else hashlib.sha256(run_id.encode(errors="replace")).hexdigest()[:16], 16)
 
 
