@@ -40,6 +40,8 @@ LOOKED_AT: dict[str, tuple[str, ...]] = {
     "ATTENTION ('cudnn', 'b200')": ALL,
     "ATTENTION ('cudnn', 'blackwell')": ALL,
     "ATTENTION ('cudnn', 'gb300')": ALL,
+    "WHOLE_HALF hopper": ALL,
+    "WHOLE_HALF blackwell": ALL,
     "INSIDE_REDUCE": OLD_MEGATRON,
     "INSIDE_GATHER": (*OLD_MEGATRON, *TITAN),
     "EXCHANGE_SHARE": SECOND,

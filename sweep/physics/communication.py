@@ -144,10 +144,17 @@ def tensor_s(columns: Columns, machine: Machine, *, sequence_parallel: bool = Tr
 def send_s(columns: Columns, machine: Machine) -> Any:
     """Seconds of one send of a micro-batch's activations to the next stage."""
     size = activation_bytes(columns) / read(columns, "tp")
-    return send_bytes_s(columns, size, "pp", machine)
+    return _sent_s(columns, size, "pp", machine, constants.SEND_S.median)
 
 
-def send_bytes_s(columns: Columns, size: Any, axis: str, machine: Machine) -> Any:
+def ring_step_s(columns: Columns, size: Any, axis: str, machine: Machine) -> Any:
+    """Seconds in which all ranks of an axis' groups send to their neighbours at once: no stage waits for another."""
+    across = axis_nodes(columns, axis) > 1
+    step = np.where(across, constants.BETWEEN_STEP_S.median, constants.INSIDE_STEP_S.median)
+    return _sent_s(columns, size, axis, machine, constants.INSIDE_BASE_S.median + step)
+
+
+def _sent_s(columns: Columns, size: Any, axis: str, machine: Machine, latency_s: Any) -> Any:
     """Seconds of one send from a GPU to the next of the axis, of another node where its groups span several."""
     crosses = axis_nodes(columns, axis) > 1
     between = machine.between_bytes_per_s(columns, axis) * machine.between_share.median
@@ -156,7 +163,7 @@ def send_bytes_s(columns: Columns, size: Any, axis: str, machine: Machine) -> An
     if machine.measured.collectives:
         nodes = np.where(crosses, 2.0, 1.0)
         ratio = _measured_ratio(columns, size, nodes, machine, "gather")
-    return (size / speed + constants.SEND_S.median) * ratio
+    return (size / speed + latency_s) * ratio
 
 
 def sends(columns: Columns) -> Any:

@@ -234,6 +234,19 @@ ATTENTION_HALF = {
     "blackwell": Constant(1000.0, 0.2, SDPA + "what fits 2k to 32k best on GB200 and GB300, forward and backward"),
 }
 ATTENTION_HALF["ampere"] = ATTENTION_HALF["hopper"]
+WHOLE_HALF = {
+    "hopper": Constant(
+        150.0,
+        0.4,
+        "meta-pytorch/tritonbench pull request 1254: 541, 618, 628 and 639 TFLOP/s of FlashAttention-3 at 1k to 8k "
+        "without a mask, so 90 to 200 positions",
+    ),
+    "blackwell": Constant(
+        190.0, 0.1, FLASH_4 + ": 980, 1,072, 1,118, 1,147 and 1,157 TFLOP/s at 1k to 16k without a mask, head_dim 64"
+    ),
+}
+"""the same where no position is masked"""
+WHOLE_HALF["ampere"] = WHOLE_HALF["hopper"]
 HEAD_64 = {
     "hopper": Constant(0.84, 0.08, "arXiv 2407.08608 fig. 5: head_dim 64 against 128"),
     "blackwell": Constant(0.69, 0.10, FLASH_4 + ": 980 and 1,427 TFLOP/s at 1k without a mask"),

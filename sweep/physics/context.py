@@ -40,7 +40,7 @@ def exposed_s(columns: Columns, machine: Machine, behaviour: Behaviour, attentio
     """
     cp = np.maximum(read(columns, "cp"), 1)
     own, ratio = keys_and_values_bytes(columns, behaviour), behaviour.context_gradient_ratio
-    step = communication.send_bytes_s(columns, own, "cp", machine)
+    step = communication.ring_step_s(columns, own, "cp", machine)
     block = Passes(attention.forward / cp, attention.backward / cp)
     nodes = communication.axis_nodes(columns, "cp")
     gathered = communication.collective_s(columns, own * cp, cp, nodes, machine, axis="cp")

@@ -183,8 +183,7 @@ def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behavi
     peak = machine.by_dtype(columns, lambda dtype: machine.peak(_wide(dtype)))
     if not profile.flash_attention:
         return _stored_attention(pairs, work, machine, profile)
-    block = sequence / read(columns, "cp")
-    half = constants.ATTENTION_HALF[machine.architecture].median
+    block, half = sequence / read(columns, "cp"), _half(machine.architecture, read(columns, "cp"))
     work = work * (1 + _windows(shape, block, half))
     known = _at_length(block, half) * machine.matmul_scale
     shares = _kernel_shares(columns, machine, profile.attention or behaviour.attention)
@@ -192,12 +191,22 @@ def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behavi
     return Passes(forward, 2.5 * backward)
 
 
-def _at_length(positions: Any, half: float) -> Any:
+def _half(architecture: str, cp: Any) -> Any:
+    """Positions at which attention's blocks run at half of their speed at long sequences.
+
+    Of a rank's cp blocks the first is causal. The others have no masked pairs: all its queries and half of the keys, or
+    half of its queries and all keys, so 1.5 times as many short rows for their work.
+    """
+    causal, whole = (of[architecture].median for of in (constants.ATTENTION_HALF, constants.WHOLE_HALF))
+    return (causal + (cp - 1) * 1.5 * whole) / cp
+
+
+def _at_length(positions: Any, half: Any) -> Any:
     """The share of its speed at long sequences that a kernel reaches."""
     return positions / (positions + half)
 
 
-def _windows(shape: Any, block: Any, half: float) -> Any:
+def _windows(shape: Any, block: Any, half: Any) -> Any:
     """What layers with a sliding window change of the time of attention: whole tiles are computed, on short rows."""
     seen = np.minimum(shape.window + np.sqrt(constants.TILE.median), block)
     share = window_share(SimpleNamespace(window=seen), block) * _at_length(block, half) / _at_length(seen, half)
