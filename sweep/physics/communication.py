@@ -51,7 +51,7 @@ def nominal_s(network: Any, bytes_: Any, ranks: Any, nodes: Any, machine: Machin
     passes = 2.0 if kind == "reduce" else 1.0
     inside_share = constants.INSIDE_REDUCE if kind == "reduce" else constants.INSIDE_GATHER
     cloud = machine.network == "efa"
-    per_node = np.maximum(np.asarray(ranks) / nodes, 1)
+    per_node = np.asarray(ranks) / nodes
     wire = passes * bytes_ * (ranks - 1) / np.maximum(ranks, 1)
     inside = wire / (machine.inside_bytes_per_s * inside_share.median)
     between = wire / per_node / (network * machine.between_share.median)

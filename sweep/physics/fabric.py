@@ -23,7 +23,7 @@ def placed(columns: Mapping[str, Any], fabric: Fabric) -> dict[str, Any]:
     each = read(columns, "gpus_per_node")
     nodes = np.ceil(read(columns, "dp") * read(columns, "tp") * read(columns, "pp") * read(columns, "cp") / each)
     tensor = _nodes_together(each, read(columns, "tp"))
-    groups = np.lcm(tensor, _nodes_together(each, np.where(read(columns, "ep") > 1, expert_split(columns), 1.0)))
+    groups = np.lcm(tensor, _nodes_together(each, expert_split(columns)))
     known = bool(fabric.domain_nodes)
     unit, count = (fabric.domain_nodes, fabric.domains) if known else (fabric.switch_nodes, fabric.switches)
     portion = np.minimum(unit // groups * groups if known else unit, nodes)

@@ -72,7 +72,7 @@ class Layouts:
     def loadings(self) -> Floats:
         """(parts, causes) which parts share a cause."""
         found = np.zeros((self.parts.shape[1], self.causes.shape[1]))
-        if len(found) >= len(unknown_trainer.NAMES):
+        if len(found) > len(PARTS):
             found[-len(unknown_trainer.NAMES) :, : len(CAUSES)] = unknown_trainer.LOADINGS
         found[_BLOCKED : _BLOCKED + 1, len(CAUSES) : len(CAUSES) + len(DOUBLINGS)] = 1.0
         found[:, len(CAUSES) + len(DOUBLINGS) :] = 1.0

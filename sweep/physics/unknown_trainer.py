@@ -107,7 +107,7 @@ def _per_step(columns: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
     mine = layers + embedding_parameters(shape) / read(columns, "tp")
     inside, between = machine.inside_bytes_per_s, machine.between_bytes_per_s(columns)
     ring = 2 * mine * (ways - 1) / ways / np.where(read(columns, "nodes") > 1, between, inside)
-    gathers = np.where(zero == 3, 2 * gas, np.where(zero > 0, 1.0, 0.0))
+    gathers = np.where(zero == 3, 2 * gas, 1.0 * (zero > 0))
     return {
         "gradients": 2 * ring,
         "gradients_each": 0.2 * ring * gas,

@@ -12,7 +12,7 @@ from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES
 from sweep.physics.schedules import SCHEDULES
-from sweep.physics.shapes import ModelShape, total_parameters
+from sweep.physics.shapes import ModelShape, layer_parameters, total_parameters
 
 OURS = PROFILES["builtin"]
 EVEN = dataclasses.replace(OURS, placement="even")
@@ -268,6 +268,12 @@ def test_a_rank_alone_holds_no_second_copy_of_weights_that_it_computes_with():
         part = states.state_bytes(columns(**layout), MODELS["8B"], "first", OURS)
         held = 4 * total_parameters(MODELS["8B"]) / layout.get("tp", 1)
         assert part["master_weights"] == pytest.approx(copies * held, rel=1e-3), layout
+
+
+def test_layers_pass_whole_with_their_gradients_where_zero_shards_both():
+    each = OURS.gathered_layers * 2 + OURS.gathered_gradient_bytes
+    for zero, wanted in ((0, 0), (3, each * layer_parameters(MODELS["8B"]) / 2)):
+        assert states.passing_layer_bytes(columns(dp=8, tp=2, zero=zero), MODELS["8B"], OURS) == wanted
 
 
 @pytest.mark.parametrize("pp", [1, 2, 4])

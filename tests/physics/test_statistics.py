@@ -8,6 +8,7 @@ import pytest
 from sweep.physics.statistics import (
     MAD_FACTOR,
     MEDIAN_FACTOR,
+    SURENESS,
     holm,
     log_median_variance,
     over_looks,
@@ -55,6 +56,7 @@ def test_the_spread_within_groups_ignores_the_few_that_changed():
         group[0] += 0.5
     assert robust_spread(groups)[0] == pytest.approx(0.01, rel=0.25)
     assert robust_spread([[1.0], [2.0]]) == (0, 0)
+    assert robust_spread([[0.0, 1.0]] * 4 + [[0.0, 99.0]])[1] == pytest.approx(SURENESS * 5 * 8 / 10)
 
 
 def test_the_variance_of_a_median_is_that_of_many_medians():
