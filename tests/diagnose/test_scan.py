@@ -111,8 +111,8 @@ def test_a_rule_of_reports_is_tried_after_those_of_causes_and_each_rule_once():
     """torchelastic's report of its children quotes their errors: the line belongs to the error's own rule."""
     names = [item.name for item in RULES]
     assert len(set(names)) == len(names)
-    assert names.index("host-oom") < names.index("slurm-task-end")
-    assert names[-1] == "slurm-cancelled", "which every other message of Slurm about a job's end contains"
+    assert names.index("host-oom") < names.index("child-failed")
+    assert names[-1] == "cancelled", "which every other message of Slurm about a job's end contains"
     quoted = "torch.distributed.elastic ChildFailedError: torch.OutOfMemoryError: CUDA out of memory."
     assert diagnose_text(quoted).outcome is Outcome.OOM_CUDA
 
