@@ -31,7 +31,7 @@ LAUNCH: tuple[LineRule, ...] = (
         advice="Slurm's controller did not answer: it is busy or was restarted; repeat it later.",
     ),
     LineRule(
-        "slurm-cgroup",
+        "node-of-the-job",
         Outcome.NODE_FAIL,
         Weight.CONSEQUENCE,
         then(
@@ -41,8 +41,10 @@ LAUNCH: tuple[LineRule, ...] = (
                 then("unable to (?:create|add|instan)", "cgroup| cg "),
                 then(r"container_\w{1,20}join", "fail"),
             ),
-        ),
-        advice="Slurm could not set the job up on this node: run again without it, and inform the administrators.",
+        )
+        + "|lost communication with a remote daemon",
+        advice="A node could not set the job up, or no longer answers: look for its own messages, run again without "
+        "it, and inform the administrators.",
     ),
     LineRule(
         "container-registry",
@@ -80,13 +82,6 @@ LAUNCH: tuple[LineRule, ...] = (
         r"not built with SLURM's PMI support|not enough slots available|PMI2?_Init failed|direct launched using .srun",
         advice="MPI and the launcher do not fit: choose a plug-in that this MPI was built with (srun --mpi=list), or "
         "request as many tasks as ranks.",
-    ),
-    LineRule(
-        "mpi-lost-host",
-        Outcome.NODE_FAIL,
-        Weight.CONSEQUENCE,
-        "lost communication with a remote daemon",
-        advice="A host of the MPI job no longer answers: look for its own messages, and run again without it.",
     ),
     LineRule(
         "ssh-refused",

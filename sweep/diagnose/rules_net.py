@@ -171,17 +171,6 @@ NET: tuple[LineRule, ...] = (
         then("third_party/gloo|gloo::", "error|fail|exception|closed") + r"|\bDist(?:Network|Store)Error\b",
         advice=_PEER,
     ),
-    LineRule(
-        "elastic-sigkill",
-        Outcome.OOM_HOST,
-        Weight.CONSEQUENCE,
-        r"exitcode ?: ?-9\b|(?:exit|return) code ?[=:]? ?(?:-9|137)\b|Signal 9 \(SIGKILL\)"
-        r"|died with <Signals\.SIGKILL|terminated with signal SIGKILL",
-        advice="SIGKILL without a message is mostly the kernel's OOM killer: check dmesg, ask for more memory or use "
-        "fewer "
-        "data-loading workers.",
-        guess=True,
-    ),
     # Reports of torchrun, DeepSpeed, MPI and Slurm about a process: the cause is in its own log.
     LineRule(
         "child-failed",

@@ -110,8 +110,10 @@ SITE: tuple[LineRule, ...] = (
         "killed",
         Outcome.OOM_HOST,
         Weight.CONSEQUENCE,
-        r"^\s*(?:\S+: line \d+:\s+)?(?:\d+ )?Killed(?:\s|$)|^\S*Killed\s*$",
-        advice="A bare «Killed» is mostly the kernel's OOM killer: check dmesg. " + _HOST,
+        r"^\s*(?:\S+: line \d+:\s+)?(?:\d+ )?Killed(?:\s|$)|^\S*Killed\s*$"
+        r"|exitcode ?: ?-9\b|(?:exit|return) code ?[=:]? ?(?:-9|137)\b|Signal 9 \(SIGKILL\)"
+        r"|died with <Signals\.SIGKILL|terminated with signal SIGKILL",
+        advice="SIGKILL without a message is mostly the kernel's OOM killer: check dmesg. " + _HOST,
         guess=True,
     ),
     # torch.save on a full disk: the zip writer fails before the file system reports it.

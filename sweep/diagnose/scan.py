@@ -34,7 +34,8 @@ _PROGRESS = re.compile(
     r"|\d%\|[^|\n]{0,200}\|\s{0,4}(\d{1,18})/\d{1,18} \[",
     re.IGNORECASE,
 )
-_FINITE, _NAN = (re.compile(METRIC + value, re.IGNORECASE) for value in (r"-?\d", r"nan\b"))
+_FINITE = re.compile(METRIC + r"-?\d", re.IGNORECASE)
+_NAN = re.compile(METRIC + r"nan\b", re.IGNORECASE)
 _DONE = re.compile(
     r"^.{0,120}\b(?:training (?:is )?(?:complete|completed|finished|done)\b|finished training|done training"
     r"|after training is done|'train_runtime'|exiting program at iteration|successfully (?:completed|finished)"
