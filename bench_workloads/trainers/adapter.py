@@ -150,19 +150,6 @@ def saving(run: Run) -> tuple[str, str, int]:
     return kind, directory, run.warmup_iterations + run.iterations + 1
 
 
-def where(name: str, wrong: Callable[[str], bool]) -> Callable[[Mapping[str, Any]], Any]:
-    """Of a rule: where the text of that column is wrong."""
-
-    def broken(columns: Mapping[str, Any]) -> Any:
-        import numpy as np
-
-        texts = np.asarray(columns[name])
-        bad = {text: wrong(str(text)) for text in set(texts.ravel().tolist())}
-        return np.vectorize(bad.__getitem__, otypes=[bool])(texts)
-
-    return broken
-
-
 Kind = TypeVar("Kind", str, int, float, bool)
 
 

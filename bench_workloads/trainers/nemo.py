@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench_workloads.trainers import decoder, megatron_core
+from bench_workloads import decoder
+from bench_workloads.trainers import megatron_core
 from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, ParsedLine, param, saving
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.megatron import iterations

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from bench_workloads.trainers import decoder
-from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, Reader, param, saving, where
+from bench_workloads import decoder
+from bench_workloads.decoder import where
+from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, Reader, param, saving
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.torchtitan_module import TEMPLATE

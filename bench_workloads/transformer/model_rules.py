@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from bench_workloads.decoder import where
 from bench_workloads.transformer.rule_parts import Columns, any_of, dense_somewhere, param, rule, with_experts
 
 
@@ -65,18 +65,11 @@ SYNTHETIC = "synthetic"
 """the value of ``data`` for tokens made on the device"""
 
 
-def _each(values: Any, holds: Callable[[str], bool]) -> Any:
-    """Whether the text, or each of a column, fulfils the condition."""
-    import numpy as np
-
-    return np.vectorize(lambda value: holds(str(value)), otypes=[bool])(values)
-
-
 DATA_RULES = (
     rule(
         "data_path",
         "data={data} must be synthetic or an absolute path, which every node sees",
-        lambda c: ~_each(param(c, "data"), lambda text: text == SYNTHETIC or text.startswith("/")),
+        where("data", lambda text: text != SYNTHETIC and not text.startswith("/")),
     ),
     rule(
         "data_workers",
