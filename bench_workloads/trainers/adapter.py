@@ -106,8 +106,6 @@ class Adapter:
     """One trainer."""
 
     workload: Workload
-    versions: str
-    """the trainer version it was written against"""
     configure: Callable[[Run, str, int], Launch]
     """(run, directory for its files, iterations to train) -> how to start it. Raises ValueError."""
     reader: Callable[[Run], Reader]

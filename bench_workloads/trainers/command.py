@@ -178,7 +178,6 @@ WORKLOAD = trainer(
 )
 ADAPTER = Adapter(
     workload=WORKLOAD,
-    versions="any",
     configure=configure,
     reader=reader,
     expected=expected,

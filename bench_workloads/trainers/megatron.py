@@ -261,7 +261,6 @@ WORKLOAD = trainer(
 
 ADAPTER = Adapter(
     workload=WORKLOAD,
-    versions="Megatron-LM main of 2026-08 (d98e8a6), megatron-core 0.16",
     configure=configure,
     reader=_Reader,
     package="megatron-core",

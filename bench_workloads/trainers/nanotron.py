@@ -219,7 +219,6 @@ WORKLOAD = trainer(
 )
 ADAPTER = Adapter(
     workload=WORKLOAD,
-    versions="nanotron main of 2026-04 (2411b022)",
     configure=configure,
     reader=reader,
     package="nanotron",

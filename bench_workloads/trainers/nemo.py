@@ -243,7 +243,6 @@ WORKLOAD = trainer(
 )
 ADAPTER = Adapter(
     workload=WORKLOAD,
-    versions="Megatron-Bridge main of 2026-08 (067f987)",
     configure=configure,
     reader=_Reader,
     package="megatron-bridge",

@@ -156,7 +156,6 @@ WORKLOAD = trainer(
 )
 ADAPTER = Adapter(
     workload=WORKLOAD,
-    versions="picotron main (59714b1)",
     configure=configure,
     reader=reader,
     hints=(

@@ -318,7 +318,6 @@ WORKLOAD = trainer(
 )
 ADAPTER = Adapter(
     workload=WORKLOAD,
-    versions="torchtitan 0.3.0",
     configure=configure,
     reader=reader,
     package="torchtitan",

@@ -28,7 +28,6 @@ def adapter(request):
 def test_it_states_what_every_adapter_does(adapter):
     assert TrainerParameters.defaults().keys() <= adapter.workload.params.keys()
     assert SHARED_CHOICES.keys() <= adapter.workload.choices.keys()
-    assert adapter.versions
     assert not adapter.convention or adapter.convention in CONVENTIONS
     for hint in adapter.hints:
         re.compile(hint.pattern)
