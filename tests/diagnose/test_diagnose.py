@@ -50,19 +50,6 @@ def outcome(**facts: object) -> Outcome | None:
             {"exit_code": 1, "failure": {"type": "ModuleNotFoundError", "message": "No module named 'x'"}},
             Outcome.IMPORT_ERROR,
         ),
-        (
-            {"exit_code": 1, "failure": {"type": "FloatingPointError", "message": "loss is nan in iteration 3"}},
-            Outcome.NAN_LOSS,
-        ),
-        (
-            {"exit_code": 1, "failure": {"type": "OSError", "message": "[Errno 28] No space left on device"}},
-            Outcome.DISK_FULL,
-        ),
-        (
-            {"exit_code": 1, "failure": {"type": "OSError", "message": "[Errno 98] Address already in use"}},
-            Outcome.PORT_IN_USE,
-        ),
-        ({"exit_code": 1, "failure": {"type": "MemoryError", "message": ""}}, Outcome.OOM_HOST),
         ({"exit_code": 1, "failure": OOM}, Outcome.OOM_CUDA),
     ],
     ids=str,
