@@ -119,11 +119,6 @@ class Adapter:
     iteration: Callable[[Run], str] = lambda _: ""
     """the user's own expression of an iteration, for the message where no line has it"""
 
-    @property
-    def name(self) -> str:
-        """The name that a grid gives as its workload."""
-        return self.workload.name
-
 
 RunKind = TypeVar("RunKind", bound=Run)
 

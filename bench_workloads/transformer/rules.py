@@ -33,8 +33,7 @@ def _positive(value: Any) -> Any:
 
 
 def _uneven_rounds(c: Columns) -> Any:
-    rounds = c["grad_accum"] // c["pp"]
-    rounds = rounds + (rounds == 0)
+    rounds = _positive(c["grad_accum"] // c["pp"])
     return _piped(c, ("interleaved_1f1b", "interleaved_zero_bubble")) & (c["grad_accum"] % rounds != 0)
 
 

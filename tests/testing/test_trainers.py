@@ -34,5 +34,5 @@ def test_it_states_what_every_adapter_does(adapter):
 
 
 def test_its_reader_reads_any_line(adapter):
-    reader = adapter.reader(example_run(adapter.workload, PARAMS.get(adapter.name, {})))
+    reader = adapter.reader(example_run(adapter.workload, PARAMS.get(adapter.workload.name, {})))
     assert [one for line in ODD_LINES for one in reader.read(line) if one.iteration is not None] == []
