@@ -167,16 +167,11 @@ class Sampler:
     def _sample(self) -> None:
         over = False
         while not over:
-            with suppress(OSError, ValueError, IndexError):
-                self._runnable.append(runnable_tasks(STAT.read_text()))
+            with suppress(OSError, ValueError, IndexError):  # less the reader itself
+                self._runnable.append(int(STAT.read_text().split("procs_running ")[1].split()[0]) - 1)
             over = self._over.wait(PERIOD_S)
             if not over and self._in_step.is_set() and (found := state(self._device)):
                 self._samples.append(found)
-
-
-def runnable_tasks(stat: str) -> int:
-    """``procs_running`` of a /proc/stat, less the reader itself. Raises IndexError, ValueError where it has none."""
-    return int(stat.split("procs_running ")[1].split()[0]) - 1
 
 
 THROTTLE_REASONS = {

@@ -8,37 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench_workloads.parameters import Parameters
+from bench_workloads.simulated.faults import FAULTS
 from bench_workloads.transformer.rules import ARITHMETIC_RULES
 from sweep.contract import DISPATCHERS, FORMATS, LAYOUT_FIELDS, ROUTINGS, Workload
 from sweep.physics.schedules import SCHEDULES
-
-FAULTS = (
-    "exception",
-    "exit_code",
-    "signal",
-    "segfault",
-    "hang",
-    "ignore_sigterm",
-    "leak_child",
-    "quiet_exit",
-    "oom_cuda",
-    "oom_cuda_if_too_big",
-    "oom_host",
-    "nan",
-    "import_error",
-    "port_in_use",
-    "disk_full",
-    "nccl_timeout",
-    "nccl_error",
-    "cuda_error",
-    "config_error",
-    "config_mismatch",
-    "flood",
-    "slow_start",
-    "slow_rank",
-    "slow_iteration",
-)
-"""the faults that a rank can inject; see ``bench_workloads.simulated.faults``"""
 
 
 @dataclass(frozen=True, kw_only=True)

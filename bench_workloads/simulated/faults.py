@@ -17,10 +17,11 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from bench_workloads.simulated import Settings
-from sweep.contract import RankRun
+if TYPE_CHECKING:
+    from bench_workloads.simulated import Settings
+    from sweep.contract import RankRun
 
 HARMLESS = ("leak_child", "flood", "slow_start", "slow_rank", "slow_iteration", "config_mismatch")
 """faults after which all ranks continue"""
@@ -89,28 +90,8 @@ def act(fault: Fault, run: RankRun, settings: Settings) -> None:
     """Inject the fault. Returns only for faults that a rank survives."""
     if fault.name in MESSAGES:
         print_and_end(fault.name, run)
-    acts: dict[str, Callable[[], object]] = {
-        "exception": lambda: _raise(RuntimeError("shape '[2, 4096, 32]' is invalid for input of size 1048576")),
-        "exit_code": lambda: os._exit(settings.fault_code),
-        "quiet_exit": lambda: os._exit(0),
-        "signal": lambda: os.kill(os.getpid(), settings.fault_code),
-        "segfault": lambda: ctypes.string_at(0),
-        "hang": hang,
-        "ignore_sigterm": _ignore_sigterm,
-        "leak_child": lambda: _leak_child(settings.fault_s),
-        "oom_host": lambda: bytearray(1 << 62),
-        "nan": lambda: _raise(FloatingPointError(f"loss is nan, gradient norm nan at iteration {fault.iteration}")),
-        "import_error": lambda: importlib.import_module("flash_attn_that_is_not_there"),
-        "port_in_use": _bind_twice,
-        "disk_full": _write_to_full_device,
-        "config_error": lambda: _raise(
-            ValueError("num_attention_heads (30) must be divisible by tensor parallel size (4)")
-        ),
-        "flood": _flood,
-        "slow_start": lambda: time.sleep(settings.fault_s),
-    }
-    if fault.name in acts:  # the others are no single event: the iterations implement them
-        acts[fault.name]()
+    if fault.name in ACTS:  # the others are no single event: the iterations implement them
+        ACTS[fault.name](settings)
     if fault.name in ("signal", "segfault"):
         hang()  # a signal may arrive a moment after it was sent
 
@@ -175,3 +156,29 @@ def _flood() -> None:
     line = ("NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC " * 8 + "\n").encode() * 64
     for _ in range(320):
         os.write(2, line)
+
+
+ACTS: dict[str, Callable[[Settings], object]] = {
+    "exception": lambda _: _raise(RuntimeError("shape '[2, 4096, 32]' is invalid for input of size 1048576")),
+    "exit_code": lambda settings: os._exit(settings.fault_code),
+    "quiet_exit": lambda _: os._exit(0),
+    "signal": lambda settings: os.kill(os.getpid(), settings.fault_code),
+    "segfault": lambda _: ctypes.string_at(0),
+    "hang": lambda _: hang(),
+    "ignore_sigterm": lambda _: _ignore_sigterm(),
+    "leak_child": lambda settings: _leak_child(settings.fault_s),
+    "oom_host": lambda _: bytearray(1 << 62),
+    "nan": lambda settings: _raise(
+        FloatingPointError(f"loss is nan, gradient norm nan at iteration {settings.fault_iteration}")
+    ),
+    "import_error": lambda _: importlib.import_module("flash_attn_that_is_not_there"),
+    "port_in_use": lambda _: _bind_twice(),
+    "disk_full": lambda _: _write_to_full_device(),
+    "config_error": lambda _: _raise(
+        ValueError("num_attention_heads (30) must be divisible by tensor parallel size (4)")
+    ),
+    "flood": lambda _: _flood(),
+    "slow_start": lambda settings: time.sleep(settings.fault_s),
+}
+FAULTS = (*MESSAGES, *ACTS, "oom_cuda_if_too_big", "config_mismatch", "slow_rank", "slow_iteration")
+"""the faults that a rank can inject"""

@@ -106,8 +106,6 @@ class Adapter:
     """One trainer."""
 
     workload: Workload
-    versions: str
-    """the trainer version it was written against"""
     configure: Callable[[Run, str, int], Launch]
     """(run, directory for its files, iterations to train) -> how to start it. Raises ValueError."""
     reader: Callable[[Run], Reader]
@@ -120,11 +118,6 @@ class Adapter:
     """what the user's own patterns should find: our name -> the name in the grid; each is noted if no line has it"""
     iteration: Callable[[Run], str] = lambda _: ""
     """the user's own expression of an iteration, for the message where no line has it"""
-
-    @property
-    def name(self) -> str:
-        """The name that a grid gives as its workload."""
-        return self.workload.name
 
 
 RunKind = TypeVar("RunKind", bound=Run)
@@ -148,19 +141,6 @@ def saving(run: Run) -> tuple[str, str, int]:
     directory = run.place.checkpoint_dir if isinstance(run, RankRun) else ""
     kind = str(run.params.get("checkpoint")) if directory else "none"
     return kind, directory, run.warmup_iterations + run.iterations + 1
-
-
-def where(name: str, wrong: Callable[[str], bool]) -> Callable[[Mapping[str, Any]], Any]:
-    """Of a rule: where the text of that column is wrong."""
-
-    def broken(columns: Mapping[str, Any]) -> Any:
-        import numpy as np
-
-        texts = np.asarray(columns[name])
-        bad = {text: wrong(str(text)) for text in set(texts.ravel().tolist())}
-        return np.vectorize(bad.__getitem__, otypes=[bool])(texts)
-
-    return broken
 
 
 Kind = TypeVar("Kind", str, int, float, bool)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench_workloads.trainers.adapter import PLAIN_NAME, Adapter, Launch, Reader, TrainerParameters, param, where
+from bench_workloads.decoder import where
+from bench_workloads.trainers.adapter import PLAIN_NAME, Adapter, Launch, Reader, TrainerParameters, param
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import ITERATION, NUMBER, UNITS, JsonReader, PatternReader, number
 from bench_workloads.trainers.driver.templates import render, variables
@@ -60,7 +60,6 @@ def iteration(run: Run) -> str:
     return metrics_of(param(WORKLOAD, run, "metrics", str))[ITERATION].replace(f"({NUMBER})", "{number}")
 
 
-@functools.lru_cache(maxsize=64)
 def reader_of(text: str) -> Reader:
     """The reader described by a text of ``metrics``. Raises ValueError."""
     found = metrics_of(text)
@@ -75,7 +74,6 @@ def _is_json(text: str) -> bool:
     return text.split()[:1] == ["json"]
 
 
-@functools.lru_cache(maxsize=64)
 def metrics_of(text: str) -> dict[str, str]:
     """What ``json`` and pairs name=key, or lines ``name: regular expression with one group`` state. Raises ValueError.
 
@@ -180,7 +178,6 @@ WORKLOAD = trainer(
 )
 ADAPTER = Adapter(
     workload=WORKLOAD,
-    versions="any",
     configure=configure,
     reader=reader,
     expected=expected,

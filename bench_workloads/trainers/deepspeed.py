@@ -138,7 +138,6 @@ WORKLOAD = trainer(
 )
 ADAPTER = Adapter(
     workload=WORKLOAD,
-    versions="deepspeed 0.19.8",
     configure=configure,
     reader=_Reader,
     package="deepspeed",

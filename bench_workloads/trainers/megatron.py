@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench_workloads.trainers import decoder, megatron_core
+from bench_workloads import decoder
+from bench_workloads.trainers import megatron_core
 from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, ParsedLine, param, saving
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
@@ -260,7 +261,6 @@ WORKLOAD = trainer(
 
 ADAPTER = Adapter(
     workload=WORKLOAD,
-    versions="Megatron-LM main of 2026-08 (d98e8a6), megatron-core 0.16",
     configure=configure,
     reader=_Reader,
     package="megatron-core",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bench_workloads.trainers.adapter import where
+from bench_workloads.decoder import where
 from bench_workloads.trainers.megatron_core import FULL_ITERATION, MODULES
 from sweep.contract import FORMATS, Rule
 from sweep.physics.schedules import looped_stages

@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench_workloads.trainers import decoder
+from bench_workloads import decoder
 from bench_workloads.trainers.adapter import Adapter, Hint, Launch, Reader, TrainerParameters, param
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from sweep.contract import Rule, Run, Scalar
-from sweep.physics.profiles import PROFILES
 
 CONFIG = "nanotron.yaml"
 _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
-_FURTHER_STAGES = PROFILES["nanotron"].stages_beyond_layers
 _ENGINES = {"1f1b": "1f1b", "gpipe": "afab"}
 _NO_EXPERTS = "nanotron's experts exchange no tokens between ranks (src/nanotron/nn/moe.py): dense models only"
 
@@ -213,12 +211,6 @@ WORKLOAD = trainer(
         decoder.KV_HEADS_BY_TP,
         decoder.VOCABULARY_BY_TP,
         Rule(
-            "layers_by_stages",
-            lambda c: c["pp"] > c["num_layers"] + _FURTHER_STAGES,
-            f"pp={{pp}} stages for {{num_layers}} layers and the {_FURTHER_STAGES} further blocks that nanotron places "
-            "(final norm, output projection, cast, loss)",
-        ),
-        Rule(
             "sequence_by_tp",
             lambda c: (c["tp_mode"] == "REDUCE_SCATTER") & (c["sequence_length"] // c["cp"] % c["tp"] != 0),
             "sequence parallelism cannot split {sequence_length} / cp={cp} positions over tp={tp}",
@@ -227,7 +219,6 @@ WORKLOAD = trainer(
 )
 ADAPTER = Adapter(
     workload=WORKLOAD,
-    versions="nanotron main of 2026-04 (2411b022)",
     configure=configure,
     reader=reader,
     package="nanotron",

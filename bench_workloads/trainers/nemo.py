@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench_workloads.trainers import decoder, megatron_core
+from bench_workloads import decoder
+from bench_workloads.trainers import megatron_core
 from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, ParsedLine, param, saving
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.megatron import iterations
@@ -242,7 +243,6 @@ WORKLOAD = trainer(
 )
 ADAPTER = Adapter(
     workload=WORKLOAD,
-    versions="Megatron-Bridge main of 2026-08 (067f987)",
     configure=configure,
     reader=_Reader,
     package="megatron-bridge",

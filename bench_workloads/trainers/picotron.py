@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench_workloads.trainers import decoder
+from bench_workloads import decoder
 from bench_workloads.trainers.adapter import Adapter, Hint, Launch, Reader, TrainerParameters, param
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader, number
@@ -141,7 +141,6 @@ WORKLOAD = trainer(
         *decoder.LLAMA,
         decoder.KV_HEADS_BY_TP,
         decoder.VOCABULARY_BY_TP,
-        decoder.LAYERS_BY_STAGES,
         UNTIED,
         Rule(
             "model_name",
@@ -157,7 +156,6 @@ WORKLOAD = trainer(
 )
 ADAPTER = Adapter(
     workload=WORKLOAD,
-    versions="picotron main (59714b1)",
     configure=configure,
     reader=reader,
     hints=(

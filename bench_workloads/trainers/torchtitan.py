@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from bench_workloads.trainers import decoder
-from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, Reader, param, saving, where
+from bench_workloads import decoder
+from bench_workloads.decoder import where
+from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, Reader, param, saving
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.torchtitan_module import TEMPLATE
@@ -317,7 +318,6 @@ WORKLOAD = trainer(
 )
 ADAPTER = Adapter(
     workload=WORKLOAD,
-    versions="torchtitan 0.3.0",
     configure=configure,
     reader=reader,
     package="torchtitan",

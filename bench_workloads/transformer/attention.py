@@ -14,7 +14,8 @@ import torch.nn.functional as functional
 from torch import Tensor, nn
 from torch.backends.cuda import SDPAParams
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from bench_workloads.transformer.flops import ExecutedFlops
 
 if TYPE_CHECKING:
     from sweep.physics.shapes import ModelShape
@@ -183,28 +184,10 @@ def dispatched(core: Callable[[Tensor, Tensor, Tensor], Tensor], inputs: tuple[T
 
     Collective where the kernel is: call it on every rank of a context-parallel group.
     """
-    seen = _Operators()
-    with seen:
+    with ExecutedFlops() as seen:
         core(*inputs)
+    called = {name for name in seen.operators if "scaled_dot_product" in name or "flash_attn" in name}
+    called |= {"math"} if seen.operators & {"_softmax", "_safe_softmax"} else set()
     version = getattr(nn.attention, "current_flash_attention_impl", lambda: None)()
-    names = [f"{name} ({version})" if version and "flash" in name else name for name in sorted(seen.names)]
+    names = [f"{name} ({version})" if version and "flash" in name else name for name in sorted(called)]
     return ",".join(names) or "none"
-
-
-class _Operators(TorchDispatchMode):
-    """Collects the names of attention operators."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Run the operator, and note it if it is attention."""
-        name = func._schema.name.removeprefix("aten::")
-        if "scaled_dot_product" in name or "flash_attn" in name:
-            self.names.add(name)
-        elif name in ("_softmax", "_safe_softmax"):
-            self.names.add("math")
-        return func(*args, **(kwargs or {}))

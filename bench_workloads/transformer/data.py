@@ -20,8 +20,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from bench_workloads.transformer.settings import Settings
 
 

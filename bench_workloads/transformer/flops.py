@@ -31,6 +31,8 @@ class ExecutedFlops(TorchDispatchMode):
         super().__init__()
         self.matmul = 0
         self.attention = 0
+        self.operators: set[str] = set()
+        """names of all that ran"""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -40,6 +42,7 @@ class ExecutedFlops(TorchDispatchMode):
             return NotImplemented
         out = func(*args, **(kwargs or {}))
         name = func._schema.name.removeprefix("aten::")
+        self.operators.add(name)
         if name in _MATMULS:
             self.matmul += _MATMULS[name](args)
         elif name in _ATTENTION_FORWARD:

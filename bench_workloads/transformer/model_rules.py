@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from bench_workloads.decoder import where
 from bench_workloads.transformer.rule_parts import Columns, any_of, dense_somewhere, param, rule, with_experts
 
 
 def _latent(c: Columns) -> Any:
-    return _further(c, "kv_rank") > 0
-
-
-def _further(c: Columns, name: str) -> Any:
-    """A shape's field that is 0 for most models."""
-    return c.get(name, 0)
+    return c["kv_rank"] > 0
 
 
 MODEL_RULES = (
@@ -33,7 +28,7 @@ MODEL_RULES = (
     rule(
         "rope_head_dim",
         "latent attention (kv_rank) needs rotary positions of an even width: rope_head_dim is {rope_head_dim}",
-        lambda c: _latent(c) & ((_further(c, "rope_head_dim") == 0) | (_further(c, "rope_head_dim") % 2 != 0)),
+        lambda c: _latent(c) & ((c["rope_head_dim"] == 0) | (c["rope_head_dim"] % 2 != 0)),
     ),
     rule(
         "latent_extras",
@@ -45,12 +40,12 @@ MODEL_RULES = (
     rule(
         "window",
         "every layer of this workload sees the whole sequence, so that a sliding window ({window}) cannot be measured",
-        lambda c: _further(c, "window") > 0,
+        lambda c: c["window"] > 0,
     ),
     rule(
         "prediction_by_pp",
         "multi-token prediction (mtp_layers={mtp_layers}) needs the embedding, which the last stage of pp={pp} has not",
-        lambda c: (_further(c, "mtp_layers") > 0) & (c["pp"] > 1),
+        lambda c: (c["mtp_layers"] > 0) & (c["pp"] > 1),
     ),
     rule(
         "latent_kernel",
@@ -65,18 +60,11 @@ SYNTHETIC = "synthetic"
 """the value of ``data`` for tokens made on the device"""
 
 
-def _each(values: Any, holds: Callable[[str], bool]) -> Any:
-    """Whether the text, or each of a column, fulfils the condition."""
-    import numpy as np
-
-    return np.vectorize(lambda value: holds(str(value)), otypes=[bool])(values)
-
-
 DATA_RULES = (
     rule(
         "data_path",
         "data={data} must be synthetic or an absolute path, which every node sees",
-        lambda c: ~_each(param(c, "data"), lambda text: text == SYNTHETIC or text.startswith("/")),
+        where("data", lambda text: text != SYNTHETIC and not text.startswith("/")),
     ),
     rule(
         "data_workers",
@@ -127,7 +115,7 @@ DTYPE_RULES = (
     rule(
         "fp8_by_tp",
         "latent attention and multi-token prediction have products of their own under tp={tp}, which are not in 8 bits",
-        lambda c: _in_8_bits(c) & (c["tp"] > 1) & ((c.get("kv_rank", 0) > 0) | (c.get("mtp_layers", 0) > 0)),
+        lambda c: _in_8_bits(c) & (c["tp"] > 1) & (_latent(c) | (c["mtp_layers"] > 0)),
     ),
     rule(
         "fp8_params",

@@ -20,7 +20,7 @@ from bench_workloads.transformer.weights import local_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from torch import Tensor, nn
+    from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
 
     from bench_workloads.transformer.model import Decoder

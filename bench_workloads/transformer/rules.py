@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench_workloads import decoder
 from bench_workloads.transformer.model_rules import DATA_RULES, DTYPE_RULES, MODEL_RULES
 from bench_workloads.transformer.rule_parts import Columns, any_of, dense_somewhere, param, rule, with_experts
 from bench_workloads.transformer.stages import ZERO_BUBBLE
@@ -32,8 +33,7 @@ def _positive(value: Any) -> Any:
 
 
 def _uneven_rounds(c: Columns) -> Any:
-    rounds = c["grad_accum"] // c["pp"]
-    rounds = rounds + (rounds == 0)
+    rounds = _positive(c["grad_accum"] // c["pp"])
     return _piped(c, ("interleaved_1f1b", "interleaved_zero_bubble")) & (c["grad_accum"] % rounds != 0)
 
 
@@ -47,12 +47,8 @@ def _own_width(c: Columns) -> Any:
 
 
 TENSOR_RULES = (
-    rule("heads_by_tp", "{num_heads} heads cannot be split over tp={tp}", lambda c: c["num_heads"] % c["tp"] != 0),
-    rule(
-        "kv_heads_by_tp",
-        "{num_kv_heads} key-value heads cannot be split over tp={tp}",
-        lambda c: c["num_kv_heads"] % c["tp"] != 0,
-    ),
+    decoder.KV_HEADS_BY_TP,
+    decoder.VOCABULARY_BY_TP,
     rule(
         "mlp_by_tp",
         "an MLP of width {intermediate_size} cannot be split evenly over tp={tp}",
@@ -62,11 +58,6 @@ TENSOR_RULES = (
         "expert_by_tp",
         "experts of width {moe_intermediate_size} cannot be split evenly over etp={etp}, where 0 is tp={tp}",
         lambda c: with_experts(c) & (c["moe_intermediate_size"] % _expert_width(c) != 0),
-    ),
-    rule(
-        "vocabulary_by_tp",
-        "a vocabulary of {vocab_size} cannot be split evenly over tp={tp}",
-        lambda c: c["vocab_size"] % c["tp"] != 0,
     ),
     rule(
         "sequence_by_tp",
@@ -99,25 +90,7 @@ PIPELINE_RULES = (
     ),
 )
 
-CONTEXT_RULES = (
-    rule(
-        "sequence_by_cp",
-        "a sequence of {sequence_length} cannot be cut in 2 * cp = 2 * {cp} equal chunks",
-        lambda c: (c["cp"] > 1) & (c["sequence_length"] % (2 * c["cp"]) != 0),
-    ),
-)
-
 EXPERT_RULES = (
-    rule(
-        "ep_without_experts",
-        "ep={ep} needs a model with experts",
-        lambda c: (c["ep"] > 1) & (with_experts(c) == False),  # noqa: E712
-    ),
-    rule(
-        "experts_by_ep",
-        "{num_experts} experts cannot be split evenly over ep={ep}",
-        lambda c: with_experts(c) & (c["num_experts"] % c["ep"] != 0),
-    ),
     rule(
         "ep_by_replicas",
         "ep={ep} must divide dp * cp = {dp} * {cp}, out of which it is taken",
@@ -198,7 +171,7 @@ TORCH_RULES = (
 ARITHMETIC_RULES: tuple[Rule, ...] = (
     *TENSOR_RULES,
     *PIPELINE_RULES,
-    *CONTEXT_RULES,
+    decoder.SEQUENCE_BY_CP,
     *EXPERT_RULES,
     *SHARDING_RULES,
 )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from sweep.diagnose.model import Diagnosis, Hit, RankEnd, Weight
+from sweep.diagnose.rules_program import BUS_ERROR, CRASH
 from sweep.diagnose.scan import continues, plain, scan
 from sweep.outcomes import Outcome
 
@@ -142,21 +143,13 @@ def _state(slurm_state: str | None) -> Iterator[Hit]:
         yield Hit(outcome, weight, f"Slurm's state of the job: {slurm_state}", _ADVICE[outcome], order=(when, math.inf))
 
 
-_CRASH = (
-    "A native library crashed: run the rank with PYTHONFAULTHANDLER=1, and check compiled extensions against "
-    "torch, CUDA and driver."
-)
 _COMMAND = "The command could not be run as written: check the program's path, permissions and arguments."
 
 _SIGNALS: dict[int, tuple[Outcome, Weight, str]] = {
-    signals.SIGSEGV: (Outcome.SEGFAULT, Weight.SUSPECT, _CRASH),
-    signals.SIGILL: (Outcome.SEGFAULT, Weight.SUSPECT, _CRASH),
-    signals.SIGFPE: (Outcome.SEGFAULT, Weight.SUSPECT, _CRASH),
-    signals.SIGBUS: (
-        Outcome.SEGFAULT,
-        Weight.SUSPECT,
-        "SIGBUS: mostly a full /dev/shm or a truncated mapped file: enlarge /dev/shm.",
-    ),
+    signals.SIGSEGV: (Outcome.SEGFAULT, Weight.SUSPECT, CRASH),
+    signals.SIGILL: (Outcome.SEGFAULT, Weight.SUSPECT, CRASH),
+    signals.SIGFPE: (Outcome.SEGFAULT, Weight.SUSPECT, CRASH),
+    signals.SIGBUS: (Outcome.SEGFAULT, Weight.SUSPECT, BUS_ERROR),
     signals.SIGKILL: (
         Outcome.UNKNOWN,
         Weight.SIGN,

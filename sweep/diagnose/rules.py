@@ -13,18 +13,19 @@ _FIRST = (
     "nccl-info-abort",
     "xid-application",
     "xid-recoverable",
-    "nccl-shm-full",
+    "shm-full",
     "duplicate-gpu",
     "ib-memlock",
     "host-oom",
-    "ecc",
+    "xid-contained",
+    "gpu-lost",
     "oom-cuda",
     "collective-timeout",
     "peer-gone",
     "import-binary",
     "nan-stop",
 )
-_LAST = ("nccl-warn", "gloo-error", "mpi-report", "elastic-report", "slurm-task-end", "slurm-cancelled")
+_LAST = ("nccl-warn", "gloo-error", "child-failed", "cancelled")
 
 
 _BY_NAME = {item.name: item for item in (*GPU, *SITE, *NET, *LAUNCH, *PROGRAM)}

@@ -12,7 +12,6 @@ from sweep.outcomes import Outcome
 _FIT = (
     "The configuration needs more GPU memory: lower the micro-batch size, raise tp, pp or the ZeRO stage, or recompute."
 )
-_NODE = "Run again on other nodes; have this GPU drained, reset and checked (nvidia-smi -q, dcgmi diag)."
 _BUG = "Run once with CUDA_LAUNCH_BLOCKING=1 to find the kernel; check indices, shapes and custom kernels."
 
 GPU: tuple[LineRule, ...] = (
@@ -49,17 +48,10 @@ GPU: tuple[LineRule, ...] = (
         Outcome.XID_HARDWARE,
         Weight.CAUSE,
         r"NVRM: Xid \([^)]{0,60}\): \d|fallen off the bus|gpu is lost|rminitadapter failed|rm_init_adapter failed"
-        r"|unable to determine the device handle|cannot attach gpu|gsp rpc|gpu requires reset|sxid \(pci",
-        advice=_NODE,
-    ),
-    LineRule(
-        "ecc",
-        Outcome.XID_HARDWARE,
-        Weight.CAUSE,
-        r"uncorrectable (?:ecc|nvlink|double|memory)|ECC error encountered|hardware stack error"
-        r"|double bit (?:ecc )?error"
-        r"|row remapping failure|uncorrectable .{0,30}error",
-        advice=_NODE,
+        r"|unable to determine the device handle|cannot attach gpu|gsp rpc|gpu requires reset|sxid \(pci"
+        r"|uncorrectable (?:ecc|nvlink|double|memory)|ECC error encountered|hardware stack error"
+        r"|double bit (?:ecc )?error|row remapping failure|uncorrectable .{0,30}error",
+        advice="Run again on other nodes; have this GPU drained, reset and checked (nvidia-smi -q, dcgmi diag).",
     ),
     # The wording differs between releases; XLA reports RESOURCE_EXHAUSTED; NCCL reports the driver's error 2.
     # The allocator asks NVML for the report of this error; where that fails, its assertion is all that is printed.

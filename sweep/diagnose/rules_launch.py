@@ -9,7 +9,6 @@ from __future__ import annotations
 from sweep.diagnose.model import LineRule, Weight, either, never_after, then
 from sweep.outcomes import Outcome
 
-_OF_A_NODE = "Slurm could not set the job up on this node: run again without it, and inform the administrators."
 _OFFLINE = (
     "Fetch it once on a host with internet access, into a cache that all nodes share (HF_HOME), and set "
     "HF_HUB_OFFLINE=1; or correct its name."
@@ -32,14 +31,7 @@ LAUNCH: tuple[LineRule, ...] = (
         advice="Slurm's controller did not answer: it is busy or was restarted; repeat it later.",
     ),
     LineRule(
-        "slurm-setup",
-        Outcome.NODE_FAIL,
-        Weight.SUSPECT,
-        r"Slurmd could not \w|failed on node \S+: Invalid job credential|PrologSlurmctld failed",
-        advice=_OF_A_NODE,
-    ),
-    LineRule(
-        "slurm-cgroup",
+        "node-of-the-job",
         Outcome.NODE_FAIL,
         Weight.CONSEQUENCE,
         then(
@@ -49,8 +41,10 @@ LAUNCH: tuple[LineRule, ...] = (
                 then("unable to (?:create|add|instan)", "cgroup| cg "),
                 then(r"container_\w{1,20}join", "fail"),
             ),
-        ),
-        advice=_OF_A_NODE,
+        )
+        + "|lost communication with a remote daemon",
+        advice="A node could not set the job up, or no longer answers: look for its own messages, run again without "
+        "it, and inform the administrators.",
     ),
     LineRule(
         "container-registry",
@@ -88,21 +82,6 @@ LAUNCH: tuple[LineRule, ...] = (
         r"not built with SLURM's PMI support|not enough slots available|PMI2?_Init failed|direct launched using .srun",
         advice="MPI and the launcher do not fit: choose a plug-in that this MPI was built with (srun --mpi=list), or "
         "request as many tasks as ranks.",
-    ),
-    LineRule(
-        "mpi-lost-host",
-        Outcome.NODE_FAIL,
-        Weight.CONSEQUENCE,
-        "lost communication with a remote daemon",
-        advice="A host of the MPI job no longer answers: look for its own messages, and run again without it.",
-    ),
-    LineRule(
-        "mpi-report",
-        Outcome.UNKNOWN,
-        Weight.SIGN,
-        r"mpirun\S{0,40} (?:noticed|detected) that|Primary job +terminated normally, but|BAD TERMINATION OF ONE"
-        r"|MPI_ABORT was invoked|daemon has unexpectedly failed|An error occurred in MPI_Init",
-        advice="MPI reports that a process ended, not why: look for the first error in that process's own log.",
     ),
     LineRule(
         "ssh-refused",

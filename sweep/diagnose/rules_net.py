@@ -54,21 +54,6 @@ NET: tuple[LineRule, ...] = (
         then("NCCL INFO ", "Abort COMPLETE|Connection closed by localRank"),
         advice=_PEER,
     ),
-    LineRule(
-        "nccl-shm-full",
-        Outcome.DISK_FULL,
-        Weight.CAUSE,
-        either(
-            then(
-                "failed to extend|while creating|while attaching to|posix_fallocate|No space left",
-                "shared memory segment|/dev/shm",
-                "{0,60}",
-            ),
-            then("dev/shm/", "No space left"),
-        ),
-        advice="Shared memory is full: give the job or container a larger /dev/shm and remove files of dead runs "
-        "there.",
-    ),
     # A lost peer: torch and NCCL report it in many ways, always on the surviving ranks.
     LineRule(
         "peer-gone",
@@ -186,43 +171,23 @@ NET: tuple[LineRule, ...] = (
         then("third_party/gloo|gloo::", "error|fail|exception|closed") + r"|\bDist(?:Network|Store)Error\b",
         advice=_PEER,
     ),
-    # torchrun's and DeepSpeed's reports about a child: the cause is in the child's own log.
+    # Reports of torchrun, DeepSpeed, MPI and Slurm about a process: the cause is in its own log.
     LineRule(
-        "elastic-segfault",
-        Outcome.SEGFAULT,
-        Weight.SUSPECT,
-        r"exitcode ?: ?-11\b|(?:exits with |exited with )?(?:exit|return) code ?[=:]? ?(?:-11|139)\b|SIGSEGV"
-        r"|Signal 11\b",
-        advice="A native library crashed: run the rank with PYTHONFAULTHANDLER=1, and check that the compiled "
-        "extensions match torch, CUDA and the driver.",
-    ),
-    LineRule(
-        "elastic-sigbus",
-        Outcome.SEGFAULT,
-        Weight.CONSEQUENCE,
-        r"exitcode ?: ?-7\b|SIGBUS|Signal 7 \(",
-        advice="SIGBUS: mostly a full /dev/shm or a truncated mapped file: enlarge /dev/shm.",
-    ),
-    LineRule(
-        "elastic-sigkill",
-        Outcome.OOM_HOST,
-        Weight.CONSEQUENCE,
-        r"exitcode ?: ?-9\b|(?:exit|return) code ?[=:]? ?(?:-9|137)\b|Signal 9 \(SIGKILL\)"
-        r"|died with <Signals\.SIGKILL|terminated with signal SIGKILL",
-        advice="SIGKILL without a message is mostly the kernel's OOM killer: check dmesg, ask for more memory or use "
-        "fewer "
-        "data-loading workers.",
-        guess=True,
-    ),
-    LineRule(
-        "elastic-report",
+        "child-failed",
         Outcome.UNKNOWN,
         Weight.SIGN,
-        r"ChildFailedError|exitcode ?: ?-?[1-9]|\(exitcode: -?[1-9]|Root Cause \(first|(?:closing|death) signal"
-        r"|returned non-zero exit status"
-        r"|return code = -?[1-9]|ProcessRaisedException|Signal \d+ \(SIG\w+\) received|terminate called after"
-        r"|core dumped|SIGABRT"
-        r"|Fatal Python error|local_rank \d+ FAILED",
-        advice="This is only a report that a process failed: look for the first error in that process's own log.",
+        either(
+            r"ChildFailedError|exitcode ?: ?-?[1-9]|\(exitcode: -?[1-9]|Root Cause \(first|(?:closing|death) signal"
+            r"|returned non-zero exit status"
+            r"|return code = -?[1-9]|ProcessRaisedException|Signal \d+ \(SIG\w+\) received|terminate called after"
+            r"|core dumped|SIGABRT"
+            r"|Fatal Python error|local_rank \d+ FAILED",
+            r"mpirun\S{0,40} (?:noticed|detected) that|Primary job +terminated normally, but|BAD TERMINATION OF ONE"
+            r"|MPI_ABORT was invoked|daemon has unexpectedly failed|An error occurred in MPI_Init",
+            then("srun: error: ", then("task", "Exited with exit code|Terminated|Killed|Aborted|Broken pipe")),
+            r"DUE TO TASK FAILURE|FAILED \(non-zero exit code|Job step aborted",
+            then("CANCELLED AT ", " DUE TO"),
+        ),
+        advice="This reports that a process failed, not why: look for the first error in that process's own log.",
     ),
 )

@@ -20,6 +20,14 @@ _NAN = (
     "is not reliable."
 )
 
+CRASH = (
+    "A native library crashed: run the rank with PYTHONFAULTHANDLER=1, and check that the compiled extensions match "
+    "torch, CUDA, the CPU and the driver."
+)
+BUS_ERROR = "SIGBUS: mostly a full /dev/shm or a truncated mapped file: enlarge /dev/shm and check the file system."
+METRIC = r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w{0,40}['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\()?"
+"""of a line of progress: what is before the value"""
+
 _DIVISIBLE = (
     r"(?:(?:is not|isn't|not|must be|should be|to be|has to be|needs to be|must|evenly) (?:evenly )?(?:divisible"
     r"|divides?|dividing|a multiple of|multiple of)"
@@ -124,8 +132,7 @@ PROGRAM: tuple[LineRule, ...] = (
         "nan-metric",
         Outcome.NAN_LOSS,
         Weight.CAUSE,
-        r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w{0,40}['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\()?(?:nan)\b"
-        r"|number of nan iterations:\s+[1-9]",
+        METRIC + r"nan\b|number of nan iterations:\s+[1-9]",
         advice=_NAN,
         lasting=True,
     ),
@@ -137,23 +144,27 @@ PROGRAM: tuple[LineRule, ...] = (
         advice="A library of another version is installed than the program was written for, or an option is misspelt: "
         "compare versions.",
     ),
+    # Those of the program, of torchrun and DeepSpeed about a child, and of the kernel, which names the library.
     LineRule(
         "segfault",
         Outcome.SEGFAULT,
         Weight.SUSPECT,
-        r"Segmentation fault|Segfault encountered|SIGSEGV|double free or corruption|free\(\): invalid"
-        r"|malloc\(\): \w|munmap_chunk\(\): "
-        r"|corrupted (?:size|double)|Floating point exception|Illegal instruction|Bus error \(core|stack smashing"
-        r"|Address not mapped|SIGILL\b|SIGFPE\b",
-        advice="A native library crashed: run the rank with PYTHONFAULTHANDLER=1, and check that the compiled "
-        "extensions match "
-        "torch, CUDA, the CPU and the driver.",
+        either(
+            r"Segmentation fault|Segfault encountered|SIGSEGV|double free or corruption|free\(\): invalid"
+            r"|malloc\(\): \w|munmap_chunk\(\): "
+            r"|corrupted (?:size|double)|Floating point exception|Illegal instruction|Bus error \(core|stack smashing"
+            r"|Address not mapped|SIGILL\b|SIGFPE\b",
+            r"exitcode ?: ?-11\b|(?:exit|return) code ?[=:]? ?(?:-11|139)\b|Signal 11\b",
+            r"segfault at [0-9a-f]{1,16} ip",
+            then("traps: ", "general protection"),
+        ),
+        advice=CRASH,
     ),
     LineRule(
         "bus-error",
         Outcome.SEGFAULT,
         Weight.CONSEQUENCE,
-        r"(?<!PCIe )Bus error",
-        advice="SIGBUS: mostly a full /dev/shm or a truncated mapped file: enlarge /dev/shm and check the file system.",
+        r"(?<!PCIe )Bus error|exitcode ?: ?-7\b|SIGBUS|Signal 7 \(",
+        advice=BUS_ERROR,
     ),
 )

@@ -51,8 +51,8 @@ SITE: tuple[LineRule, ...] = (
         Outcome.NODE_FAIL,
         Weight.SUSPECT,
         then("Task launch for ", " failed on node") + r"|Application launch failed: (?:Communication|Socket|Zero"
-        r"|Unable to contact|Can't find)|(?:task |job )?prolog (?:error|fail)|prolog failed|launch failed requeued"
-        r"|/slurm_script: No such file",
+        r"|Unable to contact|Can't find)|prolog (?:error|fail)|launch failed requeued|/slurm_script: No such file"
+        r"|Slurmd could not \w|failed on node \S+: Invalid job credential|PrologSlurmctld failed",
         advice="Slurm could not start the step on a node: run again without that node, and inform the administrators.",
     ),
     LineRule(
@@ -82,15 +82,22 @@ SITE: tuple[LineRule, ...] = (
         advice=_HOST,
     ),
     LineRule(
-        "shm-bus-error",
+        "shm-full",
         Outcome.DISK_FULL,
         Weight.CAUSE,
-        r"insufficient shared memory|out of shared memory|unable to write to file </torch_"
-        r"|raise your shared memory limit"
-        r"|killed by signal: Bus error|unable to (?:open|resize|mmap|write) .{0,20}shared memory|"
-        + then("dev/shm", "full|No space"),
-        advice="Shared memory (/dev/shm) is full: enlarge it (container --shm-size, --ipc=host), use fewer "
-        "data-loading workers, or torch.multiprocessing's file_system sharing.",
+        either(
+            r"insufficient shared memory|out of shared memory|unable to write to file </torch_"
+            r"|raise your shared memory limit"
+            r"|killed by signal: Bus error|unable to (?:open|resize|mmap|write) .{0,20}shared memory",
+            then("dev/shm", "full|No space"),
+            then(
+                "failed to extend|while creating|while attaching to|posix_fallocate|No space left",
+                "shared memory segment|/dev/shm",
+                "{0,60}",
+            ),
+        ),
+        advice="Shared memory (/dev/shm) is full: enlarge it (container --shm-size, --ipc=host), remove files of dead "
+        "runs there, use fewer data-loading workers, or torch.multiprocessing's file_system sharing.",
     ),
     LineRule(
         "worker-killed",
@@ -103,8 +110,10 @@ SITE: tuple[LineRule, ...] = (
         "killed",
         Outcome.OOM_HOST,
         Weight.CONSEQUENCE,
-        r"^\s*(?:\S+: line \d+:\s+)?(?:\d+ )?Killed(?:\s|$)|^\S*Killed\s*$",
-        advice="A bare «Killed» is mostly the kernel's OOM killer: check dmesg. " + _HOST,
+        r"^\s*(?:\S+: line \d+:\s+)?(?:\d+ )?Killed(?:\s|$)|^\S*Killed\s*$"
+        r"|exitcode ?: ?-9\b|(?:exit|return) code ?[=:]? ?(?:-9|137)\b|Signal 9 \(SIGKILL\)"
+        r"|died with <Signals\.SIGKILL|terminated with signal SIGKILL",
+        advice="SIGKILL without a message is mostly the kernel's OOM killer: check dmesg. " + _HOST,
         guess=True,
     ),
     # torch.save on a full disk: the zip writer fails before the file system reports it.
@@ -163,40 +172,14 @@ SITE: tuple[LineRule, ...] = (
         never_after(r"\[Hardware Error\]", "corrected") + r"|Kernel panic|(?:soft|hard) lockup",
         advice="The node's hardware or kernel failed: avoid it, and inform the administrators.",
     ),
-    LineRule(
-        "kernel-segfault",
-        Outcome.SEGFAULT,
-        Weight.SUSPECT,
-        r"segfault at [0-9a-f]{1,16} ip|" + then("traps: ", "general protection"),
-        advice="A native library crashed, named at the line's end: check that it matches torch, CUDA and the driver.",
-    ),
     # Without a reason it is scancel, or srun ending the step after another task's failure.
     LineRule(
-        "slurm-cancelled",
+        "cancelled",
         Outcome.CANCELLED,
         Weight.CONSEQUENCE,
         r"CANCELLED AT \S+ (?:by|\*\*\*)|CANCELLED by \d+|Force Terminated|job allocation \d+ has been revoked"
-        r"|Process \d+ got signal: (?:1|2|15)\b",
-        advice="The job or step was cancelled: if that was not intended, look for an earlier failure of a task.",
+        r"|Process \d+ got signal: (?:1|2|15)\b|^\W*(?:\[?rank ?\d+\]?: ?)?KeyboardInterrupt\b",
+        advice="The run was cancelled or interrupted: if that was not intended, look for an earlier failure of a task.",
         lasting=True,
-    ),
-    LineRule(
-        "keyboard-interrupt",
-        Outcome.CANCELLED,
-        Weight.CONSEQUENCE,
-        r"^\W*(?:\[?rank ?\d+\]?: ?)?KeyboardInterrupt\b",
-        advice="The run was interrupted from outside.",
-        lasting=True,
-    ),
-    LineRule(
-        "slurm-task-end",
-        Outcome.UNKNOWN,
-        Weight.SIGN,
-        either(
-            then("srun: error: ", then("task", "Exited with exit code|Terminated|Killed|Aborted|Broken pipe")),
-            r"DUE TO TASK FAILURE|FAILED \(non-zero exit code|Job step aborted",
-            then("CANCELLED AT ", " DUE TO"),
-        ),
-        advice="Slurm reports that a task failed, not why: look for the first error in that task's own log.",
     ),
 )

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from sweep.diagnose.cuda_allocator import cuda_memory_advice
 from sweep.diagnose.model import Hit, LineRule, Weight
 from sweep.diagnose.rules import RULES
+from sweep.diagnose.rules_program import METRIC
 from sweep.diagnose.tracebacks import exceptions, tracebacks
 from sweep.outcomes import Outcome
 
@@ -33,12 +34,8 @@ _PROGRESS = re.compile(
     r"|\d%\|[^|\n]{0,200}\|\s{0,4}(\d{1,18})/\d{1,18} \[",
     re.IGNORECASE,
 )
-_FINITE = re.compile(
-    r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w{0,40}['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\()?-?\d", re.IGNORECASE
-)
-_NAN = re.compile(
-    r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w{0,40}['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\()?nan\b", re.IGNORECASE
-)
+_FINITE = re.compile(METRIC + r"-?\d", re.IGNORECASE)
+_NAN = re.compile(METRIC + r"nan\b", re.IGNORECASE)
 _DONE = re.compile(
     r"^.{0,120}\b(?:training (?:is )?(?:complete|completed|finished|done)\b|finished training|done training"
     r"|after training is done|'train_runtime'|exiting program at iteration|successfully (?:completed|finished)"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import PlainValidator, WithJsonSchema
+from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_function
 
 from sweep.contract import Scalar
 
@@ -66,81 +67,71 @@ def _range(value: dict[str, Any]) -> list[int]:
     return values
 
 
-def _reader(wrong: Callable[[Any], str | None], *, auto: bool) -> Callable[[Any], Any]:
-    """Reads the values of an axis, or ``auto``: a tuple, or ValueError with what ``wrong`` says of each."""
+@dataclass(frozen=True, eq=False)
+class _Axis:
+    """How pydantic reads an axis, and what the JSON schema says of it."""
 
-    def read(value: Any) -> tuple[Any, ...] | Auto:
-        if auto and value == AUTO:
+    wrong: Callable[[Any], str | None]
+    """what is wrong with one of its values"""
+    schema: Mapping[str, Any]
+    """of one of its values"""
+    auto: bool
+    ranges: bool
+
+    def read(self, value: Any) -> tuple[Any, ...] | Auto:
+        """``auto``, or the values. Raises ValueError with what is wrong with each."""
+        if self.auto and value == AUTO:
             return AUTO
         values = listed(value)
-        texts = list(dict.fromkeys(text for item in values if (text := wrong(item)) is not None))
+        texts = list(dict.fromkeys(text for item in values if (text := self.wrong(item)) is not None))
         if texts:
             raise ValueError("; ".join(texts))
         return tuple(values)
 
-    return read
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> CoreSchema:
+        return no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, _core: Any, _handler: Any) -> dict[str, Any]:
+        forms = [self.schema, {"type": "array", "items": self.schema, "minItems": 1}]
+        return {"anyOf": [*forms, *[{"const": AUTO}] * self.auto, *[_RANGE] * self.ranges]}
 
 
-def _integers(lowest: int, highest: int, *, auto: bool) -> Callable[[Any], Any]:
+def _integers(lowest: int, highest: int, *, auto: bool = False) -> _Axis:
     def wrong(item: Any) -> str | None:
         if isinstance(item, bool) or not isinstance(item, int):
             return f"expected whole numbers, {_RANGE_SYNTAX}{' or auto' * auto}, found {shown(item)}"
         return None if lowest <= item <= highest else f"{item} is not between {lowest} and {highest:,}"
 
-    return _reader(wrong, auto=auto)
+    return _Axis(wrong, {"type": "integer", "minimum": lowest}, auto=auto, ranges=True)
 
 
-def _of_kind(kinds: tuple[type, ...], words: str, *, auto: bool) -> Callable[[Any], Any]:
+def _of_kind(
+    kinds: tuple[type, ...], words: str, schema: str | list[str], *, auto: bool = False, ranges: bool = False
+) -> _Axis:
     def wrong(item: Any) -> str | None:
         fits = isinstance(item, kinds) and (item != "" or not auto)
         return None if fits else f"expected {words}, found {shown(item)}"
 
-    return _reader(wrong, auto=auto)
+    return _Axis(wrong, {"type": schema}, auto=auto, ranges=ranges)
 
 
-scalars: Callable[[Any], tuple[Scalar, ...]] = _of_kind(
-    (str, int, float, bool, type(None)), "text or a number", auto=False
-)
-"""Values of a parameter: text, numbers, true, false or null. Raises ValueError."""
-
-
-def _schema(item: dict[str, Any], *, auto: bool, ranges: bool) -> WithJsonSchema:
-    forms: list[dict[str, Any]] = [item, {"type": "array", "items": item, "minItems": 1}]
-    forms += [{"const": AUTO}] if auto else []
-    forms += [_RANGE] if ranges else []
-    return WithJsonSchema({"anyOf": forms})
-
-
-def _integer_schema(lowest: int, *, auto: bool) -> WithJsonSchema:
-    return _schema({"type": "integer", "minimum": lowest}, auto=auto, ranges=True)
-
-
-Sizes = Annotated[tuple[int, ...] | Auto, PlainValidator(_integers(1, 2**20, auto=True)), _integer_schema(1, auto=True)]
+Sizes = Annotated[tuple[int, ...] | Auto, _integers(1, 2**20, auto=True)]
 """positive whole numbers, or auto"""
-Stages = Annotated[tuple[int, ...] | Auto, PlainValidator(_integers(0, 3, auto=True)), _integer_schema(0, auto=True)]
+Stages = Annotated[tuple[int, ...] | Auto, _integers(0, 3, auto=True)]
 """ZeRO stages 0 to 3, or auto"""
-Counts = Annotated[tuple[int, ...], PlainValidator(_integers(1, 2**20, auto=False)), _integer_schema(1, auto=False)]
+Counts = Annotated[tuple[int, ...], _integers(1, 2**20)]
 """positive whole numbers"""
-Stated = Annotated[tuple[int, ...], PlainValidator(_integers(0, 2**20, auto=False)), _integer_schema(0, auto=False)]
+Stated = Annotated[tuple[int, ...], _integers(0, 2**20)]
 """whole numbers, of which 0 leaves the choice to the trainer"""
-Texts = Annotated[
-    tuple[str, ...],
-    PlainValidator(_of_kind((str,), "text", auto=False)),
-    _schema({"type": "string"}, auto=False, ranges=False),
-]
+Texts = Annotated[tuple[str, ...], _of_kind((str,), "text", "string")]
 """texts, of which the empty one leaves the choice to the trainer"""
-Words = Annotated[
-    tuple[str, ...] | Auto,
-    PlainValidator(_of_kind((str,), "text or auto", auto=True)),
-    _schema({"type": "string"}, auto=True, ranges=False),
-]
-Switches = Annotated[
-    tuple[bool, ...] | Auto,
-    PlainValidator(_of_kind((bool,), "true, false or auto", auto=True)),
-    _schema({"type": "boolean"}, auto=True, ranges=False),
-]
-Values = Annotated[
-    tuple[Scalar, ...],
-    PlainValidator(scalars),
-    _schema({"type": ["string", "number", "boolean", "null"]}, auto=False, ranges=True),
-]
+Words = Annotated[tuple[str, ...] | Auto, _of_kind((str,), "text or auto", "string", auto=True)]
+Switches = Annotated[tuple[bool, ...] | Auto, _of_kind((bool,), "true, false or auto", "boolean", auto=True)]
+_SCALARS = ["string", "number", "boolean", "null"]
+_VALUES = _of_kind((str, int, float, bool, type(None)), "text or a number", _SCALARS, ranges=True)
+Values = Annotated[tuple[Scalar, ...], _VALUES]
+
+
+def scalars(value: Any) -> tuple[Scalar, ...]:
+    """Values of a parameter: text, numbers, true, false or null. Raises ValueError."""
+    return tuple(_VALUES.read(value))

@@ -11,7 +11,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainValidator,
     PrivateAttr,
@@ -24,7 +23,7 @@ from sweep.contract import DERIVED, FREE, Layout, Run, Scalar
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.expressions import names_in
 from sweep.inputs.axes import Counts, Sizes, Stages, Stated, Switches, Texts, Values, Words, listed, scalars
-from sweep.inputs.site import NodeGroup, SafeName, Seconds, Site, environment_value
+from sweep.inputs.site import NodeGroup, SafeName, Seconds, Site, StatedFile, Tuple, environment_value
 from sweep.inputs.validation import amount, check, describe, share
 from sweep.inputs.yaml_lines import Document, Path, Problem, dump
 from sweep.physics.groups import PLACEMENT
@@ -84,14 +83,10 @@ def _placements(values: tuple[str, ...]) -> tuple[str, ...]:
 _VALUES_SCHEMA = {"type": "object", "additionalProperties": {}}
 Variables = Annotated[dict[str, tuple[str, ...]], PlainValidator(_variables), WithJsonSchema(_VALUES_SCHEMA)]
 Point = Annotated[dict[str, tuple[Scalar, ...]], PlainValidator(_point), WithJsonSchema(_VALUES_SCHEMA)]
-Tuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
-_CONFIG = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class Timeouts(BaseModel):
+class Timeouts(StatedFile):
     """Longest time without a heartbeat, per phase. Seconds once read; written 300, 90s or 5m."""
-
-    model_config = _CONFIG
 
     start: Seconds = 300.0
     """import, rendezvous, model build"""
@@ -101,10 +96,8 @@ class Timeouts(BaseModel):
     """every later iteration: at least this, and more if the steps themselves are long"""
 
 
-class BudgetLimits(BaseModel):
+class BudgetLimits(StatedFile):
     """What a sweep may spend. Each is a limit of its own; the first that is reached counts."""
-
-    model_config = _CONFIG
 
     share: float | None = Field(default=None, gt=0, le=1)
     """runs that may start, as a fraction of all runs of the plan"""
@@ -123,7 +116,7 @@ class BudgetLimits(BaseModel):
 class Grid(BaseModel):
     """One sweep as the user writes it. Each field is a key of the grid file; an omitted axis has one value."""
 
-    model_config = _CONFIG
+    model_config = StatedFile.model_config
 
     name: SafeName = "sweep"
     """letters, digits and `. _ + -`, at most 64; names the sweep directory and its jobs"""

@@ -78,8 +78,8 @@ def _srun_option(text: str) -> str:
     return text
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+Tuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+"""a list of a file"""
 
 
 def _of_kind(kind: type) -> BeforeValidator:
@@ -124,7 +124,7 @@ _BLANKS = "is not allowed here: use letters, digits and _ . , : @ % + / = -, no 
 Word = Annotated[str, _matching(re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+/=-]{0,127}"), _BLANKS)]
 SafeName = Annotated[str, _matching(re.compile(SAFE_NAME), f"is not allowed here: use {SAFE_NAME_WORDS}")]
 """safe in file names, job names and scripts"""
-ShellLines = Annotated[tuple[Annotated[str, AfterValidator(_shell_line)], ...], BeforeValidator(_tuple)]
+ShellLines = Annotated[tuple[Annotated[str, AfterValidator(_shell_line)], ...], Tuple]
 Environment = Annotated[dict[str, str], BeforeValidator(_environment)]
 Seconds = Annotated[float, BeforeValidator(seconds), WithJsonSchema({"type": ["number", "string"]})]
 
@@ -156,8 +156,7 @@ def _domains(lists: tuple[str, ...]) -> tuple[str, ...]:
 Port = Annotated[int, Field(ge=1024, le=65535)]
 
 
-_CONFIG = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-SbatchOptions = Annotated[tuple[Annotated[str, AfterValidator(_sbatch_option)], ...], BeforeValidator(_tuple)]
+SbatchOptions = Annotated[tuple[Annotated[str, AfterValidator(_sbatch_option)], ...], Tuple]
 GpuKind = Annotated[str, AfterValidator(_gpu)]
 _NO_FEATURES = "is not a Slurm feature expression: use names joined by & | * [ ] ( )"
 Constraint = Annotated[
@@ -171,13 +170,13 @@ _INTERFACE = _matching(
 )
 
 
-class _Facts(BaseModel):
-    """Base of what a site file states."""
+class StatedFile(BaseModel):
+    """Base of what a grid or a site file states."""
 
-    model_config = _CONFIG
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class NodeGroup(_Facts):
+class NodeGroup(StatedFile):
     """Nodes of one kind in a site with several. A key that is not given has the site's value."""
 
     gpus_per_node: int | None = Field(default=None, ge=1, le=1024)
@@ -195,7 +194,7 @@ class NodeGroup(_Facts):
     dollars_per_gpu_hour: float | None = Field(default=None, gt=0)
 
 
-class Site(_Facts):
+class Site(StatedFile):
     """One cluster, or one part of it. Each field is a key of the site file."""
 
     name: SafeName = "site"
@@ -226,9 +225,9 @@ class Site(_Facts):
     """longest time that `setup` may take: a pilot whose set-up hangs ends then, and says so in its output"""
     env: Environment = Field(default_factory=dict)
     """environment variables of every rank"""
-    container_prefix: Annotated[tuple[Annotated[str, AfterValidator(_one_line)], ...], BeforeValidator(_tuple)] = ()
+    container_prefix: Annotated[tuple[Annotated[str, AfterValidator(_one_line)], ...], Tuple] = ()
     """arguments before each agent's command, such as `[apptainer, exec, --nv, image.sif]`"""
-    srun: Annotated[tuple[Annotated[str, AfterValidator(_srun_option)], ...], BeforeValidator(_tuple)] = ()
+    srun: Annotated[tuple[Annotated[str, AfterValidator(_srun_option)], ...], Tuple] = ()
     """further options of the srun that starts the agents, each a single argument that starts with `--`, such as Pyxis'
     `--container-image=/images/torch.sqsh`"""
     sbatch: SbatchOptions = ()
@@ -262,10 +261,10 @@ class Site(_Facts):
     interface: Annotated[str, _INTERFACE] | None = None
     """the network interface for the leader, the ranks' rendezvous, NCCL and gloo, such as `ib0`. Default: by the host's
     name; interfaces of containers, virtual machines and management controllers are skipped"""
-    port_range: Annotated[tuple[Port, Port] | None, BeforeValidator(_tuple), AfterValidator(_port_range)] = None
+    port_range: Annotated[tuple[Port, Port] | None, Tuple, AfterValidator(_port_range)] = None
     """`[first, last]`: ports for the leader and the ranks' rendezvous, where a firewall lets only some through. NCCL's
     and gloo's own ports cannot be limited"""
-    domain_nodes: Annotated[tuple[str, ...], BeforeValidator(_tuple), AfterValidator(_domains)] = ()
+    domain_nodes: Annotated[tuple[str, ...], Tuple, AfterValidator(_domains)] = ()
     """the nodes of each NVLink domain, such as `["gb[001-018]", "gb[019-036]"]`. Default: by the driver's fabric id,
     else Slurm's blocks"""
     fabric: Annotated[Fabric | None, _of_kind(Fabric)] = None

@@ -151,7 +151,7 @@ def _launch(
         if _SCRIPT in launch.written():
             raise ValueError(f"{_SCRIPT} is the script's own name")
     except (ValueError, KeyError, TypeError) as error:
-        raise SweepError(Mistake(f"{adapter.name} cannot take this run: {error}", path=cell)) from error
+        raise SweepError(Mistake(f"{adapter.workload.name} cannot take this run: {error}", path=cell)) from error
     return launch, os.path.normpath(here / start) if start else ""
 
 

@@ -144,9 +144,11 @@ def _split(grid: Grid, site: Site, workload: Workload) -> tuple[Rule, ...]:
 
 
 def general_rules(workload: Workload) -> tuple[Rule, ...]:
-    """The general rules without those that the workload replaces."""
-    sharpened = {rule.name for rule in workload.rules}
-    return tuple(rule for rule in GENERAL if rule.name not in sharpened)
+    """The general rules without those that the workload replaces; of stages that of its own profile."""
+    replaced = {rule.name for rule in workload.rules}
+    profile = PROFILES.get(workload.name)
+    stages = [layers_by_stages(profile.stages_beyond_layers)] if profile else []
+    return tuple(rule for name, rule in {r.name: r for r in (*GENERAL, *stages)}.items() if name not in replaced)
 
 
 def own_rules(workload: Workload, torch_version: str | None) -> tuple[Rule, ...]:

@@ -16,7 +16,7 @@ ASSUMED_RUN_S = 60.0
 ASSUMED_START_S = 30.0
 """seconds of import, rendezvous, build and teardown that are in a predicted attempt, before any is measured"""
 
-RUN_COLUMNS = ["run_id", "model", "nodes", "predicted_s", "run_json", "position"]
+RUN_COLUMNS = ["run_id", "model", "nodes", "predicted_s", "run_json"]
 """the columns of a plan's table that ``runs_of`` reads: a caller that needs no others need not load them"""
 
 
@@ -82,18 +82,10 @@ class Plan:
 
 
 def runs_of(table: Any) -> tuple[PlannedRun, ...]:
-    """The runs of a plan's table (pyarrow.Table), in their order. Reads the RUN_COLUMNS of it."""
-    *names, _ = RUN_COLUMNS
+    """The runs of a plan's table (pyarrow.Table). Reads the RUN_COLUMNS of it."""
     ids = table.column("run_id")
-    runs = table.select(RUN_COLUMNS).slice(0, len(ids) - ids.null_count)  # the runs come first
-    if runs.column("run_id").null_count:
-        import pyarrow.compute as pc  # import takes a tenth of a second: only for a table in another order
-
-        runs = table.select(RUN_COLUMNS).filter(pc.is_valid(ids))
-    positions = runs.column("position").to_pylist()
-    if positions != list(range(len(positions))):
-        runs = runs.sort_by("position")
-    columns = [_values_of(runs.column(name)) for name in names]
+    runs = table.select(RUN_COLUMNS).slice(0, len(ids) - ids.null_count)  # the runs come first, in their order
+    columns = [_values_of(column) for column in runs.columns]
     return tuple(map(PlannedRun._make, zip(*columns, strict=True)))
 
 

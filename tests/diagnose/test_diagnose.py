@@ -5,7 +5,6 @@ import signal
 
 import pytest
 
-from sweep.diagnose.cuda_allocator import parse_cuda_memory
 from sweep.diagnose.diagnose import diagnose, diagnose_text
 from sweep.diagnose.model import Diagnosis, RankEnd
 from sweep.outcomes import Outcome
@@ -51,19 +50,6 @@ def outcome(**facts: object) -> Outcome | None:
             {"exit_code": 1, "failure": {"type": "ModuleNotFoundError", "message": "No module named 'x'"}},
             Outcome.IMPORT_ERROR,
         ),
-        (
-            {"exit_code": 1, "failure": {"type": "FloatingPointError", "message": "loss is nan in iteration 3"}},
-            Outcome.NAN_LOSS,
-        ),
-        (
-            {"exit_code": 1, "failure": {"type": "OSError", "message": "[Errno 28] No space left on device"}},
-            Outcome.DISK_FULL,
-        ),
-        (
-            {"exit_code": 1, "failure": {"type": "OSError", "message": "[Errno 98] Address already in use"}},
-            Outcome.PORT_IN_USE,
-        ),
-        ({"exit_code": 1, "failure": {"type": "MemoryError", "message": ""}}, Outcome.OOM_HOST),
         ({"exit_code": 1, "failure": OOM}, Outcome.OOM_CUDA),
     ],
     ids=str,
@@ -107,25 +93,6 @@ def test_an_xid_that_programs_cause_does_not_override_the_cuda_error() -> None:
     line = "NVRM: Xid (PCI:0000:9b:00): 31, pid=7, name=python, Ch 0000001b, MMU Fault"
     assert outcome(ranks=[rank(exit_code=1, failure=cuda)], kernel=[line]) is Outcome.CUDA_ERROR
     assert outcome(ranks=[rank(signal=6)], kernel=[line]) is Outcome.XID_HARDWARE
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Tried to allocate 2.87 GiB (GPU 0; 14.76 GiB total capacity; 8.77 GiB already allocated; 19.75 MiB free; "
-        "13.71 GiB reserved in total by PyTorch)",
-        "Tried to allocate 2.87 GiB. GPU 0 has a total capacty of 14.76 GiB of which 19.75 MiB is free. Of the "
-        "allocated memory 8.77 GiB is allocated by PyTorch, and 4.94 GiB is reserved by PyTorch but unallocated.",
-    ],
-)
-def test_figures_of_both_generations_of_the_message(text: str) -> None:
-    memory = parse_cuda_memory(text)
-    assert memory.tried_bytes == 2.87 * 2**30
-    assert memory.total_bytes == 14.76 * 2**30
-    assert memory.free_bytes == 19.75 * 2**20
-    assert memory.allocated_bytes == 8.77 * 2**30
-    assert memory.idle_bytes == pytest.approx(4.94 * 2**30)
-    assert memory.fragmented
 
 
 @pytest.mark.skipif("SWEEP_REFERENCE_DATA" not in os.environ, reason="SWEEP_REFERENCE_DATA is not set")

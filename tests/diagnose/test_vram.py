@@ -2,9 +2,7 @@
 
 import pytest
 
-from sweep.diagnose.cuda_allocator import CudaMemory, cuda_memory_advice, parse_cuda_memory
-
-GIB = 2**30
+from sweep.diagnose.cuda_allocator import cuda_memory_advice
 
 
 def message(tried="2.00 GiB", total="80.00 GiB", free="1.00 GiB", process="70.00 GiB", idle="0.50 GiB") -> str:
@@ -16,36 +14,38 @@ def message(tried="2.00 GiB", total="80.00 GiB", free="1.00 GiB", process="70.00
     )
 
 
-@pytest.mark.parametrize(("text", "bytes_"), [
-    ("512 bytes", 512), ("2 KiB", 2048), ("1.50 MiB", 1.5 * 2**20), ("2.00 GiB", 2 * GIB), ("1 TiB", 2**40),
-    ("20.00 MB", 20 * 2**20),
+@pytest.mark.parametrize(("text", "gib"), [
+    ("512 bytes", "0.00"), ("53687092 bytes", "0.05"), ("52429 KiB", "0.05"), ("1536.00 MiB", "1.50"),
+    ("2.00 GiB", "2.00"), ("1 TiB", "1024.00"), ("20.00 MB", "0.02"),
 ])  # fmt: skip
-def test_sizes_are_read_in_every_unit(text, bytes_):
-    assert parse_cuda_memory(message(tried=text)).tried_bytes == bytes_
+def test_sizes_are_read_in_every_unit(text, gib):
+    assert cuda_memory_advice(message(tried=text)).startswith(f"{gib} GiB were requested, ")
 
 
-def test_every_figure_of_the_message_is_read():
-    assert parse_cuda_memory(message()) == CudaMemory(
-        tried_bytes=2 * GIB, total_bytes=80 * GIB, free_bytes=GIB, process_bytes=70 * GIB, allocated_bytes=60 * GIB,
-        unallocated_bytes=0.5 * GIB,
-    )  # fmt: skip
-    assert parse_cuda_memory("no figure") == CudaMemory()
+def test_a_message_without_figures_has_no_advice_of_its_own():
     assert cuda_memory_advice("CUDA out of memory.") is None
 
 
 @pytest.mark.parametrize(("idle", "fragmented"), [("1.99 GiB", False), ("2.00 GiB", True), ("9.00 GiB", True)])
 def test_idle_memory_that_would_have_held_the_request_is_fragmented(idle, fragmented):
-    assert parse_cuda_memory(message(idle=idle)).fragmented is fragmented
-    assert ("expandable_segments" in cuda_memory_advice(message(idle=idle))) is fragmented
+    advice = cuda_memory_advice(message(idle=idle))
+    assert (f"Fragmentation: {idle} are reserved but unused" in advice) is fragmented
+    assert ("expandable_segments" in advice) is fragmented
 
 
-def test_older_messages_state_idle_memory_as_a_difference():
-    older = CudaMemory(tried_bytes=2 * GIB, reserved_bytes=9 * GIB, allocated_bytes=6 * GIB)
-    assert older.idle_bytes == 3 * GIB
-    assert CudaMemory(reserved_bytes=5 * GIB, allocated_bytes=6 * GIB).idle_bytes == 0
-    assert CudaMemory(reserved_bytes=5 * GIB).idle_bytes is None
-    assert not CudaMemory(tried_bytes=1.0).fragmented
-    assert not CudaMemory(reserved_bytes=9.0, allocated_bytes=1.0).fragmented
+OLDER = (
+    "Tried to allocate 2.00 GiB (GPU 0; 14.76 GiB total capacity; {} already allocated; 19.75 MiB free; "
+    "13.71 GiB reserved in total by PyTorch)"
+)
+
+
+@pytest.mark.parametrize(("allocated", "fragmented"), [("8.77 GiB", True), ("11.72 GiB", False), ("13.99 GiB", False)])
+def test_older_messages_state_idle_memory_as_a_difference(allocated, fragmented):
+    advice = cuda_memory_advice(OLDER.format(allocated))
+    assert advice.startswith("2.00 GiB were requested, 0.02 GiB were free of 14.76 GiB. ")
+    assert ("4.94 GiB are reserved but unused" in advice) is fragmented
+    for without in (f"{allocated} already allocated; ", "13.71 GiB reserved in total"):
+        assert "are reserved but unused" not in cuda_memory_advice(OLDER.format(allocated).replace(without, ""))
 
 
 def test_the_advice_begins_with_what_was_asked_and_what_was_there():

@@ -4,7 +4,6 @@ import json
 import random
 import tracemalloc
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -86,12 +85,6 @@ def test_a_plan_goes_around_through_parquet(tmp_path):
     assert Plan("x", again).run_count == plan.run_count == len(plan.runs)
     assert again.to_pylist() == plan.table.to_pylist()
     assert summary(Plan(plan.name, again)) == summary(plan)
-
-
-def test_runs_are_read_in_their_order_whatever_the_order_of_rows(tmp_path):
-    plan = plan_of(BASE + "tp: auto\nmicro_batch_size: auto\n")
-    turned = plan.table.take(np.random.default_rng(0).permutation(plan.table.num_rows))
-    assert runs_of(turned) == plan.runs
 
 
 def test_hundred_thousand_candidates_stay_small_and_quick():

@@ -55,6 +55,7 @@ def broken(name, **columns):
     ("ep_by_replicas", {"ep": 8, "dp": 4}, True), ("ep_by_replicas", {"ep": 4, "dp": 8}, False),
     ("etp_by_replicas", {"etp": 0, "ep": 2, "dp": 3}, False), ("etp_by_replicas", {"etp": 2, "ep": 2, "dp": 6}, True),
     ("etp_by_replicas", {"etp": 2, "ep": 2, "dp": 2, "cp": 2}, False),
+    ("etp_by_replicas", {"etp": 1, "ep": 2, "dp": 3}, True),
     ("recompute_layers_by_stages", {"recompute_layers": 0, "pp": 2}, False),
     ("recompute_layers_by_stages", {"recompute_layers": 6, "pp": 2}, False),
     ("recompute_layers_by_stages", {"recompute_layers": 7, "pp": 2}, True),

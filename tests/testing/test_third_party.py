@@ -47,7 +47,7 @@ WORKLOAD = Workload(
     takes_listener=True,
     same_start=False,
 )
-ADAPTER = Adapter(workload=WORKLOAD, versions="their trainer 1.0", configure=configure, reader=reader)
+ADAPTER = Adapter(workload=WORKLOAD, configure=configure, reader=reader)
 """,
     "theirs/train.py": """
 import json

@@ -28,12 +28,11 @@ def adapter(request):
 def test_it_states_what_every_adapter_does(adapter):
     assert TrainerParameters.defaults().keys() <= adapter.workload.params.keys()
     assert SHARED_CHOICES.keys() <= adapter.workload.choices.keys()
-    assert adapter.versions
     assert not adapter.convention or adapter.convention in CONVENTIONS
     for hint in adapter.hints:
         re.compile(hint.pattern)
 
 
 def test_its_reader_reads_any_line(adapter):
-    reader = adapter.reader(example_run(adapter.workload, PARAMS.get(adapter.name, {})))
+    reader = adapter.reader(example_run(adapter.workload, PARAMS.get(adapter.workload.name, {})))
     assert [one for line in ODD_LINES for one in reader.read(line) if one.iteration is not None] == []

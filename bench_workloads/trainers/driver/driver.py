@@ -231,7 +231,7 @@ class _Driver:
         if code is None or code == 0:
             reported, needed = self._speakers.most_iterations(), self._run.warmup_iterations + self._run.iterations
             raise TrainerEndedError(
-                f"{self._adapter.name} ended without error, but reported {reported} of {needed} iterations to measure"
+                f"{self._run.workload} ended without error, but reported {reported} of {needed} iterations to measure"
                 + ("" if reported else self._unmatched())
             )
         if code < 0:

@@ -79,7 +79,7 @@ class Exchange:
     port: int
     """the port for the trainer's own rank 0"""
     token: str
-    """of the attempt; empty: none is demanded"""
+    """of the attempt"""
     joined: int = 0
     """other ranks that have connected to the hub so far"""
     _listener: socket.socket | None = None
@@ -179,11 +179,8 @@ class Exchange:
             unproved = [line for line in self._lines if not line.proved]
             if len(unproved) >= MOST_UNPROVED:
                 self._drop(unproved[0])
-            line = _Line(connection, proved=False)
-            self._lines.append(line)
+            self._lines.append(_Line(connection, proved=False))
             self.selector.register(connection, selectors.EVENT_READ, self)
-            if not self.token:
-                self._welcome(line)
 
     def _welcome(self, line: _Line) -> None:
         """Send all so far."""
@@ -226,8 +223,8 @@ def _first(connection: socket.socket) -> int:
 
 
 def _proof(token: str) -> bytes:
-    """What a rank sends first; nothing where none is demanded."""
-    return f"{token}\n".encode() if token else b""
+    """What a rank sends first."""
+    return f"{token}\n".encode()
 
 
 def _encoded(message: Message) -> bytes:

@@ -1,6 +1,5 @@
 """The line exchange between an attempt's ranks: only those with the attempt's token take part."""
 
-import json
 import select
 import selectors
 import socket
@@ -100,16 +99,3 @@ def test_a_rank_that_sends_nothing_gets_nothing(hub):
     port, _ = hub
     with socket.create_connection(("127.0.0.1", port), timeout=0.5) as stranger, pytest.raises(TimeoutError):
         stranger.recv(1000)
-
-
-def test_without_a_token_of_an_older_agent_none_is_demanded():
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    selector = selectors.DefaultSelector()
-    hub = Exchange.join(place(0, port, "", listener), selector)
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as rank:
-        for key, _ in selector.select(5):
-            hub.receive(key.fileobj)
-        assert json.loads(rank.recv(1000).splitlines()[0]) == {"port": hub.port}
-    hub.close()
-    listener.close()

@@ -44,7 +44,7 @@ def test_no_other_module_names_a_trainer():
 def test_each_is_a_workload_of_the_same_name(name):
     adapter = TRAINER.find(name)
     assert isinstance(adapter, Adapter)
-    assert adapter.name == name
+    assert adapter.workload.name == name
     assert WORKLOAD.find(name) is adapter.workload
     assert name in {*WORKLOAD.names()} & {*TRAINER.names()}
 

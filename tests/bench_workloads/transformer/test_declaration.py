@@ -32,7 +32,6 @@ def broken(shape: ModelShape = LLAMA, **values) -> set[str]:
 @pytest.mark.parametrize(
     ("values", "rule"),
     [
-        ({"tp": 3}, "heads_by_tp"),
         ({"tp": 16, "gpus_per_node": 16}, "kv_heads_by_tp"),
         ({"tp": 8, "intermediate_size": 14340}, "mlp_by_tp"),
         ({"tp": 4, "vocab_size": 50257}, "vocabulary_by_tp"),
@@ -46,7 +45,6 @@ def broken(shape: ModelShape = LLAMA, **values) -> set[str]:
         ({"zero": 1}, "nothing_to_shard"),
         ({"dp": 8, "zero": 3, "shard_size": 3}, "shard_size"),
         ({"dp": 8, "shard_size": 2}, "shard_size"),
-        ({"ep": 2, "dp": 2}, "ep_without_experts"),
         ({"norm": "layernorm"}, "norm"),
         ({"learned_positions": 4096}, "learned_positions"),
         # What would measure the same twice
@@ -62,7 +60,6 @@ def test_what_cannot_work_is_rejected_with_its_reason(values, rule):
 
 
 def test_experts_are_taken_out_of_the_data_and_the_context_ranks():
-    assert "experts_by_ep" in broken(EXPERTS, ep=3, dp=3)
     assert "ep_by_replicas" in broken(EXPERTS, ep=4, dp=2)
     assert "ep_by_replicas" not in broken(EXPERTS, ep=4, dp=2, cp=2)
 

@@ -1,6 +1,9 @@
-"""Conditions that several trainers share about the model's shape, as rules over columns."""
+"""Conditions that several workloads share about the model's shape, as rules over columns."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from sweep.contract import Rule
 
@@ -38,10 +41,18 @@ SEQUENCE_BY_CP = Rule(
     lambda c: (c["cp"] > 1) & (c["sequence_length"] % (2 * c["cp"]) != 0),
     "context parallelism needs a sequence that 2*cp = 2*{cp} divides",
 )
-LAYERS_BY_STAGES = Rule(
-    "layers_by_stages",
-    lambda c: c["pp"] > c["num_layers"],
-    "pp={pp} stages for {num_layers} layers",
-)
 LLAMA = (RMSNORM, GATED, ROTARY, DENSE, NO_BIASES, NO_QK_NORM, HEAD_DIM)
 """what a plain Llama excludes"""
+
+
+def where(name: str, wrong: Callable[[str], bool]) -> Callable[[Mapping[str, Any]], Any]:
+    """Of a rule: where the text of that column is wrong."""
+
+    def broken(columns: Mapping[str, Any]) -> Any:
+        import numpy as np
+
+        texts = np.asarray(columns[name])
+        bad = {text: wrong(str(text)) for text in set(texts.ravel().tolist())}
+        return np.vectorize(bad.__getitem__, otypes=[bool])(texts)
+
+    return broken
