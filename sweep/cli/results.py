@@ -9,8 +9,8 @@ import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
 from sweep.cli.names import FiniteRange, directory_argument, json_option, metric_option
-from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep, named
+from sweep.errors import plural
 
 
 @click.command(cls=SweepCommand)
