@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -34,6 +35,10 @@ class Command:
         code, out, err = self(*words)
         assert code == 0, err
         return out
+
+    def json(self, *words: object) -> Any:
+        """The document that a command that succeeds prints."""
+        return json.loads(self.shown(*words, "--json"))
 
     def refused(self, *words: object, within: Path | None = None) -> str:
         """The message of a command that is refused: it prints nothing else, and changes nothing in this directory."""
