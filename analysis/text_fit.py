@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -66,10 +67,8 @@ def shortened(text: str, room_pt: float, size: float) -> str:
     """The text, with its end cut off where it is too wide."""
     if len(text) <= WIDEST and width_pt(text, size) <= room_pt:
         return text
-    fits, beyond = 0, min(len(text), WIDEST)
-    while fits < beyond:
-        middle = (fits + beyond + 1) // 2
-        fits, beyond = (middle, beyond) if width_pt(f"{text[:middle]}…", size) <= room_pt else (fits, middle - 1)
+    lengths = range(1, min(len(text), WIDEST) + 1)
+    fits = bisect.bisect_right(lengths, room_pt, key=lambda length: width_pt(f"{text[:length]}…", size))
     return f"{text[:fits]}…"
 
 

@@ -89,10 +89,10 @@ def text_of(data: bytes, path: Path | str, what: str) -> str:
     return text
 
 
-def json_of(text: str, file: Path | str) -> Any:
+def json_of(text: str, file: Path | str, remedy: str | None = None) -> Any:
     """The object of a JSON text. Raises SweepError where it is none, or is nested too deeply."""
     if (problem := json_problem(text)) is not None:
-        raise SweepError(Mistake(problem, file=str(file)))
+        raise SweepError(Mistake(problem, file=str(file), remedy=remedy))
     return json.loads(text)
 
 

@@ -198,9 +198,9 @@ def _given(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
 
 
 def _outcome(row: Mapping[str, Any], mapping: ImportMap) -> Outcome:
-    if "outcome" not in mapping.columns or mapping.columns["outcome"].source not in row:
+    reading = mapping.columns.get("outcome")
+    if reading is None or reading.source not in row:
         return Outcome(mapping.constants.get("outcome", "ok"))
-    reading = mapping.columns["outcome"]
     cell = cell_text(row.get(reading.source))
     word = reading.values.get(cell, reading.otherwise if reading.otherwise is not None else cell)
     valid = {str(outcome) for outcome in Outcome}

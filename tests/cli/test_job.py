@@ -1,6 +1,5 @@
 """The objective of a whole job: `best --objective job`, and `size` with failures."""
 
-
 import pytest
 
 from sweep.outcomes import Outcome

@@ -1,6 +1,5 @@
 """What a new user meets first: a table of another format, several mistakes, a grid without runs, no directory named."""
 
-
 import pytest
 
 from sweep.outcomes import Outcome
