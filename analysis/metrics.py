@@ -32,8 +32,8 @@ class Metric:
     name: str
     label: str
     """with its unit, for axes and colour bars"""
-    column: str
-    """the record column that it is computed from"""
+    source: str = ""
+    """the record column that it is computed from, where that has another name"""
     suffix: str = ""
     """unit as printed after a value in a cell"""
     factor: float = 1.0
@@ -45,6 +45,11 @@ class Metric:
     """1: goes with the rate (as tokens/s does); -1: goes with the step time; 0: has no spread over iterations"""
     needs: str = ""
     """a key of the site file without which it has no value"""
+
+    @property
+    def column(self) -> str:
+        """The record column that it is computed from."""
+        return self.source or self.name
 
     def of(self, records: pd.DataFrame) -> pd.Series:
         """The metric of each record, in the unit of its column or as derived.
@@ -77,36 +82,16 @@ class Metric:
 METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
-        Metric(
-            name="tokens_per_second_per_gpu",
-            label="tokens/s/GPU",
-            column="tokens_per_second_per_gpu",
-            suffix=" tok/s/GPU",
-        ),
-        Metric(name="tokens_per_second", label="tokens/s", column="tokens_per_second", suffix=" tok/s"),
-        Metric(name="mfu", label="MFU (%)", column="mfu", suffix="%", factor=100, absolute=True),
-        Metric(name="hfu", label="HFU (%)", column="hfu", suffix="%", factor=100, absolute=True),
-        Metric(
-            name="reported_mfu",
-            label="MFU as reported by the source (%)",
-            column="reported_mfu",
-            suffix="%",
-            factor=100,
-            absolute=True,
-        ),
-        Metric(name="tflops_per_gpu", label="TFLOP/s/GPU", column="tflops_per_gpu", suffix=" TF", absolute=True),
-        Metric(
-            name="step_time_median_s",
-            label="step time (s)",
-            column="step_time_median_s",
-            suffix=" s",
-            higher_is_better=False,
-            time_like=-1,
-        ),
+        Metric(name="tokens_per_second_per_gpu", label="tokens/s/GPU", suffix=" tok/s/GPU"),
+        Metric(name="tokens_per_second", label="tokens/s", suffix=" tok/s"),
+        Metric(name="mfu", label="MFU (%)", suffix="%", factor=100, absolute=True),
+        Metric(name="hfu", label="HFU (%)", suffix="%", factor=100, absolute=True),
+        Metric(name="reported_mfu", label="MFU as reported by the source (%)", suffix="%", factor=100, absolute=True),
+        Metric(name="tflops_per_gpu", label="TFLOP/s/GPU", suffix=" TF", absolute=True),
+        Metric(name="step_time_median_s", label="step time (s)", suffix=" s", higher_is_better=False, time_like=-1),
         Metric(
             name="peak_memory_bytes",
             label="peak memory per GPU (GiB)",
-            column="peak_memory_bytes",
             suffix=" GiB",
             factor=1 / GIB,
             higher_is_better=False,
@@ -116,7 +101,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             name="gpu_hours_per_billion_tokens",
             label="GPU-hours per 1e9 tokens",
-            column="tokens_per_second_per_gpu",
+            source="tokens_per_second_per_gpu",
             suffix=" GPUh",
             higher_is_better=False,
             time_like=-1,
@@ -124,7 +109,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             name="dollars_per_million_tokens",
             label="$ per 1e6 tokens",
-            column="tokens_per_second_per_gpu",
+            source="tokens_per_second_per_gpu",
             suffix=" $/Mtok",
             higher_is_better=False,
             time_like=-1,
@@ -133,7 +118,6 @@ METRICS: dict[str, Metric] = {
         Metric(
             name="energy_j_per_token",
             label="energy of the GPUs (J/token)",
-            column="energy_j_per_token",
             suffix=" J/tok",
             higher_is_better=False,
             time_like=0,
@@ -141,7 +125,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             name="co2_g_per_million_tokens",
             label="CO2 of the GPUs (g per 1e6 tokens)",
-            column="energy_j_per_token",
+            source="energy_j_per_token",
             suffix=" g/Mtok",
             higher_is_better=False,
             time_like=0,
@@ -150,7 +134,7 @@ METRICS: dict[str, Metric] = {
         Metric(
             name=JOB,
             label="tokens/GPU-day of a job with failures",
-            column="checkpoint_stall_s",
+            source="checkpoint_stall_s",
             suffix=" tok/GPU-day",
         ),
     )

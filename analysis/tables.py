@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from sweep.contract import FURTHER, LAYOUT, further_of
 from sweep.errors import Mistake, SweepError
-from sweep.files import column_names, read_table
+from sweep.files import check_columns, column_names, read_table
 from sweep.records.schema import MEASURED, arrow_type, arrow_types, columns_by_name
 
 if TYPE_CHECKING:
@@ -61,7 +61,10 @@ def load_plan(source: Source | Iterable[Source], columns: Sequence[str] = ()) ->
     frames = []
     for path in _paths(source):
         files = [*path.glob("plan.parquet"), *sorted(path.glob("plan-[0-9]*.parquet"))] if path.is_dir() else []
-        frames += _once([_plan_frame(file, columns) for file in files])
+        if files:
+            whole = pd.concat([_plan_frame(file, columns) for file in files])
+            # Extensions that were made at the same time may share runs
+            frames.append(whole[whole["run_id"].isna() | ~whole["run_id"].duplicated()])
     if not frames:
         return None
     plan: pd.DataFrame = pd.concat(frames, ignore_index=True)
@@ -74,12 +77,9 @@ def load_plan(source: Source | Iterable[Source], columns: Sequence[str] = ()) ->
 
 
 def _skipped(file: Path) -> pd.DataFrame:
-    table = _to_pandas(read_table(file))
-    missing = [name for name in ("run_id", *_SKIPPED) if name not in table]
-    if missing:
-        remedy = f"`sweep collect {file.parent}` rebuilds it"
-        raise SweepError(Mistake(f"no column {', '.join(missing)}", file=str(file), remedy=remedy))
-    return table
+    table = read_table(file)
+    check_columns(table, ("run_id", *_SKIPPED), file, "skipped runs", f"`sweep collect {file.parent}` rebuilds it")
+    return _to_pandas(table)
 
 
 def _paths(source: Source | Iterable[Source]) -> list[Path]:
@@ -95,28 +95,11 @@ def results_file(source: Path) -> Path:
     raise SweepError(Mistake("no such results", file=str(file), remedy=remedy))
 
 
-def _once(plans: list[pd.DataFrame]) -> list[pd.DataFrame]:
-    """The plans of one sweep without runs that an earlier one has: extensions made at the same time may share some."""
-    distinct = plans[:1]
-    for plan in plans[1:]:
-        known = {run_id for earlier in distinct for run_id in earlier["run_id"].dropna()}
-        distinct.append(plan[~plan["run_id"].isin(known)])
-    return distinct
-
-
 def _frame(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     import pyarrow as pa
 
     table = read_table(file, columns, arrow_types())
-    missing = [name for name in ESSENTIAL if name not in table.column_names]
-    if missing and (columns is None or set(missing) & set(columns)):
-        raise SweepError(
-            Mistake(
-                f"no column {' and '.join(missing)}: not the results of a sweep",
-                file=str(file),
-                remedy="`sweep import` brings other tables into the record schema",
-            )
-        )
+    check_columns(table, [name for name in ESSENTIAL if columns is None or name in columns], file)
     if MEASURED.isdisjoint(column_names(file)):
         fact = "no column has an outcome or a measurement: not the results of a sweep"
         raise SweepError(Mistake(fact, file=str(file), remedy="name the results, not a plan or another table"))
@@ -141,9 +124,7 @@ def _to_pandas(table: pa.Table) -> pd.DataFrame:
 
 def _plan_frame(file: Path, columns: Sequence[str]) -> pd.DataFrame:
     table = read_table(file, [*PLAN_COLUMNS, *columns])
-    missing = [name for name in ("model", "nodes", "status") if name not in table.column_names]
-    if missing:
-        raise SweepError(Mistake(f"the plan has no column {', '.join(missing)}", file=str(file)))
+    check_columns(table, ("model", "nodes", "status"), file, "a plan", "restore it: it is written once")
     return _to_pandas(table).astype({"model": str, "status": str})
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ Group = Sequence[str]
 """Words that belong together, such as DP4 TP1 PP2: a line may break between them, never inside one"""
 
 
-@functools.lru_cache(maxsize=65536)
 def width_pt(text: str, size: float, bold: bool = False) -> float:
     """Width of a text in points, in the figure's sans serif font."""
     return _width_at_10(text, bold) * size / 10
@@ -64,25 +63,18 @@ def balanced(words: Sequence[str], room_pt: float, size: float) -> list[str]:
     return lines
 
 
-def paragraph(text: str, room_pt: float, size: float) -> list[str]:
-    """A sentence into lines of at most ``room_pt``."""
-    return wrap(text.split(), room_pt, size)
-
-
 def shortened(text: str, room_pt: float, size: float) -> str:
     """The text, with its end cut off where it is too wide."""
     if len(text) <= WIDEST and width_pt(text, size) <= room_pt:
         return text
-    fits, beyond = 0, min(len(text), WIDEST)
-    while fits < beyond:
-        middle = (fits + beyond + 1) // 2
-        fits, beyond = (middle, beyond) if width_pt(f"{text[:middle]}…", size) <= room_pt else (fits, middle - 1)
+    lengths = range(1, min(len(text), WIDEST) + 1)
+    fits = bisect.bisect_right(lengths, room_pt, key=lambda length: width_pt(f"{text[:length]}…", size))
     return f"{text[:fits]}…"
 
 
-def cell_height_pt(lines: int, size: float) -> float:
-    """Height of a cell of that many lines, with its margins."""
-    return (lines * LINE + 0.9) * size
+def _height_pt(cells: Sequence[Sequence[str]], size: float) -> float:
+    """Height of the cell with the most lines, with its margins."""
+    return (max((len(lines) for lines in cells), default=1) * LINE + 0.9) * size
 
 
 def fit(
@@ -102,44 +94,31 @@ def fit(
     while size >= smallest - 1e-9:
         cells = texts(size)
         if _holds(cells, room_pt, size, tallest_pt):
-            return size, cell_height_pt(_most_lines(cells), size)
+            return size, _height_pt(cells, size)
         size -= 0.25
     return None
 
 
 def _holds(cells: Sequence[Sequence[str]], room_pt: float, size: float, tallest_pt: float) -> bool:
-    if cell_height_pt(_most_lines(cells), size) > tallest_pt:
+    if _height_pt(cells, size) > tallest_pt:
         return False
     return all(width_pt(line, size, bold=at == 0) <= room_pt for lines in cells for at, line in enumerate(lines))
 
 
-def _most_lines(cells: Sequence[Sequence[str]]) -> int:
-    return max((len(lines) for lines in cells), default=1)
-
-
-@dataclass(frozen=True)
 class Frame:
     """The texts around a figure of a width: its title, what was held fixed, and the notes at its foot. In points."""
 
-    width: float
-    title: str
-    head: Sequence[str]
-    """lines under the title"""
-    foot: Sequence[str]
-
-    @staticmethod
-    def of(width: float, title: str, held: Sequence[str], notes: Sequence[str]) -> Frame:
-        """Phrases of what was held fixed, and sentences, wrapped to the width."""
+    def __init__(self, width: float, title: str, held: Sequence[str], notes: Sequence[str]) -> None:
         room = (width - 2 * MARGIN) * HINTED
-        foot = [line for note in notes for line in paragraph(note, room, SMALL)]
-        lines: list[str] = []  # broken between phrases only
+        self.width, self.title = width, title
+        self.foot = [line for note in notes for line in wrap(note.split(), room, SMALL)]
+        self.head: list[str] = []  # broken between phrases only
         for phrase in (shortened(phrase, room, UNDER) for phrase in held):
-            longer = f"{lines[-1]} · {phrase}" if lines else phrase
-            if lines and width_pt(longer, UNDER) <= room:
-                lines[-1] = longer
+            longer = f"{self.head[-1]} · {phrase}" if self.head else phrase
+            if self.head and width_pt(longer, UNDER) <= room:
+                self.head[-1] = longer
             else:
-                lines.append(phrase)
-        return Frame(width, title, lines, foot)
+                self.head.append(phrase)
 
     @property
     def above(self) -> float:

@@ -42,6 +42,11 @@ class SweepError(Exception):
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
 
 
+def plural(number: int, thing: str) -> str:
+    """1 run, 2,000 runs."""
+    return f"{number:,} {thing}{'s' * (number != 1)}"
+
+
 _WHAT_HELPS = {
     errno.EACCES: "check its permissions and those above it, or name another path",
     errno.EPERM: "check its permissions and those above it, or name another path",

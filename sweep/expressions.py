@@ -154,19 +154,14 @@ def _among(left: Any, right: Any) -> Any:
 def _number(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Arithmetic on numbers only, so that no text or list can be multiplied to any length."""
 
-    def apply(left: Any, right: Any) -> Any:
-        for side in (left, right):
-            if np.asarray(side).dtype.kind not in "biuf":
-                raise TypeError("arithmetic needs numbers")
-        return function(_as_number(left), _as_number(right))
+    def apply(*values: Any) -> Any:
+        sides = [np.asarray(value) for value in values]
+        if any(side.dtype.kind not in "biuf" for side in sides):
+            raise TypeError("arithmetic needs numbers")
+        # Whole numbers have 64 bits: no Python integer can grow without bound
+        return function(*(side.astype(np.int64) if side.dtype.kind in "biu" else side for side in sides))
 
     return _known(apply)
-
-
-def _as_number(value: Any) -> Any:
-    """Whole numbers as 64-bit ones, so that no Python integer can grow without bound."""
-    array = np.asarray(value)
-    return array.astype(np.int64) if array.dtype.kind in "biu" else array
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -89,10 +89,10 @@ def text_of(data: bytes, path: Path | str, what: str) -> str:
     return text
 
 
-def json_of(text: str, file: Path | str) -> Any:
+def json_of(text: str, file: Path | str, remedy: str | None = None) -> Any:
     """The object of a JSON text. Raises SweepError where it is none, or is nested too deeply."""
     if (problem := json_problem(text)) is not None:
-        raise SweepError(Mistake(problem, file=str(file)))
+        raise SweepError(Mistake(problem, file=str(file), remedy=remedy))
     return json.loads(text)
 
 
@@ -177,6 +177,16 @@ def column_names(path: Path) -> Sequence[str]:
     return names
 
 
+def check_columns(
+    table: Any, names: Sequence[str], path: Path, what: str = "the results of a sweep", remedy: str | None = None
+) -> None:
+    """Raises SweepError where a ``pyarrow.Table`` lacks one of these columns. ``what``: the table that is expected."""
+    if missing := [name for name in names if name not in table.column_names]:
+        remedy = remedy or "`sweep import` brings other tables into the schema of records"
+        fact = f"no column {' and '.join(missing[:5])}{' …' * (len(missing) > 5)}: not {what}"
+        raise SweepError(Mistake(fact, file=str(path), remedy=remedy))
+
+
 @contextlib.contextmanager
 def _parquet(path: Path, data: bytes | None = None) -> Iterator[Any]:
     """The open ``pyarrow.parquet.ParquetFile``."""
@@ -241,7 +251,11 @@ def unguarded(table: Any) -> Any:
     return table
 
 
-def write_whole(path: Path, data: bytes | str) -> None:
+Content = bytes | str | Callable[[IO[bytes]], object]
+"""of a file, or a function that writes it to the open file"""
+
+
+def write_whole(path: Path, data: Content) -> None:
     """Write or replace a file, and make the directories above it. If that fails, nothing has changed."""
     with _parents(path):
         write_aside(path, data).rename(path)
@@ -267,23 +281,12 @@ def write_new(texts: Mapping[Path, str]) -> None:
             raise
 
 
-def write_streamed(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    """As ``write_whole``, by a function that writes to the open file."""
-    with _parents(path):
-        _aside(path, write).rename(path)
-
-
-def write_aside(path: Path, data: bytes | str) -> Path:
+def write_aside(path: Path, data: Content) -> Path:
     """Write a private temporary file next to ``path`` and sync it. Raises OSError, and then has removed it."""
-    whole = data.encode() if isinstance(data, str) else data
-    return _aside(path, lambda file: file.write(whole))
-
-
-def _aside(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
     aside = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex[:12]}")
     try:
         with naming(path), open(aside, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            write(file)
+            data(file) if callable(data) else file.write(data.encode() if isinstance(data, str) else data)
             file.flush()
             os.fsync(file.fileno())
     except OSError:

@@ -16,24 +16,3 @@ of the runs that both sweeps have. All tests of cells together, and apart from t
 for their number by Holm's procedure: on two copies of one sweep the chance to report anything is at most ``level``
 each.
 """
-
-from __future__ import annotations
-
-from analysis.compare.baseline import Certificate, certify
-from analysis.compare.comparison import LEVEL, CellPair, Comparison, compare
-from analysis.compare.history import CellHistory, History, history
-from analysis.compare.noise import Change, columns_needed
-
-__all__ = [
-    "LEVEL",
-    "CellHistory",
-    "CellPair",
-    "Certificate",
-    "Change",
-    "Comparison",
-    "History",
-    "certify",
-    "columns_needed",
-    "compare",
-    "history",
-]

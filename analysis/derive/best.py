@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,10 +26,6 @@ from analysis.metrics import DEFAULT_METRIC, JOB, JOB_COLUMNS, Metric, metric_na
 from analysis.tables import items_of
 from sweep.errors import Mistake, SweepError
 from sweep.records.schema import CONFIGURATION_NAMES, INTERRUPTED, OVERSUBSCRIBED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 CELL = ["model", "nodes"]
 
@@ -188,16 +185,7 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
         least_lead=least_lead(best, rest, chosen, CELL),
         oversubscribed_runs=cell["oversubscribed_runs"].sum(),
     )
-    added = (
-        "configurations",
-        "stopped_rivals",
-        "of_other_work",
-        "ties",
-        "runner_up",
-        "runner_up_repeats",
-        "least_lead",
-    )
-    found = with_swept(best.reset_index()[[*rows.columns, *added]], rows)
+    found = with_swept(best.reset_index(), rows)
     return with_job_notes(found, best_per_cell(records)) if metric == JOB else found
 
 
@@ -273,13 +261,8 @@ def _cells(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
 
 def _same_work_as(best: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[int]:
     """For each cell the number of these rows that do the best's work."""
-    theirs = rows[rows.set_index(CELL).index.isin(best.index)]
-    mine = best.loc[theirs.set_index(CELL).index]
-    same = np.ones(len(theirs), dtype=bool)
-    for name in SAME_WORK:
-        a, b = theirs[name].to_numpy(), mine[name].to_numpy()
-        same &= (a == b) | (pd.isna(a) & pd.isna(b))
-    return theirs[same].groupby(CELL).size().reindex(best.index, fill_value=0)
+    same = [*CELL, *SAME_WORK]
+    return rows.merge(best.reset_index()[same], on=same).groupby(CELL).size().reindex(best.index, fill_value=0)
 
 
 def _all_notes(rows: pd.DataFrame, key: pd.Series[int]) -> pd.Series[Any]:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from analysis.metrics import Metric
 from analysis.tables import places_text
+from sweep.errors import plural
 from sweep.records.schema import INTERRUPTED, OUT_OF_MEMORY
-
-if TYPE_CHECKING:
-    from analysis.metrics import Metric
-
 
 BLANK_COLUMNS = ["model", "nodes", "status", "label", "reason"]
 
@@ -52,9 +49,9 @@ def _explain(
     if tried is not None and len(tried):
         return _explain_tried(tried, waiting, metric)
     if waiting:
-        return "not_run", "not run", f"not run yet: {_count(waiting, 'run')} planned"
+        return "not_run", "not run", f"not run yet: {plural(waiting, 'run')} planned"
     if skipped:
-        words = (f"skipped ({reason}): {_count(number, 'run')}" for reason, number in sorted(skipped.items()))
+        words = (f"skipped ({reason}): {plural(number, 'run')}" for reason, number in sorted(skipped.items()))
         return "not_run", "not run", "; ".join(words)
     if planned is not None and len(planned):
         return "no_layout", "no layout", f"no layout works: {_rejections(planned)}"
@@ -65,9 +62,9 @@ def _explain(
 def _explain_tried(tried: pd.DataFrame, waiting: int, metric: Metric) -> tuple[str, str, str]:
     counts = tried["outcome"].fillna("ok").value_counts()
     ok = int(counts.get("ok", 0))
-    rest = f"; {_count(waiting, 'run')} not run yet" if waiting else ""
+    rest = f"; {plural(waiting, 'run')} not run yet" if waiting else ""
     if ok:
-        return "unmeasured", "no value", f"{_count(ok, 'run')} ok, but without {metric.label}{rest}"
+        return "unmeasured", "no value", f"{plural(ok, 'run')} ok, but without {metric.label}{rest}"
     stopped, failed = counts[counts.index.isin(INTERRUPTED)], counts[~counts.index.isin(INTERRUPTED)]
     if failed.empty:
         label = next(iter(stopped.index)) if len(stopped) == 1 else "not measured"
@@ -80,7 +77,7 @@ def _explain_tried(tried: pd.DataFrame, waiting: int, metric: Metric) -> tuple[s
     label = kind if waiting or len(tried) == 1 or len(stopped) else f"all {kind}"
     if len(stopped):
         interrupted = ", ".join(f"{number} {outcome}" for outcome, number in stopped.items())
-        return "failed", label, f"{_count(int(failed.sum()), 'run')} failed: {_outcomes(failed)}; {interrupted}{rest}"
+        return "failed", label, f"{plural(int(failed.sum()), 'run')} failed: {_outcomes(failed)}; {interrupted}{rest}"
     return "failed", label, f"{_all(len(tried))} failed: {_outcomes(failed)}{rest}"
 
 
@@ -104,7 +101,7 @@ def _waiting(tried: pd.DataFrame | None, planned: pd.DataFrame | None) -> tuple[
 def _rejections(planned: pd.DataFrame) -> str:
     """How many candidates were rejected, and the most common reason with one example of its text."""
     reasons = [str(text) for texts in planned.get("reasons", ()) if texts is not None for text in texts]
-    many = f"{_count(len(planned), 'candidate')} rejected"
+    many = f"{plural(len(planned), 'candidate')} rejected"
     if not reasons:
         return many
     reasons = [re.sub(r"^\w+: ", "", text) for text in reasons]
@@ -112,10 +109,6 @@ def _rejections(planned: pd.DataFrame) -> str:
     commonest = kinds.value_counts().index[0]
     example = reasons[int(kinds[kinds == commonest].index[0])]
     return f"{many}, most often: {example}" if len(set(kinds)) > 1 else f"{many}: {example}"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" + "s" * (number != 1)
 
 
 def _all(number: int) -> str:

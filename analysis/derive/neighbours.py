@@ -15,7 +15,7 @@ import pandas as pd
 from analysis.derive.axes import AXES
 from analysis.derive.best import CELL, best_per_cell, completed, counting, failed, measured
 from analysis.metrics import Metric
-from analysis.tables import as_rows
+from analysis.tables import as_rows, items_of
 from sweep.records.schema import CONFIGURATION_NAMES
 
 FOLLOWING = ("dp", "grad_accum")
@@ -120,14 +120,9 @@ def _compared(
         return row | {"how": "failed", "reason": str(found["outcome"].iloc[-1])}
     found = plan_rows.with_value(axis, value)
     if len(found) and (found["status"] == "rejected").all():
-        return row | {"how": "rejected", "reason": _rule(found["reasons"].iloc[0])}
+        first = next(iter(items_of(found["reasons"].iloc[0])), "")
+        return row | {"how": "rejected", "reason": str(first).partition(":")[0]}  # the rule that it names
     return row | {"how": "unknown"} if stepped(winner, axis, value) is not None else None
-
-
-def _rule(reasons: Any) -> str:
-    """The rule that the first of a candidate's reasons names."""
-    first = reasons if isinstance(reasons, str) else next(iter(reasons if reasons is not None else ()), "")
-    return str(first).partition(":")[0]
 
 
 def stepped(winner: Mapping[str, Any], axis: str, value: Any) -> dict[str, Any] | None:

@@ -7,8 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from analysis.tables import known
 from sweep.contract import FURTHER
 
@@ -47,9 +45,7 @@ def with_swept(best: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """``best`` with the column ``swept``: for each row the words of what differs among all ``rows``."""
     names = [name for name in COLUMNS if name in rows and rows[name].nunique(dropna=False) > 1]
     keys = {name: _differing(rows[name]) for name in NESTED if name in rows}
-    words = [_words(row, names, keys) for row in best.to_dict("records")]
-    swept = np.empty(len(words), dtype=object)
-    swept[:] = words
+    swept: list[Any] = [_words(row, names, keys) for row in best.to_dict("records")]
     return best.assign(swept=swept)
 
 

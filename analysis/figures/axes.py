@@ -9,14 +9,13 @@ from analysis.derive.axes import AXES, comparable_metric, varied_axes
 from analysis.derive.best import is_simulated, measured
 from analysis.figures import style
 from analysis.heatmap.caption import held_fixed
+from analysis.metrics import Metric
 from analysis.text_fit import width_pt
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from analysis.metrics import Metric
 
 MOST_PANELS = 8
 LABEL = 5.75

@@ -99,10 +99,6 @@ def _notes(table: pd.DataFrame, fitted: bool) -> list[str]:
         notes[0] += " Serial: Amdahl's s, the serial fraction, which more GPUs do not shorten (relative fit)."
     if (table["high"] > table["low"]).any():
         notes.append("Pale bars: uncertainty of the median, by the spread of the iterations.")
-    firsts = table.groupby("model", sort=False)["nodes"].first()
-    if firsts.nunique() > 1:
-        starts = ", ".join(f"{model} from {int(nodes)}" for model, nodes in list(firsts.items())[:6])
-        notes.append(f"Models start at different node counts ({starts}): efficiencies compare within a model.")
     batch = table["global_batch_tokens"].dropna().unique()
     if len(batch) == 1:
         notes.append("The batch is the same at every node count: strong scaling.")

@@ -10,7 +10,7 @@ from analysis.derive.best import model_order
 from analysis.metrics import short
 from analysis.text_fit import FAINT as FAINT
 from analysis.text_fit import INK as INK
-from analysis.text_fit import MARGIN, Frame, paragraph
+from analysis.text_fit import MARGIN, Frame, wrap
 from analysis.text_fit import SMALL as SMALL
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def sheet(
     if simulated:
         title += " (simulated)"
         notes = ["Simulated: no model was trained; ranks slept for the step times of a formula.", *notes]
-    frame = Frame.of(WIDTH_IN * 72, title, held, notes)
+    frame = Frame(WIDTH_IN * 72, title, held, notes)
     height = frame.above + height_in * 72 + frame.below
     figure = MatplotlibFigure(figsize=(WIDTH_IN, height / 72), facecolor="white")
     side = MARGIN / 72 / WIDTH_IN
@@ -105,7 +105,7 @@ def message(caption: str, text: str) -> Figure:
     figure = sheet(re.split(r"[:,.]", caption)[0], height_in=0.9)
     (axes,) = figure.axes
     axes.set_axis_off()
-    words = "\n".join(paragraph(f"Not drawn: {text}.", WIDTH_IN * 72 * 0.8, 9))
+    words = "\n".join(wrap(f"Not drawn: {text}.".split(), WIDTH_IN * 72 * 0.8, 9))
     axes.text(
         0.5, 0.5, words, ha="center", va="center", fontsize=9, color=FAINT, transform=axes.transAxes, parse_math=False
     )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from analysis.metrics import Metric, memory_text, number
 from analysis.tables import items_of, known
 from analysis.text_fit import Group, balanced
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 LEVELS = ("full", "brief", "value", "none")
 """Level of detail of a cell: the whole layout, value and memory, the value, nothing"""

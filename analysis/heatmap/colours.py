@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, number, short
-from analysis.text_fit import paragraph
+from analysis.text_fit import wrap
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,8 +38,8 @@ class Scale:
         """The colour of a value."""
         from matplotlib import colormaps
 
-        red, green, blue, alpha = colormaps[PALETTE](self.place(value))
-        return red, green, blue, alpha
+        colour: Colour = colormaps[PALETTE](self.place(value))
+        return colour
 
     def place(self, value: float) -> float:
         """Position of a value on the scale, 0 to 1."""
@@ -107,7 +107,7 @@ def draw_bar(figure: Figure, axes: Axes, scale: Scale, *, room_pt: float, size: 
     drawn.ax.set_xticklabels([text for _, text in ticks])
     drawn.outline.set_visible(False)
     drawn.ax.tick_params(labelsize=size, length=2, pad=1, colors=ink)
-    label = "\n".join(paragraph(scale.label, room_pt, size + 0.5))
+    label = "\n".join(wrap(scale.label.split(), room_pt, size + 0.5))
     axes.annotate(
         label, (1, 0.5), xytext=(12, 0), xycoords="axes fraction", textcoords="offset points", va="center",
         fontsize=size + 0.5, color=ink, annotation_clip=False,

@@ -6,6 +6,7 @@ fixes the font size and the height of a row, and the texts around the cells fix 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,10 +70,6 @@ class _Content:
     notes: list[str]
     scale: Scale | None
 
-    @property
-    def best(self) -> pd.DataFrame:
-        return self.table[self.table["status"] == "best"]
-
     def text(self, cell: Mapping[str, Any], level: str) -> Sequence[Group]:
         """Groups of words of all cells, measured or blank."""
         if cell["status"] == "best":
@@ -123,8 +120,6 @@ def save_figure(figure: Figure, path: Path, dpi: int = 220) -> None:
 
     Raises SweepError for another extension, OSError where the path cannot be written.
     """
-    import io
-
     import matplotlib as mpl
 
     check_format(path)
@@ -152,10 +147,10 @@ def _figure(content: _Content, width: float, keep: str | None) -> Figure:
     models = list(dict.fromkeys(str(cell["model"]) for cell in cells))
     nodes = sorted({int(cell["nodes"]) for cell in cells})
     page = plan_page(models, nodes, lambda level: [content.text(c, level) for c in cells], width)
-    best = content.best
+    best = content.table[content.table["status"] == "best"]
     about = " ".join(caption.key(best, content.metric, content.shown, page.level)) if len(best) else ""
     held = [*caption.held_fixed(content.rows, best, content.metric), *([f"only {keep}"] if keep else [])]
-    frame = Frame.of(width, content.title, held, (about, *content.notes))
+    frame = Frame(width, content.title, held, (about, *content.notes))
     bottom = frame.below + AXIS + (BAR if scale else 0.0)
     height = frame.above + (LABEL * LINE + 3) * page.tall + page.cells_height + bottom
     figure = MatplotlibFigure(figsize=(width / 72, height / 72), facecolor="white")

@@ -31,7 +31,6 @@ class Page:
 
     models: tuple[str, ...]
     nodes: tuple[int, ...]
-    width: float
     left: float
     """from the left edge to the first cell"""
     cell_width: float
@@ -79,7 +78,7 @@ def plan_page(models: Sequence[str], nodes: Sequence[int], texts: CellTexts, wid
         found = _fit(texts(level), level, cell_width - 2 * PADDING, len(models))
         if found is not None:
             height = max(found[1], LABEL * LINE + 2, 3 * LABEL * LINE if level in ("full", "brief") else 0)
-            return Page(tuple(models), tuple(nodes), width, left, cell_width, height, found[0], level)
+            return Page(tuple(models), tuple(nodes), left, cell_width, height, found[0], level)
     raise AssertionError("cells without text fit any width")
 
 

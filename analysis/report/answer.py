@@ -29,9 +29,9 @@ def heat_of(table: pd.DataFrame, metric: Metric) -> dict[str, Any]:
     """The cells of ``analysis.derive.best.cells`` as a table, with the texts that the drawn heatmap has.
 
     ``rows``: model and its tiles by ``nodes``: of a blank one ``headline`` and ``reason``, else also ``anchor``, the id
-    of the row with its details, ``shade``, of ``SHADES``, and the whole ``layout`` by the names of the grid. ``shown``:
-    the metric of headline and colour; ``shades``: face and legible ink of each colour of the scale; ``ticks``: place on
-    the scale, 0 to 1, and text.
+    of the row with its details by its position (a model's name may hold any character), ``shade``, of ``SHADES``, and
+    the whole ``layout`` by the names of the grid. ``shown``: the metric of headline and colour; ``shades``: face and
+    legible ink of each colour of the scale; ``ticks``: place on the scale, 0 to 1, and text.
     """
     table, shown, scale = coloured(table, metric)
     steps = np.linspace(scale.low, scale.high, SHADES).tolist() if scale else []
@@ -39,7 +39,7 @@ def heat_of(table: pd.DataFrame, metric: Metric) -> dict[str, Any]:
     nodes = tuple(sorted({int(n) for n in table["nodes"]}))
     rows: dict[str, dict[int, Mapping[str, Any]]] = {}
     for at, cell in enumerate(as_rows(table)):
-        tile = _tile(cell, anchor_of(at), metric, shown, scale)
+        tile = _tile(cell, f"cell-{at}", metric, shown, scale)
         rows.setdefault(str(cell["model"]), {})[int(cell["nodes"])] = tile
     return {
         "nodes": nodes,
@@ -57,13 +57,8 @@ def winners_of(table: pd.DataFrame, metric: Metric, usage: Usage, around: pd.Dat
     for at, cell in enumerate(as_rows(table)):
         if cell["status"] == "best":
             own = around[(around["model"] == cell["model"]) & (around["nodes"] == cell["nodes"])]
-            winners.append(_winner(cell, anchor_of(at), metric, usage, own))
+            winners.append(_winner(cell, f"cell-{at}", metric, usage, own))
     return winners
-
-
-def anchor_of(position: int) -> str:
-    """The id of a cell on the page: a model's name may hold any character, a position is safe."""
-    return f"cell-{position}"
 
 
 def _tile(cell: Mapping[str, Any], anchor: str, metric: Metric, shown: Metric, scale: Scale | None) -> dict[str, Any]:
@@ -79,10 +74,6 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _words(cell: Mapping[str, Any]) -> str:
-    return " · ".join(" ".join(words) for words in layout(cell)) or "–"
-
-
 def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, around: pd.DataFrame) -> dict[str, Any]:
     claim, sentence = verdict(cell, metric)
     memory = cell.get("peak_memory_bytes")
@@ -91,7 +82,7 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, 
         "model": str(cell["model"]),
         "nodes": int(cell["nodes"]),
         "gpus": str(int(cell["gpus"])) if known(cell.get("gpus")) else "–",
-        "layout": _words(cell),
+        "layout": " · ".join(" ".join(words) for words in layout(cell)) or "–",
         "value": number(float(cell["value"]) * metric.factor),
         "interval": _interval(cell, metric),
         "mfu": percent_text(cell.get("mfu") if known(cell.get("mfu")) else cell.get("reported_mfu")),

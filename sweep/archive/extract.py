@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -43,34 +44,30 @@ def extract(archive: Path, into: Path | None) -> SweepDir:
     """
     target: Path | None = None
     aside: Path | None = None
-    missing: list[Path] = []
     if not archive.is_file():
         raise SweepError(Mistake("no such archive", file=str(archive), remedy="a file that `sweep archive` made"))
-    try:
-        with pa.input_stream(str(archive), compression="zstd") as stream:
-            for folder, inside, source, size in _members(archive, stream):
-                if target is None or aside is None:
-                    target = _target(folder, inside, archive, into)
-                    missing = [above for above in target.absolute().parents if not above.exists()]
-                    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                    aside = Path(tempfile.mkdtemp(prefix=f".{target.name[:80]}.", dir=target.parent))
-                _write(aside / inside, source, size, archive)
-        if aside is None or not SweepDir(aside).provenance.is_file():
-            raise _no_archive(archive)
-    except (tarfile.TarError, pa.ArrowException, EOFError, ValueError, OverflowError, RecursionError) as error:
-        _remove(aside, missing)
-        raise _no_archive(archive) from error
-    except OSError as error:
-        _remove(aside, missing)
-        if error.errno is None:  # Arrow's: zstd cannot decompress it
+    with contextlib.ExitStack() as failed:
+        try:
+            with pa.input_stream(str(archive), compression="zstd") as stream:
+                for folder, inside, source, size in _members(archive, stream):
+                    if target is None or aside is None:
+                        target = _target(folder, inside, archive, into)
+                        failed.callback(remove_empty, [p for p in target.absolute().parents if not p.exists()])
+                        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                        aside = Path(tempfile.mkdtemp(prefix=f".{target.name[:80]}.", dir=target.parent))
+                        failed.callback(shutil.rmtree, aside, ignore_errors=True)
+                    _write(aside / inside, source, size, archive)
+            if target is None or aside is None or not SweepDir(aside).provenance.is_file():
+                raise _no_archive(archive)
+        except (tarfile.TarError, pa.ArrowException, EOFError, ValueError, OverflowError, RecursionError) as error:
             raise _no_archive(archive) from error
-        if target is not None:  # and not the name aside, which is no longer there
-            error.filename = str(target)
-        raise
-    except SweepError:
-        _remove(aside, missing)
-        raise
-    assert target is not None  # with ``aside``
+        except OSError as error:
+            if error.errno is None:  # Arrow's: zstd cannot decompress it
+                raise _no_archive(archive) from error
+            if target is not None:  # and not the name aside, which is no longer there
+                error.filename = str(target)
+            raise
+        failed.pop_all()
     aside.rename(target)
     directory = SweepDir(target)
     directory.create_skeleton()
@@ -136,13 +133,6 @@ def _write(path: Path, source: IO[bytes], size: int, archive: Path) -> None:
     with file:
         shutil.copyfileobj(source, file)
     path.chmod(0o600)
-
-
-def _remove(aside: Path | None, missing: Sequence[Path]) -> None:
-    """Remove what was extracted, and the directories made for it."""
-    if aside is not None:
-        shutil.rmtree(aside, ignore_errors=True)
-    remove_empty(missing)
 
 
 def _no_archive(path: Path) -> SweepError:

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sweep.archive.layout import FILES, TOTAL_BYTES, NotRegularError, is_of_layout, read_regular
 from sweep.errors import Mistake, SweepError
-from sweep.files import MAX_TEXT_BYTES, read_table, text_of, write_streamed
+from sweep.files import MAX_TEXT_BYTES, parquet_of, read_table, text_of, write_whole
 from sweep.inputs.yaml_lines import load
 from sweep.outcomes import Outcome
 from sweep.redaction import Redaction, secret_values
@@ -33,31 +32,22 @@ _PILOT_FILES = {".out", ".err", ".log", ".sh", ".json", ""}
 """suffixes of a pilot's files that are text: submitit's pickles are not"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Packed:
-    """What an archive holds."""
-
-    files: int
-    logs: int
-    bytes: int
-    """of the archive"""
-    redacted: int
-    """files from which something was removed"""
-    left_out: tuple[str, ...]
-    """logs and outputs that were not read, each with the reason"""
-
-
 @dataclass(eq=False)
-class _Packing:
-    """One archive as it is written."""
+class Packed:
+    """One archive as it is written, and what it holds then."""
 
     directory: SweepDir
     archive: tarfile.TarFile
     redaction: Redaction
     files: int = 0
+    logs: int = 0
     size: int = 0
+    """bytes of the files"""
+    archive_bytes: int = 0
     redacted: int = 0
+    """files from which something was removed"""
     left_out: list[str] = dataclasses.field(default_factory=list)
+    """logs and outputs that were not read, each with the reason"""
 
     @property
     def folder(self) -> str:
@@ -114,34 +104,28 @@ def pack(directory: SweepDir, sweep_state: SweepState, out: Path, logs: str) -> 
         for number, attempt in run.attempts.items()
         if logs == "all" or (logs == "failed" and attempt.outcome not in (None, Outcome.OK))
     ]
-    packing: _Packing
-    added_logs = 0
+    packed: Packed
 
     def write(file: IO[bytes]) -> None:  # Arrow closes what it writes to: it gets a second descriptor
-        nonlocal packing, added_logs
+        nonlocal packed
         with (
             pa.CompressedOutputStream(pa.PythonFile(os.fdopen(os.dup(file.fileno()), "wb"), "w"), "zstd") as stream,
             tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive,
         ):
-            packing = _Packing(directory, archive, redaction)
+            packed = Packed(directory, archive, redaction)
             about = {"sweep": __version__, "time": time.time(), "logs": logs}
-            packing.write(ARCHIVE, json.dumps(about).encode(), time.time())
+            packed.write(ARCHIVE, json.dumps(about).encode(), time.time())
             for path in (*inputs, *directory.plans(), *directory.journals()):
-                packing.add(path, needed=True)
+                packed.add(path, needed=True)
             found = sorted((directory.path / "pilots").glob("*/*"))
             named = (path for path in found if path.suffix in _PILOT_FILES and path.name not in _LEFT_OUT)
             for path in [path for path in named if not stat.S_ISDIR(path.lstat().st_mode)]:
-                packing.add(path, needed=False)
-            added_logs = sum(packing.add(path, needed=False) for path in attempts)
+                packed.add(path, needed=False)
+            packed.logs = sum(packed.add(path, needed=False) for path in attempts)
 
-    write_streamed(out, write)
-    return Packed(
-        files=packing.files,
-        logs=added_logs,
-        bytes=out.stat().st_size,
-        redacted=packing.redacted,
-        left_out=tuple(packing.left_out),
-    )
+    write_whole(out, write)
+    packed.archive_bytes = out.stat().st_size
+    return packed
 
 
 def _parsed(directory: SweepDir, path: Path) -> object:
@@ -163,15 +147,11 @@ def _cleaned_table(path: Path, data: bytes, redaction: Redaction) -> tuple[bytes
             table, changed = table.set_column(index, field, pa.array(clean, type=field.type)), True
     metadata = {key: redaction.clean(value.decode()).encode() for key, value in (table.schema.metadata or {}).items()}
     changed = changed or metadata != (table.schema.metadata or {})
-    buffer = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata(metadata), buffer, compression="zstd")
-    return (buffer.getvalue(), True) if changed else (data, False)
+    return (parquet_of(table.replace_schema_metadata(metadata)), True) if changed else (data, False)
 
 
 def _has_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return _has_text(kind.value_type)
-    if pa.types.is_list(kind):
+    if pa.types.is_dictionary(kind) or pa.types.is_list(kind):
         return _has_text(kind.value_type)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 

@@ -9,9 +9,8 @@ import click
 
 from sweep.cli.command import OutputPath, SweepCommand, without_effect
 from sweep.cli.names import directory_argument, json_option
-from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, plural
 
 
 @click.command(cls=SweepCommand)
@@ -51,10 +50,11 @@ def archive(directory: Path | None, out: Path | None, logs: str, unpack: bool, a
     path = out or Path(chosen.path.absolute().name + ARCHIVE_SUFFIX)
     packed = pack(chosen, read_state(chosen), path, logs)
     if as_json:
-        counts = {"files": packed.files, "logs": packed.logs, "bytes": packed.bytes, "redacted": packed.redacted}
-        click.echo(json.dumps({"archive": str(path), "left_out": list(packed.left_out)} | counts))
+        counts = {"files": packed.files, "logs": packed.logs, "bytes": packed.archive_bytes}
+        about = {"redacted": packed.redacted, "left_out": packed.left_out}
+        click.echo(json.dumps({"archive": str(path), **counts, **about}))
         return 0
-    click.echo(f"{path}: {plural(packed.files, 'file')}, {packed.logs} of them logs, {decimal(packed.bytes)}")
+    click.echo(f"{path}: {plural(packed.files, 'file')}, {packed.logs} of them logs, {decimal(packed.archive_bytes)}")
     if packed.redacted:
         click.echo(f"secrets were removed from {packed.redacted} of them")
     if packed.left_out:

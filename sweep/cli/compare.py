@@ -11,14 +11,14 @@ import click
 
 from sweep.cli.command import InputPath, SweepCommand, without_effect
 from sweep.cli.names import Share, anyway_option, json_option, metric_option
-from sweep.cli.progress_text import plural
 from sweep.cli.sources import named
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, plural
 from sweep.library.compare import WITHIN
 
 if TYPE_CHECKING:
-    from analysis.compare import CellHistory, CellPair, Certificate, Comparison, History
-    from analysis.compare.baseline import Workload
+    from analysis.compare.baseline import Certificate, Workload
+    from analysis.compare.comparison import CellPair, Comparison
+    from analysis.compare.history import CellHistory, History
 
 SHOWN = 20
 """lines of runs that are printed; --json has all"""

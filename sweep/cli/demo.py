@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from sweep.cli.command import OutputPath, SweepCommand
+from sweep.cli.command import SweepCommand
 from sweep.cli.launch import cost_text, note, show_launched
 from sweep.cli.live import live_view
+from sweep.cli.names import directory_option
 from sweep.errors import Mistake, SweepError
 from sweep.files import shipped_folder
 
@@ -20,14 +21,7 @@ NO_TORCH = (
 
 
 @click.command(cls=SweepCommand)
-@click.option(
-    "--dir",
-    "directory",
-    type=OutputPath(directory=True),
-    default=Path("sweeps") / "demo",
-    show_default=True,
-    help="Sweep directory.",
-)
+@directory_option("Sweep directory.", Path("sweeps") / "demo")
 def demo(directory: Path) -> int:
     """Measure 16 layouts of two tiny models with real torch processes on this machine, and draw the heatmap.
 

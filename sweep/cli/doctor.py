@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.command import OutputPath, SweepCommand
-from sweep.cli.names import json_option, site_option
+from sweep.cli.command import SweepCommand
+from sweep.cli.names import directory_option, json_option, site_option
 from sweep.cli.terminal import console
 from sweep.errors import Mistake, SweepError
 
@@ -39,14 +39,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "unknown": "yellow"}
 )
 @click.option("--every-pair", is_flag=True, help="With --tier pair: test every pair of nodes instead of two rounds.")
 @click.option("--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers.")
-@click.option(
-    "--dir",
-    "directory",
-    type=OutputPath(directory=True),
-    default=Path("doctor"),
-    show_default=True,
-    help="Directory for the reports.",
-)
+@directory_option("Directory for the reports.", Path("doctor"))
 @json_option
 def doctor(
     site_given: str | None,

@@ -13,7 +13,7 @@ import click
 from sweep.cli.command import InputPath, SourcePath, SweepCommand
 from sweep.cli.explain_measured import measured, measured_lines
 from sweep.cli.names import complete_run, json_option
-from sweep.cli.sources import chosen_sweep, find_run, named, split_attempt
+from sweep.cli.sources import chosen_sweep, find_attempt, find_run, named
 from sweep.errors import Mistake, SweepError
 from sweep.library.sources import collected_results
 from sweep.outcomes import NO_FAILURE, Outcome
@@ -110,14 +110,12 @@ def _explain_gap(source: Path | None, run: str | None, as_json: bool) -> int:
 
 def _measured_in(file: Path) -> list[Record]:
     """The records of a results file that have a step time, of each run the attempt that counts."""
-    from sweep.files import read_table
+    from sweep.files import check_columns, read_table
     from sweep.records.schema import Record, arrow_types
 
     table = read_table(file, types=arrow_types())
-    needed = (field.name for field in dataclasses.fields(Record) if field.default is dataclasses.MISSING)
-    if missing := [name for name in needed if name not in table.column_names]:
-        fact = f"no column {' and '.join(missing)}: not the results of a sweep"
-        raise SweepError(Mistake(fact, file=str(file), remedy="`sweep import` brings other tables into the schema"))
+    needed = [field.name for field in dataclasses.fields(Record) if field.default is dataclasses.MISSING]
+    check_columns(table, needed, file)
     rows = [row for row in table.to_pylist() if row.get("final", True)]
     records = [Record(**{name: row[name] for name in row if name in Record.__dataclass_fields__}) for row in rows]
     return [one for one in records if one.outcome in (Outcome.OK, None) and one.step_time_median_s]
@@ -148,8 +146,7 @@ def _records_of(directory: SweepDir, words: str) -> list[Record]:
     from sweep.store.sweep import open_sweep
 
     run_ids = [planned.run_id for planned in open_sweep(directory.path).runs]
-    name, attempt = split_attempt(run_ids, words)
-    run_id = find_run(run_ids, name, directory.path)
+    run_id, attempt = find_attempt(run_ids, words, directory.path)
     ended: dict[int, Record] = {}
     for event in JournalReader(directory, decode=decode_in_full).new_events():
         if isinstance(event, Recorded) and event.record.run_id == run_id:

@@ -7,16 +7,15 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep.cli.explain_measured import predicted_parts, seconds_text
-from sweep.cli.progress_text import plural
 from sweep.contract import node_group_of
+from sweep.errors import plural
 from sweep.records.schema import numbers_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from sweep.diagnose.gap import MeasuredStep
     from sweep.records.schema import Record
     from sweep.store.directory import SweepDir
@@ -83,8 +82,8 @@ def facts_of(record: Record, parts_s: Mapping[str, float] | None, known: NodesKn
 
 def gap_lines(document: Mapping[str, Any]) -> list[str]:
     """The same as text."""
-    nodes = f"{document['nodes']} node{'s' * (document['nodes'] != 1)}"
-    lines = [f"{document['model']} on {nodes}: {document['run_id']}", f"{'step:':11} {_step(document)}"]
+    head = f"{document['model']} on {plural(document['nodes'], 'node')}: {document['run_id']}"
+    lines = [head, f"{'step:':11} {_step(document)}"]
     if (predicted_s := document["predicted_step_s"]) is not None and predicted_s > document["step_s"] * (
         1 + LEAST_SHARE
     ):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import statistics
 from typing import TYPE_CHECKING, Any
 
-from sweep.cli.progress_text import plural
 from sweep.contract import LAYOUT, further_of, node_group_of
+from sweep.errors import plural
 from sweep.files import read_table
 from sweep.records.schema import numbers_of
 
@@ -139,6 +140,4 @@ def seconds_text(value: float) -> str:
 
 
 def _median(values: Any) -> float | None:
-    import statistics
-
     return statistics.median(numbers) if (numbers := numbers_of(values)) else None

@@ -10,8 +10,7 @@ import click
 from sweep.cli.best import show_best
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.names import json_option
-from sweep.cli.progress_text import plural
-from sweep.errors import SweepError
+from sweep.errors import SweepError, plural
 from sweep.stated import shell_word
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,10 @@ import click
 
 from sweep.cli.command import OutputPath, SweepCommand, without_effect
 from sweep.cli.names import GPU_NAMES, TEMPLATE_NAMES, json_option, name_option
-from sweep.cli.progress_text import plural
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, plural
 from sweep.stated import shell_word
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from sweep.inputs.detect import NodeGroup
 
 NAMES = ("grid.yaml", "site.yaml")

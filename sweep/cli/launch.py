@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import InputPath, OutputPath, SweepCommand
+from sweep.cli.command import InputPath, SweepCommand
 from sweep.cli.live import live_view
 from sweep.cli.names import (
     directory_argument,
+    directory_option,
     json_option,
     overrides_option,
     site_option,
 )
-from sweep.cli.progress_text import brief, counted, hours_text, plural, unmeasured_text
+from sweep.cli.progress_text import brief, counted, hours_text, unmeasured_text
 from sweep.cli.sources import chosen_sweep
+from sweep.errors import plural
 
 if TYPE_CHECKING:
     from sweep.inputs.grid import Grid
@@ -40,12 +42,7 @@ FAILURES_SHOWN = 5
 @click.option(
     "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers, else local."
 )
-@click.option(
-    "--dir",
-    "directory",
-    type=OutputPath(directory=True),
-    help="Sweep directory. Default: sweeps/<name of the grid>.",
-)
+@directory_option("Sweep directory. Default: sweeps/<name of the grid>.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before anything is submitted.")
 @click.option("--detach", is_flag=True, help="Submit and return; continue with `sweep status` and `sweep resume`.")
 @click.option("--add", is_flag=True, help="Add the grid's runs to the sweep in DIR, which has another grid.")

@@ -22,11 +22,11 @@ from sweep.cli.progress_text import (
     hours_text,
     hours_unit,
     pilots_text,
-    plural,
     queue_texts,
     saved_text,
 )
 from sweep.contract import node_group_of
+from sweep.errors import plural
 from sweep.executors.slurm_states import wait
 from sweep.library.winners import SIMULATED
 from sweep.physics.shapes import total_parameters

@@ -10,7 +10,7 @@ import click
 
 from sweep.cli.command import SourcePath, SweepCommand, without_effect
 from sweep.cli.names import complete_run, json_option
-from sweep.cli.sources import chosen_sweep, find_run, split_attempt
+from sweep.cli.sources import chosen_sweep, find_attempt
 from sweep.cli.terminal import stdout
 from sweep.errors import Mistake, SweepError
 
@@ -60,9 +60,8 @@ def _show_attempt(directory: SweepDir, words: str, raw: bool, as_json: bool) -> 
 
     sweep_state = read_state(directory)
     known = [planned.run_id for planned in open_sweep(directory.path).runs]
-    name, named = split_attempt(known, words)
-    run_id = find_run(known, name, directory.path, lambda run_id: _attempts_text(sweep_state, run_id))
-    document = _document(directory, sweep_state, run_id, _attempt(directory, sweep_state, run_id, named), raw)
+    run_id, asked = find_attempt(known, words, directory.path, lambda run_id: _attempts_text(sweep_state, run_id))
+    document = _document(directory, sweep_state, run_id, _attempt(directory, sweep_state, run_id, asked), raw)
     if as_json:
         click.echo(json.dumps(document))
     elif document["text"] is not None:

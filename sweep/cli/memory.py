@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,6 @@ from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES
 from sweep.physics.schedules import SCHEDULES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from sweep.physics.hardware import Gpu
     from sweep.physics.profiles import MemoryProfile
     from sweep.physics.shapes import ModelShape
@@ -38,16 +37,14 @@ _RULES = {
 
 
 class _Model(OneOf):
-    """A name of the catalogue, or a shape as in a grid; the text itself."""
+    """A name of the catalogue, or a shape as in a grid: the text itself, and its shape."""
 
     def __init__(self) -> None:
         super().__init__("model", MODEL_NAMES)
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
         """Raises SweepError with every mistake."""
-        if mistakes := _shape(value)[1]:
-            raise SweepError(mistakes)
-        return value
+        return value, _shape(value)
 
 
 @click.command(cls=SweepCommand)
@@ -88,7 +85,7 @@ class _Model(OneOf):
 )
 @click.option("--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True)
 @json_option
-def memory(model: str, **options: Any) -> int:
+def memory(model: tuple[str, ModelShape], **options: Any) -> int:
     """Predict the memory of one GPU for MODEL (a name of the catalogue, a shape, or a config.json) by component.
 
     Computed by formulas, without a run: weights, gradients, master copies and optimizer states under ZeRO, activations
@@ -103,35 +100,38 @@ def memory(model: str, **options: Any) -> int:
       sweep memory Llama-2-13B --sequence-length 1024 --profile paper
       sweep memory '{num_layers: 40, hidden_size: 5120, num_heads: 40, intermediate_size: 20480, vocab_size: 51200}'
     """
-    shape, gpu, profile = _inputs(model, options)
-    columns = _columns(shape, options)
-    document = _document(model, columns, gpu, profile)
+    name, shape = model
+    columns, profile = _columns(shape, options), _profile(options)
+    _check(name, columns, profile)
+    document = _document(name, columns, GPUS[options["gpu_name"]], profile)
     click.echo(json.dumps(document) if options["as_json"] else _text(document))
     return 0
 
 
-def _inputs(model: str, options: Mapping[str, Any]) -> tuple[ModelShape, Gpu, MemoryProfile]:
-    """The values that names stand for. Raises SweepError for all that are unknown or impossible."""
-    from sweep.physics.profiles import with_frozen_weights
+def _check(model: str, columns: Mapping[str, Any], profile: MemoryProfile) -> None:
+    """Raises SweepError for what no trainer can run."""
     from sweep.planning.rules import GENERAL, layers_by_stages
 
-    shape, mistakes = _shape(model)
-    profile = PROFILES.get(options["profile_name"], PROFILES["builtin"])
-    if shape is not None:  # what no trainer can run
-        columns = {**_columns(shape, options), "model": model}
-        rules = {rule.name: rule for rule in (*GENERAL, layers_by_stages(profile.stages_beyond_layers))}
-        broken = (rule for name, rule in rules.items() if name in _RULES and rule.broken(columns))
-        mistakes += [Mistake(rule.reason.format(**columns), path=_RULES[rule.name]) for rule in broken]
-    if mistakes or shape is None:
-        raise SweepError(mistakes)
+    rules = {rule.name: rule for rule in (*GENERAL, layers_by_stages(profile.stages_beyond_layers))}
+    broken = [rule for name, rule in rules.items() if name in _RULES and rule.broken(columns)]
+    if broken:
+        texts = [(rule.reason.format(**columns, model=model), _RULES[rule.name]) for rule in broken]
+        raise SweepError([Mistake(text, path=option) for text, option in texts])
+
+
+def _profile(options: Mapping[str, Any]) -> MemoryProfile:
+    from sweep.physics.profiles import with_frozen_weights
+
+    profile = PROFILES[options["profile_name"]]
     profile = replace(profile, optimizer=options["optimizer"] or profile.optimizer)
-    if options["frozen_weights"]:
-        profile = with_frozen_weights(profile)
-    return shape, GPUS[options["gpu_name"]], profile
+    return with_frozen_weights(profile) if options["frozen_weights"] else profile
 
 
-def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
-    """The shape of a catalogue name, or one written as in a grid: {num_layers: …, hidden_size: …}."""
+def _shape(model: str) -> ModelShape:
+    """The shape of a catalogue name, or one written as in a grid: {num_layers: …, hidden_size: …}.
+
+    Raises SweepError with every mistake.
+    """
     from sweep.inputs.load import read_config
     from sweep.inputs.models import read_models
     from sweep.inputs.yaml_lines import load
@@ -139,12 +139,12 @@ def _shape(model: str) -> tuple[ModelShape | None, list[Mistake]]:
     inline, file = model.lstrip().startswith("{"), model.endswith(".json")
     mapping = f"models:\n  model: {json.dumps(model) if file else model}"
     document = load(mapping if inline or file else f"models: [{json.dumps(model)}]", "MODEL")
-    mistakes = document.located(read_models(document, read_config))
-    if mistakes and not (inline or file):  # a name of the catalogue: the document is made here
-        return None, [replace(mistake, file=None, line=None, path="MODEL") for mistake in mistakes]
-    if mistakes:  # of a file: the document is made here, too
-        return None, [replace(each, file=None, line=None, path=model) for each in mistakes] if file else mistakes
-    return next(iter(document.value["models"].values())), []
+    if mistakes := document.located(read_models(document, read_config)):
+        if not inline:  # the document is made here
+            mistakes = [replace(one, file=None, line=None, path=model if file else "MODEL") for one in mistakes]
+        raise SweepError(mistakes)
+    shape: ModelShape = next(iter(document.value["models"].values()))
+    return shape
 
 
 def _columns(shape: ModelShape, options: Mapping[str, Any]) -> dict[str, Any]:

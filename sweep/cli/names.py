@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from sweep.cli.command import InputPath
+from sweep.cli.command import InputPath, OutputPath
 from sweep.errors import SweepError, nearest
 from sweep.plugins import load_object
 
@@ -123,6 +123,12 @@ class Share(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8
         except ValueError:
             self.fail(f"{value!r} is not a fraction: write 3% or 0.03", param, ctx)
         return found if 0 <= found < 1 else self.fail(f"{value!r} is out of range: from 0% to below 100%", param, ctx)
+
+
+def directory_option(text: str, default: Path | None = None) -> Callable[[FC], FC]:
+    """--dir of the commands that write to a directory."""
+    kind, shown = OutputPath(directory=True), default is not None
+    return click.option("--dir", "directory", type=kind, default=default, show_default=shown, help=text)
 
 
 def _keys(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

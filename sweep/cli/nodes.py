@@ -93,9 +93,13 @@ def _parse(words: Sequence[str]) -> tuple[Path | None, str | None, list[str]]:
 
 def _show(sweep_state: SweepState, as_json: bool) -> None:
     excluded = sweep_state.excluded_nodes
+    total, fine = Counter(dict.fromkeys(excluded, 0)), Counter[str]()
+    for attempt in (attempt for run in sweep_state.runs.values() for attempt in run.attempts.values()):
+        total.update(set(attempt.nodes))
+        fine.update(set(attempt.nodes) if attempt.outcome == "ok" else ())
     rows = [
-        {"node": node, "attempts": total, "ok": fine, "excluded": excluded.get(node)}
-        for node, (total, fine) in sorted(_attempts(sweep_state, excluded).items())
+        {"node": node, "attempts": total[node], "ok": fine[node], "excluded": excluded.get(node)}
+        for node in sorted(total)
     ]
     if as_json:
         click.echo(json.dumps({"nodes": rows}))
@@ -105,14 +109,3 @@ def _show(sweep_state: SweepState, as_json: bool) -> None:
         click.echo(f"{row['node']}: {row['ok']} of {row['attempts']} attempts ok; {words}")
     if not rows:
         click.echo("no attempt has begun, and no node is excluded", err=True)
-
-
-def _attempts(sweep_state: SweepState, excluded: dict[str, str]) -> dict[str, tuple[int, int]]:
-    """Node -> (attempts, ok ones)."""
-    total: Counter[str] = Counter(dict.fromkeys(excluded, 0))
-    fine: Counter[str] = Counter()
-    for run in sweep_state.runs.values():
-        for attempt in run.attempts.values():
-            total.update(set(attempt.nodes))
-            fine.update(set(attempt.nodes) if attempt.outcome == "ok" else ())
-    return {node: (total[node], fine[node]) for node in total}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,15 +12,12 @@ import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.names import json_option, overrides_option, site_option
-from sweep.cli.progress_text import plural
 from sweep.cli.terminal import console
 from sweep.contract import LAYOUT
-from sweep.errors import SweepError
+from sweep.errors import SweepError, plural
 from sweep.library.winners import SIMULATED, layout_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sweep.inputs.grid import Grid
     from sweep.inputs.site import Site
     from sweep.library.plan import Forecast

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sweep.errors import plural
 from sweep.executors.slurm_states import wait
 from sweep.planning.runs import ASSUMED_RUN_S
 from sweep.state.node_time import total
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from sweep.inputs.site import Site
     from sweep.state.state import PilotState, SweepState
     from sweep.store.sweep import Sweep
@@ -94,11 +94,6 @@ def counted(counts: Mapping[str, int]) -> list[tuple[str, str]]:
     failed = sorted(set(counts) - {*known, *skipped}, key=lambda word: (-counts[word], word))
     texts = {word: f"skipped ({word.removeprefix(NOT_RUN)})" for word in skipped}
     return [(f"{counts[word]:,} {texts.get(word, word)}", word) for word in (*known, *failed, *skipped)]
-
-
-def plural(number: int, thing: str) -> str:
-    """1 run, 2 runs."""
-    return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
 def eta(sweep: Sweep) -> str:

@@ -12,9 +12,8 @@ import click
 
 from sweep.cli.command import SweepCommand
 from sweep.cli.names import complete_run, json_option, name_option
-from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep, find_run
-from sweep.errors import Mistake, SweepError, nearest
+from sweep.errors import Mistake, SweepError, nearest, plural
 from sweep.library.sources import readable
 from sweep.outcomes import Outcome
 

@@ -9,8 +9,8 @@ import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand
 from sweep.cli.names import FiniteRange, directory_argument, json_option, metric_option
-from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep, named
+from sweep.errors import plural
 
 
 @click.command(cls=SweepCommand)
@@ -30,8 +30,7 @@ def collect(directory: Path | None, as_json: bool) -> int:
 
     done = collect_records(chosen_sweep(directory).path)
     if as_json:
-        document = {"path": str(done.path), "attempts": done.attempts, "new": done.new}
-        click.echo(json.dumps({**document, "runs": done.runs, "outcomes": dict(done.outcomes)}))
+        click.echo(json.dumps({**vars(done), "path": str(done.path), "outcomes": dict(done.outcomes)}))
     else:
         words = ", ".join(f"{count} {outcome}" for outcome, count in sorted(done.outcomes.items()))
         click.echo(

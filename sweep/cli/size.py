@@ -14,9 +14,8 @@ import click
 
 from sweep.cli.command import InputPath, SweepCommand, without_effect
 from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, FiniteRange, OneOf, json_option, name_option
-from sweep.cli.progress_text import plural
 from sweep.contract import LAYOUT
-from sweep.errors import Mistake, SweepError, nearest
+from sweep.errors import Mistake, SweepError, nearest, plural
 from sweep.plugins import WORKLOAD
 
 if TYPE_CHECKING:
@@ -129,7 +128,15 @@ def _show(shown: tuple[Any, ...], failing: Mapping[str, Any] | None, as_json: bo
     if as_json:
         click.echo(json.dumps(_document(*shown) | ({"with_failures": failing} if failing else {})))
     else:
-        click.echo("\n".join([*_lines(*shown), *([_failing_text(failing)] if failing else [])]))
+        lines = _lines(*shown)
+        if failing:
+            cost = "" if failing["dollars"] is None else f", ${failing['dollars']:,.0f}"
+            lines.append(
+                f"With {failing['failures']} and a checkpoint each {failing['checkpoint_interval_s'] / 60:.3g} min: "
+                f"{failing['days']:.3g} days ({failing['days_low']:.3g} to {failing['days_high']:.3g} with 90% "
+                f"probability) = {failing['gpu_hours']:,.0f} GPU-hours{cost}"
+            )
+        click.echo("\n".join(lines))
 
 
 def _check(parameters: float | None, model: str | None, days: float | None, gpus: int | None) -> None:
@@ -292,15 +299,6 @@ def _with_failures(results: Path, model: str | None, sized: Size) -> dict[str, A
     found |= {"days_low": sized.days / high, "days_high": sized.days / low}
     cost = None if price != price else float(price) * hours
     return {**found, "failures": rate_text(good.to_dict("records")[0]), "dollars": cost}
-
-
-def _failing_text(found: Mapping[str, Any]) -> str:
-    cost = "" if found["dollars"] is None else f", ${found['dollars']:,.0f}"
-    return (
-        f"With {found['failures']} and a checkpoint each "
-        f"{found['checkpoint_interval_s'] / 60:.3g} min: {found['days']:.3g} days ({found['days_low']:.3g} to "
-        f"{found['days_high']:.3g} with 90% probability) = {found['gpu_hours']:,.0f} GPU-hours{cost}"
-    )
 
 
 def _gpus_for(scaling: Scaling, tokens: float, days: float | None, fewest: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +52,8 @@ def origin_of(directories: Sequence[SweepDir | None]) -> Origin:
 
 def provenance_of(directory: SweepDir) -> dict[str, Any]:
     """What `provenance.json` states. Raises SweepError where it is damaged."""
-    try:
-        stated: dict[str, Any] = json_of(read_text(directory.provenance, "provenance"), directory.provenance)
-    except SweepError as error:
-        raise SweepError([replace(one, remedy="it is written once: restore it") for one in error.mistakes]) from error
+    path = directory.provenance
+    stated: dict[str, Any] = json_of(read_text(path, "provenance"), path, "it is written once: restore it")
     return stated
 
 
@@ -64,7 +61,10 @@ CANDIDATES_SHOWN = 20
 NEAREST_SHOWN = 5
 
 
-def find_run(known: Sequence[str], words: str, file: Path, label: Callable[[str], str] = lambda _: "") -> str:
+Label = Callable[[str], str]
+
+
+def find_run(known: Sequence[str], words: str, file: Path, label: Label = lambda _: "") -> str:
     """The one run_id that is ``words`` or has it as a part. ``label``: text after each run in a list of candidates.
 
     Raises SweepError that lists the candidates if there are several, or the nearest names if there is none.
@@ -84,12 +84,12 @@ def find_run(known: Sequence[str], words: str, file: Path, label: Callable[[str]
     return matching[0]
 
 
-def split_attempt(known: Sequence[str], words: str) -> tuple[str, int | None]:
-    """A run and the attempt named with it, as in llama-8b-n4.2; None if no attempt is named."""
+def find_attempt(known: Sequence[str], words: str, file: Path, label: Label = lambda _: "") -> tuple[str, int | None]:
+    """As ``find_run``, and the attempt that is named with the run, as in llama-8b-n4.2; None if none is."""
     match = re.fullmatch(r"(.+)\.([1-9]\d*)", words)
     if match is None or any(words in run_id for run_id in known):
-        return words, None
-    return match[1], int(match[2])
+        return find_run(known, words, file, label), None
+    return find_run(known, match[1], file, label), int(match[2])
 
 
 def _nearest(known: Sequence[str], words: str) -> list[str]:

@@ -11,9 +11,8 @@ import click
 
 from sweep.cli.command import SweepCommand
 from sweep.cli.names import directory_argument, json_option, name_option
-from sweep.cli.progress_text import plural
 from sweep.cli.sources import chosen_sweep
-from sweep.errors import SweepError
+from sweep.errors import SweepError, plural
 from sweep.plugins import TRACKER
 
 if TYPE_CHECKING:

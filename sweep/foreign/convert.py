@@ -43,11 +43,9 @@ def records_of_rows(rows: Sequence[Mapping[str, Any]], mapping: ImportMap, file:
     for line, row in enumerate(rows, start=2):
         try:
             found.append(_row(row, mapping, line))
-        except _RowError as error:
-            for fact in error.facts:
-                lines.setdefault(fact, []).append(line)
         except (ValueError, TypeError) as error:
-            lines.setdefault(str(error), []).append(line)
+            for fact in error.args:
+                lines.setdefault(str(fact), []).append(line)
     if lines:
         mistakes = []
         for fact, places in lines.items():
@@ -71,14 +69,6 @@ def doubtful_repeats(records: Sequence[Record], rows: Sequence[Mapping[str, Any]
         if note is not None:
             found[at] = replace(found[at], notes=[*(found[at].notes or ()), note])
     return found
-
-
-class _RowError(Exception):
-    """Everything that is wrong with a row. A fact names the column, and never quotes the cell."""
-
-    def __init__(self, facts: Sequence[str]) -> None:
-        super().__init__("; ".join(facts))
-        self.facts = facts
 
 
 def unknown_columns(columns: Sequence[str], mapping: ImportMap) -> list[str]:
@@ -176,7 +166,10 @@ def _record(row: Row, mapping: ImportMap, number: Number) -> Record:
 
 
 def _given(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
-    """The record's columns that the row and the map's constants state; a failed row's metrics may be any text."""
+    """The record's columns that the row and the map's constants state; a failed row's metrics may be any text.
+
+    Raises ValueError of all that is wrong with the row. A fact names the column, and never quotes the cell.
+    """
     given, facts = dict(mapping.constants), []
     stated = "outcome" in given or ("outcome" in mapping.columns and mapping.columns["outcome"].source in row)
     try:
@@ -198,16 +191,16 @@ def _given(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
     if batch is not None and batch.unit == "sequences" and "global_batch_tokens" in given:
         given["global_batch_tokens"] *= given.get("sequence_length", 1)
     if facts:
-        raise _RowError(facts)
+        raise ValueError(*facts)
     if not stated and not given.keys() & MEASURED:
         return given | {"outcome": str(Outcome.UNKNOWN), "message": "the source states neither outcome nor measurement"}
     return given | {"outcome": str(outcome)}
 
 
 def _outcome(row: Mapping[str, Any], mapping: ImportMap) -> Outcome:
-    if "outcome" not in mapping.columns or mapping.columns["outcome"].source not in row:
+    reading = mapping.columns.get("outcome")
+    if reading is None or reading.source not in row:
         return Outcome(mapping.constants.get("outcome", "ok"))
-    reading = mapping.columns["outcome"]
     cell = cell_text(row.get(reading.source))
     word = reading.values.get(cell, reading.otherwise if reading.otherwise is not None else cell)
     valid = {str(outcome) for outcome in Outcome}

@@ -15,7 +15,7 @@ import numpy as np
 
 from sweep.contract import FURTHER, LAYOUT, LAYOUT_FIELDS, Layout
 from sweep.errors import Mistake, SweepError, nearest
-from sweep.files import read_table, read_text, unguarded, write_new
+from sweep.files import check_columns, read_table, read_text, unguarded, write_new
 from sweep.foreign.convert import doubtful_repeats, records_of_rows, unknown_columns
 from sweep.foreign.mapping import plain_map, read_map
 from sweep.foreign.plausible import marked, table_notes
@@ -110,10 +110,7 @@ def suggest_map(file: Path, target: Path) -> None:
 def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:
     """Results (of a sweep or an import) as the input of a replay: one run per configuration and repeat."""
     table = read_table(path, types=arrow_types())
-    missing = [name for name in _NEEDED if name not in table.column_names]
-    if missing:
-        fact = f"not a results table: it lacks {', '.join(missing[:5])}{', …' * (len(missing) > 5)}"
-        raise SweepError(Mistake(fact, str(path), remedy="`sweep import` converts foreign tables"))
+    check_columns(table, _NEEDED, path)
     stated = [*_NEEDED, *(name for name in FURTHER if name in table.column_names)]
     rows = [row for row in table.select(stated).to_pylist() if row["final"] and (not models or row["model"] in models)]
     rows = [row for row in rows if not any(row[name] is None for name in _STATED)]
@@ -125,28 +122,13 @@ def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:
         raise SweepError(Mistake(f"there are no runs{of_models}", str(path), remedy=remedy))
     if any(not 0 <= (row["repeat"] or 0) < max(MOST_REPEATS, table.num_rows) for row in rows):
         raise SweepError(Mistake("its repeats are not numbered from 0", str(path), remedy="collect the results again"))
-    whole = {text: _whole_shape(text, path) for text in {row["shape_json"] for row in rows}}
-    return _recorded([row | {"shape_json": whole[row["shape_json"]]} for row in rows])
-
-
-def _whole_shape(text: str | None, path: Path) -> str:
-    """With every field, so that all shapes have the same: what a record leaves out follows from the others.
-
-    Raises SweepError for what is no shape.
-    """
-    try:
-        given = json.loads(text or "{}")
-        return json.dumps(ModelShape.of(given).as_dict() if given else given)
-    except (RecursionError, ValueError) as error:
-        fact = f"its shape_json has what is no model's shape: {error}"
-        raise SweepError(Mistake(fact, str(path), remedy="collect or import the results with this version")) from error
-
-
-def _recorded(rows: list[dict[str, Any]]) -> RecordedRun:
+    # What a record leaves out of a shape follows from the rest
+    shapes = {row["shape_json"]: json.loads(row["shape_json"] or "{}") for row in rows}
+    shapes = {text: ModelShape.of(values).as_dict() if values else {} for text, values in shapes.items()}
     # Of several kinds of GPU the one with the most memory: what does not fit there fits nowhere.
     kinds = sorted({str(row["gpu"]) for row in rows} & GPUS.keys())
     gpu = max((GPUS[kind] for kind in kinds), key=lambda each: each.memory_bytes or 0, default=UNKNOWN_GPU)
-    given = [_configuration(row) for row in rows]
+    given = [_configuration(row, shapes[row["shape_json"]]) for row in rows]
     order = promising_order(from_configurations([row["run_id"] for row in rows], given, gpu))
     rows, given = [rows[i] for i in order], [given[i] for i in order]
     return RecordedRun(
@@ -157,11 +139,11 @@ def _recorded(rows: list[dict[str, Any]]) -> RecordedRun:
     )
 
 
-def _configuration(row: Mapping[str, Any]) -> dict[str, Any]:
+def _configuration(row: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[str, Any]:
     """A run of the row; what its source did not state has the default of a run."""
     given = {name: row[name] for name in LAYOUT_FIELDS if row.get(name) is not None}
     found = _UNSTATED | {name: row[name] for name in _CONFIGURATION if row[name] is not None}
-    found |= {"layout": dataclasses.asdict(Layout(**given)), "shape": json.loads(row["shape_json"])}
+    found |= {"layout": dataclasses.asdict(Layout(**given)), "shape": shape}
     return found | {"params": json.loads(row["params_json"] or "{}"), "env": json.loads(row["env_json"] or "{}")}
 
 

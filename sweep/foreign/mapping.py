@@ -100,31 +100,22 @@ def read_map(document: Document) -> ImportMap:
     value = document.value
     check_kind(document, "map", _KEYS, "columns, constants, models and flops")
     problems = [Problem((key,), f"unknown key {key!r}", nearest(str(key), _KEYS)) for key in value if key not in _KEYS]
-    columns = _columns(_mapping(value, "columns", problems), problems)
     stated = _mapping(value, "constants", problems)
-    constants = {name: item for name, item in stated.items() if _known(name, ("constants", name), problems)}
-    params = _params(_mapping(value, "params", problems), problems)
-    models = _models(_mapping(value, "models", problems), problems)
-    flops = _choice("flops", value.get("flops", "matmul-causal"), problems)
-    counted = _choice("flops_counted", value.get("flops_counted", "model"), problems)
-    frozen = _choice("frozen_weights", value.get("frozen_weights", False), problems)
-    given = columns.keys() | constants.keys()
+    found = ImportMap(
+        name=str(value.get("name", "imported")),
+        columns=_columns(_mapping(value, "columns", problems), problems),
+        constants={name: item for name, item in stated.items() if _known(name, ("constants", name), problems)},
+        params=_params(_mapping(value, "params", problems), problems),
+        models=_models(_mapping(value, "models", problems), problems),
+        **{key: _choice(key, value[key], problems) for key in _CHOICES if key in value},
+        flops_stated="flops" in value,
+    )
+    given = found.columns.keys() | found.constants.keys()
     missing = [name for name in _NEEDED if name not in given] + ["nodes"] * (not given & {"nodes", "gpus"})
     problems += [Problem(("columns",), f"no column gives {name}") for name in missing]
     if mistakes := document.located(problems):
         raise SweepError(mistakes)
-    name = str(value.get("name", "imported"))
-    return ImportMap(
-        name=name,
-        columns=columns,
-        constants=constants,
-        params=params,
-        models=models,
-        flops=flops,
-        flops_counted=counted,
-        frozen_weights=frozen,
-        flops_stated="flops" in value,
-    )
+    return found
 
 
 def plain_map(name: str) -> ImportMap:

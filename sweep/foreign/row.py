@@ -207,18 +207,15 @@ def numbers(rows: Sequence[Row]) -> list[Number]:
 
     It is a further attempt, which does not count: repeats that agree to the last digit would make a lead clear.
     """
-    known: dict[str, list[tuple[Row, int]]] = defaultdict(list)
+    known: dict[str, list[list[Row]]] = defaultdict(list)
     found = []
     for row in rows:
         measurements = known[row.run.run_id]
-        for repeat, (other, records) in enumerate(measurements):
-            if _equal(row, other):
-                measurements[repeat] = (other, records + 1)
-                found.append((repeat, records + 1))
-                break
-        else:
-            measurements.append((row, 1))
-            found.append((len(measurements) - 1, 1))
+        repeat = next((at for at, equal in enumerate(measurements) if _equal(row, equal[0])), len(measurements))
+        if repeat == len(measurements):
+            measurements.append([])
+        measurements[repeat].append(row)
+        found.append((repeat, len(measurements[repeat])))
     return found
 
 

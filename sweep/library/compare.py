@@ -9,7 +9,8 @@ from sweep.errors import Mistake, SweepError
 from sweep.library.sources import METRIC, collected_results
 
 if TYPE_CHECKING:
-    from analysis.compare import Certificate, History
+    from analysis.compare.baseline import Certificate
+    from analysis.compare.history import History
 
 WITHIN = 0.05
 """95 % of the baseline passes, as in NVIDIA's DGX Cloud benchmarking recipes"""
@@ -25,9 +26,10 @@ def compare(*sources: str | Path, metric: str = METRIC, noise: float | None = No
     Raises SweepError where one has no results, or two cannot be compared.
     """
     import analysis
-    from analysis.compare import columns_needed, history
+    from analysis.compare.history import history
+    from analysis.compare.noise import columns_needed
 
-    places = [place for place, _ in collected_results([Path(source) for source in sources])] if sources else []
+    places = [place for place, _ in collected_results([Path(source) for source in sources])]
     tables = [analysis.load(place, columns_needed()) for place in places]
     return history(tables, [str(source) for source in sources], metric=metric, noise=noise, anyway=anyway)
 
@@ -46,9 +48,9 @@ def certify(
     Raises SweepError where one has no results, or they have no workload in common.
     """
     import analysis
-    from analysis.compare import certify as certify_records
-    from analysis.compare import columns_needed
     from analysis.compare.baseline import CONFIGURATION
+    from analysis.compare.baseline import certify as certify_records
+    from analysis.compare.noise import columns_needed
 
     if Path(source).resolve() in (Path(baseline).resolve(), *Path(baseline).resolve().parents):
         fact = "the sweep would be checked against its own results"

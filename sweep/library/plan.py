@@ -25,11 +25,11 @@ from sweep.physics.catalogue import MODELS
 from sweep.physics.job import saves
 from sweep.pilot.job import shown_topology
 from sweep.planning.build import build, nothing_to_run
-from sweep.planning.runs import Plan, runs_on
+from sweep.planning.runs import Plan, PlannedRun, runs_on
 from sweep.planning.summary import summary
 from sweep.records.metrics import efficiency
 from sweep.search.budget import Budget
-from sweep.search.candidates import from_plan
+from sweep.search.candidates import Candidates, from_plan
 from sweep.search.forecast import Expected, expected_best, uncertainty, unlearned
 from sweep.search.remeasure import room
 from sweep.search.saving import Replay, replays
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.heatmap.draw import Heatmap
-    from sweep.planning.runs import PlannedRun
-    from sweep.search.candidates import Candidates
 
 
 MOST = 3

@@ -79,12 +79,12 @@ def status(directory: Path | str, *, max_age_s: float = 0.0) -> Sweep:
 
 
 def collected_results(sources: Sequence[Path]) -> list[tuple[Path, SweepDir | None]]:
-    """(what holds the results, its directory) of each, or of the newest sweep: a Parquet file as it is; of a sweep or
-    an archive, ``collect`` brings its results up to date first. Raises SweepError with every mistake.
+    """(what holds the results, its directory) of each: a Parquet file as it is; of a sweep or an archive, ``collect``
+    brings its results up to date first. Raises SweepError with every mistake.
     """
     results: list[tuple[Path, SweepDir | None]] = []
     mistakes: list[Mistake] = []
-    for source in sources or (None,):
+    for source in sources:
         try:
             results.append(_collected(source))
         except SweepError as error:
@@ -94,13 +94,13 @@ def collected_results(sources: Sequence[Path]) -> list[tuple[Path, SweepDir | No
     return results
 
 
-def _collected(source: Path | None) -> tuple[Path, SweepDir | None]:
+def _collected(given: Path) -> tuple[Path, SweepDir | None]:
     from sweep.records.collect import collect
     from sweep.store.directory import find_sweep
     from sweep.store.place import view_of
 
-    source = None if source is None else opened(source)
-    if source is None or source.is_dir():
+    source = opened(given)
+    if source.is_dir():
         directory = view_of(find_sweep(source))
         collect(directory)
         return directory.path, directory

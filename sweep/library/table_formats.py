@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sweep.errors import plural
 from sweep.files import csv_of
 from sweep.library.winners import SIMULATED, Row, complete, layout_text
 from sweep.stated import Stated
@@ -101,16 +102,12 @@ def _flags(rows: Sequence[Row], metric: str) -> str:
     lines = []
     for row in rows:
         environment = [assignment(name, str(value)) for name, value in row["env"].items()]
-        verdict_text = [f"{metric} {row[metric]:.6g}", row["confidence"], _plural(row["repeats"], "run")]
+        verdict_text = [f"{metric} {row[metric]:.6g}", row["confidence"], plural(row["repeats"], "run")]
         verdict_text += [f"peak memory {memory_text(row['peak_memory_bytes'])}"] if row["peak_memory_bytes"] else []
         verdict_text += [f"MFU {row['mfu']:.1%}"] if row["mfu"] is not None else []
         verdict_text += [SIMULATED] * row["simulated"] + [Stated(note).line() for note in row["notes"]]
         model, gpu, run_id = (Stated(row[name]).line() for name in ("model", "gpu", "run_id"))
-        place = f"{model} on {_plural(row['nodes'], 'node')} of {row['gpus_per_node']} {gpu if row['gpu'] else 'GPUs'}"
+        place = f"{model} on {plural(row['nodes'], 'node')} of {row['gpus_per_node']} {gpu if row['gpu'] else 'GPUs'}"
         lines += [f"# {place}, {run_id}: {'; '.join(verdict_text)}"]
         lines += [" ".join([*environment, as_flags(row, row["params"])])]
     return "\n".join(lines) + "\n"
-
-
-def _plural(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' * (number != 1)}"

@@ -17,7 +17,7 @@ from typing import Any
 from bench_workloads.trainers.adapter import Adapter, Launch, from_here
 from bench_workloads.trainers.driver.starting import interpreter
 from sweep.contract import FURTHER, LAYOUT, Layout, Run, Scalar, StatedRun, Workload, further_of, node_group_of
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, plural
 from sweep.executors.script import options_of
 from sweep.files import write_whole
 from sweep.inputs.check import parameter_problems
@@ -120,7 +120,7 @@ def made(
     settings = {**adapter.workload.params, **run.params, **given}
     run = from_here(replace(run, params={**run.params, **given}), settings, here)
     folder = Stated(f"{run.model}-{run.nodes}-nodes").file_name()
-    cell = f"{Stated(run.model).line()} on {run.nodes} node{'s' * (run.nodes != 1)}"
+    cell = f"{Stated(run.model).line()} on {plural(run.nodes, 'node')}"
     if impossible := _beyond(run, adapter.workload, cell) or _broken(run, adapter.workload, cell):
         raise SweepError(impossible)
     launch, start = _launch(adapter, run, iterations, here, (Path() if out is None else out / folder).absolute(), cell)
@@ -132,11 +132,13 @@ def made(
     note = f"the workload {Stated(measured_by).line()}, whose parameters are left out: {trainer} was not measured"
     note = "" if measured_by == trainer else f"measured by {note}"
     own = (origin.site or Site(gpus_per_node=run.gpus_per_node, gpu="cpu")).part(node_group_of(run.model))
-    launch = replace(launch, env={**_environment(own), **run.env, **launch.env})
+    shared = {**redacted_environment(interface_variables(own.interface)), **redacted_environment(own.env)}
+    launch = replace(launch, env={**shared, **run.env, **launch.env})
     command = _on_nodes(there + _command(launch, run, settings, own), run.nodes, own)
     run_id = Stated(record.get("run_id")).line()
     source = "" if origin.own else f"texts of the record {run_id}, which others may have written: read before running"
-    return Made(cell, source, folder, launch.files, note, _setup(own, mine=origin.own), command, _batch(run.nodes, own))
+    batch = [f"--nodes={run.nodes}", "--exclusive", *options_of(own)] if _needs_srun(run.nodes, own) else []
+    return Made(cell, source, folder, launch.files, note, _setup(own, mine=origin.own), command, batch)
 
 
 def _launch(
@@ -240,11 +242,6 @@ def _needs_srun(nodes: int, site: Site) -> bool:
     return nodes > 1 or bool(site.srun)
 
 
-def _environment(site: Site) -> dict[str, str]:
-    """What every rank gets from the site, without secrets."""
-    return {**redacted_environment(interface_variables(site.interface)), **redacted_environment(site.env)}
-
-
 def _setup(site: Site, *, mine: bool) -> list[str]:
     """The site's shell lines; one with a secret is left out, and stated. Of somebody else's site all are comments."""
     redaction = Redaction(secret_values(site.env))
@@ -252,10 +249,6 @@ def _setup(site: Site, *, mine: bool) -> list[str]:
     if not mine:
         return [f"# setup that others wrote, left out: {Stated(line).line()}" for line in lines]
     return [f"# left out, set it first: {line}" if REDACTED in line else line for line in lines]
-
-
-def _batch(nodes: int, site: Site) -> list[str]:
-    return [f"--nodes={nodes}", "--exclusive", *options_of(site)] if _needs_srun(nodes, site) else []
 
 
 def assignment(name: str, value: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +82,8 @@ def _write(client: MlflowClient, experiment: str, run: TrackedRun, picture: Path
     times = (run.config.get(name) for name in ("started_at", "ended_at"))
     begun, ended = (None if seconds is None else int(1000 * seconds) for seconds in times)
     tags = {n: _text(v) for n, v in run.summary.items() if not _is_number(v)}
-    first = {KEY: run.key, GROUP: run.group}  # at once: by these the remains of an interrupted write are found
-    run_id = client.create_run(experiment, start_time=begun, run_name=run.name, tags=first).info.run_id
+    begin = {KEY: run.key, GROUP: run.group}  # at once: by these the remains of an interrupted write are found
+    run_id = client.create_run(experiment, start_time=begun, run_name=run.name, tags=begin).info.run_id
     last = max(0, len(run.history) - 1)
     metrics = [
         Metric(name, float(value), ended or 0, step)
@@ -91,20 +91,14 @@ def _write(client: MlflowClient, experiment: str, run: TrackedRun, picture: Path
         for name, value in row.items()
         if _is_number(value)
     ]
-    for few in _few(metrics):
-        client.log_batch(run_id, metrics=few)
-    for few in _few([Param(name, _text(value)) for name, value in run.config.items()]):
-        client.log_batch(run_id, params=few)
-    for few in _few([RunTag(name, value) for name, value in tags.items()]):
-        client.log_batch(run_id, tags=few)
+    params = [Param(name, _text(value)) for name, value in run.config.items()]
+    kinds: dict[str, list[Any]] = {"metrics": metrics, "params": params, "tags": list(starmap(RunTag, tags.items()))}
+    for kind, values in kinds.items():
+        for first in range(0, len(values), AT_ONCE):
+            client.log_batch(run_id, **{kind: values[first : first + AT_ONCE]})
     if picture is not None:
         client.log_artifact(run_id, str(picture), "heatmap")
     client.set_terminated(run_id, "FAILED" if run.failed else "FINISHED", end_time=ended)
-
-
-def _few(values: list[Any]) -> Iterator[list[Any]]:
-    for first in range(0, len(values), AT_ONCE):
-        yield values[first : first + AT_ONCE]
 
 
 def _is_number(value: object) -> bool:

@@ -62,8 +62,8 @@ class Tracking:
                     self._waiting[identity] = record
         self.known = len(self._written.keys() | self._waiting.keys())
 
-    def write_waiting(self, *, picture: Callable[[], Path | None] = lambda: None) -> int:
-        """Write waiting attempts, oldest first; how many were written.
+    def write_waiting(self, *, picture: Callable[[], Path | None] = lambda: None) -> None:
+        """Write waiting attempts, oldest first.
 
         ``picture``: called once, before the last of all is written, which carries it: a tracker stores a picture only
         in a run. Raises TrackerError; what was written before that is marked.
@@ -77,7 +77,6 @@ class Tracking:
             self._tracker.write(tracked(record, self._sweep_id), picture() if last else None)
             self._mark(identity, str(record.outcome))
             del self._waiting[identity]
-        return len(due)
 
     def close(self) -> None:
         """Close the journal, or remove it where nothing was written."""

@@ -3,7 +3,8 @@
 import pandas as pd
 import pytest
 
-from analysis.compare import LEVEL, Change, compare
+from analysis.compare.comparison import LEVEL, compare
+from analysis.compare.noise import Change
 from sweep.errors import SweepError
 from sweep.records.schema import OVERSUBSCRIBED
 from tests.support.compared import noisy

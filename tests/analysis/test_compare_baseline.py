@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 
-from analysis.compare import Certificate, Change, certify
 from analysis.compare import baseline as module
-from analysis.compare.baseline import CONFIGURATION, FAIL, NEW, PASS, UNDECIDED, Workload
+from analysis.compare.baseline import CONFIGURATION, FAIL, NEW, PASS, UNDECIDED, Certificate, Workload, certify
+from analysis.compare.noise import Change
 from analysis.metrics import METRICS
 from sweep.errors import SweepError
 from tests.support.compared import noisy

@@ -4,7 +4,9 @@ import itertools
 
 import pytest
 
-from analysis.compare import CellPair, Change, compare, history
+from analysis.compare.comparison import CellPair, compare
+from analysis.compare.history import history
+from analysis.compare.noise import Change
 from sweep.errors import SweepError
 from tests.support.compared import noisy
 

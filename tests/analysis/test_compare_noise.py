@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from analysis.compare import compare
 from analysis.compare import noise as n
+from analysis.compare.comparison import compare
 from analysis.compare.noise import Noise
 from analysis.metrics import METRICS
 from sweep.errors import SweepError

@@ -9,29 +9,17 @@ from click.testing import CliRunner
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-import analysis
 from analysis import figures
 from analysis.figures import style
 from sweep.cli.main import cli
 from sweep.errors import SweepError
-from sweep.outcomes import Outcome
-from sweep.records.collect import collect, write_results
-from sweep.state.events import AttemptStarted, Event, PilotAlive, PilotStarted, Recorded
+from sweep.records.collect import write_results
+from tests.support import made_sweeps
 from tests.support.drawn_heatmaps import no_overlap
-from tests.support.made_records import (
-    as_json,
-    made_grid,
-    made_measurement,
-    made_record,
-    made_run,
-    made_sweep,
-    playbook_records,
-    write_journal,
-)
+from tests.support.made_records import as_json, made_grid, made_record, made_run, playbook_records
 from tests.support.paths import REPOSITORY
 
 SMALLEST = 5.4
-TIMES = {"start_s": 20.0, "first_iteration_s": 5.0, "measure_s": 30.0, "teardown_s": 2.0}
 
 
 def written(figure):
@@ -84,34 +72,6 @@ def made_records_of(models=3, nodes=5, **changes):
     return full(made_grid(models, nodes, **changes).assign(**WROTE))
 
 
-def fill(sweep, *, simulated=False, nodes=("n1", "n2", "n3")):
-    """A sweep of one pilot that packs attempts side by side, some of which fail, and one that still runs."""
-    events: list[Event] = [PilotStarted(time=0.0, pilot="p1", job_id="7", nodes=tuple(nodes))]
-    for at in range(12):
-        node, begin = nodes[at % len(nodes)], 5.0 + 70 * (at // len(nodes))
-        again = at == 8  # the first configuration once more, on another node
-        wider = at == 4  # the first configuration with the next micro-batch size
-        batch = 1 if again or wider else 1 + at
-        run = made_run(model=("1B", "8B")[at % 2], dp=1, tp=2, grad_accum=batch if wider else 2 * batch,
-                       micro_batch_size=1 + int(wider), repeat=int(again))  # fmt: skip
-        step = 0.1 * (1 + at % 5)
-        two = [made_measurement(step, step * 1.01, step * (1.02 + 0.3 * rank), peak_allocated_bytes=(1 + at) << 30,
-                                simulated=simulated, extra=WROTE) for rank in range(2)]  # fmt: skip
-        outcome = (Outcome.OK, Outcome.OK, Outcome.OOM_CUDA, Outcome.NODE_FAIL)[at % 4]
-        accused = (node,) if outcome is Outcome.NODE_FAIL else ()
-        measured = {} if outcome is not Outcome.OK else {"measurements": two}
-        record = made_record(run, outcome=outcome, pilot="p1", node_names=[node], started_at=begin, **TIMES,
-                             ended_at=begin + 57, gpu="h100", **measured)  # fmt: skip
-        events += [
-            AttemptStarted(time=begin, pilot="p1", run_id=run.run_id, attempt=1, nodes=(node,)),
-            Recorded(time=begin + 57, record=record, accused=accused),
-        ]
-    last = AttemptStarted(time=290.0, pilot="p1", run_id="x", attempt=1, nodes=(nodes[0],))
-    write_journal(sweep, "pilot-p1", [*events, last, PilotAlive(time=320.0, pilot="p1")])
-    collect(sweep)
-    return sweep
-
-
 def repeats_on_nodes(slow, configurations=2, sets=3, per_set=3):
     """Repeats on pairs of nodes; the pair of n3 and n4, on two switches, has that share of the others' speed."""
     random = np.random.default_rng(1)
@@ -129,18 +89,14 @@ def repeats_on_nodes(slow, configurations=2, sets=3, per_set=3):
 
 
 @pytest.fixture(scope="module")
+def measured():
+    """Cells with checkpoints, and repeats of a configuration on several sets of nodes."""
+    return full(pd.concat([made_grid(2, 3).assign(**WROTE), repeats_on_nodes(slow=0.95)], ignore_index=True))
+
+
+@pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
-    return fill(made_sweep(tmp_path_factory.mktemp("figures") / "s"))
-
-
-@pytest.fixture(scope="module")
-def measured(sweep):
-    return analysis.load(sweep.path)
-
-
-@pytest.fixture(scope="module")
-def simulated(tmp_path_factory):
-    return analysis.load(fill(made_sweep(tmp_path_factory.mktemp("simulated") / "s"), simulated=True).path)
+    return made_sweeps.measured(tmp_path_factory.mktemp("figures") / "s").directory
 
 
 def test_every_figure_has_a_caption_of_one_line():
@@ -163,8 +119,8 @@ def test_a_sweeps_figures_are_whole(measured, name):
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)
-def test_simulated_data_are_marked_or_left_out(simulated, name):
-    assert "simulated" in sound(figures.draw(name, simulated).figure)
+def test_simulated_data_are_marked_or_left_out(measured, name):
+    assert "simulated" in sound(figures.draw(name, measured.assign(simulated=True)).figure)
 
 
 @pytest.mark.parametrize("name", [name for name in figures.FIGURES if name != "placement"])
@@ -244,15 +200,6 @@ def test_the_playbooks_figures(tmp_path):
 
 def invoke(*arguments):
     return CliRunner().invoke(cli, [str(a) for a in arguments])
-
-
-def test_without_a_directory_it_is_the_newest_sweep(sweep, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "sweeps").mkdir()
-    (tmp_path / "sweeps" / "s").symlink_to(sweep.path)
-    done = invoke("report", "scaling", "--figures", tmp_path / "out")
-    assert done.exit_code == 0, done.output
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["scaling.png"]
 
 
 def test_all_figures_of_a_sweep_are_drawn(sweep, tmp_path):

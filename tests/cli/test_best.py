@@ -43,8 +43,7 @@ def test_the_table_has_a_row_per_cell_and_how_sure_it_is(results, command):
     out = command.shown("best", results)
     assert out.count("the spread") == 2
     assert "within one run" in " ".join(out.split())
-    out = command.shown("best", results, "--json")
-    assert {(row["nodes"], row["verdict"]) for row in json.loads(out)} == {(1, "leads"), (2, "leads")}
+    assert {(row["nodes"], row["verdict"]) for row in command.json("best", results)} == {(1, "leads"), (2, "leads")}
 
 
 def test_a_blank_mfu_on_a_cpu_has_its_reason_and_a_unit_is_shown_once(tmp_path, command):
@@ -70,7 +69,7 @@ def test_a_column_that_says_the_same_in_every_row_is_one_line_under_the_table(tm
 def test_times_of_steps_of_different_batches_are_not_compared_in_silence(tmp_path, command):
     runs = [made_run(grad_accum=4), made_run(grad_accum=8), made_run(nodes=2, dp=4)]
     write_results(tmp_path / "r.parquet", [made_record(run) for run in runs])
-    rows = json.loads(command("best", tmp_path / "r.parquet", "--metric", "step_time_median_s", "--json")[1])
+    rows = command.json("best", tmp_path / "r.parquet", "--metric", "step_time_median_s")
     assert [len(row["notes"]) for row in rows] == [1, 0]
     assert "steps of 1,024 to 2,048 tokens are not comparable" in rows[0]["notes"][0]
     one = ("--filter", "global_batch_tokens == 2048")
@@ -113,12 +112,12 @@ def test_a_note_of_several_cells_is_shown_once(tmp_path):
 def test_work_of_several_kinds_in_a_cell_is_noted_and_gives_no_lead(tmp_path, command):
     runs = [made_run(sequence_length=length) for length in (128, 1024)]
     write_results(tmp_path / "r.parquet", [made_record(run) for run in runs])
-    (row,) = json.loads(command("best", tmp_path / "r.parquet", "--json")[1])
+    (row,) = command.json("best", tmp_path / "r.parquet")
     assert (row["verdict"], row["margin"]) == ("alone", None)
     (note,) = row["notes"]
     assert "runs of another sequence length or global batch were measured here too" in note
     wanted = ("--filter", note.split("'")[1])
-    (row,) = json.loads(command("best", tmp_path / "r.parquet", *wanted, "--json")[1])
+    (row,) = command.json("best", tmp_path / "r.parquet", *wanted)
     assert not row["notes"]
 
 
@@ -128,7 +127,7 @@ def test_the_mfu_that_a_source_states_is_marked_and_in_the_json(tmp_path, comman
     out = command("best", tmp_path / "r.parquet")[1]
     assert "37.1%*" in out
     assert "*: the MFU that the source states" in out
-    (row,) = json.loads(command("best", tmp_path / "r.parquet", "--json")[1])
+    (row,) = command.json("best", tmp_path / "r.parquet")
     assert (row["mfu"], row["reported_mfu"]) == (None, 0.371)
 
 
@@ -162,11 +161,6 @@ def test_every_format_has_what_rates_the_run_and_that_it_was_simulated(results, 
     assert "; 1 run;" in shown["flags"]
 
 
-def test_only_json_is_exact(results, command):
-    exact = json.loads(command("best", results, "--json")[1])[0]["tokens_per_second_per_gpu"]
-    assert str(exact) not in command("best", results, "--format", "markdown")[1]
-
-
 def test_size_never_calls_simulated_runs_measured(results, tmp_path, command):
     words = ("--params", "8B", "--tokens", "1T", "--gpus", "64", "--from")
     _, out, _ = command("size", *words, marked(results, tmp_path))
@@ -175,10 +169,8 @@ def test_size_never_calls_simulated_runs_measured(results, tmp_path, command):
     _, out, _ = command("size", *words, results)
     assert "measured in" in out
     assert "by the curve: no run had 64 GPUs" in out
-    document = json.loads(command("size", *words, results, "--json")[1])
-    rates = {
-        row["nodes"]: row["tokens_per_second_per_gpu"] for row in json.loads(command("best", results, "--json")[1])
-    }
+    document = command.json("size", *words, results)
+    rates = {row["nodes"]: row["tokens_per_second_per_gpu"] for row in command.json("best", results)}
     assert {2 * nodes: 2 * nodes * rate for nodes, rate in rates.items()} == pytest.approx(
         {row["gpus"]: row["best_run_tokens_per_second"] for row in document["curve"] if row["run"]}
     )
@@ -198,16 +190,14 @@ def test_status_and_predictions_mark_runs_as_simulated(results, tmp_path, monkey
     measured = made(tmp_path / "m", GRID.replace("workload: simulated", "workload: transformer"))
     for directory, expected in ((simulated, True), (measured, False)):
         path = directory.directory.path
-        assert json.loads(command("status", path, "--json")[1])["simulated"] is expected
+        assert command.json("status", path)["simulated"] is expected
         assert ("simulated: no model was trained" in command("status", path)[1]) is expected
     (tmp_path / "grid.yaml").write_text(PREDICTABLE)
     for source, expected in ((marked(results, tmp_path), True), (results, False)):
         _, out, err = command("plan", "grid.yaml", "--from", source)
         assert ("simulated: no model was trained" in out) is expected, err
         assert ("measured runs" in out) is not expected
-        assert (
-            json.loads(command("plan", "grid.yaml", "--from", source, "--json")[1])["forecast"]["simulated"] is expected
-        )
+        assert command.json("plan", "grid.yaml", "--from", source)["forecast"]["simulated"] is expected
 
 
 def test_a_prediction_from_runs_without_a_speed_states_that_it_is_of_physics(tmp_path, monkeypatch, command):
@@ -223,7 +213,7 @@ def test_a_prediction_from_runs_without_a_speed_states_that_it_is_of_physics(tmp
 def test_a_plan_predicts_the_best_of_each_cell_and_draws_it(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grid.yaml").write_text(PREDICTABLE)
-    best = json.loads(command("plan", "grid.yaml", "--json")[1])["cells"][-1]["predicted_best"]
+    best = command.json("plan", "grid.yaml")["cells"][-1]["predicted_best"]
     shown = command("plan", "grid.yaml")[1]
     assert "Predicted best per cell, not measured" in shown
     assert f"{best['low']:,.0f} to {best['high']:,.0f}" in shown
@@ -240,15 +230,12 @@ def test_cancel_of_a_finished_sweep_changes_nothing(tmp_path, command):
     code, _, err = command("cancel", tmp_path / "s")
     assert (code, "nothing to cancel: every run of the sweep has ended" in err) == (0, True)
     assert sorted(sweep.directory.journals()) == before
-    assert json.loads(command("status", tmp_path / "s", "--json")[1])["cancelled"] is False
+    assert command.json("status", tmp_path / "s")["cancelled"] is False
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("memory", "1B", "--tp", "-1", "--pp", "0", "--zero", "9"), ["--tp", "--pp", "--zero"]),
-        (("rerun", "nowhere/s", "--failed"), ["nowhere/s: no such directory"]),
-        (("lunch",), ["launch"]),
         (("status", "a", "b"), ["unexpected: 'b'"]),
         (("launch",), ["GRID: this argument is missing"]),
     ],

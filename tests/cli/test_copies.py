@@ -1,6 +1,5 @@
 """A copy of a sweep's directory: every command that would continue it is refused, and changes nothing."""
 
-import json
 import shutil
 
 import pytest
@@ -38,6 +37,6 @@ def test_no_command_continues_a_copy(command, copied, words):
 
 def test_a_copy_can_be_read(command, copied):
     shutil.rmtree(copied.parent / "s")
-    assert json.loads(command("status", copied, "--json")[1])["directory"] == str(copied)
+    assert command.json("status", copied)["directory"] == str(copied)
     assert command("nodes", copied)[0] == 0
     assert command("collect", copied)[0] == 0

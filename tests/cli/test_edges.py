@@ -264,10 +264,7 @@ def test_an_option_of_one_letter_means_the_same_everywhere() -> None:
                 if len(flag) == 2:
                     short.setdefault(flag, set()).add(f"{param.name}: {param.help}")
     assert {meaning.split(":")[0] for meaning in short["-o"]} == {"overrides"}
-    assert len(short["-o"]) == 1
-    assert {flag: len({each.split(":")[0] for each in meanings}) for flag, meanings in short.items()} == dict.fromkeys(
-        short, 1
-    )
+    assert [flag for flag, meanings in short.items() if len(meanings) > 1] == []
     written = [place for place in WRITTEN if place.option and suffix_of(place)]
     assert {place.option for place in written} == {"--out", "--heatmap", "--suggest-map"}
 

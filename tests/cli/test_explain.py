@@ -1,28 +1,24 @@
 """`sweep explain`: a log file or a run of a sweep, as text or JSON."""
 
-import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from sweep.cli.explain import explain
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.store.journal import Journal
 from sweep.store.sweep import Sweep
+from tests.support.command_line import Called
 from tests.support.made_records import made_record, record_event
 from tests.support.made_sweeps import made, pilot_wrote
 
-
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(explain, arguments, catch_exceptions=False, standalone_mode=False)
+explain = Called("sweep.cli.explain:explain")
 
 
 def test_log_as_json_is_one_document(tmp_path: Path) -> None:
     log = tmp_path / "out.log"
     log.write_bytes(b"step 1\n\xff\xfe\nModuleNotFoundError: No module named 'apex'\n")
-    document = json.loads(call("--log", str(log), "--json").stdout)
+    document = explain.json("--log", str(log))
     assert list(document) == ["outcome", "evidence", "advice"]
     assert document["outcome"] == "import_error"
     assert "apex" in document["evidence"]
@@ -31,22 +27,22 @@ def test_log_as_json_is_one_document(tmp_path: Path) -> None:
 def test_healthy_log_as_text(tmp_path: Path) -> None:
     log = tmp_path / "out.log"
     log.write_text("step 1 loss 2.0\nTraining finished\n")
-    assert "no_failure" in call("--log", str(log)).stdout
+    assert "no_failure" in explain.shown("--log", str(log))
 
 
 def test_text_includes_nccl(tmp_path: Path) -> None:
     log = tmp_path / "out.log"
     log.write_text("".join(f"n{i}:1:1 [0] NCCL INFO Using network Socket\n" for i in (1, 2)))
-    assert "TCP sockets" in call("--log", str(log)).stdout
+    assert "TCP sockets" in explain.shown("--log", str(log))
 
 
 def test_missing_file_and_missing_arguments_are_mistakes(tmp_path: Path) -> None:
     with pytest.raises(SweepError, match=r"none.log: no such file or directory \(check the path\)"):
-        call("--log", str(tmp_path / "none.log"))
+        explain.shown("--log", str(tmp_path / "none.log"))
     with pytest.raises(SweepError, match="nothing to explain"):
-        call()
+        explain.shown()
     with pytest.raises(SweepError, match="exclude each other"):
-        call(str(tmp_path), "--log", "x")
+        explain.shown(str(tmp_path), "--log", "x")
 
 
 @pytest.fixture
@@ -66,7 +62,7 @@ def sweep(tmp_path: Path) -> Sweep:
 
 def test_run_with_all_its_attempts(sweep: Sweep) -> None:
     run_id = sweep.runs[0].run_id
-    text = call(str(sweep.directory.path), run_id).stdout
+    text = explain.shown(str(sweep.directory.path), run_id)
     assert f"{run_id}, attempt 1" in text
     assert "outcome:  node_fail" in text
     assert str(sweep.directory.log(run_id, 1)) in text
@@ -76,18 +72,18 @@ def test_run_with_all_its_attempts(sweep: Sweep) -> None:
 def test_one_attempt_as_json_by_a_part_of_its_name(sweep: Sweep) -> None:
     """As `sweep logs` and `sweep rerun` take it."""
     words = f"{sweep.runs[0].run_id[-10:]}.1"
-    documents = json.loads(call(str(sweep.directory.path), words, "--json").stdout)
+    documents = explain.json(str(sweep.directory.path), words)
     assert [(d["attempt"], d["outcome"]) for d in documents] == [(1, "node_fail")]
 
 
 def test_an_attempt_is_shown_by_its_own_record_not_as_lost(sweep: Sweep) -> None:
-    documents = json.loads(call(str(sweep.directory.path), sweep.runs[2].run_id, "--json").stdout)
+    documents = explain.json(str(sweep.directory.path), sweep.runs[2].run_id)
     assert [(d["attempt"], d["outcome"]) for d in documents] == [(1, "ok")]
 
 
 def test_attempts_that_have_not_ended_are_mistakes(sweep: Sweep) -> None:
     where, first, waiting = str(sweep.directory.path), sweep.runs[0].run_id, sweep.runs[3].run_id
     with pytest.raises(SweepError, match=f"no attempt {waiting} has ended"):
-        call(where, waiting)
+        explain.shown(where, waiting)
     with pytest.raises(SweepError, match=rf"no attempt {first}\.3 has ended in .*\(.*ended: {first}\.1, {first}\.2"):
-        call(where, f"{first}.3")
+        explain.shown(where, f"{first}.3")

@@ -1,6 +1,5 @@
 """`sweep explain` of a run that is ok: its figures, its rank in its cell, predicted against measured by part."""
 
-import json
 import os
 import re
 import shutil
@@ -37,8 +36,7 @@ site: {gpu: h100, gpus_per_node: 8}
 def test_the_step_is_explained_by_part(tmp_path: Path, command: Command) -> None:
     sweep = measured(tmp_path / "s", H100)
     run = sweep.runs[0]
-    out = command.shown("explain", tmp_path / "s", run.run_id, "--json")
-    (document,) = json.loads(out)
+    (document,) = command.json("explain", tmp_path / "s", run.run_id)
     found = document["measured"]
     parts = found["predicted"]["parts_s"]
     assert sum(parts.values()) == pytest.approx(found["predicted"]["step_s"], rel=0.01)
@@ -61,8 +59,7 @@ def test_a_run_without_a_prediction_is_shown_without(tmp_path: Path, command: Co
 
 def test_the_gap_of_each_best_configuration_with_three_causes(tmp_path: Path, command: Command) -> None:
     sweep = measured(tmp_path / "s", H100)
-    out = command.shown("explain", tmp_path / "s", "--gap", "--json")
-    (found,) = json.loads(out)
+    (found,) = command.json("explain", tmp_path / "s", "--gap")
     assert found["run_id"] in {run.run_id for run in sweep.runs}
     shares = [loss["share"] for loss in found["losses"]]
     assert shares == sorted(shares, reverse=True)
@@ -72,8 +69,9 @@ def test_the_gap_of_each_best_configuration_with_three_causes(tmp_path: Path, co
     assert "model's FLOPs at the dense peak" in out
     assert "`sweep doctor --tier perf` measures this cluster's own" in out
     for run in sweep.runs:
-        _, out, _ = command("explain", tmp_path / "s", run.run_id, "--gap", "--json")
-        assert [one["run_id"] for one in json.loads(out)] == [run.run_id], "also of those that are not the best"
+        assert [one["run_id"] for one in command.json("explain", tmp_path / "s", run.run_id, "--gap")] == [
+            run.run_id
+        ], "also of those that are not the best"
 
 
 def test_a_loss_that_would_be_shown_as_0_per_cent_is_no_likely_cause():
@@ -115,10 +113,8 @@ def test_a_repeated_run_is_shown_with_its_own_speed_and_the_median_that_best_sho
     tmp_path: Path, command: Command
 ) -> None:
     sweep = repeated(tmp_path / "s", slow_s=1.2)
-    _, out, _ = command("best", tmp_path / "s", "--json")
-    (winner,) = json.loads(out)
-    _, out, _ = command("explain", tmp_path / "s", sweep.runs[0].run_id, "--json")
-    found = json.loads(out)[0]["measured"]
+    (winner,) = command.json("best", tmp_path / "s")
+    found = command.json("explain", tmp_path / "s", sweep.runs[0].run_id)[0]["measured"]
     assert found["median_tokens_per_second_per_gpu"] == pytest.approx(winner["tokens_per_second_per_gpu"])
     assert found["tokens_per_second_per_gpu"] < 0.9 * found["median_tokens_per_second_per_gpu"]
     assert (found["measured_runs"], found["rank_in_cell"]) == (5, 1)
@@ -130,8 +126,7 @@ def test_a_repeated_run_is_shown_with_its_own_speed_and_the_median_that_best_sho
 
 def test_a_prediction_beyond_the_measured_step_is_stated(tmp_path: Path, command: Command) -> None:
     sweep = repeated(tmp_path / "s", slow_s=0.001)
-    _, out, _ = command("explain", tmp_path / "s", sweep.runs[0].run_id, "--gap", "--json")
-    (found,) = json.loads(out)
+    (found,) = command.json("explain", tmp_path / "s", sweep.runs[0].run_id, "--gap")
     assert sum(one["seconds"] for one in found["losses"] if not one["measured"]) > found["step_s"]
     lines = "\n".join(gap_lines(found))
     more = found["predicted_step_s"] / found["step_s"] - 1
@@ -142,15 +137,13 @@ def test_a_prediction_beyond_the_measured_step_is_stated(tmp_path: Path, command
 
 def test_slower_nodes_are_a_cause_with_what_checks_found_on_them(tmp_path: Path, command: Command) -> None:
     sweep = repeated(tmp_path / "s", slow_s=1.2)
-    _, out, _ = command("explain", tmp_path / "s", sweep.runs[0].run_id, "--gap", "--json")
-    (found,) = json.loads(out)
+    (found,) = command.json("explain", tmp_path / "s", sweep.runs[0].run_id, "--gap")
     (loss,) = (loss for loss in found["losses"] if loss["cause"] == "slower nodes")
     assert loss["seconds"] == pytest.approx(1.2 - 1.005)
     assert "4 runs of it on other nodes take 1,005.0 ms (median); n1 is excluded: preflight: clocks" in loss["evidence"]
     _, out, _ = command("explain", tmp_path / "s", sweep.runs[0].run_id, "--gap")
     assert "node:       n1 is excluded: preflight: clocks: 900 MHz" in out
-    _, out, _ = command("explain", tmp_path / "s", sweep.runs[3].run_id, "--gap", "--json")
-    (fine,) = json.loads(out)
+    (fine,) = command.json("explain", tmp_path / "s", sweep.runs[3].run_id, "--gap")
     assert fine["nodes_found"] == []
     assert "slower nodes" not in [loss["cause"] for loss in fine["losses"]]
 
@@ -165,11 +158,9 @@ def test_a_run_is_clearly_slower_only_beyond_the_spread_of_the_others() -> None:
 def test_the_gap_of_a_results_file_is_that_of_the_sweep_it_came_from(tmp_path: Path, command: Command) -> None:
     """On nominal rates, without a site: the H100's data sheet is what this sweep's site has."""
     sweep = measured(tmp_path / "s", H100)
-    _, out, _ = command("explain", tmp_path / "s", "--gap", "--json")
-    (of_sweep,) = json.loads(out)
+    (of_sweep,) = command.json("explain", tmp_path / "s", "--gap")
     shutil.copy(tmp_path / "s" / "results.parquet", tmp_path / "r.parquet")
-    _, out, _ = command("explain", tmp_path / "r.parquet", "--gap", "--json")
-    (found,) = json.loads(out)
+    (found,) = command.json("explain", tmp_path / "r.parquet", "--gap")
     assert found["predicted_step_s"] is not None
     assert found == of_sweep
     _, out, _ = command("explain", tmp_path / "r.parquet", sweep.runs[1].run_id, "--gap")
@@ -189,8 +180,7 @@ def test_the_gaps_of_a_published_table_name_causes(tmp_path: Path, command: Comm
     table = Path(os.environ["SWEEP_REFERENCE_DATA"]) / "playbook_runs.csv"
     mapping = REPOSITORY / "examples" / "import" / "playbook.yaml"
     assert command("import", table, "--map", mapping, "--out", tmp_path / "r.parquet")[0] == 0
-    _, out, _ = command("explain", tmp_path / "r.parquet", "--gap", "--json")
-    found = json.loads(out)
+    found = command.json("explain", tmp_path / "r.parquet", "--gap")
     assert len(found) == 14, "a cell each"
     for one in found:
         assert one["losses"], one["run_id"]

@@ -19,7 +19,7 @@ from bench_workloads.trainers.adapter import from_here
 from sweep.contract import LAYOUT_NUMBERS
 from sweep.errors import SweepError
 from sweep.library import trainer_format
-from sweep.library.winners import FORMS, layout_text
+from sweep.library.winners import layout_text
 from sweep.physics.shapes import ModelShape
 from sweep.plugins import TRAINER
 from sweep.records.collect import write_results
@@ -369,15 +369,6 @@ def test_cells_that_a_trainer_cannot_run_are_all_named_and_the_others_exported_w
     assert [path.name for path in (tmp_path / "o").iterdir()] == ["llama-1-nodes"]
     assert done.stderr.count("left out: llama on") == 2
     assert "--skip: has no effect" in exported(tmp_path / "r.parquet", "--skip", code=2)
-
-
-def test_wrong_input_lists_what_there_is(results):
-    assert "did you mean json" in exported(results, "--format", "jsonn", code=2)
-    reported = exported(results, "--format", "zzz", code=2)
-    assert all(name in reported for name in (*FORMS, *TRAINER.names()))
-    assert "4B on 4" in exported(results, "--model", "9B", code=2)
-    assert "unknown metric" in exported(results, "--metric", "mfuu", code=2)
-    assert "--out: has no effect with --format json" in exported(results, "--out", "x", code=2)
 
 
 def test_an_incomplete_record_is_refused_with_all_that_is_missing(tmp_path):

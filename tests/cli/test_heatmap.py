@@ -5,11 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from analysis.heatmap.draw import NARROWEST_IN, WIDEST_IN
 from analysis.metrics import number
 from sweep.cli.main import cli
 from sweep.contract import Measurement, Run
-from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.records.collect import write_results
 from tests.support.made_plans import rows_of
@@ -50,22 +48,6 @@ def test_json_is_a_row_per_cell_and_nothing_else(sweep, tmp_path):
     assert rows["1B"]["run_id"] == made_run(zero=3).run_id
     assert (rows["3B"]["status"], rows["3B"]["value"]) == ("failed", None)
     assert rows["8B"]["simulated"] is True
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words_"),
-    [
-        (["--metric", "speed"], "unknown metric 'speed'"),
-        (["--filter", "zero == 2"], "no record meets"),
-        (["--out", "x.bmp"], "unknown picture format"),
-        (["--width", "1.9"], f"1.9 is not in the range {NARROWEST_IN:g}<=x<={WIDEST_IN:g}"),
-    ],
-)
-def test_mistakes_are_named_and_draw_nothing(sweep, arguments, words_):
-    done = invoke("heatmap", sweep.path, *arguments)
-    assert isinstance(done.exception, SweepError)
-    assert words_ in str(done.exception)
-    assert not sweep.figures.exists()
 
 
 LARGER = """

@@ -1,7 +1,5 @@
 """The objective of a whole job: `best --objective job`, and `size` with failures."""
 
-import json
-
 import pytest
 
 from sweep.outcomes import Outcome
@@ -31,7 +29,7 @@ def results(tmp_path):
 
 
 def test_a_job_is_ranked_by_what_counts_of_its_gpus_time(results, command):
-    (row,) = json.loads(command.shown("best", results, "--objective", "job", "--json"))
+    (row,) = command.json("best", results, "--objective", "job")
     assert row["zero"] == 1
     job = Job(
         step_s=1.05, gpus=512, stall_s=5.0, slowdown=0.0, durable_s=5.0, restart_s=105.0,
@@ -42,7 +40,7 @@ def test_a_job_is_ranked_by_what_counts_of_its_gpus_time(results, command):
     notes = " ".join(row["notes"])
     assert f"a checkpoint each {float(job.interval_s) / 1.05:,.0f} steps" in notes
     assert "the fastest step is that of" in notes
-    assert json.loads(command.shown("best", results, "--objective", "step", "--json"))[0]["zero"] == 3
+    assert command.json("best", results, "--objective", "step")[0]["zero"] == 3
 
 
 def test_a_restart_takes_as_long_as_a_cold_start(tmp_path, command):
@@ -53,7 +51,7 @@ def test_a_restart_takes_as_long_as_a_cold_start(tmp_path, command):
         wrote((1.3, 1.3, 1.3), 5.0, graphs=4, zero=1),
     ]
     write_results(tmp_path / "r.parquet", runs)
-    (row,) = json.loads(command.shown("best", tmp_path / "r.parquet", "--objective", "job", "--json"))
+    (row,) = command.json("best", tmp_path / "r.parquet", "--objective", "job")
     text = "a cold start takes 145 s (imports 5, ranks and model 60, first step 80), 73 s where all compiled code"
     assert text in " ".join(row["notes"])
     job = Job(
@@ -72,8 +70,9 @@ def test_a_sweeps_own_failures_count_where_they_say_more(tmp_path, command, outc
     failed, ran = made_run(nodes=1, gpus_per_node=2, zero=3), {"outcome": outcome, "total_s": 10 * SECONDS_PER_DAY}
     ends = [made_record(failed, attempt=at, **ran) for at in range(1, 11)]
     write_results(tmp_path / "r.parquet", [wrote((1.0, 1.0, 1.0), 5.0), *ends])
-    out = command.shown("best", tmp_path / "r.parquet", "--objective", "job", "--json")
-    assert f"a job with {text}" in " ".join(json.loads(out)[0]["notes"])
+    assert f"a job with {text}" in " ".join(
+        command.json("best", tmp_path / "r.parquet", "--objective", "job")[0]["notes"]
+    )
 
 
 def test_without_a_checkpoint_the_remedy_is_to_measure_one(tmp_path, command):
@@ -87,7 +86,7 @@ def test_a_training_run_is_sized_with_its_failures(tmp_path, command):
     narrow = made_record(made_run(nodes=1, gpus_per_node=8, dp=8, grad_accum=256), (60.0, 60.0, 60.0))
     write_results(tmp_path / "r.parquet", [wide, narrow])
     argv = ("size", "--model", "1B", "--tokens", "1T", "--gpus", 512, "--from", tmp_path / "r.parquet")
-    found = json.loads(command.shown(*argv, "--json"))
+    found = command.json(*argv)
     failing = found["with_failures"]
     assert failing["days"] == pytest.approx(found["days"] / failing["training_share"])
     assert found["days"] < failing["days_low"] < failing["days"] < failing["days_high"]

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from sweep.cli import live_picture
 from sweep.cli.live import PLAIN_EVERY_S, live_view
-from sweep.cli.progress_text import full_text, range_text, saved, saved_text, span_text, summary_line
+from sweep.cli.progress_text import full_text, range_text, saved, saved_text, summary_line
 from sweep.cli.status import status
 from sweep.outcomes import Outcome
 from sweep.state.events import (
@@ -229,23 +229,19 @@ def test_wide_and_tall_grids_fit_the_terminal(tmp_path):
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
+        (0, 0, "about a minute"),
         (10, 50, "about a minute"),
         (30, 200, "about 1 to 3 min"),
+        (600, 600, "about 10 min"),
         (600, 1500, "about 10 to 25 min"),
+        (3 * 3600 + 600, 3 * 3600 + 600, "about 3 h 10 min"),
         (5400, 4 * 3600, "about 90 min to 4 h 0 min"),
+        (3 * 86400, 3 * 86400, "about 3.0 days"),
         (3 * 86400, 5 * 86400, "about 3.0 to 5.0 days"),
     ],
 )
-def test_ranges_as_text(low, high, words):
+def test_spans_and_ranges_as_text(low, high, words):
     assert range_text(low, high) == words
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0, "about a minute"), (600, "about 10 min"), (3 * 3600 + 600, "about 3 h 10 min"), (3 * 86400, "about 3.0 days")],
-)
-def test_spans_as_text(seconds, words):
-    assert span_text(seconds) == words
 
 
 def test_a_launch_in_a_terminal_and_one_without(tmp_path):

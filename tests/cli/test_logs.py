@@ -55,14 +55,6 @@ def test_as_json(sweep: Sweep, command: Command) -> None:
     assert (document["outcome"], document["text"], document["pilot"]) == ("hang", "rank 1 waits\n", "p0001")
 
 
-def test_the_newest_sweep_under_the_working_directory(
-    sweep: Sweep, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(sweep.directory.path.parent)
-    assert command("logs", f"{sweep.runs[0].run_id}.1")[:2] == (0, "rank 1 waits\n")
-    assert command("logs", "--pilot", "p0001")[0] == 0
-
-
 def test_candidates_are_listed_with_what_became_of_them(sweep: Sweep, command: Command) -> None:
     err = command.refused("logs", sweep.directory.path, "tiny", within=sweep.directory.path)
     assert f"'tiny' is a part of {len(sweep.runs)} run_ids" in err
@@ -79,7 +71,6 @@ def test_candidates_are_listed_with_what_became_of_them(sweep: Sweep, command: C
         ([], ["no run is named"]),
         (["FIRST.3"], ["has no attempt 3", "it has 1, 2"]),
         (["LAST"], ["no attempt of", "has begun"]),
-        (["--json"], ["no run is named"]),
         (["--pilot", "p1"], ["no pilot 'p1'", "there are p0001"]),
         (["--pilot", ".."], ["no pilot '..'"]),
         (["FIRST", "--pilot", "p0001"], ["--pilot excludes RUN"]),
@@ -97,5 +88,5 @@ def test_a_pilots_own_output(sweep: Sweep, command: Command) -> None:
     code, out, err = command("logs", sweep.directory.path, "--pilot", "p0001")
     assert (code, out) == (0, "srun: one\nsrun: two\n")
     assert "stderr: 2 lines" in err
-    document = json.loads(command("logs", sweep.directory.path, "--pilot", "p0001", "--json")[1])
+    document = command.json("logs", sweep.directory.path, "--pilot", "p0001")
     assert document["files"] == {str(sweep.directory.pilot("p0001") / "stderr"): "srun: one\nsrun: two"}

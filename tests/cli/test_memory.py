@@ -1,53 +1,37 @@
 """`sweep memory` as a user meets it: tables, JSON, pictures, mistakes."""
 
-import json
-
 import pytest
-from click.testing import CliRunner
 
-from sweep.cli.memory import memory
-from tests.support.refusals import mistakes_of
+from tests.support.command_line import Called
 
-
-def run(*argv):
-    return CliRunner().invoke(memory, [str(a) for a in argv], catch_exceptions=False, standalone_mode=False)
-
-
-def document(*argv):
-    result = run(*argv, "--json")
-    assert result.exception is None
-    return json.loads(result.stdout)
-
-
-def mistakes(*argv):
-    return [str(m) for m in mistakes_of(run, *argv)]
+memory = Called("sweep.cli.memory:memory")
 
 
 def test_table_of_every_stage_and_the_time_line():
-    text = run("8B", "--pp", 4, "--tp", 2, "--dp", 4, "--zero", 1, "--grad-accum", 8).stdout
+    text = memory.shown("8B", "--pp", 4, "--tp", 2, "--dp", 4, "--zero", 1, "--grad-accum", 8)
     assert "first stage  middle stage    last stage" in text
     for word in ("weights", "optimizer states", "activations", "second forward-backward peak", "of 79.6 GiB: fits."):
         assert word in text
 
 
 def test_what_does_not_fit_is_reported():
-    assert "does NOT fit, and a plan rejects it." in run("80B").stdout
-    found = document("80B")
+    assert "does NOT fit, and a plan rejects it." in memory.shown("80B")
+    found = memory.json("80B")
     assert (found["fits"], found["plan_keeps"]) == (False, False)
     assert found["needed_bytes"] > found["limit_bytes"] > found["available_bytes"]
 
 
 def test_what_is_over_by_less_than_the_models_error_is_accepted_by_a_plan():
     near = ("8B", "--dp", 8, "--zero", 1, "--sequence-length", 8192)
-    assert run(*near).stdout.endswith(
+    assert memory.shown(*near).endswith(
         "of 79.6 GiB: over by 3.3%, within the model's error of 10%: a plan accepts it.\n"
     )
-    found = document(*near)
+    found = memory.json(*near)
     assert (found["fits"], found["plan_keeps"]) == (False, True)
 
 
 def test_json_adds_up():
-    found = document("8B", "--pp", 2, "--dp", 8, "--zero", 3, "--recompute", "full", "--grad-accum", 4)
+    found = memory.json("8B", "--pp", 2, "--dp", 8, "--zero", 3, "--recompute", "full", "--grad-accum", 4)
     for kinds in found["stages"].values():
         assert sum(v for kind, v in kinds.items() if kind != "total") == pytest.approx(kinds["total"], abs=20)
     heaviest = found["stages"][found["heaviest_stage"]]["total"]
@@ -57,39 +41,39 @@ def test_json_adds_up():
 
 
 def test_every_mistake_at_once():
-    found = mistakes("80C", "--gpu", "h101", "--profile", "nemotron", "--optimizer", "adam", "--zero", 9)
+    found = memory.mistakes("80C", "--gpu", "h101", "--profile", "nemotron", "--optimizer", "adam", "--zero", 9)
     assert {m.split(":")[0] for m in found} == {"MODEL", "--gpu", "--profile", "--optimizer", "--zero"}
     assert any("did you mean 80B" in m for m in found)
 
 
 def test_layouts_that_cannot_be():
-    found = mistakes("8B", "--tp", 3, "--pp", 64, "--cp", 3, "--ep", 2)
+    found = memory.mistakes("8B", "--tp", 3, "--pp", 64, "--cp", 3, "--ep", 2)
     assert [m.split(":")[0] for m in found] == ["--tp", "--tp", "--pp", "--cp", "--ep"]
     assert "tp=3 and the 32 kv heads: neither divides the other" in found[1]
 
 
 def test_a_shape_that_cannot_be():
-    (found,) = mistakes("{num_layers: 0, hidden_size: 64, num_heads: 4, intermediate_size: 8, vocab_size: 9}")
+    (found,) = memory.mistakes("{num_layers: 0, hidden_size: 64, num_heads: 4, intermediate_size: 8, vocab_size: 9}")
     assert "num_layers must be positive" in found
 
 
 def test_unknown_memory():
-    found = document("tiny-1M", "--gpu", "cpu")
+    found = memory.json("tiny-1M", "--gpu", "cpu")
     assert (found["fits"], found["plan_keeps"]) == (None, True)
-    assert "not known" in run("tiny-1M", "--gpu", "cpu").stdout
+    assert "not known" in memory.shown("tiny-1M", "--gpu", "cpu")
 
 
 def test_nanotrons_pipeline_may_have_more_stages_than_layers():
-    found = document("3B", "--pp", 32, "--profile", "nanotron")
+    found = memory.json("3B", "--pp", 32, "--profile", "nanotron")
     assert found["stages"]["last"]["activations"] == 0, "its layers are all in earlier stages"
-    (text,) = mistakes("3B", "--pp", 32)
+    (text,) = memory.mistakes("3B", "--pp", 32)
     assert "pp=32 stages for 28 layers" in text
 
 
 def test_frozen_weights_have_no_gradients_master_copies_or_moments():
     layout = ("Llama-3-70B", "--tp", 2, "--pp", 4, "--profile", "megatron")
-    frozen = document(*layout, "--frozen-weights")["stages"]["first"]
-    trained = document(*layout)["stages"]["first"]
+    frozen = memory.json(*layout, "--frozen-weights")["stages"]["first"]
+    trained = memory.json(*layout)["stages"]["first"]
     assert [frozen[kind] for kind in ("gradients", "master_weights", "optimizer_states")] == [0, 0, 0]
     assert frozen["weights"] == trained["weights"] > 0
     assert frozen["activations"] == trained["activations"]

@@ -34,6 +34,7 @@ def test_no_help_shows_what_only_the_program_means(command: Command) -> None:
     for name in commands():
         out = command.shown(name, "--help")
         assert internal.findall(out) == [], name
+        assert f"sweep {name}" in out.replace("Usage: sweep", "", 1), "an example"
 
 
 @pytest.mark.parametrize(("name", "option"), NAMED, ids=lambda each: str(each))

@@ -1,7 +1,5 @@
 """What a new user meets first: a table of another format, several mistakes, a grid without runs, no directory named."""
 
-import json
-
 import pytest
 
 from sweep.outcomes import Outcome
@@ -27,7 +25,7 @@ def test_the_sweep_that_was_taken_is_printed_where_none_is_named(words, tmp_path
 def test_the_status_has_the_directory_the_launcher_the_latest_and_the_winner(tmp_path, command):
     sweep = made(tmp_path / "s")
     pilot_wrote(sweep, "p0001", (sweep.runs[0].run_id, 1, Outcome.OK))
-    document = json.loads(command("status", tmp_path / "s", "--json")[1])
+    document = command.json("status", tmp_path / "s")
     assert (document["directory"], document["launcher"]) == (str(tmp_path / "s"), None)
     _, out, _ = command("status", tmp_path / "s")
     assert out.splitlines()[0] == f"{tmp_path}/s; no launcher runs"

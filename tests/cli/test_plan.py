@@ -100,8 +100,7 @@ def test_the_plan_shows_what_will_be_searched(command):
     words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "strategy=guided", "-o", "budget.share=0.5")
     _, out, _ = command(*words)
     assert "strategy: guided; budget: share 0.5" in out
-    _, out, _ = command(*words, "--json")
-    document = json.loads(out)
+    document = command.json(*words)
     assert (document["strategy"], document["budget"]) == ("guided", {"share": 0.5})
 
 
@@ -124,6 +123,6 @@ def test_the_expected_saving_of_a_search(command):
 
 def test_a_plan_of_all_runs_states_what_guided_would_save(command):
     words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "strategy=exhaustive")
-    assert list(json.loads(command(*words, "--json")[1])["expected"]) == ["exhaustive", "guided"]
+    assert list(command.json(*words)["expected"]) == ["exhaustive", "guided"]
     head = " ".join(command(*words)[1].split())
     assert "node-hours expected with exhaustive; all in full about" in head

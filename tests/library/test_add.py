@@ -63,7 +63,7 @@ def test_new_runs_follow_the_old_ones(sweep: Sweep) -> None:
 
 def test_every_reader_has_all_plans(sweep: Sweep, command: Command) -> None:
     add("wider.yaml")
-    document = json.loads(command("status", "s", "--json")[1])
+    document = command.json("status", "s")
     assert (document["runs"], document["counts"]) == (7, {"ok": 1, "waiting": 6})
     assert {(cell["nodes"], cell["runs"]) for cell in document["cells"]} == {(1, 2), (2, 3), (4, 2)}
     command("collect", "s")
@@ -72,7 +72,7 @@ def test_every_reader_has_all_plans(sweep: Sweep, command: Command) -> None:
     assert plan["run_id"].dropna().tolist() == ids(open_sweep(sweep.directory.path))
     command("report", "s", "--no-figures", "--out", "report.html")
     assert "# grid-0002.yaml, added by" in Path("report.html").read_text()
-    cells = {row["nodes"]: row["status"] for row in json.loads(command("heatmap", "s", "--json")[1])["cells"]}
+    cells = {row["nodes"]: row["status"] for row in command.json("heatmap", "s")["cells"]}
     assert cells == {1: "best", 2: "not_run", 4: "not_run"}
 
 
@@ -131,7 +131,7 @@ def test_settings_of_the_last_grid_are_in_force(sweep: Sweep, command: Command) 
     assert (code, document["added"], document["launcher"] in err) == (0, added, True)
     now = open_sweep(sweep.directory.path)
     assert (now.grid.name, now.grid.budget.runs, ids(now)) == ("good", 3, ids(sweep))
-    counts = json.loads(command("status", "s", "--json")[1])["counts"]
+    counts = command.json("status", "s")["counts"]
     assert counts == {"ok": 1, "waiting": 2, "not_run_budget": 1}
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.support.refusals import mistakes_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +38,10 @@ class Command:
         assert code == 0, err
         return out
 
+    def json(self, *words: object) -> Any:
+        """The document that a command that succeeds prints."""
+        return json.loads(self.shown(*words, "--json"))
+
     def refused(self, *words: object, within: Path | None = None) -> str:
         """The message of a command that is refused: it prints nothing else, and changes nothing in this directory."""
         from tests.support.made_sweeps import tree
@@ -44,6 +51,30 @@ class Command:
         assert (code, out, "Traceback" in err) == (2, "", False), err
         assert (within and tree(within)) == before
         return err
+
+
+class Called:
+    """One command by its "module:attribute", called in this process without the program around it."""
+
+    def __init__(self, place: str) -> None:
+        from sweep.plugins import load_object
+
+        self._command = load_object(place)
+
+    def shown(self, *words: object) -> str:
+        """What it prints. Raises what it raises."""
+        from click.testing import CliRunner
+
+        how = {"catch_exceptions": False, "standalone_mode": False}
+        return CliRunner().invoke(self._command, [*map(str, words)], **how).stdout
+
+    def json(self, *words: object) -> Any:
+        """The document that it prints."""
+        return json.loads(self.shown(*words, "--json"))
+
+    def mistakes(self, *words: object) -> list[str]:
+        """All that it refuses."""
+        return [*map(str, mistakes_of(self.shown, *words))]
 
 
 @pytest.fixture
