@@ -56,10 +56,8 @@ def has_interval(cell: Mapping[Any, Any]) -> bool:
 
 def layout(cell: Mapping[str, Any]) -> list[Group]:
     """DP TP PP, CP and EP where they are used; MBS GAS; ZeRO and recomputation; what else the table varies."""
-    parallel = [f"{name.upper()}{int(cell[name])}" for name in ("dp", "tp", "pp") if known(cell.get(name))]
-    parallel += [
-        f"{name.upper()}{int(cell[name])}" for name in ("cp", "ep") if known(cell.get(name)) and cell[name] > 1
-    ]
+    shown = [name for name in ("dp", "tp", "pp", "cp", "ep") if known(cell.get(name))]
+    parallel = [f"{name.upper()}{int(cell[name])}" for name in shown if name not in ("cp", "ep") or cell[name] > 1]
     batch = [
         f"{short}{int(cell[name])}"
         for short, name in (("MBS", "micro_batch_size"), ("GAS", "grad_accum"))

@@ -70,6 +70,8 @@ _ENDINGS: Mapping[str, Mapping[str, str]] = {
 _SHORT = {"bs": "batch size", "par": "parallel", "pipe": "pipeline", "ctx": "context", "seqs": "sequences"}
 """words that names of columns are shortened to"""
 _MEASURED = ("success", "succeeded", "ok", "done", "completed", "complete", "finished", "pass", "passed", "yes", "true")
+_FAILED = {"oom": "oom_cuda", "memory": "oom_cuda", "time": "time_limit"}
+"""part of how a table spells an outcome -> the outcome, the first that fits"""
 _PLAIN = ("bf16", "fp16", "fp32", "fp8", "fp4")
 _DISTINCT = 50
 """values of a column that are read by their spelling; one with more is no column of names"""
@@ -146,15 +148,7 @@ def _outcome(text: str) -> str | None:
     low = text.lower()
     if low in map(str, Outcome):
         return low
-    return (
-        "ok"
-        if low in _MEASURED
-        else "oom_cuda"
-        if "oom" in low or "memory" in low
-        else "time_limit"
-        if "time" in low
-        else "unknown"
-    )
+    return "ok" if low in _MEASURED else next((word for part, word in _FAILED.items() if part in low), "unknown")
 
 
 def _dtype(text: str) -> str | None:
