@@ -111,7 +111,7 @@ def _latent(rows: Any, shape: Any, tp: Any, speed: _Products) -> list[Passes]:
     queries, down = shape.num_heads * (shape.head_dim + shape.rope_head_dim) / tp, np.asarray(shape.q_rank) > 0
     return [
         speed.both(rows, np.asarray(shape.q_rank) + kv_rank + shape.rope_head_dim, hidden),
-        speed.both(rows, queries, np.where(down, np.maximum(shape.q_rank, 1), hidden)),
+        speed.both(rows, queries, np.where(down, shape.q_rank, hidden)),
         speed.both(rows, 2 * shape.num_heads * shape.head_dim / tp, kv_rank),
     ]
 
