@@ -196,6 +196,8 @@ _PARTITION = _MEND.format("`partition`, `max_nodes`, `pilot_time`") + "; `scontr
 _JOB = _MEND.format("`max_nodes`, `pilot_time`, `account`, `qos`") + f"; {_LIMITS}"
 _NODES = "`sinfo -R` and `scontrol show reservation` say why and until when"
 _OTHERS = f"it starts as other jobs end, but never if it alone asks for more than the limit; {_LIMITS}"
+NOT_STARTED = "NotStarted"
+"""ours, for a pilot of a job that runs"""
 _NEVER = (
     ("JobHeldUser", "it is held by its user", "release it: `scontrol release JOB`"),
     ("JobHeldAdmin", "it is held by an administrator", "ask them to release job JOB"),
@@ -214,6 +216,11 @@ _NEVER = (
 )
 """(pattern, what it means, what the user can do; JOB is its id) of what time alone does not change"""
 _LATER = (
+    (
+        NOT_STARTED,
+        "its job runs, but nothing has started in it for long",
+        "a prolog, an image or a file system may hang; `scancel JOB` frees its nodes",
+    ),
     ("Priority$|Resources$|$", "it waits for its turn, or for free nodes", ""),
     ("Partition(Down|Inactive)", "its partition is closed", "it starts once an administrator opens it"),
     ("ReqNodeNotAvail|NodeDown|Nodes required for", "nodes that it needs are down, drained or reserved", _NODES),

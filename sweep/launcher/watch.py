@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from sweep.errors import log_error
 from sweep.executors.executor import JobState, JobStatus, SubmitError, first_live
-from sweep.executors.slurm_states import wait
+from sweep.executors.slurm_states import NOT_STARTED, wait
 from sweep.launcher.launcher import Launcher, is_own, token_of
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost, note_ends
 from sweep.state import events
@@ -50,6 +50,8 @@ class Watch:
         """pilot -> its leader's last line, and when it was first seen or last excused"""
         self._answers = True
         self._ask_again_at: dict[str, float] = {}
+        self._runs_since: dict[str, float] = {}
+        """job without a leader yet -> when it was first seen to run"""
         self._reported: set[str] = set()
 
     def check(self) -> bool:
@@ -196,9 +198,12 @@ class Watch:
         """Cancel a job that runs without its leader, and one that waits for nodes that do not exist."""
         if pilot.job_id is None:
             return
-        known = pilot.waits is not None and wait(pilot.waits).text == wait(status.reason).text
-        if status.state is JobState.PENDING and not known:
-            self._launcher.write(PilotWaits(time=time.time(), pilot=pilot.name, reason=status.reason[:300]))
+        reason = status.reason[:300] if status.state is JobState.PENDING else None
+        if status.state is JobState.RUNNING and pilot.started_at is None:
+            since = self._runs_since.setdefault(pilot.job_id, time.monotonic())
+            reason = NOT_STARTED if time.monotonic() - since > TIMEOUT_S else None
+        if reason is not None and (pilot.waits is None or wait(pilot.waits).text != wait(reason).text):
+            self._launcher.write(PilotWaits(time=time.time(), pilot=pilot.name, reason=reason))
         if time.monotonic() - self._heard_at(pilot) > TIMEOUT_S:
             self._read_last_lines(pilot)
         silent_s = time.monotonic() - self._heard_at(pilot)

@@ -2,9 +2,10 @@
 
 import pytest
 
+from sweep.cli.progress_text import queue_texts
 from sweep.executors.executor import JobState, JobStatus
 from sweep.launcher.launcher import Launcher
-from sweep.launcher.watch import APART_S, Watch
+from sweep.launcher.watch import APART_S, TIMEOUT_S, Watch
 from sweep.state import events
 from sweep.state.events import PilotAlive, PilotIntended, PilotStarted, PilotSubmitted, PilotWaits
 from tests.support import driving
@@ -103,3 +104,17 @@ def test_why_a_pilot_waits_is_written_once_for_what_is_the_same_to_the_user(watc
         passes(clock, launcher, watch, 20)
     written = driving.events_of(launcher.directory.path, PilotWaits)
     assert [event.reason for event in written] == ["", "JobHeldUser", "Priority"]
+
+
+def test_of_a_job_that_runs_for_long_and_starts_nothing_the_user_learns_how_to_free_its_nodes(watched):
+    """Its prolog may hang, or its image: it is not cancelled, since large images may take as long."""
+    launcher, watch, clock = watched
+    launcher.executor = Lists(jobs={"7": JobStatus(state=JobState.RUNNING, name="s-p0001")})
+    passes(clock, launcher, watch, int(TIMEOUT_S))
+    assert not queue_texts(launcher.sweep.sweep_state)
+    passes(clock, launcher, watch, 60)
+    (text,) = queue_texts(launcher.sweep.sweep_state)
+    assert "its job runs, but nothing has started" in text
+    assert "`scancel 7`" in text
+    assert len(driving.events_of(launcher.directory.path, PilotWaits)) == 1
+    assert is_open(launcher)
