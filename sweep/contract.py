@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -158,28 +158,18 @@ class Run:
     @property
     def run_id(self) -> str:
         """Readable slug and 16 hex digits of the canonical JSON. Safe as a file name."""
-        numbers = (getattr(self.layout, name) for name in LAYOUT_NUMBERS)
-        return run_id_of(slug_head(self.model, self.nodes), numbers, self.canonical_json())
+        layout, name = self.layout, "".join(c if c.isascii() and (c.isalnum() or c == ".") else "-" for c in self.model)
+        slug = f"{name[:40].strip('-.') or 'model'}-n{self.nodes}-dp{layout.dp}-tp{layout.tp}-pp{layout.pp}"
+        slug += f"-cp{layout.cp}" * (layout.cp > 1) + f"-ep{layout.ep}" * (layout.ep > 1)
+        slug += f"-mbs{layout.micro_batch_size}-gas{layout.grad_accum}-z{layout.zero}"
+        digest = hashlib.sha256(self.canonical_json().encode()).hexdigest()[:16]
+        return f"{slug}-{digest}"
 
     @classmethod
     def from_json(cls, text: str) -> Run:
         """The inverse of ``canonical_json``."""
         values = json.loads(text)
         return cls(**{**values, "layout": Layout(**values["layout"])})
-
-
-def slug_head(model: str, nodes: int) -> str:
-    """How the run_ids of a cell begin."""
-    name = "".join(c if c.isascii() and (c.isalnum() or c == ".") else "-" for c in model)
-    return f"{name[:40].strip('-.') or 'model'}-n{nodes}"
-
-
-def run_id_of(head: str, numbers: Iterable[int], run_json: str) -> str:
-    """``numbers``: of LAYOUT_NUMBERS."""
-    dp, tp, pp, cp, ep, zero, mbs, gas = numbers
-    middle = f"-cp{cp}" * (cp > 1) + f"-ep{ep}" * (ep > 1)
-    digest = hashlib.sha256(run_json.encode()).hexdigest()[:16]
-    return f"{head}-dp{dp}-tp{tp}-pp{pp}{middle}-mbs{mbs}-gas{gas}-z{zero}-{digest}"
 
 
 @dataclass(frozen=True, kw_only=True)

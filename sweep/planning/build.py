@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sweep.contract import LAYOUT, LAYOUT_NUMBERS, Layout, Rule, Run, Workload, run_id_of, slug_head
+from sweep.contract import LAYOUT, LAYOUT_NUMBERS, Layout, Rule, Run, Workload
 from sweep.errors import Mistake, SweepError
 from sweep.inputs.check import problems_of
 from sweep.inputs.grid import Grid
@@ -285,10 +286,10 @@ def identities(grid: Grid, product: AxisProduct, rows: Mapping[str, Sequence[Any
     template_of = {text: _template(grid, product, json.loads(text)) for text in set(rows["further"])}
     order = next(iter(template_of.values()))[1] if template_of else []
     texts = [_json_texts(name, rows[name]) for name in order]
-    head, numbers = slug_head(product.row, product.nodes), zip(*(rows[name] for name in LAYOUT_NUMBERS), strict=True)
-    for layout, text, values in zip(numbers, rows["further"], zip(*texts, strict=True), strict=True):
+    slugs = _slugs(product, rows)
+    for slug, text, values in zip(slugs, rows["further"], zip(*texts, strict=True), strict=True):
         run_json = template_of[text][0] % values
-        yield run_id_of(head, layout, run_json), run_json
+        yield f"{slug}-{hashlib.sha256(run_json.encode()).hexdigest()[:16]}", run_json
 
 
 def _template(grid: Grid, product: AxisProduct, further: Mapping[str, Any]) -> tuple[str, list[str]]:
@@ -315,3 +316,20 @@ def _json_texts(name: str, values: Sequence[Any]) -> list[str]:
         return list(values)
     known: dict[Any, str] = {}
     return [known[v] if v in known else known.setdefault(v, json.dumps(v)) for v in values]
+
+
+def _slugs(product: AxisProduct, rows: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    """The readable part of each run_id: that of ``Run.run_id``."""
+    example = Run(
+        workload="",
+        model=product.row,
+        shape={},
+        nodes=product.nodes,
+        gpus_per_node=1,
+        sequence_length=1,
+        layout=Layout(),
+    )
+    head = example.run_id.split("-dp1-tp1-pp1-")[0]
+    for dp, tp, pp, cp, ep, zero, mbs, gas in zip(*(rows[name] for name in LAYOUT_NUMBERS), strict=True):
+        middle = (f"-cp{cp}" if cp > 1 else "") + (f"-ep{ep}" if ep > 1 else "")
+        yield f"{head}-dp{dp}-tp{tp}-pp{pp}{middle}-mbs{mbs}-gas{gas}-z{zero}"
