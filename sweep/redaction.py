@@ -10,12 +10,10 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import yaml
-
-Parameter = TypeVar("Parameter")
 
 REDACTED = "<redacted>"
 SHORTEST = 6
@@ -154,12 +152,6 @@ def redacted_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Environment variables as a record states them: the value of a secret's name, or a token of known form, is not."""
     plain = Redaction(())
     return {name: REDACTED if is_secret_name(name) else plain.clean(value) for name, value in environment.items()}
-
-
-def redacted_parameters(parameters: Mapping[str, Parameter]) -> dict[str, Parameter | str]:
-    """A workload's parameters as a record states them: without what looks like a secret, at any depth."""
-    plain = Redaction(())
-    return {name: plain.clean_value(value) for name, value in parameters.items()}
 
 
 def secret_values(*documents: object) -> set[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sweep.redaction import REDACTED, Redaction, is_secret_name, redacted_parameters, secret_values, without_secrets
+from sweep.redaction import REDACTED, Redaction, is_secret_name, secret_values, without_secrets
 from tests.support.hostile_texts import grows_faster
 
 PLAIN = Redaction(())
@@ -105,7 +105,7 @@ def test_a_grid_keeps_what_is_only_similar_to_a_secret():
 
 def test_parameters_are_cleaned_at_any_depth():
     given = {"data": ["https://me:pass1@host/x"], "nested": {"key": "hf_" + "a1B2" * 8}, "size": 7}
-    assert redacted_parameters(given) == {
+    assert PLAIN.clean_value(given) == {
         "data": [f"https://me:{REDACTED}@host/x"],
         "nested": {"key": REDACTED},
         "size": 7,

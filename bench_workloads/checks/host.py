@@ -23,7 +23,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 SYS_ADAPTERS = Path("/sys/class/infiniband")
 PORT_FILES = ("state", "phys_state", "rate", "link_layer")
 CGROUPS = Path("/sys/fs/cgroup")
-IMPORT_LIMIT_S = 14.0
+LIMIT_S = 14.0
 PACKAGES = ("torch", "numpy", "triton", "transformer-engine", "flash-attn", "apex")
 
 
@@ -89,8 +89,6 @@ def adapters() -> list[dict[str, Any]]:
     for device in sorted(SYS_ADAPTERS.iterdir()) if SYS_ADAPTERS.is_dir() else []:
         for port in sorted((device / "ports").iterdir()):
             files = {name: (port / name).read_text() for name in PORT_FILES if (port / name).is_file()}
-            if (device / "fw_ver").is_file():
-                files["fw_ver"] = (device / "fw_ver").read_text()
             rows.append({"adapter": device.name, "port": int(port.name), "files": files})
     return rows
 
@@ -99,7 +97,7 @@ def torch_import() -> float:
     """Seconds of `import torch` in a fresh interpreter."""
     began = time.monotonic()
     command = [sys.executable, "-c", f"{INSTALLED_ONLY}; import torch"]
-    output(command, IMPORT_LIMIT_S)
+    output(command, LIMIT_S)
     return round(time.monotonic() - began, 2)
 
 
@@ -146,9 +144,6 @@ def _quota(folder: Path) -> list[float]:
 def _room(path: Path) -> dict[str, Any]:
     found = os.statvfs(path)
     return {"free_bytes": found.f_bavail * found.f_frsize, "total_bytes": found.f_blocks * found.f_frsize}
-
-
-LIMIT_S = 14.0
 
 
 def nvidia_smi() -> str | bool:

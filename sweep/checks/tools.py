@@ -95,9 +95,9 @@ def nvlinks(text: str) -> list[list[float]]:
 
 
 def port_of_sys(adapter: str, port: int, files: Mapping[str, str]) -> dict[str, Json]:
-    """A row of a port: adapter, port, state, physical state, rate in Gb/s, link layer, firmware.
+    """A row of a port: adapter, port, state, physical state, rate in Gb/s, link layer.
 
-    From the files of ``/sys/class/infiniband/ADAPTER/ports/PORT`` (and the adapter's ``fw_ver``).
+    From the files of ``/sys/class/infiniband/ADAPTER/ports/PORT``.
     ``state`` holds "4: ACTIVE", ``phys_state`` "5: LinkUp", ``rate`` "400 Gb/sec (4X NDR)".
     """
 
@@ -107,7 +107,6 @@ def port_of_sys(adapter: str, port: int, files: Mapping[str, str]) -> dict[str, 
     return {
         "adapter": adapter,
         "port": port,
-        "firmware": files.get("fw_ver", "").strip(),
         "state": words("state").capitalize(),
         "physical_state": words("phys_state"),
         "gbit_per_s": number(files.get("rate")),

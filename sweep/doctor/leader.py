@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bench_workloads.checks.reading import answer
 from sweep.checks.check import Stated
 from sweep.checks.speeds import accused_by_speed
 from sweep.doctor.exchanges import Exchanges
 from sweep.doctor.request import Answers, Request
 from sweep.errors import log_error
+from sweep.inputs.topology import hosts
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.check_attempts import READ, CheckAttempts, measure_rates, until_sure
@@ -24,8 +24,6 @@ from sweep.pilot.leader.clearing import OrphanClearing
 from sweep.pilot.leader.link import Link, one_machine
 from sweep.pilot.leader.nodes import agents
 from sweep.pilot.leader.start import lead_once
-
-HOSTNAMES_S = 20.0
 
 
 class DoctorLeader:
@@ -52,8 +50,7 @@ class DoctorLeader:
             orphans.watch(links)
             expected = [f"local-{index}" for index in range(self._spec.nodes)]
             if self._spec.executor != "local":  # the names of all nodes, also of those that never connect
-                command = ["scontrol", "show", "hostnames", os.environ.get("SLURM_JOB_NODELIST", "")]
-                expected = answer(command, HOSTNAMES_S).split()
+                expected = hosts(os.environ.get("SLURM_JOB_NODELIST", ""))
             missing = sorted(set(expected) - {link.node for link in links})
             missing = missing[: self._spec.nodes - len(links)]
             self._answers.write("nodes", nodes=[link.node for link in links], missing=missing, time=time.time())

@@ -23,9 +23,9 @@ from typing import Generic, TypeVar
 from sweep.pilot.messages import (
     MAX_MESSAGE_BYTES,
     AgentMessage,
+    ChannelError,
     LeaderMessage,
     Message,
-    MessageError,
     decode_of_leader,
     encode,
 )
@@ -39,10 +39,6 @@ _HEAD = struct.Struct("!I32s")
 
 Outgoing = TypeVar("Outgoing", bound=Message)
 Incoming = TypeVar("Incoming", bound=Message)
-
-
-class ChannelError(Exception):
-    """The peer is not part of this pilot, or breaks the protocol."""
 
 
 class NoLeaderError(ChannelError):
@@ -117,10 +113,7 @@ class Channel(Generic[Outgoing, Incoming]):
 
     def send(self, message: Outgoing) -> None:
         """Queue a message; the loop writes it. Raises ChannelError where it cannot be sent."""
-        try:
-            body = encode(message)
-        except MessageError as error:
-            raise ChannelError(str(error)) from error
+        body = encode(message)
         self._writer.write(struct.pack("!I", len(body)) + self._outgoing.of(body) + body)
 
     async def receive(self) -> Incoming | None:
@@ -135,8 +128,6 @@ class Channel(Generic[Outgoing, Incoming]):
             return self._decode(body)
         except (asyncio.IncompleteReadError, ConnectionError, OSError):
             return None
-        except MessageError as error:
-            raise ChannelError(str(error)) from error
 
     def close(self) -> None:
         """Close the connection; what was queued is still sent."""

@@ -8,11 +8,9 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from bench_workloads.checks.reading import answer
 
-BOOT = Path("/proc/sys/kernel/random/boot_id")
 CANCEL_S = 20.0
 """for a client of Slurm: twice its default MessageTimeout (10 s)"""
 
@@ -32,14 +30,6 @@ def all_cpus(environment: Mapping[str, str]) -> list[str]:
 def shown_topology() -> str:
     """What the controller says of the cluster's topology; empty without an answer."""
     return _output("scontrol", "show", "topology")
-
-
-def kernel_boot() -> str:
-    """The id of this kernel's boot, the same in all of a machine's containers and networks; empty where it has none."""
-    try:
-        return BOOT.read_text().strip()
-    except OSError:
-        return ""
 
 
 def cancel_own_job() -> None:

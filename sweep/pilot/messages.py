@@ -21,8 +21,8 @@ from sweep.outcomes import Outcome
 MAX_MESSAGE_BYTES = 64 << 20
 
 
-class MessageError(Exception):
-    """A message cannot be sent, or what arrived is no message of this direction."""
+class ChannelError(Exception):
+    """The peer is not part of this pilot or breaks the protocol, or a message cannot be sent."""
 
 
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -261,13 +261,13 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode(message: Message) -> bytes:
-    """The message as bytes. Raises MessageError where it is too large or holds what MessagePack cannot encode."""
+    """The message as bytes. Raises ChannelError where it is too large or holds what MessagePack cannot encode."""
     try:
         data = _encode(message)
     except (OverflowError, RecursionError, TypeError) as error:  # an integer of over 64 bits; too deep; no value
-        raise MessageError(f"{type(message).__name__} cannot be sent: {error}") from error
+        raise ChannelError(f"{type(message).__name__} cannot be sent: {error}") from error
     if len(data) > MAX_MESSAGE_BYTES:
-        raise MessageError(f"{type(message).__name__} of {len(data)} bytes is above the limit of {MAX_MESSAGE_BYTES}")
+        raise ChannelError(f"{type(message).__name__} of {len(data)} bytes is above the limit of {MAX_MESSAGE_BYTES}")
     return data
 
 
@@ -286,14 +286,14 @@ Incoming = TypeVar("Incoming")
 
 def _decode(decoder: msgspec.msgpack.Decoder[Incoming], data: bytes) -> Incoming:
     if len(data) > MAX_MESSAGE_BYTES:
-        raise MessageError(f"a message of {len(data)} bytes is above the limit of {MAX_MESSAGE_BYTES}")
+        raise ChannelError(f"a message of {len(data)} bytes is above the limit of {MAX_MESSAGE_BYTES}")
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MessageError(f"not a known message: {error}") from error
+        raise ChannelError(f"not a known message: {error}") from error
 
 
 decode_of_leader: Callable[[bytes], LeaderMessage] = partial(_decode, msgspec.msgpack.Decoder(LeaderMessage))
-"""Decodes what an agent received. Raises MessageError where it is no message of a leader."""
+"""Decodes what an agent received. Raises ChannelError where it is no message of a leader."""
 decode_of_agent: Callable[[bytes], AgentMessage] = partial(_decode, msgspec.msgpack.Decoder(AgentMessage))
-"""Decodes what a leader received. Raises MessageError where it is no message of an agent."""
+"""Decodes what a leader received. Raises ChannelError where it is no message of an agent."""

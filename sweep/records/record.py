@@ -29,7 +29,7 @@ from sweep.records.schema import (
     over_ranks,
 )
 from sweep.records.validity import implausible, oddities, of_another_torch, refusal, stopped_after
-from sweep.redaction import Redaction, redacted_environment, redacted_parameters, secret_values
+from sweep.redaction import Redaction, redacted_environment, secret_values
 from sweep.state.events import Event, EventError, Recorded, decoder
 
 WORTH_DIGEST = 64
@@ -127,7 +127,7 @@ def configuration(run: Run, gpu: str | None) -> Configuration:
         global_batch_tokens=run.global_batch_tokens,
         warmup_iterations=run.warmup_iterations,
         iterations=run.iterations,
-        params_json=json_text(redacted_parameters(run.params)),
+        params_json=json_text(Redaction(()).clean_value(run.params)),
         env_json=json_text(redacted_environment(run.env)),
     )
 

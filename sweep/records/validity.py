@@ -57,21 +57,19 @@ def stopped_after(measurements: Sequence[Measurement], bound: SlowBound | None) 
 def mismatches(run: Run, measurements: Sequence[Measurement], bound: SlowBound | None = None) -> list[str]:
     """Each difference between what was requested and what ran, with both values."""
     asked = requested(run) | ({"checkpoint": run.params["checkpoint"]} if saves(run.params) else {})
-    found: dict[str, None] = {}
+    differ: dict[str, list[str]] = {}
     for rank, measurement in enumerate(measurements):
         for name, value in measurement.effective.items():
             if name in asked and value != asked[name]:
-                found.setdefault(f"{name}: requested {asked[name]}, ran {value} (rank {rank})")
+                differ.setdefault(name, []).append(f"{name}: requested {asked[name]}, ran {value} (rank {rank})")
+    found = [one + (f" and {len(more)} more ranks" if more else "") for one, *more in differ.values()]
     counts = sorted({len(m.step_times_s) for m in measurements})
     wanted = 1 if stopped_after(measurements, bound) is not None else run.iterations
     if counts[0] < wanted:
-        found.setdefault(f"iterations: requested {run.iterations}, timed {counts[0]}")
+        found.append(f"iterations: requested {run.iterations}, timed {counts[0]}")
     elif len(counts) > 1:
-        found.setdefault(f"iterations: ranks timed {counts[0]} to {counts[-1]}")
-    by_name: dict[str, list[str]] = {}
-    for text in found:
-        by_name.setdefault(text.split(":")[0], []).append(text)
-    return [texts[0] + (f" and {len(texts) - 1} more ranks" if len(texts) > 1 else "") for texts in by_name.values()]
+        found.append(f"iterations: ranks timed {counts[0]} to {counts[-1]}")
+    return found
 
 
 _OWN = ("etp", "virtual_stages", "pipeline_layout", "recompute_modules", "recompute_layers")

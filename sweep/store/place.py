@@ -98,17 +98,13 @@ def _relation(directory: SweepDir, stated: Provenance | None) -> Relation:
     with contextlib.suppress(OSError):
         if there.samefile(directory.path):
             return Relation.SAME
-    if _is_sweep(there, stated.sweep_id):
+    is_sweep = False
+    with contextlib.suppress(OSError):
+        is_sweep = sweep_id_of(SweepDir(there)) == stated.sweep_id
+    if is_sweep:
         with tempfile.NamedTemporaryFile(dir=directory.path, prefix=".place-") as file:
             return Relation.SAME if (there / Path(file.name).name).exists() else Relation.COPY
     return Relation.MOVED if place_of(directory).inodes == stated.place.inodes else Relation.COPY
-
-
-def _is_sweep(path: Path, sweep_id: str) -> bool:
-    try:
-        return sweep_id_of(SweepDir(path)) == sweep_id
-    except OSError:
-        return False
 
 
 def _state_place(directory: SweepDir, sweep_id: str | None = None) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from bench_workloads.checks.reading import output, read_all
 from tests.support import driving
+from tests.support.clients import made_client
 
 SITE = "gpu: cpu\ngpus_per_node: 2\npilot_time: 10m\n"
 
@@ -70,8 +71,7 @@ def test_a_command_that_fails_hangs_or_is_missing_is_reported_without_our_except
     tmp_path, monkeypatch, script, words
 ):
     if script is not None:
-        (tmp_path / "sacctmgr").write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / "sacctmgr").chmod(0o755)
+        made_client(tmp_path / "sacctmgr", script)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))
     assert error_of(lambda: output(["sacctmgr", "show", "qos"], 0.3)) == words
 

@@ -15,6 +15,7 @@ from sweep.errors import SweepError
 from sweep.executors.executor import Executor, JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.slurm import MOST_SHOWN, SlurmExecutor, clean_environment
 from sweep.inputs.site import Site
+from tests.support.clients import made_client
 from tests.support.lying_slurm import LIES, LyingSlurm
 from tests.support.slurm.cluster import Cluster
 from tests.support.slurm.services import program, slurm_version, wait_until
@@ -210,8 +211,7 @@ def test_a_timed_out_submission_is_found_and_runs(
     """The controller accepted, and its answer never came: the job exists all the same, and can start."""
     sbatch = tmp_path / "bin" / "sbatch"
     sbatch.parent.mkdir()
-    sbatch.write_text(f'#!/bin/sh\n{program("sbatch")} "$@" > /dev/null\nexec sleep 60\n')
-    sbatch.chmod(0o755)
+    made_client(sbatch, f'{program("sbatch")} "$@" > /dev/null\nexec sleep 60')
     request = request_for("p1")
     lasting = SITE.model_copy(update={"setup": ("sleep 10",)})  # a job that has ended is soon forgotten
     with monkeypatch.context() as patch:
@@ -305,9 +305,7 @@ def test_a_site_that_limits_the_range_of_queries(
     """MaxQueryTimeRange binds users, not root: the clients run as another user here."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    wrapper = folder / "sacct"
-    wrapper.write_text(f'#!/bin/sh\nexec runuser -u munge --preserve-environment -- {program("sacct")} "$@"\n')
-    wrapper.chmod(0o755)
+    made_client(folder / "sacct", f'exec runuser -u munge --preserve-environment -- {program("sacct")} "$@"')
     with Cluster(nodes=1, extra_slurmdbd="MaxQueryTimeRange=2-00:00:00\n") as cluster:
         cluster.use(monkeypatch)
         monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
@@ -401,8 +399,6 @@ def count_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
     folder, log = tmp_path / "bin", tmp_path / "calls"
     folder.mkdir()
     for name in ("squeue", "sacct", "scontrol", "sbatch", "scancel"):
-        wrapper = folder / name
-        wrapper.write_text(f'#!/bin/sh\necho {name} >> {log}\nexec {program(name)} "$@"\n')
-        wrapper.chmod(0o755)
+        made_client(folder / name, f'echo {name} >> {log}\nexec {program(name)} "$@"')
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return lambda: log.read_text().split()

@@ -163,18 +163,6 @@ def test_the_last_lines_of_a_gone_pilot_are_read_before_it_is_marked_lost(existi
     launcher.close()
 
 
-def test_what_a_failing_file_system_cut_off_is_read_again(existing):
-    directory = existing.directory
-    written(directory, "launcher-earlier", INTENT)
-    (directory.path / "journal" / "pilot-broken.jsonl").symlink_to("nowhere")
-    reader = JournalReader(directory)
-    for _ in range(2):
-        with pytest.raises(FileNotFoundError):
-            reader.new_events()
-    (directory.path / "journal" / "pilot-broken.jsonl").unlink()
-    assert INTENT in reader.new_events()
-
-
 class EnoughError(Exception):
     """The launcher has polled once."""
 

@@ -6,8 +6,16 @@ import struct
 
 import pytest
 
-from sweep.pilot.channel import Channel, ChannelError, Rendezvous, authenticate, connect
-from sweep.pilot.messages import MAX_MESSAGE_BYTES, Cleared, ClearStale, Hello, Ping, decode_of_agent, encode
+from sweep.pilot.channel import Channel, Rendezvous, authenticate, connect
+from sweep.pilot.messages import (
+    MAX_MESSAGE_BYTES,
+    ChannelError,
+    Cleared,
+    Hello,
+    Ping,
+    decode_of_agent,
+    encode,
+)
 
 KEY = secrets.token_bytes(32)
 HELLO = Hello(node="n1", index=0, stale_tokens=())
@@ -152,8 +160,3 @@ def test_what_is_no_message_of_an_agent_is_refused_where_it_arrives(body):
 def test_a_frame_above_the_limit_is_refused_before_it_is_read():
     with pytest.raises(ChannelError, match="above the limit"):
         frames(b"", change=lambda sealed: [struct.pack("!I", MAX_MESSAGE_BYTES + 1) + sealed[0][4:]])
-
-
-def test_a_message_above_the_limit_is_not_sent():
-    with pytest.raises(ChannelError, match="above the limit"):
-        Channel(None, None, decode_of_agent, None, None).send(ClearStale(tokens=("x" * MAX_MESSAGE_BYTES,)))

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.support.clients import made_client
 from tests.support.pilot_parts import spec
 
 PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]])"
@@ -24,9 +25,7 @@ lead_once(pathlib.Path(sys.argv[1]), lead)
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_leader_ends_its_job_where_the_daemon_above_it_died(tmp_path, dies):
     spec(executor="slurm").write(tmp_path)
-    scancel = tmp_path / "scancel"
-    scancel.write_text(f"#!/bin/sh\necho $1 > {tmp_path}/cancelled\n")
-    scancel.chmod(0o700)
+    made_client(tmp_path / "scancel", f"echo $1 > {tmp_path}/cancelled")
     above = subprocess.Popen(
         [sys.executable, "-c", PARENT, CHILD, str(tmp_path)],
         env={**os.environ, "SLURM_JOB_ID": "7", "PATH": f"{tmp_path}:{os.environ['PATH']}"},

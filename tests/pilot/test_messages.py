@@ -6,7 +6,7 @@ import math
 import pytest
 
 from sweep.contract import Measurement
-from sweep.pilot.messages import Clean, Measured, MessageError, Stop, decode_of_agent, decode_of_leader, encode
+from sweep.pilot.messages import ChannelError, Clean, Measured, Stop, decode_of_agent, decode_of_leader, encode
 
 MEASUREMENT = Measurement(
     step_times_s=[0.5, 0.25], losses=[1.0, math.inf], effective={"dp": 2, "zero": None}, extra={"notes": ["odd"]}
@@ -19,7 +19,7 @@ DIRECTIONS = [(OF_LEADER, decode_of_leader, decode_of_agent), (OF_AGENT, decode_
 @pytest.mark.parametrize(("message", "decode", "of_the_other"), DIRECTIONS)
 def test_a_message_arrives_as_it_was_sent_and_is_refused_in_the_other_direction(message, decode, of_the_other):
     assert decode(encode(message)) == message
-    with pytest.raises(MessageError, match="Invalid value"):
+    with pytest.raises(ChannelError, match="Invalid value"):
         of_the_other(encode(message))
 
 
@@ -27,7 +27,7 @@ def test_an_oversize_one_is_neither_sent_nor_taken(monkeypatch):
     data = encode(OF_AGENT)
     monkeypatch.setattr("sweep.pilot.messages.MAX_MESSAGE_BYTES", len(data) - 1)
     for act in (lambda: encode(OF_AGENT), lambda: decode_of_agent(data), lambda: decode_of_leader(data)):
-        with pytest.raises(MessageError, match="above the limit"):
+        with pytest.raises(ChannelError, match="above the limit"):
             act()
 
 
@@ -44,5 +44,5 @@ def test_a_lone_surrogate_arrives_as_a_question_mark():
 
 @pytest.mark.parametrize("odd", [2**64, -(2**63) - 1, object()])
 def test_a_value_that_has_no_bytes_is_not_sent(odd):
-    with pytest.raises(MessageError, match="Measured cannot be sent"):
+    with pytest.raises(ChannelError, match="Measured cannot be sent"):
         encode(measured(extra={"odd": odd}))

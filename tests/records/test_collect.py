@@ -81,25 +81,6 @@ def test_of_several_reruns_the_latest_counts_in_whatever_order_they_are_read(swe
     assert [(r["attempt"], r["final"]) for r in rows(sweep)] == [(1, False), (2, False), (3, True)]
 
 
-def test_a_torn_last_line_is_left_for_the_next_read(sweep):
-    whole = line_of(attempt(2))
-    write_journal(sweep, "p", [record_event(attempt(1))])
-    with sweep.journal("p").open("a") as file:
-        file.write(whole[:100])
-    assert collect(sweep).attempts == 1
-    with sweep.journal("p").open("a") as file:
-        file.write(whole[100:])
-    assert collect(sweep).attempts == 2
-
-
-def test_a_line_damaged_in_the_middle_is_reported_and_the_rest_is_read(sweep, capfd):
-    sweep.journal("p").write_text(line_of(attempt(1)) + '{"event":"record", bro\n' + line_of(attempt(2)))
-    assert collect(sweep).attempts == 2
-    at = len(line_of(attempt(1)))
-    assert f"p.jsonl: the line at byte {at} is skipped: " in capfd.readouterr().err
-    assert collect(sweep).new == 0
-
-
 def test_a_record_that_breaks_the_schema_is_reported_by_its_column(sweep, capfd):
     write_journal(sweep, "p", [record_event(attempt(1), dp="eight"), record_event(attempt(2))])
     assert collect(sweep).attempts == 1

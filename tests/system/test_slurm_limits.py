@@ -10,6 +10,7 @@ import pytest
 
 from sweep.state.events import AttemptStarted, PilotIntended, PilotSubmitted, SubmitDelayed
 from tests.support import driving
+from tests.support.clients import made_client
 from tests.support.driving import wait_for
 from tests.support.slurm.cluster import Cluster
 from tests.support.slurm.services import program
@@ -96,8 +97,7 @@ def test_submissions_that_time_out_and_were_accepted(tmp_path, slurm_cluster):
     folder = tmp_path / "bin"
     folder.mkdir()
     late = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
-    (folder / "sbatch").write_text(f'#!/bin/sh\n{program("sbatch")} "$@" > /dev/null\necho "{late}" >&2\nexit 1\n')
-    (folder / "sbatch").chmod(0o755)
+    made_client(folder / "sbatch", f'{program("sbatch")} "$@" > /dev/null\necho "{late}" >&2\nexit 1')
     process, directory = launch(tmp_path, slurm_cluster, runs=6, per_pilot=3, step_s=1.0, path=folder)
     wait(process, tmp_path)
     driving.assert_each_run_measured_once(directory)
@@ -129,7 +129,7 @@ def test_a_controller_that_is_away_and_then_slow(slurm_or_skip, tmp_path):
     assert_no_loop(directory, runs=3)
 
 
-CALLED = """#!/bin/sh
+CALLED = """\
 REAL "$@"; status=$?
 echo "${0##*/} $status $*" >> "${0%/*}/calls"
 exit $status
@@ -142,9 +142,8 @@ def test_pilots_are_submitted_at_the_first_poll_that_a_controller_answers_again(
     """Whatever the pause after the last refusal is by then: it grows to 40 s here, polls are 15 s apart."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for client in ("sbatch", "squeue"):
-        (folder / client).write_text(CALLED.replace("REAL", program(client)))
-        (folder / client).chmod(0o755)
+    for name in ("sbatch", "squeue"):
+        made_client(folder / name, CALLED.replace("REAL", program(name)))
     with Cluster(nodes=8, accounting=False) as cluster:
         cluster.stop_slurmctld()
         process, directory = launch(tmp_path, cluster, runs=8, path=folder, poll_s=15)

@@ -20,11 +20,11 @@ from sweep.pilot.agent.attempt import Node, NodeAttempt, compile_workers
 from sweep.pilot.agent.cleanup import clear, kill, make_temporary, remove_scratch, remove_stale_scratch
 from sweep.pilot.agent.fork_servers import ForkServerError, ForkServerPool
 from sweep.pilot.agent.processes import ACTIVITY_CHECK_S, PILOT_MARK, carrying, tokens_of_sweep
-from sweep.pilot.channel import AgentChannel, ChannelError
+from sweep.pilot.channel import AgentChannel
 from sweep.pilot.clock import PausingClock
-from sweep.pilot.job import kernel_boot
 from sweep.pilot.messages import (
     Alive,
+    ChannelError,
     Cleared,
     ClearStale,
     Hello,
@@ -39,6 +39,7 @@ from sweep.pilot.messages import (
     Terminated,
 )
 from sweep.pilot.timeouts import HEARTBEAT_S, SILENCE_S
+from sweep.store.directory import boot_id
 
 Inbox = asyncio.Queue[LeaderMessage]
 
@@ -67,7 +68,7 @@ class Agent:
             node=self._node.name,
             index=self._node.index,
             spot=spot_at(*(os.environ.get(f"SLURM_TOPOLOGY_ADDR{end}", "") for end in ("", "_PATTERN"))),
-            boot=kernel_boot(),
+            boot=boot_id(),
             stale_tokens=tuple(sorted(stale_tokens(self._node.scratch))),
             not_ended=self._not_ended,
         )

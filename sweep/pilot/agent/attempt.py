@@ -26,10 +26,11 @@ from sweep.pilot.agent.kernel_log import KernelWatch
 from sweep.pilot.agent.processes import Activity, left_on_gpus, present
 from sweep.pilot.agent.progress import Report, failure
 from sweep.pilot.agent.ranks import KEPT_BYTES, Rank, one_per_process, start_ranks
-from sweep.pilot.channel import AgentChannel, ChannelError
+from sweep.pilot.channel import AgentChannel
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.messages import (
     Busy,
+    ChannelError,
     Clean,
     Failed,
     Heartbeats,

@@ -9,9 +9,10 @@ from enum import Enum
 from pathlib import Path
 
 from sweep.errors import log_error
-from sweep.pilot.channel import AgentChannel, ChannelError, NoLeaderError, Rendezvous, connect
+from sweep.pilot.channel import AgentChannel, NoLeaderError, Rendezvous, connect
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import has_node
+from sweep.pilot.messages import ChannelError
 from sweep.pilot.timeouts import RECONNECT_S
 
 CONNECT_S = 5.0

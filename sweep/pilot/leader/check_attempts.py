@@ -33,18 +33,16 @@ TORCH = ("torch", "torch.distributed", "bench_workloads.checks.rates", "bench_wo
 """one fork server for both programs: a node imports torch once"""
 
 
-def workload(name: str, *, torch: bool, listens: bool) -> Workload:
-    """The declaration of one of the checks' programs."""
+def workload(name: str, *, torch: bool) -> Workload:
+    """The declaration of one of the checks' programs; those with torch have a rendezvous."""
     module = f"bench_workloads.checks.{name}"
     preload = TORCH if torch else (module,)
-    return Workload(
-        name="checks", main=f"{module}:main", axes=frozenset({"dp"}), preload=preload, takes_listener=listens
-    )
+    return Workload(name="checks", main=f"{module}:main", axes=frozenset({"dp"}), preload=preload, takes_listener=torch)
 
 
-READ = workload("reading", torch=False, listens=False)
-RATES = workload("rates", torch=True, listens=True)
-EXCHANGE = workload("exchange", torch=True, listens=True)
+READ = workload("reading", torch=False)
+RATES = workload("rates", torch=True)
+EXCHANGE = workload("exchange", torch=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,6 @@ from sweep.errors import log_error
 from sweep.pilot.channel import (
     HANDSHAKE_TIMEOUT_S,
     Channel,
-    ChannelError,
     LeaderChannel,
     Rendezvous,
     authenticate,
@@ -33,7 +32,7 @@ from sweep.pilot.job import all_cpus
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.network import host_addresses, listener
-from sweep.pilot.messages import Hello, Leave, Ping, decode_of_agent
+from sweep.pilot.messages import ChannelError, Hello, Leave, Ping, decode_of_agent
 from sweep.pilot.timeouts import ARRIVAL_S, HEARTBEAT_S, STRAGGLER_S
 
 MOST_FILES = 65_536

@@ -10,6 +10,7 @@ import pytest
 
 from sweep.pilot.agent import processes
 from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK, Activity, allocated
+from tests.support.clients import made_client
 
 
 @pytest.fixture
@@ -163,8 +164,7 @@ def nvidia_smi(tmp_path, monkeypatch):
             "--query-compute-apps": "\n".join(rows) + "\n",
         }
         cases = "".join(f"{name}*) printf '%s' '{text}';;\n" for name, text in answers.items())
-        (tmp_path / "nvidia-smi").write_text(f'#!/bin/sh\ncase "$1" in\n{cases}esac\n')
-        (tmp_path / "nvidia-smi").chmod(0o755)
+        made_client(tmp_path / "nvidia-smi", f'case "$1" in\n{cases}esac')
 
     return lists
 

@@ -12,6 +12,7 @@ from sweep.pilot.channel import Rendezvous, authenticate
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job import has_node
 from sweep.pilot.timeouts import RECONNECT_S
+from tests.support.clients import made_client
 
 KEY = secrets.token_bytes(32)
 
@@ -36,8 +37,7 @@ def scheduler(folder, script):
     """A squeue that does this, and a scontrol that knows two lists."""
     names = """case $3 in 'n[1-3]') echo "n1\nn2\nn3";; 'n[2-3]') echo "n2\nn3";; esac"""
     for name, text in (("squeue", script), ("scontrol", names)):
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o700)
+        made_client(folder / name, text)
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,15 @@
 """The step of a pilot's agents: what srun is asked for."""
 
 import os
-import stat
 
 from sweep.pilot.leader.nodes import start_agents
+from tests.support.clients import made_client
 from tests.support.pilot_parts import spec
-
-SRUN = '#!/bin/sh\nprintf "%s\\n" "$@"\nenv\n'
 
 
 def test_the_step_has_no_mpi_and_survives_the_oom_of_one_rank(tmp_path, monkeypatch):
     """Captured: one of Slurm's newer versions, whose OOMKillStep this acts on, does not run here."""
-    (tmp_path / "srun").write_text(SRUN)
-    (tmp_path / "srun").chmod((tmp_path / "srun").stat().st_mode | stat.S_IXUSR)
+    made_client(tmp_path / "srun", 'printf "%s\\n" "$@"\nenv')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_OOM_KILL_STEP", "1")  # as sbatch sets it for the job's steps
     monkeypatch.delenv("SLURM_CPUS_ON_NODE", raising=False)

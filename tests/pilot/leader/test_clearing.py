@@ -13,6 +13,7 @@ from sweep.pilot.leader.node_fate import Fate
 from sweep.pilot.messages import ClearStale
 from sweep.state import events
 from sweep.state.events import PilotAlive
+from tests.support.clients import made_client
 from tests.support.launchers import written
 from tests.support.pilot_parts import Mute, spec
 
@@ -118,8 +119,7 @@ def test_what_became_of_a_node_is_asked_of_slurm(tmp_path, monkeypatch, srun, si
         "scontrol": f"printf '%s\n' {nodes}",
     }
     for name, text in scripts.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o700)
+        made_client(tmp_path / name, text)
     (tmp_path / "agents.log").write_text(said)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     monkeypatch.setenv("SLURM_JOB_ID", "7")

@@ -4,12 +4,11 @@ import asyncio
 
 import pytest
 
-from sweep.pilot.channel import ChannelError
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.leader import link as link_module
 from sweep.pilot.leader.link import Link, NodeLost
 from sweep.pilot.leader.nodes import Nodes
-from sweep.pilot.messages import Alive, Hello, Terminated
+from sweep.pilot.messages import Alive, ChannelError, Hello, Terminated
 from sweep.pilot.timeouts import QUIET_S, SILENCE_S
 from tests.support.pilot_parts import Mute, Open, Scripted, Time
 

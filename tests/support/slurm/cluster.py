@@ -15,10 +15,10 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -51,28 +51,15 @@ class Cluster:
     def __init__(
         self,
         *,
-        nodes: int = 8,
-        gpus_per_node: int = 2,
-        accounting: bool = True,
-        cpus_per_node: int = 8,
-        extra: str = "",
-        cpus_of: Mapping[str, int] | None = None,
-        topology: str = "",
-        extra_slurmdbd: str = "",
         start_timeout_s: float = 60,
         own_processes: bool = False,
+        **shape: Any,
     ) -> None:
-        """``own_processes``: each node has a process namespace and sees no other node's processes, as real nodes do."""
-        self.shape = Shape(
-            nodes=nodes,
-            gpus_per_node=gpus_per_node,
-            cpus_per_node=cpus_per_node,
-            accounting=accounting,
-            extra=extra,
-            cpus_of=cpus_of or {},
-            topology=topology,
-            extra_slurmdbd=extra_slurmdbd,
-        )
+        """``own_processes``: each node has a process namespace and sees no other node's processes, as real nodes do.
+
+        ``shape``: the values of ``Shape`` that differ from its defaults.
+        """
+        self.shape = Shape(**shape)
         self._start_timeout_s = start_timeout_s
         self._enter = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if own_processes else []
         self._children: list[subprocess.Popen[bytes]] = []
