@@ -252,6 +252,14 @@ def test_a_grid_goes_around_through_yaml():
     assert again.to_yaml() == grid.to_yaml()
 
 
+def test_a_search_is_given_the_budget_with_the_repeats_and_how_much_it_may_miss():
+    for text, limits in (
+        ("", {}), ("repeats: 2\n", {}), ("miss: 2%\n", {"miss": 0.02}),
+        ("miss: 2%\nrepeats: 2\nbudget: {runs: 9}\n", {"runs": 9, "repeats": 2, "miss": 0.02}),
+    ):  # fmt: skip
+        assert parse_grid(GOOD + text, "g").limits == limits
+
+
 def test_the_schema_names_and_describes_every_key():
     schema = json_schema()
     properties = schema["properties"]

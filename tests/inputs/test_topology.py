@@ -29,6 +29,7 @@ ADDRESSES = [
     ("s0.s4.s8.tux1", "switch.switch.switch.node", Spot(None, ("s0", "s4", "s8"))),  # topology/tree
     ("core.leaf[1-2].n3", "switch.switch.node", Spot(None, ("core", "leaf[1-2]"))),  # two adapters, a leaf each
     ("..n4", "switch.switch.node", Spot()),  # topology/tree, on no switch
+    (".leaf1.n6", "switch.switch.node", Spot(None, ("", "leaf1"))),  # no switch above its own
     ("core..n5", "switch.switch.node", Spot(None, ("core", ""))),  # on the top switch itself
     ("b8.tux1", "block.node", Spot("b8", ("b8",))),  # topology/block, Slurm 24.05 and later
     ("rack1.n3.example.org", "switch.node", Spot(None, ("rack1",))),

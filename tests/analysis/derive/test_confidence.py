@@ -146,7 +146,8 @@ def test_the_spread_between_repeats_is_pooled_over_configurations():
     alone, none = run_spread(pd.DataFrame({"value": [1.0, 2.0]}), pd.Series([0, 1]))
     assert math.isnan(alone)
     assert none == 0
-    assert run_spread(pd.DataFrame({"value": [100.0, 110.0, 0.0, -1.0]}), pd.Series([0, 0, 0, 0]))[1] == 1
+    for groups in ([0, 0, 0, 0], [0, 0, 1, 1]):
+        assert run_spread(pd.DataFrame({"value": [100.0, 110.0, 0.0, -1.0]}), pd.Series(groups))[1] == 1
 
 
 def test_a_lead_counts_by_the_numbers_of_runs_behind_both():
