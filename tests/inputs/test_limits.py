@@ -8,7 +8,7 @@ from sweep.inputs.detect import NodeGroup, cluster_site
 from sweep.inputs.load import parse_grid
 from sweep.inputs.models import shape_of_config
 from sweep.inputs.site import parse_site
-from sweep.inputs.texts import text_of
+from sweep.inputs.texts import read_texts, text_of
 from sweep.inputs.validation import amount, amount_text, seconds
 from sweep.inputs.yaml_lines import MAX_DEPTH, load
 from tests.support.refusals import mistakes_of
@@ -92,6 +92,16 @@ def test_a_text_that_begins_with_an_at_sign_is_that_of_its_file():
     for given in ("@b.txt", "@none.txt"):
         with pytest.raises(ValueError, match="no readable text file"):
             text_of(given, files.get)
+
+
+def test_texts_are_read_into_the_parameters_and_the_lists_of_points():
+    points = "workload: command\nparams: {config: '@a'}\ninclude: [{config: ['@a', plain, '@none']}]"
+    document = load(points.replace(", '@none'", ""), "grid.yaml")
+    assert not read_texts(document, {"a": "text"}.get)
+    found = document.value["params"], document.value["include"]
+    assert found == ({"config": "text"}, [{"config": ["text", "plain"]}])
+    (problem,) = read_texts(load(points, "grid.yaml"), {"a": "text"}.get)
+    assert problem.path == ("include", 0, "config")
 
 
 def test_what_a_site_omits_has_the_documented_defaults():
