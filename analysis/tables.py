@@ -78,7 +78,9 @@ def load_plan(source: Source | Iterable[Source], columns: Sequence[str] = ()) ->
 
 def _skipped(file: Path) -> pd.DataFrame:
     table = read_table(file)
-    check_columns(table, ("run_id", *_SKIPPED), file, "skipped runs", f"`sweep collect {file.parent}` rebuilds it")
+    check_columns(
+        table, ("run_id", *_SKIPPED), file, "a table of skipped runs", f"`sweep collect {file.parent}` rebuilds it"
+    )
     return _to_pandas(table)
 
 
@@ -124,7 +126,7 @@ def _to_pandas(table: pa.Table) -> pd.DataFrame:
 
 def _plan_frame(file: Path, columns: Sequence[str]) -> pd.DataFrame:
     table = read_table(file, [*PLAN_COLUMNS, *columns])
-    check_columns(table, ("model", "nodes", "status"), file, "a plan", "restore it: it is written once")
+    check_columns(table, ("run_id", "model", "nodes", "status"), file, "a plan", "restore it: it is written once")
     return _to_pandas(table).astype({"model": str, "status": str})
 
 

@@ -39,7 +39,7 @@ VOCABULARY_BY_TP = Rule(
 SEQUENCE_BY_CP = Rule(
     "sequence_by_cp",
     lambda c: (c["cp"] > 1) & (c["sequence_length"] % (2 * c["cp"]) != 0),
-    "context parallelism needs a sequence that 2*cp = 2*{cp} divides",
+    "a sequence of {sequence_length} cannot be cut into 2*cp = 2*{cp} equal parts",
 )
 LLAMA = (RMSNORM, GATED, ROTARY, DENSE, NO_BIASES, NO_QK_NORM, HEAD_DIM)
 """what a plain Llama excludes"""

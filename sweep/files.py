@@ -89,10 +89,10 @@ def text_of(data: bytes, path: Path | str, what: str) -> str:
     return text
 
 
-def json_of(text: str, file: Path | str, remedy: str | None = None) -> Any:
+def json_of(text: str, file: Path | str) -> Any:
     """The object of a JSON text. Raises SweepError where it is none, or is nested too deeply."""
     if (problem := json_problem(text)) is not None:
-        raise SweepError(Mistake(problem, file=str(file), remedy=remedy))
+        raise SweepError(Mistake(problem, file=str(file)))
     return json.loads(text)
 
 
@@ -183,7 +183,7 @@ def check_columns(
     """Raises SweepError where a ``pyarrow.Table`` lacks one of these columns. ``what``: the table that is expected."""
     if missing := [name for name in names if name not in table.column_names]:
         remedy = remedy or "`sweep import` brings other tables into the schema of records"
-        fact = f"no column {' and '.join(missing[:5])}{' …' * (len(missing) > 5)}: not {what}"
+        fact = f"no column {', '.join(missing[:5])}{' …' * (len(missing) > 5)}: not {what}"
         raise SweepError(Mistake(fact, file=str(path), remedy=remedy))
 
 
@@ -283,10 +283,11 @@ def write_new(texts: Mapping[Path, str]) -> None:
 
 def write_aside(path: Path, data: Content) -> Path:
     """Write a private temporary file next to ``path`` and sync it. Raises OSError, and then has removed it."""
+    content = data.encode() if isinstance(data, str) else data
     aside = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex[:12]}")
     try:
         with naming(path), open(aside, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            data(file) if callable(data) else file.write(data.encode() if isinstance(data, str) else data)
+            content(file) if callable(content) else file.write(content)
             file.flush()
             os.fsync(file.fileno())
     except OSError:

@@ -19,7 +19,9 @@ def health(records: pd.DataFrame) -> pd.DataFrame:
     slow: list[str | None] = [None] * len(rows)
     if "slow_rank" in rows:  # of an attempt whose ranks have equal work
         like = (rows["pp"].fillna(1) == 1) & (rows["ep"].fillna(1) == 1)
-        at = rows["slow_rank"].where(like).astype(float) // rows["gpus_per_node"].astype(float)
+        at = rows["slow_rank"].where(like).astype(float) // rows["gpus_per_node"].where(
+            rows["gpus_per_node"] > 0
+        ).astype(float)
         slow = [
             str(names[int(place)]) if 0 <= place < len(names) else None
             for place, names in zip(at, rows["node_names"], strict=True)

@@ -93,7 +93,8 @@ def _finish(left: Axes, right: Axes, table: pd.DataFrame) -> None:
 
 def _notes(table: pd.DataFrame, fitted: bool) -> list[str]:
     notes = [
-        "Efficiency: tokens/s/GPU over that on the model's fewest nodes. Dashed: throughput in proportion to nodes."
+        "Efficiency: tokens/s/GPU over that on the model's fewest nodes, to compare within a model. "
+        "Dashed: throughput in proportion to nodes."
     ]
     if fitted:
         notes[0] += " Serial: Amdahl's s, the serial fraction, which more GPUs do not shorten (relative fit)."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +53,10 @@ def origin_of(directories: Sequence[SweepDir | None]) -> Origin:
 
 def provenance_of(directory: SweepDir) -> dict[str, Any]:
     """What `provenance.json` states. Raises SweepError where it is damaged."""
-    path = directory.provenance
-    stated: dict[str, Any] = json_of(read_text(path, "provenance"), path, "it is written once: restore it")
+    try:
+        stated: dict[str, Any] = json_of(read_text(directory.provenance, "provenance"), directory.provenance)
+    except SweepError as error:
+        raise SweepError([replace(one, remedy="it is written once: restore it") for one in error.mistakes]) from error
     return stated
 
 

@@ -22,7 +22,7 @@ _NAN = (
 
 CRASH = (
     "A native library crashed: run the rank with PYTHONFAULTHANDLER=1, and check that the compiled extensions match "
-    "torch, CUDA, the CPU and the driver."
+    "torch, CUDA, the CPU and the driver. The kernel's line about it, if any, ends with the library's name."
 )
 BUS_ERROR = "SIGBUS: mostly a full /dev/shm or a truncated mapped file: enlarge /dev/shm and check the file system."
 METRIC = r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w{0,40}['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\()?"

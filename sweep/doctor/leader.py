@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -50,7 +51,9 @@ class DoctorLeader:
             orphans.watch(links)
             expected = [f"local-{index}" for index in range(self._spec.nodes)]
             if self._spec.executor != "local":  # the names of all nodes, also of those that never connect
-                expected = hosts(os.environ.get("SLURM_JOB_NODELIST", ""))
+                expected = []
+                with contextlib.suppress(ValueError):
+                    expected = hosts(os.environ.get("SLURM_JOB_NODELIST", ""))
             missing = sorted(set(expected) - {link.node for link in links})
             missing = missing[: self._spec.nodes - len(links)]
             self._answers.write("nodes", nodes=[link.node for link in links], missing=missing, time=time.time())

@@ -218,8 +218,8 @@ _NEVER = (
 _LATER = (
     (
         NOT_STARTED,
-        "its job runs, but nothing has started in it for long",
-        "a prolog, an image or a file system may hang; `scancel JOB` frees its nodes",
+        "its job runs, but its pilot has not started for long",
+        "a prolog, an image, the site's `setup` or a file system may hang; `scancel JOB` frees its nodes",
     ),
     ("Priority$|Resources$|$", "it waits for its turn, or for free nodes", ""),
     ("Partition(Down|Inactive)", "its partition is closed", "it starts once an administrator opens it"),

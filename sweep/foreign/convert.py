@@ -44,7 +44,7 @@ def records_of_rows(rows: Sequence[Mapping[str, Any]], mapping: ImportMap, file:
         try:
             found.append(_row(row, mapping, line))
         except (ValueError, TypeError) as error:
-            for fact in error.args:
+            for fact in error.args or (repr(error),):
                 lines.setdefault(str(fact), []).append(line)
     if lines:
         mistakes = []
@@ -255,6 +255,8 @@ def _complete(given: dict[str, Any]) -> tuple[str, ...]:
     batch = given.get("global_batch_tokens")
     for axis in set(LAYOUT) - {"dp", "micro_batch_size", "grad_accum", *_OF_THE_SOURCE}:
         given.setdefault(axis, 1)
+    if min(given["tp"], given["pp"], given["cp"]) < 1:
+        raise ValueError("tp, pp or cp is less than 1")
     given.setdefault("dp", max(1, gpus // (given["tp"] * given["pp"] * given["cp"])))
     if given.get("sequence_length") is None:
         raise ValueError("the sequence length is not stated")

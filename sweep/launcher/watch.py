@@ -79,6 +79,7 @@ class Watch:
     def reset_timeouts(self) -> None:
         """Restart all heartbeat timeouts: heartbeats may have arrived while this process was not reading."""
         self._heard.clear()
+        self._runs_since.clear()
 
     def cancel_all(self) -> None:
         """Cancel every open pilot, except those of another cluster: there the id may be another job's."""
@@ -199,9 +200,13 @@ class Watch:
         if pilot.job_id is None:
             return
         reason = status.reason[:300] if status.state is JobState.PENDING else None
-        if status.state is JobState.RUNNING and pilot.started_at is None:
-            since = self._runs_since.setdefault(pilot.job_id, time.monotonic())
-            reason = NOT_STARTED if time.monotonic() - since > TIMEOUT_S else None
+        if status.word == "RUNNING" and pilot.started_at is None:
+            site = self._launcher.sweep.site.part(pilot.node_group)
+            least_s = TIMEOUT_S + (site.setup_time if site.setup else 0)
+            runs_s = time.monotonic() - self._runs_since.setdefault(pilot.job_id, time.monotonic())
+            reason = NOT_STARTED if runs_s > least_s else None
+        else:
+            self._runs_since.pop(pilot.job_id, None)
         if reason is not None and (pilot.waits is None or wait(pilot.waits).text != wait(reason).text):
             self._launcher.write(PilotWaits(time=time.time(), pilot=pilot.name, reason=reason))
         if time.monotonic() - self._heard_at(pilot) > TIMEOUT_S:

@@ -38,7 +38,7 @@ def strides(run: Run) -> Mapping[str, tuple[int, int]]:
 def nodes_together(run: Run, axes: Sequence[str] = FAST) -> int:
     """Nodes, in rank order, that form a unit: no group of these axes has ranks in two of them."""
     at = strides(run)
-    spans = [stride * size for stride, size in (at[axis] for axis in axes if axis in at)]
+    spans = [stride * size for stride, size in (at[axis] for axis in axes if axis in at) if size > 1]
     return math.lcm(run.gpus_per_node, *spans) // run.gpus_per_node
 
 

@@ -183,7 +183,8 @@ def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behavi
     peak = machine.by_dtype(columns, lambda dtype: machine.peak(_wide(dtype)))
     if not profile.flash_attention:
         return _stored_attention(pairs, work, machine, profile)
-    block, half = sequence / read(columns, "cp"), _half(machine.architecture, read(columns, "cp"))
+    blocks = 1.0 if behaviour.context_kind == "gather" else read(columns, "cp")
+    block, half = sequence / blocks, _half(machine.architecture, blocks)
     work = work * (1 + _windows(shape, block, half))
     known = _at_length(block, half) * machine.matmul_scale
     shares = _kernel_shares(columns, machine, profile.attention or behaviour.attention)
@@ -191,14 +192,14 @@ def attention(columns: Columns, machine: Machine, profile: MemoryProfile, behavi
     return Passes(forward, 2.5 * backward)
 
 
-def _half(architecture: str, cp: Any) -> Any:
+def _half(architecture: str, blocks: Any) -> Any:
     """Positions at which attention's blocks run at half of their speed at long sequences.
 
-    Of a rank's cp blocks the first is causal. The others have no masked pairs: all its queries and half of the keys, or
-    half of its queries and all keys, so 1.5 times as many short rows for their work.
+    Of a rank's blocks in a ring the first is causal. The others have no masked pairs: all its queries and half of the
+    keys, or half of its queries and all keys, so 1.5 times as many short rows for their work.
     """
     causal, whole = (of[architecture].median for of in (constants.ATTENTION_HALF, constants.WHOLE_HALF))
-    return (causal + (cp - 1) * 1.5 * whole) / cp
+    return (causal + (blocks - 1) * 1.5 * whole) / blocks
 
 
 def _at_length(positions: Any, half: Any) -> Any:

@@ -293,8 +293,13 @@ def claims_of(
             yield run_id, int(attempt), claim
 
 
-def boot_id() -> str:
-    """Identifies this host's current boot, so that a pid is never mistaken for one of an earlier boot."""
+def kernel_boot() -> str:
+    """The id of this kernel's boot, the same in all of a machine's containers and networks; empty where it has none."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return socket.gethostname()
+    return ""
+
+
+def boot_id() -> str:
+    """Identifies this host's current boot, so that a pid is never mistaken for one of an earlier boot."""
+    return kernel_boot() or socket.gethostname()

@@ -292,6 +292,9 @@ def _table(plan: Path) -> pyarrow.Table:
         if missing:
             raise ValueError(f"it has no column {', '.join(sorted(missing))}")
         table = file.read(columns=list(RUN_COLUMNS))
+        ids = table["run_id"]
+        if ids.slice(len(ids) - ids.null_count).null_count < ids.null_count:
+            raise ValueError("its runs are not its first rows, in their order")
         texts = [text for text in table["run_json"].to_pylist() if text]
         if any(text.count("[") + text.count("{") > MAX_DEPTH for text in texts):
             raise ValueError("a run's JSON has too many lists or objects")

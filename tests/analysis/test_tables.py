@@ -54,7 +54,7 @@ def test_a_foreign_table_may_lack_columns_and_hold_whole_numbers_as_fractions(tm
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({"a": [1]}, "no column model and nodes"),
+        ({"a": [1]}, "no column model, nodes"),
         ({"model": ["x"], "nodes": [2.5]}, "nodes should be int64"),
         ({"model": ["x"], "nodes": ["many"]}, "nodes should be int64"),
     ],

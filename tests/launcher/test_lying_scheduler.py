@@ -109,12 +109,28 @@ def test_why_a_pilot_waits_is_written_once_for_what_is_the_same_to_the_user(watc
 def test_of_a_job_that_runs_for_long_and_starts_nothing_the_user_learns_how_to_free_its_nodes(watched):
     """Its prolog may hang, or its image: it is not cancelled, since large images may take as long."""
     launcher, watch, clock = watched
-    launcher.executor = Lists(jobs={"7": JobStatus(state=JobState.RUNNING, name="s-p0001")})
+    launcher.executor = Lists(jobs={"7": JobStatus(state=JobState.RUNNING, word="RUNNING", name="s-p0001")})
     passes(clock, launcher, watch, int(TIMEOUT_S))
     assert not queue_texts(launcher.sweep.sweep_state)
     passes(clock, launcher, watch, 60)
     (text,) = queue_texts(launcher.sweep.sweep_state)
-    assert "its job runs, but nothing has started" in text
+    assert "its job runs, but its pilot has not started" in text
     assert "`scancel 7`" in text
     assert len(driving.events_of(launcher.directory.path, PilotWaits)) == 1
     assert is_open(launcher)
+
+
+def test_the_time_for_which_a_job_runs_begins_anew_when_it_is_requeued_suspended_or_not_watched(watched):
+    launcher, watch, clock = watched
+    for word, state in (
+        ("PENDING", JobState.PENDING),
+        ("SUSPENDED", JobState.SUSPENDED),
+        ("RUNNING", JobState.RUNNING),
+    ):
+        for now, then in ((word, state), ("RUNNING", JobState.RUNNING)):
+            launcher.executor = Lists(jobs={"7": JobStatus(state=then, word=now, name="s-p0001")})
+            passes(clock, launcher, watch, int(TIMEOUT_S * 0.7))
+            watch.reset_timeouts()
+    launcher.executor = Lists(jobs={"7": JobStatus(state=JobState.RUNNING, word="COMPLETING", name="s-p0001")})
+    passes(clock, launcher, watch, int(TIMEOUT_S) + 60)
+    assert not queue_texts(launcher.sweep.sweep_state)

@@ -2,9 +2,12 @@
 
 import os
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sweep.errors import SweepError
+from sweep.files import write_whole
 from sweep.launcher.launcher import Launcher, token_of
 from sweep.launcher.lost_attempts import mark_late_attempts_lost
 from sweep.launcher.watch import Watch
@@ -224,3 +227,18 @@ def test_every_flipped_byte_of_a_plan_is_an_error_or_no_damage(tmp_path):
         except SweepError as error:
             found = [mistake.file for mistake in error.mistakes]
         assert found in ([run.run_id for run in sweep.runs], [str(path)]), at
+
+
+def test_a_plan_whose_rows_were_sorted_anew_is_refused(tmp_path):
+    directory = made(tmp_path / "s").directory
+    table = pq.read_table(directory.plan)
+    lost = table.slice(0, 1).set_column(table.column_names.index("run_id"), "run_id", pa.nulls(1, pa.string()))
+    pq.write_table(pa.concat_tables([lost.cast(table.schema), table]), directory.plan)
+    with pytest.raises(SweepError, match="its runs are not its first rows"):
+        open_sweep(directory.path)
+
+
+def test_a_text_that_cannot_be_encoded_leaves_no_file(tmp_path):
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(tmp_path / "a", "\ud800")
+    assert not list(tmp_path.iterdir())

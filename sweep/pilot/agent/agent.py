@@ -39,7 +39,7 @@ from sweep.pilot.messages import (
     Terminated,
 )
 from sweep.pilot.timeouts import HEARTBEAT_S, SILENCE_S
-from sweep.store.directory import boot_id
+from sweep.store.directory import kernel_boot
 
 Inbox = asyncio.Queue[LeaderMessage]
 
@@ -68,7 +68,7 @@ class Agent:
             node=self._node.name,
             index=self._node.index,
             spot=spot_at(*(os.environ.get(f"SLURM_TOPOLOGY_ADDR{end}", "") for end in ("", "_PATTERN"))),
-            boot=boot_id(),
+            boot=kernel_boot(),
             stale_tokens=tuple(sorted(stale_tokens(self._node.scratch))),
             not_ended=self._not_ended,
         )

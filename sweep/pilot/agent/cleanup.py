@@ -32,7 +32,7 @@ from sweep.pilot.agent.processes import (
     describe,
 )
 from sweep.pilot.agent.ranks import Rank
-from sweep.store.directory import boot_id
+from sweep.store.directory import kernel_boot
 
 KILL_WAIT_S = 8.0
 """a process that outlives SIGKILL for so long hangs in the kernel (state D): its node is not clean. With evidence (6 s)
@@ -130,8 +130,9 @@ def make_temporary(scratch: Path) -> tuple[Path, int]:
     Also a descriptor that locks it, until it is closed or this process ends in any way. Removes those whose agent was
     killed, and whose scratch is gone, so that no later pilot finds them by the link.
     """
-    prefix = f"{TEMPORARY_PREFIX}{zlib.crc32(boot_id().encode()):08x}."
-    _remove_unlocked(scratch.parent, prefix)
+    prefix = f"{TEMPORARY_PREFIX}{zlib.crc32(kernel_boot().encode()):08x}."
+    if kernel_boot():
+        _remove_unlocked(scratch.parent, prefix)
     while True:  # until no other agent removed it before it was locked: each removes once, at its start
         made = Path(tempfile.mkdtemp(prefix=prefix, dir=scratch.parent))
         with contextlib.suppress(FileNotFoundError):
