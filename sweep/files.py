@@ -154,7 +154,7 @@ def read_table(
     with _parquet(path, data) as parquet:
         present = parquet.schema_arrow.names
         chosen = None if columns is None else [name for name in present if name in set(columns)]
-        # A thread of Arrow that lets go of a Python file while Python ends aborts the process (apache/arrow issue 34314).
+        # One of Arrow's threads that lets go of a Python file while Python ends aborts it (apache/arrow issue 34314).
         table = parquet.read(columns=chosen, use_threads=False)
     types = types or {}
     for name in set(types) & set(table.column_names):
