@@ -1,4 +1,5 @@
-"""The gate: predicted step times and memory of about 120 layouts, every model of the catalogue among them, may not change silently, part by part.
+"""The gate: predicted step times and memory of about 120 layouts, every model of the catalogue among them, may not
+change silently, part by part.
 
 After a change that is meant to change them: ``make accept-anchors``, and the table of accuracy before and after, which
 it prints, goes into the commit's message.

@@ -31,7 +31,7 @@ def test_a_curve_through_its_own_points_is_found_again(serial, parallel):
 
 
 def test_where_more_gpus_stop_paying():
-    found = fit_scaling([1, 100], [1 / (0.01 + 0.99), 1 / (0.01 + 0.0099)])
+    found = fit_scaling([1, 100], [1 / (0.02 + 1.98), 1 / (0.02 + 0.0198)])
     assert found.serial_share == pytest.approx(0.01)
     n = found.most_gpus
     assert found.tokens_per_second(2 * n) / found.tokens_per_second(n) == pytest.approx(1.5)

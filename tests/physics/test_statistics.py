@@ -50,8 +50,10 @@ def test_holms_procedure():
 
 def test_the_spread_within_groups_ignores_the_few_that_changed():
     random = np.random.default_rng(3)
+    for size in (2, 80):
+        many = random.normal(0, 0.01, (80_000 // size, size))
+        assert robust_spread(many)[0] == pytest.approx(0.01, rel=0.012)
     groups = [list(random.normal(at, 0.01, 6)) for at in range(20)]
-    assert robust_spread(groups)[0] == pytest.approx(0.01, rel=0.15)
     for group in groups[:4]:
         group[0] += 0.5
     assert robust_spread(groups)[0] == pytest.approx(0.01, rel=0.25)
@@ -67,11 +69,19 @@ def test_the_variance_of_a_median_is_that_of_many_medians():
     assert stated == pytest.approx(true, rel=0.15)
     assert log_median_variance([0.1, 0.1]) == (0, 0)
     assert log_median_variance([1.0, 1.0, 1.0, 2.0])[0] > 0, "most are equal"
-    for hundredths, correction in (((0, 2, -2, -1, 500), 1.206), ((0, 1, -1, 2, -2, 3, -3, 4, 500), 1.107)):
-        outlier = [math.exp(one / 100) for one in hundredths]  # two off, in the median
-        spread = MAD_FACTOR * 0.02 * correction
-        assert log_median_variance(outlier)[0] == pytest.approx((MEDIAN_FACTOR * spread) ** 2 / len(outlier))
     assert pooled_variance([[1.0, 3.0], [5.0]]) == (2.0, 1)
+
+
+@pytest.mark.parametrize("size", [*range(3, 10), 20])
+def test_of_few_iterations_with_an_outlier_the_deviation_is_right_on_average(size):
+    """Median absolute deviations of normal samples times the correction; an outlier makes it the one that counts."""
+    samples = np.random.default_rng(5).normal(0, 1, (40_000, size))
+    mean = np.mean(np.median(np.abs(samples - np.median(samples, axis=1)[:, None]), axis=1))
+    outlier = np.exp([*np.linspace(-0.01, 0.01, size - 1), 5.0])
+    logarithms = np.log(outlier)
+    distance = np.median(np.abs(logarithms - np.median(logarithms)))
+    expected = (MEDIAN_FACTOR * distance / mean) ** 2 / size
+    assert log_median_variance(outlier) == (pytest.approx(expected, rel=0.03), size - 1)
 
 
 @pytest.mark.parametrize(
