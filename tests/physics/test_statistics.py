@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from sweep.physics.statistics import (
-    MAD_FACTOR,
     MEDIAN_FACTOR,
     SURENESS,
     holm,
