@@ -209,11 +209,12 @@ class AttemptRunner:
     async def _next_message(self) -> tuple[str, OfAttempt | NodeLost | StopAsked | None]:
         """Wait for a message or the next deadline, and update the attempt's state."""
         timeout = max(0.0, self._state.next_check() - self._clock.now())
-        # While an agent is unresponsive, nothing is known of its ranks: they are not late. Soon it is back, or lost.
+        # While an agent is unresponsive, nothing is known of its ranks: they are not late. Soon it is back, or lost,
+        # which may arrive at the very end of the wait.
         try:
             node, message = await self._received(max(timeout, QUIET_CHECK_S) if self._quiet else timeout)
         except asyncio.TimeoutError:
-            if not self._quiet:
+            if not self._quiet and self._inbox.empty():
                 self._state.known_since(max(link.known_since for link in self._links))
                 self._state.check(self._clock.now())
             return "", None

@@ -12,7 +12,7 @@ from sweep.pilot.leader.attempt_log import attempt_log
 from sweep.pilot.leader.link import Link, NodeLost
 from sweep.pilot.leader.node_fate import Fate
 from sweep.pilot.messages import Alive, Failed, Prepare, Prepared, RankExited, RankFailure, Start, Stop
-from sweep.pilot.timeouts import QUIET_S
+from sweep.pilot.timeouts import QUIET_S, SILENCE_S
 from sweep.records.record import problems
 from tests.support.pilot_parts import (
     CLEAN,
@@ -86,6 +86,25 @@ async def test_an_agent_that_was_stopped_with_its_ranks_is_back_before_they_are(
             receive(link, message)
     assert (await asyncio.wait_for(playing, 10)).diagnosis.outcome is not Outcome.HANG
     reading.cancel()
+
+
+async def test_ranks_are_not_late_where_their_agent_is_lost_just_as_the_wait_for_it_ends(existing, monkeypatch):
+    time_here = Time()
+    link = Link("n1", Open(), clock=time_here.clock)
+    runner = runner_on(existing, link, limits=dataclasses.replace(LIMITS, start_s=0.3, attempt_s=1e6))
+    receiving = runner._received
+
+    async def received(timeout_s):
+        if not link.quiet:
+            return await receiving(min(timeout_s, 0.1))
+        link.check()
+        raise asyncio.TimeoutError
+
+    monkeypatch.setattr(runner, "_received", received)
+    playing = asyncio.ensure_future(played(runner, link))
+    await link.channel.wait_until_sent(Start)
+    time_here.passes(SILENCE_S + 1)
+    assert (await asyncio.wait_for(playing, 10)).diagnosis.outcome is Outcome.NETWORK
 
 
 @pytest.mark.parametrize(
