@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sweep.physics import constants
 from sweep.physics.hardware import GPUS, Gpu
+from sweep.physics.machine import Machine
 
 RING_SHARE = 0.78
 """Of the link's rate in one direction, ring all-reduce, all-gather and reduce-scatter of a node: ML Engineering's
@@ -79,7 +80,7 @@ def all_reduce(
     gpu = gpu_of(kind)
     if gpu.link_bytes_per_s is None or nodes * gpus_per_node < 2:
         return NOTHING
-    one_way = gpu.link_bytes_per_s / 2
+    one_way = float(Machine(gpu=gpu).inside_group_bytes_per_s(gpus_per_node))
     switch = not ring and gpus_per_node >= SWITCH_FROM_GPUS.get(kind, 1 << 30)
     # Where the switch reduces, each GPU sends its buffer once for the reduction and 1/n for the broadcast, so the size
     # over the time is at most B / (1 + 1/n), and the bus bandwidth 2 (n - 1) / n times that.
@@ -99,28 +100,25 @@ def all_reduce(
 
 def pair_of_gpus(kind: str) -> Expectation:
     """One GPU to another of the same node, one direction."""
-    link = gpu_of(kind).link_bytes_per_s
-    return NOTHING if link is None else Expectation(bound=link / 2, expected=PAIR_SHARE * link / 2, basis="link")
+    gpu = gpu_of(kind)
+    return _share(gpu.link_bytes_per_s and float(Machine(gpu=gpu).inside_group_bytes_per_s(2)), PAIR_SHARE, "link")
 
 
 def adapter(kind: str) -> Expectation:
     """One GPU to one of another node over its own adapter, one direction."""
-    rate = gpu_of(kind).network_bytes_per_s
-    return NOTHING if rate is None else Expectation(bound=rate, expected=ADAPTER_SHARE * rate, basis="adapter")
+    return _share(gpu_of(kind).network_bytes_per_s, ADAPTER_SHARE, "adapter")
 
 
 def matmul(kind: str, dtype: str) -> Expectation:
     """FLOP/s of a large product in a run of seconds."""
-    peak = gpu_of(kind).peak_flops(dtype)
-    if peak is None:
-        return NOTHING
-    share = constants.MATMUL.get((constants.SAME_CHIP.get(kind, kind), dtype), constants.ANY_MATMUL).median
-    return Expectation(bound=peak, expected=peak * share * SHORT_MATMUL_SHARE, basis=f"{share:.2f} of the peak, short")
+    best = Machine(gpu=gpu_of(kind)).matmul_share(dtype).median
+    return _share(gpu_of(kind).peak_flops(dtype), best * SHORT_MATMUL_SHARE, f"{best:.2f} of the peak, short")
 
 
 def memory_copy(kind: str) -> Expectation:
     """Bytes read and written per second by a copy in the GPU's memory."""
-    rate = gpu_of(kind).memory_bytes_per_s
-    if rate is None:
-        return NOTHING
-    return Expectation(bound=rate, expected=rate * constants.MEMORY_SHARE.median, basis="data sheet")
+    return _share(gpu_of(kind).memory_bytes_per_s, constants.MEMORY_SHARE.median, "data sheet")
+
+
+def _share(bound: float | None, reached: float, basis: str) -> Expectation:
+    return NOTHING if bound is None else Expectation(bound=bound, expected=reached * bound, basis=basis)

@@ -53,7 +53,7 @@ def nominal_s(network: Any, bytes_: Any, ranks: Any, nodes: Any, machine: Machin
     cloud = machine.network == "efa"
     per_node = np.asarray(ranks) / nodes
     wire = passes * bytes_ * (ranks - 1) / np.maximum(ranks, 1)
-    inside = wire / (machine.inside_bytes_per_s * inside_share.median)
+    inside = wire / (machine.inside_group_bytes_per_s(per_node) * inside_share.median)
     between = wire / per_node / (network * machine.between_share.median)
     steps = constants.INSIDE_STEP_S.median
     within = (ranks - nodes) * steps
@@ -88,7 +88,7 @@ def _nominal_exchange_s(network: Any, to_ranks: Any, to_nodes: Any, ranks: Any, 
     """
     inside = to_ranks * (ranks - nodes) / np.maximum(ranks, 1)
     across = to_nodes * (nodes - 1) / np.maximum(nodes, 1)
-    link = machine.inside_bytes_per_s * constants.EXCHANGE_SHARE.median
+    link = machine.inside_group_bytes_per_s(ranks / nodes) * constants.EXCHANGE_SHARE.median
     wire = network * machine.between_share.median
     steps = (ranks / nodes - 1) * constants.INSIDE_STEP_S.median + (nodes - 1) * constants.BETWEEN_STEP_S.median
     return np.maximum(inside / link, across / wire) + constants.INSIDE_BASE_S.median + steps
@@ -158,7 +158,7 @@ def _sent_s(columns: Columns, size: Any, axis: str, machine: Machine, latency_s:
     """Seconds of one send from a GPU to the next of the axis, of another node where its groups span several."""
     crosses = axis_nodes(columns, axis) > 1
     between = machine.between_bytes_per_s(columns, axis) * machine.between_share.median
-    speed = np.where(crosses, between, machine.inside_bytes_per_s * constants.INSIDE_GATHER.median)
+    speed = np.where(crosses, between, machine.inside_group_bytes_per_s(2) * constants.INSIDE_GATHER.median)
     ratio = 1.0
     if machine.measured.collectives:
         nodes = np.where(crosses, 2.0, 1.0)

@@ -31,6 +31,8 @@ TE_CASTS = (
     "NVIDIA/TransformerEngine docs/examples/gemm_profiling.rst (1609c89), 12 products less those cast before, of 2.2e9 "
     "elements: "
 )
+AITER = "AMD-AGI/Primus-Turbo output/baseline_attention.csv (221d75f), AITER on MI300X, causal, head_dim 128: "
+HIPKITTENS = "HazyResearch/HipKittens, analysis (2025-11), on MI355X: "
 NO_FASTER = "no faster than B300 (1,000 for 1,100 W); best shape 0.776 in bf16, 0.763 in fp8: " + MAMF
 GB200 = (
     "B300's times 1.05, the ratio of their best shapes ("
@@ -69,7 +71,10 @@ MATMUL: dict[tuple[str, str], Constant] = {
     ("gb300", "bf16"): Constant(0.778, 0.08, POWER),
     ("gb300", "fp8"): Constant(0.771, 0.10, POWER),
     ("mi300x", "bf16"): Constant(0.514, 0.15, MAMF),
+    ("mi300x", "fp8"): Constant(0.443, 0.15, "Azure/AI-benchmarking-guide, ND MI300X v5: hipBLASLt to 1,159 TFLOP/s"),
     ("mi325x", "bf16"): Constant(0.604, 0.15, MAMF),
+    ("mi355x", "bf16"): Constant(0.622, 0.10, MAMF + " (1,565 TFLOP/s)"),
+    ("mi355x", "fp8"): Constant(0.654, 0.10, HIPKITTENS + "hipBLASLt 2,749, 3,233 and 3,293 TFLOP/s at 4k, 8k and 16k"),
 }
 """(GPU kind, dtype) -> share of the dense peak that the best matrix product reaches"""
 SAME_CHIP = {
@@ -116,6 +121,7 @@ MULTIPROCESSORS = {
     "gb300": 152,
     "mi300x": 304,
     "mi325x": 304,
+    "mi355x": 256,
     "a10": 72,
     "a40": 84,
     "l4": 58,
@@ -201,9 +207,18 @@ ATTENTION: dict[tuple[str, str], tuple[Constant, Constant]] = {
         Constant(0.84, 0.12, SDPA + "GB300, cuDNN 9.19: 1,672, 1,887 and 2,014 TFLOP/s at 4k, 8k and 32k"),
         Constant(0.62, 0.15, "the same, backward: 1,195, 1,385, 1,549"),
     ),
+    ("flash-2", "cdna"): (
+        Constant(0.41, 0.12, AITER + "421 to 450 TFLOP/s at 4k, 431 to 486 at 8k"),
+        Constant(0.315, 0.15, "the same, backward: 257 to 339; 314 to 381"),
+    ),
+    ("flash-2", "mi355x"): (
+        Constant(0.52, 0.12, HIPKITTENS + "AITER 1,069, 1,173 and 1,247 TFLOP/s at 4k, 8k and 16k, causal"),
+        Constant(0.45, 0.25, "the same, backward: 877, 1,034 and 1,109; of grouped queries a third of that"),
+    ),
 }
 """(kernel, kind of GPU or architecture) -> share of the bf16 peak at long causal sequences, forward and backward"""
-ATTENTION["cudnn", "ampere"] = ATTENTION["flash-2", "ampere"]  # cuDNN's kernels for Ampere are of that generation
+# cuDNN's kernels for Ampere are of that generation; AMD's GPUs have AMD's own, whatever a trainer has elsewhere
+ATTENTION |= {("cudnn", place): ATTENTION["flash-2", place] for place in ("ampere", "cdna", "mi355x")}
 ATTENTION["cudnn", "b300"] = ATTENTION["cudnn", "gb300"]
 NO_MEASUREMENT = 0.42
 """spread of a rate without a measurement on this architecture or of this trainer: nine in ten within a factor of two"""
@@ -234,6 +249,7 @@ ATTENTION_HALF = {
     "blackwell": Constant(1000.0, 0.2, SDPA + "what fits 2k to 32k best on GB200 and GB300, forward and backward"),
 }
 ATTENTION_HALF["ampere"] = ATTENTION_HALF["hopper"]
+ATTENTION_HALF["cdna"] = Constant(1000.0, 0.3, HIPKITTENS + "AITER at 2k to 16k, and " + AITER + "4k and 8k")
 WHOLE_HALF = {
     "hopper": Constant(
         150.0,
@@ -246,12 +262,12 @@ WHOLE_HALF = {
     ),
 }
 """the same where no position is masked"""
-WHOLE_HALF["ampere"] = WHOLE_HALF["hopper"]
+WHOLE_HALF["ampere"] = WHOLE_HALF["cdna"] = WHOLE_HALF["hopper"]
 HEAD_64 = {
     "hopper": Constant(0.84, 0.08, "arXiv 2407.08608 fig. 5: head_dim 64 against 128"),
     "blackwell": Constant(0.69, 0.10, FLASH_4 + ": 980 and 1,427 TFLOP/s at 1k without a mask"),
 }
-HEAD_64["ampere"] = HEAD_64["hopper"]
+HEAD_64["ampere"] = HEAD_64["cdna"] = HEAD_64["hopper"]
 SCORE_BYTES = (
     Constant(
         14.0,

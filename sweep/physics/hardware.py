@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sweep.contract import FORMATS
+from sweep.physics import constants
 from sweep.physics.measured import Fabric, MeasuredRates
 
 GB = 10**9
@@ -31,6 +32,8 @@ class Gpu:
     """typical share of the network per GPU and direction; a site may have less"""
     link_domain: int | None = None
     """GPUs that these links join, where they are more than a node's: of several nodes in a rack"""
+    peers: int | None = None
+    """GPUs of its node that an equal part of these links goes to each; None: a switch, each has the whole rate"""
     source: str = ""
     measured: MeasuredRates | None = None
     fabric: Fabric | None = None
@@ -125,7 +128,17 @@ GPUS = _named(
         memory_bytes_per_s=5300 * GB,
         link_bytes_per_s=896 * GB,
         network_bytes_per_s=50 * GB,
+        peers=7,
         source="AMD Instinct MI300X data sheet; network: 400 Gb/s per GPU (platform reference design)",
+    ),
+    Gpu(
+        name="mi250x",
+        peaks_flops=_peaks(bf16=191.5, fp16=191.5, fp32=47.9),
+        memory_bytes=64 * GB,
+        memory_bytes_per_s=1638 * GB,
+        link_bytes_per_s=200 * GB,
+        network_bytes_per_s=12.5 * GB,
+        source="AMD Instinct MI250X data sheet, one of its two dies; links to another's; network: 200 Gb/s for two",
     ),
     Gpu(
         name="l40s",
@@ -216,6 +229,22 @@ GPUS |= _named(
         memory_bytes=256 * GB,
         memory_bytes_per_s=6000 * GB,
     ),
+    _like(
+        "a100",
+        "a100-pcie",
+        f"NVIDIA A100 data sheet, PCIe 80 GB; {_BRIDGE}",
+        memory_bytes_per_s=1935 * GB,
+        network_bytes_per_s=None,
+    ),
+    _like(
+        "mi300x",
+        "mi355x",
+        "AMD Instinct MI355X data sheet; network: 400 Gb/s per GPU (platform reference design)",
+        peaks_flops=_peaks(bf16=2516.6, fp16=2516.6, fp8=5033.2, fp4=10066.3, fp32=157.3),
+        memory_bytes=288 * GB,
+        memory_bytes_per_s=8000 * GB,
+        link_bytes_per_s=1075 * GB,
+    ),
 )
 GPUS |= _named(
     _like(
@@ -244,25 +273,9 @@ GPUS |= _named(
         source="NVIDIA T4 data sheet; PCIe 3.0 x16, no NVLink",
     ),
     _like(
-        "a100",
-        "a100-pcie",
-        f"NVIDIA A100 data sheet, PCIe 80 GB; {_BRIDGE}",
-        memory_bytes_per_s=1935 * GB,
-        network_bytes_per_s=None,
-    ),
-    _like(
         "a100-40gb",
         "a100-pcie-40gb",
         f"NVIDIA A100 data sheet, PCIe 40 GB; {_BRIDGE}",
-        network_bytes_per_s=None,
-    ),
-    _like("a100", "a800", "NVIDIA A800 data sheet, SXM4 80 GB: A100 with half the NVLinks", link_bytes_per_s=400 * GB),
-    _like(
-        "a100",
-        "a800-pcie",
-        f"NVIDIA A800 data sheet, PCIe 80 GB; {_BRIDGE}",
-        memory_bytes_per_s=1935 * GB,
-        link_bytes_per_s=400 * GB,
         network_bytes_per_s=None,
     ),
     Gpu(
@@ -281,6 +294,10 @@ GPUS |= _named(
         link_bytes_per_s=112.5 * GB,
         source=f"NVIDIA RTX A6000 data sheet (309.7 tensor TFLOPS with sparsity); {_BRIDGE}",
     ),
+    *(
+        _like(kind, kind.replace("100", "800"), f"{GPUS[kind].source}; fewer NVLinks", link_bytes_per_s=400 * GB)
+        for kind in ("a100", "a100-pcie", "h100", "h100-pcie")
+    ),
     _like(
         "h100-pcie",
         "h100-nvl",
@@ -288,13 +305,6 @@ GPUS |= _named(
         peaks_flops=_NVL,
         memory_bytes=94 * GB,
         memory_bytes_per_s=3900 * GB,
-    ),
-    _like("h100", "h800", "NVIDIA H800 data sheet, SXM5: H100 with fewer NVLinks", link_bytes_per_s=400 * GB),
-    _like(
-        "h100-pcie",
-        "h800-pcie",
-        f"NVIDIA H800 data sheet, PCIe: H100 PCIe with fewer NVLinks; {_BRIDGE}",
-        link_bytes_per_s=400 * GB,
     ),
     _like(
         "h200",
@@ -377,23 +387,12 @@ def gpu_kind(names: Iterable[str]) -> str | None:
     return None
 
 
-_BEST_MATMUL = {
-    "a100": 0.87,
-    "a800": 0.87,
-    "h100": 0.81,
-    "h800": 0.81,
-    "h200": 0.81,
-    "b200": 0.80,
-    "gb200": 0.80,
-    "mi300x": 0.60,
-}
-_ANY_MATMUL = 0.95
-
-
 def best_matmul_share(gpu: str | None, dtype: str | None) -> float:
-    """The share of its dense peak that the best matrix product reaches on a kind of GPU: no MFU is above it.
-
-    Stas Bekman, ML Engineering, table of maximum achievable matmul FLOPS (A100 0.86, H100 0.80, MI300X 0.58, B200
-    0.78; of bf16 and fp16), rounded up; elsewhere only an upper bound.
+    """The share of its dense peak that no MFU on a kind of GPU exceeds: in bf16 and fp16 that of its chip's best matrix
+    product and a spread of it; 0.95, which nothing reached, where none was measured.
     """
-    return _BEST_MATMUL.get((gpu or "").lower(), _ANY_MATMUL) if dtype in ("bf16", "fp16") else _ANY_MATMUL
+    kind = (gpu or "").lower()
+    chip = constants.SAME_CHIP.get(kind, kind)
+    known = constants.MATMUL.get((chip, "bf16")) if dtype in ("bf16", "fp16") else None
+    alike = kind in GPUS and chip in GPUS and GPUS[kind].peaks_flops == GPUS[chip].peaks_flops
+    return known.median * (1 + known.spread) if known and alike else 0.95

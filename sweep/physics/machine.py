@@ -88,7 +88,7 @@ class Machine:
     def matmul_share(self, dtype: str) -> Constant:
         """Share of the data sheet's peak that the best matrix products reach."""
         kind = self.gpu.name if (self.gpu.name, "bf16") in constants.MATMUL else constants.SAME_CHIP.get(self.gpu.name)
-        wide = {"fp16": "bf16", "tf32": "bf16", "fp32": "bf16"}.get(dtype, dtype)
+        wide = {"fp16": "bf16", "tf32": "bf16", "fp32": "bf16", "fp8": "bf16"}.get(dtype, dtype)
         for name in (dtype, wide):
             if kind is not None and (kind, name) in constants.MATMUL:
                 return constants.MATMUL[kind, name]
@@ -138,9 +138,10 @@ class Machine:
 
     @property
     def architecture(self) -> str:
-        """Of the attention kernels: ampere (and older), hopper or blackwell."""
-        peak = self.peak("bf16")
-        return "blackwell" if "fp4" in self.gpu.peaks_flops else "hopper" if peak > 6e14 else "ampere"
+        """Of the attention kernels: ampere (and older), hopper, blackwell, or AMD's cdna."""
+        if self.gpu.name.startswith("mi"):
+            return "cdna"
+        return "blackwell" if "fp4" in self.gpu.peaks_flops else "hopper" if self.peak("bf16") > 6e14 else "ampere"
 
     @property
     def multiprocessors(self) -> int:
@@ -154,8 +155,14 @@ class Machine:
 
     @property
     def inside_bytes_per_s(self) -> float:
-        """One direction of the links inside a node."""
-        return self.measured.inside_bytes_per_s or (self.gpu.link_bytes_per_s or 2 * _NOMINAL_LINK) / 2
+        """One direction of a GPU's links inside a node; of them one was measured, to another GPU."""
+        one = self.measured.inside_bytes_per_s
+        return one * (self.gpu.peers or 1) if one else (self.gpu.link_bytes_per_s or 2 * _NOMINAL_LINK) / 2
+
+    def inside_group_bytes_per_s(self, ranks: Any) -> Any:
+        """The same of a GPU's links to the others of a group of so many in its node."""
+        linked = np.maximum(np.asarray(ranks) - 1, 1) / (self.gpu.peers or 1)
+        return self.inside_bytes_per_s * np.minimum(linked, 1.0)
 
     @property
     def between_share(self) -> Constant:
@@ -180,24 +187,16 @@ class Machine:
         known, provenance = self.measured, self.measured.provenance
         found = []
         for dtype in self.gpu.peaks_flops:
-            measured = dtype in known.matmul_flops
-            source = provenance if measured else self.matmul_share(dtype).source
-            found.append(
-                (
-                    f"matrix products, {dtype}",
-                    _shown(self.matmul_rate(dtype), "FLOP/s", self.matmul_spread(dtype)),
-                    source,
-                )
-            )
+            source = provenance if dtype in known.matmul_flops else self.matmul_share(dtype).source
+            shown = _shown(self.matmul_rate(dtype), "FLOP/s", self.matmul_spread(dtype))
+            found.append((f"matrix products, {dtype}", shown, source))
         share = self.memory_share
         spread, source = (known.spread, provenance) if known.memory_bytes_per_s else (share.spread, share.source)
         found.append(("memory", _shown(self.memory_bytes_per_s, "B/s", spread), source))
         shares = constants.attention(profile_kernel, self.architecture, self.gpu.name)
         for way, constant in zip(("forward", "backward"), shares, strict=True):
-            rate = self.peak("bf16") * constant.median
-            found.append(
-                (f"attention {way}, {profile_kernel}", _shown(rate, "FLOP/s", constant.spread), constant.source)
-            )
+            shown = _shown(self.peak("bf16") * constant.median, "FLOP/s", constant.spread)
+            found.append((f"attention {way}, {profile_kernel}", shown, constant.source))
         ends = [
             (known.inside_bytes_per_s, "link in a node", self.inside_bytes_per_s),
             (known.between_bytes_per_s, "network per GPU", float(self.between_bytes_per_s({}))),

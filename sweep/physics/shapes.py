@@ -262,17 +262,4 @@ def _problems(shape: ModelShape) -> list[str]:
 
 
 _POSITIVE = ("num_layers", "hidden_size", "num_heads", "intermediate_size", "vocab_size", "num_kv_heads", "head_dim")
-_COUNTS = (
-    "learned_positions",
-    "num_experts",
-    "experts_per_token",
-    "moe_intermediate_size",
-    "shared_experts",
-    "dense_layers",
-    "kv_rank",
-    "q_rank",
-    "rope_head_dim",
-    "window",
-    "window_layers",
-    "mtp_layers",
-)
+_COUNTS = tuple(f.name for f in dataclasses.fields(ModelShape) if f.type == "int" and f.name not in _POSITIVE)

@@ -149,7 +149,7 @@ def implausible(metrics: Metrics, gpu: str | None, dtype: str | None) -> list[st
         if value is not None and value > 1:
             notes.append(f"{name} is {value:.1%} of the peak FLOP/s: no hardware exceeds it")
         elif value is not None and value > best:
-            notes.append(f"{name} is {value:.1%}: the best matrix product on {gpu} reaches {best:.0%}")
+            notes.append(f"{name} is {value:.1%}: the best matrix product on {gpu} reaches {best:.0%} at most")
     if metrics.mfu is not None and metrics.hfu is not None and metrics.hfu < metrics.mfu * (1 - 1e-9):
         notes.append(f"hfu {metrics.hfu:.1%} is less than mfu {metrics.mfu:.1%}: executed FLOPs include the model's")
     for name in ("tokens_per_second", "tokens_per_second_per_gpu", "step_time_median_s", "tflops_per_gpu", "mfu"):

@@ -223,6 +223,21 @@ def test_attention_on_blackwell_is_as_fast_as_was_published(gpu, length, measure
     assert work / np.asarray(found) / 1e12 == pytest.approx(measured, rel=0.07)
 
 
+@pytest.mark.parametrize(("gpu", "length", "measured"), [
+    ("mi300x", 4096, (428, 305)), ("mi300x", 8192, (474, 363)), ("mi355x", 4096, (1069, 877)),
+    ("mi355x", 16384, (1247, 1109)),
+])  # fmt: skip
+def test_attention_on_amds_gpus_is_as_fast_as_was_published_whatever_kernel_a_trainer_has_elsewhere(
+    gpu, length, measured
+):
+    """AMD-AGI/Primus-Turbo output/baseline_attention.csv (means), HazyResearch/HipKittens: causal, heads of 128."""
+    columns = cells(replace(PLAIN, num_heads=64, head_dim=128), sequence_length=length)
+    work = 2 * length**2 * 64 * 128 * np.array([1, 2.5])
+    for trainer in ("megatron", "torchtitan"):
+        found = kernels.attention(columns, Machine(gpu=GPUS[gpu]), MEGATRON, TRAINERS[trainer])
+        assert work / np.asarray(found) / 1e12 == pytest.approx(measured, rel=0.10)
+
+
 def test_only_cudnns_kernel_loses_more_at_width_64_on_blackwell():
     """FlashAttention-2 has no kernel of its own for Blackwell: as on Hopper, 0.84 of its rate; cuDNN 0.69."""
     b200, ways = Machine(gpu=GPUS["b200"]), []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from sweep.physics import constants, step_time
+from sweep.physics import communication, constants, step_time
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.machine import Machine
@@ -73,6 +73,7 @@ def test_the_share_of_the_peak_is_that_of_the_same_chip_and_dtype(gpu, dtype, ro
 def test_the_share_of_the_peak_of_unpublished_chips_is_any_chips():
     assert machine("t4").matmul_share("bf16") is constants.ANY_MATMUL
     assert machine("cpu").matmul_share("fp4") is constants.ANY_MATMUL
+    assert machine("mi325x").matmul_share("fp8") is constants.MATMUL["mi325x", "bf16"]
 
 
 def test_what_was_measured_is_less_uncertain():
@@ -193,10 +194,24 @@ def test_rates_of_a_file_may_be_whole_numbers_and_lists_and_nothing_else_is_in_i
 
 @pytest.mark.parametrize(("gpu", "wanted"), [
     ("v100", "ampere"), ("a100", "ampere"), ("h100", "hopper"), ("h200", "hopper"), ("b200", "blackwell"),
-    ("gb200", "blackwell"), ("l40s", "ampere"), ("cpu", "ampere"),
+    ("gb200", "blackwell"), ("l40s", "ampere"), ("cpu", "ampere"), ("mi250x", "cdna"), ("mi355x", "cdna"),
 ])  # fmt: skip
 def test_attention_kernels_are_those_of_the_gpus_architecture_or_of_an_older_one(gpu, wanted):
     assert machine(gpu).architecture == wanted
+
+
+def test_a_group_of_gpus_that_are_linked_one_by_one_has_its_part_of_the_links():
+    """MI300X: 64 GB/s to each of seven others, of which 48 are usable (NVIDIA's switch gives any group all)."""
+    mi300x, h100 = (Machine(gpu=GPUS[name]) for name in ("mi300x", "h100"))
+    assert [mi300x.inside_group_bytes_per_s(ranks) / 1e9 for ranks in (1, 2, 4, 8, 64)] == [64, 64, 192, 448, 448]
+    assert h100.inside_group_bytes_per_s(2) == h100.inside_group_bytes_per_s(8) == 450e9
+    layout = {"dp": 8, "tp": np.array([2, 4, 8]), "hidden_size": 8192, "sequence_length": 2**21, "ep": 2}
+    seconds = communication.tensor_s(layout, mi300x)
+    assert seconds[0] == pytest.approx(0.5 / (7 / 8) * 7 * seconds[2], rel=0.01)
+    exchanged = communication.exchange_s(layout, 1e9, 1e9, 2.0, 1.0, mi300x)
+    assert exchanged == pytest.approx(0.5e9 / (64e9 * constants.EXCHANGE_SHARE.median), rel=0.01)
+    pair = Machine(gpu=replace(GPUS["mi300x"], measured=MeasuredRates(inside_bytes_per_s=48e9)))
+    assert pair.inside_group_bytes_per_s(8) == 7 * 48e9
 
 
 def test_nodes_of_gpus_without_a_known_network_share_an_eighth_of_the_link():

@@ -13,7 +13,7 @@ from sweep.physics.profiles import PROFILES, with_frozen_weights
 from sweep.physics.step_time import predict
 
 TRAINERS = ("builtin", "torchtitan", "nanotron", "megatron", "deepspeed", "picotron")
-KINDS = ("v100", "a100", "h100", "h200", "b200", "gb200", "b300", "gb300", "mi300x")
+KINDS = ("v100", "a100", "h100", "h200", "b200", "gb200", "b300", "gb300", "mi300x", "mi355x")
 DENSE = ("1B", "Llama-3-8B", "Llama-3-70B", "Llama-3.1-405B", "Qwen3-0.6B")
 MIXTURES = ("Mixtral-8x7B", "Qwen3-30B-A3B", "Qwen3-235B-A22B", "GPT-OSS-120B", "DeepSeek-V3")
 BASE = {"sequence_length": 4096, "gpus_per_node": 8, "dtype": "bf16", "zero": 1, "dp": 8, "grad_accum": 8}
@@ -40,7 +40,7 @@ MIXTURE_LAYOUTS = {
     "experts 32, pipeline": {"dp": 32, "pp": 8, "ep": 32, "grad_accum": 32},
     "short": {"ep": 8, "sequence_length": 256},
 }
-DTYPES = {"v100": ("fp16",), "a100": ("bf16",), "mi300x": ("bf16",)}
+DTYPES = {"v100": ("fp16",), "a100": ("bf16",)}
 
 
 def layouts():
