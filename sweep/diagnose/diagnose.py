@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import signal as signals
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -15,23 +16,22 @@ from sweep.outcomes import Outcome
 
 _FIRST, _LAST = -1.0, math.inf
 
-_STATES: dict[str, tuple[Outcome, Weight, float]] = {
-    "OUT_OF_MEMORY": (Outcome.OOM_HOST, Weight.CAUSE, _LAST),
-    "NODE_FAIL": (Outcome.NODE_FAIL, Weight.CAUSE, _FIRST),
-    "BOOT_FAIL": (Outcome.NODE_FAIL, Weight.CAUSE, _FIRST),
-    "LAUNCH_FAILED": (Outcome.NODE_FAIL, Weight.CAUSE, _FIRST),
-    "PREEMPTED": (Outcome.PREEMPTED, Weight.SUSPECT, _FIRST),
-    "TIMEOUT": (Outcome.TIME_LIMIT, Weight.SUSPECT, _LAST),
-    "DEADLINE": (Outcome.TIME_LIMIT, Weight.SUSPECT, _LAST),
-    "CANCELLED": (Outcome.CANCELLED, Weight.CONSEQUENCE, _LAST),
-    "REVOKED": (Outcome.CANCELLED, Weight.CONSEQUENCE, _LAST),
+_STATES: dict[str, Outcome] = {
+    "OUT_OF_MEMORY": Outcome.OOM_HOST,
+    "NODE_FAIL": Outcome.NODE_FAIL,
+    "BOOT_FAIL": Outcome.NODE_FAIL,
+    "LAUNCH_FAILED": Outcome.NODE_FAIL,
+    "PREEMPTED": Outcome.PREEMPTED,
+    "TIMEOUT": Outcome.TIME_LIMIT,
+    "DEADLINE": Outcome.TIME_LIMIT,
+    "CANCELLED": Outcome.CANCELLED,
+    "REVOKED": Outcome.CANCELLED,
 }
-"""Slurm's job state -> outcome, weight, and whether it comes before or after the ranks' evidence"""
+"""by Slurm's state of the job"""
 
 _VERDICTS: dict[Outcome, tuple[Weight, float]] = {
     Outcome.HANG: (Weight.SUSPECT, _LAST),
     Outcome.TIME_LIMIT: (Weight.SUSPECT, _LAST),
-    Outcome.LOST: (Weight.CONSEQUENCE, _LAST),
     Outcome.UNKNOWN: (Weight.SIGN, _LAST),
 }
 """Any other verdict of the watcher comes first, as a cause: the watcher knows what it did to the ranks"""
@@ -48,35 +48,33 @@ _ADVICE: dict[Outcome, str] = {
     Outcome.OOM_HOST: "Ask for more host memory (--mem), or use fewer data-loading workers.",
     Outcome.LOST: "The attempt's end was not reported: it is retried.",
 }
-_HEALTHY = Diagnosis(None, "no line reports a failure", "Nothing to do.")
+_HEALTHY = Diagnosis(
+    None, "no line reports a failure", "Nothing to do if the work was done; else see sacct and the other ranks' logs."
+)
 
 
 def diagnose(
     ranks: Sequence[RankEnd],
     *,
-    slurm_state: str | None = None,
     kernel: Sequence[str] = (),
     verdict: Outcome | None = None,
     verdict_text: str = "",
 ) -> Diagnosis:
     """The cause of an attempt's end. ``outcome`` is None if every rank ended well and nothing shows a failure.
 
-    ``slurm_state``: of the job (OUT_OF_MEMORY, NODE_FAIL, …), if known. ``kernel``: lines of the attempt's nodes and
-    time: Xid, OOM killer, segfaults. ``verdict``: the watcher's: hang, time_limit, node_fail, cancelled, preempted, …
+    ``kernel``: lines of the attempt's nodes and time: Xid, OOM killer, segfaults. ``verdict``: the watcher's: hang,
+    time_limit, node_fail, cancelled, preempted, …
 
     SIGKILL that was not ours is ``oom_host`` only if the kernel or Slurm reports it, else ``unknown``. 127 (and 126 and
     argparse's 2) without a better reason is ``config_error``: the command is wrong.
     """
     well = all(rank.exit_code == 0 and rank.signal is None and rank.failure is None for rank in ranks)
-    of_job = list(_state(slurm_state))
-    hits = [*_kernel(kernel), *_verdict(verdict, verdict_text), *of_job]
+    hits = [*_kernel(kernel), *_verdict(verdict, verdict_text)]
     if not (well and ranks):
-        # The rank killed from outside before any other ended: its peers' connection errors are consequences. A stated
-        # end of the job explains the kill.
+        # The rank killed from outside before any other ended: its peers' connection errors are consequences.
         first = min((r for r in ranks if r.ended_at_s is not None), key=lambda r: r.ended_at_s or 0.0, default=None)
         outside = first is not None and first.signal == signals.SIGKILL and not first.killed_by_us
-        killed = first if outside and not of_job else None
-        hits += [hit for rank in ranks for hit in _of_rank(rank, first_killed=rank is killed)]
+        hits += [hit for rank in ranks for hit in _of_rank(rank, first_killed=outside and rank is first)]
     elif not hits:
         hits = [hit for rank in ranks for hit in _of_rank(rank) if hit.outcome is Outcome.NAN_LOSS]
     if well and ranks and verdict is None:
@@ -90,6 +88,12 @@ def diagnose_text(text: str) -> Diagnosis:
     return _chosen(replace(hit, order=(0.0, float(hit.position))) for hit in hits)
 
 
+def diagnose_state(state: str) -> Diagnosis:
+    """What Slurm's state of a job (OUT_OF_MEMORY, NODE_FAIL, …) says of its end, where nothing else is known."""
+    outcome = _STATES.get(state.upper().partition(" ")[0])
+    return Diagnosis(outcome, f"Slurm's state of the job: {state}", _ADVICE[outcome]) if outcome else _HEALTHY
+
+
 def _chosen(hits: Iterable[Hit]) -> Diagnosis:
     best = min(hits, key=lambda hit: (-hit.weight, hit.order), default=None)
     if best is None:
@@ -101,7 +105,10 @@ def _of_rank(rank: RankEnd, *, first_killed: bool = False) -> Iterator[Hit]:
     """Hits from a rank's exception, log and exit, in the order of its end among the ranks."""
     when = (math.inf if rank.ended_at_s is None else rank.ended_at_s) + 1e9 * rank.killed_by_us
     for index, hit in enumerate([*_failure(rank), *scan(rank.log_tail)]):
-        if hit.guess or (rank.killed_by_us and hit.outcome in (Outcome.PYTHON_EXCEPTION, Outcome.CANCELLED)):
+        # A log's word that something was killed is a guess, for bare text alone.
+        if hit.source == "killed" or (
+            rank.killed_by_us and hit.outcome in (Outcome.PYTHON_EXCEPTION, Outcome.CANCELLED)
+        ):
             continue
         yield replace(hit, order=(when, float(index)), rank=rank.rank, node=rank.node)
     end = None if rank.killed_by_us else exit_hit(rank.exit_code, rank.signal)
@@ -136,13 +143,6 @@ def _verdict(verdict: Outcome | None, text: str) -> Iterator[Hit]:
     yield Hit(verdict, weight, evidence, _ADVICE.get(verdict, "Read the attempt's evidence."), order=(when, 0.0))
 
 
-def _state(slurm_state: str | None) -> Iterator[Hit]:
-    words = (slurm_state or "").upper().split()
-    if words and words[0] in _STATES:
-        outcome, weight, when = _STATES[words[0]]
-        yield Hit(outcome, weight, f"Slurm's state of the job: {slurm_state}", _ADVICE[outcome], order=(when, math.inf))
-
-
 _COMMAND = "The command could not be run as written: check the program's path, permissions and arguments."
 
 _SIGNALS: dict[int, tuple[Outcome, Weight, str]] = {
@@ -172,11 +172,7 @@ _SIGNALS: dict[int, tuple[Outcome, Weight, str]] = {
     signals.SIGXFSZ: (Outcome.DISK_FULL, Weight.SUSPECT, "A file size limit was reached (ulimit -f): raise it."),
 }
 _CODES: dict[int, tuple[Outcome, Weight, str]] = {
-    2: (
-        Outcome.CONFIG_ERROR,
-        Weight.SIGN,
-        "Exit code 2 is how argument parsers refuse: " + _COMMAND[0].lower() + _COMMAND[1:],
-    ),
+    2: (Outcome.CONFIG_ERROR, Weight.SIGN, f"Argument parsers refuse with exit code 2. {_COMMAND}"),
     # timeout(1)
     124: (Outcome.TIME_LIMIT, Weight.CONSEQUENCE, "timeout(1) ended the command: give it more time."),
     126: (Outcome.CONFIG_ERROR, Weight.CONSEQUENCE, _COMMAND),
@@ -206,8 +202,11 @@ def exit_hit(code: int | None, signal: int | None) -> Hit | None:
 _END = 12
 """lines at a log's end among which an error is taken as its end"""
 _ERROR = re.compile(
-    r"^(?!.*\b(?:WARN(?:ING)?|INFO|DEBUG)\b)(?!wandb:)(?:[^\s:\[\]]{0,80}(?:[:\]]|\[[^\]\n]{1,80}\]) ?){0,12}"
+    r"^(?!.*\b(?:WARN(?:ING)?|INFO|DEBUG|Hardware Error)\b)(?!wandb:)"
+    r"(?:[^\s:\[\]]{0,80}(?:[:\]]|\[[^\]\n]{1,80}\]) ?){0,12}"
     r"(?:\[?(?:\w{1,40} )?(?:fatal|error|critical|panic)(?:: |\] |\]: | - )(?!\s*[-+]?[\d.])\S"
+    r"|.{0,100}(?<![\w-])(?-i:ERROR|CRITICAL|FATAL)(?![\w-])[ |:-]{1,8}[a-z_]"
+    r"|(?-i:[EF])\d{4} \d\d:\d\d:\d\d\.\d"
     r"|.{0,200}\b(?:exit(?:ed|s)?|ended|terminated|returned|failed)\b.{0,20}\b(?:code|status)\b"
     r"[ :=]{0,3}-?[1-9]\d{0,2}\b"
     r"|(?:status|state|phase)\b\W{1,20}(?:failed|error)\b)",
@@ -219,13 +218,8 @@ _READ_ON = "The log states this error at its end and no known cause: read what i
 def stated_error(text: str) -> list[Hit]:
     """The first of the errors that the last lines state, where the log shows no further work; else none."""
     text = plain(text)
-    start, lines = len(text), 0
-    while start > 0 and lines < _END:
-        before = text.rfind("\n", 0, start - 1) + 1
-        lines += bool(text[before:start].strip())
-        start = before
-    for match in re.finditer(r"^.*\S.*$", text[start:], re.MULTILINE):
+    for match in deque(re.finditer(r"^.*\S.*$", text, re.MULTILINE), _END):
         line = match.group().strip()[:2000]
-        if _ERROR.search(line) and not continues(text, start + match.end()):
-            return [Hit(Outcome.UNKNOWN, Weight.SIGN, line[:500], _READ_ON, start + match.start(), "stated")]
+        if _ERROR.search(line) and not continues(text, match.end()):
+            return [Hit(Outcome.UNKNOWN, Weight.SIGN, line[:500], _READ_ON, match.start(), "stated")]
     return []

@@ -77,8 +77,6 @@ class LineRule:
     """regular expression; case is ignored"""
     _: KW_ONLY
     advice: str
-    guess: bool = False
-    """applies only to bare text: if exit codes and kernel lines are known, they decide instead"""
     lasting: bool = False
     """counts even if iterations continue afterwards"""
 
@@ -105,7 +103,6 @@ class Hit:
     """offset in its text"""
     source: str = ""
     """the rule's name"""
-    guess: bool = False
     lasting: bool = False
     order: tuple[float, ...] = ()
     """order in time among hits of several texts"""

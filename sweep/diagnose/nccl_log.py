@@ -17,8 +17,7 @@ _PREFIX = re.compile(r"(?<![^\s:])([^\s:]{1,255}):(\d{1,9}):\d{1,9} \[-?\w{1,20}
 _VERSION = re.compile(r"NCCL version (?P<version>\d[\w.+-]{,60})")
 _HCA = re.compile(r"\[\d{1,9}\](\S{1,64}?):\d{1,9}/\w")
 _FACTS = {
-    "Bootstrap : Using": re.compile(r"Using (?:\[0\])?(?P<interface>[^:]*)"),
-    "Bootstrap: Using": re.compile(r"Using (?:\[0\])?(?P<interface>[^:]*)"),
+    "Bootstrap": re.compile(r"Bootstrap ?: Using (?:\[0\])?(?P<interface>[^:]*)"),
     "Using network": re.compile(r"Using network (?P<network>.*)"),
     "NET/IB : Using": re.compile(r"Using (?P<hcas>[^;]*)"),
     " via ": re.compile(r" via (?P<transport>NET/[\w-]+|P2P|SHM|DirectSHM|COLLNET|NVLS)(?P<details>\S*)"),

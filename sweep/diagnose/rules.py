@@ -19,13 +19,14 @@ _FIRST = (
     "host-oom",
     "xid-contained",
     "gpu-lost",
+    "host-malloc",
     "oom-cuda",
     "collective-timeout",
     "peer-gone",
     "import-binary",
     "nan-stop",
 )
-_LAST = ("nccl-warn", "gloo-error", "child-failed", "cancelled")
+_LAST = ("nccl-warn", "child-failed", "cancelled")
 
 
 _BY_NAME = {item.name: item for item in (*GPU, *SITE, *NET, *LAUNCH, *PROGRAM)}

@@ -20,19 +20,21 @@ GPU: tuple[LineRule, ...] = (
         "xid-application",
         Outcome.XID_HARDWARE,
         Weight.CONSEQUENCE,
-        r"NVRM: Xid \([^)]{0,60}\): (?:8|13|31|32|43|45|68|69)\b",
-        advice="This Xid often comes from the program itself: run it on another node; if it follows the program, look "
-        "for "
-        "an illegal access, else have the GPU checked.",
+        never_after(
+            r"NVRM: Xid \([^)]{0,60}\): (?:8|13|31|32|43|45|68|69)\b", r"caused by previous Xid (?:7[49]|1[1-5]\d)\b"
+        )
+        + r"|amdgpu.{0,60}(?:GPU reset begin|\bring \S{1,30} timeout)",
+        advice="This often comes from the program itself: run it on another node; if it follows the program, look "
+        "for an illegal access, else have the GPU checked.",
     ),
-    # 63 and 92: ECC housekeeping, the job may go on.
+    # 63 and 92: ECC housekeeping, the job may go on; so it may after NVLink's nonfatal errors (144-150).
     LineRule(
         "xid-recoverable",
         Outcome.XID_HARDWARE,
         Weight.CONSEQUENCE,
-        r"NVRM: Xid \([^)]{0,60}\): (?:63|92|154)\b",
-        advice="The GPU asks for a reset or remapped a memory row: drain the node and reset the GPU before it is used "
-        "again.",
+        r"NVRM: Xid \([^)]{0,60}\): (?:(?:63|92|154)\b|(?:14[4-9]|150), \w{1,20} Nonfatal\b)",
+        advice="The GPU asks for a reset, remapped a memory row, or survived an error of NVLink: drain the node and "
+        "reset the GPU before it is used again.",
     ),
     # 94: an uncorrectable error of memory that ended the process which read it, and no other.
     LineRule(
@@ -75,7 +77,7 @@ GPU: tuple[LineRule, ...] = (
         "cuda-device-ordinal",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
-        "invalid device ordinal|invalid device id",
+        r"(?<!\d ')invalid device (?:ordinal|id\b)",
         advice="More ranks than visible GPUs: check gpus per node, CUDA_VISIBLE_DEVICES and how local ranks map to "
         "devices.",
     ),

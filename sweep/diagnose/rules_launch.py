@@ -42,7 +42,7 @@ LAUNCH: tuple[LineRule, ...] = (
                 then(r"container_\w{1,20}join", "fail"),
             ),
         )
-        + "|lost communication with a remote daemon",
+        + r"|lost communication with a remote daemon|error:\s{1,3}mpi/pmix\w{0,10}: ",
         advice="A node could not set the job up, or no longer answers: look for its own messages, run again without "
         "it, and inform the administrators.",
     ),
@@ -79,7 +79,8 @@ LAUNCH: tuple[LineRule, ...] = (
         "mpi-start",
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
-        r"not built with SLURM's PMI support|not enough slots available|PMI2?_Init failed|direct launched using .srun",
+        r"not built with SLURM's PMI support|not enough slots available|PMI2?_Init failed|direct launched using .srun"
+        r"|An error occurred in MPI_Init|looks like [\w ]{1,40} failed for some reason|PMIX ERROR: ",
         advice="MPI and the launcher do not fit: choose a plug-in that this MPI was built with (srun --mpi=list), or "
         "request as many tasks as ranks.",
     ),
@@ -107,7 +108,8 @@ LAUNCH: tuple[LineRule, ...] = (
         Weight.SUSPECT,
         r"^(?!.*(?:WARN|INFO|DEBUG)).*(?:(?:CUDA|ROCM)_HOME\b.{0,40}(?:does not exist|not set)"
         r"|Ninja is required to load|\bld: cannot find -l\w|Failed to find C compiler|unsupported GNU version"
-        r"|fatal error: \S+\.(?:h|hpp|cuh): No such file)",
+        r"|fatal error: \S+\.(?:h|hpp|cuh): No such file|\bmake(?:\[\d+\])?: \*\*\* "
+        r"|is not defined for option 'gpu-name')",
         advice="The node cannot compile what the program builds at run time: load the compiler and the CUDA toolkit "
         "there (CUDA_HOME), or build it beforehand into the environment.",
     ),
@@ -140,7 +142,7 @@ LAUNCH: tuple[LineRule, ...] = (
         r"^(?!.*(?:WARN|INFO|DEBUG|thrown while requesting)).*"
         + then(
             r"(?:Error|Exception)\b",
-            r"429 Client Error|Too Many Requests|\b5\d\d Server Error|Max retries exceeded with url"
+            r"CAS service error|429 Client Error|Too Many Requests|\b5\d\d Server Error|Max retries exceeded with url"
             "|Temporary failure in name resolution|Failed to resolve",
         ),
         advice="A download failed: all ranks may ask at once, or the nodes have no internet access. " + _OFFLINE,

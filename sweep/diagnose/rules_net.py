@@ -16,8 +16,7 @@ _LINK = (
 )
 _STUCK = (
     "One rank did not join the collective: find the rank that lags (flight recorder, stacks), look for an earlier "
-    "error "
-    "there, for diverging control flow or for a slow node."
+    "error there, for diverging control flow or for a slow node."
 )
 
 NET: tuple[LineRule, ...] = (
@@ -25,13 +24,11 @@ NET: tuple[LineRule, ...] = (
         "port-in-use",
         Outcome.PORT_IN_USE,
         Weight.SUSPECT,
-        r"EADDRINUSE|another process is utilizing it|address already in use|(?:port"
-        r"|socket)\W.{0,40} (?:is )?already in use(?!.{0,60}(?:trying"
-        r"|using another|instead))"
-        r"|errno:? 98\b|failed to listen on any local network address",
+        r"EADDRINUSE|another process is utilizing it|address already in use|errno:? 98\b"
+        r"|(?:port|socket)\W.{0,40} (?:is )?already in use(?!.{0,60}(?:trying|using another|instead))"
+        r"|failed to listen on any local network address",
         advice="Another process holds the rendezvous port, perhaps one left over from an earlier run: clear it or "
-        "take another "
-        "MASTER_PORT.",
+        "take another MASTER_PORT.",
     ),
     LineRule(
         "duplicate-gpu",
@@ -80,7 +77,7 @@ NET: tuple[LineRule, ...] = (
         + r"|collective (?:operation )?timeout|before timing out"
         r"|Heartbeat monitor timed out|watchdog got stuck|failed to pass monitoredBarrier"
         r"|NCCL operations have failed or timed out|Timeout at collective"
-        r"|NCCL (?:watchdog )?timeout(?! set| ?[=:])|ProcessGroupNCCL timed out",
+        r"|NCCL (?:watchdog )?timeout(?! set| ?[=:])|ProcessGroupNCCL timed out|\bDeepEP .{0,60}\btimeout\b",
         advice=_STUCK,
     ),
     LineRule(
@@ -88,16 +85,14 @@ NET: tuple[LineRule, ...] = (
         Outcome.NCCL_TIMEOUT,
         Weight.SUSPECT,
         either(
-            r"Timed out after \d+ seconds waiting|(?:client )?socket has timed out"
-            r"|Timed out initializing process group|RendezvousTimeoutError|timed out waiting (?:for"
-            r"|on) .{0,40}(?:rank|barrier|worker|client)|wait timeout after \d+ ?ms"
-            r"|Timed out waiting \d+ms for|DEADLINE_EXCEEDED.{0,80}(?:Barrier|GetKeyValue)",
+            r"Timed out after \d+ seconds waiting|socket has timed out|Timed out initializing process group"
+            r"|RendezvousTimeoutError|timed out waiting (?:for|on) .{0,40}(?:rank|barrier|worker|client)"
+            r"|wait timeout after \d+ ?ms|Timed out waiting \d+ms for|DEADLINE_EXCEEDED.{0,80}(?:Barrier|GetKeyValue)",
             then(r"Dist\w{1,40}Error|RuntimeError|store|c10d", "Socket Timeout", "{0,400}"),
             then("gloo|c10d|TCPStore|barrier", "timed out", "{0,160}"),
         ),
         advice="Not every rank joined the rendezvous: look for ranks that failed to start, and check MASTER_ADDR, "
-        "the port and "
-        "that nodes reach each other.",
+        "the port and that nodes reach each other.",
     ),
     # The network card pins buffers: what is short is the limit of locked memory, not the node's memory.
     LineRule(
@@ -118,9 +113,10 @@ NET: tuple[LineRule, ...] = (
             "{0,80}",
         )
         + r"|ibv_\w{1,40} failed"
-        r"|communicator encountered a fatal error|NET/IB ?: ?Got (?:completion|async)",
+        r"|communicator encountered a fatal error|NET/IBP? ?: ?Got (?:completion|async)|Transport retry count exceeded|"
+        + then("nvshmem", "non-zero status|NULL value|initialize any transport|, exiting"),
         advice="The InfiniBand or EFA path failed: look at the named HCA and peer (ibstat, perfquery, switch), and "
-        "run on other nodes.",
+        "run on other nodes. NVSHMEM (DeepEP) needs the driver's options for IBGDA, or another token dispatcher.",
     ),
     LineRule(
         "nccl-connect",
@@ -161,15 +157,10 @@ NET: tuple[LineRule, ...] = (
             "NCCL WARN ",
             r"MTU|Could not|NCCL_\w{1,60} (?:set|is)|GID|[Pp]lugin|ignor|fallback|not supported|Fabric"
             r"|topology|P2P is disabled|has no|version|kernel command line",
-        ),
-        advice="Look for NCCL's first WARN line on every rank; run once with NCCL_DEBUG=INFO.",
-    ),
-    LineRule(
-        "gloo-error",
-        Outcome.NCCL_ERROR,
-        Weight.CONSEQUENCE,
-        then("third_party/gloo|gloo::", "error|fail|exception|closed") + r"|\bDist(?:Network|Store)Error\b",
-        advice=_PEER,
+        )
+        + r"|\bDist(?:Network|Store)Error\b|"
+        + then("third_party/gloo|gloo::", "error|fail|exception|closed"),
+        advice="Look for the earliest error, or WARN line of NCCL, on every rank; run once with NCCL_DEBUG=INFO.",
     ),
     # Reports of torchrun, DeepSpeed, MPI and Slurm about a process: the cause is in its own log.
     LineRule(
@@ -177,13 +168,12 @@ NET: tuple[LineRule, ...] = (
         Outcome.UNKNOWN,
         Weight.SIGN,
         either(
-            r"ChildFailedError|exitcode ?: ?-?[1-9]|\(exitcode: -?[1-9]|Root Cause \(first|(?:closing|death) signal"
-            r"|returned non-zero exit status"
-            r"|return code = -?[1-9]|ProcessRaisedException|Signal \d+ \(SIG\w+\) received|terminate called after"
-            r"|core dumped|SIGABRT"
-            r"|Fatal Python error|local_rank \d+ FAILED",
+            r"ChildFailedError|ActorDiedError|Worker exit type: SYSTEM_ERROR|exitcode ?: ?-?[1-9]|local_rank \d+ FAILED"
+            r"|Root Cause \(first|(?:closing|death) signal|returned non-zero exit status|return code = -?[1-9]"
+            r"|ProcessRaisedException|Signal \d+ \(SIG\w+\) received|terminate called after|core dumped|SIGABRT"
+            r"|Fatal Python error",
             r"mpirun\S{0,40} (?:noticed|detected) that|Primary job +terminated normally, but|BAD TERMINATION OF ONE"
-            r"|MPI_ABORT was invoked|daemon has unexpectedly failed|An error occurred in MPI_Init",
+            r"|MPI_ABORT was invoked|daemon has unexpectedly failed",
             then("srun: error: ", then("task", "Exited with exit code|Terminated|Killed|Aborted|Broken pipe")),
             r"DUE TO TASK FAILURE|FAILED \(non-zero exit code|Job step aborted",
             then("CANCELLED AT ", " DUE TO"),

@@ -10,7 +10,10 @@ from sweep.diagnose.model import LineRule, Weight, either, then
 from sweep.outcomes import Outcome
 
 _ENV = "Install the missing module in the environment that the ranks use, or load the module or path that has it."
-_BINARY = "Rebuild the extension against the installed torch, CUDA and C library."
+_BINARY = (
+    "Libraries that do not fit together were loaded: rebuild the extension against the installed torch, CUDA and C "
+    "library, and look for other copies of them (LD_LIBRARY_PATH, ldd)."
+)
 _SIZES = (
     "Choose sizes that divide: heads, layers, hidden size, vocabulary and batch by the parallel widths and "
     "the GPU count."
@@ -50,7 +53,7 @@ PROGRAM: tuple[LineRule, ...] = (
         Weight.SUSPECT,
         r"undefined symbol|version [`'\"]?(?:GLIBC|CXXABI)\S+ not found|error while loading shared libraries"
         r"|Error building extension|mismatches the version that was used to compile|wrong ELF class"
-        r"|symbol lookup error|" + then("ImportError|OSError", "cannot open shared object"),
+        r"|symbol lookup error|\w_VERSION_MISMATCH\b|" + then("ImportError|OSError", "cannot open shared object"),
         advice=_BINARY,
     ),
     LineRule(
@@ -80,7 +83,7 @@ PROGRAM: tuple[LineRule, ...] = (
         Weight.SUSPECT,
         either(
             r"^\s*assert (?:(?! % ).){0,200} % .{0,200}== ?0",
-            then(r"(?:Error|Exception|assert|FAILED|invalid)\b", _DIVISIBLE),
+            then(r"(?:Error|Exception|assert|FAILED|invalid)\b", r"divisible by \d|" + _DIVISIBLE),
             r"^\W*(?:\w+ )*" + _DIVISIBLE,
             then(
                 r"(?:Error|Exception)\b",
@@ -144,16 +147,17 @@ PROGRAM: tuple[LineRule, ...] = (
         advice="A library of another version is installed than the program was written for, or an option is misspelt: "
         "compare versions.",
     ),
-    # Those of the program, of torchrun and DeepSpeed about a child, and of the kernel, which names the library.
+    # Those of the program, of torchrun and DeepSpeed about a child, of the kernel, which names the library, and of a
+    # library that ends itself: assert(3), CHECK of glog. Ray names SIGSEGV whenever a worker is gone.
     LineRule(
         "segfault",
         Outcome.SEGFAULT,
         Weight.SUSPECT,
         either(
-            r"Segmentation fault|Segfault encountered|SIGSEGV|double free or corruption|free\(\): invalid"
+            r"Segmentation fault|Segfault encountered|SIGSEGV(?! or other)|double free or corruption|free\(\): invalid"
             r"|malloc\(\): \w|munmap_chunk\(\): "
             r"|corrupted (?:size|double)|Floating point exception|Illegal instruction|Bus error \(core|stack smashing"
-            r"|Address not mapped|SIGILL\b|SIGFPE\b",
+            r"|Address not mapped|SIGILL\b|SIGFPE\b|: Assertion [`'].{1,300}' failed|\] Check failed: ",
             r"exitcode ?: ?-11\b|(?:exit|return) code ?[=:]? ?(?:-11|139)\b|Signal 11\b",
             r"segfault at [0-9a-f]{1,16} ip",
             then("traps: ", "general protection"),

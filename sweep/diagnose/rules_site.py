@@ -42,7 +42,7 @@ SITE: tuple[LineRule, ...] = (
         r"DUE TO NODE \S*\s?FAIL|node fail(?:ure|ed)\b|JOB NOT ENDING WITH SIGNALS|Kill task failed"
         r"|not responding, setting DOWN|Zero Bytes were transmitted"
         r"|batch job complete failure|(?-i:\bNODE_FAIL\b)|are still not ready|lost contact with (?:node|host)"
-        r"|missing from batch node",
+        r"|missing from batch node|node has crashed",
         advice="A node failed: run again without it, and inform the administrators (sinfo -R, scontrol show node).",
         lasting=True,
     ),
@@ -50,9 +50,11 @@ SITE: tuple[LineRule, ...] = (
         "slurm-launch-failed",
         Outcome.NODE_FAIL,
         Weight.SUSPECT,
-        then("Task launch for ", " failed on node") + r"|Application launch failed: (?:Communication|Socket|Zero"
-        r"|Unable to contact|Can't find)|prolog (?:error|fail)|launch failed requeued|/slurm_script: No such file"
-        r"|Slurmd could not \w|failed on node \S+: Invalid job credential|PrologSlurmctld failed",
+        then("Task launch for ", r" failed on node \S+: (?!Unable to (?:satisfy|layout))")
+        + r"|Application launch failed: (?:Communication|Socket|Zero|Unable to contact|Can't find)"
+        r"|launch failed requeued|prolog (?:error|fail|hung)|PrologSlurmctld failed|/slurm_script: No such file"
+        r"|Slurmd could not \w|timeout waiting for task launch|tasks? [\d,-]+ launch failed: "
+        r"|Munged? \w{1,20} (?:failed|error)\b",
         advice="Slurm could not start the step on a node: run again without that node, and inform the administrators.",
     ),
     LineRule(
@@ -65,20 +67,13 @@ SITE: tuple[LineRule, ...] = (
         r"|oom-kill(?::|er)|Out of memory: Kill|oom_reaper: reaped|Killed process \d+|node running low on memory",
         advice=_HOST,
     ),
-    # Slurm up to 17.11 writes it at the end of any step that once met its limit, also of one that only dropped caches
-    LineRule(
-        "slurm-memory-limit-met",
-        Outcome.OOM_HOST,
-        Weight.CONSEQUENCE,
-        "memory limit at some point",
-        advice=_HOST,
-    ),
     LineRule(
         "host-malloc",
         Outcome.OOM_HOST,
         Weight.CAUSE,
         r"(?:^|[\s.:\]])(?:_Array)?MemoryError\b|Cannot allocate memory|std::bad_alloc|DefaultCPUAllocator"
-        r"|can't allocate memory|Unable to allocate [\d.]+ [KMGT]iB|out of host memory",
+        r"|can't allocate memory|Unable to allocate [\d.]+ [KMGT]iB|out of host memory"
+        r"|\balloc\w{0,10} .{0,40}\b(?:pinned (?:host )?memory|bytes on host\b)",
         advice=_HOST,
     ),
     LineRule(
@@ -106,15 +101,15 @@ SITE: tuple[LineRule, ...] = (
         r"killed by signal:? (?:Killed|9)|process(?:es)? (?:was|were) SIGKILLed",
         advice=_HOST,
     ),
+    # Slurm up to 17.11 writes "limit at some point" of any step that once met it, also of one that only dropped caches.
     LineRule(
         "killed",
         Outcome.OOM_HOST,
         Weight.CONSEQUENCE,
         r"^\s*(?:\S+: line \d+:\s+)?(?:\d+ )?Killed(?:\s|$)|^\S*Killed\s*$"
         r"|exitcode ?: ?-9\b|(?:exit|return) code ?[=:]? ?(?:-9|137)\b|Signal 9 \(SIGKILL\)"
-        r"|died with <Signals\.SIGKILL|terminated with signal SIGKILL",
+        r"|died with <Signals\.SIGKILL|terminated with signal SIGKILL|memory limit at some point",
         advice="SIGKILL without a message is mostly the kernel's OOM killer: check dmesg. " + _HOST,
-        guess=True,
     ),
     # torch.save on a full disk: the zip writer fails before the file system reports it.
     LineRule(
@@ -145,17 +140,25 @@ SITE: tuple[LineRule, ...] = (
         either(
             never_after(
                 r"(?:batch job submission failed|unable to allocate resources|unable to create step[^:]{0,80}"
-                r"|allocation failure|(?:sbatch|srun|salloc): (?:fatal|error)): ?",
-                r"Node fail|Socket timed|Unable to contact|Connection|Exited|temporarily|Timed out|Invalid job id"
-                r"|tasks? \d",
+                r"|allocation failure|(?:sbatch|srun|salloc): fatal): ?",
+                "Node fail|Socket timed|Unable to contact|Connection|temporarily|Timed out|Invalid job id|already",
             ),
             r"(?:sbatch|srun|salloc): (?:unrecognized|invalid) option|Invalid generic resource",
             then(
                 "(?:sbatch|srun|salloc): error: ",
-                "invalid (?!job id)|specification|violates|unrecognized|not permitted",
+                "invalid (?!job)|specification|violates|unrecognized|not permitted|unavailable node|cpu bind"
+                "|layout tasks|specified plugin",
             ),
         ),
         advice=_SUBMIT,
+    ),
+    LineRule(
+        "file-system",
+        Outcome.UNKNOWN,
+        Weight.CAUSE,
+        r"(?:\[Errno |\(os error )(?:5|108|116)[\])]|\[Errno 107\] [\w ]{1,60}: '",
+        advice="The file system failed, not the program: it is down, this node lost it, or another process removed the "
+        "file while it was open. Run again, on other nodes if it returns.",
     ),
     LineRule(
         "kernel-hung-task",
@@ -165,11 +168,14 @@ SITE: tuple[LineRule, ...] = (
         advice="A process hung in the kernel (D state), mostly on a file system or a driver: avoid the node until "
         "it is gone.",
     ),
+    # Of corrected errors the kernel writes most of the same lines: only these words tell the others.
     LineRule(
         "kernel-hardware",
         Outcome.NODE_FAIL,
         Weight.CAUSE,
-        never_after(r"\[Hardware Error\]", "corrected") + r"|Kernel panic|(?:soft|hard) lockup",
+        then(r"\[Hardware Error\]", r"\bfatal\b|uncorrected|recoverable|Machine Check Exception")
+        + "|Kernel panic|(?:soft|hard) lockup|hardware memory corruption|"
+        + then("EDAC ", r" UE\b"),
         advice="The node's hardware or kernel failed: avoid it, and inform the administrators.",
     ),
     # Without a reason it is scancel, or srun ending the step after another task's failure.

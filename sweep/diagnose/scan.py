@@ -134,7 +134,6 @@ def _hit(item: LineRule, window: str, start: int, text: str) -> Hit:
         advice,
         position=start,
         source=item.name,
-        guess=item.guess,
         lasting=item.lasting,
     )
 

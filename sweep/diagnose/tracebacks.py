@@ -13,8 +13,9 @@ _HEADER = "Traceback (most recent call last)"
 _MODULE = r"(?:[A-Za-z_]\w{0,80}\.){0,20}"
 _EXCEPTION = re.compile(rf"{_MODULE}[A-Z_a-z]\w{{0,80}}(?:: |:?$)")
 _BARE = re.compile(
-    r"^(?:\[?(?:default|rank|worker|node|gpu)[ -]?\w{0,12}\]?:? ?|\d+: |\(\w+ pid=\d[^)\n]*\) |\[\d+\]:? ?)?"
-    rf"({_MODULE}[A-Z]\w{{0,80}}(?:Error|Exception|Interrupt|Exit)): \S.*$",
+    r"^(?:\[?(?:default|rank|worker|node|gpu)[ -]?\w{0,12}\]?:? ?|[\w.-]{0,40}\d: |\(\w+ pid=\d[^)\n]*\) |\[\d+\]:? ?)"
+    rf"{{0,3}}({_MODULE}(?:[A-Z]\w{{0,80}}(?:Error|Exception|Interrupt|Exit)|(?:(?<=exc\.)|(?<=errors\.)"
+    r"|(?<=exceptions\.))[A-Z]\w{0,80}))(?:: \S.*|(?<=Error))$",
     re.MULTILINE,
 )
 _LOGGED = re.compile(
@@ -31,6 +32,7 @@ _WARNED = re.compile(
 )
 _NOT_ITSELF = (
     "ChildFailedError",
+    "ActorDiedError",
     "CalledProcessError",
     "SystemExit",
     "KeyboardInterrupt",
@@ -77,7 +79,7 @@ def exceptions(text: str, found: list[Traceback], claimed: Container[int]) -> It
     for trace in found:
         if trace.at >= 0 and trace.at not in claimed and not trace.overcome and not _is_report(trace.line):
             yield _hit(trace.at, trace.line)
-    if found:
+    if any(trace.at >= 0 for trace in found):
         return
     # A truncated text: the exception's line alone, or frames without their exception
     for match in _BARE.finditer(text):

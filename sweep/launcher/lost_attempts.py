@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from sweep.diagnose.diagnose import diagnose
+from sweep.diagnose.diagnose import diagnose_state
 from sweep.executors.executor import JobState, JobStatus
 from sweep.launcher.launcher import Launcher
 from sweep.outcomes import Outcome
@@ -73,7 +73,7 @@ def _mark_lost(
     if launcher.sweep.sweep_state.has_record(run_id, number) or (planned := launcher.sweep.planned(run_id)) is None:
         return  # a run of a plan that is not visible here yet: marked lost once it is
     attempt = launcher.sweep.sweep_state.run_state(run_id).attempts.get(number)
-    diagnosis = diagnose((), slurm_state=status.word or None)
+    diagnosis = diagnose_state(status.word)
     known = diagnosis.outcome is not None
     meaning = f"{status.word}: {diagnosis.outcome}" if status.word and known else status.word or "ended"
     ended = EndedAttempt(

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from sweep.diagnose.diagnose import diagnose, diagnose_text, exit_hit
+from sweep.diagnose.diagnose import diagnose, diagnose_state, diagnose_text, exit_hit
 from sweep.diagnose.model import RankEnd, Weight
 from sweep.outcomes import Outcome
 
@@ -70,20 +70,10 @@ LOST_PEER = "RuntimeError: [1] Connection closed by peer [10.0.0.2]:4711"
     ("OUT_OF_MEMORY", Outcome.OOM_HOST), ("NODE_FAIL", Outcome.NODE_FAIL), ("BOOT_FAIL", Outcome.NODE_FAIL),
     ("LAUNCH_FAILED", Outcome.NODE_FAIL), ("PREEMPTED", Outcome.PREEMPTED), ("TIMEOUT", Outcome.TIME_LIMIT),
     ("DEADLINE", Outcome.TIME_LIMIT), ("CANCELLED by 1000", Outcome.CANCELLED), ("REVOKED", Outcome.CANCELLED),
-    ("timeout", Outcome.TIME_LIMIT), ("COMPLETING", Outcome.UNKNOWN),
+    ("timeout", Outcome.TIME_LIMIT), ("COMPLETING", None), ("", None),
 ])  # fmt: skip
-def test_a_jobs_state_explains_ranks_that_only_failed(state, outcome):
-    assert diagnose([rank(exit_code=1)], slurm_state=state).outcome is outcome
-
-
-@pytest.mark.parametrize(("state", "outcome"), [
-    ("OUT_OF_MEMORY", Outcome.OOM_CUDA),  # after the ranks' own cause
-    ("NODE_FAIL", Outcome.NODE_FAIL),  # before it
-    ("PREEMPTED", Outcome.OOM_CUDA), ("TIMEOUT", Outcome.OOM_CUDA), ("CANCELLED", Outcome.OOM_CUDA),
-])  # fmt: skip
-def test_a_state_that_follows_from_a_ranks_own_cause_does_not_hide_it(state, outcome):
-    ends = [rank(exit_code=1, ended_at_s=5.0, log_tail=OOM)]
-    assert diagnose(ends, slurm_state=state).outcome is outcome
+def test_a_jobs_state_explains_its_end(state, outcome):
+    assert diagnose_state(state).outcome is outcome
 
 
 @pytest.mark.parametrize("killed_by_us", [False, True])
@@ -115,10 +105,8 @@ def test_ranks_that_ended_well_fail_by_a_verdict_or_a_loss_alone():
     well = rank(exit_code=0, log_tail="step 1 loss: 2.0\nstep 2 loss: nan\nstep 3 loss: nan\n" + OOM)
     assert diagnose([well]).outcome is Outcome.NAN_LOSS
     assert diagnose([rank(exit_code=0, log_tail=OOM)], kernel=[KERNEL_OOM]).outcome is None
-    assert diagnose([rank(exit_code=0)], slurm_state="CANCELLED").outcome is None
     assert diagnose([rank(exit_code=0)], verdict=Outcome.CANCELLED).outcome is Outcome.CANCELLED
     assert diagnose([rank(exit_code=0)], verdict=Outcome.OK).outcome is None
-    assert diagnose([], slurm_state="NODE_FAIL").outcome is Outcome.NODE_FAIL
 
 
 STEPS = "".join(f"step: {i} loss: 2.{9 - i}\n" for i in range(1, 6))
@@ -154,11 +142,24 @@ def test_a_gpu_that_the_kernel_lost_explains_a_rank_and_host_memory_only_what_th
     assert diagnose(ends, kernel=[KERNEL_OOM]).outcome is Outcome.OOM_CUDA
 
 
+@pytest.mark.parametrize(("line", "outcome"), [
+    ("mce: [Hardware Error]: Machine check events logged", Outcome.OOM_CUDA),  # corrected ones as well
+    ("mce: [Hardware Error]: CPU 12: Machine Check Exception: 5 Bank 4: be00000000800400", Outcome.NODE_FAIL),
+    ("{1}[Hardware Error]: event severity: corrected", Outcome.OOM_CUDA),
+    ("{1}[Hardware Error]: event severity: recoverable", Outcome.NODE_FAIL),
+    ("EDAC MC1: 1 CE memory scrubbing error on CPU_SrcID#0_Ha#0_Chan#0_DIMM#0", Outcome.OOM_CUDA),
+    ("EDAC MC3: 1 UE memory read error on CPU_SrcID#1_MC#1_Chan#2_DIMM#0", Outcome.NODE_FAIL),
+    ("NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2)", Outcome.OOM_CUDA),
+    ("NVRM: Xid (PCI:0018:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x026001c6)", Outcome.XID_HARDWARE),
+])  # fmt: skip
+def test_an_error_that_the_hardware_survived_hides_no_ranks_own_cause(line, outcome):
+    ends = [rank(exit_code=1, ended_at_s=0.0, log_tail=OOM)]
+    assert diagnose(ends, kernel=[line]).outcome is outcome
+
+
 def test_the_kernels_first_line_about_a_node_is_the_cause_also_before_a_watchers_verdict():
     late = KERNEL_XID.replace("9b:00", "1b:00")
-    facts = {"kernel": [KERNEL_OOM, KERNEL_XID, late],
-                  "verdict": Outcome.NODE_FAIL, "slurm_state": "NODE_FAIL"}  # fmt: skip
-    found = diagnose([rank(exit_code=1)], **facts)
+    found = diagnose([rank(exit_code=1)], kernel=[KERNEL_OOM, KERNEL_XID, late], verdict=Outcome.NODE_FAIL)
     assert found.outcome is Outcome.XID_HARDWARE
     assert "9b:00" in found.evidence
 

@@ -3,13 +3,12 @@
 import pytest
 
 from sweep.diagnose.diagnose import diagnose, diagnose_text
-from sweep.diagnose.model import RankEnd, Weight
+from sweep.diagnose.model import RankEnd
 from sweep.diagnose.rules import RULES
 from sweep.diagnose.scan import scan
 from sweep.outcomes import Outcome
 
 REFUSED = "RuntimeError: NCCL error in: NCCLUtils.hpp, unhandled system error"
-LOST_PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:4711: Connection reset by peer"
 
 
 @pytest.mark.parametrize("count", [1, 299, 300, 301, 500])
@@ -44,34 +43,9 @@ def test_work_that_goes_on_in_any_form_overcomes_a_failure(form):
     assert diagnose_text(f"{after}\n{REFUSED}").outcome is Outcome.NCCL_ERROR
 
 
-def test_a_watchers_verdict_counts_before_slurms_state_of_the_same_weight():
-    both = {"verdict": Outcome.TIME_LIMIT, "verdict_text": "the run's own limit", "slurm_state": "TIMEOUT"}
-    assert diagnose([], **both).evidence == "the run's own limit"
-
-
-def test_of_slurms_state_and_a_rank_whose_end_has_no_time_the_ranks_first_line_counts():
-    end = RankEnd(rank=0, node="n1", exit_code=1, log_tail=REFUSED)
-    found = diagnose([end], slurm_state="TIMEOUT")
-    assert found.outcome is Outcome.NCCL_ERROR
-    early = diagnose([end], slurm_state="PREEMPTED")
-    assert early.outcome is Outcome.PREEMPTED, "which comes before all ranks"
-
-
 def test_a_watchers_verdict_counts_before_a_line_of_a_rank_whose_end_has_no_time():
     end = RankEnd(rank=0, node="n1", exit_code=1, log_tail=REFUSED)
     assert diagnose([end], verdict=Outcome.HANG).outcome is Outcome.HANG
-
-
-def test_a_state_that_comes_after_the_ranks_comes_after_each_of_their_lines():
-    """The first line only follows from something else, so that the second one is the rank's cause."""
-    end = RankEnd(rank=0, node="n1", exit_code=1, log_tail=f"{LOST_PEER}\n{REFUSED}")
-    assert [hit.weight for hit in scan(end.log_tail)] == [Weight.CONSEQUENCE, Weight.SUSPECT]
-    assert diagnose([end], slurm_state="TIMEOUT").outcome is Outcome.NCCL_ERROR
-
-
-def test_a_state_that_comes_before_the_ranks_does_so_from_their_first_moment():
-    end = RankEnd(rank=0, node="n1", exit_code=1, ended_at_s=0.0, log_tail=REFUSED)
-    assert diagnose([end], slurm_state="PREEMPTED").outcome is Outcome.PREEMPTED
 
 
 @pytest.mark.parametrize("before", ["", "\n", "\n\n", "starting\n"])

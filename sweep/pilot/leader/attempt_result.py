@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sweep.diagnose.diagnose import diagnose
 from sweep.diagnose.model import Diagnosis, RankEnd
+from sweep.diagnose.scan import scan
 from sweep.outcomes import Outcome
 from sweep.pilot.leader.attempt_state import AttemptState
 
@@ -51,8 +52,10 @@ class AttemptResult:
         if outcome is Outcome.NODE_FAIL:
             named = set(state.lost_nodes) or diagnosed
         elif outcome is Outcome.XID_HARDWARE:
-            kernel = state.remains.kernel
-            named = {node for node, lines in kernel.items() if any("Xid" in line for line in lines)} or diagnosed
+            kernel = state.remains.kernel.items()
+            found = [(hit.weight, n) for n, lines in kernel for hit in scan("\n".join(lines)) if hit.outcome is outcome]
+            # An Xid that a program, or a GPU elsewhere, causes accuses no node beside one whose GPU failed.
+            named = diagnosed or {node for weight, node in found if weight == max(found)[0]}
         elif outcome is Outcome.HANG and verdict is not None and len(verdict.ranks) < len(state.ranks):
             named = {state.ranks[rank].node for rank in verdict.ranks}
         return tuple(sorted(named))

@@ -170,9 +170,11 @@ def test_the_kernels_kill_explains_the_silence_that_follows_it(killed):
 
 @pytest.mark.parametrize("lines", [(), ("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",)])
 def test_an_xid_names_the_node_that_reported_it(lines):
+    """And not one whose GPU only lost its programs with it."""
     attempt, now = after(exited(0, None, 9), exited(1, None, 9))
     attempt.end_ranks(now)
-    attempt.cleared("n1", clean(0))
+    lost = "NVRM: Xid (PCI:0000:1b:00): 45, pid=7, name=python, Ch 00000008"
+    attempt.cleared("n1", clean(0, kernel=(lost,) * len(lines)))
     attempt.cleared("n2", clean(1, kernel=lines))
     result = AttemptResult.of(attempt, now)
     assert (result.diagnosis.outcome is Outcome.XID_HARDWARE, result.accused == ("n2",)) == (bool(lines), bool(lines))
