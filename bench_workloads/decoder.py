@@ -41,7 +41,18 @@ SEQUENCE_BY_CP = Rule(
     lambda c: (c["cp"] > 1) & (c["sequence_length"] % (2 * c["cp"]) != 0),
     "a sequence of {sequence_length} cannot be cut into 2*cp = 2*{cp} equal parts",
 )
-LLAMA = (RMSNORM, GATED, ROTARY, DENSE, NO_BIASES, NO_QK_NORM, HEAD_DIM)
+WINDOW = Rule(
+    "window",
+    lambda c: (c["window"] > 0) & (c["window"] < c["sequence_length"]),
+    "every layer of this workload sees the whole sequence, so that a sliding window ({window}) cannot be measured",
+)
+PLAIN_ATTENTION = Rule(
+    "plain_attention",
+    lambda c: (c["kv_rank"] > 0) | (c["mtp_layers"] > 0),
+    "the adapter writes neither latent attention (kv_rank={kv_rank}) nor multi-token prediction ({mtp_layers} layers)",
+)
+PLAIN_LAYERS = (RMSNORM, GATED, ROTARY, NO_BIASES, WINDOW, PLAIN_ATTENTION)
+LLAMA = (*PLAIN_LAYERS, DENSE, NO_QK_NORM, HEAD_DIM)
 """what a plain Llama excludes"""
 
 

@@ -62,7 +62,7 @@ def _flags(values: dict[str, Scalar]) -> list[str]:
 def _model(run: Run) -> dict[str, Scalar]:
     shape = run.shape
     grouped = shape["num_kv_heads"] != shape["num_heads"]
-    learned = bool(shape["learned_positions"])
+    learned, latent = bool(shape["learned_positions"]), bool(shape.get("kv_rank"))
     return {
         "num-layers": shape["num_layers"],
         "hidden-size": shape["hidden_size"],
@@ -77,12 +77,19 @@ def _model(run: Run) -> dict[str, Scalar]:
         "position-embedding-type": "learned_absolute" if learned else "rope",
         "swiglu": shape["gated_mlp"],
         "normalization": "RMSNorm" if shape["norm"] == "rmsnorm" else "LayerNorm",
-        "qk-layernorm": shape["qk_norm"],
+        "qk-layernorm": shape["qk_norm"] or latent,  # of latent attention, the norms of the latents
         "disable-bias-linear": not shape["mlp_bias"],
         "add-qkv-bias": bool(shape["qkv_bias"]) and not shape["mlp_bias"],
         "untie-embeddings-and-output-weights": not shape["tied_embeddings"],
         "attention-dropout": 0.0,
         "hidden-dropout": 0.0,
+        "mtp-num-layers": shape.get("mtp_layers") or None,
+        "multi-latent-attention": latent,
+        "q-lora-rank": shape.get("q_rank") or None,
+        "kv-lora-rank": shape.get("kv_rank") or None,
+        "qk-head-dim": shape["head_dim"] if latent else None,
+        "v-head-dim": shape["head_dim"] if latent else None,
+        "qk-pos-emb-head-dim": shape.get("rope_head_dim", 0) if latent else None,
     }
 
 
@@ -212,6 +219,7 @@ WORKLOAD = trainer(
     rules=(
         decoder.VOCABULARY_BY_TP,
         decoder.SEQUENCE_BY_CP,
+        decoder.WINDOW,
         *RULES,
         Rule(
             "sequence_by_tp",

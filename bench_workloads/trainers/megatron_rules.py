@@ -67,11 +67,12 @@ RULES = (
             & (
                 _words("recompute_modules", lambda found: not {*found} <= {*MODULES})(c)
                 | ((c["num_experts"] == 0) & _names("recompute_modules", "moe", "moe_act", "shared_experts")(c))
+                | ((c["kv_rank"] == 0) & _names("recompute_modules", "mla_up_proj")(c))
                 | ((c["dtype"] == "fp8_delayed") & _names("recompute_modules", "moe_act", "layernorm")(c))
             )
         ),
-        "recompute_modules: {recompute_modules!r}; Megatron has core_attn, mla_up_proj, mlp, except in fp8_delayed "
-        "layernorm and moe_act, and of experts moe_act, moe, shared_experts",
+        "recompute_modules: {recompute_modules!r}; Megatron has core_attn, mlp, except in fp8_delayed layernorm and "
+        "moe_act, of experts moe_act, moe, shared_experts, and of latent attention mla_up_proj",
     ),
     Rule(
         "recompute_layers",

@@ -160,7 +160,7 @@ def _stated() -> dict[str, tuple[str, Callable[[str], Scalar]]]:
 
 
 def reader(_run: Run) -> Reader:
-    """The line of an iteration; its global batch is in tokens and has three digits only, so it is not compared."""
+    """The line of an iteration, whose global batch has three digits only and is not compared; rank 0's memory."""
     return PatternReader(
         r"\biteration: (\d+) / \d+ \|",
         {
@@ -170,6 +170,8 @@ def reader(_run: Run) -> Reader:
             "loss": rf"lm_loss: ({NUMBER})",
             "grad_norm": rf"grad_norm: ({NUMBER})",
             "tflops_per_gpu": rf"model_tflops_per_gpu: ({NUMBER})",
+            "allocated_mib": rf"Peak allocated:? ({NUMBER})MiB",
+            "reserved_mib": rf"Peak reserved: ({NUMBER})MiB",
         },
         _stated(),
         begun=r"\bStart training\]?\s*$",

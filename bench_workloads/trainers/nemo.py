@@ -235,7 +235,7 @@ WORKLOAD = trainer(
         "keep": ("", "model", "all"),
     },
     rules=(
-        *(_unless_kept(rule) for rule in (decoder.RMSNORM, decoder.GATED, decoder.ROTARY, decoder.NO_BIASES)),
+        *(_unless_kept(rule) for rule in decoder.PLAIN_LAYERS),
         decoder.VOCABULARY_BY_TP,
         decoder.SEQUENCE_BY_CP,
         *(_unless_kept(rule) if rule.name == "layers_by_stages" else rule for rule in RULES),

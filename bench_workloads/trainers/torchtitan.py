@@ -141,7 +141,7 @@ def reader(run: Run) -> Reader:
     return PatternReader(
         r"(?<!validate )\bstep:\s*(\d+)\s+loss:",
         {
-            "loss": rf"\bloss:\s*({NUMBER})",
+            "loss": rf"\bloss:\s*(?!-)({NUMBER})",  # -1 of each rank that has no loss, in a pipeline
             "grad_norm": rf"grad_norm:\s*({NUMBER})",
             "reserved_gib": rf"memory:\s*({NUMBER})GiB",
             "tokens_per_second_per_gpu": rf"\btps:\s*({NUMBER})",

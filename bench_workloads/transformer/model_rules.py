@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench_workloads.decoder import where
+from bench_workloads.decoder import WINDOW, where
 from bench_workloads.transformer.rule_parts import Columns, any_of, dense_somewhere, param, rule, with_experts
 
 
@@ -37,11 +37,7 @@ MODEL_RULES = (
             _latent(c) & ((c["qk_norm"] == True) | (c["qkv_bias"] == True) | (c["attention_output_bias"] == True))  # noqa: E712
         ),
     ),
-    rule(
-        "window",
-        "every layer of this workload sees the whole sequence, so that a sliding window ({window}) cannot be measured",
-        lambda c: c["window"] > 0,
-    ),
+    WINDOW,
     rule(
         "prediction_by_pp",
         "multi-token prediction (mtp_layers={mtp_layers}) needs the embedding, which the last stage of pp={pp} has not",

@@ -85,18 +85,23 @@ def _known(name: str, path: Path) -> tuple[ModelShape | None, list[Problem]]:
     return None, [Problem(path, f"unknown model {name[:60]!r}", remedy)]
 
 
-FAMILIES: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "mistral": {},
-    "smollm3": {"tied_embeddings": True},
-    "qwen2": {"qkv_bias": True},
-    "qwen3": {"qk_norm": True},
-    "qwen3_moe": {"qk_norm": True},
-    "gemma": {"tied_embeddings": True},
-    "mixtral": {},
-    "gpt_oss": {"qkv_bias": True, "attention_output_bias": True, "mlp_bias": True},
+_EXPERTS = ("num_experts", "experts_per_token")
+FAMILIES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "llama": ({}, ()),
+    "mistral": ({}, ("num_kv_heads", "window")),
+    "smollm3": ({"tied_embeddings": True}, ("num_kv_heads",)),
+    "qwen2": ({"qkv_bias": True}, ("num_kv_heads",)),
+    "qwen3": ({"qk_norm": True}, ("num_kv_heads", "head_dim")),
+    "qwen3_moe": ({"qk_norm": True}, ("num_kv_heads", *_EXPERTS, "moe_intermediate_size")),
+    "gemma": ({"tied_embeddings": True}, ("num_kv_heads", "head_dim")),
+    "mixtral": ({}, ("num_kv_heads", *_EXPERTS)),
+    "gpt_oss": (
+        {"qkv_bias": True, "attention_output_bias": True, "mlp_bias": True, "window": 128},
+        ("num_kv_heads", "head_dim", *_EXPERTS),
+    ),
 }
-"""model_type -> what its class has beyond its file, or by default"""
+"""model_type -> (what its class has beyond its file, or by default; further fields that its file must state: its class
+has a default that is not that of a shape)"""
 _SIZES = {
     "num_layers": ("num_hidden_layers",),
     "hidden_size": ("hidden_size",),
@@ -108,21 +113,10 @@ _SIZES = {
     "num_experts": ("num_experts", "num_local_experts"),
     "experts_per_token": ("num_experts_per_tok", "experts_per_token"),
     "moe_intermediate_size": ("moe_intermediate_size",),
+    "window": ("sliding_window",),
 }
 """field of a shape -> its names in a config.json; the first five are required"""
 _REQUIRED = tuple(_SIZES)[:5]
-_EXPERTS = ("num_experts", "experts_per_token")
-_REQUIRED_OF: dict[str, tuple[str, ...]] = {
-    "mistral": ("num_kv_heads",),
-    "smollm3": ("num_kv_heads",),
-    "qwen2": ("num_kv_heads",),
-    "qwen3": ("num_kv_heads", "head_dim"),
-    "qwen3_moe": ("num_kv_heads", *_EXPERTS, "moe_intermediate_size"),
-    "gemma": ("num_kv_heads", "head_dim"),
-    "mixtral": ("num_kv_heads", *_EXPERTS),
-    "gpt_oss": ("num_kv_heads", "head_dim", *_EXPERTS),
-}
-"""model_type -> further fields that its file must state: its class has a default that is not that of a shape"""
 
 
 def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[str]]:
@@ -136,24 +130,26 @@ def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[
         named = f" {family}" if isinstance(family, str) and re.fullmatch(r"[\w.-]{1,40}", family) else ""
         shape = "{num_layers: …, hidden_size: …, num_heads: …, intermediate_size: …, vocab_size: …}"
         return None, [f"model_type{named} is none of {', '.join(FAMILIES)}; write the shape instead: {shape}"]
-    sizes, wrong = _sizes(config, (*_REQUIRED, *_REQUIRED_OF.get(family, ())))
+    usual, required = FAMILIES[family]
+    sizes, wrong = _sizes(config, (*_REQUIRED, *required))
     if config.get("decoder_sparse_step") not in (None, 1) or config.get("mlp_only_layers"):
         wrong.append(
             "decoder_sparse_step or mlp_only_layers: only some of the layers have experts, a shape has no such"
         )
-    fields = {**FAMILIES[family], **sizes}
+    fields = {**usual, **sizes}
     if config.get("tie_word_embeddings") is not None:
         fields["tied_embeddings"] = bool(config["tie_word_embeddings"])
     if config.get("attention_bias"):
         fields |= {"qkv_bias": True, "attention_output_bias": True}
     if config.get("mlp_bias"):
         fields["mlp_bias"] = True
-    if family == "gpt_oss":
-        kinds = config.get("layer_types") or ()  # of the class, where the file has none: every second layer
-        windows = sum(kind == "sliding_attention" for kind in kinds) if kinds else (sizes.get("num_layers", 0) + 1) // 2
-        fields |= {"window": config.get("sliding_window") or 128, "window_layers": windows}
     if wrong:
         return None, wrong
+    layers = {"mistral": sizes["num_layers"], "gpt_oss": (sizes["num_layers"] + 1) // 2}.get(family, 0)
+    if layers and config.get("layer_types"):
+        layers = sum(kind == "sliding_attention" for kind in config["layer_types"])
+    window = layers and fields.get("window", 0)
+    fields |= {"window": window, "window_layers": layers if window else 0}
     try:
         return ModelShape(**fields), []
     except ValueError as error:

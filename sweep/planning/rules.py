@@ -19,6 +19,7 @@ from sweep.contract import DERIVED, FORMATS, Rule, Run, Workload
 from sweep.expressions import holds
 from sweep.inputs.grid import AXES, DEFAULTS, Grid
 from sweep.inputs.site import Site
+from sweep.physics import shapes
 from sweep.physics.columns import expert_width
 from sweep.physics.groups import WITHOUT_ETP
 from sweep.physics.hardware import Gpu
@@ -161,7 +162,7 @@ def broken_by_run(run: Run, workload: Workload) -> list[str]:
     layout = run.layout
     facts = {name: getattr(run, name) for name in ("model", "nodes", "gpus", "gpus_per_node", "sequence_length")}
     columns = {
-        **run.shape, **facts, **dataclasses.asdict(layout), "dtype": run.dtype,
+        **dict.fromkeys(shapes.FURTHER, 0), **run.shape, **facts, **dataclasses.asdict(layout), "dtype": run.dtype,
         "compile": run.compile, **workload.params, **run.params, "model parallel": layout.tp * layout.pp * layout.cp,
         "dp is whole": layout.gpus == run.gpus, "batch is near": True,
     }  # fmt: skip

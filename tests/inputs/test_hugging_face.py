@@ -31,6 +31,7 @@ CONFIGS = {
         "qwen3_moe", 48, 2048, 32, 4, 6144, 151936,
         head_dim=128, num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768, tie_word_embeddings=False,
     ),
+    "Mistral-7B": config("mistral", 32, 4096, 32, 8, 14336, 32768, sliding_window=None),
     "Gemma-7B": config("gemma", 28, 3072, 16, 16, 24576, 256000, head_dim=256),
     "Mixtral-8x7B": config("mixtral", 32, 4096, 32, 8, 14336, 32000, num_local_experts=8, num_experts_per_tok=2),
     "GPT-OSS-20B": config(
@@ -50,6 +51,10 @@ def test_a_file_may_say_which_of_its_layers_have_a_window() -> None:
     shape, _ = shape_of_config(CONFIGS["GPT-OSS-20B"] | {"layer_types": layers, "sliding_window": 64})
     assert shape is not None
     assert (shape.window, shape.window_layers) == (64, 3)
+    ministral = config("mistral", 36, 4096, 32, 8, 12288, 131072, head_dim=128, sliding_window=32768)
+    shape, _ = shape_of_config(ministral)
+    assert shape is not None
+    assert (shape.window, shape.window_layers) == (32768, 36)
 
 
 def test_a_grid_takes_one_as_a_path_and_inline(tmp_path: Path) -> None:
@@ -113,6 +118,7 @@ def test_sizes_that_fit_no_model_are_refused_with_the_reason() -> None:
     ("Mixtral-8x7B", "num_local_experts", "num_experts or num_local_experts is missing"),
     ("Mixtral-8x7B", "num_key_value_heads", "num_key_value_heads is missing"),  # transformers' default is 8
     ("Gemma-7B", "head_dim", "head_dim is missing"),  # and 256
+    ("Mistral-7B", "sliding_window", "sliding_window is missing"),  # and 4,096
 ])  # fmt: skip
 def test_what_transformers_would_add_by_default_must_be_stated(name: str, lost: str, named: str) -> None:
     found, wrong = shape_of_config({key: value for key, value in CONFIGS[name].items() if key != lost})
@@ -122,7 +128,7 @@ def test_what_transformers_would_add_by_default_must_be_stated(name: str, lost: 
 def test_without_the_key_a_llama_has_as_many_key_value_heads_as_heads() -> None:
     stated = config("llama", 2, 64, 4, 4, 128, 1000)
     assert shape_of_config({k: v for k, v in stated.items() if k != "num_key_value_heads"}) == shape_of_config(stated)
-    null = config("mistral", 2, 64, 4, 4, 128, 1000, num_key_value_heads=None)
+    null = config("mistral", 2, 64, 4, 4, 128, 1000, num_key_value_heads=None, sliding_window=None)
     assert shape_of_config(null) == shape_of_config(stated), "null is as many, too"
 
 

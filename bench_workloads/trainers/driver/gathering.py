@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench_workloads.trainers.adapter import ParsedLine
-from bench_workloads.trainers.driver.reading import impossible
+from bench_workloads.trainers.driver.reading import SPEEDS, impossible
 from sweep.contract import Run, Scalar
 from sweep.physics import flops, shapes
 
@@ -179,15 +179,7 @@ def compare(run: Run, gathered: Gathered, convention: str) -> dict[str, Any]:
     """The trainer's own medians (``reported``), the same from its step times (``computed``), and where they differ."""
     median = statistics.median(gathered.timed_s())
     computed = _computed(run, median, convention)
-    names = (
-        "step_time_s",
-        "tokens_per_second",
-        "tokens_per_second_per_gpu",
-        "samples_per_second",
-        "tflops_per_gpu",
-        "mfu",
-    )
-    reported = {name: value for name in names if (value := gathered.median(name)) is not None}
+    reported = {name: value for name in SPEEDS if (value := gathered.median(name)) is not None}
     disagreements = [
         f"{name}: the trainer reports {reported[name]:.6g}, its steps give {computed[name]:.6g}"
         for name in reported

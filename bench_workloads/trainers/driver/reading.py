@@ -6,8 +6,7 @@ import codecs
 import json
 import math
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from bench_workloads.trainers.adapter import ParsedLine
@@ -59,10 +58,9 @@ UNITS: dict[str, tuple[str, float]] = {
     },
 }
 """further spellings -> (name, factor)"""
-_ANY_VALUE = {"loss"}
-_NOT_NEGATIVE = {"allocated_bytes", "reserved_bytes", "grad_norm", "skipped_iterations"}
-NUMBER = r"[-+]?(?:\d[\d,]{0,30}(?:\.\d{0,30})?(?:[eE][-+]?\d{1,4})?[KMBGT]?|nan|inf)"
-"""a number as trainers write it: 12, 3,400, 1.5e-3, 2.1K, nan"""
+SPEEDS = tuple(NAMES)[:6]
+NUMBER = r"[-+]?(?:\d[\d,]{0,30}(?:\.\d{0,30})?(?:[eE][-+]?\d{1,4})?(?:[KMBGT](?![A-Zi]))?|(?i:nan|inf(?:inity)?)\b)"
+"""a number as trainers write it: 12, 3,400, 1.5e-3, 2.1K, NAN. The first letter of a unit (GiB, TFLOP) is no suffix"""
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
 
@@ -78,7 +76,7 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 class PatternReader:
-    """One pattern finds the iteration, others the values after it on the line; further ones the configuration.
+    """One pattern finds the iteration, others the values after it, else before it; further ones the configuration.
 
     Where ranks write into one line, each iteration found starts a separate part, and of their memory the greatest
     counts. Of what it says of a checkpoint (``ParsedLine.checkpoint``) a part without a number is 0.
@@ -94,7 +92,6 @@ class PatternReader:
     ) -> None:
         self._iteration = pattern(iteration)
         self._values = {name: pattern(text) for name, text in values.items()}
-        self._memory = [name for name in values if name.startswith(_MEMORY)]
         self._effective = {name: (pattern(text), of) for name, (text, of) in (effective or {}).items()}
         self._begun = re.compile(begun) if begun else None
         self._checkpoint = {name: pattern(text) for name, text in (checkpoint or {}).items()}
@@ -102,11 +99,9 @@ class PatternReader:
     def read(self, line: str) -> list[ParsedLine]:
         """What was parsed from the line."""
         line = without_prefix(line)
-        parts = self._parts(line)
-        found = [parsed for part in parts if (parsed := self._step(part)) is not None]
-        names = self._memory if found else self._values
-        if values := self._found(names, line[: len(line) - sum(map(len, parts))] if found else line):
-            found = [ParsedLine(values=values), *found]
+        found = list(self._steps(line))
+        if not found and (values := self._found(self._values, line)):
+            found = [ParsedLine(values=values)]
         stated = self._stated(line)
         begun = self._begun is not None and self._begun.search(line) is not None
         matches = {name: match for name, compiled in self._checkpoint.items() if (match := compiled.search(line))}
@@ -114,23 +109,21 @@ class PatternReader:
         last = ParsedLine(effective=stated, begun=begun, checkpoint=checkpoint)
         return [*found, last] if stated or begun or checkpoint else found
 
-    def _parts(self, line: str) -> list[str]:
-        starts = [match.start() for match in self._iteration.finditer(line)]
-        return [line[start:end] for start, end in zip(starts, [*starts[1:], len(line)], strict=False)]
-
-    def _step(self, part: str) -> ParsedLine | None:
-        match = self._iteration.search(part)
-        count = number(match[1]) if match else None
-        if count is None or not count.is_integer() or abs(count) >= LARGEST:
-            return None
-        return ParsedLine(iteration=int(count), values=self._found(self._values, part))
+    def _steps(self, line: str) -> Iterator[ParsedLine]:
+        matches = list(self._iteration.finditer(line))
+        ends = [*(match.start() for match in matches[1:]), len(line)]
+        for match, end in zip(matches, ends, strict=False):
+            before = f" {line[: match.start()]}" if match is matches[0] else ""
+            part = line[match.start() : end] + before
+            if (count := whole(number(match[1]))) is not None:
+                yield ParsedLine(iteration=count, values=self._found(self._values, part))
 
     def _found(self, names: Iterable[str], part: str) -> dict[str, float]:
         return in_units({name: value for name in names if (value := self._value(name, part)) is not None})
 
     def _value(self, name: str, part: str) -> float | None:
         found = [value for match in self._values[name].finditer(part) if (value := number(match[1])) is not None]
-        if name in self._memory:
+        if name.startswith(_MEMORY):
             return max(found, default=None)
         return found[0] if found else None
 
@@ -138,7 +131,7 @@ class PatternReader:
         stated: dict[str, Scalar] = {}
         for name, (compiled, of) in self._effective.items():
             match = compiled.search(line)
-            if match is not None and len(match[1]) <= MAX_VALUE and countable(value := of(match[1])):
+            if match and match[1] and len(match[1]) <= MAX_VALUE and countable(value := of(match[1])):
                 stated[name] = value
         return stated
 
@@ -147,8 +140,7 @@ class JsonReader:
     """Lines that hold a JSON object; ``keys`` maps names to keys."""
 
     def __init__(self, keys: Mapping[str, str]) -> None:
-        self._iteration = keys.get(ITERATION, ITERATION)
-        self._keys = {name: key for name, key in keys.items() if name != ITERATION}
+        self._keys = {ITERATION: ITERATION, **keys}
 
     def read(self, line: str) -> list[ParsedLine]:
         """What was parsed from the line."""
@@ -163,12 +155,10 @@ class JsonReader:
 
     def _parsed(self, found: Mapping[str, Any]) -> list[ParsedLine]:
         named = {name: found[key] for name, key in self._keys.items() if key in found}
-        numbers = {k: v for k, v in named.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
-        values = {k: float(v) for k, v in numbers.items() if not abs(v) > sys.float_info.max}
-        count = found.get(self._iteration)
-        iteration = count if isinstance(count, int) and not isinstance(count, bool) and countable(count) else None
+        values = {k: float(v) for k, v in named.items() if type(v) in (int, float) and countable(v)}
+        iteration = whole(values.get(ITERATION))
         known = in_units(values) if iteration is not None else {}
-        stated = {name: value for name, value in named.items() if not in_units({name: 0.0}) and countable(value)}
+        stated = {k: v for k, v in named.items() if k != ITERATION and not in_units({k: 0.0}) and countable(v)}
         if iteration is None and not stated:
             return []
         return [ParsedLine(iteration=iteration, values=known, effective=stated)]
@@ -208,11 +198,9 @@ class Lines:
 
 def impossible(name: str, value: float) -> bool:
     """Whether no run can have this value: a time or rate of zero or less, an MFU above 1. A loss may be anything."""
-    if name in _ANY_VALUE or (name == "grad_norm" and math.isnan(value)):
-        return False
-    if name in _NOT_NEGATIVE:
-        return value < 0
-    return not math.isfinite(value) or value <= 0 or (name == "mfu" and value > 1)
+    if name in SPEEDS:
+        return not math.isfinite(value) or value <= 0 or (name == "mfu" and value > 1)
+    return name != "loss" and value < 0
 
 
 def countable(value: Any) -> bool:
@@ -230,9 +218,14 @@ def without_prefix(line: str) -> str:
     return _PREFIX.sub("", line)
 
 
-def number(text: str) -> float | None:
+def whole(value: float | None) -> int | None:
+    """The number of an iteration; None where it is none."""
+    return int(value) if value is not None and value.is_integer() and abs(value) < LARGEST else None
+
+
+def number(text: str | None) -> float | None:
     """The number that a text like 3,400 or 2.1K or nan states; None where it states none."""
-    text = text.strip().replace(",", "")
+    text = (text or "").strip().replace(",", "")
     factor = _SUFFIXES.get(text[-1:], 1.0)
     try:
         return float(text[:-1] if factor != 1.0 else text) * factor

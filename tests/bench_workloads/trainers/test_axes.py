@@ -7,7 +7,9 @@ from sweep.contract import FURTHER
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.inputs.yaml_lines import dump
+from sweep.physics.catalogue import MODELS
 from sweep.planning.build import build
+from sweep.planning.rules import broken_by_run
 from sweep.plugins import TRAINER, WORKLOAD
 from tests.support.trainers.layouts import EXPERTS, PARAMS, run_of
 
@@ -66,3 +68,20 @@ def test_it_is_stated_or_refused_with_the_reason(trainer, axis):
     needed = {"recompute_modules": "selective", "fp8_params": "mxfp8"}.get(axis, axis)  # without, it has no effect
     refused = [reason for reason in found if f"cannot vary {axis}" in reason]
     assert any("possible (" in reason for reason in refused) or any(repr(needed) in reason for reason in found), found
+
+
+@pytest.mark.parametrize("trainer", sorted(set(TRAINERS) - {"command", "deepspeed"}))
+def test_attention_that_a_trainers_configuration_does_not_state_is_refused(trainer):
+    """Megatron-LM's states latent attention; a window as long as the sequence is none."""
+    shape = MODELS["DeepSeek-V3"].stated()
+
+    def refused(text, **differing):
+        run = run_of(trainer, shape=shape | differing)
+        return any(text in reason for reason in broken_by_run(run, TRAINER.find(trainer).workload))
+
+    assert refused("neither latent attention (kv_rank=512)") == (trainer != "megatron")
+    assert [refused("a sliding window (", window=size, window_layers=2) for size in (128, 512)] == [True, False]
+    if trainer == "megatron":
+        words = TRAINER.find(trainer).configure(run_of(trainer, shape=shape), "/d", 8).program
+        assert "--multi-latent-attention" in words
+        assert words[words.index("--qk-pos-emb-head-dim") + 1] == "64"

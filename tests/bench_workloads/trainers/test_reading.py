@@ -1,6 +1,7 @@
 """From bytes to iterations: pieces, colours, progress bars, prefixes, interleaved ranks; the trainers' own lines."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -328,6 +329,50 @@ def test_deepspeed():
         2: {}, 3: {"samples_per_second": 80.0, "allocated_bytes": 0.5 * 2**30, "step_time_s": 16 / 80.0},
     }
 # fmt: on
+
+
+def test_values_before_the_iteration_units_and_absent_values_are_read():
+    """EleutherAI/gpt-neox's line (deepspeedai/DeepSpeed#3742), and units without a space."""
+    reader = reader_of(
+        "iteration: (?<=iteration) +(\\d+)/\nsamples_per_second: samples/sec: {number}\nloss: lm_loss: {number}\n"
+        "tflops_per_gpu: per GPU: {number}\nreserved_gib: mem {number}\nmfu_percent: mfu (?:N/A|{number})\n"
+        "tp: tp=(?:none|(\\d+))"
+    )
+    line = (
+        " samples/sec: 7.799 | iteration       34/   10000 | per GPU: 112.9TFLOPS | lm_loss: INF | mem 2GiB mfu N/A "
+        "tp=none"
+    )
+    assert reader.read(line) == [
+        ParsedLine(
+            iteration=34,
+            values={
+                "samples_per_second": 7.799,
+                "loss": math.inf,
+                "tflops_per_gpu": 112.9,
+                "reserved_bytes": 2 * 2**30,
+            },
+        )
+    ]
+    rows = reader_of("json iteration=step loss")
+    assert iterations(rows.read('{"step": 3.0, "loss": Infinity}')) == {3: {"loss": math.inf}}
+
+
+def test_a_rank_of_a_pipeline_without_a_loss_has_none():
+    """pytorch/torchtitan#1232."""
+    line = "[titan] - root - INFO - step:  1  loss: -1.0000  memory: 36.90GiB(46.63%)  tps: 4  tflops: 0.90  mfu: 0.29%"
+    assert "loss" not in iterations(parsed("torchtitan", line))[1]
+
+
+def test_nanotrons_memory():
+    """huggingface/nanotron#108, and `log_memory` of today."""
+    gathered = gathered_from(
+        "nanotron",
+        "03/16/2024 09:10:16 [INFO|DP=0|PP=1|TP=0]: [After model building] Memory usage: 0.01MiB. Peak allocated: "
+        "0.01MiB Peak reserved: 2.00MiB",
+        "03/16/2024 09:10:17 [INFO|DP=0|PP=0|TP=0]:  Memory usage: 3.00MiB. Peak allocated 5.50MiB. Peak reserved: "
+        "8.00MiB",
+    )
+    assert (gathered.greatest("allocated_bytes"), gathered.greatest("reserved_bytes")) == (5.5 * 2**20, 8 * 2**20)
 
 
 @pytest.mark.parametrize("digits", [16, 400, 5000])
