@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _SHOWN = ("model", "nodes", *LAYOUT, "dtype", "compile", "params", "env", "further")
 _PREDICTED = ("gpus", "global_batch_tokens", "predicted_peak_bytes", "predicted_step_s", "predicted_s")
 _REASONS_SHOWN = 3
+_NODES_ACROSS = 8
+"""columns of node counts that 120 characters hold beside a model's name"""
 
 
 @click.command(cls=SweepCommand)
@@ -243,17 +245,22 @@ def _forecast_table(learned: Forecast) -> Any:
 
 
 def _cell_table(cells: list[dict[str, Any]]) -> Any:
-    """Models down, node counts across: runs, and node-hours below."""
+    """Runs (node-hours): models down and node counts across, or the reverse where these are too many for a screen."""
     from rich.table import Table
 
-    nodes = sorted({cell["nodes"] for cell in cells})
-    table = Table("model", *(f"{n} node{'s' * (n > 1)}" for n in nodes), title="Runs (node-hours)")
+    texts = {
+        (cell["model"], cell["nodes"]): f"{cell['runs']:,} ({cell['predicted_node_hours']:,.2f})"
+        if cell["runs"]
+        else "0"
+        for cell in cells
+    }
+    models, nodes = dict.fromkeys(model for model, _ in texts), sorted({count for _, count in texts})
+    rows: Any = [("model", *(f"{n} node{'s' * (n > 1)}" for n in nodes))]
+    rows += [(model, *(texts.get((model, n), "") for n in nodes)) for model in models]
+    head, *rows = zip(*rows, strict=True) if len(nodes) > max(_NODES_ACROSS, len(models)) else rows
+    table = Table(*head, title="Runs (node-hours)")
     for column in table.columns[1:]:
         column.justify = "right"
-    by_model: dict[str, dict[int, str]] = {}
-    for cell in cells:
-        text = f"{cell['runs']:,} ({cell['predicted_node_hours']:,.2f})" if cell["runs"] else "0"
-        by_model.setdefault(cell["model"], {})[cell["nodes"]] = text
-    for model, texts in by_model.items():
-        table.add_row(model, *(texts.get(n, "") for n in nodes))
+    for row in rows:
+        table.add_row(*row)
     return table
