@@ -58,15 +58,14 @@ def _of_guided(miss: float, info: ValidationInfo) -> float:
 
 
 def _factor(value: Any) -> str | float:
-    number = type(value) in (int, float)
-    if value not in ("auto", "off") and not (number and LEAST_FACTOR <= value < math.inf):
+    if value not in ("auto", "off") and not (type(value) in (int, float) and LEAST_FACTOR <= value < math.inf):
         raise ValueError(f"expected auto, off or a factor of at least {LEAST_FACTOR:g}, found {shown(value)}")
     return value  # type: ignore[no-any-return]
 
 
 def _condition(text: str, info: ValidationInfo) -> str:
-    known = COLUMNS | set(info.data.get("params", ())) | set(info.data.get("env", ()))
-    known |= _parameters(info.data.get("workload"))
+    data = info.data
+    known = COLUMNS.union(data.get("params", ()), data.get("env", ()), _parameters(data.get("workload")))
     if unknown := sorted(set(names_in(text)) - known):
         raise ValueError("; ".join(f"unknown name {name!r} ({nearest(name, known)})" for name in unknown))
     return text

@@ -45,7 +45,6 @@ _WORDS = {
     "less than or equal to": "at most",
     "greater than": "over",
     "less than": "under",
-    "a finite number": "a finite number",
 }
 _BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
