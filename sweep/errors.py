@@ -82,7 +82,7 @@ def log_error(text: str) -> None:
 
 
 def nearest(word: str, choices: Iterable[str], otherwise: str | None = None) -> str:
-    """A remedy: names that are part of the word or that it abbreviates, near misses, what holds it, else the choices."""
+    """A remedy: names that are part of the word or that it abbreviates, near misses, what holds it, else choices."""
     known, asked = sorted(choices), word.lower()
     parts = {name: re.findall(r"[a-z0-9.]+", name.lower()) for name in known if name[:1].isalpha()}
     whole = set(re.findall(r"[a-z0-9.]+", asked))
