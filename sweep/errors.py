@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -81,11 +82,16 @@ def log_error(text: str) -> None:
 
 
 def nearest(word: str, choices: Iterable[str], otherwise: str | None = None) -> str:
-    """A remedy for an unknown word: near misses, else what holds it, else ``otherwise``, else the first 40 choices."""
-    known = sorted(choices)
-    near = difflib.get_close_matches(word.lower(), [k.lower() for k in known], n=3, cutoff=0.6)
-    close = sorted((k for k in known if k.lower() in near), key=lambda k: near.index(k.lower()))
-    close = close or [k for k in known if len(word) > 2 and word.lower() in k.lower()][:3]
+    """A remedy: names that are part of the word or that it abbreviates, near misses, what holds it, else choices."""
+    known, asked = sorted(choices), word.lower()
+    parts = {name: re.findall(r"[a-z0-9.]+", name.lower()) for name in known if name[:1].isalpha()}
+    whole = set(re.findall(r"[a-z0-9.]+", asked))
+    close = sorted((n for n, own in parts.items() if own and whole.issuperset(own)), key=lambda n: -len(parts[n]))[:3]
+    if not close and 1 < len(word) < 4:
+        close = [n for n, own in parts.items() if own[1:] and asked.startswith("".join(p[0] for p in own))]
+    near = difflib.get_close_matches(asked, [k.lower() for k in known], n=3, cutoff=0.6)
+    close = close or sorted((k for k in known if k.lower() in near), key=lambda k: near.index(k.lower()))
+    close = close or [k for k in known if len(word) > 2 and asked in k.lower()][:3]
     if close:
         return f"did you mean {' or '.join(close)}?"
     if otherwise is not None:

@@ -45,7 +45,8 @@ def holds(text: str, columns: Mapping[str, Any]) -> Any:
             warnings.simplefilter("ignore")
             result = _Evaluator(columns).eval(text, previously_parsed=_parse(text))
     except (simpleeval.InvalidExpression, TypeError, ValueError, ArithmeticError, RecursionError) as error:
-        raise ValueError(f"the condition cannot be evaluated: {error}") from None
+        fact = "a number is compared with a text" if "ufunc" in str(error) else error
+        raise ValueError(f"the condition cannot be evaluated: {fact}") from None
     if np.asarray(result).dtype != np.bool_:
         raise ValueError("not a condition: write a comparison, such as tp <= 8")
     return np.ma.filled(result, False)

@@ -18,6 +18,13 @@ def test_the_nearest_names_or_all_of_them(word, remedy):
     assert nearest(word, ["pp", "tp", "micro_batch_size"]) == remedy
 
 
+def test_a_name_that_is_part_of_a_word_is_nearer_than_one_that_is_spelt_like_it():
+    assert nearest("A100-80GB", ["a100", "a100-40gb", "v100-16gb"]) == "did you mean a100?"
+    assert nearest("NVIDIA H100 PCIe", ["h100", "h100-pcie", "h200"]) == "did you mean h100-pcie or h100?"
+    assert nearest("Llama-4-8B", ["8B", "Llama-3-8B"]) == "did you mean Llama-3-8B?", "a size alone says less"
+    assert nearest("gas", ["gpus", "grad_accum"]) == "did you mean grad_accum?", "a field's abbreviation"
+
+
 def test_where_there_are_many_or_none():
     assert nearest("xyz", [f"column_{n}" for n in range(100)]).endswith("column_44, …")
     assert nearest("xyz", [f"column_{n}" for n in range(100)], otherwise="see the docs") == "see the docs"

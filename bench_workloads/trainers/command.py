@@ -11,7 +11,7 @@ from bench_workloads.decoder import where
 from bench_workloads.trainers.adapter import PLAIN_NAME, Adapter, Launch, Reader, TrainerParameters, param
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import ITERATION, NUMBER, UNITS, JsonReader, PatternReader, number
-from bench_workloads.trainers.driver.templates import render, variables
+from bench_workloads.trainers.driver.templates import render, renders, variables
 from sweep.contract import FILE, LAYOUT_FIELDS, Rule, Run, Scalar
 
 _STATED = frozenset(
@@ -27,6 +27,11 @@ _STATED = frozenset(
     }
 )
 """metric names that are compared with the requested layout"""
+_FURTHER = ("a", "b", "c", "directory", "config")
+_UNREADABLE = (
+    "params.metrics cannot be read: {metrics!r}. Needed are lines `name: regular expression with one group` of known "
+    "names, one of them `iteration`"
+)
 
 
 def configure(run: Run, directory: str, steps: int) -> Launch:
@@ -114,16 +119,6 @@ def _plain(text: str) -> Scalar:
     return int(value) if value.is_integer() else value
 
 
-def _problem_of_template(text: str) -> bool:
-    import jinja2
-
-    try:
-        jinja2.Environment(autoescape=False).parse(text)  # noqa: S701
-    except (jinja2.TemplateError, RecursionError, ValueError):
-        return True
-    return False
-
-
 def _problem_of_metrics(text: str) -> bool:
     try:
         reader_of(text)
@@ -165,15 +160,20 @@ WORKLOAD = trainer(
         Rule("command", where("command", lambda text: not text.strip()), "params.command names no command line"),
         Rule(
             "command_template",
-            where("command", _problem_of_template),
-            "params.command is no jinja2 template: {command}",
+            where("command", lambda text: not renders(text, _FURTHER)),
+            "params.command is no jinja2 template of names that a run has: {command}",
+        ),
+        Rule(
+            "config_template",
+            where("config", lambda text: not renders(text, _FURTHER)),
+            "params.config is no jinja2 template of names that a run has",
         ),
         Rule(
             "config_name",
             where("config_name", lambda text: not PLAIN_NAME.fullmatch(text)),
             "params.config_name is no plain name of a file: {config_name!r}",
         ),
-        Rule("metrics", where("metrics", _problem_of_metrics), "params.metrics cannot be read: {metrics!r}"),
+        Rule("metrics", where("metrics", _problem_of_metrics), _UNREADABLE),
     ),
 )
 ADAPTER = Adapter(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _SHOWN = ("model", "nodes", *LAYOUT, "dtype", "compile", "params", "env", "further")
 _PREDICTED = ("gpus", "global_batch_tokens", "predicted_peak_bytes", "predicted_step_s", "predicted_s")
 _REASONS_SHOWN = 3
+_NODES_ACROSS = 8
+"""columns of node counts that 120 characters hold beside a model's name"""
 
 
 @click.command(cls=SweepCommand)
@@ -203,12 +205,16 @@ def _tables(document: dict[str, Any], learned: Forecast | None) -> None:
         printer.print(document["heatmap"]["path"], soft_wrap=True)
 
 
-def _layouts_table(title: str, *last: str) -> Any:
+def _layouts_table(title: str, last: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> Any:
+    """Predicted layouts. A row: cell, layout with its interval, tokens/s/GPU, and texts of the ``last`` columns."""
     from rich.table import Table
 
     table = Table("model", "nodes", "layout", "tokens/s/GPU", "9 of 10 within", *last, title=title)
     for column in (table.columns[1], *table.columns[3:]):
         column.justify = "right"
+    for cell, one, rate, *more in rows:
+        within = f"{one['low']:,.0f} to {one['high']:,.0f}"
+        table.add_row(cell["model"], str(cell["nodes"]), layout_text(one), f"{rate:,.0f}", within, *more)
     return table
 
 
@@ -216,44 +222,41 @@ def _best_table(cells: list[dict[str, Any]]) -> Any:
     """The layout of each cell that the step-time model expects to be the fastest."""
     from analysis.metrics import memory_text
 
-    table = _layouts_table("Predicted best per cell, not measured (step-time and memory models)", "MFU", "memory")
+    rows = []
     for cell in (cell for cell in cells if cell["predicted_best"]):
         best = cell["predicted_best"]
-        peak = best["peak_memory_bytes"]
-        memory = "–" if peak is None else memory_text(peak)
-        speed = f"{best['tokens_per_second_per_gpu']:,.0f}"
-        within = f"{best['low']:,.0f} to {best['high']:,.0f}"
+        memory = "–" if best["peak_memory_bytes"] is None else memory_text(best["peak_memory_bytes"])
         mfu = "–" if best["mfu"] is None else f"{best['mfu']:.1%}"
-        table.add_row(cell["model"], str(cell["nodes"]), layout_text(best), speed, within, mfu, memory)
-    return table
+        rows.append((cell, best, best["tokens_per_second_per_gpu"], mfu, memory))
+    title = "Predicted best per cell, not measured (step-time and memory models)"
+    return _layouts_table(title, ("MFU", "memory"), rows)
 
 
 def _forecast_table(learned: Forecast) -> Any:
     """The best layouts of each cell as measured runs predict them."""
     runs = f"{learned.measured_runs:,} {'simulated' if learned.simulated else 'measured'} runs"
-    table = _layouts_table(f"Predicted from {runs}, not measured", "works", "best measured")
-    for cell in learned.cells:
-        measured = "–" if cell["best_measured"] is None else f"{cell['best_measured']:,.0f}"
-        for one in cell["layouts"]:
-            within = f"{one['low']:,.0f} to {one['high']:,.0f}"
-            rate = f"{one['predicted_tokens_per_second_per_gpu']:,.0f}"
-            works = f"{one['chance_to_run']:.0%}"
-            table.add_row(cell["model"], str(cell["nodes"]), layout_text(one), rate, within, works, measured)
-    return table
+    rows = [
+        (cell, one, one["predicted_tokens_per_second_per_gpu"], f"{one['chance_to_run']:.0%}", measured)
+        for cell in learned.cells
+        for measured in ("–" if cell["best_measured"] is None else f"{cell['best_measured']:,.0f}",)
+        for one in cell["layouts"]
+    ]
+    return _layouts_table(f"Predicted from {runs}, not measured", ("works", "best measured"), rows)
 
 
 def _cell_table(cells: list[dict[str, Any]]) -> Any:
-    """Models down, node counts across: runs, and node-hours below."""
+    """Runs (node-hours): models down and node counts across, or the reverse where these are too many for a screen."""
     from rich.table import Table
 
-    nodes = sorted({cell["nodes"] for cell in cells})
-    table = Table("model", *(f"{n} node{'s' * (n > 1)}" for n in nodes), title="Runs (node-hours)")
+    count = "{runs:,} ({predicted_node_hours:,.2f})".format_map
+    texts = {(cell["model"], cell["nodes"]): count(cell) if cell["runs"] else "0" for cell in cells}
+    models, nodes = dict.fromkeys(model for model, _ in texts), sorted({count for _, count in texts})
+    rows: Any = [("model", *(f"{n} node{'s' * (n > 1)}" for n in nodes))]
+    rows += [(model, *(texts.get((model, n), "") for n in nodes)) for model in models]
+    head, *rows = zip(*rows, strict=True) if len(nodes) > max(_NODES_ACROSS, len(models)) else rows
+    table = Table(*head, title="Runs (node-hours)")
     for column in table.columns[1:]:
         column.justify = "right"
-    by_model: dict[str, dict[int, str]] = {}
-    for cell in cells:
-        text = f"{cell['runs']:,} ({cell['predicted_node_hours']:,.2f})" if cell["runs"] else "0"
-        by_model.setdefault(cell["model"], {})[cell["nodes"]] = text
-    for model, texts in by_model.items():
-        table.add_row(model, *(texts.get(n, "") for n in nodes))
+    for row in rows:
+        table.add_row(*row)
     return table

@@ -119,24 +119,11 @@ def size(
     else:
         rate, source = _rate(gpu, peak_tflops, mfu)
     sized = sizing.size(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
-    failing = None if results is None else _with_failures(results, model, sized)
-    _show((sized, source, scaling, measured, simulated), failing, as_json)
+    document = _document(sized, source, scaling, measured, simulated)
+    if results is not None and (failing := _with_failures(results, model, sized)):
+        document["with_failures"] = failing
+    click.echo(json.dumps(document) if as_json else "\n".join(_lines(document)))
     return 0
-
-
-def _show(shown: tuple[Any, ...], failing: Mapping[str, Any] | None, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(_document(*shown) | ({"with_failures": failing} if failing else {})))
-    else:
-        lines = _lines(*shown)
-        if failing:
-            cost = "" if failing["dollars"] is None else f", ${failing['dollars']:,.0f}"
-            lines.append(
-                f"With {failing['failures']} and a checkpoint each {failing['checkpoint_interval_s'] / 60:.3g} min: "
-                f"{failing['days']:.3g} days ({failing['days_low']:.3g} to {failing['days_high']:.3g} with 90% "
-                f"probability) = {failing['gpu_hours']:,.0f} GPU-hours{cost}"
-            )
-        click.echo("\n".join(lines))
 
 
 def _check(parameters: float | None, model: str | None, days: float | None, gpus: int | None) -> None:
@@ -316,50 +303,51 @@ def _document(
     sized: Size, source: str, scaling: Scaling | None, measured: Mapping[int, float], simulated: bool
 ) -> dict[str, Any]:
     """``measured``: GPUs -> tokens per second of the best run."""
+    from sweep.physics.sizing import Scaling
+
     document: dict[str, Any] = asdict(sized) | {"speed": source}
     if scaling is None:
-        return document | {"amdahl": _speed_ups(sized.gpus)}
+        # Nothing is measured: over one GPU, by the share of the work that more GPUs do not make faster
+        speed_ups = {
+            share: Scaling(share, 1 - share).tokens_per_second(sized.gpus) for share in (1e-4, 1e-3, 0.01, 0.1)
+        }
+        return document | {"amdahl": [{"serial_share": s, "speed_up": up} for s, up in speed_ups.items()]}
     most = None if math.isinf(scaling.most_gpus) else scaling.most_gpus
     curve: list[dict[str, Any]] = [
         {"gpus": n, "tokens_per_second": scaling.tokens_per_second(n)}
         | {"run": n in measured, "best_run_tokens_per_second": measured.get(n)}
-        for n in _curve(sized.gpus, measured)
+        for n in sorted({sized.gpus, *(2**i for i in range(max(sized.gpus, 8).bit_length() + 2)), *measured})
     ]
     document |= {"serial_share": scaling.serial_share, "most_gpus": most, "curve": curve}
     return document | {"simulated": simulated}
 
 
-def _speed_ups(gpus: int) -> list[dict[str, float]]:
-    """Where nothing is measured: over one GPU, by the share of the work that more GPUs do not make faster."""
-    from sweep.physics.sizing import Scaling
-
-    shares = (0.0001, 0.001, 0.01, 0.1)
-    return [{"serial_share": share, "speed_up": Scaling(share, 1 - share).tokens_per_second(gpus)} for share in shares]
-
-
-def _curve(gpus: int, measured: Mapping[int, float]) -> list[int]:
-    return sorted({gpus, *(2**i for i in range(max(gpus, 8).bit_length() + 2)), *measured})
-
-
-def _lines(
-    sized: Size, source: str, scaling: Scaling | None, measured: Mapping[int, float], simulated: bool
-) -> list[str]:
+def _lines(sized: Mapping[str, Any]) -> list[str]:
+    """The document as text."""
     lines = [
-        f"{sized.total_flops:.3g} FLOP in all; {source}: {sized.flops_per_s_per_gpu / 1e12:.4g} TFLOP/s per GPU",
-        f"{plural(sized.gpus, 'GPU')} for {sized.days:.3g} days = {sized.gpu_hours:,.0f} GPU-hours, "
-        f"{sized.tokens_per_second_per_gpu:,.0f} tokens/s/GPU",
+        f"{sized['total_flops']:.3g} FLOP in all; {sized['speed']}: {sized['flops_per_s_per_gpu'] / 1e12:.4g} TFLOP/s "
+        f"per GPU",
+        f"{plural(sized['gpus'], 'GPU')} for {sized['days']:.3g} days = {sized['gpu_hours']:,.0f} GPU-hours, "
+        f"{sized['tokens_per_second_per_gpu']:,.0f} tokens/s/GPU",
     ]
-    if scaling is None:
-        lines.append(f"Amdahl, speed-up of {plural(sized.gpus, 'GPU')} over one by the serial share of the work:")
-        rows = _speed_ups(sized.gpus)
-        return [*lines, *(f"  {100 * row['serial_share']:>6g}%  {row['speed_up']:,.1f}" for row in rows)]
-    runs = "simulated" if simulated else "measured"
-    lines.append(f"Amdahl through the {runs} runs: serial share {100 * scaling.serial_share:.3g}%")
-    most = max(scaling.most_gpus, min(measured))
+    if "amdahl" in sized:
+        lines.append(f"Amdahl, speed-up of {plural(sized['gpus'], 'GPU')} over one by the serial share of the work:")
+        return [*lines, *(f"  {100 * row['serial_share']:>6g}%  {row['speed_up']:,.1f}" for row in sized["amdahl"])]
+    runs = "simulated" if sized["simulated"] else "measured"
+    lines.append(f"Amdahl through the {runs} runs: serial share {100 * sized['serial_share']:.3g}%")
+    fewest = min(row["gpus"] for row in sized["curve"] if row["run"])
+    most = math.inf if sized["most_gpus"] is None else max(sized["most_gpus"], fewest)
     lines.append(f"Beyond about {most:,.0f} GPUs a doubling gains less than half: adding GPUs stops paying off.")
-    for n in _curve(sized.gpus, measured):
-        curve = scaling.tokens_per_second(n)
-        speed, count = measured.get(n, curve), plural(n, "GPU")
-        mark = f"  {runs}; the curve: {curve / n:,.0f}" if n in measured else f"  by the curve: no run had {count}"
+    for row in sized["curve"]:
+        n, curve, count = row["gpus"], row["tokens_per_second"], plural(row["gpus"], "GPU")
+        speed = row["best_run_tokens_per_second"] if row["run"] else curve
+        mark = f"  {runs}; the curve: {curve / n:,.0f}" if row["run"] else f"  by the curve: no run had {count}"
         lines.append(f"  {count:>12}  {speed:>14,.0f} tokens/s  {speed / n:>10,.0f} tokens/s/GPU{mark}")
+    if failing := sized.get("with_failures"):
+        cost = "" if failing["dollars"] is None else f", ${failing['dollars']:,.0f}"
+        lines.append(
+            f"With {failing['failures']} and a checkpoint each {failing['checkpoint_interval_s'] / 60:.3g} min: "
+            f"{failing['days']:.3g} days ({failing['days_low']:.3g} to {failing['days_high']:.3g} with 90% "
+            f"probability) = {failing['gpu_hours']:,.0f} GPU-hours{cost}"
+        )
     return lines

@@ -19,6 +19,9 @@ from sweep.inputs.yaml_lines import Path, Problem
 from sweep.physics.catalogue import MODELS
 from sweep.plugins import WORKLOAD
 
+_ROUTING = re.compile(r"skewed:\d{1,2}(\.\d{1,4})?|(?!skewed$)[^:]*")
+"""a skewed routing has an exponent, and the others have none"""
+
 
 def problems_of(grid: Grid, site: Site, workload: Workload) -> list[Problem]:
     """Every request of the grid that no plan can meet."""
@@ -30,7 +33,6 @@ def _problems_with_workload(grid: Grid, workload: Workload) -> list[Problem]:
     return [
         *parameter_problems(grid.params, workload),
         *_choices(grid, workload),
-        *_routings(grid),
         *_points(grid, workload),
         *_names(grid, workload),
     ]
@@ -67,13 +69,13 @@ def _choices(grid: Grid, workload: Workload) -> Iterator[Problem]:
     for i, point in enumerate(grid.include):
         asked |= {("include", i, name): values for name, values in point.items()}
     for path, values in asked.items():
-        valid = workload.choices.get(str(path[-1]))
-        if values == AUTO or values is None or valid is None:
-            continue
-        for value in values:
-            if any(name not in valid for name in _named(str(path[-1]), value)):
-                fact = f"the workload {workload.name} has no {path[-1]} {shown(value)}"
+        axis, valid = str(path[-1]), workload.choices.get(str(path[-1]))
+        for value in () if values == AUTO or values is None else values:
+            if valid is not None and any(name not in valid for name in _named(axis, value)):
+                fact = f"the workload {workload.name} has no {axis} {shown(value)}"
                 yield Problem(path, fact, nearest(str(value), map(str, valid)))
+            if axis == "routing" and not _ROUTING.fullmatch(str(value)):
+                yield Problem(path, f"{shown(value)} is no routing", "natural, balanced, or such as skewed:1.2")
 
 
 def _named(axis: str, value: Any) -> Sequence[Any]:
@@ -83,18 +85,6 @@ def _named(axis: str, value: Any) -> Sequence[Any]:
     if axis == "routing" and isinstance(value, str):
         return [value.partition(":")[0]]
     return [value]
-
-
-def _routings(grid: Grid) -> Iterator[Problem]:
-    """A skewed routing has an exponent, and the others have none."""
-    asked: dict[Path, Any] = {("routing",): grid.routing}
-    asked |= {("include", i, "routing"): point["routing"] for i, point in enumerate(grid.include) if "routing" in point}
-    for path, values in asked.items():
-        for value in values:
-            name, _, exponent = str(value).partition(":")
-            number = re.fullmatch(r"\d{1,2}(\.\d{1,4})?", exponent)
-            if (name == "skewed") != bool(number) or (exponent and not number):
-                yield Problem(path, f"{shown(value)} is no routing", "natural, balanced, or such as skewed:1.2")
 
 
 def _points(grid: Grid, workload: Workload) -> Iterator[Problem]:

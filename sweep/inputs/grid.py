@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -22,7 +24,7 @@ from pydantic import (
 from sweep.contract import DERIVED, FREE, Layout, Run, Scalar
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.expressions import names_in
-from sweep.inputs.axes import Counts, Sizes, Stages, Stated, Switches, Texts, Values, Words, listed, scalars
+from sweep.inputs.axes import Counts, Sizes, Stages, Stated, Switches, Texts, Values, Words, listed, scalars, shown
 from sweep.inputs.site import NodeGroup, SafeName, Seconds, Site, StatedFile, Tuple, environment_value
 from sweep.inputs.validation import amount, check, describe, share
 from sweep.inputs.yaml_lines import Document, Path, Problem, dump
@@ -55,6 +57,20 @@ def _of_guided(miss: float, info: ValidationInfo) -> float:
     return miss
 
 
+def _factor(value: Any) -> str | float:
+    if value not in ("auto", "off") and not (type(value) in (int, float) and LEAST_FACTOR <= value < math.inf):
+        raise ValueError(f"expected auto, off or a factor of at least {LEAST_FACTOR:g}, found {shown(value)}")
+    return value  # type: ignore[no-any-return]
+
+
+def _condition(text: str, info: ValidationInfo) -> str:
+    data = info.data
+    known = COLUMNS.union(data.get("params", ()), data.get("env", ()), _parameters(data.get("workload")))
+    if unknown := sorted(set(names_in(text)) - known):
+        raise ValueError("; ".join(f"unknown name {name!r} ({nearest(name, known)})" for name in unknown))
+    return text
+
+
 def _variables(value: Any) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, dict):
         raise ValueError("expected NAME: value lines")
@@ -80,6 +96,7 @@ def _placements(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+_FACTOR_SCHEMA = {"anyOf": [{"enum": ["auto", "off"]}, {"type": "number", "minimum": LEAST_FACTOR}]}
 _VALUES_SCHEMA = {"type": "object", "additionalProperties": {}}
 Variables = Annotated[dict[str, tuple[str, ...]], PlainValidator(_variables), WithJsonSchema(_VALUES_SCHEMA)]
 Point = Annotated[dict[str, tuple[Scalar, ...]], PlainValidator(_point), WithJsonSchema(_VALUES_SCHEMA)]
@@ -188,7 +205,7 @@ class Grid(BaseModel):
     """data parallelism. A filter: only these values, since it follows from the two equations"""
     grad_accum: Counts | None = None
     """micro-batches per step. A filter: only these values, since it follows from the two equations"""
-    constraints: Annotated[tuple[str, ...], Tuple] = ()
+    constraints: Annotated[tuple[Annotated[str, AfterValidator(_condition)], ...], Tuple] = ()
     """conditions that every candidate must satisfy, such as `tp * pp <= 16`"""
     include: Annotated[tuple[Point, ...], Tuple] = ()
     """candidates in addition to the product, kept whatever time is predicted for them"""
@@ -217,7 +234,7 @@ class Grid(BaseModel):
     miss: Annotated[float, BeforeValidator(share), Field(gt=0, lt=1), AfterValidator(_of_guided)] | None = None
     """`guided` only: it ends a cell once what its other runs are expected to gain over its best, all together, is at
     most this; and, until repeats have shown the noise, the chance that one of them is over 3 % faster. Default: 1%"""
-    stop_slow: Literal["auto", "off"] | Annotated[float, Field(ge=LEAST_FACTOR)] | None = None
+    stop_slow: Annotated[str | float, PlainValidator(_factor), WithJsonSchema(_FACTOR_SCHEMA)] | None = None
     """end a run once two of its iterations were slower than its cell's best by this factor, or one by twice: `auto`
     (the fastest is ended in fewer than 1 of 10,000 cells, by the spread of the sweep's own runs), a factor of at least
     1.1, `off`. Its record is ok and marked `stopped`: it is no cell's best. Repeats of the best are measured in full.
@@ -253,16 +270,6 @@ class Grid(BaseModel):
         if not kind.has(name):
             raise ValueError(f"unknown {info.field_name} {name!r} ({nearest(name, kind.names())})")
         return name
-
-    @field_validator("constraints")
-    @classmethod
-    def _known_names(cls, constraints: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        known = COLUMNS | set(info.data.get("params", ())) | set(info.data.get("env", ()))
-        known |= _parameters(info.data.get("workload"))
-        problems = [f"[{i}] {problem}" for i, text in enumerate(constraints) for problem in _problems(text, known)]
-        if problems:
-            raise ValueError("; ".join(problems))
-        return constraints
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Grid) and self.__dict__ == other.__dict__
@@ -325,6 +332,9 @@ def read_grid(document: Document) -> tuple[Grid | None, list[Problem]]:
     grid, problems = check(Grid, document.value)
     if grid is not None:
         grid._source = document
+    of_site = "a key of the site: write it below `site:`, or in the site's file"
+    wrong = {(key,) for key in Site.model_fields.keys() - Grid.model_fields.keys()}
+    problems = [replace(problem, remedy=of_site) if problem.path in wrong else problem for problem in problems]
     # The batch must be given exactly once. Read from the plain values, so that it is reported with other mistakes.
     value = document.value if isinstance(document.value, dict) else None
     given = [key for key in ("global_batch", "tokens_per_gpu") if value and value.get(key) is not None]
@@ -343,14 +353,6 @@ def _parameters(workload: str | None) -> set[str]:
         return set(WORKLOAD.find(workload).params) if workload else set()
     except SweepError:
         return set()
-
-
-def _problems(text: Any, known: set[str] | frozenset[str]) -> list[str]:
-    try:
-        unknown = sorted(set(names_in(text)) - known)
-    except ValueError as error:
-        return [str(error)]
-    return [f"unknown name {name!r} ({nearest(name, known)})" for name in unknown]
 
 
 def json_schema() -> Mapping[str, Any]:

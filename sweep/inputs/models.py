@@ -79,7 +79,7 @@ def _shape(name: str, value: Any, path: Path, read_config: ReadConfig) -> tuple[
 def _known(name: str, path: Path) -> tuple[ModelShape | None, list[Problem]]:
     if (known := catalogued(name)) is not None:
         return MODELS[known], []
-    remedy = f"{nearest(name, MODELS)}; or write its shape: {{{name[:20]}: {{num_layers: …}}}}"
+    remedy = f"{nearest(name, MODELS)}; or write its shape: {{mine: {{num_layers: …}}}}"
     if name.endswith(".json"):
         remedy = f"a model by its file has a name: {{mine: {name[:60]}}}"
     return None, [Problem(path, f"unknown model {name[:60]!r}", remedy)]

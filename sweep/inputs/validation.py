@@ -45,7 +45,6 @@ _WORDS = {
     "less than or equal to": "at most",
     "greater than": "over",
     "less than": "under",
-    "a finite number": "a finite number",
 }
 _BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -148,6 +147,8 @@ def _problem(model: type[Any], base: Path, error: dict[str, Any]) -> Problem:
     if kind in ("model_type", "dataclass_type"):
         keys = ", ".join(_keys(model, loc))
         return Problem((*base, *loc), f"expected a mapping, found {_found(error)}", f"its keys: {keys}")
+    if kind == "tuple_type":
+        return Problem((*base, *loc), fact, "write it in brackets, or each item on a line of its own after `- `")
     if kind in ("float_parsing", "float_type") and (share := _PERCENT.match(str(error.get("input")))):
         return Problem((*base, *loc), fact, f"write {float(share[1]) / 100:g}")
     return Problem((*base, *loc), fact)

@@ -93,15 +93,18 @@ def _not_yaml(error: yaml.MarkedYAMLError, file: str) -> Mistake:
         remedy = f"what began here is not closed or not separated{end}"
         return Mistake(f"not YAML: {_OPENED[opened]}", file, error.context_mark.line + 1, remedy=remedy)
     mark = error.problem_mark or error.context_mark
-    fact = re.sub(r"(['\"]).{3,}\1", "…", problem or context).removesuffix(" …")
+    if problem.startswith("expected <block end>"):
+        problem = "this line does not continue what is above it: look at its indentation and quotes"
+    fact = f"{context}, {problem}" if problem.startswith("but ") else problem or context
+    fact = re.sub(r"(['\"]).{3,}\1", "…", fact.replace(r"character '\t'", "a tab")).removesuffix(" …")
     return Mistake(f"not YAML: {fact}", file, mark.line + 1 if mark else None)
 
 
 _OPENED = {
     "flow sequence": "a list [",
     "flow mapping": "a mapping {",
-    "double-quoted scalar": 'a text in "',
-    "quoted scalar": "a text in '",
+    "quoted scalar": "a text in quotes",
+    "simple key": "a key without `: `",
 }
 """what PyYAML was parsing -> how it began"""
 

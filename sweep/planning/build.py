@@ -140,17 +140,17 @@ class Builder:
 
     def table(self) -> Any:
         """One row per candidate: the runs in their order, then the rejected. Raises SweepError for duplicate runs."""
-        parts = []
+        parts, shared = [], self._words.dictionaries()
         if self._ids:
             _refuse_duplicates(self._ids)
             runs = {name: np.concatenate([one[name] for one in self._runs]) for name in self._runs[0]}
             places = order(self._cells, np.concatenate(self._costs), runs["repeat"], self._ids)
             starts = range(0, len(places), CHUNK)  # of tables whose texts are bounded
-            parts += [self._run_table(runs, places[start : start + CHUNK], start) for start in starts]
+            parts += [self._run_table(runs, places[start : start + CHUNK], start, shared) for start in starts]
         for batch, offsets, codes in self._rejected:
-            reasons = lists(offsets, self._words.array("reasons", codes))
-            parts.append(table_of("rejected", len(offsets) - 1, {**batch, "reasons": reasons}, self._words))
-        return pa.concat_tables(parts).unify_dictionaries() if parts else SCHEMA.empty_table()
+            size, reasons = len(offsets) - 1, lists(offsets, words(codes, shared["reasons"]))
+            parts.append(table_of(size, {**batch, "status": np.ones(size), "reasons": reasons}, shared))
+        return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
 
     def _masks(self, columns: Columns, rules: Sequence[Rule]) -> list[Any]:
         """What each rule rejects. Raises SweepError with every constraint that is not a condition."""
@@ -207,7 +207,7 @@ class Builder:
             return [known[code] for code in codes.tolist()]
         return integers(columns, name, rows).tolist()  # type: ignore[no-any-return]
 
-    def _run_table(self, batch: Mapping[str, Any], places: Indices, start: int) -> Any:
+    def _run_table(self, batch: Mapping[str, Any], places: Indices, start: int, shared: Mapping[str, Any]) -> Any:
         """The runs at some places of all, of which the first has the position ``start``."""
         size = len(places)
         found = {name: values[places] for name, values in batch.items()}
@@ -217,8 +217,9 @@ class Builder:
         arrays["position"] = typed("position", np.arange(start, start + size))
         arrays["run_id"] = texts([self._ids[place] for place in places])
         arrays["run_json"] = texts([self._run_jsons[place] for place in places])
-        arrays["reasons"] = lists(np.zeros(size + 1), words(np.zeros(0), []))
-        return table_of("run", size, arrays, self._words)
+        arrays["status"] = np.zeros(size)
+        arrays["reasons"] = lists(np.zeros(size + 1), words(np.zeros(0), shared["reasons"]))
+        return table_of(size, arrays, shared)
 
 
 def _peaks(peaks: Any) -> Any:
@@ -262,16 +263,17 @@ def refuse_impossible_batch(grid: Grid, products: Sequence[AxisProduct]) -> None
     raise SweepError(grid.mistake(fact, path, _remedy(grid, asked, near, gpus)))
 
 
-def _remedy(grid: Grid, asked: int, near: Sequence[int], gpus: int) -> str:
+def _remedy(grid: Grid, asked: int, near: Sequence[int], gpus: int) -> str | None:
     distance = abs(near[0] - asked) / asked
     tolerance = math.ceil(distance * 1000) / 1000
     binary = 2 ** round(math.log2(asked))  # what was probably meant by 1M: 1Mi
-    meant = abs(binary - asked) <= asked / 10 and binary % grid.sequence_length == 0
+    meant = 0 < abs(binary - asked) <= asked / 10 and binary % grid.sequence_length == 0
     batches = list(dict.fromkeys([binary, *near] if meant else near))
     if grid.global_batch is None:
         batches = [tokens // gpus for tokens in batches if tokens % gpus == 0]
-    offers = ", ".join(amount_text(tokens) for tokens in batches[:_OFFERED])
-    return (f"near values: {offers}; or " if offers else "") + f"global_batch_tolerance: {tolerance:g}"
+    values = f"near values: {', '.join(amount_text(tokens) for tokens in batches[:_OFFERED])}" if batches else None
+    wider = f"global_batch_tolerance: {tolerance:g}" if tolerance < 1 else None
+    return "; or ".join(filter(None, (values, wider))) or None
 
 
 VARYING = (*LAYOUT, "dtype", "compile", "params", "env", "repeat", "further")

@@ -81,9 +81,10 @@ class Words:
         values, codes = known
         return np.asarray([self.string_tables[name].number(str(v)) for v in values], dtype=np.int64)[codes[rows]]
 
-    def array(self, name: str, codes: Indices) -> Any:
-        """Numbers as an Arrow dictionary column."""
-        return words(codes, self.string_tables[name].texts)
+    def dictionaries(self) -> dict[str, Any]:
+        """Column -> its texts, which all chunks of the table share: one of each chunk's own would be quadratic."""
+        status = {"status": texts(["run", "rejected"])}
+        return status | {name: texts(known.texts) for name, known in self.string_tables.items()}
 
 
 def integers(columns: Columns, name: str, rows: Indices) -> Any:
@@ -110,12 +111,10 @@ def plain_candidates(columns: Columns, rows: Indices, string_table: Words) -> di
     return out | {name: string_table.codes(columns, name, rows).astype(np.int32) for name in WORDS}
 
 
-def table_of(status: str, size: int, arrays: Mapping[str, Any], string_table: Words) -> Any:
+def table_of(size: int, arrays: Mapping[str, Any], dictionaries: Mapping[str, Any]) -> Any:
     """Arrays of one status as a table of the SCHEMA; absent columns are null."""
-    arrays = dict(arrays)
-    arrays["status"] = words(np.zeros(size), [status])
-    for name in WORDS:
-        arrays[name] = string_table.array(name, arrays[name])
+    coded = {name: words(arrays[name], dictionaries[name]) for name in ("status", *WORDS)}
+    arrays = {**arrays, **coded}
     full = [arrays[f.name] if f.name in arrays else pa.nulls(size, f.type) for f in SCHEMA]
     return pa.Table.from_arrays(full, schema=SCHEMA)
 
@@ -145,9 +144,9 @@ def texts(values: Sequence[str]) -> Any:
     return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
 
 
-def words(codes: npt.NDArray[Any], dictionary: Sequence[str]) -> Any:
-    """Codes into a dictionary of texts."""
-    return pa.DictionaryArray.from_arrays(numbers(codes, pa.int32()), texts(dictionary))
+def words(codes: npt.NDArray[Any], dictionary: Any) -> Any:
+    """Codes into an array of texts."""
+    return pa.DictionaryArray.from_arrays(numbers(codes, pa.int32()), dictionary)
 
 
 def lists(offsets: npt.NDArray[Any], values: Any) -> Any:

@@ -236,7 +236,7 @@ def test_a_record_without_its_command_line_is_refused_as_that(tmp_path):
     shown = exported(tmp_path / "r.parquet", "--format", "command", "--param", "command=run --tp {{ tp }}")
     assert "run --tp 1" in shown
     refused = exported(tmp_path / "r.parquet", "--format", "command", "--param", "command={{ tp", code=2)
-    assert "params.command is no jinja2 template: {{ tp (--param command=VALUE)" in refused
+    assert "params.command is no jinja2 template of names that a run has: {{ tp (--param command=VALUE)" in refused
 
 
 def test_the_command_has_what_the_run_was_given(tmp_path):

@@ -71,6 +71,11 @@ def test_tables_name_cells_and_reasons(command):
     assert "node-hours" in out
 
 
+def test_many_node_counts_are_lines_of_the_table(command):
+    out = command.shown("plan", ROOT / "examples" / "smollm3-384.yaml", "-o", "nodes={from: 40, to: 72}")
+    assert all(f"│ {nodes} nodes " in out for nodes in range(40, 73))
+
+
 def test_show_rejected_gives_every_candidate_with_every_reason(command):
     path = ROOT / "examples" / "laptop.yaml"
     _, out, _ = command("plan", path, "--json", "--show", "rejected")

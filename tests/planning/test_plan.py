@@ -87,6 +87,15 @@ def test_a_plan_goes_around_through_parquet(tmp_path):
     assert summary(Plan(plan.name, again)) == summary(plan)
 
 
+def test_the_cells_of_a_plan_share_its_texts():
+    """With a dictionary of each cell's own, 5,000 cells took over 20 GB."""
+    plan = plan_of(BASE.replace("nodes: ", "nodes: [1, 2, 3, 4] # ") + "tp: [1, 5, 7]\n")
+    for name in ("status", "model", "reasons"):
+        chunks = [chunk.values if name == "reasons" else chunk for chunk in plan.table.column(name).chunks]
+        assert len(chunks) > 4
+        assert len({chunk.dictionary.buffers()[2].address for chunk in chunks}) == 1, name
+
+
 def test_hundred_thousand_candidates_stay_small_and_quick():
     """A million is benchmarks/plan_speed.py; here the memory per candidate, which is what grows."""
     text = "models: [8B]\nnodes: [64]\nsequence_length: 4096\nglobal_batch: 1Mi\nsite: {gpu: h100, gpus_per_node: 8}\n"
@@ -106,7 +115,7 @@ def test_hundred_thousand_candidates_stay_small_and_quick():
         ("pp_schedule: 1f1", "did you mean 1f1b?", "pp_schedule"),
         ("include: [{tpp: 3}]", "'tpp' is not an axis", "include[0].tpp"),
         ("constraints: ['tp + 1']", "not a condition", "constraints[0]"),
-        ("constraints: ['recompute < 3']", "cannot be evaluated", "constraints[0]"),
+        ("constraints: ['recompute < 3']", "a number is compared with a text", "constraints[0]"),
     ],
 )  # fmt: skip
 def test_a_request_that_no_plan_can_meet_is_a_mistake_of_the_grid(lines, words, path):

@@ -7,10 +7,11 @@ import dataclasses
 import operator
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from sweep.contract import Run, StatedRun
+from sweep.contract import Layout, Run, StatedRun
+from sweep.physics.shapes import ModelShape
 
 LONGEST = 1 << 20
 """characters that are laid out of a record's text"""
@@ -23,27 +24,31 @@ _OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
+_FACTS = (
+    *("model", "nodes", "gpus", "gpus_per_node", "sequence_length", "global_batch_sequences", "global_batch_tokens"),
+    *("dtype", "compile", "warmup_iterations", "iterations"),
+)
+_NAMES = {*_FACTS, "steps", *(field.name for kind in (Layout, ModelShape) for field in dataclasses.fields(kind))}
 _PLACE = re.compile(r"\{\{([^{}]{0,200})\}\}")
 
 
 def variables(run: Run, steps: int) -> dict[str, Any]:
     """A template's variables: layout, shape and sizes."""
-    return {
-        **dict(run.shape),
-        **dataclasses.asdict(run.layout),
-        "model": run.model,
-        "nodes": run.nodes,
-        "gpus": run.gpus,
-        "gpus_per_node": run.gpus_per_node,
-        "sequence_length": run.sequence_length,
-        "global_batch_sequences": run.global_batch_sequences,
-        "global_batch_tokens": run.global_batch_tokens,
-        "dtype": run.dtype,
-        "compile": run.compile,
-        "warmup_iterations": run.warmup_iterations,
-        "iterations": run.iterations,
-        "steps": steps,
-    }
+    facts = {name: getattr(run, name) for name in _FACTS}
+    return {**run.shape, **dataclasses.asdict(run.layout), **facts, "steps": steps}
+
+
+def renders(text: str, further: Iterable[str] = ()) -> bool:
+    """Whether the text is a template of ``variables`` and of ``further`` ones. A name in a filter or test may lack."""
+    import jinja2
+    from jinja2 import meta, nodes
+
+    try:
+        tree = jinja2.Environment(autoescape=False).parse(text)  # noqa: S701
+        tested = {name.name for part in tree.find_all((nodes.Filter, nodes.Test)) for name in part.find_all(nodes.Name)}
+        return meta.find_undeclared_variables(tree) <= {*_NAMES, *further, *tested}
+    except (jinja2.TemplateError, RecursionError, ValueError):
+        return False
 
 
 def render(run: Run, text: str, values: Mapping[str, Any], *, quoted: bool) -> str:

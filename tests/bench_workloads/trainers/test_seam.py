@@ -84,6 +84,18 @@ def reasons(trainer, axes="", shape=""):
         ("nemo", "pp: 4", "", "6 layers cannot be split evenly"),
         ("command", "params: {metrics: 'iteration: (\\d+)'}", "", "params.command names no command line"),
         ("command", "params: {command: 'x {{ tp', metrics: 'iteration: (\\d+)'}", "", "no jinja2 template"),
+        (
+            "command",
+            "params: {command: 'x {{ tp }} {{ mbs }}', metrics: 'iteration: (\\d+)'}",
+            "",
+            "no jinja2 template",
+        ),
+        (
+            "command",
+            "params: {command: x, config: '{{ mbs }}', metrics: 'iteration: (\\d+)'}",
+            "",
+            "params.config is no",
+        ),
         ("command", "params: {command: x, metrics: 'loss: (\\d+)'}", "", "cannot be read"),
     ],
 )
