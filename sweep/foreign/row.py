@@ -224,7 +224,7 @@ def _equal(row: Row, other: Row) -> bool:
     if row.stated_rate is None or row.stated_rate != other.stated_rate:
         return False
     memory = {row.given.get("peak_memory_bytes"), other.given.get("peak_memory_bytes")} - {None}
-    return len(memory) < 2 and row.given["outcome"] == other.given["outcome"]
+    return len(memory) < 2 and all(row.given.get(name) == other.given.get(name) for name in ("outcome", "gpu"))
 
 
 def differing(
