@@ -102,12 +102,7 @@ def _lacks(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, str]:
         return {}
     names = ", ".join(missing) + (" (or gpus)" if missing[-1] == "nodes" else "")
     fact = f"no column{'s' * (len(missing) > 1)} {names}, which every run needs; the table has {_shown(row)}"
-    first = missing[0]
-    remedy = (
-        f"a map states what gives it: --map FILE with, for example, `columns: {{{first}: COLUMN}}` or "
-        f"`constants: {{{first}: VALUE}}`; --suggest-map FILE writes a first one"
-    )
-    return {fact: remedy}
+    return {fact: "a map states what gives it: --suggest-map FILE writes a first one, and --map FILE reads it"}
 
 
 def _shown(row: Mapping[str, Any]) -> str:
