@@ -64,12 +64,12 @@ def balanced(words: Sequence[str], room_pt: float, size: float) -> list[str]:
 
 
 def shortened(text: str, room_pt: float, size: float) -> str:
-    """The text, with its end cut off where it is too wide."""
+    """The text, without its middle where it is too wide: names of one family differ at their ends."""
     if len(text) <= WIDEST and width_pt(text, size) <= room_pt:
         return text
-    lengths = range(1, min(len(text), WIDEST) + 1)
-    fits = bisect.bisect_right(lengths, room_pt, key=lambda length: width_pt(f"{text[:length]}…", size))
-    return f"{text[:fits]}…"
+    lengths = range(1, min(len(text), WIDEST) // 2 + 1)
+    fits = bisect.bisect_right(lengths, room_pt, key=lambda n: width_pt(f"{text[:n]}…{text[-n:]}", size))
+    return f"{text[:fits]}…{text[len(text) - fits :]}"
 
 
 def _height_pt(cells: Sequence[Sequence[str]], size: float) -> float:

@@ -166,18 +166,32 @@ def noise_of(pairs: Sequence[Pair], metric: Metric, given: float | None = None) 
     usual = math.sqrt(float(np.median(known))) if known else 0.0
     if given is not None:
         return Noise(deviation=given, freedom=ASSUMED_FREEDOM, estimated=False, iterations=usual)
-    by_cell: dict[Cell, list[float]] = {}
+    by_cell: dict[Cell, list[Pair]] = {}
     for pair in pairs:
-        by_cell.setdefault(cell_of(pair[0]), []).append(gain(pair, metric))
-    spread, freedom = robust_spread(list(by_cell.values()))
+        by_cell.setdefault(cell_of(pair[0]), []).append(pair)
+    spread, freedom = robust_spread([_of_single_runs(several, metric) for several in by_cell.values()])
     if freedom < MIN_FREEDOM:
         # One run per cell: the cells themselves serve as repeats, as long as most of them did not change.
-        spread, freedom = robust_spread([[one for gains in by_cell.values() for one in gains]])
+        spread, freedom = robust_spread([_of_single_runs(pairs, metric)])
     if freedom < MIN_FREEDOM:
         return Noise(deviation=ASSUMED_NOISE, freedom=ASSUMED_FREEDOM, estimated=False, iterations=usual)
-    iterations = float(np.median([sum(variance for variance, _ in pair) for pair in own]))
-    rest = math.sqrt(max(0.0, spread**2 - iterations))
-    return Noise(deviation=max(MIN_NOISE, rest), freedom=freedom, estimated=True, iterations=usual)
+    parts = [sum(variance for variance, _ in both) / _repeated(pair) for both, pair in zip(own, pairs, strict=True)]
+    iterations = float(np.median(parts))
+    rest = max(MIN_NOISE, math.sqrt(max(0.0, spread**2 - iterations)))
+    return Noise(deviation=rest, freedom=freedom, estimated=True, iterations=usual)
+
+
+def _repeated(pair: Pair) -> float:
+    """The variance of a change between medians of several runs, over that of a change from one run to one."""
+    repeats = [int(row["repeats"]) for row in pair]
+    return sum((MEDIAN_FACTOR**2 if n > 2 else 1.0) / n for n in repeats) / 2
+
+
+def _of_single_runs(pairs: Sequence[Pair], metric: Metric) -> list[float]:
+    """The distances of the gains to their median, as large as those between single runs would be."""
+    gains = [gain(pair, metric) for pair in pairs]
+    middle = float(np.median(gains))
+    return [(one - middle) / math.sqrt(_repeated(pair)) for one, pair in zip(gains, pairs, strict=True)]
 
 
 def changes(groups: Mapping[Key, Sequence[Pair]], metric: Metric, noise: Noise) -> dict[Key, Change]:
@@ -205,7 +219,7 @@ def tested(pairs: Sequence[Pair], metric: Metric, noise: Noise) -> tuple[float, 
         for row in (a, b):
             variance, freedom = _own_variance(row, metric)
             parts.append((max(variance, noise.iterations**2) * factor, float(freedom)))
-        shared += noise.deviation**2 * (1 / int(a["repeats"]) + 1 / int(b["repeats"])) / 2 * factor
+        shared += noise.deviation**2 * _repeated((a, b)) * factor
     gained = float(np.median([gain(pair, metric) for pair in pairs]))
     return welch(gained, [*parts, (shared, noise.freedom)])
 
@@ -225,5 +239,4 @@ def _own_variance(row: Row, metric: Metric) -> tuple[float, int]:
     if metric.time_like == 0 or np.ndim(times) != 1:  # that of a missing value is 0
         return 0.0, 0
     variance, freedom = log_median_variance(times)
-    repeats = int(row["repeats"])
-    return variance / repeats, freedom * repeats
+    return variance / int(row["repeats"]), freedom

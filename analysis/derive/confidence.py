@@ -43,8 +43,8 @@ def least_lead(best: pd.DataFrame, rest: pd.DataFrame, metric: Metric, cell: lis
     """The best's smallest lead over a rival of its cell, as a logarithm, in units of one run's spread."""
     own = best.loc[rest.set_index(cell).index]
     sign = 1.0 if metric.higher_is_better else -1.0
-    ratio = own["value"].to_numpy(float) / rest["value"].to_numpy(float)
     with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = own["value"].to_numpy(float) / rest["value"].to_numpy(float)
         lead = sign * np.log(ratio) / np.sqrt(1 / own["repeats"].to_numpy(float) + 1 / rest["repeats"].to_numpy(float))
     return rest[cell].assign(lead=lead).groupby(cell)["lead"].min()
 

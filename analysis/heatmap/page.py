@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,10 @@ class Page:
         parts = re.sub(r"([-/_])", r"\1 ", model).split()
         broken = [re.sub(r"([-/_]) ", r"\1", line) for line in wrap(parts, room, LABEL)]
         most = max(1, int(self.cell_height / (LABEL * LINE)))
-        if len(broken) > most:
+        if most == 1 and len(self.models) > 1:  # without the words that all begin with
+            begin = re.findall(r"[^-/_]*[-/_]", os.path.commonprefix(self.models))  # noqa: RUF071 - no paths
+            broken = ["…" * bool(begin) + model.removeprefix("".join(begin))]
+        elif len(broken) > most:
             broken = [*broken[: most - 1], "".join(broken[most - 1 :])]
         return "\n".join(shortened(line, room, LABEL) for line in broken)
 

@@ -30,6 +30,8 @@ _OF_THE_SOURCE = (
 """Configuration columns that follow from no other: null if neither the source nor the map states them"""
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 """9,367.0"""
+_WITH_UNIT = re.compile(r"\s*([-\d.,]*\d)\s*([^\W\d].*?|%)\s*")
+"""61.2 GiB, 43.1 %"""
 _SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -100,12 +102,7 @@ def _lacks(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, str]:
         return {}
     names = ", ".join(missing) + (" (or gpus)" if missing[-1] == "nodes" else "")
     fact = f"no column{'s' * (len(missing) > 1)} {names}, which every run needs; the table has {_shown(row)}"
-    first = missing[0]
-    remedy = (
-        f"a map states what gives it: --map FILE with, for example, `columns: {{{first}: COLUMN}}` or "
-        f"`constants: {{{first}: VALUE}}`; --suggest-map FILE writes a first one"
-    )
-    return {fact: remedy}
+    return {fact: "a map states what gives it: --suggest-map FILE writes a first one, and --map FILE reads it"}
 
 
 def _shown(row: Mapping[str, Any]) -> str:
@@ -187,9 +184,9 @@ def _given(row: Mapping[str, Any], mapping: ImportMap) -> dict[str, Any]:
             continue
         if value is not None:
             given[name] = value
-    batch = mapping.columns.get("global_batch_tokens")
-    if batch is not None and batch.unit == "sequences" and "global_batch_tokens" in given:
-        given["global_batch_tokens"] *= given.get("sequence_length", 1)
+    for name, reading in mapping.columns.items():
+        if name in given and BY_NAME[name].unit.startswith("tokens") and (reading.unit or "").startswith("sequences"):
+            given[name] *= given.get("sequence_length", 1)
     if facts:
         raise ValueError(*facts)
     if not stated and not given.keys() & MEASURED:
@@ -228,10 +225,13 @@ def _typed(value: Any, reading: Reading, name: str) -> Any:
         return _SWITCH[text]
     if column.type == "string":
         return str(value)
+    times = factor(column.unit, reading.unit) or 1.0
+    if isinstance(value, str) and (stated := _WITH_UNIT.fullmatch(value)) and (own := factor(column.unit, stated[2])):
+        value, times = stated[1], own
     if isinstance(value, str) and _THOUSANDS.fullmatch(value.strip()):
         value = value.replace(",", "")
     try:
-        number = float(value) * (factor(column.unit, reading.unit) or 1.0)
+        number = float(value) * times
     except ValueError:
         raise ValueError(f"{reading.source} is not a number, as {name} is") from None
     if not math.isfinite(number):
@@ -318,7 +318,7 @@ def _with_metrics(record: Record, row: Row) -> Record:
     if record.outcome is not Outcome.OK:
         return replace(record, **vars(Rates()), **vars(Efficiency()))
     rate, derived = row.rate, row.efficiency
-    if not rate:
+    if rate is None or rate <= 0:
         return replace(
             record,
             reported_mfu=row.reported_mfu,

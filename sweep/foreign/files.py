@@ -88,7 +88,9 @@ def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
     if not {"grad_accum", "global_batch_tokens"} & (mapping.columns.keys() | mapping.constants.keys()):
         notes.append("neither the global batch nor grad_accum is stated: one micro-batch per step is taken")
     records = marked(records, mapping.flops_stated)
-    records = doubtful_repeats(records, rows, mapping)
+    records, alone = doubtful_repeats(records, rows, mapping), records
+    both = zip(records, alone, strict=True)
+    notes += dict.fromkeys(note for new, old in both for note in (new.notes or [])[len(old.notes or ()) :])
     unmapped = unknown_columns(table.column_names, mapping)
     keys = [(record.run_id, record.attempt) for record in records]
     write_results(target, records, lambda results: _with_unknown(results, table, unmapped, keys))
@@ -159,15 +161,23 @@ def _read_table(path: Path) -> pa.Table:
         raise SweepError(Mistake("no such table", str(path), remedy="a CSV or Parquet file"))
     if path.suffix in (".parquet", ".pq"):
         return read_table(path)
-    read_text(path, "CSV table", None)  # raises for what is no text
-    options = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    head, _, _ = read_text(path, "CSV table", None).partition("\n")  # raises for what is no text
+    options = pyarrow.csv.ParseOptions(newlines_in_values=True, delimiter="\t" if "\t" in head else ",")
+    remedy, line = "columns separated by commas or tabs, their names in the first line", None
     try:
-        return unguarded(pyarrow.csv.read_csv(path, parse_options=options))
+        table = unguarded(pyarrow.csv.read_csv(path, parse_options=options))
     except pa.ArrowException as error:
+        table = None
         line = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
+    if table is None or table.num_columns < 2 or head.startswith("{"):
         fact = f"the row has {line[3]} columns, the first line {line[2]}" if line else "not a CSV table"
-        remedy = "columns separated by commas, their names in the first line"
-        raise SweepError(Mistake(fact, str(path), int(line[1]) if line else None, remedy=remedy)) from None
+        raise SweepError(Mistake(fact, str(path), int(line[1]) if line else None, remedy=remedy))
+    named = [at for at, name in enumerate(table.column_names) if name]  # others: an index, commas at the ends of lines
+    again = [str(at + 1) for at in named if table.column_names.index(table.column_names[at]) < at]
+    if again:
+        fact = f"column {again[0]} has the name of an earlier one"
+        raise SweepError(Mistake(fact, str(path), 1, remedy="give each column a name of its own"))
+    return table.select(named)
 
 
 def _with_unknown(

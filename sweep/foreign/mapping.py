@@ -221,15 +221,15 @@ FACTORS: dict[str, dict[str, float]] = {
     "fraction": {"fraction": 1, "%": 0.01, "percent": 0.01},
     "s": {"s": 1, "ms": 1e-3, "us": 1e-6, "min": 60, "h": 3600},
     "unix s": {"unix s": 1},
-    "tokens/s": {"tokens/s": 1, "K tokens/s": 1e3, "M tokens/s": 1e6},
-    "tokens/s/GPU": {"tokens/s/GPU": 1, "K tokens/s/GPU": 1e3},
+    "tokens/s": {"tokens/s": 1, "K tokens/s": 1e3, "M tokens/s": 1e6, "sequences/s": 1},
+    "tokens/s/GPU": {"tokens/s/GPU": 1, "K tokens/s/GPU": 1e3, "sequences/s/GPU": 1},
     "1e12 FLOP/s": {"1e12 FLOP/s": 1, "TFLOP/s": 1, "TFLOPS": 1, "GFLOP/s": 1e-3, "PFLOP/s": 1e3},
     "FLOP": {"FLOP": 1, "GFLOP": 1e9, "TFLOP": 1e12},
     "tokens": {"sequences": 1, "tokens": 1, "K tokens": 1e3, "M tokens": 1e6},
     "sequences": {"sequences": 1},
     "parameters": {"parameters": 1, "million": 1e6, "billion": 1e9},
 }
-"""unit of the record's column -> unit of the source -> factor; of a batch in sequences still times their length"""
+"""unit of the record's column -> unit of the source -> factor; of sequences still times their length"""
 
 
 def factor(record_unit: str, source_unit: str | None) -> float | None:

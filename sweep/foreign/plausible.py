@@ -121,7 +121,7 @@ def _out_of_line(records: Sequence[Record]) -> dict[int, str]:
     """
     groups: dict[Hashable, dict[int, float]] = {}
     for index, record in enumerate(records):
-        if (rate := record.tokens_per_second_per_gpu) and record.outcome is Outcome.OK:
+        if (rate := record.tokens_per_second_per_gpu or 0.0) > 0 and record.outcome is Outcome.OK:
             groups.setdefault(_NEAR_SAME(record), {})[index] = rate
     found = {}
     for members in groups.values():

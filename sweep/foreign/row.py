@@ -5,6 +5,7 @@ Rows of one configuration in a foreign table: measurements of it, or one measure
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from sweep.physics.hardware import GPUS
 from sweep.records.metrics import TERA, efficiency, executed_flops_per_token
 from sweep.records.schema import Efficiency
 
+NUMBER = re.compile(r"\s*[-+]?[\d.]+(e[-+]?\d+)?\s*|nan|inf", re.IGNORECASE)
 SIZE_TOLERANCE = 0.01
 """FLOPs per token of one layout that differ by more are of two models. Rounding of an MFU in percent with two digits
 after the point is less; that of whole TFLOPS is added"""
@@ -224,7 +226,7 @@ def _equal(row: Row, other: Row) -> bool:
     if row.stated_rate is None or row.stated_rate != other.stated_rate:
         return False
     memory = {row.given.get("peak_memory_bytes"), other.given.get("peak_memory_bytes")} - {None}
-    return len(memory) < 2 and row.given["outcome"] == other.given["outcome"]
+    return len(memory) < 2 and all(row.given.get(name) == other.given.get(name) for name in ("outcome", "gpu"))
 
 
 def differing(
@@ -254,14 +256,6 @@ def _texts(rows: Sequence[Mapping[str, Any]], measured: Collection[str]) -> list
     for name in rows[0] if rows else ():
         values = [row.get(name) for row in rows]
         texts = [value for value in values if isinstance(value, str) and value]
-        if name not in measured and texts and len(set(texts)) < len(texts) and not all(map(_is_number, texts)):
+        if name not in measured and texts and len(set(texts)) < len(texts) and not all(map(NUMBER.fullmatch, texts)):
             found.append(name)
     return found
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -17,58 +17,63 @@ from sweep.physics.hardware import gpu_kind
 USUAL: Mapping[str, str] = {
     "model": "model|model name|model label|network|net|architecture|arch",
     "gpu": "gpu|gpu type|gpu name|gpu model|accelerator|hardware|device name|system",
-    "nodes": "nodes|num nodes|n nodes|nnodes|node count|hosts",
-    "gpus_per_node": "gpus per node|num gpus per node|nproc per node|devices per node",
-    "gpus": "gpus|num gpus|num gpu|n gpus|ngpus|gpu count|world size|devices|num devices|accelerators",
+    "nodes": "nodes|num nodes|nnodes|node count|hosts",
+    "gpus_per_node": "gpus node|num gpus node|nproc node|devices node",
+    "gpus": "gpus|num gpus|num gpu|ngpus|gpu count|world size|devices|num devices|accelerators",
     "sequence_length": "sequence length|seq length|seq len|seqlen|seq|sequence|context length|context|max seq len",
-    "dp": "dp|dp size|dp degree|data parallel|data parallel size|dp replicas",
-    "tp": "tp|tp size|tp degree|tensor parallel|tensor parallel size|tensor model parallel size|model parallel size",
-    "pp": (
-        "pp|pp size|pp degree|pipeline|pipeline parallel|pipeline parallel size|pipeline model parallel size|"
-        "pipeline stages"
-    ),
-    "cp": "cp|cp size|cp degree|context parallel|context parallel size",
-    "ep": "ep|ep size|ep degree|expert parallel|expert parallel size|expert model parallel size",
+    "dp": "dp|dp size|data parallel|data parallel size|dp replicas",
+    "tp": "tp|tp size|tensor parallel|tensor parallel size|tensor model parallel size|model parallel size",
+    "pp": "pp|pp size|pipeline|pipeline parallel|pipeline parallel size|pipeline model parallel size|pipeline stages",
+    "cp": "cp|cp size|context parallel|context parallel size",
+    "ep": "ep|ep size|expert parallel|expert parallel size|expert model parallel size",
     "etp": "etp|etp size|expert tensor parallel size",
     "virtual_stages": "vp|vpp|vp size|virtual stages|virtual pipeline|virtual pipeline size|interleave",
     "zero": "zero|zero stage|sharding stage",
     "micro_batch_size": (
-        "micro batch size|micro batch|microbatch|mbs|mbsz|mbs size|local batch size|per device batch size"
+        "micro batch size|micro batch|microbatch|mbs|mbsz|mbs size|local batch size|local batch|device batch size|"
+        "device batch|device train batch size"
     ),
-    "grad_accum": "grad accum|gradient accumulation|gradient accumulation steps|grad accum steps|ga|gas|microbatches",
+    "grad_accum": "grad accum|grad acc|gradient accumulation|gradient accumulation steps|grad accum steps|ga|gas",
     "global_batch_tokens": (
-        "global batch tokens|batch tokens|tokens per batch|tokens per step|"
+        "global batch tokens|batch tokens|tokens batch|tokens step|gbs tokens|"
         "global batch size|global batch|global batch sequences|train batch size|gbs|gbs sequences|gbs seq"
     ),
     "recompute": "recompute|recomputation|activation checkpointing|gradient checkpointing|activation recomputation",
     "pp_schedule": "schedule|pp schedule|pipeline schedule",
     "dtype": "dtype|precision|data type",
     "compile": "compile|torch compile",
-    "tokens_per_second_per_gpu": (
-        "tokens per second per gpu|tokens s gpu|tok s gpu|tok per s per gpu|tokens sec gpu|tps gpu|tps per gpu|tgs"
-    ),
-    "tokens_per_second": "tokens per second|tokens s|tok s|tok per s|tokens sec|tps|throughput",
+    "tokens_per_second_per_gpu": "tokens s gpu|sequences s gpu|tps gpu|tgs",
+    "tokens_per_second": "tokens s|sequences s|tps|throughput",
     "step_time_median_s": (
-        "step time|iteration time|iter time|time per step|time per iteration|elapsed time per iteration|"
-        "step duration|iteration s|iteration ms|step s|step ms|elapsed s|elapsed ms"
+        "step time|iteration time|iter time|time step|time iteration|elapsed time iteration|step duration|"
+        "iteration s|iteration ms|iter s|iter ms|step s|step ms|elapsed s|elapsed ms"
     ),
-    "tflops_per_gpu": "tflops|tflops per gpu|tflops gpu|tflop s gpu|model tflops|model tflops per gpu",
+    "tflops_per_gpu": "tflops|tflops gpu|tflop s gpu|model tflops|model tflops gpu",
     "reported_mfu": "mfu|model flops utilization",
     "reported_hfu": "hfu|hardware flops utilization",
-    "peak_memory_bytes": "peak memory|peak mem|max memory|max mem|memory|mem|memory allocated|vram|peak vram|hbm peak",
-    "parameters_total": "parameters|params|num params|num parameters|n params",
+    "peak_memory_bytes": "peak memory|max memory|memory|memory allocated|vram|peak vram|hbm peak",
+    "parameters_total": "parameters|params|num params|num parameters",
     "outcome": "outcome|status|result|state|ok|success",
 }
-"""column of a record -> how tables of trainers and papers name it, in words, the most usual first"""
+"""column of a record -> how tables of trainers and papers name it, in ``_words``, the most usual first"""
 _ENDINGS: Mapping[str, Mapping[str, str]] = {
     "bytes": {"bytes": "bytes", "kib": "KiB", "mib": "MiB", "gib": "GiB", "mb": "MB", "gb": "GB"},
-    "s": {"s": "s", "sec": "s", "seconds": "s", "ms": "ms", "us": "us", "min": "min"},
+    "s": {"s": "s", "ms": "ms", "us": "us", "min": "min"},
     "fraction": {"pct": "%", "percent": "%", "perc": "%"},
     "parameters": {"m": "million", "b": "billion", "million": "million", "billion": "billion"},
 }
 """unit of a record's column -> last word of a source's name -> its unit"""
-_SHORT = {"bs": "batch size", "par": "parallel", "pipe": "pipeline", "ctx": "context", "seqs": "sequences"}
-"""words that names of columns are shortened to"""
+_MANY_TOKENS = re.compile(r"\b([km]) ?(?=tok)", re.IGNORECASE)
+"""K tok/s"""
+_WORDS = {
+    "bs": "batch size", "par": "parallel", "pipe": "pipeline", "ctx": "context", "mem": "memory", "degree": "size",
+    "n": "num", "per": "", "seqs": "sequences", "sample": "sequences", "samples": "sequences",
+    "tok": "tokens", "token": "tokens", "toks": "tokens", "sec": "s", "second": "s", "seconds": "s",
+}  # fmt: skip
+"""how names of columns shorten or spell a word -> the word"""
+_RATES = ("tokens_per_second_per_gpu", "tokens_per_second", "step_time_median_s", "tflops_per_gpu")
+_DEGREES = {name: rf"(?i)(?<![a-z]){name}[ =:_-]*(\d+)" for name in ("dp", "tp", "pp", "cp", "ep", "etp")}
+"""degree -> how a text such as TP4PP8 states it"""
 _MEASURED = ("success", "succeeded", "ok", "done", "completed", "complete", "finished", "pass", "passed", "yes", "true")
 _FAILED = {"oom": "oom_cuda", "memory": "oom_cuda", "time": "time_limit"}
 """part of how a table spells an outcome -> the outcome, the first that fits"""
@@ -83,18 +88,44 @@ def suggested_map(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], nam
     What was not recognised is in comments: columns of the source, models that the catalogue lacks, what is missing.
     """
     chosen = _chosen(columns)
-    values = {source: list(dict.fromkeys(filter(None, (cell_text(row[source]) for row in rows)))) for source in columns}
+    values = {source: list(dict.fromkeys(cell_text(row[source]) for row in rows)) for source in columns}
     found = {column: _reading(column, source, values[source]) for column, source in chosen.items()}
-    names = values[chosen["model"]] if "model" in chosen else []
+    found |= _from_layouts(found, {column: values[column] for column in columns if column not in chosen.values()})
+    if "outcome" not in found and (failures := _failures(chosen, values)) is not None:
+        found["outcome"] = failures
+    names = [text for text in values[chosen["model"]] if text] if "model" in chosen else []
     models = {text: known for text in names if (known := catalogued(text)) is not None and known != text}
-    document = {
-        "name": name,
-        "columns": found,
-        "constants": {"workload": name},
-        **({"models": models} if models else {}),
-    }
-    unused = [column for column in columns if column not in chosen.values()]
-    return dump(document) + "".join(f"# {line}\n" for line in _remarks(chosen, unused, names))
+    document = {"name": name, "columns": found, "constants": {"workload": name}} | (
+        {"models": models} if models else {}
+    )
+    used = {reading if isinstance(reading, str) else reading["from"] for reading in found.values()}
+    unused = [column for column in columns if column not in used]
+    unknown = [
+        f"{column}: {json.dumps(text)} is not known"
+        for column in chosen.keys() & _MEANINGS.keys()
+        for text in values[chosen[column]][:_DISTINCT]
+        if text and _MEANINGS[column](text) is None
+    ]
+    return dump(document) + "".join(f"# {line}\n" for line in [*_remarks(found, unused, names), *sorted(unknown)])
+
+
+def _from_layouts(found: Mapping[str, Any], unused: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Readings of the degrees that columns such as TP4PP8, dp2-tp4 or "TP 4, PP 8" state in one text."""
+    readings: dict[str, Any] = {}
+    for source, texts in unused.items():
+        degrees = [{axis for axis in _DEGREES if re.search(_DEGREES[axis], text)} for text in texts]
+        if all(degrees):
+            stated = set().union(*degrees)
+            readings |= {a: {"from": source, "match": _DEGREES[a]} for a in _DEGREES if a in stated and a not in found}
+    return readings
+
+
+def _failures(chosen: Mapping[str, str], values: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:
+    """An outcome by what stands in place of a measurement: OOM, -1, nothing; None where every row has a number."""
+    source = next((chosen[name] for name in _RATES if name in chosen), None)
+    texts = [] if source is None else [text for text in values[source] if re.fullmatch(r"-.*|[^1-9]*", text)]
+    meant = {text: _outcome(text) for text in texts}
+    return {"from": source, "values": meant, "otherwise": "ok"} if meant else None
 
 
 def _chosen(columns: Sequence[str]) -> dict[str, str]:
@@ -120,25 +151,33 @@ def _likeness(name: str, source: str) -> float:
 
 
 def _words(source: str) -> tuple[str, ...]:
-    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", source).lower().replace("%", " pct ").replace("#", " num ")
+    spelled = _MANY_TOKENS.sub("", source).replace("%", " pct ").replace("#", " num ")
+    apart = re.sub(r"(?<=[a-z]{2})(?=[A-Z])", " ", spelled).lower()
     found = re.findall(r"[a-z]+|\d+", apart)
-    return tuple(word for one in found for word in _SHORT.get(one, one).split())
+    return tuple(word for one in found for word in _WORDS.get(one, one).split())
 
 
-def _reading(column: str, source: str, values: Sequence[str]) -> str | dict[str, Any]:
+def _reading(column: str, source: str, texts: Sequence[str]) -> str | dict[str, Any]:
     reading: dict[str, Any] = {"from": source}
+    values = [text for text in texts if text]
     if (unit := _unit(column, source, values)) is not None:
         reading["unit"] = unit
     if (meaning := _MEANINGS.get(column)) is not None and len(values) <= _DISTINCT:
-        meant = {text: word for text in values if (word := meaning(text)) not in (None, text)}
-        reading |= {"values": meant} if meant else {}
+        meant = {text: meaning(text) or text for text in values}  # what a map does not list is dropped
+        reading |= {"values": meant} if any(text != word for text, word in meant.items()) else {}
+    elif column == "zero" and not all(text.isdigit() for text in values):
+        reading["match"] = r"(\d)$"  # ZeRO-3
     return source if len(reading) == 1 else reading
 
 
 def _unit(column: str, source: str, values: Sequence[str]) -> str | None:
     words, unit = _words(source), BY_NAME[column].unit
-    if column == "global_batch_tokens":
-        return None if {"tokens", "tok"} & set(words) else "sequences"
+    if unit.startswith("tokens") and (
+        "sequences" in words or (column == "global_batch_tokens" and "tokens" not in words)
+    ):
+        return unit.replace("tokens", "sequences")
+    if unit.startswith("tokens") and (many := _MANY_TOKENS.search(source)):
+        return f"{many[1].upper()} {unit}"
     if unit == "fraction" and any(re.fullmatch(r"([2-9]|\d\d+)(\.\d*)?", text) for text in values):
         return "%"
     return _ENDINGS.get(unit, {}).get(words[-1] if words else "")
@@ -152,25 +191,28 @@ def _outcome(text: str) -> str | None:
 
 
 def _dtype(text: str) -> str | None:
-    found = re.sub(r"[^a-z0-9_]", "", text.lower()).replace("bfloat", "bf").replace("float", "fp")
+    low = text.lower().replace("bfloat", "bf").replace("float", "fp")
+    found = re.sub(r"torch|mixed|[^a-z0-9]+", "_", low).strip("_")
     return found if found in (*FORMATS, *_PLAIN) else None
 
 
-def _recompute(text: str) -> str | None:
-    low = text.lower()
-    return "full" if low in ("true", "yes", "1", "full") else "none" if low in ("false", "no", "0", "none") else None
+_RECOMPUTE = {
+    **dict.fromkeys(("true", "yes", "on", "1", "full"), "full"),
+    **dict.fromkeys(("false", "no", "off", "0", "none"), "none"),
+    "selective": "selective",
+}
 
 
 _MEANINGS: Mapping[str, Callable[[str], str | None]] = {
     "outcome": _outcome,
     "dtype": _dtype,
-    "recompute": _recompute,
+    "recompute": lambda text: _RECOMPUTE.get(text.lower()),
     "gpu": lambda text: gpu_kind([text]),
 }
 """column -> what a value of the source means; None where it is not known"""
 
 
-def _remarks(chosen: Mapping[str, str], unused: Sequence[str], names: Sequence[str]) -> list[str]:
+def _remarks(chosen: Mapping[str, Any], unused: Sequence[str], names: Sequence[str]) -> list[str]:
     """What is left to do. Texts of the table are quoted, on one line each."""
     missing = [name for name in ("model", "sequence_length") if name not in chosen]
     missing += ["nodes (or gpus)"] * chosen.keys().isdisjoint({"nodes", "gpus"})

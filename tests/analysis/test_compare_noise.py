@@ -47,9 +47,9 @@ def expected(gain, parts):
 
 def test_the_variance_of_a_change_is_of_both_runs_iterations_and_the_noise_between_runs():
     variance, freedom = log_median_variance(TIMES)
-    shared = (0.03**2 * (1 / 2 + 1 / 4) / 2, 7)
+    shared = (0.03**2 * (1 / 2 + MEDIAN_FACTOR**2 / 4) / 2, 7)
     pair = row(100.0, 2), row(110.0, 4)
-    parts = [(variance / 2, freedom * 2), (variance / 4, freedom * 4), shared]
+    parts = [(variance / 2, freedom), (variance / 4, freedom), shared]
     assert n.tested([pair], RATE, NOISE) == expected(math.log(1.1), parts)
     usual = Noise(deviation=0.03, freedom=7, estimated=True, iterations=0.01)
     for times in ([1.0] * 5, None, math.nan):
@@ -98,12 +98,13 @@ def test_too_few_pairs_have_the_assumed_noise_and_no_noise_is_below_what_runs_ag
 def test_the_noise_between_runs_is_what_is_left_of_the_spread_without_both_runs_iterations(cells):
     """In cells of ten runs, and where each cell has one, so that the cells themselves are the repeats."""
     gains = list(np.random.default_rng(5).normal(0, 0.15, 100))
-    found = n.noise_of([gained(gain, WIDE, at, repeats=2) for gain, at in zip(gains, cells, strict=True)], RATE)
+    pairs = [gained(gain * math.sqrt(0.75), WIDE, at, repeats=2) for gain, at in zip(gains, cells, strict=True)]
+    found = n.noise_of(pairs, RATE)  # one run against two: 3/4 of the variance of one against one
     groups = [[gain for gain, at in zip(gains, cells, strict=True) if at == cell] for cell in dict.fromkeys(cells)]
     spread, freedom = robust_spread(groups if len(groups) < 100 else [gains])
     one = log_median_variance(WIDE)[0]
     assert found.estimated
-    assert found.deviation == pytest.approx(math.sqrt(spread**2 - one - one / 2))
+    assert found.deviation == pytest.approx(math.sqrt(spread**2 - (one + one / 2) / 0.75))
     assert found.freedom == pytest.approx(freedom)
     assert found.iterations == pytest.approx(math.sqrt((one + one / 2) / 2))
 

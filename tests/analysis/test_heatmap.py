@@ -9,6 +9,7 @@ from matplotlib.image import imread
 
 from analysis.heatmap.colours import Scale, ink_on
 from analysis.heatmap.draw import draw, save_figure
+from analysis.text_fit import shortened, width_pt
 from sweep.errors import SweepError
 from tests.support.drawn_heatmaps import sound, words
 from tests.support.made_records import made_grid, playbook_records
@@ -286,3 +287,11 @@ def test_kinds_of_nodes_have_a_row_each_on_one_scale():
     values = drawn.cells.set_index(["model", "nodes"])["relative"]
     assert values["1B@h100", 1] == pytest.approx(1.0)
     assert values["1B@a100", 1] == pytest.approx(0.5), "against the model's best on any kind"
+
+
+def test_long_names_of_one_family_keep_the_ends_by_which_they_differ():
+    names = [f"an-organisation/a-model-of-a-family-{size}B-Instruct" for size in (1, 3, 8)]
+    cut = [shortened(name, 100, 8) for name in names]
+    assert len(set(cut)) == 3
+    assert all(name.startswith(text.partition("…")[0]) for name, text in zip(names, cut, strict=True))
+    assert all(width_pt(text, 8) <= 100 for text in cut)

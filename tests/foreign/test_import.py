@@ -160,12 +160,12 @@ def test_a_table_without_a_needed_column_is_an_error_with_its_columns_and_the_ma
     needed, measured = map(str, mistakes_of(records_of_rows, [row], plain, "table.csv"))
     assert needed == (
         "table.csv:1: no columns model, nodes (or gpus), which every run needs; the table has Model, "
-        "sequence_length, tok_s (a map states what gives it: --map FILE with, for example, `columns: {model: COLUMN}` "
-        "or `constants: {model: VALUE}`; --suggest-map FILE writes a first one)"
+        "sequence_length, tok_s (a map states what gives it: --suggest-map FILE writes a first one, "
+        "and --map FILE reads it)"
     )
     assert "no column has an outcome or a measurement" in measured
     row = {"model": "1B", "sequence_length": 4096, "tokens_per_second_per_gpu": 1000.0}
-    with pytest.raises(SweepError, match=r"no column nodes \(or gpus\), which .* `columns: {nodes: COLUMN}`"):
+    with pytest.raises(SweepError, match=r"no column nodes \(or gpus\), which .* --suggest-map FILE"):
         records_of_rows([row], plain, "table.csv")
     assert records_of_rows([{**row, "gpus": 16}], plain, "table.csv")[0].nodes == 2
 

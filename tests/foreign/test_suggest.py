@@ -4,12 +4,14 @@ import json
 import os
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from sweep.foreign.files import import_file
 from sweep.inputs.yaml_lines import load
 from tests.support import driving
+from tests.support.refusals import mistakes_of
 
 TABLE = """\
 Model Name,#GPUs,Seq Len,TP Size,PP,MBS,GBS,Precision,Iter Time (ms),Tokens/s/GPU,Peak Mem (GB),MFU (%),Status,Who\x1b
@@ -97,6 +99,50 @@ def test_what_it_writes_imports_the_table_once_completed(tmp_path):
     (tmp_path / "map.yaml").write_text(yaml.safe_dump(given))
     done = import_file(tmp_path / "mine.csv", tmp_path / "map.yaml", tmp_path / "out.parquet")
     assert (done.rows, dict(done.outcomes), done.suspects) == (2, {"ok": 1, "oom_cuda": 1}, [])
+
+
+PUBLISHED = """\
+Net\tgpu\tworld_size\tSeq\tParallel Config\tZeRO Stage\tsamples_per_sec\tPeak mem (GiB)\tMFU\tThroughput (K tok/s)
+llama3-8b\th100\t8\t8192\tTP4PP2\tZeRO-1\t2.5\t61.5\t10.66%\t20.48
+llama3-8b\tMI250X\t8\t8192\tdp4-tp2\tZeRO-3\t5\t61,952 MiB\t0.2\t40.96
+llama3-8b\tH100 SXM\t8\t8192\ttp=8\tstage2\tOOM\t-\t-\t
+llama3-8b\tH100 SXM\t8\t8192\ttp=1\tstage2\t-1\t-\t-\t
+"""
+"""Spellings of Alpa's, torchtitan's and Hugging Face's tables and of a W&B export"""
+
+
+def test_a_table_as_it_is_published_imports_by_what_is_suggested(tmp_path):
+    text = suggested(tmp_path, PUBLISHED)
+    assert '# gpu: "MI250X" is not known' in text
+    given = yaml.safe_load(text)
+    assert given["columns"]["tokens_per_second"] == {"from": "samples_per_sec", "unit": "sequences/s"}
+    given["constants"]["micro_batch_size"] = 1
+    for reading in (None, {"from": "Throughput (K tok/s)", "unit": "K tokens/s"}):
+        given["columns"] |= {"tokens_per_second": reading} if reading else {}
+        (tmp_path / "map.yaml").write_text(yaml.safe_dump(given))
+        done = import_file(tmp_path / "mine.csv", tmp_path / "map.yaml", tmp_path / "out.parquet")
+        assert dict(done.outcomes) == {"ok": 2, "unknown": 1, "oom_cuda": 1}
+        found = {row["outcome"] + str(row["gpu"]): row for row in pq.read_table(tmp_path / "out.parquet").to_pylist()}
+        first, second = found["okh100"], found["okMI250X"]
+        assert [first[name] for name in ("dp", "tp", "pp", "zero")] == [1, 4, 2, 1]
+        assert [second[name] for name in ("dp", "tp", "pp", "zero")] == [4, 2, 1, 3]
+        assert first["tokens_per_second_per_gpu"] == pytest.approx(2.5 * 8192 / 8)
+        assert (first["reported_mfu"], second["reported_mfu"]) == (pytest.approx(0.1066), 0.2)
+        assert (first["peak_memory_bytes"], second["peak_memory_bytes"]) == (61.5 * 2**30, 61952 * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("table", "fact"),
+    [
+        ("model,tp,tp,tok/s\n8B,1,2,3\n", "column 3 has the name of an earlier one"),
+        ("| model | tok/s |\n|---|---|\n", "not a CSV table"),
+        ('{"model": "8B", "tp": 1}\n', "not a CSV table"),
+    ],
+)
+def test_what_is_no_table_of_named_columns_is_refused(tmp_path, table, fact):
+    (tmp_path / "mine.csv").write_text(table)
+    (mistake,) = mistakes_of(import_file, tmp_path / "mine.csv", None, tmp_path / "out.parquet")
+    assert mistake.fact == fact
 
 
 def test_a_micro_batch_is_recognised_or_missing(tmp_path):
