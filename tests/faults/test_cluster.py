@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 
+import psutil
 import pytest
 
 from sweep.state.events import PilotIntended
@@ -272,6 +273,14 @@ def test_the_shared_directory_hangs_for_a_while(bench, ext4_shared_disk):
     assert_tolerated(bench, ext4_shared_disk, frozen, 45, words)
 
 
+def is_of(process, job):
+    """Whether it is one of the job's that has not ended."""
+    try:
+        return process.environ().get("SLURM_JOB_ID") == job
+    except psutil.Error:
+        return False
+
+
 @pytest.mark.long
 def test_the_jobs_time_limit(bench, slurm_cluster):
     """Slurm's own limit is lowered, below what the current run needs: SIGTERM, a record, the next pilot."""
@@ -281,7 +290,7 @@ def test_the_jobs_time_limit(bench, slurm_cluster):
     job = bench.pilot().job_id
     slurm_cluster.run("scontrol", "update", f"jobid={job}", "TimeLimit=1")
     wait_for(lambda: failed(bench, "preempted") is not None, 150, bench.output)
-    of_job = [p for p in slurm_cluster.job_processes() if p.environ().get("SLURM_JOB_ID") == job]
+    of_job = [p for p in slurm_cluster.job_processes() if is_of(p, job)]
     left = end(bench, launcher)
     assert left == []
     assert not [p for p in of_job if p.is_running() and p.status() != "zombie"]
