@@ -120,8 +120,7 @@ def size(
         rate, source = _rate(gpu, peak_tflops, mfu)
     sized = sizing.size(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
     document = _document(sized, source, scaling, measured, simulated)
-    if results is not None and (failing := _with_failures(results, model, sized)):
-        document["with_failures"] = failing
+    document |= {} if results is None else _with_failures(results, model, sized)
     click.echo(json.dumps(document) if as_json else "\n".join(_lines(document)))
     return 0
 
@@ -256,8 +255,8 @@ def _best_by_gpus(results: Path, model: str | None) -> tuple[dict[int, float], b
     return {int(gpus): float(rate) for gpus, rate in sorted(best.items())}, bool(good["simulated"].fillna(False).any())
 
 
-def _with_failures(results: Path, model: str | None, sized: Size) -> dict[str, Any] | None:
-    """Days and cost of a job that fails and writes checkpoints, by the best of those that wrote one; None without.
+def _with_failures(results: Path, model: str | None, sized: Size) -> dict[str, Any]:
+    """Days and cost of a job that fails and writes checkpoints, by the best of those that wrote one; nothing without.
 
     Of a run on other GPUs than those sized, the one on most; its checkpoint is taken to cost the same.
     """
@@ -270,11 +269,11 @@ def _with_failures(results: Path, model: str | None, sized: Size) -> dict[str, A
 
     ((place, _),) = collected_results([results])
     if analysis.load(place, ["checkpoint_stall_s"])["checkpoint_stall_s"].isna().all():
-        return None
+        return {}
     best = best_per_cell(analysis.load(place, NEEDED), JOB)
     good = best[((best["model"] == model) | (model is None)) & best["gpus"].le(sized.gpus)].sort_values("gpus").tail(1)
     if good.empty:
-        return None
+        return {}
     job = job_of(good.assign(gpus=sized.gpus))
     share = float(job.shares[0].item())
     days = sized.days / share
@@ -285,7 +284,8 @@ def _with_failures(results: Path, model: str | None, sized: Size) -> dict[str, A
     found |= {"checkpoint_interval_s": float(job.interval_s.item()), "gpu_hours": hours}
     found |= {"days_low": sized.days / high, "days_high": sized.days / low}
     cost = None if price != price else float(price) * hours
-    return {**found, "failures": rate_text(good.to_dict("records")[0]), "dollars": cost}
+    more = {"failures": rate_text(good.to_dict("records")[0]), "dollars": cost}
+    return {"with_failures": found | more}
 
 
 def _gpus_for(scaling: Scaling, tokens: float, days: float | None, fewest: int) -> int:
