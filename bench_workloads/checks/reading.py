@@ -21,6 +21,8 @@ READER_S = 15.0
 """one reader's time, as Primus gives each GPU's process"""
 COMMAND_S = 6.0
 """of one command on the login node, so that all are done in 10 s"""
+_DEFAULTS = ("SINFO_", "SCONTROL_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_")
+"""a user's for Slurm's clients: what they filter, and whether scancel asks before it acts"""
 
 
 class UnreadableError(RuntimeError):
@@ -75,7 +77,7 @@ def _read(reader: str, find: Callable[[str], Callable[[], Any]], found: dict[str
 
 def output(command: Sequence[str], limit_s: float = COMMAND_S, *, fails: bool = False) -> str:
     """What a command prints. Raises UnreadableError where it cannot be run or fails (unless ``fails``)."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("SINFO_", "SCONTROL_", "SRUN_"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_DEFAULTS)}
     name = command[0]
     try:
         done = subprocess.run(

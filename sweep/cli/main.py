@@ -108,6 +108,7 @@ def _print(mistakes: Sequence[Mistake]) -> None:
 def main() -> None:
     """Run the command line. Exit 0 done, 1 the work failed, 2 wrong input, 130 interrupted, 141 output closed."""
     os.umask(0o077)  # only the user may read a sweep's files
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # while a caller's SIG_IGN holds, every exit code reads as 0
     guard()
     try:
         code = _call()

@@ -47,7 +47,8 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
     from sweep.store.snapshot import read_state
 
     given, action, names = _parse(words)
-    directory, now = chosen_sweep(given), time.time()
+    directory = chosen_sweep(given)
+    now = read_state(directory).after(time.time()) if action else 0.0
     if action == "exclude":
         why = f"by the user: {reason or 'no reason given'}"
         write_request(directory, "nodes", [NodeBad(time=now, node=name, reason=why) for name in names])

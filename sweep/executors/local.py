@@ -25,7 +25,7 @@ from sweep.executors.entry import PILOT_MAIN
 from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.script import setup_lines
 from sweep.stated import shell_word, shell_words
-from sweep.store.directory import boot_id
+from sweep.store.lease import start_of
 
 if TYPE_CHECKING:
     from sweep.inputs.site import Site
@@ -51,9 +51,9 @@ class LocalJob:
         return f"local-{self.pid}-{self.start}@{self.host}"
 
     @classmethod
-    def of(cls, process: psutil.Process) -> LocalJob:
+    def of(cls, pid: int) -> LocalJob:
         """The identity of a living process."""
-        return cls(process.pid, _start_of(process), socket.gethostname())
+        return cls(pid, start_of(pid), socket.gethostname())
 
     @classmethod
     def parse(cls, job_id: str) -> LocalJob | None:
@@ -68,7 +68,7 @@ class LocalJob:
         """The process, if it still lives. A zombie does not: it has ended and only waits to be reaped."""
         with contextlib.suppress(*_GONE):
             process = psutil.Process(self.pid)
-            if _start_of(process) == self.start and process.status() != psutil.STATUS_ZOMBIE:
+            if start_of(self.pid) == self.start and process.status() != psutil.STATUS_ZOMBIE:
                 return process
         return None
 
@@ -114,7 +114,7 @@ class LocalExecutor:
             raise SubmitError(f"the pilot's process did not start: {error}", retry=False) from error
         self._children.append(child)
         try:
-            return LocalJob.of(psutil.Process(child.pid)).job_id
+            return LocalJob.of(child.pid).job_id
         except _GONE as error:
             raise SubmitError(f"the pilot's process ended at once, see {folder}/stderr", retry=False) from error
 
@@ -133,7 +133,7 @@ class LocalExecutor:
         for process in found:
             with contextlib.suppress(*_GONE):
                 if self._module in process.cmdline() or process.ppid() not in {p.pid for p in found}:
-                    return JobState.RUNNING, LocalJob.of(process).job_id
+                    return JobState.RUNNING, LocalJob.of(process.pid).job_id
         return JobState.GONE, None
 
     def cancel(self, job_ids: Sequence[str]) -> None:
@@ -150,11 +150,6 @@ class LocalExecutor:
         self._children = [child for child in self._children if child.poll() is None]
 
 
-def own_job_id() -> str:
-    """The job id of the calling process, as the launcher that started it knows it (the leader writes it to claims)."""
-    return LocalJob.of(psutil.Process()).job_id
-
-
 def _status(job_id: str) -> JobStatus:
     job = LocalJob.parse(job_id)
     if job is None:
@@ -167,15 +162,6 @@ def _status(job_id: str) -> JobStatus:
             return JobStatus(state=JobState.SUSPENDED, word="stopped", nodes=job.host)
     state = JobState.RUNNING if process is not None else JobState.GONE
     return JobStatus(state=state, word="running" if state is JobState.RUNNING else "ended", nodes=job.host)
-
-
-def _start_of(process: psutil.Process) -> str:
-    """When the process started, unaffected by clock changes: on Linux in ticks since this boot."""
-    if sys.platform == "linux":
-        # The second field of /proc/PID/stat is the name, which may hold blanks and parentheses.
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-        return f"{boot_id()[:8]}.{fields[19]}"
-    return f"{process.create_time():.2f}"
 
 
 def _marked(token: str) -> Iterator[psutil.Process]:

@@ -9,7 +9,7 @@ import time
 from sweep.executors.executor import Executor
 from sweep.plugins import EXECUTOR
 from sweep.search.search import claimable
-from sweep.state.events import Event, SessionAlive, SessionBegan, SessionEnded, TriesRenewed
+from sweep.state.events import Event, SessionAlive, SessionBegan, SessionEnded, TriesRenewed, at
 from sweep.state.retries import OUTSIDE
 from sweep.state.state import Attempt, PilotState
 from sweep.store.journal import Journal
@@ -37,7 +37,7 @@ class Launcher:
         self.same_nodes: set[Width] = set()
         """those for which the cluster has only nodes that failed"""
         self.heartbeat_at = 0.0
-        """unix seconds of the journal's last line"""
+        """monotonic seconds of the journal's last line"""
         self._journal = Journal(self.directory.journal(lease.writer))
         try:
             self.write(SessionBegan(time=time.time(), epoch=lease.epoch, host=platform.node(), pid=os.getpid()))
@@ -46,9 +46,9 @@ class Launcher:
             raise
 
     def write(self, event: Event) -> None:
-        """Append to the journal, and read what others have written."""
-        self._journal.append(event)
-        self.heartbeat_at = event.time
+        """Append to the journal, as the answer to all that was read, and read what others have written."""
+        self._journal.append(at(event, self.sweep.sweep_state.after(event.time)))
+        self.heartbeat_at = time.monotonic()
         self.refresh()
 
     def show_alive(self) -> None:
@@ -57,7 +57,7 @@ class Launcher:
         Its journal is checked each time. Raises LeaseLostError.
         """
         self._journal.check()
-        if time.time() - self.heartbeat_at > ALIVE_S:
+        if time.monotonic() - self.heartbeat_at > ALIVE_S:
             self.lease.check()
             self.write(SessionAlive(time=time.time()))
 

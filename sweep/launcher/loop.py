@@ -118,21 +118,21 @@ class Loop:
 
         Raises SweepError where the sweep directory was removed.
         """
-        acted = False
         try:
             act()
-            acted = True
-            if show:
-                self._on_step(self._launcher.sweep)
-        except BrokenPipeError:  # of the output, which ended
-            raise
         except OSError as error:
             self._removal.check(error)
             self._watch.reset_timeouts()
             time.sleep(REFUSED_S)
-        else:
-            self._removal.accessed()
-        return acted
+            return False
+        self._removal.accessed()
+        try:
+            if show:
+                self._on_step(self._launcher.sweep)
+        except OSError as error:  # a terminal that is gone, a full disk: the pilots need their launcher all the same
+            if isinstance(error, BrokenPipeError):  # of the output, which ended
+                raise
+        return True
 
 
 def give_back() -> None:

@@ -134,6 +134,9 @@ class Watch:
         for pilot in self._launcher.open_pilots:
             if pilot.cluster in ("", here):
                 pilots.append(pilot)
+            elif self._launcher.local and time.time() - (pilot.last_line_at or pilot.intended_at) > TIMEOUT_S:
+                # The machine may have another name now, as each new container has: no one else can ask for a process.
+                mark_attempts_lost(self._launcher, pilot, JobStatus(state=JobState.GONE, word="UNRESPONSIVE"))
             elif here and pilot.name not in self._reported:
                 self._reported.add(pilot.name)
                 log_error(

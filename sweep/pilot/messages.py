@@ -158,7 +158,7 @@ class Prepared(Message, frozen=True, kw_only=True):
 
 
 class NotPrepared(Message, frozen=True, kw_only=True):
-    """Agent, when it failed to handle Prepare."""
+    """Agent, when it failed to handle Prepare, or to start a rank."""
 
     attempt: str
     outcome: Outcome

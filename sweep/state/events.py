@@ -114,7 +114,7 @@ class PilotGone(Event, frozen=True, kw_only=True, tag="pilot_gone"):
 
     pilot: str
     word: str
-    """the scheduler's state of the job, or ENDED, REFUSED, NEVER_SUBMITTED, OF_THE_ORIGINAL, GONE"""
+    """the scheduler's state of the job, or ENDED, REFUSED, NEVER_SUBMITTED, OF_THE_ORIGINAL, UNRESPONSIVE, GONE"""
     reason: str = ""
     ended_at: float | None = None
     """when its job ended, by the scheduler; None where it does not say"""
@@ -251,6 +251,11 @@ LAST_LINES = (SessionEnded, PilotEnded)
 """nothing follows them in a journal"""
 
 _encoder = msgspec.json.Encoder()
+
+
+def at(event: Event, time: float) -> Event:
+    """The event with another time."""
+    return msgspec.structs.replace(event, time=time)
 
 
 def encode(event: Event) -> bytes:

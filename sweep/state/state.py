@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import singledispatch
@@ -185,17 +186,26 @@ class SweepState:
     pilots: dict[str, PilotState] = field(default_factory=dict)
     nodes: Ledger = field(default_factory=Ledger)
     """reports on nodes"""
-    cancelled: bool = False
-    """the user cancelled, and no launcher session has started since"""
+    cancelled_at: float = 0.0
+    """when the user last cancelled"""
     session_at: float = 0.0
     """when the current launcher session began"""
+    latest: float = 0.0
+    """time of the latest line"""
     delayed: str | None = None
     """why the scheduler rejected the last pilot; None if it accepted it"""
     delayed_at: float = 0.0
-    turns: set[float] = field(default_factory=set)
-    """times of the sessions' beginnings and the cancellations: a line that is read twice counts once"""
     touched: list[str] = field(default_factory=list)
     """run_ids in the order of their events: a reader continues from its last position"""
+
+    @property
+    def cancelled(self) -> bool:
+        """The user cancelled, and no launcher session has started since."""
+        return self.cancelled_at > self.session_at
+
+    def after(self, now: float) -> float:
+        """The time of a line that answers what is known: after all of that, though clocks of hosts differ."""
+        return max(now, math.nextafter(self.latest, math.inf))
 
     @property
     def excluded_nodes(self) -> dict[str, str]:
@@ -212,11 +222,12 @@ class SweepState:
         """Apply events."""
         kinds = _apply.registry  # singledispatch looks every event's class up in a table of weak references
         for event in events:
+            self.latest = max(self.latest, event.time)
             kinds.get(type(event), _apply)(event, self)
 
     def apply(self, event: Event) -> None:
         """Apply one event. Kinds that do not change the state (alive, …) are ignored."""
-        _apply(event, self)
+        self.apply_all([event])
 
     def run_state(self, run_id: str) -> RunState:
         """The state of a run, empty where nothing happened to it yet. Read-only."""
@@ -250,16 +261,12 @@ def _apply(_event: Event, _sweep_state: SweepState) -> None:
 
 @_apply.register
 def _(event: SessionBegan, sweep_state: SweepState) -> None:
-    if event.time not in sweep_state.turns:
-        sweep_state.cancelled = False
-        sweep_state.session_at = event.time
-        sweep_state.turns.add(event.time)
+    sweep_state.session_at = max(event.time, sweep_state.session_at)
 
 
 @_apply.register
 def _(event: CancelRequested, sweep_state: SweepState) -> None:
-    sweep_state.cancelled = sweep_state.cancelled or event.time not in sweep_state.turns
-    sweep_state.turns.add(event.time)
+    sweep_state.cancelled_at = max(event.time, sweep_state.cancelled_at)
 
 
 @_apply.register

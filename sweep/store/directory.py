@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -298,8 +297,3 @@ def kernel_boot() -> str:
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
-
-
-def boot_id() -> str:
-    """Identifies this host's current boot, so that a pid is never mistaken for one of an earlier boot."""
-    return kernel_boot() or socket.gethostname()

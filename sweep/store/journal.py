@@ -79,14 +79,14 @@ class Journal:
         """Write the file again where the one at its path is another, or was cut. Raises OSError where it cannot be, or
         its folder is away, and SweepError where the directory is another sweep's now.
         """
-        own = os.fstat(self._fd)
         try:
-            there: os.stat_result | None = self._path.stat()
-        except FileNotFoundError:
+            own, there = os.fstat(self._fd), self._path.stat()
+            if os.path.samestat(own, there) and own.st_size >= self._size:
+                return
+        except OSError as error:  # stale: another host removed it, and the file server has no such file any more
+            if error.errno not in (errno.ENOENT, errno.ESTALE):
+                raise
             self._path.parent.stat()
-            there = None
-        if there is not None and os.path.samestat(own, there) and own.st_size >= self._size:
-            return
         if self._sweep_id and sweep_id_of(self._sweep) not in ("", self._sweep_id):
             fact = f"another sweep is here now: {self._sweep_id}, for which this process works, was removed"
             raise SweepError(Mistake(fact, file=str(self._sweep.path), remedy="the process ends"))
@@ -94,7 +94,8 @@ class Journal:
         share(aside)
         aside.rename(self._path)
         before, self._fd = self._fd, os.open(self._path, os.O_WRONLY | os.O_APPEND)
-        os.close(before)
+        with contextlib.suppress(OSError):
+            os.close(before)
         self._size, self._torn = os.fstat(self._fd).st_size, False
         log_error(f"{self._path} was removed or changed by somebody else: all of it is written again")
 

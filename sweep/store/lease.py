@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import psutil
 
 from sweep.errors import Mistake, SweepError, log_error
 from sweep.state.events import SessionEnded
-from sweep.store.directory import SweepDir, boot_id, write_once
+from sweep.store.directory import SweepDir, kernel_boot, write_once
 from sweep.store.journal import Journal, read_events
 from sweep.store.place import check_own
 
@@ -43,8 +44,8 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     pid: int
     boot_id: str
-    process_started: float
-    """unix seconds"""
+    start: str = ""
+    """when it started, by ``start_of``; empty of a version that did not state it"""
     time: float
     """unix seconds, when this was written"""
 
@@ -121,9 +122,21 @@ def _living(lease: Lease) -> str | None:
         holder = msgspec.json.decode(file.read_bytes(), type=Process)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         log_error(f"{file}: the lease is damaged ({error}): its holder is assumed alive while its journal grows")
-        holder = Process(host="?", pid=0, boot_id="", process_started=0.0, time=file.stat().st_mtime)
+        holder = Process(host="?", pid=0, boot_id="", time=file.stat().st_mtime)
     events, _ = read_events(journal) if journal.exists() else ([], 0)
-    return None if events and isinstance(events[-1], SessionEnded) else alive(holder, journal)
+    if events and isinstance(events[-1], SessionEnded):
+        return None
+    if holder.host != socket.gethostname():
+        quiet_s = time.time() - (journal.stat().st_mtime if journal.exists() else holder.time)
+        text = f"process {holder.pid} on {holder.host}, last heartbeat {quiet_s:.0f} s ago"
+        return text if quiet_s < QUIET_S else None
+    if holder.boot_id != kernel_boot():
+        return None
+    with contextlib.suppress(psutil.Error, OSError):
+        start, ended = start_of(holder.pid), psutil.Process(holder.pid).status() == psutil.STATUS_ZOMBIE
+        if not ended and start == (holder.start or start):
+            return f"process {holder.pid} on this host"
+    return None
 
 
 def this_process() -> Process:
@@ -131,21 +144,16 @@ def this_process() -> Process:
     return Process(
         host=socket.gethostname(),
         pid=os.getpid(),
-        boot_id=boot_id(),
-        process_started=psutil.Process().create_time(),
+        boot_id=kernel_boot(),
+        start=start_of(os.getpid()),
         time=time.time(),
     )
 
 
-def alive(process: Process, journal: Path) -> str | None:
-    """The process that writes the journal, as text, if it must be assumed alive; None where it is dead."""
-    if process.host != socket.gethostname():
-        quiet_s = time.time() - (journal.stat().st_mtime if journal.exists() else process.time)
-        text = f"process {process.pid} on {process.host}, last heartbeat {quiet_s:.0f} s ago"
-        return text if quiet_s < QUIET_S else None
-    if process.boot_id != boot_id():
-        return None
-    with contextlib.suppress(psutil.Error):
-        if abs(psutil.Process(process.pid).create_time() - process.process_started) < 1.0:
-            return f"process {process.pid} on this host"
-    return None
+def start_of(pid: int) -> str:
+    """When a process started, unaffected by clock changes: on Linux in ticks since this boot. Raises OSError."""
+    if sys.platform == "linux":
+        # The second field of /proc/PID/stat is the name, which may hold blanks, parentheses and any bytes.
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return f"{kernel_boot()[:8]}.{fields[19].decode()}"
+    return f"{psutil.Process(pid).create_time():.2f}"

@@ -169,7 +169,7 @@ class Removal:
         if self._failing_since is None:
             self._failing_since = time.monotonic()
             log_error(f"{self._directory} cannot be used since {time.strftime('%H:%M:%S')}, trying again: {error}")
-        if not isinstance(error, FileNotFoundError) or self._directory.exists():
+        if not isinstance(error, FileNotFoundError) or os.path.exists(self._directory):  # noqa: PTH110 (never raises)
             self._missing_since = None
             with contextlib.suppress(OSError):
                 SweepDir(self._directory).restore_folders()

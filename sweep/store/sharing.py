@@ -28,15 +28,20 @@ ROOT = 0
 
 
 def check_owner(path: Path) -> None:
-    """Raises SweepError where a directory is another user's, or others can or could change what is in it."""
+    """Raises SweepError where a directory is another user's, or others can or could change what is in it. In one that
+    they cannot enter, the mode of a file says nothing: it may be that of a default ACL of a directory above.
+    """
     check_mine(path)
     owner = path.stat().st_uid
     entries = [(path, path.stat()), *_below(path, DEPTH)]
     strange = [
         f"{entry} belongs to {user(status.st_uid)}" for entry, status in entries if status.st_uid not in (owner, ROOT)
     ]
+    here, closed = path.resolve(), not path.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH)
     writable = [
-        f"{entry} has mode {stat.S_IMODE(status.st_mode):04o}" for entry, status in entries if _others_write(status)
+        f"{entry} has mode {stat.S_IMODE(status.st_mode):04o}"
+        for entry, status in entries
+        if _others_write(status) and not (closed and here in entry.resolve().parents)
     ]
     mistakes = []
     if writable:

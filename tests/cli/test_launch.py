@@ -1,11 +1,15 @@
 """What `sweep launch` asks before it spends anything."""
 
 import io
+import os
 import re
 import sys
 
 import pytest
 
+from sweep.executors.slurm_states import SQUEUE_FORMAT
+from tests.support import driving
+from tests.support.clients import made_client
 from tests.support.command_line import Command
 from tests.support.made_sweeps import GRID, tree
 
@@ -51,3 +55,22 @@ def test_the_question_states_the_estimate_then_the_limit(tmp_path, monkeypatch, 
     assert reported in re.sub(r"0\.\d+ rank-hours for", "SPENT", err)
     assert err.rstrip().endswith("Continue? [y/N]:")
     assert tree(tmp_path) == before
+
+
+def test_a_rejection_is_seen_though_the_caller_ignores_the_ends_of_its_children(tmp_path):
+    """A child inherits that, and then the exit code of each of its own children reads as 0."""
+    config = ("AccountingStorageType = accounting_storage/none", "ClusterName = c", "SLURM_VERSION = 23.11.4")
+    made_client(tmp_path / "scontrol", f"printf '%s\\n' '{config[0]}' '{config[1]}' '{config[2]}'")
+    made_client(tmp_path / "squeue", f"echo '{SQUEUE_FORMAT}'")
+    made_client(tmp_path / "sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1")
+    (tmp_path / "grid.yaml").write_text(GRID)
+    launch = driving.start(
+        *("launch", tmp_path / "grid.yaml", "--dir", tmp_path / "s", "--executor", "slurm", "--yes"),
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        prefix=("bash", "-c", """trap '' CHLD; exec "$@" """, "bash"),
+    )
+    try:
+        assert launch.wait(60) == 1
+    finally:
+        launch.kill()
+        launch.wait()

@@ -1,9 +1,13 @@
 """`sweep nodes`: nodes shown, excluded and released."""
 
 import json
+import time
 
 import pytest
 
+from sweep.state.events import CancelRequested, NodeBad
+from sweep.store.directory import SweepDir
+from sweep.store.journal import write_request
 from tests.support import driving
 from tests.support.made_sweeps import tree
 
@@ -28,6 +32,18 @@ def test_a_user_excludes_and_releases(done):
     driving.succeeds("nodes", done, "release", "n17")
     assert list(excluded(done)) == ["n18"]
     assert "local-0: 1 of 1 attempts ok; in use" in driving.run("nodes", done).stdout
+
+
+def test_what_a_person_asks_for_counts_though_another_host_whose_clock_is_ahead_wrote_before(done):
+    directory = SweepDir(done)
+    ahead = time.time() + 300
+    write_request(directory, "nodes", [NodeBad(time=ahead, node="n19", reason="by a pilot")])
+    driving.succeeds("nodes", done, "release", "n19")
+    assert "n19" not in excluded(done)
+    write_request(directory, "cancel", [CancelRequested(time=ahead + 1)])
+    assert "cancelled" in driving.run("status", done).stdout
+    driving.succeeds("resume", done)
+    assert "cancelled" not in driving.run("status", done).stdout
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError
-from sweep.executors.local import LocalExecutor, LocalJob, own_job_id
+from sweep.executors.local import LocalExecutor, LocalJob
 from sweep.inputs.site import Site
 from tests.support.paths import REPOSITORY
 from tests.support.slurm.services import wait_until
@@ -156,8 +156,7 @@ def test_a_zombie_is_gone(tmp_path: Path, started: list[str]) -> None:
 
 
 def test_a_reused_pid_is_not_taken_for_the_job(tmp_path: Path) -> None:
-    me = LocalJob.parse(own_job_id())
-    assert me is not None
+    me = LocalJob.of(os.getpid())
     assert state(executor(tmp_path), me.job_id) is JobState.RUNNING
     older = LocalJob(me.pid, me.start + "1", me.host)
     assert state(executor(tmp_path), older.job_id) is JobState.GONE
@@ -165,8 +164,7 @@ def test_a_reused_pid_is_not_taken_for_the_job(tmp_path: Path) -> None:
 
 
 def test_jobs_that_cannot_be_seen_from_here_are_unknown(tmp_path: Path) -> None:
-    me = LocalJob.parse(own_job_id())
-    assert me is not None
+    me = LocalJob.of(os.getpid())
     elsewhere = LocalJob(me.pid, me.start, "another-host").job_id
     statuses = executor(tmp_path).poll([elsewhere, "4711", "local-x-1@h"])
     assert {status.state for status in statuses.values()} == {JobState.UNKNOWN}

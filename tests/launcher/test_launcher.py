@@ -1,5 +1,6 @@
 """What a launcher tolerates: claims and lines that appear late, a file system that hangs, other launchers."""
 
+import errno
 import time
 from pathlib import Path
 
@@ -198,6 +199,25 @@ def test_missing_heartbeats_do_not_count_while_the_launcher_waits_for_the_file_s
     with pytest.raises(EnoughError):
         loop.run()
     assert scheduler.cancelled == ([] if timeouts_reset else ["7"])
+    launcher.close()
+
+
+def test_a_terminal_that_is_gone_hides_no_unresponsive_pilot(existing, monkeypatch):
+    """Of a launcher that outlives it (`disown`), each line is refused."""
+    monkeypatch.setattr("sweep.launcher.loop.REFUSED_S", 0.0)
+    clock, scheduler, steps = Clock(monkeypatch, "sweep.launcher.watch"), Scheduler(JobState.RUNNING), iter(range(3))
+    written(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
+    written(existing.directory, "pilot-p0001", STARTED, ALIVE)
+
+    def show(_sweep):
+        clock.now += 400
+        raise OSError(errno.EIO, "Input/output error") if next(steps) < 2 else EnoughError
+
+    launcher = Launcher(existing, executor=scheduler)
+    launcher.local = False
+    with pytest.raises(EnoughError):
+        Loop(launcher, show).run()
+    assert scheduler.cancelled == ["7"]
     launcher.close()
 
 

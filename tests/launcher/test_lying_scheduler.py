@@ -1,5 +1,7 @@
 """A scheduler whose answers are wrong: a pilot that writes lives, and a wrong job id is put right by the token."""
 
+import time
+
 import pytest
 
 from sweep.cli.progress_text import queue_texts
@@ -51,7 +53,7 @@ def passes(clock, launcher, watch, seconds):
 
 def test_a_pilot_whose_leader_writes_lives_whatever_the_scheduler_says(watched):
     launcher, watch, clock = watched
-    now = launcher.heartbeat_at
+    now = time.time()
     started = PilotStarted(time=now, pilot="p0001", job_id="7", nodes=("n1",))
     journal = written(launcher.directory, "pilot-p0001", started)
     launcher.executor = Scheduler(JobState.GONE)

@@ -100,7 +100,7 @@ def test_nothing_is_submitted_for_nothing():
     for run in RUNS:
         ended(sweep_state, run.run_id, Outcome.OK)
     assert wanted(sweep_state) == []
-    assert wanted(SweepState(cancelled=True)) == []
+    assert wanted(SweepState(cancelled_at=1.0)) == []
 
 
 @pytest.mark.parametrize(("unproductive", "given_up"), [(2, False), (3, True), (4, True)])

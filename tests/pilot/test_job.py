@@ -25,10 +25,10 @@ lead_once(pathlib.Path(sys.argv[1]), lead)
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_leader_ends_its_job_where_the_daemon_above_it_died(tmp_path, dies):
     spec(executor="slurm").write(tmp_path)
-    made_client(tmp_path / "scancel", f"echo $1 > {tmp_path}/cancelled")
+    made_client(tmp_path / "scancel", f'[ -n "$SCANCEL_INTERACTIVE" ] || echo $1 > {tmp_path}/cancelled')
     above = subprocess.Popen(
         [sys.executable, "-c", PARENT, CHILD, str(tmp_path)],
-        env={**os.environ, "SLURM_JOB_ID": "7", "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        env={**os.environ, "SLURM_JOB_ID": "7", "SCANCEL_INTERACTIVE": "1", "PATH": f"{tmp_path}:{os.environ['PATH']}"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

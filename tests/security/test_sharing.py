@@ -115,6 +115,20 @@ def test_a_sweep_that_others_can_change_is_refused_until_they_cannot(tmp_path, e
     check_own(sweep.directory)
 
 
+def test_in_a_sweep_that_others_cannot_enter_they_can_change_only_what_a_link_leads_to(tmp_path):
+    """With a default ACL for a group above it, as project directories have, Slurm makes a job's output writable."""
+    sweep, outside = shared(tmp_path / "s", "umask: '0077'"), tmp_path / "elsewhere"
+    (tmp_path / "s" / "pilots" / "p0001" / "stdout").touch()
+    (tmp_path / "s" / "pilots" / "p0001" / "stdout").chmod(0o660)
+    check_own(sweep.directory)
+    outside.mkdir()
+    (outside / "site.yaml").touch()
+    (outside / "site.yaml").chmod(0o660)
+    (tmp_path / "s" / "linked").symlink_to(outside)
+    with pytest.raises(SweepError, match=r"linked/site\.yaml has mode 0660"):
+        check_own(sweep.directory)
+
+
 @as_root
 def test_a_sweep_to_which_another_user_has_written_is_refused(tmp_path):
     sweep = shared(tmp_path / "s")

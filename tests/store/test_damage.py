@@ -1,5 +1,6 @@
 """Damaged files of a sweep: what is read of them all the same, what is reported, and what a writer does next."""
 
+import errno
 import os
 
 import pyarrow as pa
@@ -81,6 +82,23 @@ def test_a_writer_whose_file_is_no_longer_there_whole_writes_it_again(sweep, mon
     assert f"{path} was removed or changed by somebody else: all of it is written again" in capsys.readouterr().err
     journal.append(LAST)
     assert capsys.readouterr().err == ""
+
+
+def test_a_writer_whose_file_another_host_removed_writes_it_again(sweep, monkeypatch):
+    """On NFS: the server has no such file any more, and every call on the descriptor is refused as stale."""
+    path = sweep.journal("w")
+    journal, fstat = Journal(path), os.fstat
+    journal.append(FIRST)
+    path.unlink()
+
+    def stale(descriptor):
+        if not (status := fstat(descriptor)).st_nlink:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return status
+
+    monkeypatch.setattr("sweep.store.journal.os.fstat", stale)
+    journal.append(NEXT)
+    assert read_events(path)[0] == [FIRST, NEXT]
 
 
 def test_a_writer_does_not_write_where_its_directory_is_away(sweep):

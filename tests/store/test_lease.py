@@ -1,7 +1,11 @@
 """One launcher at a time, and one tracker."""
 
 import os
+import re
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,7 +17,7 @@ from sweep.state.events import SessionAlive, SessionBegan, SessionEnded
 from sweep.store import lease
 from sweep.store.create import create
 from sweep.store.journal import Journal
-from sweep.store.lease import QUIET_S, this_process
+from sweep.store.lease import QUIET_S, start_of, this_process
 from tests.support.made_sweeps import GRID
 
 
@@ -47,10 +51,33 @@ def test_takeover_raises_the_epoch_and_the_first_finds_out(sweep):
         first.check()
 
 
-@pytest.mark.parametrize("changes", [{"pid": 2**22 + 1}, {"process_started": 0.0}, {"boot_id": "another"}])
+@pytest.mark.parametrize("changes", [{"pid": 2**22 + 1}, {"start": "another"}, {"boot_id": "another"}])
 def test_a_dead_process_a_reused_pid_and_an_earlier_boot_hold_nothing(sweep, changes):
     holder(sweep, 1, **changes)
     assert lease.take(sweep).epoch == 2
+
+
+def test_a_living_holder_holds_though_the_clock_was_set(sweep, tmp_path):
+    """By which the boot, and with it the start of every process, is said to have been at another time."""
+    lease.take(sweep)
+    (tmp_path / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
+    stat = re.sub(r"btime (\d+)", lambda found: f"btime {int(found[1]) + 5}", Path("/proc/stat").read_text())
+    (tmp_path / "stat").write_text(stat)
+    ask = "import psutil, sys; psutil.PROCFS_PATH = sys.argv[2]; from sweep.store import directory, lease; "
+    ask += "from pathlib import Path; print(lease.holder(directory.SweepDir(Path(sys.argv[1]))))"
+    held = subprocess.run([sys.executable, "-c", ask, sweep.path, tmp_path], check=True, capture_output=True, text=True)
+    assert held.stdout == f"process {os.getpid()} on this host\n"
+
+
+def test_a_holder_that_ended_and_was_never_waited_for_holds_nothing(sweep):
+    """As in a container whose first process waits for no orphans."""
+    child = subprocess.Popen(["sleep", "60"])
+    holder(sweep, 1, pid=child.pid, start=start_of(child.pid))
+    assert lease.holder(sweep)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert lease.holder(sweep) is None
+    child.wait()
 
 
 def test_another_host_holds_while_its_journal_moves(sweep):

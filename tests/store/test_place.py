@@ -1,5 +1,7 @@
 """A sweep directory by other names and moved is the same sweep; a copy of it is another one, which is for reading."""
 
+import errno
+import os
 import shutil
 import subprocess
 
@@ -7,7 +9,7 @@ import pytest
 
 from sweep.errors import SweepError
 from sweep.store.directory import SweepDir
-from sweep.store.place import adopt, check_own
+from sweep.store.place import Removal, adopt, check_own
 from sweep.store.sweep import open_sweep
 from tests.support.made_sweeps import made, tree
 from tests.support.mounts import mounted
@@ -90,3 +92,16 @@ def test_the_original_is_not_changed_by_adoption(original):
     before, content = tree(original), open_sweep(original).sweep_id
     adopt(SweepDir(original))
     assert (tree(original), open_sweep(original).sweep_id) == (before, content)
+
+
+def test_a_directory_that_is_missing_at_first_and_then_cannot_be_asked_for_is_waited_for(tmp_path, monkeypatch):
+    """Such as a file server that fails over: no such file, a moment later a stale handle."""
+    removal, stat = Removal(tmp_path / "away", "pilot"), os.stat
+
+    def stale(path, **how):
+        if str(path) == str(tmp_path / "away"):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return stat(path, **how)
+
+    monkeypatch.setattr(os, "stat", stale)
+    removal.check(FileNotFoundError(errno.ENOENT, "No such file or directory"))

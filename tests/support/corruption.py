@@ -41,7 +41,7 @@ def ended_sweep(directory: Path) -> Sweep:
     Its times are whole seconds, so that its journals have the same length whenever it is made.
     """
     sweep, launcher, now = made(directory), [], float(int(time.time() - OLD_S))
-    dead = Process(host=socket.gethostname(), pid=1, boot_id="an earlier boot", process_started=now, time=now)
+    dead = Process(host=socket.gethostname(), pid=1, boot_id="an earlier boot", time=now)
     write_once(sweep.directory.leases / "launcher-0002", msgspec.json.encode(dead))
     launcher.append(SessionBegan(time=now, epoch=2, host="login", pid=1))
     for number, runs in enumerate((sweep.runs[:2], sweep.runs[2:]), start=1):

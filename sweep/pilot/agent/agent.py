@@ -52,6 +52,7 @@ class Agent:
         temporary, self._temporary_lock = make_temporary(scratch)
         self._node = Node(node, index, scratch, temporary, self._clock)
         self._fork_servers = ForkServerPool(node)
+        self.reap = self._fork_servers.reap
         self._attempt: NodeAttempt | None = None
         self._channel: AgentChannel | None = None
         self._last_message_at = 0.0
@@ -114,10 +115,6 @@ class Agent:
         self.is_terminated = True
         self._channel.send(Terminated())
         return True
-
-    def reap(self) -> None:
-        """Reap ended child processes."""
-        self._fork_servers.reap()
 
     async def _work(self, channel: AgentChannel, inbox: Inbox) -> None:
         while not isinstance(message := await inbox.get(), Leave):

@@ -54,6 +54,9 @@ HEARTBEAT_FLUSH_S = 0.1
 """heartbeats are collected for so long: nothing against the shortest time-out of a rank, 20 s unless the grid sets
 less"""
 TAIL_BYTES = 32_000
+_FULL = Outcome.DISK_FULL
+_OF_THE_NODE = {errno.ENOSPC: _FULL, errno.EDQUOT: _FULL, errno.EADDRINUSE: Outcome.PORT_IN_USE}
+"""error number -> outcome of an attempt that cannot start"""
 
 
 @dataclass(frozen=True)
@@ -97,11 +100,8 @@ class NodeAttempt:
                 address = self._wanted.address or self._channel.local_address
                 self._listener = listen_on_free_port(address)
                 port = int(self._listener.getsockname()[1])
-        except (ForkServerError, OSError) as error:  # no interpreter that starts, no space left, or no free port
-            outcome = Outcome.UNKNOWN
-            if isinstance(error, OSError):
-                outcome = Outcome.DISK_FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else Outcome.PORT_IN_USE
-            self._channel.send(NotPrepared(attempt=self._name, outcome=outcome, error=str(error)))
+        except (ForkServerError, OSError) as error:
+            self._not_started(error)
             return
         self._channel.send(Prepared(attempt=self._name, master_addr=address, master_port=port))
 
@@ -186,10 +186,12 @@ class NodeAttempt:
         try:
             await start_ranks(fork_server, ranks, request, listener, self._on_reports, self._on_exit)
         except (ForkServerError, OSError) as error:
-            for rank in ranks:
-                rank.status = 1 << 8
-                self._failed(rank, failure(type(error).__name__, f"the rank could not be started: {error}"))
-                self._on_exit(rank)
+            self._not_started(error)
+
+    def _not_started(self, error: ForkServerError | OSError) -> None:
+        """Nothing of the run failed: no interpreter that starts, no space left, no free port, no more processes."""
+        outcome = _OF_THE_NODE.get(getattr(error, "errno", 0) or 0, Outcome.UNKNOWN)
+        self._channel.send(NotPrepared(attempt=self._name, outcome=outcome, error=str(error)))
 
     def _environment(self) -> dict[str, str]:
         """Defaults of the ranks: temporary files on this node, compiled code stored for the pilot's next runs.

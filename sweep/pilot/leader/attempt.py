@@ -180,9 +180,7 @@ class AttemptRunner:
         where: tuple[str, int] | None = None
         while waiting and self._state.verdict is None:
             node, message = await self._next_message()
-            if isinstance(message, NotPrepared) and message.attempt == self._name:
-                self._state.end(StopReason(message.outcome, f"{node}: {message.error}"))
-            elif isinstance(message, Prepared) and message.attempt == self._name:
+            if isinstance(message, Prepared) and message.attempt == self._name:
                 waiting.discard(node)
                 if message.master_addr is not None and message.master_port is not None:
                     where = message.master_addr, message.master_port
@@ -235,6 +233,8 @@ class AttemptRunner:
         if isinstance(message, NodeLost):
             self._lost.add(node)
             self._state.lost(node, message.how)
+        elif isinstance(message, NotPrepared) and message.attempt == self._name:
+            self._state.end(StopReason(message.outcome, f"{node}: {message.error}"))
         elif not isinstance(message, StopAsked):
             self._state.receive(message, self._clock.now())
 

@@ -123,7 +123,8 @@ class Nodes:
         """an agent got SIGTERM: the scheduler ends the job"""
         self._wanted = wanted
         self._clock = clock
-        self._processes: Processes = []
+        self.processes: Processes = []
+        """the agents', or srun"""
         self._links: dict[int, Link] = {}
         self._arrived: list[float] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -166,14 +167,10 @@ class Nodes:
         self._tasks.add(reading)
         reading.add_done_callback(self._tasks.discard)
 
-    def start(self, spec: JobSpec, directory: Path) -> None:
-        """Start the agents' processes."""
-        self._processes = start_agents(spec, directory)
-
     async def arrive(self) -> None:
         """Wait until all agents have connected, or go on without the missing ones: they may still come."""
         began = self._clock.now()
-        while not ended(self._processes) and waits(self._arrived, self._wanted, began, self._clock.now()):
+        while not ended(self.processes) and waits(self._arrived, self._wanted, began, self._clock.now()):
             await asyncio.sleep(0.02)
 
     async def watch(self) -> None:
@@ -194,10 +191,10 @@ class Nodes:
             link.send(Leave())
             link.alive = False
         for _ in range(int(LEAVE_S / 0.02)):
-            if ended(self._processes):
+            if ended(self.processes):
                 return
             await asyncio.sleep(0.02)
-        for process in self._processes:
+        for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
 
@@ -233,7 +230,7 @@ async def agents(spec: JobSpec, directory: Path, clock: PausingClock) -> AsyncIt
     node = os.environ.get("SLURMD_NODENAME", "") if spec.executor == "slurm" else ""
     mine = Rendezvous(host_addresses(spec.interface), port, key, node)
     mine.write(rendezvous)
-    nodes.start(spec, directory)
+    nodes.processes = start_agents(spec, directory)
     watching = asyncio.ensure_future(nodes.watch())
     try:
         yield nodes

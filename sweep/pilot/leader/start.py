@@ -47,9 +47,9 @@ def lead_once(folder: Path, lead: Callable[[JobSpec, str], Coroutine[Any, Any, N
         log_error(f"{folder}: this job is {os.environ['SWEEP_PILOT']}, and the pilot here is {spec.token}: it ends")
         return
     if spec.executor == "local":
-        from sweep.executors.local import own_job_id  # psutil
+        from sweep.executors.local import LocalJob  # psutil
 
-        job_id = own_job_id()
+        job_id = LocalJob.of(os.getpid()).job_id
     else:
         import psutil
 

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from sweep.executors.local import own_job_id
+from sweep.executors.local import LocalJob
 
 
 def report(sweep_dir: str, pilot: str) -> None:
@@ -36,7 +36,12 @@ def stay(sweep_dir: str, pilot: str) -> None:
     signal.signal(signal.SIGTERM, end)
     print("begun", flush=True)
     print("warned", file=sys.stderr, flush=True)
-    seen = {"job_id": own_job_id(), "environment": dict(os.environ), "session": os.getsid(0), "pid": os.getpid()}
+    seen = {
+        "job_id": LocalJob.of(os.getpid()).job_id,
+        "environment": dict(os.environ),
+        "session": os.getsid(0),
+        "pid": os.getpid(),
+    }
     (here / ".seen").write_text(json.dumps(seen))
     (here / ".seen").rename(here / "seen.json")
     for _ in range(600):
