@@ -145,7 +145,7 @@ def _write_page(target: Path, places: list[Path], directories: Sequence[SweepDir
         usage=functools.partial(_usage, origin_of(directories if len(places) == 1 else ())),
         pictures=[draw(name, records) for name in FIGURES] if figures else [],
     )
-    write_whole(target, page)
+    write_whole(target, page.encode(errors="backslashreplace"))  # an escape in JSON may be half a character
     return len(records)
 
 

@@ -201,6 +201,14 @@ def test_the_command_writes_the_page_of_a_file(tmp_path):
     assert wrong.returncode == 2
 
 
+def test_half_a_character_that_a_file_states_is_shown_as_its_escape(tmp_path):
+    made_sweep(tmp_path / "s")
+    about = tmp_path / "s" / "provenance.json"
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"host": "\ud800"}))
+    driving.succeeds("report", tmp_path / "s", "--no-figures")
+    assert "\\ud800" in (tmp_path / "s" / "report.html").read_text()
+
+
 def test_columns_needed_are_enough(tmp_path):
     sweep = made_sweep(tmp_path / "s")
     write_journal(sweep, "p1", [record_event(made_record())])
