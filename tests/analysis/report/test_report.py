@@ -202,9 +202,9 @@ def test_the_command_writes_the_page_of_a_file(tmp_path):
 
 
 def test_half_a_character_that_a_file_states_is_shown_as_its_escape(tmp_path):
-    made_sweep(tmp_path / "s")
-    about = tmp_path / "s" / "provenance.json"
-    about.write_text(json.dumps(json.loads(about.read_text()) | {"host": "\ud800"}))
+    sweep = made_sweep(tmp_path / "s")
+    write_results(sweep.results, [made_record()])
+    sweep.provenance.write_text(json.dumps({"host": "\ud800"}))
     driving.succeeds("report", tmp_path / "s", "--no-figures")
     assert "\\ud800" in (tmp_path / "s" / "report.html").read_text()
 
