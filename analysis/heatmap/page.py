@@ -66,8 +66,9 @@ class Page:
         broken = [re.sub(r"([-/_]) ", r"\1", line) for line in wrap(parts, room, LABEL)]
         most = max(1, int(self.cell_height / (LABEL * LINE)))
         if most == 1 and len(self.models) > 1:  # without the words that all begin with
-            begin = re.findall(r"[^-/_]*[-/_]", os.path.commonprefix(self.models))  # noqa: RUF071 - no paths
-            broken = ["…" * bool(begin) + model.removeprefix("".join(begin))]
+            same = os.path.commonprefix(self.models)  # noqa: RUF071 - no paths
+            begin = max(same.rfind(end) for end in "-/_") + 1
+            broken = ["…" * (begin > 0) + model[begin:]]
         elif len(broken) > most:
             broken = [*broken[: most - 1], "".join(broken[most - 1 :])]
         return "\n".join(shortened(line, room, LABEL) for line in broken)

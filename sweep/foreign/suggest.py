@@ -72,7 +72,7 @@ _WORDS = {
 }  # fmt: skip
 """how names of columns shorten or spell a word -> the word"""
 _RATES = ("tokens_per_second_per_gpu", "tokens_per_second", "step_time_median_s", "tflops_per_gpu")
-_DEGREES = {name: rf"(?i)(?<![a-z]){name}[ =:_-]*(\d+)" for name in ("dp", "tp", "pp", "cp", "ep", "etp")}
+_DEGREES = {name: re.compile(rf"(?i)(?<![a-z]){name}[ =:_-]*(\d+)") for name in ("dp", "tp", "pp", "cp", "ep", "etp")}
 """degree -> how a text such as TP4PP8 states it"""
 _MEASURED = ("success", "succeeded", "ok", "done", "completed", "complete", "finished", "pass", "passed", "yes", "true")
 _FAILED = {"oom": "oom_cuda", "memory": "oom_cuda", "time": "time_limit"}
@@ -113,10 +113,12 @@ def _from_layouts(found: Mapping[str, Any], unused: Mapping[str, Sequence[str]])
     """Readings of the degrees that columns such as TP4PP8, dp2-tp4 or "TP 4, PP 8" state in one text."""
     readings: dict[str, Any] = {}
     for source, texts in unused.items():
-        degrees = [{axis for axis in _DEGREES if re.search(_DEGREES[axis], text)} for text in texts]
+        degrees = [{axis for axis in _DEGREES if _DEGREES[axis].search(text)} for text in texts]
         if all(degrees):
             stated = set().union(*degrees)
-            readings |= {a: {"from": source, "match": _DEGREES[a]} for a in _DEGREES if a in stated and a not in found}
+            readings |= {
+                a: {"from": source, "match": _DEGREES[a].pattern} for a in _DEGREES if a in stated and a not in found
+            }
     return readings
 
 

@@ -38,6 +38,13 @@ def of_another(pilot: PilotState, status: JobStatus) -> bool:
     return bool(status.name and pilot.token and status.name != pilot.token)
 
 
+def _elsewhere(pilot: PilotState, here: str) -> str:
+    return (
+        f"pilot {pilot.name} is job {pilot.job_id or pilot.token} of {pilot.cluster}, and this host asks {here}: it can "
+        "be watched and cancelled there only (`sweep resume`, `sweep cancel`)"
+    )
+
+
 class Watch:
     """Watches the pilots of a launcher."""
 
@@ -139,10 +146,7 @@ class Watch:
                 mark_attempts_lost(self._launcher, pilot, JobStatus(state=JobState.GONE, word="UNRESPONSIVE"))
             elif here and pilot.name not in self._reported:
                 self._reported.add(pilot.name)
-                log_error(
-                    f"pilot {pilot.name} is job {pilot.job_id or pilot.token} of {pilot.cluster}, and this host asks "
-                    f"{here}: it can be watched and cancelled there only (`sweep resume`, `sweep cancel`)"
-                )
+                log_error(_elsewhere(pilot, here))
         return pilots
 
     def _about(self, pilot: PilotState, job_id: str, statuses: Mapping[str, JobStatus]) -> JobStatus:

@@ -41,14 +41,17 @@ def variables(run: Run, steps: int) -> dict[str, Any]:
 def renders(text: str, further: Iterable[str] = ()) -> bool:
     """Whether the text is a template of ``variables`` and of ``further`` ones. A name in a filter or test may lack."""
     import jinja2
-    from jinja2 import meta, nodes
+    from jinja2 import nodes
 
+    environment = jinja2.Environment(autoescape=False)  # noqa: S701
     try:
-        tree = jinja2.Environment(autoescape=False).parse(text)  # noqa: S701
-        tested = {name.name for part in tree.find_all((nodes.Filter, nodes.Test)) for name in part.find_all(nodes.Name)}
-        return meta.find_undeclared_variables(tree) <= {*_NAMES, *further, *tested}
+        tree = environment.parse(text)  # and no more: jinja2.meta evaluates constants, of any size
     except (jinja2.TemplateError, RecursionError, ValueError):
         return False
+    tested = {name.name for part in tree.find_all((nodes.Filter, nodes.Test)) for name in part.find_all(nodes.Name)}
+    bound = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
+    used = {name.name for name in tree.find_all(nodes.Name)}
+    return used <= {*_NAMES, *further, *tested, *bound, *environment.globals}
 
 
 def render(run: Run, text: str, values: Mapping[str, Any], *, quoted: bool) -> str:
