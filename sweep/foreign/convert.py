@@ -226,7 +226,8 @@ def _typed(value: Any, reading: Reading, name: str) -> Any:
     if column.type == "string":
         return str(value)
     times = factor(column.unit, reading.unit) or 1.0
-    if isinstance(value, str) and (stated := _WITH_UNIT.fullmatch(value)) and (own := factor(column.unit, stated[2])):
+    stated = _WITH_UNIT.fullmatch(value) if isinstance(value, str) else None
+    if stated and (own := factor(column.unit, stated[2])) and ("seq" in stated[2]) == ("seq" in (reading.unit or "")):
         value, times = stated[1], own
     if isinstance(value, str) and _THOUSANDS.fullmatch(value.strip()):
         value = value.replace(",", "")
