@@ -190,7 +190,7 @@ def _repeated(pair: Pair) -> float:
 def _of_single_runs(pairs: Sequence[Pair], metric: Metric) -> list[float]:
     """The distances of the gains to their median, as large as those between single runs would be."""
     gains = [gain(pair, metric) for pair in pairs]
-    middle = float(np.median(gains))
+    middle = float(np.median(gains)) if gains else 0.0
     return [(one - middle) / math.sqrt(_repeated(pair)) for one, pair in zip(gains, pairs, strict=True)]
 
 

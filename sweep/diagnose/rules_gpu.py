@@ -114,8 +114,7 @@ GPU: tuple[LineRule, ...] = (
         Outcome.CUDA_ERROR,
         Weight.SUSPECT,
         r"^(?!.*Warning: ).*(?:(?<!no )CUDA(?: driver| runtime)? error(?!s might| handling)"
-        r"|(?<!\w)cudaError[A-Z(]|(?:CUBLAS|CUDNN"
-        r"|CUSOLVER|CUFFT)_STATUS_(?!SUCCESS)\w"
+        r"|(?<!\w)cudaError[A-Z(]|(?:CUBLAS|CUDNN|CUSOLVER|CUFFT)_STATUS_(?!SUCCESS)\w"
         r"|CUFFT error|cuDNN error|illegal memory access was|device-side assert triggered|Triton Error \["
         r"|Cuda failure|CUDA_ERROR_(?!HANDL)\w"
         r"|HIP error|misaligned address|unspecified launch failure|no kernel image is available|CUDA exception"

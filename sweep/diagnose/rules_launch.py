@@ -42,7 +42,7 @@ LAUNCH: tuple[LineRule, ...] = (
                 then(r"container_\w{1,20}join", "fail"),
             ),
         )
-        + r"|lost communication with a remote daemon|error:\s{1,3}mpi/pmix\w{0,10}: ",
+        + r"|lost communication with a remote daemon|error:\s{1,3}mpi/pmix\w{0,10}: (?!_errhandler)",
         advice="A node could not set the job up, or no longer answers: look for its own messages, run again without "
         "it, and inform the administrators.",
     ),
@@ -80,7 +80,7 @@ LAUNCH: tuple[LineRule, ...] = (
         Outcome.CONFIG_ERROR,
         Weight.SUSPECT,
         r"not built with SLURM's PMI support|not enough slots available|PMI2?_Init failed|direct launched using .srun"
-        r"|An error occurred in MPI_Init|looks like [\w ]{1,40} failed for some reason|PMIX ERROR: ",
+        r"|An error occurred in MPI_Init|looks like [\w ]{1,40} failed for some reason",
         advice="MPI and the launcher do not fit: choose a plug-in that this MPI was built with (srun --mpi=list), or "
         "request as many tasks as ranks.",
     ),

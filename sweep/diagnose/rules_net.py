@@ -64,8 +64,7 @@ NET: tuple[LineRule, ...] = (
             "{0,200}",
         )
         + r"|ncclRemoteError|\"should dump\" flag|NCCL communicator was aborted"
-        r"|connection to the C10d store has failed|RendezvousClosedError"
-        r"|JAX distributed service detected fatal errors"
+        r"|connection to the C10d store has failed|RendezvousClosedError|JAX distributed service detected fatal errors"
         r"|Connection closed by remote peer|\b(?:ConnectionResetError|BrokenPipeError|ConnectionAbortedError)\b",
         advice=_PEER,
     ),
@@ -77,7 +76,7 @@ NET: tuple[LineRule, ...] = (
         + r"|collective (?:operation )?timeout|before timing out"
         r"|Heartbeat monitor timed out|watchdog got stuck|failed to pass monitoredBarrier"
         r"|NCCL operations have failed or timed out|Timeout at collective"
-        r"|NCCL (?:watchdog )?timeout(?! set| ?[=:])|ProcessGroupNCCL timed out|\bDeepEP .{0,60}\btimeout\b",
+        r"|(?:NCCL (?:watchdog )?|\bDeepEP .{0,60}\b)timeout\b(?! set| ?[=:]| \d)|ProcessGroupNCCL timed out",
         advice=_STUCK,
     ),
     LineRule(

@@ -157,7 +157,7 @@ PROGRAM: tuple[LineRule, ...] = (
             r"Segmentation fault|Segfault encountered|SIGSEGV(?! or other)|double free or corruption|free\(\): invalid"
             r"|malloc\(\): \w|munmap_chunk\(\): "
             r"|corrupted (?:size|double)|Floating point exception|Illegal instruction|Bus error \(core|stack smashing"
-            r"|Address not mapped|SIGILL\b|SIGFPE\b|: Assertion [`'].{1,300}' failed|\] Check failed: ",
+            r"|Address not mapped|SIGILL\b|SIGFPE\b|: Assertion [`'].{1,300}' failed|:\d{1,5}\] Check failed: ",
             r"exitcode ?: ?-11\b|(?:exit|return) code ?[=:]? ?(?:-11|139)\b|Signal 11\b",
             r"segfault at [0-9a-f]{1,16} ip",
             then("traps: ", "general protection"),

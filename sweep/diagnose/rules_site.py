@@ -42,7 +42,7 @@ SITE: tuple[LineRule, ...] = (
         r"DUE TO NODE \S*\s?FAIL|node fail(?:ure|ed)\b|JOB NOT ENDING WITH SIGNALS|Kill task failed"
         r"|not responding, setting DOWN|Zero Bytes were transmitted"
         r"|batch job complete failure|(?-i:\bNODE_FAIL\b)|are still not ready|lost contact with (?:node|host)"
-        r"|missing from batch node|node has crashed",
+        r"|missing from batch node|'s node has crashed",
         advice="A node failed: run again without it, and inform the administrators (sinfo -R, scontrol show node).",
         lasting=True,
     ),
@@ -73,7 +73,7 @@ SITE: tuple[LineRule, ...] = (
         Weight.CAUSE,
         r"(?:^|[\s.:\]])(?:_Array)?MemoryError\b|Cannot allocate memory|std::bad_alloc|DefaultCPUAllocator"
         r"|can't allocate memory|Unable to allocate [\d.]+ [KMGT]iB|out of host memory"
-        r"|\balloc\w{0,10} .{0,40}\b(?:pinned (?:host )?memory|bytes on host\b)",
+        r"|(?:fail\w{0,3}|unable|not|error) (?:to )?alloc\w{0,10} .{0,40}\b(?:pinned (?:host )?memory|bytes on host\b)",
         advice=_HOST,
     ),
     LineRule(
@@ -155,8 +155,8 @@ SITE: tuple[LineRule, ...] = (
     LineRule(
         "file-system",
         Outcome.UNKNOWN,
-        Weight.CAUSE,
-        r"(?:\[Errno |\(os error )(?:5|108|116)[\])]|\[Errno 107\] [\w ]{1,60}: '",
+        Weight.SUSPECT,
+        r"^(?!.*(?:WARN|retrying|ignor)).*(?:(?:\[Errno|\(os error) (?:5|108|116)[\])]|\[Errno 107\] [\w ]{1,60}: ')",
         advice="The file system failed, not the program: it is down, this node lost it, or another process removed the "
         "file while it was open. Run again, on other nodes if it returns.",
     ),
@@ -173,7 +173,7 @@ SITE: tuple[LineRule, ...] = (
         "kernel-hardware",
         Outcome.NODE_FAIL,
         Weight.CAUSE,
-        then(r"\[Hardware Error\]", r"\bfatal\b|uncorrected|recoverable|Machine Check Exception")
+        then(r"\[Hardware Error\]", r"(?<!non-)\bfatal\b|uncorrected|recoverable|Machine Check Exception")
         + "|Kernel panic|(?:soft|hard) lockup|hardware memory corruption|"
         + then("EDAC ", r" UE\b"),
         advice="The node's hardware or kernel failed: avoid it, and inform the administrators.",

@@ -14,8 +14,8 @@ _MODULE = r"(?:[A-Za-z_]\w{0,80}\.){0,20}"
 _EXCEPTION = re.compile(rf"{_MODULE}[A-Z_a-z]\w{{0,80}}(?:: |:?$)")
 _BARE = re.compile(
     r"^(?:\[?(?:default|rank|worker|node|gpu)[ -]?\w{0,12}\]?:? ?|[\w.-]{0,40}\d: |\(\w+ pid=\d[^)\n]*\) |\[\d+\]:? ?)"
-    rf"{{0,3}}({_MODULE}(?:[A-Z]\w{{0,80}}(?:Error|Exception|Interrupt|Exit)|(?:(?<=exc\.)|(?<=errors\.)"
-    r"|(?<=exceptions\.))[A-Z]\w{0,80}))(?:: \S.*|(?<=Error))$",
+    rf"{{0,3}}({_MODULE}(?:[A-Z]\w{{0,80}}(?:Error|Exception|Interrupt|Exit)|(?:(?<=\.exc\.)|(?<=\.errors\.)"
+    r"|(?<=\.exceptions\.))[A-Z]\w{0,80}))(?:: \S.*|(?<=Error))$",
     re.MULTILINE,
 )
 _LOGGED = re.compile(

@@ -30,7 +30,7 @@ _OF_THE_SOURCE = (
 """Configuration columns that follow from no other: null if neither the source nor the map states them"""
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 """9,367.0"""
-_WITH_UNIT = re.compile(r"([-\d.,]*\d)\s*([^\W\d].*|%)")
+_WITH_UNIT = re.compile(r"\s*([-\d.,]*\d)\s*([^\W\d].*?|%)\s*")
 """61.2 GiB, 43.1 %"""
 _SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -226,11 +226,8 @@ def _typed(value: Any, reading: Reading, name: str) -> Any:
     if column.type == "string":
         return str(value)
     times = factor(column.unit, reading.unit) or 1.0
-    if (
-        isinstance(value, str)
-        and (stated := _WITH_UNIT.fullmatch(value.strip()))
-        and (own := factor(column.unit, stated[2]))
-    ):
+    stated = _WITH_UNIT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if stated and (own := factor(column.unit, stated[2])) and ("seq" in stated[2]) == ("seq" in (reading.unit or "")):
         value, times = stated[1], own
     if isinstance(value, str) and _THOUSANDS.fullmatch(value.strip()):
         value = value.replace(",", "")

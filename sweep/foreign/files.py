@@ -162,14 +162,14 @@ def _read_table(path: Path) -> pa.Table:
     if path.suffix in (".parquet", ".pq"):
         return read_table(path)
     head, _, _ = read_text(path, "CSV table", None).partition("\n")  # raises for what is no text
-    options = pyarrow.csv.ParseOptions(newlines_in_values=True, delimiter="\t" if "\t" in head else ",")
+    options = pyarrow.csv.ParseOptions(newlines_in_values=True, delimiter=max(",\t", key=head.count))
     remedy, line = "columns separated by commas or tabs, their names in the first line", None
     try:
         table = unguarded(pyarrow.csv.read_csv(path, parse_options=options))
     except pa.ArrowException as error:
         table = None
         line = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
-    if table is None or table.num_columns < 2 or head.startswith("{"):
+    if table is None or (table.num_columns < 2 and set(";|") & set(head)) or head.startswith("{"):
         fact = f"the row has {line[3]} columns, the first line {line[2]}" if line else "not a CSV table"
         raise SweepError(Mistake(fact, str(path), int(line[1]) if line else None, remedy=remedy))
     named = [at for at, name in enumerate(table.column_names) if name]  # others: an index, commas at the ends of lines

@@ -222,7 +222,7 @@ FACTORS: dict[str, dict[str, float]] = {
     "s": {"s": 1, "ms": 1e-3, "us": 1e-6, "min": 60, "h": 3600},
     "unix s": {"unix s": 1},
     "tokens/s": {"tokens/s": 1, "K tokens/s": 1e3, "M tokens/s": 1e6, "sequences/s": 1},
-    "tokens/s/GPU": {"tokens/s/GPU": 1, "K tokens/s/GPU": 1e3, "sequences/s/GPU": 1},
+    "tokens/s/GPU": {"tokens/s/GPU": 1, "K tokens/s/GPU": 1e3, "M tokens/s/GPU": 1e6, "sequences/s/GPU": 1},
     "1e12 FLOP/s": {"1e12 FLOP/s": 1, "TFLOP/s": 1, "TFLOPS": 1, "GFLOP/s": 1e-3, "PFLOP/s": 1e3},
     "FLOP": {"FLOP": 1, "GFLOP": 1e9, "TFLOP": 1e12},
     "tokens": {"sequences": 1, "tokens": 1, "K tokens": 1e3, "M tokens": 1e6},

@@ -91,7 +91,7 @@ def suggested_map(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], nam
     values = {source: list(dict.fromkeys(cell_text(row[source]) for row in rows)) for source in columns}
     found = {column: _reading(column, source, values[source]) for column, source in chosen.items()}
     found |= _from_layouts(found, {column: values[column] for column in columns if column not in chosen.values()})
-    if "outcome" not in found and (failures := _failures(chosen, values)) is not None:
+    if "outcome" not in found and (failures := _failures(chosen, rows)) is not None:
         found["outcome"] = failures
     names = [text for text in values[chosen["model"]] if text] if "model" in chosen else []
     models = {text: known for text in names if (known := catalogued(text)) is not None and known != text}
@@ -122,12 +122,13 @@ def _from_layouts(found: Mapping[str, Any], unused: Mapping[str, Sequence[str]])
     return readings
 
 
-def _failures(chosen: Mapping[str, str], values: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:
+def _failures(chosen: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """An outcome by what stands in place of a measurement: OOM, -1, nothing; None where every row has a number."""
-    source = next((chosen[name] for name in _RATES if name in chosen), None)
-    texts = [] if source is None else [text for text in values[source] if re.fullmatch(r"-.*|[^1-9]*", text)]
-    meant = {text: _outcome(text) for text in texts}
-    return {"from": source, "values": meant, "otherwise": "ok"} if meant else None
+    sources = [chosen[name] for name in _RATES if name in chosen]
+    cells = [[cell_text(row[source]) for source in sources] for row in rows if sources]
+    measured = {texts[0] for texts in cells if not all(re.fullmatch(r"-.*|[^1-9]*", text) for text in texts)}
+    meant = {texts[0]: _outcome(texts[0]) for texts in cells if texts[0] not in measured}
+    return {"from": sources[0], "values": meant, "otherwise": "ok"} if meant else None
 
 
 def _chosen(columns: Sequence[str]) -> dict[str, str]:
@@ -168,7 +169,7 @@ def _reading(column: str, source: str, texts: Sequence[str]) -> str | dict[str, 
         meant = {text: meaning(text) or text for text in values}  # what a map does not list is dropped
         reading |= {"values": meant} if any(text != word for text, word in meant.items()) else {}
     elif column == "zero" and not all(text.isdigit() for text in values):
-        reading["match"] = r"(\d)$"  # ZeRO-3
+        reading["match"] = r"(\d)(?:\.0)?$"  # ZeRO-3
     return source if len(reading) == 1 else reading
 
 

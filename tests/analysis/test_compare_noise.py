@@ -90,6 +90,7 @@ def test_changes_are_ratios_within_their_95_per_cent_and_corrected_together():
 def test_too_few_pairs_have_the_assumed_noise_and_no_noise_is_below_what_runs_agree_by():
     assumed = n.noise_of([gained(0.01), gained(-0.01)], RATE)
     assert (assumed.deviation, assumed.freedom, assumed.estimated) == (0.01, 30, False)
+    assert n.noise_of([], RATE).deviation == 0.01
     calm = n.noise_of([gained(0.0, nodes=1 + at // 10) for at in range(300)], RATE)
     assert calm.deviation == 0.002
 

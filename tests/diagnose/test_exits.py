@@ -135,6 +135,11 @@ KERNEL_OOM = "[1.0] Memory cgroup out of memory: Killed process 123 (python) tot
 KERNEL_XID = "[1.0] NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus."
 
 
+def test_srun_reports_a_process_that_ended_by_its_exit_code_alone():
+    end = rank(exit_code=2, log_tail="slurmstepd: error:  mpi/pmix_v3: _errhandler: n1 [0]: Error handler invoked")
+    assert diagnose([end]).outcome is Outcome.CONFIG_ERROR
+
+
 def test_a_gpu_that_the_kernel_lost_explains_a_rank_and_host_memory_only_what_the_rank_does_not():
     """The first failed before any rank; the kernel also kills what is left of a job that failed by itself."""
     ends = [rank(exit_code=1, ended_at_s=0.0, log_tail=OOM)]

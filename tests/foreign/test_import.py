@@ -178,7 +178,7 @@ def test_a_sound_record_has_no_notes():
     ("change", "reported"),
     [
         ({"mfu": 1.2}, "no hardware exceeds"),
-        ({"mfu": 0.9, "hfu": 0.9}, "the best matrix product on h100 reaches 84% at most"),
+        ({"mfu": 0.9, "hfu": 0.9}, "the best matrix product on h100 reaches 84%"),
         ({"reported_mfu": 0.2933 * 1.15}, "the source states 33.73% MFU"),
         ({"dp": 8}, "dp*tp*pp*cp = 16, not the 8 GPUs"),
         ({"global_batch_tokens": 1}, "not the 1 tokens of the batch"),

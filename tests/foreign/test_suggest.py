@@ -104,7 +104,7 @@ def test_what_it_writes_imports_the_table_once_completed(tmp_path):
 PUBLISHED = """\
 Net\tgpu\tworld_size\tSeq\tParallel Config\tZeRO Stage\tsamples_per_sec\tPeak mem (GiB)\tMFU\tThroughput (K tok/s)
 llama3-8b\th100\t8\t8192\tTP4PP2\tZeRO-1\t2.5\t61.5\t10.66%\t20.48
-llama3-8b\tMI210\t8\t8192\tdp4-tp2\tZeRO-3\t5\t61,952 MiB\t0.2\t40.96
+llama3-8b\tGaudi3\t8\t8192\tdp4-tp2\tZeRO-3\t5\t61,952 MiB\t0.2\t40.96
 llama3-8b\tH100 SXM\t8\t8192\ttp=8\tstage2\tOOM\t-\t-\t
 llama3-8b\tH100 SXM\t8\t8192\ttp=1\tstage2\t-1\t-\t-\t
 """
@@ -113,7 +113,7 @@ llama3-8b\tH100 SXM\t8\t8192\ttp=1\tstage2\t-1\t-\t-\t
 
 def test_a_table_as_it_is_published_imports_by_what_is_suggested(tmp_path):
     text = suggested(tmp_path, PUBLISHED)
-    assert '# gpu: "MI210" is not known' in text
+    assert '# gpu: "Gaudi3" is not known' in text
     given = yaml.safe_load(text)
     assert given["columns"]["tokens_per_second"] == {"from": "samples_per_sec", "unit": "sequences/s"}
     given["constants"]["micro_batch_size"] = 1
@@ -123,12 +123,49 @@ def test_a_table_as_it_is_published_imports_by_what_is_suggested(tmp_path):
         done = import_file(tmp_path / "mine.csv", tmp_path / "map.yaml", tmp_path / "out.parquet")
         assert dict(done.outcomes) == {"ok": 2, "unknown": 1, "oom_cuda": 1}
         found = {row["outcome"] + str(row["gpu"]): row for row in pq.read_table(tmp_path / "out.parquet").to_pylist()}
-        first, second = found["okh100"], found["okMI210"]
+        first, second = found["okh100"], found["okGaudi3"]
         assert [first[name] for name in ("dp", "tp", "pp", "zero")] == [1, 4, 2, 1]
         assert [second[name] for name in ("dp", "tp", "pp", "zero")] == [4, 2, 1, 3]
         assert first["tokens_per_second_per_gpu"] == pytest.approx(2.5 * 8192 / 8)
         assert (first["reported_mfu"], second["reported_mfu"]) == (pytest.approx(0.1066), 0.2)
         assert (first["peak_memory_bytes"], second["peak_memory_bytes"]) == (61.5 * 2**30, 61952 * 2**20)
+
+
+def test_a_row_that_has_another_measurement_did_not_fail(tmp_path):
+    table = "model,gpus,seq,zero,Mtok/s/GPU,TFLOPS\n8B,8,4096,2.0,0.01,\n8B,16,4096,none,,400\n8B,8,8192,3,OOM,-\n"
+    columns = yaml.safe_load(suggested(tmp_path, table))["columns"]
+    assert columns["outcome"] == {"from": "Mtok/s/GPU", "values": {"OOM": "oom_cuda"}, "otherwise": "ok"}
+    given = {"columns": columns, "constants": {"micro_batch_size": 1, "gpu": "h100"}, "models": {"8B": "Llama-3-8B"}}
+    (tmp_path / "map.yaml").write_text(yaml.safe_dump(given))
+    done = import_file(tmp_path / "mine.csv", tmp_path / "map.yaml", tmp_path / "out.parquet")
+    assert dict(done.outcomes) == {"ok": 2, "oom_cuda": 1}
+    rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert {(row["gpus"], row["sequence_length"]): row["zero"] for row in rows} == {
+        (8, 4096): 2,
+        (16, 4096): None,
+        (8, 8192): 3,
+    }
+    assert max(row["tokens_per_second_per_gpu"] or 0 for row in rows) >= 10_000
+
+
+@pytest.mark.parametrize(("cell", "unit"), [("4M tokens", "sequences"), ("1024 sequences", "tokens")])
+def test_a_cell_in_a_unit_that_counts_something_else_is_refused(tmp_path, cell, unit):
+    (tmp_path / "mine.csv").write_text(f"model,gpus,sequence_length,gbs,tokens_per_second\n1B,8,4096,{cell},1000\n")
+    columns = {name: name for name in ("model", "gpus", "sequence_length", "tokens_per_second")}
+    given = {"columns": {**columns, "global_batch_tokens": {"from": "gbs", "unit": unit}}}
+    (tmp_path / "map.yaml").write_text(yaml.safe_dump(given))
+    (mistake,) = mistakes_of(import_file, tmp_path / "mine.csv", tmp_path / "map.yaml", tmp_path / "out.parquet")
+    assert mistake.fact == "gbs is not a number, as global_batch_tokens is"
+
+
+@pytest.mark.parametrize("table", ["rate\n1000\n", '"rate","a\tb"\n1000,2\n'])
+def test_one_column_or_a_tab_in_a_name_still_is_a_table(tmp_path, table):
+    (tmp_path / "mine.csv").write_text(table)
+    constants = {"model": "1B", "gpus": 8, "sequence_length": 4096}
+    given = {"columns": {"tokens_per_second": "rate"}, "constants": constants}
+    (tmp_path / "map.yaml").write_text(yaml.safe_dump(given))
+    done = import_file(tmp_path / "mine.csv", tmp_path / "map.yaml", tmp_path / "out.parquet")
+    assert dict(done.outcomes) == {"ok": 1}
 
 
 @pytest.mark.parametrize(
