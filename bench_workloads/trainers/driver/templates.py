@@ -39,15 +39,15 @@ def variables(run: Run, steps: int) -> dict[str, Any]:
 
 
 def renders(text: str, further: Iterable[str] = ()) -> bool:
-    """Whether the text is a template of ``variables`` and of ``further`` ones. A name in a filter or test may lack."""
-    import jinja2
-    from jinja2 import meta, nodes
+    """Whether the text is a template of ``variables`` and ``further`` ones. What it filters, tests or sets may lack."""
+    from jinja2 import Environment, TemplateError, meta, nodes
 
     try:
-        tree = jinja2.Environment(autoescape=False).parse(text)  # noqa: S701
-        tested = {name.name for part in tree.find_all((nodes.Filter, nodes.Test)) for name in part.find_all(nodes.Name)}
-        return meta.find_undeclared_variables(tree) <= {*_NAMES, *further, *tested}
-    except (jinja2.TemplateError, RecursionError, ValueError):
+        tree = Environment(autoescape=False).parse(text)  # noqa: S701
+        lacking = {name.name for one in tree.find_all((nodes.Filter, nodes.Test)) for name in one.find_all(nodes.Name)}
+        lacking |= {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"}
+        return meta.find_undeclared_variables(tree) <= {*_NAMES, *further, *lacking}
+    except (TemplateError, RecursionError, ValueError):
         return False
 
 
