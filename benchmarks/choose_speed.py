@@ -62,7 +62,7 @@ def record(sweep_state: SweepState, run: PlannedRun, attempt: int, rate: float |
         ended_at=60.0 * (len(sweep_state.runs) + 1),
         tokens_per_second_per_gpu=rate,
     )
-    sweep_state.apply(Recorded(time=0.0, record=facts))
+    sweep_state.apply_all([Recorded(time=0.0, record=facts)])
 
 
 def timed(runs: list[PlannedRun], strategy: str, limits: dict[str, float]) -> Iterator[float]:

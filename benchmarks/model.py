@@ -166,7 +166,7 @@ class Sweep:
         self.sweep_state.apply(
             PilotIntended(time=now, pilot=name, token=name, nodes=wanted.nodes, time_limit_s=wanted.time_limit_s)
         )
-        self.sweep_state.apply(PilotSubmitted(time=now, pilot=name, job_id=name))
+        self.sweep_state.apply_all([PilotSubmitted(time=now, pilot=name, job_id=name)])
         job = Job(name, wanted.nodes, wanted.time_limit_s, self._env.event())
         self._env.process(self._lead(job))
 
@@ -176,7 +176,7 @@ class Sweep:
         self._cluster.submit(job)
         yield job.started
         begin = self._env.now
-        self.sweep_state.apply(PilotStarted(time=begin, pilot=job.name, nodes=tuple(job.held), job_id=job.name))
+        self.sweep_state.apply_all([PilotStarted(time=begin, pilot=job.name, nodes=tuple(job.held), job_id=job.name)])
         self._changed = True
         yield self._env.timeout(START_S)
         going: dict[simpy.Event, Choice] = {}
@@ -191,9 +191,9 @@ class Sweep:
             for done in [event for event in going if event.processed]:
                 free += going.pop(done).nodes
                 durations.append(done.value)
-        self.sweep_state.apply(PilotEnded(time=self._env.now, pilot=job.name, reason="nothing left that fits"))
+        self.sweep_state.apply_all([PilotEnded(time=self._env.now, pilot=job.name, reason="nothing left that fits")])
         yield self._env.timeout(END_S)
-        self.sweep_state.apply(PilotGone(time=self._env.now, pilot=job.name, word="COMPLETED"))
+        self.sweep_state.apply_all([PilotGone(time=self._env.now, pilot=job.name, word="COMPLETED")])
         self._changed = True
         self.held.append((begin, self._env.now, job.nodes))
         self._cluster.give_back(job)
@@ -215,7 +215,7 @@ class Sweep:
                 attempt=choice.attempt,
                 nodes=choice.nodes,
             )
-            self.sweep_state.apply(started)
+            self.sweep_state.apply_all([started])
         return choice
 
     def _measure(self, job: Job, choice: Choice) -> Generator[simpy.Event, Any, float]:
@@ -234,7 +234,7 @@ class Sweep:
             started_at=begin,
             ended_at=self._env.now,
         )
-        self.sweep_state.apply(Recorded(time=self._env.now, record=record))
+        self.sweep_state.apply_all([Recorded(time=self._env.now, record=record)])
         (self.taken if whole else self.cut).append((begin, self._env.now, choice.planned.nodes))
         self._spent_s += seconds
         self._ended += whole

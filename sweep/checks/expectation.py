@@ -111,7 +111,7 @@ def adapter(kind: str) -> Expectation:
 
 def matmul(kind: str, dtype: str) -> Expectation:
     """FLOP/s of a large product in a run of seconds."""
-    best = Machine(gpu=gpu_of(kind)).matmul_share(dtype).median
+    best = constants.MATMUL.get((kind, dtype), Machine(gpu=gpu_of(kind)).matmul_share(dtype)).median
     return _share(gpu_of(kind).peak_flops(dtype), best * SHORT_MATMUL_SHARE, f"{best:.2f} of the peak, short")
 
 

@@ -30,7 +30,7 @@ _OF_THE_SOURCE = (
 """Configuration columns that follow from no other: null if neither the source nor the map states them"""
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 """9,367.0"""
-_WITH_UNIT = re.compile(r"\s*([-\d.,]*\d)\s*([^\W\d].*?|%)\s*")
+_WITH_UNIT = re.compile(r"([-\d.,]*\d)\s*([^\W\d].*|%)")
 """61.2 GiB, 43.1 %"""
 _SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 

@@ -131,7 +131,8 @@ def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[
         shape = "{num_layers: …, hidden_size: …, num_heads: …, intermediate_size: …, vocab_size: …}"
         return None, [f"model_type{named} is none of {', '.join(FAMILIES)}; write the shape instead: {shape}"]
     usual, required = FAMILIES[family]
-    sizes, wrong = _sizes(config, (*_REQUIRED, *required))
+    every = {"mistral": 1, "gpt_oss": 2}.get(family)  # of so many layers one has a window; other classes ignore the key
+    sizes, wrong = _sizes(config if every else {**config, "sliding_window": None}, (*_REQUIRED, *required))
     if config.get("decoder_sparse_step") not in (None, 1) or config.get("mlp_only_layers"):
         wrong.append(
             "decoder_sparse_step or mlp_only_layers: only some of the layers have experts, a shape has no such"
@@ -145,11 +146,10 @@ def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[
         fields["mlp_bias"] = True
     if wrong:
         return None, wrong
-    layers = {"mistral": sizes["num_layers"], "gpt_oss": (sizes["num_layers"] + 1) // 2}.get(family, 0)
-    if layers and config.get("layer_types"):
-        layers = sum(kind == "sliding_attention" for kind in config["layer_types"])
-    window = layers and fields.get("window", 0)
-    fields |= {"window": window, "window_layers": layers if window else 0}
+    layers = -(-sizes["num_layers"] // every) if every else 0
+    if layers and isinstance(kinds := config.get("layer_types"), list) and kinds:
+        layers = kinds.count("sliding_attention")
+    fields |= {"window_layers": layers} if layers and "window" in fields else {"window": 0}
     try:
         return ModelShape(**fields), []
     except ValueError as error:

@@ -180,7 +180,7 @@ class PilotState:
 
 @dataclass
 class SweepState:
-    """The state of a sweep. `apply` accepts events in any order within a run's own causality."""
+    """The state of a sweep. `apply_all` accepts events in any order within a run's own causality."""
 
     runs: dict[str, RunState] = field(default_factory=dict)
     pilots: dict[str, PilotState] = field(default_factory=dict)
@@ -219,15 +219,11 @@ class SweepState:
         return {node: why for node, why in slow(self.nodes).items() if bad[node] == why}
 
     def apply_all(self, events: Iterable[Event]) -> None:
-        """Apply events."""
+        """Apply events. Kinds that do not change the state (alive, …) are ignored."""
         kinds = _apply.registry  # singledispatch looks every event's class up in a table of weak references
         for event in events:
             self.latest = max(self.latest, event.time)
             kinds.get(type(event), _apply)(event, self)
-
-    def apply(self, event: Event) -> None:
-        """Apply one event. Kinds that do not change the state (alive, …) are ignored."""
-        self.apply_all([event])
 
     def run_state(self, run_id: str) -> RunState:
         """The state of a run, empty where nothing happened to it yet. Read-only."""

@@ -275,7 +275,7 @@ def test_a_full_file_system_is_stated_with_what_continues_until_the_sweep_is_don
     assert full_text(sweep) == full + "it goes on"
     assert full_text(sweep) in summary_line(sweep)
     assert "to go" not in summary_line(sweep)
-    sweep.sweep_state.apply(PilotEnded(time=3000.0, pilot="p0001", reason="SIGTERM"))
+    sweep.sweep_state.apply_all([PilotEnded(time=3000.0, pilot="p0001", reason="SIGTERM")])
     assert full_text(sweep) == full + f"`sweep resume {sweep.directory.path}` continues", "neither pilot nor launcher"
     subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
     assert full_text(sweep) == "", "an image of an ended sweep has nothing to record"

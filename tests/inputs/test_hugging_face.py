@@ -55,6 +55,10 @@ def test_a_file_may_say_which_of_its_layers_have_a_window() -> None:
     shape, _ = shape_of_config(ministral)
     assert shape is not None
     assert (shape.window, shape.window_layers) == (32768, 36)
+    assert shape_of_config(ministral | {"layer_types": 5}) == (shape, []), "no list"
+    for ignored in (4096, 0, False):
+        shape, wrong = shape_of_config(CONFIGS["Gemma-7B"] | {"sliding_window": ignored})
+        assert (shape and shape.window, wrong) == (0, []), "its class knows no window"
 
 
 def test_a_grid_takes_one_as_a_path_and_inline(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_a_search_in_the_plans_order_takes_the_first_of_the_widest_that_wait():
         assert (found and replace(found, nodes=())) == expected
         if found is not None:
             outcome = ["ok", "node_fail", "oom_cuda", "nccl_timeout"][int(generator.integers(4))]
-            sweep_state.apply(recorded(found.planned.run_id, outcome, attempt=found.attempt))
+            sweep_state.apply_all([recorded(found.planned.run_id, outcome, attempt=found.attempt)])
     assert next_on(1, runs, sweep_state, search) is None
 
 
@@ -43,9 +43,9 @@ def test_anothers_claim_and_a_rerun_reach_the_search():
     taken = frozenset({(runs[0].run_id, 1), ("run-of-another-plan", 1)})
     assert next_on(1, runs, sweep_state, search, taken).planned is runs[1]
     for made in runs:
-        sweep_state.apply(recorded(made.run_id, rate=5.0))
+        sweep_state.apply_all([recorded(made.run_id, rate=5.0)])
     assert next_on(1, runs, sweep_state, search) is None
-    sweep_state.apply(RerunRequested(time=1.0, run_id=runs[2].run_id, after=1))
+    sweep_state.apply_all([RerunRequested(time=1.0, run_id=runs[2].run_id, after=1)])
     again = next_on(1, runs, sweep_state, search)
     assert (again.planned, again.attempt) == (runs[2], 2)
 
@@ -74,7 +74,7 @@ def test_a_plan_without_runs_and_a_workload_without_a_model(name):
     sweep_state, search, asked = SweepState(), Search(runs, None, name), set()
     while (choice := next_on(1, runs, sweep_state, search)) is not None:
         asked.add(choice.planned.run_id)
-        sweep_state.apply(recorded(choice.planned.run_id, rate=100.0))
+        sweep_state.apply_all([recorded(choice.planned.run_id, rate=100.0)])
     assert len(asked) == 2
 
 
@@ -88,5 +88,5 @@ def test_measured_peaks_rule_out_what_the_memory_model_thought_would_fit(share, 
     assert not search.skipped(sweep_state)
     for place in range(4):
         peak_bytes = use[place] * 85e9 * share
-        sweep_state.apply(recorded(runs[place].run_id, rate=1.0, peak_memory_bytes=peak_bytes))
+        sweep_state.apply_all([recorded(runs[place].run_id, rate=1.0, peak_memory_bytes=peak_bytes)])
     assert search.skipped(sweep_state) == {runs[place].run_id: BY_STRATEGY for place in skipped}

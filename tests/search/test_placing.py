@@ -142,13 +142,13 @@ def measured(runs, tree, names, *, reject_split=False, seed=0):
         choice = choose(runs, state, len(free), 1e9, 60.0, **how) if free else None
         if choice is not None:
             key, seconds = choice.planned.run_id, choice.planned.expected_s * generator.uniform(0.8, 1.2)
-            state.apply(begun(key, now, nodes=choice.nodes))
+            state.apply_all([begun(key, now, nodes=choice.nodes)])
             started.append((choice.planned, choice.nodes))
             spent += seconds * len(choice.nodes)
             heapq.heappush(running, (now + seconds, key, choice.nodes))
         elif running:
             now, key, nodes = heapq.heappop(running)
-            state.apply(recorded(key, time=now, rate=1.0, node_names=nodes, ended_at=now))
+            state.apply_all([recorded(key, time=now, rate=1.0, node_names=nodes, ended_at=now)])
         else:
             return started, spent / (now * len(names)) if now else 0.0
 

@@ -65,7 +65,7 @@ def live(runs, strategy, limits=None, widths=(1, 2, 4)):
                     "what a pilot begins, the launcher waits for"
                 )
                 events.append(ended(choice.planned, 60.0 * (len(events) + 1)))
-                sweep_state.apply(events[-1])
+                sweep_state.apply_all([events[-1]])
         if len(events) == before:
             break
     return events, sweep_state, search
@@ -122,7 +122,7 @@ def test_the_same_state_gives_the_same_decisions_in_any_order_of_events(name, se
     for order in (part, generator.sample(part, len(part))):
         sweep_state, search = SweepState(), Search(runs, GPU, name, {"share": 0.6})
         for place, event in enumerate(order):
-            sweep_state.apply(event)
+            sweep_state.apply_all([event])
             if (place + seed) % 3 == 0:
                 search.skipped(sweep_state)
                 next_on(4, runs, sweep_state, search)
@@ -137,10 +137,10 @@ def test_a_rerun_takes_back_what_its_failure_taught():
     victim = next(p for p in runs if outcome_of(p)[0] is Outcome.OOM_CUDA)
     sweep_state, search = SweepState(), Search(runs, GPU, "prune")
     static = dict(search.skipped(sweep_state))
-    sweep_state.apply(ended(victim, 60.0))
+    sweep_state.apply_all([ended(victim, 60.0)])
     assert set(search.skipped(sweep_state)) > set(static)
-    sweep_state.apply(RerunRequested(time=61.0, run_id=victim.run_id, after=1))
-    sweep_state.apply(ended(victim, 180.0, attempt=2, truth=(Outcome.OK, 5000.0)))
+    sweep_state.apply_all([RerunRequested(time=61.0, run_id=victim.run_id, after=1)])
+    sweep_state.apply_all([ended(victim, 180.0, attempt=2, truth=(Outcome.OK, 5000.0))])
     assert search.skipped(sweep_state) == static
     fresh = Search(runs, GPU, "prune")
     assert fresh.skipped(sweep_state) == static
@@ -150,7 +150,7 @@ def test_a_rerun_takes_back_what_its_failure_taught():
 def test_a_retry_is_requested_though_the_budget_is_spent():
     runs = runs_of((1,))
     sweep_state, search = SweepState(), Search(runs, GPU, "exhaustive", {"runs": 1})
-    sweep_state.apply(ended(runs[0], 60.0, truth=(Outcome.NODE_FAIL, None)))
+    sweep_state.apply_all([ended(runs[0], 60.0, truth=(Outcome.NODE_FAIL, None))])
     assert [(c.planned.run_id, c.attempt) for c in waiting(asked_for(search, runs, sweep_state), sweep_state)] == [
         (runs[0].run_id, 2)
     ]
@@ -199,7 +199,7 @@ def test_a_run_that_has_not_ended_counts_with_its_expected_duration():
     assert [run.run_id for run in asked_for(search, runs, sweep_state)] == [run.run_id for run in runs], (
         "90 s and a minute"
     )
-    sweep_state.apply(ended(runs[2], 91.0))
+    sweep_state.apply_all([ended(runs[2], 91.0)])
     assert [run.run_id for run in asked_for(search, runs, sweep_state)] == [run.run_id for run in runs[:3]]
 
 
@@ -226,8 +226,8 @@ def test_one_run_at_a_time_takes_the_cell_with_the_fewest_runs_and_retries_last(
 
     assert chosen() == [(2, 1), (1, 1), (1, 2)], "the widest first"
     assert chosen(in_turn=True) == [(1, 1), (2, 1), (1, 2)]
-    state.apply(ended(narrow[2], 60.0))
-    state.apply(ended(narrow[3], 60.0))
+    state.apply_all([ended(narrow[2], 60.0)])
+    state.apply_all([ended(narrow[3], 60.0)])
     assert chosen(in_turn=True) == [(2, 1), (1, 1), (1, 2)]
 
 

@@ -50,7 +50,7 @@ def test_a_node_that_failed_itself_is_excluded_at_once_and_so_is_another_that_th
     sweep_state = state_of(record("r", 1, outcome, ("a1", "a2"), 1.0, accused=["a2"]))
     assert list(sweep_state.excluded_nodes) == ["a2"]
     assert f"{outcome} in r.1" in sweep_state.excluded_nodes["a2"]
-    sweep_state.apply(record("r", 2, outcome, ("b1", "b2"), 2.0, accused=["b1"]))
+    sweep_state.apply_all([record("r", 2, outcome, ("b1", "b2"), 2.0, accused=["b1"])])
     assert sweep_state.excluded_nodes.keys() == {"a2", "b1"}
     assert sweep_state.run("r").next_attempt() == 3
 

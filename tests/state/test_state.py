@@ -36,14 +36,14 @@ def started(attempt, time=0.0):
 def test_attempts_follow_one_another():
     sweep_state = state_of()
     assert sweep_state.run(RUN).next_attempt() == 1
-    sweep_state.apply(started(1))
+    sweep_state.apply_all([started(1)])
     assert (sweep_state.run(RUN).next_attempt(), sweep_state.has_record(RUN, 1)) == (None, False)
-    sweep_state.apply(record(1, Outcome.LOST))
+    sweep_state.apply_all([record(1, Outcome.LOST)])
     assert sweep_state.has_record(RUN, 1)
     assert sweep_state.run(RUN).next_attempt() == 2
-    sweep_state.apply(started(2))
+    sweep_state.apply_all([started(2)])
     assert sweep_state.run(RUN).next_attempt() is None
-    sweep_state.apply(record(2, Outcome.OK))
+    sweep_state.apply_all([record(2, Outcome.OK)])
     assert sweep_state.run(RUN).next_attempt() is None
     assert sweep_state.run(RUN).ok.number == 2
     stopped = [state_of(recorded(RUN, stopped=stopped)).run(RUN).ok.stopped for stopped in ("slow", None)]
@@ -64,7 +64,7 @@ def test_a_late_ok_supersedes_lost_which_replaces_no_record_and_the_later_attemp
 def test_a_rerun_asks_for_one_further_attempt_and_for_another_where_a_node_failed_it(asked, outcome, further):
     sweep_state = state_of(started(1), record(1, Outcome.OK))
     if asked:
-        sweep_state.apply(RerunRequested(time=3.0, run_id=RUN, after=1))
+        sweep_state.apply_all([RerunRequested(time=3.0, run_id=RUN, after=1)])
     assert sweep_state.run(RUN).next_attempt() == (2 if asked else None)
     sweep_state.apply_all([started(2), record(2, outcome)])
     assert (sweep_state.run(RUN).next_attempt(), sweep_state.run(RUN).ok.number) == (further, 1)
@@ -92,7 +92,7 @@ def test_a_person_who_resumes_renews_no_tries_of_a_run_that_is_measured_or_faile
 def test_a_cancellation_holds_until_the_next_session():
     sweep_state = state_of(SessionBegan(time=1.0), CancelRequested(time=2.0))
     assert sweep_state.cancelled
-    sweep_state.apply(SessionBegan(time=3.0))
+    sweep_state.apply_all([SessionBegan(time=3.0)])
     assert not sweep_state.cancelled
 
 
@@ -103,7 +103,7 @@ def intent(name="p0001", nodes=1, time=0.0):
 def test_a_submission_given_up_that_comes_after_all_is_watched_again():
     sweep_state = state_of(intent(), PilotGone(time=1.0, pilot="p0001", word="NEVER_SUBMITTED"))
     assert not sweep_state.pilots["p0001"].open
-    sweep_state.apply(PilotStarted(time=2.0, pilot="p0001", job_id="77", nodes=("n1",)))
+    sweep_state.apply_all([PilotStarted(time=2.0, pilot="p0001", job_id="77", nodes=("n1",))])
     assert sweep_state.pilots["p0001"].open
     assert sweep_state.pilots["p0001"].job_id == "77"
 

@@ -259,7 +259,7 @@ def test_sums_that_follow_a_state_are_those_counted_from_its_beginning():
         *ended("b", 0, 50, outcome=Outcome.LOST), *ended("b", 60, 40, number=2, rate=7.0), late,
         *ended("c", 0, 10, outcome=Outcome.NODE_FAIL), *ended("c", 20, 30, number=2, rate=6.0),
     ):  # fmt: skip
-        state.apply(event)
+        state.apply_all([event])
         one, other = followed.update(state), Tally(runs, {"": 8}).update(state)
         assert (one.counts(), one.cells, one.in_flight()) == (other.counts(), other.cells, other.in_flight())
         for sums in (Tally.seconds_left, Tally.range_left, Tally.gpu_hours):

@@ -100,7 +100,7 @@ class PatternReader:
         """What was parsed from the line."""
         line = without_prefix(line)
         found = list(self._steps(line))
-        if not found and (values := self._found(self._values, line)):
+        if not found and (values := self._found(line)):
             found = [ParsedLine(values=values)]
         stated = self._stated(line)
         begun = self._begun is not None and self._begun.search(line) is not None
@@ -113,16 +113,16 @@ class PatternReader:
         matches = list(self._iteration.finditer(line))
         ends = [*(match.start() for match in matches[1:]), len(line)]
         for match, end in zip(matches, ends, strict=False):
-            before = f" {line[: match.start()]}" if match is matches[0] else ""
-            part = line[match.start() : end] + before
+            before = line[: match.start()] if match is matches[0] else ""
             if (count := whole(number(match[1]))) is not None:
-                yield ParsedLine(iteration=count, values=self._found(self._values, part))
+                yield ParsedLine(iteration=count, values=self._found(line[match.start() : end], before))
 
-    def _found(self, names: Iterable[str], part: str) -> dict[str, float]:
-        return in_units({name: value for name in names if (value := self._value(name, part)) is not None})
+    def _found(self, *parts: str) -> dict[str, float]:
+        return in_units({name: value for name in self._values if (value := self._value(name, parts)) is not None})
 
-    def _value(self, name: str, part: str) -> float | None:
-        found = [value for match in self._values[name].finditer(part) if (value := number(match[1])) is not None]
+    def _value(self, name: str, parts: Iterable[str]) -> float | None:
+        matches = (match for part in parts for match in self._values[name].finditer(part))
+        found = [value for match in matches if (value := number(match[1])) is not None]
         if name.startswith(_MEMORY):
             return max(found, default=None)
         return found[0] if found else None

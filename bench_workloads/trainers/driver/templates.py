@@ -39,7 +39,7 @@ def variables(run: Run, steps: int) -> dict[str, Any]:
 
 
 def renders(text: str, further: Iterable[str] = ()) -> bool:
-    """Whether the text is a template of ``variables`` and of ``further`` ones. A name in a filter or test may lack."""
+    """Whether the text is a template of ``variables`` and ``further`` ones. What it filters, tests or sets may lack."""
     import jinja2
     from jinja2 import nodes
 

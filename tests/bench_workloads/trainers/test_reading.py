@@ -353,6 +353,8 @@ def test_values_before_the_iteration_units_and_absent_values_are_read():
             },
         )
     ]
+    ended = reader_of("iteration: step {number}\nloss: loss (\\S+)$\nmfu: ^step.*mfu {number}")
+    assert iterations(ended.read("[time] step 3 mfu 0.4 loss 2.5")) == {3: {"loss": 2.5, "mfu": 0.4}}
     rows = reader_of("json iteration=step loss")
     assert iterations(rows.read('{"step": 3.0, "loss": Infinity}')) == {3: {"loss": math.inf}}
 

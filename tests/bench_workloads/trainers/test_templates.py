@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench_workloads.trainers.driver.templates import render
+from bench_workloads.trainers.driver.templates import render, renders
 from tests.support.made_records import made_run
 
 
@@ -23,3 +23,12 @@ def test_a_template_has_jinjas_filters_and_quotes_values():
 def test_a_template_cannot_reach_python(text):
     with pytest.raises(ValueError, match="invalid value for a template: SecurityError"):
         render(made_run(), text, {"x": ValueError}, quoted=False)
+
+
+@pytest.mark.parametrize(("text", "known"), [
+    ("{% if pp > 1 %}{% set x = 1 %}{% else %}{% set x = 2 %}{% endif %}{{ x }}", True),
+    ("{% for i in range(tp) %}{{ loop.index }}{% endfor %}{{ own | default(3) }}", True),
+    ("{% if tp > 1 %}{{ x }}{% endif %}", False),
+])  # fmt: skip
+def test_names_that_a_template_sets_are_its_own(text, known):
+    assert renders(text) == known

@@ -54,13 +54,13 @@ def test_a_domain_that_explains_the_failures_is_left_out_until_the_user_releases
         pair = (f"n{number % 11}", f"n{number % 11 + 1}")
         bad = {"n4", "n5", "n6", "n7"} & set(pair)
         outcome, at = Outcome.HANG if bad else Outcome.OK, 100.0 + number
-        state.apply(recorded(f"r{number}", outcome, at, node_names=pair, ended_at=at))
+        state.apply_all([recorded(f"r{number}", outcome, at, node_names=pair, ended_at=at)])
     unfit = places.unfit(state, NO_RUNS, Outcome.HANG)
     assert [node for node, _ in unfit] == ["n4", "n5", "n6", "n7"]
     (why,) = {why for _, why in unfit}
     assert why.startswith("19 of 19 attempts on domain rack1 failed, 0 of 21 elsewhere; by chance in 1 of 131,282,408,")
     for node in ("n4", "n5", "n6", "n7"):
-        state.apply(NodeReleased(time=200.0, node=node))
+        state.apply_all([NodeReleased(time=200.0, node=node)])
     assert places.unfit(state, NO_RUNS, Outcome.HANG) == []
     assert known(dict.fromkeys(RACKS, Spot())).unfit(state, NO_RUNS, Outcome.HANG) == [], "no units"
 
@@ -70,7 +70,7 @@ def test_failures_of_the_configuration_or_of_one_node_accuse_no_domain():
     for number in range(40):
         pair = (f"n{number % 11}", f"n{number % 11 + 1}")
         outcome = Outcome.HANG if "n5" in pair else Outcome.OOM_CUDA if "n9" in pair else Outcome.OK
-        state.apply(recorded(f"r{number}", outcome, 100.0 + number, node_names=pair, ended_at=100.0 + number))
+        state.apply_all([recorded(f"r{number}", outcome, 100.0 + number, node_names=pair, ended_at=100.0 + number)])
     assert places.unfit(state, NO_RUNS, Outcome.HANG) == []
 
 
@@ -83,12 +83,12 @@ def test_a_domain_whose_runs_are_slow_is_left_out_until_the_user_releases_it():
         pair = tuple(f"n{rack + at}" for at in sorted(generator.sample(range(4), 2)))
         rate = math.exp(generator.gauss(0, 0.03)) * (60 if rack == 4 else 100)
         at = 100.0 + number
-        state.apply(recorded(one.run_id, time=at, rate=rate, node_names=pair, ended_at=at))
+        state.apply_all([recorded(one.run_id, time=at, rate=rate, node_names=pair, ended_at=at)])
         found = found or places.unfit(state, search, Outcome.OK)
     assert [node for node, _ in found] == ["n4", "n5", "n6", "n7"]
     (why,) = {why for _, why in found}
     assert re.match(r"\d+ of \d+ runs were on domain rack1 and took 1\.\d\d times as long as those elsewhere let", why)
     assert known(RACKS).unfit(state, search, Outcome.OK), "a pilot that begins later finds it at once"
     for node in ("n4", "n5", "n6", "n7"):
-        state.apply(NodeReleased(time=1000.0, node=node))
+        state.apply_all([NodeReleased(time=1000.0, node=node)])
     assert known(RACKS).unfit(state, search, Outcome.OK) == []
