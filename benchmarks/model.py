@@ -163,10 +163,8 @@ class Sweep:
     def _submit(self, wanted: Wanted) -> None:
         name = f"p{len(self.sweep_state.pilots) + 1:04d}"
         now = self._env.now
-        self.sweep_state.apply(
-            PilotIntended(time=now, pilot=name, token=name, nodes=wanted.nodes, time_limit_s=wanted.time_limit_s)
-        )
-        self.sweep_state.apply_all([PilotSubmitted(time=now, pilot=name, job_id=name)])
+        intended = PilotIntended(time=now, pilot=name, token=name, nodes=wanted.nodes, time_limit_s=wanted.time_limit_s)
+        self.sweep_state.apply_all([intended, PilotSubmitted(time=now, pilot=name, job_id=name)])
         job = Job(name, wanted.nodes, wanted.time_limit_s, self._env.event())
         self._env.process(self._lead(job))
 

@@ -40,8 +40,8 @@ def of_another(pilot: PilotState, status: JobStatus) -> bool:
 
 def _elsewhere(pilot: PilotState, here: str) -> str:
     return (
-        f"pilot {pilot.name} is job {pilot.job_id or pilot.token} of {pilot.cluster}, and this host asks {here}: it can "
-        "be watched and cancelled there only (`sweep resume`, `sweep cancel`)"
+        f"pilot {pilot.name} is job {pilot.job_id or pilot.token} of {pilot.cluster}, and this host asks {here}: it "
+        "can be watched and cancelled there only (`sweep resume`, `sweep cancel`)"
     )
 
 

@@ -179,7 +179,7 @@ def test_another_sweep_state_is_read_from_its_beginning():
     assert search.update(second).begun.nonzero()[0].tolist() == [5]
     known = search.update(first)
     assert known.begun.nonzero()[0].tolist() == [0, 1, 2]
-    first.apply(ended(runs[4], 120.0))
+    first.apply_all([ended(runs[4], 120.0)])
     assert search.update(first) is known, "of the same state only what is new is read"
     assert known.begun.nonzero()[0].tolist() == [0, 1, 2, 4]
 
