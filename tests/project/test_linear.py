@@ -20,6 +20,7 @@ ELSEWHERE = {
     "bench_workloads.trainers.driver.reading: re.compile(text)": "a reader's",
     "bench_workloads.trainers.driver.reading: re.compile(begun)": "a reader's",
     "sweep.foreign.mapping: re.compile(text)": "only compiled",
+    "sweep.foreign.suggest: re.compile(f'(?i)(?<![a-z]){name}[ =:_-]*(\\\\d+)')": "of its table",
     "sweep.foreign.convert: re.search(reading.match, text[:CELL_CHARACTERS])": "the user's own",
     "sweep.pilot.job: re.search(f'^{re.escape(job)} (\\\\S+) end$', shown, re.MULTILINE)": "a name, and a word",
     "sweep.pilot.job: re.search(f'^{re.escape(node)} (\\\\S+) end$', shown, re.MULTILINE)": "a name, and a word",

@@ -50,6 +50,7 @@ def renders(text: str, further: Iterable[str] = ()) -> bool:
         return False
     tested = {name.name for part in tree.find_all((nodes.Filter, nodes.Test)) for name in part.find_all(nodes.Name)}
     bound = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
+    bound |= {macro.name for macro in tree.find_all(nodes.Macro)} | {"loop" for _ in tree.find_all(nodes.For)}
     used = {name.name for name in tree.find_all(nodes.Name)}
     return used <= {*_NAMES, *further, *tested, *bound, *environment.globals}
 
