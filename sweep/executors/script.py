@@ -82,7 +82,8 @@ def setup_lines(site: Site) -> list[str]:
     if not site.setup:
         return []
     late = shell_word(f"setup did not end within {site.setup_time:g} s (setup_time of the site): the pilot ends")
-    watch = f"trap 'kill $! 2>/dev/null; exit' TERM; sleep {site.setup_time:g} & wait $! && echo {late} >&2 && kill -KILL 0"
+    ended = "trap 'kill $! 2>/dev/null; exit' TERM"
+    watch = f"{ended}; sleep {site.setup_time:g} & wait $! && echo {late} >&2 && kill -KILL 0"
     return [f"sweep_setup=$( ( {watch} ) >/dev/null & echo $!)", *site.setup, 'kill "$sweep_setup" 2>/dev/null || :']
 
 
