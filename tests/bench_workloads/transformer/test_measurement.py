@@ -234,14 +234,15 @@ def test_the_share_of_busy_time_is_by_what_lies_between_the_timed_steps():
 
 
 def test_warm_up_lasts_for_the_requested_time(fork_server: ForkServer):
-    """By the sum of its steps, the first aside; ranks stop together."""
+    """By the sum of its steps on the slowest rank, the first aside; ranks stop together."""
     found = measured(
         fork_server, Layout(dp=2), params={"warmup_seconds": 0.4, "straggler_rank": 0, "straggler_s": 0.05}
     )
     counts = {len(m["warmup_times_s"]) for m in found}
     assert len(counts) == 1
     assert 2 <= counts.pop() <= 9, "a step takes 50 ms at least, on a busy machine much more"
-    assert sum(found[0]["warmup_times_s"][1:]) >= 0.39
+    slowest_s = [max(times_s) for times_s in zip(*(m["warmup_times_s"] for m in found), strict=True)]
+    assert sum(slowest_s[1:]) >= 0.4
     assert all(len(m["step_times_s"]) == 2 and len(m["losses"]) == 2 + len(m["warmup_times_s"]) for m in found)
 
 
