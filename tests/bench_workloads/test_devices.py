@@ -95,7 +95,6 @@ def test_a_sweep_for_a_gpu_on_a_machine_without_one_ends_each_run_at_once(no_gpu
         assert "CUDA" in record["message"]
         assert "state gpu: cpu" in record["advice"]
         assert record["step_times_s"] is None
-        assert record["total_s"] < 30
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_nothing_of_the_trainer_is_left(faults):
 def test_the_figures_are_those_that_the_script_printed(faults):
     record = faults[0]["none"]
     assert len(record["step_times_s"]) == 3
-    assert all(0.05 <= seconds < 1 for seconds in record["step_times_s"])
+    assert all(seconds >= 0.05 for seconds in record["step_times_s"])
     assert record["losses"] == pytest.approx([4.0 / step for step in range(1, 6)])
     assert record["tokens_per_second"] == pytest.approx(2048 / record["step_time_median_s"])
     assert record["peak_memory_bytes"] == 4 * 2**30
