@@ -88,8 +88,7 @@ def job_state(word: str) -> JobState:
 
 def parse(text: str, form: str) -> dict[str, JobStatus] | None:
     """Status by job id, from an answer in SQUEUE_FORMAT or SACCT_FORMAT; None where it is not whole: it has no header,
-    or a line is no job's or has no end. What a site's wrapper prints before the header, or after the last job in
-    lines that are no part of a job's, is no part of it.
+    or a line is no job's or has no end. What a site's wrapper prints before the header or after the jobs is no part.
 
     Of a job's several rows (sacct has one for each size of a job that was resized) the last one counts. The last
     column may contain a bar, and a job's name a line end.

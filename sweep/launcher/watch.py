@@ -35,9 +35,7 @@ APART_S = 10.0
 
 
 def of_another(pilot: PilotState, status: JobStatus) -> bool:
-    """Whether the scheduler's answer is about another job of that id than the pilot's: its name is not the token, nor
-    what a site's job_submit plug-in or wrapper makes of it, with words before or after it.
-    """
+    """Whether the answer is about another job of that id: of a name without the token. Sites put words around it."""
     return bool(status.name and pilot.token and not re.search(rf"{re.escape(pilot.token)}(?!\d)", status.name))
 
 
