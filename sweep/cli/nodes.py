@@ -51,7 +51,8 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
     known = read_state(directory)
     if action == "exclude":
         why = f"by the user: {reason or 'no reason given'}"
-        write_request(directory, "nodes", [known.answer(NodeBad(time=now, node=name, reason=why)) for name in names])
+        events = [NodeBad(time=now, node=name, reason=why).answering(known.latest) for name in names]
+        write_request(directory, "nodes", events)
     elif action == "release":
         excluded = known.excluded_nodes
         if wrong := [name for name in names if name not in excluded]:
@@ -63,7 +64,8 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
                     for name in wrong
                 ]
             )
-        write_request(directory, "nodes", [known.answer(NodeReleased(time=now, node=name)) for name in names])
+        events = [NodeReleased(time=now, node=name).answering(known.latest) for name in names]
+        write_request(directory, "nodes", events)
     elif reason:
         raise SweepError(Mistake("--reason goes with exclude", remedy="`sweep nodes DIR exclude NODE --reason TEXT`"))
     _show(read_state(directory) if action else known, as_json)

@@ -47,7 +47,7 @@ class Launcher:
 
     def write(self, event: Event) -> None:
         """Append to the journal, as the answer to all that was read, and read what others have written."""
-        self._journal.append(self.sweep.sweep_state.answer(event))
+        self._journal.append(event.answering(self.sweep.sweep_state.latest))
         self.heartbeat_at = time.monotonic()
         self.refresh()
 

@@ -8,6 +8,7 @@ that runs for days reads what a newer launcher writes.
 from __future__ import annotations
 
 import json
+import math
 import operator
 from collections.abc import Callable
 from functools import reduce
@@ -51,6 +52,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     def order(self) -> float:
         """When it comes, in unix seconds: after all that its writer had read, though clocks differ."""
         return max(self.time, self.answers)
+
+    def answering(self, latest: float) -> Event:
+        """The event as one that comes after the latest line that its writer had read."""
+        ahead = latest >= self.time
+        return msgspec.structs.replace(self, answers=math.nextafter(latest, math.inf)) if ahead else self
 
 
 class SessionBegan(Event, frozen=True, kw_only=True, tag="session"):

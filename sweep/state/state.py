@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import singledispatch
-
-import msgspec
 
 from sweep.outcomes import Outcome
 from sweep.state.events import (
@@ -206,11 +203,6 @@ class SweepState:
     def cancelled(self) -> bool:
         """The user cancelled, and no launcher session has started since."""
         return self.cancelled_at > self.session_at
-
-    def answer(self, event: Event) -> Event:
-        """The event as the answer to all that is known: it comes after that, though clocks of hosts differ."""
-        ahead = self.latest >= event.time
-        return msgspec.structs.replace(event, answers=math.nextafter(self.latest, math.inf)) if ahead else event
 
     @property
     def excluded_nodes(self) -> dict[str, str]:
