@@ -17,6 +17,7 @@ from sweep.cli.progress_text import (
     NOT_RUN,
     brief,
     counted,
+    delay_text,
     eta,
     full_text,
     hours_text,
@@ -54,7 +55,7 @@ def picture(sweep: Sweep, now: float, *, height: int = 40) -> RenderableType:
     sweep_state, tally = sweep.sweep_state, sweep.tally
     pilots, failures = _pilots(sweep_state, tally, now), _failures(tally)
     marks = [Text(SIMULATED, style="yellow")] if sweep.grid.simulated else []
-    waits = [Text(text, style="yellow") for text in queue_texts(sweep_state)]
+    waits = [Text(text, style="yellow") for text in (*queue_texts(sweep_state), delay_text(sweep)) if text]
     room = height - OTHER_LINES - len(marks) - len(waits) - pilots.row_count - failures.row_count
     models = _models(sweep)
     room_below = room - len(models) - 3

@@ -47,13 +47,14 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
     from sweep.store.snapshot import read_state
 
     given, action, names = _parse(words)
-    directory = chosen_sweep(given)
-    now = read_state(directory).after(time.time()) if action else 0.0
+    directory, now = chosen_sweep(given), time.time()
+    known = read_state(directory)
     if action == "exclude":
         why = f"by the user: {reason or 'no reason given'}"
-        write_request(directory, "nodes", [NodeBad(time=now, node=name, reason=why) for name in names])
+        events = [NodeBad(time=now, node=name, reason=why).answering(known.latest) for name in names]
+        write_request(directory, "nodes", events)
     elif action == "release":
-        excluded = read_state(directory).excluded_nodes
+        excluded = known.excluded_nodes
         if wrong := [name for name in names if name not in excluded]:
             listed = f"excluded: {', '.join(sorted(excluded))}" if excluded else "no node is excluded"
             where = str(directory.path)
@@ -63,10 +64,11 @@ def nodes(words: tuple[str, ...], reason: str, as_json: bool) -> int:
                     for name in wrong
                 ]
             )
-        write_request(directory, "nodes", [NodeReleased(time=now, node=name) for name in names])
+        events = [NodeReleased(time=now, node=name).answering(known.latest) for name in names]
+        write_request(directory, "nodes", events)
     elif reason:
         raise SweepError(Mistake("--reason goes with exclude", remedy="`sweep nodes DIR exclude NODE --reason TEXT`"))
-    _show(read_state(directory), as_json)
+    _show(read_state(directory) if action else known, as_json)
     return 0
 
 

@@ -35,7 +35,17 @@ def events_text(sweep: Sweep) -> str:
     words = ", ".join(text for text, _ in counted(sweep.tally.counts(sweep.skipped())))
     repeats = len(sweep.runs) - len({planned.configuration for planned in sweep.runs})
     again = f" ({plural(repeats, 'repeat')})" if repeats else ""
-    return f"{plural(sweep.tally.total, 'run')}{again}: {words}; {pilots_text(sweep.sweep_state)}"
+    text = f"{plural(sweep.tally.total, 'run')}{again}: {words}; {pilots_text(sweep.sweep_state)}"
+    return "; ".join(filter(None, (text, delay_text(sweep))))
+
+
+def delay_text(sweep: Sweep) -> str:
+    """Why no further pilot is submitted now, if the scheduler refuses and runs wait; else empty."""
+    sweep_state = sweep.sweep_state
+    if sweep_state.delayed is None or sweep_state.cancelled or "waiting" not in sweep.tally.counts():
+        return ""
+    at = time.strftime("%H:%M:%S", time.localtime(sweep_state.delayed_at))
+    return f"the scheduler refused a further pilot at {at}: {sweep_state.delayed}; the launcher tries again later"
 
 
 def pilots_text(sweep_state: SweepState) -> str:

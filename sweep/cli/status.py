@@ -97,18 +97,8 @@ def _show(sweep: Sweep) -> None:
         printer.print("runs that need excluded nodes wait: `sweep nodes release NODE…` uses them again", soft_wrap=True)
     if text := unmeasured_text(sweep.unmeasured(), sweep.directory.path):
         printer.print(text, soft_wrap=True)
-    if (delay := _delay(sweep, sweep_state)) is not None:
-        printer.print(delay, soft_wrap=True)
     if sweep_state.cancelled:
         printer.print(f"cancelled; `sweep resume {sweep.directory.path}` continues")
-
-
-def _delay(sweep: Sweep, sweep_state: SweepState) -> str | None:
-    """Why no further pilot is submitted now, if the scheduler refuses and runs wait."""
-    if sweep_state.delayed is None or sweep_state.cancelled or "waiting" not in sweep.tally.counts():
-        return None
-    at = time.strftime("%H:%M:%S", time.localtime(sweep_state.delayed_at))
-    return f"the scheduler refused a further pilot at {at}: {sweep_state.delayed}; the launcher tries again later"
 
 
 def _failures(sweep: Sweep, sweep_state: SweepState) -> list[tuple[str, RunState, Attempt]]:
@@ -122,7 +112,7 @@ def _failures(sweep: Sweep, sweep_state: SweepState) -> list[tuple[str, RunState
 
 
 def _document(sweep: Sweep) -> dict[str, Any]:
-    from sweep.cli.progress_text import eta, saved
+    from sweep.cli.progress_text import delay_text, eta, saved
     from sweep.state.node_time import node_time
     from sweep.state.tally import elapsed_s
     from sweep.store import lease
@@ -147,7 +137,7 @@ def _document(sweep: Sweep) -> dict[str, Any]:
         "saved_dollars": saved_dollars,
         "cancelled": sweep_state.cancelled,
         "unmeasured": sweep.unmeasured(),
-        "submit_delayed": _delay(sweep, sweep_state),
+        "submit_delayed": delay_text(sweep) or None,
         "cells": [
             {
                 "model": m,

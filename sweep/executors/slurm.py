@@ -47,8 +47,6 @@ IDS_PER_COMMAND = 500
 """Linux limits one argument at 128 KiB, and slurmdbd answers long lists slowly"""
 MOST_SHOWN = 20
 """jobs that one poll asks the controller for by themselves; the next poll asks for others, as these are closed"""
-FIND_DAYS = (30, 7, 1)
-"""how far back accounting is searched for a name: less where the site refuses it (slurmdbd.conf, MaxQueryTimeRange)"""
 _FILTERS = ("SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SACCT_", "SCANCEL_", "SLURM_")
 _RETAINED = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT"})
 
@@ -111,32 +109,21 @@ class SlurmExecutor:
         return dict.fromkeys(job_ids, unknown) | known
 
     def find(self, token: str) -> tuple[JobState, str | None]:
-        """The job whose name is the token. (GONE, None): Slurm reports that it never had one.
+        """The job whose name is the token. (GONE, None): Slurm reports none that lives, or ended within a day.
 
         With accounting, absence from squeue is no such answer: it forgets a job soon after its end. A job that
         ended within its first second may be missing in both (seen on 22.05: its eligible time stays Unknown, and
         sacct's search by name skips it); such a job started no attempt.
         """
         listed, _ = self._jobs(["squeue", "--me", "-r", "-t", "all", f"--name={token}", "-o"], SQUEUE_FORMAT, token)
-        if listed is None:
+        accounting = self._has_accounting() if listed == {} else False
+        if accounting:  # no further back: some sites refuse it (slurmdbd.conf, MaxQueryTimeRange)
+            command = ["sacct", "-X", "-p", "-D", f"--name={token}", "--starttime=now-1days", "-o"]
+            listed, _ = self._jobs(command, SACCT_FORMAT, token)
+        if listed is None or accounting is None:
             return JobState.UNKNOWN, None
-        found = first_live(listed.items())
-        if found is not None:
-            return found[1].state, found[0]
-        accounting = self._has_accounting()
-        if not accounting:
-            return JobState.UNKNOWN if accounting is None else JobState.GONE, None
-        # Where the site limits the range of a query, the last days only: a job that is neither there nor in squeue has
-        # ended in any case.
-        for days in FIND_DAYS:
-            command = ["sacct", "-X", "-p", "-D", f"--name={token}", f"--starttime=now-{days}days", "-o"]
-            listed, error = self._jobs(command, SACCT_FORMAT, token)
-            if listed is not None or "Too wide" not in error:
-                break
-        if listed is None:
-            return JobState.UNKNOWN, None
-        found = first_live(listed.items())
-        return JobState.GONE, None if found is None else found[0]
+        job_id, status = first_live(listed.items()) or (None, None)
+        return JobState.GONE if accounting or status is None else status.state, job_id
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """scancel: SIGTERM, and SIGKILL after the cluster's KillWait. Jobs that have ended already are no error.

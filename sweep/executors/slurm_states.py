@@ -25,6 +25,8 @@ _WHOLE = {
 """form -> (the header of every whole answer, the end of each of its lines)"""
 _JOB_ID = re.compile(r"\d[\w+.,%\[\]-]*")
 """of a job, or of an array, a part of a heterogeneous job or a step, which are no pilots"""
+_AFTERWARDS = re.compile(r"\s*(?:[^|\d\s][^|]*\n)?")
+"""no beginning of a job's line, which has its id or more"""
 
 STATES: Mapping[str, JobState] = {
     # Not started, or to be started again.
@@ -86,7 +88,7 @@ def job_state(word: str) -> JobState:
 
 def parse(text: str, form: str) -> dict[str, JobStatus] | None:
     """Status by job id, from an answer in SQUEUE_FORMAT or SACCT_FORMAT; None where it is not whole: it has no header,
-    or a line is no job's or has no end. What a site's wrapper prints before the header is no part of it.
+    or a line is no job's or has no end. What a site's wrapper prints before the header or after the jobs is no part.
 
     Of a job's several rows (sacct has one for each size of a job that was resized) the last one counts. The last
     column may contain a bar, and a job's name a line end.
@@ -94,7 +96,7 @@ def parse(text: str, form: str) -> dict[str, JobStatus] | None:
     header, end = _WHOLE[form]
     _, begun, answer = text.partition(header)
     *lines, rest = answer.split(end)
-    if not begun or rest.strip():
+    if not begun or not _AFTERWARDS.fullmatch(rest):
         return None
     columns, statuses = header.removesuffix(end).count("|") + 1, {}
     for line in lines:
@@ -206,7 +208,7 @@ _NEVER = (
     ("(Bad)?Constraints", "no nodes have what it asks for", _MEND.format("`constraint`, `gpus_per_node`, `sbatch`")),
     (
         "Partition(Node|Time)Limit|PartitionConfig",
-        "it asks for more nodes or time than its partition allows",
+        "its partition allows no job of so many nodes or so much time",
         _PARTITION,
     ),
     ("Invalid(Account|QOS)|(Account|QOS)NotAllowed", "its account or QOS is refused", _MEND.format("`account`, `qos`")),

@@ -9,7 +9,7 @@ import time
 from sweep.executors.executor import Executor
 from sweep.plugins import EXECUTOR
 from sweep.search.search import claimable
-from sweep.state.events import Event, SessionAlive, SessionBegan, SessionEnded, TriesRenewed, at
+from sweep.state.events import Event, SessionAlive, SessionBegan, SessionEnded, TriesRenewed
 from sweep.state.retries import OUTSIDE
 from sweep.state.state import Attempt, PilotState
 from sweep.store.journal import Journal
@@ -47,7 +47,7 @@ class Launcher:
 
     def write(self, event: Event) -> None:
         """Append to the journal, as the answer to all that was read, and read what others have written."""
-        self._journal.append(at(event, self.sweep.sweep_state.after(event.time)))
+        self._journal.append(event.answering(self.sweep.sweep_state.latest))
         self.heartbeat_at = time.monotonic()
         self.refresh()
 

@@ -157,6 +157,6 @@ def unproductive_widths(sweep_state: SweepState, node_group: str = "") -> frozen
         if not pilot.open
         and pilot.job_id is not None  # else it never was a job: the scheduler was full or unreachable
         and pilot.name not in fruitful
-        and pilot.intended_at >= max(sweep_state.session_at, latest.get(pilot.nodes, 0.0))
+        and pilot.intent_order >= max(sweep_state.session_at, latest.get(pilot.nodes, 0.0))
     )
     return frozenset(width for width, count in unproductive.items() if count >= UNPRODUCTIVE_LIMIT)

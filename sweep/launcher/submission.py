@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from sweep.errors import SweepError
+from sweep.errors import SweepError, plural
 from sweep.executors.executor import PilotRequest, SubmitError
 from sweep.inputs.grid import Grid, max_run_s
 from sweep.inputs.site import Site
@@ -163,7 +163,8 @@ class Submission:
             wait = f"{len(names)} nodes are excluded (`sweep nodes` says why), and runs that need them wait"
             hint = f"; {wait}: `sweep nodes release {' '.join(names)}` uses them again" if names else ""
             nodes = _nodes_text(request.node_group, request.nodes)
-            raise StuckError(f"the scheduler rejects the pilot of {nodes}: {error}{hint}")
+            mend = f"mend what it names in {launcher.directory.site}, then `sweep resume {launcher.directory.path}`"
+            raise StuckError(f"the scheduler rejects the pilot of {nodes}: {error}; {mend}{hint}")
         # It may have been accepted all the same: the intent stays open until the token is searched for.
         launcher.write(SubmitDelayed(time=time.time(), pilot=request.name, reason=str(error)))
         self._not_before = max(self._not_before, time.monotonic() + self._back_off_s)
@@ -233,4 +234,4 @@ class Submission:
 
 
 def _nodes_text(node_group: str, nodes: int) -> str:
-    return f"{nodes} nodes of {node_group}" if node_group else f"{nodes} nodes"
+    return f"{plural(nodes, 'node')} of {node_group}" if node_group else plural(nodes, "node")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Mapping, Sequence
 
@@ -34,8 +35,8 @@ APART_S = 10.0
 
 
 def of_another(pilot: PilotState, status: JobStatus) -> bool:
-    """Whether the scheduler's answer is about another job of that id than the pilot's."""
-    return bool(status.name and pilot.token and status.name != pilot.token)
+    """Whether the answer is about another job of that id: of a name without the token. Sites put words around it."""
+    return bool(status.name and pilot.token and not re.search(rf"{re.escape(pilot.token)}(?!\d)", status.name))
 
 
 def _elsewhere(pilot: PilotState, here: str) -> str:

@@ -42,7 +42,8 @@ def cancel(directory: Path | str, timeout_s: float = 120.0) -> Cancelled:
     try:
         launcher = Launcher(sweep)
     except SweepError:  # a living launcher reads it from the journals, ends its pilots, and exits
-        write_request(sweep.directory, "cancel", [CancelRequested(time=sweep.sweep_state.after(time.time()))])
+        request = CancelRequested(time=time.time()).answering(sweep.sweep_state.latest)
+        write_request(sweep.directory, "cancel", [request])
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             sweep.refresh()

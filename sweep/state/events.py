@@ -8,6 +8,7 @@ that runs for days reads what a newer launcher writes.
 from __future__ import annotations
 
 import json
+import math
 import operator
 from collections.abc import Callable
 from functools import reduce
@@ -44,6 +45,18 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
     time: float
     """unix seconds, by the writer's clock"""
+    answers: float = 0.0
+    """what it comes after, where lines that its writer had read are later by other clocks; else 0"""
+
+    @property
+    def order(self) -> float:
+        """When it comes, in unix seconds: after all that its writer had read, though clocks differ."""
+        return max(self.time, self.answers)
+
+    def answering(self, latest: float) -> Event:
+        """The event as one that comes after the latest line that its writer had read."""
+        ahead = latest >= self.time
+        return msgspec.structs.replace(self, answers=math.nextafter(latest, math.inf)) if ahead else self
 
 
 class SessionBegan(Event, frozen=True, kw_only=True, tag="session"):
@@ -253,11 +266,6 @@ LAST_LINES = (SessionEnded, PilotEnded)
 _encoder = msgspec.json.Encoder()
 
 
-def at(event: Event, time: float) -> Event:
-    """The event with another time."""
-    return msgspec.structs.replace(event, time=time)
-
-
 def encode(event: Event) -> bytes:
     """The event as a line of a journal, without its line end."""
     try:
@@ -284,7 +292,7 @@ def decoder(record_type: type) -> Callable[[bytes], Event]:
             event: Event = fast.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise EventError(str(error)) from None
-        if not 0 <= event.time <= LATEST:
+        if not 0 <= event.time <= event.order <= LATEST:
             raise EventError(f"its time is {event.time}, not unix seconds")
         return event
 

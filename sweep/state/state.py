@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import singledispatch
@@ -126,6 +125,8 @@ class PilotState:
     nodes: int = 0
     node_group: str = ""
     intended_at: float = 0.0
+    intent_order: float = 0.0
+    """of its intent, among all lines (``Event.order``)"""
     elsewhere: bool = False
     """it excludes nodes on which its retries failed"""
     cluster: str = ""
@@ -187,11 +188,11 @@ class SweepState:
     nodes: Ledger = field(default_factory=Ledger)
     """reports on nodes"""
     cancelled_at: float = 0.0
-    """when the user last cancelled"""
+    """when the user last cancelled, in the lines' order"""
     session_at: float = 0.0
-    """when the current launcher session began"""
+    """when the current launcher session began, in the lines' order"""
     latest: float = 0.0
-    """time of the latest line"""
+    """the latest line's place in their order"""
     delayed: str | None = None
     """why the scheduler rejected the last pilot; None if it accepted it"""
     delayed_at: float = 0.0
@@ -202,10 +203,6 @@ class SweepState:
     def cancelled(self) -> bool:
         """The user cancelled, and no launcher session has started since."""
         return self.cancelled_at > self.session_at
-
-    def after(self, now: float) -> float:
-        """The time of a line that answers what is known: after all of that, though clocks of hosts differ."""
-        return max(now, math.nextafter(self.latest, math.inf))
 
     @property
     def excluded_nodes(self) -> dict[str, str]:
@@ -222,7 +219,7 @@ class SweepState:
         """Apply events. Kinds that do not change the state (alive, …) are ignored."""
         kinds = _apply.registry  # singledispatch looks every event's class up in a table of weak references
         for event in events:
-            self.latest = max(self.latest, event.time)
+            self.latest = max(self.latest, event.order)
             kinds.get(type(event), _apply)(event, self)
 
     def run_state(self, run_id: str) -> RunState:
@@ -257,12 +254,12 @@ def _apply(_event: Event, _sweep_state: SweepState) -> None:
 
 @_apply.register
 def _(event: SessionBegan, sweep_state: SweepState) -> None:
-    sweep_state.session_at = max(event.time, sweep_state.session_at)
+    sweep_state.session_at = max(event.order, sweep_state.session_at)
 
 
 @_apply.register
 def _(event: CancelRequested, sweep_state: SweepState) -> None:
-    sweep_state.cancelled_at = max(event.time, sweep_state.cancelled_at)
+    sweep_state.cancelled_at = max(event.order, sweep_state.cancelled_at)
 
 
 @_apply.register
@@ -270,7 +267,7 @@ def _(event: PilotIntended, sweep_state: SweepState) -> None:
     pilot = sweep_state.pilot(event.pilot)
     pilot.token = event.token
     pilot.nodes = event.nodes
-    pilot.intended_at = event.time
+    pilot.intended_at, pilot.intent_order = event.time, event.order
     pilot.node_group = event.node_group
     pilot.elsewhere = event.elsewhere
     pilot.cluster = event.cluster
@@ -382,7 +379,7 @@ def _(event: TriesRenewed, sweep_state: SweepState) -> None:
 
 @_apply.register
 def _(event: NodeBad, sweep_state: SweepState) -> None:
-    sweep_state.nodes.reports.append(NodeReport(node=event.node, time=event.time, reason=event.reason))
+    sweep_state.nodes.reports.append(NodeReport(node=event.node, time=event.order, reason=event.reason))
     if (pilot := sweep_state.pilots.get(event.pilot or "")) is not None:
         pilot.lost_at.setdefault(event.node, event.time)
 
@@ -396,4 +393,4 @@ def _(event: NodeFit, sweep_state: SweepState) -> None:
 @_apply.register
 def _(event: NodeReleased, sweep_state: SweepState) -> None:
     cleared_at = sweep_state.nodes.cleared_at
-    cleared_at[event.node] = max(event.time, cleared_at.get(event.node, event.time))
+    cleared_at[event.node] = max(event.order, cleared_at.get(event.node, event.order))

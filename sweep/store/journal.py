@@ -234,4 +234,4 @@ class JournalReader:
         for name, (end, ended) in read.items():  # only now: after a file system error here all is read again
             self.offsets[name], self._grew_at[name] = end, now
             self._not_before[name] = now + RESTING_POLL_S if ended else now
-        return sorted(fresh, key=lambda event: event.time)
+        return sorted(fresh, key=lambda event: event.order)

@@ -25,6 +25,7 @@ from sweep.state.events import (
     PilotStarted,
     PilotSubmitted,
     PilotWaits,
+    SubmitDelayed,
 )
 from sweep.state.tally import Tally
 from sweep.store.sweep import Sweep
@@ -289,6 +290,16 @@ def test_a_file_system_without_a_free_inode_is_full(full_mount):
         for number in range(40):
             (place / str(number)).touch()
     assert "is full (no inode is left): nothing more" in full_text(sweep)
+
+
+def test_a_refused_pilot_says_why_in_the_picture_and_in_plain_lines_until_one_is_accepted(tmp_path):
+    sweep = made(tmp_path, ("1B",), (1,))
+    refused = SubmitDelayed(time=1.0, pilot="p0001", reason="sbatch: error: state a project")
+    waiting = after(sweep, [refused])
+    for text in (summary_line(waiting), " ".join(rendered(waiting).split())):
+        assert "sbatch: error: state a project; the launcher tries again later" in text
+    accepted = after(sweep, [refused, PilotSubmitted(time=2.0, pilot="p0002", job_id="7")])
+    assert "refused" not in summary_line(accepted)
 
 
 def test_a_pilot_that_waits_says_why_and_what_the_user_can_do(tmp_path):

@@ -123,7 +123,9 @@ def test_an_answer_counts_only_as_a_whole(text, form):
     ends = {len("".join([header, *jobs[:number]])) for number in range(len(jobs) + 1)}
     cut = {size for size in range(len(text)) if parse(text[:size], form) is not None}
     assert cut <= ends, "an answer that was cut is whole only where a line ends"
-    for damaged in ("", *jobs[:1], text + "garbage\n", header + "garbage\n" + text.removeprefix(header)):
+    assert parse(f"{text}NOTICE: /scratch is purged on Monday\n\nSee the 2 wikis\n", form) == whole
+    after = [text + more for more in ("garbage", "7 garbage\n", "10", "gar|bage\n", "garbage\n7|RUN")]
+    for damaged in ("", *jobs[:1], *after, header + "garbage\n" + text.removeprefix(header)):
         assert parse(damaged, form) is None
     assert parse(text.replace("105|", "\ufffd5|").replace("205|", "\ufffd5|"), form) is None
 

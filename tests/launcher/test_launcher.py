@@ -11,6 +11,7 @@ from sweep.executors.slurm_states import job_state
 from sweep.launcher.launcher import Launcher
 from sweep.launcher.loop import Loop
 from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_lost
+from sweep.launcher.pilots_wanted import PATIENCE_S, Capacity, pilots_wanted
 from sweep.launcher.watch import Watch
 from sweep.outcomes import Outcome
 from sweep.state.events import (
@@ -65,6 +66,22 @@ def test_an_attempt_that_began_without_a_visible_claim_is_marked_lost(existing):
     launcher.close()
     (lost,) = driving.records_of(directory.path)
     assert (lost["outcome"], lost["node_names"]) == ("lost", ["n1"])
+
+
+def test_a_pilot_that_never_starts_is_seen_to_be_late_though_another_hosts_clock_is_hours_ahead(existing):
+    """Its intent has the launcher's own time, and all the same comes after what the launcher had read."""
+    ahead, now = time.time() + 5 * 3600, time.time()
+    written(existing.directory, "cancel-1", CancelRequested(time=ahead))
+    launcher = Launcher(existing)
+    launcher.write(PilotIntended(time=now, pilot="p0001", token="t", nodes=2, time_limit_s=60))
+    launcher.close()
+    sweep_state = driving.state_of(existing.directory.path)
+    assert not sweep_state.cancelled
+    pilot = sweep_state.pilots["p0001"]
+    assert (pilot.intended_at, pilot.intent_order > ahead) == (now, True)
+    for late_s, wanted in ((PATIENCE_S - 1, []), (PATIENCE_S + 1, [1])):
+        capacity = Capacity(max_pilots=4, pilot_time_s=600, run_s=60, now=now + late_s)
+        assert [one.nodes for one in pilots_wanted(existing.runs, sweep_state, capacity)] == wanted
 
 
 def test_attempts_of_an_open_pilot_are_not_marked_lost(existing):

@@ -90,6 +90,14 @@ def test_a_wrong_job_id_is_put_right_by_the_token(watched, wrong):
     assert launcher.sweep.sweep_state.pilots["p0001"].job_id == "8"
 
 
+@pytest.mark.parametrize(("name", "own"), [("site_s-p0001", True), ("s-p0001.u1", True), ("s-p00011", False)])
+def test_what_a_job_submit_plug_in_puts_around_the_token_makes_no_other_job_of_it(watched, name, own):
+    launcher, watch, clock = watched
+    launcher.executor = Lists(jobs={"7": JobStatus(state=JobState.PENDING, name=name)})
+    passes(clock, launcher, watch, 60)
+    assert is_open(launcher) == own
+
+
 @pytest.mark.parametrize("state", [JobState.GONE, JobState.UNKNOWN])
 def test_another_job_of_its_id_says_that_it_is_gone_only_where_no_job_has_the_token(watched, state):
     launcher, watch, clock = watched

@@ -22,7 +22,7 @@ def ended(sweep_state, name, *outcomes, pilot="p0001"):
 
 
 def pilot(name, nodes=1, gone=None, at=1.0):
-    return PilotState(name=name, token=name, nodes=nodes, intended_at=at, gone=gone, job_id="7")
+    return PilotState(name=name, token=name, nodes=nodes, intended_at=at, intent_order=at, gone=gone, job_id="7")
 
 
 RUNS = [planned("a"), planned("b", 2), planned("c"), planned("d", 2)]

@@ -125,6 +125,7 @@ def test_a_refused_pilot_stops_the_launch_with_the_schedulers_message(tmp_path, 
     assert done.returncode == 1
     assert "nowhere" in (directory / "site.yaml").read_text()
     assert "invalid partition" in done.stderr.lower()
+    assert f"mend what it names in {directory}/site.yaml, then `sweep resume {directory}`" in done.stderr
     assert len(driving.state_of(directory).pilots) == 1
 
 

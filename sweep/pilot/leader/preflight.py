@@ -42,7 +42,7 @@ class Preflight:
         self._spec = spec
         self._attempts = attempts
         self._asked: list[Link] = []
-        self._asked_at = 0.0
+        self._asked_at = self._due_at = 0.0
         self._checks: list[Check] = []
         self.domains: dict[str, str] = {}
         """node -> the NVLink domain of its GPUs, where their driver says"""
@@ -56,6 +56,7 @@ class Preflight:
         run = first.planned.run()
         self._checks = checks_of(self._spec)
         self._asked, self._asked_at = list(links), time.time()
+        self._due_at = time.monotonic() + LIMIT_S[self._spec.preflight] + PATIENCE_S
         message = Inspect(
             readers=tuple(readers(self._checks)),
             limit_s=LIMIT_S[self._spec.preflight],
@@ -70,9 +71,8 @@ class Preflight:
         """Wait for the answers; an event for each node that must not be used."""
         if not self._asked:
             return []
-        deadline_s = LIMIT_S[self._spec.preflight] + PATIENCE_S
         waits = [asyncio.ensure_future(link.inspected.wait()) for link in self._asked]
-        await asyncio.wait(waits, timeout=max(0.0, self._asked_at + deadline_s - time.time()))
+        await asyncio.wait(waits, timeout=max(0.0, self._due_at - time.monotonic()))
         for wait in waits:
             wait.cancel()
         now = time.time()
