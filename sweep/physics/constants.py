@@ -333,6 +333,15 @@ GROUPED_PRODUCT_S = Constant(
     "host time of a product of experts, on Blackwell with a host not named: eight of 128 x 2048 x 2048, operands cast "
     "before, take 0.267 ms, as one kernel 0.069 (NVIDIA/TransformerEngine pull request 3134)",
 )
+INTERLEAVED = Constant(
+    2.5,
+    0.15,
+    "Qwen3-235B-A22B on 64 B200, micro-batches of one sequence: 17.2 s in bf16 and 20.1 in MXFP8 with exchanges of "
+    "experts overlapped, 16.0 and 16.9 without, for CPU overhead (NVIDIA-NeMo/Megatron-Bridge pull request 1760). So a "
+    "layer's passes take the host 11.3 and 13.2 ms, 2.7 and 2.4 times as long as its operations elsewhere",
+)
+"""host time of an operation where two micro-batches' passes alternate, each cut into pieces with a stream, an event and
+a backward of its own (NVIDIA/Megatron-LM, core/pipeline_parallel/utils.py, ScheduleNode), over that of others"""
 SMALL_KERNEL_S = Constant(
     3.8e-6,
     0.4,

@@ -248,6 +248,7 @@ def _launches(
     """
     adapted = adapters.host_operations(profile)
     each = machine.launch_s * (1 - mentions(columns, "cuda_graphs", experts.WHOLE))
+    each = np.where(read(columns, "ep_overlap") > 0, constants.INTERLEAVED.median, 1.0) * each
     plain, router, layer = (1 - mentions(columns, "cuda_graphs", scope) for scope in ("attn", "moe_router", "moe"))
     split = behaviour.tensor_operations * (read(columns, "tp") > 1)
     gathers = 12.0 * (read(columns, "zero") == 3)
