@@ -383,7 +383,7 @@ _STAGES = {"LLAMA2-13B": 10, "LLAMA2-70B": 20}
 
 def nemo(*, adapters: bool = False) -> Iterator[Row]:
     """Dense models; ``adapters``: the fine-tuning rows that train adapters, and not the others."""
-    models = {row["model"]: _nemo_shape(row) for row in read("nemo_models.csv")}
+    models = {row["model"]: nemo_shape(row) for row in read("nemo_models.csv")}
     for row in read("nemo_performance.csv"):
         gpu = row["system"].removeprefix("DGX-").lower()
         frozen = row["task"] == "LoRA" or row["section"].startswith("LoRA")
@@ -416,7 +416,7 @@ def nemo(*, adapters: bool = False) -> Iterator[Row]:
         }
 
 
-def _nemo_shape(row: dict[str, str]) -> ModelShape:
+def nemo_shape(row: dict[str, str]) -> ModelShape:
     return ModelShape(
         num_layers=int(row["num_layers"]),
         hidden_size=int(row["hidden_size"]),

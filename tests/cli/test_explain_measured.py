@@ -1,6 +1,5 @@
 """`sweep explain` of a run that is ok: its figures, its rank in its cell, predicted against measured by part."""
 
-import os
 import re
 import shutil
 from pathlib import Path
@@ -14,8 +13,9 @@ from sweep.outcomes import Outcome
 from sweep.state.events import NodeBad
 from sweep.store.journal import Journal
 from sweep.store.sweep import Sweep
+from tests.support import published
 from tests.support.command_line import Command
-from tests.support.made_records import made_record, record_event, reference
+from tests.support.made_records import made_record, record_event
 from tests.support.made_sweeps import GRID, made, measured, pilot_wrote
 from tests.support.paths import REPOSITORY
 
@@ -176,8 +176,7 @@ def test_the_gap_of_a_table_of_something_else_is_refused(tmp_path: Path, command
 
 
 def test_the_gaps_of_a_published_table_name_causes(tmp_path: Path, command: Command) -> None:
-    assert len(reference("playbook_runs.csv")) > 1000
-    table = Path(os.environ["SWEEP_REFERENCE_DATA"]) / "playbook_runs.csv"
+    table = published.table("playbook_runs.csv")
     mapping = REPOSITORY / "examples" / "import" / "playbook.yaml"
     assert command("import", table, "--map", mapping, "--out", tmp_path / "r.parquet")[0] == 0
     found = command.json("explain", tmp_path / "r.parquet", "--gap")

@@ -1,6 +1,5 @@
 """Diagnosis from facts: exit codes, structured exceptions, logs, Slurm, the kernel, and the watcher's verdict."""
 
-import os
 import signal
 
 import pytest
@@ -95,14 +94,13 @@ def test_an_xid_that_programs_cause_does_not_override_the_cuda_error() -> None:
     assert outcome(ranks=[rank(signal=6)], kernel=[line]) is Outcome.XID_HARDWARE
 
 
-@pytest.mark.skipif("SWEEP_REFERENCE_DATA" not in os.environ, reason="SWEEP_REFERENCE_DATA is not set")
 def test_reference_texts() -> None:
     import json
-    from pathlib import Path
 
     from sweep.outcomes import NO_FAILURE
+    from tests.support import published
 
-    lines = (Path(os.environ["SWEEP_REFERENCE_DATA"]) / "failures.jsonl").read_text().splitlines()
+    lines = published.table("failures.jsonl").read_text().splitlines()
     wrong = []
     for row in map(json.loads, lines):
         found = str(diagnose_text(row["text"]).outcome or NO_FAILURE)

@@ -1,7 +1,6 @@
 """`sweep import` and `sweep replay`: maps, units, what cannot be true; published tables where they are given."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from sweep.inputs import yaml_lines
 from sweep.library.winners import winners
 from sweep.records.record import problems
 from tests.support.paths import REPOSITORY
+from tests.support.published import table
 from tests.support.refusals import mistakes_of
 
 MAPS = REPOSITORY / "examples" / "import"
@@ -419,12 +419,9 @@ def test_results_without_a_run_of_the_model_are_refused(tmp_path):
 
 # Published tables, read from where the environment says.
 
-reference = pytest.mark.skipif("SWEEP_REFERENCE_DATA" not in os.environ, reason="SWEEP_REFERENCE_DATA is not set")
 
-
-def published(tmp_path, table, name):
-    out = tmp_path / f"{name}.parquet"
-    return import_file(Path(os.environ["SWEEP_REFERENCE_DATA"]) / f"{table}.csv", MAPS / f"{name}.yaml", out)
+def published(tmp_path, name, source):
+    return import_file(table(f"{name}.csv"), MAPS / f"{source}.yaml", tmp_path / f"{source}.parquet")
 
 
 def test_what_a_source_counts_otherwise_in_many_rows_is_said_once_and_flags_none(tmp_path):
@@ -435,7 +432,6 @@ def test_what_a_source_counts_otherwise_in_many_rows_is_said_once_and_flags_none
     assert note.startswith("30 of 30 rows state MFU of ")
 
 
-@reference
 def test_of_torchtitans_table_the_best_is_as_published_and_the_three_retracted_mfu_values_alone_are_caught(tmp_path):
     """Its rows differ in async TP, the scaling of float8, compile and schedule, none of which is a layout's."""
     done = published(tmp_path, "torchtitan_performance", "torchtitan")
@@ -449,7 +445,6 @@ def test_of_torchtitans_table_the_best_is_as_published_and_the_three_retracted_m
     assert found["llama3.1-8B", 1][0] == 8532
 
 
-@reference
 def test_llm_foundrys_table_is_sound_and_its_mfu_reproduced(tmp_path):
     done = published(tmp_path, "mosaic_mpt_benchmarks", "llm-foundry")
     assert not done.suspects

@@ -1,8 +1,6 @@
 """A first map of a table is written from its columns' names, and imports it once it is completed."""
 
 import json
-import os
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -10,7 +8,7 @@ import yaml
 
 from sweep.foreign.files import import_file
 from sweep.inputs.yaml_lines import load
-from tests.support import driving
+from tests.support import driving, published
 from tests.support.refusals import mistakes_of
 
 TABLE = """\
@@ -200,7 +198,6 @@ def test_a_map_that_is_there_is_kept(tmp_path):
     assert (tmp_path / "map.yaml").read_text() == "mine"
 
 
-@pytest.mark.skipif("SWEEP_REFERENCE_DATA" not in os.environ, reason="the published tables are not here")
 @pytest.mark.parametrize(
     ("table", "wanted"),
     [
@@ -211,5 +208,5 @@ def test_a_map_that_is_there_is_kept(tmp_path):
     ],
 )
 def test_published_tables_are_recognised(tmp_path, table, wanted):
-    text = suggested(tmp_path, (Path(os.environ["SWEEP_REFERENCE_DATA"]) / f"{table}.csv").read_text(), table)
+    text = suggested(tmp_path, published.table(f"{table}.csv").read_text(), table)
     assert wanted <= yaml.safe_load(text)["columns"].keys()

@@ -13,9 +13,8 @@ from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES, profile_of
 from sweep.physics.shapes import ModelShape
-from tests.support.published import LAYOUT, RECOMMENDED, REFERENCE, column, playbook, rows
+from tests.support.published import LAYOUT, RECOMMENDED, column, playbook, rows
 
-pytestmark = pytest.mark.skipif(not REFERENCE, reason="SWEEP_REFERENCE_DATA is not set")
 NANOTRON = PROFILES["nanotron"]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
+from benchmarks.reference_tables import gpt, nemo_shape
 from sweep.physics import shapes
 from sweep.physics.catalogue import MODELS
 from sweep.physics.flops import (
@@ -26,27 +27,13 @@ from sweep.physics.shapes import (
     shape_columns,
     total_parameters,
 )
-from tests.support.published import REFERENCE, rows
-
-reference = pytest.mark.skipif(not REFERENCE, reason="SWEEP_REFERENCE_DATA is not set")
+from tests.support.published import rows
 
 
 def mosaic_shape(row, sequence=2048):
-    """llm-foundry's MPT: learned positions, biases everywhere, GELU."""
-    return ModelShape(
-        num_layers=int(row["n_layers"]),
-        hidden_size=int(row["d_model"]),
-        num_heads=int(row["n_heads"]),
-        intermediate_size=int(row["ffn_hidden"]),
-        vocab_size=int(row["vocab_size"]),
-        tied_embeddings=True,
-        gated_mlp=False,
-        norm="layernorm",
-        qkv_bias=True,
-        attention_output_bias=True,
-        mlp_bias=True,
-        learned_positions=sequence,
-    )
+    assert int(row["ffn_hidden"]) == 4 * int(row["d_model"])
+    sizes = (int(row[name]) for name in ("d_model", "n_heads", "vocab_size"))
+    return gpt(int(row["n_layers"]), *sizes, sequence)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +95,6 @@ def test_what_a_shape_leaves_out_is_known_exactly(name, published, beyond):
     assert total_parameters(MODELS[name]) == published + beyond
 
 
-@reference
 def test_mosaic_parameters_are_exact():
     found = {row["model"]: total_parameters(mosaic_shape(row)) for row in rows("mosaic_mpt_architectures.csv")}
     assert found == {r["model"]: int(r["params_at_seq_2048"]) for r in rows("mosaic_mpt_architectures.csv")}
@@ -157,7 +143,6 @@ def test_a_mixture_uses_up_to_all_of_its_experts_and_has_one_layer_of_them_at_le
         assert ModelShape(**given | change)
 
 
-@reference
 def test_llm_foundry_mfu_and_hfu():
     """Published to two decimals; A100 bf16, 6 N + 12 L d T, HFU 4/3 with checkpointing."""
     shapes = {row["model"]: row for row in rows("mosaic_mpt_architectures.csv")}
@@ -270,7 +255,6 @@ def test_v100_tables_count_eight_flops_per_parameter_and_token():
     assert by_shape == 8 * total_parameters(MODELS["8B"])
 
 
-@reference
 def test_playbook_mfu():
     """6 N + 12 L h s over 989 TFLOP/s, N with embeddings, to the rounding of N; tied models only without a pipeline,
     where the embedding was not counted twice."""
@@ -286,21 +270,9 @@ def test_playbook_mfu():
     assert checked > 500
 
 
-@reference
 def test_nemo_tflops_of_dense_models():
     """NeMo 24.x counts full attention, Megatron-Bridge from 25.09 on the causal half."""
-    shapes = {
-        row["model"]: ModelShape(
-            num_layers=int(row["num_layers"]),
-            hidden_size=int(row["hidden_size"]),
-            num_heads=int(row["num_heads"]),
-            num_kv_heads=int(row["num_kv_heads"]),
-            intermediate_size=int(row["ffn_hidden"]),
-            vocab_size=int(row["vocab_size"]),
-            gated_mlp=row["gated_mlp"] == "1",
-        )
-        for row in rows("nemo_models.csv")
-    }
+    shapes = {row["model"]: nemo_shape(row) for row in rows("nemo_models.csv")}
     checked = {"nemo": 0, "megatron-bridge": 0}
     for row in rows("nemo_performance.csv"):
         preset = "nemo" if "NeMo24" in row["container"] else "megatron-bridge"
@@ -320,7 +292,6 @@ def test_nemo_tflops_of_dense_models():
     assert checked["megatron-bridge"] > 20
 
 
-@reference
 def test_torchtitan_mfu():
     """2024-04: with the input embedding, A100; the corrected 405B rows of 2024-08: without it, H100, bf16 and fp8."""
     names = {

@@ -1,6 +1,5 @@
 """The step-time model: how it ranks published runs, and what must hold whatever its constants."""
 
-import os
 from collections import defaultdict
 from dataclasses import replace
 
@@ -43,7 +42,6 @@ def runs_needed(found, order_of):
     return needed
 
 
-@pytest.mark.skipif("SWEEP_REFERENCE_DATA" not in os.environ, reason="SWEEP_REFERENCE_DATA is not set")
 def test_few_runs_are_needed_in_predicted_order(record_property):
     """What cannot be or cannot fit is skipped, the rest is ordered by predicted speed; nothing is fitted meanwhile."""
     found = rows("playbook_runs.csv")
@@ -64,7 +62,6 @@ def test_few_runs_are_needed_in_predicted_order(record_property):
         assert sum(n for n, _ in some) / sum(total for _, total in some) < 0.06
 
 
-@pytest.mark.skipif("SWEEP_REFERENCE_DATA" not in os.environ, reason="SWEEP_REFERENCE_DATA is not set")
 def test_order_within_cells_agrees_with_measurement():
     found = [row for row in rows("playbook_runs.csv") if row["status"] == "success"]
     speed = tokens_per_second_per_gpu(playbook(found) | {"dtype": "bf16"}, H100, NANOTRON)

@@ -1,15 +1,13 @@
 """What a plan leaves out by prediction alone: runs that would be ended, and runs that have no chance to be the best."""
 
-import csv
-import os
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from sweep.inputs.load import load_grid
 from sweep.planning.build import build
+from tests.support import published
 from tests.support.made_plans import plan_of
 from tests.support.paths import REPOSITORY
 
@@ -79,18 +77,16 @@ def test_what_is_not_predicted_is_not_left_out(change):
     assert left_out(planned(SMALL.replace(*change))) == {}
 
 
-@pytest.mark.skipif("SWEEP_REFERENCE_DATA" not in os.environ, reason="the published tables are not here")
 def test_the_published_best_of_each_cell_is_kept():
     """Of the playbook's grid with its trainer: a fifth of the runs is left out, and no cell loses its winner."""
     grid = load_grid(REPOSITORY / "examples/ultrascale.yaml", ["workload=nanotron", "max_run_time=30d"])
     rows = build(grid, grid.site).table.to_pylist()
     names = ("model", "nodes", "dp", "tp", "pp", "grad_accum", "micro_batch_size", "zero")
     chances = {tuple(str(row[name]) for name in names): row["reasons"] for row in rows}
-    with (Path(os.environ["SWEEP_REFERENCE_DATA"]) / "playbook_heatmap_best.csv").open() as table:
-        best = [
-            tuple(row[name.replace("zero", "zero_stage").replace("model", "model_label")] for name in names)
-            for row in csv.DictReader(table)
-        ]
+    best = [
+        tuple(row[name.replace("zero", "zero_stage").replace("model", "model_label")] for name in names)
+        for row in published.rows("playbook_heatmap_best.csv")
+    ]
     assert [one for one in best if any("no_chance" in reason for reason in chances.get(one, ()))] == []
     assert sum(one in chances for one in best) >= 14
     runs = sum(not row["reasons"] for row in rows)

@@ -4,8 +4,6 @@ Reads the folder that SWEEP_REFERENCE_DATA names; skipped where it is unset.
 """
 
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,17 +15,16 @@ from sweep.cli.main import cli
 from sweep.foreign.files import import_file, read_recorded
 from sweep.search.budget import Budget
 from sweep.search.strategies import strategy_named
+from tests.support import published
 from tests.support.paths import REPOSITORY
 
-REFERENCE = os.environ.get("SWEEP_REFERENCE_DATA")
-pytestmark = pytest.mark.skipif(not REFERENCE, reason="SWEEP_REFERENCE_DATA is not set")
 MAP = REPOSITORY / "examples" / "import" / "playbook.yaml"
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     path = tmp_path_factory.mktemp("playbook") / "results.parquet"
-    import_file(Path(REFERENCE) / "playbook_runs.csv", MAP, path)
+    import_file(published.table("playbook_runs.csv"), MAP, path)
     return path
 
 

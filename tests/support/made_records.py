@@ -1,14 +1,12 @@
 """Records for tests: made by `build_record` from measurements, as a pilot makes them."""
 
 import dataclasses
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pandas as pd
-import pytest
 
 from sweep.contract import Layout, Measurement, Run
 from sweep.outcomes import Outcome
@@ -16,6 +14,7 @@ from sweep.records.record import EndedAttempt, build_record
 from sweep.records.schema import TIME_NAMES, Record
 from sweep.state.events import Event, Recorded, encode
 from sweep.store.directory import SweepDir
+from tests.support import published
 
 TINY = {"num_layers": 4, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "vocab_size": 512}
 
@@ -90,17 +89,9 @@ def as_json(record: Record) -> dict[str, Any]:
     return values
 
 
-def reference(name: str) -> pd.DataFrame:
-    """A table of published data, from the folder that SWEEP_REFERENCE_DATA names; the test is skipped without it."""
-    folder = os.environ.get("SWEEP_REFERENCE_DATA")
-    if not folder:
-        pytest.skip("SWEEP_REFERENCE_DATA is not set")
-    return pd.read_csv(Path(folder) / name)
-
-
 def playbook_records() -> pd.DataFrame:
     """The Ultra-Scale Playbook's published runs as records."""
-    raw = reference("playbook_runs.csv")
+    raw = pd.read_csv(published.table("playbook_runs.csv"))
     return pd.DataFrame(
         {
             "run_id": "row-" + raw["row"].astype(str),

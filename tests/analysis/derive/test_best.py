@@ -24,7 +24,8 @@ from analysis.derive.best import (
 from analysis.derive.confidence import verdict
 from analysis.metrics import METRICS
 from sweep.errors import SweepError
-from tests.support.made_records import made_grid, playbook_records, reference
+from tests.support import published
+from tests.support.made_records import made_grid, playbook_records
 
 RATE = METRICS["tokens_per_second_per_gpu"]
 
@@ -42,10 +43,10 @@ def frame(*rows, **common):
     [("reported_mfu", "best_by_mfu_row_in_playbook_runs"), ("tokens_per_second_per_gpu", "best_by_tok_s_gpu_row")],
 )
 def test_the_playbooks_winners(metric, column):
-    published = reference("playbook_heatmap_best.csv").set_index(["model_label", "nodes"])
+    winners = pd.read_csv(published.table("playbook_heatmap_best.csv")).set_index(["model_label", "nodes"])
     best = best_per_cell(playbook_records(), metric).set_index(["model", "nodes"])
-    assert len(published) == 14
-    for cell, row in published.iterrows():
+    assert len(winners) == 14
+    for cell, row in winners.iterrows():
         assert best.loc[cell, "run_id"] == f"row-{row[column]}", cell
         if metric == "reported_mfu":
             assert best.loc[cell, "value"] * 100 == pytest.approx(row["mfu_pct"], abs=0.005)
