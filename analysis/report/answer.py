@@ -53,12 +53,14 @@ def heat_of(table: pd.DataFrame, metric: Metric) -> dict[str, Any]:
 
 def winners_of(table: pd.DataFrame, metric: Metric, usage: Usage, around: pd.DataFrame) -> list[dict[str, Any]]:
     """The measured cells of ``analysis.derive.best.cells`` as texts, in its order. ``around``: their ``neighbours``."""
-    winners = []
-    for at, cell in enumerate(as_rows(table)):
-        if cell["status"] == "best":
-            own = around[(around["model"] == cell["model"]) & (around["nodes"] == cell["nodes"])]
-            winners.append(_winner(cell, f"cell-{at}", metric, usage, own))
-    return winners
+    of_cell: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in as_rows(around):
+        of_cell.setdefault((row["model"], row["nodes"]), []).append(row)
+    return [
+        _winner(cell, f"cell-{at}", metric, usage, of_cell.get((cell["model"], cell["nodes"]), []))
+        for at, cell in enumerate(as_rows(table))
+        if cell["status"] == "best"
+    ]
 
 
 def _tile(cell: Mapping[str, Any], anchor: str, metric: Metric, shown: Metric, scale: Scale | None) -> dict[str, Any]:
@@ -74,7 +76,9 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, around: pd.DataFrame) -> dict[str, Any]:
+def _winner(
+    cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, around: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     claim, sentence = verdict(cell, metric)
     memory = cell.get("peak_memory_bytes")
     return {
@@ -94,7 +98,7 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, 
         "notes": items_of(cell.get("notes")),
         "ties": items_of(cell.get("ties")),
         "around": summary(around),
-        "neighbours": tuple(map(_neighbour, as_rows(around))),
+        "neighbours": tuple(map(_neighbour, around)),
         "run_id": str(cell.get("run_id")),
         "usage": tuple(usage(cell)),
     }
