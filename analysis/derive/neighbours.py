@@ -29,13 +29,13 @@ LAST = {"zero": 3}
 """The highest value of an axis that does not double"""
 ROUNDED = 0.005
 """a smaller difference is 0 % in a text"""
-COLUMNS = ["model", "nodes", "axis", "step", "value", "ratio", "how", "reason", "tie"]
+Row = Mapping[str, Any]
 
 
-def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric) -> pd.DataFrame:
-    """A row per winner, axis and step.
+def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric) -> dict[tuple[Any, ...], list[Row]]:
+    """(model, nodes) -> a row per axis and step from the winner.
 
-    Columns: model, nodes; ``axis``; ``step`` (-1, +1, or 0 for another value of an axis without order); ``value`` of
+    Columns: ``axis``; ``step`` (-1, +1, or 0 for another value of an axis without order); ``value`` of
     the neighbour, as text; ``ratio``: how good it is as a fraction of the winner, above 1 if better; ``how``:
     measured, failed, rejected, edge (the sweep has no further value) or unknown; ``reason``: the outcome of a failure,
     the rule of a rejection; ``tie``: it was measured within noise of the winner.
@@ -48,15 +48,15 @@ def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric)
     of_axis = [_one_axis_away(table, winners) for table in tables]
     values = _values([*tables, final])
     better = 1 if metric.higher_is_better else -1
-    found = []
+    found: dict[tuple[Any, ...], list[Row]] = {}
     for winner in as_rows(winners):
         cell = winner["model"], winner["nodes"]
         for axis in STEPPED:
             around = [rows.get((*cell, axis), []) for rows in of_axis]
             steps = steps_of(winner, axis, values[axis].get(cell[0], set()))
             sides = (_compared(winner, around, better, axis, *step) for step in steps)
-            found += [{**dict(zip(CELL, cell, strict=True)), **side} for side in sides if side]
-    return pd.DataFrame(found, columns=COLUMNS)
+            found.setdefault(cell, []).extend(filter(None, sides))
+    return found
 
 
 def _values(tables: Sequence[pd.DataFrame]) -> dict[str, dict[str, set[Any]]]:
@@ -70,7 +70,7 @@ def _values(tables: Sequence[pd.DataFrame]) -> dict[str, dict[str, set[Any]]]:
     return found
 
 
-def _one_axis_away(table: pd.DataFrame, winners: pd.DataFrame) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+def _one_axis_away(table: pd.DataFrame, winners: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:
     """(model, nodes, axis) -> the rows that differ from the cell's winner by that axis, and by what follows from it."""
     names = [name for name in CONFIGURATION_NAMES if name in table and name not in (*CELL, *FOLLOWING)]
     if table.empty:
@@ -79,7 +79,7 @@ def _one_axis_away(table: pd.DataFrame, winners: pd.DataFrame) -> dict[tuple[Any
     rows = table.join(theirs, on=CELL, how="inner").reset_index(drop=True)
     differs = pd.DataFrame({name: ~_equal(rows[name], rows[f"best {name}"]) for name in names})
     one = differs[differs.sum(axis=1) == 1].idxmax(axis=1)
-    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    found: dict[tuple[Any, ...], list[Row]] = {}
     for axis, row in zip(one, as_rows(rows.loc[one.index, table.columns]), strict=True):
         found.setdefault((row["model"], row["nodes"], axis), []).append(row)
     return found
@@ -92,8 +92,8 @@ def _equal(left: pd.Series[Any], right: pd.Series[Any]) -> pd.Series[bool]:
 
 
 def _compared(
-    winner: Mapping[str, Any],
-    around: Sequence[Sequence[Mapping[str, Any]]],
+    winner: Row,
+    around: Sequence[Sequence[Row]],
     better: int,
     axis: str,
     step: int,
@@ -122,7 +122,7 @@ def _compared(
     return row | {"how": "unknown"} if stepped(winner, axis, value) is not None else None
 
 
-def stepped(winner: Mapping[str, Any], axis: str, value: Any) -> dict[str, Any] | None:
+def stepped(winner: Row, axis: str, value: Any) -> dict[str, Any] | None:
     """The winner's record with another value on an axis, dp and grad_accum following; None if they are not whole."""
     read = [*FOLLOWING, "micro_batch_size", *((axis,) if axis in SPLITTING else ())]
     if any(pd.isna(winner[name]) for name in read):
@@ -137,7 +137,7 @@ def stepped(winner: Mapping[str, Any], axis: str, value: Any) -> dict[str, Any] 
     return {**layout, **{name: int(layout[name]) for name in FOLLOWING}} if whole else None
 
 
-def steps_of(winner: Mapping[str, Any], axis: str, values: set[Any]) -> list[tuple[int, Any]]:
+def steps_of(winner: Row, axis: str, values: set[Any]) -> list[tuple[int, Any]]:
     """(step, value) of the neighbours on an axis. Value None: the sweep has none there, though there may be one.
 
     None at all where the sweep has one value of the axis, or the winner's is null.
@@ -159,7 +159,7 @@ def steps_of(winner: Mapping[str, Any], axis: str, values: set[Any]) -> list[tup
     return found
 
 
-def _has_room(winner: Mapping[str, Any], axis: str) -> bool:
+def _has_room(winner: Row, axis: str) -> bool:
     """Whether a value above the winner's can exist at all: GPUs and batch allow its double."""
     if axis in LAST:
         return bool(winner[axis] < LAST[axis])
@@ -172,7 +172,7 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, (int, float, np.integer, np.floating)) else str(value)
 
 
-def described(row: Mapping[str, Any]) -> str:
+def described(row: Row) -> str:
     """One neighbour's result as text: 12 % slower, failed: oom_cuda, not in the sweep."""
     if row["how"] == "measured":
         percent = 100 * (row["ratio"] - 1)
@@ -186,7 +186,7 @@ def described(row: Mapping[str, Any]) -> str:
     return texts.get(row["how"], "not in the sweep" if row["how"] == "edge" else "not measured")
 
 
-def summary(of_winner: Sequence[Mapping[str, Any]]) -> str:
+def summary(of_winner: Sequence[Row]) -> str:
     """A winner's neighbours in a sentence: how far behind they are, and what would have to be tried."""
     known = [row for row in of_winner if row["how"] == "measured"]
     edges = list(dict.fromkeys(row["axis"] for row in of_winner if row["how"] == "edge"))
