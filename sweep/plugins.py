@@ -6,7 +6,9 @@ register further ones by entry points.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -77,9 +79,14 @@ class Kind(Generic[T]):
         return loaded  # type: ignore[no-any-return]
 
     def _registered(self) -> tuple[EntryPoint, ...]:
-        from importlib.metadata import entry_points  # a tenth of the time of `sweep --help`
+        return _points(self.group, tuple(sys.path)) if self.group else ()
 
-        return tuple(entry_points(group=self.group)) if self.group else ()
+
+@functools.cache  # it reads every installed package, and a report asks once for each cell
+def _points(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:  # noqa: ARG001
+    from importlib.metadata import entry_points  # a tenth of the time of `sweep --help`
+
+    return tuple(entry_points(group=group))
 
 
 WORKLOAD: Kind[Workload] = Kind(

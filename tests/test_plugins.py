@@ -1,12 +1,12 @@
 """Plug-ins: known names load, unknown names get the nearest as a remedy, load errors report the reason."""
 
-import importlib.metadata
 import sys
 
 import pytest
 
 from sweep import plugins
 from sweep.errors import SweepError
+from tests.support.driving import plug_in
 
 KINDS = {
     "transformer": plugins.WORKLOAD,
@@ -42,12 +42,13 @@ def test_a_tracker_that_is_not_installed_reports_how_to_install_it(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["transformer", "torchtitan"])
-def test_what_others_register_is_found_and_checked(name, monkeypatch):
+def test_what_others_register_is_found_and_checked(name, monkeypatch, tmp_path):
     kind = KINDS[name]
 
     def registered(place):
-        point = importlib.metadata.EntryPoint("theirs", place, kind.group)
-        monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
+        folder = tmp_path / place.partition(":")[0]
+        plug_in(folder, "theirs", place, group=kind.group)
+        monkeypatch.syspath_prepend(folder)
 
     registered(kind.table[name])
     assert kind.find("theirs") is kind.find(name)

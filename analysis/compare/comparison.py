@@ -196,7 +196,7 @@ def _not_comparable(a: Side, b: Side, pairs: Sequence[Pair]) -> list[Mistake]:
 
 
 def _values(side: Side, cell: Cell, column: str) -> set[str]:
-    return {str(row[column]) for row in side.rows if cell_of(row) == cell and known(row.get(column))}
+    return {str(row[column]) for row in side.of_cell[cell] if known(row.get(column))}
 
 
 def _runs(pairs: Sequence[Pair], metric: Metric, noise: Noise, level: float) -> tuple[RunPair, ...]:

@@ -55,9 +55,10 @@ class Side:
             "value", ascending=not metric.higher_is_better
         )
         self.rows = as_rows(measured)
-        self.best: dict[Cell, Row] = {}
+        self.of_cell: dict[Cell, list[Row]] = {}
         for row in self.rows:
-            self.best.setdefault(cell_of(row), row)
+            self.of_cell.setdefault(cell_of(row), []).append(row)
+        self.best = {cell: rows[0] for cell, rows in self.of_cell.items()}
         tried = self.all_rows[best.succeeded(self.all_rows) | best.failed(self.all_rows)]
         self.tried = {cell_of(row) for row in tried[best.CELL].to_dict("records")}
 

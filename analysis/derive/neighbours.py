@@ -29,13 +29,13 @@ LAST = {"zero": 3}
 """The highest value of an axis that does not double"""
 ROUNDED = 0.005
 """a smaller difference is 0 % in a text"""
-COLUMNS = ["model", "nodes", "axis", "step", "value", "ratio", "how", "reason", "tie"]
+Row = Mapping[str, Any]
 
 
-def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric) -> pd.DataFrame:
-    """A row per winner, axis and step.
+def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric) -> dict[tuple[Any, ...], list[Row]]:
+    """(model, nodes) -> a row per axis and step from the winner.
 
-    Columns: model, nodes; ``axis``; ``step`` (-1, +1, or 0 for another value of an axis without order); ``value`` of
+    Columns: ``axis``; ``step`` (-1, +1, or 0 for another value of an axis without order); ``value`` of
     the neighbour, as text; ``ratio``: how good it is as a fraction of the winner, above 1 if better; ``how``:
     measured, failed, rejected, edge (the sweep has no further value) or unknown; ``reason``: the outcome of a failure,
     the rule of a rejection; ``tie``: it was measured within noise of the winner.
@@ -45,20 +45,18 @@ def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric)
     if plan is None or not set(STEPPED) <= set(plan.columns):
         plan = pd.DataFrame(columns=[*CELL, *STEPPED, "status", "reasons"])
     tables = [measured(records, metric), final[failed(final)], plan]
-    cells = [dict(iter(table.groupby(CELL))) for table in tables]
+    of_axis = [_one_axis_away(table, winners) for table in tables]
     values = _values([*tables, final])
-    found = []
+    better = 1 if metric.higher_is_better else -1
+    found: dict[tuple[Any, ...], list[Row]] = {}
     for winner in as_rows(winners):
         cell = winner["model"], winner["nodes"]
-        around = [_Rows(of_cell.get(cell, table.head(0)), winner) for of_cell, table in zip(cells, tables, strict=True)]
-        better = 1 if metric.higher_is_better else -1
-        steps = [(axis, *step) for axis in STEPPED for step in steps_of(winner, axis, values[axis].get(cell[0], set()))]
-        found += [
-            {**dict(zip(CELL, cell, strict=True)), **side}
-            for side in (_compared(winner, around, better, *s) for s in steps)
-            if side
-        ]
-    return pd.DataFrame(found, columns=COLUMNS)
+        for axis in STEPPED:
+            around = [rows.get((*cell, axis), []) for rows in of_axis]
+            steps = steps_of(winner, axis, values[axis].get(cell[0], set()))
+            sides = (_compared(winner, around, better, axis, *step) for step in steps)
+            found.setdefault(cell, []).extend(filter(None, sides))
+    return found
 
 
 def _values(tables: Sequence[pd.DataFrame]) -> dict[str, dict[str, set[Any]]]:
@@ -72,60 +70,59 @@ def _values(tables: Sequence[pd.DataFrame]) -> dict[str, dict[str, set[Any]]]:
     return found
 
 
-class _Rows:
-    """The rows of a winner's cell that differ from it by one axis, and by what follows from it."""
-
-    def __init__(self, table: pd.DataFrame, winner: Mapping[str, Any]) -> None:
-        self.table = table
-        compared = [name for name in CONFIGURATION_NAMES if name in table and name not in FOLLOWING and len(table)]
-        equal = {name: _equal(self.table[name], winner[name]) for name in compared}
-        fixed = [equal.pop(name) for name in compared if name not in STEPPED]
-        self._fixed = np.logical_and.reduce([np.ones(len(self.table), bool), *fixed])
-        self._equal = equal
-
-    def with_value(self, axis: str, value: Any) -> pd.DataFrame:
-        """Those with another value on the axis."""
-        if self.table.empty:
-            return self.table
-        others = [same for name, same in self._equal.items() if name != axis]
-        mask = np.logical_and.reduce([self._fixed, _equal(self.table[axis], value), *others])
-        return self.table[mask]
+def _one_axis_away(table: pd.DataFrame, winners: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:
+    """(model, nodes, axis) -> the rows that differ from the cell's winner by that axis, and by what follows from it."""
+    names = [name for name in CONFIGURATION_NAMES if name in table and name not in (*CELL, *FOLLOWING)]
+    if table.empty:
+        return {}
+    theirs = winners.set_index(CELL)[names].add_prefix("best ")
+    rows = table.join(theirs, on=CELL, how="inner").reset_index(drop=True)
+    differs = pd.DataFrame({name: ~_equal(rows[name], rows[f"best {name}"]) for name in names})
+    one = differs[differs.sum(axis=1) == 1].idxmax(axis=1)
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for axis, row in zip(one, as_rows(rows.loc[one.index, table.columns]), strict=True):
+        found.setdefault((row["model"], row["nodes"], axis), []).append(row)
+    return found
 
 
-def _equal(column: pd.Series[Any], value: Any) -> np.ndarray:
-    same = column.isna() if value is None or pd.isna(value) else (column == value).fillna(False)
-    return same.to_numpy(bool)
+def _equal(left: pd.Series[Any], right: pd.Series[Any]) -> pd.Series[bool]:
+    """Where both have the same value, or neither has one."""
+    same = left.astype(object) == right.astype(object)
+    return same.fillna(False).astype(bool) | (left.isna() & right.isna())
 
 
 def _compared(
-    winner: Mapping[str, Any], around: Sequence[_Rows], better: int, axis: str, step: int, value: Any
+    winner: Row,
+    around: Sequence[Sequence[Row]],
+    better: int,
+    axis: str,
+    step: int,
+    value: Any,
 ) -> dict[str, Any] | None:
     """The row of one neighbour; None where it cannot be. ``value`` None: the sweep has none in that direction.
 
-    ``around``: the measured, failed and planned rows of its cell. ``better``: -1 where a lower value is.
+    ``around``: the measured, failed and planned rows that differ by the axis. ``better``: -1 where a lower value is.
     """
-    measured_rows, failed_rows, plan_rows = around
     row: dict[str, Any] = {"axis": axis, "step": step, "value": "" if value is None else _text(value)}
     row |= {"ratio": np.nan, "how": "edge", "reason": "", "tie": False}
     if value is None:
         return row
-    found = measured_rows.with_value(axis, value)
-    if len(found):
-        ratio = (found["value"] / winner["value"]) ** better
-        best = ratio.idxmax()
-        tie = str(found.loc[best, "run_id"]) in winner["ties"]
-        return row | {"ratio": float(ratio[best]), "how": "measured", "tie": tie}
-    found = failed_rows.with_value(axis, value)
-    if len(found):
-        return row | {"how": "failed", "reason": str(found["outcome"].iloc[-1])}
-    found = plan_rows.with_value(axis, value)
-    if len(found) and (found["status"] == "rejected").all():
-        first = next(iter(items_of(found["reasons"].iloc[0])), "")
+    measured_rows, failed_rows, plan_rows = ([one for one in rows if one[axis] == value] for rows in around)
+    if measured_rows:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = (np.array([one["value"] for one in measured_rows], float) / winner["value"]) ** better
+        best = int(np.argmax(ratios))
+        tie = str(measured_rows[best]["run_id"]) in winner["ties"]
+        return row | {"ratio": float(ratios[best]), "how": "measured", "tie": tie}
+    if failed_rows:
+        return row | {"how": "failed", "reason": str(failed_rows[-1]["outcome"])}
+    if plan_rows and all(one["status"] == "rejected" for one in plan_rows):
+        first = next(iter(items_of(plan_rows[0]["reasons"])), "")
         return row | {"how": "rejected", "reason": str(first).partition(":")[0]}  # the rule that it names
     return row | {"how": "unknown"} if stepped(winner, axis, value) is not None else None
 
 
-def stepped(winner: Mapping[str, Any], axis: str, value: Any) -> dict[str, Any] | None:
+def stepped(winner: Row, axis: str, value: Any) -> dict[str, Any] | None:
     """The winner's record with another value on an axis, dp and grad_accum following; None if they are not whole."""
     read = [*FOLLOWING, "micro_batch_size", *((axis,) if axis in SPLITTING else ())]
     if any(pd.isna(winner[name]) for name in read):
@@ -140,7 +137,7 @@ def stepped(winner: Mapping[str, Any], axis: str, value: Any) -> dict[str, Any] 
     return {**layout, **{name: int(layout[name]) for name in FOLLOWING}} if whole else None
 
 
-def steps_of(winner: Mapping[str, Any], axis: str, values: set[Any]) -> list[tuple[int, Any]]:
+def steps_of(winner: Row, axis: str, values: set[Any]) -> list[tuple[int, Any]]:
     """(step, value) of the neighbours on an axis. Value None: the sweep has none there, though there may be one.
 
     None at all where the sweep has one value of the axis, or the winner's is null.
@@ -162,7 +159,7 @@ def steps_of(winner: Mapping[str, Any], axis: str, values: set[Any]) -> list[tup
     return found
 
 
-def _has_room(winner: Mapping[str, Any], axis: str) -> bool:
+def _has_room(winner: Row, axis: str) -> bool:
     """Whether a value above the winner's can exist at all: GPUs and batch allow its double."""
     if axis in LAST:
         return bool(winner[axis] < LAST[axis])
@@ -175,7 +172,7 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, (int, float, np.integer, np.floating)) else str(value)
 
 
-def described(row: Mapping[str, Any]) -> str:
+def described(row: Row) -> str:
     """One neighbour's result as text: 12 % slower, failed: oom_cuda, not in the sweep."""
     if row["how"] == "measured":
         percent = 100 * (row["ratio"] - 1)
@@ -189,13 +186,13 @@ def described(row: Mapping[str, Any]) -> str:
     return texts.get(row["how"], "not in the sweep" if row["how"] == "edge" else "not measured")
 
 
-def summary(of_winner: pd.DataFrame) -> str:
+def summary(of_winner: Sequence[Row]) -> str:
     """A winner's neighbours in a sentence: how far behind they are, and what would have to be tried."""
-    known = of_winner[of_winner["how"] == "measured"]
-    edges = list(dict.fromkeys(of_winner.loc[of_winner["how"] == "edge", "axis"]))
+    known = [row for row in of_winner if row["how"] == "measured"]
+    edges = list(dict.fromkeys(row["axis"] for row in of_winner if row["how"] == "edge"))
     words = []
-    if len(known):
-        nearest = known.loc[known["ratio"].idxmax()]
+    if known:
+        nearest = max(known, key=lambda row: row["ratio"])
         noise = ", within noise" if nearest["tie"] else ""
         of = f"of {len(known)} measured neighbours the nearest" if len(known) > 1 else "the one measured neighbour"
         words.append(f"{of} ({nearest['axis']} {nearest['value']}) is {1 - nearest['ratio']:.0%} behind{noise}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.derive.confidence import verdict
-from analysis.derive.neighbours import described, summary
+from analysis.derive.neighbours import Row, described, summary
 from analysis.heatmap.cell_text import groups, layout, percent_text
 from analysis.heatmap.colours import Scale, coloured, ink_on
 from analysis.metrics import Metric, memory_text, number
@@ -51,14 +51,15 @@ def heat_of(table: pd.DataFrame, metric: Metric) -> dict[str, Any]:
     }
 
 
-def winners_of(table: pd.DataFrame, metric: Metric, usage: Usage, around: pd.DataFrame) -> list[dict[str, Any]]:
+def winners_of(
+    table: pd.DataFrame, metric: Metric, usage: Usage, around: Mapping[tuple[Any, ...], Sequence[Row]]
+) -> list[dict[str, Any]]:
     """The measured cells of ``analysis.derive.best.cells`` as texts, in its order. ``around``: their ``neighbours``."""
-    winners = []
-    for at, cell in enumerate(as_rows(table)):
-        if cell["status"] == "best":
-            own = around[(around["model"] == cell["model"]) & (around["nodes"] == cell["nodes"])]
-            winners.append(_winner(cell, f"cell-{at}", metric, usage, own))
-    return winners
+    return [
+        _winner(cell, f"cell-{at}", metric, usage, around[cell["model"], cell["nodes"]])
+        for at, cell in enumerate(as_rows(table))
+        if cell["status"] == "best"
+    ]
 
 
 def _tile(cell: Mapping[str, Any], anchor: str, metric: Metric, shown: Metric, scale: Scale | None) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, around: pd.DataFrame) -> dict[str, Any]:
+def _winner(cell: Row, anchor: str, metric: Metric, usage: Usage, around: Sequence[Row]) -> dict[str, Any]:
     claim, sentence = verdict(cell, metric)
     memory = cell.get("peak_memory_bytes")
     return {
@@ -94,7 +95,7 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, 
         "notes": items_of(cell.get("notes")),
         "ties": items_of(cell.get("ties")),
         "around": summary(around),
-        "neighbours": tuple(map(_neighbour, as_rows(around))),
+        "neighbours": tuple(map(_neighbour, around)),
         "run_id": str(cell.get("run_id")),
         "usage": tuple(usage(cell)),
     }

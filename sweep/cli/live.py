@@ -63,7 +63,8 @@ class _Drawing:
             self._live = Live(console=console(to_stderr=True), auto_refresh=False, transient=False)
             self._live.start()
             guard()  # the streams that rich put before stdout and stderr for the time of its display
-        self._live.update(picture(self._sweep, time.time(), height=self._live.console.size.height), refresh=True)
+        size = self._live.console.size
+        self._live.update(picture(self._sweep, time.time(), height=size.height, width=size.width), refresh=True)
         self._drawn_at = time.monotonic()
 
 

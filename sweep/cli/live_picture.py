@@ -50,8 +50,11 @@ MODELS_SHOWN = 4
 """fewest rows of the heatmap, however small the terminal"""
 
 
-def picture(sweep: Sweep, now: float, *, height: int = 40) -> RenderableType:
-    """Progress, runs by state, the best so far per cell, pilots, failures. ``now``: unix s; ``height``: lines."""
+def picture(sweep: Sweep, now: float, *, height: int = 40, width: int = 80) -> RenderableType:
+    """Progress, runs by state, the best so far per cell, pilots, failures, of so many lines and characters.
+
+    ``now``: unix s.
+    """
     sweep_state, tally = sweep.sweep_state, sweep.tally
     pilots, failures = _pilots(sweep_state, tally, now), _failures(tally)
     marks = [Text(SIMULATED, style="yellow")] if sweep.grid.simulated else []
@@ -66,7 +69,7 @@ def picture(sweep: Sweep, now: float, *, height: int = 40) -> RenderableType:
         *marks,
         Text("  ").join(Text(text, style=_colour(word)) for text, word in counted(tally.counts(sweep.skipped()))),
         Text(),
-        _heatmap(tally, models, max(MODELS_SHOWN, room)),
+        _heatmap(tally, models, max(MODELS_SHOWN, room), width),
         Text("n/m: of m runs n have ended; brighter: nearer to the model's best", style="dim"),
     ]
     shown = (("best so far", best), (pilots_text(sweep_state), pilots), ("latest", latest), ("failures", failures))
@@ -141,14 +144,19 @@ def _models(sweep: Sweep) -> list[str]:
     return sorted(planned, key=lambda name: sizes[name.removesuffix(f"@{node_group_of(name)}")])
 
 
-def _heatmap(tally: Tally, models: Sequence[str], most: int) -> Table:
+def _heatmap(tally: Tally, models: Sequence[str], most: int, line_width: int) -> Table:
     """Best tokens/s/GPU so far by model and nodes; brighter is nearer to the model's best."""
-    widths = sorted({nodes for _, nodes in tally.cells})
-    wide = len(widths) < 8
+    every = sorted({nodes for _, nodes in tally.cells})
+    wide = len(every) < 8
+    name_width = min(24, max(map(len, [*models, "tok/s/GPU by nodes"])))
+    room = (line_width - name_width - 1) // 8  # characters of a cell without its n/m
+    widths = every if wide or len(every) <= room else every[: max(1, room - 2)]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", show_edge=False)
-    table.add_column("best tok/s/GPU" if wide else "tok/s/GPU by nodes", no_wrap=True, max_width=24)
+    table.add_column("best tok/s/GPU" if wide else "tok/s/GPU by nodes", no_wrap=True, max_width=name_width)
     for width in widths:
         table.add_column(f"{width} node{'s' * (width != 1)}" if wide else str(width), justify="center")
+    if len(widths) < len(every):
+        table.add_column(f"and {len(every) - len(widths)} more", no_wrap=True)
     for model in models[:most]:
         row = {width: tally.cells.get((model, width)) for width in widths}
         rates = [cell.best for cell in row.values() if cell and cell.best]

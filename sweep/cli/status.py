@@ -82,7 +82,7 @@ def _show(sweep: Sweep) -> None:
     launcher = lease.holder(sweep.directory)
     alive = f"launcher: {launcher}" if launcher else "no launcher runs"
     printer.print(f"{sweep.directory.path}; {alive}", soft_wrap=True)
-    printer.print(picture(sweep, time.time(), height=ALL_LINES))
+    printer.print(picture(sweep, time.time(), height=ALL_LINES, width=printer.width))
     for line in node_time_texts(node_time(sweep_state, time.time())):
         printer.print(line, soft_wrap=True)
     failures = [each for each in _failures(sweep, sweep_state) if each[2].outcome is not Outcome.CANCELLED]

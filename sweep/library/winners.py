@@ -47,7 +47,7 @@ def winners(
     In addition to its columns: value, margin, verdict, confidence, params, env. Raises SweepError where there is none.
     """
     import analysis
-    from analysis.derive.best import NEEDED, model_order
+    from analysis.derive.best import CELL, NEEDED, model_order, succeeded
     from analysis.derive.blanks import missed_by_cell
     from analysis.derive.confidence import lead_of, verdict
     from analysis.filters import names_in
@@ -69,12 +69,16 @@ def winners(
             _nothing(best_rows[["model", "nodes"]].to_records(index=False).tolist(), matching, metric, models)
         )
     rows, missed = json_rows(wanted), missed_by_cell(analysis.load_plan(places))
+    measured = matching[succeeded(matching)].groupby(CELL)
+    kinds = measured[[*_KINDS_OF_WORK]].nunique().to_dict("index")
+    tokens = measured["global_batch_tokens"].agg(["min", "max"]).to_dict("index")
     claims = [verdict(cell, ranked) for cell in wanted.to_dict("records")]
     for row, (claim, sentence) in zip(rows, claims, strict=True):
         row |= {"verdict": claim, "confidence": sentence, "margin": lead_of(row, ranked)}
         row |= {name: stated_values(row, f"{name}_json") for name in ("params", "env")}
-        row["missed"] = missed.get((row["model"], row["nodes"]))
-        row["notes"] = [*(row["notes"] or ()), *_unequal_work(matching, row, metric)]
+        cell = row["model"], row["nodes"]
+        row["missed"] = missed.get(cell)
+        row["notes"] = [*(row["notes"] or ()), *_unequal_work(kinds[cell], tokens[cell], row, metric)]
     return sorted(rows, key=lambda row: (order.index(row["model"]), row["nodes"]))
 
 
@@ -108,19 +112,17 @@ def layout_text(row: Mapping[str, Any]) -> str:
     return " ".join(word for group in layout(row) for word in group)
 
 
-def _unequal_work(records: pd.DataFrame, row: Row, metric: str) -> list[str]:
+def _unequal_work(kinds: Mapping[str, int], tokens: Mapping[str, float], row: Row, metric: str) -> list[str]:
     """That a cell ranks work of several kinds together. The lead is over the same sequence length and GPU only.
 
-    Of steps of different work the shortest need not be the fastest.
+    Of steps of different work the shortest need not be the fastest. ``kinds``: of the cell's measured runs the number
+    of values by column; ``tokens``: their smallest and largest global batch.
     """
-    ok = records[records["outcome"].fillna("ok") == "ok"]
-    mine = ok[(ok["model"] == row["model"]) & (ok["nodes"] == row["nodes"])]
-    tokens = mine["global_batch_tokens"].dropna()
-    if metric == "step_time_median_s" and tokens.nunique() > 1:
-        span = f"{tokens.min():,.0f} to {tokens.max():,.0f}"
-        remedy = f'--filter "global_batch_tokens == {int(tokens.max())}", or rank by {METRIC}'
+    if metric == "step_time_median_s" and kinds["global_batch_tokens"] > 1:
+        span = f"{tokens['min']:,.0f} to {tokens['max']:,.0f}"
+        remedy = f'--filter "global_batch_tokens == {int(tokens["max"])}", or rank by {METRIC}'
         return [f"steps of {span} tokens are not comparable by their time ({remedy})"]
-    other = [name for name in _KINDS_OF_WORK if row[name] is not None and (mine[name].dropna() != row[name]).any()]
+    other = [name for name in _KINDS_OF_WORK if row[name] is not None and kinds[name] > 1]
     if not other:
         return []
     values = {name: json.dumps(row[name]) for name in other}

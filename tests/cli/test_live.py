@@ -91,7 +91,7 @@ def rendered(sweep, *, width=100, height=40):
     console = Console(
         record=True, width=width, height=height, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
-    console.print(live_picture.picture(sweep, NOW, height=height))
+    console.print(live_picture.picture(sweep, NOW, height=height, width=width))
     if folder := os.environ.get("SWEEP_LIVE_PICTURES"):
         name = sweep.grid.name
         console.save_svg(f"{folder}/{name}-{width}x{height}.svg", title="sweep status --watch", clear=False)
@@ -225,6 +225,9 @@ def test_wide_and_tall_grids_fit_the_terminal(tmp_path):
     assert max(map(len, lines)) <= 100
     assert len(lines) <= 24
     assert "512" in next(line for line in lines if line.startswith("tok/s/GPU by nodes"))
+    heads, first, *_ = [line for line in rendered(sweep, width=60).splitlines() if re.match("tok/s/GPU by|1B", line)]
+    assert re.fullmatch(r"tok/s/GPU by nodes +1 +2 +4 +and 7 more *", heads)
+    assert re.fullmatch(r"1B( +[\d.,]+k?| +none){3} *", first), "each value whole"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis.derive.best import completed
-from analysis.derive.neighbours import COLUMNS, described, neighbours, stepped, steps_of, summary
+from analysis.derive.neighbours import described, neighbours, stepped, steps_of, summary
 from analysis.metrics import METRICS
 from sweep.physics.catalogue import MODELS
 from tests.support.made_records import made_grid
@@ -41,7 +41,8 @@ def rejecting(*layouts, reasons):
 
 
 def by_step(found):
-    return {(row["axis"], row["step"]): row for row in found.to_dict("records")}
+    (rows,) = found.values()
+    return {(row["axis"], row["step"]): row for row in rows}
 
 
 def test_a_measured_neighbour_has_its_ratio_to_the_winner():
@@ -82,7 +83,7 @@ def test_a_winner_at_the_end_of_what_was_tried_is_at_the_edge_of_the_grid():
     rows = table(({"tp": 2}, 100.0), ({"tp": 1}, 80.0))
     found = by_step(neighbours(rows, None, RATE))
     assert found["tp", 1]["how"] == "edge", "tp 4 is possible on 8 GPUs"
-    assert summary(neighbours(rows, None, RATE)).endswith("at the edge of the grid in tp")
+    assert summary(neighbours(rows, None, RATE)["1B", 1]).endswith("at the edge of the grid in tp")
     rows = table(({"tp": 8}, 100.0), ({"tp": 4}, 80.0))
     assert ("tp", 1) not in by_step(neighbours(rows, None, RATE)), "there are no more GPUs"
     rows = table(({"zero": 3}, 100.0), ({"zero": 1}, 80.0))
@@ -102,8 +103,8 @@ def test_a_rejected_candidate_states_the_rule():
 
 
 def test_an_axis_that_was_not_varied_has_no_neighbours():
-    assert neighbours(table(({}, 100.0)), None, RATE).empty
-    assert summary(neighbours(table(({}, 100.0)), None, RATE)) == ""
+    assert neighbours(table(({}, 100.0)), None, RATE) == {("1B", 1): []}
+    assert summary([]) == ""
 
 
 WINNER = {
@@ -172,17 +173,8 @@ def test_a_neighbour_in_words(row, words):
 
 
 def one_winners(*rows):
-    plain = {
-        "model": "m",
-        "nodes": 1,
-        "step": 1,
-        "value": "2",
-        "ratio": np.nan,
-        "how": "edge",
-        "reason": "",
-        "tie": False,
-    }
-    return pd.DataFrame([{**plain, **row} for row in rows], columns=COLUMNS)
+    plain = {"step": 1, "value": "2", "ratio": np.nan, "how": "edge", "reason": "", "tie": False}
+    return [{**plain, **row} for row in rows]
 
 
 def test_a_winners_neighbours_in_a_sentence():
