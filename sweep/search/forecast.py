@@ -46,7 +46,7 @@ def expected_best(recorded: RecordedRun, grid: Candidates, most: int) -> Mapping
     known = Known(c)
     for place, outcome in enumerate(recorded.outcomes):
         rate, peak = recorded.tokens_per_second_per_gpu[place], recorded.peak_memory_bytes[place]
-        known.end(len(grid) + place, outcome, float(rate) if rate > 0 else None, float(peak) if peak > 0 else None)
+        known.end(len(grid) + place, outcome, rate, peak)
     posterior, able = known.posterior(), ~known.infeasible[: len(grid)]
     found = {}
     for cell in np.unique(grid.cells).tolist():

@@ -60,16 +60,8 @@ def steps(known: Known, recorded: RecordedRun, strategy: Strategy, budget: Budge
     while (pick := strategy.pick(known, budget.affordable(known, seconds, elapsed))) is not None:
         yield pick
         elapsed += float(seconds[pick.index])
-        known.end(
-            pick.index,
-            recorded.outcomes[pick.index],
-            _given(recorded.tokens_per_second_per_gpu[pick.index]),
-            _given(recorded.peak_memory_bytes[pick.index]),
-        )
-
-
-def _given(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+        rate, peak = recorded.tokens_per_second_per_gpu[pick.index], recorded.peak_memory_bytes[pick.index]
+        known.end(pick.index, recorded.outcomes[pick.index], rate, peak)
 
 
 @dataclass(frozen=True)
