@@ -7,7 +7,6 @@ with `human_format` (three digits). `params.root` is a checkout.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +26,10 @@ _NO_EXPERTS = "nanotron's experts exchange no tokens between ranks (src/nanotron
 
 def configure(run: Run, directory: str, steps: int) -> Launch:
     """The configuration, and nanotron's own entry point with it."""
-    # JSON is YAML: one way to write values, and no quoting to get wrong.
-    text = json.dumps(configuration(run, directory, steps), indent=2) + "\n"
+    import yaml
+
+    # Not JSON: nanotron reads by PyYAML, to which its 1e-05 is a text
+    text = yaml.safe_dump(configuration(run, directory, steps), sort_keys=False)
     script = str(Path(param(WORKLOAD, run, "root", str)) / "run_train.py")
     return Launch(
         program=(script, "--config-file", str(Path(directory) / CONFIG)),
@@ -213,9 +214,14 @@ WORKLOAD = trainer(
         decoder.KV_HEADS_BY_TP,
         decoder.VOCABULARY_BY_TP,
         Rule(
+            "context_parallel",
+            lambda c: c["cp"] > 1,
+            "nanotron initializes no weights with cp={cp} (`_load_model_checkpoint` raises NotImplementedError)",
+        ),
+        Rule(
             "sequence_by_tp",
-            lambda c: (c["tp_mode"] == "REDUCE_SCATTER") & (c["sequence_length"] // c["cp"] % c["tp"] != 0),
-            "sequence parallelism cannot split {sequence_length} / cp={cp} positions over tp={tp}",
+            lambda c: (c["tp_mode"] == "REDUCE_SCATTER") & (c["sequence_length"] % c["tp"] != 0),
+            "sequence parallelism cannot split {sequence_length} positions over tp={tp}",
         ),
     ),
 )
