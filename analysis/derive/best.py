@@ -201,7 +201,7 @@ def cells(
     cell, ``reason`` the whole sentence. Columns of the best configuration are null where the cell is blank.
     ``expression``: what records must meet, and candidates as far as their columns allow.
     """
-    records = completed(records)
+    records = with_failure_rate(completed(records)) if metric == JOB else completed(records)
     everything = counting(records)
     if expression is not None:
         records, plan = _filtered(records, plan, expression)

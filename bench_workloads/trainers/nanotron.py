@@ -95,8 +95,6 @@ def _parallelism(run: Run) -> dict[str, Any]:
         "dp": layout.dp,
         "tp": layout.tp,
         "pp": layout.pp,
-        "context_parallel_size": layout.cp,
-        "expert_parallel_size": 1,
         "pp_engine": _ENGINES[layout.pp_schedule],
         "tp_mode": param(WORKLOAD, run, "tp_mode", str),
         "tp_linear_async_communication": param(WORKLOAD, run, "tp_mode", str) == "REDUCE_SCATTER",
