@@ -24,7 +24,7 @@ ESSENTIAL = ("model", "nodes")
 """The minimum for any figure"""
 
 ATTEMPT = ("run_id", "attempt", "started_at")
-"""What tells an attempt from all others. One that several sources have, as a sweep and its copy or archive, counts once"""
+"""What tells an attempt from all others: one that a sweep and its copy or archive have counts once"""
 
 PLAN_COLUMNS = ("model", "nodes", "status", "reasons", "run_id")
 _SKIPPED = ("skipped", "gain", "chance")
@@ -47,11 +47,9 @@ def load(source: Source | Iterable[Source], columns: Sequence[str] | None = None
         raise SweepError("no results were named: give a sweep directory or a Parquet file")
     read = columns if columns is None or len(paths) == 1 else [*dict.fromkeys((*columns, *ATTEMPT))]
     frames = [_frame(results_file(path), read) for path in paths]
-    frame = frames[0]
+    frame = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
     if len(frames) > 1:
-        frame = pd.concat(frames, ignore_index=True)
-        again = frame["started_at"].notna() & frame.duplicated([*ATTEMPT])
-        frame = frame[~again].reset_index(drop=True)
+        frame = frame[frame["started_at"].isna() | ~frame.duplicated([*ATTEMPT])].reset_index(drop=True)
     known = columns_by_name()
     frame.attrs["units"] = {name: known[name].unit for name in frame.columns if name in known}
     frame.attrs["meanings"] = {name: known[name].meaning for name in frame.columns if name in known}

@@ -5,7 +5,6 @@ import pytest
 
 from analysis.derive.blanks import missed_by_cell, missed_text
 
-
 NONE = pd.DataFrame({"run_id": []})
 
 
