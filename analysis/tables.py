@@ -23,12 +23,15 @@ Source = str | Path
 ESSENTIAL = ("model", "nodes")
 """The minimum for any figure"""
 
+ATTEMPT = ("run_id", "attempt", "started_at")
+"""What tells an attempt from all others: one that a sweep and its copy or archive have counts once"""
+
 PLAN_COLUMNS = ("model", "nodes", "status", "reasons", "run_id")
 _SKIPPED = ("skipped", "gain", "chance")
 
 
 def load(source: Source | Iterable[Source], columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Records, one row per attempt.
+    """Records, one row per attempt, also of one that several sources have.
 
     ``source``: a sweep directory, a Parquet file of the schema, or several of them. ``columns``: what is wanted
     (default: every column). A column of the schema that a file lacks is null; unknown columns
@@ -39,10 +42,14 @@ def load(source: Source | Iterable[Source], columns: Sequence[str] | None = None
     """
     import pandas as pd
 
-    frames = [_frame(results_file(path), columns) for path in _paths(source)]
-    if not frames:
+    paths = _paths(source)
+    if not paths:
         raise SweepError("no results were named: give a sweep directory or a Parquet file")
+    read = columns if columns is None or len(paths) == 1 else [*dict.fromkeys((*columns, *ATTEMPT))]
+    frames = [_frame(results_file(path), read) for path in paths]
     frame = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+    if len(frames) > 1:
+        frame = frame[frame["started_at"].isna() | ~frame.duplicated([*ATTEMPT])].reset_index(drop=True)
     known = columns_by_name()
     frame.attrs["units"] = {name: known[name].unit for name in frame.columns if name in known}
     frame.attrs["meanings"] = {name: known[name].meaning for name in frame.columns if name in known}
@@ -61,13 +68,12 @@ def load_plan(source: Source | Iterable[Source], columns: Sequence[str] = ()) ->
     frames = []
     for path in _paths(source):
         files = [*path.glob("plan.parquet"), *sorted(path.glob("plan-[0-9]*.parquet"))] if path.is_dir() else []
-        if files:
-            whole = pd.concat([_plan_frame(file, columns) for file in files])
-            # Extensions that were made at the same time may share runs
-            frames.append(whole[whole["run_id"].isna() | ~whole["run_id"].duplicated()])
+        frames += [_plan_frame(file, columns) for file in files]
     if not frames:
         return None
     plan: pd.DataFrame = pd.concat(frames, ignore_index=True)
+    # Several sweeps may share runs, and extensions that were made at the same time
+    plan = plan[plan["run_id"].isna() | ~plan["run_id"].duplicated()].reset_index(drop=True)
     files = [path / "skipped.parquet" for path in _paths(source)]
     tables = [_skipped(file) for file in files if file.is_file()]
     for name in _SKIPPED:

@@ -85,9 +85,7 @@ def on_cpu(records: pd.DataFrame) -> bool:
 
 
 def counting(records: pd.DataFrame) -> pd.DataFrame:
-    """One row per run: the attempt that counts for it. Without that column, every row counts."""
-    if "final" not in records:
-        return records
+    """One row per run: the attempt that counts for it; where that is not known, every row counts."""
     return records[records["final"].astype("boolean").fillna(True).astype(bool)]
 
 
@@ -201,7 +199,7 @@ def cells(
     cell, ``reason`` the whole sentence. Columns of the best configuration are null where the cell is blank.
     ``expression``: what records must meet, and candidates as far as their columns allow.
     """
-    records = completed(records)
+    records = with_failure_rate(completed(records)) if metric == JOB else completed(records)
     everything = counting(records)
     if expression is not None:
         records, plan = _filtered(records, plan, expression)

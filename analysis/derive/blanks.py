@@ -119,15 +119,17 @@ Missed = Mapping[str, float]
 """runs: number left out; gain: expected, of all of them, as a logarithm; chance: that one is over 3 % faster"""
 
 
-def missed_by_cell(plan: pd.DataFrame | None) -> dict[tuple[str, int], Missed]:
-    """(model, nodes) -> what its skipped runs may have been. ``plan``: `analysis.load_plan`.
+def missed_by_cell(plan: pd.DataFrame | None, records: pd.DataFrame) -> dict[tuple[str, int], Missed]:
+    """(model, nodes) -> what its skipped runs may have been. ``plan``: `analysis.load_plan`; ``records``: another
+    sweep's among them may have measured such a run.
 
     The runs' errors are taken as independent. They are not, so the chance is rather too large.
     """
     if plan is None or "chance" not in plan:
         return {}
     found: dict[tuple[str, int], Missed] = {}
-    for (model, nodes), left in plan[plan["chance"].notna()].groupby(["model", "nodes"]):
+    skipped = plan[plan["chance"].notna() & ~plan["run_id"].isin(records["run_id"])]
+    for (model, nodes), left in skipped.groupby(["model", "nodes"]):
         chance = 1 - float(np.prod(1 - left["chance"].to_numpy(dtype=np.float64)))
         found[str(model), int(nodes)] = {"runs": len(left), "gain": float(left["gain"].sum()), "chance": chance}
     return found

@@ -34,12 +34,13 @@ def with_starts(rows: pd.DataFrame, key: pd.Series[int]) -> pd.DataFrame:
 def with_failure_rate(records: pd.DataFrame) -> pd.DataFrame:
     """All attempts with the failure rate of their sweep: as its site states it, else its own or the published one.
 
-    ``failures_seen``: of how many it is; infinite of a stated one. Simulated attempts saw none.
+    ``failures_seen``: of how many it is; infinite of a stated one. Simulated attempts saw none. Records that have it
+    stay as they are: a filter may have left out the failures that it counts.
     """
-    ran, sweeps = (
-        ~records["simulated"].astype("boolean").fillna(False).astype(bool),
-        records["sweep_name"].astype(object).fillna(""),
-    )
+    if "failures_seen" in records:
+        return records
+    ran = ~records["simulated"].astype("boolean").fillna(False).astype(bool)
+    sweeps = records["sweep_name"].astype(object).fillna("")
     days = (records["total_s"].astype(float) * records["gpus"].astype(float) / SECONDS_PER_DAY).where(ran, 0.0)
     failed = (records["outcome"].isin(HARDWARE) & ran).groupby(sweeps).sum()
     known = {name: known_rate(int(failed[name]), spent) for name, spent in days.groupby(sweeps).sum().items()}

@@ -94,7 +94,7 @@ def build(
         "environment": surroundings.environment_of(records, about.provenance),
         "grid": without_secrets(about.grid) if about.grid else None,
         "reproduce": surroundings.how_to_reproduce(about.provenance),
-        "missed": missed_text(missed_by_cell(plan)),
+        "missed": missed_text(missed_by_cell(plan, records)),
         "rejections": surroundings.rejections_of(plan),
         "omitted": omission_text(attempts),
         "node_time": _node_time(about),

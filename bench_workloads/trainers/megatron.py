@@ -222,6 +222,11 @@ WORKLOAD = trainer(
         decoder.WINDOW,
         *RULES,
         Rule(
+            "learned_positions",
+            lambda c: (c["learned_positions"] > 0) & (c["learned_positions"] < c["sequence_length"]),
+            "the model has learned positions for {learned_positions} of {sequence_length} tokens",
+        ),
+        Rule(
             "sequence_by_tp",
             lambda c: (
                 (c["sequence_parallel"] == True)  # noqa: E712

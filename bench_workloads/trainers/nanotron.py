@@ -7,7 +7,6 @@ with `human_format` (three digits). `params.root` is a checkout.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +26,10 @@ _NO_EXPERTS = "nanotron's experts exchange no tokens between ranks (src/nanotron
 
 def configure(run: Run, directory: str, steps: int) -> Launch:
     """The configuration, and nanotron's own entry point with it."""
-    # JSON is YAML: one way to write values, and no quoting to get wrong.
-    text = json.dumps(configuration(run, directory, steps), indent=2) + "\n"
+    import yaml
+
+    # Not JSON: nanotron reads by PyYAML, to which its 1e-05 is a text
+    text = yaml.safe_dump(configuration(run, directory, steps), sort_keys=False)
     script = str(Path(param(WORKLOAD, run, "root", str)) / "run_train.py")
     return Launch(
         program=(script, "--config-file", str(Path(directory) / CONFIG)),
@@ -38,29 +39,20 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
 
 
 def configuration(run: Run, directory: str, steps: int) -> dict[str, Any]:
-    """The configuration of a run, as nanotron's `Config` reads it."""
+    """The configuration of a run, as nanotron's `Config` reads it: what is left out has its default there."""
     return {
         "general": {"project": "sweep", "run": "sweep", "seed": 42, "ignore_sanity_checks": True},
         "checkpoints": {"checkpoint_interval": 10 * steps + 1000, "checkpoints_path": f"{directory}/checkpoints"},
-        "data_stages": [
-            {
-                "name": "synthetic",
-                "start_training_step": 1,
-                "data": {"dataset": None, "num_loading_workers": 1, "seed": 42},
-            }
-        ],
+        "data_stages": [{"name": "synthetic", "start_training_step": 1, "data": {"dataset": None, "seed": 42}}],
         "logging": {"iteration_step_info_interval": 1, "log_level": "info", "log_level_replica": "info"},
         "model": _model(run),
-        "optimizer": _optimizer(run, steps),
+        "optimizer": _optimizer(run),
         "parallelism": _parallelism(run),
-        "tokenizer": None,
         "tokens": {
             "batch_accumulation_per_replica": run.layout.grad_accum,
             "micro_batch_size": run.layout.micro_batch_size,
             "sequence_length": run.sequence_length,
             "train_steps": steps,
-            "limit_val_batches": 0,
-            "val_check_interval": -1,
         },
     }
 
@@ -68,13 +60,10 @@ def configuration(run: Run, directory: str, steps: int) -> dict[str, Any]:
 def _model(run: Run) -> dict[str, Any]:
     shape = run.shape
     return {
-        "ddp_bucket_cap_mb": 25,
         "dtype": _DTYPES[run.dtype],
         "init_method": {"std": 0.025},
-        "make_vocab_size_divisible_by": 1,
         "model_config": {
             "is_llama_config": True,
-            "hidden_act": "silu",
             "hidden_size": shape["hidden_size"],
             "intermediate_size": shape["intermediate_size"],
             "num_hidden_layers": shape["num_layers"],
@@ -94,8 +83,6 @@ def _parallelism(run: Run) -> dict[str, Any]:
         "dp": layout.dp,
         "tp": layout.tp,
         "pp": layout.pp,
-        "context_parallel_size": layout.cp,
-        "expert_parallel_size": 1,
         "pp_engine": _ENGINES[layout.pp_schedule],
         "tp_mode": param(WORKLOAD, run, "tp_mode", str),
         "tp_linear_async_communication": param(WORKLOAD, run, "tp_mode", str) == "REDUCE_SCATTER",
@@ -103,7 +90,7 @@ def _parallelism(run: Run) -> dict[str, Any]:
     }
 
 
-def _optimizer(run: Run, steps: int) -> dict[str, Any]:
+def _optimizer(run: Run) -> dict[str, Any]:
     return {
         "zero_stage": run.layout.zero,
         "weight_decay": 0.01,
@@ -116,14 +103,7 @@ def _optimizer(run: Run, steps: int) -> dict[str, Any]:
             "adam_eps": 1e-08,
             "torch_adam_is_fused": True,
         },
-        "learning_rate_scheduler": {
-            "learning_rate": 0.0001,
-            "lr_warmup_steps": 1,
-            "lr_warmup_style": "linear",
-            "lr_decay_style": "cosine",
-            "lr_decay_steps": max(1, steps - 1),
-            "min_decay_lr": 1e-05,
-        },
+        "learning_rate_scheduler": {"learning_rate": 0.0001, "lr_warmup_style": "constant"},
     }
 
 
@@ -213,9 +193,14 @@ WORKLOAD = trainer(
         decoder.KV_HEADS_BY_TP,
         decoder.VOCABULARY_BY_TP,
         Rule(
+            "context_parallel",
+            lambda c: c["cp"] > 1,
+            "nanotron initializes no weights with cp={cp} (`_load_model_checkpoint` raises NotImplementedError)",
+        ),
+        Rule(
             "sequence_by_tp",
-            lambda c: (c["tp_mode"] == "REDUCE_SCATTER") & (c["sequence_length"] // c["cp"] % c["tp"] != 0),
-            "sequence parallelism cannot split {sequence_length} / cp={cp} positions over tp={tp}",
+            lambda c: (c["tp_mode"] == "REDUCE_SCATTER") & (c["sequence_length"] % c["tp"] != 0),
+            "sequence parallelism cannot split {sequence_length} positions over tp={tp}",
         ),
     ),
 )

@@ -50,14 +50,16 @@ def winners(
     from analysis.derive.best import CELL, NEEDED, model_order, succeeded
     from analysis.derive.blanks import missed_by_cell
     from analysis.derive.confidence import lead_of, verdict
+    from analysis.derive.job import with_failure_rate
     from analysis.filters import names_in
-    from analysis.metrics import metric_named
+    from analysis.metrics import JOB, metric_named
     from analysis.tables import json_rows
 
     ranked = metric_named(metric)
     places = [place for place, _ in collected_results(sources)]
     asked = [] if expression is None else names_in(expression)
     records = analysis.load(places, list(dict.fromkeys([*NEEDED, "node_names", *asked])))
+    records = with_failure_rate(records) if metric == JOB else records
     matching = records if expression is None else analysis.keep(records, expression)
     best_rows = analysis.best_per_cell(matching, metric)
     order = model_order(records, list(dict.fromkeys(best_rows["model"])))
@@ -68,7 +70,7 @@ def winners(
         raise SweepError(
             _nothing(best_rows[["model", "nodes"]].to_records(index=False).tolist(), matching, metric, models)
         )
-    rows, missed = json_rows(wanted), missed_by_cell(analysis.load_plan(places))
+    rows, missed = json_rows(wanted), missed_by_cell(analysis.load_plan(places), records)
     measured = matching[succeeded(matching)].groupby(CELL)
     kinds = measured[[*_KINDS_OF_WORK]].nunique().to_dict("index")
     tokens = measured["global_batch_tokens"].agg(["min", "max"]).to_dict("index")

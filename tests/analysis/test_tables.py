@@ -40,6 +40,21 @@ def test_several_sweeps_are_one_table(tmp_path):
     assert analysis.load([tmp_path / "a.parquet", tmp_path / "b.parquet"])["model"].tolist() == ["1B", "3B"]
 
 
+def test_an_attempt_of_a_sweep_and_of_its_copy_counts_once_and_another_sweeps_of_the_same_run_too(tmp_path):
+    first, second = made_record(), made_record(started_at=200.0)
+    for name, records in (("a", [first]), ("copy", [first]), ("b", [second])):
+        write_results(tmp_path / f"{name}.parquet", records)
+    sources = [tmp_path / f"{name}.parquet" for name in ("a", "copy", "b")]
+    assert analysis.load(sources)["started_at"].tolist() == [100.0, 200.0]
+    assert analysis.load(sources, ["model"])["model"].tolist() == ["1B", "1B"]
+
+
+def test_rows_without_a_start_are_not_taken_for_one_another(tmp_path):
+    rows = pd.DataFrame({"run_id": ["x"], "attempt": [1], "model": ["m"], "nodes": [1], "tokens_per_second": [5.0]})
+    rows.to_parquet(tmp_path / "f.parquet")
+    assert len(analysis.load([tmp_path / "f.parquet"] * 2)) == 2
+
+
 def test_a_foreign_table_may_lack_columns_and_hold_whole_numbers_as_fractions(tmp_path):
     pd.DataFrame({"model": ["x"], "nodes": [2.0], "tokens_per_second_per_gpu": [5.0], "note": ["n"]}).to_parquet(
         tmp_path / "f.parquet"

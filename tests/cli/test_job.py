@@ -2,6 +2,7 @@
 
 import pytest
 
+import analysis
 from sweep.outcomes import Outcome
 from sweep.physics.job import FAILURES_PER_GPU_DAY, SECONDS_PER_DAY, Job
 from sweep.records.collect import write_results
@@ -70,9 +71,12 @@ def test_a_sweeps_own_failures_count_where_they_say_more(tmp_path, command, outc
     failed, ran = made_run(nodes=1, gpus_per_node=2, zero=3), {"outcome": outcome, "total_s": 10 * SECONDS_PER_DAY}
     ends = [made_record(failed, attempt=at, **ran) for at in range(1, 11)]
     write_results(tmp_path / "r.parquet", [wrote((1.0, 1.0, 1.0), 5.0), *ends])
-    assert f"a job with {text}" in " ".join(
-        command.json("best", tmp_path / "r.parquet", "--objective", "job")[0]["notes"]
-    )
+    ok = "tokens_per_second > 0"
+    for words in ((), ("--filter", ok)):  # which selects none of the failures
+        (row,) = command.json("best", tmp_path / "r.parquet", "--objective", "job", *words)
+        assert f"a job with {text}" in " ".join(row["notes"])
+    drawn = analysis.cells(analysis.load(tmp_path / "r.parquet"), metric="job_tokens_per_gpu_day", expression=ok)
+    assert drawn["value"].max() == pytest.approx(row["job_tokens_per_gpu_day"])
 
 
 def test_without_a_checkpoint_the_remedy_is_to_measure_one(tmp_path, command):

@@ -1,7 +1,7 @@
 """What each adapter writes, against goldens; and what is exported against the trainers' own schemas, where available.
 
-SWEEP_DEEPSPEED_PYTHON names an interpreter with deepspeed, SWEEP_NANOTRON_ROOT a checkout. Of torchtitan, Megatron-LM
-and Megatron-Bridge: test_validated.py.
+SWEEP_DEEPSPEED_PYTHON names an interpreter with deepspeed, SWEEP_NANOTRON_ROOT a checkout, SWEEP_NANOTRON_PYTHON one
+with torch, dacite, transformers and triton. Of torchtitan, Megatron-LM and Megatron-Bridge: test_validated.py.
 """
 
 import json
@@ -11,14 +11,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from bench_workloads.trainers import TRAINERS, nemo
+from bench_workloads.trainers import TRAINERS, nanotron, nemo
 from sweep.diagnose.diagnose import diagnose_text
 from sweep.outcomes import Outcome
 from sweep.planning.rules import broken_by_run
 from sweep.plugins import TRAINER
+from tests.support.paths import REPOSITORY
 from tests.support.trainers.exported import exported
 from tests.support.trainers.layouts import GOLDEN, LAYOUTS, launches, run_of
+
+STUBS = REPOSITORY / "tests/support/trainers/without_cuda"
 
 
 def named(variable):
@@ -109,24 +113,32 @@ def test_deepspeed_takes_its_configuration(number, tmp_path):
     assert asked(python, DEEPSPEED, text, run.gpus, env={"DS_ACCELERATOR": "cpu"}) == expected
 
 
+NANOTRON = """
+import json, sys
+sys.path[:0] = sys.argv[2:]
+import cuda_stubs
+cuda_stubs.NAMES += ("flash_attn", "datasets", "datatrove")
+cuda_stubs.use()
+from nanotron.config import get_config_from_file
+c = get_config_from_file(sys.argv[1])
+print(json.dumps([c.model.model_config.num_hidden_layers, c.parallelism.tp, c.optimizer.zero_stage]))
+"""
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(6))
-def test_nanotron_has_every_key(number, tmp_path):
-    """By the fields of its dataclasses, read from their source: importing its package needs GPUs."""
-    checkout = Path(named("SWEEP_NANOTRON_ROOT"))
-    root = checkout / "src/nanotron/config"
-    sources = "\n".join((root / f"{name}.py").read_text() for name in ("config", "parallelism_config", "models_config"))
-    made = exported("nanotron", number, tmp_path, root=str(checkout))
+def test_nanotron_takes_its_configuration(number, tmp_path):
+    python, root = (named(f"SWEEP_NANOTRON_{name}") for name in ("PYTHON", "ROOT"))
+    made = exported("nanotron", number, tmp_path, root=root)
+    paths = made.folder / "nanotron.yaml", STUBS, Path(root, "src")
+    assert asked(python, NANOTRON, *paths) == [made.run.shape["num_layers"], made.run.layout.tp, made.run.layout.zero]
 
-    def keys(value):
-        for name, inner in value.items() if isinstance(value, dict) else ():
-            yield name
-            yield from keys(inner)
-        for inner in value if isinstance(value, list) else ():
-            yield from keys(inner)
 
-    unknown = [name for name in keys(json.loads(made.files["nanotron.yaml"])) if f"    {name}:" not in sources]
-    assert unknown == []
+@pytest.mark.parametrize("number", range(6))
+def test_nanotrons_configuration_has_its_numbers_by_the_reader_that_nanotron_uses(number):
+    run = run_of("nanotron", **LAYOUTS["nanotron"][number])
+    text = nanotron.configure(run, "/d", 8).files["nanotron.yaml"]
+    assert yaml.safe_load(text) == nanotron.configuration(run, "/d", 8)
 
 
 def test_a_template_with_an_unknown_variable_is_refused_with_a_message():

@@ -76,6 +76,8 @@ def reasons(trainer, axes="", shape=""):
         ("torchtitan", "pp: 2", ", tied_embeddings: true", "tied embeddings cannot be cut"),
         ("megatron", "pp: 4", "", "6 layers cannot be split evenly"),
         ("nanotron", "ep: 2", ", num_experts: 8, experts_per_token: 2", "the adapter writes dense models only"),
+        ("nanotron", "cp: 2", "", "initializes no weights with cp=2"),
+        ("megatron", "", ", learned_positions: 1023", "learned positions for 1023 of 1024 tokens"),
         ("picotron", "zero: 1\nparams: {model_name: x}", "", "cannot vary zero"),
         ("picotron", "", "", "params.model_name names no model"),
         ("picotron", "params: {model_name: x}", ", tied_embeddings: true", "tied embeddings are not those"),
@@ -103,6 +105,10 @@ def test_the_plan_rejects_what_it_cannot_run(trainer, axes, shape, reason):
     runs, rejected = reasons(trainer, axes, shape)
     assert runs == []
     assert reason in rejected
+
+
+def test_learned_positions_may_be_as_many_as_the_tokens_of_a_sequence():
+    assert reasons("megatron", "", ", learned_positions: 1024")[0]
 
 
 @pytest.mark.parametrize(
