@@ -40,7 +40,7 @@ def parse_grid(text: str, file: str, overrides: Sequence[str] = (), *, opens: bo
     ``opens``: it may name files, whose content is then part of it. A sweep's own grid has it already, and opens none.
     """
     document = load(text, file)
-    check_kind(document, "grid", Grid.model_fields, "models, nodes and sequence_length")
+    check_kind(document, "grid", Grid.model_fields, ("models", "nodes", "sequence_length"))
     override(document, overrides, Grid)
     wrong = read_models(document, read_config if opens else lambda _path: None)
     wrong += read_texts(document, read_parameter) if opens else []

@@ -338,7 +338,7 @@ def parse_measured(text: str, file: str) -> MeasuredRates:
 def parse_site(text: str, file: str) -> Site:
     """The site that the text states. Raises SweepError with every mistake at its line."""
     document = load(text, file)
-    check_kind(document, "site", Site.model_fields, "gpu, gpus_per_node and partition")
+    check_kind(document, "site", Site.model_fields, ("gpu", "gpus_per_node", "partition"))
     site, problems = check(Site, document.value)
     if site is None or document.mistakes:
         raise SweepError(document.located(problems))
