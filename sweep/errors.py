@@ -54,6 +54,7 @@ _WHAT_HELPS = {
     errno.EROFS: "name a path on a file system that can be written",
     errno.ENOSPC: "free space there, or name another path; nothing was changed",
     errno.EDQUOT: "free space in your quota, or name another path; nothing was changed",
+    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`); nothing was changed",
     errno.ENAMETOOLONG: "name a shorter path",
     errno.ENOENT: "check the path",
     errno.ENOTDIR: "a part of the path is a file",

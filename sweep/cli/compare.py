@@ -192,7 +192,7 @@ def _certificate(certificate: Certificate) -> list[str]:
     shown = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (PASS, FAIL, UNDECIDED, NEW))
     checked = plural(len(certificate.workloads), "workload")
     result = "passed" if certificate.passed else "not passed"
-    lines.append(f"{result}: {checked} within {100 * certificate.within:.3g} % of the baseline: {shown}")
+    lines.append(f"{result} within {100 * certificate.within:.3g} % of the baseline: {checked}, {shown}")
     if any(one.verdict == UNDECIDED and one.change is not None for one in certificate.workloads):
         lines.append("undecided: the interval includes the limit; more `repeats` in the grid narrow it")
     return lines

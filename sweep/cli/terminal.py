@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TextIO
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def guard() -> None:
     would be that of the next file that is opened.
     """
     for name in ("stdout", "stderr"):
-        stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115 # open until the process ends
+        stream = getattr(sys, name) or Path(os.devnull).open("w")  # noqa: SIM115
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
         if not isinstance(stream, _Printed):
