@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from sweep.errors import Mistake, SweepError, file_mistake, nearest
 from sweep.files import json_of, read_text
 from sweep.inputs.check import problems_of_the_rest
@@ -18,7 +16,7 @@ from sweep.inputs.models import read_models
 from sweep.inputs.site import Site, parse_measured, parse_site
 from sweep.inputs.texts import LONGEST_TEXT, read_texts
 from sweep.inputs.validation import check_kind
-from sweep.inputs.yaml_lines import Document, load
+from sweep.inputs.yaml_lines import Document, dump, load
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -89,7 +87,7 @@ def load_site(grid: Grid | None = None, given: str | None = None, executor: str 
         return grid.site
     from sweep.inputs.detect import detect_site
 
-    return parse_site(yaml.safe_dump(dict(detect_site(executor or choose_executor(None)))), "the detected site")
+    return parse_site(dump(dict(detect_site(executor or choose_executor(None)))), "the detected site")
 
 
 def load_inputs(path: Path, overrides: Sequence[str], site: str | None, executor: str | None) -> tuple[Grid, Site]:

@@ -12,6 +12,7 @@ import difflib
 import inspect
 import itertools
 import json
+import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from sweep.errors import Mistake, SweepError, nearest
+from sweep.errors import Mistake, SweepError, nearest, plural
 from sweep.inputs.axes import shown
 from sweep.inputs.yaml_lines import Document, Path, Problem
 
@@ -80,9 +81,7 @@ def check_kind(document: Document, what: str, known: Iterable[str], main: Sequen
     names = list(known)
     near = [key for key in document.value if key in names or difflib.get_close_matches(key, names, n=1, cutoff=0.7)]
     if not near or (2 * len(near) < len(document.value) and len(document.value.keys() & set(main)) < 2):
-        count = len(document.value)
-        keys = f"{len(near)} of its {count} keys are those" if count > 1 else "its key is none of those"
-        fact = f"not a {what}: {keys} of a {what}"
+        fact = f"not a {what}: of its {plural(len(document.value), 'key')}, {len(near)} are those of a {what}"
         raise SweepError(Mistake(fact, document.file, 1, remedy=remedy))
 
 
@@ -110,6 +109,17 @@ def share(value: Any) -> Any:
     """A fraction: 0.01 or "1%". Other values are left to the type's own check."""
     match = _PERCENT.match(value.strip()) if isinstance(value, str) else None
     return float(match[1]) / 100 if match else value
+
+
+def fraction(value: Any) -> float:
+    """As ``share``, from 0 to below 1. Raises ValueError."""
+    try:
+        found = float(share(value))
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < 1:
+        raise ValueError(f"{value!r} is not a fraction from 0% to below 100%: write 3% or 0.03")
+    return found
 
 
 def amount(value: Any) -> int:
