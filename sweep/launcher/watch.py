@@ -14,7 +14,6 @@ from sweep.launcher.lost_attempts import mark_attempts_lost, mark_late_attempts_
 from sweep.state import events
 from sweep.state.events import PilotSubmitted, PilotUnresponsive, PilotWaits
 from sweep.state.state import PilotState
-from sweep.store.directory import last_output
 from sweep.store.lease import QUIET_S
 
 LOCAL_POLL_S = 0.5
@@ -188,9 +187,6 @@ class Watch:
         if time.monotonic() >= self._gone_at(pilot):
             self._read_last_lines(pilot)
         if time.monotonic() >= self._gone_at(pilot):
-            if status.word == "FAILED" and pilot.started_at is None:
-                output = last_output(self._launcher.directory.pilot(pilot.name))
-                log_error(f"pilot {pilot.name} ended before it started; its last output: {output}")
             mark_attempts_lost(self._launcher, pilot, status)
             del self._gone_since[pilot.name]
 
