@@ -39,7 +39,7 @@ STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
 def configure(run: Run, _directory: str, steps: int) -> Launch:
     """The command line of pretrain_gpt.py."""
     script = str(Path(param(WORKLOAD, run, "root", str)) / "pretrain_gpt.py")
-    words = _flags(_model(run) | _experts(run) | _layout(run) | _rest(run, steps))
+    words = _flags(_model(run) | _window(run) | _experts(run) | _layout(run) | _rest(run, steps))
     return Launch(program=(script, *words), env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
 
 
@@ -91,6 +91,17 @@ def _model(run: Run) -> dict[str, Scalar]:
         "v-head-dim": shape["head_dim"] if latent else None,
         "qk-pos-emb-head-dim": shape.get("rope_head_dim", 0) if latent else None,
     }
+
+
+def _window(run: Run) -> dict[str, Scalar]:
+    """Of layers with a sliding window; those without are spread evenly, as in GPT-OSS each second one."""
+    window, windowed, layers = (int(run.shape.get(name) or 0) for name in ("window", "window_layers", "num_layers"))
+    if not 0 < window < run.sequence_length:
+        return {}
+    whole = layers - windowed
+    pattern = ",".join("0" if (i + 1) * whole // layers > i * whole // layers else "1" for i in range(layers))
+    # Positions before and after a token's own.
+    return {"window-size": f"{window - 1},0", "window-attn-skip-freq": f"[{pattern}]"}
 
 
 def _experts(run: Run) -> dict[str, Scalar]:
@@ -219,7 +230,11 @@ WORKLOAD = trainer(
     rules=(
         decoder.VOCABULARY_BY_TP,
         decoder.SEQUENCE_BY_CP,
-        decoder.WINDOW,
+        Rule(
+            "window",
+            lambda c: (c["window"] > 0) & (c["window"] < c["sequence_length"]) & (c["cp"] > 1),
+            "Megatron's exchange of keys and values (cp={cp}) has no sliding window ({window})",
+        ),
         *RULES,
         Rule(
             "learned_positions",
@@ -262,6 +277,11 @@ WORKLOAD = trainer(
             "output_bias",
             lambda c: c["attention_output_bias"] != c["mlp_bias"],
             "Megatron has biases in all linear layers or in none (but for qkv)",
+        ),
+        Rule(
+            "bias_of_experts",
+            lambda c: (c["num_experts"] > 0) & (c["mlp_bias"] == True) & (c["etp"] + (c["etp"] == 0) * c["tp"] > 1),  # noqa: E712
+            "Megatron's experts have biases with etp: 1 only (tp={tp}, etp={etp})",
         ),
     ),
 )

@@ -72,16 +72,33 @@ def test_it_is_stated_or_refused_with_the_reason(trainer, axis):
 
 @pytest.mark.parametrize("trainer", sorted(set(TRAINERS) - {"command", "deepspeed"}))
 def test_attention_that_a_trainers_configuration_does_not_state_is_refused(trainer):
-    """Megatron-LM's states latent attention; a window as long as the sequence is none."""
+    """Megatron-LM's states latent attention and, without cp, windows; one as long as the sequence is none."""
     shape = MODELS["DeepSeek-V3"].stated()
 
-    def refused(text, **differing):
-        run = run_of(trainer, shape=shape | differing)
+    def refused(text, cp=1, **differing):
+        run = run_of(trainer, shape=shape | differing, cp=cp)
         return any(text in reason for reason in broken_by_run(run, TRAINER.find(trainer).workload))
 
     assert refused("neither latent attention (kv_rank=512)") == (trainer != "megatron")
-    assert [refused("a sliding window (", window=size, window_layers=2) for size in (128, 512)] == [True, False]
+    windows = [refused("sliding window (", cp, window=size, window_layers=2) for cp in (1, 2) for size in (128, 512)]
+    assert windows == [trainer != "megatron", False, True, False]
     if trainer == "megatron":
         words = TRAINER.find(trainer).configure(run_of(trainer, shape=shape), "/d", 8).program
         assert "--multi-latent-attention" in words
         assert words[words.index("--qk-pos-emb-head-dim") + 1] == "64"
+
+
+def test_megatron_takes_windows_and_experts_with_biases():
+    """Of GPT-OSS each second layer has a window; Megatron asserts that a group of its experts is one rank."""
+    shape, workload = MODELS["GPT-OSS-20B"].stated(), TRAINER.find("megatron").workload
+    words = TRAINER.find("megatron").configure(run_of("megatron", shape=shape), "/d", 8).program
+    assert words[words.index("--window-size") + 1] == "127,0"
+    assert words[words.index("--window-attn-skip-freq") + 1] == f"[{','.join(['1,0'] * 12)}]"
+
+    def refused(**layout):
+        found = broken_by_run(run_of("megatron", shape=shape, **layout), workload)
+        return [reason for reason in found if "biases with etp: 1" in reason]
+
+    assert refused(tp=2)
+    assert not refused(tp=2, ep=2, etp=1)
+    assert not refused()
