@@ -9,21 +9,22 @@ import numpy as np
 
 from sweep.physics.constants import NOISE
 from sweep.physics.job import LIKELY
-from sweep.search.candidates import Candidates, joined_candidates
+from sweep.search.candidates import UNKNOWN_GPU, Candidates, joined_candidates
 from sweep.search.gaussian import Floats
 from sweep.search.observations import Known
 from sweep.search.saving import RecordedRun
 
 
 def unlearned(recorded: RecordedRun, grid: Candidates) -> str | None:
-    """What the results cannot teach: a workload of the grid of which they have no run. None if there is no such."""
-    known = set(recorded.candidates.workloads)
-    missing = ", ".join(sorted(set(grid.workloads) - known))
-    if not missing:
-        return None
-    return (
-        f"note: the results are of {', '.join(sorted(known))}: what {missing} adds to a step is not learned from them"
-    )
+    """What the results cannot teach: a workload or kind of GPU of the grid of which they have no run; None: nothing."""
+    known, notes = set(recorded.candidates.workloads), []
+    if missing := ", ".join(sorted(set(grid.workloads) - known)):
+        of = ", ".join(sorted(known))
+        notes.append(f"note: the results are of {of}: what {missing} adds to a step is not learned from them")
+    there, here = recorded.candidates.gpu.name, grid.gpu.name
+    if there != here and UNKNOWN_GPU.name not in (there, here):
+        notes.append(f"note: the results are of {there}: their speeds are taken for those of {here}")
+    return "\n".join(notes) or None
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,13 @@ def recorded(c, rates, outcomes=None, peaks=None):
     return RecordedRun(c, ends, np.array(rates), np.full(len(c), np.nan) if peaks is None else np.array(peaks))
 
 
-def test_a_trainer_of_which_the_results_have_no_run_is_named():
+def test_a_trainer_or_gpu_of_which_the_results_have_no_run_is_named():
     results = recorded(candidates((1,)), [1.0] * 4)
     assert unlearned(results, results.candidates) is None
     other = made_candidates([run(workload="megatron"), run()])
     assert "of {}: what megatron adds to a step".format(*results.candidates.workloads[:1]) in unlearned(results, other)
+    elsewhere = replace(results.candidates, gpu=replace(results.candidates.gpu, name="gb300"))
+    assert unlearned(results, elsewhere).endswith(": their speeds are taken for those of gb300")
 
 
 def test_runs_are_chosen_by_a_condition_on_their_columns_and_their_cells_model():
