@@ -59,7 +59,8 @@ def picture(sweep: Sweep, now: float, *, height: int = 40, width: int = 80) -> R
     pilots, failures = _pilots(sweep_state, tally, now), _failures(tally)
     marks = [Text(SIMULATED, style="yellow")] if sweep.grid.simulated else []
     waits = [Text(text, style="yellow") for text in (*queue_texts(sweep_state), delay_text(sweep)) if text]
-    room = height - OTHER_LINES - len(marks) - len(waits) - pilots.row_count - failures.row_count
+    wrapped = sum(-(-len(text) // width) for text in waits)
+    room = height - OTHER_LINES - len(marks) - wrapped - pilots.row_count - failures.row_count
     models = _models(sweep)
     room_below = room - len(models) - 3
     latest = _latest(tally, now, min(LATEST_SHOWN, room_below))

@@ -25,8 +25,8 @@ _WHOLE = {
 """form -> (the header of every whole answer, the end of each of its lines)"""
 _JOB_ID = re.compile(r"\d[\w+.,%\[\]-]*")
 """of a job, or of an array, a part of a heterogeneous job or a step, which are no pilots"""
-_AFTERWARDS = re.compile(r"\s*(?:[^|\d\s][^|]*\n)?")
-"""no beginning of a job's line, which has its id or more"""
+_AFTERWARDS = re.compile(r"(?is)(?!.*(?:error|fatal):)\s*(?:[^|\d\s][^|]*\n)?")
+"""no beginning of a job's line, which has its id or more, and no client's message that it could not go on"""
 
 STATES: Mapping[str, JobState] = {
     # Not started, or to be started again.

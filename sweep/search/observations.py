@@ -82,13 +82,13 @@ class Known:
     ) -> None:
         """A run ended. Only an out-of-memory of the GPU rules out others; any failure moves similar runs back.
 
-        ``when``: the key that orders the ends; by default their order of arrival. A rate or a peak that is nan or 0 is
-        none.
+        ``when``: the key that orders the ends; by default their order of arrival. A rate or a peak that is nan, 0 or
+        infinite is none.
         """
         rate, peak = (float(value or 0) for value in (tokens_per_second_per_gpu, peak_memory_bytes))
-        log_rate = float(np.log(rate)) if outcome is Outcome.OK and rate > 0 else None
+        log_rate = float(np.log(rate)) if outcome is Outcome.OK and 0 < rate < np.inf else None
         when = self._ended.latest + 1 if when is None else when
-        end = End(outcome, log_rate, peak if peak > 0 else None)
+        end = End(outcome, log_rate, peak if 0 < peak < np.inf else None)
         self.stopped[index] = stopped
         if self._ends.get(index) == (when, end):
             return
@@ -96,7 +96,7 @@ class Known:
         self.reopen(index)
         self._ends[index] = _Ended(when, end)
         self._ended.add(when, index)
-        if peak > 0:
+        if end.peak_memory_bytes is not None:
             self._peaks.add(when, index)
         if outcome in RULES_OUT:
             self._rule_out(index)

@@ -293,7 +293,7 @@ def decoder(record_type: type) -> Callable[[bytes], Event]:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise EventError(str(error)) from None
         if not 0 <= event.time <= event.order <= LATEST:
-            raise EventError(f"its time is {event.time}, not unix seconds")
+            raise EventError(f"its time is {event.time} or {event.answers}, not unix seconds")
         return event
 
     return decode

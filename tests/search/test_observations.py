@@ -74,10 +74,13 @@ def test_measured_peaks_far_below_the_memory_rule_out_nothing_that_fits_it():
     assert not found.infeasible.any()
 
 
-@pytest.mark.parametrize("outcome", [Outcome.UNKNOWN, Outcome.HANG, Outcome.OOM_HOST])
-def test_a_failures_rate_is_none(outcome):
+@pytest.mark.parametrize(
+    ("outcome", "rate"),
+    [(Outcome.UNKNOWN, 500.0), (Outcome.HANG, 500.0), (Outcome.OOM_HOST, 500.0), (Outcome.OK, np.inf)],
+)
+def test_a_failures_rate_and_an_infinite_one_are_none(outcome, rate):
     found = known()
-    found.end(0, outcome, 500.0)
+    found.end(0, outcome, rate, rate)
     assert np.isnan(found.log_rates[0])
     assert found.best[0] == -np.inf
     assert not found.infeasible.any()
