@@ -235,11 +235,6 @@ WORKLOAD = trainer(
             "Megatron trains experts under tp={tp} only with sequence_parallel: true",
         ),
         Rule(
-            "attention_by_cp",
-            lambda c: (c["transformer_impl"] == "local") & (c["cp"] > 1),
-            "Megatron's own attention has no cp={cp}: transformer_impl must be transformer_engine",
-        ),
-        Rule(
             "norm_by_sequence_parallel",
             lambda c: (
                 (c["transformer_impl"] == "local")
@@ -254,9 +249,9 @@ WORKLOAD = trainer(
             "local_layers",
             lambda c: (
                 (c["transformer_impl"] == "local")
-                & (quantized(c) | (c["tp_overlap"] == True) | (c["cuda_graphs"] != "none"))  # noqa: E712
+                & (quantized(c) | (c["tp_overlap"] == True) | (c["cuda_graphs"] != "none") | (c["cp"] > 1))  # noqa: E712
             ),
-            "transformer_impl: local has dtype bf16, fp16 and fp32, no tp_overlap and no cuda_graphs",
+            "transformer_impl: local has dtype bf16, fp16 and fp32, no cp, no tp_overlap and no cuda_graphs",
         ),
         Rule(
             "output_bias",

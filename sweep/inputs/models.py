@@ -86,6 +86,8 @@ def _known(name: str, path: Path) -> tuple[ModelShape | None, list[Problem]]:
 
 
 _EXPERTS = ("num_experts", "experts_per_token")
+_SHARED = (*_EXPERTS, "moe_intermediate_size", "shared_experts", "dense_layers")
+_LATENT = (*_SHARED, "num_kv_heads", "kv_rank", "q_rank", "rope_head_dim")
 FAMILIES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "llama": ({}, ()),
     "mistral": ({}, ("num_kv_heads", "window")),
@@ -99,6 +101,8 @@ FAMILIES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"qkv_bias": True, "attention_output_bias": True, "mlp_bias": True, "window": 128},
         ("num_kv_heads", "head_dim", *_EXPERTS),
     ),
+    "glm4_moe": ({}, ("num_kv_heads", "head_dim", *_SHARED)),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), ({}, _LATENT)),
 }
 """model_type -> (what its class has beyond its file, or by default; further fields that its file must state: its class
 has a default that is not that of a shape)"""
@@ -110,13 +114,19 @@ _SIZES = {
     "vocab_size": ("vocab_size",),
     "num_kv_heads": ("num_key_value_heads",),
     "head_dim": ("head_dim",),
-    "num_experts": ("num_experts", "num_local_experts"),
+    "num_experts": ("num_experts", "num_local_experts", "n_routed_experts"),
     "experts_per_token": ("num_experts_per_tok", "experts_per_token"),
     "moe_intermediate_size": ("moe_intermediate_size",),
+    "shared_experts": ("n_shared_experts",),
+    "dense_layers": ("first_k_dense_replace",),
+    "kv_rank": ("kv_lora_rank",),
+    "q_rank": ("q_lora_rank",),
+    "rope_head_dim": ("qk_rope_head_dim",),
     "window": ("sliding_window",),
 }
 """field of a shape -> its names in a config.json; the first five are required"""
 _REQUIRED = tuple(_SIZES)[:5]
+_MAY_BE_0 = ("shared_experts", "dense_layers")
 
 
 def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[str]]:
@@ -132,18 +142,21 @@ def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[
         return None, [f"model_type{named} is none of {', '.join(FAMILIES)}; write the shape instead: {shape}"]
     usual, required = FAMILIES[family]
     every = {"mistral": 1, "gpt_oss": 2}.get(family)  # of so many layers one has a window; other classes ignore the key
-    sizes, wrong = _sizes(config if every else {**config, "sliding_window": None}, (*_REQUIRED, *required))
-    if config.get("decoder_sparse_step") not in (None, 1) or config.get("mlp_only_layers"):
-        wrong.append(
-            "decoder_sparse_step or mlp_only_layers: only some of the layers have experts, a shape has no such"
-        )
+    ignored: dict[str, None] = {} if every else {"sliding_window": None}
+    latent = {"head_dim": config.get("v_head_dim")} if required is _LATENT else {}  # head_dim is the rotary part there
+    sizes, wrong = _sizes({**config, **ignored, **latent}, (*_REQUIRED, *required))
+    every_layer = all(config.get(key) in (None, 1) for key in ("decoder_sparse_step", "moe_layer_freq"))
+    if not every_layer or config.get("mlp_only_layers"):
+        wrong.append("decoder_sparse_step, moe_layer_freq or mlp_only_layers: a shape has experts in all later layers")
+    if latent and config.get("qk_nope_head_dim") != sizes.get("head_dim", 0):
+        wrong.append("qk_nope_head_dim and v_head_dim must be stated and equal: a shape has one width of both")
     fields = {**usual, **sizes}
     if config.get("tie_word_embeddings") is not None:
         fields["tied_embeddings"] = bool(config["tie_word_embeddings"])
     if config.get("attention_bias"):
-        fields |= {"qkv_bias": True, "attention_output_bias": True}
-    if config.get("mlp_bias"):
-        fields["mlp_bias"] = True
+        fields |= {"qkv_bias": True, "attention_output_bias": family != "glm4_moe"}
+    further = {"mlp_bias": "mlp_bias", "use_qk_norm": "qk_norm"}
+    fields |= {field: True for key, field in further.items() if config.get(key)}
     if wrong:
         return None, wrong
     layers = -(-sizes["num_layers"] // every) if every else 0
@@ -164,7 +177,7 @@ def _sizes(config: Mapping[str, Any], required: Collection[str]) -> tuple[dict[s
         if key is None:
             stated = field not in _REQUIRED and any(key in config for key in keys)
             wrong += [f"{' or '.join(keys)} is missing"] * (field in required and not stated)
-        elif type(config[key]) is not int or not 0 < config[key] < 2**31:
+        elif type(config[key]) is not int or not (field not in _MAY_BE_0) <= config[key] < 2**31:
             wrong.append(f"{key} is not a positive whole number")
         else:
             sizes[field] = config[key]

@@ -24,13 +24,9 @@ def _llama(layers: int, hidden: int, heads: int, kv: int, width: int, vocab: int
 
 
 def _mixture(base: ModelShape, *, experts: int, per_token: int, width: int, shared: int = 0) -> ModelShape:
-    values = base.as_dict() | {
-        "num_experts": experts,
-        "experts_per_token": per_token,
-        "moe_intermediate_size": width,
-        "shared_experts": shared,
-    }
-    return ModelShape(**values)
+    return replace(
+        base, num_experts=experts, experts_per_token=per_token, moe_intermediate_size=width, shared_experts=shared
+    )
 
 
 def _qwen3(base: ModelShape) -> ModelShape:
@@ -41,6 +37,11 @@ def _gpt_oss(base: ModelShape, *, experts: int) -> ModelShape:
     mixture = _mixture(base, experts=experts, per_token=4, width=2880)
     wide = replace(mixture, head_dim=64, qkv_bias=True, attention_output_bias=True, mlp_bias=True)
     return replace(wide, window=128, window_layers=base.num_layers // 2)
+
+
+def _deepseek(heads: int, vocab: int, *, experts: int, dense: int) -> ModelShape:
+    base = _mixture(_llama(61, 7168, heads, heads, 18432, vocab), experts=experts, per_token=8, width=2048, shared=1)
+    return replace(base, head_dim=128, dense_layers=dense, kv_rank=512, q_rank=1536, rope_head_dim=64)
 
 
 def _hybrid(base: ModelShape, *, experts: int, per_token: int, width: int, shared: int) -> ModelShape:
@@ -88,22 +89,8 @@ MODELS: dict[str, ModelShape] = {
     "GPT-OSS-20B": _gpt_oss(_llama(24, 2880, 64, 8, 2880, 201088), experts=32),
     "GPT-OSS-120B": _gpt_oss(_llama(36, 2880, 64, 8, 2880, 201088), experts=128),
     # Without its layer of multi-token prediction (mtp_layers: 1), as its 671 billion parameters are counted.
-    "DeepSeek-V3": replace(
-        _mixture(_llama(61, 7168, 128, 128, 18432, 129280), experts=256, per_token=8, width=2048, shared=1),
-        head_dim=128,
-        dense_layers=3,
-        kv_rank=512,
-        q_rank=1536,
-        rope_head_dim=64,
-    ),
-    "Kimi-K2": replace(
-        _mixture(_llama(61, 7168, 64, 64, 18432, 163840), experts=384, per_token=8, width=2048, shared=1),
-        head_dim=128,
-        dense_layers=1,
-        kv_rank=512,
-        q_rank=1536,
-        rope_head_dim=64,
-    ),
+    "DeepSeek-V3": _deepseek(128, 129280, experts=256, dense=3),
+    "Kimi-K2": _deepseek(64, 163840, experts=384, dense=1),
     # Mamba and mixture layers alternate: a pair is a layer here, the Mamba layer's matrices count as shared experts,
     # and the few attention layers are spread over all. Layers and widths: nemotron_h_provider.py of Megatron-Bridge.
     # The experts of Super work on a latent of 1,024: as many parameters at the full width are 672 wide.

@@ -10,9 +10,11 @@ from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
 from sweep.inputs.models import shape_of_config
 from sweep.physics.catalogue import MODELS
+from sweep.physics.shapes import total_parameters
 from tests.support.command_line import Command
 from tests.support.refusals import mistakes_of
 
+NO_EXPERTS = "num_experts or num_local_experts or n_routed_experts is missing"
 GRID = "name: g\nnodes: [1]\nsequence_length: 4096\nglobal_batch: 1Mi\nmodels: {}\n"
 
 
@@ -38,7 +40,32 @@ CONFIGS = {
         "gpt_oss", 24, 2880, 64, 8, 2880, 201088,
         head_dim=64, num_local_experts=32, experts_per_token=4, attention_bias=True, tie_word_embeddings=False,
     ),
+    "DeepSeek-V3": config(
+        "deepseek_v3", 61, 7168, 128, 128, 18432, 129280,  # head_dim as transformers writes it: the rotary part
+        n_routed_experts=256, num_experts_per_tok=8, n_shared_experts=1, moe_intermediate_size=2048, moe_layer_freq=1,
+        first_k_dense_replace=3, kv_lora_rank=512, q_lora_rank=1536, qk_nope_head_dim=128, qk_rope_head_dim=64,
+        v_head_dim=128, head_dim=64, num_nextn_predict_layers=1, tie_word_embeddings=False,
+    ),
 }  # fmt: skip
+
+
+def test_mixtures_have_the_published_number_of_parameters() -> None:
+    """config.json of DeepSeek-V2-Lite and zai-org's GLM-4.5-Air (106 billion by its card, without the last layer)."""
+    lite = CONFIGS["DeepSeek-V3"] | config("deepseek_v2", 27, 2048, 16, 16, 10944, 102400, n_routed_experts=64,
+        n_shared_experts=2, num_experts_per_tok=6, moe_intermediate_size=1408, first_k_dense_replace=1,
+        q_lora_rank=None,
+    )  # fmt: skip
+    air = config("glm4_moe", 46, 4096, 96, 8, 10944, 151552, head_dim=128, n_routed_experts=128, n_shared_experts=1,
+        num_experts_per_tok=8, moe_intermediate_size=1408, first_k_dense_replace=1, attention_bias=True,
+    )  # fmt: skip
+    shapes = [shape for shape, _ in map(shape_of_config, (lite, air)) if shape is not None]
+    assert [total_parameters(shape) for shape in shapes] == [15_706_484_224, 106_852_245_504]
+    assert [shape.attention_output_bias for shape in shapes] == [False, False]
+    normed, _ = shape_of_config(air | {"use_qk_norm": True, "first_k_dense_replace": 0})
+    assert normed is not None
+    assert (normed.qk_norm, normed.dense_layers) == (True, 0)
+    for differing in ({"v_head_dim": 192}, {"v_head_dim": None, "qk_nope_head_dim": None}):
+        assert "must be stated and equal" in shape_of_config(lite | differing)[1][0]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -117,9 +144,9 @@ def test_sizes_that_fit_no_model_are_refused_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize(("name", "lost", "named"), [
-    ("Qwen3-30B-A3B", "num_experts", "num_experts or num_local_experts is missing"),  # it was taken for a dense model
+    ("Qwen3-30B-A3B", "num_experts", NO_EXPERTS),  # it was taken for a dense model
     ("Qwen3-30B-A3B", "moe_intermediate_size", "moe_intermediate_size is missing"),
-    ("Mixtral-8x7B", "num_local_experts", "num_experts or num_local_experts is missing"),
+    ("Mixtral-8x7B", "num_local_experts", NO_EXPERTS),
     ("Mixtral-8x7B", "num_key_value_heads", "num_key_value_heads is missing"),  # transformers' default is 8
     ("Gemma-7B", "head_dim", "head_dim is missing"),  # and 256
     ("Mistral-7B", "sliding_window", "sliding_window is missing"),  # and 4,096
@@ -136,9 +163,9 @@ def test_without_the_key_a_llama_has_as_many_key_value_heads_as_heads() -> None:
     assert shape_of_config(null) == shape_of_config(stated), "null is as many, too"
 
 
-@pytest.mark.parametrize("more", [{"decoder_sparse_step": 2}, {"mlp_only_layers": [0, 1]}])
+@pytest.mark.parametrize("more", [{"decoder_sparse_step": 2}, {"mlp_only_layers": [0, 1]}, {"moe_layer_freq": 2}])
 def test_experts_in_some_layers_only_are_no_shape(more: dict[str, Any]) -> None:
     found, wrong = shape_of_config(CONFIGS["Qwen3-30B-A3B"] | more)
-    assert (found, len(wrong), "only some of the layers have experts" in wrong[0]) == (None, 1, True)
+    assert (found, len(wrong), "a shape has experts in all later layers" in wrong[0]) == (None, 1, True)
     usual = CONFIGS["Qwen3-30B-A3B"] | {"decoder_sparse_step": 1, "mlp_only_layers": []}
     assert shape_of_config(usual) == (MODELS["Qwen3-30B-A3B"], [])
