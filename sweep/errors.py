@@ -54,6 +54,7 @@ _WHAT_HELPS = {
     errno.EROFS: "name a path on a file system that can be written",
     errno.ENOSPC: "free space there, or name another path; nothing was changed",
     errno.EDQUOT: "free space in your quota, or name another path; nothing was changed",
+    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`); nothing was changed",
     errno.ENAMETOOLONG: "name a shorter path",
     errno.ENOENT: "check the path",
     errno.ENOTDIR: "a part of the path is a file",
@@ -70,6 +71,8 @@ def file_mistake(error: OSError) -> Mistake | None:
     """What the operating system says of a file that the user named; None where the error is of something else."""
     if error.errno not in _WHAT_HELPS:
         return None
+    if error.errno == errno.ENOENT and error.filename is None:  # of getcwd(2)
+        return Mistake("the working directory is gone", remedy="change to one that exists")
     path = None if error.filename is None else str(error.filename)
     shown = path if path is None or len(path) <= 200 else f"{path[:200]}…"
     return Mistake((error.strerror or "not usable").lower(), file=shown, remedy=_WHAT_HELPS[error.errno])

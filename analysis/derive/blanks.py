@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -46,39 +46,40 @@ def _explain(
 ) -> tuple[str, str, str]:
     """(status, label, reason) of one blank cell."""
     waiting, skipped = _waiting(tried, planned)
+    left = [f"{plural(waiting, 'run')} not run yet"] if waiting else []
+    left += [f"{plural(number, 'run')} skipped ({reason})" for reason, number in sorted(skipped.items())]
     if tried is not None and len(tried):
-        return _explain_tried(tried, waiting, metric)
-    if waiting:
-        return "not_run", "not run", f"not run yet: {plural(waiting, 'run')} planned"
-    if skipped:
-        words = (f"skipped ({reason}): {plural(number, 'run')}" for reason, number in sorted(skipped.items()))
-        return "not_run", "not run", "; ".join(words)
+        return _explain_tried(tried, left, metric)
+    if left:
+        return "not_run", "not run", "; ".join(left)
     if planned is not None and len(planned):
         return "no_layout", "no layout", f"no layout works: {_rejections(planned)}"
     where = "the grid has no candidate here" if has_plan else "the data has no run here"
     return "absent", "–", where
 
 
-def _explain_tried(tried: pd.DataFrame, waiting: int, metric: Metric) -> tuple[str, str, str]:
+def _explain_tried(tried: pd.DataFrame, left: Sequence[str], metric: Metric) -> tuple[str, str, str]:
+    """``left``: how many others of the cell have no record, and why."""
     counts = tried["outcome"].fillna("ok").value_counts()
     ok = int(counts.get("ok", 0))
-    rest = f"; {plural(waiting, 'run')} not run yet" if waiting else ""
+    rest = "".join(f"; {one}" for one in left)
+    runs = plural(len(tried), "run") if left else _all(len(tried))
     if ok:
         return "unmeasured", "no value", f"{plural(ok, 'run')} ok, but without {metric.label}{rest}"
     stopped, failed = counts[counts.index.isin(INTERRUPTED)], counts[~counts.index.isin(INTERRUPTED)]
     if failed.empty:
         label = next(iter(stopped.index)) if len(stopped) == 1 else "not measured"
-        return "unmeasured", label, f"not measured: {_all(len(tried))} {_outcomes(stopped)}{rest}"
+        return "unmeasured", label, f"not measured: {runs} {_outcomes(stopped)}{rest}"
     outcomes = set(failed.index)
     if outcomes <= OUT_OF_MEMORY:
         kind = "OOM"
     else:
         kind = next(iter(outcomes)).replace("_", " ") if len(outcomes) == 1 else "failed"
-    label = kind if waiting or len(tried) == 1 or len(stopped) else f"all {kind}"
+    label = kind if left or len(tried) == 1 or len(stopped) else f"all {kind}"
     if len(stopped):
         interrupted = ", ".join(f"{number} {outcome}" for outcome, number in stopped.items())
         return "failed", label, f"{plural(int(failed.sum()), 'run')} failed: {_outcomes(failed)}; {interrupted}{rest}"
-    return "failed", label, f"{_all(len(tried))} failed: {_outcomes(failed)}{rest}"
+    return "failed", label, f"{runs} failed: {_outcomes(failed)}{rest}"
 
 
 def _outcomes(counts: pd.Series[int]) -> str:

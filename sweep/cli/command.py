@@ -54,15 +54,6 @@ class SweepCommand(click.Command):
         remedy = f"`{ctx.command_path} --help`"
         return mistakes + ([Mistake(f"unexpected: {words}", remedy=remedy)] if rest else [])
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. A file that cannot be read or written is the user's: SweepError, as one mistake."""
-        try:
-            return super().invoke(ctx)
-        except OSError as error:
-            if isinstance(error, BrokenPipeError) or (mistake := file_mistake(error)) is None:
-                raise
-            raise SweepError(mistake) from error
-
 
 class InputPath(click.Path):
     """Something to read: a file or a directory. What exists must be readable; what is missing the command reports."""

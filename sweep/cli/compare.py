@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import InputPath, SweepCommand, without_effect
-from sweep.cli.names import Share, anyway_option, json_option, metric_option
+from sweep.cli.names import SHARE, anyway_option, json_option, metric_option
 from sweep.cli.sources import named
 from sweep.errors import Mistake, SweepError, plural
 from sweep.library.compare import WITHIN
@@ -33,10 +33,10 @@ SHOWN = 20
     help="Check each workload of one sweep against these results.",
 )
 @click.option(
-    "--within", type=Share(), default=WITHIN, show_default=True, help="With --baseline: the slowdown that still passes."
+    "--within", type=SHARE, default=WITHIN, show_default=True, help="With --baseline: the slowdown that still passes."
 )
 @metric_option("Metric to compare.")
-@click.option("--noise", type=Share(), help="Run-to-run noise, such as 0.5%. Default: estimated from the runs.")
+@click.option("--noise", type=SHARE, help="Run-to-run noise, such as 0.5%. Default: estimated from the runs.")
 @anyway_option
 @json_option
 def compare(
@@ -192,7 +192,7 @@ def _certificate(certificate: Certificate) -> list[str]:
     shown = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (PASS, FAIL, UNDECIDED, NEW))
     checked = plural(len(certificate.workloads), "workload")
     result = "passed" if certificate.passed else "not passed"
-    lines.append(f"{result}: {checked} within {100 * certificate.within:.3g} % of the baseline: {shown}")
+    lines.append(f"{result} within {100 * certificate.within:.3g} % of the baseline: {checked}, {shown}")
     if any(one.verdict == UNDECIDED and one.change is not None for one in certificate.workloads):
         lines.append("undecided: the interval includes the limit; more `repeats` in the grid narrow it")
     return lines

@@ -32,7 +32,7 @@ from sweep.stated import shell_word
 )
 @json_option
 def import_results(file: Path, map_file: Path | None, suggest: Path | None, out: Path | None, as_json: bool) -> int:
-    """Convert a table of results from elsewhere to records, for heatmap, report, predict and compare.
+    """Convert a table of results from elsewhere to records, for heatmap, report, plan and compare.
 
     Units are checked and unknown columns are kept. MFU is recomputed from tokens/s and the model's shape; the source's
     own MFU is kept as reported_mfu. Implausible rows are marked as suspect. Without --map, the table must have the

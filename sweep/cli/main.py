@@ -11,7 +11,7 @@ import click
 
 from sweep.cli.command import HELP, usage_mistake
 from sweep.cli.terminal import guard
-from sweep.errors import Mistake, SweepError, nearest
+from sweep.errors import Mistake, SweepError, file_mistake, nearest
 from sweep.plugins import load_object
 from sweep.version import __version__
 
@@ -132,6 +132,11 @@ def _call() -> int:
         else:
             error.show()
         return error.exit_code
+    except OSError as error:  # a file that cannot be read or written is the user's
+        if isinstance(error, BrokenPipeError) or (mistake := file_mistake(error)) is None:
+            raise
+        _print([mistake])
+        return SweepError.exit_code
     return code if isinstance(code, int) else 0
 
 

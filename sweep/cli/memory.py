@@ -14,7 +14,7 @@ from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, OneOf, json_o
 from sweep.contract import FORMATS, LAYOUT
 from sweep.errors import Mistake, SweepError
 from sweep.physics.hardware import GIB, GPUS
-from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES
+from sweep.physics.profiles import OPTIMIZER_STATE_BYTES, PROFILES, with_frozen_weights
 from sweep.physics.schedules import SCHEDULES
 
 if TYPE_CHECKING:
@@ -101,7 +101,9 @@ def memory(model: tuple[str, ModelShape], **options: Any) -> int:
       sweep memory '{num_layers: 40, hidden_size: 5120, num_heads: 40, intermediate_size: 20480, vocab_size: 51200}'
     """
     name, shape = model
-    columns, profile = _columns(shape, options), _profile(options)
+    columns, profile = _columns(shape, options), PROFILES[options["profile_name"]]
+    profile = replace(profile, optimizer=options["optimizer"] or profile.optimizer)
+    profile = with_frozen_weights(profile) if options["frozen_weights"] else profile
     _check(name, columns, profile)
     document = _document(name, columns, GPUS[options["gpu_name"]], profile)
     click.echo(json.dumps(document) if options["as_json"] else _text(document))
@@ -117,14 +119,6 @@ def _check(model: str, columns: Mapping[str, Any], profile: MemoryProfile) -> No
     if broken:
         texts = [(rule.reason.format(**columns, model=model), _RULES[rule.name]) for rule in broken]
         raise SweepError([Mistake(text, path=option) for text, option in texts])
-
-
-def _profile(options: Mapping[str, Any]) -> MemoryProfile:
-    from sweep.physics.profiles import with_frozen_weights
-
-    profile = PROFILES[options["profile_name"]]
-    profile = replace(profile, optimizer=options["optimizer"] or profile.optimizer)
-    return with_frozen_weights(profile) if options["frozen_weights"] else profile
 
 
 def _shape(model: str) -> ModelShape:

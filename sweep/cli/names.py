@@ -109,20 +109,23 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class Share(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8.1's takes no argument
-    """A fraction as people write it: 3%, 3 % or 0.03."""
+class Amount(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8.1's takes no argument
+    """A number as in a grid. ``name``: count (3B, 11T, 1500000) or share (3%, 3 % or 0.03)."""
 
-    name = "share"
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Converts to a fraction; click reports values that are not one."""
-        from sweep.inputs.validation import share  # pydantic's import takes a while
+        """Converts to a number; click reports values that are not one."""
+        from sweep.inputs.validation import amount, fraction  # pydantic's import takes a while
 
         try:
-            found = float(share(str(value)))
-        except ValueError:
-            self.fail(f"{value!r} is not a fraction: write 3% or 0.03", param, ctx)
-        return found if 0 <= found < 1 else self.fail(f"{value!r} is out of range: from 0% to below 100%", param, ctx)
+            return amount(value) if self.name == "count" else fraction(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+COUNT, SHARE = Amount("count"), Amount("share")
 
 
 def directory_option(text: str, default: Path | None = None) -> Callable[[FC], FC]:

@@ -234,7 +234,7 @@ def _best_table(cells: list[dict[str, Any]]) -> Any:
 
 def _forecast_table(learned: Forecast) -> Any:
     """The best layouts of each cell as measured runs predict them."""
-    runs = f"{learned.measured_runs:,} {'simulated' if learned.simulated else 'measured'} runs"
+    runs = plural(learned.measured_runs, f"{'simulated' if learned.simulated else 'measured'} run")
     rows = [
         (cell, one, one["predicted_tokens_per_second_per_gpu"], f"{one['chance_to_run']:.0%}", measured)
         for cell in learned.cells

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import InputPath, SweepCommand, without_effect
-from sweep.cli.names import GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, FiniteRange, OneOf, json_option, name_option
+from sweep.cli.names import COUNT, GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, FiniteRange, OneOf, json_option, name_option
 from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError, nearest, plural
 from sweep.plugins import WORKLOAD
@@ -24,28 +24,14 @@ if TYPE_CHECKING:
     FastestOn = Callable[[int, int], tuple[float, str] | None]
 
 
-class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 8.1's takes no argument
-    """A count as in a grid: 3B, 11T, 1500000."""
-
-    name = "count"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from sweep.inputs.validation import amount  # pydantic's import takes a while
-
-        try:
-            return amount(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 @click.command(cls=SweepCommand)
-@click.option("--params", "parameters", type=_Count(), help="Active parameters per token, such as 3B. Or use --model.")
+@click.option("--params", "parameters", type=COUNT, help="Active parameters per token, such as 3B. Or use --model.")
 @click.option(
     "--model",
     shell_complete=OneOf("model", MODEL_NAMES).shell_complete,
     help="Instead of --params, a known model; with --from, a model of the results.",
 )
-@click.option("--tokens", type=_Count(), required=True, help="Tokens to train on, such as 11T.")
+@click.option("--tokens", type=COUNT, required=True, help="Tokens to train on, such as 11T.")
 @name_option(
     "--gpu", kind="GPU", names=GPU_NAMES, default="h100", show_default=True, help="GPU type, for its bf16 peak FLOP/s."
 )
@@ -58,7 +44,7 @@ class _Count(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # click 
     help="With --model: whose speed is predicted. Default: that of Megatron-LM, else of the built-in one.",
 )  # fmt: skip
 @click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)
-@click.option("--global-batch", type=_Count(), default="4M", show_default=True, help="Tokens per step, within 10 %.")
+@click.option("--global-batch", type=COUNT, default="4M", show_default=True, help="Tokens per step, within 10 %.")
 @click.option(
     "--from", "results", metavar="SOURCE", type=InputPath(), help="Use the speed and scaling of these measured results."
 )

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TextIO
 
 if TYPE_CHECKING:
@@ -87,13 +88,14 @@ def _end(stream: IO[str]) -> NoReturn:
 
 def guard() -> None:
     """Put the filter before stdout and stderr, where it is not there yet; characters that the terminal's encoding
-    lacks (a locale such as en_US, Latin-1) become question marks.
+    lacks (a locale such as en_US, Latin-1) become question marks. What was closed (`>&-`) goes nowhere: its number
+    would be that of the next file that is opened.
     """
     for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
+        stream = getattr(sys, name) or Path(os.devnull).open("w")  # noqa: SIM115
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-        if stream is not None and not isinstance(stream, _Printed):
+        if not isinstance(stream, _Printed):
             setattr(sys, name, _Printed(stream))
 
 

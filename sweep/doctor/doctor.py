@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -83,15 +84,8 @@ def _written(report: Report, answers: list[Answer], options: DoctorOptions, fold
 def run_folder(directory: Path, at: float) -> Path:
     """A new folder for a run, named by the time at which it began."""
     directory.mkdir(parents=True, exist_ok=True)
-    name = time.strftime("%Y%m%d-%H%M%S", time.localtime(at))
-    for number in range(100):
-        folder = directory.absolute() / (name + (f"-{number}" if number else ""))
-        try:
-            folder.mkdir(mode=0o700)
-        except FileExistsError:
-            continue
-        return folder
-    raise FileExistsError(str(directory / name))
+    name = time.strftime("%Y%m%d-%H%M%S-", time.localtime(at))
+    return Path(tempfile.mkdtemp(prefix=name, dir=directory.absolute()))
 
 
 PATIENCE_S = COMMAND_S + 1.0

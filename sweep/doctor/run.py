@@ -18,7 +18,7 @@ from sweep.executors.executor import Executor, JobState, PilotRequest, SubmitErr
 from sweep.inputs.site import Site
 from sweep.pilot.job_spec import JobSpec, Limits
 from sweep.plugins import EXECUTOR
-from sweep.store.directory import make_directory
+from sweep.store.directory import last_output, make_directory
 
 LEADER = "sweep.doctor.leader:main"
 POLL_S = 0.2
@@ -68,7 +68,7 @@ def run_on_nodes(
     except SubmitError as error:
         raise SweepError(Mistake(f"the scheduler rejects the pilot: {error}", path="--site")) from error
     try:
-        return _follow(chosen, job, Answers(folder), progress)
+        return _follow(chosen, job, folder, progress)
     finally:
         with suppress(SubmitError):
             chosen.cancel([job])
@@ -107,16 +107,17 @@ def _prepare(options: DoctorOptions, folder: Path, more: Sequence[Check]) -> Pil
     return PilotRequest(token=token, name=PILOT, nodes=options.nodes, time_limit_s=int(time_limit_s))
 
 
-def _follow(executor: Executor, job: str, answers: Answers, progress: Progress) -> tuple[list[Answer], str]:
+def _follow(executor: Executor, job: str, folder: Path, progress: Progress) -> tuple[list[Answer], str]:
     """Until the pilot's last line, or until its job is gone without one."""
-    gone, poll_at = 0, time.monotonic() + JOB_POLL_S
+    answers, gone, poll_at = Answers(folder), 0, time.monotonic() + JOB_POLL_S
     while True:
         found = answers.read()
         progress(found)
         if found and found[-1]["kind"] == "end":
             return found, found[-1]["problem"]
         if gone >= GONE_TWICE:
-            return found, "the pilot's job ended before it was done; see its output in pilots/p0001"
+            output = last_output(folder / "pilots" / PILOT)
+            return found, f"the pilot's job ended before it was done; its last output: {output}"
         if time.monotonic() >= poll_at:
             gone = gone + 1 if executor.poll([job])[job].state is JobState.GONE else 0
             poll_at = time.monotonic() + (0.0 if gone else JOB_POLL_S)

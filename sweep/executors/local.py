@@ -101,16 +101,16 @@ class LocalExecutor:
             folder.mkdir(mode=0o700, exist_ok=True)  # never the sweep directory, which may be away
             with (folder / "stdout").open("ab") as stdout, (folder / "stderr").open("ab") as stderr:
                 child = subprocess.Popen(
-                    ["/bin/bash", "-c", self.script(request)],
+                    ["bash", "-c", self.script(request)],
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
                     stderr=stderr,
                     start_new_session=True,
                     env={**os.environ, MARK: request.token},
                 )
-        except FileNotFoundError:
-            raise
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and error.filename != "bash":
+                raise  # the sweep directory is away
             raise SubmitError(f"the pilot's process did not start: {error}", retry=False) from error
         self._children.append(child)
         try:

@@ -98,7 +98,7 @@ class ImportMap:
 def read_map(document: Document) -> ImportMap:
     """The map of a YAML document. Raises SweepError with every mistake in it."""
     value = document.value
-    check_kind(document, "map", _KEYS, "columns, constants, models and flops")
+    check_kind(document, "map", _KEYS, ("columns", "constants", "models", "flops"))
     problems = [Problem((key,), f"unknown key {key!r}", nearest(str(key), _KEYS)) for key in value if key not in _KEYS]
     stated = _mapping(value, "constants", problems)
     found = ImportMap(

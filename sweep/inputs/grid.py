@@ -48,7 +48,14 @@ COLUMNS = frozenset(
     {"model", "node_group", *AXES, *DERIVED, *FACTS, *(field.name for field in dataclasses.fields(ModelShape))}
 )
 
-Tokens = Annotated[int, BeforeValidator(amount), WithJsonSchema({"type": ["integer", "string"]})]
+Count = Annotated[int, BeforeValidator(amount), WithJsonSchema({"type": ["integer", "string"]})]
+Share = Annotated[float, BeforeValidator(share), WithJsonSchema({"type": ["number", "string"]})]
+
+
+def _binary(length: Any) -> Any:
+    if isinstance(length, str) and re.search(r"[KMGT]\s*$", length, re.IGNORECASE):
+        raise ValueError(f"{length[:40]!r} would be thousands: write 4Ki for 4096, or 4000")
+    return length
 
 
 def _of_guided(miss: float, info: ValidationInfo) -> float:
@@ -116,15 +123,15 @@ class Timeouts(StatedFile):
 class BudgetLimits(StatedFile):
     """What a sweep may spend. Each is a limit of its own; the first that is reached counts."""
 
-    share: float | None = Field(default=None, gt=0, le=1)
+    share: Share | None = Field(default=None, gt=0, le=1)
     """runs that may start, as a fraction of all runs of the plan"""
-    runs: int | None = Field(default=None, ge=1)
+    runs: Count | None = None
     """the same as a number"""
     node_hours: float | None = Field(default=None, gt=0)
     """of all runs: measured so far, plus the prediction for the next"""
     wall_time: Seconds | None = None
     """no run starts that would end later than this after the first one started"""
-    runs_per_cell: int | None = Field(default=None, ge=1)
+    runs_per_cell: Count | None = None
     """`runs` for each (model, nodes) cell"""
     node_hours_per_cell: float | None = Field(default=None, gt=0)
     """`node_hours` for each cell"""
@@ -149,13 +156,13 @@ class Grid(BaseModel):
     """names of the catalogue, or `name: shape` with the fields of `sweep.physics.shapes.ModelShape`"""
     nodes: Counts
     """node counts"""
-    sequence_length: int = Field(ge=1, le=2**26)
-    """tokens per sequence"""
-    global_batch: Tokens | None = None
+    sequence_length: Annotated[Count, BeforeValidator(_binary)] = Field(le=2**26)
+    """tokens per sequence: 4096 or 4Ki"""
+    global_batch: Count | None = None
     """tokens per optimizer step: 1048576, 1M (1,000,000) or 1Mi (1,048,576)"""
-    tokens_per_gpu: Tokens | None = None
+    tokens_per_gpu: Count | None = None
     """weak scaling: tokens per step and GPU, instead of `global_batch`"""
-    global_batch_tolerance: float = Field(default=0.0, ge=0, lt=1)
+    global_batch_tolerance: Share = Field(default=0.0, ge=0, lt=1)
     """how far, as a fraction, a layout's batch may be from the requested one"""
     tp: Sizes = (1,)
     """tensor parallelism. auto: the divisors of a node's GPUs; of all, up to the NVLink domain on GB200 and GB300, and
@@ -211,7 +218,7 @@ class Grid(BaseModel):
     """candidates in addition to the product, kept whatever time is predicted for them"""
     exclude: Annotated[tuple[Point, ...], Tuple] = ()
     """candidates that match all the given values are dropped"""
-    max_memory_share: float | None = Field(default=None, gt=0, le=2)
+    max_memory_share: Share | None = Field(default=None, gt=0, le=2)
     """reject what is predicted to need more than this share of a GPU's memory; default: 1 and the margin of error of
     the prediction"""
     tp_across_nodes: bool = False
@@ -223,7 +230,7 @@ class Grid(BaseModel):
     repeats: int = Field(default=1, ge=1, le=1000)
     """measurements of each configuration; all first ones run before any second. Of the free nodes a repeat takes those
     that its configuration used least, then those on the leaf switch used least; it waits for none"""
-    remeasure: float | None = Field(default=None, ge=0, le=1)
+    remeasure: Share | None = Field(default=None, ge=0, le=1)
     """repeats at the end, as a share of the runs that were started: of the best two configurations of every cell, then
     of others within 3 % of the best, then of the best two until their order is decided. A small sweep may have up to
     8, for at most half of its runs; 0: none. They are beyond a `budget` of runs, and within one of time. Default: 0.1,
@@ -231,7 +238,7 @@ class Grid(BaseModel):
     strategy: str = "guided"
     """which runs to measure, in which order: `guided` ends a cell by itself (`miss`), `prune` measures all that can
     work, `exhaustive` every run; or playbook"""
-    miss: Annotated[float, BeforeValidator(share), Field(gt=0, lt=1), AfterValidator(_of_guided)] | None = None
+    miss: Annotated[Share, Field(gt=0, lt=1), AfterValidator(_of_guided)] | None = None
     """`guided` only: it ends a cell once what its other runs are expected to gain over its best, all together, is at
     most this; and, until repeats have shown the noise, the chance that one of them is over 3 % faster. Default: 1%"""
     stop_slow: Annotated[str | float, PlainValidator(_factor), WithJsonSchema(_FACTOR_SCHEMA)] | None = None

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from sweep.errors import Mistake, SweepError, file_mistake, nearest
 from sweep.files import json_of, read_text
 from sweep.inputs.check import problems_of_the_rest
@@ -18,7 +16,7 @@ from sweep.inputs.models import read_models
 from sweep.inputs.site import Site, parse_measured, parse_site
 from sweep.inputs.texts import LONGEST_TEXT, read_texts
 from sweep.inputs.validation import check_kind
-from sweep.inputs.yaml_lines import Document, load
+from sweep.inputs.yaml_lines import Document, dump, load
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -40,7 +38,7 @@ def parse_grid(text: str, file: str, overrides: Sequence[str] = (), *, opens: bo
     ``opens``: it may name files, whose content is then part of it. A sweep's own grid has it already, and opens none.
     """
     document = load(text, file)
-    check_kind(document, "grid", Grid.model_fields, "models, nodes and sequence_length")
+    check_kind(document, "grid", Grid.model_fields, ("models", "nodes", "sequence_length"))
     override(document, overrides, Grid)
     wrong = read_models(document, read_config if opens else lambda _path: None)
     wrong += read_texts(document, read_parameter) if opens else []
@@ -89,7 +87,7 @@ def load_site(grid: Grid | None = None, given: str | None = None, executor: str 
         return grid.site
     from sweep.inputs.detect import detect_site
 
-    return parse_site(yaml.safe_dump(dict(detect_site(executor or choose_executor(None)))), "the detected site")
+    return parse_site(dump(dict(detect_site(executor or choose_executor(None)))), "the detected site")
 
 
 def load_inputs(path: Path, overrides: Sequence[str], site: str | None, executor: str | None) -> tuple[Grid, Site]:

@@ -326,10 +326,7 @@ class Site(StatedFile):
 def parse_measured(text: str, file: str) -> MeasuredRates:
     """The rates that ``site.measured.yaml`` states. Raises SweepError with every mistake at its line."""
     document = load(text, file)
-    value = document.value
-    if isinstance(value, dict) and hasattr(value.get("date"), "isoformat"):  # YAML reads 2026-11-20 as a date
-        value = value | {"date": value["date"].isoformat()}
-    found, problems = check(MeasuredRates, value)
+    found, problems = check(MeasuredRates, document.value)
     if found is None or document.mistakes:
         raise SweepError(document.located(problems))
     return found
@@ -338,7 +335,7 @@ def parse_measured(text: str, file: str) -> MeasuredRates:
 def parse_site(text: str, file: str) -> Site:
     """The site that the text states. Raises SweepError with every mistake at its line."""
     document = load(text, file)
-    check_kind(document, "site", Site.model_fields, "gpu, gpus_per_node and partition")
+    check_kind(document, "site", Site.model_fields, ("gpu", "gpus_per_node", "partition"))
     site, problems = check(Site, document.value)
     if site is None or document.mistakes:
         raise SweepError(document.located(problems))

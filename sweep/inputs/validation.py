@@ -12,6 +12,7 @@ import difflib
 import inspect
 import itertools
 import json
+import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from sweep.errors import Mistake, SweepError, nearest
+from sweep.errors import Mistake, SweepError, nearest, plural
 from sweep.inputs.axes import shown
 from sweep.inputs.yaml_lines import Document, Path, Problem
 
@@ -30,7 +31,7 @@ SAFE_NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
 SAFE_NAME_WORDS = "letters, digits and . _ + -, starting with a letter or digit, at most 64"
 _DURATION = re.compile(r"^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?$")
 _CLOCK = re.compile(r"^(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?$")
-_AMOUNT = re.compile(r"^(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([KMGT]i?|B)?$", re.IGNORECASE)
+_AMOUNT = re.compile(r"^(\d+(?:,\d{3})*(?:\.\d+)?(?:e\d{1,2})?)\s*([KMGT]i?|B)?$", re.IGNORECASE)
 _PERCENT = re.compile(r"^(\d+(?:\.\d+)?) ?%$")
 _SCALE = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 _WORDS = {
@@ -66,22 +67,21 @@ def check(model: type[Model], value: Any, path: Path = ()) -> tuple[Model | None
         return None, [_problem(model, path, dict(item)) for item in error.errors(include_url=False)]
 
 
-def check_kind(document: Document, what: str, known: Iterable[str], such_as: str) -> None:
-    """Raises SweepError where fewer than half of the document's keys are those of its kind, or similar.
+def check_kind(document: Document, what: str, known: Iterable[str], main: Sequence[str]) -> None:
+    """Raises SweepError where fewer than half of the document's keys are those of its kind, or similar, and fewer than
+    two of the ``main`` ones are there.
 
     Then it is another file, given by mistake: one message, and nothing of it is quoted.
     """
-    remedy = f"a {what} has keys such as {such_as}"
+    remedy = f"a {what} has keys such as {', '.join(main)}"
     if document.mistakes and not document.value:  # nothing else is left of it
         raise SweepError(document.mistakes)
     if not isinstance(document.value, dict):
         raise SweepError(Mistake(f"not a {what}: expected `key: value` lines", document.file, 1, remedy=remedy))
     names = list(known)
     near = [key for key in document.value if key in names or difflib.get_close_matches(key, names, n=1, cutoff=0.7)]
-    if 2 * len(near) < len(document.value) or not near:
-        count = len(document.value)
-        keys = f"{len(near)} of its {count} keys are those" if count > 1 else "its key is none of those"
-        fact = f"not a {what}: {keys} of a {what}"
+    if not near or (2 * len(near) < len(document.value) and len(document.value.keys() & set(main)) < 2):
+        fact = f"not a {what}: of its {plural(len(document.value), 'key')}, {len(near)} are those of a {what}"
         raise SweepError(Mistake(fact, document.file, 1, remedy=remedy))
 
 
@@ -111,17 +111,28 @@ def share(value: Any) -> Any:
     return float(match[1]) / 100 if match else value
 
 
+def fraction(value: Any) -> float:
+    """As ``share``, from 0 to below 1. Raises ValueError."""
+    try:
+        found = float(share(value))
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < 1:
+        raise ValueError(f"{value!r} is not a fraction from 0% to below 100%: write 3% or 0.03")
+    return found
+
+
 def amount(value: Any) -> int:
     """A count: 1048576, "1M" (1,000,000), "1Mi" (1,048,576), "2.36M", "8.03B", "1e12". Raises ValueError."""
     if isinstance(value, bool):
         raise ValueError("expected a number, not true or false")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    match = _AMOUNT.match(str(value).strip().replace("_", "").replace(",", ""))
+    match = _AMOUNT.match(str(value).strip().replace("_", ""))
     if not match:
         raise ValueError(f"{value!r} is not a count: write 1048576, 1M (1,000,000) or 1Mi (1,048,576)")
     unit = (match[2] or "").lower()
-    number = Fraction(match[1]) * (_BINARY.get(unit) or _SCALE[unit])
+    number = Fraction(match[1].replace(",", "")) * (_BINARY.get(unit) or _SCALE[unit])
     if number.denominator != 1 or not 1 <= number < 2**50:
         raise ValueError(f"{value!r} is not a positive whole number in a sensible range")
     return int(number)
@@ -149,8 +160,6 @@ def _problem(model: type[Any], base: Path, error: dict[str, Any]) -> Problem:
         return Problem((*base, *loc), f"expected a mapping, found {_found(error)}", f"its keys: {keys}")
     if kind == "tuple_type":
         return Problem((*base, *loc), fact, "write it in brackets, or each item on a line of its own after `- `")
-    if kind in ("float_parsing", "float_type") and (share := _PERCENT.match(str(error.get("input")))):
-        return Problem((*base, *loc), fact, f"write {float(share[1]) / 100:g}")
     return Problem((*base, *loc), fact)
 
 
@@ -165,7 +174,7 @@ def _fact(error: dict[str, Any]) -> str:
 
 def _found(error: dict[str, Any]) -> str:
     value = error.get("input")
-    return "text" if isinstance(value, str) else shown(value)
+    return "text" if isinstance(value, str) and not _PERCENT.match(value) else shown(value)
 
 
 def _keys(model: type[Any], loc: Sequence[str | int]) -> list[str]:

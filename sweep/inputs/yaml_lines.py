@@ -76,8 +76,9 @@ def load(text: str, file: str) -> Document:
         root = yaml.compose(text, Loader=_CoreLoader)
     except yaml.MarkedYAMLError as error:
         raise SweepError(_not_yaml(error, file)) from None
-    except yaml.YAMLError:
-        raise SweepError(Mistake("not YAML: a character that text cannot hold", file)) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise SweepError(Mistake("not YAML: a character that text cannot hold", file, line)) from None
     document = Document(None, file, text)
     value = _Reader(document).read(root, (), 0) if root is not None else None
     document.value = None if value is _REFUSED else value
@@ -158,6 +159,7 @@ for _name, _pattern, _first in (
         _user.add_implicit_resolver(_TAG + _name, re.compile(_pattern), _first)
 
 
+_NOT_TEXT = re.compile(r"[\0\ud800-\udfff]")
 _REFUSED = object()
 """a value reported in a mistake already: omitted, so that no further mistake is reported"""
 
@@ -192,9 +194,10 @@ class _Reader:
             fact = f"expected {_WORDS.get(node.tag, 'another value')}, found a number that is too long"
             self.document.mistakes.append(self.document.mistake(fact, path))
             return _REFUSED
-        if isinstance(value, str) and "\0" in value:
-            self.document.mistakes.append(self.document.mistake("text with a NUL character", path))
-            return value.replace("\0", "")
+        if isinstance(value, str) and _NOT_TEXT.search(value):
+            fact = "text with a NUL character, or half of a surrogate pair"
+            self.document.mistakes.append(self.document.mistake(fact, path))
+            return _NOT_TEXT.sub("", value)
         return value
 
     def _pairs(self, node: yaml.MappingNode, path: Path, depth: int) -> Iterator[tuple[str, Any]]:

@@ -6,13 +6,14 @@ import time
 from collections.abc import Mapping
 
 from sweep.diagnose.diagnose import diagnose_state
+from sweep.errors import log_error
 from sweep.executors.executor import JobState, JobStatus
 from sweep.launcher.launcher import Launcher
 from sweep.outcomes import Outcome
 from sweep.records.record import EndedAttempt, build_record
 from sweep.state.events import PilotGone, Recorded
 from sweep.state.state import PilotState
-from sweep.store.directory import UNKNOWN_PILOT, claims_of
+from sweep.store.directory import UNKNOWN_PILOT, claims_of, last_output
 
 
 def mark_attempts_lost(launcher: Launcher, pilot: PilotState, status: JobStatus) -> None:
@@ -21,6 +22,9 @@ def mark_attempts_lost(launcher: Launcher, pilot: PilotState, status: JobStatus)
     Raises LeaseLostError where another launcher took over while this one waited: then it decides.
     """
     launcher.lease.check()
+    if status.word == "FAILED" and pilot.started_at is None:
+        output = last_output(launcher.directory.pilot(pilot.name))
+        log_error(f"pilot {pilot.name} ended before it started; its last output: {output}")
     began = {key: attempt.started_at for key, attempt in launcher.unrecorded if attempt.pilot == pilot.name}
     for run_id, number, claim in claims_of(launcher.directory, known=launcher.sweep.sweep_state.has_record):
         if claim.pilot == pilot.name:

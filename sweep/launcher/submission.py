@@ -15,7 +15,7 @@ from sweep.pilot.job_spec import JobSpec, Limits
 from sweep.planning.runs import ASSUMED_RUN_S, runs_on
 from sweep.search.search import waiting
 from sweep.state.events import PilotGone, PilotIntended, PilotSubmitted, SubmitDelayed
-from sweep.store.directory import make_directory
+from sweep.store.directory import last_output, make_directory
 
 FIRST_BACK_OFF_S = 5.0
 """half of Slurm's default MessageTimeout (10 s): a controller that was busy for one message takes the next"""
@@ -107,15 +107,10 @@ class Submission:
         """The error for pilots that repeatedly started no attempt."""
         sweep = self._launcher.sweep
         name, split = max(sweep.sweep_state.pilots), sweep.grid.split == "reject"
-        directory, output = self._launcher.directory.pilot(name), ""
-        for path in sorted(directory.glob("*")):
-            written = path.suffix in ("", ".err", ".log", ".out") and path.name not in ("started", "rendezvous")
-            if path.is_file() and written:
-                output = path.read_text(errors="replace").strip()[-400:] or output
         hint = "`split: reject` leaves out runs whose tp or ep groups their NVLink domains split; " if split else ""
         return StuckError(
             f"pilots of {', '.join(_nodes_text(*width) for width in sorted(widths))} end without starting a run; {hint}"
-            f"the last output of {name}: {output or f'none; see {directory}'}"
+            f"the last output of {name}: {last_output(self._launcher.directory.pilot(name))}"
         )
 
     def _submit(self, wanted: Wanted) -> bool:

@@ -19,6 +19,7 @@ from sweep.errors import Mistake, SweepError
 from sweep.files import parquet_of, remove_empty
 from sweep.inputs.grid import Grid
 from sweep.inputs.site import Site
+from sweep.inputs.yaml_lines import dump
 from sweep.planning.runs import Plan
 from sweep.planning.table import PARQUET
 from sweep.redaction import secrets_shown
@@ -142,9 +143,7 @@ def _on_any_site(grid: Grid) -> str:
 
 
 def _site_yaml(site: Site) -> str:
-    import yaml
-
-    return yaml.safe_dump(site.model_dump(mode="json", exclude_none=True), sort_keys=False)
+    return dump(site.model_dump(mode="json", exclude_none=True))
 
 
 def _provenance(executor: str, grid_text: str) -> Mapping[str, Any]:

@@ -249,6 +249,14 @@ def write_derived(path: Path, data: bytes | str, *, private: bool = False) -> No
     aside.rename(path)
 
 
+def last_output(pilot: Path) -> str:
+    """The end of what a pilot's job and agents wrote, in the pilot's folder."""
+    written = (path for path in sorted(pilot.glob("*"), reverse=True) if path.suffix in ("", ".err", ".log", ".out"))
+    files = (path for path in written if path.is_file() and path.name not in ("started", "rendezvous"))
+    texts = (path.read_text(errors="replace").strip()[-400:] for path in files)
+    return next(filter(None, texts), f"none; see {pilot}")
+
+
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """Who has the right to run an attempt: the content of a claim's file."""
 

@@ -63,7 +63,7 @@ def test_a_run_that_was_cancelled_is_listed_apart_from_those_that_fail(files, tm
 def test_a_baseline_makes_it_a_guard(files):
     a, b, c = files
     passed = driving.succeeds("compare", b, "--baseline", a)
-    assert "passed: 7 workloads within 5 % of the baseline: 6 pass, 0 fail, 0 undecided, 1 new" in passed.stdout
+    assert "passed within 5 % of the baseline: 7 workloads, 6 pass, 0 fail, 0 undecided, 1 new" in passed.stdout
     failed = driving.run("compare", c, "--baseline", a, "--within", "3%", "--json")
     assert failed.returncode == 1, failed.stderr
     document = json.loads(failed.stdout)

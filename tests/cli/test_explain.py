@@ -8,7 +8,7 @@ from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.store.journal import Journal
 from sweep.store.sweep import Sweep
-from tests.support.command_line import Called
+from tests.support.command_line import Called, Command
 from tests.support.made_records import made_record, record_event
 from tests.support.made_sweeps import made, pilot_wrote
 
@@ -36,9 +36,9 @@ def test_text_includes_nccl(tmp_path: Path) -> None:
     assert "TCP sockets" in explain.shown("--log", str(log))
 
 
-def test_missing_file_and_missing_arguments_are_mistakes(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match=r"none.log: no such file or directory \(check the path\)"):
-        explain.shown("--log", str(tmp_path / "none.log"))
+def test_missing_file_and_missing_arguments_are_mistakes(tmp_path: Path, command: Command) -> None:
+    missing = command.refused("explain", "--log", tmp_path / "none.log")
+    assert missing == f"error: {tmp_path}/none.log: no such file or directory (check the path)\n"
     with pytest.raises(SweepError, match="nothing to explain"):
         explain.shown()
     with pytest.raises(SweepError, match="exclude each other"):

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import subprocess
 import sys
 import time
 import unicodedata
@@ -169,6 +170,17 @@ def test_a_pipe_that_its_reader_closed_ends_a_command_quietly(
         code, err = before_a_closed_pipe(*named)
         ended[" ".join(map(str, words))] = code, "Traceback" in err or "Exception" in err
     assert ended == dict.fromkeys(ended, (141, False))
+
+
+@pytest.mark.parametrize(("shell", "code", "err"), [
+    ('"$@" memory 8B >&-', 0, ""), ('"$@" memory nope <&- >&- 2>&-', 2, ""),
+    ('mkdir gone; cd gone; rmdir ../gone; "$@" status', 2,
+     "error: the working directory is gone (change to one that exists)\n"),
+])  # fmt: skip
+def test_without_an_output_or_a_working_directory(shell: str, code: int, err: str, tmp_path: Path) -> None:
+    words = ["sh", "-c", shell, "-", sys.executable, "-m", "sweep.cli.main"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", err)
 
 
 def test_a_launch_whose_output_is_closed_leaves_a_sweep_that_a_resume_continues(tmp_path: Path) -> None:

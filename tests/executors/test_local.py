@@ -56,6 +56,13 @@ def state(local: LocalExecutor, job: str) -> JobState:
     return local.poll([job])[job].state
 
 
+def test_a_machine_without_bash_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SubmitError, match=r"No such file or directory: 'bash'") as caught:
+        executor(tmp_path).submit(request_for("p1"))
+    assert not caught.value.retry
+
+
 def test_a_pilot_from_start_to_end(tmp_path: Path, started: list[str]) -> None:
     hostile = "\"; rm -rf ~\" $(x) '{{ }}'"
     sweep_dir = tmp_path / "it's $(a) dir"

@@ -317,13 +317,13 @@ def test_a_mistake_deep_in_one_key_hides_no_unknown_parameter(wrong):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("budget: 30%", "budget: expected a mapping, found text (its keys: share, runs, node_hours, wall_time, "),
+        ("budget: 30%", "budget: expected a mapping, found '30%' (its keys: share, runs, node_hours, wall_time, "),
         ("budget: 0.3", "budget: expected a mapping, found 0.3 (its keys: share, "),
-        ("budget: {share: 30%}", "budget.share: expected a number, found text (write 0.3)"),
+        ("budget: {share: 300%}", "budget.share: expected at most 1, found '300%'"),
         ("timeouts: 30", "timeouts: expected a mapping, found 30 (its keys: start, first_iteration, steady)"),
     ],
 )
-def test_a_value_where_keys_belong_names_the_keys_and_a_percentage_the_share(line, message):
+def test_a_value_where_keys_belong_names_the_keys_and_a_percentage_its_limit(line, message):
     (found,) = messages(f"{GOOD}{line}\n")
     assert message in found
 

@@ -86,6 +86,17 @@ def test_what_a_grid_omits_has_one_value_per_axis_and_the_documented_defaults():
     assert [grid(miss=miss).miss for miss in (0.05, "5%", "5.5 %")] == [0.05, 0.05, 0.055]
 
 
+def test_every_share_takes_a_percentage_and_every_count_a_unit():
+    found = grid(budget="{share: 5%, runs: 1k, runs_per_cell: 2Ki}", remeasure="5%", sequence_length="4Ki",
+                 max_memory_share="5%", global_batch_tolerance="5%")  # fmt: skip
+    shares = (found.budget.share, found.remeasure, found.max_memory_share, found.global_batch_tolerance)
+    assert shares == (0.05,) * 4
+    assert (found.budget.runs, found.budget.runs_per_cell, found.sequence_length) == (1000, 2048, 4096)
+    for length in ("4k", "8 K"):  # to whoever writes so it is 4096, by the rule of counts 4000
+        (mistake,) = mistakes_of(grid, sequence_length=length)
+        assert "write 4Ki" in str(mistake)
+
+
 def test_a_text_that_begins_with_an_at_sign_is_that_of_its_file():
     files = {"a.txt": "text", "b.txt": "@c.txt"}
     assert [text_of(given, files.get) for given in ("plain", 3, "@a.txt")] == ["plain", 3, "text"]
@@ -153,7 +164,7 @@ def test_letters_of_a_count_are_powers_of_a_thousand_and_with_an_i_of_1024(text,
     assert amount(text) == count
 
 
-@pytest.mark.parametrize("value", [0, -1, True, "1.5", 2**50, "1e", "Mi", 1.5])
+@pytest.mark.parametrize("value", [0, -1, True, "1.5", 2**50, "1e", "Mi", 1.5, "1024,2048", "1,2", "1,0000"])
 def test_what_is_no_count_is_refused(value):
     with pytest.raises(ValueError, match=r"count|number"):
         amount(value)

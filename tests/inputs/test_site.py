@@ -4,7 +4,12 @@ import pytest
 import yaml
 
 from sweep.errors import SweepError
-from sweep.inputs.site import parse_site
+from sweep.inputs.load import parse_grid
+from sweep.inputs.site import Site, parse_site
+from sweep.planning.build import build
+from sweep.store.create import create
+from sweep.store.sweep import open_sweep
+from tests.support.made_sweeps import GRID
 from tests.support.refusals import mistakes_of
 
 GOOD = "gpus_per_node: 8\ngpu: h100\n"
@@ -102,8 +107,17 @@ def test_a_part_of_a_site_has_the_sites_values_where_the_group_states_none():
     assert site.part("unknown") is site
 
 
-@pytest.mark.parametrize(("text", "fact"), [("a: 1", "its key is none"), ("a: 1\nb: 2", "0 of its 2 keys are those")])
+@pytest.mark.parametrize(("text", "fact"), [("a: 1", "of its 1 key, 0 are"), ("a: 1\nb: 2", "of its 2 keys, 0 are")])
 def test_another_file_given_as_a_site_is_one_mistake_in_its_first_line(text, fact):
     with pytest.raises(SweepError, match=fact) as caught:
         parse_site(text, "s.yaml")
     assert [mistake.line for mistake in caught.value.mistakes] == [1]
+
+
+def test_texts_that_look_like_numbers_are_texts_in_a_sweeps_own_site(tmp_path):
+    """0189 and 12e5 are texts in YAML 1.1, as PyYAML writes it, and numbers in 1.2, as a site is read."""
+    texts = {f"V{at}": text for at, text in enumerate(("0189", "12e5", "010", "no", "1:30", "2026-11-20", "~", ".5"))}
+    site = Site(gpu="cpu", gpus_per_node=2, account="0189", partition="12e5", env=texts)
+    grid = parse_grid(GRID, "grid.yaml")
+    create(tmp_path / "s", grid, site, build(grid, site), executor="local")
+    assert open_sweep(tmp_path / "s").site == site

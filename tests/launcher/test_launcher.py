@@ -99,6 +99,31 @@ def test_attempts_of_an_open_pilot_are_not_marked_lost(existing):
     launcher.close()
 
 
+@pytest.mark.parametrize(("word", "started", "reported"), [
+    ("FAILED", False, True), ("FAILED", True, False), ("CANCELLED", False, False), ("COMPLETED", False, False),
+])  # fmt: skip
+def test_a_pilot_that_failed_before_it_started_is_reported_with_its_last_output(
+    existing, capsys, monkeypatch, word, started, reported
+):
+    directory = existing.directory
+    directory.pilot("p0001").mkdir()
+    (directory.pilot("p0001") / "stderr").write_text("slurm_script: line 26: /nope/python: No such file\n")
+    (directory.pilot("p0001") / "stdout").touch()
+    written(directory, "launcher-earlier", INTENT, PilotSubmitted(time=2.0, pilot="p0001", job_id="7"))
+    if started:
+        written(directory, "pilot-p0001", PilotStarted(time=3.0, pilot="p0001", job_id="7", nodes=("n1",)))
+    launcher = Launcher(existing)
+    launcher.executor, launcher.local = Scheduler(), True
+    answer = JobStatus(state=JobState.GONE, word=word)
+    monkeypatch.setattr(launcher.executor, "poll", lambda job_ids: dict.fromkeys(job_ids, answer))
+    Watch(launcher).check()
+    assert not launcher.open_pilots
+    expected = (
+        "pilot p0001 ended before it started; its last output: slurm_script: line 26: /nope/python: No such file\n"
+    )
+    assert capsys.readouterr().err == (expected if reported else "")
+
+
 class CachedAttributes:
     """NFS with a long actimeo: another host's file has the size of the last poll, until it is opened."""
 

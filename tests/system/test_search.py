@@ -77,6 +77,6 @@ def test_a_budget_is_spent_evenly_and_a_cell_without_a_run_states_that_it_is_spe
     assert counts["not_run_budget"] == len(open_sweep(directory).runs) - 3
     document = json.loads(driving.run("heatmap", directory, "--json", "--out", tmp_path / "h.svg").stdout)
     (blank,) = [cell for cell in document["cells"] if cell["status"] == "not_run"]
-    assert blank["reason"].startswith("skipped (budget): ")
+    assert "skipped (budget)" in blank["reason"]
     status = driving.run("status", directory)
     assert "skipped (budget)" in status.stdout + status.stderr

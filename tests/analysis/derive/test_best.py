@@ -207,7 +207,7 @@ FAILED = [{"outcome": "oom_cuda"}, {"outcome": "oom_host"}, {"outcome": "hang"}]
         (
             frame(FAILED[0]),
             plan(run("r0"), run("r1")),
-            ("failed", "OOM", "the only run failed: oom_cuda; 1 run not run yet"),
+            ("failed", "OOM", "1 run failed: oom_cuda; 1 run not run yet"),
         ),
         (
             frame({"tokens_per_second_per_gpu": None}),
@@ -218,7 +218,7 @@ FAILED = [{"outcome": "oom_cuda"}, {"outcome": "oom_host"}, {"outcome": "hang"}]
         (
             frame({"outcome": "cancelled"}, {"outcome": "cancelled"}),
             plan(run("r0"), run("r1"), run("r2")),
-            ("unmeasured", "cancelled", "not measured: both runs cancelled; 1 run not run yet"),
+            ("unmeasured", "cancelled", "not measured: 2 runs cancelled; 1 run not run yet"),
         ),
         (
             frame({"outcome": "cancelled"}, {"outcome": "preempted"}),
@@ -230,7 +230,12 @@ FAILED = [{"outcome": "oom_cuda"}, {"outcome": "oom_host"}, {"outcome": "hang"}]
             None,
             ("failed", "OOM", "2 runs failed: 1 oom_cuda, 1 oom_host; 1 cancelled"),
         ),
-        (NOTHING, plan(run("a"), run("b")), ("not_run", "not run", "not run yet: 2 runs planned")),
+        (
+            frame(FAILED[0], FAILED[1]),
+            plan(run("r0"), run("r1"), run("r2", skipped="strategy")),
+            ("failed", "OOM", "2 runs failed: 1 oom_cuda, 1 oom_host; 1 run skipped (strategy)"),
+        ),
+        (NOTHING, plan(run("a"), run("b")), ("not_run", "not run", "2 runs not run yet")),
         (
             NOTHING,
             plan(rejected("heads: 4 heads, tp=8"), rejected("heads: 4 heads, tp=3", "pp: 9"), rejected("pp: 7")),
@@ -303,9 +308,9 @@ def test_models_are_ordered_by_their_parameters_where_records_state_them():
 
 
 @pytest.mark.parametrize(("reasons", "expected"), [
-    (["budget", "budget"], "skipped (budget): 2 runs"),
-    (["strategy", "budget"], "skipped (budget): 1 run; skipped (strategy): 1 run"),
-    (["budget", None], "not run yet: 1 run planned"),
+    (["budget", "budget"], "2 runs skipped (budget)"),
+    (["strategy", "budget"], "1 run skipped (budget); 1 run skipped (strategy)"),
+    (["budget", None], "1 run not run yet; 1 run skipped (budget)"),
 ])  # fmt: skip
 def test_skipped_runs_are_named_by_their_reason(reasons, expected):
     candidates = plan(*(run(f"r{at}", skipped=reason) for at, reason in enumerate(reasons)))
