@@ -164,7 +164,7 @@ def test_letters_of_a_count_are_powers_of_a_thousand_and_with_an_i_of_1024(text,
     assert amount(text) == count
 
 
-@pytest.mark.parametrize("value", [0, -1, True, "1.5", 2**50, "1e", "Mi", 1.5, "1024,2048", "1,2", "1,0000"])
+@pytest.mark.parametrize("value", [0, -1, True, "1.5", 2**50, "1e", "Mi", 1.5, "1024,2048", "1024,512", "1,2"])
 def test_what_is_no_count_is_refused(value):
     with pytest.raises(ValueError, match=r"count|number"):
         amount(value)
