@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Mapping, Sequence
 
@@ -36,7 +35,9 @@ APART_S = 10.0
 
 def of_another(pilot: PilotState, status: JobStatus) -> bool:
     """Whether the answer is about another job of that id: of a name without the token. Sites put words around it."""
-    return bool(status.name and pilot.token and not re.search(rf"{re.escape(pilot.token)}(?!\d)", status.name))
+    if not status.name or not pilot.token:
+        return False
+    return all(after[:1].isdigit() for after in status.name.split(pilot.token)[1:])
 
 
 def _elsewhere(pilot: PilotState, here: str) -> str:
