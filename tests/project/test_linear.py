@@ -22,7 +22,6 @@ ELSEWHERE = {
     "sweep.foreign.mapping: re.compile(text)": "only compiled",
     "sweep.foreign.suggest: re.compile(f'(?i)(?<![a-z]){name}[ =:_-]*(\\\\d+)')": "of its table",
     "sweep.foreign.convert: re.search(reading.match, text[:CELL_CHARACTERS])": "the user's own",
-    "sweep.launcher.watch: re.search(f'{re.escape(pilot.token)}(?!\\\\d)', status.name)": "a name as it is",
     "sweep.pilot.job: re.search(f'^{re.escape(job)} (\\\\S+) end$', shown, re.MULTILINE)": "a name, and a word",
     "sweep.pilot.job: re.search(f'^{re.escape(node)} (\\\\S+) end$', shown, re.MULTILINE)": "a name, and a word",
 }
