@@ -26,7 +26,8 @@ _WHOLE = {
 _JOB_ID = re.compile(r"\d[\w+.,%\[\]-]*")
 """of a job, or of an array, a part of a heterogeneous job or a step, which are no pilots"""
 _AFTERWARDS = re.compile(r"(?is)(?!.*(?:error|fatal):)\s*(?:[^|\d\s][^|]*\n)?")
-"""no beginning of a job's line, which has its id or more, and no client's message that it could not go on"""
+"""no beginning of a job's line, which has its id or more, and no client's message that it could not go on. It counts
+only after a job's line: after the header alone the client may have ended before the first one"""
 
 STATES: Mapping[str, JobState] = {
     # Not started, or to be started again.
@@ -96,7 +97,7 @@ def parse(text: str, form: str) -> dict[str, JobStatus] | None:
     header, end = _WHOLE[form]
     _, begun, answer = text.partition(header)
     *lines, rest = answer.split(end)
-    if not begun or not _AFTERWARDS.fullmatch(rest):
+    if not begun or not _AFTERWARDS.fullmatch(rest) or (rest.strip() and not lines):
         return None
     columns, statuses = header.removesuffix(end).count("|") + 1, {}
     for line in lines:

@@ -126,7 +126,7 @@ def test_an_answer_counts_only_as_a_whole(text, form):
     assert parse(f"{text}NOTICE: /scratch is purged on Monday\n\nSee the 2 wikis\n", form) == whole
     refused = "slurm_load_jobs error: Unable to contact slurm controller\n"
     after = [text + more for more in ("garbage", "7 garbage\n", "10", "gar|bage\n", "garbage\n7|RUN", refused)]
-    for damaged in ("", *jobs[:1], *after, header + "garbage\n" + text.removeprefix(header)):
+    for damaged in ("", *jobs[:1], *after, f"{header}Killed\n", header + "garbage\n" + text.removeprefix(header)):
         assert parse(damaged, form) is None
     assert parse(text.replace("105|", "\ufffd5|").replace("205|", "\ufffd5|"), form) is None
 
