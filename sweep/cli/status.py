@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 FAILURES_SHOWN, LATEST_SHOWN = 20, 10
 LAUNCHERS_ANSWER_S = 300.0
 """for a large sweep, reuse the launcher's search result up to this age instead of searching again"""
-ALL_LINES = 10_000
-"""height for a single print: it may be longer than the terminal"""
+LINES = 100
+"""height for a single print: it may be longer than the terminal, but the best runs of hundreds of cells are `best`'s"""
 
 
 @click.command(cls=SweepCommand)
@@ -82,7 +82,7 @@ def _show(sweep: Sweep) -> None:
     launcher = lease.holder(sweep.directory)
     alive = f"launcher: {launcher}" if launcher else "no launcher runs"
     printer.print(f"{sweep.directory.path}; {alive}", soft_wrap=True)
-    printer.print(picture(sweep, time.time(), height=ALL_LINES, width=printer.width))
+    printer.print(picture(sweep, time.time(), height=LINES, width=printer.width))
     for line in node_time_texts(node_time(sweep_state, time.time())):
         printer.print(line, soft_wrap=True)
     failures = [each for each in _failures(sweep, sweep_state) if each[2].outcome is not Outcome.CANCELLED]

@@ -77,14 +77,17 @@ def render_pilot(
 def setup_lines(site: Site) -> list[str]:
     """The site's set-up lines, which end the pilot if they take too long: it holds its nodes meanwhile.
 
-    The process that watches them has another parent, so that a `wait` among them does not wait for it.
+    A command of them that fails is named, and the next one runs, as in a shell: a file that is sourced may have tests
+    that fail. The process that watches them has another parent, so that a `wait` among them does not wait for it.
     """
     if not site.setup:
         return []
     late = shell_word(f"setup did not end within {site.setup_time:g} s (setup_time of the site): the pilot ends")
     ended = "trap 'kill $! 2>/dev/null; exit' TERM"
     watch = f"{ended}; sleep {site.setup_time:g} & wait $! && echo {late} >&2 && kill -KILL 0"
-    return [f"sweep_setup=$( ( {watch} ) >/dev/null & echo $!)", *site.setup, 'kill "$sweep_setup" 2>/dev/null || :']
+    named = "trap 'echo \"setup: exit status $? of: $BASH_COMMAND\" >&2' ERR"
+    begun, done = f"sweep_setup=$( ( {watch} ) >/dev/null & echo $!)", 'kill "$sweep_setup" 2>/dev/null || :'
+    return [begun, named, *site.setup, "trap - ERR", done]
 
 
 def options_of(site: Site, exclude: Iterable[str] = ()) -> list[str]:
