@@ -48,6 +48,16 @@ def plural(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
+def natural(name: str) -> list[int | str]:
+    """A key by which m2 comes before m10: texts and whole numbers in turn."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name))]
+
+
+def first_names(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """n1, n2 and 6 more."""
+    return separator.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 _WHAT_HELPS = {
     errno.EACCES: "check its permissions and those above it, or name another path",
     errno.EPERM: "check its permissions and those above it, or name another path",

@@ -24,7 +24,7 @@ from analysis.derive.swept import with_swept
 from analysis.filters import keep, names_in
 from analysis.metrics import DEFAULT_METRIC, JOB, JOB_COLUMNS, Metric, metric_named
 from analysis.tables import items_of
-from sweep.errors import Mistake, SweepError
+from sweep.errors import Mistake, SweepError, natural
 from sweep.records.schema import CONFIGURATION_NAMES, INTERRUPTED, OVERSUBSCRIBED
 
 CELL = ["model", "nodes"]
@@ -322,11 +322,6 @@ def configuration_key(rows: pd.DataFrame) -> pd.Series[int]:
     else:
         numbers = rows.groupby(names, sort=False, dropna=False).ngroup().to_numpy()
     return pd.Series(numbers, index=rows.index)
-
-
-def natural(name: str) -> list[int | str]:
-    """A key by which m2 comes before m10: texts and whole numbers in turn."""
-    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name))]
 
 
 def _named_size(name: str) -> float:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.derive.best import completed, configuration_key, counting, natural, succeeded
+from analysis.derive.best import completed, configuration_key, counting, succeeded
 from analysis.derive.swept import LONGEST, object_in
 from analysis.tables import items_of
 from sweep.contract import LAYOUT
+from sweep.errors import natural
 from sweep.physics.groups import PACKED, PLACEMENT
 from sweep.physics.statistics import variance_ratio_chance
 

@@ -7,11 +7,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.axes import SHORT
-from analysis.derive.best import is_simulated, natural
+from analysis.derive.best import is_simulated
 from analysis.derive.placement import Spread, against_packed, by_node_set, placed, spread, widest
 from analysis.figures import style
 from analysis.text_fit import shortened
 from sweep.contract import LAYOUT
+from sweep.errors import natural
 from sweep.physics.groups import PACKED
 from sweep.physics.statistics import LEVEL
 

@@ -11,6 +11,7 @@ from analysis.derive.swept import shared_words
 from analysis.heatmap.cell_text import has_bf16_states, has_interval
 from analysis.metrics import Metric, number
 from analysis.tables import items_of, known, places_text
+from sweep.errors import first_names
 from sweep.physics.flops import MFU_TOLERANCE
 
 if TYPE_CHECKING:
@@ -147,8 +148,7 @@ def _words(rows: pd.DataFrame, name: str, phrase: str) -> list[str]:
     values = sorted(str(value) for value in _values(rows, name))
     if not values:
         return []
-    shown = "/".join(values[:3]) + (f" and {len(values) - 3} more" if len(values) > 3 else "")
-    return [phrase.format(shown)]
+    return [phrase.format(first_names(values, 3, "/"))]
 
 
 def _values(rows: pd.DataFrame | Mapping[str, Any], name: str) -> list[Any]:

@@ -115,7 +115,7 @@ def draw(
     return Heatmap(_figure(content, width_in * 72, keep), table)
 
 
-def save_figure(figure: Figure, path: Path, dpi: int = 220) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
     """Write an image, whole or not at all; the file extension chooses PNG, SVG or PDF.
 
     Raises SweepError for another extension, OSError where the path cannot be written.
@@ -126,7 +126,7 @@ def save_figure(figure: Figure, path: Path, dpi: int = 220) -> None:
     kind = path.suffix.lower()
     undated: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(kind, {})
     image = io.BytesIO()
-    dpi = max(60, min(dpi, int(30_000 / max(figure.get_size_inches()))))  # what PNG writers and viewers support
+    dpi = max(60, min(220, int(30_000 / max(figure.get_size_inches()))))  # what PNG writers and viewers support
     with mpl.rc_context({"svg.hashsalt": "sweep", "pdf.fonttype": 42}):
         figure.savefig(image, format=kind[1:], dpi=dpi, metadata=undated)
     write_whole(path, image.getvalue())

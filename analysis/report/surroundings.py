@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from analysis.tables import versions_of
+from sweep.errors import first_names
 from sweep.redaction import without_secrets
 from sweep.stated import Stated, shell_word
 
@@ -86,5 +87,4 @@ def rejections_of(plan: pd.DataFrame | None, most: int = 8) -> str:
 def _fact(name: str, counts: Mapping[Any, int], differs: bool) -> Fact:
     """The one value, or the most frequent ones with how many attempts had each. ``differs``: several are a warning."""
     shown = list(counts) if len(counts) == 1 else [f"{value} ({count:,})" for value, count in counts.items()]
-    more = f" and {len(shown) - 6} more" if len(shown) > 6 else ""
-    return name, ", ".join(shown[:6]) + more, differs and len(counts) > 1
+    return name, first_names(shown, 6), differs and len(counts) > 1

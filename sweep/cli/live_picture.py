@@ -27,7 +27,7 @@ from sweep.cli.progress_text import (
     saved_text,
 )
 from sweep.contract import node_group_of
-from sweep.errors import plural
+from sweep.errors import first_names, plural
 from sweep.executors.slurm_states import wait
 from sweep.library.winners import SIMULATED
 from sweep.physics.shapes import total_parameters
@@ -80,7 +80,7 @@ def picture(sweep: Sweep, now: float, *, height: int = 40, width: int = 80) -> R
     parts += waits
     bad = sweep_state.excluded_nodes
     if bad:
-        parts.append(Text(f"excluded: {_first_names(sorted(bad))} (`sweep nodes` shows why)", style="yellow"))
+        parts.append(Text(f"excluded: {first_names(sorted(bad), 4)} (`sweep nodes` shows why)", style="yellow"))
     return Group(*parts)
 
 
@@ -192,7 +192,7 @@ def _pilots(sweep_state: SweepState, tally: Tally, now: float) -> Table:
 
 
 def _pilot_row(pilot: PilotState, at: tuple[str, float | None] | None, now: float) -> Sequence[RenderableType]:
-    nodes = Text(_first_names(pilot.node_names, 2) or plural(pilot.nodes, "node"), no_wrap=True)
+    nodes = Text(first_names(pilot.node_names, 2) or plural(pilot.nodes, "node"), no_wrap=True)
     if pilot.started_at is None:
         why = Text(
             "" if pilot.waits is None else wait(pilot.waits).text, style="dim", no_wrap=True, overflow="ellipsis"
@@ -220,10 +220,6 @@ def _failures(tally: Tally) -> Table:
         rest = list(tally.failures.items())[FAILURES_SHOWN:]
         table.add_row(f"{sum(number for _, number in rest):,}", f"{len(rest)} further reasons")
     return table
-
-
-def _first_names(names: Sequence[str], most: int = 4) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _clock(seconds: float) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep.errors import plural
+from sweep.errors import first_names, plural
 from sweep.executors.slurm_states import wait
 from sweep.planning.runs import ASSUMED_RUN_S
 from sweep.state.node_time import total
@@ -66,7 +66,7 @@ def queue_texts(sweep_state: SweepState) -> list[str]:
             waiting.setdefault(pilot.waits, []).append(pilot)
     texts = []
     for reason, pilots in waiting.items():
-        names = f"{pilots[0].name}{f' and {len(pilots) - 1} more' if len(pilots) > 1 else ''}"
+        names = first_names([pilot.name for pilot in pilots], 1)
         text, remedy, never = wait(reason)
         remedy = remedy.replace("JOB", ",".join(str(pilot.job_id) for pilot in pilots))
         texts.append(f"{names} {'never to start' if never else 'waiting'}: {text} ({reason}); {remedy}")
@@ -138,11 +138,9 @@ def unmeasured_text(runs: Sequence[str], directory: Path) -> str:
     """The runs that stay unmeasured though nothing is wrong with them, and what measures them; empty without such."""
     if not runs:
         return ""
-    more = f" and {len(runs) - NAMES_SHOWN} more" if len(runs) > NAMES_SHOWN else ""
-    names = ", ".join(runs[:NAMES_SHOWN]) + more
     return (
         f"{plural(len(runs), 'run')} unmeasured, by failures that were not their own: "
-        f"`sweep resume {directory}` tries again: {names}"
+        f"`sweep resume {directory}` tries again: {first_names(runs, NAMES_SHOWN)}"
     )
 
 

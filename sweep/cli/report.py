@@ -17,7 +17,7 @@ from sweep.cli.best import show_best
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
 from sweep.cli.names import json_option, metric_option
 from sweep.cli.sources import named, origin_of, provenance_of
-from sweep.errors import SweepError
+from sweep.errors import SweepError, first_names
 from sweep.files import read_text
 from sweep.library.sources import collected_results, output_folder
 
@@ -168,8 +168,7 @@ def _own_text(path: Path) -> str:
 def _title(records: pd.DataFrame, places: list[Path]) -> str:
     """The sweep names in the records, otherwise the file names."""
     named = list(dict.fromkeys(str(name) for name in records["sweep_name"].dropna()))
-    names = named or [place.stem for place in places]
-    return " + ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return first_names(named or [place.stem for place in places], 4, " + ")
 
 
 def _usage(origin: Origin, cell: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 
 from sweep.checks.check import CheckResult, Json, Verdict
 from sweep.checks.fleet import to_exclude
+from sweep.errors import first_names
 
 ORDER = (
     *(Verdict.NO_ANSWER, Verdict.IMPOSSIBLE, Verdict.BELOW_FLOOR, Verdict.BELOW_MEDIAN, Verdict.DIFFERS),
@@ -80,9 +81,7 @@ def nodes_text(nodes: Sequence[str], every: int = 0) -> str:
     """n1, n2 and 6 more; "all 8" where these are all."""
     if 1 < len(nodes) == every:
         return f"all {every}"
-    nodes = sorted(nodes)
-    shown = ", ".join(nodes[:MOST_NODES])
-    return shown + (f" and {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else "")
+    return first_names(sorted(nodes), MOST_NODES)
 
 
 def summary(report: Report) -> str:

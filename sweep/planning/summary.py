@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
 from sweep.contract import LAYOUT
+from sweep.errors import natural
 from sweep.planning.runs import ASSUMED_RUN_S, ASSUMED_START_S, Plan
 from sweep.planning.table import as_numpy
 
@@ -99,9 +99,4 @@ def _cells(
         cell = {"model": names[code], "nodes": nodes, "gpus": gpus, "runs": found, "rejected": count - found}
         predicted = {"predicted_node_hours": round(hours, 3), "predicted_best": best.get((names[code], nodes))}
         cells.append(cell | predicted)
-    return sorted(cells, key=lambda cell: (_natural(cell["model"]), cell["nodes"]))
-
-
-def _natural(name: str) -> list[int | str]:
-    """Sorts 8B before 80B: texts and whole numbers in turn."""
-    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name))]
+    return sorted(cells, key=lambda cell: (natural(cell["model"]), cell["nodes"]))

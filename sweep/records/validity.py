@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 from packaging.version import InvalidVersion, Version
 
 from sweep.contract import FURTHER, Measurement, Run, Scalar, SlowBound
+from sweep.errors import first_names
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import best_matmul_share, gpu_kind
 from sweep.physics.job import saves
@@ -27,14 +28,14 @@ def refusal(
     given = [m for m in measurements if m is not None]
     if not measurements or len(given) < len(measurements):
         missing = [str(rank) for rank, m in enumerate(measurements) if m is None]
-        which = f"ranks {_first_names(missing)}" if missing else "all ranks"
+        which = f"ranks {first_names(missing, 8)}" if missing else "all ranks"
         return Outcome.UNKNOWN, f"ended without error, but {which} gave no measurement"
     differing = mismatches(run, given, bound) + _other_gpu(given, gpu)
     if differing:
         return Outcome.CONFIG_MISMATCH, "; ".join(differing)
-    bad = [rank for rank, m in enumerate(given) if not all(math.isfinite(t) and t > 0 for t in m.step_times_s)]
+    bad = [str(rank) for rank, m in enumerate(given) if not all(math.isfinite(t) and t > 0 for t in m.step_times_s)]
     if bad:
-        return Outcome.UNKNOWN, f"impossible step times from ranks {_first_names(map(str, bad))}"
+        return Outcome.UNKNOWN, f"impossible step times from ranks {first_names(bad, 8)}"
     return _not_finite(given)
 
 
@@ -164,11 +165,6 @@ def _similar(first: Sequence[float] | None, other: Sequence[float] | None) -> bo
         return True
     pairs = zip(first, other, strict=False)
     return len(first) == len(other) and all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-6) for a, b in pairs)
-
-
-def _first_names(names: Iterable[str], most: int = 8) -> str:
-    names = list(names)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 NOTE = "losses differ"

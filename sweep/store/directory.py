@@ -113,11 +113,6 @@ class SweepDir:
         """Derived: one row per attempt."""
         return self.path / "results.parquet"
 
-    @property
-    def figures(self) -> Path:
-        """Derived: figures."""
-        return self.path / "figures"
-
     def inputs(self) -> list[Path]:
         """The files that state what was asked for, and how."""
         texts = [self.grid, self.site, *sorted(self.path.glob("grid-[0-9]*.yaml")), self.provenance]

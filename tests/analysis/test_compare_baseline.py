@@ -71,13 +71,6 @@ def test_every_repeat_of_a_planned_workload_must_have_worked(outcomes, verdict, 
     assert (found.verdict, found.reason, found.change is None) == (verdict, reason, bool(reason))
 
 
-def test_a_failure_without_a_message_has_the_outcome_as_its_reason():
-    later = noisy(2, **STEADY).assign(message=None)
-    later.loc[later["nodes"].eq(4), "outcome"] = "hang"
-    failed = [one for one in checked(later).workloads if one.verdict == FAIL]
-    assert {(one.nodes, one.reason) for one in failed} == {(4, "1 of 1 failed: hang")}
-
-
 def test_without_a_plan_what_the_baseline_measured_is_a_workload_and_what_it_did_not_is_new():
     now = noisy(2, **STEADY)
     missing = checked(now[now["nodes"].ne(8)])

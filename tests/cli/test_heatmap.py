@@ -35,8 +35,8 @@ def invoke(*arguments):
 def test_a_sweep_is_collected_and_drawn(sweep):
     done = invoke("heatmap", sweep.path)
     assert done.exit_code == 0, done.output
-    assert done.stdout.strip() == str(sweep.figures / "heatmap.png")
-    assert (sweep.figures / "heatmap.png").read_bytes().startswith(b"\x89PNG")
+    assert done.stdout.strip() == str(sweep.path / "figures" / "heatmap.png")
+    assert (sweep.path / "figures" / "heatmap.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_json_is_a_row_per_cell_and_nothing_else(sweep, tmp_path):

@@ -16,6 +16,7 @@ from sweep.executors.slurm_states import (
     parse,
     setting,
     shown,
+    wait,
 )
 
 REJECTIONS = yaml.safe_load((Path(__file__).parent / "rejections.yaml").read_text())
@@ -166,3 +167,42 @@ def test_the_job_id_is_found_in_what_a_sites_sbatch_prints(printed, job_id):
 def test_a_setting_of_the_cluster_is_read_where_its_line_is_whole():
     text = "Configuration data as of 2026-11-22\nClusterName             = alps\nX = 1"
     assert (setting(text, "ClusterName"), setting(text, "X"), setting(text, "Y")) == ("alps", "", "")
+
+
+NEVER = """JobHeldUser JobHeldAdmin JobHoldMaxRequeue launch_failed_requeued_held DependencyNeverSatisfied
+BadConstraints PartitionNodeLimit PartitionTimeLimit PartitionConfig InvalidAccount InvalidQOS AccountNotAllowed
+QOSNotAllowed ReservationDeleted ReservationInvalid QOSMaxNodePerJobLimit QOSMaxWallDurationPerJobLimit
+QOSMinCpuNotSatisfied QOSMaxGRESPerJob QOSMaxMemoryPerNode AssocMaxNodePerJobLimit AssocMaxWallDurationPerJobLimit
+AssocMaxGRESPerNode AssocMaxCpuMinutesPerJobLimit MaxMemPerLimit QOSMinGRES"""
+LATER = {
+    "Priority": "for its turn",
+    "Resources": "free nodes",
+    "Licenses": "Licenses",
+    "PartitionDown": "partition is closed",
+    "PartitionInactive": "partition is closed",
+    "ReqNodeNotAvail, UnavailableNodes:d[001-032]": "down, drained or reserved",
+    "ReqNodeNotAvail,_Reserved_for_maintenance": "down, drained or reserved",
+    "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions": "down, drained",
+    "AssocGrpNodeLimit": "your group's share",
+    "QOSGrpGRES": "your group's share",
+    "MaxNodePerAccount": "your group's share",
+    "AssocGrpCPUMinutesLimit": "hours are used up",
+    "QOSGrpGRESRunMinutes": "hours are used up",
+    "QOSMaxNodePerUserLimit": "your own share",
+    "QOSMaxJobsPerUserLimit": "your own share",
+    "AssocMaxJobsLimit": "your own share",
+    "": "for its turn",
+    "a site's | own reason": "a site's | own reason",
+}
+
+
+@pytest.mark.parametrize("reason", NEVER.split())
+def test_what_does_not_start_by_itself_says_so_and_what_its_user_can_do(reason):
+    found = wait(reason)
+    assert (found.never, bool(found.remedy), found.text != reason) == (True, True, True)
+
+
+@pytest.mark.parametrize(("reason", "text"), LATER.items())
+def test_what_starts_later_says_on_what_it_waits(reason, text):
+    assert text in wait(reason).text
+    assert not wait(reason).never

@@ -10,7 +10,7 @@ from sweep.physics import flops
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES, with_frozen_weights
-from sweep.physics.step_time import predict
+from sweep.physics.step_time import PARTS, predict
 
 TRAINERS = ("builtin", "torchtitan", "nanotron", "megatron", "deepspeed", "picotron")
 KINDS = ("v100", "a100", "h100", "h200", "b200", "gb200", "b300", "gb300", "mi300x", "mi355x")
@@ -88,6 +88,7 @@ def test_every_part_is_a_positive_number_and_no_utilization_is_above_three_quart
             for dtype in DTYPES.get(gpu, ("bf16", "fp8"))
         ]
         parts = predict(table((model, layout) for model, _, layout in cases), GPUS[gpu], profile)
+        assert tuple(parts) == PARTS
         for part, values in parts.items():
             assert np.all((values >= 0) & (values < np.inf)), (trainer, gpu, part, values)
         for (model, name, layout), step_s in zip(cases, sum(parts.values()), strict=True):

@@ -328,17 +328,6 @@ def test_a_pilot_that_began_by_a_clock_ahead_of_ours_held_nothing_yet():
     assert tally([A], pilot(100), started("a", 130)).gpu_hours(105.0) == (0.0, 0.0)
 
 
-def test_a_run_whose_later_record_is_no_longer_ok_is_no_cells_best():
-    good, bad = ended("a", 0, 5, tokens_per_second_per_gpu=9.0), ended("a", 0, 5, outcome=Outcome.OOM_CUDA)
-    state = SweepState()
-    found = Tally([A], {"": 8})
-    state.apply_all(good)
-    assert found.update(state).cells["1B", 1].winner == "a"
-    state.apply_all(bad)
-    cell = found.update(state).cells["1B", 1]
-    assert (cell.winner, cell.best, cell.done) == (None, None, 1)
-
-
 def test_an_attempt_of_which_no_start_is_known_shows_nothing_of_durations():
     found = tally([A], recorded("a", Outcome.UNKNOWN, 50.0, ended_at=50.0))
     assert found.counts() == {"waiting": 1}

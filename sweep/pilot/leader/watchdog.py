@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sweep.contract import Phase
+from sweep.errors import first_names
 from sweep.outcomes import Outcome
 from sweep.pilot.job_spec import Limits
 
@@ -122,14 +123,13 @@ class Watchdog:
         slowest = min(_progress_key(p) for p in living.values())
         culprits = tuple(rank for rank, p in living.items() if _progress_key(p) == slowest)
         first = living[culprits[0]]
-        named = ", ".join(f"rank {rank} on {places.get(rank, '?')}" for rank in culprits[:4])
-        more = f" and {len(culprits) - 4} more" if len(culprits) > 4 else ""
+        named = first_names([f"rank {rank} on {places.get(rank, '?')}" for rank in culprits], 4)
         others = len(living) - len(culprits)
         if not others and len(living) > 1:
-            named, more = f"all {len(living)} ranks", ""
+            named = f"all {len(living)} ranks"
         waiting = f"; the {others} others wait for it" if others > 0 else ""
         text = (
-            f"no progress for {now - first.at:.0f} s: {named}{more} stopped in {_place(first)}{waiting}"
+            f"no progress for {now - first.at:.0f} s: {named} stopped in {_place(first)}{waiting}"
             f" ({len(timed_out)} of {len(living)} ranks timed out after {self.limit_s(first):.0f} s)"
         )
         return StopReason(Outcome.HANG, text, culprits)

@@ -3,14 +3,11 @@
 import math
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import analysis
 from analysis.derive.best import (
-    NEEDED,
     best_per_cell,
     cells,
     completed,
@@ -18,12 +15,11 @@ from analysis.derive.best import (
     in_order,
     measured,
     model_order,
-    natural,
     trimmed,
 )
 from analysis.derive.confidence import verdict
 from analysis.metrics import METRICS
-from sweep.errors import SweepError
+from sweep.errors import SweepError, natural
 from tests.support import published
 from tests.support.made_records import made_grid, playbook_records
 
@@ -270,22 +266,6 @@ def test_a_filter_applies_to_records_and_plan_and_marks_filtered_cells():
     assert by_result["status"].to_dict() == {1: "best", 2: "best"}
     with pytest.raises(SweepError, match="no record meets"):
         cells(records, candidates, expression="zero == 2")
-
-
-def test_a_real_plan_explains_what_no_layout_can_do(tmp_path):
-    from sweep.inputs.load import parse_grid
-    from sweep.inputs.site import parse_site
-    from sweep.planning.build import build
-
-    text = "name: g\nmodels: [tiny-1M]\nworkload: transformer\nnodes: [1, 2]\nsequence_length: 64\n"
-    grid = parse_grid(text + "global_batch: 4096\ntp: [3]\n", "g.yaml")
-    made = build(grid, parse_site("name: s\ngpus_per_node: 3\ngpu: cpu\n", "s.yaml"))
-    pq.write_table(made.table, tmp_path / "plan.parquet")
-    loaded = analysis.load_plan(tmp_path)
-    none = pd.DataFrame({name: [] for name in NEEDED})
-    table = cells(none.astype({"model": str, "nodes": "Int64"}), loaded)
-    assert set(table["status"]) == {"no_layout"}
-    assert table["reason"].str.contains("rejected").all()
 
 
 @pytest.mark.parametrize(("name", "wanted"), [

@@ -62,12 +62,6 @@ def test_a_run_that_differs_on_two_axes_is_no_neighbour():
     assert found["tp", 1]["how"] == found["zero", 1]["how"] == "unknown"
 
 
-def test_the_next_value_counts_not_the_one_after():
-    found = by_step(neighbours(table(({}, 100.0), ({"tp": 2}, 70.0), ({"tp": 4}, 90.0)), None, RATE))
-    assert found["tp", 1]["value"] == "2"
-    assert ("tp", -1) not in found, "there is no degree below 1"
-
-
 def test_a_failed_neighbour_states_its_outcome():
     row = by_step(neighbours(table(({}, 100.0), ({"micro_batch_size": 2}, None)), None, RATE))["micro_batch_size", 1]
     assert (row["how"], row["reason"], described(row)) == ("failed", "oom_cuda", "failed: oom_cuda")
@@ -84,16 +78,6 @@ def test_a_winner_at_the_end_of_what_was_tried_is_at_the_edge_of_the_grid():
     found = by_step(neighbours(rows, None, RATE))
     assert found["tp", 1]["how"] == "edge", "tp 4 is possible on 8 GPUs"
     assert summary(neighbours(rows, None, RATE)["1B", 1]).endswith("at the edge of the grid in tp")
-    rows = table(({"tp": 8}, 100.0), ({"tp": 4}, 80.0))
-    assert ("tp", 1) not in by_step(neighbours(rows, None, RATE)), "there are no more GPUs"
-    rows = table(({"zero": 3}, 100.0), ({"zero": 1}, 80.0))
-    assert ("zero", 1) not in by_step(neighbours(rows, None, RATE)), "there is no stage above 3"
-
-
-def test_an_axis_without_order_has_its_other_values():
-    rows = table(({}, 100.0), ({}, 60.0)).assign(dtype=["bf16", "fp32"])
-    found = by_step(neighbours(rows, None, RATE))
-    assert (found["dtype", 0]["value"], found["dtype", 0]["ratio"]) == ("fp32", pytest.approx(0.6))
 
 
 def test_a_rejected_candidate_states_the_rule():

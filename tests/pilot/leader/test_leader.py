@@ -18,3 +18,12 @@ def test_a_workload_that_the_node_does_not_have_is_an_import_error(tmp_path):
     records = driving.records_of(tmp_path / "s")
     assert [record["outcome"] for record in records] == ["import_error"] * 2
     assert all("plugged" in record["message"] for record in records)
+
+
+def test_a_log_that_cannot_be_written_does_not_end_the_leader(existing):
+    directory = existing.directory.path
+    (directory / "logs").rmdir()
+    (directory / "logs").touch()
+    driving.succeeds("resume", directory)
+    assert len(driving.assert_each_run_measured_once(directory)) == 2
+    assert "cannot write the log of" in "".join(path.read_text() for path in directory.glob("pilots/*/stderr"))

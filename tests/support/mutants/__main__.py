@@ -22,7 +22,6 @@ from tests.support.mutants.running import TestsOfLines, changed_file, copied, en
 from tests.support.paths import REPOSITORY
 
 COMPARE = ("compare", "compare_noise", "compare_baseline", "compare_history")
-SLURM = ("slurm_states", "queue_reasons")
 PACKAGES = {
     "inputs": ("sweep/inputs", ["tests/inputs"]),
     "planning": ("sweep/planning", ["tests/planning"]),
@@ -33,7 +32,7 @@ PACKAGES = {
     "physics": ("sweep/physics", ["tests/physics"]),
     "derive": ("analysis/derive", ["tests/analysis/derive", "tests/cli/test_job.py"]),
     "compare": ("analysis/compare", [f"tests/analysis/test_{name}.py" for name in COMPARE]),
-    "slurm": ("sweep/executors/slurm_states.py", [f"tests/executors/test_{name}.py" for name in SLURM]),
+    "slurm": ("sweep/executors/slurm_states.py", ["tests/executors/test_slurm_states.py"]),
 }
 """name -> its code, and its tests"""
 EQUIVALENTS = Path(__file__).with_name("equivalents.yaml")
