@@ -25,7 +25,7 @@ def _names(name: str, *words: str) -> Callable[[Columns], Any]:
 
 def _no_scopes(found: list[str]) -> bool:
     alone = {"none", FULL_ITERATION, "full"}
-    scopes = {*found} <= {"attn", "mlp", "moe_router", "moe_preprocess"}
+    scopes = {*found} <= {"attn", "mlp", "moe_router", "moe_preprocess", "mamba"}
     return not ((len(found) == 1 and {*found} <= alone) or scopes) or ("moe_preprocess" in found) > (
         "moe_router" in found
     )
@@ -91,9 +91,10 @@ RULES = (
             _words("cuda_graphs", _no_scopes)(c)
             | ((c["num_experts"] == 0) & _names("cuda_graphs", "moe_router", "moe_preprocess")(c))
             | ((c["num_experts"] > 0) & (c["dense_layers"] == 0) & _names("cuda_graphs", "mlp")(c))
+            | ((c.get("keep", "") == "") & _names("cuda_graphs", "mamba")(c))
         ),
         "cuda_graphs: {cuda_graphs!r}; Megatron has none, full_iteration, full, or some of attn, mlp (dense layers), "
-        "moe_router and with it moe_preprocess (of experts)",
+        "moe_router and with it moe_preprocess (of experts), and mamba of a model that a recipe keeps",
     ),
     Rule(
         "recompute_in_cuda_graphs",

@@ -125,6 +125,7 @@ _SIZES = {
     "window": ("sliding_window",),
 }
 """field of a shape -> its names in a config.json; the first five are required"""
+_OF_HYBRIDS = re.compile(r"(mamba|ssm|hybrid|linear_(attn|conv|key|num|value))_\w{1,40}")
 _REQUIRED = tuple(_SIZES)[:5]
 _MAY_BE_0 = ("shared_experts", "dense_layers")
 
@@ -139,7 +140,9 @@ def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[
     if not isinstance(family, str) or family not in FAMILIES:
         named = f" {family}" if isinstance(family, str) and re.fullmatch(r"[\w.-]{1,40}", family) else ""
         shape = "{num_layers: …, hidden_size: …, num_heads: …, intermediate_size: …, vocab_size: …}"
-        return None, [f"model_type{named} is none of {', '.join(FAMILIES)}; write the shape instead: {shape}"]
+        hybrid = next(filter(_OF_HYBRIDS.fullmatch, map(str, config)), "")
+        remedy = f"{hybrid}: no shape has Mamba or linear attention" if hybrid else f"write the shape instead: {shape}"
+        return None, [f"model_type{named} is none of {', '.join(FAMILIES)}; {remedy}"]
     usual, required = FAMILIES[family]
     every = {"mistral": 1, "gpt_oss": 2}.get(family)  # of so many layers one has a window; other classes ignore the key
     ignored: dict[str, None] = {} if every else {"sliding_window": None}

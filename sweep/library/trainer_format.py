@@ -38,6 +38,8 @@ MASTER_PORT = 29500
 _OF_THE_OUTPUT = ("metrics",)
 """parameters that say how a run's output is read: a command alone needs none"""
 _SCRIPT = "command.sh"
+_STATED = ("model", "nodes", "gpus_per_node", "sequence_length", "dp", "tp", "pp", "micro_batch_size", "grad_accum")
+"""what a record must state of a run"""
 _FROM_0 = ("zero", "warmup_iterations", "compile", *FURTHER)
 """numbers of a run that may be 0"""
 CHECKOUT = "--param root=DIR for a checkout, --param workdir=DIR for another directory"
@@ -285,18 +287,7 @@ def run_of(record: Mapping[str, Any], trainer: str) -> StatedRun:
     plain = {f.name for f in dataclasses.fields(Run)} - {"layout", "shape", "params", "env", "workload", "repeat"}
     values = {name: record.get(name) for name in plain}
     layout = {name: record.get(name) for name in LAYOUT} | further_of(record)
-    required = [
-        "model",
-        "nodes",
-        "gpus_per_node",
-        "sequence_length",
-        "dp",
-        "tp",
-        "pp",
-        "micro_batch_size",
-        "grad_accum",
-    ]
-    mistakes = [f"the record lacks {name}" for name in required if (values | layout).get(name) is None]
+    mistakes = [f"the record lacks {name}" for name in _STATED if (values | layout).get(name) is None]
     sizes = [(name, v) for name, v in (values | layout).items() if isinstance(v, int)]
     mistakes += [f"the record states {name} = {v}" for name, v in sizes if not (name not in _FROM_0) <= v < 2**31]
     params, env = stated_values(record, "params_json") if own else {}, stated_values(record, "env_json")

@@ -12,30 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from sweep.physics.columns import element_bytes, equals, matrix_input_bytes, read, words_in
+from sweep.physics.columns import element_bytes, equals, matrix_input_bytes, mentions, read
 from sweep.physics.profiles import MemoryProfile
 
 
 def layer_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     """Bytes that a layer stores per local token, by the column ``recompute``."""
-    retained, selective, full = whole_layer_bytes_per_token(columns, shape, profile), *_recomputing(columns)
+    retained = whole_layer_bytes_per_token(columns, shape, profile)
+    selective, full = (equals(columns, "recompute", kind) for kind in ("selective", "full"))
     if selective.any():
         retained = np.where(selective, _selective(columns, shape, profile), retained)
     if full.any():
         retained = np.where(full, split_hidden_bytes_per_token(columns, shape, profile), retained)
     return retained
-
-
-def recomputed_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """Bytes that one layer's recomputation restores in backward; 0 without recomputation."""
-    if not any(kind.any() for kind in _recomputing(columns)):
-        return np.zeros(())
-    return whole_layer_bytes_per_token(columns, shape, profile) - layer_bytes_per_token(columns, shape, profile)
-
-
-def _recomputing(columns: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Where recomputation is selective, and where full."""
-    return equals(columns, "recompute", "selective"), equals(columns, "recompute", "full")
 
 
 def backward_bytes_per_token(columns: Mapping[str, Any], shape: Any) -> Any:
@@ -70,30 +59,31 @@ def whole_layer_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile:
 
 def _selective(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     if profile.selective == "attention":
-        modules = read(columns, "recompute_modules")
-        found: Any = 0.0
-        for text in words_in(modules):
-            found = np.where(modules == text, _without(text, columns, shape, profile), found)
-        return found
+        return whole_layer_bytes_per_token(columns, shape, profile) - _dropped(columns, shape, profile)
     # Both row-split matrices' outputs are of the whole sequence before they are scattered.
     scattered = (read(columns, "tp") > 1) * (2.0 * profile.sequence_parallel)
     return _outputs_of_products(columns, shape, profile) + scattered * whole_hidden_bytes_per_token(columns, shape)
 
 
-def _without(modules: str, columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """All but what Megatron's modules of ``recompute_modules`` store (TransformerConfig; empty: the attention core)."""
-    named = set((modules or "core_attn").split(","))
-    dropped = _scores(columns, shape, profile) * ("core_attn" in named)
-    if "layernorm" in named:
-        outputs_split = 1.0 if profile.gathered_inputs_retained else _sequence_split(columns, profile)
-        dropped = dropped + shape.hidden_size * 2 * matrix_input_bytes(columns) / outputs_split
-    if named & {"mlp", "moe"}:
-        dropped = dropped + _mlp(columns, shape, profile)
-    elif "moe_act" in named:
-        moe = shape.experts_per_token + shape.shared_experts
-        width = moe * shape.moe_intermediate_size / read(columns, "tp")
-        dropped = dropped + matrix_input_bytes(columns) * width
-    return whole_layer_bytes_per_token(columns, shape, profile) - dropped
+def _dropped(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """What Megatron's modules of ``recompute_modules`` store (TransformerConfig; empty: the attention core).
+
+    Of experts' activations those of "moe_act", or with "moe" all of the layer's; "mlp" is of dense layers.
+    """
+    names = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act")
+    core, norms, latent, mlp, moe, inner = (mentions(columns, "recompute_modules", name) for name in names)
+    core = core + equals(columns, "recompute_modules", "")
+    narrow, tp, split = matrix_input_bytes(columns), read(columns, "tp"), _sequence_split(columns, profile)
+    heads = (np.asarray(shape.kv_rank) > 0) * shape.num_heads / tp
+    made = heads * (3 * shape.head_dim + 2 * shape.rope_head_dim)  # queries, keys and values; the latents are kept
+    width = (shape.experts_per_token + shape.shared_experts) * shape.moe_intermediate_size / tp
+    return (
+        core * _scores(columns, shape, profile)
+        + norms * 2 * narrow * shape.hidden_size / (1.0 if profile.gathered_inputs_retained else split)
+        + latent * element_bytes(columns) * made
+        + np.where(np.asarray(shape.num_experts) > 0, moe, mlp) * _mlp(columns, shape, profile)
+        + inner * (1 - moe) * narrow * width
+    )
 
 
 def _norms_and_residual(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
@@ -144,8 +134,9 @@ def _mlp(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     inner = 1 + shape.gated_mlp * (1 if profile.fused_activation else 2)
     per_width = element * inner + matrix_input_bytes(columns, rounded=profile.inputs_rounded)
     dense = per_width * shape.intermediate_size / tp
-    sent = profile.routed_copies * shape.experts_per_token + profile.compiled
-    sent = sent * element * shape.hidden_size / _sequence_split(columns, profile)
+    first = matrix_input_bytes(columns, rounded=profile.inputs_rounded)
+    sent = (first + (profile.routed_copies - 1) * element) * shape.experts_per_token + profile.compiled * element
+    sent = sent * shape.hidden_size / _sequence_split(columns, profile)
     experts = shape.experts_per_token + shape.shared_experts
     mixture = per_width * experts * shape.moe_intermediate_size / tp + sent + 8 * shape.num_experts
     return np.where(np.asarray(shape.num_experts) > 0, mixture, dense)

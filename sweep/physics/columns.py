@@ -129,8 +129,9 @@ def element_bytes(columns: Mapping[str, Any]) -> Any:
 
 
 def matrix_input_bytes(columns: Mapping[str, Any], *, rounded: bool = True) -> Any:
-    """Bytes of one element stored as a matrix's input: fp8 training stores the quantised one, if ``rounded``."""
-    return np.where(equals(columns, "dtype", "fp8") & rounded, 1.0, element_bytes(columns))
+    """Bytes of one element stored as a matrix's input: the quantised one, if ``rounded``; NVFP4's scale is of 16."""
+    quantised = np.where(equals(columns, "dtype", "fp4"), 0.5 + 1 / 16, 1.0)
+    return np.where(equals(columns, "dtype", "fp8", "fp4") & rounded, quantised, element_bytes(columns))
 
 
 def recomputed_share(columns: Mapping[str, Any], stages: Any = 1.0) -> Any:

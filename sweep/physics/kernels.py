@@ -116,13 +116,18 @@ def _latent(rows: Any, shape: Any, tp: Any, speed: _Products) -> list[Passes]:
     ]
 
 
-def latent_up_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:
-    """Seconds of a layer's products from latents to heads, forward: 0 without latent attention."""
-    shape = shape_columns(columns)
-    if not np.any(latent := np.asarray(shape.kv_rank) > 0):
+def made_again_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:
+    """Seconds of a layer's products, forward, that ``recompute_modules`` name: "mla_up_proj" those from latents to
+    heads, "mlp" those of a dense layer's MLP, "moe" those of experts.
+    """
+    shape, speed = shape_columns(columns), _speed(columns, machine, behaviour)
+    latent, dense, mixed = (mentions(columns, "recompute_modules", name) for name in ("mla_up_proj", "mlp", "moe"))
+    latent = latent * (np.asarray(shape.kv_rank) > 0)
+    if not np.any(latent + dense + mixed):
         return 0.0
-    up = _latent(local_tokens(columns), shape, read(columns, "tp"), _speed(columns, machine, behaviour))[1:]
-    return np.where(latent, sum(one.forward for one in up), 0.0)
+    up = _latent(local_tokens(columns), shape, read(columns, "tp"), speed)[1:]
+    mlp = _mlp(columns, shape, speed, dense, mixed)
+    return latent * sum(one.forward for one in up) + sum(one.forward for one in mlp)
 
 
 def routed_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:
@@ -131,11 +136,12 @@ def routed_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:
     return experts.share(columns) * sum(one.forward for one in each)
 
 
-def _mlp(columns: Columns, shape: Any, speed: _Products) -> list[Passes]:
-    """Of mixture layers the shared and the routed experts and the router, of others the MLP, each by its share."""
+def _mlp(columns: Columns, shape: Any, speed: _Products, dense: Any = 1.0, mixed: Any = 1.0) -> list[Passes]:
+    """By their share of layers ``mixed`` times the shared and the routed experts and the router, ``dense`` the MLP."""
     tp, mixture = read(columns, "tp"), experts.share(columns)
     shared = shape.shared_experts * np.asarray(shape.moe_intermediate_size, dtype=np.float64) / tp
-    found = [(1 - mixture, _dense_mlp(columns, shape, np.asarray(shape.intermediate_size) / tp, speed))]
+    mixture, plain = mixture * mixed, (1 - mixture) * dense
+    found = [(plain, _dense_mlp(columns, shape, np.asarray(shape.intermediate_size) / tp, speed))]
     found += [(mixture, _dense_mlp(columns, shape, shared, speed))]
     found += [(mixture, _routed(columns, shape, speed))] if np.any(mixture > 0) else []
     return [Passes(*(part * one for one in both)) for part, several in found for both in several]
@@ -298,16 +304,16 @@ def _cast_bytes(columns: Columns, machine: Machine) -> Any:
 
 
 def dropped_s(columns: Columns, machine: Machine, profile: MemoryProfile, behaviour: Behaviour) -> Any:
-    """Seconds to make again what "moe_act" and "layernorm" in ``recompute_modules`` drop in one layer: the activations
-    of routed experts, which are cast again, and the outputs of both norms.
+    """Seconds to make again what "moe_act" (or "moe") and "layernorm" in ``recompute_modules`` drop in one layer: the
+    activations of routed experts, which are cast again, and the outputs of both norms.
     """
-    activations, norms = (mentions(columns, "recompute_modules", name) for name in ("moe_act", "layernorm"))
+    act, moe, norms = (mentions(columns, "recompute_modules", name) for name in ("moe_act", "moe", "layernorm"))
     inner = experts.share(columns) * experts.inner_elements(columns)
     clamped = np.asarray(shape_columns(columns).mlp_bias) * experts.CLAMP_BYTES[0]
     each = element_bytes(columns) * behaviour.width_forward + _cast_bytes(columns, machine) + clamped
     split = read(columns, "tp") if profile.sequence_parallel else 1.0
     outputs = 4 * element_bytes(columns) * local_tokens(columns) * read(columns, "hidden_size") / split
-    return (activations * inner * each + norms * outputs) / machine.memory_bytes_per_s
+    return (np.maximum(act, moe) * inner * each + norms * outputs) / machine.memory_bytes_per_s
 
 
 def loss(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:

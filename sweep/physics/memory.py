@@ -68,7 +68,7 @@ def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -
     retained = retained + embedding * pipeline.has_embedding(columns, stage)
     hidden = activations.split_hidden_bytes_per_token(columns, shape, profile)
     logits = logit_bytes(columns, profile, stage) + tokens * 2 * hidden * pipeline.has_output(columns, stage)
-    passing = columns.once(("passing", profile), lambda: _passing_bytes(columns, shape, profile))
+    passing = columns.once(("passing", profile), lambda: _passing_bytes(columns, shape, profile, whole - per_layer))
     return {
         "activations": tokens * retained * flight,
         "logits": logits,
@@ -228,10 +228,9 @@ def _buffers_between_stages(columns: Mapping[str, Any], profile: MemoryProfile, 
     return np.where(pp > 1, forward + backward, 0.0)
 
 
-def _passing_bytes(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """One layer's needs while its backward runs: what is recomputed or gathered, and gradients of activations."""
-    per_token = activations.recomputed_bytes_per_token(columns, shape, profile)
-    per_token = per_token + activations.backward_bytes_per_token(columns, shape)
+def _passing_bytes(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile, recomputed: Any) -> Any:
+    """One layer's needs in its backward: what is ``recomputed`` (per token), what is gathered, and gradients."""
+    per_token = recomputed + activations.backward_bytes_per_token(columns, shape)
     return local_tokens(columns) * per_token + passing_layer_bytes(columns, shape, profile)
 
 

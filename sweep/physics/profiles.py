@@ -63,10 +63,10 @@ class MemoryProfile:
     attention: str = ""
     """the kernel that a parameter chose, as ``Behaviour.attention``; empty: the trainer's own"""
     fused_activation: bool = False
-    routed_copies: float = 2.0
-    """copies that are stored of each token sent to an expert: its input, its output and, eager, its weighted output,
-    which torch's index_add stores"""
     """a gated activation is one kernel that stores its inputs only, not the activation's output"""
+    routed_copies: float = 2.0
+    """copies that are stored of each token sent to an expert: its input; its output where that is weighted; and, eager,
+    the weighted output, which torch's index_add stores. Megatron Core weights the activation (moe/experts.py)"""
     inputs_rounded: bool = True
     """8-bit products store their inputs in 8 bits; torchao (float8/float8_linear.py) as they were before"""
     dropout: bool = False
@@ -113,7 +113,7 @@ class MemoryProfile:
     """layers are compiled: of what "cheap" selective recomputation stores, not the output of a layer's last matrix"""
     margin: float = 0.1
     """fraction by which a prediction must exceed a GPU's memory before a layout is rejected; 0 if the profile was
-    checked against many measured peaks"""
+    checked against many measured peaks, infinite: none is rejected"""
     fixed_bytes: float = 0
     """small allocations that torch counts: rotary tables, kernels' workspaces"""
     source: str = ""
@@ -164,6 +164,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
     MemoryProfile(
         name="megatron",
         fused_activation=True,
+        routed_copies=1,
         logit_bytes=6,
         source="NVIDIA/Megatron-LM: training/theoretical_memory_usage.py (18 bytes, or 6 + 12 / dp with the "
         "distributed optimizer), arXiv 2205.05198",
@@ -229,8 +230,9 @@ SETTINGS = (
     "loss_chunk_tokens",
     "tp_mode",
     "frozen_weights",
+    "keep",
 )
-"""parameters of workloads that change their memory use"""
+"""parameters of workloads that change their memory use, or what is known of it"""
 _WITHOUT_SEQUENCE_PARALLELISM = {"sequence_parallel": False, "tp_mode": "ALL_REDUCE"}
 """parameter of a trainer (Megatron-LM and Megatron-Bridge; nanotron) -> the value that turns the split off"""
 
@@ -272,6 +274,8 @@ def profile_of(workload: str, params: Mapping[str, Any], *, compiled: bool = Fal
         return None
     if profile is not PROFILES["builtin"]:
         profile = with_frozen_weights(profile) if params.get("frozen_weights") else profile
+        if params.get("keep") == "all":  # what the recipe offloads, recomputes or stores in fewer bits is its own
+            profile = replace(profile, margin=float("inf"))
         whole = any(params.get(name) == value for name, value in _WITHOUT_SEQUENCE_PARALLELISM.items())
         return replace(profile, sequence_parallel=False) if whole else profile
     single = params.get("weights_dtype") == "bf16"

@@ -146,8 +146,9 @@ def _layer(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile,
     full = share * equals(columns, "recompute", "full")
     selective = share * equals(columns, "recompute", "selective")
     unnamed = 1.0 * equals(columns, "recompute_modules", "")
-    named, latent = (mentions(columns, "recompute_modules", module) for module in ("core_attn", "mla_up_proj"))
+    named, mlp, moe = (mentions(columns, "recompute_modules", module) for module in ("core_attn", "mlp", "moe"))
     core = selective * (profile.selective == "attention") * (unnamed + named)
+    half = 0.5 * selective * mlp * (1 - experts.share(columns))  # of a layer's two exchanges over tp the MLP's
     cheap = selective * (profile.selective != "attention")
     shown = 1 - np.maximum(behaviour.tensor_hidden, read(columns, "tp_overlap") * constants.TENSOR_HIDDEN.median)
     trained = 0.0 if profile.frozen_weights else 1.0
@@ -166,7 +167,7 @@ def _layer(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile,
     eager = [moved / machine.memory_bytes_per_s for moved in experts.eager_bytes(columns, behaviour)]
     dropped = selective * kernels.dropped_s(columns, machine, profile, behaviour)
     products = kernels.products(columns, machine, behaviour, frozen=profile.frozen_weights)
-    more = selective * latent * kernels.latent_up_s(columns, machine, behaviour)
+    more = selective * kernels.made_again_s(columns, machine, behaviour)
     if behaviour.stops_early:
         more = more - full * kernels.last_product_s(columns, machine, behaviour)
     passes = {
@@ -179,10 +180,10 @@ def _layer(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile,
             ),
             full + cheap,
         ),
-        "tensor": _with(Passes(tensor, tensor), full),
+        "tensor": _with(Passes(tensor, tensor), full + half),
         "context": _with(Passes(*(sum(pair) for pair in zip(merging, exchanged, strict=True))), full + core),
     }
-    passes["expert"] = _with(_exchanges(columns, machine, behaviour, passes), full)
+    passes["expert"] = _with(_exchanges(columns, machine, behaviour, passes), full + selective * moe)
     forward, backward = (sum(one[i] for one in passes.values()) for i in (0, 1))
     grouped = kernels.routed_s(columns, machine, behaviour) + 0.5 * passes["expert"].forward
     return _Cost({name: sum(one) for name, one in passes.items()}, forward, backward, grouped)

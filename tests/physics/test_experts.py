@@ -153,7 +153,7 @@ def test_dropped_activations_and_norms_are_made_again_in_backward():
     def more(modules, dtype="bf16"):
         layout = {"ep": 8, "dp": 8, "grad_accum": 4, "dtype": dtype, "recompute": "selective"}
         found = [step_time.predict(columns("GPT-OSS-120B", **layout, recompute_modules=names), GPUS["h100"],
-                                   PROFILES["megatron"]) for names in ("moe", modules)]  # fmt: skip
+                                   PROFILES["megatron"]) for names in ("mlp", modules)]  # fmt: skip
         assert all(found[0][name] == found[1][name] for name in ("matmul", "attention"))
         return float(found[1]["memory"] - found[0]["memory"]) * H100.memory_bytes_per_s / (4 * 36 * 4096 * 2880)
 

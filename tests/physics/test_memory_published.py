@@ -115,6 +115,25 @@ def test_no_recommended_configuration_is_rejected():
     assert not wrong, "\n".join(map(str, wrong))
 
 
+MEASURED = [
+    ("DeepSeek-V3", "gb200", "mxfp8", {"dp": 64, "pp": 4, "virtual_stages": 4, "ep": 64}, "mla_up_proj"),
+    ("DeepSeek-V3", "b300", "mxfp8", {"dp": 32, "pp": 8, "ep": 8, "micro_batch_size": 2}, "mla_up_proj"),
+    ("Qwen3-235B-A22B", "b300", "mxfp8", {"dp": 32, "pp": 8, "virtual_stages": 3, "ep": 8, "micro_batch_size": 2}, ""),
+    ("Llama-3-70B", "gb300", "nvfp4", {"dp": 16, "pp": 4, "virtual_stages": 5, "sequence_length": 8192}, ""),
+]
+"""Rows of 26.04.01 to 26.08 in docs/performance-summary*.md of NVIDIA-NeMo/Megatron-Bridge, and what the recipes of
+these layouts in its perf_recipes recompute"""
+
+
+@pytest.mark.parametrize(("model", "gpu", "dtype", "layout", "modules"), MEASURED)
+def test_no_measured_recipe_is_rejected(model, gpu, dtype, layout, modules):
+    looped = "interleaved_1f1b" if "virtual_stages" in layout else "1f1b"
+    base = {"sequence_length": 4096, "grad_accum": 16, "zero": 1, "etp": 1, "dtype": dtype, "pp_schedule": looped}
+    recompute = {"recompute": "selective" if modules else "none", "recompute_modules": modules}
+    columns = MODELS[model].as_dict() | base | layout | recompute
+    assert memory.fits(columns, GPUS[gpu], PROFILES["megatron"]).fits
+
+
 def gpt(row):
     number = {name: int(row[name]) for name in ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "vocab_size")}
     return ModelShape(

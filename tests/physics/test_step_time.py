@@ -154,8 +154,17 @@ def test_what_selective_recomputation_repeats_is_what_it_names():
     base = {**MODELS["DeepSeek-V3"].as_dict(), "sequence_length": 4096, "ep": 8, "dp": 8, "recompute": "selective"}
     found = {
         modules: predict(base | {"recompute_modules": modules}, H100, PROFILES["megatron"])
-        for modules in ("", "core_attn", "mla_up_proj", "moe_act")
+        for modules in ("", "core_attn", "mla_up_proj", "moe_act", "mlp", "moe")
     }
     attention, matmul = ({name: float(one[part]) for name, one in found.items()} for part in ("attention", "matmul"))
     assert attention[""] == attention["core_attn"] > attention["moe_act"] == attention["mla_up_proj"]
     assert 1.01 * matmul["moe_act"] < matmul["mla_up_proj"] < 1.05 * matmul["moe_act"]
+    assert matmul["moe_act"] < matmul["mlp"] < 1.02 * matmul["moe_act"], "of three dense layers"
+    assert 1.15 * matmul["moe_act"] < matmul["moe"] < 4 / 3 * matmul["moe_act"], "of a forward the most"
+    assert found["moe"]["expert"] == pytest.approx(1.5 * found["moe_act"]["expert"]), "and a third exchange"
+    dense = {**MODELS["Llama-3-70B"].as_dict(), "sequence_length": 4096, "tp": 4, "recompute": "selective"}
+    core, mlp, moe = (
+        predict(dense | {"recompute_modules": one}, H100, PROFILES["megatron"]) for one in ("core_attn", "mlp", "moe")
+    )
+    assert 1.2 * core["matmul"] < mlp["matmul"] < 4 / 3 * core["matmul"]
+    assert (mlp["tensor"], moe["matmul"]) == (pytest.approx(1.25 * core["tensor"]), core["matmul"])

@@ -8,7 +8,9 @@ import json
 import pytest
 
 from bench_workloads.trainers import nemo
-from sweep.plugins import TRAINER
+from sweep.physics.catalogue import MODELS
+from sweep.planning.rules import broken_by_run
+from sweep.plugins import TRAINER, WORKLOAD
 from tests.support.paths import REPOSITORY
 from tests.support.trainers.layouts import LAYOUTS, run_of
 
@@ -66,3 +68,18 @@ def test_a_recipe_keeps_what_it_is_told_to(keep, absent):
     assert absent not in found
     assert ("model.tensor_model_parallel_size" in found) == (keep == "model")
     assert found["train.global_batch_size"] == run.global_batch_sequences
+
+
+def test_graphs_of_mamba_layers_are_those_of_a_recipes_own_model():
+    """nemotron_3_super_pretrain_64gpu_gb200_nvfp4_config of perf_recipes; its shape in a grid has none."""
+    scopes = "attn,mamba,moe_router,moe_preprocess"
+    for workload, keep, graphs, wrong in (
+        ("nemo", "all", scopes, False), ("nemo", "model", scopes, False), ("nemo", "", scopes, True),
+        ("nemo", "model", "attn,mamba2", True), ("megatron", None, scopes, True),
+    ):  # fmt: skip
+        params = {} if keep is None else {"keep": keep}
+        run = run_of(
+            workload, MODELS["Nemotron-3-Super"].as_dict(), dp=64, ep=64, etp=1, cuda_graphs=graphs, params=params
+        )
+        found = [text for text in broken_by_run(run, WORKLOAD.find(workload)) if text.startswith("cuda_graphs")]
+        assert bool(found) == wrong, (workload, keep, graphs)
