@@ -231,13 +231,14 @@ def parquet_of(table: Any, **options: Any) -> bytes:
 
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as CSV. A text that a spreadsheet would take as a formula gets an apostrophe before it, which shows it as
-    text; numbers are as they are. ``unguarded`` reads it back.
+    text; numbers are as they are. ``unguarded`` reads it back. A NUL, which Python 3.10 cannot write, is escaped.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in [list(rows[0]), *(list(row.values()) for row in rows)] if rows else ():
-        guarded = (isinstance(cell, str) and re.match(_FORMULA, cell) for cell in row)
-        writer.writerow([f"'{cell}" if guard else cell for cell, guard in zip(row, guarded, strict=True)])
+        texts = [cell.replace("\0", "\\u0000") if isinstance(cell, str) else cell for cell in row]
+        guarded = (isinstance(cell, str) and re.match(_FORMULA, cell) for cell in texts)
+        writer.writerow([f"'{cell}" if guard else cell for cell, guard in zip(texts, guarded, strict=True)])
     return out.getvalue()
 
 
