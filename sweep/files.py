@@ -15,6 +15,7 @@ import os
 import re
 import stat
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -154,6 +155,9 @@ def read_table(
     with _parquet(path, data) as parquet:
         present = parquet.schema_arrow.names
         chosen = None if columns is None else [name for name in present if name in set(columns)]
+        for name, times in Counter(present if chosen is None else chosen).items():
+            if times > 1:
+                raise SweepError(Mistake(f"{times} columns are named {name[:80]!r}", file=str(path)))
         # One of Arrow's threads that lets go of a Python file while Python ends aborts it (apache/arrow issue 34314).
         table = parquet.read(columns=chosen, use_threads=False)
     types = types or {}

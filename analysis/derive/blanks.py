@@ -63,7 +63,8 @@ def _explain_tried(tried: pd.DataFrame, left: Sequence[str], metric: Metric) -> 
     counts = tried["outcome"].fillna("ok").value_counts()
     ok = int(counts.get("ok", 0))
     rest = "".join(f"; {one}" for one in left)
-    runs = plural(len(tried), "run") if left else _all(len(tried))
+    every = {1: "the only run", 2: "both runs"}.get(len(tried), f"all {len(tried)} runs")
+    runs = plural(len(tried), "run") if left else every
     if ok:
         return "unmeasured", "no value", f"{plural(ok, 'run')} ok, but without {metric.label}{rest}"
     stopped, failed = counts[counts.index.isin(INTERRUPTED)], counts[~counts.index.isin(INTERRUPTED)]
@@ -110,10 +111,6 @@ def _rejections(planned: pd.DataFrame) -> str:
     commonest = kinds.value_counts().index[0]
     example = reasons[int(kinds[kinds == commonest].index[0])]
     return f"{many}, most often: {example}" if len(set(kinds)) > 1 else f"{many}: {example}"
-
-
-def _all(number: int) -> str:
-    return {1: "the only run", 2: "both runs"}.get(number, f"all {number} runs")
 
 
 Missed = Mapping[str, float]
