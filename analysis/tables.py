@@ -127,7 +127,8 @@ def _to_pandas(table: pa.Table) -> pd.DataFrame:
     import pyarrow as pa
 
     nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-    return table.to_pandas(types_mapper=nullable.get, ignore_metadata=True)  # of pandas, which may say anything
+    # What its metadata states to pandas may be anything, and is parsed even where it is ignored
+    return table.replace_schema_metadata().to_pandas(types_mapper=nullable.get)
 
 
 def _plan_frame(file: Path, columns: Sequence[str]) -> pd.DataFrame:

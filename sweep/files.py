@@ -15,6 +15,7 @@ import os
 import re
 import stat
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -154,6 +155,9 @@ def read_table(
     with _parquet(path, data) as parquet:
         present = parquet.schema_arrow.names
         chosen = None if columns is None else [name for name in present if name in set(columns)]
+        for name, times in Counter(present if chosen is None else chosen).items():
+            if times > 1:
+                raise SweepError(Mistake(f"{times} columns are named {name[:80]!r}", file=str(path)))
         # One of Arrow's threads that lets go of a Python file while Python ends aborts it (apache/arrow issue 34314).
         table = parquet.read(columns=chosen, use_threads=False)
     types = types or {}
@@ -231,13 +235,14 @@ def parquet_of(table: Any, **options: Any) -> bytes:
 
 def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as CSV. A text that a spreadsheet would take as a formula gets an apostrophe before it, which shows it as
-    text; numbers are as they are. ``unguarded`` reads it back.
+    text; numbers are as they are. ``unguarded`` reads it back. A NUL, which Python 3.10 cannot write, is escaped.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in [list(rows[0]), *(list(row.values()) for row in rows)] if rows else ():
-        guarded = (isinstance(cell, str) and re.match(_FORMULA, cell) for cell in row)
-        writer.writerow([f"'{cell}" if guard else cell for cell, guard in zip(row, guarded, strict=True)])
+        texts = [cell.replace("\0", "\\u0000") if isinstance(cell, str) else cell for cell in row]
+        guarded = (isinstance(cell, str) and re.match(_FORMULA, cell) for cell in texts)
+        writer.writerow([f"'{cell}" if guard else cell for cell, guard in zip(texts, guarded, strict=True)])
     return out.getvalue()
 
 

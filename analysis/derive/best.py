@@ -166,9 +166,10 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
     order = order.sort_values(["order", "memory", "run_id"], kind="stable").drop(columns=["order", "memory"])
     stopped, order = order[order["stopped"].notna()], order[order["stopped"].isna()]
     best = order.drop_duplicates(CELL).set_index(CELL)
-    lost = _same_work_as(best, stopped)
+    same = [*CELL, *SAME_WORK]
+    lost = stopped.merge(best.reset_index()[same], on=same).groupby(CELL).size().reindex(best.index, fill_value=0)
     measured_here = order.groupby(CELL).size()
-    work = order.groupby([*CELL, *SAME_WORK], sort=False, dropna=False).ngroup()
+    work = order.groupby(same, sort=False, dropna=False).ngroup()
     order = order[work == work.groupby([order[name] for name in CELL]).transform("first")]
     cell = order.groupby(CELL)
     rest = order[order.duplicated(CELL)]
@@ -255,12 +256,6 @@ def _cells(records: pd.DataFrame, plan: pd.DataFrame | None) -> pd.DataFrame:
     grid = [(model, n) for model in models for n in nodes]
     cells = pd.DataFrame(grid, columns=CELL)
     return cells.astype({"nodes": records["nodes"].dtype, "model": records["model"].dtype})
-
-
-def _same_work_as(best: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[int]:
-    """For each cell the number of these rows that do the best's work."""
-    same = [*CELL, *SAME_WORK]
-    return rows.merge(best.reset_index()[same], on=same).groupby(CELL).size().reindex(best.index, fill_value=0)
 
 
 def _all_notes(rows: pd.DataFrame, key: pd.Series[int]) -> pd.Series[Any]:

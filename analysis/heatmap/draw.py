@@ -100,9 +100,9 @@ def draw(
     if not NARROWEST_IN <= width_in <= WIDEST_IN:
         remedy = f"between {NARROWEST_IN:g} and {WIDEST_IN:g}"
         raise SweepError(Mistake(f"{width_in:g} inches is no width for a figure", path="--width", remedy=remedy))
-    if records.empty and (plan is None or plan.empty):
-        raise SweepError(Mistake("no records and no plan: there is nothing to draw", remedy="run the sweep first"))
     table = derive_cells(records, plan, metric, keep)
+    if table.empty:
+        raise SweepError(Mistake("nothing to draw: no record or plan has a cell", remedy="run the sweep first"))
     table, shown, scale = coloured(table, chosen)
     numbers, notes = caption.blank_notes(table[table["status"] != "best"])
     rows = caption.measured_rows(records, keep)

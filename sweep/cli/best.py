@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
-from sweep.cli.names import metric_option, name_option
+from sweep.cli.names import json_option, metric_option, name_option
 from sweep.cli.progress_text import unmeasured_text
 from sweep.cli.sources import named, origin_of
 from sweep.cli.terminal import console
@@ -47,7 +47,7 @@ WIDTH = 140
     help="For a trainer's format: its parameter, such as root=DIR. Repeatable.",
 )  # fmt: skip
 @click.option("--skip", is_flag=True, help="For a trainer's format: skip cells that it cannot run, and list them.")
-@click.option("--json", "form", flag_value="json", help="The same as --format json.")
+@json_option
 def best(
     sources: tuple[Path, ...],
     form: str,
@@ -59,6 +59,7 @@ def best(
     out: Path | None,
     params: tuple[str, ...],
     skip: bool,
+    as_json: bool,
 ) -> int:
     """Show the best configuration per model and node count: layout, speed, MFU, memory, margin and confidence.
 
@@ -77,6 +78,7 @@ def best(
     from sweep.library import trainer_format
     from sweep.library.table_formats import text
 
+    form = "json" if as_json else form
     own = form in (TABLE, *FORMS)
     if own and (wrong := without_effect(["iterations", "out", "skip", "params"], f"with --format {form}")):
         raise SweepError(wrong)

@@ -88,9 +88,10 @@ def _end(stream: IO[str]) -> NoReturn:
 
 def guard() -> None:
     """Put the filter before stdout and stderr, where it is not there yet; characters that the terminal's encoding
-    lacks (a locale such as en_US, Latin-1) become question marks. What was closed (`>&-`) goes nowhere: its number
-    would be that of the next file that is opened.
+    lacks (a locale such as en_US, Latin-1) become question marks. What was closed (`<&-`, `>&-`) is empty, or goes
+    nowhere: its number would be that of the next file that is opened.
     """
+    sys.stdin = sys.stdin or Path(os.devnull).open()  # noqa: SIM115
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name) or Path(os.devnull).open("w")  # noqa: SIM115
         if isinstance(stream, io.TextIOWrapper):

@@ -259,8 +259,9 @@ def _complete(given: dict[str, Any]) -> tuple[str, ...]:
     if min(given["tp"], given["pp"], given["cp"]) < 1:
         raise ValueError("tp, pp or cp is less than 1")
     given.setdefault("dp", max(1, gpus // (given["tp"] * given["pp"] * given["cp"])))
-    if given.get("sequence_length") is None:
-        raise ValueError("the sequence length is not stated")
+    for name in ("model", "sequence_length"):
+        if given.get(name) is None:
+            raise ValueError(f"the {name.replace('_', ' ')} is not stated")
     assumed = not given.keys() & {"micro_batch_size", "grad_accum"}
     for axis, other in (("micro_batch_size", "grad_accum"), ("grad_accum", "micro_batch_size")):
         step = given["dp"] * given.get(other, 0) * given["sequence_length"]

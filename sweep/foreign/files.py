@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _SHOWN, MOST_REPEATS = 10, 1000
 _CONFIGURATION = ("model", "nodes", "gpus_per_node", "sequence_length", "dtype", "compile", "workload", "repeat")
-_STATED = ("model", "nodes", "gpus_per_node", "sequence_length")
+_STATED = ("run_id", "model", "nodes", "gpus_per_node", "sequence_length")
 """without these a row is the measurement of no configuration"""
-_COUNTED = (*_STATED[1:], "dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum")
+_COUNTED = (*_STATED[2:], "dp", "tp", "pp", "cp", "ep", "micro_batch_size", "grad_accum")
 """at least 1 each"""
 _UNSTATED = {"dtype": "bf16", "compile": False, "workload": "imported", "repeat": 0}
 _OUTCOMES = {str(outcome): outcome for outcome in Outcome}

@@ -106,7 +106,7 @@ def read_records(source: Path | str) -> pd.DataFrame:
     no sweep.
     """
     path = Path(source) if Path(source).is_file() else collect(view_of(find_sweep(Path(source)))).path
-    frame: pd.DataFrame = read_table(path).to_pandas()
+    frame: pd.DataFrame = read_table(path).replace_schema_metadata().to_pandas()
     return frame
 
 

@@ -49,7 +49,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 def load(directory: SweepDir) -> Snapshot:
     """The stored snapshot; an empty one where none fits."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         data = directory.snapshot.read_bytes()
         digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
         if digest == hashlib.sha256(content).digest():

@@ -203,6 +203,8 @@ def test_a_plan_alone_is_drawn_as_runs_to_come():
 def test_without_data_there_is_a_plain_error():
     with pytest.raises(SweepError, match="nothing to draw"):
         draw(made_grid(1, 1).iloc[:0])
+    with pytest.raises(SweepError, match="nothing to draw"):
+        draw(made_grid(1, 1).assign(model=None))
 
 
 def test_missing_columns_and_missing_values_are_tolerated():

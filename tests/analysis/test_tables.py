@@ -9,7 +9,7 @@ import analysis
 from analysis.derive.best import best_per_cell
 from sweep.errors import SweepError
 from sweep.outcomes import Outcome
-from sweep.records.collect import collect, write_results
+from sweep.records.collect import collect, read_records, write_results
 from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
 
 
@@ -78,6 +78,21 @@ def test_a_table_without_results_is_refused(tmp_path, table, words):
     pq.write_table(pa.table(table), tmp_path / "t.parquet")
     with pytest.raises(SweepError, match=words):
         analysis.load(tmp_path / "t.parquet")
+
+
+def test_of_two_columns_of_one_name_that_is_read_none_is_chosen(tmp_path):
+    one = pa.table({"model": ["x"], "nodes": [2], "tokens_per_second_per_gpu": [5.0]})
+    pq.write_table(one.append_column("note", [["a"]]).append_column("note", [["b"]]), tmp_path / "t.parquet")
+    assert analysis.load(tmp_path / "t.parquet", ["model", "nodes"])["nodes"].tolist() == [2]
+    with pytest.raises(SweepError, match="2 columns are named 'note'"):
+        analysis.load(tmp_path / "t.parquet")
+
+
+def test_what_a_file_tells_pandas_of_an_index_is_not_read(tmp_path):
+    table = pa.table({"model": ["x"], "nodes": [2], "tokens_per_second_per_gpu": [5.0]})
+    pq.write_table(table.replace_schema_metadata({b"pandas": b"{no JSON"}), tmp_path / "t.parquet")
+    assert analysis.load(tmp_path / "t.parquet")["model"].tolist() == ["x"]
+    assert read_records(tmp_path / "t.parquet")["model"].tolist() == ["x"]
 
 
 def test_missing_files_and_other_formats_are_refused(tmp_path):

@@ -138,6 +138,10 @@ def test_no_text_of_a_csv_file_begins_as_a_formula_and_import_reads_the_same_bac
     assert dict(zip(*table.values(), strict=True)) == {-at: cell for at, cell in enumerate(CELLS)}
 
 
+def test_a_csv_file_holds_no_nul():
+    assert csv_of([{"a": "=\0", "b": "x\0"}]) == "a,b\n'=\\u0000,x\\u0000\n"
+
+
 def test_best_guards_the_names_that_records_state(tmp_path: Path, command: Command) -> None:
     write_results(tmp_path / "results.parquet", [made_record(made_run(model="=cmd|'/c calc'!A1"), gpu="-x")])
     table = command("best", tmp_path / "results.parquet", "--format", "csv")[1]
@@ -174,6 +178,7 @@ def test_a_pipe_that_its_reader_closed_ends_a_command_quietly(
 
 @pytest.mark.parametrize(("shell", "code", "err"), [
     ('"$@" memory 8B >&-', 0, ""), ('"$@" memory nope <&- >&- 2>&-', 2, ""),
+    ('"$@" explain --log - <&-', 2, "error: -: is empty: there is nothing to diagnose (name another log)\n"),
     ('mkdir gone; cd gone; rmdir ../gone; "$@" status', 2,
      "error: the working directory is gone (change to one that exists)\n"),
 ])  # fmt: skip

@@ -112,6 +112,7 @@ def test_what_the_source_does_not_state_is_null():
         ({"dp": 2.5}, "is not a whole number, as dp is"),
         ({"dp": 1e300}, "is larger than any dp"),
         ({"model": "other"}, "neither in the map nor in the catalogue"),
+        ({"model": None}, "the model is not stated"),
     ],
 )
 def test_rows_that_cannot_be_read_are_named_by_line(change, fact):
