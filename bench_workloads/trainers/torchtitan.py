@@ -58,7 +58,9 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
 
 def module(run: Run, directory: str, steps: int) -> str:
     """The text of the configuration module."""
-    values = _model(run) | _batch(run, steps) | _layout(run) | _saving(run) | {"directory": directory}
+    kind, checkpoints, after = saving(run)
+    saved = {"checkpoint": checkpoints, "checkpoint_interval": after, "async_mode": _ASYNC_MODES.get(kind, "disabled")}
+    values = _model(run) | _batch(run, steps) | _layout(run) | saved | {"directory": directory}
     lines = "\n".join(f"    {name}={value!r}," for name, value in values.items())
     return TEMPLATE.replace("VALUES", lines).replace("RECOMPUTE", _RECOMPUTE[run.layout.recompute])
 
@@ -113,11 +115,6 @@ def _layers_per_stage(run: Run) -> int | None:
     if layout.pp == 1 or layout.virtual_stages == 1:
         return None
     return -(-(int(run.shape["num_layers"] or 0) + _FURTHER_STAGES) // (layout.pp * layout.virtual_stages))
-
-
-def _saving(run: Run) -> dict[str, Scalar]:
-    kind, directory, after = saving(run)
-    return {"checkpoint": directory, "checkpoint_interval": after, "async_mode": _ASYNC_MODES.get(kind, "disabled")}
 
 
 def reader(run: Run) -> Reader:
