@@ -69,8 +69,9 @@ _OF_TRACKERS = re.compile(r"^(?:config|params|metrics|summary)\.")
 """before a name, in tables of MLflow and Weights & Biases"""
 _WORDS = {
     "bs": "batch size", "par": "parallel", "pipe": "pipeline", "ctx": "context", "mem": "memory", "degree": "size",
-    "n": "num", "number": "num", "of": "", "per": "", "seqs": "sequences", "sample": "sequences", "samples": "sequences",
-    "tok": "tokens", "token": "tokens", "toks": "tokens", "sec": "s", "second": "s", "seconds": "s",
+    "n": "num", "number": "num", "of": "", "per": "", "seqs": "sequences", "sample": "sequences",
+    "samples": "sequences", "tok": "tokens", "token": "tokens", "toks": "tokens",
+    "sec": "s", "second": "s", "seconds": "s",
 }  # fmt: skip
 """how names of columns shorten or spell a word -> the word"""
 _RATES = ("tokens_per_second_per_gpu", "tokens_per_second", "step_time_median_s", "tflops_per_gpu")
