@@ -84,7 +84,10 @@ _STATED = {
 
 
 class _Reader(PatternReader):
-    """Steps 1 and 2 by the engine's line, later ones by the throughput timer's, which has the time of each."""
+    """Steps 1 and 2 by the engine's line, later ones by the throughput timer's, which has the time of each.
+
+    The engine's line comes first, and counts all steps that were skipped so far.
+    """
 
     def __init__(self, run: Run) -> None:
         super().__init__(
@@ -92,19 +95,25 @@ class _Reader(PatternReader):
             {
                 "samples_per_second": rf"CurrSamplesPerSec=({NUMBER})",
                 "allocated_gib": rf"MaxMemAllocated=({NUMBER})GB",
+                "skipped_iterations": rf"\bstep=\d+, skipped=({NUMBER})",
             },
             _STATED,
         )
         self._sequences = run.global_batch_sequences
+        self._skipped = self._counted = 0.0
 
     def read(self, line: str) -> list[ParsedLine]:
         """What was parsed from the line."""
-        return [self._timed(parsed) for parsed in super().read(line)]
+        return [self._of_step(parsed) for parsed in super().read(line)]
 
-    def _timed(self, parsed: ParsedLine) -> ParsedLine:
-        speed = parsed.values.get("samples_per_second")
-        known = {"step_time_s": self._sequences / speed} if speed else {}
-        return dataclasses.replace(parsed, values={**parsed.values, **known})
+    def _of_step(self, parsed: ParsedLine) -> ParsedLine:
+        values = dict(parsed.values)
+        self._skipped = values.pop("skipped_iterations", self._skipped)
+        if speed := values.get("samples_per_second"):
+            values["step_time_s"] = self._sequences / speed
+        if parsed.iteration is not None and self._skipped > self._counted:
+            values["skipped_iterations"], self._counted = self._skipped - self._counted, self._skipped
+        return dataclasses.replace(parsed, values=values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,8 +58,8 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
 
 def module(run: Run, directory: str, steps: int) -> str:
     """The text of the configuration module."""
-    kind, kept_in, after = saving(run)
-    saved = {"checkpoint": kept_in, "checkpoint_interval": after, "async_mode": _ASYNC_MODES.get(kind, "disabled")}
+    kind, checkpoints, after = saving(run)
+    saved = {"checkpoint": checkpoints, "checkpoint_interval": after, "async_mode": _ASYNC_MODES.get(kind, "disabled")}
     values = _model(run) | _batch(run, steps) | _layout(run) | saved | {"directory": directory}
     lines = "\n".join(f"    {name}={value!r}," for name, value in values.items())
     return TEMPLATE.replace("VALUES", lines).replace("RECOMPUTE", _RECOMPUTE[run.layout.recompute])

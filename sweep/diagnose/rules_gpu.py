@@ -115,7 +115,7 @@ GPU: tuple[LineRule, ...] = (
         Weight.SUSPECT,
         r"^(?!.*Warning: ).*(?:(?<!no )CUDA(?: driver| runtime)? error(?!s might| handling)"
         r"|(?<!\w)cudaError[A-Z(]|(?:CUBLAS|CUDNN|CUSOLVER|CUFFT)_STATUS_(?!SUCCESS)\w"
-        r"|CUFFT error|cuDNN error|illegal memory access was|device-side assert triggered|Triton Error \["
+        r"|CUFFT error|cuDNN (?:Frontend )?error|illegal memory access was|device-side assert triggered|Triton Error \["
         r"|Cuda failure|CUDA_ERROR_(?!HANDL)\w"
         r"|HIP error|misaligned address|unspecified launch failure|no kernel image is available|CUDA exception"
         r"|Memory access fault by GPU|HW Exception by GPU|HSA_STATUS_ERROR_\w)",

@@ -109,7 +109,8 @@ LAUNCH: tuple[LineRule, ...] = (
         r"^(?!.*(?:WARN|INFO|DEBUG)).*(?:(?:CUDA|ROCM)_HOME\b.{0,40}(?:does not exist|not set)"
         r"|Ninja is required to load|\bld: cannot find -l\w|Failed to find C compiler|unsupported GNU version"
         r"|fatal error: \S+\.(?:h|hpp|cuh): No such file|\bmake(?:\[\d+\])?: \*\*\* "
-        r"|is not defined for option 'gpu-name')",
+        r"|is not defined for option 'gpu-name'"
+        r"|Command '\['(?:[^']{0,200}[/-])?(?:gcc|g\+\+|cc|c\+\+|clang|ninja|nvcc|hipcc)')",
         advice="The node cannot compile what the program builds at run time: load the compiler and the CUDA toolkit "
         "there (CUDA_HOME), or build it beforehand into the environment.",
     ),

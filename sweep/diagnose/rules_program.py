@@ -28,8 +28,11 @@ CRASH = (
     "torch, CUDA, the CPU and the driver. The kernel's line about it, if any, ends with the library's name."
 )
 BUS_ERROR = "SIGBUS: mostly a full /dev/shm or a truncated mapped file: enlarge /dev/shm and check the file system."
-METRIC = r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w{0,40}['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\()?"
-"""of a line of progress: what is before the value"""
+METRIC = (
+    r"(?<!val[_/ ])(?<!valid[_/ ])(?<!validation[_/ ])(?<!test[_/ ])"
+    r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w{0,40}['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\(|['\"])?"
+)
+"""of a line of progress: what is before the value. An evaluation of no batch has nan, too"""
 
 _DIVISIBLE = (
     r"(?:(?:is not|isn't|not|must be|should be|to be|has to be|needs to be|must|evenly) (?:evenly )?(?:divisible"
@@ -74,7 +77,7 @@ PROGRAM: tuple[LineRule, ...] = (
         r"|DeepSpeedConfigError|Misconfiguration(?:Exception|Error)|ConfigKeyError|MissingConfigException"
         r"|Error: (?:No such option|Missing option|Invalid value for|Got unexpected extra)|JSONDecodeError"
         r"|yaml\.\w{1,40}\.\w{1,40}Error|\bConfig(?:uration)?Error\b|Invalid ?Config\w{0,40}Error"
-        r"|Some specified arguments are not used",
+        r"|Some specified arguments are not used|│ (?:Unrecognized options|Required options were not provided): ",
         advice="The configuration is rejected: correct the key or value that the message names.",
     ),
     LineRule(

@@ -29,6 +29,8 @@ _LONG, _TAIL, _SIMILAR = 4_000_000, 1_000_000, 20
 _NO_DIGITS = {ord(digit): None for digit in "0123456789"}
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_ESCAPED = re.compile(r"""(?im)^(?!.*["'](?:debug|info|warn(?:ing)?)["']).*\(most recent call last\):\\n.*""")
+"""a traceback in a line of JSON, unless that is of a warning"""
 _PROGRESS = re.compile(
     r"\b(?:global_step|iteration|iter|step|steps|batch|update|num_updates)\b['\"]?\s{0,3}[:=#\[(]?\s{0,8}(\d{1,18})(?!\d)"
     r"|\d%\|[^|\n]{0,200}\|\s{0,4}(\d{1,18})/\d{1,18} \[",
@@ -65,12 +67,14 @@ def scan(text: str) -> list[Hit]:
 
 
 def plain(text: str) -> str:
-    """Without carriage returns (progress bars) and colours, and such that lower-casing preserves every offset.
+    """Without carriage returns (progress bars), colours and escaped line ends of tracebacks (JSON), and such that
+    lower-casing preserves every offset.
 
     Nor with the long s, which a pattern that ignores case takes for an s, and lower-casing does not.
     """
     text = _ANSI.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-    return text.replace("\u0130", "I").replace("\u017f", "s")
+    text = text.replace("\u0130", "I").replace("\u017f", "s")
+    return _ESCAPED.sub(lambda line: line[0].replace("\\n", "\n"), text) if "last):\\n" in text else text
 
 
 def continues(text: str, position: int) -> bool:

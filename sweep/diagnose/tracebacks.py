@@ -23,6 +23,8 @@ _LOGGED = re.compile(
     rf"(?<![\w.])({_MODULE}[A-Z]\w{{0,80}}(?:Error|Exception)): \S.*$",
     re.MULTILINE,
 )
+_CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+"""of a logger or a container, which differs between the lines of one traceback"""
 _END = 2000
 """an exception on an error line within this many characters of a log's end is taken as the reason of the end"""
 _FRAME = re.compile(r'^(?:\[?\w+\]?:? ?)?  File "[^"\n]+", line \d+, in \S[^\n]*', re.MULTILINE)
@@ -65,11 +67,8 @@ def tracebacks(text: str) -> list[Traceback]:
     position = text.find(_HEADER)
     while position >= 0 and len(found) < _MOST:
         start = text.rfind("\n", 0, position) + 1
-        last = _last_line(text, start, position)
-        if last is None:
-            found.append(Traceback(start, -1, "", False))
-        else:
-            found.append(Traceback(start, *last, _overcome(text, start, last[0])))
+        at, line = _last_line(text, start, position)
+        found.append(Traceback(start, at, line, at >= 0 and _overcome(text, start, at)))
         position = text.find(_HEADER, position + len(_HEADER))
     return found
 
@@ -94,22 +93,23 @@ def exceptions(text: str, found: list[Traceback], claimed: Container[int]) -> It
         yield _hit(frame.start(), frame.group(0), Weight.CONSEQUENCE, "frames", advice)
 
 
-def _last_line(text: str, start: int, position: int) -> tuple[int, str] | None:
-    """Offset and text of the exception's own line: the first after the header that is not indented below it."""
-    prefix = text[start:position]
+def _last_line(text: str, start: int, position: int) -> tuple[int, str]:
+    """Offset and text of the exception's own line: the first after the header that is not indented below it. Or -1."""
+    prefix = text[max(start, position - _LINE) : position]
+    same = re.compile("^" + _CLOCK.join(map(re.escape, re.split(_CLOCK, prefix))))
     at = text.find("\n", position) + 1
     for _ in range(_LONGEST):
         if at <= 0 or at >= len(text):
-            return None
+            return -1, ""
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
         line = text[at : min(end, at + _LINE)]
         nested = prefix.strip() == "|" and not line.startswith(prefix)  # a group within a group of exceptions
-        body = line.lstrip("|+- ") if nested else line.removeprefix(prefix)
+        body = line.lstrip("|+- ") if nested else same.sub("", line)
         if _EXCEPTION.match(body.rstrip()):
             return at, body.strip()
         at = end + 1
-    return None
+    return -1, ""
 
 
 def _overcome(text: str, start: int, at: int) -> bool:

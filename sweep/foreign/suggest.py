@@ -15,7 +15,7 @@ from sweep.physics.catalogue import catalogued
 from sweep.physics.hardware import gpu_kind
 
 USUAL: Mapping[str, str] = {
-    "model": "model|model name|model label|network|net|architecture|arch",
+    "model": "model|model name|model label|model size|network|net|architecture|arch",
     "gpu": "gpu|gpu type|gpu name|gpu model|accelerator|hardware|device name|system",
     "nodes": "nodes|num nodes|nnodes|node count|hosts",
     "gpus_per_node": "gpus node|num gpus node|nproc node|devices node",
@@ -42,7 +42,7 @@ USUAL: Mapping[str, str] = {
     "pp_schedule": "schedule|pp schedule|pipeline schedule",
     "dtype": "dtype|precision|data type",
     "compile": "compile|torch compile",
-    "tokens_per_second_per_gpu": "tokens s gpu|sequences s gpu|tps gpu|tgs",
+    "tokens_per_second_per_gpu": "tokens s gpu|sequences s gpu|tps gpu|tgs|tokens s device|device tokens s",
     "tokens_per_second": "tokens s|sequences s|tps|throughput",
     "step_time_median_s": (
         "step time|iteration time|iter time|time step|time iteration|elapsed time iteration|step duration|"
@@ -65,10 +65,13 @@ _ENDINGS: Mapping[str, Mapping[str, str]] = {
 """unit of a record's column -> last word of a source's name -> its unit"""
 _MANY_TOKENS = re.compile(r"\b([km]) ?(?=tok)", re.IGNORECASE)
 """K tok/s"""
+_OF_TRACKERS = re.compile(r"^(?:config|params|metrics|summary)\.")
+"""before a name, in tables of MLflow and Weights & Biases"""
 _WORDS = {
     "bs": "batch size", "par": "parallel", "pipe": "pipeline", "ctx": "context", "mem": "memory", "degree": "size",
-    "n": "num", "per": "", "seqs": "sequences", "sample": "sequences", "samples": "sequences",
-    "tok": "tokens", "token": "tokens", "toks": "tokens", "sec": "s", "second": "s", "seconds": "s",
+    "n": "num", "number": "num", "of": "", "per": "", "seqs": "sequences", "sample": "sequences",
+    "samples": "sequences", "tok": "tokens", "token": "tokens", "toks": "tokens",
+    "sec": "s", "second": "s", "seconds": "s",
 }  # fmt: skip
 """how names of columns shorten or spell a word -> the word"""
 _RATES = ("tokens_per_second_per_gpu", "tokens_per_second", "step_time_median_s", "tflops_per_gpu")
@@ -154,7 +157,7 @@ def _likeness(name: str, source: str) -> float:
 
 
 def _words(source: str) -> tuple[str, ...]:
-    spelled = _MANY_TOKENS.sub("", source).replace("%", " pct ").replace("#", " num ")
+    spelled = _MANY_TOKENS.sub("", _OF_TRACKERS.sub("", source)).replace("%", " pct ").replace("#", " num ")
     apart = re.sub(r"(?<=[a-z]{2})(?=[A-Z])", " ", spelled).lower()
     found = re.findall(r"[a-z]+|\d+", apart)
     return tuple(word for one in found for word in _WORDS.get(one, one).split())

@@ -23,6 +23,15 @@ def test_the_exceptions_own_line_is_found_behind_each_ranks_prefix(prefix):
     assert (found.outcome, found.evidence) == (EXCEPTION, "mypackage.OddError: no such shape")
 
 
+def test_the_times_of_a_logger_differ_between_the_lines_of_a_traceback():
+    """bghira/SimpleTuner#1880; between them is another rank's."""
+    lines = [*WHOLE.splitlines()[:-1], "OtherError: of rank 5", "mypackage.OddError: no such shape"]
+    ranks = [0] * (len(lines) - 2) + [5, 0]
+    times = (f"2025-10-31 03:11:{second:02},47{second} - INFO - [rank{rank}]: " for second, rank in enumerate(ranks))
+    (trace,) = tracebacks("".join(f"{time}{line}\n" for time, line in zip(times, lines, strict=True)))
+    assert trace.line == "mypackage.OddError: no such shape"
+
+
 HEAD = "Traceback (most recent call last):\n"
 
 

@@ -52,6 +52,18 @@ def test_odd_names_units_and_values_are_recognised(tmp_path):
     assert "\x1b" not in text
 
 
+def test_the_names_of_torchtitans_tables_and_of_trackers_are_recognised(tmp_path):
+    names = {
+        "Model Size": "model", "# of GPUs": "gpus", "Number of nodes": "nodes", "config.tp": "tp", "params.pp": "pp",
+        "throughput/device/tokens_per_sec": "tokens_per_second_per_gpu", "metrics.step_time": "step_time_median_s",
+        "config.json": None, "throughput/device/mfu": None, "Number of parameters": "parameters_total",
+    }  # fmt: skip
+    text = suggested(tmp_path, ",".join(names) + "\n" + ",".join("1" * len(names)) + "\n")
+    found = {reading if isinstance(reading, str) else reading["from"]: name for name, reading in load(
+        text, "map.yaml").value["columns"].items()}  # fmt: skip
+    assert {name: found.get(name) for name in names} == names
+
+
 def test_shortened_words_are_read_too(tmp_path):
     head = "Experiment,Net,#GPU,tensor-par,pipe-par,data-par,mbs,GBS (seqs),ctx,tok/s,HBM peak (GB),OK?"
     text = suggested(

@@ -144,7 +144,8 @@ class Exchange:
             if not line.prove(_proof(self.token)):
                 self._drop(line)
             elif line.proved:
-                self._welcome(line)
+                self.joined += 1
+                self._write(line, b"".join(self._history))
             if not line.proved or not select.select([line.connection], [], [], 0)[0]:
                 return []  # else read on: this may be the last look
         messages = line.receive()
@@ -181,12 +182,6 @@ class Exchange:
                 self._drop(unproved[0])
             self._lines.append(_Line(connection, proved=False))
             self.selector.register(connection, selectors.EVENT_READ, self)
-
-    def _welcome(self, line: _Line) -> None:
-        """Send all so far."""
-        line.proved = True
-        self.joined += 1
-        self._write(line, b"".join(self._history))
 
     def _pass_on(self, data: bytes, source: _Line | None) -> None:
         if self.hub:

@@ -104,9 +104,7 @@ class Gathered:
 
     def warmup_s(self) -> list[float]:
         """Seconds of the iterations before, where known."""
-        timed = {stretch.place for stretch in self._timed()}
-        before = [s for s in self._stretches() if s.place not in timed]
-        return [s.seconds for s in before for _ in range(s.span) if s.seconds is not None]
+        return [seconds for seconds in self.before_s() if seconds]
 
     def before_s(self) -> list[float]:
         """The same from the first iteration on, 0 where not known."""

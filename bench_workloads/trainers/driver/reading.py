@@ -24,8 +24,8 @@ LARGEST = 2**53
 """whole numbers from here on are none that a trainer counts, and no message to the agent holds them"""
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _END = re.compile(r"\r\n|\n|\r")
-_PREFIX = re.compile(r"^\s*(?:\[(?:rank|default|R)?_?\d{1,6}\]:?\s?|\d{1,6}:\s)")
-"""[rank0]: of torchrun, [default0]: of older ones, 0: of srun --label"""
+PREFIX = re.compile(r"^\s*(?:\[(?:rank|default|R)?_?\d{1,6}\]:?\s?|\d{1,6}:\s)")
+"""[rank0]: of torchrun, [default0]: of older ones, 0: of srun --label, or a trainer's own number"""
 NAMES: dict[str, str] = {
     "step_time_s": "seconds of the iteration, or mean over those since the line before",
     "tokens_per_second": "over all GPUs",
@@ -59,9 +59,12 @@ UNITS: dict[str, tuple[str, float]] = {
 }
 """further spellings -> (name, factor)"""
 SPEEDS = tuple(NAMES)[:6]
-NUMBER = r"[-+]?(?:\d[\d,]{0,30}(?:\.\d{0,30})?(?:[eE][-+]?\d{1,4})?(?:[KMBGT](?![A-Zi]))?|(?i:nan|inf(?:inity)?)\b)"
+NUMBER = (
+    r"[-+]?(?:(?:\d{1,3}(?:,\d{3}){1,10}(?!\d)|\d{1,31})(?:\.\d{0,30})?(?:[eE][-+]?\d{1,4})?"
+    r"(?:[KMBGT](?![A-Zi])|k(?![A-Za-z]))?|(?i:nan|inf(?:inity)?)\b)"
+)
 """a number as trainers write it: 12, 3,400, 1.5e-3, 2.1K, NAN. The first letter of a unit (GiB, TFLOP) is no suffix"""
-_SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+_SUFFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
 
 def pattern(text: str) -> re.Pattern[str]:
@@ -98,8 +101,8 @@ class PatternReader:
 
     def read(self, line: str) -> list[ParsedLine]:
         """What was parsed from the line."""
-        line = without_prefix(line)
-        found = list(self._steps(line))
+        labelled, line = line, PREFIX.sub("", line)
+        found = list(self._steps(line)) or (list(self._steps(labelled)) if labelled != line else [])
         if not found and (values := self._found(line)):
             found = [ParsedLine(values=values)]
         stated = self._stated(line)
@@ -148,12 +151,9 @@ class JsonReader:
         if start < 0:
             return []
         try:
-            found = json.loads(line[start:])
+            found, _ = json.JSONDecoder().raw_decode(line, start)  # a logger may write its own place behind it
         except (ValueError, RecursionError):
             return []
-        return self._parsed(found) if isinstance(found, dict) else []
-
-    def _parsed(self, found: Mapping[str, Any]) -> list[ParsedLine]:
         named = {name: found[key] for name, key in self._keys.items() if key in found}
         values = {k: float(v) for k, v in named.items() if type(v) in (int, float) and countable(v)}
         iteration = whole(values.get(ITERATION))
@@ -181,7 +181,7 @@ class Lines:
         text = self._rest + self._decoder.decode(data, final=not data)
         if not data:
             rest, self._rest = text.rstrip("\r"), ""
-            return [(plain(rest), self._came_at)] if rest else []
+            return [(_ESCAPE.sub("", rest), self._came_at)] if rest else []
         ended = self._rest.endswith("\r") or data[:1] in (b"\r", b"\n")
         first_came_at = self._came_at if ended and self._rest.strip("\r") else at_s
         self._came_at = at_s
@@ -192,7 +192,7 @@ class Lines:
         if len(self._rest) > MAX_LINE:
             whole.append(self._rest)
             self._rest = ""
-        lines = [plain(line) for line in whole if line]
+        lines = [_ESCAPE.sub("", line) for line in whole if line]
         return [(line, at_s if number else first_came_at) for number, line in enumerate(lines)]
 
 
@@ -206,16 +206,6 @@ def impossible(name: str, value: float) -> bool:
 def countable(value: Any) -> bool:
     """Whether it is no whole number that is too large."""
     return not isinstance(value, int) or abs(value) < LARGEST
-
-
-def plain(line: str) -> str:
-    """The line without colours and other escapes."""
-    return _ESCAPE.sub("", line)
-
-
-def without_prefix(line: str) -> str:
-    """The line without the rank that a launcher put before it."""
-    return _PREFIX.sub("", line)
 
 
 def whole(value: float | None) -> int | None:

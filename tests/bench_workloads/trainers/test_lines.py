@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_workloads.trainers.driver.reading import Lines, number, without_prefix
+from bench_workloads.trainers.driver.reading import PREFIX, Lines, number
 
 OUTPUT = "step 1 loss 2.5\r\n\x1b[31mstep 2\x1b[0m ünïcode\r 10%|█ | 1/10\r 20%|██ | 2/10\nlast"
 
@@ -50,7 +50,7 @@ def test_an_endless_line_does_not_fill_the_memory():
     ],
 )
 def test_launchers_prefixes(line, rest):
-    assert without_prefix(line) == rest
+    assert PREFIX.sub("", line) == rest
 
 
 @pytest.mark.parametrize(

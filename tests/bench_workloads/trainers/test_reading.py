@@ -2,8 +2,10 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
+import yaml
 
 from bench_workloads.trainers.adapter import ParsedLine
 from bench_workloads.trainers.command import reader_of
@@ -37,10 +39,35 @@ def test_two_ranks_in_one_line_are_two_iterations():
     assert iterations(found) == {4: {"loss": 2.0}, 5: {"loss": 1.5}}
 
 
+def test_only_the_bar_of_the_training_counts():
+    """Those of a model's shards and of the data come before it: they were measured in its stead."""
+    path = Path(__file__).parents[3] / "examples/trainers/hf_trainer.yaml"
+    reader = reader_of(yaml.safe_load(path.read_text())["params"]["metrics"])
+    bars = ("Loading checkpoint shards: 100%|██| 4/4 [00:05<", "Map:  50%|█ | 500/1000 [00:01<", "  0%|  | 0/8 [00:00<")
+    assert not any(iterations(reader.read(bar)) for bar in bars)
+    assert iterations(reader.read(" 12%|█▎        | 1/8 [00:01<00:07,  1.00s/it]")) == {1: {}}
+
+
+def test_a_number_of_an_iteration_may_look_like_a_launchers_label():
+    reader = reader_of("iteration: ^(\\d+): loss\nloss: loss {number}")
+    assert iterations(reader.read("12: loss 2.5")) == {12: {"loss": 2.5}}
+    assert iterations(reader.read("3: 12: loss 2.5")) == {12: {"loss": 2.5}}
+    assert iterations(reader.read("3: starting")) == {}
+
+
+def test_a_comma_between_numbers_joins_none():
+    reader = reader_of("iteration: ^(\\d+),\nstep_time_ms: ^\\d+,{number}\ntokens_per_second: {number} tok/s")
+    for line, rate in (("12,1045,7, 3.4k tok/s", 3400.0), ("12,1045,8, 1,212,345 tok/s", 1212345.0)):
+        assert iterations(reader.read(line)) == {12: {"step_time_s": 1.045, "tokens_per_second": rate}}
+
+
 def test_json_lines_with_layout():
     reader = reader_of("json iteration=step step_time_ms=ms loss tp=tensor_parallel")
     found = reader.read('INFO {"step": 3, "ms": 250, "loss": 1.5, "tensor_parallel": 2, "other": [1]}')
     assert found == [ParsedLine(iteration=3, values={"step_time_s": 0.25, "loss": 1.5}, effective={"tp": 2})]
+    assert iterations(reader.read('[10:00:00] INFO     {"step": 3, "loss": 1.5}       train.py:33')) == {
+        3: {"loss": 1.5}
+    }
     assert reader.read("{not json") == []
     assert reader.read('{"step": true}') == []
 
@@ -329,6 +356,19 @@ def test_deepspeed():
         2: {}, 3: {"samples_per_second": 80.0, "allocated_bytes": 0.5 * 2**30, "step_time_s": 16 / 80.0},
     }
 # fmt: on
+
+
+def test_deepspeed_counts_the_skipped_steps_once_each():
+    """Its line states how many there were so far."""
+    lines = [line for step, skipped in enumerate((1, 2, 2, 4, 4), 1) for line in (
+        f"[logging.py:96:log_dist] [Rank 0] step={step}, skipped={skipped}, lr=[5e-05], mom=[[0.9, 0.999]]",
+        f"[timer.py:264:stop] epoch=0/micro_step={step}/global_step={step}, RunningAvgSamplesPerSec=83.4, "
+        "CurrSamplesPerSec=80.0, MemAllocated=0.26GB, MaxMemAllocated=9.02GB",
+    )[: 1 + (step > 2)]]  # fmt: skip
+    found = iterations(parsed("deepspeed", "[Rank 0] step=0, skipped=0, lr=[5e-05]", *lines))
+    assert {step: values.get("skipped_iterations") for step, values in found.items()} == {
+        1: 1, 2: 1, 3: None, 4: 2, 5: None,
+    }  # fmt: skip
 
 
 def test_values_before_the_iteration_units_and_absent_values_are_read():
