@@ -147,6 +147,7 @@ ELSEWHERE = {
     "bench_workloads.trainers.driver.driver: re.search(hint.pattern, line)": "a hint's",
     "bench_workloads.trainers.driver.reading: re.compile(text)": "a reader's",
     "bench_workloads.trainers.driver.reading: re.compile(begun)": "a reader's",
+    "sweep.diagnose.tracebacks: re.compile('^' + _CLOCK.join(map(re.escape, re.split(_CLOCK, prefix))))": "a prefix",
     "sweep.foreign.mapping: re.compile(text)": "only compiled",
     "sweep.foreign.suggest: re.compile(f'(?i)(?<![a-z]){name}[ =:_-]*(\\\\d+)')": "of its table",
     "sweep.foreign.convert: re.search(reading.match, text[:CELL_CHARACTERS])": "the user's own",
