@@ -185,13 +185,8 @@ class InOrder:
 
     def add(self, when: float, index: int) -> None:
         """A run ended then."""
-        item = (when, index)
-        if not self._items or self._items[-1] < item:
-            self._items.append(item)  # the common case, which changes none of the earlier ones
-            self._changed = min(self._changed, len(self._items) - 1)
-            return
-        place = bisect.bisect_left(self._items, item)
-        self._items.insert(place, item)
+        place = bisect.bisect_left(self._items, (when, index))
+        self._items.insert(place, (when, index))
         self._changed = min(self._changed, place)
 
     def drop(self, when: float, index: int) -> None:
