@@ -76,9 +76,10 @@ def test_measured_peaks_far_below_the_memory_rule_out_nothing_that_fits_it():
 
 @pytest.mark.parametrize(
     ("outcome", "rate"),
-    [(Outcome.UNKNOWN, 500.0), (Outcome.HANG, 500.0), (Outcome.OOM_HOST, 500.0), (Outcome.OK, np.inf)],
-)
-def test_a_failures_rate_and_an_infinite_one_are_none(outcome, rate):
+    [(Outcome.UNKNOWN, 500.0), (Outcome.HANG, 500.0), (Outcome.OOM_HOST, 500.0), (Outcome.OK, np.inf), (Outcome.OK, 0),
+     (Outcome.OK, None)],
+)  # fmt: skip
+def test_a_failures_rate_an_infinite_one_and_0_are_none(outcome, rate):
     found = known()
     found.end(0, outcome, rate, rate)
     assert np.isnan(found.log_rates[0])
