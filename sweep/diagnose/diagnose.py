@@ -202,7 +202,7 @@ def exit_hit(code: int | None, signal: int | None) -> Hit | None:
 _END = 12
 """lines at a log's end among which an error is taken as its end"""
 _ERROR = re.compile(
-    r"^(?!.*\b(?:WARN(?:ING)?|INFO|DEBUG|Hardware Error|ignored)\b)(?!wandb:)"
+    r"^(?!.*\b(?:(?:WARN(?:ING)?|INFO|DEBUG|Hardware Error)\b|ignored\.?$))(?!wandb:)"
     r"(?:[^\s:\[\]]{0,80}(?:[:\]]|\[[^\]\n]{1,80}\]) ?){0,12}"
     r"(?:\[?(?:\w{1,40} )?(?:fatal|error|critical|panic)(?:: |\] |\]: | - )(?!\s*[-+]?[\d.])\S"
     r"|.{0,100}(?<![\w-])(?-i:ERROR|CRITICAL|FATAL)(?![\w-])[ |:-]{1,8}[a-z_]"

@@ -29,8 +29,8 @@ CRASH = (
 )
 BUS_ERROR = "SIGBUS: mostly a full /dev/shm or a truncated mapped file: enlarge /dev/shm and check the file system."
 METRIC = (
-    r"(?<!val[_/ ])(?<!valid[_/ ])(?<!validation[_/ ])(?<!test[_/ ])"
-    r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w{0,40}['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\(|['\"])?"
+    "".join(rf"(?<!(?<![a-z]){word}[_/ ])" for word in ("val", "eval", "valid", "validation", "test"))
+    + r"(?:loss|grad[ _-]?norm|perplexity|ppl)\w{0,40}['\"]?\s{0,3}[:=|]?\s{0,3}(?:tensor\(|['\"])?"
 )
 """of a line of progress: what is before the value. An evaluation of no batch has nan, too"""
 

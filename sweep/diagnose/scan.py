@@ -29,7 +29,7 @@ _LONG, _TAIL, _SIMILAR = 4_000_000, 1_000_000, 20
 _NO_DIGITS = {ord(digit): None for digit in "0123456789"}
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_ESCAPED = re.compile(r"""(?im)^(?!.*["'](?:debug|info|warn(?:ing)?)["']).*\(most recent call last\):\\n.*""")
+_ESCAPED = re.compile(r"""(?im)^[^"'=\n{]*\{(?!.*"(?:debug|info|warn(?:ing)?)").*\(most recent call last\):\\n.*""")
 """a traceback in a line of JSON, unless that is of a warning"""
 _PROGRESS = re.compile(
     r"\b(?:global_step|iteration|iter|step|steps|batch|update|num_updates)\b['\"]?\s{0,3}[:=#\[(]?\s{0,8}(\d{1,18})(?!\d)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 from sweep.diagnose.model import Hit, Weight
 from sweep.outcomes import Outcome
 
-_HEADER = "Traceback (most recent call last)"
+_HEADER = re.compile(r"Traceback \(most recent call last\)(?!:\\n  )")
+"""but for one that is whole within its line: a warning's, in JSON (see scan.py)"""
 _MODULE = r"(?:[A-Za-z_]\w{0,80}\.){0,20}"
 _EXCEPTION = re.compile(rf"{_MODULE}[A-Z_a-z]\w{{0,80}}(?:: |:?$)")
 _BARE = re.compile(
@@ -64,12 +66,10 @@ class Traceback:
 def tracebacks(text: str) -> list[Traceback]:
     """The first tracebacks of ``text``."""
     found: list[Traceback] = []
-    position = text.find(_HEADER)
-    while position >= 0 and len(found) < _MOST:
-        start = text.rfind("\n", 0, position) + 1
-        at, line = _last_line(text, start, position)
+    for header in itertools.islice(_HEADER.finditer(text), _MOST):
+        start = text.rfind("\n", 0, header.start()) + 1
+        at, line = _last_line(text, start, header.start())
         found.append(Traceback(start, at, line, at >= 0 and _overcome(text, start, at)))
-        position = text.find(_HEADER, position + len(_HEADER))
     return found
 
 

@@ -15,7 +15,7 @@ from sweep.physics.catalogue import catalogued
 from sweep.physics.hardware import gpu_kind
 
 USUAL: Mapping[str, str] = {
-    "model": "model|model name|model label|model size|network|net|architecture|arch",
+    "model": "model|model name|model label|network|net|architecture|arch|model size",
     "gpu": "gpu|gpu type|gpu name|gpu model|accelerator|hardware|device name|system",
     "nodes": "nodes|num nodes|nnodes|node count|hosts",
     "gpus_per_node": "gpus node|num gpus node|nproc node|devices node",

@@ -102,7 +102,7 @@ class PatternReader:
     def read(self, line: str) -> list[ParsedLine]:
         """What was parsed from the line."""
         labelled, line = line, PREFIX.sub("", line)
-        found = list(self._steps(line)) or (list(self._steps(labelled)) if labelled != line else [])
+        found = list(self._steps(line)) or list(self._steps(labelled, len(labelled) - len(line)))
         if not found and (values := self._found(line)):
             found = [ParsedLine(values=values)]
         stated = self._stated(line)
@@ -112,8 +112,8 @@ class PatternReader:
         last = ParsedLine(effective=stated, begun=begun, checkpoint=checkpoint)
         return [*found, last] if stated or begun or checkpoint else found
 
-    def _steps(self, line: str) -> Iterator[ParsedLine]:
-        matches = list(self._iteration.finditer(line))
+    def _steps(self, line: str, label: int = 0) -> Iterator[ParsedLine]:
+        matches = [match for match in self._iteration.finditer(line) if match.end() > label]
         ends = [*(match.start() for match in matches[1:]), len(line)]
         for match, end in zip(matches, ends, strict=False):
             before = line[: match.start()] if match is matches[0] else ""

@@ -52,7 +52,11 @@ def test_a_number_of_an_iteration_may_look_like_a_launchers_label():
     reader = reader_of("iteration: ^(\\d+): loss\nloss: loss {number}")
     assert iterations(reader.read("12: loss 2.5")) == {12: {"loss": 2.5}}
     assert iterations(reader.read("3: 12: loss 2.5")) == {12: {"loss": 2.5}}
-    assert iterations(reader.read("3: starting")) == {}
+    for own in ("(\\d+): ", "\\[(\\d+)\\]"):
+        assert [iterations(reader_of(f"iteration: {own}").read(line)) for line in ("3: begun", "[3]: begun")] == [
+            {},
+            {},
+        ]
 
 
 def test_a_comma_between_numbers_joins_none():
