@@ -18,6 +18,7 @@ from sweep.physics.prediction import by_size, describe
 from sweep.physics.trainers import behaviour_of
 from sweep.search.layout_kernel import LayoutKernel, axes_of
 from sweep.search.scales import Scales
+from sweep.search.step_time_model import interval
 from sweep.search.step_times import StepTimes
 
 LEAST = 2
@@ -62,10 +63,10 @@ def _line(table: Table, rows: Rows, small: Any, most: int) -> str:
     fitted = times.fitted(measured, log_times[measured], times.unmeasured())
     asked = np.flatnonzero(~small)
     mean, variance = times.posterior(fitted).moments(asked)
-    noise = fitted.fit.scales.noise**2
-    before = prior.log_median[asked] - log_times[asked], prior.prior_sd[asked]
-    after = mean - log_times[asked], np.sqrt(variance + noise)
-    errors = [cell for off, _ in (before, after) for cell in (f"{mape(off):.1%}", f"{bias(off):+.0%}")]
-    inside = [f"{(np.abs(off) < MOST * sd).mean():.0%}" for off, sd in (before, after)]
+    half = MOST * prior.prior_sd[asked]
+    before = prior.log_median[asked] - log_times[asked], half, half
+    after = mean - log_times[asked], *interval(variance, fitted.fit.disturbed)
+    errors = [cell for off, *_ in (before, after) for cell in (f"{mape(off):.1%}", f"{bias(off):+.0%}")]
+    inside = [f"{((-slower < off) & (off < faster)).mean():.0%}" for off, slower, faster in (before, after)]
     cells = [table.name, rows.gpu.name, f"{most} GPUs", int(small.sum()), len(asked), *errors, *inside]
     return "| " + " | ".join(map(str, cells)) + " |"

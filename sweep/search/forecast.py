@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sweep.physics.constants import NOISE
 from sweep.physics.job import LIKELY
 from sweep.search.candidates import UNKNOWN_GPU, Candidates, joined_candidates
 from sweep.search.gaussian import Floats
 from sweep.search.observations import Known
 from sweep.search.saving import RecordedRun
+from sweep.search.step_time_model import interval
 
 
 def unlearned(recorded: RecordedRun, grid: Candidates) -> str | None:
@@ -35,7 +35,7 @@ class Expected:
     """among the grid's candidates"""
     tokens_per_second_per_gpu: float
     low: float
-    """5 % of such predictions are below"""
+    """1 in 20 runs is slower, disturbed ones among them"""
     high: float
     works: float
     """chance to run"""
@@ -53,9 +53,9 @@ def expected_best(recorded: RecordedRun, grid: Candidates, most: int) -> Mapping
     for cell in np.unique(grid.cells).tolist():
         rows = np.flatnonzero((grid.cells == cell) & able)
         mean, works = posterior.log_rates(rows), posterior.success(rows)
-        spread = np.hypot(posterior.spreads(rows), NOISE.spread)
         best = np.argsort(-(mean + np.log(np.maximum(works, 1e-9))), kind="stable")[:most]
-        rates = np.exp(mean[best, None] + LIKELY * spread[best, None] * np.array([0.0, -1.0, 1.0])).tolist()
+        slower, faster = interval(posterior.spreads(rows[best]) ** 2, posterior.fit.disturbed)
+        rates = np.exp(mean[best, None] + np.stack([np.zeros_like(slower), -slower, faster], axis=1)).tolist()
         found[cell] = [
             Expected(int(row), rate, low, high, float(chance))
             for row, (rate, low, high), chance in zip(rows[best], rates, works[best], strict=True)

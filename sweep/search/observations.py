@@ -16,8 +16,6 @@ from sweep.search.candidates import MEMORY_ERROR, Bools, Candidates
 from sweep.search.gaussian import Floats, Ints
 from sweep.search.posterior import End, Posterior
 
-RULES_OUT = frozenset({Outcome.OOM_CUDA})
-"""Outcomes that rule out runs that need more; not oom_host, since a host's memory is shared with other processes"""
 PEAK_WEIGHT = 3.0
 """weight of the prior: a measured scale of the memory model counts as if this many more peaks had been as predicted"""
 SURE = 2.0
@@ -98,7 +96,7 @@ class Known:
         self._ended.add(when, index)
         if end.peak_memory_bytes is not None:
             self._peaks.add(when, index)
-        if outcome in RULES_OUT:
+        if outcome is Outcome.OOM_CUDA:  # not oom_host: a host's memory is shared with other processes
             self._rule_out(index)
         if log_rate is not None:
             self.log_rates[index] = log_rate
@@ -114,12 +112,10 @@ class Known:
             order.drop(ended.when, index)
         self.log_rates[index] = np.nan
         cell = self.candidates.cells[index]
-        rates = self.log_rates[self.candidates.cells == cell]
-        rates = rates[~np.isnan(rates)]
-        self.best[cell] = rates.max() if len(rates) else -np.inf
-        if ended.end.outcome in RULES_OUT:
+        self.best[cell] = np.fmax.reduce(self.log_rates[self.candidates.cells == cell], initial=-np.inf)
+        if ended.end.outcome is Outcome.OOM_CUDA:
             self.ruled_out = np.zeros(len(self.candidates), dtype=bool)
-            for other in (i for i, e in self._ends.items() if e.end.outcome in RULES_OUT):
+            for other in (i for i, e in self._ends.items() if e.end.outcome is Outcome.OOM_CUDA):
                 self._rule_out(other)
 
     def _rule_out(self, index: int) -> None:
@@ -189,13 +185,8 @@ class InOrder:
 
     def add(self, when: float, index: int) -> None:
         """A run ended then."""
-        item = (when, index)
-        if not self._items or self._items[-1] < item:
-            self._items.append(item)  # the common case, which changes none of the earlier ones
-            self._changed = min(self._changed, len(self._items) - 1)
-            return
-        place = bisect.bisect_left(self._items, item)
-        self._items.insert(place, item)
+        place = bisect.bisect_left(self._items, (when, index))
+        self._items.insert(place, (when, index))
         self._changed = min(self._changed, place)
 
     def drop(self, when: float, index: int) -> None:

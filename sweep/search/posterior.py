@@ -161,7 +161,7 @@ class Posterior:
         if end.outcome is Outcome.OOM_CUDA:
             peaks.failed(index, 0.0)
             return 1.0
-        if end.outcome in CAUSE_UNKNOWN:
+        if end.outcome is Outcome.UNKNOWN:  # it may have been an out-of-memory that nothing stated
             return peaks.failed(index, float(self._others(np.array([index]))[0]))
         if end.outcome is Outcome.OK and end.peak_memory_bytes:
             peaks.measured(index, float(np.log(end.peak_memory_bytes / self._candidates.memory_limit_bytes)))
@@ -192,7 +192,3 @@ def _one_thread() -> None:
     product of 128 x 128 takes 100 times as long: threads wait for each other (`benchmarks/choose_speed.py`).
     """
     threadpool_limits(1, user_api="blas")
-
-
-CAUSE_UNKNOWN = frozenset({Outcome.UNKNOWN})
-"""outcomes that may have been an out-of-memory which nothing stated"""

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from sweep.physics.constants import TRAINER
+from sweep.physics.constants import NOISE, TRAINER
+from sweep.physics.job import LIKELY
 from sweep.physics.prediction import FACTOR_SPREADS, Layouts, corrected
-from sweep.search.gaussian import Floats, Ints
+from sweep.search.gaussian import Floats, Ints, normal_cdf
 from sweep.search.scales import Evidence, Scales, most_evident
 
 MOST_FOR_SCALES = 128
@@ -135,3 +136,13 @@ def disturbance_variance(slower: Floats, variance: Floats, disturbed: float) -> 
     """
     found: Floats = variance * (1 / np.maximum(trust(slower, variance, disturbed), 1e-6) - 1)
     return found
+
+
+def interval(variance: Floats, disturbed: float) -> tuple[Floats, Floats]:
+    """By how much (as a logarithm) 1 in 20 runs will be slower than expected, disturbed ones among them; and 1 in 20 of
+    the others faster. ``variance``: of what is expected, without a measurement's noise.
+    """
+    spread, steps = np.sqrt(variance + NOISE.spread**2), np.linspace(0.0, 5.0, 5001)
+    wide, share = np.hypot(spread, SLOWDOWN), normal_cdf(np.array(-LIKELY))
+    beyond = (1 - disturbed) * normal_cdf(np.outer(-steps, wide / spread)) + 2 * disturbed * normal_cdf(-steps)[:, None]
+    return wide * steps[(beyond > share).sum(axis=0)], LIKELY * spread

@@ -85,8 +85,8 @@ def test_before_anything_is_measured_one_run_in_twenty_is_slower_than_the_stated
 
 @pytest.mark.parametrize("workload", ["megatron", "somebody"])
 def test_runs_of_a_known_trainer_on_few_nodes_narrow_the_interval_on_many(workload):
-    """Every run takes 1.1 times as long as predicted. Of eight times the nodes an interval is narrower than before, but
-    wider than of twice; of an unknown trainer it stays over twice as wide.
+    """Every run takes 1.1 times as long as predicted. Of eight times the nodes an interval ends less far above than
+    before, but further than of twice; of an unknown trainer over twice as far.
     """
     given = [{**run(dp=8 * n, mbs=mbs, gas=32 // n, workload=workload), "nodes": n} for n in (1, 2, 4, 32)
              for mbs in (1, 2, 4)]  # fmt: skip
@@ -98,7 +98,7 @@ def test_runs_of_a_known_trainer_on_few_nodes_narrow_the_interval_on_many(worklo
     for nodes in (4, 32):
         grid = part(c, np.flatnonzero(c.nodes == nodes))
         (best,) = expected_best(measured, grid, 1).values()
-        width[nodes] = np.log(best[0].high / best[0].low) / 2
+        width[nodes] = np.log(best[0].high / best[0].tokens_per_second_per_gpu)
         before = np.log(uncertainty(grid)[best[0].row])
     if workload == "megatron":
         assert width[4] < width[32] < before
@@ -106,3 +106,20 @@ def test_runs_of_a_known_trainer_on_few_nodes_narrow_the_interval_on_many(worklo
         assert best[0].low < rates[c.nodes == 32].max() < best[0].high
     else:
         assert width[32] > 0.6
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_nine_in_ten_further_runs_are_in_their_intervals_also_where_some_are_disturbed(share):
+    """All take 1.4 times as long as predicted; the disturbed ones 1.5 to 4 times as long as that."""
+    given = [{**run(dp=8 * n // tp, tp=tp, mbs=mbs, gas=64 // mbs, zero=zero, workload="megatron"), "nodes": n}
+             for n in (1, 2, 4, 8) for tp in (1, 2, 4, 8) for mbs in (1, 2, 4, 8) for zero in (0, 1)]  # fmt: skip
+    c, inside = made_candidates(given), []
+    for seed in range(4):
+        r = np.random.default_rng(seed)
+        late = r.normal(0, 0.05, len(c)) + np.where(r.random(len(c)) < share, np.log(r.uniform(1.5, 4, len(c))), 0)
+        rates = np.exp(c.log_tokens_per_gpu - late) / (1.4 * c.layouts.parts.sum(axis=1))
+        fit, left = np.split(r.permutation(len(c)), [40])
+        measured = RecordedRun(part(c, fit), (Outcome.OK,) * len(fit), rates[fit], np.full(len(fit), np.nan))
+        for best in expected_best(measured, part(c, left), len(left)).values():
+            inside += [one.low < rates[left][one.row] < one.high for one in best]
+    assert 0.86 < np.mean(inside) < 0.97
