@@ -140,7 +140,9 @@ def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[
     if not isinstance(family, str) or family not in FAMILIES:
         named = f" {family}" if isinstance(family, str) and re.fullmatch(r"[\w.-]{1,40}", family) else ""
         shape = "{num_layers: …, hidden_size: …, num_heads: …, intermediate_size: …, vocab_size: …}"
-        hybrid = next(filter(_OF_HYBRIDS.fullmatch, map(str, config)), "")
+        kinds = config.get("layer_types")  # of a hybrid class some models have attention in every layer (Granite 4.0)
+        attends = isinstance(kinds, list) and kinds and not re.search("mamba|linear", str(kinds))
+        hybrid = next(filter(_OF_HYBRIDS.fullmatch, map(str, () if attends else config)), "")
         remedy = f"{hybrid}: no shape has Mamba or linear attention" if hybrid else f"write the shape instead: {shape}"
         return None, [f"model_type{named} is none of {', '.join(FAMILIES)}; {remedy}"]
     usual, required = FAMILIES[family]

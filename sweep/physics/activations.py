@@ -45,8 +45,10 @@ def split_hidden_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile
 
 def whole_layer_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     """Bytes that a layer stores per local token where it recomputes nothing."""
+    into_norms = 2 * shape.hidden_size * (element_bytes(columns) + profile.dropout)  # 4 h, and 2 h of dropout masks
     found = (
-        _norms_and_residual(columns, shape, profile)
+        into_norms / _sequence_split(columns, profile)
+        + _outputs_of_norms(columns, shape, profile)
         + attention_bytes_per_token(columns, shape, profile)
         + _scores(columns, shape, profile)
         + _mlp(columns, shape, profile)
@@ -68,33 +70,30 @@ def _selective(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -
 def _dropped(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     """What Megatron's modules of ``recompute_modules`` store (TransformerConfig; empty: the attention core).
 
-    Of experts' activations those of "moe_act", or with "moe" all of the layer's; "mlp" is of dense layers.
+    Of routed experts' activations those of "moe_act", or with "moe" all of the layer's; "mlp" is of dense layers.
     """
     names = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act")
     core, norms, latent, mlp, moe, inner = (mentions(columns, "recompute_modules", name) for name in names)
     core = core + equals(columns, "recompute_modules", "")
-    narrow, tp, split = matrix_input_bytes(columns), read(columns, "tp"), _sequence_split(columns, profile)
+    tp = read(columns, "tp")
     heads = (np.asarray(shape.kv_rank) > 0) * shape.num_heads / tp
     made = heads * (3 * shape.head_dim + 2 * shape.rope_head_dim)  # queries, keys and values; the latents are kept
-    width = (shape.experts_per_token + shape.shared_experts) * shape.moe_intermediate_size / tp
+    activated = matrix_input_bytes(columns) * shape.experts_per_token * shape.moe_intermediate_size / tp
     return (
         core * _scores(columns, shape, profile)
-        + norms * 2 * narrow * shape.hidden_size / (1.0 if profile.gathered_inputs_retained else split)
+        + norms * _outputs_of_norms(columns, shape, profile)
         + latent * element_bytes(columns) * made
         + np.where(np.asarray(shape.num_experts) > 0, moe, mlp) * _mlp(columns, shape, profile)
-        + inner * (1 - moe) * narrow * width
+        + inner * (1 - moe) * activated
     )
 
 
-def _norms_and_residual(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """Inputs and outputs of both norms: 8 h in half precision, and 2 h of dropout masks. The outputs feed matrices."""
-    element, hidden = element_bytes(columns), shape.hidden_size
-    split = _sequence_split(columns, profile)
-    outputs_split = 1.0 if profile.gathered_inputs_retained else split
-    norms = hidden * (
-        2 * element / split + 2 * matrix_input_bytes(columns, rounded=profile.inputs_rounded) / outputs_split
-    )
-    return norms + 2 * hidden * profile.dropout / split
+def _outputs_of_norms(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
+    """Both feed matrices: 4 h in half precision. A mixture's router does not compute in 8 bits and stores its input."""
+    narrow = matrix_input_bytes(columns, rounded=profile.inputs_rounded)
+    second = np.where(np.asarray(shape.num_experts) > 0, element_bytes(columns), narrow)
+    split = 1.0 if profile.gathered_inputs_retained else _sequence_split(columns, profile)
+    return shape.hidden_size * (narrow + second) / split
 
 
 def attention_bytes_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
@@ -132,10 +131,10 @@ def _mlp(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
     """
     element, tp = element_bytes(columns), read(columns, "tp")
     inner = 1 + shape.gated_mlp * (1 if profile.fused_activation else 2)
-    per_width = element * inner + matrix_input_bytes(columns, rounded=profile.inputs_rounded)
+    narrow = matrix_input_bytes(columns, rounded=profile.inputs_rounded)
+    per_width = element * inner + narrow
     dense = per_width * shape.intermediate_size / tp
-    first = matrix_input_bytes(columns, rounded=profile.inputs_rounded)
-    sent = (first + (profile.routed_copies - 1) * element) * shape.experts_per_token + profile.compiled * element
+    sent = (narrow + (profile.routed_copies - 1) * element) * shape.experts_per_token + profile.compiled * element
     sent = sent * shape.hidden_size / _sequence_split(columns, profile)
     experts = shape.experts_per_token + shape.shared_experts
     mixture = per_width * experts * shape.moe_intermediate_size / tp + sent + 8 * shape.num_experts

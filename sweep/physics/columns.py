@@ -129,9 +129,9 @@ def element_bytes(columns: Mapping[str, Any]) -> Any:
 
 
 def matrix_input_bytes(columns: Mapping[str, Any], *, rounded: bool = True) -> Any:
-    """Bytes of one element stored as a matrix's input: the quantised one, if ``rounded``; NVFP4's scale is of 16."""
-    quantised = np.where(equals(columns, "dtype", "fp4"), 0.5 + 1 / 16, 1.0)
-    return np.where(equals(columns, "dtype", "fp8", "fp4") & rounded, quantised, element_bytes(columns))
+    """Bytes of one element stored as a matrix's input: in 4 bits with a scale per 16; in 8 bits, if ``rounded``."""
+    wide = np.where(equals(columns, "dtype", "fp8") & rounded, 1.0, element_bytes(columns))
+    return np.where(equals(columns, "dtype", "fp4"), 0.5 + 1 / 16, wide)
 
 
 def recomputed_share(columns: Mapping[str, Any], stages: Any = 1.0) -> Any:

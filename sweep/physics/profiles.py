@@ -68,7 +68,7 @@ class MemoryProfile:
     """copies that are stored of each token sent to an expert: its input; its output where that is weighted; and, eager,
     the weighted output, which torch's index_add stores. Megatron Core weights the activation (moe/experts.py)"""
     inputs_rounded: bool = True
-    """8-bit products store their inputs in 8 bits; torchao (float8/float8_linear.py) as they were before"""
+    """8-bit products store their inputs in 8 bits; torchao (float8_linear.py, fp8_grouped_mm.py) as they were before"""
     dropout: bool = False
     """dropout masks are stored: GPT-2 and GPT-3 style training"""
     selective: str = "attention"
@@ -171,6 +171,7 @@ PROFILES: dict[str, MemoryProfile] = _profiles(
     ),
     MemoryProfile(
         name="torchtitan",
+        inputs_rounded=False,
         fsdp=True,
         gathered_inputs_retained=True,
         selective="cheap",

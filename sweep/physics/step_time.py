@@ -254,13 +254,15 @@ def _launches(
     split = behaviour.tensor_operations * (read(columns, "tp") > 1)
     gathers = 12.0 * (read(columns, "zero") == 3)
     routed, products = experts.host_operations(columns, behaviour), experts.launches(columns, machine, behaviour)
+    mixed = [layer * (router * routed[i] + products[i]) for i in (0, 1)]
     first, second = (
         plain * (np.where(read(columns, "compile") > 0, 8.0, behaviour.operations[i]) + split + adapted[i])
         + gathers
-        + layer * (router * routed[i] + products[i])
+        + mixed[i]
         for i in (0, 1)
     )
-    again = equals(columns, "recompute", "full") * first
+    moe = equals(columns, "recompute", "selective") * mentions(columns, "recompute_modules", "moe")
+    again = equals(columns, "recompute", "full") * first + moe * mixed[0]
     accumulated = behaviour.gradient_operations * behaviour.layer_tensors
     host_forward = layers * first * each
     host_backward = layers * (second * 2 / 3 + again + accumulated) * each

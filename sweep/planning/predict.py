@@ -92,8 +92,9 @@ class Physics:
             found = memory.heaviest(taken, profile)
             total[mine], states[mine], stage[mine] = found.total_bytes, found.states_bytes, found.stage
             needed[mine] = found.total_bytes + memory.outside_torch_bytes(taken)
-            limit[mine] = (self._usable or np.inf) * (self._share or 1 + profile.margin)
-            margin = profile.margin if np.isfinite(profile.margin) else margin
+            if np.isfinite(profile.margin):
+                margin = profile.margin
+                limit[mine] = (self._usable or np.inf) * (self._share or 1 + margin)
         with np.errstate(invalid="ignore"):
             over, broken = needed > (self._usable or np.inf), needed > limit
         piped = np.broadcast_to(columns["pp"], columns.size) > 1

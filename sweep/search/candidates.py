@@ -200,7 +200,7 @@ class Candidates:
     def peaks(self) -> PredictedPeaks | None:
         """Predicted peaks with their uncertainty; None if the GPU's memory or the models are unknown.
 
-        A trainer without a profile is taken for Megatron's, with wide spreads.
+        A trainer without a profile is taken for Megatron's. Its spreads are wide, as of a recipe that keeps all.
         """
         if "hidden_size" not in self.columns or not np.isfinite(self.memory_limit_bytes):
             return None
@@ -209,7 +209,7 @@ class Candidates:
         for rows, profile in self._profiles:
             columns = self._some(rows)
             log_use[rows], shares[rows] = predicted_peaks(columns, profile, self.memory_limit_bytes)
-            spreads[rows] = KNOWN_TRAINER
+            spreads[rows] = KNOWN_TRAINER if np.isfinite(profile.margin) else UNKNOWN_TRAINER
         return PredictedPeaks(log_use, shares, spreads)
 
     @cached_property

@@ -103,13 +103,19 @@ def test_a_file_in_a_list_of_models_needs_a_name() -> None:
 
 
 def test_a_hybrid_model_has_no_shape_that_could_be_written_instead() -> None:
-    """Of Qwen3-Next, Nemotron-H, Falcon-H1 and MiniMax-M1 a key each; not of what has a name like theirs."""
+    """Of Qwen3-Next, Nemotron-H, Falcon-H1 and MiniMax-M1 a key each; not of what has a name like theirs, nor of
+    granite-4.0-micro (generative-computing/granite-switch#124): 40 layers of attention in a class of hybrids.
+    """
     keys = ("linear_num_value_heads", "hybrid_override_pattern", "mamba_d_ssm", "linear_attn_alpha_factor")
     for key in (*keys, "linear_bias", "hybrid", "x_mamba_d_ssm", "mamba_\x1b[2J"):
         _, (wrong,) = shape_of_config(config("qwen3_next", 48, 2048, 16, 2, 5120, 151936) | {key: 32})
         hybrid = wrong.endswith(f"; {key}: no shape has Mamba or linear attention")
         assert hybrid == (key in keys)
         assert ("write the shape instead" in wrong) != hybrid
+    for kinds, hybrid in ((["attention"] * 40, False), (["mamba", "attention"] * 20, True), ([], True), (5, True)):
+        granite = config("granitemoehybrid", 40, 2560, 40, 8, 8192, 100352) | {"mamba_n_heads": 128}
+        _, (wrong,) = shape_of_config(granite | {"layer_types": kinds})
+        assert wrong.endswith("mamba_n_heads: no shape has Mamba or linear attention") == hybrid
 
 
 @pytest.mark.parametrize(

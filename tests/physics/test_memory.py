@@ -125,15 +125,15 @@ def test_a_loss_in_chunks_has_the_gradient_of_its_weight_and_where_that_is_reduc
 
 
 def test_modules_that_are_made_again_are_not_stored():
-    """In half precision: activations of eight experts a token, 768 wide; with "moe" also what goes into them, their
-    first matrix's output and the router's scores; with "mlp", of dense layers only, the output and input of their
-    matrices; with "mla_up_proj" queries, keys and values of latent attention.
+    """In half precision: activations of eight experts a token, 768 wide, not of a shared one; with "moe" also what goes
+    into them, their first matrix's output and the router's scores; with "mlp", of dense layers only, the output and
+    input of their matrices; with "mla_up_proj" queries, keys and values of latent attention.
     """
     of_experts = 8 * (2 * 2048 + 3 * 2 * 768) + 8 * 128
     for model, modules, wanted in (
         ("Qwen3-30B-A3B", "moe_act", 48 * 8 * 768 * 2), ("8B", "moe_act", 0), ("8B", "mlp", 32 * 3 * 2 * 14336),
         ("Qwen3-30B-A3B", "moe", 48 * of_experts), ("Qwen3-30B-A3B", "moe,moe_act", 48 * of_experts),
-        ("Qwen3-30B-A3B", "mlp", 0), ("8B", "mla_up_proj", 0),
+        ("Qwen3-30B-A3B", "mlp", 0), ("8B", "mla_up_proj", 0), ("DeepSeek-V3", "moe_act", 61 * 8 * 2048 * 2),
         ("DeepSeek-V3", "mla_up_proj", 61 * 2 * 128 * (3 * 128 + 2 * 64)),
     ):  # fmt: skip
         layout = columns(model, recompute="selective")
@@ -145,17 +145,16 @@ def test_modules_that_are_made_again_are_not_stored():
 
 
 def test_the_inputs_of_products_are_stored_in_the_bits_of_the_products():
-    """Of 8B both norms' outputs and the last matrix's input, per token and layer; of experts also what they get."""
-    bf16, fp8, fp4 = (
-        [
-            memory.breakdown(columns(model, dtype=dtype), PROFILES["megatron"])["activations"]
-            for model in ("8B", "Qwen3-30B-A3B")
-        ]
-        for dtype in ("bf16", "mxfp8", "nvfp4")
-    )
-    for i, inputs in enumerate((32 * (2 * 4096 + 14336), 48 * (2 * 2048 + 8 * (2048 + 768)))):
-        assert bf16[i] - fp8[i] == pytest.approx(4096 * inputs)
-        assert bf16[i] - fp4[i] == pytest.approx(4096 * inputs * (2 - 9 / 16))
+    """Of 8B both norms' outputs and the last matrix's input, per token and layer; of experts also what they get, but
+    not what the router gets. torchao stores in bf16 what it computes in 8 bits, in 4 bits what it computes in 4.
+    """
+    for model, inputs in (("8B", 32 * (2 * 4096 + 14336)), ("Qwen3-30B-A3B", 48 * (2048 + 8 * (2048 + 768)))):
+        for trainer, saved in (("megatron", (0, 1, 2 - 9 / 16)), ("torchtitan", (0, 0, 2 - 9 / 16))):
+            bf16, *narrow = (
+                memory.breakdown(columns(model, dtype=dtype), PROFILES[trainer])["activations"]
+                for dtype in ("bf16", "bf16", "mxfp8", "nvfp4")
+            )
+            assert [bf16 - one for one in narrow] == pytest.approx([4096 * inputs * each for each in saved])
 
 
 def test_unknown_memory_lets_everything_fit():

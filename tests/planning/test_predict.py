@@ -15,6 +15,8 @@ from sweep.physics.profiles import PROFILES, profile_of
 from sweep.planning.build import build
 from sweep.planning.expand import chunks, products
 from sweep.planning.predict import Physics
+from sweep.search.candidates import from_plan
+from sweep.search.memory_model import UNKNOWN_TRAINER
 from tests.support.made_plans import rows_of
 
 AXES = frozenset({*FREE, "dtype", "compile"})
@@ -133,6 +135,8 @@ def test_a_recipe_that_keeps_all_of_its_own_is_not_rejected_by_memory():
     assert [run.run().params["keep"] for run in plan.runs] == ["all"]
     ((reason,),) = [row for row in plan.table.column("reasons").to_pylist() if row]
     assert reason.endswith("up to 10 % more is accepted: the model's error)")
+    assert len(build(parse_grid(f"{RECIPE}max_memory_share: 0.9\n", "grid.yaml"), grid.site).runs) == 1
+    assert from_plan(plan.runs, GPUS["gb300"]).peaks.spreads == [UNKNOWN_TRAINER]
 
 
 SIZED = """\
