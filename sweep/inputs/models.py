@@ -102,6 +102,10 @@ FAMILIES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("num_kv_heads", "head_dim", *_EXPERTS),
     ),
     "glm4_moe": ({}, ("num_kv_heads", "head_dim", *_SHARED)),
+    "phi3": ({}, ()),
+    "granite": ({}, ()),
+    "seed_oss": ({"qkv_bias": True}, ("num_kv_heads", "head_dim")),
+    "dots1": ({"qk_norm": True}, ("num_kv_heads", *_SHARED)),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), ({}, _LATENT)),
 }
 """model_type -> (what its class has beyond its file, or by default; further fields that its file must state: its class
@@ -146,7 +150,8 @@ def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[
         remedy = f"{hybrid}: no shape has Mamba or linear attention" if hybrid else f"write the shape instead: {shape}"
         return None, [f"model_type{named} is none of {', '.join(FAMILIES)}; {remedy}"]
     usual, required = FAMILIES[family]
-    every = {"mistral": 1, "gpt_oss": 2}.get(family)  # of so many layers one has a window; other classes ignore the key
+    # Of so many layers one has a window; other classes ignore the key.
+    every = {"mistral": 1, "phi3": 1, "gpt_oss": 2}.get(family)
     ignored: dict[str, None] = {} if every else {"sliding_window": None}
     latent = {"head_dim": config.get("v_head_dim")} if required is _LATENT else {}  # head_dim is the rotary part there
     sizes, wrong = _sizes({**config, **ignored, **latent}, (*_REQUIRED, *required))
@@ -159,8 +164,8 @@ def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[
     if config.get("tie_word_embeddings") is not None:
         fields["tied_embeddings"] = bool(config["tie_word_embeddings"])
     if config.get("attention_bias"):
-        fields |= {"qkv_bias": True, "attention_output_bias": family != "glm4_moe"}
-    further = {"mlp_bias": "mlp_bias", "use_qk_norm": "qk_norm"}
+        fields |= {"qkv_bias": True, "attention_output_bias": family not in ("glm4_moe", "seed_oss")}
+    further = {"mlp_bias": "mlp_bias", "use_qk_norm": "qk_norm", "attention_out_bias": "attention_output_bias"}
     fields |= {field: True for key, field in further.items() if config.get(key)}
     if wrong:
         return None, wrong

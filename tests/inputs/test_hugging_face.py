@@ -68,6 +68,30 @@ def test_mixtures_have_the_published_number_of_parameters() -> None:
         assert "must be stated and equal" in shape_of_config(lite | differing)[1][0]
 
 
+DOTS = config(
+    "dots1", 62, 4096, 32, 32, 10944, 152064, n_routed_experts=128, n_shared_experts=2, num_experts_per_tok=6,
+    moe_intermediate_size=1408, first_k_dense_replace=1, sliding_window=4096,
+)  # fmt: skip
+SEED = config("seed_oss", 64, 5120, 80, 8, 27648, 155136, head_dim=128, attention_bias=True, attention_out_bias=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "billions"),
+    [
+        (config("phi3", 40, 5120, 40, 10, 17920, 100352, sliding_window=None), 14.7),  # microsoft/phi-4
+        (config("granite", 40, 4096, 32, 8, 12800, 49155, tie_word_embeddings=True), 8.17),  # granite-3.0-8b-base
+        (SEED, 36.15),  # ByteDance-Seed/Seed-OSS-36B-Base
+        (DOTS, 142.8),  # rednote-hilab/dots.llm1.base
+    ],
+)
+def test_further_families_have_the_number_of_parameters_of_their_cards(given: Any, billions: float) -> None:
+    shape, wrong = shape_of_config(given)
+    assert shape is not None, wrong
+    assert total_parameters(shape) / 1e9 == pytest.approx(billions, rel=4e-3)
+    assert (shape.qkv_bias, shape.attention_output_bias) == (given is SEED, False)
+    assert (shape.qk_norm, shape.window) == (given is DOTS, 0)
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_published_config_has_the_shape_of_the_catalogue(name: str) -> None:
     assert shape_of_config(CONFIGS[name]) == (MODELS[name], [])
