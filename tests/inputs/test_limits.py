@@ -9,7 +9,7 @@ from sweep.inputs.load import parse_grid
 from sweep.inputs.models import shape_of_config
 from sweep.inputs.site import parse_site
 from sweep.inputs.texts import read_texts, text_of
-from sweep.inputs.validation import amount, amount_text, seconds
+from sweep.inputs.validation import amount, amount_text, fraction, seconds
 from sweep.inputs.yaml_lines import MAX_DEPTH, load
 from tests.support.refusals import mistakes_of
 
@@ -106,13 +106,20 @@ def test_a_text_that_begins_with_an_at_sign_is_that_of_its_file():
 
 
 def test_texts_are_read_into_the_parameters_and_the_lists_of_points():
-    points = "workload: command\nparams: {config: '@a'}\ninclude: [{config: ['@a', plain, '@none']}]"
+    points = "workload: command\nparams: {config: '@a', handle: '@me'}\ninclude: [{config: ['@a', plain, '@none']}]"
     document = load(points.replace(", '@none'", ""), "grid.yaml")
     assert not read_texts(document, {"a": "text"}.get)
     found = document.value["params"], document.value["include"]
-    assert found == ({"config": "text"}, [{"config": ["text", "plain"]}])
+    assert found == ({"config": "text", "handle": "@me"}, [{"config": ["text", "plain"]}])
     (problem,) = read_texts(load(points, "grid.yaml"), {"a": "text"}.get)
     assert problem.path == ("include", 0, "config")
+
+
+def test_a_fraction_is_a_number_or_a_percentage_below_the_whole():
+    assert [fraction(value) for value in ("3%", "0.03", 0, "0%", "99.9%")] == [0.03, 0.03, 0, 0, pytest.approx(0.999)]
+    for value in ("100%", 1, "-1%", -0.1, "nan", "some"):
+        with pytest.raises(ValueError, match="is not a fraction from 0% to below 100%"):
+            fraction(value)
 
 
 def test_what_a_site_omits_has_the_documented_defaults():
