@@ -18,7 +18,7 @@ from sweep.physics.prediction import by_size, describe
 from sweep.physics.trainers import behaviour_of
 from sweep.search.layout_kernel import LayoutKernel, axes_of
 from sweep.search.scales import Scales
-from sweep.search.step_time_model import interval
+from sweep.search.step_time_model import FREEDOM, interval
 from sweep.search.step_times import StepTimes
 
 LEAST = 2
@@ -58,7 +58,7 @@ def _line(table: Table, rows: Rows, small: Any, most: int) -> str:
     layouts = by_size(prior, columns | {"gpus_per_node": rows.columns["gpus_per_node"]}, models.ravel(), blocking)
     kernel = LayoutKernel(axes_of(columns, [("", "", "{}", "{}")] * size), size)
     nodes = np.unique(columns["nodes"], return_inverse=True)[1].astype(np.int64)
-    times = StepTimes(layouts, nodes, kernel, Scales.small(kernel.variances))
+    times = StepTimes(layouts, nodes, kernel, Scales.small(kernel.variances), FREEDOM)
     measured = np.random.default_rng(0).permutation(np.flatnonzero(small))
     fitted = times.fitted(measured, log_times[measured], times.unmeasured())
     asked = np.flatnonzero(~small)

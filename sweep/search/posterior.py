@@ -7,6 +7,7 @@ fixed numbers of measurements, each find factors and scales from those of the on
 from __future__ import annotations
 
 import functools
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from sweep.outcomes import Outcome
 from sweep.search.candidates import Candidates
 from sweep.search.gaussian import Floats, Ints, PosteriorInParts
 from sweep.search.memory_model import Peaks
-from sweep.search.step_time_model import Fit, disturbance_variance
+from sweep.search.step_time_model import FREEDOM, Fit, disturbance_variance
 from sweep.search.step_times import MOST_ANCHORS, StepTimes
 
 REFIT_GROWTH, REFIT_EVERY = 1.25, 200
@@ -61,7 +62,8 @@ class Posterior:
         """of each candidate: its configuration, of which all that follows is"""
         candidates = candidates.take(np.unique(self._of, return_index=True)[1])
         self._candidates = candidates
-        self._times = StepTimes(candidates.layouts, candidates.sizes, candidates.kernel, candidates.scales)
+        freedom = FREEDOM if candidates.by_size else math.inf
+        self._times = StepTimes(candidates.layouts, candidates.sizes, candidates.kernel, candidates.scales, freedom)
         self._fitted = self._times.unmeasured()
         self._log_seconds = self._times.posterior(self._fitted)
         self._measured: list[int] = []
@@ -151,7 +153,7 @@ class Posterior:
             index, value = self._measured[place], self._log_times[place]
             mean, variance = self._log_seconds.moments(np.array([index]))
             slower, known = np.array([value]) - mean, variance + self.fit.scales.noise**2
-            extra = float(disturbance_variance(slower, known, self.fit.disturbed)[0])
+            extra = float(disturbance_variance(slower, known, self.fit.disturbed, self.fit.freedom + place)[0])
             self._log_seconds.observe(index, value, self.fit.scales.noise**2 + extra)
         self._taught = len(self._measured)
         return self._log_seconds

@@ -9,6 +9,7 @@ long as the parts and axis values that it depends on were never measured. Pure.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,6 +29,8 @@ MOST_STEPS, NEAR_ENOUGH = 3, 0.02
 """Gauss-Newton steps, and the length of one (in spreads of the factors) after which there is no further one"""
 DISTURBED, DISTURBED_RUNS = 0.05, 20.0
 """prior share of runs that something else slowed down, and the number of runs that it counts as"""
+FREEDOM = 4.0
+"""how many runs the prior of the spreads counts as where no further run can correct what slow ones teach"""
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,15 @@ class Fit:
     scales: Scales = field(default_factory=Scales)
     disturbed: float = DISTURBED
     """share of runs that something else slowed down"""
+    freedom: float = math.inf
+    """how many runs the prior of the spreads counts as; infinite: spreads are taken for known"""
     expected: Scales = field(default_factory=Scales)
     """about which the priors of the scales are"""
 
     @classmethod
-    def prior(cls, layouts: Layouts, scales: Scales) -> Fit:
+    def prior(cls, layouts: Layouts, scales: Scales, freedom: float = math.inf) -> Fit:
         """Before anything is measured."""
-        return cls(np.zeros(layouts.parts.shape[1] + layouts.causes.shape[1]), scales, expected=scales)
+        return cls(np.zeros(layouts.parts.shape[1] + layouts.causes.shape[1]), scales, freedom=freedom, expected=scales)
 
 
 def linearised(layouts: Layouts, fit: Fit) -> tuple[Floats, Floats]:
@@ -113,28 +118,40 @@ class MeasuredTimes:
         error, inverse = self.errors(fit)
         alone = 1 / np.diag(inverse)
         slower = (inverse @ error) * alone
-        undisturbed = trust(slower, alone, fit.disturbed)
+        freedom = fit.freedom + len(slower)
+        undisturbed = trust(slower, alone, fit.disturbed, freedom)
         count = DISTURBED * DISTURBED_RUNS + float((1 - undisturbed).sum())
         fit = replace(fit, disturbed=count / (DISTURBED_RUNS + len(slower)))
-        return fit, disturbance_variance(slower, alone, fit.disturbed)
+        return fit, disturbance_variance(slower, alone, fit.disturbed, freedom)
 
 
-def trust(slower: Floats, variance: Floats, disturbed: float) -> Floats:
-    """Probability that runs are not disturbed, by how much slower than expected they are (as a logarithm)."""
+def trust(slower: Floats, variance: Floats, disturbed: float, freedom: float = math.inf) -> Floats:
+    """Probability that runs are not disturbed, by how much slower than expected they are (as a logarithm).
+
+    ``freedom``: degrees of freedom with which the variance is known. Others have Student's t then, or the normal.
+    """
     wide = variance + SLOWDOWN**2
-    usual = (1 - disturbed) * np.exp(-0.5 * slower**2 / variance) / np.sqrt(variance)
+    usual = (1 - disturbed) * _density(slower**2 / variance, freedom) / np.sqrt(variance)
     slow = disturbed * 2 * (slower > 0) * np.exp(-0.5 * slower**2 / wide) / np.sqrt(wide)
     found: Floats = np.maximum(usual, 1e-30) / (np.maximum(usual, 1e-30) + slow)
     return found
 
 
-def disturbance_variance(slower: Floats, variance: Floats, disturbed: float) -> Floats:
+def _density(squares: Floats, freedom: float) -> Floats:
+    """Of Student's t by its squares, over the normal's at 0."""
+    if math.isinf(freedom):
+        return np.asarray(np.exp(-0.5 * squares))
+    at_zero = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom / 2)
+    return np.asarray(at_zero * (1 + squares / freedom) ** (-(freedom + 1) / 2))
+
+
+def disturbance_variance(slower: Floats, variance: Floats, disturbed: float, freedom: float = math.inf) -> Floats:
     """The additional variance of a measurement's error that moves expectations as much as they should.
 
     If it is disturbed, it says nothing of others: the mean moves by the probability that it is not, times the usual
     step (the first moment of the true posterior: assumed-density filtering).
     """
-    found: Floats = variance * (1 / np.maximum(trust(slower, variance, disturbed), 1e-6) - 1)
+    found: Floats = variance * (1 / np.maximum(trust(slower, variance, disturbed, freedom), 1e-6) - 1)
     return found
 
 

@@ -27,9 +27,18 @@ MOST_STORED = 512
 class StepTimes:
     """The logarithm of each candidate's seconds."""
 
-    def __init__(self, layouts: Layouts, sizes: Ints, kernel: LayoutKernel, expected: Scales = USUAL) -> None:
-        """``sizes``: number of each candidate's number of nodes; ``expected``: scales before anything is measured."""
-        self._expected = expected
+    def __init__(
+        self,
+        layouts: Layouts,
+        sizes: Ints,
+        kernel: LayoutKernel,
+        expected: Scales = USUAL,
+        freedom: float = math.inf,
+    ) -> None:
+        """``sizes``: number of each candidate's number of nodes; ``expected``: scales before anything is measured, and
+        ``freedom``: how many runs they count as (``Fit``).
+        """
+        self._expected, self._freedom = expected, freedom
         self._layouts, self._sizes, self._kernel = layouts, sizes, kernel
         self._parts = Parts(sizes)
         self._sides = [_Side(layouts.take(rows), rows, Covariances(kernel, rows)) for rows in self._parts.rows]
@@ -37,7 +46,7 @@ class StepTimes:
     def unmeasured(self) -> Fitted:
         """The fit to nothing."""
         usual = replace(self._expected, by_size=(1.0,) * (int(self._sizes.max(initial=0)) + 1))
-        return self._to(Fit.prior(self._layouts, usual), np.empty(0, dtype=np.int64), np.empty(0))
+        return self._to(Fit.prior(self._layouts, usual, self._freedom), np.empty(0, dtype=np.int64), np.empty(0))
 
     def fitted(self, indices: Ints, log_times: Floats, last: Fitted) -> Fitted:
         """The factors and scales that fit the measurements best, from those of the ``last`` fit, to fewer of them."""

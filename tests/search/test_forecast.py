@@ -14,7 +14,7 @@ from sweep.search.candidates import joined_candidates
 from sweep.search.forecast import expected_best, unlearned
 from sweep.search.observations import Known
 from sweep.search.saving import RecordedRun
-from sweep.search.step_time_model import SLOWDOWN
+from sweep.search.step_time_model import FREEDOM, SLOWDOWN
 from tests.support.configurations import made_candidates, run
 from tests.support.refusals import mistakes_of
 
@@ -59,7 +59,7 @@ def test_a_run_that_failed_teaches_no_rate_and_of_all_chosen_only_those_not_fitt
     given = recorded(c, rates, outcomes, [6e10, 0.0, *[np.nan] * 6])
     fit = np.arange(8) < 4
     found = forecast(given, fit, np.arange(8) > 2)
-    known = Known(c)
+    known = Known(replace(c, by_size=True))
     for index, rate, peak in ((0, 1000.0, 6e10), (2, 900.0, None), (3, 800.0, None)):
         known.end(index, Outcome.OK, rate, peak, when=float(index))
     known.end(1, Outcome.HANG, when=1.0)
@@ -83,7 +83,7 @@ def test_the_most_similar_run_of_the_cell_foretells_each_by_how_much_faster_it_i
     rates = np.array([900.0, 1000.0, 1100.0, 800.0, 500.0, 1000.0, 700.0, np.nan, np.nan])
     outcomes = [Outcome.OK] * 7 + [Outcome.UNKNOWN] * 2
     found = forecast(recorded(c, rates, outcomes), np.arange(9) < 3, np.arange(9) > 2)
-    known = Known(c)
+    known = Known(replace(c, by_size=True))
     for index in range(3):
         known.end(index, Outcome.OK, rates[index])
     predicted = np.exp(known.posterior().log_rates(np.arange(9)))
@@ -117,6 +117,7 @@ def test_expected_rates_are_those_of_the_recorded_runs_and_nine_in_ten_are_in_th
     rates, works = np.exp(known.posterior().log_rates(rows)), known.posterior().success(rows)
     assert [one.row for one in found] == np.argsort(-rates * works)[:3].tolist()
     assert found[0].row != np.argmax(rates), "the fastest would run out of memory"
+    assert (known.posterior().fit.freedom, Known(grid).posterior().fit.freedom) == (FREEDOM, math.inf)
     for one in found:
         spread = math.hypot(known.posterior().spreads(np.array([one.row]))[0], NOISE.spread)
         assert one.tokens_per_second_per_gpu == pytest.approx(rates[one.row])

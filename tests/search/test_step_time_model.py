@@ -12,6 +12,7 @@ from sweep.physics import constants
 from sweep.search.scales import LEAST_NOISE, PRIOR_OF_SCALES, PRIOR_OF_SIZES, STEP, Scales
 from sweep.search.step_time_model import (
     DISTURBED,
+    FREEDOM,
     SLOWDOWN,
     Fit,
     MeasuredTimes,
@@ -56,15 +57,22 @@ def test_the_covariance_of_residuals_sums_each_order_by_its_scale_and_a_layouts_
         assert found[a, b] == pytest.approx(wanted)
 
 
+def students_density(x, variance):
+    """Of 3 degrees of freedom."""
+    return 2 / (math.pi * math.sqrt(3 * variance)) * (1 + x**2 / variance / 3) ** -2
+
+
 @pytest.mark.parametrize("slower", [-1.0, -0.1, 0.0, 0.1, 0.3, 0.6])
 @pytest.mark.parametrize(("variance", "disturbed"), [(0.01, 0.05), (0.09, 0.3)])
-def test_a_run_is_trusted_by_bayes_rule_and_moves_expectations_by_its_trust(slower, variance, disturbed):
+@pytest.mark.parametrize("freedom", [math.inf, 3.0])
+def test_a_run_is_trusted_by_bayes_rule_and_moves_expectations_by_its_trust(slower, variance, disturbed, freedom):
     """Disturbed runs are slower by half a normal distribution that is SLOWDOWN wide, and vary as the others too."""
-    usual = NormalDist(0, math.sqrt(variance)).pdf(slower) * (1 - disturbed)
+    density = students_density(slower, variance) if freedom == 3 else NormalDist(0, math.sqrt(variance)).pdf(slower)
+    usual = density * (1 - disturbed)
     slow = 2 * NormalDist(0, math.sqrt(variance + SLOWDOWN**2)).pdf(slower) * disturbed if slower > 0 else 0.0
-    (found,) = trust(np.array([slower]), np.array([variance]), disturbed)
+    (found,) = trust(np.array([slower]), np.array([variance]), disturbed, freedom)
     assert found == pytest.approx(usual / (usual + slow))
-    (further,) = disturbance_variance(np.array([slower]), np.array([variance]), disturbed)
+    (further,) = disturbance_variance(np.array([slower]), np.array([variance]), disturbed, freedom)
     assert variance / (variance + further) == pytest.approx(found)
 
 
@@ -146,9 +154,10 @@ def test_of_all_scales_a_step_away_none_explains_the_times_better(candidates, si
     assert steps >= 12
 
 
-def test_each_run_is_doubted_by_what_all_others_predict_of_it(candidates):
+@pytest.mark.parametrize("freedom", [math.inf, FREEDOM])
+def test_each_run_is_doubted_by_what_all_others_predict_of_it(candidates, freedom):
     error = np.where(np.arange(16) == 5, 0.3, 0.02 * ERROR)
-    data, fit = measured(candidates, error), fit_of(candidates)
+    data, fit = measured(candidates, error), replace(fit_of(candidates), freedom=freedom)
     found, further = data.disturbances(fit)
     mean, covariance = linearised(data.layouts, fit)[0], covariance_of(data, fit)
     trusted = []
@@ -157,10 +166,10 @@ def test_each_run_is_doubted_by_what_all_others_predict_of_it(candidates):
         gain = covariance[one, others] @ np.linalg.inv(covariance[np.ix_(others, others)])
         slower = data.log_times[one] - mean[one] - gain @ (data.log_times - mean)[others]
         variance = covariance[one, one] - gain @ covariance[others, one]
-        trusted.append(trust(np.array([slower]), np.array([variance]), DISTURBED)[0])
-        again = disturbance_variance(np.array([slower]), np.array([variance]), found.disturbed)[0]
+        trusted.append(trust(np.array([slower]), np.array([variance]), DISTURBED, freedom + 16)[0])
+        again = disturbance_variance(np.array([slower]), np.array([variance]), found.disturbed, freedom + 16)[0]
         assert further[one] == pytest.approx(again, rel=1e-6)
-    assert trusted[5] < 0.01 < 0.5 < min(np.delete(trusted, 5))
+    assert trusted[5] < 0.05 < 0.5 < min(np.delete(trusted, 5))
     disturbed = 0.05 * 20 + 16 - sum(trusted)
     assert found.disturbed == pytest.approx(disturbed / (20 + 16)), "a share of 1 in 20 counts as 20 runs"
 
