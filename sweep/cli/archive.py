@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from sweep.cli.command import OutputPath, SweepCommand, without_effect
+from sweep.cli.command import OutputPath, SweepCommand, refuse
 from sweep.cli.names import directory_argument, json_option
 from sweep.cli.sources import chosen_sweep
-from sweep.errors import Mistake, SweepError, plural
+from sweep.errors import Mistake, plural
 
 
 @click.command(cls=SweepCommand)
@@ -65,11 +65,9 @@ def archive(directory: Path | None, out: Path | None, logs: str, unpack: bool, a
 def _open(archive: Path | None, out: Path | None, as_json: bool) -> int:
     from sweep.archive.extract import extract
 
-    mistakes = without_effect(["logs"], "with --open")
-    if archive is None:
-        mistakes.append(Mistake("no archive is named", path="--open", remedy="`sweep archive FILE --open`"))
-    if archive is None or mistakes:
-        raise SweepError(mistakes)
+    unnamed = Mistake("no archive is named", path="--open", remedy="`sweep archive FILE --open`")
+    refuse(["logs"], "with --open", *([unnamed] if archive is None else []))
+    assert archive is not None
     sweep = extract(archive, out)
     click.echo(json.dumps({"directory": str(sweep.path)}) if as_json else f"{sweep.path}: `sweep status {sweep.path}`")
     return 0

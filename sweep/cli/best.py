@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, refuse
 from sweep.cli.names import json_option, metric_option, name_option
 from sweep.cli.progress_text import unmeasured_text
 from sweep.cli.sources import named, origin_of
@@ -80,8 +80,8 @@ def best(
 
     form = "json" if as_json else form
     own = form in (TABLE, *FORMS)
-    if own and (wrong := without_effect(["iterations", "out", "skip", "params"], f"with --format {form}")):
-        raise SweepError(wrong)
+    if own:
+        refuse(["iterations", "out", "skip", "params"], f"with --format {form}")
     results = collected_results(named(sources))
     rows = winners([place for place, _ in results], metric, expression, models, widths)
     if form == TABLE:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.command import InputPath, SweepCommand, without_effect
+from sweep.cli.command import InputPath, SweepCommand, refuse
 from sweep.cli.names import SHARE, anyway_option, json_option, metric_option
 from sweep.cli.sources import named
-from sweep.errors import Mistake, SweepError, plural
+from sweep.errors import Mistake, plural
 from sweep.library.compare import WITHIN
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ def compare(
 
     if baseline is not None:
         return _check(sources, baseline, within, metric, noise, as_json)
-    if useless := without_effect(["within"], "without --baseline"):
-        raise SweepError(useless)
+    refuse(["within"], "without --baseline")
     history = library.compare(*sources, metric=metric, noise=noise, anyway=anyway)
     if as_json:
         click.echo(json.dumps(history.document()))
@@ -168,11 +167,8 @@ def _check(
 ) -> int:
     from sweep.library import compare as library
 
-    mistakes = without_effect(["anyway"], "with --baseline")
-    if len(sources) > 1:
-        mistakes.append(Mistake("one sweep is checked", path="--baseline", remedy="name one, or omit --baseline"))
-    if mistakes:
-        raise SweepError(mistakes)
+    several = Mistake("one sweep is checked", path="--baseline", remedy="name one, or omit --baseline")
+    refuse(["anyway"], "with --baseline", *([several] if len(sources) > 1 else []))
     (source,) = named(sources)
     certificate = library.certify(source, baseline, within=within, metric=metric, noise=noise)
     if as_json:

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from sweep.cli.best import show_best
-from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, refuse
 from sweep.cli.names import json_option
-from sweep.errors import SweepError, plural
+from sweep.errors import plural
 from sweep.stated import shell_word
 
 
@@ -47,8 +47,7 @@ def import_results(file: Path, map_file: Path | None, suggest: Path | None, out:
     from sweep.foreign.files import import_file, suggest_map
 
     if suggest is not None:
-        if useless := without_effect(["map_file", "out", "as_json"], "with --suggest-map"):
-            raise SweepError(useless)
+        refuse(["map_file", "out", "as_json"], "with --suggest-map")
         suggest_map(file, suggest)
         words = f"{shell_word(str(file))} --map {shell_word(str(suggest))}"
         click.echo(f"{suggest}: check it, then `sweep import {words}`", err=True)

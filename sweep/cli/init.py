@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.command import OutputPath, SweepCommand, without_effect
+from sweep.cli.command import OutputPath, SweepCommand, refuse
 from sweep.cli.names import GPU_NAMES, TEMPLATE_NAMES, json_option, name_option
 from sweep.errors import Mistake, SweepError, plural
 from sweep.stated import shell_word
@@ -52,8 +52,7 @@ def init(
       sweep init --schema > grid.schema.json
     """
     if schema:
-        if useless := without_effect(["directory", "executor", "gpu", "template", "as_json"], "with --schema"):
-            raise SweepError(useless)
+        refuse(["directory", "executor", "gpu", "template", "as_json"], "with --schema")
         from sweep.inputs.grid import json_schema
 
         click.echo(json.dumps(json_schema(), indent=2))
@@ -66,8 +65,7 @@ def init(
     if taken := [_taken(directory / name) for name in NAMES if (directory / name).exists()]:
         raise SweepError(taken)
     if template is not None:
-        if useless := without_effect(["executor", "gpu"], "with --template"):
-            raise SweepError(useless)
+        refuse(["executor", "gpu"], "with --template")
         chosen, text = "slurm", SITE_TEMPLATES[template].read_text(encoding="utf-8")
         facts: Mapping[str, object] = parse_site(text, template).model_dump(exclude_unset=True)
         texts = grid_text(facts), text

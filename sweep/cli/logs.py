@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import SourcePath, SweepCommand, without_effect
+from sweep.cli.command import SourcePath, SweepCommand, refuse
 from sweep.cli.names import complete_run, json_option
 from sweep.cli.sources import chosen_sweep, find_attempt
 from sweep.cli.terminal import stdout
@@ -41,8 +41,8 @@ def logs(directory: Path | None, run: str | None, pilot: str | None, raw: bool, 
       sweep logs sweeps/first --pilot p0003
       sweep logs sweeps/first 16b2f0c211 --json | jq -r .text
     """
-    if raw and as_json:
-        raise SweepError(without_effect(["raw"], "with --json"))
+    if as_json:
+        refuse(["raw"], "with --json")
     if pilot is not None:
         if run is not None:
             raise SweepError(Mistake("--pilot excludes RUN", remedy="`sweep logs DIR --pilot NAME`"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, refuse
 from sweep.cli.names import json_option, overrides_option, site_option
 from sweep.cli.terminal import console
 from sweep.contract import LAYOUT
@@ -81,8 +81,8 @@ def plan(
     from sweep.library import plan as library
     from sweep.planning.build import nothing_to_run
 
-    if show is not None and (useless := without_effect(["results", "picture"], "with --show")):
-        raise SweepError(useless)
+    if show is not None:
+        refuse(["results", "picture"], "with --show")
     grid, site = load_inputs(grid_file, overrides, site_given, None)
     stated, site = site, library.with_fabric(site)
     if show == "model":

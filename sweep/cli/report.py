@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.best import show_best
-from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, refuse
 from sweep.cli.names import json_option, metric_option
 from sweep.cli.sources import named, origin_of, provenance_of
 from sweep.errors import SweepError, first_names
@@ -66,15 +66,11 @@ def report(
       sweep report sweeps/first --figures pictures
       sweep report results.parquet scaling axes --figures paper --format pdf
     """
-    if folder is None:
-        useless = without_effect(["ending"], "without --figures")
-    else:
-        useless = without_effect(["out", "metric", "no_figures"], "with --figures")
-    if useless:
-        raise SweepError(useless)
     if folder is not None:
+        refuse(["out", "metric", "no_figures"], "with --figures")
         _write_figures(sources, folder, ending, as_json)
         return 0
+    refuse(["ending"], "without --figures")
     given = collected_results(named(sources))
     directories, places = [one for _, one in given if one is not None], [place for place, _ in given]
     target = out or output_folder(*given[0]) / "report.html"

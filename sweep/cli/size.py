@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import InputPath, SweepCommand, without_effect
+from sweep.cli.command import InputPath, SweepCommand, refuse
 from sweep.cli.names import COUNT, GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, FiniteRange, OneOf, json_option, name_option
 from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError, nearest, plural
@@ -80,8 +80,8 @@ def size(
     from sweep.physics import sizing
 
     _check(parameters, model, days, gpus)
-    if results is not None and (useless := without_effect(("gpu", "peak_tflops", "mfu"), "with --from")):
-        raise SweepError(useless)
+    if results is not None:
+        refuse(["gpu", "peak_tflops", "mfu"], "with --from")
     active = parameters if parameters is not None else _active(str(model))
     measured: dict[int, float] = {}
     scaling, simulated = None, False
