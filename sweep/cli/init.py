@@ -11,13 +11,13 @@ import click
 
 from sweep.cli.command import OutputPath, SweepCommand, refuse
 from sweep.cli.names import GPU_NAMES, TEMPLATE_NAMES, json_option, name_option
-from sweep.errors import Mistake, SweepError, plural
+from sweep.errors import SweepError, plural
+from sweep.files import taken, write_new
 from sweep.stated import shell_word
 
 if TYPE_CHECKING:
     from sweep.inputs.detect import NodeGroup
 
-NAMES = ("grid.yaml", "site.yaml")
 OTHERS_SHOWN = 12
 ELSEWHERE = (
     "No cluster is seen from here: check gpus_per_node; partition, account and max_nodes are still to be stated."
@@ -62,8 +62,9 @@ def init(
     from sweep.inputs.site import parse_site
     from sweep.inputs.starter_files import SITE_TEMPLATES, grid_text, site_text
 
-    if taken := [_taken(directory / name) for name in NAMES if (directory / name).exists()]:
-        raise SweepError(taken)
+    grid, site = directory / "grid.yaml", directory / "site.yaml"
+    if mistakes := [taken(path) for path in (grid, site) if path.exists()]:
+        raise SweepError(mistakes)
     if template is not None:
         refuse(["executor", "gpu"], "with --template")
         chosen, text = "slurm", SITE_TEMPLATES[template].read_text(encoding="utf-8")
@@ -75,7 +76,8 @@ def init(
         seen = "partition" in facts
         remarks = [_remark(group) for group in other_partitions(facts["partition"])[:OTHERS_SHOWN]] if seen else []
         texts = grid_text(facts), site_text(facts, remarks if seen or facts["name"] == "local" else [ELSEWHERE])
-    grid, site = _write(directory, texts)
+    for path, content in zip((grid, site), texts, strict=True):
+        write_new(path, content)
     if as_json:
         click.echo(json.dumps({"grid": str(grid), "site": str(site), "executor": chosen, "detected": dict(facts)}))
         return 0
@@ -85,23 +87,7 @@ def init(
     return 0
 
 
-def _taken(path: Path) -> Mistake:
-    return Mistake("exists, and is not overwritten", file=str(path), remedy="name another directory: `sweep init DIR`")
-
-
 def _remark(group: NodeGroup) -> str:
     limit = "no time limit" if group.time_limit_s is None else f"at most {group.time_limit_s // 60} min"
     gpus = f"{group.gpus} GPUs {group.gpu_type}".rstrip() if group.gpus else "no GPUs"
     return f"also up: partition {group.partition}, {plural(group.nodes, 'node')}, {gpus} each, {limit}"
-
-
-def _write(directory: Path, texts: tuple[str, str]) -> tuple[Path, Path]:
-    """Both files. Raises SweepError if one was created meanwhile."""
-    from sweep.files import write_new
-
-    paths = directory / NAMES[0], directory / NAMES[1]
-    try:
-        write_new(dict(zip(paths, texts, strict=True)))
-    except FileExistsError:
-        raise SweepError(_taken(next(path for path in paths if path.exists()))) from None
-    return paths

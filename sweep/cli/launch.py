@@ -1,7 +1,8 @@
-"""`sweep launch`, `resume` and `cancel`: from a grid to measured runs."""
+"""`sweep launch`, `demo`, `resume` and `cancel`: from a grid to measured runs."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 import time
@@ -22,7 +23,8 @@ from sweep.cli.names import (
 )
 from sweep.cli.progress_text import brief, counted, hours_text, unmeasured_text
 from sweep.cli.sources import chosen_sweep
-from sweep.errors import plural
+from sweep.errors import Mistake, SweepError, plural
+from sweep.files import shipped_folder
 
 if TYPE_CHECKING:
     from sweep.inputs.grid import Grid
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 
 FAILURES_SHOWN = 5
 """outcomes whose latest message the end of a launch shows"""
+NO_TORCH = (
+    "`pip install torch`. Without a GPU the CPU build is enough (about 200 MB; on Linux pip's default index has the "
+    "CUDA build, over 2 GB with its libraries): PyTorch's installation page names its index of CPU builds"
+)
 
 
 @click.command(cls=SweepCommand)
@@ -98,6 +104,33 @@ def launch(
 
 
 @click.command(cls=SweepCommand)
+@directory_option("Sweep directory.", Path("sweeps") / "demo")
+def demo(directory: Path) -> int:
+    """Measure 16 layouts of two tiny models with real torch processes on this machine, and draw the heatmap.
+
+    Needs no GPU and no Slurm; takes a few minutes. The grid is examples/laptop.yaml; the best layouts are measured
+    twice. Safe to kill; run again to resume.
+
+    \b
+    Examples:
+      sweep demo
+      sweep demo --dir /tmp/demo
+    """
+    from sweep.inputs.load import load_grid
+    from sweep.library.launch import launch as launch_sweep
+
+    if importlib.util.find_spec("torch") is None:
+        raise SweepError(Mistake("the demo trains with torch, which is not installed here", remedy=NO_TORCH))
+    grid = load_grid(shipped_folder("examples") / "laptop.yaml")
+    with live_view() as show:
+        launched = launch_sweep(
+            grid, directory=directory, executor="local", on_step=show, note=note,
+            approve=lambda about: note(f"sweep: {cost_text(about)}"),
+        )  # fmt: skip
+    return show_launched(launched, detach=False, as_json=False)
+
+
+@click.command(cls=SweepCommand)
 @directory_argument
 @click.option("--detach", is_flag=True, help="Submit and return.")
 @click.option("--takeover", is_flag=True, help="Replace a launcher that holds the sweep.")
@@ -130,7 +163,7 @@ def cancel(directory: Path | None, as_json: bool) -> int:
       sweep cancel
       sweep cancel sweeps/first
     """
-    from sweep.library.cancel import cancel as cancel_sweep
+    from sweep.library.launch import cancel as cancel_sweep
 
     cancelled = cancel_sweep(chosen_sweep(directory).path)
     left = list(cancelled.open_pilots)

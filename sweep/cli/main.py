@@ -17,7 +17,7 @@ from sweep.version import __version__
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
-        "demo": ("sweep.cli.demo:demo", "Measure two tiny models on this machine and draw the heatmap."),
+        "demo": ("sweep.cli.launch:demo", "Measure two tiny models on this machine and draw the heatmap."),
         "init": ("sweep.cli.init:init", "Write a commented grid and site to start from."),
         "doctor": ("sweep.cli.doctor:doctor", "Check cluster health and measure component speed."),
     },

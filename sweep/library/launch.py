@@ -1,10 +1,11 @@
-"""From a grid to measured runs: create or extend a sweep, submit its pilots, watch them to the end; and resume."""
+"""From a grid to measured runs: create or extend a sweep, submit its pilots, watch them to the end; resume, cancel."""
 
 from __future__ import annotations
 
 import itertools
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,19 +17,22 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.load import choose_executor, load_site
 from sweep.inputs.site import Site
 from sweep.launcher.launcher import Launcher
-from sweep.launcher.loop import Loop, give_back
+from sweep.launcher.loop import POLL_S, Loop, give_back
 from sweep.launcher.pilots_wanted import pilots_wanted
 from sweep.launcher.submission import StuckError, capacity_of
 from sweep.library.plan import Estimate, check_runnable, estimate, unknown_path, with_fabric
+from sweep.library.sources import status
 from sweep.library.winners import draw_heatmap
 from sweep.planning.build import build
 from sweep.planning.runs import Plan, runs_on
 from sweep.plugins import EXECUTOR
+from sweep.state.events import CancelRequested
 from sweep.state.state import SweepState
 from sweep.store import lease
 from sweep.store.create import check_same, check_vacant, create, keep_private
 from sweep.store.directory import SweepDir, find_sweep
 from sweep.store.extend import Extension, extend, extension, mistakes_of
+from sweep.store.journal import write_request
 from sweep.store.place import adopt as adopt_copy
 from sweep.store.place import check_own
 from sweep.store.sharing import group_id
@@ -63,6 +67,17 @@ class Launched:
     """another launcher, which goes on with what was added"""
     added: Extension | None = None
     """by a grid that extends the sweep"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cancelled:
+    """The result of a cancellation."""
+
+    directory: Path
+    open_pilots: tuple[str, ...]
+    """those that are not known to be gone"""
+    nothing: str | None = None
+    """why there was nothing to cancel"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +155,38 @@ def resume(
         adopt_copy(find_sweep(Path(directory)))
     sweep = open_sweep(directory)
     return _go_on(sweep, takeover=takeover or adopt, detach=detach, on_step=on_step, note=note)
+
+
+def cancel(directory: Path | str, timeout_s: float = 120.0) -> Cancelled:
+    """Stop a sweep: its pilots end their ranks, and every attempt that began is recorded. Waits for the pilots' end.
+
+    Raises SweepError where there is no sweep.
+    """
+    sweep = status(directory)
+    check_own(sweep.directory)
+    if lease.holder(sweep.directory) is None and not _open(sweep) and (sweep.sweep_state.cancelled or sweep.at_rest):
+        ended = "every run of the sweep has ended"
+        why = "the sweep is cancelled already" if sweep.sweep_state.cancelled else ended
+        return Cancelled(directory=sweep.directory.path, open_pilots=(), nothing=why)
+    try:
+        launcher = Launcher(sweep)
+    except SweepError:  # a living launcher reads it from the journals, ends its pilots, and exits
+        request = CancelRequested(time=time.time()).answering(sweep.sweep_state.latest)
+        write_request(sweep.directory, "cancel", [request])
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            sweep.refresh()
+            if not _open(sweep):
+                break
+            time.sleep(POLL_S)
+    else:
+        Loop(launcher).cancel(timeout_s)
+        launcher.close()
+    return Cancelled(directory=sweep.directory.path, open_pilots=tuple(_open(sweep)))
+
+
+def _open(sweep: Sweep) -> list[str]:
+    return sorted(pilot.name for pilot in sweep.sweep_state.pilots.values() if pilot.open)
 
 
 def dry_run(
