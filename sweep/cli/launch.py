@@ -6,7 +6,6 @@ import importlib.util
 import json
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,11 +207,12 @@ def _dry_run(
     """What would be submitted first, for each node count; or what would be added."""
     if add:
         from sweep.library.launch import added_by, directory_of
+        from sweep.store.sweep import open_sweep
 
-        directory = directory_of(grid, directory)
-        added = added_by(directory, grid, site, executor)
+        sweep = open_sweep(directory_of(grid, directory))
+        added = added_by(sweep, grid, site or grid.site, executor)
         if as_json:
-            click.echo(json.dumps({"directory": str(directory)} | _added_document(added)))
+            click.echo(json.dumps({"directory": str(sweep.directory.path)} | _added_document(added)))
         else:
             _show_added(added)
             note("nothing was written")
@@ -221,10 +221,10 @@ def _dry_run(
 
     would = dry_run(grid, site, directory=directory, executor=executor)
     if as_json:
-        click.echo(json.dumps(asdict(would)))
+        click.echo(json.dumps(would))
         return 0
-    note(f"{plural(would.runs, 'run')}; nothing was written or submitted")
-    for width, script in would.scripts.items():
+    note(f"{plural(would['runs'], 'run')}; nothing was written or submitted")
+    for width, script in would["scripts"].items():
         click.echo(f"# pilot of {plural(int(width), 'node')}\n{script}")
     return 0
 

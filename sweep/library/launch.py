@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from bench_workloads.interpreter import module_command
 from sweep.errors import Mistake, SweepError
@@ -80,16 +81,6 @@ class Cancelled:
     """why there was nothing to cancel"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DryRun:
-    """What a launch would begin with."""
-
-    runs: int
-    executor: str
-    scripts: Mapping[str, str]
-    """width in nodes, with @ and the node group if there are some -> the script of its first pilot"""
-
-
 def launch(
     grid: Grid,
     site: Site | None = None,
@@ -115,7 +106,7 @@ def launch(
     directory, stated, added = directory_of(grid, directory), site or grid.site, None
     if add:
         sweep = open_sweep(directory)
-        added = _extension(sweep, grid, stated, executor)
+        added = added_by(sweep, grid, stated, executor)
         if not added.empty:
             _say(note, keep_private(sweep.directory, grid.to_yaml(), *sys.argv))
             extend(sweep.directory, grid, added)
@@ -191,8 +182,12 @@ def _open(sweep: Sweep) -> list[str]:
 
 def dry_run(
     grid: Grid, site: Site | None = None, *, directory: Path | str | None = None, executor: str | None = None
-) -> DryRun:
-    """What `launch` with these arguments would submit. Raises SweepError as that does, and if the sweep exists."""
+) -> dict[str, Any]:
+    """What `launch` with these arguments would submit: the number of ``runs``, the ``executor``, and the ``scripts`` of
+    the first pilot of each width in nodes (with @ and the node group if there are some).
+
+    Raises SweepError as that does, and if the sweep exists.
+    """
     directory, executor = directory_of(grid, directory), choose_executor(executor)
     stated = site or grid.site
     if SweepDir(directory).provenance.is_file():
@@ -211,12 +206,7 @@ def dry_run(
         )
         width = f"{wanted.nodes}@{wanted.node_group}" if wanted.node_group else str(wanted.nodes)
         scripts.setdefault(width, made.script(request))
-    return DryRun(runs=len(plan.runs), executor=executor, scripts=scripts)
-
-
-def added_by(directory: Path | str, grid: Grid, site: Site | None = None, executor: str | None = None) -> Extension:
-    """What a grid would add to a sweep. Raises SweepError with every reason why it cannot extend it."""
-    return _extension(open_sweep(directory), grid, site or grid.site, executor)
+    return {"runs": len(plan.runs), "executor": executor, "scripts": scripts}
 
 
 def directory_of(grid: Grid, directory: Path | str | None) -> Path:
@@ -239,7 +229,8 @@ def new_plan(grid: Grid, stated: Site | None, directory: Path, executor: str) ->
     return site, plan
 
 
-def _extension(sweep: Sweep, grid: Grid, site: Site | None, executor: str | None) -> Extension:
+def added_by(sweep: Sweep, grid: Grid, site: Site | None, executor: str | None) -> Extension:
+    """What a grid would add to a sweep. Raises SweepError with every reason why it cannot extend it."""
     check_own(sweep.directory)
     mistakes = mistakes_of(sweep, grid, site)
     if executor not in (None, sweep.executor):
@@ -293,16 +284,9 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, on_step: OnStep, note:
             note(f"pilots run on; `sweep resume {path}` watches them, `sweep cancel {path}` stops them")
         launcher.close()
         raise
-    launched = _ended(launcher.sweep)
-    del launcher  # with its search and sums: drawing needs the memory
-    give_back()
-    return replace(launched, heatmap=draw_heatmap([directory])[0] if launched.counts.get("ok") else None)
-
-
-def _ended(sweep: Sweep) -> Launched:
-    tally = sweep.tally
-    return Launched(
-        directory=sweep.directory.path,
+    sweep, tally = launcher.sweep, launcher.sweep.tally
+    launched = Launched(
+        directory=directory,
         runs=len(sweep.runs),
         ended=True,
         cancelled=sweep.sweep_state.cancelled,
@@ -310,6 +294,9 @@ def _ended(sweep: Sweep) -> Launched:
         failures={str(outcome): tally.example(outcome) for outcome in tally.failures},
         unmeasured=tuple(sweep.unmeasured()),
     )
+    del launcher, sweep, tally  # with its search and sums: drawing needs the memory
+    give_back()
+    return replace(launched, heatmap=draw_heatmap([directory])[0] if launched.counts.get("ok") else None)
 
 
 def _resume_in_background(directory: Path, *, takeover: bool) -> int:
