@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sweep.archive import extract as extracting
-from sweep.archive.extract import extract
-from sweep.archive.pack import pack
+from sweep import archive
+from sweep.archive import extract, pack
 from sweep.errors import SweepError
 from sweep.files import read_table
 from sweep.outcomes import Outcome
@@ -114,7 +113,7 @@ def test_a_folder_with_a_dot_name_or_without_a_provenance_is_not_made_here(tmp_p
 
 @pytest.mark.parametrize("limit", ["FILE_BYTES", "TOTAL_BYTES", "FILES"])
 def test_what_is_larger_than_the_limits_is_refused(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(extracting, limit, 2)
+    monkeypatch.setattr(archive, limit, 2)
     info = tarfile.TarInfo("s/logs/x.log")
     info.size = 3
     with pytest.raises(SweepError, match="larger than an archive of a sweep may be"):

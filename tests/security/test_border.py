@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from bench_workloads.trainers.driver.templates import LONGEST, render
-from sweep.archive.layout import is_of_layout
+from sweep.archive import is_of_layout
 from sweep.contract import StatedRun
 from sweep.errors import SweepError
 from sweep.inputs.load import load_grid, parse_grid
