@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,27 +36,17 @@ def track(directory: Path | None, name: str, project: str | None, as_json: bool)
       WANDB_MODE=online sweep track sweeps/first --to wandb
     """
     from sweep.store.sweep import open_sweep
-    from sweep.trackers.tracker import TrackerError
-    from sweep.trackers.tracking import Tracking
+    from sweep.trackers.tracking import send
 
     sweep = open_sweep(chosen_sweep(directory).path)
     tracker = TRACKER.find(name)(project or sweep.grid.name, sweep.directory.path)
-    with contextlib.closing(Tracking(sweep.directory, sweep.sweep_id, tracker)) as tracking:
-        tracking.poll()
-        known, waiting = tracking.known, tracking.waiting
-        problem = None
-        try:
-            tracking.write_waiting(picture=lambda: _picture(sweep))
-        except TrackerError as error:
-            problem = str(error)
-    new = waiting - tracking.waiting
+    sent = send(sweep.directory, sweep.sweep_id, tracker, picture=lambda: _picture(sweep))
     if as_json:
-        document = {"tracker": name, "destination": tracker.destination, "known": known, "new": new}
-        click.echo(json.dumps({**document, "left": tracking.waiting, "error": problem}))
-    if problem is not None:
-        click.echo(f"error: {problem}; {plural(tracking.waiting, 'run')} left: try again", err=True)
+        click.echo(json.dumps({"tracker": name, "destination": tracker.destination, **sent._asdict()}))
+    if sent.error is not None:
+        click.echo(f"error: {sent.error}; {plural(sent.left, 'run')} left: try again", err=True)
         return 1
-    click.echo(f"{new} of {plural(known, 'run')} new; {tracker.hint}", err=True)
+    click.echo(f"{sent.new} of {plural(sent.known, 'run')} new; {tracker.hint}", err=True)
     return 0
 
 

@@ -15,7 +15,7 @@ from sweep.plugins import TRACKER
 from sweep.records.record import record_from
 from sweep.records.schema import Record
 from sweep.store.directory import SweepDir
-from sweep.trackers.tracking import SUMMARY, Tracking, key_of, tracked
+from sweep.trackers.tracking import SUMMARY, key_of, send, tracked
 from tests.support import driving
 from tests.support.made_records import made_record, made_run, made_sweep, record_event, write_journal
 from tests.support.made_sweeps import GRID, measured
@@ -191,17 +191,12 @@ def test_a_server_or_a_folder_that_refuses_is_reported_with_what_is_left(tmp_pat
 def test_lost_is_replaced_by_the_attempts_own_record(tmp_path):
     sweep = made_sweep(tmp_path / "s")
     recorder = Recorder()
-    tracking = Tracking(sweep, "id", recorder)
     write_journal(sweep, "launcher-0001", [record_event(made_record(outcome=Outcome.LOST, message="gone"), 1.0)])
-    tracking.poll()
-    tracking.write_waiting()
+    send(sweep, "id", recorder)
     write_journal(sweep, "p1", [record_event(made_record(), 2.0)])
     write_journal(sweep, "launcher-0002", [record_event(made_record(outcome=Outcome.LOST, message="gone"), 3.0)])
-    tracking.poll()
-    tracking.write_waiting(picture=lambda: tmp_path)
-    tracking.poll()
-    assert tracking.waiting == 0
-    tracking.close()
+    assert send(sweep, "id", recorder, picture=lambda: tmp_path) == (1, 1, 0, None)
+    assert send(sweep, "id", recorder) == (1, 0, 0, None)
     key = key_of("id", made_run().run_id, 1)
     assert recorder.writes == [(key, "lost", None), (key, "ok", tmp_path)]
 
