@@ -63,16 +63,13 @@ def sweep(tmp_path: Path) -> Sweep:
     return sweep
 
 
-def test_logs_show_escape_sequences_as_text_and_raw_ones_as_they_are(sweep: Sweep, command: Command) -> None:
+def test_logs_show_escape_sequences_as_text(sweep: Sweep, command: Command) -> None:
     for words in (["--pilot", "p0001"], [f"{sweep.runs[0].run_id}.1"]):
         out = command("logs", sweep.directory.path, *words)[1]
         assert out.startswith(r"\u001b]0;mine\u0007\u001b[2J\u001b[31m\u009b31m\u202egpj.exea")
         assert "\nb[bold]" in out
-        assert command("logs", sweep.directory.path, *words, "--raw")[1].startswith(HOSTILE)
         document = command("logs", sweep.directory.path, *words, "--json")[1]
         assert json.dumps(HOSTILE.replace("\r", "\n"))[1:-1] in document
-    code, _, err = command("logs", sweep.directory.path, sweep.runs[0].run_id, "--raw", "--json")
-    assert (code, err) == (2, "error: --raw: has no effect with --json (omit it)\n")
 
 
 def hostile_results(path: Path) -> Path:
