@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import OutputPath, SweepCommand, refuse
-from sweep.cli.names import GPU_NAMES, TEMPLATE_NAMES, json_option, name_option
+from sweep.cli.names import GPU_NAMES, TEMPLATE_NAMES, executor_option, json_option, name_option
 from sweep.errors import SweepError, plural
 from sweep.files import taken, write_new
 from sweep.stated import shell_word
@@ -26,9 +26,7 @@ ELSEWHERE = (
 
 @click.command(cls=SweepCommand)
 @click.argument("directory", metavar="[DIR]", default=".", type=OutputPath(directory=True))
-@click.option(
-    "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers, else local."
-)
+@executor_option
 @name_option("--gpu", kind="GPU kind", names=GPU_NAMES, help="GPU type, if it cannot be detected.")
 @name_option(
     "--template", kind="template", names=TEMPLATE_NAMES, help="A site for such a cluster, which may be elsewhere."

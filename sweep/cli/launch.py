@@ -16,6 +16,7 @@ from sweep.cli.live import live_view
 from sweep.cli.names import (
     directory_argument,
     directory_option,
+    executor_option,
     json_option,
     overrides_option,
     site_option,
@@ -44,9 +45,7 @@ NO_TORCH = (
 @click.argument("grid_file", metavar="GRID", type=InputPath())
 @overrides_option
 @site_option
-@click.option(
-    "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers, else local."
-)
+@executor_option
 @directory_option("Sweep directory. Default: sweeps/<name of the grid>.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before anything is submitted.")
 @click.option("--detach", is_flag=True, help="Submit and return; continue with `sweep status` and `sweep resume`.")
