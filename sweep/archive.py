@@ -19,7 +19,7 @@ import stat
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -203,7 +203,7 @@ def _cleaned_table(path: Path, data: bytes, redaction: Redaction) -> tuple[bytes
     table, changed = read_table(path, data=data), False
     for index, field in enumerate(table.schema):
         values = table.column(index).to_pylist() if _has_text(field.type) else []
-        clean = [_clean_value(value, redaction) for value in values]
+        clean = redaction.clean_value(values)
         if clean != values:
             table, changed = table.set_column(index, field, pa.array(clean, type=field.type)), True
     metadata = {key: redaction.clean(value.decode()).encode() for key, value in (table.schema.metadata or {}).items()}
@@ -215,12 +215,6 @@ def _has_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind) or pa.types.is_list(kind):
         return _has_text(kind.value_type)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _clean_value(value: object, redaction: Redaction) -> object:
-    if isinstance(value, str):
-        return redaction.clean(value)
-    return [_clean_value(one, redaction) for one in value] if isinstance(value, Sequence) else value
 
 
 def is_archive(path: Path) -> bool:

@@ -156,13 +156,9 @@ def span_text(seconds: float) -> str:
 
 
 def range_text(low_s: float, high_s: float) -> str:
-    """About 10 to 25 min; one span where both ends read the same."""
-    low, high = (span_text(seconds).replace("a minute", "1 min").split() for seconds in (low_s, high_s))
-    if low == high:
-        return span_text(low_s)
-    if low[2:] == high[2:] and len(low) == 3:
-        return f"about {low[1]} to {' '.join(high[1:])}"
-    return f"{' '.join(low)} to {' '.join(high[1:])}"
+    """About 10 min to 2 h 10 min; one span where both ends read the same."""
+    low, high = span_text(low_s), span_text(high_s)
+    return low if low == high else f"{low} to {high.removeprefix('about ')}"
 
 
 def saved(sweep: Sweep) -> tuple[float, float | None]:

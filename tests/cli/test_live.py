@@ -121,7 +121,7 @@ def test_everything_is_shown_within_100_columns(tmp_path):
     skipped = sum(number for word, number in found.items() if word.startswith("not_run"))
     done_runs = len(sweep.runs) - skipped - found.get("waiting", 0) - found["running"]
     assert f"{done_runs}/{len(sweep.runs) - skipped} runs" in lines[0], "what is left out is not done"
-    assert re.match(r"about \d+ to \d+ min to go; 16:40 elapsed; [\d.,]+ GPU-hours spent", lines[1]), lines[1]
+    assert re.match(r"about \d+ min to \d+ min to go; 16:40 elapsed; [\d.,]+ GPU-hours spent", lines[1]), lines[1]
     assert "GPU-hours spent" in text
     assert re.search(r"\(\d+ skipped, about [\d.]+ GPU-hours saved\)", lines[0]), lines[0]
     assert "n/m: of m runs n have ended" in text
@@ -235,13 +235,13 @@ def test_wide_and_tall_grids_fit_the_terminal(tmp_path):
     [
         (0, 0, "about a minute"),
         (10, 50, "about a minute"),
-        (30, 200, "about 1 to 3 min"),
+        (30, 200, "about a minute to 3 min"),
         (600, 600, "about 10 min"),
-        (600, 1500, "about 10 to 25 min"),
+        (600, 1500, "about 10 min to 25 min"),
         (3 * 3600 + 600, 3 * 3600 + 600, "about 3 h 10 min"),
         (5400, 4 * 3600, "about 90 min to 4 h 0 min"),
         (3 * 86400, 3 * 86400, "about 3.0 days"),
-        (3 * 86400, 5 * 86400, "about 3.0 to 5.0 days"),
+        (3 * 86400, 5 * 86400, "about 3.0 days to 5.0 days"),
     ],
 )
 def test_spans_and_ranges_as_text(low, high, words):
