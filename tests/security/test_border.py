@@ -23,8 +23,8 @@ from sweep.contract import StatedRun
 from sweep.errors import SweepError
 from sweep.inputs.load import load_grid, parse_grid
 from sweep.inputs.texts import LONGEST_TEXT
-from sweep.library import table_formats, trainer_format
-from sweep.library.winners import METRIC, winners
+from sweep.library import trainer_format
+from sweep.library.winners import METRIC, as_text, winners
 from sweep.outcomes import Outcome
 from sweep.planning.build import build
 from sweep.records.collect import write_results
@@ -221,7 +221,7 @@ def test_what_is_no_name_of_a_variable_is_in_no_script(tmp_path, name):
     write_results(tmp_path / "r.parquet", [made_record(run)])
     rows = winners([tmp_path / "r.parquet"])
     with pytest.raises(SweepError, match="no name of an environment variable"):
-        table_formats.text(rows, "flags", METRIC)
+        as_text(rows, "flags", METRIC)
 
 
 def test_a_word_of_a_script_is_that_word():
