@@ -46,9 +46,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "logs": ("sweep.cli.logs:logs", "Print the output of an attempt or of a pilot."),
     },
     "Exchange": {
-        "import": ("sweep.cli.foreign:import_results", "Convert a table of results from elsewhere."),
-        "track": ("sweep.cli.track:track", "Send results to Weights & Biases or MLflow."),
-        "archive": ("sweep.cli.archive:archive", "Pack a sweep into one file without secrets, or open one."),
+        "import": ("sweep.cli.exchange:import_results", "Convert a table of results from elsewhere."),
+        "track": ("sweep.cli.exchange:track", "Send results to Weights & Biases or MLflow."),
+        "archive": ("sweep.cli.exchange:archive", "Pack a sweep into one file without secrets, or open one."),
     },
 }
 """section of `sweep --help` -> command -> ("module:attribute", its line there)"""
