@@ -231,18 +231,3 @@ def test_cancel_of_a_finished_sweep_changes_nothing(tmp_path, command):
     assert (code, "nothing to cancel: every run of the sweep has ended" in err) == (0, True)
     assert sorted(sweep.directory.journals()) == before
     assert command.json("status", tmp_path / "s")["cancelled"] is False
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("status", "a", "b"), ["unexpected: 'b'"]),
-        (("launch",), ["GRID: this argument is missing"]),
-    ],
-)
-def test_nothing_is_accepted_in_silence_and_every_mistake_is_reported(tmp_path, monkeypatch, command, words, expected):
-    monkeypatch.chdir(tmp_path)
-    err = command.refused(*words)
-    assert all(line.startswith("error: ") for line in err.splitlines() if not line.startswith("sweep: "))
-    assert not [text for text in expected if text not in err], err
-    assert "Usage:" not in err

@@ -186,6 +186,19 @@ def test_a_pilot_that_wrote_its_last_line_is_ending_and_not_running(tmp_path):
     assert re.search(r"p0001 +ending +n1 +no remaining run fits", text)
 
 
+def test_the_status_has_the_directory_the_launcher_the_latest_and_the_winner(tmp_path, command, monkeypatch):
+    sweep = made_sweeps.made(tmp_path / "s")
+    made_sweeps.pilot_wrote(sweep, "p0001", (sweep.runs[0].run_id, 1, Outcome.OK))
+    document = command.json("status", tmp_path / "s")
+    assert (document["directory"], document["launcher"]) == (str(tmp_path / "s"), None)
+    monkeypatch.chdir(tmp_path)
+    _, out, err = command("status")
+    assert err == "sweep: s\n", "which was taken, as none is named"
+    assert out.splitlines()[0] == f"{tmp_path}/s; no launcher runs"
+    assert "best so far" in out
+    assert sweep.runs[0].run_id[:40] in out.partition("latest\n")[2]
+
+
 def test_a_cancelled_attempt_is_not_listed_among_the_failures(tmp_path, capsys):
     sweep = made(tmp_path, ("1B",), (1,))
     (one, other), started = sweep.runs[:2], pilot_events("p0001", 1, nodes=("n1",))
