@@ -31,8 +31,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "resume": ("sweep.cli.launch:resume", "Continue with runs that are missing or may be retried."),
         "status": ("sweep.cli.status:status", "Show what ran, what runs, and what failed and why."),
         "cancel": ("sweep.cli.launch:cancel", "Stop all jobs and processes of a sweep, and record it."),
-        "rerun": ("sweep.cli.rerun:rerun", "Measure chosen runs again, as a further attempt of each."),
-        "nodes": ("sweep.cli.nodes:nodes", "List nodes and why some are excluded; exclude or release one."),
+        "rerun": ("sweep.cli.requests:rerun", "Measure chosen runs again, as a further attempt of each."),
+        "nodes": ("sweep.cli.requests:nodes", "List nodes and why some are excluded; exclude or release one."),
     },
     "Answer": {
         "collect": ("sweep.cli.results:collect", "Write all records to results.parquet."),
