@@ -13,7 +13,7 @@ from sweep.cli.command import InputPath, SweepCommand, refuse
 from sweep.cli.names import SHARE, anyway_option, json_option, metric_option
 from sweep.cli.sources import named
 from sweep.errors import Mistake, plural
-from sweep.library.compare import WITHIN
+from sweep.library import compare as library
 
 if TYPE_CHECKING:
     from analysis.compare.baseline import Certificate, Workload
@@ -33,7 +33,11 @@ SHOWN = 20
     help="Check each workload of one sweep against these results.",
 )
 @click.option(
-    "--within", type=SHARE, default=WITHIN, show_default=True, help="With --baseline: the slowdown that still passes."
+    "--within",
+    type=SHARE,
+    default=library.WITHIN,
+    show_default=True,
+    help="With --baseline: the tolerated slowdown.",
 )
 @metric_option("Metric to compare.")
 @click.option("--noise", type=SHARE, help="Run-to-run noise, such as 0.5%. Default: estimated from the runs.")
@@ -65,8 +69,6 @@ def compare(
       sweep compare sweeps/tonight --baseline good.parquet --within 3%
       sweep compare a.parquet b.parquet --metric peak_memory_bytes --json
     """
-    from sweep.library import compare as library
-
     if baseline is not None:
         return _check(sources, baseline, within, metric, noise, as_json)
     refuse(["within"], "without --baseline")
@@ -165,8 +167,6 @@ def _values(cell: CellHistory, history: History) -> str:
 def _check(
     sources: tuple[Path, ...], baseline: Path, within: float, metric: str, noise: float | None, as_json: bool
 ) -> int:
-    from sweep.library import compare as library
-
     several = Mistake("one sweep is checked", path="--baseline", remedy="name one, or omit --baseline")
     refuse(["anyway"], "with --baseline", *([several] if len(sources) > 1 else []))
     (source,) = named(sources)

@@ -38,7 +38,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "collect": ("sweep.cli.results:collect", "Write all records to results.parquet."),
         "best": ("sweep.cli.best:best", "List or export the best configuration of each cell."),
         "heatmap": ("sweep.cli.results:heatmap", "Draw the best configuration per model and node count."),
-        "report": ("sweep.cli.report:report", "Write one HTML page with results, confidence and all data."),
+        "report": ("sweep.cli.results:report", "Write one HTML page with results, confidence and all data."),
         "compare": ("sweep.cli.compare:compare", "Find significant changes between sweeps, or check a baseline."),
     },
     "Explain": {
