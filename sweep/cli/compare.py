@@ -33,11 +33,7 @@ SHOWN = 20
     help="Check each workload of one sweep against these results.",
 )
 @click.option(
-    "--within",
-    type=SHARE,
-    default=library.WITHIN,
-    show_default=True,
-    help="With --baseline: the tolerated slowdown.",
+    "--within", type=SHARE, default=library.WITHIN, show_default=True, help="With --baseline: the tolerated slowdown."
 )
 @metric_option("Metric to compare.")
 @click.option("--noise", type=SHARE, help="Run-to-run noise, such as 0.5%. Default: estimated from the runs.")

@@ -22,8 +22,6 @@ from sweep.files import read_text
 from sweep.library.sources import collected_results, output_folder
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from sweep.library.trainer_format import Origin
     from sweep.store.directory import SweepDir
 
@@ -196,8 +194,9 @@ def _write_page(target: Path, places: list[Path], directories: Sequence[SweepDir
     for directory in directories:
         prefix = f"{directory.path.name}/" if len(directories) > 1 else ""
         found |= {f"{prefix}{name}": parts for name, parts in node_time(read_state(directory), time.time()).items()}
+    sweeps = [str(name) for name in records["sweep_name"].dropna().unique()]
     about = About(
-        title=_title(records, places),
+        title=first_names(sweeps or [place.stem for place in places], 4, " + "),
         sources=[str(place) for place in places],
         written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z"),
         grid=grid,
@@ -231,12 +230,6 @@ def _origin(directories: Sequence[SweepDir]) -> tuple[str | None, dict[str, Any]
 def _own_text(path: Path) -> str:
     """The text of a sweep's file for a page that others read: of a link, which may lead to any file, none."""
     return read_text(path, "grid") if path.is_file() and not path.is_symlink() else ""
-
-
-def _title(records: pd.DataFrame, places: list[Path]) -> str:
-    """The sweep names in the records, otherwise the file names."""
-    named = list(dict.fromkeys(str(name) for name in records["sweep_name"].dropna()))
-    return first_names(named or [place.stem for place in places], 4, " + ")
 
 
 def _usage(origin: Origin, cell: Mapping[str, Any]) -> list[tuple[str, str]]:

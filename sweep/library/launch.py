@@ -253,8 +253,10 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, on_step: OnStep, note:
     _say(note, keep_private(sweep.directory))
     directory = sweep.directory.path
     if detach and sweep.executor == "local":  # no scheduler here: a launcher in the background replaces it
-        process = _resume_in_background(directory, takeover=takeover)
-        return Launched(directory=directory, runs=len(sweep.runs), background=process)
+        words = module_command("sweep.cli.main", "resume", str(directory), *(["--takeover"] * takeover))
+        with (directory / "launcher.out").open("ab") as out:
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        return Launched(directory=directory, runs=len(sweep.runs), background=process.pid)
     launcher = Launcher(replace(sweep), takeover=takeover)
     launcher.renew_tries()
     if detach:
@@ -297,10 +299,3 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, on_step: OnStep, note:
     del launcher, sweep, tally  # with its search and sums: drawing needs the memory
     give_back()
     return replace(launched, heatmap=draw_heatmap([directory])[0] if launched.counts.get("ok") else None)
-
-
-def _resume_in_background(directory: Path, *, takeover: bool) -> int:
-    """The process of `sweep resume`, which lives on after this one: its output is launcher.out in the directory."""
-    command = module_command("sweep.cli.main", "resume", str(directory), *(["--takeover"] * takeover))
-    with (directory / "launcher.out").open("ab") as out:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True).pid
