@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from sweep.inputs.load import load_grid as load_grid
     from sweep.inputs.load import load_site as load_site
     from sweep.inputs.site import Site as Site
-    from sweep.library.cancel import cancel as cancel
     from sweep.library.compare import compare as compare
+    from sweep.library.launch import cancel as cancel
     from sweep.library.launch import launch as launch
     from sweep.library.launch import resume as resume
     from sweep.library.plan import plan as plan
@@ -47,7 +47,7 @@ _PLACES = {
     "SweepError": "sweep.errors:SweepError",
     "__version__": "sweep.version:__version__",
     "best": "sweep.library.winners:best",
-    "cancel": "sweep.library.cancel:cancel",
+    "cancel": "sweep.library.launch:cancel",
     "collect": "sweep.library.sources:collect",
     "compare": "sweep.library.compare:compare",
     "launch": "sweep.library.launch:launch",

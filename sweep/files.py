@@ -267,24 +267,21 @@ def write_whole(path: Path, data: Content) -> None:
         write_aside(path, data).rename(path)
 
 
-def write_new(texts: Mapping[Path, str]) -> None:
-    """Write files that do not exist yet, all or none, and make the directories above them. Raises FileExistsError."""
-    written: list[Path] = []
-    with contextlib.ExitStack() as above:
-        for path in texts:
-            above.enter_context(_parents(path))
+def write_new(path: Path, text: str) -> None:
+    """Write a file, and make the directories above it. Raises SweepError where it exists."""
+    with _parents(path):
+        aside = write_aside(path, text)
         try:
-            for path, text in texts.items():
-                aside = write_aside(path, text)
-                try:
-                    os.link(aside, path)
-                    written.append(path)
-                finally:
-                    aside.unlink()
-        except OSError:
-            for path in written:
-                path.unlink()
-            raise
+            os.link(aside, path)
+        except FileExistsError:
+            raise SweepError(taken(path)) from None
+        finally:
+            aside.unlink()
+
+
+def taken(path: Path) -> Mistake:
+    """That a file exists which nothing may replace."""
+    return Mistake("exists, and is not overwritten", file=str(path), remedy="name another path, or remove it")
 
 
 def write_aside(path: Path, data: Content) -> Path:

@@ -21,8 +21,6 @@ LONGEST_LINE, LONGEST_NAME = 200, 80
 """characters of a text on a line of ours, and of a name of a file"""
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9._+@-]")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\.|$)")
-"""no names of files on Windows"""
 _RESERVED = frozenset(
     "if then else elif fi for while until do done case esac in function select time coproc".split()  # noqa: SIM905
 )
@@ -71,8 +69,6 @@ class Stated:
         """A plain name: another text has another name, which ends with its digest where the text itself is none."""
         text = str(self._value)
         plain = _NOT_PLAIN.sub("_", text[:LONGEST_NAME]).lstrip(".-+@") or "_"
-        if _DEVICE.match(plain):
-            plain = f"_{plain}"
         digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
         return plain if plain == text else f"{plain}-{digest[:8]}"
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, refuse
 from sweep.cli.names import json_option, metric_option, name_option
 from sweep.cli.progress_text import unmeasured_text
 from sweep.cli.sources import named, origin_of
 from sweep.cli.terminal import console
 from sweep.errors import Mistake, SweepError
 from sweep.library.sources import METRIC, collected_results, status
-from sweep.library.winners import FORMS, SIMULATED, Row, winners
+from sweep.library.winners import FORMS, SIMULATED, Row, as_text, best_table, winners
 from sweep.plugins import TRAINER
 
 if TYPE_CHECKING:
@@ -76,18 +76,17 @@ def best(
       sweep best sweeps/first --format TRAINER --param root=/shared/checkout
     """
     from sweep.library import trainer_format
-    from sweep.library.table_formats import text
 
     form = "json" if as_json else form
     own = form in (TABLE, *FORMS)
-    if own and (wrong := without_effect(["iterations", "out", "skip", "params"], f"with --format {form}")):
-        raise SweepError(wrong)
+    if own:
+        refuse(["iterations", "out", "skip", "params"], f"with --format {form}")
     results = collected_results(named(sources))
     rows = winners([place for place, _ in results], metric, expression, models, widths)
     if form == TABLE:
         _print(rows, metric, to_stderr=False)
     elif own:
-        click.echo(text(rows, form, metric), nl=False)
+        click.echo(as_text(rows, form, metric), nl=False)
     else:
         given = trainer_format.parameters(params, form)
         origin = origin_of([directory for _, directory in results])
@@ -152,8 +151,6 @@ def table(rows: Sequence[Row], metric: str = METRIC, width: int = NARROW) -> Ren
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
-
-    from sweep.library.table_formats import best_table
 
     wide = width >= NARROW
     title = "Best configuration per model and node count" + (

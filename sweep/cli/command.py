@@ -106,14 +106,18 @@ class OutputPath(click.Path):
         return path
 
 
-def without_effect(names: Sequence[str], why: str) -> list[Mistake]:
-    """A mistake for each of these parameters of the running command that the user gave. ``why``: "without X"."""
+def refuse(names: Sequence[str], why: str, *others: Mistake) -> None:
+    """Raises SweepError where the user gave one of these parameters, which have no effect ("without X"), or there are
+    ``others``.
+    """
     ctx = click.get_current_context()
-    return [
+    mistakes = [
         Mistake(f"has no effect {why}", path=_name(param), remedy="omit it")
         for param in ctx.command.params
         if param.name in names and ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     ]
+    if mistakes or others:
+        raise SweepError([*mistakes, *others])
 
 
 def usage_mistake(error: click.UsageError) -> Mistake:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.command import InputPath, SweepCommand, without_effect
+from sweep.cli.command import InputPath, SweepCommand, refuse
 from sweep.cli.names import SHARE, anyway_option, json_option, metric_option
 from sweep.cli.sources import named
-from sweep.errors import Mistake, SweepError, plural
-from sweep.library.compare import WITHIN
+from sweep.errors import Mistake, plural
+from sweep.library import compare as library
 
 if TYPE_CHECKING:
     from analysis.compare.baseline import Certificate, Workload
@@ -33,7 +33,7 @@ SHOWN = 20
     help="Check each workload of one sweep against these results.",
 )
 @click.option(
-    "--within", type=SHARE, default=WITHIN, show_default=True, help="With --baseline: the slowdown that still passes."
+    "--within", type=SHARE, default=library.WITHIN, show_default=True, help="With --baseline: the tolerated slowdown."
 )
 @metric_option("Metric to compare.")
 @click.option("--noise", type=SHARE, help="Run-to-run noise, such as 0.5%. Default: estimated from the runs.")
@@ -65,12 +65,9 @@ def compare(
       sweep compare sweeps/tonight --baseline good.parquet --within 3%
       sweep compare a.parquet b.parquet --metric peak_memory_bytes --json
     """
-    from sweep.library import compare as library
-
     if baseline is not None:
         return _check(sources, baseline, within, metric, noise, as_json)
-    if useless := without_effect(["within"], "without --baseline"):
-        raise SweepError(useless)
+    refuse(["within"], "without --baseline")
     history = library.compare(*sources, metric=metric, noise=noise, anyway=anyway)
     if as_json:
         click.echo(json.dumps(history.document()))
@@ -166,13 +163,8 @@ def _values(cell: CellHistory, history: History) -> str:
 def _check(
     sources: tuple[Path, ...], baseline: Path, within: float, metric: str, noise: float | None, as_json: bool
 ) -> int:
-    from sweep.library import compare as library
-
-    mistakes = without_effect(["anyway"], "with --baseline")
-    if len(sources) > 1:
-        mistakes.append(Mistake("one sweep is checked", path="--baseline", remedy="name one, or omit --baseline"))
-    if mistakes:
-        raise SweepError(mistakes)
+    several = Mistake("one sweep is checked", path="--baseline", remedy="name one, or omit --baseline")
+    refuse(["anyway"], "with --baseline", *([several] if len(sources) > 1 else []))
     (source,) = named(sources)
     certificate = library.certify(source, baseline, within=within, metric=metric, noise=noise)
     if as_json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sweep.cli.command import SweepCommand
-from sweep.cli.names import directory_option, json_option, site_option
+from sweep.cli.names import directory_option, executor_option, json_option, site_option
 from sweep.cli.terminal import console
 from sweep.errors import Mistake, SweepError
 
@@ -38,7 +38,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "unknown": "yellow"}
     "--nodes", "nodes_given", help="Number of nodes or their names: 8, or n1,n2,n7. Default: max_nodes of the site."
 )
 @click.option("--every-pair", is_flag=True, help="With --tier pair: test every pair of nodes instead of two rounds.")
-@click.option("--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers.")
+@executor_option
 @directory_option("Directory for the reports.", Path("doctor"))
 @json_option
 def doctor(

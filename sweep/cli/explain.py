@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sweep.cli.command import InputPath, SourcePath, SweepCommand
-from sweep.cli.explain_measured import measured, measured_lines
+from sweep.cli.explain_measured import NodesKnown, gap_lines, gap_of, measured, measured_lines
 from sweep.cli.names import complete_run, json_option
 from sweep.cli.sources import chosen_sweep, find_attempt, find_run, named
 from sweep.errors import Mistake, SweepError
@@ -89,7 +89,6 @@ def _explain_log(log_file: Path, as_json: bool) -> int:
 
 def _explain_gap(source: Path | None, run: str | None, as_json: bool) -> int:
     """Of a results file its records alone are known, without plan, site or logs."""
-    from sweep.cli.explain_gap import NodesKnown, gap, gap_lines
     from sweep.library.winners import winners
     from sweep.store.sweep import open_sweep
 
@@ -103,7 +102,7 @@ def _explain_gap(source: Path | None, run: str | None, as_json: bool) -> int:
         if chosen[0] not in known:
             raise SweepError(Mistake(f"no attempt of {run} is ok", file=str(place), remedy="omit --gap"))
     nodes = NodesKnown(place, directory)
-    gaps = [gap(sweep, known[run_id], nodes) for run_id in chosen]
+    gaps = [gap_of(sweep, known[run_id], nodes) for run_id in chosen]
     click.echo(json.dumps(gaps) if as_json else "\n\n".join("\n".join(gap_lines(one)) for one in gaps))
     return 0
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sweep.cli.command import OutputPath, SweepCommand, without_effect
-from sweep.cli.names import GPU_NAMES, TEMPLATE_NAMES, json_option, name_option
-from sweep.errors import Mistake, SweepError, plural
+from sweep.cli.command import OutputPath, SweepCommand, refuse
+from sweep.cli.names import GPU_NAMES, TEMPLATE_NAMES, executor_option, json_option, name_option
+from sweep.errors import SweepError, plural
+from sweep.files import taken, write_new
 from sweep.stated import shell_word
 
 if TYPE_CHECKING:
     from sweep.inputs.detect import NodeGroup
 
-NAMES = ("grid.yaml", "site.yaml")
 OTHERS_SHOWN = 12
 ELSEWHERE = (
     "No cluster is seen from here: check gpus_per_node; partition, account and max_nodes are still to be stated."
@@ -26,9 +26,7 @@ ELSEWHERE = (
 
 @click.command(cls=SweepCommand)
 @click.argument("directory", metavar="[DIR]", default=".", type=OutputPath(directory=True))
-@click.option(
-    "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers, else local."
-)
+@executor_option
 @name_option("--gpu", kind="GPU kind", names=GPU_NAMES, help="GPU type, if it cannot be detected.")
 @name_option(
     "--template", kind="template", names=TEMPLATE_NAMES, help="A site for such a cluster, which may be elsewhere."
@@ -52,8 +50,7 @@ def init(
       sweep init --schema > grid.schema.json
     """
     if schema:
-        if useless := without_effect(["directory", "executor", "gpu", "template", "as_json"], "with --schema"):
-            raise SweepError(useless)
+        refuse(["directory", "executor", "gpu", "template", "as_json"], "with --schema")
         from sweep.inputs.grid import json_schema
 
         click.echo(json.dumps(json_schema(), indent=2))
@@ -63,11 +60,11 @@ def init(
     from sweep.inputs.site import parse_site
     from sweep.inputs.starter_files import SITE_TEMPLATES, grid_text, site_text
 
-    if taken := [_taken(directory / name) for name in NAMES if (directory / name).exists()]:
-        raise SweepError(taken)
+    grid, site = directory / "grid.yaml", directory / "site.yaml"
+    if mistakes := [taken(path) for path in (grid, site) if path.exists()]:
+        raise SweepError(mistakes)
     if template is not None:
-        if useless := without_effect(["executor", "gpu"], "with --template"):
-            raise SweepError(useless)
+        refuse(["executor", "gpu"], "with --template")
         chosen, text = "slurm", SITE_TEMPLATES[template].read_text(encoding="utf-8")
         facts: Mapping[str, object] = parse_site(text, template).model_dump(exclude_unset=True)
         texts = grid_text(facts), text
@@ -77,7 +74,8 @@ def init(
         seen = "partition" in facts
         remarks = [_remark(group) for group in other_partitions(facts["partition"])[:OTHERS_SHOWN]] if seen else []
         texts = grid_text(facts), site_text(facts, remarks if seen or facts["name"] == "local" else [ELSEWHERE])
-    grid, site = _write(directory, texts)
+    for path, content in zip((grid, site), texts, strict=True):
+        write_new(path, content)
     if as_json:
         click.echo(json.dumps({"grid": str(grid), "site": str(site), "executor": chosen, "detected": dict(facts)}))
         return 0
@@ -87,23 +85,7 @@ def init(
     return 0
 
 
-def _taken(path: Path) -> Mistake:
-    return Mistake("exists, and is not overwritten", file=str(path), remedy="name another directory: `sweep init DIR`")
-
-
 def _remark(group: NodeGroup) -> str:
     limit = "no time limit" if group.time_limit_s is None else f"at most {group.time_limit_s // 60} min"
     gpus = f"{group.gpus} GPUs {group.gpu_type}".rstrip() if group.gpus else "no GPUs"
     return f"also up: partition {group.partition}, {plural(group.nodes, 'node')}, {gpus} each, {limit}"
-
-
-def _write(directory: Path, texts: tuple[str, str]) -> tuple[Path, Path]:
-    """Both files. Raises SweepError if one was created meanwhile."""
-    from sweep.files import write_new
-
-    paths = directory / NAMES[0], directory / NAMES[1]
-    try:
-        write_new(dict(zip(paths, texts, strict=True)))
-    except FileExistsError:
-        raise SweepError(_taken(next(path for path in paths if path.exists()))) from None
-    return paths

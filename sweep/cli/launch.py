@@ -1,11 +1,11 @@
-"""`sweep launch`, `resume` and `cancel`: from a grid to measured runs."""
+"""`sweep launch`, `demo`, `resume` and `cancel`: from a grid to measured runs."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,15 @@ from sweep.cli.live import live_view
 from sweep.cli.names import (
     directory_argument,
     directory_option,
+    executor_option,
     json_option,
     overrides_option,
     site_option,
 )
 from sweep.cli.progress_text import brief, counted, hours_text, unmeasured_text
 from sweep.cli.sources import chosen_sweep
-from sweep.errors import plural
+from sweep.errors import Mistake, SweepError, plural
+from sweep.files import shipped_folder
 
 if TYPE_CHECKING:
     from sweep.inputs.grid import Grid
@@ -33,15 +35,17 @@ if TYPE_CHECKING:
 
 FAILURES_SHOWN = 5
 """outcomes whose latest message the end of a launch shows"""
+NO_TORCH = (
+    "`pip install torch`. Without a GPU the CPU build is enough (about 200 MB; on Linux pip's default index has the "
+    "CUDA build, over 2 GB with its libraries): PyTorch's installation page names its index of CPU builds"
+)
 
 
 @click.command(cls=SweepCommand)
 @click.argument("grid_file", metavar="GRID", type=InputPath())
 @overrides_option
 @site_option
-@click.option(
-    "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers, else local."
-)
+@executor_option
 @directory_option("Sweep directory. Default: sweeps/<name of the grid>.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before anything is submitted.")
 @click.option("--detach", is_flag=True, help="Submit and return; continue with `sweep status` and `sweep resume`.")
@@ -98,6 +102,33 @@ def launch(
 
 
 @click.command(cls=SweepCommand)
+@directory_option("Sweep directory.", Path("sweeps") / "demo")
+def demo(directory: Path) -> int:
+    """Measure 16 layouts of two tiny models with real torch processes on this machine, and draw the heatmap.
+
+    Needs no GPU and no Slurm; takes a few minutes. The grid is examples/laptop.yaml; the best layouts are measured
+    twice. Safe to kill; run again to resume.
+
+    \b
+    Examples:
+      sweep demo
+      sweep demo --dir /tmp/demo
+    """
+    from sweep.inputs.load import load_grid
+    from sweep.library.launch import launch as launch_sweep
+
+    if importlib.util.find_spec("torch") is None:
+        raise SweepError(Mistake("the demo trains with torch, which is not installed here", remedy=NO_TORCH))
+    grid = load_grid(shipped_folder("examples") / "laptop.yaml")
+    with live_view() as show:
+        launched = launch_sweep(
+            grid, directory=directory, executor="local", on_step=show, note=note,
+            approve=lambda about: note(f"sweep: {cost_text(about)}"),
+        )  # fmt: skip
+    return show_launched(launched, detach=False, as_json=False)
+
+
+@click.command(cls=SweepCommand)
 @directory_argument
 @click.option("--detach", is_flag=True, help="Submit and return.")
 @click.option("--takeover", is_flag=True, help="Replace a launcher that holds the sweep.")
@@ -130,7 +161,7 @@ def cancel(directory: Path | None, as_json: bool) -> int:
       sweep cancel
       sweep cancel sweeps/first
     """
-    from sweep.library.cancel import cancel as cancel_sweep
+    from sweep.library.launch import cancel as cancel_sweep
 
     cancelled = cancel_sweep(chosen_sweep(directory).path)
     left = list(cancelled.open_pilots)
@@ -175,11 +206,12 @@ def _dry_run(
     """What would be submitted first, for each node count; or what would be added."""
     if add:
         from sweep.library.launch import added_by, directory_of
+        from sweep.store.sweep import open_sweep
 
-        directory = directory_of(grid, directory)
-        added = added_by(directory, grid, site, executor)
+        sweep = open_sweep(directory_of(grid, directory))
+        added = added_by(sweep, grid, site or grid.site, executor)
         if as_json:
-            click.echo(json.dumps({"directory": str(directory)} | _added_document(added)))
+            click.echo(json.dumps({"directory": str(sweep.directory.path)} | _added_document(added)))
         else:
             _show_added(added)
             note("nothing was written")
@@ -188,10 +220,10 @@ def _dry_run(
 
     would = dry_run(grid, site, directory=directory, executor=executor)
     if as_json:
-        click.echo(json.dumps(asdict(would)))
+        click.echo(json.dumps(would))
         return 0
-    note(f"{plural(would.runs, 'run')}; nothing was written or submitted")
-    for width, script in would.scripts.items():
+    note(f"{plural(would['runs'], 'run')}; nothing was written or submitted")
+    for width, script in would["scripts"].items():
         click.echo(f"# pilot of {plural(int(width), 'node')}\n{script}")
     return 0
 

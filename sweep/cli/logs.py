@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import SourcePath, SweepCommand, without_effect
+from sweep.cli.command import SourcePath, SweepCommand
 from sweep.cli.names import complete_run, json_option
 from sweep.cli.sources import chosen_sweep, find_attempt
-from sweep.cli.terminal import stdout
 from sweep.errors import Mistake, SweepError
 
 if TYPE_CHECKING:
@@ -26,9 +25,8 @@ PILOT_FILES = ("stdout", "stderr", "agents.log")
 @click.argument("directory", metavar="[DIR]", required=False, type=SourcePath(), shell_complete=complete_run)
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_run)
 @click.option("--pilot", metavar="NAME", help="Print the output of this pilot's job and agents instead, such as p0001.")
-@click.option("--raw", is_flag=True, help="Print control characters and escape sequences as they are.")
 @json_option
-def logs(directory: Path | None, run: str | None, pilot: str | None, raw: bool, as_json: bool) -> int:
+def logs(directory: Path | None, run: str | None, pilot: str | None, as_json: bool) -> int:
     """Print an attempt's stored output: that of rank 0 if it was ok, the tail of every rank's if it failed.
 
     RUN is any unique part of a run_id, or RUN.ATTEMPT (default: the last one that started). If several runs match, they
@@ -41,32 +39,30 @@ def logs(directory: Path | None, run: str | None, pilot: str | None, raw: bool, 
       sweep logs sweeps/first --pilot p0003
       sweep logs sweeps/first 16b2f0c211 --json | jq -r .text
     """
-    if raw and as_json:
-        raise SweepError(without_effect(["raw"], "with --json"))
     if pilot is not None:
         if run is not None:
             raise SweepError(Mistake("--pilot excludes RUN", remedy="`sweep logs DIR --pilot NAME`"))
-        return _show_pilot(chosen_sweep(directory), pilot, raw, as_json)
+        return _show_pilot(chosen_sweep(directory), pilot, as_json)
     if run is None and directory is not None and not directory.is_dir():
         directory, run = None, str(directory)
     if run is None:
         raise SweepError(Mistake("no run is named", remedy="`sweep logs DIR RUN` or `sweep logs DIR --pilot NAME`"))
-    return _show_attempt(chosen_sweep(directory), run, raw, as_json)
+    return _show_attempt(chosen_sweep(directory), run, as_json)
 
 
-def _show_attempt(directory: SweepDir, words: str, raw: bool, as_json: bool) -> int:
+def _show_attempt(directory: SweepDir, words: str, as_json: bool) -> int:
     from sweep.store.snapshot import read_state
     from sweep.store.sweep import open_sweep
 
     sweep_state = read_state(directory)
     known = [planned.run_id for planned in open_sweep(directory.path).runs]
     run_id, asked = find_attempt(known, words, directory.path, lambda run_id: _attempts_text(sweep_state, run_id))
-    document = _document(directory, sweep_state, run_id, _attempt(directory, sweep_state, run_id, asked), raw)
+    document = _document(directory, sweep_state, run_id, _attempt(directory, sweep_state, run_id, asked))
     if as_json:
         click.echo(json.dumps(document))
     elif document["text"] is not None:
         click.echo(f"{_head(document)}, stored in {document['path']}", err=True)
-        click.echo(document["text"], stdout(raw=raw), nl=False)
+        click.echo(document["text"], nl=False)
     else:
         click.echo(f"{_head(document)}: {document['missing']}", err=True)
     return 0 if document["text"] is not None else 1
@@ -94,17 +90,16 @@ def _attempt(directory: SweepDir, sweep_state: SweepState, run_id: str, asked: i
     return asked or numbers[-1]
 
 
-def _text(path: Path, raw: bool) -> str:
-    """Its line ends, and carriage returns as those of a progress bar, as new lines; ``raw``: as they are."""
-    text = path.read_bytes().decode(errors="replace")
-    return text if raw else text.replace("\r\n", "\n").replace("\r", "\n")
+def _text(path: Path) -> str:
+    """Its line ends, and carriage returns as those of a progress bar, as new lines."""
+    return path.read_bytes().decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _document(directory: SweepDir, sweep_state: SweepState, run_id: str, number: int, raw: bool) -> dict[str, Any]:
+def _document(directory: SweepDir, sweep_state: SweepState, run_id: str, number: int) -> dict[str, Any]:
     state = sweep_state.runs[run_id]
     attempt = state.attempts[number]
     path = directory.log(run_id, number)
-    text = _text(path, raw) if path.is_file() else None
+    text = _text(path) if path.is_file() else None
     if attempt.outcome is None:
         missing = f"it is measured now in pilot {attempt.pilot}, and its output is stored when it ends"
     else:
@@ -130,20 +125,20 @@ def _head(document: dict[str, Any]) -> str:
     return f"{document['run_id']}, attempt {document['attempt']}{more}: {document['outcome'] or 'running'}"
 
 
-def _show_pilot(directory: SweepDir, name: str, raw: bool, as_json: bool) -> int:
+def _show_pilot(directory: SweepDir, name: str, as_json: bool) -> int:
     """A pilot's own files, each under its name; 0 even if all are empty: a healthy pilot prints nothing."""
     names = sorted(path.name for path in (directory.path / "pilots").iterdir() if path.is_dir())
     if name not in names:
         remedy = f"there are {', '.join(names)}" if names else "none was submitted yet"
         raise SweepError(Mistake(f"no pilot {name[:60]!r}", file=str(directory.path), remedy=remedy))
     paths = [directory.pilot(name) / file for file in PILOT_FILES]
-    texts = {str(path): _text(path, raw) for path in paths if path.is_file()}
+    texts = {str(path): _text(path) for path in paths if path.is_file()}
     if as_json:
         click.echo(json.dumps({"pilot": name, "files": texts}))
         return 0
     for path, text in texts.items():
         click.echo(f"{path}: {len(text.splitlines())} lines", err=True)
-        click.echo(text, stdout(raw=raw), nl=bool(text) and not text.endswith("\n"))
+        click.echo(text, nl=bool(text) and not text.endswith("\n"))
     if not texts:
         click.echo(f"pilot {name} has written nothing yet", err=True)
     return 0

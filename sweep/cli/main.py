@@ -17,7 +17,7 @@ from sweep.version import __version__
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
-        "demo": ("sweep.cli.demo:demo", "Measure two tiny models on this machine and draw the heatmap."),
+        "demo": ("sweep.cli.launch:demo", "Measure two tiny models on this machine and draw the heatmap."),
         "init": ("sweep.cli.init:init", "Write a commented grid and site to start from."),
         "doctor": ("sweep.cli.doctor:doctor", "Check cluster health and measure component speed."),
     },
@@ -31,14 +31,14 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "resume": ("sweep.cli.launch:resume", "Continue with runs that are missing or may be retried."),
         "status": ("sweep.cli.status:status", "Show what ran, what runs, and what failed and why."),
         "cancel": ("sweep.cli.launch:cancel", "Stop all jobs and processes of a sweep, and record it."),
-        "rerun": ("sweep.cli.rerun:rerun", "Measure chosen runs again, as a further attempt of each."),
-        "nodes": ("sweep.cli.nodes:nodes", "List nodes and why some are excluded; exclude or release one."),
+        "rerun": ("sweep.cli.requests:rerun", "Measure chosen runs again, as a further attempt of each."),
+        "nodes": ("sweep.cli.requests:nodes", "List nodes and why some are excluded; exclude or release one."),
     },
     "Answer": {
         "collect": ("sweep.cli.results:collect", "Write all records to results.parquet."),
         "best": ("sweep.cli.best:best", "List or export the best configuration of each cell."),
         "heatmap": ("sweep.cli.results:heatmap", "Draw the best configuration per model and node count."),
-        "report": ("sweep.cli.report:report", "Write one HTML page with results, confidence and all data."),
+        "report": ("sweep.cli.results:report", "Write one HTML page with results, confidence and all data."),
         "compare": ("sweep.cli.compare:compare", "Find significant changes between sweeps, or check a baseline."),
     },
     "Explain": {
@@ -46,9 +46,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "logs": ("sweep.cli.logs:logs", "Print the output of an attempt or of a pilot."),
     },
     "Exchange": {
-        "import": ("sweep.cli.foreign:import_results", "Convert a table of results from elsewhere."),
-        "track": ("sweep.cli.track:track", "Send results to Weights & Biases or MLflow."),
-        "archive": ("sweep.cli.archive:archive", "Pack a sweep into one file without secrets, or open one."),
+        "import": ("sweep.cli.exchange:import_results", "Convert a table of results from elsewhere."),
+        "track": ("sweep.cli.exchange:track", "Send results to Weights & Biases or MLflow."),
+        "archive": ("sweep.cli.exchange:archive", "Pack a sweep into one file without secrets, or open one."),
     },
 }
 """section of `sweep --help` -> command -> ("module:attribute", its line there)"""

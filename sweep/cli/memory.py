@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from sweep.physics.shapes import ModelShape
 
 _WIDTH = click.IntRange(min=1)
-"""of an axis of the layout; absent ones are 1"""
-_AXES = tuple(name for name in LAYOUT if name != "pp_schedule")
+"""of an axis of the layout"""
 _RULES = {
     "heads_by_tp": "--tp",
     "kv_heads_by_tp": "--tp",
@@ -49,15 +48,15 @@ class _Model(OneOf):
 
 @click.command(cls=SweepCommand)
 @click.argument("model", type=_Model())
-@click.option("--tp", type=_WIDTH, help="Tensor-parallel width.")
-@click.option("--pp", type=_WIDTH, help="Pipeline stages.")
-@click.option("--dp", type=_WIDTH, help="Data-parallel replicas.")
-@click.option("--cp", type=_WIDTH, help="Context-parallel width.")
-@click.option("--ep", type=_WIDTH, help="Expert-parallel width.")
-@click.option("--zero", type=click.IntRange(0, 3), help="ZeRO stage.")
-@click.option("--micro-batch-size", type=_WIDTH, help="Sequences per micro-batch.")
+@click.option("--tp", type=_WIDTH, default=1, help="Tensor-parallel width.")
+@click.option("--pp", type=_WIDTH, default=1, help="Pipeline stages.")
+@click.option("--dp", type=_WIDTH, default=1, help="Data-parallel replicas.")
+@click.option("--cp", type=_WIDTH, default=1, help="Context-parallel width.")
+@click.option("--ep", type=_WIDTH, default=1, help="Expert-parallel width.")
+@click.option("--zero", type=click.IntRange(0, 3), default=0, help="ZeRO stage.")
+@click.option("--micro-batch-size", type=_WIDTH, default=1, help="Sequences per micro-batch.")
 @click.option("--grad-accum", type=_WIDTH, help="Micro-batches per step. Default: as many as pp.")
-@click.option("--recompute", type=click.Choice(["none", "selective", "full"]))
+@click.option("--recompute", type=click.Choice(["none", "selective", "full"]), default="none")
 @click.option("--sequence-length", type=click.IntRange(min=1), default=4096, show_default=True)
 @name_option(
     "--pp-schedule", kind="schedule", names=lambda: tuple(SCHEDULES), default="1f1b", show_default=True,
@@ -142,12 +141,8 @@ def _shape(model: str) -> ModelShape:
 
 
 def _columns(shape: ModelShape, options: Mapping[str, Any]) -> dict[str, Any]:
-    given = {name: 1 if options[name] is None else options[name] for name in _AXES}
-    given["zero"] = options["zero"] or 0
-    given["recompute"] = options["recompute"] or "none"
-    given["grad_accum"] = options["grad_accum"] or given["pp"]
-    fixed = {name: options[name] for name in ("sequence_length", "pp_schedule", "dtype", "gpus_per_node")}
-    return {**shape.as_dict(), **given, **fixed}
+    given = {name: options[name] for name in (*LAYOUT, "sequence_length", "dtype", "gpus_per_node")}
+    return {**shape.as_dict(), **given, "grad_accum": options["grad_accum"] or options["pp"]}
 
 
 def _document(model: str, columns: Mapping[str, Any], gpu: Gpu, profile: MemoryProfile) -> dict[str, Any]:
@@ -165,7 +160,7 @@ def _document(model: str, columns: Mapping[str, Any], gpu: Gpu, profile: MemoryP
         "gpu": gpu.name,
         "profile": profile.name,
         "optimizer": profile.optimizer,
-        "layout": {name: columns[name] for name in (*_AXES, "pp_schedule", "sequence_length", "dtype")},
+        "layout": {name: columns[name] for name in (*LAYOUT, "sequence_length", "dtype")},
         "stages": kinds,
         "heaviest_stage": heaviest,
         "timeline": {phase: _whole(part) for phase, part in line.items()},

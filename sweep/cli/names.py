@@ -152,6 +152,9 @@ overrides_option = click.option(
     shell_complete=_keys,
     help="Override a key of the grid, such as -o tp=[1,2]. Repeatable.",
 )
+executor_option = click.option(
+    "--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers, else local."
+)
 site_option = click.option(
     "--site",
     "site_given",

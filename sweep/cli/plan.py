@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import InputPath, OutputPath, SweepCommand, without_effect
+from sweep.cli.command import InputPath, OutputPath, SweepCommand, refuse
 from sweep.cli.names import json_option, overrides_option, site_option
 from sweep.cli.terminal import console
 from sweep.contract import LAYOUT
@@ -20,7 +20,6 @@ from sweep.library.winners import SIMULATED, layout_text
 if TYPE_CHECKING:
     from sweep.inputs.grid import Grid
     from sweep.inputs.site import Site
-    from sweep.library.plan import Forecast
     from sweep.planning.runs import Plan
 
 _SHOWN = ("model", "nodes", *LAYOUT, "dtype", "compile", "params", "env", "further")
@@ -81,8 +80,8 @@ def plan(
     from sweep.library import plan as library
     from sweep.planning.build import nothing_to_run
 
-    if show is not None and (useless := without_effect(["results", "picture"], "with --show")):
-        raise SweepError(useless)
+    if show is not None:
+        refuse(["results", "picture"], "with --show")
     grid, site = load_inputs(grid_file, overrides, site_given, None)
     stated, site = site, library.with_fabric(site)
     if show == "model":
@@ -102,14 +101,14 @@ def plan(
             document[show if show == "runs" else "rejected_candidates"] = list(_rows(planned, show))
         learned = library.forecast(planned, site, results) if results is not None and planned.runs else None
         if learned is not None:
-            document["forecast"] = asdict(learned)
-            click.echo(learned.missing, err=True) if learned.missing else None
+            document["forecast"] = learned
+            click.echo(learned["missing"], err=True) if learned["missing"] else None
         if picture is not None and planned.runs:
             document["heatmap"] = {
                 "path": str(picture),
-                "cells": library.draw_predicted(planned, site, picture, results).rows(),
+                "cells": library.draw_predicted(planned, site, picture, results, learned).rows(),
             }
-        click.echo(json.dumps(document)) if as_json else _tables(document, learned)
+        click.echo(json.dumps(document)) if as_json else _tables(document)
     if not planned.runs:
         raise SweepError(nothing_to_run(grid))
     return 0
@@ -173,7 +172,7 @@ def _guess(row: dict[str, Any]) -> str:
     return "  " + ", ".join(words) if words else ""
 
 
-def _tables(document: dict[str, Any], learned: Forecast | None) -> None:
+def _tables(document: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -190,9 +189,9 @@ def _tables(document: dict[str, Any], learned: Forecast | None) -> None:
         below = f"{one['mean_regret']:.1%} below the best of a cell"
         printer.print(f"{name}: expected to measure {share}, and to end {below} (simulated)")
     printer.print(_cell_table(document["cells"]))
-    if learned is not None:
+    if (learned := document.get("forecast")) is not None:
         printer.print(_forecast_table(learned))
-        printer.print(SIMULATED) if learned.simulated else None
+        printer.print(SIMULATED) if learned["simulated"] else None
     elif any(cell["predicted_best"] for cell in document["cells"]):
         printer.print(_best_table(document["cells"]))
     if document["rejected_by_rule"]:
@@ -232,12 +231,12 @@ def _best_table(cells: list[dict[str, Any]]) -> Any:
     return _layouts_table(title, ("MFU", "memory"), rows)
 
 
-def _forecast_table(learned: Forecast) -> Any:
+def _forecast_table(learned: Mapping[str, Any]) -> Any:
     """The best layouts of each cell as measured runs predict them."""
-    runs = plural(learned.measured_runs, f"{'simulated' if learned.simulated else 'measured'} run")
+    runs = plural(learned["measured_runs"], f"{'simulated' if learned['simulated'] else 'measured'} run")
     rows = [
         (cell, one, one["predicted_tokens_per_second_per_gpu"], f"{one['chance_to_run']:.0%}", measured)
-        for cell in learned.cells
+        for cell in learned["cells"]
         for measured in ("–" if cell["best_measured"] is None else f"{cell['best_measured']:,.0f}",)
         for one in cell["layouts"]
     ]

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sweep.cli.command import InputPath, SweepCommand, without_effect
+from sweep.cli.command import InputPath, SweepCommand, refuse
 from sweep.cli.names import COUNT, GPU_NAMES, MODEL_NAMES, TRAINER_NAMES, FiniteRange, OneOf, json_option, name_option
 from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError, nearest, plural
+from sweep.library.sources import collected_results
 from sweep.plugins import WORKLOAD
 
 if TYPE_CHECKING:
@@ -80,14 +81,18 @@ def size(
     from sweep.physics import sizing
 
     _check(parameters, model, days, gpus)
-    if results is not None and (useless := without_effect(("gpu", "peak_tflops", "mfu"), "with --from")):
-        raise SweepError(useless)
+    if results is not None:
+        refuse(["gpu", "peak_tflops", "mfu"], "with --from")
+        ((place, _),) = collected_results([results])
     active = parameters if parameters is not None else _active(str(model))
     measured: dict[int, float] = {}
     scaling, simulated = None, False
     if results is not None:
-        measured, simulated = _best_by_gpus(results, model)
-        scaling = _scaling(measured, results)
+        measured, simulated = _best_by_gpus(place, results, model)
+        try:
+            scaling = sizing.fit_scaling(list(measured), list(measured.values()))
+        except ValueError as error:
+            raise SweepError(Mistake(str(error), file=str(results), remedy="measure on more node counts")) from error
         gpus = gpus or _gpus_for(scaling, tokens, days, min(measured))
         rate = 6 * active * measured.get(gpus, scaling.tokens_per_second(gpus)) / gpus
         if not 1.0 <= rate * gpus < math.inf:
@@ -106,7 +111,7 @@ def size(
         rate, source = _rate(gpu, peak_tflops, mfu)
     sized = sizing.size(active, tokens, flops_per_s_per_gpu=rate, days=None if gpus else days, gpus=gpus)
     document = _document(sized, source, scaling, measured, simulated)
-    document |= {} if results is None else _with_failures(results, model, sized)
+    document |= {} if results is None else _with_failures(place, model, sized)
     click.echo(json.dumps(document) if as_json else "\n".join(_lines(document)))
     return 0
 
@@ -212,22 +217,10 @@ def _limit(what: str, by_batch: Callable[[int], tuple[int, Any]], fastest: Faste
     )
 
 
-def _scaling(best: dict[int, float], results: Path) -> Scaling:
-    """Amdahl's curve through the best throughput at each number of GPUs."""
-    from sweep.physics.sizing import fit_scaling
-
-    try:
-        return fit_scaling(list(best), list(best.values()))
-    except ValueError as error:
-        raise SweepError(Mistake(str(error), file=str(results), remedy="measure on more node counts")) from error
-
-
-def _best_by_gpus(results: Path, model: str | None) -> tuple[dict[int, float], bool]:
-    """(GPUs -> best tokens per second, whether a run of these was simulated)."""
+def _best_by_gpus(place: Path, results: Path, model: str | None) -> tuple[dict[int, float], bool]:
+    """(GPUs -> best tokens per second, whether a run of these was simulated). ``results``: as the user named them."""
     import analysis
-    from sweep.library.sources import collected_results
 
-    ((place, _),) = collected_results([results])
     rows = analysis.load(place, ["model", "gpus", "outcome", "tokens_per_second", "simulated"])
     good = rows[(rows["outcome"] == "ok") & (rows["gpus"] >= 1) & (rows["tokens_per_second"] > 0)]
     names = sorted(good["model"].unique())
@@ -241,7 +234,7 @@ def _best_by_gpus(results: Path, model: str | None) -> tuple[dict[int, float], b
     return {int(gpus): float(rate) for gpus, rate in sorted(best.items())}, bool(good["simulated"].fillna(False).any())
 
 
-def _with_failures(results: Path, model: str | None, sized: Size) -> dict[str, Any]:
+def _with_failures(place: Path, model: str | None, sized: Size) -> dict[str, Any]:
     """Days and cost of a job that fails and writes checkpoints, by the best of those that wrote one; nothing without.
 
     Of a run on other GPUs than those sized, the one on most; its checkpoint is taken to cost the same.
@@ -250,10 +243,8 @@ def _with_failures(results: Path, model: str | None, sized: Size) -> dict[str, A
     from analysis.derive.best import NEEDED, best_per_cell
     from analysis.derive.job import rate_text
     from analysis.metrics import JOB, job_of
-    from sweep.library.sources import collected_results
     from sweep.physics.job import SECONDS_PER_DAY
 
-    ((place, _),) = collected_results([results])
     if analysis.load(place, ["checkpoint_stall_s"])["checkpoint_stall_s"].isna().all():
         return {}
     best = best_per_cell(analysis.load(place, NEEDED), JOB)
@@ -289,15 +280,9 @@ def _document(
     sized: Size, source: str, scaling: Scaling | None, measured: Mapping[int, float], simulated: bool
 ) -> dict[str, Any]:
     """``measured``: GPUs -> tokens per second of the best run."""
-    from sweep.physics.sizing import Scaling
-
     document: dict[str, Any] = asdict(sized) | {"speed": source}
     if scaling is None:
-        # Nothing is measured: over one GPU, by the share of the work that more GPUs do not make faster
-        speed_ups = {
-            share: Scaling(share, 1 - share).tokens_per_second(sized.gpus) for share in (1e-4, 1e-3, 0.01, 0.1)
-        }
-        return document | {"amdahl": [{"serial_share": s, "speed_up": up} for s, up in speed_ups.items()]}
+        return document
     most = None if math.isinf(scaling.most_gpus) else scaling.most_gpus
     curve: list[dict[str, Any]] = [
         {"gpus": n, "tokens_per_second": scaling.tokens_per_second(n)}
@@ -316,9 +301,8 @@ def _lines(sized: Mapping[str, Any]) -> list[str]:
         f"{plural(sized['gpus'], 'GPU')} for {sized['days']:.3g} days = {sized['gpu_hours']:,.0f} GPU-hours, "
         f"{sized['tokens_per_second_per_gpu']:,.0f} tokens/s/GPU",
     ]
-    if "amdahl" in sized:
-        lines.append(f"Amdahl, speed-up of {plural(sized['gpus'], 'GPU')} over one by the serial share of the work:")
-        return [*lines, *(f"  {100 * row['serial_share']:>6g}%  {row['speed_up']:,.1f}" for row in sized["amdahl"])]
+    if "curve" not in sized:
+        return lines
     runs = "simulated" if sized["simulated"] else "measured"
     lines.append(f"Amdahl through the {runs} runs: serial share {100 * sized['serial_share']:.3g}%")
     fewest = min(row["gpus"] for row in sized["curve"] if row["run"])

@@ -100,15 +100,6 @@ def guard() -> None:
             setattr(sys, name, _Printed(stream))
 
 
-def stdout(*, raw: bool) -> Any:
-    """Where output goes; ``raw``: without the filter."""
-    return _behind(sys.stdout) if raw else sys.stdout
-
-
-def _behind(stream: Any) -> Any:
-    return stream.stream if isinstance(stream, _Printed) else stream
-
-
 def console(*, to_stderr: bool = False, width: int | None = None) -> Console:
     """What draws tables: texts are shown as they are, not as rich's markup. ``width``: where it is no terminal."""
     from rich.console import Console
@@ -121,6 +112,7 @@ def console(*, to_stderr: bool = False, width: int | None = None) -> Console:
         def on_broken_pipe(self) -> None:
             _end(self.file)
 
-    stream = sys.stderr if to_stderr else sys.stdout
+    stream: Any = sys.stderr if to_stderr else sys.stdout
     fixed = None if stream.isatty() else width
-    return Printing(file=_behind(stream), markup=False, emoji=False, highlight=False, width=fixed)
+    behind = stream.stream if isinstance(stream, _Printed) else stream
+    return Printing(file=behind, markup=False, emoji=False, highlight=False, width=fixed)

@@ -102,11 +102,7 @@ def import_file(file: Path, map_file: Path | None, target: Path) -> Imported:
 def suggest_map(file: Path, target: Path) -> None:
     """Write a first map of a table, to be checked and completed. Raises SweepError where the file exists."""
     table = _read_table(file)
-    try:
-        write_new({target: suggested_map(table.column_names, table.to_pylist(), file.stem)})
-    except FileExistsError:
-        remedy = "name another file, or remove it"
-        raise SweepError(Mistake("exists, and is not overwritten", str(target), remedy=remedy)) from None
+    write_new(target, suggested_map(table.column_names, table.to_pylist(), file.stem))
 
 
 def read_recorded(path: Path, models: Sequence[str] = ()) -> RecordedRun:

@@ -1,13 +1,15 @@
-"""From a grid to measured runs: create or extend a sweep, submit its pilots, watch them to the end; and resume."""
+"""From a grid to measured runs: create or extend a sweep, submit its pilots, watch them to the end; resume, cancel."""
 
 from __future__ import annotations
 
 import itertools
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from bench_workloads.interpreter import module_command
 from sweep.errors import Mistake, SweepError
@@ -16,19 +18,22 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.load import choose_executor, load_site
 from sweep.inputs.site import Site
 from sweep.launcher.launcher import Launcher
-from sweep.launcher.loop import Loop, give_back
+from sweep.launcher.loop import POLL_S, Loop, give_back
 from sweep.launcher.pilots_wanted import pilots_wanted
 from sweep.launcher.submission import StuckError, capacity_of
 from sweep.library.plan import Estimate, check_runnable, estimate, unknown_path, with_fabric
+from sweep.library.sources import status
 from sweep.library.winners import draw_heatmap
 from sweep.planning.build import build
 from sweep.planning.runs import Plan, runs_on
 from sweep.plugins import EXECUTOR
+from sweep.state.events import CancelRequested
 from sweep.state.state import SweepState
 from sweep.store import lease
 from sweep.store.create import check_same, check_vacant, create, keep_private
 from sweep.store.directory import SweepDir, find_sweep
 from sweep.store.extend import Extension, extend, extension, mistakes_of
+from sweep.store.journal import write_request
 from sweep.store.place import adopt as adopt_copy
 from sweep.store.place import check_own
 from sweep.store.sharing import group_id
@@ -66,13 +71,14 @@ class Launched:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DryRun:
-    """What a launch would begin with."""
+class Cancelled:
+    """The result of a cancellation."""
 
-    runs: int
-    executor: str
-    scripts: Mapping[str, str]
-    """width in nodes, with @ and the node group if there are some -> the script of its first pilot"""
+    directory: Path
+    open_pilots: tuple[str, ...]
+    """those that are not known to be gone"""
+    nothing: str | None = None
+    """why there was nothing to cancel"""
 
 
 def launch(
@@ -100,7 +106,7 @@ def launch(
     directory, stated, added = directory_of(grid, directory), site or grid.site, None
     if add:
         sweep = open_sweep(directory)
-        added = _extension(sweep, grid, stated, executor)
+        added = added_by(sweep, grid, stated, executor)
         if not added.empty:
             _say(note, keep_private(sweep.directory, grid.to_yaml(), *sys.argv))
             extend(sweep.directory, grid, added)
@@ -142,10 +148,46 @@ def resume(
     return _go_on(sweep, takeover=takeover or adopt, detach=detach, on_step=on_step, note=note)
 
 
+def cancel(directory: Path | str, timeout_s: float = 120.0) -> Cancelled:
+    """Stop a sweep: its pilots end their ranks, and every attempt that began is recorded. Waits for the pilots' end.
+
+    Raises SweepError where there is no sweep.
+    """
+    sweep = status(directory)
+    check_own(sweep.directory)
+    if lease.holder(sweep.directory) is None and not _open(sweep) and (sweep.sweep_state.cancelled or sweep.at_rest):
+        ended = "every run of the sweep has ended"
+        why = "the sweep is cancelled already" if sweep.sweep_state.cancelled else ended
+        return Cancelled(directory=sweep.directory.path, open_pilots=(), nothing=why)
+    try:
+        launcher = Launcher(sweep)
+    except SweepError:  # a living launcher reads it from the journals, ends its pilots, and exits
+        request = CancelRequested(time=time.time()).answering(sweep.sweep_state.latest)
+        write_request(sweep.directory, "cancel", [request])
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            sweep.refresh()
+            if not _open(sweep):
+                break
+            time.sleep(POLL_S)
+    else:
+        Loop(launcher).cancel(timeout_s)
+        launcher.close()
+    return Cancelled(directory=sweep.directory.path, open_pilots=tuple(_open(sweep)))
+
+
+def _open(sweep: Sweep) -> list[str]:
+    return sorted(pilot.name for pilot in sweep.sweep_state.pilots.values() if pilot.open)
+
+
 def dry_run(
     grid: Grid, site: Site | None = None, *, directory: Path | str | None = None, executor: str | None = None
-) -> DryRun:
-    """What `launch` with these arguments would submit. Raises SweepError as that does, and if the sweep exists."""
+) -> dict[str, Any]:
+    """What `launch` with these arguments would submit: the number of ``runs``, the ``executor``, and the ``scripts`` of
+    the first pilot of each width in nodes (with @ and the node group if there are some).
+
+    Raises SweepError as that does, and if the sweep exists.
+    """
     directory, executor = directory_of(grid, directory), choose_executor(executor)
     stated = site or grid.site
     if SweepDir(directory).provenance.is_file():
@@ -164,12 +206,7 @@ def dry_run(
         )
         width = f"{wanted.nodes}@{wanted.node_group}" if wanted.node_group else str(wanted.nodes)
         scripts.setdefault(width, made.script(request))
-    return DryRun(runs=len(plan.runs), executor=executor, scripts=scripts)
-
-
-def added_by(directory: Path | str, grid: Grid, site: Site | None = None, executor: str | None = None) -> Extension:
-    """What a grid would add to a sweep. Raises SweepError with every reason why it cannot extend it."""
-    return _extension(open_sweep(directory), grid, site or grid.site, executor)
+    return {"runs": len(plan.runs), "executor": executor, "scripts": scripts}
 
 
 def directory_of(grid: Grid, directory: Path | str | None) -> Path:
@@ -192,7 +229,8 @@ def new_plan(grid: Grid, stated: Site | None, directory: Path, executor: str) ->
     return site, plan
 
 
-def _extension(sweep: Sweep, grid: Grid, site: Site | None, executor: str | None) -> Extension:
+def added_by(sweep: Sweep, grid: Grid, site: Site | None, executor: str | None) -> Extension:
+    """What a grid would add to a sweep. Raises SweepError with every reason why it cannot extend it."""
     check_own(sweep.directory)
     mistakes = mistakes_of(sweep, grid, site)
     if executor not in (None, sweep.executor):
@@ -215,8 +253,10 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, on_step: OnStep, note:
     _say(note, keep_private(sweep.directory))
     directory = sweep.directory.path
     if detach and sweep.executor == "local":  # no scheduler here: a launcher in the background replaces it
-        process = _resume_in_background(directory, takeover=takeover)
-        return Launched(directory=directory, runs=len(sweep.runs), background=process)
+        words = module_command("sweep.cli.main", "resume", str(directory), *(["--takeover"] * takeover))
+        with (directory / "launcher.out").open("ab") as out:
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        return Launched(directory=directory, runs=len(sweep.runs), background=process.pid)
     launcher = Launcher(replace(sweep), takeover=takeover)
     launcher.renew_tries()
     if detach:
@@ -246,16 +286,9 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, on_step: OnStep, note:
             note(f"pilots run on; `sweep resume {path}` watches them, `sweep cancel {path}` stops them")
         launcher.close()
         raise
-    launched = _ended(launcher.sweep)
-    del launcher  # with its search and sums: drawing needs the memory
-    give_back()
-    return replace(launched, heatmap=draw_heatmap([directory])[0] if launched.counts.get("ok") else None)
-
-
-def _ended(sweep: Sweep) -> Launched:
-    tally = sweep.tally
-    return Launched(
-        directory=sweep.directory.path,
+    sweep, tally = launcher.sweep, launcher.sweep.tally
+    launched = Launched(
+        directory=directory,
         runs=len(sweep.runs),
         ended=True,
         cancelled=sweep.sweep_state.cancelled,
@@ -263,10 +296,6 @@ def _ended(sweep: Sweep) -> Launched:
         failures={str(outcome): tally.example(outcome) for outcome in tally.failures},
         unmeasured=tuple(sweep.unmeasured()),
     )
-
-
-def _resume_in_background(directory: Path, *, takeover: bool) -> int:
-    """The process of `sweep resume`, which lives on after this one: its output is launcher.out in the directory."""
-    command = module_command("sweep.cli.main", "resume", str(directory), *(["--takeover"] * takeover))
-    with (directory / "launcher.out").open("ab") as out:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True).pid
+    del launcher, sweep, tally  # with its search and sums: drawing needs the memory
+    give_back()
+    return replace(launched, heatmap=draw_heatmap([directory])[0] if launched.counts.get("ok") else None)

@@ -111,20 +111,6 @@ def expected_saving(plan: Plan, grid: Grid, site: Site) -> Mapping[str, Replay]:
     return saving
 
 
-@dataclass(frozen=True, kw_only=True)
-class Forecast:
-    """The fastest layouts of each cell of a plan, as measured runs predict them."""
-
-    cells: list[dict[str, Any]]
-    """model, nodes, best_measured (tokens/s/GPU, or None) and layouts: each with its rate, the interval that 9 of 10
-    such runs are expected in, and the chance to run"""
-    measured_runs: int
-    simulated: bool
-    """whether a run of the results was simulated"""
-    missing: str | None
-    """what the results do not teach; None where nothing is missing"""
-
-
 def plan_summary(plan: Plan, site: Site) -> dict[str, Any]:
     """The plan in numbers; of each cell's predicted best, MFU and the interval of 9 of 10 such runs."""
     document = summary(plan)
@@ -177,11 +163,18 @@ def factors(runs: Sequence[PlannedRun], site: Site) -> dict[str, float]:
     return factor_of
 
 
-def forecast(plan: Plan, site: Site, results: Path) -> Forecast:
-    """The fastest layouts of each cell: measure small, predict large. Raises SweepError for results that are wrong."""
-    import analysis
+def forecast(plan: Plan, site: Site, results: Path) -> dict[str, Any]:
+    """The fastest layouts of each cell of a plan, as measured runs predict them: measure small, predict large.
 
-    place, recorded = _recorded(results)
+    ``cells``: model, nodes, best_measured (tokens/s/GPU, or None) and layouts, each with its rate, the interval that 9
+    of 10 such runs are expected in, and the chance to run. ``measured_runs``; ``simulated``: whether one of them was;
+    ``missing``: what the results do not teach, or None. Raises SweepError for results that are wrong.
+    """
+    import analysis
+    from sweep.foreign.files import read_recorded
+
+    ((place, directory),) = collected_results([results])
+    recorded = read_recorded(place if directory is None else directory.results)
     candidates = from_plan(plan.runs, site.hardware)
     best_measured: dict[tuple[str, int], float] = {}
     for at in recorded.worked.nonzero()[0].tolist():
@@ -192,20 +185,22 @@ def forecast(plan: Plan, site: Site, results: Path) -> Forecast:
     if not best_measured:
         nothing = f"note: no run of {results} has a speed: those of the models of physics are shown"
         missing = f"{missing}\n{nothing}" if missing else nothing
-    return Forecast(
-        cells=[
+    return {
+        "cells": [
             _cell(candidates, cell, best, best_measured.get(candidates.cell_names[cell]))
             for cell, best in expected_best(recorded, candidates, MOST).items()
         ],
-        measured_runs=len(recorded.candidates),
-        simulated=bool(analysis.load(place, ["simulated"])["simulated"].fillna(False).any()),
-        missing=missing or None,
-    )
+        "measured_runs": len(recorded.candidates),
+        "simulated": bool(analysis.load(place, ["simulated"])["simulated"].fillna(False).any()),
+        "missing": missing or None,
+    }
 
 
-def draw_predicted(plan: Plan, site: Site, out: Path, results: Path | None = None) -> Heatmap:
+def draw_predicted(
+    plan: Plan, site: Site, out: Path, results: Path | None = None, learned: Mapping[str, Any] | None = None
+) -> Heatmap:
     """Draw the heatmap of a plan, marked as predicted, with intervals. With results, the cells that they measured are
-    as measured, and predict the others. Raises SweepError for a file or results that are wrong.
+    as measured, and the others as ``learned``, their ``forecast``. Raises SweepError for a file that is wrong.
     """
     import analysis
     from analysis.derive.best import NEEDED
@@ -214,24 +209,17 @@ def draw_predicted(plan: Plan, site: Site, out: Path, results: Path | None = Non
 
     check_format(out)
     table: pd.DataFrame = plan.table.to_pandas().astype({"model": str, "status": str, "nodes": "Int64"})
-    if results is None:
+    if results is None or learned is None:
         records = predicted_records(table, factors(plan.runs, site))
     else:
-        place, recorded = _recorded(results)
-        runs = from_plan(plan.runs, site.hardware)
-        best = [one[0] for one in expected_best(recorded, runs, 1).values() if one]
-        rates = {runs.ids[one.row]: (one.tokens_per_second_per_gpu, one.low, one.high) for one in best}
+        ((place, _),) = collected_results([results])
+        best = [cell["layouts"][0] for cell in learned["cells"] if cell["layouts"]]
+        names = ("predicted_tokens_per_second_per_gpu", "low", "high")
+        rates = {one["run_id"]: tuple(one[name] for name in names) for one in best}
         records = with_predictions(analysis.load([place], NEEDED), learned_records(table, rates))
     drawn = draw(records, table)
     save_figure(drawn.figure, out)
     return drawn
-
-
-def _recorded(results: Path) -> tuple[Path, Any]:
-    from sweep.foreign.files import read_recorded
-
-    ((place, directory),) = collected_results([results])
-    return place, read_recorded(place if directory is None else directory.results)
 
 
 def _cell(candidates: Candidates, cell: int, best: list[Expected], measured: float | None) -> dict[str, Any]:

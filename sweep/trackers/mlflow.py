@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -32,7 +33,6 @@ class MlflowTracker:
         self._project = project
         self._local = sweep_dir.absolute()
         self._uri = os.environ.get("MLFLOW_TRACKING_URI") or None
-        self._opened: tuple[MlflowClient, str] | None = None
         for name, value in PATIENCE.items():
             os.environ.setdefault(name, value)
         for name in ("mlflow", "alembic"):  # they log the creation of tables
@@ -53,7 +53,7 @@ class MlflowTracker:
     def write(self, run: TrackedRun, picture: Path | None = None) -> None:
         """Write one run. Raises TrackerError if the server cannot be reached or refuses."""
         try:
-            client, experiment = self._open()
+            client, experiment = self._opened
             for old in client.search_runs([experiment], filter_string=f"tags.`{KEY}` = '{run.key}'"):
                 client.delete_run(old.info.run_id)
             _write(client, experiment, run, picture)
@@ -65,17 +65,16 @@ class MlflowTracker:
     def _store(self) -> str:
         return self._uri or f"sqlite:///{self._local / 'mlflow.db'}"
 
-    def _open(self) -> tuple[MlflowClient, str]:
-        """The client, and the experiment's id; both once."""
-        if self._opened is None:
-            if self._uri is None:
-                self._local.mkdir(parents=True, exist_ok=True)
-            client = MlflowClient(tracking_uri=self._store)
-            known = client.get_experiment_by_name(self._project)
-            place = None if self._uri else (self._local / "mlartifacts").as_uri()
-            made = client.create_experiment(self._project, artifact_location=place) if known is None else None
-            self._opened = client, made or known.experiment_id
-        return self._opened
+    @functools.cached_property
+    def _opened(self) -> tuple[MlflowClient, str]:
+        """The client, and the experiment's id."""
+        if self._uri is None:
+            self._local.mkdir(parents=True, exist_ok=True)
+        client = MlflowClient(tracking_uri=self._store)
+        known = client.get_experiment_by_name(self._project)
+        place = None if self._uri else (self._local / "mlartifacts").as_uri()
+        made = client.create_experiment(self._project, artifact_location=place) if known is None else None
+        return client, made or known.experiment_id
 
 
 def _write(client: MlflowClient, experiment: str, run: TrackedRun, picture: Path | None) -> None:

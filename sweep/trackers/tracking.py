@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,70 +25,62 @@ from sweep.state.events import Recorded, Tracked
 from sweep.store.directory import SweepDir
 from sweep.store.journal import Journal, JournalReader
 from sweep.store.place import check_own
-from sweep.trackers.tracker import TrackedRun, Tracker
+from sweep.trackers.tracker import TrackedRun, Tracker, TrackerError
 
 
-class Tracking:
-    """One sweep and one tracker. `poll` reads new entries; `write_waiting` writes what it found."""
+class Sent(NamedTuple):
+    """What ``send`` came to, in attempts."""
 
-    def __init__(self, directory: SweepDir, sweep_id: str, tracker: Tracker) -> None:
-        self._sweep_id = sweep_id
-        self._tracker = tracker
-        check_own(directory)
-        self._journal = Journal(directory.journal(f"tracker-{uuid.uuid4().hex[:12]}"))
-        self._reader = JournalReader(directory, decode=decode_in_full)
-        self._written: dict[tuple[str, int], str] = {}
-        self._waiting: dict[tuple[str, int], Record] = {}
-        self.known = 0
-        """attempts that have a record"""
+    known: int
+    """those that have a record"""
+    new: int
+    left: int
+    error: str | None
+    """why some are left"""
 
-    @property
-    def waiting(self) -> int:
-        """Attempts that are still to be written."""
-        return len(self._waiting)
 
-    def poll(self) -> None:
-        """Read what was appended to the journals."""
-        events = self._reader.new_events()
-        for event in events:
-            if isinstance(event, Tracked) and event.outcome and event.destination == self._tracker.destination:
-                self._written[event.run_id, event.attempt] = event.outcome
-        for event in events:
-            if isinstance(event, Recorded):
-                # It waits unless it was written; one written as `lost` is written again with its reported outcome.
-                record, identity = event.record, (event.record.run_id, event.record.attempt)
-                waiting = self._waiting.get(identity)
-                earlier = self._written.get(identity) if waiting is None else waiting.outcome
-                if earlier is None or (earlier == Outcome.LOST and record.outcome is not Outcome.LOST):
-                    self._waiting[identity] = record
-        self.known = len(self._written.keys() | self._waiting.keys())
+def send(
+    directory: SweepDir, sweep_id: str, tracker: Tracker, picture: Callable[[], Path | None] = lambda: None
+) -> Sent:
+    """Write the attempts that are not written yet, oldest first, until the tracker refuses one.
 
-    def write_waiting(self, *, picture: Callable[[], Path | None] = lambda: None) -> None:
-        """Write waiting attempts, oldest first.
+    ``picture``: called once, before the last of all is written, which carries it: a tracker stores a picture only in a
+    run.
+    """
+    check_own(directory)
+    events = JournalReader(directory, decode=decode_in_full).new_events()
+    written: dict[tuple[str, int], str] = {
+        (event.run_id, event.attempt): event.outcome
+        for event in events
+        if isinstance(event, Tracked) and event.outcome and event.destination == tracker.destination
+    }
+    waiting: dict[tuple[str, int], Record] = {}
+    for record in (event.record for event in events if isinstance(event, Recorded)):
+        # It waits unless it was written; one written as `lost` is written again with its reported outcome.
+        identity = record.run_id, record.attempt
+        earlier = waiting[identity].outcome if identity in waiting else written.get(identity)
+        if earlier is None or (earlier == Outcome.LOST and record.outcome is not Outcome.LOST):
+            waiting[identity] = record
+    known, due = len(written.keys() | waiting.keys()), len(waiting)
+    journal, error = Journal(directory.journal(f"tracker-{uuid.uuid4().hex[:12]}")), None
 
-        ``picture``: called once, before the last of all is written, which carries it: a tracker stores a picture only
-        in a run. Raises TrackerError; what was written before that is marked.
-        """
-        due = list(self._waiting)
-        for identity in due[:1]:
-            self._mark(identity, "")  # in a full directory one error, before the tracker's client leaves parts of a run
-        for number, identity in enumerate(due, start=1):
-            record = self._waiting[identity]
-            last = number == len(due)
-            self._tracker.write(tracked(record, self._sweep_id), picture() if last else None)
-            self._mark(identity, str(record.outcome))
-            del self._waiting[identity]
+    def mark(record: Record, outcome: str) -> None:
+        to, now = tracker.destination, time.time()
+        event = Tracked(time=now, destination=to, run_id=record.run_id, attempt=record.attempt, outcome=outcome)
+        journal.append(event)
 
-    def close(self) -> None:
-        """Close the journal, or remove it where nothing was written."""
-        self._journal.remove_empty()
-
-    def _mark(self, identity: tuple[str, int], outcome: str) -> None:
-        run_id, attempt = identity
-        destination, now = self._tracker.destination, time.time()
-        event = Tracked(time=now, destination=destination, run_id=run_id, attempt=attempt, outcome=outcome)
-        self._journal.append(event)
-        self._written[identity] = outcome
+    try:
+        for record in [*waiting.values()][:1]:
+            mark(record, "")  # in a full directory one error, before the tracker's client leaves parts of a run
+        for identity, record in [*waiting.items()]:
+            tracker.write(tracked(record, sweep_id), picture() if len(waiting) == 1 else None)
+            mark(record, str(record.outcome))
+            del waiting[identity]
+    except TrackerError as refused:
+        error = str(refused)
+    finally:
+        journal.remove_empty()
+    return Sent(known, due - len(waiting), len(waiting), error)
 
 
 IDENTITY = ("run_id", "attempt", "repeat", "sweep_name", "pilot", "job_id", "started_at", "ended_at", "node_names")

@@ -57,6 +57,9 @@ def test_a_bad_grid(tmp_path, monkeypatch, command, kind, name):
         (["launch", "grid.yaml", "--executor", "local", "-o", "max_run_time=9h", "--yes"], ["pilot_time"]),
         (["launch", "grid.yaml", "--executor", "local", "--dir", "full", "--yes"], ["not a sweep directory"]),
         (["resume"], ["no sweep under"]),
+        (["best", "t.csv"], ["t.csv: a table of its own format, not results (`sweep import t.csv` converts it)"]),
+        (["status", "a", "b"], ["error: unexpected: 'b'"]),
+        (["launch"], ["error: GRID: this argument is missing"]),
     ],
 )
 def test_bad_arguments(tmp_path, monkeypatch, command, arguments, words):
@@ -65,6 +68,7 @@ def test_bad_arguments(tmp_path, monkeypatch, command, arguments, words):
     Path("site.yaml").write_text("gpu: cpu\ngpus_per_node: 2\npartitoin: main\n")
     Path("full").mkdir()
     Path("full/mine.txt").write_text("mine")
+    Path("t.csv").write_text("model,nodes,tokens_per_second_per_gpu\n1B,1,100\n")
     err = command.refused(*arguments, within=tmp_path)
     for word in words:
         assert word in err, err

@@ -255,20 +255,6 @@ def test_a_mistyped_option_or_command_gets_the_nearest(here: Path) -> None:
         assert re.search(rf"did you mean .*{name}", done.stderr), (words, done.stderr)
 
 
-def test_an_option_of_one_letter_means_the_same_everywhere() -> None:
-    """-o overrides a key of the grid; results are written with --out."""
-    short: dict[str, set[str]] = {}
-    for command in COMMANDS.values():
-        for param in command.params:
-            for flag in param.opts if isinstance(param, click.Option) else ():
-                if len(flag) == 2:
-                    short.setdefault(flag, set()).add(f"{param.name}: {param.help}")
-    assert {meaning.split(":")[0] for meaning in short["-o"]} == {"overrides"}
-    assert [flag for flag, meanings in short.items() if len(meanings) > 1] == []
-    written = [place for place in WRITTEN if place.option and suffix_of(place)]
-    assert {place.option for place in written} == {"--out", "--heatmap", "--suggest-map"}
-
-
 def named_options(command: click.Command) -> list[click.Option]:
     return [p for p in command.params if isinstance(p, click.Option) and not p.hidden and len(p.opts[0]) > 4]
 

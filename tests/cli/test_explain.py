@@ -15,25 +15,17 @@ from tests.support.made_sweeps import made, pilot_wrote
 explain = Called("sweep.cli.explain:explain")
 
 
-def test_log_as_json_is_one_document(tmp_path: Path) -> None:
+def test_a_log_as_json_and_as_text_with_what_nccl_says(tmp_path: Path) -> None:
     log = tmp_path / "out.log"
     log.write_bytes(b"step 1\n\xff\xfe\nModuleNotFoundError: No module named 'apex'\n")
     document = explain.json("--log", str(log))
     assert list(document) == ["outcome", "evidence", "advice"]
     assert document["outcome"] == "import_error"
     assert "apex" in document["evidence"]
-
-
-def test_healthy_log_as_text(tmp_path: Path) -> None:
-    log = tmp_path / "out.log"
-    log.write_text("step 1 loss 2.0\nTraining finished\n")
-    assert "no_failure" in explain.shown("--log", str(log))
-
-
-def test_text_includes_nccl(tmp_path: Path) -> None:
-    log = tmp_path / "out.log"
-    log.write_text("".join(f"n{i}:1:1 [0] NCCL INFO Using network Socket\n" for i in (1, 2)))
-    assert "TCP sockets" in explain.shown("--log", str(log))
+    log.write_text("".join(f"n{i}:1:1 [0] NCCL INFO Using network Socket\n" for i in (1, 2)) + "Training finished\n")
+    shown = explain.shown("--log", str(log))
+    assert "no_failure" in shown
+    assert "TCP sockets" in shown
 
 
 def test_missing_file_and_missing_arguments_are_mistakes(tmp_path: Path, command: Command) -> None:

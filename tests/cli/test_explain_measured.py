@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sweep.cli.explain_gap import clearly_slower, gap_lines
+from sweep.cli.explain_measured import clearly_slower, gap_lines
 from sweep.outcomes import Outcome
 from sweep.state.events import NodeBad
 from sweep.store.journal import Journal

@@ -1,12 +1,8 @@
 """`sweep heatmap` and `sweep collect` by the command line."""
 
-import json
-
 import pytest
-from click.testing import CliRunner
 
 from analysis.metrics import number
-from sweep.cli.main import cli
 from sweep.contract import Measurement, Run
 from sweep.outcomes import Outcome
 from sweep.records.collect import write_results
@@ -28,20 +24,10 @@ def sweep(tmp_path):
     return sweep
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(cli, [str(a) for a in arguments])
-
-
-def test_a_sweep_is_collected_and_drawn(sweep):
-    done = invoke("heatmap", sweep.path)
-    assert done.exit_code == 0, done.output
-    assert done.stdout.strip() == str(sweep.path / "figures" / "heatmap.png")
+def test_a_sweep_is_collected_and_drawn_and_json_is_a_row_per_cell(sweep, tmp_path, command):
+    assert command.shown("heatmap", sweep.path).strip() == str(sweep.path / "figures" / "heatmap.png")
     assert (sweep.path / "figures" / "heatmap.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_json_is_a_row_per_cell_and_nothing_else(sweep, tmp_path):
-    done = invoke("heatmap", sweep.path, "--json", "--out", tmp_path / "x.svg")
-    document = json.loads(done.stdout)
+    document = command.json("heatmap", sweep.path, "--out", tmp_path / "x.svg")
     rows = {row["model"]: row for row in document["cells"]}
     assert rows["1B"]["zero"] == 3
     assert rows["1B"]["tokens_per_second_per_gpu"] == pytest.approx(8 * 128 / 0.05 / 2)
@@ -74,15 +60,13 @@ def of_one_node(folder, times):
     return {record.run_id: record.tokens_per_second_per_gpu for record in records}
 
 
-def test_a_grids_other_cells_are_predicted_from_results_and_marked(tmp_path):
+def test_a_grids_other_cells_are_predicted_from_results_and_marked(tmp_path, command):
     """By what the measured cell says of the speed: half as fast again there, about half as fast again here."""
     predicted = {}
     for times in (1, 1.5):
         measured = of_one_node(tmp_path, times)
-        words = (tmp_path / "grid.yaml", "--from", tmp_path / "small.parquet", "--json")
-        done = invoke("plan", *words, "--heatmap", tmp_path / "h.svg")
-        assert done.exit_code == 0, done.output
-        cells = {cell["nodes"]: cell for cell in json.loads(done.stdout)["heatmap"]["cells"]}
+        words = (tmp_path / "grid.yaml", "--from", tmp_path / "small.parquet", "--heatmap", tmp_path / "h.svg")
+        cells = {cell["nodes"]: cell for cell in command.json("plan", *words)["heatmap"]["cells"]}
         assert cells[1]["tokens_per_second_per_gpu"] == pytest.approx(max(measured.values()))
         assert [cells[nodes]["predicted"] for nodes in (1, 2)] == [False, True]
         predicted[times] = cells[2]["tokens_per_second_per_gpu"]
@@ -97,9 +81,9 @@ def test_a_grids_other_cells_are_predicted_from_results_and_marked(tmp_path):
     assert "the interval of 9 in 10 predictions" in picture
 
 
-def test_predictions_of_physics_alone_have_the_interval_that_plan_states(tmp_path):
+def test_predictions_of_physics_alone_have_the_interval_that_plan_states(tmp_path, command):
     (tmp_path / "grid.yaml").write_text(LARGER)
-    planned = json.loads(invoke("plan", tmp_path / "grid.yaml", "--json", "--heatmap", tmp_path / "h.svg").stdout)
+    planned = command.json("plan", tmp_path / "grid.yaml", "--heatmap", tmp_path / "h.svg")
     drawn = {cell["nodes"]: cell for cell in planned["heatmap"]["cells"]}
     for best in ((cell["nodes"], cell["predicted_best"]) for cell in planned["cells"]):
         cell = drawn[best[0]]
@@ -107,9 +91,8 @@ def test_predictions_of_physics_alone_have_the_interval_that_plan_states(tmp_pat
         assert (cell["low"], cell["high"]) == pytest.approx((best[1]["low"], best[1]["high"]))
 
 
-def test_results_of_another_trainer_are_pointed_out(tmp_path):
+def test_results_of_another_trainer_are_pointed_out(tmp_path, command):
     of_one_node(tmp_path, 1)
     (tmp_path / "grid.yaml").write_text(LARGER + "workload: megatron\n")
-    done = invoke("plan", tmp_path / "grid.yaml", "--from", tmp_path / "small.parquet")
-    assert done.exit_code == 0, done.output
-    assert "the results are of transformer: what megatron adds to a step is not learned" in done.stderr
+    code, _, err = command("plan", tmp_path / "grid.yaml", "--from", tmp_path / "small.parquet")
+    assert (code, "the results are of transformer: what megatron adds to a step is not learned" in err) == (0, True)

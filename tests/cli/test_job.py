@@ -29,15 +29,20 @@ def results(tmp_path):
     return tmp_path / "r.parquet"
 
 
+def expected(row, step_s, restart_s):
+    """The job of a row, and the tokens that it counts in a GPU's day."""
+    job = Job(
+        step_s=step_s, gpus=512, stall_s=5.0, slowdown=0.0, durable_s=5.0, restart_s=restart_s,
+        failures_per_gpu_day=FAILURES_PER_GPU_DAY,
+    )  # fmt: skip
+    return job, pytest.approx(row["tokens_per_second_per_gpu"] * SECONDS_PER_DAY * float(job.shares[0]))
+
+
 def test_a_job_is_ranked_by_what_counts_of_its_gpus_time(results, command):
     (row,) = command.json("best", results, "--objective", "job")
     assert row["zero"] == 1
-    job = Job(
-        step_s=1.05, gpus=512, stall_s=5.0, slowdown=0.0, durable_s=5.0, restart_s=105.0,
-        failures_per_gpu_day=FAILURES_PER_GPU_DAY,
-    )  # fmt: skip
-    expected = row["tokens_per_second_per_gpu"] * SECONDS_PER_DAY * float(job.shares[0])
-    assert row["job_tokens_per_gpu_day"] == pytest.approx(expected)
+    job, tokens = expected(row, step_s=1.05, restart_s=105.0)
+    assert row["job_tokens_per_gpu_day"] == tokens
     notes = " ".join(row["notes"])
     assert f"a checkpoint each {float(job.interval_s) / 1.05:,.0f} steps" in notes
     assert "the fastest step is that of" in notes
@@ -55,12 +60,7 @@ def test_a_restart_takes_as_long_as_a_cold_start(tmp_path, command):
     (row,) = command.json("best", tmp_path / "r.parquet", "--objective", "job")
     text = "a cold start takes 145 s (imports 5, ranks and model 60, first step 80), 73 s where all compiled code"
     assert text in " ".join(row["notes"])
-    job = Job(
-        step_s=1.0, gpus=512, stall_s=5.0, slowdown=0.0, durable_s=5.0, restart_s=175.0,
-        failures_per_gpu_day=FAILURES_PER_GPU_DAY,
-    )  # fmt: skip
-    expected = row["tokens_per_second_per_gpu"] * SECONDS_PER_DAY * float(job.shares[0])
-    assert row["job_tokens_per_gpu_day"] == pytest.approx(expected)
+    assert row["job_tokens_per_gpu_day"] == expected(row, step_s=1.0, restart_s=175.0)[1]
 
 
 @pytest.mark.parametrize(("outcome", "text"), [

@@ -1,6 +1,5 @@
 """The live view: the sums that it shows, the picture in a terminal of 100 columns, and plain lines without one."""
 
-import contextlib
 import dataclasses
 import io
 import os
@@ -121,7 +120,7 @@ def test_everything_is_shown_within_100_columns(tmp_path):
     skipped = sum(number for word, number in found.items() if word.startswith("not_run"))
     done_runs = len(sweep.runs) - skipped - found.get("waiting", 0) - found["running"]
     assert f"{done_runs}/{len(sweep.runs) - skipped} runs" in lines[0], "what is left out is not done"
-    assert re.match(r"about \d+ to \d+ min to go; 16:40 elapsed; [\d.,]+ GPU-hours spent", lines[1]), lines[1]
+    assert re.match(r"about \d+ min to \d+ min to go; 16:40 elapsed; [\d.,]+ GPU-hours spent", lines[1]), lines[1]
     assert "GPU-hours spent" in text
     assert re.search(r"\(\d+ skipped, about [\d.]+ GPU-hours saved\)", lines[0]), lines[0]
     assert "n/m: of m runs n have ended" in text
@@ -186,6 +185,19 @@ def test_a_pilot_that_wrote_its_last_line_is_ending_and_not_running(tmp_path):
     assert re.search(r"p0001 +ending +n1 +no remaining run fits", text)
 
 
+def test_the_status_has_the_directory_the_launcher_the_latest_and_the_winner(tmp_path, command, monkeypatch):
+    sweep = made_sweeps.made(tmp_path / "s")
+    made_sweeps.pilot_wrote(sweep, "p0001", (sweep.runs[0].run_id, 1, Outcome.OK))
+    document = command.json("status", tmp_path / "s")
+    assert (document["directory"], document["launcher"]) == (str(tmp_path / "s"), None)
+    monkeypatch.chdir(tmp_path)
+    _, out, err = command("status")
+    assert err == "sweep: s\n", "which was taken, as none is named"
+    assert out.splitlines()[0] == f"{tmp_path}/s; no launcher runs"
+    assert "best so far" in out
+    assert sweep.runs[0].run_id[:40] in out.partition("latest\n")[2]
+
+
 def test_a_cancelled_attempt_is_not_listed_among_the_failures(tmp_path, capsys):
     sweep = made(tmp_path, ("1B",), (1,))
     (one, other), started = sweep.runs[:2], pilot_events("p0001", 1, nodes=("n1",))
@@ -235,13 +247,13 @@ def test_wide_and_tall_grids_fit_the_terminal(tmp_path):
     [
         (0, 0, "about a minute"),
         (10, 50, "about a minute"),
-        (30, 200, "about 1 to 3 min"),
+        (30, 200, "about a minute to 3 min"),
         (600, 600, "about 10 min"),
-        (600, 1500, "about 10 to 25 min"),
+        (600, 1500, "about 10 min to 25 min"),
         (3 * 3600 + 600, 3 * 3600 + 600, "about 3 h 10 min"),
         (5400, 4 * 3600, "about 90 min to 4 h 0 min"),
         (3 * 86400, 3 * 86400, "about 3.0 days"),
-        (3 * 86400, 5 * 86400, "about 3.0 to 5.0 days"),
+        (3 * 86400, 5 * 86400, "about 3.0 days to 5.0 days"),
     ],
 )
 def test_spans_and_ranges_as_text(low, high, words):
@@ -283,16 +295,6 @@ def test_a_full_file_system_is_stated_with_what_continues_until_the_sweep_is_don
     assert full_text(sweep) == full + f"`sweep resume {sweep.directory.path}` continues", "neither pilot nor launcher"
     subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
     assert full_text(sweep) == "", "an image of an ended sweep has nothing to record"
-
-
-def test_a_file_system_without_a_free_inode_is_full(full_mount):
-    place = full_mount("1m,nr_inodes=40")
-    sweep = made(place, models=["1B"], nodes=[1])
-    assert full_text(sweep) == ""
-    with contextlib.suppress(OSError):
-        for number in range(40):
-            (place / str(number)).touch()
-    assert "is full (no inode is left): nothing more" in full_text(sweep)
 
 
 def test_a_refused_pilot_says_why_in_the_picture_and_in_plain_lines_until_one_is_accepted(tmp_path):

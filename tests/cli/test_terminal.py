@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from sweep.records.collect import write_results
 from sweep.state.events import CancelRequested, PilotEnded
 from sweep.store.sweep import Sweep
 from tests.support.command_line import Command
-from tests.support.driving import succeeds
+from tests.support.driving import SWEEP, succeeds
 from tests.support.made_records import made_record, made_run, write_journal
 from tests.support.made_sweeps import GRID, made, pilot_wrote
 from tests.support.paths import REPOSITORY
@@ -63,16 +64,13 @@ def sweep(tmp_path: Path) -> Sweep:
     return sweep
 
 
-def test_logs_show_escape_sequences_as_text_and_raw_ones_as_they_are(sweep: Sweep, command: Command) -> None:
+def test_logs_show_escape_sequences_as_text(sweep: Sweep, command: Command) -> None:
     for words in (["--pilot", "p0001"], [f"{sweep.runs[0].run_id}.1"]):
         out = command("logs", sweep.directory.path, *words)[1]
         assert out.startswith(r"\u001b]0;mine\u0007\u001b[2J\u001b[31m\u009b31m\u202egpj.exea")
         assert "\nb[bold]" in out
-        assert command("logs", sweep.directory.path, *words, "--raw")[1].startswith(HOSTILE)
         document = command("logs", sweep.directory.path, *words, "--json")[1]
         assert json.dumps(HOSTILE.replace("\r", "\n"))[1:-1] in document
-    code, _, err = command("logs", sweep.directory.path, sweep.runs[0].run_id, "--raw", "--json")
-    assert (code, err) == (2, "error: --raw: has no effect with --json (omit it)\n")
 
 
 def hostile_results(path: Path) -> Path:
@@ -174,6 +172,19 @@ def test_a_pipe_that_its_reader_closed_ends_a_command_quietly(
         code, err = before_a_closed_pipe(*named)
         ended[" ".join(map(str, words))] = code, "Traceback" in err or "Exception" in err
     assert ended == dict.fromkeys(ended, (141, False))
+
+
+def test_characters_that_a_terminals_encoding_lacks_become_question_marks(tmp_path: Path) -> None:
+    """The table of results has a dash for what is unknown (the MFU of a CPU); and the path of a sweep."""
+    table = ("best", RESULTS, "--model", "tiny-1M", "--nodes", "1")
+    status = ("status", made(tmp_path / "m\u00fcnchen").directory.path)
+    for encoding, words, shown in (
+        ("utf-8", table, "\u2013"), ("ascii", table, " ? |"), ("latin-1", table, " ? |"), ("ascii", status, "m?nchen"),
+    ):  # fmt: skip
+        argv, environment = [*SWEEP, *map(str, words)], os.environ | {"PYTHONIOENCODING": encoding}
+        done = subprocess.run(argv, env=environment, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert shown in done.stdout.decode(encoding), encoding
 
 
 @pytest.mark.parametrize(("shell", "code", "err"), [

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from sweep.cli.launch import launch
-from sweep.cli.rerun import rerun
+from sweep.cli.requests import rerun
 from sweep.outcomes import Outcome
 from sweep.store.sweep import open_sweep
 from tests.support import driving

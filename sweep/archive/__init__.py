@@ -1,1 +1,0 @@
-"""One compressed file of a sweep for others: what explains its results and failures, without secrets."""
