@@ -22,8 +22,7 @@ from sweep.diagnose.model import Diagnosis
 from sweep.outcomes import Outcome
 from sweep.physics.job import saves
 from sweep.pilot.job_spec import Limits
-from sweep.pilot.leader.attempt_result import AttemptResult, diagnosis_of, unexplained
-from sweep.pilot.leader.attempt_state import AttemptState
+from sweep.pilot.leader.attempt_state import AttemptResult, AttemptState, diagnosis_of, unexplained
 from sweep.pilot.leader.link import Inbox, Link, NodeLost, StopAsked
 from sweep.pilot.leader.watchdog import StopReason
 from sweep.pilot.messages import Clean, NotPrepared, OfAttempt, Prepare, Prepared, Start, Stop

@@ -6,8 +6,7 @@ import pytest
 
 from sweep.contract import Layout, Measurement, Phase, Run
 from sweep.outcomes import Outcome
-from sweep.pilot.leader.attempt_result import AttemptResult
-from sweep.pilot.leader.attempt_state import FURTHER_FAILURES_S, AttemptState
+from sweep.pilot.leader.attempt_state import FURTHER_FAILURES_S, AttemptResult, AttemptState
 from sweep.pilot.leader.node_fate import Fate
 from sweep.pilot.leader.watchdog import StopReason
 from sweep.pilot.messages import (
