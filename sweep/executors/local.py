@@ -155,13 +155,13 @@ def _status(job_id: str) -> JobStatus:
     if job is None:
         return JobStatus(state=JobState.UNKNOWN, reason=f"{job_id} is not a job of the local executor")
     if job.host != socket.gethostname():
-        return JobStatus(state=JobState.UNKNOWN, reason=f"runs on {job.host}, not here", nodes=job.host)
+        return JobStatus(state=JobState.UNKNOWN, reason=f"runs on {job.host}, not here")
     process = job.process()
     with contextlib.suppress(*_GONE):
         if process is not None and process.status() == psutil.STATUS_STOPPED:
-            return JobStatus(state=JobState.SUSPENDED, word="stopped", nodes=job.host)
+            return JobStatus(state=JobState.SUSPENDED, word="stopped")
     state = JobState.RUNNING if process is not None else JobState.GONE
-    return JobStatus(state=state, word="running" if state is JobState.RUNNING else "ended", nodes=job.host)
+    return JobStatus(state=state, word="running" if state is JobState.RUNNING else "ended")
 
 
 def _marked(token: str) -> Iterator[psutil.Process]:

@@ -41,9 +41,9 @@ def render_pilot(
 ) -> str:
     """The whole sbatch script of one pilot.
 
-    ``folder``: of the pilot, for its output. ``command`` is a shell command that replaces the script's shell; ``before``
-    are shell lines ahead of it. Both come quoted. ``further``: options of sbatch. Raises SweepError with every value
-    that a script cannot hold.
+    ``folder``: of the pilot, for its output. ``command`` is a shell command that replaces the script's shell;
+    ``before`` are shell lines ahead of it. Both come quoted. ``further``: options of sbatch. Raises SweepError with
+    every value that a script cannot hold.
     """
     options = [*options_of(site, request.exclude), *further]
     given = [("token", request.token), ("folder", folder), *(("option", line) for line in options)]
