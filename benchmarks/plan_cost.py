@@ -45,9 +45,7 @@ def main(argv: Sequence[str]) -> int:
         runs = from_plan(planned.runs, site.hardware)
         budget = Budget.of(grid.budget.model_dump(exclude_none=True), len(runs))
         stops = None if grid.stops_slow == "off" else grid.warmup_iterations + grid.iterations
-        found = replays(
-            runs, strategy_named(grid.strategy), budget, given.draws, SEED, stops, max_run_s(grid)
-        )
+        found = replays(runs, strategy_named(grid.strategy), budget, given.draws, SEED, stops, max_run_s(grid))
         hours = np.array([one.node_hours for one in found])
         low, median, high = np.percentile(hours, [5, 50, 95])
         stated = f"{announced.node_hours:,.1f}" if announced else "-"
