@@ -1,4 +1,4 @@
-"""What ranks see: of the scheduler's variables none of the agents' task, or their own place; their share of the cores."""
+"""What ranks see: of the scheduler's variables none of the agents' task, or their own place; a share of the cores."""
 
 import itertools
 import json
