@@ -84,16 +84,13 @@ def flight_recorder_environment(scratch: Path) -> dict[str, str]:
 
 def ask_for_dump(scratch: Path, rank: int) -> bool:
     """Request a dump; False where no process listens."""
-    try:
+    with contextlib.suppress(OSError):
         fd = os.open(scratch / f"{DUMP_PREFIX}{rank}.pipe", os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        return os.write(fd, b"1") == 1
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
+        try:
+            return os.write(fd, b"1") == 1
+        finally:
+            os.close(fd)
+    return False
 
 
 def dump_text(scratch: Path, rank: int) -> str:

@@ -97,7 +97,7 @@ class AttemptState:
         self.connection_lost = False
         """whether a lost connection ended it"""
         self._places = {rank: report.node for rank, report in enumerate(self.ranks)}
-        self._watchdog = Watchdog.over(run.gpus, limits, now)
+        self._watchdog = Watchdog(run.gpus, limits, now)
         self._failed_at: float | None = None
 
     @property
