@@ -251,15 +251,6 @@ def test_a_terminal_that_is_gone_hides_no_unresponsive_pilot(existing, monkeypat
     launcher.close()
 
 
-def test_a_cancelled_sweep_is_done_though_runs_wait(existing):
-    launcher = Launcher(existing)
-    assert not launcher.done
-    launcher.write(CancelRequested(time=5.0))
-    launcher.refresh()
-    assert launcher.done
-    launcher.close()
-
-
 REMEASURED = GRID + "remeasure: 0.5\n"
 
 

@@ -140,14 +140,9 @@ def test_a_reader_reads_each_line_once_and_in_order_of_time(sweep):
     assert reader.new_events() == [fourth]
 
 
-def test_find_sweep_refuses_what_is_no_sweep(tmp_path, monkeypatch):
+def test_find_sweep_refuses_what_is_no_sweep(tmp_path):
     with pytest.raises(SweepError, match="not a sweep directory"):
         find_sweep(tmp_path)
-    with pytest.raises(SweepError, match="no such directory"):
-        find_sweep(tmp_path / "none")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SweepError, match="no sweep under"):
-        find_sweep(None)
 
 
 def test_find_sweep_takes_the_newest(tmp_path, monkeypatch):
