@@ -2,8 +2,6 @@
 
 import asyncio
 import dataclasses
-import os
-import signal
 import threading
 import time
 
@@ -20,9 +18,6 @@ from sweep.pilot.leader.watchdog import StopReason
 from sweep.pilot.messages import Alive, Failed, Prepare, Prepared, RankExited, RankFailure, Start, Stop
 from sweep.pilot.timeouts import QUIET_S, SILENCE_S
 from sweep.records.record import problems
-from sweep.state.events import PilotEnded
-from tests.support import driving
-from tests.support.paths import REPOSITORY
 from tests.support.pilot_parts import (
     CLEAN,
     LIMITS,
@@ -218,31 +213,6 @@ async def test_a_leader_that_was_stopped_while_a_node_is_cleaned_does_not_take_i
 
 
 HOSTILE = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate " + "1" * 1950 + "\n"
-FAULTS = driving.simulated(
-    {"max_pilots": 1}, global_batch=1024, micro_batch_size=2, params={"step_s": 0.02, "fault": ["oom_cuda", ""]}
-)
-ENDLESS = """
-from sweep.diagnose import rules
-from sweep.diagnose.model import LineRule, Weight
-from sweep.outcomes import Outcome
-
-class Endless:
-    def search(self, text):
-        open({marks!r}, "a").close()
-        while True:
-            pass
-
-rule = LineRule("endless", Outcome.UNKNOWN, Weight.SIGN, "out of memory", advice="")
-vars(rule)["pattern"] = Endless()
-rules.RULES = (rule, *rules.RULES)
-
-from sweep.pilot import timeouts
-from sweep.pilot.leader import attempt
-
-timeouts.HEARTBEAT_S, timeouts.QUIET_S, timeouts.SILENCE_S = 0.5, 1.2, 4.0
-attempt.DIAGNOSIS_S = {within_s}
-"""
-"""sitecustomize: a rule that never ends, agents that soon give up an unresponsive leader"""
 
 
 def state_of(existing, log_tail, verdict=None):
@@ -302,29 +272,3 @@ def test_a_diagnosis_that_fails_is_no_failure_of_the_pilot(existing):
     found, _ = diagnosis(state_of(existing, None))
     assert found.outcome is Outcome.UNKNOWN
     assert found.evidence.startswith("the diagnosis failed: ")
-
-
-@pytest.mark.long
-def test_heartbeats_and_sigterm_are_handled_while_a_rule_never_ends(tmp_path):
-    """The first attempt is given up in time, with heartbeats to the agent meanwhile; SIGTERM ends the second."""
-    marks = tmp_path / "marks"
-    folder = tmp_path / "site"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(ENDLESS.format(marks=str(marks), within_s=8.0))
-    # Fork servers run it too, and do not fork beside the threads that numpy, which a leader imports, starts.
-    env = {"PYTHONPATH": f"{folder}:{REPOSITORY}", "OPENBLAS_NUM_THREADS": "1"}
-    launcher = driving.launching(tmp_path, FAULTS, env=env)
-    directory = tmp_path / "s"
-    driving.wait_for(marks.exists)
-    marks.unlink()
-    driving.wait_for(lambda: any(record["outcome"] != "ok" for record in driving.records_of(directory)))
-    unknown = next(record for record in driving.records_of(directory) if record["outcome"] != "ok")
-    assert (unknown["outcome"], unknown["message"]) == (
-        "unknown", "the ranks' output was not diagnosed within 8 s"
-    )  # fmt: skip
-    driving.wait_for(marks.exists)
-    for pid in driving.leader_pids(directory):
-        os.kill(pid, signal.SIGTERM)
-    driving.wait_for(lambda: driving.events_of(directory, PilotEnded))
-    assert driving.events_of(directory, PilotEnded)[0].reason == "received SIGTERM"
-    assert launcher.wait(300) in (0, 1)
