@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from sweep.inputs.grid import max_run_s
 from sweep.inputs.load import load_inputs
-from sweep.launcher.submission import limits_of
 from sweep.library.plan import expected_saving, plan, plan_summary
 from sweep.search.budget import Budget
 from sweep.search.candidates import from_plan
@@ -45,9 +45,7 @@ def main(argv: Sequence[str]) -> int:
         runs = from_plan(planned.runs, site.hardware)
         budget = Budget.of(grid.budget.model_dump(exclude_none=True), len(runs))
         stops = None if grid.stops_slow == "off" else grid.warmup_iterations + grid.iterations
-        found = replays(
-            runs, strategy_named(grid.strategy), budget, given.draws, SEED, stops, limits_of(grid).attempt_s
-        )
+        found = replays(runs, strategy_named(grid.strategy), budget, given.draws, SEED, stops, max_run_s(grid))
         hours = np.array([one.node_hours for one in found])
         low, median, high = np.percentile(hours, [5, 50, 95])
         stated = f"{announced.node_hours:,.1f}" if announced else "-"

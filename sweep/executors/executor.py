@@ -45,7 +45,6 @@ class JobStatus:
     word: str = ""
     """the scheduler's own state, e.g. NODE_FAIL"""
     reason: str = ""
-    nodes: str = ""
     name: str = ""
     """of the job; empty where the scheduler does not say"""
     ended_at: float | None = None

@@ -25,7 +25,7 @@ from sweep.executors.entry import PILOT_MAIN
 from sweep.executors.executor import JobState, JobStatus, PilotRequest, SubmitError
 from sweep.executors.script import setup_lines
 from sweep.stated import shell_word, shell_words
-from sweep.store.lease import start_of
+from sweep.store.lease import living, start_of
 
 if TYPE_CHECKING:
     from sweep.inputs.site import Site
@@ -60,17 +60,9 @@ class LocalJob:
         """The inverse of job_id; None for another executor's id."""
         head, _, host = job_id.partition("@")
         parts = head.split("-", 2)
-        if len(parts) != 3 or parts[0] != "local" or not parts[1].isdigit() or not host:
+        if len(parts) != 3 or parts[0] != "local" or not parts[1].isdigit() or not parts[2] or not host:
             return None
         return cls(int(parts[1]), parts[2], host)
-
-    def process(self) -> psutil.Process | None:
-        """The process, if it still lives. A zombie does not: it has ended and only waits to be reaped."""
-        with contextlib.suppress(*_GONE):
-            process = psutil.Process(self.pid)
-            if start_of(self.pid) == self.start and process.status() != psutil.STATUS_ZOMBIE:
-                return process
-        return None
 
 
 class LocalExecutor:
@@ -140,7 +132,7 @@ class LocalExecutor:
         """SIGTERM to each leader, which then ends its agents and ranks."""
         for job_id in job_ids:
             job = LocalJob.parse(job_id)
-            process = job.process() if job is not None and job.host == socket.gethostname() else None
+            process = living(job.pid, job.start) if job is not None and job.host == socket.gethostname() else None
             if process is not None:
                 with contextlib.suppress(*_GONE):
                     process.send_signal(signal.SIGTERM)
@@ -155,13 +147,13 @@ def _status(job_id: str) -> JobStatus:
     if job is None:
         return JobStatus(state=JobState.UNKNOWN, reason=f"{job_id} is not a job of the local executor")
     if job.host != socket.gethostname():
-        return JobStatus(state=JobState.UNKNOWN, reason=f"runs on {job.host}, not here", nodes=job.host)
-    process = job.process()
+        return JobStatus(state=JobState.UNKNOWN, reason=f"runs on {job.host}, not here")
+    process = living(job.pid, job.start)
     with contextlib.suppress(*_GONE):
         if process is not None and process.status() == psutil.STATUS_STOPPED:
-            return JobStatus(state=JobState.SUSPENDED, word="stopped", nodes=job.host)
+            return JobStatus(state=JobState.SUSPENDED, word="stopped")
     state = JobState.RUNNING if process is not None else JobState.GONE
-    return JobStatus(state=state, word="running" if state is JobState.RUNNING else "ended", nodes=job.host)
+    return JobStatus(state=state, word="running" if state is JobState.RUNNING else "ended")
 
 
 def _marked(token: str) -> Iterator[psutil.Process]:

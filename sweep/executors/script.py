@@ -26,7 +26,6 @@ SHORTEST_WITH_WARNING_S = 300
 and fatal to one whose leader has not installed its handler yet"""
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=-]+")
 _LINE_BREAK = re.compile(r"[\n\r\0]")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MEMORY_OPTIONS = ("--mem", "--mem-per-cpu", "--mem-per-gpu")
 _GPU_OPTIONS = ("--gres", "--gpus", "--gpus-per-node", "--tres-per-node", "--gpus-per-task")
 
@@ -34,24 +33,22 @@ _GPU_OPTIONS = ("--gres", "--gpus", "--gpus-per-node", "--tres-per-node", "--gpu
 def render_pilot(
     site: Site,
     request: PilotRequest,
+    folder: str,
     *,
-    sweep_dir: str,
     command: str,
-    stdout: str,
-    stderr: str,
     before: Sequence[str] = (),
     further: Sequence[str] = (),
 ) -> str:
     """The whole sbatch script of one pilot.
 
-    ``command`` is a shell command that replaces the script's shell; ``before`` are shell lines ahead of it. Both
-    come quoted. ``further``: options of sbatch. ``sweep_dir`` is for messages only. Raises SweepError with every value
-    that a script cannot hold.
+    ``folder``: of the pilot, for its output. ``command`` is a shell command that replaces the script's shell;
+    ``before`` are shell lines ahead of it. Both come quoted. ``further``: options of sbatch. Raises SweepError with
+    every value that a script cannot hold.
     """
     options = [*options_of(site, request.exclude), *further]
-    given = [("token", request.token), ("stdout", stdout), ("stderr", stderr), *(("option", line) for line in options)]
+    given = [("token", request.token), ("folder", folder), *(("option", line) for line in options)]
     mistakes = [
-        Mistake(f"{name} {value!r} cannot be in a batch script", file=sweep_dir, remedy="remove its line breaks")
+        Mistake(f"{name} {value!r} cannot be in a batch script", file=folder, remedy="remove its line breaks")
         for name, value in given
         if _LINE_BREAK.search(value)
     ]
@@ -66,8 +63,7 @@ def render_pilot(
             request=request,
             warning_s=warning_s(request.time_limit_s),
             options=options,
-            stdout=stdout,
-            stderr=stderr,
+            folder=folder,
             before=before,
             command=command,
         )
@@ -169,16 +165,6 @@ def slurm_time(seconds: int) -> str:
     return f"{days}-{hour:02}:{minute:02}:{second:02}"
 
 
-def _one_line(text: str) -> str:
-    assert not _LINE_BREAK.search(text), "checked by the site"
-    return text
-
-
-def _variable_name(text: str) -> str:
-    assert _VARIABLE.fullmatch(text), "checked by the site"
-    return text
-
-
 @functools.cache
 def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -193,5 +179,4 @@ def _environment() -> Environment:
     )
     filters = (shell_word, sbatch_quote, slurm_path, slurm_time)
     environment.filters.update({function.__name__: function for function in filters})
-    environment.filters.update({"one_line": _one_line, "variable_name": _variable_name})
     return environment

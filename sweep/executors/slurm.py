@@ -191,7 +191,6 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
         self._site = site
         self._request = request
         self._further = further
-        self._sweep_dir = sweep_dir
         for pattern, effect in REWRITTEN.items():
             if pattern in str(self.folder):
                 fact = f"the path holds {pattern}, which {effect}"
@@ -215,10 +214,8 @@ class _Submission(submitit.SlurmExecutor):  # type: ignore[misc]
         return render_pilot(
             self._site,
             self._request,
-            sweep_dir=str(self._sweep_dir),
+            str(self.folder),
             command=shell_words(words),
-            stdout=str(self.folder / "stdout"),
-            stderr=str(self.folder / "stderr"),
             further=self._further,
             before=[f'cp {pickle} {of_job}/"$SLURM_JOB_ID"_submitted.pkl'],
         )

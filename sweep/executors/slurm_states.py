@@ -10,17 +10,16 @@ Slurm's words: src/common/job_state_reason.c (22.05 to 25.11), and the texts tha
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from sweep.executors.executor import JobState, JobStatus
 
-SQUEUE_FORMAT = "%i|%T|%N|%e|%j|%r|."
-SACCT_FORMAT = "JobIDRaw,State,NodeList,End,JobName"
+SQUEUE_FORMAT = "%i|%T|%e|%j|%r|."
+SACCT_FORMAT = "JobIDRaw,State,End,JobName"
 """with ``-p``, by which each line ends with a bar"""
 _WHOLE = {
-    SQUEUE_FORMAT: ("JOBID|STATE|NODELIST|END_TIME|NAME|REASON|.\n", "|.\n"),
-    SACCT_FORMAT: ("JobIDRaw|State|NodeList|End|JobName|\n", "|\n"),
+    SQUEUE_FORMAT: ("JOBID|STATE|END_TIME|NAME|REASON|.\n", "|.\n"),
+    SACCT_FORMAT: ("JobIDRaw|State|End|JobName|\n", "|\n"),
 }
 """form -> (the header of every whole answer, the end of each of its lines)"""
 _JOB_ID = re.compile(r"\d[\w+.,%\[\]-]*")
@@ -29,37 +28,18 @@ _AFTERWARDS = re.compile(r"(?is)(?!.*(?:error|fatal):)\s*(?:[^|\d\s][^|]*\n)?")
 """no beginning of a job's line, which has its id or more, and no client's message that it could not go on. It counts
 only after a job's line: after the header alone the client may have ended before the first one"""
 
-STATES: Mapping[str, JobState] = {
+_WORDS = {
     # Not started, or to be started again.
-    "PENDING": JobState.PENDING,
-    "CONFIGURING": JobState.PENDING,
-    "REQUEUED": JobState.PENDING,
-    "REQUEUE_FED": JobState.PENDING,
-    "REQUEUE_HOLD": JobState.PENDING,
-    "RESV_DEL_HOLD": JobState.PENDING,
-    "SPECIAL_EXIT": JobState.PENDING,
+    JobState.PENDING: "PENDING CONFIGURING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT",
     # Holds nodes. COMPLETING too: processes may still live, a record may still come.
-    "RUNNING": JobState.RUNNING,
-    "COMPLETING": JobState.RUNNING,
-    "RESIZING": JobState.RUNNING,
-    "SIGNALING": JobState.RUNNING,
-    "STAGE_OUT": JobState.RUNNING,
+    JobState.RUNNING: "RUNNING COMPLETING RESIZING SIGNALING STAGE_OUT",
     # Holds nodes; its processes are stopped (gang scheduling, scontrol suspend).
-    "STOPPED": JobState.SUSPENDED,
-    "SUSPENDED": JobState.SUSPENDED,
+    JobState.SUSPENDED: "STOPPED SUSPENDED",
     # Ended.
-    "BOOT_FAIL": JobState.GONE,
-    "CANCELLED": JobState.GONE,
-    "COMPLETED": JobState.GONE,
-    "DEADLINE": JobState.GONE,
-    "FAILED": JobState.GONE,
-    "LAUNCH_FAILED": JobState.GONE,
-    "NODE_FAIL": JobState.GONE,
-    "OUT_OF_MEMORY": JobState.GONE,
-    "PREEMPTED": JobState.GONE,
-    "RECONFIG_FAIL": JobState.GONE,
-    "TIMEOUT": JobState.GONE,
+    JobState.GONE: "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED LAUNCH_FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED"
+    " RECONFIG_FAIL TIMEOUT",
 }
+STATES = {word: state for state, words in _WORDS.items() for word in words.split()}
 
 _NOT_NOW = re.compile(
     r"(Max|Grp)SubmitJob|MaxJobs(Per|Account|Limit)|job queue full|sleeping and retrying"
@@ -105,25 +85,24 @@ def parse(text: str, form: str) -> dict[str, JobStatus] | None:
         if len(fields) < columns or not _JOB_ID.fullmatch(fields[0]):
             return None
         if fields[0].isdecimal():
-            job_id, word, nodes, ended, name, *reason = fields
-            statuses[job_id] = status_of(word, nodes, ended, name, *reason)
+            job_id, word, ended, name, *reason = fields
+            statuses[job_id] = status_of(word, ended, name, *reason)
     return statuses
 
 
-def status_of(word: str, nodes: str, ended: str, name: str, reason: str = "") -> JobStatus:
+def status_of(word: str, ended: str, name: str, reason: str = "") -> JobStatus:
     """The status of a job, from Slurm's texts; ``ended`` is in Unix seconds (SLURM_TIME_FORMAT=%s), or "Unknown"."""
     state = job_state(word)
     return JobStatus(
         state=state,
         word=word,
-        nodes=_text_of(nodes),
-        reason=_text_of(reason),
+        reason="" if reason in ("None", "(null)") else reason,
         name=name,
         ended_at=float(ended) if state is JobState.GONE and ended.isdecimal() and ended != "0" else None,
     )
 
 
-_SHOWN = ("JobId=", " JobName=", " UserId=", " JobState=", " Reason=", " Dependency=", " EndTime=", " NodeList=")
+_SHOWN = ("JobId=", " JobName=", " UserId=", " JobState=", " Reason=", " Dependency=", " EndTime=")
 """keys in the order of ``scontrol show job``"""
 
 
@@ -135,10 +114,10 @@ def shown(text: str, job_id: str) -> JobStatus:
     for key in _SHOWN:
         value, _, rest = rest.partition(key)
         before.append(value)
-    start, job, name, _, word, reason, _, ended = before
+    start, job, name, _, word, reason, _ = before
     if start or job != job_id or " " not in rest:
         return JobStatus(state=JobState.UNKNOWN, reason="scontrol's answer is not whole")
-    return status_of(word, rest.partition(" ")[0], ended.partition(" ")[0], name, reason)
+    return status_of(word, rest.partition(" ")[0], name, reason)
 
 
 def job_id_of(text: str) -> str | None:
@@ -186,11 +165,6 @@ def setting(config: str, name: str) -> str:
         if key.strip() == name and line.endswith("\n"):
             return value.strip()
     return ""
-
-
-def _text_of(text: str) -> str:
-    """The text, or empty for Slurm's "None" and "(null)"."""
-    return "" if text in {"None", "None assigned", "(null)"} else text
 
 
 _LIMITS = "`sacctmgr show qos,assoc` lists limits"

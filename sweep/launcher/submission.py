@@ -36,17 +36,6 @@ class StuckError(SweepError):
     exit_code = 1
 
 
-def limits_of(grid: Grid) -> Limits:
-    """The grid's timeouts, as a pilot's limits."""
-    timeouts = grid.timeouts
-    return Limits(
-        start_s=timeouts.start,
-        first_iteration_s=timeouts.first_iteration,
-        steady_s=timeouts.steady,
-        attempt_s=max_run_s(grid),
-    )
-
-
 def capacity_of(
     grid: Grid, site: Site, executor: str, *, node_group: str = "", run_s: float = ASSUMED_RUN_S
 ) -> Capacity:
@@ -191,7 +180,7 @@ class Submission:
 
     def _spec(self, request: PilotRequest) -> JobSpec:
         launcher, grid = self._launcher, self._launcher.sweep.grid
-        site = launcher.sweep.site.part(request.node_group)
+        site, timeouts = launcher.sweep.site.part(request.node_group), grid.timeouts
         return JobSpec(
             name=request.name,
             token=request.token,
@@ -224,7 +213,12 @@ class Submission:
             link_domain=site.hardware.link_domain,
             reject_split=grid.split == "reject",
             preflight=grid.preflight or DEFAULT_PREFLIGHT[launcher.local],
-            limits=limits_of(grid),
+            limits=Limits(
+                start_s=timeouts.start,
+                first_iteration_s=timeouts.first_iteration,
+                steady_s=timeouts.steady,
+                attempt_s=max_run_s(grid),
+            ),
         )
 
 

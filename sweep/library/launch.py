@@ -18,7 +18,7 @@ from sweep.inputs.grid import Grid
 from sweep.inputs.load import choose_executor, load_site
 from sweep.inputs.site import Site
 from sweep.launcher.launcher import Launcher
-from sweep.launcher.loop import POLL_S, Loop, give_back
+from sweep.launcher.loop import POLL_S, Loop
 from sweep.launcher.pilots_wanted import pilots_wanted
 from sweep.launcher.submission import StuckError, capacity_of
 from sweep.library.plan import Estimate, check_runnable, estimate, unknown_path, with_fabric
@@ -269,7 +269,6 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, on_step: OnStep, note:
         return Launched(
             directory=launcher.directory.path, runs=len(launcher.sweep.runs), ended=launcher.done, jobs=jobs
         )
-    give_back()
     try:
         Loop(launcher, on_step).run()
     except StuckError:
@@ -297,5 +296,4 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, on_step: OnStep, note:
         unmeasured=tuple(sweep.unmeasured()),
     )
     del launcher, sweep, tally  # with its search and sums: drawing needs the memory
-    give_back()
     return replace(launched, heatmap=draw_heatmap([directory])[0] if launched.counts.get("ok") else None)

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import json
 import os
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
+
+import msgspec
 
 from sweep.pilot.messages import (
     MAX_MESSAGE_BYTES,
@@ -61,14 +62,12 @@ class Rendezvous:
 
     def write(self, path: Path) -> None:
         """Write it for the agents, readable by this user only."""
-        values = {"addresses": self.addresses, "port": self.port, "key": self.key.hex(), "node": self.node}
-        write_derived(path, json.dumps(values), private=True)
+        write_derived(path, msgspec.json.encode(self), private=True)
 
     @classmethod
     def read(cls, path: Path) -> Rendezvous:
-        """Read what the leader wrote."""
-        values = json.loads(path.read_text())
-        return cls(tuple(values["addresses"]), int(values["port"]), bytes.fromhex(values["key"]), values["node"])
+        """Read what the leader wrote. Raises OSError and ValueError."""
+        return msgspec.json.decode(path.read_bytes(), type=cls)
 
 
 @dataclass

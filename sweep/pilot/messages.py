@@ -285,8 +285,6 @@ Incoming = TypeVar("Incoming")
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[Incoming], data: bytes) -> Incoming:
-    if len(data) > MAX_MESSAGE_BYTES:
-        raise ChannelError(f"a message of {len(data)} bytes is above the limit of {MAX_MESSAGE_BYTES}")
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -132,10 +132,17 @@ def _living(lease: Lease) -> str | None:
         return text if quiet_s < QUIET_S else None
     if holder.boot_id != kernel_boot():
         return None
+    return f"process {holder.pid} on this host" if living(holder.pid, holder.start) else None
+
+
+def living(pid: int, start: str) -> psutil.Process | None:
+    """The process of that number, if it lives and started then (empty: whenever). A zombie does not live: it has ended
+    and only waits to be reaped.
+    """
     with contextlib.suppress(psutil.Error, OSError):
-        start, ended = start_of(holder.pid), psutil.Process(holder.pid).status() == psutil.STATUS_ZOMBIE
-        if not ended and start == (holder.start or start):
-            return f"process {holder.pid} on this host"
+        process = psutil.Process(pid)
+        if start in ("", start_of(pid)) and process.status() != psutil.STATUS_ZOMBIE:
+            return process
     return None
 
 

@@ -80,12 +80,6 @@ class Sweep:
         counts = ", ".join(f"{count:,} {word}" for word, count in self.tally.counts(self.skipped()).items())
         return f"<sweep {self.grid.name} in {self.directory.path}: {self.tally.total:,} runs: {counts}>"
 
-    def _repr_html_(self) -> str:
-        """A notebook's table: each cell, its runs that ended, and the best rate so far."""
-        rows = [(*at, f"{one.done} of {one.runs}", f"{one.best or 0:,.0f}") for at, one in self.tally.cells.items()]
-        cells = ("</td><td>".join(map(str, row)) for row in (("model", "nodes", "runs", "best tokens/s/GPU"), *rows))
-        return f"<table><tr><td>{'</td></tr><tr><td>'.join(cells)}</td></tr></table>"
-
     @property
     def sweep_state(self) -> SweepState:
         """The state, as of the last `refresh`, or else of now. Raises OSError where that cannot be read."""

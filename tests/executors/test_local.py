@@ -77,7 +77,7 @@ def test_a_pilot_from_start_to_end(tmp_path: Path, started: list[str]) -> None:
     assert environment["SWEEP_PILOT"] == request.token
     assert (environment["FROM_SETUP"], environment["FROM_SITE"]) == ("a  b", hostile)
     assert seen["session"] == seen["pid"], "a terminal that closes does not take the pilot along"
-    assert local.poll([job])[job] == JobStatus(state=JobState.RUNNING, word="running", nodes=os.uname().nodename)
+    assert local.poll([job])[job] == JobStatus(state=JobState.RUNNING, word="running")
     assert local.find(request.token) == (JobState.RUNNING, job)
     local.cancel([job])
     assert wait_until(lambda: state(local, job) is JobState.GONE, 10)
@@ -100,21 +100,15 @@ def test_a_setup_that_hangs_ends_the_pilot_with_a_reason(tmp_path: Path, started
     assert watching(54321) == []
 
 
-def test_a_command_of_the_setup_that_fails_is_named(tmp_path: Path, started: list[str]) -> None:
-    local = executor(tmp_path, setup=("false || true", "no_such_module load cuda/12", "[ 1 = 1 ]"))
+def test_a_setup_in_time_names_its_command_that_failed_and_leaves_nothing_that_watches_it(
+    tmp_path: Path, started: list[str]
+) -> None:
+    lines = ("false || true", "no_such_module load cuda/12", "[ 1 = 1 ]", "true & wait")
+    local = executor(tmp_path, setup=lines, setup_time=12345.5)
     started.append(job := local.submit(request_for("p1")))
     begun(tmp_path, "p1")
-    lines = (tmp_path / "pilots" / "p1" / "stderr").read_text().splitlines()
-    assert [line for line in lines if "exit status" in line] == [
-        "setup: exit status 127 of: no_such_module load cuda/12"
-    ]
-    local.cancel([job])
-
-
-def test_a_setup_in_time_leaves_nothing_that_watches_it(tmp_path: Path, started: list[str]) -> None:
-    local = executor(tmp_path, setup=("true & wait",), setup_time=12345.5)
-    started.append(job := local.submit(request_for("p1")))
-    begun(tmp_path, "p1")
+    said = [line for line in (tmp_path / "pilots/p1/stderr").read_text().splitlines() if "exit status" in line]
+    assert said == ["setup: exit status 127 of: no_such_module load cuda/12"]
     assert wait_until(lambda: watching(12345.5) == [], 10)
     local.cancel([job])
 

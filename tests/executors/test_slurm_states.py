@@ -53,37 +53,35 @@ WORDS = {
 """man squeue 22.05, "JOB STATE CODES", and LAUNCH_FAILED and RECONFIG_FAIL of later versions"""
 
 
-@pytest.mark.parametrize(("state", "word"), [(state, word) for state, words in WORDS.items() for word in words.split()])
-def test_a_state_is_gone_only_where_no_process_of_the_job_can_live_or_start(state, word):
-    assert job_state(word) is state
+ODD_WORDS = [
+    (JobState.GONE, "CANCELLED by 1000"),  # sacct
+    (JobState.RUNNING, "RUNNING+"),  # cut by a narrow column
+    (JobState.UNKNOWN, "A_STATE_OF_2030"),
+    (JobState.UNKNOWN, ""),
+]
 
 
 @pytest.mark.parametrize(
-    ("word", "state"),
-    [
-        ("CANCELLED by 1000", JobState.GONE),  # sacct
-        ("RUNNING+", JobState.RUNNING),  # cut by a narrow column
-        ("A_STATE_OF_2030", JobState.UNKNOWN),
-        ("", JobState.UNKNOWN),
-    ],
+    ("state", "word"), [*((state, word) for state, words in WORDS.items() for word in words.split()), *ODD_WORDS]
 )
-def test_a_state_with_an_addition_is_that_state_and_an_unknown_one_is_neither_success_nor_failure(word, state):
+def test_a_state_is_gone_only_where_no_process_of_the_job_can_live_or_start(state, word):
+    """With an addition it is the same; an unknown one is neither success nor failure."""
     assert job_state(word) is state
 
 
 SQUEUE = """\
-JOBID|STATE|NODELIST|END_TIME|NAME|REASON|.
-101|PENDING||N/A|s-p0001|Resources|.
-102|PENDING||N/A|s-p0001|ReqNodeNotAvail, UnavailableNodes:d[001-032],f[001-024]|.
-103|PENDING||N/A|s-p0001|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions|.
-104|RUNNING|c[003,005,011-013]|N/A|s-p0001|None|.
-105|COMPLETING|c007|N/A|s-p0001|NonZeroExitCode|.
-106|PENDING||N/A|s-p0001|a site's | own reason|.
-107_[1-3]|PENDING||N/A|s-p0001|Priority|.
-108+1|RUNNING|c1|N/A|of|two
+JOBID|STATE|END_TIME|NAME|REASON|.
+101|PENDING|N/A|s-p0001|Resources|.
+102|PENDING|N/A|s-p0001|ReqNodeNotAvail, UnavailableNodes:d[001-032],f[001-024]|.
+103|PENDING|N/A|s-p0001|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions|.
+104|RUNNING|N/A|s-p0001|None|.
+105|COMPLETING|N/A|s-p0001|NonZeroExitCode|.
+106|PENDING|N/A|s-p0001|a site's | own reason|.
+107_[1-3]|PENDING|N/A|s-p0001|Priority|.
+108+1|RUNNING|N/A|of|two
 lines|None|.
 """
-"""Reasons and node lists as people reported them between 2019 and 2024, an array, a heterogeneous job, and a name with
+"""Reasons as people reported them between 2019 and 2024, an array, a heterogeneous job, and a name with
 a bar and a line end"""
 
 
@@ -91,18 +89,18 @@ def test_squeue_is_read_line_by_line_and_what_is_no_pilots_job_is_left_out():
     found = parse(SQUEUE, SQUEUE_FORMAT)
     assert list(found) == ["101", "102", "103", "104", "105", "106"]
     assert found["102"].reason == "ReqNodeNotAvail, UnavailableNodes:d[001-032],f[001-024]"
-    assert found["104"] == JobStatus(state=JobState.RUNNING, word="RUNNING", nodes="c[003,005,011-013]", name="s-p0001")
+    assert found["104"] == JobStatus(state=JobState.RUNNING, word="RUNNING", name="s-p0001")
     assert (found["105"].state, found["106"].reason) == (JobState.RUNNING, "a site's | own reason")
 
 
 SACCT = """\
-JobIDRaw|State|NodeList|End|JobName|
-201|COMPLETED|c[001-004]|Unknown|s-p0001|
-202|RUNNING|c[001-004]|Unknown|s-p0001|
-202|COMPLETED|c[001-003]|Unknown|s-p0001|
-203|CANCELLED by 0|None assigned|1795352400|s-p0001|
-204.batch|RUNNING|c001|Unknown|s-p0001|
-205|RUNNING|c001|Unknown|another's | job|
+JobIDRaw|State|End|JobName|
+201|COMPLETED|Unknown|s-p0001|
+202|RUNNING|Unknown|s-p0001|
+202|COMPLETED|Unknown|s-p0001|
+203|CANCELLED by 0|1795352400|s-p0001|
+204.batch|RUNNING|Unknown|s-p0001|
+205|RUNNING|Unknown|another's | job|
 """
 """sacct -X -p: a job that lost a node has a row for each size, the last one is the present one"""
 
@@ -111,8 +109,8 @@ def test_of_sacct_the_last_row_of_a_job_counts_and_steps_do_not():
     found = parse(SACCT, SACCT_FORMAT)
     assert list(found) == ["201", "202", "203", "205"]
     assert found["205"].name == "another's | job", "a job of any name is one"
-    assert (found["202"].word, found["202"].nodes) == ("COMPLETED", "c[001-003]")
-    assert (found["203"].state, found["203"].nodes, found["203"].ended_at) == (JobState.GONE, "", 1795352400.0)
+    assert found["202"].word == "COMPLETED"
+    assert (found["203"].state, found["203"].ended_at) == (JobState.GONE, 1795352400.0)
 
 
 @pytest.mark.parametrize(("text", "form"), [(SQUEUE, SQUEUE_FORMAT), (SACCT, SACCT_FORMAT)], ids=["squeue", "sacct"])
@@ -143,7 +141,7 @@ def test_what_the_controller_shows_of_one_job():
     failed = shown(SHOWN.format("FAILED", "NonZeroExitCode"), "7")
     assert (failed.state, failed.name, failed.ended_at) == (JobState.GONE, "s-p0001", 1795352400.0)
     running = shown(SHOWN.format("RUNNING", "None"), "7")
-    assert running == JobStatus(state=JobState.RUNNING, word="RUNNING", nodes="n[1-2]", name="s-p0001")
+    assert running == JobStatus(state=JobState.RUNNING, word="RUNNING", name="s-p0001")
     for text, job in (("", "7"), (SHOWN[:200], "7"), ("garbage", "7"), (SHOWN.format("FAILED", "None"), "17")):
         assert shown(text, job).state is JobState.UNKNOWN
 

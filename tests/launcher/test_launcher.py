@@ -31,12 +31,6 @@ from tests.support.launchers import Clock, Scheduler, written
 from tests.support.made_records import made_record, record_event
 from tests.support.made_sweeps import GRID, made, pilot_wrote
 
-
-@pytest.fixture
-def existing(tmp_path):
-    return made(tmp_path / "s")
-
-
 INTENT = PilotIntended(time=1.0, pilot="p0001", token="t", nodes=1, time_limit_s=60)
 SUBMITTED = PilotSubmitted(time=2.0, pilot="p0001", job_id="7")
 STARTED = PilotStarted(time=2.0, pilot="p0001", job_id="7", nodes=("n1",))
@@ -44,28 +38,22 @@ ALIVE = PilotAlive(time=3.0, pilot="p0001")
 GONE = PilotGone(time=2.0, pilot="p0001", word="COMPLETED")
 
 
-def test_a_claim_seen_only_after_its_pilot_was_closed_is_marked_lost(existing):
+@pytest.mark.parametrize(("began", "nodes"), [(False, []), (True, ["n1"])], ids=["a claim", "a line"])
+def test_what_is_seen_of_an_attempt_only_after_its_pilot_was_closed_marks_it_lost(existing, began, nodes):
     """A directory read from a cache: the run must not stay claimed indefinitely."""
     directory, run_id = existing.directory, existing.runs[0].run_id
     written(directory, "launcher-earlier", INTENT, GONE)
-    try_claim(directory, run_id, 1, Claim(pilot="p0001", job_id="7", time=5.0))
+    if began:
+        started = AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",))
+        written(directory, "pilot-p0001", started)
+    else:
+        try_claim(directory, run_id, 1, Claim(pilot="p0001", job_id="7", time=5.0))
     launcher = Launcher(existing)
     Watch(launcher).check()
     launcher.close()
     (lost,) = driving.records_of(directory.path)
-    assert (lost["run_id"], lost["attempt"], lost["outcome"]) == (run_id, 1, "lost")
+    assert (lost["run_id"], lost["attempt"], lost["outcome"], lost["node_names"]) == (run_id, 1, "lost", nodes)
     assert driving.state_of(directory.path).run(run_id).next_attempt() == 2
-
-
-def test_an_attempt_that_began_without_a_visible_claim_is_marked_lost(existing):
-    directory, run_id = existing.directory, existing.runs[0].run_id
-    written(directory, "launcher-earlier", INTENT, GONE)
-    written(directory, "pilot-p0001", AttemptStarted(time=1.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
-    launcher = Launcher(existing)
-    Watch(launcher).check()
-    launcher.close()
-    (lost,) = driving.records_of(directory.path)
-    assert (lost["outcome"], lost["node_names"]) == ("lost", ["n1"])
 
 
 def test_a_pilot_that_never_starts_is_seen_to_be_late_though_another_hosts_clock_is_hours_ahead(existing):
@@ -260,26 +248,6 @@ def test_a_terminal_that_is_gone_hides_no_unresponsive_pilot(existing, monkeypat
     with pytest.raises(EnoughError):
         Loop(launcher, show).run()
     assert scheduler.cancelled == ["7"]
-    launcher.close()
-
-
-def test_a_pilot_missing_in_one_poll_is_lost_only_once_its_last_lines_had_time_to_appear(existing, monkeypatch):
-    watch, launcher, _, _, clock = watched(existing, monkeypatch, JobState.RUNNING)
-    launcher.executor.state = JobState.GONE
-    watch.check()
-    assert launcher.sweep.sweep_state.pilots["p0001"].gone is None
-    clock.now += 16  # the scheduler is polled every 15 s
-    watch.check()
-    assert launcher.sweep.sweep_state.pilots["p0001"].gone is not None
-    launcher.close()
-
-
-def test_a_cancelled_sweep_is_done_though_runs_wait(existing):
-    launcher = Launcher(existing)
-    assert not launcher.done
-    launcher.write(CancelRequested(time=5.0))
-    launcher.refresh()
-    assert launcher.done
     launcher.close()
 
 

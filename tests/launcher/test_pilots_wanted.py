@@ -28,7 +28,12 @@ def pilot(name, nodes=1, gone=None, at=1.0):
 RUNS = [planned("a"), planned("b", 2), planned("c"), planned("d", 2)]
 
 
+def many(count, nodes=1):
+    return [planned(f"r{nodes}-{i}", nodes) for i in range(count)]
+
+
 CAPACITY = Capacity(max_pilots=4, pilot_time_s=600, run_s=60)
+LONG_PILOTS = Capacity(max_pilots=8, pilot_time_s=4 * 3600, run_s=60, attempt_s=900)
 LONG = {"run_s": 200}
 """two runs of a width justify a pilot of their own"""
 
@@ -55,13 +60,12 @@ def test_a_wider_pilot_that_does_not_start_is_not_waited_for():
 
 
 def test_more_pilots_where_one_cannot_do_all_in_its_time():
-    many = [planned(f"r{i}") for i in range(35)]
-    assert wanted(SweepState(), many, max_pilots=9) == [1, 1, 1, 1]
-    assert wanted(SweepState(), many, max_pilots=2) == [1, 1]
+    assert wanted(SweepState(), many(35), max_pilots=9) == [1, 1, 1, 1]
+    assert wanted(SweepState(), many(35), max_pilots=2) == [1, 1]
 
 
 def test_the_widest_serve_all_where_there_are_more_widths_than_pilots():
-    much = [planned(f"{nodes}-{i}", nodes) for nodes in (1, 2, 8) for i in range(32)]
+    much = [*many(32), *many(32, 2), *many(32, 8)]
     assert wanted(SweepState(), much, max_pilots=3, run_s=60) == [1, 2, 8]
     assert wanted(SweepState(), much, max_pilots=2, run_s=60) == [2, 8]
     (alone,) = pilots_wanted(much, SweepState(), Capacity(max_pilots=1, pilot_time_s=1e6, run_s=60, attempt_s=0))
@@ -70,12 +74,11 @@ def test_the_widest_serve_all_where_there_are_more_widths_than_pilots():
 
 
 def test_a_pilot_is_as_long_as_its_work():
-    few, many = [planned("r")], [planned(f"r{i}") for i in range(20)]
-    capacity = Capacity(max_pilots=1, pilot_time_s=4 * 3600, run_s=60, attempt_s=900)
-    (short,), (longer,) = pilots_wanted(few, SweepState(), capacity), pilots_wanted(many, SweepState(), capacity)
+    capacity = dataclasses.replace(LONG_PILOTS, max_pilots=1)
+    (short,), (longer,) = (pilots_wanted(many(count), SweepState(), capacity) for count in (1, 20))
     assert 900 + 60 < short.time_limit_s < longer.time_limit_s < 2 * 3600
     assert longer.time_limit_s > 20 * 60
-    (cut,) = pilots_wanted(many, SweepState(), Capacity(max_pilots=1, pilot_time_s=600, run_s=60, attempt_s=900))
+    (cut,) = pilots_wanted(many(20), SweepState(), dataclasses.replace(capacity, pilot_time_s=600))
     assert cut.time_limit_s == 600
 
 
@@ -151,31 +154,23 @@ def test_pilots_that_came_too_late_for_work_do_not_give_up_a_width():
     assert unproductive_widths(sweep_state) == {1}
 
 
-def many(count, nodes=1):
-    return [PlannedRun(f"r{nodes}-{i}", "m", nodes, None, "{}") for i in range(count)]
-
-
-def capacity(**changes):
-    return Capacity(**({"max_pilots": 8, "pilot_time_s": 4 * 3600, "run_s": 60, "attempt_s": 900} | changes))
-
-
 def test_work_is_shared_by_as_many_pilots_as_the_site_allows():
     runs = many(200)  # 200 minutes
-    wanted = pilots_wanted(runs, SweepState(), capacity())
+    wanted = pilots_wanted(runs, SweepState(), LONG_PILOTS)
     assert len(wanted) == 6, "each has half an hour's work or more"
     assert {one.time_limit_s for one in wanted} == {int(2 * 200 / 6 * 60 + 900 + 300) // 60 * 60 + 60}
-    assert len(pilots_wanted(runs, SweepState(), capacity(max_pilots=3))) == 3
-    (alone,) = pilots_wanted(runs, SweepState(), capacity(max_pilots=1))
+    assert len(pilots_wanted(runs, SweepState(), dataclasses.replace(LONG_PILOTS, max_pilots=3))) == 3
+    (alone,) = pilots_wanted(runs, SweepState(), dataclasses.replace(LONG_PILOTS, max_pilots=1))
     assert alone.time_limit_s == 4 * 3600, "where only one may be, it is as long as it may be"
 
 
 def test_widths_share_what_the_site_allows():
-    wanted = pilots_wanted([*many(200), *many(200, 2)], SweepState(), capacity(max_pilots=6))
+    wanted = pilots_wanted([*many(200), *many(200, 2)], SweepState(), dataclasses.replace(LONG_PILOTS, max_pilots=6))
     assert [one.nodes for one in wanted] == [1, 1, 1, 2, 2, 2]
 
 
 def test_little_work_is_one_pilot():
-    assert len(pilots_wanted(many(int(SHARE_S / 60) - 1), SweepState(), capacity())) == 1
+    assert len(pilots_wanted(many(int(SHARE_S / 60) - 1), SweepState(), LONG_PILOTS)) == 1
 
 
 def of_group(name, group, **others):

@@ -33,7 +33,7 @@ def test_every_name_is_on_the_page_of_the_interface():
     assert [name for name in names if f"::: {name}\n" not in page] == []
 
 
-def test_a_plan_and_a_sweep_are_a_line_and_in_a_notebook_a_table(tmp_path):
+def test_a_plan_and_a_sweep_are_a_line(tmp_path):
     (tmp_path / "grid.yaml").write_text(GRID + "site: {gpu: cpu, gpus_per_node: 2}\n")
     plan = sweep.plan(sweep.load_grid(tmp_path / "grid.yaml"))
     assert repr(plan) == f"<plan g: 4 runs of {plan.table.num_rows} candidates>"
@@ -42,8 +42,6 @@ def test_a_plan_and_a_sweep_are_a_line_and_in_a_notebook_a_table(tmp_path):
         repr(found)
         == f"<sweep {found.grid.name} in {tmp_path / 's'}: {len(found.runs)} runs: {len(found.runs)} waiting>"
     )
-    assert found._repr_html_().count("<tr>") == 1 + len({(run.model, run.nodes) for run in found.runs})
-    assert "0 of " in found._repr_html_()
 
 
 def test_importing_it_loads_nothing():

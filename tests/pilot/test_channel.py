@@ -21,46 +21,8 @@ KEY = secrets.token_bytes(32)
 HELLO = Hello(node="n1", index=0, stale_tokens=())
 
 
-async def serve(handler):
-    server = await asyncio.start_server(handler, "127.0.0.1", 0)
-    return server, server.sockets[0].getsockname()[1]
-
-
-async def exchange(client_key):
-    """(what the leader received or None, what connect raised or None)."""
-    received = asyncio.get_running_loop().create_future()
-
-    async def handler(reader, writer):
-        try:
-            seals = await authenticate(reader, writer, KEY, b"leader", b"agent")
-        except ChannelError:
-            received.set_result(None)
-            return
-        received.set_result(await Channel(reader, writer, decode_of_agent, *seals).receive())
-
-    server, port = await serve(handler)
-    try:
-        channel = await connect(Rendezvous(("127.0.0.1",), port, client_key), 2.0)
-        channel.send(HELLO)
-    except ChannelError as error:
-        return await received, error
-    finally:
-        server.close()
-    return await received, None
-
-
-async def test_a_wrong_key_is_refused_by_both_sides():
-    received, error = await exchange(secrets.token_bytes(32))
-    assert received is None
-    assert isinstance(error, ChannelError)
-
-
-STRANGERS = {"HTTP": b"GET / HTTP/1.1\r\n\r\n" * 8, "nothing": b"", "zeros": b"\x00" * 64, "echo": None}
-
-
-@pytest.mark.parametrize("words", STRANGERS.values(), ids=STRANGERS)
-async def test_a_stranger_gets_nothing_read(words):
-    """Nor one that sends the leader's own challenge and proof back."""
+async def authenticated():
+    """The port of a leader that authenticates one peer; its seals, or its error."""
     outcome = asyncio.get_running_loop().create_future()
 
     async def handler(reader, writer):
@@ -69,7 +31,25 @@ async def test_a_stranger_gets_nothing_read(words):
         except ChannelError as error:
             outcome.set_result(error)
 
-    server, port = await serve(handler)
+    server = await asyncio.start_server(handler, "127.0.0.1", 0)
+    return server, server.sockets[0].getsockname()[1], outcome
+
+
+async def test_a_wrong_key_is_refused_by_both_sides():
+    server, port, outcome = await authenticated()
+    with pytest.raises(ChannelError):
+        await connect(Rendezvous(("127.0.0.1",), port, secrets.token_bytes(32)), 2.0)
+    assert isinstance(await outcome, ChannelError)
+    server.close()
+
+
+STRANGERS = {"HTTP": b"GET / HTTP/1.1\r\n\r\n" * 8, "nothing": b"", "zeros": b"\x00" * 64, "echo": None}
+
+
+@pytest.mark.parametrize("words", STRANGERS.values(), ids=STRANGERS)
+async def test_a_stranger_gets_nothing_read(words):
+    """Nor one that sends the leader's own challenge and proof back."""
+    server, port, outcome = await authenticated()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for _ in range(2 if words is None else 1):
         writer.write(await reader.readexactly(32) if words is None else words)
@@ -88,15 +68,10 @@ def test_the_key_file_is_private(tmp_path):
 
 async def handshake():
     """How an agent's and a leader's end of one connection seal and check frames."""
-    connected = asyncio.get_running_loop().create_future()
-
-    async def handler(reader, writer):
-        connected.set_result(await authenticate(reader, writer, KEY, b"leader", b"agent"))
-
-    server, port = await serve(handler)
+    server, port, outcome = await authenticated()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     agents = await authenticate(reader, writer, KEY, b"agent", b"leader")
-    leaders = await connected
+    leaders = await outcome
     writer.close()
     server.close()
     return agents, leaders

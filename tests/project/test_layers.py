@@ -20,7 +20,7 @@ PURE = (
     *("sweep.checks", "sweep.inputs", "sweep.planning", "sweep.state", "sweep.search", "sweep.records"),
     *("sweep.launcher.pilots_wanted", "sweep.executors.script", "sweep.pilot.messages", "sweep.pilot.timeouts"),
     *("sweep.pilot.agent.heartbeats", "sweep.pilot.agent.fork_messages", "sweep.pilot.leader.attempt_state"),
-    *("sweep.pilot.leader.attempt_result", "sweep.pilot.leader.free_nodes", "sweep.pilot.leader.hang_suspects"),
+    *("sweep.pilot.leader.free_nodes", "sweep.pilot.leader.hang_suspects"),
     *("sweep.pilot.leader.watchdog", "sweep.pilot.leader.node_fate", "sweep.pilot.leader.pilot_time"),
     "sweep.pilot.leader.record",
 )

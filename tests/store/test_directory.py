@@ -11,9 +11,11 @@ from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.pilot.channel import Rendezvous
 from sweep.records.collect import collect
-from sweep.state.events import RerunRequested, SessionAlive, SessionBegan, encode
+from sweep.state.events import PilotAlive, PilotEnded, RerunRequested, SessionAlive, SessionBegan, encode
+from sweep.store import journal as journals
 from sweep.store.directory import Claim, SweepDir, claims_of, find_sweep, try_claim, write_derived, write_once
 from sweep.store.journal import Journal, JournalReader, read_events
+from tests.support.launchers import Clock, written
 from tests.support.made_sweeps import GRID, made, pilot_wrote
 
 
@@ -138,14 +140,9 @@ def test_a_reader_reads_each_line_once_and_in_order_of_time(sweep):
     assert reader.new_events() == [fourth]
 
 
-def test_find_sweep_refuses_what_is_no_sweep(tmp_path, monkeypatch):
+def test_find_sweep_refuses_what_is_no_sweep(tmp_path):
     with pytest.raises(SweepError, match="not a sweep directory"):
         find_sweep(tmp_path)
-    with pytest.raises(SweepError, match="no such directory"):
-        find_sweep(tmp_path / "none")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SweepError, match="no sweep under"):
-        find_sweep(None)
 
 
 def test_find_sweep_takes_the_newest(tmp_path, monkeypatch):
@@ -202,6 +199,51 @@ def test_where_one_journal_cannot_be_read_nothing_counts_as_read(sweep, monkeypa
     monkeypatch.undo()
     assert reader.new_events() == [FIRST, LAST]
     assert reader.new_events() == []
+
+
+def test_500_ended_pilots_cost_under_20_metadata_operations_a_second(sweep, monkeypatch):
+    for number in range(500):
+        name = f"p{number:04d}"
+        last = PilotEnded if number % 2 else PilotAlive  # the others died without a last line
+        extra = {"reason": "done"} if last is PilotEnded else {}
+        written(sweep, f"pilot-{name}", last(time=1.0, pilot=name, **extra)).close()
+    living = written(sweep, "pilot-p0500", PilotAlive(time=2.0, pilot="p0500"))
+    clock, reader = Clock(monkeypatch, "sweep.store.journal"), JournalReader(sweep)
+    assert len(reader.new_events()) == 501
+    for _ in range(150):  # a minute until the dead ones are known to rest
+        clock.now += 0.5
+        reader.new_events()
+    operations = []
+    for name in ("stat", "scandir", "open"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *words, real=real, **how: operations.append(1) or real(*words, **how))
+    read = 0
+    for second in range(300):
+        for _ in range(2):
+            clock.now += 0.5
+            read += len(reader.new_events())
+        if second % 10 == 0:
+            living.append(PilotAlive(time=3.0 + second, pilot="p0500"))
+    assert read >= 29
+    assert len(operations) / 300 < 20
+    assert len(operations) > 300, "they were counted"
+    written(sweep, "rerun-1", RerunRequested(time=9.0, run_id="r", after=1))
+    assert len(reader.new_events()) == 1, "a new journal is read at once"
+    monkeypatch.undo()
+
+
+def test_a_late_line_of_a_resting_journal_is_read_when_all_is_asked_for(sweep, monkeypatch):
+    journal = written(sweep, "pilot-p0001", PilotAlive(time=1.0, pilot="p0001"))
+    clock, reader = Clock(monkeypatch, "sweep.store.journal"), JournalReader(sweep)
+    reader.new_events()
+    for _ in range(2):
+        clock.now += journals.RESTS_S + 1
+        reader.new_events()
+    journal.append(PilotAlive(time=2.0, pilot="p0001"))
+    assert reader.new_events() == []
+    assert len(reader.new_events(resting=True)) == 1
+    journal.append(PilotAlive(time=3.0, pilot="p0001"))
+    assert len(reader.new_events()) == 1, "it rests no longer"
 
 
 @pytest.mark.parametrize(("site", "directories", "files"), [("", 0o700, 0o600), ("umask: '0027'", 0o750, 0o640)])

@@ -14,8 +14,7 @@ from sweep.outcomes import Outcome
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.job_spec import JobSpec, Limits
 from sweep.pilot.leader.attempt import AttemptRunner
-from sweep.pilot.leader.attempt_result import AttemptResult
-from sweep.pilot.leader.attempt_state import AttemptState
+from sweep.pilot.leader.attempt_state import AttemptResult, AttemptState
 from sweep.pilot.leader.record import recorded_of
 from sweep.pilot.leader.watchdog import StopReason
 from sweep.pilot.messages import Clean, Heartbeat, Heartbeats, Prepare, Prepared, RankExited, Start, Stop

@@ -35,7 +35,7 @@ from sweep.pilot.agent.ranks import Rank
 from sweep.store.directory import kernel_boot
 
 KILL_WAIT_S = 8.0
-"""a process that outlives SIGKILL for so long hangs in the kernel (state D): its node is not clean. With evidence (6 s)
+"""a process that outlives SIGKILL for so long hangs in the kernel (state D): its node is not clean. With evidence (2 s)
 and GPU_WAIT_S it fits into the leader's CLEAN_S"""
 POLL_S = 0.02
 """how often the processes are looked for"""

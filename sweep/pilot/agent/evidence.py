@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import pickle
-import shutil
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from sweep.pilot.agent.ranks import Rank, one_per_process
-from sweep.pilot.job import outputs_of
 
 STACKS_WAIT_S = 0.5
 """faulthandler answers within a signal handler; who needs longer cannot answer"""
@@ -28,11 +26,6 @@ DUMP_WAIT_S = 1.5
 ProcessGroupNCCL.hpp), and then writes its dump"""
 POLL_S = 0.1
 STACKS_BYTES = 16_000
-PY_SPY_S = 5.0
-"""for all ranks of a node at once: with DUMP_WAIT_S evidence takes 7 s at most, of the leader's CLEAN_S"""
-PY_SPY_RANKS = 8
-"""at most this many at once on one node: the first ones are enough"""
-
 
 DUMP_PREFIX = "flight."
 DUMP_BYTES = 64 << 20
@@ -57,11 +50,9 @@ async def gather(ranks: Sequence[Rank], scratch: Path) -> dict[int, str]:
     deadline = time.monotonic() + DUMP_WAIT_S - STACKS_WAIT_S
     while any(not dump_text(scratch, number) for number in asked) and time.monotonic() < deadline:
         await asyncio.sleep(POLL_S)
-    mute = [rank for rank in living if not _stacks(rank, scratch)][:PY_SPY_RANKS]
-    spied = dict(zip((r.number for r in mute), await asyncio.gather(*(_spy(r) for r in mute)), strict=True))
     found = {}
     for rank in living:
-        parts = [_stacks(rank, scratch), spied.get(rank.number, ""), dump_text(scratch, rank.number)]
+        parts = [_stacks(rank, scratch), dump_text(scratch, rank.number)]
         for name in ("wchan", "status"):
             with contextlib.suppress(OSError):
                 text = Path(f"/proc/{rank.pid}/{name}").read_text()
@@ -76,14 +67,6 @@ def _stacks(rank: Rank, scratch: Path) -> str:
     with contextlib.suppress(OSError):
         return (scratch / f"stacks.{rank.number}").read_text(errors="replace")[:STACKS_BYTES]
     return ""
-
-
-async def _spy(rank: Rank) -> str:
-    """py-spy's stack dump from outside, where it is installed and permitted."""
-    if shutil.which("py-spy") is None:
-        return ""
-    output, _ = await outputs_of(["py-spy", "dump", "--nonblocking", "--pid", str(rank.pid)], PY_SPY_S)
-    return output[:STACKS_BYTES]
 
 
 def flight_recorder_environment(scratch: Path) -> dict[str, str]:
@@ -101,16 +84,13 @@ def flight_recorder_environment(scratch: Path) -> dict[str, str]:
 
 def ask_for_dump(scratch: Path, rank: int) -> bool:
     """Request a dump; False where no process listens."""
-    try:
+    with contextlib.suppress(OSError):
         fd = os.open(scratch / f"{DUMP_PREFIX}{rank}.pipe", os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        return os.write(fd, b"1") == 1
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
+        try:
+            return os.write(fd, b"1") == 1
+        finally:
+            os.close(fd)
+    return False
 
 
 def dump_text(scratch: Path, rank: int) -> str:

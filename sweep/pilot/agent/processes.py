@@ -107,7 +107,7 @@ def descendants(spare: Iterable[int] = (), before: Set[tuple[int, int]] = frozen
         own = children.pop(parents.pop(), [])
         parents += own
         found += own
-    return [process for process in _processes_of(set(found) - spared) if _alive(process)]
+    return _living(set(found) - spared)
 
 
 def mark_descendants(environment: Mapping[str, str]) -> None:
@@ -166,23 +166,21 @@ def _marked(pids: Iterable[int]) -> Iterator[tuple[int, tuple[str, str]]]:
 def _mine(pids: Iterable[int]) -> list[psutil.Process]:
     """The living processes of this user among these pids."""
     found = []
-    for process in _processes_of(pids):
+    for process in _living(pids):
         with contextlib.suppress(psutil.Error):
-            if process.uids().real == os.getuid() and _alive(process):
+            if process.uids().real == os.getuid():
                 found.append(process)
     return found
 
 
-def _processes_of(pids: Iterable[int]) -> Iterator[psutil.Process]:
+def _living(pids: Iterable[int]) -> list[psutil.Process]:
+    found = []
     for pid in pids:
         with contextlib.suppress(psutil.Error):
-            yield psutil.Process(pid)
-
-
-def _alive(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    return False
+            process = psutil.Process(pid)
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def describe(process: psutil.Process) -> str:

@@ -86,7 +86,7 @@ class LeaderSearch:
                 if not self._refuses(error):
                     refused_at = self._clock.now()
                 reason = error
-            except (OSError, ValueError, KeyError, ChannelError) as error:
+            except (OSError, ValueError, ChannelError) as error:
                 reason, refused_at = error, self._clock.now()
             if self._clock.now() >= ask_at:
                 in_job = await asyncio.to_thread(

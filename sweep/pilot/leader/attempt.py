@@ -22,8 +22,7 @@ from sweep.diagnose.model import Diagnosis
 from sweep.outcomes import Outcome
 from sweep.physics.job import saves
 from sweep.pilot.job_spec import Limits
-from sweep.pilot.leader.attempt_result import AttemptResult, diagnosis_of, unexplained
-from sweep.pilot.leader.attempt_state import AttemptState
+from sweep.pilot.leader.attempt_state import AttemptResult, AttemptState, diagnosis_of, unexplained
 from sweep.pilot.leader.link import Inbox, Link, NodeLost, StopAsked
 from sweep.pilot.leader.watchdog import StopReason
 from sweep.pilot.messages import Clean, NotPrepared, OfAttempt, Prepare, Prepared, Start, Stop
@@ -75,7 +74,7 @@ SHORT_GRACE_S = 1.0
 """the same when the scheduler is ending the job, or nothing is left to lose"""
 LOOPBACK = "127.0.0.1"
 CLEAN_S = 40.0
-"""beyond the grace period: evidence (6 s at most), kills (8 s), and the wait for the GPUs to be empty (20 s)"""
+"""beyond the grace period: evidence (2 s at most), kills (8 s), and the wait for the GPUs to be empty (20 s)"""
 QUIET_CHECK_S = 1.0
 """while an agent is unresponsive: how often the time-outs are checked"""
 SHORT_CLEAN_S = 1.0

@@ -12,8 +12,7 @@ from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.attempt import AttemptRunner
-from sweep.pilot.leader.attempt_result import AttemptResult
-from sweep.pilot.leader.attempt_state import AttemptState
+from sweep.pilot.leader.attempt_state import AttemptResult, AttemptState
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.watchdog import StopReason
 from sweep.plugins import WORKLOAD

@@ -12,7 +12,7 @@ from sweep.contract import Layout, Run, Scalar, Workload
 from sweep.outcomes import Outcome
 from sweep.pilot.job_spec import Limits
 from sweep.pilot.leader.attempt import AttemptRunner
-from sweep.pilot.leader.attempt_result import AttemptResult
+from sweep.pilot.leader.attempt_state import AttemptResult
 from sweep.pilot.leader.attempts import Attempts
 from sweep.pilot.leader.link import Link
 

@@ -239,7 +239,7 @@ async def agents(spec: JobSpec, directory: Path, clock: PausingClock) -> AsyncIt
         await nodes.leave()
         watching.cancel()
         nodes.close()
-        with contextlib.suppress(OSError, ValueError, KeyError):  # without its leader the key is useless
+        with contextlib.suppress(OSError, ValueError):  # without its leader the key is useless
             if Rendezvous.read(rendezvous) == mine:  # not that of a sweep which took the place of this one
                 rendezvous.unlink()
 

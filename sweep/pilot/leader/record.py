@@ -13,7 +13,7 @@ from sweep.diagnose.cuda_allocator import AllocatorVerdict, verdict_of
 from sweep.diagnose.nccl_log import summarize
 from sweep.outcomes import Outcome
 from sweep.pilot.job_spec import JobSpec
-from sweep.pilot.leader.attempt_result import AttemptResult
+from sweep.pilot.leader.attempt_state import AttemptResult
 from sweep.pilot.leader.watchdog import StopReason
 from sweep.records.record import EndedAttempt, build_record, problems
 from sweep.records.schema import OVERSUBSCRIBED, Json, Record

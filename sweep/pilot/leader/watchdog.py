@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sweep.contract import Phase
 from sweep.errors import first_names
@@ -40,22 +40,15 @@ class StopReason:
     """the ranks without progress"""
 
 
-@dataclass
 class Watchdog:
-    """The deadlines of one attempt."""
+    """The deadlines of one attempt: of ranks 0 … world_size - 1, all of them starting now."""
 
-    limits: Limits
-    started_at: float
-    ranks: dict[int, RankProgress] = field(default_factory=dict)
-    known_since: float = float("-inf")
-    """since when it is known without a gap what the ranks do, and none writes much: before that, none was late"""
-    _iteration_s: list[float] = field(default_factory=list)
-
-    @classmethod
-    def over(cls, world_size: int, limits: Limits, now: float) -> Watchdog:
-        """Watch ranks 0 … world_size - 1, all of them starting now."""
-        ranks = {rank: RankProgress(Phase.START, None, now, None) for rank in range(world_size)}
-        return cls(limits, now, ranks)
+    def __init__(self, world_size: int, limits: Limits, now: float) -> None:
+        self.limits, self.started_at = limits, now
+        self.ranks = {rank: RankProgress(Phase.START, None, now, None) for rank in range(world_size)}
+        self.known_since = float("-inf")
+        """since when it is known without a gap what the ranks do, and none writes much: before that, none was late"""
+        self._iteration_s: list[float] = []
 
     def begin(self, now: float) -> None:
         """The nodes are ready and the ranks start now: preloading the fork server does not count as start."""

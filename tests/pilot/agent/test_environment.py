@@ -1,10 +1,12 @@
-"""What ranks see of the scheduler's variables: nothing of the agents' task, or their own place."""
+"""What ranks see: of the scheduler's variables none of the agents' task, or their own place; a share of the cores."""
 
 import itertools
 import json
+import os
 
 import pytest
 
+from sweep.pilot.agent.attempt import compile_workers
 from tests.support import driving
 from tests.support.paths import REPOSITORY
 
@@ -62,3 +64,18 @@ def test_a_workload_that_asks_for_them_gets_the_variables_of_a_task_per_rank(tmp
         "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "2",
     }  # fmt: skip
     assert [found[rank]["SLURM_PROCID"] for rank in "0123"] == list("0123")
+
+
+NAME = "TORCHINDUCTOR_COMPILE_THREADS"
+
+
+@pytest.mark.parametrize(
+    ("cores", "ranks", "given", "workers"),
+    [(96, 8, None, "12"), (96, 1, None, "32"), (4, 8, None, "1"), (16, 1, None, "16"), (96, 8, "3", "3")],
+)
+def test_ranks_share_the_cores_unless_the_user_states_a_number(monkeypatch, cores, ranks, given, workers):
+    monkeypatch.delenv(NAME, raising=False)
+    if given:
+        monkeypatch.setenv(NAME, given)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))
+    assert compile_workers(ranks) == {NAME: workers}

@@ -60,11 +60,6 @@ def test_no_answer_of_the_scheduler_is_unknown(tmp_path, monkeypatch, script, an
     assert has_node("n1") is answer
 
 
-def test_without_a_job_nothing_is_asked(monkeypatch):
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert has_node("n1") is None
-
-
 async def test_a_leader_that_comes_late_and_a_file_that_is_seen_late_are_found(tmp_path, monkeypatch):
     monkeypatch.setattr(reconnect, "AGAIN_S", 0.05)
 

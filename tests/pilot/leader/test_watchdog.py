@@ -14,7 +14,7 @@ PLACES = {0: "n1", 1: "n1", 2: "n2", 3: "n2"}
 
 def steady(ranks=2, iterations=4, step_s=0.1, limits=LIMITS, first_s=1.0):
     """A watchdog whose ranks have all just begun the last of `iterations`; (watchdog, the time of that)."""
-    dog = Watchdog.over(ranks, limits, 0.0)
+    dog = Watchdog(ranks, limits, 0.0)
     now = 5.0
     for rank in range(ranks):
         dog.heartbeat(rank, Phase.FIRST_ITERATION, 0, None, now)
@@ -40,7 +40,7 @@ def test_no_rank_was_late_while_nothing_was_known_of_it():
 
 
 def test_nor_while_it_began():
-    dog = Watchdog.over(1, LIMITS, 0.0)
+    dog = Watchdog(1, LIMITS, 0.0)
     dog.busy(0, 299.0)
     dog.known_since = 310.0
     assert dog.verdict(599.0, PLACES) is None, "a limit after it was seen to work"
@@ -85,7 +85,7 @@ def test_an_ended_rank_needs_no_heartbeat():
 
 
 def test_batched_heartbeats_still_give_the_iteration_time():
-    dog = Watchdog.over(1, LIMITS, 0.0)
+    dog = Watchdog(1, LIMITS, 0.0)
     dog.heartbeat(0, Phase.FIRST_ITERATION, 0, None, 1.0)
     dog.heartbeat(0, Phase.STEADY, 3, None, 1.2)
     assert dog.next_deadline() == pytest.approx(1.2 + 20)
@@ -101,12 +101,12 @@ def test_an_attempt_that_runs_indefinitely_is_ended():
 
 
 def test_a_slow_start_that_works_gets_twice_the_limit_and_no_more():
-    dog = Watchdog.over(1, LIMITS, 0.0)
+    dog = Watchdog(1, LIMITS, 0.0)
     dog.begin(0.0)
     for at in range(5, 700, 5):
         dog.busy(0, float(at))
         assert (dog.verdict(float(at), PLACES) is None) == (at < 600)
-    idle = Watchdog.over(1, LIMITS, 0.0)
+    idle = Watchdog(1, LIMITS, 0.0)
     idle.busy(0, 100.0)
     assert idle.verdict(399.0, PLACES) is None
     assert idle.verdict(400.0, PLACES).outcome is Outcome.HANG

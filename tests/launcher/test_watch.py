@@ -1,4 +1,4 @@
-"""A scheduler whose answers are wrong: a pilot that writes lives, and a wrong job id is put right by the token."""
+"""What a watch makes of the scheduler's answers: wrong ones, late ones, and those about jobs of another cluster."""
 
 import time
 
@@ -7,12 +7,23 @@ import pytest
 from sweep.cli.progress_text import queue_texts
 from sweep.executors.executor import JobState, JobStatus
 from sweep.launcher.launcher import Launcher
+from sweep.launcher.lost_attempts import mark_attempts_lost
 from sweep.launcher.watch import APART_S, TIMEOUT_S, Watch
 from sweep.state import events
-from sweep.state.events import PilotAlive, PilotIntended, PilotStarted, PilotSubmitted, PilotWaits
+from sweep.state.events import (
+    AttemptStarted,
+    PilotAlive,
+    PilotGone,
+    PilotIntended,
+    PilotStarted,
+    PilotSubmitted,
+    PilotWaits,
+    SessionAlive,
+)
+from sweep.store import lease
+from sweep.store.lease import LeaseLostError
 from tests.support import driving
 from tests.support.launchers import Clock, Scheduler, written
-from tests.support.made_sweeps import made
 
 INTENT = PilotIntended(time=1.0, pilot="p0001", token="s-p0001", nodes=1, time_limit_s=60)
 SUBMITTED = PilotSubmitted(time=2.0, pilot="p0001", job_id="7")
@@ -30,9 +41,8 @@ class Lists(Scheduler):
 
 
 @pytest.fixture
-def watched(tmp_path, monkeypatch):
+def watched(existing, monkeypatch):
     """A launcher of one submitted pilot, its watch, and the watch's clock."""
-    existing = made(tmp_path / "s")
     written(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
     clock, launcher = Clock(monkeypatch, "sweep.launcher.watch"), Launcher(existing)
     launcher.local = False
@@ -144,3 +154,93 @@ def test_the_time_for_which_a_job_runs_begins_anew_when_it_is_requeued_suspended
     launcher.executor = Lists(jobs={"7": JobStatus(state=JobState.RUNNING, word="COMPLETING", name="s-p0001")})
     passes(clock, launcher, watch, int(TIMEOUT_S) + 60)
     assert not queue_texts(launcher.sweep.sweep_state)
+
+
+def test_a_slow_scheduler_is_asked_less_often(existing, monkeypatch):
+    """It takes 12 s to answer: at most a tenth of the time is spent so."""
+    written(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
+    launcher, clock = Launcher(existing), Clock(monkeypatch, "sweep.launcher.watch")
+    launcher.executor = Scheduler(JobState.PENDING, lambda: setattr(clock, "now", clock.now + 12.0))
+    watch, began = Watch(launcher), clock.now
+    while clock.now < began + 600:
+        watch.check()
+        clock.now += 0.5
+    assert launcher.executor.polls <= 600 / (12 / 0.1) + 1
+    launcher.close()
+
+
+def test_a_launcher_shows_that_it_lives_before_it_waits_for_the_scheduler(existing, monkeypatch):
+    written(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
+    launcher = Launcher(existing)
+    launcher.executor, launcher.heartbeat_at = Scheduler(JobState.PENDING), 0.0
+    seen = []
+    launcher.executor.wait = lambda: seen.extend(driving.events_of(existing.directory.path, SessionAlive))
+    Watch(launcher).check()
+    assert len(seen) == 1
+    launcher.close()
+
+
+def test_lost_is_written_under_a_checked_lease_only(existing):
+    """Another launcher took over while this one waited for the scheduler's answer."""
+    directory, run_id = existing.directory, existing.runs[0].run_id
+    written(directory, "launcher-earlier", INTENT, SUBMITTED)
+    written(directory, "pilot-p0001", AttemptStarted(time=3.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
+    launcher = Launcher(existing)
+    launcher.refresh()
+    lease.take(directory, takeover=True)
+    with pytest.raises(LeaseLostError):
+        mark_attempts_lost(launcher, launcher.sweep.sweep_state.pilots["p0001"], JobStatus(state=JobState.GONE))
+    assert driving.records_of(directory.path) == []
+    assert driving.events_of(directory.path, PilotGone) == []
+
+
+def test_a_job_that_was_requeued_after_its_pilot_ended_is_cancelled_with_the_sweep(existing):
+    gone = PilotGone(time=3.0, pilot="p0001", word="ENDED")
+    written(existing.directory, "launcher-earlier", INTENT, SUBMITTED, gone)
+    launcher = Launcher(existing, executor=Scheduler(JobState.PENDING))
+    watch = Watch(launcher)
+    watch.cancel_requeued()
+    assert launcher.executor.cancelled == ["7"]
+    launcher.executor = running = Scheduler(JobState.RUNNING)
+    watch.cancel_requeued()
+    assert running.cancelled == [], "it ends by itself within seconds"
+    launcher.close()
+
+
+@pytest.mark.parametrize("submitted", [True, False])
+@pytest.mark.parametrize(("here", "lost"), [("b", False), ("", False), ("a", True)])
+def test_only_its_own_cluster_reports_that_a_job_is_gone(existing, capsys, here, lost, submitted):
+    directory, run_id = existing.directory, existing.runs[0].run_id
+    now = time.time()
+    intent = PilotIntended(time=now, pilot="p0001", token="s-p0001", nodes=1, time_limit_s=60, cluster="a")
+    launcher = written(directory, "launcher-earlier", intent)
+    if submitted:
+        launcher.append(PilotSubmitted(time=now, pilot="p0001", job_id="7"))
+        started = PilotStarted(time=now, pilot="p0001", job_id="7", nodes=("n1",))
+        attempt = AttemptStarted(time=now, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",))
+        written(directory, "pilot-p0001", started, attempt)
+    launcher = Launcher(existing)
+    launcher.executor = Scheduler(cluster=here)
+    launcher.local = True  # gone at the first answer
+    watch = Watch(launcher)
+    watch.check()
+    watch.cancel_all()
+    assert launcher.sweep.sweep_state.pilots["p0001"].open != lost
+    assert len(driving.records_of(directory.path)) == int(lost and submitted)
+    assert bool(launcher.executor.asked) == lost
+    assert ("of a, and this host asks b" in capsys.readouterr().err) == (here == "b")
+    launcher.close()
+
+
+def test_a_pilot_of_this_machine_by_an_earlier_name_of_it_is_gone_once_it_wrote_nothing_for_long(existing):
+    """A new container has another name: nobody can ask for the processes of the one before."""
+    directory, silent, alive = existing.directory, TIMEOUT_S + 1, 0.0
+    for name, silent_s in (("p0001", silent), ("p0002", alive)):
+        at = {"time": time.time() - silent_s, "pilot": name}
+        intent = PilotIntended(**at, token=f"s-{name}", nodes=1, time_limit_s=60, cluster="earlier")
+        written(directory, f"launcher-{name}", intent, PilotSubmitted(**at, job_id=f"local-{name}@earlier"))
+        written(directory, f"pilot-{name}", PilotStarted(**at, job_id=f"local-{name}@earlier", nodes=("local-0",)))
+    launcher = Launcher(existing)
+    Watch(launcher).check()
+    assert [pilot.name for pilot in launcher.open_pilots] == ["p0002"]
+    launcher.close()
