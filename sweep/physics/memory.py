@@ -116,23 +116,11 @@ def _whole_logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage
 
 def peak_bytes(columns: Mapping[str, Any], profile: MemoryProfile) -> Any:
     """Bytes of the heaviest rank, as torch counts them."""
-    return heaviest(columns, profile).total_bytes
+    return heaviest(columns, profile)[0]
 
 
-@dataclass(frozen=True)
-class Heaviest:
-    """The heaviest rank of each candidate. Arrays, or numbers for one candidate."""
-
-    total_bytes: Any
-    """as torch counts them"""
-    states_bytes: Any
-    """of these: weights, gradients, master copies, optimizer and their buffers"""
-    stage: Any
-    """which of ``pipeline.STAGES``, by its number"""
-
-
-def heaviest(columns: Mapping[str, Any], profile: MemoryProfile) -> Heaviest:
-    """The stage whose rank needs most, and what of that are states."""
+def heaviest(columns: Mapping[str, Any], profile: MemoryProfile) -> tuple[Any, Any, Any]:
+    """Of the heaviest rank (its bytes as torch counts them, those of STATE_KINDS, which of ``pipeline.STAGES``)."""
     columns = Numbers.of(columns)
     total, states, number = (np.zeros(np.shape(read(columns, "pp"))) for _ in range(3))
     for i, stage in enumerate(pipeline.STAGES):
@@ -144,7 +132,7 @@ def heaviest(columns: Mapping[str, Any], profile: MemoryProfile) -> Heaviest:
         total = np.where(more, found["total"], total)
         states = np.where(more, sum(found[kind] for kind in STATE_KINDS), states)
         number = np.where(more, i, number)
-    return Heaviest(total, states, number.astype(np.int64))
+    return total, states, number.astype(np.int64)
 
 
 def outside_torch_bytes(columns: Mapping[str, Any]) -> Any:

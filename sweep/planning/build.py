@@ -20,7 +20,7 @@ from sweep.inputs.site import Site
 from sweep.inputs.validation import amount_text
 from sweep.inputs.yaml_lines import Path
 from sweep.planning.expand import CHUNK, AxisProduct, Columns, Indices, chunks, products
-from sweep.planning.predict import FITS, NO_CHANCE, TOO_LONG, Physics, Predicted, costs, order
+from sweep.planning.predict import FITS, NO_CHANCE, TOO_LONG, Physics, costs, order
 from sweep.planning.reasons import broken_by, listed, reason_numbers
 from sweep.planning.rules import included, rules_for
 from sweep.planning.runs import ASSUMED_START_S, Plan
@@ -124,19 +124,19 @@ class Builder:
     def add(self, product: AxisProduct, columns: Columns) -> None:
         """Check the candidates; store the rejected with their reasons, and make runs of the others."""
         broken = np.zeros(columns.size, dtype=bool)
-        predicted = self._physics.check(columns)
+        peaks, over = self._physics.check(columns)
         found: list[tuple[Indices, Indices]] = []
         for rules in (self._rules, (TOO_LONG, NO_CHANCE)):
             if rules is not self._rules:
                 spared = np.broadcast_to(included(columns, self._grid), columns.size)
-                self._physics.foresee(columns, np.flatnonzero(~broken), self._grid, predicted.over, spared)
+                self._physics.foresee(columns, np.flatnonzero(~broken), self._grid, over, spared)
             for rule, mask in zip(rules, self._masks(columns, rules), strict=True):
                 rows = np.flatnonzero(mask)
                 if len(rows):
                     found.append((rows, reason_numbers(rule, columns, rows, self._words.string_tables["reasons"])))
                     broken |= mask
-        self._reject(columns, np.flatnonzero(broken), found, predicted)
-        self._keep(product, columns, np.flatnonzero(~broken), predicted)
+        self._reject(columns, np.flatnonzero(broken), found, peaks)
+        self._keep(product, columns, np.flatnonzero(~broken), peaks, over)
 
     def table(self) -> Any:
         """One row per candidate: the runs in their order, then the rejected. Raises SweepError for duplicate runs."""
@@ -164,25 +164,23 @@ class Builder:
             raise SweepError(mistakes)
         return masks
 
-    def _reject(
-        self, columns: Columns, rows: Indices, found: Sequence[tuple[Indices, Indices]], predicted: Predicted
-    ) -> None:
+    def _reject(self, columns: Columns, rows: Indices, found: Sequence[tuple[Indices, Indices]], peaks: Any) -> None:
         if not len(rows):
             return
         offsets, codes = listed(found, columns.size)
         # Candidates without a reason have no codes, so the offsets of the others remain valid.
         row_offsets = np.append(offsets[:-1][rows], offsets[-1]).astype(np.int32)
         batch = candidates(columns, rows, self._words)
-        batch["predicted_peak_bytes"] = _peaks(predicted.peak_bytes[rows])
+        batch["predicted_peak_bytes"] = _peaks(peaks[rows])
         self._rejected.append((batch, row_offsets, codes.astype(np.int32)))
 
-    def _keep(self, product: AxisProduct, columns: Columns, rows: Indices, predicted: Predicted) -> None:
+    def _keep(self, product: AxisProduct, columns: Columns, rows: Indices, peaks: Any, over: Any) -> None:
         if not len(rows):
             return
         step_s = columns["predicted step s"][rows]
-        cost = costs(step_s, integers(columns, "global_batch_tokens", rows), predicted.over[rows])
+        cost = costs(step_s, integers(columns, "global_batch_tokens", rows), over[rows])
         batch = plain_candidates(columns, rows, self._words)
-        batch["predicted_peak_bytes"] = predicted.peak_bytes[rows]
+        batch["predicted_peak_bytes"] = peaks[rows]
         if self._gpu.peaks_flops:
             iterations = self._grid.warmup_iterations + self._grid.iterations
             batch["predicted_step_s"] = step_s

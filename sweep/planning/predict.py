@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
@@ -55,16 +54,6 @@ chance of about 0.1 (``sweep.search.posterior.OTHER_FAILURES``), so that all do 
 playbook's 1,643 runs in 14 cells this leaves out 511, the best of which has half the rate of its cell's best."""
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """Predictions for candidates; nan if there are none."""
-
-    peak_bytes: Floats
-    """of the heaviest rank, as torch counts it"""
-    over: npt.NDArray[np.bool_]
-    """needs more than the GPU has, though perhaps by less than the model's error"""
-
-
 class Physics:
     """The models of memory and step time for one workload on one kind of GPU.
 
@@ -77,8 +66,12 @@ class Physics:
         self._workload, self._gpu, self._share = workload, gpu, max_memory_share
         self._usable = memory.usable_bytes(gpu)
 
-    def check(self, columns: Columns) -> Predicted:
-        """Predict every candidate with a known layout, and add the columns that FITS reads."""
+    def check(self, columns: Columns) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Predict every candidate with a known layout, and add the columns that FITS reads.
+
+        Returns the peak of each candidate's heaviest rank in bytes, as torch counts it, nan if it cannot be predicted;
+        and which need more than the GPU has, though perhaps by less than the model's error.
+        """
         whole = np.broadcast_to(columns["dp is whole"] & columns["batch is near"], columns.size)
         rows = np.flatnonzero(whole)
         total, states, needed, limit = (np.full(columns.size, np.nan) for _ in range(4))
@@ -89,9 +82,8 @@ class Physics:
                 continue
             mine = rows[places]
             taken = Numbers(columns, mine)
-            found = memory.heaviest(taken, profile)
-            total[mine], states[mine], stage[mine] = found.total_bytes, found.states_bytes, found.stage
-            needed[mine] = found.total_bytes + memory.outside_torch_bytes(taken)
+            total[mine], states[mine], stage[mine] = memory.heaviest(taken, profile)
+            needed[mine] = total[mine] + memory.outside_torch_bytes(taken)
             if np.isfinite(profile.margin):
                 margin = profile.margin
                 limit[mine] = (self._usable or np.inf) * (self._share or 1 + margin)
@@ -108,7 +100,7 @@ class Physics:
         if self._share is not None:
             allowed = f", max_memory_share allows {100 * self._share:g} % of it"
         columns.derive("memory allowance", lambda: allowed)
-        return Predicted(total, over)
+        return total, over
 
     def foresee(self, columns: Columns, rows: Indices, grid: Grid, over: Any, spared: Any) -> None:
         """Add the seconds of one optimizer step of one cell's rows, which nothing else rejects, and the columns that
