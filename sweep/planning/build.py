@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -133,7 +134,7 @@ class Builder:
             for rule, mask in zip(rules, self._masks(columns, rules), strict=True):
                 rows = np.flatnonzero(mask)
                 if len(rows):
-                    found.append((rows, reason_numbers(rule, columns, rows, self._words.string_tables["reasons"])))
+                    found.append((rows, reason_numbers(rule, columns, rows, self._words.numbered["reasons"])))
                     broken |= mask
         self._reject(columns, np.flatnonzero(broken), found, peaks)
         self._keep(product, columns, np.flatnonzero(~broken), peaks, over)
@@ -201,7 +202,7 @@ class Builder:
         """The column at the rows as Python values; parameters and variables as JSON."""
         if name in WORDS:
             codes = self._words.codes(columns, name, rows)
-            known = self._words.string_tables[name].texts
+            known = list(self._words.numbered[name])
             return [known[code] for code in codes.tolist()]
         return integers(columns, name, rows).tolist()  # type: ignore[no-any-return]
 
@@ -285,7 +286,7 @@ def identities(grid: Grid, product: AxisProduct, rows: Mapping[str, Sequence[Any
     """
     template_of = {text: _template(grid, product, json.loads(text)) for text in set(rows["further"])}
     order = next(iter(template_of.values()))[1] if template_of else []
-    texts = [_json_texts(name, rows[name]) for name in order]
+    texts = [rows[name] if name in ("params", "env") else map(_json, rows[name]) for name in order]
     slugs = _slugs(product, rows)
     for slug, text, values in zip(slugs, rows["further"], zip(*texts, strict=True), strict=True):
         run_json = template_of[text][0] % values
@@ -311,11 +312,8 @@ def _template(grid: Grid, product: AxisProduct, further: Mapping[str, Any]) -> t
     return "%s".join(part.replace("%", "%%") for part in parts[::2]), parts[1::2]
 
 
-def _json_texts(name: str, values: Sequence[Any]) -> list[str]:
-    if name in ("params", "env"):
-        return list(values)
-    known: dict[Any, str] = {}
-    return [known[v] if v in known else known.setdefault(v, json.dumps(v)) for v in values]
+_json = functools.lru_cache(maxsize=None, typed=True)(json.dumps)
+"""of one value, which many runs have; 1 is not True"""
 
 
 def _slugs(product: AxisProduct, rows: Mapping[str, Sequence[Any]]) -> Iterator[str]:

@@ -90,16 +90,16 @@ class Physics:
         with np.errstate(invalid="ignore"):
             over, broken = needed > (self._usable or np.inf), needed > limit
         piped = np.broadcast_to(columns["pp"], columns.size) > 1
-        columns.derive("over memory", lambda: broken)
-        columns.derive("needed GiB", lambda: rounded(needed / GIB))
-        columns.derive("states GiB", lambda: rounded(states / GIB))
+        columns.derive("over memory", broken)
+        columns.derive("needed GiB", rounded(needed / GIB))
+        columns.derive("states GiB", rounded(states / GIB))
         columns.derive_words("heaviest rank", _RANKS, np.where(piped, stage, len(_RANKS) - 1))
-        columns.derive("gpu name", lambda: f"the {self._gpu.name}")
-        columns.derive("usable GiB", lambda: round((self._usable or 0.0) / GIB, 1))
+        columns.derive("gpu name", f"the {self._gpu.name}")
+        columns.derive("usable GiB", round((self._usable or 0.0) / GIB, 1))
         allowed = f", up to {100 * margin:g} % more is accepted: the model's error" if margin else ""
         if self._share is not None:
             allowed = f", max_memory_share allows {100 * self._share:g} % of it"
-        columns.derive("memory allowance", lambda: allowed)
+        columns.derive("memory allowance", allowed)
         return total, over
 
     def foresee(self, columns: Columns, rows: Indices, grid: Grid, over: Any, spared: Any) -> None:
@@ -130,12 +130,12 @@ class Physics:
                 behind -= behind[ahead]
                 too_slow[rows] = -behind < FAR * np.hypot(spread[rows], spread[rows[ahead]])
                 slower[rows] = np.exp(behind)
-        columns.derive("predicted step s", lambda: step_s)
-        columns.derive("too long", lambda: too_long)
-        columns.derive("too slow", lambda: too_slow)
-        columns.derive("predicted run s", lambda: rounded(run_s, 2))
-        columns.derive("longest run s", lambda: max_run_s(grid))
-        columns.derive("times slower", lambda: rounded(slower, 2))
+        columns.derive("predicted step s", step_s)
+        columns.derive("too long", too_long)
+        columns.derive("too slow", too_slow)
+        columns.derive("predicted run s", rounded(run_s, 2))
+        columns.derive("longest run s", max_run_s(grid))
+        columns.derive("times slower", rounded(slower, 2))
 
     def _groups(self, columns: Columns, rows: Indices) -> Iterator[tuple[Indices, MemoryProfile | None]]:
         """Places of rows, by what changes the workload's profile: its parameters, and compilation. None: unknown."""

@@ -1,9 +1,9 @@
 """The posterior of the step times of all candidates, by the fit to those that were measured. Pure.
 
-The fit looks at measured runs alone. What it says of the candidates of one number of nodes, which are a part, is computed
-when they are asked for, as a search does of one number at a time. What all observations say of one part does not depend
-on the other parts' candidates, only on those that were observed: so a part that is not asked for costs nothing, and one
-that is asked for late is what it had been early, to the last bit.
+The fit looks at measured runs alone. What it says of the candidates of one number of nodes, which are a part, is
+computed when they are asked for, as a search does of one number at a time. What all observations say of one part does
+not depend on the other parts' candidates, only on those that were observed: so a part that is not asked for costs
+nothing, and one that is asked for late is what it had been early, to the last bit.
 """
 
 from __future__ import annotations
