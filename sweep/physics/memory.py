@@ -68,13 +68,15 @@ def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -
     retained = retained + embedding * pipeline.has_embedding(columns, stage)
     hidden = activations.split_hidden_bytes_per_token(columns, shape, profile)
     logits = logit_bytes(columns, profile, stage) + tokens * 2 * hidden * pipeline.has_output(columns, stage)
+    # Buffers for gathered inputs under tp persist from layer to layer
+    whole_hidden = activations.whole_hidden_bytes_per_token(columns, shape)
+    gathered = np.where(read(columns, "tp") > 1, whole_hidden * profile.workspace_buffers, 0.0)
     passing = columns.once(("passing", profile), lambda: _passing_bytes(columns, shape, profile, whole - per_layer))
     return {
         "activations": tokens * retained * flight,
         "logits": logits,
         # The loss's peak is over when the last layer's backward begins: the larger of both allocations counts.
-        "workspace": np.maximum(passing - (0.0 if profile.reserved else logits), 0.0)
-        + tokens * _gathered_per_token(columns, shape, profile),
+        "workspace": np.maximum(passing - (0.0 if profile.reserved else logits), 0.0) + tokens * gathered,
         "pipeline_buffers": tokens * hidden * _buffers_between_stages(columns, profile, stage),
         "gathered": gathered_bytes(columns, shape, stage, profile),
     }
@@ -220,9 +222,3 @@ def _passing_bytes(columns: Mapping[str, Any], shape: Any, profile: MemoryProfil
     """One layer's needs in its backward: what is ``recomputed`` (per token), what is gathered, and gradients."""
     per_token = recomputed + activations.backward_bytes_per_token(columns, shape)
     return local_tokens(columns) * per_token + passing_layer_bytes(columns, shape, profile)
-
-
-def _gathered_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """Buffers for gathered inputs under tp, which persist from layer to layer."""
-    whole = activations.whole_hidden_bytes_per_token(columns, shape) * profile.workspace_buffers
-    return np.where(read(columns, "tp") > 1, whole, 0.0)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -233,11 +234,8 @@ def _place(rule: str) -> Path:
 
 
 def _refuse_duplicates(ids: Sequence[str]) -> None:
-    if len(set(ids)) == len(ids):
-        return
-    seen: set[str] = set()
-    twice = sorted({run_id for run_id in ids if run_id in seen or seen.add(run_id)})  # type: ignore[func-returns-value]
-    raise SweepError([Mistake(f"two runs of the plan have the same run_id {run_id}") for run_id in twice[:10]])
+    if twice := sorted(run_id for run_id, times in Counter(ids).items() if times > 1):
+        raise SweepError([Mistake(f"two runs of the plan have the same run_id {run_id}") for run_id in twice[:10]])
 
 
 def refuse_impossible_batch(grid: Grid, products: Sequence[AxisProduct]) -> None:

@@ -84,9 +84,8 @@ def products(grid: Grid, site: Site, workload: Workload, node_group: str = "") -
                 if site.max_nodes is not None and int(nodes) > site.max_nodes:  # type: ignore[arg-type]
                     continue
                 product = _product(grid, site, workload, str(model), int(nodes), point)  # type: ignore[arg-type]
-                product = replace(product, node_group=node_group)
                 before = done.setdefault((product.model, product.nodes), [])
-                yield replace(product, known=tuple(before))
+                yield replace(product, node_group=node_group, known=tuple(before))
                 before.append(product.axes)
 
 
