@@ -95,7 +95,7 @@ def _errors(recorded: RecordedRun, predicted: Floats, worked: Ints) -> dict[str,
 
 def _siblings(candidates: Candidates, rows: Ints) -> Ints:
     """Of each row the place of the most similar other one."""
-    near = candidates.kernel.within(rows)[-1]  # by all axes at once
+    near = candidates.kernel.columns(rows, rows)[-1]  # by all axes at once
     np.fill_diagonal(near, -1.0)
     found: Ints = near.argmax(axis=1)
     return found

@@ -7,37 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from sweep.contract import FORMATS
+from sweep.contract import FORMATS, Layout
 
-_PLAIN: dict[str, Any] = {
-    "dp": 1,
-    "tp": 1,
-    "pp": 1,
-    "cp": 1,
-    "ep": 1,
-    "zero": 0,
-    "micro_batch_size": 1,
-    "grad_accum": 1,
-    "recompute": "none",
-    "pp_schedule": "1f1b",
+_PLAIN: Mapping[str, Any] = {
+    **vars(Layout()),
     "dtype": "bf16",
-    "virtual_stages": 1,
-    "etp": 0,
-    "num_layers": 1,
-    "recompute_layers": 0,
-    "fp8_params": False,
-    "recompute_modules": "",
-    "gpus_per_node": 8,
     "compile": False,
+    "gpus_per_node": 8,
+    "num_layers": 1,
     "num_experts": 0,
     "recompute_share": 1.0,
-    "tp_overlap": 0.0,
-    "ep_overlap": False,
-    "dispatcher": "alltoall",
-    "cuda_graphs": "none",
     "SWEEP_PLACEMENT": "packed",
 }
-"""default values of a layout"""
+"""default values: of a layout, and of what else may be absent"""
 RECIPE = "dtype as stated"
 """the column ``dtype`` with the recipes of FORMATS, which ``read`` of ``dtype`` replaces by their formats"""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,19 +18,9 @@ from sweep.physics.trainers import Behaviour
 Columns = Mapping[str, Any]
 
 
-class Sent(NamedTuple):
-    """Seconds of communication per step, without overlap."""
-
-    gradients_s: Any
-    """all-reduce (stage 0) or reduce-scatter"""
-    weights_s: Any
-    """gathering of weights: after the optimizer step (stages 1 and 2), or layer by layer (stage 3)"""
-    tied_s: Any
-    """all-reduce of a tied embedding's gradient between first and last stage"""
-
-
-def sent(columns: Columns, machine: Machine, profile: MemoryProfile, behaviour: Behaviour) -> Sent:
-    """Seconds of gradient reduction and weight gathering per step.
+def sent(columns: Columns, machine: Machine, profile: MemoryProfile, behaviour: Behaviour) -> tuple[Any, Any, Any]:
+    """Seconds per step, without overlap, of (gradient reduction, weight gathering, a tied embedding's gradient between
+    the first and the last stage).
 
     Stage 0 all-reduces gradients once. Stages 1 and 2 scatter them and gather weights; FSDP scatters in stages 2 and 3
     for every micro-batch, or once under a pipeline. Stage 3 also gathers weights twice for every micro-batch (arXiv
@@ -60,7 +50,7 @@ def sent(columns: Columns, machine: Machine, profile: MemoryProfile, behaviour: 
         again = np.where(read(columns, "pp") > 1, 1.0, 2 * once)
         updated = np.where(zero >= 1, 1.0, 0.0) * (not profile.frozen_weights)
         weights = weights + gathered * np.where(zero == 3, again, updated)
-    return Sent(gradients, weights, _tied_s(columns, machine, shape, gradient))
+    return gradients, weights, _tied_s(columns, machine, shape, gradient)
 
 
 def gradient_comm_bytes(columns: Columns, behaviour: Behaviour) -> Any:
@@ -85,16 +75,16 @@ def exposed_s(
 
     What a backward hides takes multiprocessors from it. The first gather and the last reduction are hidden by nothing.
     """
-    found = sent(columns, machine, profile, behaviour)
+    gradients_s, weights_s, tied_s = sent(columns, machine, profile, behaviour)
     zero, again = read(columns, "zero"), read(columns, "grad_accum")
     overlaps = read(columns, "dp_overlap") if "dp_overlap" in columns else 1.0
     layers = np.maximum(read(columns, "num_layers") / read(columns, "pp"), 1)
     cover = overlaps * backward * np.where(zero >= 2, again, 1.0)
     ahead = forward * np.where(zero == 3, again, 1.0 * behaviour.overlaps_weights)
     half = np.where(zero == 3, 0.5, 1.0)
-    in_forward = _waited(found.weights_s * half, ahead, layers)
-    in_backward = _waited(found.gradients_s + np.where(zero == 3, 0.5 * found.weights_s, 0.0), cover, layers)
-    return in_forward + in_backward + found.tied_s
+    in_forward = _waited(weights_s * half, ahead, layers)
+    in_backward = _waited(gradients_s + np.where(zero == 3, 0.5 * weights_s, 0.0), cover, layers)
+    return in_forward + in_backward + tied_s
 
 
 def _waited(sent_s: Any, cover: Any, pieces: Any) -> Any:

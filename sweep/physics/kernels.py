@@ -102,7 +102,8 @@ def last_product_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> 
 
 def _speed(columns: Columns, machine: Machine, behaviour: Behaviour, *, frozen: bool = False) -> _Products:
     together = constants.STREAMS.median if behaviour.kernel_per_expert else np.inf
-    return _Products(machine.matmul_flops(columns) * constants.SLOWEST_GPU.median, machine, frozen, together)
+    rate = machine.by_dtype(columns, machine.matmul_rate) * constants.SLOWEST_GPU.median
+    return _Products(rate, machine, frozen, together)
 
 
 def _latent(rows: Any, shape: Any, tp: Any, speed: _Products) -> list[Passes]:
@@ -265,12 +266,11 @@ def elementwise(columns: Columns, machine: Machine, profile: MemoryProfile, beha
     chained = np.asarray(shape.norm) == "rmsnorm"  # PyTorch's LayerNorm always was one kernel
     rotary = np.asarray(shape.learned_positions) == 0
     norms = [
-        np.where(chained, one, np.minimum(one, most))
-        for one, most in ((behaviour.norm_forward, 10.0), (behaviour.norm_backward, 16.0))
+        np.where(chained, one, np.minimum(one, most)) for one, most in zip(behaviour.norms, (10.0, 16.0), strict=True)
     ]
-    turns = [np.where(rotary, one, np.minimum(one, 2.0)) for one in (behaviour.head_forward, behaviour.head_backward)]
-    forward = moved(norms[0], behaviour.width_forward, turns[0], (8.0, 3.0, 2.0))
-    backward = moved(norms[1], behaviour.width_backward, turns[1], (13.0, 5.0, 2.0))
+    turns = [np.where(rotary, one, np.minimum(one, 2.0)) for one in behaviour.heads]
+    forward = moved(norms[0], behaviour.widths[0], turns[0], (8.0, 3.0, 2.0))
+    backward = moved(norms[1], behaviour.widths[1], turns[1], (13.0, 5.0, 2.0))
     element = element_bytes(columns)
     routed = mixture * experts.routed_elements(columns) / rows
     inputs = np.asarray(shape.hidden_size) * 2.0 + heads + width + routed
@@ -310,7 +310,7 @@ def dropped_s(columns: Columns, machine: Machine, profile: MemoryProfile, behavi
     act, moe, norms = (mentions(columns, "recompute_modules", name) for name in ("moe_act", "moe", "layernorm"))
     inner = experts.share(columns) * experts.inner_elements(columns)
     clamped = np.asarray(shape_columns(columns).mlp_bias) * experts.CLAMP_BYTES[0]
-    each = element_bytes(columns) * behaviour.width_forward + _cast_bytes(columns, machine) + clamped
+    each = element_bytes(columns) * behaviour.widths[0] + _cast_bytes(columns, machine) + clamped
     split = read(columns, "tp") if profile.sequence_parallel else 1.0
     outputs = 4 * element_bytes(columns) * local_tokens(columns) * read(columns, "hidden_size") / split
     return (np.maximum(act, moe) * inner * each + norms * outputs) / machine.memory_bytes_per_s

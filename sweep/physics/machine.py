@@ -54,10 +54,6 @@ class Machine:
             found["gpus_per_node"] = np.maximum(each, domain)
         return Numbers({**columns, **found}) if found else columns
 
-    def matmul_flops(self, columns: Mapping[str, Any]) -> Any:
-        """FLOP/s of the best matrix products in each candidate's dtype."""
-        return self.by_dtype(columns, self.matmul_rate)
-
     @property
     def matmul_scale(self) -> float:
         """Measured over nominal rate of bf16 products: attention, on the same tensor cores, scales with it."""

@@ -68,13 +68,15 @@ def step_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage: str) -
     retained = retained + embedding * pipeline.has_embedding(columns, stage)
     hidden = activations.split_hidden_bytes_per_token(columns, shape, profile)
     logits = logit_bytes(columns, profile, stage) + tokens * 2 * hidden * pipeline.has_output(columns, stage)
+    # Buffers for gathered inputs under tp persist from layer to layer
+    whole_hidden = activations.whole_hidden_bytes_per_token(columns, shape)
+    gathered = np.where(read(columns, "tp") > 1, whole_hidden * profile.workspace_buffers, 0.0)
     passing = columns.once(("passing", profile), lambda: _passing_bytes(columns, shape, profile, whole - per_layer))
     return {
         "activations": tokens * retained * flight,
         "logits": logits,
         # The loss's peak is over when the last layer's backward begins: the larger of both allocations counts.
-        "workspace": np.maximum(passing - (0.0 if profile.reserved else logits), 0.0)
-        + tokens * _gathered_per_token(columns, shape, profile),
+        "workspace": np.maximum(passing - (0.0 if profile.reserved else logits), 0.0) + tokens * gathered,
         "pipeline_buffers": tokens * hidden * _buffers_between_stages(columns, profile, stage),
         "gathered": gathered_bytes(columns, shape, stage, profile),
     }
@@ -116,23 +118,11 @@ def _whole_logit_bytes(columns: Mapping[str, Any], profile: MemoryProfile, stage
 
 def peak_bytes(columns: Mapping[str, Any], profile: MemoryProfile) -> Any:
     """Bytes of the heaviest rank, as torch counts them."""
-    return heaviest(columns, profile).total_bytes
+    return heaviest(columns, profile)[0]
 
 
-@dataclass(frozen=True)
-class Heaviest:
-    """The heaviest rank of each candidate. Arrays, or numbers for one candidate."""
-
-    total_bytes: Any
-    """as torch counts them"""
-    states_bytes: Any
-    """of these: weights, gradients, master copies, optimizer and their buffers"""
-    stage: Any
-    """which of ``pipeline.STAGES``, by its number"""
-
-
-def heaviest(columns: Mapping[str, Any], profile: MemoryProfile) -> Heaviest:
-    """The stage whose rank needs most, and what of that are states."""
+def heaviest(columns: Mapping[str, Any], profile: MemoryProfile) -> tuple[Any, Any, Any]:
+    """Of the heaviest rank (its bytes as torch counts them, those of STATE_KINDS, which of ``pipeline.STAGES``)."""
     columns = Numbers.of(columns)
     total, states, number = (np.zeros(np.shape(read(columns, "pp"))) for _ in range(3))
     for i, stage in enumerate(pipeline.STAGES):
@@ -144,7 +134,7 @@ def heaviest(columns: Mapping[str, Any], profile: MemoryProfile) -> Heaviest:
         total = np.where(more, found["total"], total)
         states = np.where(more, sum(found[kind] for kind in STATE_KINDS), states)
         number = np.where(more, i, number)
-    return Heaviest(total, states, number.astype(np.int64))
+    return total, states, number.astype(np.int64)
 
 
 def outside_torch_bytes(columns: Mapping[str, Any]) -> Any:
@@ -232,9 +222,3 @@ def _passing_bytes(columns: Mapping[str, Any], shape: Any, profile: MemoryProfil
     """One layer's needs in its backward: what is ``recomputed`` (per token), what is gathered, and gradients."""
     per_token = recomputed + activations.backward_bytes_per_token(columns, shape)
     return local_tokens(columns) * per_token + passing_layer_bytes(columns, shape, profile)
-
-
-def _gathered_per_token(columns: Mapping[str, Any], shape: Any, profile: MemoryProfile) -> Any:
-    """Buffers for gathered inputs under tp, which persist from layer to layer."""
-    whole = activations.whole_hidden_bytes_per_token(columns, shape) * profile.workspace_buffers
-    return np.where(read(columns, "tp") > 1, whole, 0.0)

@@ -152,7 +152,9 @@ def _layer(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile,
     cheap = selective * (profile.selective != "attention")
     shown = 1 - np.maximum(behaviour.tensor_hidden, read(columns, "tp_overlap") * constants.TENSOR_HIDDEN.median)
     trained = 0.0 if profile.frozen_weights else 1.0
-    weights = _per_layer_parameters(columns, profile) / machine.memory_bytes_per_s
+    held = sum(stage_parameters(columns, shape_columns(columns), "middle", profile))
+    placed = pipeline.layers(columns, shape_columns(columns), "middle", profile.placement)
+    weights = held / np.maximum(placed, 1) / machine.memory_bytes_per_s
     accumulated = trained * weights * behaviour.gradient_traffic
     small = equals(columns, "dtype", "fp8") * (read(columns, "fp8_params") == 0) * behaviour.scales_dynamically
     cast = small * weights * kernels.CAST_BYTES  # in forward and in backward
@@ -291,13 +293,6 @@ def _send_waits_s(columns: Mapping[str, Any], behaviour: Behaviour) -> Any:
         share = (gpus / read(columns, "gpus_per_node") / constants.WIDEST_SEEN) ** constants.SEND_WAIT_POWER
         each = constants.SEND_WAIT_S.median * share * behaviour.blocking_sends * _stages_cross(columns)
     return each * (read(columns, "grad_accum") + read(columns, "pp") - 1)
-
-
-def _per_layer_parameters(columns: Mapping[str, Any], profile: MemoryProfile) -> Any:
-    """Parameters of one layer on a rank."""
-    shape = shape_columns(columns)
-    dense, routed = stage_parameters(columns, shape, "middle", profile)
-    return (dense + routed) / np.maximum(pipeline.layers(columns, shape, "middle", profile.placement), 1)
 
 
 def _optimizer_s(columns: Mapping[str, Any], machine: Machine, profile: MemoryProfile, behaviour: Behaviour) -> Any:

@@ -14,15 +14,13 @@ class Behaviour:
 
     attention: str = "flash-2"
     """flash attention kernel on Hopper and later: "flash-2" or "cudnn"; on older GPUs flash-2"""
-    norm_forward: float = 10.0
-    """elements of the residual path that one layer's norms, residual additions and dropout read and write, forward"""
-    norm_backward: float = 16.0
-    width_forward: float = 5.0
+    norms: tuple[float, float] = (10.0, 16.0)
+    """elements of the residual path that one layer's norms, residual additions and dropout read and write, forward and
+    backward"""
+    widths: tuple[float, float] = (5.0, 10.0)
     """the same per element of the MLP's width, a gated one: activation and product"""
-    width_backward: float = 10.0
-    head_forward: float = 6.0
+    heads: tuple[float, float] = (6.0, 6.0)
     """the same per element of queries and keys: rotary embedding, copies"""
-    head_backward: float = 6.0
     logit_traffic: float = 34.0
     """bytes read and written per logit by cast, loss and its backward"""
     products_again: float = 0.0
@@ -99,9 +97,8 @@ TRAINERS: dict[str, Behaviour] = {
         "gradients of fused projections joined: the operations of eager PyTorch counted. On Hopper and B200 SDPA takes "
         "cuDNN's kernel (torch's sdp_utils.cpp, check_prefer_cudnn_attention; seen on an H200 with torch 2.11)",
         attention="cudnn",
-        width_backward=13.0,
-        head_forward=24.0,
-        head_backward=26.0,
+        widths=(5.0, 13.0),
+        heads=(24.0, 26.0),
         scales_dynamically=True,
         stops_early=True,
         gradient_traffic=10.0,
@@ -116,10 +113,8 @@ TRAINERS: dict[str, Behaviour] = {
         "operations), FSDP2, "
         "SDPA's flash attention, fused AdamW",
         bucket_bytes=1e9,
-        norm_forward=30.0,
-        norm_backward=48.0,
-        head_forward=14.0,
-        head_backward=14.0,
+        norms=(30.0, 48.0),
+        heads=(14.0, 14.0),
         optimizer_traffic=36.0,
         products_again=0.5,
         gradient_traffic=10.0,
@@ -156,12 +151,9 @@ TRAINERS: dict[str, Behaviour] = {
         bucket_bytes=80e6,  # max(40e6, 1e6 * ranks) parameters: core/distributed/distributed_data_parallel.py since 0.5
         bucket_per_rank=1e6,
         gradient_comm_bytes=2.0,
-        norm_forward=9.0,
-        norm_backward=14.0,
-        width_forward=3.0,
-        width_backward=5.0,
-        head_forward=2.0,
-        head_backward=2.0,
+        norms=(9.0, 14.0),
+        widths=(3.0, 5.0),
+        heads=(2.0, 2.0),
         operations=(25.0, 35.0),
         overlaps_weights=True,
         tensor_hidden=0.3,

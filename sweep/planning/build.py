@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +22,7 @@ from sweep.inputs.site import Site
 from sweep.inputs.validation import amount_text
 from sweep.inputs.yaml_lines import Path
 from sweep.planning.expand import CHUNK, AxisProduct, Columns, Indices, chunks, products
-from sweep.planning.predict import FITS, NO_CHANCE, TOO_LONG, Physics, Predicted, costs, order
+from sweep.planning.predict import FITS, NO_CHANCE, TOO_LONG, Physics, costs, order
 from sweep.planning.reasons import broken_by, listed, reason_numbers
 from sweep.planning.rules import included, rules_for
 from sweep.planning.runs import ASSUMED_START_S, Plan
@@ -124,19 +126,19 @@ class Builder:
     def add(self, product: AxisProduct, columns: Columns) -> None:
         """Check the candidates; store the rejected with their reasons, and make runs of the others."""
         broken = np.zeros(columns.size, dtype=bool)
-        predicted = self._physics.check(columns)
+        peaks, over = self._physics.check(columns)
         found: list[tuple[Indices, Indices]] = []
         for rules in (self._rules, (TOO_LONG, NO_CHANCE)):
             if rules is not self._rules:
                 spared = np.broadcast_to(included(columns, self._grid), columns.size)
-                self._physics.foresee(columns, np.flatnonzero(~broken), self._grid, predicted.over, spared)
+                self._physics.foresee(columns, np.flatnonzero(~broken), self._grid, over, spared)
             for rule, mask in zip(rules, self._masks(columns, rules), strict=True):
                 rows = np.flatnonzero(mask)
                 if len(rows):
-                    found.append((rows, reason_numbers(rule, columns, rows, self._words.string_tables["reasons"])))
+                    found.append((rows, reason_numbers(rule, columns, rows, self._words.numbered["reasons"])))
                     broken |= mask
-        self._reject(columns, np.flatnonzero(broken), found, predicted)
-        self._keep(product, columns, np.flatnonzero(~broken), predicted)
+        self._reject(columns, np.flatnonzero(broken), found, peaks)
+        self._keep(product, columns, np.flatnonzero(~broken), peaks, over)
 
     def table(self) -> Any:
         """One row per candidate: the runs in their order, then the rejected. Raises SweepError for duplicate runs."""
@@ -164,25 +166,23 @@ class Builder:
             raise SweepError(mistakes)
         return masks
 
-    def _reject(
-        self, columns: Columns, rows: Indices, found: Sequence[tuple[Indices, Indices]], predicted: Predicted
-    ) -> None:
+    def _reject(self, columns: Columns, rows: Indices, found: Sequence[tuple[Indices, Indices]], peaks: Any) -> None:
         if not len(rows):
             return
         offsets, codes = listed(found, columns.size)
         # Candidates without a reason have no codes, so the offsets of the others remain valid.
         row_offsets = np.append(offsets[:-1][rows], offsets[-1]).astype(np.int32)
         batch = candidates(columns, rows, self._words)
-        batch["predicted_peak_bytes"] = _peaks(predicted.peak_bytes[rows])
+        batch["predicted_peak_bytes"] = _peaks(peaks[rows])
         self._rejected.append((batch, row_offsets, codes.astype(np.int32)))
 
-    def _keep(self, product: AxisProduct, columns: Columns, rows: Indices, predicted: Predicted) -> None:
+    def _keep(self, product: AxisProduct, columns: Columns, rows: Indices, peaks: Any, over: Any) -> None:
         if not len(rows):
             return
         step_s = columns["predicted step s"][rows]
-        cost = costs(step_s, integers(columns, "global_batch_tokens", rows), predicted.over[rows])
+        cost = costs(step_s, integers(columns, "global_batch_tokens", rows), over[rows])
         batch = plain_candidates(columns, rows, self._words)
-        batch["predicted_peak_bytes"] = predicted.peak_bytes[rows]
+        batch["predicted_peak_bytes"] = peaks[rows]
         if self._gpu.peaks_flops:
             iterations = self._grid.warmup_iterations + self._grid.iterations
             batch["predicted_step_s"] = step_s
@@ -203,7 +203,7 @@ class Builder:
         """The column at the rows as Python values; parameters and variables as JSON."""
         if name in WORDS:
             codes = self._words.codes(columns, name, rows)
-            known = self._words.string_tables[name].texts
+            known = list(self._words.numbered[name])
             return [known[code] for code in codes.tolist()]
         return integers(columns, name, rows).tolist()  # type: ignore[no-any-return]
 
@@ -234,11 +234,8 @@ def _place(rule: str) -> Path:
 
 
 def _refuse_duplicates(ids: Sequence[str]) -> None:
-    if len(set(ids)) == len(ids):
-        return
-    seen: set[str] = set()
-    twice = sorted({run_id for run_id in ids if run_id in seen or seen.add(run_id)})  # type: ignore[func-returns-value]
-    raise SweepError([Mistake(f"two runs of the plan have the same run_id {run_id}") for run_id in twice[:10]])
+    if twice := sorted(run_id for run_id, times in Counter(ids).items() if times > 1):
+        raise SweepError([Mistake(f"two runs of the plan have the same run_id {run_id}") for run_id in twice[:10]])
 
 
 def refuse_impossible_batch(grid: Grid, products: Sequence[AxisProduct]) -> None:
@@ -287,7 +284,7 @@ def identities(grid: Grid, product: AxisProduct, rows: Mapping[str, Sequence[Any
     """
     template_of = {text: _template(grid, product, json.loads(text)) for text in set(rows["further"])}
     order = next(iter(template_of.values()))[1] if template_of else []
-    texts = [_json_texts(name, rows[name]) for name in order]
+    texts = [rows[name] if name in ("params", "env") else map(_json, rows[name]) for name in order]
     slugs = _slugs(product, rows)
     for slug, text, values in zip(slugs, rows["further"], zip(*texts, strict=True), strict=True):
         run_json = template_of[text][0] % values
@@ -313,11 +310,8 @@ def _template(grid: Grid, product: AxisProduct, further: Mapping[str, Any]) -> t
     return "%s".join(part.replace("%", "%%") for part in parts[::2]), parts[1::2]
 
 
-def _json_texts(name: str, values: Sequence[Any]) -> list[str]:
-    if name in ("params", "env"):
-        return list(values)
-    known: dict[Any, str] = {}
-    return [known[v] if v in known else known.setdefault(v, json.dumps(v)) for v in values]
+_json = functools.lru_cache(maxsize=None, typed=True)(json.dumps)
+"""of one value, which many runs have; 1 is not True"""
 
 
 def _slugs(product: AxisProduct, rows: Mapping[str, Sequence[Any]]) -> Iterator[str]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -84,9 +84,8 @@ def products(grid: Grid, site: Site, workload: Workload, node_group: str = "") -
                 if site.max_nodes is not None and int(nodes) > site.max_nodes:  # type: ignore[arg-type]
                     continue
                 product = _product(grid, site, workload, str(model), int(nodes), point)  # type: ignore[arg-type]
-                product = replace(product, node_group=node_group)
                 before = done.setdefault((product.model, product.nodes), [])
-                yield replace(product, known=tuple(before))
+                yield replace(product, node_group=node_group, known=tuple(before))
                 before.append(product.axes)
 
 
@@ -209,9 +208,9 @@ def _columns(product: AxisProduct, codes: Mapping[str, Indices], idle: Mapping[s
     for name, points in idle.items():
         _ignore(columns, product, name, points)
     model_parallel = columns["tp"] * columns["pp"] * columns["cp"]
-    columns.derive("model parallel", lambda: model_parallel)
-    columns.derive("dp is whole", lambda: product.gpus % model_parallel == 0)
-    columns.derive("dp", lambda: np.maximum(product.gpus // model_parallel, 1))
+    columns.derive("model parallel", model_parallel)
+    columns.derive("dp is whole", product.gpus % model_parallel == 0)
+    columns.derive("dp", np.maximum(product.gpus // model_parallel, 1))
     # grad_accum: the whole number whose batch is nearest to the requested one, the smaller of two
     unit = columns["dp"] * columns["micro_batch_size"] * product.sequence_length
     below = np.maximum(product.asked_tokens // unit, 1)
@@ -219,11 +218,11 @@ def _columns(product: AxisProduct, codes: Mapping[str, Indices], idle: Mapping[s
     grad_accum = np.where(above_is_nearer, below + 1, below)
     tokens = unit * grad_accum
     allowed = product.tolerance * product.asked_tokens * (1 + 1e-12)
-    columns.derive("dp tokens", lambda: unit)
-    columns.derive("grad_accum", lambda: grad_accum)
-    columns.derive("global_batch_tokens", lambda: tokens)
-    columns.derive("nearest tokens", lambda: tokens)
-    columns.derive("batch is near", lambda: np.abs(tokens - product.asked_tokens) <= allowed)
+    columns.derive("dp tokens", unit)
+    columns.derive("grad_accum", grad_accum)
+    columns.derive("global_batch_tokens", tokens)
+    columns.derive("nearest tokens", tokens)
+    columns.derive("batch is near", np.abs(tokens - product.asked_tokens) <= allowed)
     columns.read.clear()
     return columns
 
@@ -252,43 +251,34 @@ class Columns(Mapping[str, Any]):
         self.codes = dict(codes)
         """axis or column of words -> index of each candidate's value; an axis of one value has no entry"""
         self._made: dict[str, Any] = {}
-        self._derived: dict[str, Callable[[], Any]] = {}
+        """columns that were derived, or read before"""
         self.read: set[str] = set()
         """names read since the last clear"""
 
-    def derive(self, name: str, make: Callable[[], Any]) -> None:
-        """Add a column, or replace one, that is computed when it is first read."""
-        self._made.pop(name, None)
-        self._derived[name] = make
+    def derive(self, name: str, values: Any) -> None:
+        """Add a column, or replace one: an array, or a scalar if all are equal."""
+        self._made[name] = values
 
     def derive_words(self, name: str, words: Sequence[str], codes: Any) -> None:
         """Add a column, or replace one, whose values are few texts: ``codes`` are their indices."""
         self._made.pop(name, None)
-        self._derived.pop(name, None)
         self._axes[name] = tuple(words)
         self.codes[name] = np.broadcast_to(codes, self.size)
 
     def coded(self, name: str) -> tuple[tuple[Any, ...], Indices] | None:
         """(values, index of each candidate's among them) where these are known without looking at every candidate."""
-        if name in self._derived or name not in self.codes:
-            return None
-        return self._axes[name], self.codes[name]
+        return (self._axes[name], self.codes[name]) if name in self.codes else None
 
     def __contains__(self, name: object) -> bool:
-        return name in self._derived or name in self._axes or name in self._facts
+        return name in self._made or name in self._axes or name in self._facts
 
     def __getitem__(self, name: str) -> Any:
         self.read.add(name)
-        if name in self._made:
-            return self._made[name]
-        if name in self._derived:
-            self._made[name] = self._derived[name]()
-        elif name in self.codes:
-            self._made[name] = _array(self._axes[name])[self.codes[name]]
-        elif name in self._axes:
-            self._made[name] = self._axes[name][0]
-        else:
-            self._made[name] = self._facts[name]
+        if name not in self._made:
+            if name in self.codes:
+                self._made[name] = _array(self._axes[name])[self.codes[name]]
+            else:
+                self._made[name] = self._axes[name][0] if name in self._axes else self._facts[name]
         return self._made[name]
 
     def values_of(self, axis: str) -> tuple[Any, ...]:
@@ -296,7 +286,7 @@ class Columns(Mapping[str, Any]):
         return self._axes[axis]
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._facts, **self._axes, **dict.fromkeys(self._derived)})
+        return iter({**self._facts, **self._axes, **self._made})
 
     def __len__(self) -> int:
         return len(list(iter(self)))

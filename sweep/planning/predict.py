@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
@@ -55,16 +54,6 @@ chance of about 0.1 (``sweep.search.posterior.OTHER_FAILURES``), so that all do 
 playbook's 1,643 runs in 14 cells this leaves out 511, the best of which has half the rate of its cell's best."""
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """Predictions for candidates; nan if there are none."""
-
-    peak_bytes: Floats
-    """of the heaviest rank, as torch counts it"""
-    over: npt.NDArray[np.bool_]
-    """needs more than the GPU has, though perhaps by less than the model's error"""
-
-
 class Physics:
     """The models of memory and step time for one workload on one kind of GPU.
 
@@ -77,8 +66,12 @@ class Physics:
         self._workload, self._gpu, self._share = workload, gpu, max_memory_share
         self._usable = memory.usable_bytes(gpu)
 
-    def check(self, columns: Columns) -> Predicted:
-        """Predict every candidate with a known layout, and add the columns that FITS reads."""
+    def check(self, columns: Columns) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Predict every candidate with a known layout, and add the columns that FITS reads.
+
+        Returns the peak of each candidate's heaviest rank in bytes, as torch counts it, nan if it cannot be predicted;
+        and which need more than the GPU has, though perhaps by less than the model's error.
+        """
         whole = np.broadcast_to(columns["dp is whole"] & columns["batch is near"], columns.size)
         rows = np.flatnonzero(whole)
         total, states, needed, limit = (np.full(columns.size, np.nan) for _ in range(4))
@@ -89,26 +82,25 @@ class Physics:
                 continue
             mine = rows[places]
             taken = Numbers(columns, mine)
-            found = memory.heaviest(taken, profile)
-            total[mine], states[mine], stage[mine] = found.total_bytes, found.states_bytes, found.stage
-            needed[mine] = found.total_bytes + memory.outside_torch_bytes(taken)
+            total[mine], states[mine], stage[mine] = memory.heaviest(taken, profile)
+            needed[mine] = total[mine] + memory.outside_torch_bytes(taken)
             if np.isfinite(profile.margin):
                 margin = profile.margin
                 limit[mine] = (self._usable or np.inf) * (self._share or 1 + margin)
         with np.errstate(invalid="ignore"):
             over, broken = needed > (self._usable or np.inf), needed > limit
         piped = np.broadcast_to(columns["pp"], columns.size) > 1
-        columns.derive("over memory", lambda: broken)
-        columns.derive("needed GiB", lambda: rounded(needed / GIB))
-        columns.derive("states GiB", lambda: rounded(states / GIB))
+        columns.derive("over memory", broken)
+        columns.derive("needed GiB", rounded(needed / GIB))
+        columns.derive("states GiB", rounded(states / GIB))
         columns.derive_words("heaviest rank", _RANKS, np.where(piped, stage, len(_RANKS) - 1))
-        columns.derive("gpu name", lambda: f"the {self._gpu.name}")
-        columns.derive("usable GiB", lambda: round((self._usable or 0.0) / GIB, 1))
+        columns.derive("gpu name", f"the {self._gpu.name}")
+        columns.derive("usable GiB", round((self._usable or 0.0) / GIB, 1))
         allowed = f", up to {100 * margin:g} % more is accepted: the model's error" if margin else ""
         if self._share is not None:
             allowed = f", max_memory_share allows {100 * self._share:g} % of it"
-        columns.derive("memory allowance", lambda: allowed)
-        return Predicted(total, over)
+        columns.derive("memory allowance", allowed)
+        return total, over
 
     def foresee(self, columns: Columns, rows: Indices, grid: Grid, over: Any, spared: Any) -> None:
         """Add the seconds of one optimizer step of one cell's rows, which nothing else rejects, and the columns that
@@ -138,12 +130,12 @@ class Physics:
                 behind -= behind[ahead]
                 too_slow[rows] = -behind < FAR * np.hypot(spread[rows], spread[rows[ahead]])
                 slower[rows] = np.exp(behind)
-        columns.derive("predicted step s", lambda: step_s)
-        columns.derive("too long", lambda: too_long)
-        columns.derive("too slow", lambda: too_slow)
-        columns.derive("predicted run s", lambda: rounded(run_s, 2))
-        columns.derive("longest run s", lambda: max_run_s(grid))
-        columns.derive("times slower", lambda: rounded(slower, 2))
+        columns.derive("predicted step s", step_s)
+        columns.derive("too long", too_long)
+        columns.derive("too slow", too_slow)
+        columns.derive("predicted run s", rounded(run_s, 2))
+        columns.derive("longest run s", max_run_s(grid))
+        columns.derive("times slower", rounded(slower, 2))
 
     def _groups(self, columns: Columns, rows: Indices) -> Iterator[tuple[Indices, MemoryProfile | None]]:
         """Places of rows, by what changes the workload's profile: its parameters, and compilation. None: unknown."""

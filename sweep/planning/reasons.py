@@ -16,20 +16,11 @@ from sweep.planning.expand import FROM_BATCH, FROM_DP, Columns, Indices
 Mask = npt.NDArray[np.bool_]
 
 
-class StringTable:
-    """Interned texts: equal texts have one number."""
+class Numbered(dict[str, int]):
+    """Text -> its number: the next one for a text that is not there yet."""
 
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-
-    def number(self, text: str) -> int:
-        """The text's number."""
-        return self.numbers.setdefault(text, len(self.numbers))
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts, by number."""
-        return list(self.numbers)
+    def __missing__(self, text: str) -> int:
+        return self.setdefault(text, len(self))
 
 
 def broken_by(rule: Rule, columns: Columns) -> Mask:
@@ -51,13 +42,12 @@ def broken_by(rule: Rule, columns: Columns) -> Mask:
     return mask
 
 
-def reason_numbers(rule: Rule, columns: Columns, rows: Indices, string_table: StringTable) -> Indices:
+def reason_numbers(rule: Rule, columns: Columns, rows: Indices, numbered: Numbered) -> Indices:
     """For each row the number of its reason: the rule's name, and the text with the candidate's own values."""
     names = dict.fromkeys(name for _, name, _, _ in string.Formatter().parse(rule.reason) if name)
     kinds, places = combinations(columns, names, rows)
     head = rule.name.replace(":", "")
-    texts = [rule.reason.format(**kind) for kind in kinds]
-    numbers = [string_table.number(f"{head}: {text}") for text in texts]
+    numbers = [numbered[f"{head}: {rule.reason.format(**kind)}"] for kind in kinds]
     return np.asarray(numbers, dtype=np.int64)[places]
 
 
@@ -84,9 +74,8 @@ def _coded(columns: Columns, name: str, rows: Indices) -> tuple[Any, list[Any]]:
     if np.ndim(column) == 0:
         return None, [column.item() if isinstance(column, np.generic | np.ndarray) else column]
     if column.dtype == object:
-        texts = StringTable()
-        codes = np.asarray([texts.number(str(value)) for value in column[rows]], dtype=np.int64)
-        return codes, texts.texts
+        texts = Numbered()
+        return np.asarray([texts[str(value)] for value in column[rows]], dtype=np.int64), list(texts)
     kinds, codes = distinct(column[rows])
     return codes, kinds.tolist()
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow.compute as pc
 
 from sweep.contract import LAYOUT
 from sweep.errors import natural
 from sweep.planning.runs import ASSUMED_RUN_S, ASSUMED_START_S, Plan
-from sweep.planning.table import as_numpy
 
 COMMONEST = 10
 """number of example reasons that a summary shows per rule"""
@@ -85,18 +83,12 @@ def _cells(
 
     ``runs``: the cell's runs, and their predicted node-hours.
     """
-    if not table.num_rows:
-        return []
-    table = table.select(["model", "nodes", "gpus"]).unify_dictionaries()
-    names = table.column("model").chunk(0).dictionary.to_pylist()
-    codes, node_counts, gpu_counts = (as_numpy(column) for column in table.columns)
-    combined = codes * (int(node_counts.max()) + 1) + node_counts.astype(np.int64)
-    _, first, counts = np.unique(combined, return_index=True, return_counts=True)
+    names = ["model", "nodes", "gpus"]
+    counted = table.select(names).unify_dictionaries().group_by(names).aggregate([([], "count_all")])
     cells = []
-    for row, count in zip(first.tolist(), counts.tolist(), strict=True):
-        code, nodes, gpus = int(codes[row]), int(node_counts[row]), int(gpu_counts[row])
-        found, hours = runs.get((names[code], nodes), (0, 0.0))
-        cell = {"model": names[code], "nodes": nodes, "gpus": gpus, "runs": found, "rejected": count - found}
-        predicted = {"predicted_node_hours": round(hours, 3), "predicted_best": best.get((names[code], nodes))}
+    for model, nodes, gpus, count in zip(*(column.to_pylist() for column in counted.columns), strict=True):
+        found, hours = runs.get((model, nodes), (0, 0.0))
+        cell = {"model": model, "nodes": nodes, "gpus": gpus, "runs": found, "rejected": count - found}
+        predicted = {"predicted_node_hours": round(hours, 3), "predicted_best": best.get((model, nodes))}
         cells.append(cell | predicted)
     return sorted(cells, key=lambda cell: (natural(cell["model"]), cell["nodes"]))

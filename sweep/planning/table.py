@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sweep.contract import LAYOUT_NUMBERS, LAYOUT_WORDS, further_of
 from sweep.planning.expand import Columns, Indices
-from sweep.planning.reasons import StringTable, combinations
+from sweep.planning.reasons import Numbered, combinations
 
 INTEGERS = ("nodes", "gpus", "gpus_per_node", "sequence_length", *LAYOUT_NUMBERS)
 WORDS = ("model", *LAYOUT_WORDS, "dtype", "params", "env", "further")
@@ -64,7 +64,7 @@ class Words:
     """The texts of each text column, with numbers that are valid for the whole table."""
 
     def __init__(self) -> None:
-        self.string_tables: dict[str, StringTable] = {name: StringTable() for name in (*WORDS, "reasons")}
+        self.numbered = {name: Numbered() for name in (*WORDS, "reasons")}
 
     def codes(self, columns: Columns, name: str, rows: Indices) -> Indices:
         """The numbers of the column's values at the rows."""
@@ -73,18 +73,18 @@ class Words:
             if name == "further":
                 kinds = [further_of(kind) for kind in kinds]
             texts = [json.dumps(kind, sort_keys=True, separators=(",", ":")) for kind in kinds]
-            return np.asarray([self.string_tables[name].number(text) for text in texts], dtype=np.int64)[places]
+            return np.asarray([self.numbered[name][text] for text in texts], dtype=np.int64)[places]
         column = "model row" if name == "model" else name
         known = columns.coded(column)
         if known is None:
-            return np.full(len(rows), self.string_tables[name].number(str(columns[column])))
+            return np.full(len(rows), self.numbered[name][str(columns[column])])
         values, codes = known
-        return np.asarray([self.string_tables[name].number(str(v)) for v in values], dtype=np.int64)[codes[rows]]
+        return np.asarray([self.numbered[name][str(v)] for v in values], dtype=np.int64)[codes[rows]]
 
     def dictionaries(self) -> dict[str, Any]:
         """Column -> its texts, which all chunks of the table share: one of each chunk's own would be quadratic."""
         status = {"status": texts(["run", "rejected"])}
-        return status | {name: texts(known.texts) for name, known in self.string_tables.items()}
+        return status | {name: texts(list(known)) for name, known in self.numbered.items()}
 
 
 def integers(columns: Columns, name: str, rows: Indices) -> Any:
@@ -95,20 +95,20 @@ def integers(columns: Columns, name: str, rows: Indices) -> Any:
     return column[rows]
 
 
-def candidates(columns: Columns, rows: Indices, string_table: Words) -> dict[str, Any]:
+def candidates(columns: Columns, rows: Indices, known: Words) -> dict[str, Any]:
     """The rows as arrays: small ones, since there may be millions."""
     whole = np.broadcast_to(columns["dp is whole"], columns.size)[rows]
     near = np.broadcast_to(columns["batch is near"], columns.size)[rows] & whole
     missing = {"dp": ~whole, "grad_accum": ~near, "global_batch_tokens": ~near}
-    plain = plain_candidates(columns, rows, string_table)
+    plain = plain_candidates(columns, rows, known)
     return {name: one if name in WORDS else typed(name, one, missing.get(name)) for name, one in plain.items()}
 
 
-def plain_candidates(columns: Columns, rows: Indices, string_table: Words) -> dict[str, Any]:
+def plain_candidates(columns: Columns, rows: Indices, known: Words) -> dict[str, Any]:
     """The rows by column, whether or not their equations have a solution; texts by their numbers."""
     names = (*INTEGERS, "global_batch_tokens", "compile")
     out = {name: integers(columns, name, rows) for name in names}
-    return out | {name: string_table.codes(columns, name, rows).astype(np.int32) for name in WORDS}
+    return out | {name: known.codes(columns, name, rows).astype(np.int32) for name in WORDS}
 
 
 def table_of(size: int, arrays: Mapping[str, Any], dictionaries: Mapping[str, Any]) -> Any:
@@ -152,17 +152,6 @@ def words(codes: npt.NDArray[Any], dictionary: Any) -> Any:
 def lists(offsets: npt.NDArray[Any], values: Any) -> Any:
     """One list per pair of neighbouring offsets."""
     return pa.ListArray.from_arrays(numbers(offsets, pa.int32()), values)
-
-
-def as_numpy(column: Any) -> npt.NDArray[Any]:
-    """A column of a table with rows: numbers without nulls, or the codes of a text column with a single dictionary."""
-    parts = []
-    for chunk in column.chunks:
-        array = chunk.indices if pa.types.is_dictionary(chunk.type) else chunk
-        kind = np.dtype(array.type.to_pandas_dtype())
-        data = np.frombuffer(array.buffers()[1], dtype=kind)
-        parts.append(data[array.offset : array.offset + len(array)])
-    return np.concatenate(parts)
 
 
 def further(table: Any, earlier: Sequence[Any]) -> Any:

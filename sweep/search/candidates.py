@@ -30,8 +30,6 @@ from sweep.search.scales import USUAL, Scales
 
 Bools = npt.NDArray[np.bool_]
 UNKNOWN_GPU = Gpu(name="unknown")
-MEMORY_ERROR = 0.12
-"""standard deviation of the logarithm of a predicted peak"""
 
 
 @dataclass(frozen=True)

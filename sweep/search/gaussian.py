@@ -2,11 +2,6 @@
 
 Conditioning on an observation costs one pass over the candidates and earlier observations, so that a search can afford
 the exact posterior of thousands of candidates after each result.
-
-Thousands of candidates are in parts, each of which is computed when it is asked for: a search asks for the runs of one
-number of nodes at a time. What all observations say of one part does not depend on the other parts' candidates, only on
-those that were observed: so a part that is not asked for costs nothing, and one that is asked for late is what it had
-been early, to the last bit.
 """
 
 from __future__ import annotations
@@ -15,7 +10,6 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -76,7 +70,8 @@ class GaussianPosterior:
         self.mean, self.variance = mean.copy(), variance.copy()
         self._column = column
         self._rows: Floats = np.empty((room, len(mean)))
-        self._used = 0
+        self.observations = 0
+        """how many it is conditioned on"""
 
     def learn_first(self, covariance: Floats, observed: Observed) -> None:
         """Condition on the first observations. ``covariance``: (observations, candidates)."""
@@ -86,7 +81,7 @@ class GaussianPosterior:
             rows = np.matmul(inverse[part, : part.stop], covariance[: part.stop], out=self._rows[part])
             self.mean += observed.innovations[part] @ rows
             self.variance -= np.einsum("ij,ij->j", rows, rows)
-        self._used = len(inverse)
+        self.observations = len(inverse)
 
     def observe(self, index: int, value: float, noise: float) -> None:
         """Condition on candidate ``index`` having ``value``, with Gaussian error of variance ``noise``."""
@@ -96,26 +91,23 @@ class GaussianPosterior:
     def observation(self, index: int, value: float, noise: float) -> Observation:
         """What it says that candidate ``index`` has ``value``, with Gaussian error of variance ``noise``."""
         spread = math.sqrt(max(float(self.variance[index]), 0.0) + noise)
-        return Observation(self._rows[: self._used, index].copy(), spread, (value - float(self.mean[index])) / spread)
+        return Observation(
+            self._rows[: self.observations, index].copy(), spread, (value - float(self.mean[index])) / spread
+        )
 
     def learn(self, covariance: Floats, seen: Observation) -> None:
         """Condition on one more observation. ``covariance``: of the candidates with the observed one, a priori."""
-        if self._used == len(self._rows):
+        if self.observations == len(self._rows):
             self._rows = np.concatenate([self._rows, np.empty((max(len(self._rows), ROOM), len(self.mean)))])
-        row = np.subtract(covariance, seen.shared @ self._rows[: self._used], out=self._rows[self._used])
+        row = np.subtract(covariance, seen.shared @ self._rows[: self.observations], out=self._rows[self.observations])
         row /= seen.spread
         self.mean += row * seen.innovation
         self.variance -= row**2
-        self._used += 1
-
-    @property
-    def observations(self) -> int:
-        """How many it is conditioned on."""
-        return self._used
+        self.observations += 1
 
     def explained(self, indices: Ints) -> Floats:
         """(observations, some candidates): the products of two columns add up to what they explain of a covariance."""
-        return self._rows[: self._used, indices]
+        return self._rows[: self.observations, indices]
 
 
 def bordered(covariance: Floats, values: Floats) -> Floats:
@@ -187,81 +179,3 @@ def one_sided(mean: float, variance: float, share: float) -> tuple[float, float,
         return mean, math.inf, above / max(whole, 1e-12)
     noise = variance * (1 / min(curvature, 0.999) - 1)
     return mean + spread * slope / min(curvature, 0.999), noise, above / max(whole, 1e-12)
-
-
-class Prior(Protocol):
-    """Means and covariances before anything is observed."""
-
-    def moments(self, part: int) -> tuple[Floats, Floats]:
-        """Mean and variance of a part's candidates."""
-
-    def between(self, observed: Ints, part: int) -> Floats:
-        """(observed, a part's candidates): covariances."""
-
-    def within(self, rows: Ints) -> Floats:
-        """Covariances among some candidates."""
-
-
-class Parts:
-    """Which candidates are in which part."""
-
-    def __init__(self, of: Ints) -> None:
-        """``of``: number of each candidate's part, from 0."""
-        self.of = of
-        self.rows = [np.flatnonzero(of == part) for part in range(int(of.max(initial=-1)) + 1)]
-        self.places = np.zeros(len(of), dtype=np.int64)
-        """of each candidate among those of its part"""
-        for rows in self.rows:
-            self.places[rows] = np.arange(len(rows))
-
-    def split(self, rows: Ints) -> list[tuple[int, Ints]]:
-        """(part, which of the rows are in it)."""
-        of = self.of[rows]
-        return [(part, np.flatnonzero(of == part)) for part in np.flatnonzero(np.bincount(of)).tolist()]
-
-
-class PosteriorInParts:
-    """Mean and covariance of a number per candidate. Mutable: ``observe`` conditions it."""
-
-    def __init__(self, parts: Parts, prior: Prior, first: Ints, observed: Observed) -> None:
-        """``first``: the candidates that were ``observed`` at once."""
-        self._parts, self._prior, self._first, self._observed = parts, prior, first, observed
-        self._posteriors: dict[int, GaussianPosterior] = {}
-        self._further: list[tuple[int, Observation]] = []
-        self._taught: dict[int, int] = {}
-        """how many of these each part's posterior is given"""
-
-    def moments(self, rows: Ints) -> tuple[Floats, Floats]:
-        """Mean and variance of some candidates."""
-        mean, variance = np.empty(len(rows)), np.empty(len(rows))
-        for part, at in self._parts.split(rows):
-            posterior, places = self._of(part), self._parts.places[rows[at]]
-            mean[at], variance[at] = posterior.mean[places], posterior.variance[places]
-        return mean, variance
-
-    def covariance(self, rows: Ints) -> Floats:
-        """Among some candidates."""
-        explained = np.empty((len(self._first) + len(self._further), len(rows)))
-        for part, at in self._parts.split(rows):
-            explained[:, at] = self._of(part).explained(self._parts.places[rows[at]])
-        found: Floats = self._prior.within(rows) - explained.T @ explained
-        return found
-
-    def observe(self, index: int, value: float, noise: float) -> None:
-        """Condition on candidate ``index`` having ``value``, with Gaussian error of variance ``noise``."""
-        part, place = int(self._parts.of[index]), int(self._parts.places[index])
-        self._further.append((index, self._of(part).observation(place, value, noise)))
-
-    def _of(self, part: int) -> GaussianPosterior:
-        if part not in self._posteriors:
-            posterior = GaussianPosterior(*self._prior.moments(part), room=len(self._first) + len(self._further) + 1)
-            if len(self._first):
-                posterior.learn_first(self._prior.between(self._first, part), self._observed)
-            self._posteriors[part], self._taught[part] = posterior, 0
-        posterior, further = self._posteriors[part], self._further[self._taught[part] :]
-        if further:
-            indices = np.array([index for index, _ in further], dtype=np.int64)
-            for covariance, (_, seen) in zip(self._prior.between(indices, part), further, strict=True):
-                posterior.learn(covariance, seen)
-            self._taught[part] = len(self._further)
-        return posterior

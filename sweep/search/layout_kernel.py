@@ -49,10 +49,6 @@ class LayoutKernel:
         parts = [table.take(codes[indices], 0).take(codes[rows], 1) for table, codes in pairs]
         return self._orders(parts, (len(indices), len(rows)))
 
-    def within(self, indices: Ints) -> Floats:
-        """(orders, indices, indices)."""
-        return self.columns(indices, indices)
-
     def untested(self, measured: Ints, rows: Ints) -> Floats:
         """(rows, values): 1 where one has a value of an axis that none of the measured ones has."""
         found: Floats = self._values[rows][:, ~self._values[measured].any(axis=0)]

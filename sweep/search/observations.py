@@ -7,13 +7,13 @@ sweep from the start and a launcher that rereads the journals make the same deci
 from __future__ import annotations
 
 import bisect
-from typing import NamedTuple
 
 import numpy as np
 
 from sweep.outcomes import Outcome
-from sweep.search.candidates import MEMORY_ERROR, Bools, Candidates
+from sweep.search.candidates import Bools, Candidates
 from sweep.search.gaussian import Floats, Ints
+from sweep.search.memory_model import KNOWN_TRAINER
 from sweep.search.posterior import End, Posterior
 
 PEAK_WEIGHT = 3.0
@@ -22,13 +22,6 @@ SURE = 2.0
 """standard deviations by which a corrected prediction must exceed the memory"""
 RECHECK_PEAKS_EVERY = 1.25
 """measured peaks are re-evaluated when their number has grown by this factor"""
-
-
-class _Ended(NamedTuple):
-    """When and how a run ended."""
-
-    when: float
-    end: End
 
 
 class Known:
@@ -48,7 +41,8 @@ class Known:
         """logarithm of the best measured tokens/s/GPU of each cell"""
         self.ruled_out: Bools = np.zeros(size, dtype=bool)
         """needs at least as much memory as a run that ran out of memory"""
-        self._ends: dict[int, _Ended] = {}
+        self._ends: dict[int, tuple[float, End]] = {}
+        """when and how each run ended"""
         self._ended = InOrder()
         self._peaks = InOrder()
         self._posterior: Posterior | None = None
@@ -92,7 +86,7 @@ class Known:
             return
         self.begin(index)
         self.reopen(index)
-        self._ends[index] = _Ended(when, end)
+        self._ends[index] = when, end
         self._ended.add(when, index)
         if end.peak_memory_bytes is not None:
             self._peaks.add(when, index)
@@ -108,14 +102,15 @@ class Known:
         ended = self._ends.pop(index, None)
         if ended is None:
             return
+        when, end = ended
         for order in (self._ended, self._peaks):
-            order.drop(ended.when, index)
+            order.drop(when, index)
         self.log_rates[index] = np.nan
         cell = self.candidates.cells[index]
         self.best[cell] = np.fmax.reduce(self.log_rates[self.candidates.cells == cell], initial=-np.inf)
-        if ended.end.outcome is Outcome.OOM_CUDA:
+        if end.outcome is Outcome.OOM_CUDA:
             self.ruled_out = np.zeros(len(self.candidates), dtype=bool)
-            for other in (i for i, e in self._ends.items() if e.end.outcome is Outcome.OOM_CUDA):
+            for other in (i for i, (_, end) in self._ends.items() if end.outcome is Outcome.OOM_CUDA):
                 self._rule_out(other)
 
     def _rule_out(self, index: int) -> None:
@@ -141,7 +136,7 @@ class Known:
             self._taught = 0
         if self._taught < len(self._ended):
             further = self._ended.first(len(self._ended), self._taught).tolist()
-            self._posterior.learn([(index, self._ends[index].end) for index in further])
+            self._posterior.learn([(index, self._ends[index][1]) for index in further])
             self._taught = len(self._ended)
         return self._posterior
 
@@ -156,14 +151,14 @@ class Known:
         if not len(rows):
             return found
         predicted = np.log(np.maximum(c.memory_use, 1e-9))
-        peaks = np.array([self._ends[i].end.peak_memory_bytes for i in rows.tolist()], dtype=np.float64)
+        peaks = np.array([self._ends[i][1].peak_memory_bytes for i in rows.tolist()], dtype=np.float64)
         measured = np.log(peaks / c.memory_limit_bytes)
         limit = max(0.0, float(measured.max()))
         for model in np.unique(c.models[rows]):
             ratios = (measured - predicted[rows])[c.models[rows] == model]
             weight = len(ratios) + PEAK_WEIGHT
             scale = ratios.sum() / weight
-            spread = float(np.sqrt((len(ratios) * ratios.var() + MEMORY_ERROR**2 * PEAK_WEIGHT) / weight))
+            spread = float(np.sqrt((len(ratios) * ratios.var() + KNOWN_TRAINER**2 * PEAK_WEIGHT) / weight))
             found |= (c.models == model) & (predicted + scale - SURE * spread > limit)
         return found
 

@@ -17,10 +17,10 @@ from threadpoolctl import threadpool_limits
 
 from sweep.outcomes import Outcome
 from sweep.search.candidates import Candidates
-from sweep.search.gaussian import Floats, Ints, PosteriorInParts
+from sweep.search.gaussian import Floats, Ints
 from sweep.search.memory_model import Peaks
 from sweep.search.step_time_model import FREEDOM, Fit, disturbance_variance
-from sweep.search.step_times import MOST_ANCHORS, StepTimes
+from sweep.search.step_times import MOST_ANCHORS, PosteriorInParts, StepTimes
 
 REFIT_GROWTH, REFIT_EVERY = 1.25, 200
 """times are refitted when their number, or that of repeats among them, has grown by this factor, or by this many"""

@@ -1,7 +1,9 @@
 """The posterior of the step times of all candidates, by the fit to those that were measured. Pure.
 
-The fit looks at measured runs alone. What it says of the candidates of one number of nodes is computed when they are
-asked for (``PosteriorInParts``).
+The fit looks at measured runs alone. What it says of the candidates of one number of nodes, which are a part, is
+computed when they are asked for, as a search does of one number at a time. What all observations say of one part does
+not depend on the other parts' candidates, only on those that were observed: so a part that is not asked for costs
+nothing, and one that is asked for late is what it had been early, to the last bit.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from sweep.physics.prediction import Layouts
-from sweep.search.gaussian import Floats, Ints, Observed, Parts, PosteriorInParts
+from sweep.search.gaussian import Floats, GaussianPosterior, Ints, Observation, Observed
 from sweep.search.layout_kernel import ORDERS, LayoutKernel
 from sweep.search.scales import USUAL, Scales
 from sweep.search.step_time_model import Fit, MeasuredTimes, linearised
@@ -41,7 +43,7 @@ class StepTimes:
         self._expected, self._freedom = expected, freedom
         self._layouts, self._sizes, self._kernel = layouts, sizes, kernel
         self._parts = Parts(sizes)
-        self._sides = [_Side(layouts.take(rows), rows, Covariances(kernel, rows)) for rows in self._parts.rows]
+        self._sides = [(layouts.take(rows), Covariances(kernel, rows)) for rows in self._parts.rows]
 
     def unmeasured(self) -> Fitted:
         """The fit to nothing."""
@@ -66,7 +68,7 @@ class StepTimes:
         return PosteriorInParts(self._parts, prior, fitted.measured, observed)
 
     def _to(self, fit: Fit, measured: Ints, log_times: Floats) -> Fitted:
-        within = self._kernel.within(measured)
+        within = self._kernel.columns(measured, measured)
         seen = MeasuredTimes(self._layouts.take(measured), self._sizes[measured], log_times, within)
         return Fitted(fit, measured, seen, np.zeros(len(measured)))
 
@@ -90,15 +92,6 @@ class Fitted:
     def slopes(self) -> Floats:
         """Of these, by everything uncertain that they share with anything, in its spreads."""
         return linearised(self.seen.layouts, self.fit)[1]
-
-
-@dataclass(frozen=True)
-class _Side:
-    """The candidates of one number of nodes."""
-
-    layouts: Layouts
-    rows: Ints
-    covariances: Covariances
 
 
 class Covariances:
@@ -133,7 +126,9 @@ class Covariances:
 class _Prior:
     """What a fit's scales and factors say of the candidates before any run conditions it."""
 
-    def __init__(self, parts: Parts, sides: list[_Side], kernel: LayoutKernel, to: Fitted) -> None:
+    def __init__(
+        self, parts: Parts, sides: list[tuple[Layouts, Covariances]], kernel: LayoutKernel, to: Fitted
+    ) -> None:
         self._parts, self._sides, self._kernel, self._to = parts, sides, kernel, to
         self._scales = to.fit.scales
         # The scale of tested values says little of the others, which keep the prior's.
@@ -152,7 +147,7 @@ class _Prior:
         slopes = self._to.slopes if observed is self._to.measured else self._slopes(observed)
         linear = self._linearised(part)[1][:, : slopes.shape[1]]  # no measured run has what is untested
         found: Floats = slopes @ linear.T
-        orders = self._sides[part].covariances.of(observed)
+        orders = self._sides[part][1].of(observed)
         found += self._scales.residual(orders, self._parts.of[observed][:, None], part)
         return found
 
@@ -160,7 +155,7 @@ class _Prior:
         """Covariances among some candidates."""
         sizes, linear = self._parts.of[rows], self._slopes(rows)
         found: Floats = linear @ linear.T
-        found += self._scales.residual(self._kernel.within(rows), sizes[:, None], sizes)
+        found += self._scales.residual(self._kernel.columns(rows, rows), sizes[:, None], sizes)
         return found
 
     def _slopes(self, rows: Ints) -> Floats:
@@ -174,8 +169,72 @@ class _Prior:
     def _linearised(self, part: int) -> tuple[Floats, Floats]:
         """Means of a part's candidates, and their slopes."""
         if part not in self._linear:
-            side, to = self._sides[part], self._to
-            mean, linear = linearised(side.layouts, to.fit)
-            untested = self._more * self._kernel.untested(to.measured, side.rows)
+            mean, linear = linearised(self._sides[part][0], self._to.fit)
+            untested = self._more * self._kernel.untested(self._to.measured, self._parts.rows[part])
             self._linear[part] = mean, np.concatenate([linear, untested], axis=1)
         return self._linear[part]
+
+
+class Parts:
+    """Which candidates are in which part."""
+
+    def __init__(self, of: Ints) -> None:
+        """``of``: number of each candidate's part, from 0."""
+        self.of = of
+        self.rows = [np.flatnonzero(of == part) for part in range(int(of.max(initial=-1)) + 1)]
+        self.places = np.zeros(len(of), dtype=np.int64)
+        """of each candidate among those of its part"""
+        for rows in self.rows:
+            self.places[rows] = np.arange(len(rows))
+
+    def split(self, rows: Ints) -> list[tuple[int, Ints]]:
+        """(part, which of the rows are in it)."""
+        of = self.of[rows]
+        return [(part, np.flatnonzero(of == part)) for part in np.flatnonzero(np.bincount(of)).tolist()]
+
+
+class PosteriorInParts:
+    """Mean and covariance of a number per candidate. Mutable: ``observe`` conditions it."""
+
+    def __init__(self, parts: Parts, prior: _Prior, first: Ints, observed: Observed) -> None:
+        """``first``: the candidates that were ``observed`` at once."""
+        self._parts, self._prior, self._first, self._observed = parts, prior, first, observed
+        self._posteriors: dict[int, GaussianPosterior] = {}
+        self._further: list[tuple[int, Observation]] = []
+        self._taught: dict[int, int] = {}
+        """how many of these each part's posterior is given"""
+
+    def moments(self, rows: Ints) -> tuple[Floats, Floats]:
+        """Mean and variance of some candidates."""
+        mean, variance = np.empty(len(rows)), np.empty(len(rows))
+        for part, at in self._parts.split(rows):
+            posterior, places = self._of(part), self._parts.places[rows[at]]
+            mean[at], variance[at] = posterior.mean[places], posterior.variance[places]
+        return mean, variance
+
+    def covariance(self, rows: Ints) -> Floats:
+        """Among some candidates."""
+        explained = np.empty((len(self._first) + len(self._further), len(rows)))
+        for part, at in self._parts.split(rows):
+            explained[:, at] = self._of(part).explained(self._parts.places[rows[at]])
+        found: Floats = self._prior.within(rows) - explained.T @ explained
+        return found
+
+    def observe(self, index: int, value: float, noise: float) -> None:
+        """Condition on candidate ``index`` having ``value``, with Gaussian error of variance ``noise``."""
+        part, place = int(self._parts.of[index]), int(self._parts.places[index])
+        self._further.append((index, self._of(part).observation(place, value, noise)))
+
+    def _of(self, part: int) -> GaussianPosterior:
+        if part not in self._posteriors:
+            posterior = GaussianPosterior(*self._prior.moments(part), room=len(self._first) + len(self._further) + 1)
+            if len(self._first):
+                posterior.learn_first(self._prior.between(self._first, part), self._observed)
+            self._posteriors[part], self._taught[part] = posterior, 0
+        posterior, further = self._posteriors[part], self._further[self._taught[part] :]
+        if further:
+            indices = np.array([index for index, _ in further], dtype=np.int64)
+            for covariance, (_, seen) in zip(self._prior.between(indices, part), further, strict=True):
+                posterior.learn(covariance, seen)
+            self._taught[part] = len(self._further)
+        return posterior

@@ -137,8 +137,7 @@ def test_elementwise_kernels_read_and_write_the_residual_path_the_mlps_width_and
     rotary embeddings queries and keys are only copied, whatever the trainer; an activation without a gate moves six
     tenths."""
     how = TRAINERS[trainer]
-    rotary = [(how.norm_forward, how.width_forward, how.head_forward),
-              (how.norm_backward, how.width_backward, how.head_backward)]  # fmt: skip
+    rotary = list(zip(how.norms, how.widths, how.heads, strict=True))
     for shape, each in (
         (PLAIN, rotary),
         (replace(PLAIN, gated_mlp=False), [(norm, 0.6 * width, head) for norm, width, head in rotary]),

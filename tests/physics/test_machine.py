@@ -32,7 +32,7 @@ def test_data_sheets_count_by_the_share_that_is_reached():
     best = constants.MATMUL["h100", "bf16"].median * constants.ORDINARY_SHAPE.median
     assert plain.matmul_rate("bf16") == pytest.approx(989.4e12 * best, rel=1e-3)
     assert plain.matmul_scale == 1.0
-    many = plain.matmul_flops({"dtype": np.array(["bf16", "fp8", "bf16"])})
+    many = plain.by_dtype({"dtype": np.array(["bf16", "fp8", "bf16"])}, plain.matmul_rate)
     assert many.tolist() == [plain.matmul_rate(name) for name in ("bf16", "fp8", "bf16")]
 
 

@@ -229,13 +229,13 @@ def test_the_heaviest_rank_is_the_one_of_the_largest_total_with_its_own_states(s
     }[stage]
     present = [name for name in pipeline.STAGES if pipeline.exists(layout, name)]
     totals = {name: float(memory.breakdown(layout, profile, name)["total"]) for name in present}
-    found = memory.heaviest(layout, profile)
-    assert float(found.total_bytes) == max(totals.values()) == float(memory.peak_bytes(layout, profile))
-    name = pipeline.STAGES[int(found.stage)]
+    total, states, at = memory.heaviest(layout, profile)
+    assert float(total) == max(totals.values()) == float(memory.peak_bytes(layout, profile))
+    name = pipeline.STAGES[int(at)]
     assert name == stage
     assert totals[name] == max(totals.values())
     part = memory.breakdown(layout, profile, name)
-    assert float(found.states_bytes) == pytest.approx(sum(float(part[kind]) for kind in memory.STATE_KINDS))
+    assert float(states) == pytest.approx(sum(float(part[kind]) for kind in memory.STATE_KINDS))
 
 
 def test_a_prediction_of_just_what_is_accepted_fits_and_of_just_what_there_is_is_not_over():

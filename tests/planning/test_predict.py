@@ -157,23 +157,23 @@ def sized(share=None, times=1.0):
     (row,) = rows_of(SIZED, OURS)
     needed = float(memory.fits(columns_of(row), GPUS["h100"]).needed_bytes)
     gpu = dataclasses.replace(GPUS["h100"], memory_bytes=times * needed / memory.GIB / memory.USABLE * 1e9)
-    found = Physics(OURS.name, gpu, share).check(columns)
-    return found, bool(np.any(columns["over memory"])), columns, needed
+    _, over = Physics(OURS.name, gpu, share).check(columns)
+    return bool(over[0]), bool(np.any(columns["over memory"])), columns, needed
 
 
 def test_what_needs_more_than_the_gpu_has_comes_late_and_more_than_the_models_error_is_rejected():
     margin = profile_of(OURS.name, {"weights_dtype": "fp32"}).margin
     for times, late, rejected in ((1.0, False, False), (0.99, True, False), (0.99 / (1 + margin), True, True)):
-        found, broken, _, _ = sized(times=times)
-        assert (bool(found.over[0]), broken) == (late, rejected), times
+        over, broken, _, _ = sized(times=times)
+        assert (over, broken) == (late, rejected), times
 
 
 @pytest.mark.parametrize(("share", "rejected"), [(0.49, True), (0.51, False)])
 def test_a_grid_can_allow_less_than_the_gpus_memory(share, rejected):
     """max_memory_share replaces the model's error: of a GPU with twice the need, half is enough."""
-    found, broken, columns, _ = sized(share, times=2.0)
+    over, broken, columns, _ = sized(share, times=2.0)
     assert broken == rejected
-    assert not found.over[0]
+    assert not over
     assert columns["memory allowance"] == f", max_memory_share allows {100 * share:g} % of it"
 
 

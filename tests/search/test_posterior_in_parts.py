@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sweep.search import step_times
-from sweep.search.gaussian import Observed, Parts, PosteriorInParts
-from sweep.search.step_times import Covariances
+from sweep.search.gaussian import Observed
+from sweep.search.step_times import Covariances, Parts, PosteriorInParts
 from tests.support.configurations import made_candidates, run
 from tests.support.fitted_times import fitted_to
 

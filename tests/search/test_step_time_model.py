@@ -40,7 +40,7 @@ def fit_of(candidates, **scales):
 def measured(candidates, error):
     indices = np.arange(len(candidates))
     mean, _ = linearised(candidates.layouts, fit_of(candidates))
-    within = candidates.kernel.within(indices)
+    within = candidates.kernel.columns(indices, indices)
     return MeasuredTimes(candidates.layouts, candidates.sizes, mean + error, within)
 
 

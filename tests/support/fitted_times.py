@@ -1,9 +1,9 @@
 """The step-time model fitted to some runs, as a search fits it that refits twice."""
 
 from sweep.search.candidates import Candidates
-from sweep.search.gaussian import Floats, Ints, PosteriorInParts
+from sweep.search.gaussian import Floats, Ints
 from sweep.search.step_time_model import Fit
-from sweep.search.step_times import StepTimes
+from sweep.search.step_times import PosteriorInParts, StepTimes
 
 
 def fitted_to(c: Candidates, rows: Ints, log_times: Floats) -> tuple[Fit, PosteriorInParts]:
