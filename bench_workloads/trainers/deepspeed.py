@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench_workloads.trainers.adapter import Adapter, Hint, Launch, ParsedLine, TrainerParameters, param
+from bench_workloads.trainers.adapter import Adapter, Launch, ParsedLine, TrainerParameters, param
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.driver.templates import render, variables
@@ -150,13 +150,9 @@ ADAPTER = Adapter(
     configure=configure,
     reader=_Reader,
     package="deepspeed",
-    hints=(
-        Hint(
-            pattern=r"Check batch related parameters",
-            text="train_batch_size is not micro batch * accumulation * world size: the script changed one of them",
-        ),
-        Hint(
-            pattern=r"CUDAMismatchException|Unable to JIT load", text="set params.torch_adam to true, or build the ops"
-        ),
-    ),
+    hints={
+        "Check batch related parameters": "train_batch_size is not micro batch * accumulation * world size: the script "
+        "changed one of them",
+        "CUDAMismatchException|Unable to JIT load": "set params.torch_adam to true, or build the ops",
+    },
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_workloads import decoder
-from bench_workloads.trainers.adapter import Adapter, Hint, Launch, Reader, TrainerParameters, param
+from bench_workloads.trainers.adapter import Adapter, Launch, Reader, TrainerParameters, param
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from sweep.contract import Rule, Run, Scalar
@@ -209,5 +209,5 @@ ADAPTER = Adapter(
     configure=configure,
     reader=reader,
     package="nanotron",
-    hints=(Hint(pattern=r"can't open file [^ ]*run_train\.py", text="params.root must name a checkout of nanotron"),),
+    hints={r"can't open file [^ ]*run_train\.py": "params.root must name a checkout of nanotron"},
 )

@@ -7,14 +7,14 @@ On synthetic tokens. Written against torchtitan 0.3.0, whose configuration is Py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from bench_workloads import decoder
-from bench_workloads.decoder import where
-from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, Reader, param, saving
+from bench_workloads.decoder import Columns, any_of, where
+from bench_workloads.trainers.adapter import Adapter, CanSave, Launch, Reader, param, saving
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.torchtitan_module import TEMPLATE
@@ -178,19 +178,15 @@ def reader(run: Run) -> Reader:
     )
 
 
-def _of(c: Mapping[str, Any], *dtypes: str) -> Any:
-    return sum(c["dtype"] == name for name in dtypes) > 0
-
-
-def _other_stages(c: Mapping[str, Any]) -> Any:
+def _other_stages(c: Columns) -> Any:
     stages = c["pp"] * c["virtual_stages"]
     blocks = c["num_layers"] + _FURTHER_STAGES
     return (c["pp"] > 1) & (c["virtual_stages"] > 1) & (-(-blocks // -(-blocks // stages)) != stages)
 
 
-def _stages(c: Mapping[str, Any]) -> Any:
+def _stages(c: Columns) -> Any:
     """Stages over all ranks, by columns: two on each rank where the schedule has several."""
-    several = sum(c["pp_schedule"] == name for name in (*LOOPED, *V_SCHEDULES))
+    several = any_of(c["pp_schedule"], (*LOOPED, *V_SCHEDULES))
     return c["pp"] * (1 + (c["pp"] > 1) * several)
 
 
@@ -287,7 +283,9 @@ WORKLOAD = trainer(
         ),
         Rule(
             "quantized_dispatcher",
-            lambda c: (c["num_experts"] > 0) & (c["dispatcher"] == "deepep") & _of(c, "fp8_rowwise", "mxfp8"),
+            lambda c: (
+                (c["num_experts"] > 0) & (c["dispatcher"] == "deepep") & any_of(c["dtype"], ("fp8_rowwise", "mxfp8"))
+            ),
             "DeepEP does not pad what each expert gets, as {dtype} needs it in torchtitan: alltoall and hybridep do",
         ),
         Rule(
@@ -297,7 +295,7 @@ WORKLOAD = trainer(
         ),
         Rule(
             "nvfp4_experts",
-            lambda c: (c["num_experts"] > 0) & _of(c, "nvfp4"),
+            lambda c: (c["num_experts"] > 0) & (c["dtype"] == "nvfp4"),
             "torchtitan has nvfp4 for dense layers only",
         ),
         Rule(
@@ -319,14 +317,10 @@ ADAPTER = Adapter(
     reader=reader,
     package="torchtitan",
     convention="torchtitan",
-    hints=(
-        Hint(
-            pattern="all parameters must be DTensors on the full SPMD mesh",
-            text="set params.spmd_backend to partial_dtensor: spmd_types needs a torch after 2.13",
-        ),
-        Hint(
-            pattern="Torch not compiled with CUDA enabled|Found no NVIDIA driver",
-            text="torchtitan 0.3 needs a GPU: its device is CUDA where torch finds none",
-        ),
-    ),
+    hints={
+        "all parameters must be DTensors on the full SPMD mesh": "set params.spmd_backend to partial_dtensor: "
+        "spmd_types needs a torch after 2.13",
+        "Torch not compiled with CUDA enabled|Found no NVIDIA driver": "torchtitan 0.3 needs a GPU: its device is CUDA "
+        "where torch finds none",
+    },
 )

@@ -225,9 +225,9 @@ class _Driver:
     def _give_up(self) -> None:
         """End with the trainer's exit status."""
         code = self._child.poll() if self._child is not None else 0
-        for hint in self._adapter.hints:
-            if code and any(re.search(hint.pattern, line) for line in self._last):
-                self._log(f"hint: {hint.text}")
+        for pattern, cause in self._adapter.hints.items():
+            if code and any(re.search(pattern, line) for line in self._last):
+                self._log(f"hint: {cause}")
         if code is None or code == 0:
             reported, needed = self._speakers.most_iterations(), self._run.warmup_iterations + self._run.iterations
             raise TrainerEndedError(
