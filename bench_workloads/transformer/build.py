@@ -72,7 +72,7 @@ class Trainer:
         self.tied = TiedEmbedding(self.parts, self.meshes.pp)
         self.optimizer = Optimizer(
             [p for part in self.parts for p in part.parameters()],
-            uncounted=self.tied.copy,
+            uncounted=self.tied.last,
             stages=run.layout.pp,
             learning_rate=settings.learning_rate,
             clip=settings.clip_grad,
@@ -157,9 +157,7 @@ class Trainer:
     def _step(self, device: torch.device) -> data_parallel.AccumulationStep | PipelineStep:
         layout, loss = self.run.layout, self._loss()
         if layout.pp == 1:
-            return data_parallel.AccumulationStep(
-                self.parts[0], zero=layout.zero, micro_batches=layout.grad_accum, loss=loss
-            )
+            return data_parallel.AccumulationStep(self.parts[0], layout.zero, layout.grad_accum, loss)
         return PipelineStep(
             self.parts,
             self.stage_numbers,
