@@ -49,20 +49,17 @@ _RECOMPUTE = {"none": "None", "selective": "SelectiveAC.Config()", "full": "Full
 
 def configure(run: Run, directory: str, steps: int) -> Launch:
     """The configuration module, and torchtitan's own entry point with it."""
-    return Launch(
-        program=("-m", "torchtitan.train", "--module", MODULE, "--config", "configuration"),
-        files={f"{MODULE}.py": module(run, directory, steps)},
-        env={"PYTHONPATH": ":".join(filter(None, (directory, run.env.get("PYTHONPATH"))))},
-    )
-
-
-def module(run: Run, directory: str, steps: int) -> str:
-    """The text of the configuration module."""
     kind, checkpoints, after = saving(run)
     saved = {"checkpoint": checkpoints, "checkpoint_interval": after, "async_mode": _ASYNC_MODES.get(kind, "disabled")}
-    values = _model(run) | _batch(run, steps) | _layout(run) | saved | {"directory": directory}
+    values = _model(run) | {"steps": steps} | _layout(run) | saved | {"directory": directory}
     lines = "\n".join(f"    {name}={value!r}," for name, value in values.items())
-    return TEMPLATE.replace("VALUES", lines).replace("RECOMPUTE", _RECOMPUTE[run.layout.recompute])
+    return Launch(
+        program=("-m", "torchtitan.train", "--module", MODULE, "--config", "configuration"),
+        files={
+            f"{MODULE}.py": TEMPLATE.replace("VALUES", lines).replace("RECOMPUTE", _RECOMPUTE[run.layout.recompute])
+        },
+        env={"PYTHONPATH": ":".join(filter(None, (directory, run.env.get("PYTHONPATH"))))},
+    )
 
 
 def _model(run: Run) -> dict[str, Scalar]:
@@ -72,22 +69,15 @@ def _model(run: Run) -> dict[str, Scalar]:
     return {**run.shape, "family": family or own, "flavor": flavor, "attention": attention}
 
 
-def _batch(run: Run, steps: int) -> dict[str, Scalar]:
-    layout = run.layout
-    return {
-        "steps": steps,
-        "sequence": run.sequence_length,
-        "local_batch": layout.micro_batch_size * (layout.grad_accum if layout.pp > 1 else 1),
-        "global_batch": run.global_batch_sequences,
-        "micro_batch": layout.micro_batch_size,
-    }
-
-
 def _layout(run: Run) -> dict[str, Scalar]:
     layout = run.layout
     # HybridEP's buffers have a fixed size, as CUDA graphs need them
     static = layout.dispatcher == "hybridep" and layout.ep > 1 and layout.cuda_graphs != "none"
     return {
+        "sequence": run.sequence_length,
+        "local_batch": layout.micro_batch_size * (layout.grad_accum if layout.pp > 1 else 1),
+        "global_batch": run.global_batch_sequences,
+        "micro_batch": layout.micro_batch_size,
         "replicate": layout.dp if layout.zero == 0 else 1,
         "shard": 1 if layout.zero == 0 else layout.dp,
         "reshard": {0: "never", 2: "never", 3: "always"}[layout.zero],
@@ -122,19 +112,17 @@ def reader(run: Run) -> Reader:
     mesh = r"device mesh with parallelism: (?:(?!parallelism: ).)*\b"
     trainer = r"Trainer is initialized with (?:(?!initialized with ).)*\b"
     later = "async_pinned" if run.params.get("checkpoint") == "async_pinned" else "async"
-    piped, several = run.layout.pp > 1, run.layout.virtual_stages > 1
     batch: dict[str, tuple[str, Callable[[str], Scalar]]] = {
-        "pp_schedule": (r"Using pipeline schedule (\w+) with", lambda text: _OF_SCHEDULES.get(text, text)),
-        "grad_accum": (r"Using pipeline schedule \w+ with (\d+) microbatches", int),
-        **(
-            {"virtual_stages": (r"microbatches and (\d+) stages", lambda n: int(n) // run.layout.pp)} if several else {}
-        ),
+        "micro_batch_size": (trainer + r"local batch size (\d+)", int),
+        "grad_accum": (trainer + r"gradient accumulation steps (\d+)", int),
     }
-    if not piped:
+    if run.layout.pp > 1:
         batch = {
-            "micro_batch_size": (trainer + r"local batch size (\d+)", int),
-            "grad_accum": (trainer + r"gradient accumulation steps (\d+)", int),
+            "pp_schedule": (r"Using pipeline schedule (\w+) with", lambda text: _OF_SCHEDULES.get(text, text)),
+            "grad_accum": (r"Using pipeline schedule \w+ with (\d+) microbatches", int),
         }
+        if run.layout.virtual_stages > 1:
+            batch["virtual_stages"] = (r"microbatches and (\d+) stages", lambda n: int(n) // run.layout.pp)
     return PatternReader(
         r"(?<!validate )\bstep:\s*(\d+)\s+loss:",
         {
