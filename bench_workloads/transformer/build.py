@@ -26,7 +26,7 @@ from bench_workloads.transformer import (
     weights,
 )
 from bench_workloads.transformer.attention import attention_by_head
-from bench_workloads.transformer.data import Batches, FileBatches, Share, Source
+from bench_workloads.transformer.data import Batches, FileBatches, Share
 from bench_workloads.transformer.mesh import Meshes, build_meshes, has_own_width
 from bench_workloads.transformer.model import Decoder, mean_loss
 from bench_workloads.transformer.model_rules import FP8_RECIPES, SYNTHETIC
@@ -184,7 +184,7 @@ class Trainer:
         return output
 
 
-def _source(run: RankRun, settings: Settings, meshes: Meshes, positions: Tensor) -> Source:
+def _source(run: RankRun, settings: Settings, meshes: Meshes, positions: Tensor) -> Batches | FileBatches:
     per_replica = run.layout.micro_batch_size * run.layout.grad_accum
     start = meshes.dp.get_local_rank() * per_replica
     share = Share(
