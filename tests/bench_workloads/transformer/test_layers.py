@@ -1,4 +1,4 @@
-"""Attention by groups and by latents, experts and their routing, in one process: against loops and papers' equations."""
+"""Attention by groups and by latents, experts and their routing, in one process: loops, and papers' equations."""
 
 import math
 
