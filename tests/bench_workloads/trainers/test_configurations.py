@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench_workloads.trainers import TRAINERS, nanotron, nemo
+from bench_workloads.trainers import TRAINERS, nanotron
 from sweep.contract import Run
 from sweep.diagnose.diagnose import diagnose_text
 from sweep.outcomes import Outcome
@@ -102,14 +102,6 @@ def test_every_layout_of_the_goldens_is_one_that_the_trainer_declares(trainer):
         for axis in varied & set(workload.choices):
             assert layout[axis] in workload.choices[axis]
         assert broken_by_run(run_of(trainer, **layout), workload) == [], "what the plan rejects is not exported either"
-
-
-def test_zero_2_and_3_of_bridge_are_megatrons_fsdp():
-    found = [nemo.overrides(run_of("nemo", dp=2, zero=zero), 8) for zero in range(4)]
-    assert [one.get("ddp.data_parallel_sharding_strategy") for one in found] == [
-        None, None, "optim_grads", "optim_grads_params",
-    ]  # fmt: skip
-    assert [one.get("ddp.use_megatron_fsdp") for one in found] == [None, None, True, True]
 
 
 WITHOUT = """

@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from bench_workloads.trainers import nemo
 from sweep.physics.catalogue import MODELS
 from sweep.planning.rules import broken_by_run
 from sweep.plugins import TRAINER, WORKLOAD
@@ -40,34 +39,6 @@ def test_every_override_is_a_field_of_megatron_bridge(number):
     options = [word for word in words if word.startswith("--")]
     assert set(options) == {"--recipe", "--mode", "--dataset"}
     assert set(options) <= set(KNOWN["nemo"]["options"])
-
-
-@pytest.mark.parametrize("zero", [0, 1])
-@pytest.mark.parametrize("dp", [1, 2])
-def test_what_a_recipe_overlaps_for_its_own_layout_is_made_anew(dp, zero):
-    """It has buffers for one layout, or is null; Hydra merges mappings into objects, and so null comes first."""
-    run = run_of("nemo", dp=dp, pp=2, grad_accum=4, zero=zero, ep_overlap=True)
-    found = nemo.overrides(run, 8)
-    gathers = dp > 1 and zero > 0
-    expected = {"tp_comm_overlap": False, "overlap_moe_expert_parallel_comm": True, "overlap_grad_reduce": dp > 1}
-    assert {**found["comm_overlap"], "_target_": ""} == expected | {"overlap_param_gather": gathers, "_target_": ""}
-    assert not [name for name in found if name.startswith("comm_overlap.")]
-    assert found["ddp.overlap_grad_reduce"] == (dp > 1)
-    assert [found[f"{section}.overlap_param_gather"] for section in ("ddp", "optimizer")] == [gathers] * 2
-    for name in ("comm_overlap", "mixed_precision"):
-        words = [word for word in TRAINER.find("nemo").configure(run, "/d", 8).program if word.startswith(f"{name}=")]
-        assert (len(words), words[0]) == (2, f"{name}=null")
-
-
-@pytest.mark.parametrize(
-    ("keep", "absent"), [("model", "model.num_layers"), ("all", "model.tensor_model_parallel_size")]
-)
-def test_a_recipe_keeps_what_it_is_told_to(keep, absent):
-    run = run_of("nemo", tp=2, params={"keep": keep})
-    found = nemo.overrides(run, 8)
-    assert absent not in found
-    assert ("model.tensor_model_parallel_size" in found) == (keep == "model")
-    assert found["train.global_batch_size"] == run.global_batch_sequences
 
 
 def test_graphs_of_mamba_layers_are_those_of_a_recipes_own_model():
