@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from sweep.contract import Rule
 
+Columns = Mapping[str, Any]
 RMSNORM = Rule("norm", lambda c: c["norm"] != "rmsnorm", "the trainer's Llama has rmsnorm, not {norm}")
 GATED = Rule("gated_mlp", lambda c: c["gated_mlp"] == False, "the trainer's Llama has a gated MLP")  # noqa: E712
 ROTARY = Rule(
@@ -56,10 +57,17 @@ LLAMA = (*PLAIN_LAYERS, DENSE, NO_QK_NORM, HEAD_DIM)
 """what a plain Llama excludes"""
 
 
-def where(name: str, wrong: Callable[[str], bool]) -> Callable[[Mapping[str, Any]], Any]:
+def any_of(column: Any, values: Collection[str]) -> Any:
+    """Where a column has one of the values."""
+    import numpy as np
+
+    return np.isin(np.asarray(column), list(values))
+
+
+def where(name: str, wrong: Callable[[str], bool]) -> Callable[[Columns], Any]:
     """Of a rule: where the text of that column is wrong."""
 
-    def broken(columns: Mapping[str, Any]) -> Any:
+    def broken(columns: Columns) -> Any:
         import numpy as np
 
         texts = np.asarray(columns[name])

@@ -11,7 +11,6 @@ import torch.distributed as dist
 
 from bench_workloads import process
 from bench_workloads.checks.rates import slowest
-from bench_workloads.timing import collective
 from sweep.contract import Measurement, Phase
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from sweep.contract import Progress, RankRun
 
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # torch 2.13 renames it
 TIMEOUT_S = 60.0
 CALLS, MESSAGES = 3, 20
 """in a row of each timing: small messages take too short a time for the clock of one call"""
@@ -53,3 +53,28 @@ def measure(
     call, bytes_ = collective(kind, size, device, per_node)
     times = slowest(call, device, heartbeat, MESSAGES if operation == "message" else CALLS)
     return {"operation": operation, "bytes": bytes_, "ranks": dist.get_world_size(), **times}
+
+
+def collective(operation: str, size: int, device: torch.device, distance: int = 1) -> tuple[Callable[[], object], int]:
+    """(calls the collective over all ranks, bytes in all: ``size``, or less so that all ranks have as much).
+
+    ``operation``: all_reduce, all_gather, all_to_all, or p2p: every rank sends to the rank that is ``distance`` ranks
+    after it and receives from the one as far before it, as nccl-tests' sendrecv.
+    """
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    part = torch.ones(max(1, size // (4 * ranks)), dtype=torch.float32, device=device)
+    whole = part.repeat(ranks)
+    other = torch.empty_like(whole)
+
+    def exchange() -> None:
+        sending = dist.P2POp(dist.isend, whole, (rank + distance) % ranks)
+        for work in dist.batch_isend_irecv([sending, dist.P2POp(dist.irecv, other, (rank - distance) % ranks)]):
+            work.wait()
+
+    calls: dict[str, Callable[[], object]] = {
+        "all_reduce": lambda: dist.all_reduce(whole),
+        "all_gather": lambda: _all_gather(whole, part),
+        "all_to_all": lambda: dist.all_to_all_single(other, whole),
+        "p2p": exchange,
+    }
+    return calls[operation], whole.nbytes

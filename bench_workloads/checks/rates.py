@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 
 from bench_workloads import hardware, process
-from bench_workloads.timing import seconds_per_call
 from sweep.contract import Measurement, Phase
 
 if TYPE_CHECKING:
@@ -148,6 +147,24 @@ def slowest(
         if len(times) > 1 and sum(times) * repeats > ENOUGH_S:  # the same on all ranks
             break
     return {"seconds": statistics.median(times), "least_s": min(times), "spread": _spread(times)}
+
+
+def seconds_per_call(call: Callable[[], object], device: torch.device, repeats: int) -> float:
+    """Mean seconds of ``repeats`` consecutive calls, after one warm-up call; on a GPU by CUDA events."""
+    call()
+    if device.type != "cuda":
+        start = time.perf_counter()
+        for _ in range(repeats):
+            call()
+        return (time.perf_counter() - start) / repeats
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize(device)
+    begin.record()
+    for _ in range(repeats):
+        call()
+    end.record()
+    torch.cuda.synchronize(device)
+    return float(begin.elapsed_time(end)) / 1e3 / repeats
 
 
 def _rate(call: Callable[[], object], amount: float, device: torch.device) -> dict[str, float]:

@@ -16,15 +16,14 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from bench_workloads.simulated import Settings
     from sweep.contract import RankRun
 
-HARMLESS = ("leak_child", "flood", "slow_start", "slow_rank", "slow_iteration", "config_mismatch")
-"""faults after which all ranks continue"""
+HARMLESS = ("", "leak_child", "flood", "slow_start", "slow_rank", "slow_iteration", "config_mismatch")
+"""faults after which all ranks continue; ``""``: none"""
 
 _OOM = (
     "[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU {gpu} has a total "
@@ -56,43 +55,25 @@ MESSAGES = {"oom_cuda": _OOM, "nccl_timeout": _NCCL_TIMEOUT, "nccl_error": _NCCL
 """fault -> what a rank prints before it exits, or after a timeout aborts"""
 
 
-@dataclass(frozen=True)
-class Fault:
-    """The fault that one run's ranks inject, where and when."""
-
-    name: str
-    rank: int
-    iteration: int
-
-    def strikes(self, rank: int, iteration: int) -> bool:
-        """Whether this rank injects it before this iteration."""
-        return self.rank in (-1, rank) and iteration == self.iteration
-
-    def blocks(self, rank: int, iteration: int) -> bool:
-        """Whether this rank now waits indefinitely for the failed one."""
-        return self.name not in HARMLESS and self.rank not in (-1, rank) and iteration >= max(0, self.iteration)
-
-
-def fault_of(run: RankRun, settings: Settings) -> Fault | None:
-    """The fault of a run: the same for all its ranks, by the seed and the run's hash."""
+def fault_of(run: RankRun, settings: Settings) -> str:
+    """The fault of a run, or none: the same for all its ranks, by the seed and the run's hash."""
     if not settings.faults:
-        return None
+        return ""
     params = sorted(run.params.items())
     run_text = f"{run.model}:{run.nodes}:{run.layout}:{params}:{run.repeat}:{run.dtype}:{run.compile}"
     digest = hashlib.sha256(f"{run.place.seed}:{run_text}".encode()).digest()
     if int.from_bytes(digest[:6], "big") / 2**48 >= settings.fault_probability:
-        return None
-    name = settings.faults[int.from_bytes(digest[6:12], "big") % len(settings.faults)]
-    return Fault(name, settings.fault_rank, settings.fault_iteration)
+        return ""
+    return settings.faults[int.from_bytes(digest[6:12], "big") % len(settings.faults)]
 
 
-def act(fault: Fault, run: RankRun, settings: Settings) -> None:
+def act(fault: str, run: RankRun, settings: Settings) -> None:
     """Inject the fault. Returns only for faults that a rank survives."""
-    if fault.name in MESSAGES:
-        print_and_end(fault.name, run)
-    if fault.name in ACTS:  # the others are no single event: the iterations implement them
-        ACTS[fault.name](settings)
-    if fault.name in ("signal", "segfault"):
+    if fault in MESSAGES:
+        print_and_end(fault, run)
+    if fault in ACTS:  # the others are no single event: the iterations implement them
+        ACTS[fault](settings)
+    if fault in ("signal", "segfault"):
         hang()  # a signal may arrive a moment after it was sent
 
 

@@ -9,7 +9,6 @@ import time
 
 from bench_workloads.hardware import peak_resident_set_bytes
 from bench_workloads.simulated import Settings, faults, formula
-from bench_workloads.simulated.faults import Fault
 from sweep.contract import Measurement, Phase, Progress, RankRun
 
 _HEARTBEAT_EVERY_S = 1.0
@@ -31,7 +30,9 @@ class _Rank:
         self._run = run
         self._progress = progress
         self._settings = Settings.of(run)
-        self._fault: Fault | None = faults.fault_of(run, self._settings)
+        self._fault = faults.fault_of(run, self._settings)
+        self._stage = run.place.rank * run.layout.pp // run.place.world_size
+        self._injects = self._settings.fault_rank in (-1, run.place.rank)
         self._nominal_s = self._settings.step_s or formula.step_s(run, self._settings.peak_tflops)
         # One stream for all ranks of a run: they wait for each other, so they share their iterations' lengths.
         self._random = random.Random(f"{run.place.seed}:{run.model}:{run.layout}:{run.repeat}")  # noqa: S311
@@ -55,8 +56,7 @@ class _Rank:
 
     def measurement(self, times: list[float], lost: bool) -> Measurement:
         run, warmup = self._run, min(self._run.warmup_iterations, len(times) - 1)
-        stage = run.place.rank * run.layout.pp // run.place.world_size
-        memory = formula.peak_memory_bytes(run, stage)
+        memory = formula.peak_memory_bytes(run, self._stage)
         extra = {"peak_resident_set_bytes": peak_resident_set_bytes()}
         if run.place.ranks_in_process > 1:
             extra["ranks_in_one_process"] = run.place.ranks_in_process
@@ -91,23 +91,19 @@ class _Rank:
         seconds = self._nominal_s * max(0.1, self._random.gauss(1.0, self._settings.noise))
         seconds += self._settings.first_iteration_s * (number == 0)
         self._drawn.append(seconds)
-        fault = self._fault
-        if fault is not None and fault.rank in (-1, self._run.place.rank):
-            slow = fault.name == "slow_rank" or (fault.name == "slow_iteration" and number == fault.iteration)
-            seconds += self._settings.fault_s * slow
-        return seconds
+        disturbed = self._fault == "slow_iteration" and number == self._settings.fault_iteration
+        slow = self._injects and (self._fault == "slow_rank" or disturbed)
+        return seconds + self._settings.fault_s * slow
 
     def _strike(self, iteration: int) -> None:
-        fault, rank = self._fault, self._run.place.rank
-        if fault is None:
-            return
-        if fault.name == "oom_cuda_if_too_big":
+        """Inject the fault before this iteration, or wait for the rank that has."""
+        at = self._settings.fault_iteration
+        if self._fault == "oom_cuda_if_too_big":
             if iteration == 0 and formula.peak_memory_bytes(self._run) > self._settings.memory_gb * 1e9:
-                stage = self._run.place.rank * self._run.layout.pp // self._run.place.world_size
-                faults.hang() if stage else faults.print_and_end("oom_cuda", self._run)
-        elif fault.strikes(rank, iteration):
-            faults.act(fault, self._run, self._settings)
-        elif fault.blocks(rank, iteration):
+                faults.hang() if self._stage else faults.print_and_end("oom_cuda", self._run)
+        elif self._injects and iteration == at:
+            faults.act(self._fault, self._run, self._settings)
+        elif self._fault not in faults.HARMLESS and not self._injects and iteration >= max(0, at):
             faults.hang()
 
     def _heartbeat(self, number: int) -> None:
@@ -122,9 +118,8 @@ class _Rank:
 
     def _effective(self) -> dict[str, int | str | bool]:
         layout = self._run.layout
-        wrong = self._fault is not None and self._fault.name == "config_mismatch"
         return {
-            "dp": layout.dp * (2 if wrong else 1),
+            "dp": layout.dp * (2 if self._fault == "config_mismatch" else 1),
             "tp": layout.tp,
             "pp": layout.pp,
             "cp": layout.cp,

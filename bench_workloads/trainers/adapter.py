@@ -93,15 +93,6 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hint:
-    """The usual cause of a trainer's failure."""
-
-    pattern: str
-    """regular expression over a line of output"""
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Adapter:
     """One trainer."""
 
@@ -113,7 +104,8 @@ class Adapter:
     """the distribution whose version is recorded"""
     convention: str = ""
     """its FLOPs convention: a name of ``sweep.physics.flops.CONVENTIONS``; empty: it prints no TFLOPS, or any"""
-    hints: tuple[Hint, ...] = ()
+    hints: Mapping[str, str] = field(default_factory=dict)
+    """regular expression over a line of output -> the usual cause of such a failure"""
     expected: Callable[[Run], Mapping[str, str]] = lambda _: {}
     """what the user's own patterns should find: our name -> the name in the grid; each is noted if no line has it"""
     iteration: Callable[[Run], str] = lambda _: ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,24 +83,15 @@ def metrics_of(text: str) -> dict[str, str]:
 
     In an expression ``{number}`` matches a number as trainers write it.
     """
-    if _is_json(text):
-        keys = {}
-        for word in text.split()[1:]:
-            name, equals, key = word.partition("=")
-            keys[name] = key if equals else name
-        _check_names(keys)
-        return keys
     found: dict[str, str] = {}
-    for line in filter(None, map(str.strip, text.splitlines())):
+    for word in text.split()[1:] if _is_json(text) else ():
+        name, equals, key = word.partition("=")
+        found[name] = key if equals else name
+    for line in filter(None, map(str.strip, text.splitlines())) if not _is_json(text) else ():
         name, colon, expression = line.partition(":")
         if not colon or not expression.strip():
             raise ValueError(f"invalid value for metrics: {line!r} is no `name: expression`")
         found[name.strip()] = expression.strip().replace("{number}", f"({NUMBER})")
-    _check_names(found)
-    return found
-
-
-def _check_names(found: Mapping[str, str]) -> None:
     known = {ITERATION, *UNITS, *_STATED}
     unknown = sorted(set(found) - known)
     if unknown:
@@ -110,6 +100,7 @@ def _check_names(found: Mapping[str, str]) -> None:
         )
     if ITERATION not in found:
         raise ValueError("invalid value for metrics: `iteration` is missing")
+    return found
 
 
 def _plain(text: str) -> Scalar:

@@ -11,9 +11,8 @@ import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bench_workloads.trainers.adapter import Adapter, Hint, Launch, ParsedLine, TrainerParameters, param
+from bench_workloads.trainers.adapter import Adapter, Launch, ParsedLine, TrainerParameters, param
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.driver.templates import render, variables
@@ -40,18 +39,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 def configure(run: Run, directory: str, steps: int) -> Launch:
     """DeepSpeed's configuration, and the user's script with it."""
-    text = json.dumps(configuration(run), indent=2) + "\n"
-    values = {**variables(run, steps), "directory": directory, "config": str(Path(directory) / CONFIG)}
-    words = shlex.split(render(run, param(WORKLOAD, run, "script_arguments", str), values, quoted=True))
-    script = param(WORKLOAD, run, "script", str)
-    program = (str(Path(directory) / STARTER), script, *words, "--deepspeed_config", values["config"])
-    return Launch(program=program, files={CONFIG: text, STARTER: _STARTER}, workdir=".")
-
-
-def configuration(run: Run) -> dict[str, Any]:
-    """The JSON configuration of a run."""
     layout = run.layout
-    return {
+    configuration = {
         "train_batch_size": run.global_batch_sequences,
         "train_micro_batch_size_per_gpu": layout.micro_batch_size,
         "gradient_accumulation_steps": layout.grad_accum,
@@ -71,6 +60,12 @@ def configuration(run: Run) -> dict[str, Any]:
         },
         "zero_allow_untested_optimizer": True,
     }
+    text = json.dumps(configuration, indent=2) + "\n"
+    values = {**variables(run, steps), "directory": directory, "config": str(Path(directory) / CONFIG)}
+    words = shlex.split(render(run, param(WORKLOAD, run, "script_arguments", str), values, quoted=True))
+    script = param(WORKLOAD, run, "script", str)
+    program = (str(Path(directory) / STARTER), script, *words, "--deepspeed_config", values["config"])
+    return Launch(program=program, files={CONFIG: text, STARTER: _STARTER}, workdir=".")
 
 
 _FIELD = r"^.*\[config\.py[^\[\]]*\]\s+{} \.+ (\S+)"
@@ -150,13 +145,9 @@ ADAPTER = Adapter(
     configure=configure,
     reader=_Reader,
     package="deepspeed",
-    hints=(
-        Hint(
-            pattern=r"Check batch related parameters",
-            text="train_batch_size is not micro batch * accumulation * world size: the script changed one of them",
-        ),
-        Hint(
-            pattern=r"CUDAMismatchException|Unable to JIT load", text="set params.torch_adam to true, or build the ops"
-        ),
-    ),
+    hints={
+        "Check batch related parameters": "train_batch_size is not micro batch * accumulation * world size: the script "
+        "changed one of them",
+        "CUDAMismatchException|Unable to JIT load": "set params.torch_adam to true, or build the ops",
+    },
 )

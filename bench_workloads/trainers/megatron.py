@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench_workloads import decoder
 from bench_workloads.trainers import megatron_core
-from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, ParsedLine, param, saving
+from bench_workloads.trainers.adapter import Adapter, CanSave, Launch, ParsedLine, param, saving
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.megatron_rules import RULES, quantized
@@ -293,14 +293,12 @@ ADAPTER = Adapter(
     reader=_Reader,
     package="megatron-core",
     convention="matmul-causal",
-    hints=(
-        Hint(pattern="No module named 'transformer_engine", text="set params.transformer_impl to local, or install it"),
-        Hint(
-            pattern="custom CUDA extension fused_weight_gradient_mlp_cuda",
-            text="install Apex, or set params.arguments to --no-gradient-accumulation-fusion",
-        ),
-        Hint(pattern=r"can't open file [^ ]*pretrain_gpt\.py", text="params.root must name a checkout of Megatron-LM"),
-    ),
+    hints={
+        "No module named 'transformer_engine": "set params.transformer_impl to local, or install it",
+        "custom CUDA extension fused_weight_gradient_mlp_cuda": "install Apex, or set params.arguments to "
+        "--no-gradient-accumulation-fusion",
+        r"can't open file [^ ]*pretrain_gpt\.py": "params.root must name a checkout of Megatron-LM",
+    },
 )
 
 

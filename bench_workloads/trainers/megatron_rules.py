@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from bench_workloads.decoder import where
+from bench_workloads.decoder import Columns, any_of, where
 from bench_workloads.trainers.megatron_core import FULL_ITERATION, MODULES
 from sweep.contract import FORMATS, Rule
 from sweep.physics.schedules import looped_stages
-
-Columns = Mapping[str, Any]
 
 
 def _words(name: str, wrong: Callable[[list[str]], bool]) -> Callable[[Columns], Any]:
@@ -33,9 +31,7 @@ def _no_scopes(found: list[str]) -> bool:
 
 def quantized(c: Columns) -> Any:
     """Where the dtype is a recipe of 8 or 4 bits."""
-    import numpy as np
-
-    return np.isin(np.asarray(c["dtype"]), list(FORMATS))
+    return any_of(c["dtype"], FORMATS)
 
 
 def chunks(c: Columns) -> Any:

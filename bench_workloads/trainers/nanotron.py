@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_workloads import decoder
-from bench_workloads.trainers.adapter import Adapter, Hint, Launch, Reader, TrainerParameters, param
+from bench_workloads.trainers.adapter import Adapter, Launch, Reader, TrainerParameters, param
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from sweep.contract import Rule, Run, Scalar
@@ -40,70 +40,57 @@ def configure(run: Run, directory: str, steps: int) -> Launch:
 
 def configuration(run: Run, directory: str, steps: int) -> dict[str, Any]:
     """The configuration of a run, as nanotron's `Config` reads it: what is left out has its default there."""
+    layout, shape, tp_mode = run.layout, run.shape, param(WORKLOAD, run, "tp_mode", str)
     return {
         "general": {"project": "sweep", "run": "sweep", "seed": 42, "ignore_sanity_checks": True},
         "checkpoints": {"checkpoint_interval": 10 * steps + 1000, "checkpoints_path": f"{directory}/checkpoints"},
         "data_stages": [{"name": "synthetic", "start_training_step": 1, "data": {"dataset": None, "seed": 42}}],
         "logging": {"iteration_step_info_interval": 1, "log_level": "info", "log_level_replica": "info"},
-        "model": _model(run),
-        "optimizer": _optimizer(run),
-        "parallelism": _parallelism(run),
+        "model": {
+            "dtype": _DTYPES[run.dtype],
+            "init_method": {"std": 0.025},
+            "model_config": {
+                "is_llama_config": True,
+                "hidden_size": shape["hidden_size"],
+                "intermediate_size": shape["intermediate_size"],
+                "num_hidden_layers": shape["num_layers"],
+                "num_attention_heads": shape["num_heads"],
+                "num_key_value_heads": shape["num_kv_heads"],
+                "vocab_size": shape["vocab_size"],
+                "tie_word_embeddings": shape["tied_embeddings"],
+                "max_position_embeddings": run.sequence_length,
+                "rms_norm_eps": 1e-05,
+            },
+        },
+        "optimizer": {
+            "zero_stage": layout.zero,
+            "weight_decay": 0.01,
+            "clip_grad": 1.0,
+            "accumulate_grad_in_fp32": True,
+            "optimizer_factory": {
+                "name": "adamW",
+                "adam_beta1": 0.9,
+                "adam_beta2": 0.95,
+                "adam_eps": 1e-08,
+                "torch_adam_is_fused": True,
+            },
+            "learning_rate_scheduler": {"learning_rate": 0.0001, "lr_warmup_style": "constant"},
+        },
+        "parallelism": {
+            "dp": layout.dp,
+            "tp": layout.tp,
+            "pp": layout.pp,
+            "pp_engine": _ENGINES[layout.pp_schedule],
+            "tp_mode": tp_mode,
+            "tp_linear_async_communication": tp_mode == "REDUCE_SCATTER",
+            "recompute_layer": layout.recompute == "full",
+        },
         "tokens": {
-            "batch_accumulation_per_replica": run.layout.grad_accum,
-            "micro_batch_size": run.layout.micro_batch_size,
+            "batch_accumulation_per_replica": layout.grad_accum,
+            "micro_batch_size": layout.micro_batch_size,
             "sequence_length": run.sequence_length,
             "train_steps": steps,
         },
-    }
-
-
-def _model(run: Run) -> dict[str, Any]:
-    shape = run.shape
-    return {
-        "dtype": _DTYPES[run.dtype],
-        "init_method": {"std": 0.025},
-        "model_config": {
-            "is_llama_config": True,
-            "hidden_size": shape["hidden_size"],
-            "intermediate_size": shape["intermediate_size"],
-            "num_hidden_layers": shape["num_layers"],
-            "num_attention_heads": shape["num_heads"],
-            "num_key_value_heads": shape["num_kv_heads"],
-            "vocab_size": shape["vocab_size"],
-            "tie_word_embeddings": shape["tied_embeddings"],
-            "max_position_embeddings": run.sequence_length,
-            "rms_norm_eps": 1e-05,
-        },
-    }
-
-
-def _parallelism(run: Run) -> dict[str, Any]:
-    layout = run.layout
-    return {
-        "dp": layout.dp,
-        "tp": layout.tp,
-        "pp": layout.pp,
-        "pp_engine": _ENGINES[layout.pp_schedule],
-        "tp_mode": param(WORKLOAD, run, "tp_mode", str),
-        "tp_linear_async_communication": param(WORKLOAD, run, "tp_mode", str) == "REDUCE_SCATTER",
-        "recompute_layer": layout.recompute == "full",
-    }
-
-
-def _optimizer(run: Run) -> dict[str, Any]:
-    return {
-        "zero_stage": run.layout.zero,
-        "weight_decay": 0.01,
-        "clip_grad": 1.0,
-        "accumulate_grad_in_fp32": True,
-        "optimizer_factory": {
-            "name": "adamW",
-            "adam_beta1": 0.9,
-            "adam_beta2": 0.95,
-            "adam_eps": 1e-08,
-            "torch_adam_is_fused": True,
-        },
-        "learning_rate_scheduler": {"learning_rate": 0.0001, "lr_warmup_style": "constant"},
     }
 
 
@@ -209,5 +196,5 @@ ADAPTER = Adapter(
     configure=configure,
     reader=reader,
     package="nanotron",
-    hints=(Hint(pattern=r"can't open file [^ ]*run_train\.py", text="params.root must name a checkout of nanotron"),),
+    hints={r"can't open file [^ ]*run_train\.py": "params.root must name a checkout of nanotron"},
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 from bench_workloads import decoder
 from bench_workloads.trainers import megatron_core
-from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, ParsedLine, param, saving
+from bench_workloads.trainers.adapter import Adapter, CanSave, Launch, ParsedLine, param, saving
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.megatron import iterations
 from bench_workloads.trainers.megatron_rules import RULES
@@ -247,13 +247,9 @@ ADAPTER = Adapter(
     reader=_Reader,
     package="megatron-bridge",
     convention="megatron-bridge",
-    hints=(
-        Hint(
-            pattern=r"can't open file [^ ]*run_recipe\.py", text="params.root must name a checkout of Megatron-Bridge"
-        ),
-        Hint(
-            pattern=r"Recipe '[^']*' not found",
-            text="perf_recipes are in checkouts (params.root) from v0.6.0 on, not in the package 0.3.1",
-        ),
-    ),
+    hints={
+        r"can't open file [^ ]*run_recipe\.py": "params.root must name a checkout of Megatron-Bridge",
+        r"Recipe '[^']*' not found": "perf_recipes are in checkouts (params.root) from v0.6.0 on, not in the package "
+        "0.3.1",
+    },
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_workloads import decoder
-from bench_workloads.trainers.adapter import Adapter, Hint, Launch, Reader, TrainerParameters, param
+from bench_workloads.trainers.adapter import Adapter, Launch, Reader, TrainerParameters, param
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader, number
 from sweep.contract import LAYOUT_FIELDS, Rule, Run
@@ -158,8 +158,8 @@ ADAPTER = Adapter(
     workload=WORKLOAD,
     configure=configure,
     reader=reader,
-    hints=(
-        Hint(pattern="No module named 'flash_attn'", text="picotron imports flash-attn even on CPU"),
-        Hint(pattern=r"can't open file [^ ]*train\.py", text="params.root must name a checkout of picotron"),
-    ),
+    hints={
+        "No module named 'flash_attn'": "picotron imports flash-attn even on CPU",
+        r"can't open file [^ ]*train\.py": "params.root must name a checkout of picotron",
+    },
 )

@@ -7,14 +7,14 @@ On synthetic tokens. Written against torchtitan 0.3.0, whose configuration is Py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from bench_workloads import decoder
-from bench_workloads.decoder import where
-from bench_workloads.trainers.adapter import Adapter, CanSave, Hint, Launch, Reader, param, saving
+from bench_workloads.decoder import Columns, any_of, where
+from bench_workloads.trainers.adapter import Adapter, CanSave, Launch, Reader, param, saving
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
 from bench_workloads.trainers.torchtitan_module import TEMPLATE
@@ -49,20 +49,17 @@ _RECOMPUTE = {"none": "None", "selective": "SelectiveAC.Config()", "full": "Full
 
 def configure(run: Run, directory: str, steps: int) -> Launch:
     """The configuration module, and torchtitan's own entry point with it."""
-    return Launch(
-        program=("-m", "torchtitan.train", "--module", MODULE, "--config", "configuration"),
-        files={f"{MODULE}.py": module(run, directory, steps)},
-        env={"PYTHONPATH": ":".join(filter(None, (directory, run.env.get("PYTHONPATH"))))},
-    )
-
-
-def module(run: Run, directory: str, steps: int) -> str:
-    """The text of the configuration module."""
     kind, checkpoints, after = saving(run)
     saved = {"checkpoint": checkpoints, "checkpoint_interval": after, "async_mode": _ASYNC_MODES.get(kind, "disabled")}
-    values = _model(run) | _batch(run, steps) | _layout(run) | saved | {"directory": directory}
+    values = _model(run) | {"steps": steps} | _layout(run) | saved | {"directory": directory}
     lines = "\n".join(f"    {name}={value!r}," for name, value in values.items())
-    return TEMPLATE.replace("VALUES", lines).replace("RECOMPUTE", _RECOMPUTE[run.layout.recompute])
+    return Launch(
+        program=("-m", "torchtitan.train", "--module", MODULE, "--config", "configuration"),
+        files={
+            f"{MODULE}.py": TEMPLATE.replace("VALUES", lines).replace("RECOMPUTE", _RECOMPUTE[run.layout.recompute])
+        },
+        env={"PYTHONPATH": ":".join(filter(None, (directory, run.env.get("PYTHONPATH"))))},
+    )
 
 
 def _model(run: Run) -> dict[str, Scalar]:
@@ -72,22 +69,15 @@ def _model(run: Run) -> dict[str, Scalar]:
     return {**run.shape, "family": family or own, "flavor": flavor, "attention": attention}
 
 
-def _batch(run: Run, steps: int) -> dict[str, Scalar]:
-    layout = run.layout
-    return {
-        "steps": steps,
-        "sequence": run.sequence_length,
-        "local_batch": layout.micro_batch_size * (layout.grad_accum if layout.pp > 1 else 1),
-        "global_batch": run.global_batch_sequences,
-        "micro_batch": layout.micro_batch_size,
-    }
-
-
 def _layout(run: Run) -> dict[str, Scalar]:
     layout = run.layout
     # HybridEP's buffers have a fixed size, as CUDA graphs need them
     static = layout.dispatcher == "hybridep" and layout.ep > 1 and layout.cuda_graphs != "none"
     return {
+        "sequence": run.sequence_length,
+        "local_batch": layout.micro_batch_size * (layout.grad_accum if layout.pp > 1 else 1),
+        "global_batch": run.global_batch_sequences,
+        "micro_batch": layout.micro_batch_size,
         "replicate": layout.dp if layout.zero == 0 else 1,
         "shard": 1 if layout.zero == 0 else layout.dp,
         "reshard": {0: "never", 2: "never", 3: "always"}[layout.zero],
@@ -122,19 +112,17 @@ def reader(run: Run) -> Reader:
     mesh = r"device mesh with parallelism: (?:(?!parallelism: ).)*\b"
     trainer = r"Trainer is initialized with (?:(?!initialized with ).)*\b"
     later = "async_pinned" if run.params.get("checkpoint") == "async_pinned" else "async"
-    piped, several = run.layout.pp > 1, run.layout.virtual_stages > 1
     batch: dict[str, tuple[str, Callable[[str], Scalar]]] = {
-        "pp_schedule": (r"Using pipeline schedule (\w+) with", lambda text: _OF_SCHEDULES.get(text, text)),
-        "grad_accum": (r"Using pipeline schedule \w+ with (\d+) microbatches", int),
-        **(
-            {"virtual_stages": (r"microbatches and (\d+) stages", lambda n: int(n) // run.layout.pp)} if several else {}
-        ),
+        "micro_batch_size": (trainer + r"local batch size (\d+)", int),
+        "grad_accum": (trainer + r"gradient accumulation steps (\d+)", int),
     }
-    if not piped:
+    if run.layout.pp > 1:
         batch = {
-            "micro_batch_size": (trainer + r"local batch size (\d+)", int),
-            "grad_accum": (trainer + r"gradient accumulation steps (\d+)", int),
+            "pp_schedule": (r"Using pipeline schedule (\w+) with", lambda text: _OF_SCHEDULES.get(text, text)),
+            "grad_accum": (r"Using pipeline schedule \w+ with (\d+) microbatches", int),
         }
+        if run.layout.virtual_stages > 1:
+            batch["virtual_stages"] = (r"microbatches and (\d+) stages", lambda n: int(n) // run.layout.pp)
     return PatternReader(
         r"(?<!validate )\bstep:\s*(\d+)\s+loss:",
         {
@@ -178,19 +166,15 @@ def reader(run: Run) -> Reader:
     )
 
 
-def _of(c: Mapping[str, Any], *dtypes: str) -> Any:
-    return sum(c["dtype"] == name for name in dtypes) > 0
-
-
-def _other_stages(c: Mapping[str, Any]) -> Any:
+def _other_stages(c: Columns) -> Any:
     stages = c["pp"] * c["virtual_stages"]
     blocks = c["num_layers"] + _FURTHER_STAGES
     return (c["pp"] > 1) & (c["virtual_stages"] > 1) & (-(-blocks // -(-blocks // stages)) != stages)
 
 
-def _stages(c: Mapping[str, Any]) -> Any:
+def _stages(c: Columns) -> Any:
     """Stages over all ranks, by columns: two on each rank where the schedule has several."""
-    several = sum(c["pp_schedule"] == name for name in (*LOOPED, *V_SCHEDULES))
+    several = any_of(c["pp_schedule"], (*LOOPED, *V_SCHEDULES))
     return c["pp"] * (1 + (c["pp"] > 1) * several)
 
 
@@ -287,7 +271,9 @@ WORKLOAD = trainer(
         ),
         Rule(
             "quantized_dispatcher",
-            lambda c: (c["num_experts"] > 0) & (c["dispatcher"] == "deepep") & _of(c, "fp8_rowwise", "mxfp8"),
+            lambda c: (
+                (c["num_experts"] > 0) & (c["dispatcher"] == "deepep") & any_of(c["dtype"], ("fp8_rowwise", "mxfp8"))
+            ),
             "DeepEP does not pad what each expert gets, as {dtype} needs it in torchtitan: alltoall and hybridep do",
         ),
         Rule(
@@ -297,7 +283,7 @@ WORKLOAD = trainer(
         ),
         Rule(
             "nvfp4_experts",
-            lambda c: (c["num_experts"] > 0) & _of(c, "nvfp4"),
+            lambda c: (c["num_experts"] > 0) & (c["dtype"] == "nvfp4"),
             "torchtitan has nvfp4 for dense layers only",
         ),
         Rule(
@@ -319,14 +305,10 @@ ADAPTER = Adapter(
     reader=reader,
     package="torchtitan",
     convention="torchtitan",
-    hints=(
-        Hint(
-            pattern="all parameters must be DTensors on the full SPMD mesh",
-            text="set params.spmd_backend to partial_dtensor: spmd_types needs a torch after 2.13",
-        ),
-        Hint(
-            pattern="Torch not compiled with CUDA enabled|Found no NVIDIA driver",
-            text="torchtitan 0.3 needs a GPU: its device is CUDA where torch finds none",
-        ),
-    ),
+    hints={
+        "all parameters must be DTensors on the full SPMD mesh": "set params.spmd_backend to partial_dtensor: "
+        "spmd_types needs a torch after 2.13",
+        "Torch not compiled with CUDA enabled|Found no NVIDIA driver": "torchtitan 0.3 needs a GPU: its device is CUDA "
+        "where torch finds none",
+    },
 )

@@ -11,16 +11,6 @@ from bench_workloads.transformer.settings import CHOICES, Settings
 from sweep.contract import LAYOUT, ROUTINGS, Workload
 from sweep.physics.schedules import SCHEDULES
 
-PRELOAD = (
-    "torch",
-    "torch.distributed",
-    "torch.distributed.fsdp",
-    "torch.distributed.tensor.parallel",
-    "torch.distributed.pipelining",
-    "torch._dynamo",
-    "bench_workloads.transformer.main",
-)
-
 WORKLOAD = Workload(
     name="transformer",
     takes_listener=True,
@@ -34,7 +24,15 @@ WORKLOAD = Workload(
         "ep_overlap": "the exchange of tokens is awaited",
         "cuda_graphs": "collectives have not been run in CUDA graphs",
     },
-    preload=PRELOAD,
+    preload=(
+        "torch",
+        "torch.distributed",
+        "torch.distributed.fsdp",
+        "torch.distributed.tensor.parallel",
+        "torch.distributed.pipelining",
+        "torch._dynamo",
+        "bench_workloads.transformer.main",
+    ),
     compiles_on_gpu=True,
     params=Settings.defaults(),
     choices={

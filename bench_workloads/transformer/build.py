@@ -26,7 +26,7 @@ from bench_workloads.transformer import (
     weights,
 )
 from bench_workloads.transformer.attention import attention_by_head
-from bench_workloads.transformer.data import Batches, FileBatches, Share, Source
+from bench_workloads.transformer.data import Batches, FileBatches, Share
 from bench_workloads.transformer.mesh import Meshes, build_meshes, has_own_width
 from bench_workloads.transformer.model import Decoder, mean_loss
 from bench_workloads.transformer.model_rules import FP8_RECIPES, SYNTHETIC
@@ -72,7 +72,7 @@ class Trainer:
         self.tied = TiedEmbedding(self.parts, self.meshes.pp)
         self.optimizer = Optimizer(
             [p for part in self.parts for p in part.parameters()],
-            uncounted=self.tied.copy,
+            uncounted=self.tied.last,
             stages=run.layout.pp,
             learning_rate=settings.learning_rate,
             clip=settings.clip_grad,
@@ -157,9 +157,7 @@ class Trainer:
     def _step(self, device: torch.device) -> data_parallel.AccumulationStep | PipelineStep:
         layout, loss = self.run.layout, self._loss()
         if layout.pp == 1:
-            return data_parallel.AccumulationStep(
-                self.parts[0], zero=layout.zero, micro_batches=layout.grad_accum, loss=loss
-            )
+            return data_parallel.AccumulationStep(self.parts[0], layout.zero, layout.grad_accum, loss)
         return PipelineStep(
             self.parts,
             self.stage_numbers,
@@ -186,7 +184,7 @@ class Trainer:
         return output
 
 
-def _source(run: RankRun, settings: Settings, meshes: Meshes, positions: Tensor) -> Source:
+def _source(run: RankRun, settings: Settings, meshes: Meshes, positions: Tensor) -> Batches | FileBatches:
     per_replica = run.layout.micro_batch_size * run.layout.grad_accum
     start = meshes.dp.get_local_rank() * per_replica
     share = Share(

@@ -61,7 +61,7 @@ class _Measuring:
     def __init__(self, trainer: Trainer, checkpoints: Checkpoints, progress: Progress, steps: int) -> None:
         self._trainer, self._checkpoints, self._progress, self._steps = trainer, checkpoints, progress, steps
         self._device, self._limit_s = trainer.positions.device, trainer.settings.checkpoint_timeout_s
-        self._stopwatch = Stopwatch(trainer, progress, self._device, steps_per_sync=steps)
+        self._stopwatch = Stopwatch(trainer, progress, self._device, steps=steps)
         self._samples, self._waited_s = Samples(), 0.0
         self._update = trainer.optimizer.step
         trainer.optimizer.step = self._step_once_staged  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Synthetic tokens, made on the device: the same global batch for every layout. Those of a file: ``token_file``.
+"""Synthetic tokens, made on the device: the same global batch for every layout.
 
 Tokens of a real file: memory-mapped, read by worker processes, copied from pinned memory. A part of each step.
 
@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -21,19 +21,6 @@ from torch.utils.data import DataLoader, Dataset
 
 if TYPE_CHECKING:
     from bench_workloads.transformer.settings import Settings
-
-
-class Source(Protocol):
-    """Where a rank's tokens come from."""
-
-    part_of_step: ClassVar[bool]
-    """whether reading them is part of a training step, and is timed with it"""
-
-    def __call__(self, iteration: int) -> tuple[Tensor, Tensor]:
-        """Tokens and targets (replica's sequences, local positions) of an iteration, on the device.
-
-        Where further tokens are predicted (…, 1 + further): each position's and those after it.
-        """
 
 
 @dataclass(frozen=True)
@@ -64,9 +51,13 @@ class Batches(Share):
     """Synthetic tokens, made on the device. Free: nothing of them is timed."""
 
     part_of_step: ClassVar[bool] = False
+    """whether reading them is part of a training step, and is timed with it"""
 
     def __call__(self, iteration: int) -> tuple[Tensor, Tensor]:
-        """Tokens and targets (replica's sequences, local positions) of an iteration."""
+        """Tokens and targets (replica's sequences, local positions) of an iteration, on the device.
+
+        Where further tokens are predicted (…, 1 + further): each position's and those after it.
+        """
         device = self.positions.device
         generator = torch.Generator(device).manual_seed(self.seed * 1_000_003 + iteration)
         size = (self.sequences, self.sequence_length + 1 + self.further)
@@ -75,7 +66,7 @@ class Batches(Share):
         return whole[:, numbers], whole[:, numbers + 1]
 
 
-def in_turn(source: Source, iterations: range) -> Iterator[tuple[Tensor, Tensor]]:
+def in_turn(source: Batches | FileBatches, iterations: range) -> Iterator[tuple[Tensor, Tensor]]:
     """The batches of the iterations: those that are no part of a step at once, the others as they are asked for."""
     if source.part_of_step:
         return map(source, iterations)
@@ -137,7 +128,7 @@ class FileBatches:
         self._loader: Iterator[Tensor] = iter(())
 
     def __call__(self, iteration: int) -> tuple[Tensor, Tensor]:
-        """See ``data.Source``. Another order than a rising one starts to read from there."""
+        """As ``Batches``. Another order than a rising one starts to read from there."""
         if iteration != self._next or not iteration:
             loader = DataLoader(  # workers read up to two batches each ahead (torch's default)
                 self._file,

@@ -17,6 +17,7 @@ See Rajbhandari et al. 2020 (arXiv 1910.02054).
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -77,28 +78,26 @@ def _ends(part: Decoder) -> list[nn.Module]:
     return [] if len(found) == 2 and part.shape.tied_embeddings else found
 
 
+@dataclass
 class AccumulationStep:
     """Forward and backward of one global step without a pipeline, micro-batch by micro-batch."""
 
-    def __init__(
-        self, model: Decoder, *, zero: int, micro_batches: int, loss: Callable[[Tensor, Tensor], Tensor]
-    ) -> None:
-        self._model = model
-        self._zero = zero
-        self._micro_batches = micro_batches
-        self._loss = loss
+    model: Decoder
+    zero: int
+    micro_batches: int
+    loss: Callable[[Tensor, Tensor], Tensor]
 
     def __call__(self, tokens: Tensor, targets: Tensor) -> Tensor | None:
         """Tokens and targets (local batch, local sequence) -> their mean loss."""
         losses = []
-        pairs = list(zip(tokens.chunk(self._micro_batches), targets.chunk(self._micro_batches), strict=True))
+        pairs = list(zip(tokens.chunk(self.micro_batches), targets.chunk(self.micro_batches), strict=True))
         for number, (inputs, wanted) in enumerate(pairs, start=1):
             last = number == len(pairs)
-            if isinstance(self._model, FSDPModule):
-                self._model.set_requires_gradient_sync(last or self._zero >= 2)
-                self._model.set_reshard_after_backward(last or self._zero == 3)
-                self._model.set_is_last_backward(last)
-            loss = self._loss(self._model(inputs), wanted)
+            if isinstance(self.model, FSDPModule):
+                self.model.set_requires_gradient_sync(last or self.zero >= 2)
+                self.model.set_reshard_after_backward(last or self.zero == 3)
+                self.model.set_is_last_backward(last)
+            loss = self.loss(self.model(inputs), wanted)
             (loss / len(pairs)).backward()
             losses.append(loss.detach())
         return torch.stack(losses).mean()

@@ -8,7 +8,6 @@ backward counts five matrix products to the forward's two.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,12 +15,14 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-_ATTENTION_FORWARD = (
+ATTENTION_FORWARD = (
     "_scaled_dot_product_flash_attention",
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_efficient_attention",
     "_scaled_dot_product_cudnn_attention",
 )
+_FIRST_FACTOR = {"mm": 0, "bmm": 0, "_scaled_mm": 0, "_grouped_mm": 0, "addmm": 1, "baddbmm": 1}
+"""products (…, m, k) @ (…, k, n) -> which of the operator's arguments the first factor is"""
 
 
 class ExecutedFlops(TorchDispatchMode):
@@ -43,11 +44,12 @@ class ExecutedFlops(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         name = func._schema.name.removeprefix("aten::")
         self.operators.add(name)
-        if name in _MATMULS:
-            self.matmul += _MATMULS[name](args)
-        elif name in _ATTENTION_FORWARD:
+        if name in _FIRST_FACTOR:
+            left, right = args[_FIRST_FACTOR[name] :][:2]
+            self.matmul += 2 * left.numel() * right.shape[-1]
+        elif name in ATTENTION_FORWARD:
             self.attention += 2 * _scores(args[0], args[1]) * (args[0].shape[-1] + args[2].shape[-1])
-        elif name.removesuffix("_backward") in _ATTENTION_FORWARD:
+        elif name.removesuffix("_backward") in ATTENTION_FORWARD:
             self.attention += 2 * _scores(args[1], args[2]) * (3 * args[1].shape[-1] + 2 * args[3].shape[-1])
         return out
 
@@ -56,21 +58,6 @@ def _scores(queries: Tensor, keys: Tensor) -> int:
     """Entries of the matrix of scores: batch * heads * queries * keys."""
     batch, heads, length, _ = queries.shape
     return int(batch * heads * length * keys.shape[-2])
-
-
-def _product(a: Tensor, b: Tensor) -> int:
-    """FLOPs of a (…, m, k) @ b (…, k, n)."""
-    return int(2 * a.numel() * b.shape[-1])
-
-
-_MATMULS: dict[str, Callable[[tuple[Any, ...]], int]] = {
-    "mm": lambda args: _product(args[0], args[1]),
-    "bmm": lambda args: _product(args[0], args[1]),
-    "addmm": lambda args: _product(args[1], args[2]),
-    "baddbmm": lambda args: _product(args[1], args[2]),
-    "_scaled_mm": lambda args: _product(args[0], args[1]),
-    "_grouped_mm": lambda args: _product(args[0], args[1]),
-}
 
 
 def global_counts(counter: ExecutedFlops, device: torch.device) -> dict[str, int]:

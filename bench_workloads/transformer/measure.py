@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 
 from bench_workloads.transformer.data import in_turn
 from sweep.contract import Phase
@@ -89,27 +90,20 @@ def steps_that_keep_busy(step_s: float) -> int:
     return min(MOST_STEPS, math.ceil(BETWEEN_S * BUSY_SHARE / (1 - BUSY_SHARE) / step_s))
 
 
+@dataclass
 class Stopwatch:
     """Measures iterations of one trainer, one after another."""
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        progress: Progress,
-        device: torch.device,
-        collectives: Waits | FlightRecorder | None = None,
-        steps_per_sync: int = 1,
-        watched: Callable[[], AbstractContextManager[object]] = nullcontext,
-    ) -> None:
-        """``watched``: entered right before the ranks begin an iteration together, left right after its end."""
-        self._trainer = trainer
-        self._progress = progress
-        self._device = device
-        self._collectives = collectives
-        self._steps = steps_per_sync
-        self._watched = watched
-        self._ended: float | None = None
-        """when the last timed region ended"""
+    trainer: Trainer
+    progress: Progress
+    device: torch.device
+    collectives: Waits | FlightRecorder | None = None
+    steps: int = 1
+    """of an iteration, between two synchronisations"""
+    watched: Callable[[], AbstractContextManager[object]] = nullcontext
+    """entered right before the ranks begin an iteration together, left right after its end"""
+    ended: float | None = None
+    """when the last timed region did"""
 
     def run(
         self,
@@ -124,31 +118,31 @@ class Stopwatch:
         samples = Samples()
         while (len(samples.step_s) < count or more(samples)) and not lost(samples):
             iteration = first + len(samples.losses)
-            self._progress.heartbeat(Phase.STEADY if iteration else Phase.FIRST_ITERATION, iteration)
+            self.progress.heartbeat(Phase.STEADY if iteration else Phase.FIRST_ITERATION, iteration)
             self.iteration(iteration, samples)
         return samples
 
     def iteration(self, number: int, samples: Samples) -> None:
         """One iteration (of several steps, where they are not synchronised), its results appended to the samples."""
         begin = time.perf_counter()
-        batches = in_turn(self._trainer.batches, range(number, number + self._steps))
-        synchronise(self._device)
+        batches = in_turn(self.trainer.batches, range(number, number + self.steps))
+        synchronise(self.device)
         samples.data_s.append(time.perf_counter() - begin)
         gc.collect()
-        if self._collectives:
-            self._collectives.catch_up()
+        if self.collectives:
+            self.collectives.catch_up()
         dist.barrier()
-        with self._watched():  # a GPU's counters take a rank milliseconds: the second barrier aligns the ranks again
+        with self.watched():  # a GPU's counters take a rank milliseconds: the second barrier aligns the ranks again
             dist.barrier()
-            synchronise(self._device)
-            if self._collectives:
-                self._collectives.start()
+            synchronise(self.device)
+            if self.collectives:
+                self.collectives.start()
             results = self._timed_steps(batches, samples)
-        waited = self._collectives.lap() if self._collectives else None
-        samples.collective_s.append(None if waited is None else waited / self._steps)
-        if self._collectives and self._collectives.unknown:
-            samples.collectives_unknown = self._collectives.unknown
-        slowest = torch.tensor(samples.step_s[-1], device=self._device, dtype=torch.float64)
+        waited = self.collectives.lap() if self.collectives else None
+        samples.collective_s.append(None if waited is None else waited / self.steps)
+        if self.collectives and self.collectives.unknown:
+            samples.collectives_unknown = self.collectives.unknown
+        slowest = torch.tensor(samples.step_s[-1], device=self.device, dtype=torch.float64)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         samples.slowest_s.append(slowest.item())
         for step, (loss, norm) in enumerate(results):
@@ -158,37 +152,39 @@ class Stopwatch:
         self, batches: Iterator[tuple[Tensor, Tensor]], samples: Samples
     ) -> list[tuple[Tensor | None, Tensor]]:
         """Loss and gradient norm of each step; the times of one are appended to the samples."""
-        on_gpu = self._device.type == "cuda"
+        on_gpu = self.device.type == "cuda"
         events = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if on_gpu else []
         start = time.perf_counter()
-        samples.between_s.append(0.0 if self._ended is None else start - self._ended)
+        samples.between_s.append(0.0 if self.ended is None else start - self.ended)
         if events:
             events[0].record()
         results, launching, loading = [], 0.0, 0.0
-        for _ in range(self._steps):
+        for _ in range(self.steps):
             asked = time.perf_counter()
             tokens, targets = next(batches)
             begun = time.perf_counter()
             loading += begun - asked
-            loss = self._trainer.compute_gradients(tokens, targets)
+            loss = self.trainer.compute_gradients(tokens, targets)
             launching += time.perf_counter() - begun
-            results.append((loss, self._trainer.optimizer.step()))
+            results.append((loss, self.trainer.optimizer.step()))
         if events:
             events[1].record()
-        synchronise(self._device)
-        self._ended = time.perf_counter()
-        samples.step_s.append((self._ended - start) / self._steps)
-        samples.forward_backward_s.append(launching / self._steps)
-        samples.data_s[-1] = (samples.data_s[-1] + loading) / self._steps
+        synchronise(self.device)
+        self.ended = time.perf_counter()
+        samples.step_s.append((self.ended - start) / self.steps)
+        samples.forward_backward_s.append(launching / self.steps)
+        samples.data_s[-1] = (samples.data_s[-1] + loading) / self.steps
         if events:
-            samples.device_s.append(events[0].elapsed_time(events[1]) / 1e3 / self._steps)
+            samples.device_s.append(events[0].elapsed_time(events[1]) / 1e3 / self.steps)
         return results
 
     def _share(self, loss: Tensor | None, norm: Tensor, number: int, samples: Samples) -> None:
         """Average the loss over the ranks that have one, and raise for a non-finite one on every rank at once."""
-        mine = torch.zeros((), device=self._device, dtype=torch.float64) if loss is None else whole(loss).double()
+        mine = torch.zeros((), device=self.device, dtype=torch.float64)
+        if loss is not None:
+            mine += (loss.full_tensor() if isinstance(loss, DTensor) else loss).detach()
         dist.all_reduce(mine)
-        samples.losses.append(mine.item() * self._trainer.run.layout.pp / dist.get_world_size())
+        samples.losses.append(mine.item() * self.trainer.run.layout.pp / dist.get_world_size())
         samples.grad_norms.append(norm.item())
         if not (math.isfinite(samples.losses[-1]) and math.isfinite(samples.grad_norms[-1])):
             raise NotANumberError(
@@ -216,9 +212,3 @@ def synchronise(device: torch.device) -> None:
     """Wait for all kernels launched on a GPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """A plain tensor from one that may be distributed and replicated."""
-    full = getattr(tensor, "full_tensor", None)
-    return tensor.detach() if full is None else full().detach()

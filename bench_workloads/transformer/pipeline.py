@@ -14,13 +14,11 @@ from torch import Tensor
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
 
-from bench_workloads.transformer import stages as arithmetic
 from bench_workloads.transformer.weights import local_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
 
     from bench_workloads.transformer.model import Decoder
@@ -63,7 +61,7 @@ class PipelineStep:
         loss: Callable[[Tensor, Tensor], Tensor],
         device: torch.device,
     ) -> None:
-        total = mesh.size() * arithmetic.stages_per_rank(schedule, len(parts))
+        total = mesh.size() * len(parts)
         held = [
             _Stage(part, number, total, device, group=mesh.get_group())
             for part, number in zip(parts, numbers, strict=True)
@@ -91,23 +89,19 @@ class TiedEmbedding:
         self._mesh = mesh
         tied = parts[0].shape.tied_embeddings and mesh.size() > 1
         self._first = next((p.embedding.weight for p in parts if tied and p.embedding is not None), None)
-        self._last = next((p.output.weight for p in parts if tied and p.output is not None), None)
-
-    @property
-    def copy(self) -> nn.Parameter | None:
-        """The copy that is not among the model's parameters, if this rank holds it."""
-        return self._last
+        self.last = next((p.output.weight for p in parts if tied and p.output is not None), None)
+        """the copy that is not among the model's parameters, if this rank holds it"""
 
     def add_gradients(self) -> None:
         """Call between backward and optimizer, on every rank."""
-        if self._first is not None and self._last is not None:
-            mine, other = local_of(self._first.grad), local_of(self._last.grad)
+        if self._first is not None and self.last is not None:
+            mine, other = local_of(self._first.grad), local_of(self.last.grad)
             mine.add_(other)
             other.copy_(mine)
         elif self._first is not None:
             self._exchange(local_of(self._first.grad), self._mesh.size() - 1)
-        elif self._last is not None:
-            self._exchange(local_of(self._last.grad), 0)
+        elif self.last is not None:
+            self._exchange(local_of(self.last.grad), 0)
 
     def _exchange(self, gradient: Tensor, stage_rank: int) -> None:
         """Add the gradient of the peer's copy to this one."""

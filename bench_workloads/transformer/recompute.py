@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from bench_workloads.transformer.flops import ATTENTION_FORWARD
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -24,10 +26,7 @@ _SAVED = (
     "aten::_grouped_mm",
     "aten::_scaled_mm",
     "aten::max",  # the scale of a matrix in 8 bits: a number, for reading it all
-    "aten::_scaled_dot_product_flash_attention",
-    "aten::_scaled_dot_product_flash_attention_for_cpu",
-    "aten::_scaled_dot_product_efficient_attention",
-    "aten::_scaled_dot_product_cudnn_attention",
+    *(f"aten::{name}" for name in ATTENTION_FORWARD),
     "aten::_scaled_dot_product_attention_math",
     "_c10d_functional::all_gather_into_tensor",
     "_c10d_functional::reduce_scatter_tensor",

@@ -10,8 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from bench_workloads import decoder
-from bench_workloads.transformer.model_rules import DATA_RULES, DTYPE_RULES, MODEL_RULES
-from bench_workloads.transformer.rule_parts import Columns, any_of, dense_somewhere, param, rule, with_experts
+from bench_workloads.decoder import Columns, any_of
+from bench_workloads.transformer.model_rules import (
+    DATA_RULES,
+    DTYPE_RULES,
+    MODEL_RULES,
+    dense_somewhere,
+    with_experts,
+)
 from bench_workloads.transformer.stages import ZERO_BUBBLE
 from sweep.contract import Rule
 from sweep.physics.schedules import LOOPED, V_SCHEDULES, looped_stages
@@ -46,124 +52,129 @@ def _own_width(c: Columns) -> Any:
     return with_experts(c) & (_expert_width(c) != c["tp"])
 
 
+def _sequence_parallel(c: Columns) -> Any:
+    """By the parameter, which ``simulated`` does not have."""
+    return c.get("sequence_parallel", True) == True  # noqa: E712
+
+
 TENSOR_RULES = (
     decoder.KV_HEADS_BY_TP,
     decoder.VOCABULARY_BY_TP,
-    rule(
+    Rule(
         "mlp_by_tp",
-        "an MLP of width {intermediate_size} cannot be split evenly over tp={tp}",
         lambda c: dense_somewhere(c) & (c["intermediate_size"] % c["tp"] != 0),
+        "an MLP of width {intermediate_size} cannot be split evenly over tp={tp}",
     ),
-    rule(
+    Rule(
         "expert_by_tp",
-        "experts of width {moe_intermediate_size} cannot be split evenly over etp={etp}, where 0 is tp={tp}",
         lambda c: with_experts(c) & (c["moe_intermediate_size"] % _expert_width(c) != 0),
+        "experts of width {moe_intermediate_size} cannot be split evenly over etp={etp}, where 0 is tp={tp}",
     ),
-    rule(
+    Rule(
         "sequence_by_tp",
+        lambda c: _sequence_parallel(c) & (c["sequence_length"] // c["cp"] % c["tp"] != 0),
         "sequence parallelism cannot split {sequence_length} / cp={cp} positions evenly over tp={tp}",
-        lambda c: (param(c, "sequence_parallel") == True) & (c["sequence_length"] // c["cp"] % c["tp"] != 0),  # noqa: E712
     ),
 )
 
 
 PIPELINE_RULES = (
-    rule(
+    Rule(
         "layers_by_stages",
-        "{num_layers} layers are fewer than the pipeline's stages (pp={pp}, {pp_schedule})",
         lambda c: _stages(c) > c["num_layers"],
+        "{num_layers} layers are fewer than the pipeline's stages (pp={pp}, {pp_schedule})",
     ),
-    rule(
+    Rule(
         "micro_batches",
-        "{pp_schedule} over pp={pp} needs {pp} micro-batches at least, not {grad_accum}",
         lambda c: _piped(c, ("1f1b",)) & (c["grad_accum"] < c["pp"]),
+        "{pp_schedule} over pp={pp} needs {pp} micro-batches at least, not {grad_accum}",
     ),
-    rule(
+    Rule(
         "micro_batches_dualpipev",
-        "dualpipev over pp={pp} needs a micro-batch per stage (2 * pp) at least, not {grad_accum}",
         lambda c: _piped(c, ("dualpipev",)) & (c["grad_accum"] < 2 * c["pp"]),
+        "dualpipev over pp={pp} needs a micro-batch per stage (2 * pp) at least, not {grad_accum}",
     ),
-    rule(
+    Rule(
         "micro_batch_rounds",
-        "{pp_schedule} over pp={pp} cannot deal {grad_accum} micro-batches out in equal rounds",
         _uneven_rounds,
+        "{pp_schedule} over pp={pp} cannot deal {grad_accum} micro-batches out in equal rounds",
     ),
 )
 
 EXPERT_RULES = (
-    rule(
+    Rule(
         "ep_by_replicas",
-        "ep={ep} must divide dp * cp = {dp} * {cp}, out of which it is taken",
         lambda c: (_own_width(c) == False) & (c["dp"] * c["cp"] % c["ep"] != 0),  # noqa: E712
+        "ep={ep} must divide dp * cp = {dp} * {cp}, out of which it is taken",
     ),
-    rule(
+    Rule(
         "etp_by_sequence",
+        lambda c: _own_width(c) & (c["tp"] > 1) & (_sequence_parallel(c) == False),  # noqa: E712
         "etp={etp} apart from tp={tp} needs sequence_parallel: each rank then routes its own tokens",
-        lambda c: _own_width(c) & (c["tp"] > 1) & (param(c, "sequence_parallel") == False),  # noqa: E712
     ),
 )
 
 SHARDING_RULES = (
-    rule(
+    Rule(
         "nothing_to_shard",
-        "zero={zero} shards over dp * cp ranks, and there is one: the same as zero=0",
         lambda c: (c["zero"] > 0) & (c["dp"] * c["cp"] == 1),
+        "zero={zero} shards over dp * cp ranks, and there is one: the same as zero=0",
     ),
-    rule(
+    Rule(
         "shard_size",
-        "shard_size={shard_size} must divide dp * cp = {dp} * {cp}, and needs zero > 0, ep=1 and no etp",
         lambda c: (
-            (param(c, "shard_size") > 0)
+            (c.get("shard_size", 0) > 0)
             & (
-                (c["dp"] * c["cp"] % _positive(param(c, "shard_size")) != 0)
+                (c["dp"] * c["cp"] % _positive(c.get("shard_size", 0)) != 0)
                 | (c["zero"] == 0)
                 | (c["ep"] > 1)
                 | _own_width(c)
             )
         ),
+        "shard_size={shard_size} must divide dp * cp = {dp} * {cp}, and needs zero > 0, ep=1 and no etp",
     ),
 )
 
 KERNEL_RULES = (
-    rule(
+    Rule(
         "cudnn_by_cp",
+        lambda c: (c["cp"] > 1) & ((c["attention"] == "cudnn") | (c["attention"] == "efficient")),
         "gathered keys (cp > 1) have no {attention} kernel: use flash",
-        lambda c: (c["cp"] > 1) & ((param(c, "attention") == "cudnn") | (param(c, "attention") == "efficient")),
     ),
-    rule(
+    Rule(
         "async_tp",
-        "async_tp needs tp > 1, compile and sequence_parallel",
         lambda c: (
-            (param(c, "async_tp") == True)  # noqa: E712
-            & ((c["tp"] == 1) | (c["compile"] == False) | (param(c, "sequence_parallel") == False))  # noqa: E712
+            (c["async_tp"] == True)  # noqa: E712
+            & ((c["tp"] == 1) | (c["compile"] == False) | (c["sequence_parallel"] == False))  # noqa: E712
         ),
+        "async_tp needs tp > 1, compile and sequence_parallel",
     ),
 )
 
 TORCH_RULES = (
-    rule("torch", "the workload needs torch 2.11 or newer", lambda c: c["dp"] > 0, torch="<2.11"),
-    rule(
+    Rule("torch", lambda c: c["dp"] > 0, "the workload needs torch 2.11 or newer", torch="<2.11"),
+    Rule(
         "zero3_by_zero_bubble",
+        lambda c: (c["zero"] == 3) & _piped(c, ZERO_BUBBLE) & (c["reshard_after_forward"] == True),  # noqa: E712
         "{pp_schedule} loses gradients where weights are freed after forward: set reshard_after_forward to false",
-        lambda c: (c["zero"] == 3) & _piped(c, ZERO_BUBBLE) & (param(c, "reshard_after_forward") == True),  # noqa: E712
         torch=">=2.11",
     ),
-    rule(
+    Rule(
         "selective_by_zero_bubble",
-        "{pp_schedule} splits the backward, which selective recomputation cannot follow: use none or full, or 1f1b",
         lambda c: (c["recompute"] == "selective") & _piped(c, ZERO_BUBBLE),
+        "{pp_schedule} splits the backward, which selective recomputation cannot follow: use none or full, or 1f1b",
         torch=">=2.11",
     ),
-    rule(
+    Rule(
         "compile_by_zero_bubble",
-        "{pp_schedule} splits the backward, which compiled layers cannot follow: set compile to false",
         lambda c: (c["compile"] == True) & _piped(c, ZERO_BUBBLE),  # noqa: E712
+        "{pp_schedule} splits the backward, which compiled layers cannot follow: set compile to false",
         torch=">=2.11",
     ),
-    rule(
+    Rule(
         "compile_by_recompute_by_zero3_by_tp",
-        "torch cannot compile fully recomputed layers under tp with zero=3: set compile to false",
         lambda c: (c["compile"] == True) & (c["recompute"] == "full") & (c["zero"] == 3) & (c["tp"] > 1),  # noqa: E712
+        "torch cannot compile fully recomputed layers under tp with zero=3: set compile to false",
         torch=">=2.11",
     ),
 )

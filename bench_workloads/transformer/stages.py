@@ -9,13 +9,6 @@ ZERO_BUBBLE = ("interleaved_zero_bubble", *V_SCHEDULES)
 """schedules that split the backward into input and weight parts"""
 
 
-def stages_per_rank(schedule: str, virtual_stages: int) -> int:
-    """Stages that each rank of the pipeline holds."""
-    if schedule in V_SCHEDULES:
-        return 2
-    return looped_stages(virtual_stages) if schedule in LOOPED else 1
-
-
 def stages_of_rank(rank: int, pp: int, schedule: str, virtual_stages: int) -> list[int]:
     """Stage numbers of one rank of the pipeline, in rising order.
 
@@ -24,7 +17,7 @@ def stages_of_rank(rank: int, pp: int, schedule: str, virtual_stages: int) -> li
     """
     if schedule in V_SCHEDULES:
         return [rank, 2 * pp - 1 - rank]
-    return [rank + loop * pp for loop in range(stages_per_rank(schedule, virtual_stages))]
+    return [rank + loop * pp for loop in range(looped_stages(virtual_stages) if schedule in LOOPED else 1)]
 
 
 def loss_chunk(layout: Layout, most_tokens: int, positions: int) -> int:

@@ -8,6 +8,7 @@ See Korthikanti et al. 2022 (arXiv 2205.05198), section 4.2.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch.nn.functional as functional
@@ -114,6 +115,7 @@ def _latent(between: Any) -> dict[str, ParallelStyle]:
     }
 
 
+@dataclass(eq=False)
 class OwnRows(ParallelStyle):
     """An embedding split by vocabulary: each rank looks up the tokens whose rows it holds, and the ranks' sum is whole.
 
@@ -121,9 +123,7 @@ class OwnRows(ParallelStyle):
     1909.08053, sec. 3). Of a distributed embedding torch makes the gradient of the whole vocabulary on each rank.
     """
 
-    def __init__(self, between: Placement) -> None:
-        super().__init__()
-        self._between = between
+    between: Placement
 
     def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
         module.weight = nn.Parameter(distribute_tensor(module.weight, mesh, [Shard(0)]))
@@ -135,36 +135,34 @@ class OwnRows(ParallelStyle):
         mine = tokens - mesh.get_local_rank() * len(rows)
         elsewhere = (mine < 0) | (mine >= len(rows))
         found = functional.embedding(mine.masked_fill(elsewhere, 0), rows).masked_fill(elsewhere[..., None], 0.0)
-        partial = DTensor.from_local(found, mesh, [Partial()], run_check=False)
-        return partial.redistribute(placements=[self._between]).to_local()
+        return _summed(found, mesh, self.between)
 
 
+@dataclass(eq=False)
 class WholeSequence(ParallelStyle):
     """The module takes plain tensors of the whole sequence and returns a partial sum of its output on each rank."""
 
-    def __init__(self, between: Placement) -> None:
-        super().__init__()
-        self._between = between
+    between: Placement
 
     def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
         module.register_forward_pre_hook(lambda _module, inputs: (self._gather(inputs[0], mesh), *inputs[1:]))
-        module.register_forward_hook(lambda _module, _inputs, output: self._scatter(output, mesh))
+        module.register_forward_hook(lambda _module, _inputs, output: _summed(output, mesh, self.between))
         return module
 
     def _gather(self, x: Tensor, mesh: DeviceMesh) -> Tensor:
-        spread = x if isinstance(x, DTensor) else DTensor.from_local(x, mesh, [self._between], run_check=False)
+        spread = x if isinstance(x, DTensor) else DTensor.from_local(x, mesh, [self.between], run_check=False)
         return spread.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
 
-    def _scatter(self, output: Tensor, mesh: DeviceMesh) -> Tensor:
-        partial = DTensor.from_local(output, mesh, [Partial()], run_check=False)
-        return partial.redistribute(placements=[self._between]).to_local()
+
+def _summed(partial: Tensor, mesh: DeviceMesh, between: Placement) -> Tensor:
+    """The sum of all ranks' outputs, or this rank's part of it."""
+    return DTensor.from_local(partial, mesh, [Partial()], run_check=False).redistribute(placements=[between]).to_local()
 
 
 class OwnTokens(ParallelStyle):
     """The module takes and returns plain tensors of the rank's part of the sequence."""
 
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        del device_mesh
+    def _apply(self, module: nn.Module, _mesh: DeviceMesh) -> nn.Module:
         module.register_forward_pre_hook(lambda _module, inputs: local_part(inputs[0]))
         return module
 
@@ -185,29 +183,27 @@ class SummedGradient(ParallelStyle):
         return module
 
 
+@dataclass(eq=False)
 class OwnPart(ParallelStyle):
     """A linear without a bias, split by its outputs (0) or inputs (1), of plain tensors: in the latter case a rank's
     output is a partial sum.
     """
 
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self._dim = dim
+    dim: int
 
     def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
-        module.weight = nn.Parameter(distribute_tensor(module.weight, mesh, [Shard(self._dim)]))
+        module.weight = nn.Parameter(distribute_tensor(module.weight, mesh, [Shard(self.dim)]))
         module.forward = lambda x: functional.linear(x, module.weight.to_local())
         return module
 
 
+@dataclass(eq=False)
 class SplitWidth(ParallelStyle):
     """Experts whose width is split: each rank's output is a partial sum. ``gather``: the ranks have other tokens."""
 
-    def __init__(self, *, gather: bool) -> None:
-        super().__init__()
-        self._gather = gather
+    gather: bool
 
     def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
         for name, dim in (("w1", 2), ("w3", 2), ("w2", 1)):
             module.register_parameter(name, nn.Parameter(distribute_tensor(getattr(module, name), mesh, [Shard(dim)])))
-        return WholeSequence(Shard(0))._apply(module, mesh) if self._gather else module
+        return WholeSequence(Shard(0))._apply(module, mesh) if self.gather else module

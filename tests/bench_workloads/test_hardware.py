@@ -1,5 +1,6 @@
-"""Sampling of a GPU's state during the timed steps, against NVML's functions as nvidia-ml-py offers them."""
+"""Sampling of a GPU's state during the timed steps, against NVML's functions as nvidia-ml-py offers them; a host's."""
 
+import os
 import sys
 from types import SimpleNamespace
 
@@ -129,3 +130,13 @@ def test_without_bindings_a_note_is_recorded(monkeypatch, gpu):
     found = sampler.results(tokens=1000)
     assert found["device_samples"] is None
     assert "nvidia-ml-py" in found["notes"][0]
+
+
+def test_the_tasks_of_a_busy_host_are_counted_and_those_of_an_unknown_one_unknown(tmp_path, monkeypatch):
+    stat = tmp_path / "stat"
+    stat.write_text("cpu 1 2 3\nprocs_running 2\nprocs_blocked 0\n")
+    for path, found in ((stat, {"host_runnable_tasks": 1, "host_cores": os.cpu_count()}), (tmp_path / "none", {})):
+        monkeypatch.setattr(hardware, "STAT", path)
+        with hardware.Sampler(torch.device("cpu")) as load:
+            pass
+        assert load.results(tokens=1) == found

@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from sweep.contract import LAYOUT, Layout, Run
+from sweep.contract import Layout, Run
 from tests.support.simulated import place
 
 RUN = {"model": "m", "shape": {}, "nodes": 1, "gpus_per_node": 1, "sequence_length": 8, "layout": Layout()}
@@ -20,12 +20,6 @@ def test_a_run_gives_parameters_and_defaults_the_rest(workload):
     assert settings.of(Run(workload=workload, params={name: value}, **RUN)) == settings()
     with pytest.raises(ValueError, match=f"{workload} has no parameter colour, size"):
         settings.of(Run(workload=workload, params={"size": 1, "colour": 2}, **RUN))
-
-
-@pytest.mark.parametrize("workload", ["transformer", "simulated"])
-def test_the_own_workloads_vary_the_whole_layout(workload):
-    declared = importlib.import_module(f"bench_workloads.{workload}").WORKLOAD
-    assert declared.axes >= {*LAYOUT, "dtype", "compile"}
 
 
 def test_of_several_ranks_in_a_process_torchruns_variables_name_none():

@@ -6,7 +6,7 @@ import traceback
 import pytest
 
 from bench_workloads.simulated import Settings
-from bench_workloads.simulated.faults import MESSAGES, Fault, act
+from bench_workloads.simulated.faults import MESSAGES, act
 from sweep.diagnose.diagnose import diagnose_text
 from tests.support import driving
 from tests.support.faults.simulated import EXPECTED
@@ -38,7 +38,7 @@ def test_what_a_rank_prints_or_raises_has_its_outcome(fault):
     text = MESSAGES.get(fault, "").format(rank=1, gpu=1)
     if not text:
         with pytest.raises(Exception) as raised:  # noqa: PT011 (of any type: the text is what counts)
-            act(Fault(fault, 1, 3), None, Settings())
+            act(fault, None, Settings())
         text = "".join(traceback.format_exception(raised.value))
     assert diagnose_text(text).outcome == EXPECTED[fault], text
 

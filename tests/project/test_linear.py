@@ -96,7 +96,7 @@ def _of_tables() -> Iterator[Used]:
         adapter = TRAINER.find(name)
         reader = adapter.reader(example_run(adapter.workload, PARAMS.get(name, {})))
         yield from (Used(f"reader of {name}", each, {"search", "finditer"}) for each in _within(vars(reader)))
-        yield from (Used(f"hint of {name}", re.compile(hint.pattern), {"search"}) for hint in adapter.hints)
+        yield from (Used(f"hint of {name}", re.compile(hint), {"search"}) for hint in adapter.hints)
 
 
 def _within(value: Any) -> Iterator[re.Pattern[str]]:

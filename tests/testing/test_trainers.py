@@ -30,7 +30,7 @@ def test_it_states_what_every_adapter_does(adapter):
     assert SHARED_CHOICES.keys() <= adapter.workload.choices.keys()
     assert not adapter.convention or adapter.convention in CONVENTIONS
     for hint in adapter.hints:
-        re.compile(hint.pattern)
+        re.compile(hint)
 
 
 def test_its_reader_reads_any_line(adapter):

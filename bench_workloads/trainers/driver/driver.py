@@ -39,8 +39,6 @@ STOPPED_S = 0.5
 SHOWN_LINES, SHOWN_OF_A_LINE = 3, 80
 """of a trainer's output in a message; characters of each"""
 _READ = 1 << 16
-_FIELDS = ("iteration", "values", "effective", "begun", "checkpoint")
-"""fields of a ``ParsedLine`` that a rank sends on"""
 
 
 class TrainerEndedError(RuntimeError):
@@ -73,7 +71,7 @@ class _Driver:
         self._run = run
         self._progress = progress
         self._selector = selectors.DefaultSelector()
-        self._exchange = Exchange.join(run.place, self._selector)
+        self._exchange = Exchange(run.place, self._selector)
         self._reader = adapter.reader(run)
         self._lines = Lines()
         self._settings = {**adapter.workload.params, **run.params}
@@ -181,7 +179,7 @@ class _Driver:
                             self._decided = True
                             self._speakers.stop(Stopped(*message["stop"])) if message["stop"] else None
                             continue
-                        parsed = ParsedLine(**{field: message[field] for field in _FIELDS})
+                        parsed = ParsedLine(**message["parsed"])
                         self._speakers.receive(int(message["rank"]), parsed, float(message["at_s"]))
         return bool(ready)
 
@@ -200,8 +198,7 @@ class _Driver:
             self._last.append(line)
             for parsed in self._reader.read(line):
                 self._speakers.receive(self._run.place.rank, parsed, line_at_s)
-                sent = {field: getattr(parsed, field) for field in _FIELDS}
-                self._exchange.send({"rank": self._run.place.rank, "at_s": line_at_s, **sent})
+                self._exchange.send({"rank": self._run.place.rank, "at_s": line_at_s, "parsed": vars(parsed)})
 
     def _chosen(self) -> Gathered | None:
         if self._failed() and self._speakers.unsaved:
@@ -225,9 +222,9 @@ class _Driver:
     def _give_up(self) -> None:
         """End with the trainer's exit status."""
         code = self._child.poll() if self._child is not None else 0
-        for hint in self._adapter.hints:
-            if code and any(re.search(hint.pattern, line) for line in self._last):
-                self._log(f"hint: {hint.text}")
+        for pattern, cause in self._adapter.hints.items():
+            if code and any(re.search(pattern, line) for line in self._last):
+                self._log(f"hint: {cause}")
         if code is None or code == 0:
             reported, needed = self._speakers.most_iterations(), self._run.warmup_iterations + self._run.iterations
             raise TrainerEndedError(

@@ -16,7 +16,7 @@ import selectors
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from bench_workloads.ports import listen_on_free_port
@@ -70,62 +70,51 @@ class _Line:
             return b""
 
 
-@dataclass(eq=False)
 class Exchange:
-    """One rank's end. Register ``selector`` readable descriptors with the driver's loop; ``poll`` never blocks."""
+    """One rank's end, rank 0's the hub: readable descriptors, which it registers with the driver's loop."""
 
-    selector: selectors.BaseSelector
-    hub: bool
-    port: int
-    """the port for the trainer's own rank 0"""
-    token: str
-    """of the attempt"""
-    joined: int = 0
-    """other ranks that have connected to the hub so far"""
-    _listener: socket.socket | None = None
-    _lines: list[_Line] = field(default_factory=list)
-    _history: list[bytes] = field(default_factory=list)
-
-    @classmethod
-    def join(cls, place: Place, selector: selectors.BaseSelector) -> Exchange:
+    def __init__(self, place: Place, selector: selectors.BaseSelector) -> None:
         """Open the hub, or connect to it and learn the port. Raises OSError."""
-        if place.rank == 0:
-            return cls._open(place, selector)
-        return cls._connect(place, selector)
+        self.selector, self.hub = selector, place.rank == 0
+        self.joined = 0
+        """other ranks that have connected to the hub so far"""
+        self._proof = f"{place.token}\n".encode()
+        """what a rank sends first"""
+        self._listener: socket.socket | None = None
+        self._lines: list[_Line] = []
+        self._history: list[bytes] = []
+        self.port = self._open(place) if self.hub else self._connect(place)
+        """the port for the trainer's own rank 0"""
 
-    @classmethod
-    def _open(cls, place: Place, selector: selectors.BaseSelector) -> Exchange:
-        listener = None
+    def _open(self, place: Place) -> int:
         if place.master_listen_fd is not None:
-            listener = socket.socket(fileno=os.dup(place.master_listen_fd))
+            self._listener = socket.socket(fileno=os.dup(place.master_listen_fd))
         elif place.world_size > 1:
-            listener = socket.create_server((place.master_addr, place.master_port))
+            self._listener = socket.create_server((place.master_addr, place.master_port))
         with listen_on_free_port() as free:
-            port = free.getsockname()[1]
-        exchange = cls(selector, True, port, place.token, 0, listener)
-        exchange._history.append(_encoded({"port": exchange.port}))
-        if listener is not None:
-            listener.setblocking(False)
-            selector.register(listener, selectors.EVENT_READ, exchange)
-        return exchange
+            port: int = free.getsockname()[1]
+        self._history.append(_encoded({"port": port}))
+        if self._listener is not None:
+            self._listener.setblocking(False)
+            self.selector.register(self._listener, selectors.EVENT_READ, self)
+        return port
 
-    @classmethod
-    def _connect(cls, place: Place, selector: selectors.BaseSelector) -> Exchange:
+    def _connect(self, place: Place) -> int:
         deadline = time.monotonic() + CONNECT_S
         while True:
             try:
                 connection = socket.create_connection((place.master_addr, place.master_port), timeout=CONNECT_S)
-                connection.sendall(_proof(place.token))
+                connection.sendall(self._proof)
                 port = _first(connection)
+                break
             except OSError:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
-                continue
-            exchange = cls(selector, False, port, place.token, 0, None, [_Line(connection)])
-            connection.setblocking(True)
-            selector.register(connection, selectors.EVENT_READ, exchange)
-            return exchange
+        connection.setblocking(True)
+        self._lines.append(_Line(connection))
+        self.selector.register(connection, selectors.EVENT_READ, self)
+        return port
 
     def send(self, message: Message) -> None:
         """Send to all other ranks."""
@@ -141,7 +130,7 @@ class Exchange:
             return []
         if not line.proved:
             # A rank sends the token first; any other process is disconnected.
-            if not line.prove(_proof(self.token)):
+            if not line.prove(self._proof):
                 self._drop(line)
             elif line.proved:
                 self.joined += 1
@@ -215,11 +204,6 @@ def _first(connection: socket.socket) -> int:
         return int(json.loads(first)["port"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConnectionError(f"rank 0 sent no port: {first[:80]!r}") from error
-
-
-def _proof(token: str) -> bytes:
-    """What a rank sends first."""
-    return f"{token}\n".encode()
 
 
 def _encoded(message: Message) -> bytes:

@@ -2,65 +2,45 @@
 
 SWEEP_DEEPSPEED_PYTHON names an interpreter with deepspeed, SWEEP_NANOTRON_ROOT a checkout, SWEEP_NANOTRON_PYTHON one
 with torch, dacite, transformers and triton. Of torchtitan, Megatron-LM and Megatron-Bridge: test_validated.py.
+Of picotron and Megatron-Bridge, which cannot be imported without a GPU, `schemas.json` has the keys that they read.
 """
 
 import json
 import os
-import re
-import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from bench_workloads.trainers import TRAINERS, nanotron, nemo
+from bench_workloads.trainers import TRAINERS, nanotron
+from bench_workloads.trainers.driver.templates import render, renders
 from sweep.contract import Run
 from sweep.diagnose.diagnose import diagnose_text
 from sweep.outcomes import Outcome
+from sweep.physics.catalogue import MODELS
 from sweep.planning.rules import broken_by_run
-from sweep.plugins import TRAINER
+from sweep.plugins import TRAINER, WORKLOAD
 from sweep.records.collect import write_results
 from sweep.records.record import configuration
 from tests.support import driving
-from tests.support.made_records import made_record
+from tests.support.made_records import made_record, made_run
 from tests.support.paths import REPOSITORY
 from tests.support.trainers.layouts import GOLDEN, LAYOUTS, launches, run_of
 
 STEPS = 8
 
 
-@dataclass(frozen=True)
-class Exported:
-    """A cell in the trainer's format, read back from where the command wrote it."""
-
-    run: Run
-    folder: Path
-    files: Mapping[str, str]
-    program: list[str]
-    """what follows torchrun's options"""
-    env: Mapping[str, str]
-    """the variables before the command"""
-
-
-def exported(trainer: str, number: int, directory: Path, **params: str) -> Exported:
-    """One of the trainer's six layouts. ``params``: such as ``root``, a checkout of the trainer."""
+def exported(trainer: str, number: int, directory: Path, **params: str) -> tuple[Run, Path]:
+    """One of the trainer's six layouts, and where it was written. ``params``: such as ``root``, a checkout."""
     run = run_of(trainer, **LAYOUTS[trainer][number])
     run = replace(run, params={**run.params, **params})
-    directory.mkdir(exist_ok=True)
     write_results(directory / "r.parquet", [replace(made_record(), **vars(configuration(run, None)))])
     words = ("--format", trainer, "--iterations", STEPS, "--out", directory / "out")
     driving.succeeds("best", directory / "r.parquet", *words)
-    folder = directory / "out" / "small-1-nodes"
-    *_, command = (folder / "command.sh").read_text().splitlines()
-    words = shlex.split(command)
-    ranks = words.index(f"--nproc-per-node={run.gpus_per_node}")
-    files = {path.name: path.read_text() for path in folder.iterdir() if path.name != "command.sh"}
-    env = dict(word.split("=", 1) for word in words[:ranks] if re.match(r"[A-Z_]+=", word))
-    return Exported(run, folder, files, words[ranks + 1 :], env)
+    return run, directory / "out" / "small-1-nodes"
 
 
 STUBS = REPOSITORY / "tests/support/trainers/without_cuda"
@@ -104,14 +84,6 @@ def test_every_layout_of_the_goldens_is_one_that_the_trainer_declares(trainer):
         assert broken_by_run(run_of(trainer, **layout), workload) == [], "what the plan rejects is not exported either"
 
 
-def test_zero_2_and_3_of_bridge_are_megatrons_fsdp():
-    found = [nemo.overrides(run_of("nemo", dp=2, zero=zero), 8) for zero in range(4)]
-    assert [one.get("ddp.data_parallel_sharding_strategy") for one in found] == [
-        None, None, "optim_grads", "optim_grads_params",
-    ]  # fmt: skip
-    assert [one.get("ddp.use_megatron_fsdp") for one in found] == [None, None, True, True]
-
-
 WITHOUT = """
 import sys
 sys.modules["torchtitan"] = None
@@ -124,7 +96,7 @@ except ImportError as error:
 
 def test_a_package_that_torchtitan_lacks_is_named(tmp_path):
     """Its ConfigManager drops the text of an ImportError."""
-    env = {**os.environ, "PYTHONPATH": str(exported("torchtitan", 0, tmp_path).folder)}
+    env = {**os.environ, "PYTHONPATH": str(exported("torchtitan", 0, tmp_path)[1])}
     command = [sys.executable, "-c", WITHOUT]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=env, check=False)
     last = done.stderr.strip().splitlines()[-1]
@@ -148,8 +120,8 @@ print(json.dumps([c.train_batch_size, c.gradient_accumulation_steps, c.zero_opti
 @pytest.mark.parametrize("number", range(6))
 def test_deepspeed_takes_its_configuration(number, tmp_path):
     python = named("SWEEP_DEEPSPEED_PYTHON")
-    made = exported("deepspeed", number, tmp_path)
-    run, text = made.run, made.files["deepspeed.json"]
+    run, folder = exported("deepspeed", number, tmp_path)
+    text = (folder / "deepspeed.json").read_text()
     expected = [run.global_batch_sequences // run.gpus, run.layout.grad_accum, run.layout.zero]
     assert asked(python, DEEPSPEED, text, run.gpus, env={"DS_ACCELERATOR": "cpu"}) == expected
 
@@ -170,9 +142,9 @@ print(json.dumps([c.model.model_config.num_hidden_layers, c.parallelism.tp, c.op
 @pytest.mark.parametrize("number", range(6))
 def test_nanotron_takes_its_configuration(number, tmp_path):
     python, root = (named(f"SWEEP_NANOTRON_{name}") for name in ("PYTHON", "ROOT"))
-    made = exported("nanotron", number, tmp_path, root=root)
-    paths = made.folder / "nanotron.yaml", STUBS, Path(root, "src")
-    assert asked(python, NANOTRON, *paths) == [made.run.shape["num_layers"], made.run.layout.tp, made.run.layout.zero]
+    run, folder = exported("nanotron", number, tmp_path, root=root)
+    paths = folder / "nanotron.yaml", STUBS, Path(root, "src")
+    assert asked(python, NANOTRON, *paths) == [run.shape["num_layers"], run.layout.tp, run.layout.zero]
 
 
 @pytest.mark.parametrize("number", range(6))
@@ -191,3 +163,74 @@ def test_a_template_with_an_unknown_variable_is_refused_with_a_message():
 def test_values_become_one_word_each_whatever_they_hold():
     run = run_of("command", params={"command": "python x.py {{ a }} {{ b }}", "a": "two words; rm -rf", "b": "it's"})
     assert TRAINER.find("command").configure(run, "/d", 8).program == ("x.py", "two words; rm -rf", "it's")
+
+
+def test_a_template_has_jinjas_filters_and_quotes_values():
+    assert render(made_run(), "--lr {{ lr }} --name {{ name | upper }}", {"lr": 0.1, "name": "a b"}, quoted=True) == (
+        "--lr 0.1 --name 'A B'"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ cycler.__init__.__globals__.os.system('true') }}",
+        "{{ x.__init__.__globals__ }}",
+    ],
+)
+def test_a_template_cannot_reach_python(text):
+    with pytest.raises(ValueError, match="invalid value for a template: SecurityError"):
+        render(made_run(), text, {"x": ValueError}, quoted=False)
+
+
+@pytest.mark.parametrize(("text", "known"), [
+    ("{% if pp > 1 %}{% set x = 1 %}{% else %}{% set x = 2 %}{% endif %}{{ x }}", True),
+    ("{% for i in range(tp) %}{{ loop.index }}{% endfor %}{{ own | default(3) }}", True),
+    ("{% if tp > 1 %}{{ x }}{% endif %}", False),
+])  # fmt: skip
+def test_names_that_a_template_sets_are_its_own(text, known):
+    assert renders(text) == known
+
+
+KNOWN = json.loads((REPOSITORY / "tests/support/trainers/schemas.json").read_text())
+SIX = pytest.mark.parametrize("number", range(6))
+
+
+def configured(trainer, number):
+    return TRAINER.find(trainer).configure(run_of(trainer, **LAYOUTS[trainer][number]), "/d", 8)
+
+
+@SIX
+def test_picotron_finds_every_key_that_it_reads_and_no_other(number):
+    written, known = json.loads(configured("picotron", number).files["picotron.json"]), KNOWN["picotron"]
+    keys = {f"{section}.{name}" for section, values in written.items() for name in values}
+    assert set(known["required"]) - keys == set()
+    assert keys - {*known["required"], *known["optional"], *known["unread"]} == set()
+
+
+@SIX
+def test_every_override_is_a_field_of_megatron_bridge(number):
+    """A field without a section is one of the container."""
+    fields, words = KNOWN["nemo"]["fields"], configured("nemo", number).program[1:]
+    names = [word.removeprefix("++").split("=", 1)[0].rpartition(".") for word in words if "=" in word]
+    assert len(names) > 20
+    assert [name for name in names if name[2] not in fields[name[0] or "ConfigContainer"]] == []
+    options = [word for word in words if word.startswith("--")]
+    assert set(options) == {"--recipe", "--mode", "--dataset"}
+    assert set(options) <= set(KNOWN["nemo"]["options"])
+
+
+def test_graphs_of_mamba_layers_are_those_of_a_recipes_own_model():
+    """nemotron_3_super_pretrain_64gpu_gb200_nvfp4_config of perf_recipes; its shape in a grid has none."""
+    scopes = "attn,mamba,moe_router,moe_preprocess"
+    for workload, keep, graphs, wrong in (
+        ("nemo", "all", scopes, False), ("nemo", "model", scopes, False), ("nemo", "", scopes, True),
+        ("nemo", "model", "attn,mamba2", True), ("megatron", None, scopes, True),
+    ):  # fmt: skip
+        params = {} if keep is None else {"keep": keep}
+        run = run_of(
+            workload, MODELS["Nemotron-3-Super"].as_dict(), dp=64, ep=64, etp=1, cuda_graphs=graphs, params=params
+        )
+        found = [text for text in broken_by_run(run, WORKLOAD.find(workload)) if text.startswith("cuda_graphs")]
+        assert bool(found) == wrong, (workload, keep, graphs)

@@ -23,7 +23,7 @@ def hub():
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     selector = selectors.DefaultSelector()
-    exchange = Exchange.join(place(0, port, listener=listener), selector)
+    exchange = Exchange(place(0, port, listener=listener), selector)
     exchange.send({"early": 1})
     received, over = [], threading.Event()
 
@@ -48,7 +48,7 @@ def messages(exchange, selector):
 def test_ranks_with_the_token_exchange_lines(hub):
     port, received = hub
     loops = selectors.DefaultSelector(), selectors.DefaultSelector()
-    ranks = [Exchange.join(place(rank, port), loop) for rank, loop in zip((1, 2), loops, strict=True)]
+    ranks = [Exchange(place(rank, port), loop) for rank, loop in zip((1, 2), loops, strict=True)]
     ranks[0].send({"loss": 2.5})
     wait_for(lambda: {"loss": 2.5} in received)
     found = []
@@ -88,7 +88,7 @@ def test_a_stranger_is_disconnected_and_gets_and_changes_nothing(hub, first):
 def test_strangers_that_stay_connected_keep_no_rank_away(hub):
     port, _ = hub
     strangers = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(3 * MOST_UNPROVED)]
-    rank = Exchange.join(place(1, port), selectors.DefaultSelector())
+    rank = Exchange(place(1, port), selectors.DefaultSelector())
     wait_for(lambda: len(select.select(strangers, [], [], 0)[0]) >= 2 * MOST_UNPROVED)  # closed: nothing is sent
     rank.close()
     for stranger in strangers:

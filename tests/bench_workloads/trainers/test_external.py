@@ -18,19 +18,12 @@ from tests.support import driving
 from tests.support.trainers.external import measured
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
-BAR = re.compile(r"\| (\d+)/\d+ \[[^,]*, +([\d.]+)(it/s|s/it)\]")
-SMOOTHING = 0.3
-"""of tqdm's rate, by default"""
 
 
 @pytest.fixture(params=["local", pytest.param("slurm", marks=pytest.mark.slurm)])
 def cluster(request):
     """None for the local executor."""
     return request.getfixturevalue("slurm_cluster") if request.param == "slurm" else None
-
-
-def log_of(directory, record):
-    return (directory / "logs" / f"{record['run_id']}.{record['attempt']}.log").read_text()
 
 
 def deepspeed_rates(log):
@@ -42,22 +35,6 @@ def deepspeed_rates(log):
     }
 
 
-def bar_seconds(log):
-    """step -> seconds per step, smoothed and rounded, as the bar of the Trainer printed it first."""
-    found = {}
-    for step, rate, unit in BAR.findall(log):
-        found.setdefault(int(step), float(rate) if unit == "s/it" else 1 / float(rate))
-    return found
-
-
-def smoothed(seconds):
-    """The rate that tqdm shows after steps of such lengths: a moving average, corrected for its start."""
-    average = 0.0
-    for one in seconds:
-        average = SMOOTHING * one + (1 - SMOOTHING) * average
-    return average / (1 - (1 - SMOOTHING) ** len(seconds))
-
-
 def test_deepspeed(tmp_path, cluster):
     overrides = ("zero=[0,1,2,3]", "micro_batch_size=4", "nodes=[1,2]", "env.OMP_NUM_THREADS=1")
     records = measured(tmp_path / "s", "deepspeed.yaml", "SWEEP_DEEPSPEED_PYTHON", *overrides, cluster=cluster)
@@ -67,7 +44,8 @@ def test_deepspeed(tmp_path, cluster):
         assert effective["zero"] == record["zero"]
         assert effective["world_size"] == record["dp"]
         assert effective["global_batch_sequences"] * 64 == record["global_batch_tokens"]
-        printed = deepspeed_rates(log_of(tmp_path / "s", record))
+        log = tmp_path / "s" / "logs" / f"{record['run_id']}.{record['attempt']}.log"
+        printed = deepspeed_rates(log.read_text())
         rate = statistics.median(printed[step] for step in range(3, 8)) * 64
         assert record["tokens_per_second"] == pytest.approx(rate, rel=0.02)
         assert json.loads(record["versions_json"])["deepspeed"]
@@ -77,7 +55,6 @@ def test_deepspeed(tmp_path, cluster):
 
 
 def test_the_trainer_of_transformers_by_its_progress_bar(tmp_path, cluster):
-    """Steps of more than 0.1 s, which tqdm smooths one by one; its last mean equals ours."""
     shape = "{num_layers: 4, hidden_size: 256, num_heads: 8, intermediate_size: 1024, vocab_size: 512}"
     overrides = (f"models={{small: {shape}}}", "nodes=[1,2,4]", "site.gpus_per_node=1", "micro_batch_size=[2,8]")
     words = (*overrides, "env.OMP_NUM_THREADS=1")
@@ -90,13 +67,8 @@ def test_the_trainer_of_transformers_by_its_progress_bar(tmp_path, cluster):
         # A bar that is redrawn after its step's losses leaves a step without one: the record then has none at all.
         assert all(5 < loss < 8 for loss in record["losses"] or ())
         assert json.loads(record["effective_json"]) == {"world_size": record["dp"]}
-        printed = bar_seconds(log_of(tmp_path / "s", record))
-        warmup = record["warmup_times_s"]
-        steps = [printed[1], *warmup[-1:], *record["step_times_s"]]
-        assert min(steps) > 0.1
-        assert smoothed(steps) == pytest.approx(printed[7], rel=0.02)
     for _, printed in exported_runs(tmp_path, "command", cluster):
-        assert max(bar_seconds(printed)) == 7
+        assert max(map(int, re.findall(r"\| (\d+)/\d+ \[", printed))) == 7
 
 
 def exported_runs(tmp_path, trainer, cluster):

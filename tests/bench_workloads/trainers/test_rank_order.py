@@ -34,7 +34,7 @@ def test_a_trainers_process_has_its_place_in_the_leaders_order(tmp_path, monkeyp
     program.write_text(f'#!/bin/sh\n{{ env; echo "ARGV $*"; }} > {seen}\nexit 3\n')
     program.chmod(0o755)
     hub = replace(HERE, rank=0, node_rank=0, scratch_dir=str(tmp_path))
-    exchange = Exchange.join(hub, selectors.DefaultSelector())
+    exchange = Exchange(hub, selectors.DefaultSelector())
     port = exchange._listener.getsockname()[1]
     threading.Thread(target=greet, args=(exchange,), daemon=True).start()
     here = replace(HERE, master_port=port, scratch_dir=str(tmp_path))

@@ -6,12 +6,15 @@ import pytest
 
 from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.adapter import Adapter, from_here
+from sweep.physics.catalogue import MODELS
 from sweep.physics.profiles import PROFILES, profile_of
+from sweep.planning.rules import broken_by_run
 from sweep.plugins import TRAINER, WORKLOAD
 from tests.support.made_plans import rows_of
 from tests.support.made_records import made_run
 from tests.support.paths import REPOSITORY
 from tests.support.simulated import placed
+from tests.support.trainers.layouts import run_of
 
 NAMES = ("torchtitan", "nanotron", "picotron", "deepspeed", "megatron", "nemo")
 ALLOWED = ("sweep/physics/", "bench_workloads/trainers/")
@@ -132,25 +135,11 @@ def test_one_micro_batch_less_than_stages_is_rejected_where_the_trainer_refuses_
 )
 def test_megatron_splits_experts_by_tp_too_by_default(nodes, ep, width, fits):
     """Expert-tensor width times ep*pp must divide the ranks (parallel_state.py)."""
-    text = f"""
-workload: megatron
-models: [Mixtral-8x7B]
-nodes: {nodes}
-sequence_length: 4096
-global_batch: 1Mi
-tp: 8
-pp: 2
-ep: {ep}
-recompute: full
-zero: 1
-micro_batch_size: 1
-etp: {width}
-site: {{gpu: h200, gpus_per_node: 8}}
-"""
-    (row,) = rows_of(text)
-    default = f"ep_by_replicas: ep={ep} does not divide dp*cp = {nodes // 2}*1: each expert is split over tp=8 ranks"
-    stated = f"etp_by_replicas: ep*etp = {ep}*{width} does not divide dp*cp*tp = {nodes // 2}*1*8"
-    found = [text.partition(", unless")[0] for text in row["reasons"] or []]
+    layout = {"dp": nodes // 2, "tp": 8, "pp": 2, "ep": ep, "etp": width}
+    run = run_of("megatron", shape=MODELS["Mixtral-8x7B"].stated(), **layout)
+    default = f"ep={ep} does not divide dp*cp = {nodes // 2}*1: each expert is split over tp=8 ranks"
+    stated = f"ep*etp = {ep}*{width} does not divide dp*cp*tp = {nodes // 2}*1*8"
+    found = [text.partition(", unless")[0] for text in broken_by_run(run, WORKLOAD.find("megatron"))]
     assert found == [stated if width else default] * (not fits)
 
 

@@ -1,14 +1,17 @@
 """Time in collectives from the flight recorder's entries, as torch 2.13 writes them (FlightRecorderDetail.hpp)."""
 
 import json
+import os
 import time
+from contextlib import contextmanager
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from bench_workloads.transformer import waiting  # noqa: E402
+from bench_workloads.transformer import measure, waiting  # noqa: E402
 from bench_workloads.transformer.data import Batches  # noqa: E402
 from sweep.contract import Layout  # noqa: E402
 
@@ -87,8 +90,6 @@ def test_the_buffer_holds_a_step(monkeypatch):
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "2000")
     layout = Layout(dp=8, tp=8, zero=3, grad_accum=16)
     waiting.prepare(torch.device("cuda"), waiting.most_collectives(layout, 80))
-    import os
-
     assert int(os.environ["TORCH_FR_BUFFER_SIZE"]) >= 2 * 16 * 80 * (3 + 12)
 
 
@@ -103,39 +104,24 @@ def test_the_barrier_before_a_step_is_no_part_of_it(recording):
 
 def test_ranks_catch_up_before_they_meet_and_begin_at_once_after(monkeypatch):
     """Else one rank's step would include another's wait for the watchdog, up to 0.3 s."""
-    from bench_workloads.transformer import measure
-
-    order = []
-
-    class Collectives:
-        unknown = None
-
-        def catch_up(self):
-            order.append("catch_up")
-
-        def start(self):
-            order.append("start")
-
-        def lap(self):
-            order.append("lap")
-            return 0.0
-
-    class Watched:
-        def __enter__(self):
-            order.append("counters")
-
-        def __exit__(self, *error):
-            order.append("counters")
-
+    calls = Mock(unknown=None)
+    calls.lap.return_value, calls.step.return_value = 0.0, None
     trainer = SimpleNamespace(
         batches=Batches(7, 16, 4, 1, slice(0, 1), torch.arange(4)),
-        compute_gradients=lambda tokens, targets: order.append("step"),
+        compute_gradients=calls.step,
         optimizer=SimpleNamespace(step=lambda: torch.ones(())),
         run=SimpleNamespace(layout=Layout()),
     )
-    monkeypatch.setattr(measure.dist, "barrier", lambda: order.append("barrier"))
+
+    @contextmanager
+    def watched():
+        calls.counters()
+        yield
+        calls.counters()
+
+    monkeypatch.setattr(measure.dist, "barrier", calls.barrier)
     monkeypatch.setattr(measure.dist, "all_reduce", lambda tensor, **_: None)
     monkeypatch.setattr(measure.dist, "get_world_size", lambda: 1)
-    watch = measure.Stopwatch(trainer, None, torch.device("cpu"), Collectives(), watched=Watched)
-    watch.iteration(0, measure.Samples())
+    measure.Stopwatch(trainer, None, torch.device("cpu"), calls, watched=watched).iteration(0, measure.Samples())
+    order = [name for name, *_ in calls.mock_calls]
     assert order == ["catch_up", "barrier", "counters", "barrier", "start", "step", "counters", "lap"]

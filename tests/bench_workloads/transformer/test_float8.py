@@ -1,7 +1,6 @@
 """Training in 8 bits, emulated on a CPU: against bf16, against one process, what is converted, what is refused."""
 
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -17,7 +16,7 @@ from sweep.records.validity import mismatches  # noqa: E402
 from tests.support.ranks.harness import DENSE, SHAPES, ForkServer, a_run  # noqa: E402
 from tests.support.transformer.broken import broken_rules  # noqa: E402
 from tests.support.transformer.cases import FLOAT8, case  # noqa: E402
-from tests.support.transformer.comparison import FP32, compare, furthest  # noqa: E402
+from tests.support.transformer.comparison import FP32, furthest  # noqa: E402
 from tests.support.transformer.reference import truth  # noqa: E402
 
 pytestmark = pytest.mark.parallel
@@ -50,11 +49,7 @@ def test_one_process_in_8_bits_is_near_bf16_and_differs_by_its_micro_batches(dty
 @pytest.mark.parametrize(("exact", "case"), FLOAT8, ids=str)
 def test_a_layout_in_8_bits_equals_one_process(fork_server: ForkServer, exact, case, truths):
     pytest.importorskip("torchao")
-    start, worst = time.monotonic(), None
-    try:
-        worst = compare(fork_server, case.run(), FP32 if exact else FP8)
-    finally:
-        truths.compared.append((case.name, case.run().dtype, case.run().gpus, worst, time.monotonic() - start))
+    truths.compare(fork_server, case, case.run(), FP32 if exact else FP8)
 
 
 def test_what_ran_is_stated_and_counted(fork_server: ForkServer):

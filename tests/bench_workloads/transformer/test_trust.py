@@ -3,9 +3,9 @@
 Ranks are real torch processes; the records are those that a sweep stores.
 """
 
-import itertools
 import json
 import statistics
+from importlib.metadata import version
 
 import pytest
 
@@ -103,34 +103,14 @@ def test_one_disturbed_iteration_changes_neither_median_nor_rate(fork_server: Fo
     assert further["own_time_median_s"]["max"] < 0.5, "late once is not slow"
 
 
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory) -> list[dict]:
-    """A sweep by the command line, on a site that states another torch: the records by straggler_rank.
-
-    The straggler is late by far more than a busy machine disturbs the other rank in the median step.
-    """
-    folder = tmp_path_factory.mktemp("trust")
-    params = {"straggler_rank": [-1, 1], "straggler_s": 1.0, "cpu_memory": False, "threads": 1}
+def test_a_whole_sweep_names_the_straggler_and_reports_that_the_nodes_have_another_torch(tmp_path):
+    """By the command line. The straggler is late by far more than a busy machine disturbs the other rank."""
+    params = {"straggler_rank": 1, "straggler_s": 1.0, "cpu_memory": False, "threads": 1}
     keys = {"global_batch": 512, "dp": 2, "zero": 0, "micro_batch_size": 2, "iterations": 9, "remeasure": 0}
     grid = driving.simulated({"torch_version": OTHER}, **keys, workload="transformer", params=params)
-    driving.launched(folder, grid)
-    records = driving.assert_each_run_measured_once(folder / "s")
-    return sorted(records, key=lambda record: json.loads(record["params_json"])["straggler_rank"])
-
-
-def test_a_whole_sweep_names_the_straggler(swept):
-    assert [record["slow_rank"] for record in swept][1:] == [1]
-
-
-def test_the_first_pilot_reports_that_the_nodes_have_another_torch(swept):
-    import torch
-
-    for record in swept:
-        assert record["suspect"]
-        assert any(f"the site states torch {OTHER}, the ranks run {torch.__version__}" in n for n in record["notes"])
-
-
-def test_losses_of_stragglers_are_those_of_the_others(swept):
-    """What is measured is the same training, late or not."""
-    for one, other in itertools.pairwise(record["losses"] for record in swept):
-        assert one == other
+    driving.launched(tmp_path, grid)
+    (record,) = driving.assert_each_run_measured_once(tmp_path / "s")
+    assert record["slow_rank"] == 1
+    assert record["suspect"]
+    wanted = f"the site states torch {OTHER}, the ranks run {version('torch')}"
+    assert any(wanted in note for note in record["notes"])

@@ -1,60 +1,35 @@
 """Every layout trains the same model: losses and gradient norms equal those of one plain process."""
 
-import time
-
 import pytest
 
 from bench_workloads.transformer import WORKLOAD
 from tests.support.ranks.harness import ForkServer, Rank
 from tests.support.transformer.broken import broken_rules, columns
-from tests.support.transformer.cases import CHOSEN, COMPILED, IMPOSSIBLE, TABLE, Case
-from tests.support.transformer.comparison import BF16, FP32, compare, furthest
+from tests.support.transformer.cases import CHOSEN, COMPILED, IMPOSSIBLE, TABLE, Case, case
+from tests.support.transformer.comparison import BF16, FP32, furthest
 from tests.support.transformer.reference import truth
-from tests.support.transformer.truths import Truths
 
 pytestmark = pytest.mark.parallel
 
 
-def _check(truths: Truths, fork_server: ForkServer, case: Case, run, bounds: tuple[float, float]) -> None:
-    """Compare, and store the line for the table: also of a failure."""
-    start, worst = time.monotonic(), None
-    try:
-        worst = compare(fork_server, run, bounds)
-    finally:
-        truths.compared.append((case.name, run.dtype, run.gpus, worst, time.monotonic() - start))
+SOME = [c if c.name in CHOSEN else pytest.param(c, marks=pytest.mark.long) for c in TABLE]
 
 
-def by_name(name: str) -> Case:
-    return next(c for c in TABLE if c.name == name)
-
-
-def test_names_are_unique():
-    names = [c.name for c in (*TABLE, *COMPILED)]
-    assert len(names) == len(set(names))
-    assert len(TABLE) >= 60
-
-
-@pytest.mark.parametrize("name", CHOSEN)
-def test_chosen_layouts_equal_one_process(fork_server: ForkServer, name: str):
-    compare(fork_server, by_name(name).run(), FP32)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("case", TABLE, ids=str)
+@pytest.mark.parametrize("case", SOME, ids=str)
 def test_layout_equals_one_process(fork_server: ForkServer, case: Case, truths):
-    _check(truths, fork_server, case, case.run(), FP32)
+    truths.compare(fork_server, case, case.run(), FP32)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", TABLE, ids=str)
 def test_layout_equals_one_process_in_bf16(fork_server: ForkServer, case: Case, truths):
-    _check(truths, fork_server, case, case.run(dtype="bf16"), BF16)
+    truths.compare(fork_server, case, case.run(dtype="bf16"), BF16)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", COMPILED, ids=str)
 def test_compiled_layout_equals_one_process(fork_server: ForkServer, case: Case, truths):
-    _check(truths, fork_server, case, case.run(), FP32)
+    truths.compare(fork_server, case, case.run(), FP32)
 
 
 @pytest.mark.parametrize(("rule", "case"), IMPOSSIBLE, ids=lambda x: str(x))
@@ -90,7 +65,7 @@ def what_happens(ranks: list[Rank], run) -> str:
 
 def test_the_comparison_sees_a_lost_gradient(fork_server: ForkServer):
     """The control: another global batch gives other numbers, far outside the bounds."""
-    run = by_name("dp=2 zero=0").run()
+    run = case("dp=2 zero=0").run()
     found = fork_server.attempt(run, seed=8)[0].measurement
     losses, norms = truth(run)
     assert furthest(found["losses"], losses) > 100 * FP32[0]

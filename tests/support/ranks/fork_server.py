@@ -17,7 +17,7 @@ import time
 import traceback
 from pathlib import Path
 
-from sweep.contract import Place, Progress, RankRun, Run
+from sweep.contract import Progress, RankRun, Run
 from sweep.plugins import WORKLOAD, load_object
 from tests.support.simulated import place
 
@@ -62,7 +62,8 @@ def _become_rank(run: Run, rank: int, listener: socket.socket, fd: int, errors: 
         os.dup2(errors, 2)
         os.dup2(errors, 1)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        at = _place(run, rank, listener, request["place"])
+        fd, port = listener.fileno() if rank == 0 else None, listener.getsockname()[1]
+        at = place(rank, run.gpus, master_port=port, master_listen_fd=fd, **request["place"])
         if rank:
             listener.close()
         load_object(request["main"] or WORKLOAD.find(run.workload).main)(RankRun.of(run, at), progress)
@@ -72,11 +73,6 @@ def _become_rank(run: Run, rank: int, listener: socket.socket, fd: int, errors: 
         progress.failed(error)
     finally:
         os._exit(code)
-
-
-def _place(run: Run, rank: int, listener: socket.socket, further: dict) -> Place:
-    fd, port = listener.fileno() if rank == 0 else None, listener.getsockname()[1]
-    return place(rank, run.gpus, master_port=port, master_listen_fd=fd, **further)
 
 
 def _gather(child: int, read: int, errors, deadline: float) -> dict:

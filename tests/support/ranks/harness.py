@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from sweep.contract import Layout, Run
 from tests.support.paths import REPOSITORY
 
-ROOT = REPOSITORY
 DENSE = {
     "num_layers": 4,
     "hidden_size": 64,
@@ -80,7 +79,7 @@ class ForkServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=ROOT,
+            cwd=REPOSITORY,
             env=environment,
         )
         self.threads = self._answer()["threads"]

@@ -66,3 +66,4 @@ CHOSEN = (
     "cp=2 ep=2 deepseek",
 )
 """the lines checked in every test run"""
+assert {*CHOSEN} <= {one.name for one in TABLE}

@@ -33,8 +33,8 @@ from sweep.contract import RankRun, Run
 from tests.support.simulated import place
 
 
-def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = True) -> tuple[int, int]:
-    """(peak bytes of the second step, when the optimizer states exist; weights) of the first rank of a stage.
+def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = True) -> int:
+    """Peak bytes of the second step, when the optimizer states exist, of the first rank of a stage.
 
     ``gpu_kernels``: count RMSNorm as the one kernel that it is on a GPU; False: as what it is composed of on CPU.
     """
@@ -58,7 +58,7 @@ def traced(run: Run, stage: int = 0, *, gpu_kernels: bool = True) -> tuple[int, 
                 counter.peak = counter.live
                 trainer.compute_gradients(*trainer.batches(iteration))
                 trainer.optimizer.step()
-        return counter.peak, sum(shard.numel() for shard in trainer.optimizer.shards())
+        return counter.peak
 
 
 class _LiveBytes(TorchDispatchMode):
