@@ -32,7 +32,7 @@ from sweep.state.exclusion import Ledger, NodeReport, ReportVerdict, excluded, s
 from sweep.state.parts import parts_of
 from sweep.state.retries import ELSEWHERE, OUTSIDE, attempt_that_counts, config_fault, may_retry, supersedes
 
-PilotEvent: TypeAlias = PilotIntended | PilotSubmitted | PilotWaits | PilotGone | PilotStarted | PilotAlive | PilotEnded
+PilotEvent: TypeAlias = PilotAlive | PilotIntended | PilotSubmitted | PilotWaits | PilotGone | PilotStarted | PilotEnded
 NodeEvent: TypeAlias = NodeBad | NodeFit | NodeReleased
 
 
@@ -224,6 +224,8 @@ class SweepState:
             self.latest = max(self.latest, event.order)
             if isinstance(event, Recorded):
                 _record(event, self)
+            elif isinstance(event, AttemptStarted):
+                _start(event, self)
             elif isinstance(event, PilotEvent):
                 _apply_to_pilot(event, self)
             elif isinstance(event, NodeEvent):
@@ -256,17 +258,18 @@ class SweepState:
         return attempts.get(number) or attempts.setdefault(number, Attempt(number, pilot))
 
 
+def _start(event: AttemptStarted, sweep_state: SweepState) -> None:
+    attempt = sweep_state.attempt(event.run_id, event.attempt, event.pilot)
+    attempt.started_at = event.time
+    attempt.nodes = event.nodes
+    if (pilot := sweep_state.pilots.get(event.pilot)) is not None:
+        pilot.wrote(event)
+        for node in event.nodes if pilot.lost_at else ():
+            pilot.lost_at.pop(node, None)
+
+
 def _apply(event: Event, sweep_state: SweepState) -> None:
-    """What concerns the sweep or a run."""
     match event:
-        case AttemptStarted():
-            attempt = sweep_state.attempt(event.run_id, event.attempt, event.pilot)
-            attempt.started_at = event.time
-            attempt.nodes = event.nodes
-            if (pilot := sweep_state.pilots.get(event.pilot)) is not None:
-                pilot.wrote(event)
-                for node in event.nodes if pilot.lost_at else ():
-                    pilot.lost_at.pop(node, None)
         case SessionBegan():
             sweep_state.session_at = max(event.order, sweep_state.session_at)
         case CancelRequested():
