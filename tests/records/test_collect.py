@@ -1,7 +1,6 @@
 """From journals to results.parquet: one row per attempt, with whether it counts; only new lines are read."""
 
 import dataclasses
-import gc
 import json
 
 import pandas as pd
@@ -214,19 +213,3 @@ def test_every_column_of_a_table_has_a_type_by_its_name():
     schema = table_of([made_record()]).schema
     assert list(columns_by_name()) == schema.names == [column.name for column in (*COLUMNS, *COLLECTED)]
     assert {name: schema.field(name).type for name in schema.names} == arrow_types()
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_the_callers_garbage_collection_is_as_before_a_collect_also_where_that_fails(sweep, enabled):
-    write_journal(sweep, "p1", [SessionAlive(time=1.0)])
-    was = gc.isenabled()
-    try:
-        (gc.enable if enabled else gc.disable)()
-        collect(sweep)
-        assert gc.isenabled() is enabled
-        (sweep.path / "journal" / "pilot-broken.jsonl").symlink_to("nowhere")
-        with pytest.raises(FileNotFoundError):
-            collect(sweep)
-        assert gc.isenabled() is enabled
-    finally:
-        (gc.enable if was else gc.disable)()
