@@ -190,10 +190,7 @@ def failures_of(records: pd.DataFrame) -> list[dict[str, Any]]:
 
 def time_spent(records: pd.DataFrame) -> tuple[str, float] | None:
     """(unit, amount) of the attempts' time on their GPUs; None where no attempt has one."""
-    if "total_s" not in records:
-        return None
-    gpus = records["gpus"] if "gpus" in records else records["nodes"]
-    each: pd.Series[float] = records["total_s"].astype(float) * gpus.astype(float) / 3600
+    each: pd.Series[float] = records["total_s"].astype(float) * records["gpus"].astype(float) / 3600
     hours = each.where(each >= 0).sum(min_count=1)
     if math.isnan(hours):
         return None
