@@ -11,7 +11,7 @@ import analysis
 from analysis.metrics import METRICS, metric_named, number
 from analysis.report import About, build, columns_needed
 from analysis.report.attempts import omission_text, table_of, time_spent
-from analysis.report.page import json_for_html
+from analysis.report.build import json_for_html
 from analysis.report.surroundings import environment_of, how_to_reproduce, rejections_of
 from analysis.report.usage import as_grid, usage_of
 from sweep.errors import SweepError
