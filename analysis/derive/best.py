@@ -310,12 +310,11 @@ def trimmed(n: int) -> int:
 
 def configuration_key(rows: pd.DataFrame) -> pd.Series[int]:
     """A number per configuration: equal for repeats of one, also across sweeps."""
-    names = [name for name in CONFIGURATION_NAMES if name in rows]
-    many = "repeat" in rows and bool((rows["repeat"].astype(float) > 0).any())
+    many = bool((rows["repeat"].astype(float) > 0).any())
     if not many and "run_id" in rows and rows["run_id"].is_unique and rows["run_id"].notna().all():
         numbers = np.arange(len(rows))
     else:
-        numbers = rows.groupby(names, sort=False, dropna=False).ngroup().to_numpy()
+        numbers = rows.groupby([*CONFIGURATION_NAMES], sort=False, dropna=False).ngroup().to_numpy()
     return pd.Series(numbers, index=rows.index)
 
 

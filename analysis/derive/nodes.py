@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from analysis.derive.best import completed
 from sweep.records.schema import NODE_FAULTS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HEALTH_COLUMNS = ["node", "attempts", "faults", "slow"]
 
 
 def health(records: pd.DataFrame) -> pd.DataFrame:
     """One row per node: attempts, faults, and how often it held the slow rank."""
-    rows = completed(records)
-    if "node_names" not in rows:
-        return pd.DataFrame(columns=HEALTH_COLUMNS)
+    rows = completed(records, "node_names", "slow_rank")
     rows = rows[rows["node_names"].notna()]
-    slow: list[str | None] = [None] * len(rows)
-    if "slow_rank" in rows:  # of an attempt whose ranks have equal work
-        like = (rows["pp"].fillna(1) == 1) & (rows["ep"].fillna(1) == 1)
-        at = rows["slow_rank"].where(like).astype(float) // rows["gpus_per_node"].where(
-            rows["gpus_per_node"] > 0
-        ).astype(float)
-        slow = [
-            str(names[int(place)]) if 0 <= place < len(names) else None
-            for place, names in zip(at, rows["node_names"], strict=True)
-        ]
+    like = (rows["pp"].fillna(1) == 1) & (rows["ep"].fillna(1) == 1)  # else its ranks do not have equal work
+    per_node = rows["gpus_per_node"].where(rows["gpus_per_node"] > 0).astype(float)
+    at = rows["slow_rank"].where(like).astype(float) // per_node
+    slow = [
+        str(names[int(place)]) if 0 <= place < len(names) else None
+        for place, names in zip(at, rows["node_names"], strict=True)
+    ]
     one = rows[["node_names"]].assign(fault=rows["outcome"].isin(list(NODE_FAULTS)), slow_node=slow)
     one = one.explode("node_names").dropna(subset=["node_names"]).rename(columns={"node_names": "node"})
     one = one.assign(slow=one["node"] == one["slow_node"])

@@ -6,9 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from analysis.derive.best import completed, configuration_key, counting, succeeded
 from analysis.derive.swept import LONGEST, object_in
@@ -17,6 +15,9 @@ from sweep.contract import LAYOUT
 from sweep.errors import natural
 from sweep.physics.groups import PACKED, PLACEMENT
 from sweep.physics.statistics import variance_ratio_chance
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS = ("run_id", "model", "nodes", *LAYOUT, "configuration", "asked", "node_set", "switches", "ratio")
 
@@ -28,20 +29,17 @@ def placed(records: pd.DataFrame) -> pd.DataFrame:
     ``node_set``: their names in order. ``switches``: how many leaf switches they are on, null where not known.
     ``ratio``: the run's speed over the median of its configuration's runs.
     """
-    rows = counting(completed(records))
-    if "node_names" not in rows:
-        return pd.DataFrame(columns=list(COLUMNS))
+    rows = counting(completed(records, "node_names", "leaf_switches"))
     rows = rows[
         succeeded(rows) & rows["node_names"].map(items_of).astype(bool) & (rows["step_time_median_s"].astype(float) > 0)
     ]
-    switches = rows["leaf_switches"] if "leaf_switches" in rows else pd.Series(None, index=rows.index, dtype=object)
     variables = [object_in(text) for text in rows["env_json"]]
     asked = [str(found.pop(PLACEMENT, PACKED))[:LONGEST] for found in variables]
     rows = rows.assign(env_json=[json.dumps(found, sort_keys=True) for found in variables], asked=asked)
     rows = rows.assign(
         configuration=configuration_key(rows.drop(columns="run_id")),
         node_set=[", ".join(sorted(map(str, names), key=natural)) for names in rows["node_names"]],
-        switches=[_different(names) for names in switches],
+        switches=[_different(names) for names in rows["leaf_switches"]],
     )
     several = rows.groupby("configuration")["node_set"].transform("nunique") > 1
     rows = rows[several]

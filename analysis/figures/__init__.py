@@ -14,12 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.derive.best import NEEDED
-from analysis.figures import (
-    axes,
-    job,
-    placement,
-    scaling,
-)
+from analysis.figures import axes, job, placement, scaling
 from sweep.errors import Mistake, SweepError, nearest
 
 if TYPE_CHECKING:
@@ -34,8 +29,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_IN_ORDER = (scaling, axes, job, placement)
-FIGURES = {module.__name__.rpartition(".")[2]: module for module in _IN_ORDER}
+FIGURES = {"scaling": scaling, "axes": axes, "job": job, "placement": placement}
 """name -> its module, with ``draw`` and its caption as docstring, in the order of a report"""
 
 
@@ -52,14 +46,6 @@ class Drawn:
     figure: Figure
     lacking: str | None
     """why the data do not hold what the figure shows; the figure then shows only this text"""
-
-    def _repr_png_(self) -> bytes:
-        """What a notebook shows of it."""
-        import io
-
-        buffer = io.BytesIO()
-        self.figure.savefig(buffer, format="png")
-        return buffer.getvalue()
 
 
 def draw(name: str, records: pd.DataFrame) -> Drawn:

@@ -49,14 +49,14 @@ def held_fixed(rows: pd.DataFrame, best: pd.DataFrame | None = None, metric: Met
 def measured_rows(records: pd.DataFrame, keep: str | None) -> pd.DataFrame:
     """The records that succeeded and meet the expression; all of them where none succeeded."""
     rows = records if keep is None else filters.keep(records, keep)
-    ok = rows[succeeded(rows)] if "outcome" in rows else rows
+    ok = rows[succeeded(rows)]
     return ok if len(ok) else rows
 
 
 def marks_of(rows: pd.DataFrame) -> list[str]:
     """Keys of ``MARKS``: what of the rows was not measured on GPUs that trained."""
     marks = ["simulated"] if is_simulated(rows) else []
-    predicted = truth(rows["predicted"]) if "predicted" in rows else rows["model"].isna()
+    predicted = truth(rows["predicted"])
     return marks + (["predicted" if predicted.all() else "some predicted"] if predicted.any() else [])
 
 

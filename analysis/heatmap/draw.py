@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.derive.best import cells as derive_cells
-from analysis.derive.best import on_cpu, truth
+from analysis.derive.best import completed, on_cpu, truth
 from analysis.heatmap import caption
 from analysis.heatmap.cell_text import groups, lines
 from analysis.heatmap.colours import Scale, coloured, draw_bar, ink_on
@@ -100,6 +100,7 @@ def draw(
     if not NARROWEST_IN <= width_in <= WIDEST_IN:
         remedy = f"between {NARROWEST_IN:g} and {WIDEST_IN:g}"
         raise SweepError(Mistake(f"{width_in:g} inches is no width for a figure", path="--width", remedy=remedy))
+    records = completed(records)
     table = derive_cells(records, plan, metric, keep)
     if table.empty:
         raise SweepError(Mistake("nothing to draw: no record or plan has a cell", remedy="run the sweep first"))
@@ -210,7 +211,7 @@ def _label_axes(axes: Axes, rows: pd.DataFrame, page: Page) -> None:
     axes.set_yticks([at + 0.5 for at in range(len(page.models))], labels, fontsize=LABEL)
     for text in axes.get_yticklabels():
         text.set_parse_math(False)
-    per_node = sorted({int(n) for n in rows["gpus_per_node"].dropna()}) if "gpus_per_node" in rows else []
+    per_node = sorted({int(n) for n in rows["gpus_per_node"].dropna()})
     unit = "rank" if on_cpu(rows) else "GPU"
     each = f" (of {per_node[0]} {unit}{'s' * (per_node[0] != 1)} each)" if len(per_node) == 1 else ""
     axes.set_xlabel(f"nodes{each}", fontsize=LABEL, labelpad=2, color=INK)

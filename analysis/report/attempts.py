@@ -34,8 +34,6 @@ class Field:
 
     name: str
     label: str
-    title: str
-    """what it means, in a few words"""
     factor: float = 1.0
     """shown value = factor * value"""
     shown_digits: int = 0
@@ -43,37 +41,31 @@ class Field:
 
 
 FIELDS: tuple[Field, ...] = (
-    Field(name="outcome", label="outcome", title="how the attempt ended"),
-    Field(name="model", label="model", title="name of the model"),
-    Field(name="nodes", label="nodes", title="nodes of the allocation"),
-    Field(name="gpus", label="GPUs", title="GPUs, or ranks where there is no GPU"),
-    Field(name="dp", label="DP", title="data-parallel replicas"),
-    Field(name="tp", label="TP", title="tensor-parallel width"),
-    Field(name="pp", label="PP", title="pipeline stages"),
-    Field(name="cp", label="CP", title="context-parallel width"),
-    Field(name="ep", label="EP", title="expert-parallel width"),
-    Field(name="zero", label="ZeRO", title="ZeRO stage"),
-    Field(name="micro_batch_size", label="MBS", title="sequences per micro-batch and replica"),
-    Field(name="grad_accum", label="GAS", title="micro-batches per optimizer step"),
-    Field(name="recompute", label="recompute", title="activation recomputation"),
-    Field(name="pp_schedule", label="schedule", title="pipeline schedule"),
-    Field(name="sequence_length", label="sequence", title="tokens of one sequence"),
-    Field(name="global_batch_tokens", label="batch", title="tokens of one optimizer step"),
-    Field(name="tokens_per_second_per_gpu", label="tok/s/GPU", title="tokens per second and GPU", shown_digits=1),
-    Field(name="mfu", label="MFU %", title="model FLOP/s over the dense peak FLOP/s", factor=100, shown_digits=1),
-    Field(name="reported_mfu", label="MFU % (source)", title="what the source calls MFU", factor=100, shown_digits=1),
-    Field(name="step_time_median_s", label="step s", title="median time of an iteration, seconds", shown_digits=3),
-    Field(
-        name="peak_memory_bytes",
-        label="memory GiB",
-        title="peak memory of the fullest rank",
-        factor=1 / GIB,
-        shown_digits=2,
-    ),
-    Field(name="total_s", label="took s", title="the attempt from order to clean node, seconds", shown_digits=1),
-    Field(name="attempt", label="attempt", title="1 for the first execution of the run"),
-    Field(name="message", label="what happened", title="as text"),
-    Field(name="run_id", label="run", title="run id for `sweep explain` and `sweep logs`"),
+    Field(name="outcome", label="outcome"),
+    Field(name="model", label="model"),
+    Field(name="nodes", label="nodes"),
+    Field(name="gpus", label="GPUs"),
+    Field(name="dp", label="DP"),
+    Field(name="tp", label="TP"),
+    Field(name="pp", label="PP"),
+    Field(name="cp", label="CP"),
+    Field(name="ep", label="EP"),
+    Field(name="zero", label="ZeRO"),
+    Field(name="micro_batch_size", label="MBS"),
+    Field(name="grad_accum", label="GAS"),
+    Field(name="recompute", label="recompute"),
+    Field(name="pp_schedule", label="schedule"),
+    Field(name="sequence_length", label="sequence"),
+    Field(name="global_batch_tokens", label="batch"),
+    Field(name="tokens_per_second_per_gpu", label="tok/s/GPU", shown_digits=1),
+    Field(name="mfu", label="MFU %", factor=100, shown_digits=1),
+    Field(name="reported_mfu", label="MFU % (source)", factor=100, shown_digits=1),
+    Field(name="step_time_median_s", label="step s", shown_digits=3),
+    Field(name="peak_memory_bytes", label="memory GiB", factor=1 / GIB, shown_digits=2),
+    Field(name="total_s", label="took s", shown_digits=1),
+    Field(name="attempt", label="attempt"),
+    Field(name="message", label="what happened"),
+    Field(name="run_id", label="run"),
 )
 """Columns in the order in which they are shown; one without a value is left out"""
 
@@ -103,7 +95,7 @@ def _fields(metric: Metric) -> list[Field]:
     """The fixed columns, and the ranking metric's own where it is not among them."""
     if metric.column in {field.name for field in FIELDS}:
         return list(FIELDS)
-    own = Field(name=metric.column, label=metric.label, title=metric.label, factor=metric.factor, shown_digits=1)
+    own = Field(name=metric.column, label=metric.label, factor=metric.factor, shown_digits=1)
     at = next(i for i, field in enumerate(FIELDS) if field.name == "tokens_per_second_per_gpu")
     return [*FIELDS[:at], own, *FIELDS[at:]]
 
@@ -137,9 +129,9 @@ def _same(rows: pd.DataFrame, field: Field) -> str | None:
 
 
 def _column(rows: pd.DataFrame, field: Field) -> dict[str, Any]:
-    head: dict[str, Any] = {"name": field.name, "label": field.label, "title": field.title}
-    values = rows[field.name]
-    if columns_by_name()[field.name].type in ("int64", "double"):
+    column, values = columns_by_name()[field.name], rows[field.name]
+    head: dict[str, Any] = {"name": field.name, "label": field.label, "title": column.meaning}
+    if column.type in ("int64", "double"):
         numbers = values.astype(float).to_numpy() * field.factor
         return {**head, "digits": field.shown_digits, "values": [_short(value) for value in numbers.tolist()]}
     words = values.where(values.notna(), None).map(lambda text: None if text is None else str(text)[:LONGEST_TEXT])
@@ -198,10 +190,7 @@ def failures_of(records: pd.DataFrame) -> list[dict[str, Any]]:
 
 def time_spent(records: pd.DataFrame) -> tuple[str, float] | None:
     """(unit, amount) of the attempts' time on their GPUs; None where no attempt has one."""
-    if "total_s" not in records:
-        return None
-    gpus = records["gpus"] if "gpus" in records else records["nodes"]
-    each: pd.Series[float] = records["total_s"].astype(float) * gpus.astype(float) / 3600
+    each: pd.Series[float] = records["total_s"].astype(float) * records["gpus"].astype(float) / 3600
     hours = each.where(each >= 0).sum(min_count=1)
     if math.isnan(hours):
         return None

@@ -1,9 +1,12 @@
-"""From records, plan and provenance to the page: every number is computed before the template."""
+"""From records, plan and provenance to the page, one file: every number is computed before the template."""
 
 from __future__ import annotations
 
 import base64
+import functools
+import hashlib
 import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,19 +16,20 @@ from analysis.derive.blanks import missed_by_cell, missed_text
 from analysis.derive.neighbours import neighbours
 from analysis.figures import Drawn
 from analysis.heatmap import caption
-from analysis.metrics import DEFAULT_METRIC, metric_named
+from analysis.metrics import DEFAULT_METRIC, metric_named, number
 from analysis.report import surroundings
 from analysis.report.answer import Usage, heat_of, winners_of
 from analysis.report.attempts import FIELDS, failures_of, metrics_for_axes, omission_text, table_of, time_spent
-from analysis.report.page import render
 from analysis.report.usage import usage_of
 from analysis.tables import places_text
 from sweep.contract import LAYOUT
 from sweep.errors import Mistake, SweepError
+from sweep.files import shipped_folder
 from sweep.redaction import without_secrets
 
 if TYPE_CHECKING:
     import pandas as pd
+    from jinja2 import Environment
     from matplotlib.figure import Figure
 
 PILOTS_SHOWN = 50
@@ -183,3 +187,66 @@ def alternative(drawn: Drawn) -> str:
     shown = [a for a in drawn.figure.axes if a.get_xlabel() and a.get_ylabel()]
     labels = "; ".join(dict.fromkeys(f"{a.get_ylabel()} against {a.get_xlabel()}" for a in shown[:4]))
     return f"{drawn.caption} ({labels})" if labels else drawn.caption
+
+
+TEMPLATE, STYLE, SCRIPT = "report.html.j2", "report.css.j2", "report.js.j2"
+
+
+def render(content: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """The page. ``content``: template variables. ``data``: JSON values for the script.
+
+    Every value is escaped by the template engine; the page's content security policy allows no script but the one
+    here, load nothing, and send nothing.
+    """
+    from markupsafe import Markup
+
+    templates = _environment()
+    style = templates.get_template(STYLE).render(heat=content["heat"])
+    script = templates.get_template(SCRIPT).render()
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            "img-src data:",
+            f"style-src '{_hash(style)}'",
+            f"script-src '{_hash(script)}'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    return templates.get_template(TEMPLATE).render(
+        **content,
+        policy=policy,
+        style=Markup(style),  # noqa: S704 (our own template; its only values are colours that we computed)
+        script=Markup(script),  # noqa: S704 (our own template, without values)
+        data=Markup(json_for_html(data)),  # noqa: S704 (escaped by json_for_html)
+    )
+
+
+def json_for_html(data: Mapping[str, Any]) -> str:
+    """JSON that cannot end the script element around it, nor open a comment there."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _hash(text: str) -> str:
+    """The source expression by which a content security policy identifies an inline style or script."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@functools.cache
+def _environment() -> Environment:
+    """The templates of pages; what they are given is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+    found = Environment(
+        loader=FileSystemLoader(shipped_folder("templates")),
+        undefined=StrictUndefined,
+        autoescape=select_autoescape(enabled_extensions=("html.j2",), default=False),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters["thousands"] = lambda count: f"{count:,}"
+    found.filters["short"] = number
+    return found

@@ -10,7 +10,6 @@ damaged table) makes it start from scratch.
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ from sweep.files import parquet_of, read_table, write_whole
 from sweep.outcomes import Outcome
 from sweep.plugins import WORKLOAD
 from sweep.records.record import decode_in_full, problems
-from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Column, Record, arrow_type, arrow_types
+from sweep.records.schema import COLLECTED, COLUMNS, SCHEMA_VERSION, Record, arrow_type, arrow_types
 from sweep.records.skipped import update_skipped
 from sweep.records.validity import NOTE, disagreements, tolerance_of
 from sweep.state.events import Recorded, RerunRequested
@@ -35,7 +34,7 @@ from sweep.store.journal import event_pieces
 from sweep.store.place import view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import pandas as pd
     import pyarrow as pa
@@ -81,8 +80,7 @@ def collect(directory: SweepDir) -> Collected:
     SweepError where a record's numbers do not fit the table.
     """
     table, progress = _earlier(directory)
-    with _no_garbage_collection():
-        fresh, progress_now = _read_journals(directory, progress)
+    fresh, progress_now = _read_journals(directory, progress)
     new = sum(batch.num_rows for batch in fresh)
     site = directory.site
     prices = prices_of(site.read_text(encoding="utf-8") if site.exists() else "", str(site))
@@ -117,7 +115,7 @@ def table_of(records: Sequence[Record], file: str | None = None) -> pa.Table:
     """
     import pyarrow as pa
 
-    schema = _schema_of(COLUMNS + COLLECTED)
+    schema = _schema()
     values = dict(zip(_NAMES, zip(*map(attrgetter(*_NAMES), records), strict=True), strict=False))
     nothing = [None] * len(records)
     try:
@@ -146,7 +144,7 @@ def _earlier(directory: SweepDir) -> tuple[pa.Table | None, JournalProgress]:
     with contextlib.suppress(OSError, KeyError, ValueError, RecursionError, SweepError):
         results = read_table(directory.results, types=arrow_types())
         state = json.loads((results.schema.metadata or {})[METADATA])
-        same = results.schema.equals(_schema_of(COLUMNS + COLLECTED)) and state["schema"] == SCHEMA_VERSION
+        same = results.schema.equals(_schema()) and state["schema"] == SCHEMA_VERSION
         sizes = {path.name: path.stat().st_size for path in directory.journals()}
         if same and all(sizes.get(name, -1) >= offset for name, offset in state["offsets"].items()):
             return results, JournalProgress(state["offsets"], state["rerun_after"])
@@ -168,18 +166,6 @@ def _read_journals(directory: SweepDir, progress: JournalProgress) -> tuple[list
             if records := [event.record for event in events if isinstance(event, Recorded)]:
                 tables.append(table_of(records, str(path)))
     return tables, JournalProgress(offsets, rerun_after)
-
-
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection: parsed JSON holds no cycles, and searching them takes longer than parsing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _finish(parts: Sequence[pa.Table], rerun_after: Mapping[str, int]) -> pa.Table:
@@ -294,14 +280,15 @@ def _summary(path: Path, table: pa.Table, new: int) -> Collected:
     )
 
 
-def _schema_of(columns: Iterable[Column]) -> pa.Schema:
+def _schema() -> pa.Schema:
     import pyarrow as pa
 
-    def field_of(column: Column) -> pa.Field:
-        notes = {"unit": column.unit, "meaning": column.meaning}
-        return pa.field(column.name, arrow_type(column.type), metadata=notes)
-
-    return pa.schema([field_of(column) for column in columns])
+    return pa.schema(
+        [
+            pa.field(column.name, arrow_type(column.type), metadata={"unit": column.unit, "meaning": column.meaning})
+            for column in COLUMNS + COLLECTED
+        ]
+    )
 
 
 KEYS = ("dollars_per_gpu_hour", "co2_g_per_kwh", "failures_per_gpu_day", "restart_time")

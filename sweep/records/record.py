@@ -141,7 +141,8 @@ def verdict(attempt: EndedAttempt, measured: Metrics, given: Sequence[Measuremen
     if attempt.outcome is Outcome.OK and timed is not None and bound is not None:
         lost = f"it had lost to {bound.set_by}, by more than {bound.factor - 1:.0%}"
         about_its_end = [f"stopped after {timed} timed iterations: {lost}"]
-    groups = split_groups(attempt)
+    domains = [domain for domain in attempt.domains if domain]
+    groups = split(attempt.run, domains) if len(domains) == attempt.run.nodes else None  # else one is not known
     why, axes = "this pilot's nodes cannot keep each in one", [axis for axis in groups or () if axis in FAST]
     about_its_groups = [f"{' and '.join(axes)} groups span several NVLink domains: {why}"] * bool(axes)
     clean = Redaction(secret_values(attempt.run.env) | set(attempt.secrets)).clean  # failing programs print their env
@@ -162,12 +163,6 @@ def verdict(attempt: EndedAttempt, measured: Metrics, given: Sequence[Measuremen
         versions_json=json_text(given[0].versions) if given else None,
         effective_json=json_text(given[0].effective) if given else None,
     )
-
-
-def split_groups(attempt: EndedAttempt) -> list[str] | None:
-    """The axes of which a group spans several domains; None where the domain of a node is not known."""
-    domains = [domain for domain in attempt.domains if domain]
-    return split(attempt.run, domains) if len(domains) == attempt.run.nodes else None
 
 
 def times(attempt: EndedAttempt, given: Sequence[Measurement]) -> Times:

@@ -7,72 +7,54 @@ scheduler is not the run's, and is retried elsewhere a bounded number of times.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from sweep.outcomes import Outcome
 
 ENDLESS = 1_000_000
 
-RETRIES: Mapping[Outcome, int] = {
-    Outcome.OK: 0,
-    Outcome.OOM_CUDA: 0,
-    Outcome.OOM_HOST: 1,
-    Outcome.HANG: 1,
-    Outcome.NCCL_TIMEOUT: 1,
-    Outcome.NCCL_ERROR: 2,
-    Outcome.CUDA_ERROR: 1,
-    Outcome.XID_HARDWARE: 2,
-    Outcome.NODE_FAIL: 3,
-    Outcome.NETWORK: 3,
-    Outcome.TIME_LIMIT: 0,
-    Outcome.IMPORT_ERROR: 0,
-    Outcome.CONFIG_ERROR: 0,
-    Outcome.CONFIG_MISMATCH: 0,
-    Outcome.PORT_IN_USE: 3,
-    Outcome.DISK_FULL: 1,
-    Outcome.NAN_LOSS: 0,
-    Outcome.PYTHON_EXCEPTION: 0,
-    Outcome.PREEMPTED: ENDLESS,
-    Outcome.SEGFAULT: 1,
-    Outcome.CANCELLED: ENDLESS,
-    Outcome.LOST: 3,
-    Outcome.UNKNOWN: 1,
+
+class Rule(NamedTuple):
+    """What follows an outcome."""
+
+    retries: int
+    """number of retries that this outcome allows, in one run"""
+    elsewhere: bool = False
+    """a node may have caused it: the next attempt avoids the nodes of this one, where there are others"""
+    outside: bool = False
+    """not the fault of a configuration: a person's resume tries such a run at least once more"""
+
+
+RULES: Mapping[Outcome, Rule] = {
+    Outcome.OK: Rule(0),
+    Outcome.OOM_CUDA: Rule(0),
+    Outcome.OOM_HOST: Rule(1, elsewhere=True),
+    Outcome.HANG: Rule(1, elsewhere=True),
+    Outcome.NCCL_TIMEOUT: Rule(1, elsewhere=True),
+    Outcome.NCCL_ERROR: Rule(2, elsewhere=True),
+    Outcome.CUDA_ERROR: Rule(1, elsewhere=True),
+    Outcome.XID_HARDWARE: Rule(2, elsewhere=True, outside=True),
+    Outcome.NODE_FAIL: Rule(3, elsewhere=True, outside=True),
+    Outcome.NETWORK: Rule(3, outside=True),
+    Outcome.TIME_LIMIT: Rule(0),
+    Outcome.IMPORT_ERROR: Rule(0),
+    Outcome.CONFIG_ERROR: Rule(0),
+    Outcome.CONFIG_MISMATCH: Rule(0),
+    Outcome.PORT_IN_USE: Rule(3, outside=True),
+    Outcome.DISK_FULL: Rule(1, elsewhere=True),
+    Outcome.NAN_LOSS: Rule(0),
+    Outcome.PYTHON_EXCEPTION: Rule(0),
+    Outcome.PREEMPTED: Rule(ENDLESS, outside=True),
+    Outcome.SEGFAULT: Rule(1, elsewhere=True),
+    Outcome.CANCELLED: Rule(ENDLESS),
+    Outcome.LOST: Rule(3, elsewhere=True, outside=True),
+    Outcome.UNKNOWN: Rule(1, elsewhere=True, outside=True),
 }
-"""outcome -> number of retries that this outcome allows, in one run"""
-
-ELSEWHERE = frozenset(
-    {
-        Outcome.HANG,
-        Outcome.NCCL_TIMEOUT,
-        Outcome.NCCL_ERROR,
-        Outcome.CUDA_ERROR,
-        Outcome.XID_HARDWARE,
-        Outcome.NODE_FAIL,
-        Outcome.SEGFAULT,
-        Outcome.OOM_HOST,
-        Outcome.DISK_FULL,
-        Outcome.LOST,
-        Outcome.UNKNOWN,
-    }
-)
-"""outcomes that a node may have caused: the next attempt avoids the nodes of this one, where there are others"""
-
+ELSEWHERE = frozenset(outcome for outcome, rule in RULES.items() if rule.elsewhere)
+OUTSIDE = frozenset(outcome for outcome, rule in RULES.items() if rule.outside)
 SAME_EVERYWHERE = ELSEWHERE - {Outcome.LOST, Outcome.NODE_FAIL, Outcome.XID_HARDWARE}
 """outcomes that are the configuration's fault once seen on two disjoint sets of nodes. A lost attempt shows nothing of
 the run: its pilot ended. A dead node and a hardware error are the nodes', however many have one"""
-
-
-OUTSIDE = frozenset(
-    {
-        Outcome.LOST,
-        Outcome.UNKNOWN,
-        Outcome.PREEMPTED,
-        Outcome.NODE_FAIL,
-        Outcome.NETWORK,
-        Outcome.PORT_IN_USE,
-        Outcome.XID_HARDWARE,
-    }
-)
-"""outcomes that are not the fault of a configuration: a person's resume tries such a run at least once more"""
 
 
 def may_retry(ended: Sequence[Outcome], nodes: Sequence[frozenset[str]] = ()) -> bool:
@@ -81,7 +63,7 @@ def may_retry(ended: Sequence[Outcome], nodes: Sequence[frozenset[str]] = ()) ->
     An interruption from outside (preempted, cancelled) never counts against the run.
     """
     last = ended[-1]
-    return ended.count(last) <= RETRIES[last] and not config_fault(ended, nodes)
+    return ended.count(last) <= RULES[last].retries and not config_fault(ended, nodes)
 
 
 def config_fault(ended: Sequence[Outcome], nodes: Sequence[frozenset[str]]) -> bool:

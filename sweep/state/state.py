@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import singledispatch
+from typing import TypeAlias
 
 from sweep.outcomes import Outcome
 from sweep.state.events import (
@@ -31,6 +31,9 @@ from sweep.state.events import (
 from sweep.state.exclusion import Ledger, NodeReport, ReportVerdict, excluded, same_work, slow
 from sweep.state.parts import parts_of
 from sweep.state.retries import ELSEWHERE, OUTSIDE, attempt_that_counts, config_fault, may_retry, supersedes
+
+PilotEvent: TypeAlias = PilotAlive | PilotIntended | PilotSubmitted | PilotWaits | PilotGone | PilotStarted | PilotEnded
+NodeEvent: TypeAlias = NodeBad | NodeFit | NodeReleased
 
 
 @dataclass(slots=True)
@@ -217,10 +220,18 @@ class SweepState:
 
     def apply_all(self, events: Iterable[Event]) -> None:
         """Apply events. Kinds that do not change the state (alive, …) are ignored."""
-        kinds = _apply.registry  # singledispatch looks every event's class up in a table of weak references
         for event in events:
             self.latest = max(self.latest, event.order)
-            kinds.get(type(event), _apply)(event, self)
+            if isinstance(event, Recorded):
+                _record(event, self)
+            elif isinstance(event, AttemptStarted):
+                _start(event, self)
+            elif isinstance(event, PilotEvent):
+                _apply_to_pilot(event, self)
+            elif isinstance(event, NodeEvent):
+                _apply_to_node(event, self)
+            else:
+                _apply(event, self)
 
     def run_state(self, run_id: str) -> RunState:
         """The state of a run, empty where nothing happened to it yet. Read-only."""
@@ -247,81 +258,7 @@ class SweepState:
         return attempts.get(number) or attempts.setdefault(number, Attempt(number, pilot))
 
 
-@singledispatch
-def _apply(_event: Event, _sweep_state: SweepState) -> None:
-    """Event kinds that change nothing."""
-
-
-@_apply.register
-def _(event: SessionBegan, sweep_state: SweepState) -> None:
-    sweep_state.session_at = max(event.order, sweep_state.session_at)
-
-
-@_apply.register
-def _(event: CancelRequested, sweep_state: SweepState) -> None:
-    sweep_state.cancelled_at = max(event.order, sweep_state.cancelled_at)
-
-
-@_apply.register
-def _(event: PilotIntended, sweep_state: SweepState) -> None:
-    pilot = sweep_state.pilot(event.pilot)
-    pilot.token = event.token
-    pilot.nodes = event.nodes
-    pilot.intended_at, pilot.intent_order = event.time, event.order
-    pilot.node_group = event.node_group
-    pilot.elsewhere = event.elsewhere
-    pilot.cluster = event.cluster
-
-
-@_apply.register
-def _(event: PilotSubmitted, sweep_state: SweepState) -> None:
-    sweep_state.pilot(event.pilot).job_id = event.job_id
-    sweep_state.delayed = None
-
-
-@_apply.register
-def _(event: PilotWaits, sweep_state: SweepState) -> None:
-    sweep_state.pilot(event.pilot).waits = event.reason
-
-
-@_apply.register
-def _(event: SubmitDelayed, sweep_state: SweepState) -> None:
-    sweep_state.delayed, sweep_state.delayed_at = event.reason, event.time
-
-
-@_apply.register
-def _(event: PilotGone, sweep_state: SweepState) -> None:
-    pilot = sweep_state.pilot(event.pilot)
-    pilot.gone = event.word
-    pilot.released_at = event.ended_at or pilot.released_at
-    pilot.ended_at = pilot.ended_at or event.ended_at or pilot.last_line_at or event.time
-
-
-@_apply.register
-def _(event: PilotStarted, sweep_state: SweepState) -> None:
-    pilot = sweep_state.pilot(event.pilot)
-    pilot.started_at = pilot.started_at or event.time  # a leader writes it again when further nodes have joined
-    pilot.node_names = event.nodes
-    pilot.job_id, pilot.began_at = event.job_id, event.began_at
-    pilot.gone = None  # a submission that was given up but started after all
-    pilot.wrote(event)
-
-
-@_apply.register
-def _(event: PilotAlive, sweep_state: SweepState) -> None:
-    pilot = sweep_state.pilot(event.pilot)
-    pilot.heartbeats += 1
-    pilot.wrote(event)
-
-
-@_apply.register
-def _(event: PilotEnded, sweep_state: SweepState) -> None:
-    pilot = sweep_state.pilot(event.pilot)
-    pilot.ended, pilot.ended_at = event.reason, event.time
-
-
-@_apply.register
-def _(event: AttemptStarted, sweep_state: SweepState) -> None:
+def _start(event: AttemptStarted, sweep_state: SweepState) -> None:
     attempt = sweep_state.attempt(event.run_id, event.attempt, event.pilot)
     attempt.started_at = event.time
     attempt.nodes = event.nodes
@@ -331,8 +268,69 @@ def _(event: AttemptStarted, sweep_state: SweepState) -> None:
             pilot.lost_at.pop(node, None)
 
 
-@_apply.register(Recorded)
-def _(event: Recorded[RecordFacts], sweep_state: SweepState) -> None:
+def _apply(event: Event, sweep_state: SweepState) -> None:
+    match event:
+        case SessionBegan():
+            sweep_state.session_at = max(event.order, sweep_state.session_at)
+        case CancelRequested():
+            sweep_state.cancelled_at = max(event.order, sweep_state.cancelled_at)
+        case SubmitDelayed():
+            sweep_state.delayed, sweep_state.delayed_at = event.reason, event.time
+        case RerunRequested():
+            run = sweep_state.run(event.run_id)
+            run.rerun_after = max(run.rerun_after, event.after)
+        case TriesRenewed():
+            for run_id, number in event.after.items():
+                run = sweep_state.run(run_id)
+                run.renewed_after = max(run.renewed_after, number)
+
+
+def _apply_to_pilot(event: PilotEvent, sweep_state: SweepState) -> None:
+    pilot = sweep_state.pilot(event.pilot)
+    match event:
+        case PilotAlive():
+            pilot.heartbeats += 1
+            pilot.wrote(event)
+        case PilotIntended():
+            pilot.token = event.token
+            pilot.nodes = event.nodes
+            pilot.intended_at, pilot.intent_order = event.time, event.order
+            pilot.node_group = event.node_group
+            pilot.elsewhere = event.elsewhere
+            pilot.cluster = event.cluster
+        case PilotSubmitted():
+            pilot.job_id = event.job_id
+            sweep_state.delayed = None
+        case PilotWaits():
+            pilot.waits = event.reason
+        case PilotGone():
+            pilot.gone = event.word
+            pilot.released_at = event.ended_at or pilot.released_at
+            pilot.ended_at = pilot.ended_at or event.ended_at or pilot.last_line_at or event.time
+        case PilotStarted():
+            pilot.started_at = pilot.started_at or event.time  # written again when further nodes have joined
+            pilot.node_names = event.nodes
+            pilot.job_id, pilot.began_at = event.job_id, event.began_at
+            pilot.gone = None  # a submission that was given up but started after all
+            pilot.wrote(event)
+        case PilotEnded():
+            pilot.ended, pilot.ended_at = event.reason, event.time
+
+
+def _apply_to_node(event: NodeEvent, sweep_state: SweepState) -> None:
+    ledger, node = sweep_state.nodes, event.node
+    match event:
+        case NodeBad():
+            ledger.reports.append(NodeReport(node=node, time=event.order, reason=event.reason))
+            if (pilot := sweep_state.pilots.get(event.pilot or "")) is not None:
+                pilot.lost_at.setdefault(node, event.time)
+        case NodeFit():
+            ledger.fit_at[node] = max(event.time, ledger.fit_at.get(node, event.time))
+        case NodeReleased():
+            ledger.cleared_at[node] = max(event.order, ledger.cleared_at.get(node, event.order))
+
+
+def _record(event: Recorded[RecordFacts], sweep_state: SweepState) -> None:
     record = event.record
     attempt = sweep_state.attempt(record.run_id, record.attempt, record.pilot)
     if not supersedes(record.outcome, attempt.outcome):
@@ -362,35 +360,3 @@ def _(event: Recorded[RecordFacts], sweep_state: SweepState) -> None:
         )
         for node in event.accused
     ]
-
-
-@_apply.register
-def _(event: RerunRequested, sweep_state: SweepState) -> None:
-    run = sweep_state.run(event.run_id)
-    run.rerun_after = max(run.rerun_after, event.after)
-
-
-@_apply.register
-def _(event: TriesRenewed, sweep_state: SweepState) -> None:
-    for run_id, number in event.after.items():
-        run = sweep_state.run(run_id)
-        run.renewed_after = max(run.renewed_after, number)
-
-
-@_apply.register
-def _(event: NodeBad, sweep_state: SweepState) -> None:
-    sweep_state.nodes.reports.append(NodeReport(node=event.node, time=event.order, reason=event.reason))
-    if (pilot := sweep_state.pilots.get(event.pilot or "")) is not None:
-        pilot.lost_at.setdefault(event.node, event.time)
-
-
-@_apply.register
-def _(event: NodeFit, sweep_state: SweepState) -> None:
-    fit_at = sweep_state.nodes.fit_at
-    fit_at[event.node] = max(event.time, fit_at.get(event.node, event.time))
-
-
-@_apply.register
-def _(event: NodeReleased, sweep_state: SweepState) -> None:
-    cleared_at = sweep_state.nodes.cleared_at
-    cleared_at[event.node] = max(event.order, cleared_at.get(event.node, event.order))

@@ -13,7 +13,6 @@ from analysis import figures
 from analysis.figures import style
 from sweep.cli.main import cli
 from sweep.errors import SweepError
-from sweep.records.collect import write_results
 from tests.support import made_sweeps
 from tests.support.drawn_heatmaps import no_overlap
 from tests.support.made_records import as_json, made_grid, made_record, made_run, playbook_records
@@ -208,10 +207,8 @@ def test_all_figures_of_a_sweep_are_drawn(sweep, tmp_path):
     assert sorted(p.name for p in (tmp_path / "all").iterdir()) == sorted(f"{name}.png" for name in figures.FIGURES)
 
 
-def test_json_states_missing_data(tmp_path):
-    write_results(tmp_path / "r.parquet", [made_record()])
-    words = (tmp_path / "r.parquet", "job", "scaling", "--figures", tmp_path / "f", "--format", "svg")
-    done = invoke("report", *words, "--json")
+def test_named_figures_are_drawn_in_a_format_and_json_states_missing_data(sweep, tmp_path):
+    done = invoke("report", sweep.path, "job", "scaling", "--figures", tmp_path / "f", "--format", "svg", "--json")
     assert done.exit_code == 0, done.output
     first, second = json.loads(done.stdout)
     assert "checkpoint" in first["lacking"]
@@ -243,7 +240,3 @@ def test_every_tick_of_a_logarithmic_axis_has_its_number_and_there_are_enough_to
     shown = [tick.label1.get_text() for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
     assert len([text for text in shown if text]) == len(shown) >= 3, shown
     assert [tick for tick in axis.get_minorticklocs() if low <= tick <= high] == []
-
-
-def test_a_notebook_shows_the_picture_of_what_was_drawn():
-    assert figures.draw("scaling", made_grid(1, 2))._repr_png_().startswith(b"\x89PNG")

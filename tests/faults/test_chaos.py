@@ -15,7 +15,7 @@ import pytest
 
 from sweep.outcomes import Outcome
 from sweep.state.events import NodeBad
-from sweep.state.retries import RETRIES
+from sweep.state.retries import RULES
 from sweep.store.sweep import open_sweep
 from tests.support import driving
 from tests.support.chaos import FAULTS, LIES_ONLY, QUICK, Chaos, stale_flag
@@ -71,7 +71,7 @@ def assert_each_run_ended_for_a_reason(directory, chaos):
         assert [surplus[run_id, number] for number in sorted(attempts) if outcomes[number - 1] == "ok"].count(
             False
         ) <= 1
-        worn_out = Counter(outcomes)[outcomes[-1]] > RETRIES[Outcome(outcomes[-1])]
+        worn_out = Counter(outcomes)[outcomes[-1]] > RULES[Outcome(outcomes[-1])].retries
         assert expected in outcomes or worn_out, (run_id, fault, outcomes)
         if "unknown" in outcomes and expected != "unknown":
             assert run_id in chaos.killed_runs, (run_id, outcomes)

@@ -53,7 +53,7 @@ def tabled(records, reruns, order) -> pd.DataFrame:
 
 
 @given(histories(), st.randoms(use_true_random=False))
-def test_the_attempt_that_counts_is_the_same_in_the_table_and_in_the_state(history, order):
+def test_the_attempt_and_the_record_that_count_are_the_same_in_the_table_and_in_the_state(history, order):
     sweep_state, table = replayed(*history, order), tabled(*history, order)
     for run_id in RUNS:
         state, rows = sweep_state.run_state(run_id), table[table["run_id"] == run_id]
@@ -61,11 +61,6 @@ def test_the_attempt_that_counts_is_the_same_in_the_table_and_in_the_state(histo
         assert list(rows.loc[rows["final"], "attempt"]) == ([] if counts is None else [counts.number])
         surplus = [number for number in sorted(state.attempts) if state.ok and number > state.ok.number]
         assert sorted(rows.loc[rows["surplus"], "attempt"]) == surplus
-
-
-@given(histories(), st.randoms(use_true_random=False))
-def test_the_record_of_an_attempt_that_counts_is_the_same_in_the_table_and_in_the_state(history, order):
-    sweep_state, table = replayed(*history, order), tabled(*history, order)
     in_state = {
         (run_id, number): str(attempt.outcome)
         for run_id, state in sweep_state.runs.items()

@@ -24,11 +24,6 @@ def columns(sweep):
     return [(row["model"], row["dollars_per_gpu_hour"], row["co2_g_per_kwh"]) for row in rows]
 
 
-def test_a_site_without_prices_leaves_them_null(sweep):
-    sweep.site.write_text(SITE)
-    assert columns(sweep) == [("8B", None, None), ("8B@new", None, None), ("8B@old", None, None)]
-
-
 def test_a_price_changed_after_the_measurement_holds_for_what_was_measured_before(sweep):
     sweep.site.write_text(SITE + "dollars_per_gpu_hour: 2.5\n")
     assert columns(sweep)[0] == ("8B", 2.5, None)

@@ -5,16 +5,16 @@ import itertools
 import pytest
 
 from sweep.outcomes import Outcome
-from sweep.state.retries import ELSEWHERE, ENDLESS, RETRIES, attempt_that_counts, may_retry, supersedes
+from sweep.state.retries import ELSEWHERE, ENDLESS, RULES, attempt_that_counts, may_retry, supersedes
 from tests.support.paths import REPOSITORY
 
 
 def test_every_outcome_has_a_retry_rule():
-    assert set(RETRIES) == set(Outcome)
+    assert set(RULES) == set(Outcome)
 
 
 def test_an_outcome_is_retried_as_often_as_its_rule_says_and_the_last_decides():
-    for outcome, times in RETRIES.items():
+    for outcome, (times, *_) in RULES.items():
         assert [may_retry([outcome] * count) for count in range(1, 9)] == [count <= times for count in range(1, 9)]
     assert may_retry([Outcome.PREEMPTED] * 50 + [Outcome.LOST]), "an interruption does not count against the run"
     assert not may_retry([Outcome.PREEMPTED, Outcome.OOM_CUDA])
@@ -30,7 +30,7 @@ def test_each_outcome_is_retried_as_often_and_where_as_the_documentation_states(
         named = [Outcome(name.strip()) for name in outcomes.split(",")]
         stated |= dict.fromkeys(named, {"none": 0, "unlimited": ENDLESS}[count] if count.isalpha() else int(count))
         elsewhere |= set(named) if where == "other nodes" else set()
-    assert stated | {Outcome.OK: 0} == RETRIES
+    assert stated | {Outcome.OK: 0} == {outcome: rule.retries for outcome, rule in RULES.items()}
     assert elsewhere == ELSEWHERE
 
 

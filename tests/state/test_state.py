@@ -89,23 +89,8 @@ def test_a_person_who_resumes_renews_no_tries_of_a_run_that_is_measured_or_faile
     assert run.next_attempt() is None
 
 
-def test_a_cancellation_holds_until_the_next_session():
-    sweep_state = state_of(SessionBegan(time=1.0), CancelRequested(time=2.0))
-    assert sweep_state.cancelled
-    sweep_state.apply_all([SessionBegan(time=3.0)])
-    assert not sweep_state.cancelled
-
-
 def intent(name="p0001", nodes=1, time=0.0):
     return PilotIntended(time=time, pilot=name, token=f"t-{name}", nodes=nodes, time_limit_s=60)
-
-
-def test_a_submission_given_up_that_comes_after_all_is_watched_again():
-    sweep_state = state_of(intent(), PilotGone(time=1.0, pilot="p0001", word="NEVER_SUBMITTED"))
-    assert not sweep_state.pilots["p0001"].open
-    sweep_state.apply_all([PilotStarted(time=2.0, pilot="p0001", job_id="77", nodes=("n1",))])
-    assert sweep_state.pilots["p0001"].open
-    assert sweep_state.pilots["p0001"].job_id == "77"
 
 
 def test_a_pilots_own_lines_may_be_seen_before_the_launchers_intent():
@@ -115,6 +100,7 @@ def test_a_pilots_own_lines_may_be_seen_before_the_launchers_intent():
         pilot = state_of(*events).pilots["p0001"]
         assert (pilot.job_id, pilot.nodes, pilot.token, pilot.open) == ("77", 3, "t-p0001", True)
     assert not state_of(gone, intent()).pilots["p0001"].open
+    assert state_of(intent(), gone, started).pilots["p0001"].open, "a submission given up that came after all"
 
 
 def test_of_a_sweep_in_which_nothing_happened_nothing_is_stated():
@@ -170,7 +156,7 @@ def test_the_line_of_an_attempts_start_counts_more_than_its_record_and_the_recor
     assert (bare.started_at, bare.nodes) == (None, ())
 
 
-def test_a_cancellation_that_is_read_twice_does_not_cancel_the_session_after_it():
+def test_a_cancellation_holds_until_the_next_session_also_where_one_of_them_is_read_twice():
     cancel, session = CancelRequested(time=2.0), SessionBegan(time=3.0)
     assert not state_of(cancel, session, cancel).cancelled
     again = state_of(SessionBegan(time=1.0), cancel, SessionBegan(time=1.0))

@@ -231,7 +231,17 @@ FAILED = [{"outcome": "oom_cuda"}, {"outcome": "oom_host"}, {"outcome": "hang"}]
             plan(run("r0"), run("r1"), run("r2", skipped="strategy")),
             ("failed", "OOM", "2 runs failed: 1 oom_cuda, 1 oom_host; 1 run skipped (strategy)"),
         ),
+        (
+            frame({"tokens_per_second_per_gpu": None}, {"tokens_per_second_per_gpu": None}, {"outcome": "hang"}),
+            plan(run("r0"), run("r1"), run("r2"), run("x"), run("y")),
+            ("unmeasured", "no value", "2 runs ok, but without tokens/s/GPU; 2 runs not run yet"),
+        ),
         (NOTHING, plan(run("a"), run("b")), ("not_run", "not run", "2 runs not run yet")),
+        (
+            NOTHING,
+            plan(run("a", skipped="strategy"), run("b", skipped="budget"), run("c", skipped=None)),
+            ("not_run", "not run", "1 run not run yet; 1 run skipped (budget); 1 run skipped (strategy)"),
+        ),
         (
             NOTHING,
             plan(rejected("heads: 4 heads, tp=8"), rejected("heads: 4 heads, tp=3", "pp: 9"), rejected("pp: 7")),
@@ -287,22 +297,6 @@ def test_models_are_ordered_by_their_parameters_where_records_state_them():
     assert model_order(made, ["1B", "80B", "mine"]) == ["80B", "mine", "1B"]
 
 
-@pytest.mark.parametrize(("reasons", "expected"), [
-    (["budget", "budget"], "2 runs skipped (budget)"),
-    (["strategy", "budget"], "1 run skipped (budget); 1 run skipped (strategy)"),
-    (["budget", None], "1 run not run yet; 1 run skipped (budget)"),
-])  # fmt: skip
-def test_skipped_runs_are_named_by_their_reason(reasons, expected):
-    candidates = plan(*(run(f"r{at}", skipped=reason) for at, reason in enumerate(reasons)))
-    assert explained(NOTHING, candidates) == ("not_run", "not run", expected)
-
-
-def test_what_ended_well_without_a_value_and_what_still_waits_are_both_counted():
-    records = frame({"tokens_per_second_per_gpu": None}, {"tokens_per_second_per_gpu": None}, {"outcome": "hang"})
-    found = explained(records, plan(run("r0"), run("r1"), run("r2"), run("x"), run("y")))
-    assert found == ("unmeasured", "no value", "2 runs ok, but without tokens/s/GPU; 2 runs not run yet")
-
-
 @pytest.mark.parametrize(("names", "ordered"), [
     (["m10", "m2", "m"], ["m", "m2", "m10"]), (["a-10-2", "a-9-10", "a-9-9"], ["a-9-9", "a-9-10", "a-10-2"]),
     (["b1", "a2", "1a"], ["1a", "a2", "b1"]),
@@ -339,11 +333,6 @@ def test_a_stopped_run_is_no_winner_no_second_and_no_evidence():
     assert (word, "the others, 1, had lost and were stopped" in sentence) == ("leads", True)
     again = frame(timed(50, 1, 1, stopped="slow", repeat=0), timed(200, 1, 1, repeat=1))
     assert measured(again, RATE)["value"].tolist() == [200], "measured in full since"
-
-
-def test_a_run_without_its_interval_has_its_value_for_both_ends():
-    pooled = measured(completed(frame(timed(100, None, None), timed(50, 0.5, 2.0, tp=2))), RATE)
-    assert pooled[["low", "high"]].to_numpy().tolist() == [[100, 100], [25, 100]]
 
 
 def test_pooled_configurations_are_in_the_order_of_their_first_run():

@@ -35,9 +35,7 @@ def test_only_configurations_on_several_sets_of_nodes_count_and_the_order_of_nod
     assert list(runs["node_set"]) == ["n1, n2", "n1, n2", "n1, n3"]
     assert list(runs["switches"]) == [1, 1, 2]
     assert list(runs["ratio"]) == pytest.approx([1.0, 1.0, 0.1 / 0.11])
-    sets = by_node_set(runs)
-    assert list(sets["node_set"]) == ["n1, n3", "n1, n2"]
-    assert list(sets["runs"]) == [1, 2]
+    assert list(by_node_set(runs)["runs"]) == [1, 2]
 
 
 def test_what_a_grid_s_placement_costs_is_taken_within_each_configuration():
@@ -75,21 +73,6 @@ def test_failed_runs_and_records_without_nodes_are_left_out():
     assert placed(records.drop(columns="node_names")).empty
 
 
-def test_without_two_runs_on_the_same_nodes_nothing_is_claimed():
-    found = spread(placed(runs_of([(1, ["n1"], None, 0.1), (1, ["n2"], None, 0.2)])))
-    assert math.isnan(found.within)
-    assert found.chance == 1.0
-    nodes = ((["n1"], 0.1), (["n1"], 0.1), (["n2"], 0.2))
-    assert spread(placed(runs_of([(1, where, None, seconds) for where, seconds in nodes]))).within == 0
-
-
-def test_runs_that_all_took_the_same_time_show_no_effect_of_the_nodes():
-    nodes = (["n1", "n2"], ["n3", "n4"])
-    found = spread(placed(runs_of([(1, where, None, 0.10) for where in nodes for _ in range(2)])))
-    assert (found.within, found.between) == (0, 0)
-    assert not found.chance < 1
-
-
 def test_variance_components_are_those_of_sums_over_sets_of_unequal_size():
     """Two configurations; sets of 3, 1 and 2 runs, and of 2 and 2."""
     values = {
@@ -113,17 +96,16 @@ def test_variance_components_are_those_of_sums_over_sets_of_unequal_size():
     assert found.chance == pytest.approx(variance_ratio_chance(above / within, among, inside))
 
 
-def test_sets_that_differ_where_runs_on_the_same_nodes_never_do_are_no_chance():
-    nodes = ((["n1"], 0.1), (["n2"], 0.2))
-    found = spread(placed(runs_of([(1, where, None, seconds) for where, seconds in nodes for _ in range(2)])))
-    assert found.within == 0
-    assert found.between > 0
-    assert found.chance == 0.0
-
-
-def test_sets_that_differ_less_than_their_runs_add_nothing():
-    runs = pd.DataFrame({"configuration": 0, "node_set": ["a", "a", "b", "b"], "ratio": [0.9, 1.1, 0.9, 1.1]})
-    assert spread(runs).between == 0.0
+@pytest.mark.parametrize(("runs", "within", "between", "chance"), [
+    ({"a": (1,), "b": (2,)}, None, None, 1),  # no two on the same nodes: nothing is claimed
+    ({"a": (1, 1), "b": (2,)}, 0, "more", 0), ({"a": (1, 1), "b": (2, 2)}, 0, "more", 0),
+    ({"a": (1, 1), "b": (1, 1)}, 0, 0, None), ({"a": (0.9, 1.1), "b": (0.9, 1.1)}, "more", 0, 1),
+])  # fmt: skip
+def test_what_differs_is_the_nodes_as_far_as_runs_on_the_same_ones_agree(runs, within, between, chance):
+    rows = [(0, nodes, ratio) for nodes, ratios in runs.items() for ratio in ratios]
+    found = spread(pd.DataFrame(rows, columns=["configuration", "node_set", "ratio"]))
+    for value, wanted in ((found.within, within), (found.between, between), (found.chance, chance)):
+        assert math.isnan(value) if wanted is None else value > 0 if wanted == "more" else value == wanted
 
 
 def test_a_table_of_placements_has_its_columns_from_0_on_and_the_slowest_set_first():

@@ -11,7 +11,7 @@ import analysis
 from analysis.metrics import METRICS, metric_named, number
 from analysis.report import About, build, columns_needed
 from analysis.report.attempts import omission_text, table_of, time_spent
-from analysis.report.page import json_for_html
+from analysis.report.build import json_for_html
 from analysis.report.surroundings import environment_of, how_to_reproduce, rejections_of
 from analysis.report.usage import as_grid, usage_of
 from sweep.errors import SweepError
@@ -28,8 +28,6 @@ from tests.support.made_records import (
     made_record,
     made_run,
     made_sweep,
-    record_event,
-    write_journal,
 )
 
 ABOUT = About(title="made", sources=["made.parquet"], written="today")
@@ -210,8 +208,6 @@ def test_half_a_character_that_a_file_states_is_shown_as_its_escape(tmp_path):
 
 
 def test_columns_needed_are_enough(tmp_path):
-    sweep = made_sweep(tmp_path / "s")
-    write_journal(sweep, "p1", [record_event(made_record())])
     write_results(tmp_path / "r.parquet", [made_record()])
     whole, lean = analysis.load(tmp_path / "r.parquet"), analysis.load(tmp_path / "r.parquet", columns_needed())
     assert build(whole, None, ABOUT) == build(lean, None, ABOUT)
@@ -269,11 +265,10 @@ def test_a_winner_with_a_note_is_suspect_only_where_its_record_is(suspect):
     ({"total_s": [-7200.0, 3600.0], "gpus": [8, 8]}, ("GPU-hours", 8.0)),
     # One that ended at once cost nothing
     ({"total_s": [0.0, None], "gpus": [8, 8]}, ("GPU-minutes", 0.0)),
-    ({"nodes": [2]}, None), ({"nodes": [2], "total_s": [3600.0]}, ("GPU-hours", 2.0)),
     ({"total_s": [3564.0], "gpus": [1]}, ("GPU-minutes", 59.4)),
     ({"total_s": [3600.0], "gpus": [1]}, ("GPU-hours", 1.0)),
     ({"total_s": [1800.0, 1800.0], "gpus": [1, 1], "gpu": ["cpu", "cpu"]}, ("rank-hours", 1.0)),
     ({"total_s": [1800.0, 1800.0], "gpus": [1, 1], "gpu": ["cpu", "h100"]}, ("GPU-hours", 1.0)),
 ])  # fmt: skip
-def test_the_time_of_attempts_on_their_gpus_is_in_hours_or_minutes_of_gpus_nodes_or_ranks(columns, cost):
+def test_the_time_of_attempts_on_their_gpus_is_in_hours_or_minutes_of_gpus_or_ranks(columns, cost):
     assert time_spent(pd.DataFrame(columns)) == (cost and (cost[0], pytest.approx(cost[1])))
