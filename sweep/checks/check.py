@@ -158,9 +158,7 @@ def evaluate(check: Check, reading: Reading | None, stated: Stated) -> Finding:
         return Finding(verdict=Verdict.UNKNOWN, found=f"unexpected reading: {error!r}"[:200])
 
 
-def result(check: Check, node: str, finding: Finding) -> CheckResult:
+def result(check: str, tier: str, node: str, finding: Finding, remedy: str, source: str) -> CheckResult:
     """The finding with where it belongs; a remedy only where there is something to remedy."""
-    remedy = check.remedy if finding.verdict is not Verdict.OK else ""
-    return CheckResult(
-        check=check.name, tier=check.tier, node=node, finding=finding, remedy=remedy, source=check.source
-    )
+    remedy = remedy if finding.verdict is not Verdict.OK else ""
+    return CheckResult(check=check, tier=tier, node=node, finding=finding, remedy=remedy, source=source)

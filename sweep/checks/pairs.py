@@ -31,7 +31,7 @@ class Exchange:
     rows: Sequence[Mapping[str, Json]] = ()
     """operation, bytes, ranks, seconds, spread; empty: it failed"""
     problem: str = ""
-    accused: tuple[str, ...] = ()
+    accused: Sequence[str] = ()
     """nodes that the watchdog names: the ranks with the least progress"""
     tier: str = "pair"
     level: Level = ""

@@ -132,11 +132,10 @@ def all_rates(answers: Iterable[Answer]) -> list[NodeReadings]:
             new = rates_of(answer)
             old = found.get(new.node)
             if old is not None and not old.problem:
-                if new.problem:
-                    continue
-                further = {name: new.readings[name] for name in new.readings if name not in old.readings}
-                kept = {name: max(one, new.readings.get(name, one), key=_speed) for name, one in old.readings.items()}
-                new = replace(old, readings={**kept, **further})
+                best = dict(old.readings)
+                for name, one in new.readings.items():
+                    best[name] = max(best.get(name, one), one, key=_speed)
+                new = replace(old, readings=best)
             found[new.node] = new
     return list(found.values())
 

@@ -95,7 +95,7 @@ PATIENCE_S = COMMAND_S + 1.0
 def check_login(site: Site, executor: str, directory: Path, more: Sequence[Check] = ()) -> list[CheckResult]:
     """Every check of the tier here. ``directory``: where sweeps go. ``more``: of other packages."""
     checks = [check for check in (*LOGIN, *more) if executor == "slurm" or check not in SLURM]
-    built_in = LoginReaders(site, executor, directory)
+    built_in = LoginReaders(site, directory)
 
     def function(reader: str) -> Callable[[], Json]:
         module, _, name = reader.partition(":")
@@ -104,4 +104,7 @@ def check_login(site: Site, executor: str, directory: Path, more: Sequence[Check
 
     found = read_all(readers(checks), PATIENCE_S, function)
     stated, host = Stated(gpu=site.gpu, gpus_per_node=site.gpus_per_node), socket.gethostname()
-    return [result(check, host, evaluate(check, Reading.of(found[check.reader]), stated)) for check in checks]
+    return [
+        result(one.name, one.tier, host, evaluate(one, Reading.of(found[one.reader]), stated), one.remedy, one.source)
+        for one in checks
+    ]
