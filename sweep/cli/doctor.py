@@ -60,8 +60,7 @@ def doctor(
       sweep doctor --site h100.yaml --nodes 8
       sweep doctor --site h100.yaml --tier perf --tier pair --nodes n1,n2,n7
     """
-    from sweep.doctor.doctor import examine
-    from sweep.doctor.run import DoctorOptions
+    from sweep.doctor.doctor import DoctorOptions, examine
     from sweep.inputs.load import choose_executor, load_site, site_path
 
     chosen = choose_executor(executor)
