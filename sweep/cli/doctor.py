@@ -37,7 +37,6 @@ COLOURS = {"ok": "green", "warning": "yellow", "unknown": "yellow"}
 @click.option(
     "--nodes", "nodes_given", help="Number of nodes or their names: 8, or n1,n2,n7. Default: max_nodes of the site."
 )
-@click.option("--every-pair", is_flag=True, help="With --tier pair: test every pair of nodes instead of two rounds.")
 @click.option("--executor", type=click.Choice(["slurm", "local"]), help="Default: slurm if its controller answers.")
 @directory_option("Directory for the reports.", Path("doctor"))
 @json_option
@@ -45,7 +44,6 @@ def doctor(
     site_given: str | None,
     tiers: tuple[str, ...],
     nodes_given: str | None,
-    every_pair: bool,
     executor: str | None,
     directory: Path,
     as_json: bool,
@@ -74,7 +72,6 @@ def doctor(
         tiers=asked,
         nodes=count,
         names=names,
-        every_pair=every_pair,
     )
     report = examine(options, directory, _Progress())
     _show(report, as_json=as_json)

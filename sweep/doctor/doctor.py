@@ -57,7 +57,6 @@ class DoctorOptions:
     nodes: int
     names: tuple[str, ...] = ()
     """these nodes; empty: any"""
-    every_pair: bool = False
 
     @property
     def node_tiers(self) -> tuple[str, ...]:
@@ -171,8 +170,7 @@ def _prepare(options: DoctorOptions, folder: Path, more: Sequence[Check]) -> Pil
     site, directory = options.site, folder / "pilots" / PILOT
     directory.mkdir(parents=True, mode=0o700)
     make_directory(folder, 0o700)
-    time_limit_s = START_S + sum(TIER_S[tier] for tier in options.node_tiers) * (4 if options.every_pair else 1)
-    time_limit_s = min(time_limit_s, site.pilot_time)
+    time_limit_s = min(START_S + sum(TIER_S[tier] for tier in options.node_tiers), site.pilot_time)
     token = f"doctor{uuid.uuid4().hex[:12]}-{PILOT}"
     JobSpec(
         name=PILOT,
@@ -191,11 +189,7 @@ def _prepare(options: DoctorOptions, folder: Path, more: Sequence[Check]) -> Pil
         domain_nodes=site.domain_nodes,
         limits=Limits(start_s=120.0, first_iteration_s=60.0, steady_s=60.0, attempt_s=300.0),
     ).write(directory)
-    Request(
-        tiers=options.node_tiers,
-        readers=tuple(readers(node_checks(more, site.gpu))),
-        every_pair=options.every_pair,
-    ).write(folder)
+    Request(tiers=options.node_tiers, readers=readers(node_checks(more, site.gpu))).write(folder)
     return PilotRequest(token=token, name=PILOT, nodes=options.nodes, time_limit_s=int(time_limit_s))
 
 

@@ -12,7 +12,7 @@ from sweep.checks.pairs import MESSAGE_BYTES, TOLERANCES, Exchange, best_rates, 
 from sweep.checks.rules import number_of, quantity
 from sweep.checks.speeds import Answer, against, evaluate_speeds
 
-PAIR_REMEDY = "check this node's adapters, cables and switch port; run `sweep doctor --tier pair --every-pair`"
+PAIR_REMEDY = "check this node's adapters, cables and switch port; run `sweep doctor --tier pair` again"
 ALL_NODES_REMEDY = "exclude the node; look at its agent's output, kernel log and adapters"
 DLROVER = "DLRover: two rounds of pairs, the better one counts; SuperBench's tolerance"
 

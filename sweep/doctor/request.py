@@ -21,7 +21,6 @@ class Request:
     tiers: Sequence[str]
     readers: Sequence[str]
     """of tier node"""
-    every_pair: bool = False
 
     def write(self, folder: Path) -> None:
         """Write it, once."""
