@@ -71,21 +71,16 @@ PERF: tuple[Check, ...] = (
         "check for other users' processes, ECC errors and, on CPUs, missing memory channels",
         "data sheet; STREAM",
     ),
-    _check(
-        "host to GPU",
-        "host_to_gpu",
-        slowest_rate("B/s", lambda *_: NOTHING),
-        "check the PCIe generation and width, and the ranks' NUMA affinity",
-        "the other nodes' median: the link's generation is in tier node",
-        gpu_only=True,
-    ),
-    _check(
-        "GPU to host",
-        "gpu_to_host",
-        slowest_rate("B/s", lambda *_: NOTHING),
-        "check the PCIe generation and width, and the ranks' NUMA affinity",
-        "the other nodes' median",
-        gpu_only=True,
+    *(
+        _check(
+            f"{one} to {other}",
+            f"{one}_to_{other}".lower(),
+            slowest_rate("B/s", lambda *_: NOTHING),
+            "check the PCIe generation and width, and the ranks' NUMA affinity",
+            "the other nodes' median: the link's generation is in tier node",
+            gpu_only=True,
+        )
+        for one, other in (("host", "GPU"), ("GPU", "host"))
     ),
     _check(
         "GPU pairs",
