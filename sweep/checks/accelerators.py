@@ -117,7 +117,7 @@ def ecc(gpu: Fields) -> str | None:
 
 
 def remapped_rows(gpu: Fields) -> str | None:
-    """A remapping that failed, or one that waits for a reset."""
+    """A remapping that failed, or one that waits for a reset (NVIDIA GPU memory error management)."""
     failed = stated(gpu, "Remapped Rows / Remapping Failure Occurred")
     pending = stated(gpu, "Remapped Rows / Pending")
     bad = [name for name, text in (("remapping failed", failed), ("pending: reset the GPU", pending)) if text == "Yes"]
@@ -174,7 +174,7 @@ def fabric(gpu: Fields) -> str | None:
 
 
 def links(value: Json, _: Stated) -> Finding:
-    """All GPUs have as many active NVLinks of one speed. None at all: PCIe only."""
+    """All GPUs have as many active NVLinks of one speed (H100: 18 of 26,562 MB/s). None at all: PCIe only."""
     if not isinstance(value, str):
         raise ValueError("no text of nvidia-smi nvlink")
     gpus = nvlinks(value)

@@ -137,7 +137,7 @@ def check_login(site: Site, executor: str, directory: Path, more: Sequence[Check
     found = read_all(readers(checks), PATIENCE_S, function)
     stated, host = Stated(gpu=site.gpu, gpus_per_node=site.gpus_per_node), socket.gethostname()
     return [
-        result(one.name, one.tier, host, evaluate(one, Reading.of(found[one.reader]), stated), one.remedy, one.source)
+        result(one.name, one.tier, host, evaluate(one, Reading.of(found[one.reader]), stated), one.remedy)
         for one in checks
     ]
 

@@ -14,7 +14,6 @@ from sweep.checks.speeds import Answer, against, evaluate_speeds
 
 PAIR_REMEDY = "check this node's adapters, cables and switch port; run `sweep doctor --tier pair` again"
 ALL_NODES_REMEDY = "exclude the node; look at its agent's output, kernel log and adapters"
-DLROVER = "DLRover: two rounds of pairs, the better one counts; SuperBench's tolerance"
 
 
 def nodes_of(answers: Iterable[Answer]) -> list[str]:
@@ -73,7 +72,7 @@ def evaluate_pairs(exchanges: Sequence[Exchange], stated: Stated) -> list[CheckR
                 usual = _of_pair(operation, slow[node], NOTHING).found
                 expected = f"{usual}, the median of pairs without it, by {tolerance:.0%}"
                 finding = replace(finding, verdict=Verdict.BELOW_MEDIAN, expected=expected)
-            results.append(result(f"pair {operation}", "pair", node, finding, PAIR_REMEDY, DLROVER))
+            results.append(result(f"pair {operation}", "pair", node, finding, PAIR_REMEDY))
     return results
 
 
@@ -99,8 +98,7 @@ def evaluate_all_nodes(exchanges: Sequence[Exchange], named: Mapping[str, str], 
     results = []
     for node, why in named.items():
         finding = Finding(verdict=Verdict.NO_ANSWER, found=why, expected="an exchange with every node")
-        source = "bisection: Primus preflight_bisect"
-        results.append(result("exchange", "all-nodes", node, finding, ALL_NODES_REMEDY, source))
+        results.append(result("exchange", "all-nodes", node, finding, ALL_NODES_REMEDY))
     for width in sorted({len(one.nodes) for one in exchanges}):
         fine = [one for one in exchanges if len(one.nodes) == width and not one.problem]
         for one in fine:
@@ -121,8 +119,7 @@ def _of_width(width: int, one: Exchange, row: Mapping[str, Json], stated: Stated
         finding = replace(finding, verdict=Verdict.WARNING)
     name = f"{operation} of {quantity(size, 'B')} on {width} nodes"
     remedy = "compare with the pairs; see the topology of these nodes"
-    source = "min(NVLink, adapters) times the fabric's factor: sweep.checks.expectation"
-    return result(name, "all-nodes", ", ".join(one.nodes), finding, remedy, source)
+    return result(name, "all-nodes", ", ".join(one.nodes), finding, remedy)
 
 
 def pair_rows(answers: Iterable[Answer]) -> list[dict[str, Json]]:

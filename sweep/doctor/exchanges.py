@@ -1,4 +1,7 @@
-"""Tiers ``pair`` and ``all-nodes``: which nodes exchange data when, and the search for the guilty one by bisection."""
+"""Tiers ``pair`` and ``all-nodes``: which nodes exchange data when, and the search for the guilty one by bisection.
+
+As Primus' preflight_bisect.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def rows_of(report: Report) -> list[dict[str, Json]]:
     rows = []
     for one in report.results:
         row = {"check": one.check, "tier": one.tier, "node": one.node, **asdict(one.finding)}
-        rows.append({**row, "remedy": one.remedy, "source": one.source, "time": report.began_at})
+        rows.append({**row, "remedy": one.remedy, "time": report.began_at})
     return rows
 
 
