@@ -53,11 +53,20 @@ def each(rule: Callable[[Fields], str | None], expected: str, verdict: Verdict =
     return evaluate
 
 
-def needed(value: str | None) -> str:
-    """The value. Raises ValueError where the driver does not state it."""
-    if value is None:
+def stated(gpu: Fields, *paths: str) -> str:
+    """The value at the first of these paths that is known. Raises ValueError where the driver states none."""
+    found = first(gpu, *paths)
+    if found is None:
         raise ValueError("not stated")
-    return value
+    return found
+
+
+def figure(gpu: Fields, *paths: str) -> float:
+    """The number that it begins with. Raises ValueError where there is none."""
+    found = number(stated(gpu, *paths))
+    if found is None:
+        raise ValueError("no number")
+    return found
 
 
 def present(value: Json, stated: Stated) -> Finding:
@@ -99,7 +108,7 @@ def driver(value: Json, _: Stated) -> Finding:
 def ecc(gpu: Fields) -> str | None:
     """Uncorrectable errors since the driver was loaded."""
     names = [n for n in gpu if re.match(r"ECC Errors / Volatile / .*Uncorrectable", n)]
-    needed(first(gpu, *names))
+    stated(gpu, *names)
     counts = {name: number(gpu[name]) for name in names if known(gpu[name]) is not None}
     bad = [f"{name.rpartition(' / ')[2]} {gpu[name]}" for name, count in counts.items() if count]
     if not bad and None in counts.values():
@@ -108,25 +117,23 @@ def ecc(gpu: Fields) -> str | None:
 
 
 def remapped_rows(gpu: Fields) -> str | None:
-    """A remapping that failed, or one that waits for a reset."""
-    failed = needed(first(gpu, "Remapped Rows / Remapping Failure Occurred"))
-    pending = needed(first(gpu, "Remapped Rows / Pending"))
+    """A remapping that failed, or one that waits for a reset (NVIDIA GPU memory error management)."""
+    failed = stated(gpu, "Remapped Rows / Remapping Failure Occurred")
+    pending = stated(gpu, "Remapped Rows / Pending")
     bad = [name for name, text in (("remapping failed", failed), ("pending: reset the GPU", pending)) if text == "Yes"]
     return ", ".join(bad) or None
 
 
 def pcie(gpu: Fields) -> str | None:
     """Fewer lanes than the device and its host have. The generation falls while a GPU idles, so it is not evaluated."""
-    now, most = (number(gpu.get(f"{PCI} / Link Width / {which}")) for which in ("Current", "Max"))
-    if now is None or most is None:
-        raise ValueError("link width")
+    now, most = (figure(gpu, f"{PCI} / Link Width / {which}") for which in ("Current", "Max"))
     return f"x{now:.0f} of x{most:.0f}" if now < most else None
 
 
 def throttled(gpu: Fields) -> str | None:
     """Clocks reduced by heat or a power brake."""
     headings = ("Clocks Event Reasons", "Clocks Throttle Reasons")
-    needed(first(gpu, *(f"{heading} / {reason}" for heading in headings for reason in THROTTLES)))
+    stated(gpu, *(f"{heading} / {reason}" for heading in headings for reason in THROTTLES))
     active = [r for r in THROTTLES for heading in headings if gpu.get(f"{heading} / {r}") == "Active"]
     return ", ".join(reason.rpartition(" / ")[2] for reason in active) or None
 
@@ -134,23 +141,19 @@ def throttled(gpu: Fields) -> str | None:
 def power_cap(gpu: Fields) -> str | None:
     """A limit below the default."""
     headings = ("GPU Power Readings", "Power Readings")
-    now = number(first(gpu, *(f"{h} / {n}" for h in headings for n in ("Current Power Limit", "Power Limit"))))
-    usual = number(first(gpu, *(f"{heading} / Default Power Limit" for heading in headings)))
-    if now is None or usual is None:
-        raise ValueError("power limit")
+    now = figure(gpu, *(f"{h} / {n}" for h in headings for n in ("Current Power Limit", "Power Limit")))
+    usual = figure(gpu, *(f"{heading} / Default Power Limit" for heading in headings))
     return f"{now:.0f} W of {usual:.0f} W" if now < usual else None
 
 
 def persistence(gpu: Fields) -> str | None:
     """Without it each start of a process initialises the GPU."""
-    return None if needed(first(gpu, "Persistence Mode")) == "Enabled" else "off"
+    return None if stated(gpu, "Persistence Mode") == "Enabled" else "off"
 
 
 def memory_in_use(gpu: Fields) -> str | None:
     """Memory that other programs hold before anything of ours has started."""
-    used = number(gpu.get("FB Memory Usage / Used"))
-    if used is None:
-        raise ValueError("memory in use")
+    used = figure(gpu, "FB Memory Usage / Used")
     return f"{used:.0f} MiB in use" if used >= MEMORY_IN_USE_MIB else None
 
 
@@ -171,7 +174,7 @@ def fabric(gpu: Fields) -> str | None:
 
 
 def links(value: Json, _: Stated) -> Finding:
-    """All GPUs have as many active NVLinks of one speed. None at all: PCIe only."""
+    """All GPUs have as many active NVLinks of one speed (H100: 18 of 26,562 MB/s). None at all: PCIe only."""
     if not isinstance(value, str):
         raise ValueError("no text of nvidia-smi nvlink")
     gpus = nvlinks(value)

@@ -93,8 +93,6 @@ class Check:
     """"module:function" without arguments that returns JSON; called once for all checks that name it"""
     evaluate: Rule
     remedy: str
-    source: str
-    """where the rule is from"""
     quick: bool = False
     """part of the check of a pilot's nodes before its first run: well under a second"""
     of_site: bool = False
@@ -104,7 +102,7 @@ class Check:
     majority: bool = False
     """what is found must be what most nodes have"""
     remark: bool = False
-    """with ``majority``: what differs is worth knowing, and excludes no node"""
+    """with ``majority``: what differs is worth knowing, and excludes no node (as Primus has it for versions)"""
     median: bool = False
     """the number must not be below the median of the nodes by more than the tolerance"""
 
@@ -118,7 +116,6 @@ class CheckResult:
     node: str
     finding: Finding
     remedy: str = ""
-    source: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +155,7 @@ def evaluate(check: Check, reading: Reading | None, stated: Stated) -> Finding:
         return Finding(verdict=Verdict.UNKNOWN, found=f"unexpected reading: {error!r}"[:200])
 
 
-def result(check: Check, node: str, finding: Finding) -> CheckResult:
+def result(check: str, tier: str, node: str, finding: Finding, remedy: str) -> CheckResult:
     """The finding with where it belongs; a remedy only where there is something to remedy."""
-    remedy = check.remedy if finding.verdict is not Verdict.OK else ""
-    return CheckResult(
-        check=check.name, tier=check.tier, node=node, finding=finding, remedy=remedy, source=check.source
-    )
+    remedy = remedy if finding.verdict is not Verdict.OK else ""
+    return CheckResult(check=check, tier=tier, node=node, finding=finding, remedy=remedy)

@@ -73,15 +73,13 @@ def adapters_ceiling(bytes_per_s: float, nodes: int, gpus_per_node: int) -> floa
     return bytes_per_s * nodes / (nodes - 1) * (gpus - 1) / gpus
 
 
-def all_reduce(
-    kind: str, nodes: int, gpus_per_node: int, size_bytes: float, *, network: str = "", ring: bool = False
-) -> Expectation:
+def all_reduce(kind: str, nodes: int, gpus_per_node: int, size_bytes: float, *, network: str = "") -> Expectation:
     """Bus bandwidth of an all-reduce of this size."""
     gpu = gpu_of(kind)
     if gpu.link_bytes_per_s is None or nodes * gpus_per_node < 2:
         return NOTHING
     one_way = float(Machine(gpu=gpu).inside_group_bytes_per_s(gpus_per_node))
-    switch = not ring and gpus_per_node >= SWITCH_FROM_GPUS.get(kind, 1 << 30)
+    switch = gpus_per_node >= SWITCH_FROM_GPUS.get(kind, 1 << 30)
     # Where the switch reduces, each GPU sends its buffer once for the reduction and 1/n for the broadcast, so the size
     # over the time is at most B / (1 + 1/n), and the bus bandwidth 2 (n - 1) / n times that.
     bound = one_way * 2 * (gpus_per_node - 1) / (gpus_per_node + 1) if switch else one_way

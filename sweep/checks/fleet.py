@@ -50,7 +50,7 @@ def evaluate_all(checks: Sequence[Check], answers: Sequence[NodeReadings], state
             findings = against_majority(findings, remark=check.remark)
         if check.median:
             findings = against_median(findings)
-        found += [result(check, node, finding) for node, finding in findings.items()]
+        found += [result(check.name, check.tier, node, finding, check.remedy) for node, finding in findings.items()]
     bare = {one.node for one in found if one.check == WHETHER_GPUS and one.finding.verdict.unfit}
     of_gpus = {check.name for check in checks if check.gpu_only} - {WHETHER_GPUS}
     found = [one for one in found if one.node not in bare or one.check not in of_gpus]
@@ -58,15 +58,10 @@ def evaluate_all(checks: Sequence[Check], answers: Sequence[NodeReadings], state
 
 
 def no_answer(node: str, problem: str) -> CheckResult:
-    """The result for a node that did not answer."""
-    return CheckResult(
-        check="answers",
-        tier="node",
-        node=node,
-        finding=Finding(verdict=Verdict.NO_ANSWER, found=problem, expected="an answer in time"),
-        remedy="look at the node: `scontrol show node`, its kernel log; exclude it until it answers",
-        source="Primus node smoke test: an absent node fails",
-    )
+    """The result for a node that did not answer: unfit, as in Primus' node smoke test."""
+    finding = Finding(verdict=Verdict.NO_ANSWER, found=problem, expected="an answer in time")
+    remedy = "look at the node: `scontrol show node`, its kernel log; exclude it until it answers"
+    return result("answers", "node", node, finding, remedy)
 
 
 def against_majority(findings: Mapping[str, Finding], *, remark: bool = False) -> dict[str, Finding]:

@@ -118,7 +118,9 @@ def room(value: Json, _: Stated) -> Finding:
 
 
 def torch_and_driver(value: Json, stated: Stated) -> Finding:
-    """Torch can be imported, and its CUDA is not newer than the driver's where this host has one."""
+    """Torch can be imported, and its CUDA is not newer than the driver's where this host has one, but for the minor
+    version (PyTorch's compatibility).
+    """
     versions = values_of(value)
     built, driver = versions.get("cuda"), versions.get("driver_cuda")
     found = f"python {versions.get('python')}, torch {versions.get('torch')}, CUDA {built}, driver's CUDA {driver}"
@@ -150,83 +152,44 @@ TUNING = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE", "NCCL_IB_DISABLE", "NCC
 """variables that replace NCCL's own choice: ClusterMAX asks for them to be unset"""
 
 
-def check(name: str, reader: str, evaluate: Rule, remedy: str, source: str = "") -> Check:
+def check(name: str, reader: str, evaluate: Rule, remedy: str) -> Check:
     """A check of this tier."""
-    return Check(name=name, tier="login", reader=f"{READ}:{reader}", evaluate=evaluate, remedy=remedy, source=source)
+    return Check(name=name, tier="login", reader=f"{READ}:{reader}", evaluate=evaluate, remedy=remedy)
 
 
 SLURM: tuple[Check, ...] = (
-    check(
-        "Slurm commands",
-        "programs",
-        programs,
-        "load Slurm's module, or put its bin directory in PATH",
-        "sweep.executors",
-    ),
-    check(
-        "controller",
-        "controller",
-        reply,
-        "ask the administrators; a slow controller delays every submission",
-        "scontrol ping",
-    ),
-    check("partition", "partition", partition, "name another partition in the site, or a shorter pilot_time", "sinfo"),
+    check("Slurm commands", "programs", programs, "load Slurm's module, or put its bin directory in PATH"),
+    check("controller", "controller", reply, "ask the administrators; a slow controller delays every submission"),
+    check("partition", "partition", partition, "name another partition in the site, or a shorter pilot_time"),
     check(
         "a pilot is accepted",
         "test_only",
         accepted,
         "correct account, qos, partition or sbatch options in the site",
-        "sbatch --test-only",
     ),
-    check("KillWait", "config", kill_wait, "ask for KillWait=30 (Slurm's default)", "scontrol show config"),
+    check("KillWait", "config", kill_wait, "ask for KillWait=30 (Slurm's default)"),
     check(
         "preemption",
         "config",
         preemption,
         "use a QOS or partition that is not preempted; pilots resume, but lose their run",
-        "scontrol show config",
     ),
-    check("drained nodes", "drained", drained, "see `sinfo -R`; fewer nodes can be asked for", "sinfo -R"),
-    check(
-        "accounting",
-        "config",
-        accounting,
-        "without slurmdbd sweeps work, but the end of old jobs cannot be known",
-        "scontrol show config",
-    ),
+    check("drained nodes", "drained", drained, "see `sinfo -R`; fewer nodes can be asked for"),
+    check("accounting", "config", accounting, "without slurmdbd sweeps work, but the end of old jobs cannot be known"),
 )
 """about the scheduler: left out for the local executor"""
 
 LOGIN: tuple[Check, ...] = (
     *SLURM,
-    check(
-        "shared files",
-        "shared_files",
-        shared_files,
-        "put sweeps on a faster file system: `--dir`",
-        "docs/design.md: the sweep directory",
-    ),
-    check("room", "room", room, "remove old sweeps, or raise the quota", "statvfs"),
-    check(
-        "torch",
-        "torch",
-        torch_and_driver,
-        "install torch in the ranks' environment",
-        "PyTorch's compatibility of CUDA minor versions",
-    ),
-    check(
-        "logout",
-        "logind",
-        lingering,
-        "`loginctl enable-linger`, or run the launcher in a job",
-        "logind.conf: KillUserProcesses",
-    ),
+    check("shared files", "shared_files", shared_files, "put sweeps on a faster file system: `--dir`"),
+    check("room", "room", room, "remove old sweeps, or raise the quota"),
+    check("torch", "torch", torch_and_driver, "install torch in the ranks' environment"),
+    check("logout", "logind", lingering, "`loginctl enable-linger`, or run the launcher in a job"),
     check(
         "NCCL variables",
         "nccl_variables",
         environment,
         "unset what was set for another purpose; what must stay belongs in the site's `env`",
-        "ClusterMAX",
     ),
 )
 """all checks of the tier"""

@@ -1,4 +1,7 @@
-"""Tier ``node``: what one node states about itself, without other nodes. Under 30 s; the quick ones under 5 s."""
+"""Tier ``node``: what one node states about itself, without other nodes. Under 30 s; the quick ones under 5 s.
+
+Most checks are those of Primus' node smoke test and of NVIDIA Health Validation.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,13 @@ SHARED_MEMORY_BYTES = 8 * GIB
 MEMORY_FILE_SYSTEMS = ("tmpfs", "devtmpfs")
 """where /dev/shm is a directory of /dev itself, it is in the kernel's devtmpfs: memory as well"""
 SCRATCH_BYTES = 1 * GIB
+"""for logs, compiled code and NCCL dumps of a pilot"""
 CLOCK_S = 30.0
+"""at which Primus warns"""
 SMI_S = 5.0
+"""beyond which Primus fails"""
 IMPORT_S = 10.0
 """a warning only: seconds of each pilot's start; about 2 from a local disk"""
-DESIGN = "Primus node smoke test; NVIDIA Health Validation"
-VERSIONS = "the majority; Primus' node smoke test reports a drift of versions, too, and fails no node for it"
 
 
 def memlock(value: Json, stated: Stated) -> Finding:
@@ -115,17 +119,17 @@ def variables(value: Json, _: Stated) -> Finding:
     return Finding(verdict=Verdict.OK, found=found or "none")
 
 
-def check(name: str, reader: str, evaluate: Rule, remedy: str, source: str = DESIGN, **more: bool) -> Check:
+def check(name: str, reader: str, evaluate: Rule, remedy: str, **more: bool) -> Check:
     """A check of this tier."""
-    return Check(name=name, tier="node", reader=reader, evaluate=evaluate, remedy=remedy, source=source, **more)
+    return Check(name=name, tier="node", reader=reader, evaluate=evaluate, remedy=remedy, **more)
 
 
 quick = partial(check, quick=True)
 
 
-def of_gpus(name: str, evaluate: Rule, remedy: str, source: str = DESIGN, reader: str = SMI, **more: bool) -> Check:
+def of_gpus(name: str, evaluate: Rule, remedy: str, reader: str = SMI, **more: bool) -> Check:
     """A check of a node's GPUs."""
-    return check(name, reader, evaluate, remedy, source, gpu_only=True, **more)
+    return check(name, reader, evaluate, remedy, gpu_only=True, **more)
 
 
 quick_of_gpus = partial(of_gpus, quick=True)
@@ -151,43 +155,26 @@ NODE: tuple[Check, ...] = (
         f"{HOST}:scratch",
         at_least(SCRATCH_BYTES, "B", "free_bytes"),
         "free space in the site's `scratch` (or TMPDIR)",
-        "logs, compiled code and NCCL dumps of a pilot",
     ),
-    quick("clock", f"{HOST}:clock", clock, "start the time service (chronyc tracking)", "NTP: Primus warns at 30 s"),
+    quick("clock", f"{HOST}:clock", clock, "start the time service (chronyc tracking)"),
     quick(
         "software",
         f"{HOST}:software",
         shown,
         "install the same environment on all nodes, or use one container",
-        "every node must run the same code: Primus' fingerprint against the majority",
         majority=True,
     ),
-    quick("kernel", f"{HOST}:kernel", shown, "boot the same image on all nodes", VERSIONS, majority=True, remark=True),
+    quick("kernel", f"{HOST}:kernel", shown, "boot the same image on all nodes", majority=True, remark=True),
     quick(
         "NCCL variables",
         f"{HOST}:nccl_variables",
         variables,
         "set them in the site's `env`, so that all nodes have the same",
-        "the majority",
         majority=True,
     ),
-    quick(
-        "CPU quota",
-        f"{HOST}:processors",
-        quota,
-        "remove the cgroup's cpu.max, or ask for all CPUs",
-        "the kernel's cgroup v2 documentation",
-        of_site=True,
-    ),
-    quick("CPUs", f"{HOST}:processors", affinity, "ask for whole nodes (--exclusive) with all CPUs", ""),
-    quick(
-        "adapters",
-        f"{HOST}:adapters",
-        adapters,
-        "reseat or replace the cable; `ibstat`, `ibdiagnet`",
-        "NVIDIA Health Validation: all ports active",
-        of_site=True,
-    ),
+    quick("CPU quota", f"{HOST}:processors", quota, "remove the cgroup's cpu.max, or ask for all CPUs", of_site=True),
+    quick("CPUs", f"{HOST}:processors", affinity, "ask for whole nodes (--exclusive) with all CPUs"),
+    quick("adapters", f"{HOST}:adapters", adapters, "reseat or replace the cable; `ibstat`, `ibdiagnet`", of_site=True),
     quick_of_gpus(
         WHETHER_GPUS,
         gpu.present,
@@ -197,12 +184,11 @@ NODE: tuple[Check, ...] = (
     quick_of_gpus(
         "GPU count", gpu.count, "ask for all GPUs (site: sbatch: [--gres=gpu:N]); reset or replace the missing one"
     ),
-    quick_of_gpus("GPU kind", gpu.kind, "state the GPU's kind in the site, or constrain the nodes", "", of_site=True),
+    quick_of_gpus("GPU kind", gpu.kind, "state the GPU's kind in the site, or constrain the nodes", of_site=True),
     quick_of_gpus(
         "GPU memory in use",
         gpu.each(gpu.memory_in_use, "under 2 GiB"),
         "end the processes that hold it: `nvidia-smi`, `fuser -v /dev/nvidia*`",
-        "Primus PR 712: leaked server processes",
     ),
     quick_of_gpus(
         "ECC", gpu.each(gpu.ecc, "no uncorrectable error"), "drain the node; reset the GPU, replace it if errors return"
@@ -211,16 +197,14 @@ NODE: tuple[Check, ...] = (
         "remapped rows",
         gpu.each(gpu.remapped_rows, "none pending or failed"),
         "reset the GPU; replace it where the remapping failed",
-        "NVIDIA GPU memory error management",
     ),
     quick_of_gpus("throttling", gpu.each(gpu.throttled, "none by heat or power brake"), "check cooling and power"),
     quick_of_gpus("compute mode", gpu.each(gpu.compute_mode, "not Prohibited"), "nvidia-smi -c 0"),
-    quick_of_gpus("MIG", gpu.each(gpu.mig, "off"), "nvidia-smi -mig 0", "", of_site=True),
+    quick_of_gpus("MIG", gpu.each(gpu.mig, "off"), "nvidia-smi -mig 0", of_site=True),
     quick_of_gpus(
         "driver",
         gpu.driver,
         "install the same driver and firmware on all nodes; boards of several batches may have several VBIOS versions",
-        VERSIONS,
         majority=True,
         remark=True,
     ),
@@ -228,18 +212,11 @@ NODE: tuple[Check, ...] = (
     of_gpus("power cap", gpu.each(gpu.power_cap, "the default", Verdict.WARNING), "nvidia-smi -pl DEFAULT, as root"),
     of_gpus("persistence", gpu.each(gpu.persistence, "on", Verdict.WARNING), "start nvidia-persistenced"),
     of_gpus("fabric", gpu.each(gpu.fabric, "completed"), "restart nvidia-fabricmanager"),
-    of_gpus(
-        "NVLinks",
-        gpu.links,
-        "drain the node; `nvidia-smi nvlink -e` shows the errors of each link",
-        "NVIDIA Health Validation: 18 links of 26,562 MB/s (H100)",
-        reader=LINKS,
-    ),
+    of_gpus("NVLinks", gpu.links, "drain the node; `nvidia-smi nvlink -e` shows the errors of each link", reader=LINKS),
     of_gpus(
         "GPU answer time",
         at_most(SMI_S, "s"),
         "look for Xid lines in the kernel's log; start nvidia-persistenced",
-        "Primus: over 5 s fails",
         reader="bench_workloads.checks.host:answer_time",
     ),
     check(
@@ -247,7 +224,6 @@ NODE: tuple[Check, ...] = (
         f"{HOST}:torch_import",
         at_most(IMPORT_S, "s", verdict=Verdict.WARNING),
         "put the environment on fast storage, or into a container image",
-        "each pilot imports torch once per node",
     ),
 )
 """all checks of the tier, in the order in which they are shown"""

@@ -31,7 +31,7 @@ class Exchange:
     rows: Sequence[Mapping[str, Json]] = ()
     """operation, bytes, ranks, seconds, spread; empty: it failed"""
     problem: str = ""
-    accused: tuple[str, ...] = ()
+    accused: Sequence[str] = ()
     """nodes that the watchdog names: the ranks with the least progress"""
     tier: str = "pair"
     level: Level = ""
@@ -79,18 +79,6 @@ def second_round(nodes: Sequence[str], rates: Mapping[str, float], met: Sequence
 
 def _fresh(node: str, others: Sequence[str], met: Sequence[Group]) -> str:
     return next((other for other in others if not any({node, other} <= set(group) for group in met)), others[0])
-
-
-def every_pair(nodes: Sequence[str]) -> list[list[Group]]:
-    """Rounds in which every node meets every other once, all pairs of a round at the same time (circle method)."""
-    circle: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
-    rounds: list[list[Group]] = []
-    for _ in range(len(circle) - 1):
-        half = len(circle) // 2
-        pairs = zip(circle[:half], reversed(circle[half:]), strict=True)
-        rounds.append([(one, other) for one, other in pairs if one is not None and other is not None])
-        circle = [circle[0], circle[-1], *circle[1:-1]]
-    return rounds
 
 
 def best_rates(exchanges: Sequence[Exchange], operation: str) -> dict[str, float]:

@@ -49,10 +49,10 @@ def within_node(value: Json, stated: Stated) -> Finding:
     return against(rate, all_reduce(stated.gpu, 1, ranks, size), "B/s")
 
 
-def _check(name: str, reader: str, evaluate: Rule, remedy: str, source: str, *, gpu_only: bool = False) -> Check:
+def _check(name: str, reader: str, evaluate: Rule, remedy: str, *, gpu_only: bool = False) -> Check:
     return Check(
-        name=name, tier="perf", reader=f"{RATES}:{reader}", evaluate=evaluate, remedy=remedy, source=source,
-        gpu_only=gpu_only, median=True,
+        name=name, tier="perf", reader=f"{RATES}:{reader}", evaluate=evaluate, remedy=remedy, gpu_only=gpu_only,
+        median=True,
     )  # fmt: skip
 
 
@@ -62,37 +62,28 @@ PERF: tuple[Check, ...] = (
         "matmul",
         slowest_rate("FLOP/s", lambda stated, row: matmul(stated.gpu, str(dict(row).get("dtype")))),  # type: ignore[arg-type]
         "compare clocks, power cap, temperature and other users' processes with those of a fast node",
-        "data sheet; ML Engineering, maximum achievable matmul FLOPS",
     ),
     _check(
         "memory copy",
         "memory_copy",
         slowest_rate("B/s", lambda stated, _: memory_copy(stated.gpu)),
         "check for other users' processes, ECC errors and, on CPUs, missing memory channels",
-        "data sheet; STREAM",
     ),
-    _check(
-        "host to GPU",
-        "host_to_gpu",
-        slowest_rate("B/s", lambda *_: NOTHING),
-        "check the PCIe generation and width, and the ranks' NUMA affinity",
-        "the other nodes' median: the link's generation is in tier node",
-        gpu_only=True,
-    ),
-    _check(
-        "GPU to host",
-        "gpu_to_host",
-        slowest_rate("B/s", lambda *_: NOTHING),
-        "check the PCIe generation and width, and the ranks' NUMA affinity",
-        "the other nodes' median",
-        gpu_only=True,
+    *(
+        _check(
+            f"{one} to {other}",
+            f"{one}_to_{other}".lower(),
+            slowest_rate("B/s", lambda *_: NOTHING),
+            "check the PCIe generation and width, and the ranks' NUMA affinity",
+            gpu_only=True,
+        )
+        for one, other in (("host", "GPU"), ("GPU", "host"))
     ),
     _check(
         "GPU pairs",
         "pairs",
         slowest_rate("B/s", lambda stated, _: pair_of_gpus(stated.gpu)),
         "drain the node: `nvidia-smi nvlink --status`, `nvidia-smi topo -m`",
-        "data sheet; ML Engineering: 396 of 450 GB/s (H200)",
         gpu_only=True,
     ),
     _check(
@@ -100,7 +91,6 @@ PERF: tuple[Check, ...] = (
         "all_reduce",
         within_node,
         "drain the node: `nvidia-smi nvlink --status`; on CPUs look for other load",
-        "NVLink's data sheet; NVIDIA dgxc and ML Engineering: 480 GB/s (8 H100)",
     ),
 )
 """all checks of the tier"""
@@ -132,11 +122,10 @@ def all_rates(answers: Iterable[Answer]) -> list[NodeReadings]:
             new = rates_of(answer)
             old = found.get(new.node)
             if old is not None and not old.problem:
-                if new.problem:
-                    continue
-                further = {name: new.readings[name] for name in new.readings if name not in old.readings}
-                kept = {name: max(one, new.readings.get(name, one), key=_speed) for name, one in old.readings.items()}
-                new = replace(old, readings={**kept, **further})
+                best = dict(old.readings)
+                for name, one in new.readings.items():
+                    best[name] = max(best.get(name, one), one, key=_speed)
+                new = replace(old, readings=best)
             found[new.node] = new
     return list(found.values())
 

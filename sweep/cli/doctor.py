@@ -37,7 +37,6 @@ COLOURS = {"ok": "green", "warning": "yellow", "unknown": "yellow"}
 @click.option(
     "--nodes", "nodes_given", help="Number of nodes or their names: 8, or n1,n2,n7. Default: max_nodes of the site."
 )
-@click.option("--every-pair", is_flag=True, help="With --tier pair: test every pair of nodes instead of two rounds.")
 @executor_option
 @directory_option("Directory for the reports.", Path("doctor"))
 @json_option
@@ -45,7 +44,6 @@ def doctor(
     site_given: str | None,
     tiers: tuple[str, ...],
     nodes_given: str | None,
-    every_pair: bool,
     executor: str | None,
     directory: Path,
     as_json: bool,
@@ -60,8 +58,7 @@ def doctor(
       sweep doctor --site h100.yaml --nodes 8
       sweep doctor --site h100.yaml --tier perf --tier pair --nodes n1,n2,n7
     """
-    from sweep.doctor.doctor import examine
-    from sweep.doctor.run import DoctorOptions
+    from sweep.doctor.doctor import DoctorOptions, examine
     from sweep.inputs.load import choose_executor, load_site, site_path
 
     chosen = choose_executor(executor)
@@ -75,7 +72,6 @@ def doctor(
         tiers=asked,
         nodes=count,
         names=names,
-        every_pair=every_pair,
     )
     report = examine(options, directory, _Progress())
     _show(report, as_json=as_json)

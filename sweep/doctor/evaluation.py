@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from sweep.checks.check import Check, CheckResult, Finding, Json, NodeReadings, Reading, Stated, Verdict
+from sweep.checks.check import Check, CheckResult, Finding, Json, NodeReadings, Reading, Stated, Verdict, result
 from sweep.checks.expectation import NOTHING, Expectation, adapter, all_reduce
 from sweep.checks.fleet import evaluate_all, no_answer
 from sweep.checks.pairs import MESSAGE_BYTES, TOLERANCES, Exchange, best_rates, rate_of, slow_in_pairs
 from sweep.checks.rules import number_of, quantity
 from sweep.checks.speeds import Answer, against, evaluate_speeds
 
-PAIR_REMEDY = "check this node's adapters, cables and switch port; run `sweep doctor --tier pair --every-pair`"
+PAIR_REMEDY = "check this node's adapters, cables and switch port; run `sweep doctor --tier pair` again"
 ALL_NODES_REMEDY = "exclude the node; look at its agent's output, kernel log and adapters"
-DLROVER = "DLRover: two rounds of pairs, the better one counts; SuperBench's tolerance"
 
 
 def nodes_of(answers: Iterable[Answer]) -> list[str]:
@@ -52,18 +51,8 @@ def readings_of(answer: Answer) -> NodeReadings:
 
 def exchanges_of(answers: Iterable[Answer]) -> list[Exchange]:
     """The exchanges of groups of nodes."""
-    return [
-        Exchange(
-            nodes=tuple(one["nodes"]),
-            rows=one["rows"],
-            problem=one["problem"],
-            accused=tuple(one["accused"]),
-            tier=one["tier"],
-            level=one.get("level", ""),
-        )
-        for one in answers
-        if one["kind"] == "exchange"
-    ]
+    stated = ({**one, "nodes": tuple(one["nodes"])} for one in answers if one["kind"] == "exchange")
+    return [Exchange(**{name: one[name] for name in one if name != "kind"}) for one in stated]
 
 
 def evaluate_pairs(exchanges: Sequence[Exchange], stated: Stated) -> list[CheckResult]:
@@ -83,17 +72,7 @@ def evaluate_pairs(exchanges: Sequence[Exchange], stated: Stated) -> list[CheckR
                 usual = _of_pair(operation, slow[node], NOTHING).found
                 expected = f"{usual}, the median of pairs without it, by {tolerance:.0%}"
                 finding = replace(finding, verdict=Verdict.BELOW_MEDIAN, expected=expected)
-            fine = finding.verdict is Verdict.OK
-            results.append(
-                CheckResult(
-                    check=f"pair {operation}",
-                    tier="pair",
-                    node=node,
-                    finding=finding,
-                    remedy="" if fine else PAIR_REMEDY,
-                    source=DLROVER,
-                )
-            )
+            results.append(result(f"pair {operation}", "pair", node, finding, PAIR_REMEDY))
     return results
 
 
@@ -116,17 +95,10 @@ def _expected(operation: str, stated: Stated, exchanges: Sequence[Exchange]) -> 
 
 def evaluate_all_nodes(exchanges: Sequence[Exchange], named: Mapping[str, str], stated: Stated) -> list[CheckResult]:
     """A result for each width and operation, on the nodes of its slowest group; and for each guilty node."""
-    results = [
-        CheckResult(
-            check="exchange",
-            tier="all-nodes",
-            node=node,
-            finding=Finding(verdict=Verdict.NO_ANSWER, found=why, expected="an exchange with every node"),
-            remedy=ALL_NODES_REMEDY,
-            source="bisection: Primus preflight_bisect",
-        )
-        for node, why in named.items()
-    ]
+    results = []
+    for node, why in named.items():
+        finding = Finding(verdict=Verdict.NO_ANSWER, found=why, expected="an exchange with every node")
+        results.append(result("exchange", "all-nodes", node, finding, ALL_NODES_REMEDY))
     for width in sorted({len(one.nodes) for one in exchanges}):
         fine = [one for one in exchanges if len(one.nodes) == width and not one.problem]
         for one in fine:
@@ -145,14 +117,9 @@ def _of_width(width: int, one: Exchange, row: Mapping[str, Json], stated: Stated
     # A slow group accuses no node: pairs do that
     if finding.verdict is Verdict.BELOW_FLOOR:
         finding = replace(finding, verdict=Verdict.WARNING)
-    return CheckResult(
-        check=f"{operation} of {quantity(size, 'B')} on {width} nodes",
-        tier="all-nodes",
-        node=", ".join(one.nodes) if width > 1 else one.nodes[0],
-        finding=finding,
-        remedy="" if finding.verdict is Verdict.OK else "compare with the pairs; see the topology of these nodes",
-        source="min(NVLink, adapters) times the fabric's factor: sweep.checks.expectation",
-    )
+    name = f"{operation} of {quantity(size, 'B')} on {width} nodes"
+    remedy = "compare with the pairs; see the topology of these nodes"
+    return result(name, "all-nodes", ", ".join(one.nodes), finding, remedy)
 
 
 def pair_rows(answers: Iterable[Answer]) -> list[dict[str, Json]]:

@@ -1,4 +1,7 @@
-"""Tiers ``pair`` and ``all-nodes``: which nodes exchange data when, and the search for the guilty one by bisection."""
+"""Tiers ``pair`` and ``all-nodes``: which nodes exchange data when, and the search for the guilty one by bisection.
+
+As Primus' preflight_bisect.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ from sweep.checks.pairs import (
     Group,
     best_rates,
     disjoint,
-    every_pair,
     first_round,
     groups_of,
     halves,
@@ -45,12 +47,9 @@ ALL_TO_ALL_NODES = 16
 class Exchanges:
     """Exchanges between nodes of the pilot."""
 
-    def __init__(
-        self, attempts: CheckAttempts, answers: Answers, spec: JobSpec, links: Sequence[Link], *, every_pair: bool
-    ) -> None:
+    def __init__(self, attempts: CheckAttempts, answers: Answers, spec: JobSpec, links: Sequence[Link]) -> None:
         self._attempts = attempts
         self._answers = answers
-        self._every_pair = every_pair
         self._links = {link.node: link for link in links}
         self._gpu = spec.gpu not in (None, "cpu")
         self._ranks = spec.gpus_per_node if self._gpu else 1
@@ -59,16 +58,13 @@ class Exchanges:
         self._asked = False
 
     async def pairs(self) -> None:
-        """Two rounds, or all; who is slow then meets others before it is accused."""
+        """Two rounds; who is slow then meets others before it is accused."""
         nodes = list(self._links)
         if len(nodes) < 2:
             return
-        if self._every_pair:
-            found = [one for groups in every_pair(nodes) for one in await self._round(groups)]
-        else:
-            groups = first_round(nodes)
-            found = await self._round(groups)
-            found += await self._round(second_round(nodes, best_rates(found, "send"), groups))
+        groups = first_round(nodes)
+        found = await self._round(groups)
+        found += await self._round(second_round(nodes, best_rates(found, "send"), groups))
         for _ in range(FURTHER):
             slow = dict.fromkeys(node for operation in TOLERANCES for node in slow_in_pairs(found, operation))
             found += await self._round(once_more(list(slow), found))

@@ -77,7 +77,7 @@ class DoctorLeader:
                 partial(self._measure, attempts), links, lambda: accused_by_speed(self._answers.read(), stated)
             )
         else:
-            exchanges = Exchanges(attempts, self._answers, self._spec, links, every_pair=self._request.every_pair)
+            exchanges = Exchanges(attempts, self._answers, self._spec, links)
             await (exchanges.pairs() if tier == "pair" else exchanges.all_nodes())
 
     async def _read(self, attempts: CheckAttempts, link: Link) -> None:

@@ -37,9 +37,8 @@ TIMES = 5
 class LoginReaders:
     """The built-in readers of the tier, for one site; each is a method that returns JSON or raises."""
 
-    def __init__(self, site: Site, executor: str, directory: Path) -> None:
+    def __init__(self, site: Site, directory: Path) -> None:
         self._site = site
-        self._executor = executor
         self._directory = directory
 
     def programs(self) -> Json:

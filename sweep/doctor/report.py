@@ -59,10 +59,8 @@ def rows_of(report: Report) -> list[dict[str, Json]]:
     """A row per check and node."""
     rows = []
     for one in report.results:
-        values = asdict(one.finding)
-        values["verdict"] = str(one.finding.verdict)
-        row = {"check": one.check, "tier": one.tier, "node": one.node, **values}
-        rows.append({**row, "remedy": one.remedy, "source": one.source, "time": report.began_at})
+        row = {"check": one.check, "tier": one.tier, "node": one.node, **asdict(one.finding)}
+        rows.append({**row, "remedy": one.remedy, "time": report.began_at})
     return rows
 
 

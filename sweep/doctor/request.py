@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from sweep.checks.check import Json
 from sweep.checks.speeds import Answer
@@ -18,10 +18,9 @@ REQUEST, ANSWERS, PILOT = "request.json", "answers.jsonl", "p0001"
 class Request:
     """One run of the doctor on nodes."""
 
-    tiers: tuple[str, ...]
-    readers: tuple[str, ...]
+    tiers: Sequence[str]
+    readers: Sequence[str]
     """of tier node"""
-    every_pair: bool = False
 
     def write(self, folder: Path) -> None:
         """Write it, once."""
@@ -30,9 +29,7 @@ class Request:
     @classmethod
     def read(cls, folder: Path) -> Request:
         """The inverse."""
-        values: dict[str, Any] = json.loads((folder / REQUEST).read_text())
-        lists: dict[str, Any] = {name: tuple(values[name]) for name in ("tiers", "readers")}
-        return cls(**{**values, **lists})
+        return cls(**json.loads((folder / REQUEST).read_text()))
 
 
 class Answers:

@@ -320,16 +320,10 @@ def _with_metrics(record: Record, row: Row) -> Record:
     if record.outcome is not Outcome.OK:
         return replace(record, **vars(Rates()), **vars(Efficiency()))
     rate, derived = row.rate, row.efficiency
+    stated: dict[str, Any] = {"reported_mfu": row.reported_mfu, "reported_hfu": row.reported_hfu}
     if rate is None or rate <= 0:
-        return replace(
-            record,
-            reported_mfu=row.reported_mfu,
-            reported_hfu=row.reported_hfu,
-            flops_per_token=derived.flops_per_token,
-            flops_convention=derived.flops_convention,
-            peak_tflops_per_gpu=derived.peak_tflops_per_gpu,
-        )
-    stated = {"reported_mfu": row.reported_mfu, "reported_hfu": row.reported_hfu}
+        known = ("flops_per_token", "flops_convention", "peak_tflops_per_gpu")
+        return replace(record, **stated, **{name: getattr(derived, name) for name in known})
     stated["tflops_per_gpu"] = (None if row.executed else record.tflops_per_gpu) or derived.tflops_per_gpu
     gpus, batch = record.gpus or 1, record.global_batch_tokens or 0
     return replace(

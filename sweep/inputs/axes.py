@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_function
+from pydantic import GetPydanticSchema
+from pydantic_core.core_schema import no_info_plain_validator_function
 
 from sweep.contract import Scalar
 
@@ -67,52 +67,50 @@ def _range(value: dict[str, Any]) -> list[int]:
     return values
 
 
-@dataclass(frozen=True, eq=False)
-class _Axis:
-    """How pydantic reads an axis, and what the JSON schema says of it."""
-
-    wrong: Callable[[Any], str | None]
-    """what is wrong with one of its values"""
-    schema: Mapping[str, Any]
-    """of one of its values"""
-    auto: bool
-    ranges: bool
-
-    def read(self, value: Any) -> tuple[Any, ...] | Auto:
-        """``auto``, or the values. Raises ValueError with what is wrong with each."""
-        if self.auto and value == AUTO:
-            return AUTO
-        values = listed(value)
-        texts = list(dict.fromkeys(text for item in values if (text := self.wrong(item)) is not None))
-        if texts:
-            raise ValueError("; ".join(texts))
-        return tuple(values)
-
-    def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> CoreSchema:
-        return no_info_plain_validator_function(self.read)
-
-    def __get_pydantic_json_schema__(self, _core: Any, _handler: Any) -> dict[str, Any]:
-        forms = [self.schema, {"type": "array", "items": self.schema, "minItems": 1}]
-        return {"anyOf": [*forms, *[{"const": AUTO}] * self.auto, *[_RANGE] * self.ranges]}
+Wrong = Callable[[Any], str | None]
+"""a value of an axis -> what is wrong with it"""
 
 
-def _integers(lowest: int, highest: int, *, auto: bool = False) -> _Axis:
+def _read(value: Any, wrong: Wrong, *, auto: bool = False) -> tuple[Any, ...] | Auto:
+    """``auto``, or the values of an axis. Raises ValueError with what is wrong with each."""
+    if auto and value == AUTO:
+        return AUTO
+    values = listed(value)
+    texts = list(dict.fromkeys(text for item in values if (text := wrong(item)) is not None))
+    if texts:
+        raise ValueError("; ".join(texts))
+    return tuple(values)
+
+
+def _axis(wrong: Wrong, schema: Mapping[str, Any], *, auto: bool, ranges: bool) -> GetPydanticSchema:
+    """How pydantic reads an axis, and what the JSON schema says of it. ``schema``: of one of its values."""
+    forms = [schema, {"type": "array", "items": schema, "minItems": 1}, *[{"const": AUTO}] * auto, *[_RANGE] * ranges]
+    return GetPydanticSchema(
+        lambda _source, _handler: no_info_plain_validator_function(lambda value: _read(value, wrong, auto=auto)),
+        lambda _core, _handler: {"anyOf": forms},
+    )
+
+
+def _integers(lowest: int, highest: int, *, auto: bool = False) -> GetPydanticSchema:
     def wrong(item: Any) -> str | None:
         if isinstance(item, bool) or not isinstance(item, int):
             return f"expected whole numbers, {_RANGE_SYNTAX}{' or auto' * auto}, found {shown(item)}"
         return None if lowest <= item <= highest else f"{item} is not between {lowest} and {highest:,}"
 
-    return _Axis(wrong, {"type": "integer", "minimum": lowest}, auto=auto, ranges=True)
+    return _axis(wrong, {"type": "integer", "minimum": lowest}, auto=auto, ranges=True)
 
 
-def _of_kind(
-    kinds: tuple[type, ...], words: str, schema: str | list[str], *, auto: bool = False, ranges: bool = False
-) -> _Axis:
+def _of_kind(kind: type, words: str, schema: str, *, auto: bool = False) -> GetPydanticSchema:
     def wrong(item: Any) -> str | None:
-        fits = isinstance(item, kinds) and (item != "" or not auto)
+        fits = isinstance(item, kind) and (item != "" or not auto)
         return None if fits else f"expected {words}, found {shown(item)}"
 
-    return _Axis(wrong, {"type": schema}, auto=auto, ranges=ranges)
+    return _axis(wrong, {"type": schema}, auto=auto, ranges=False)
+
+
+def _no_scalar(item: Any) -> str | None:
+    fits = item is None or isinstance(item, str | int | float)
+    return None if fits else f"expected text or a number, found {shown(item)}"
 
 
 Sizes = Annotated[tuple[int, ...] | Auto, _integers(1, 2**20, auto=True)]
@@ -123,15 +121,14 @@ Counts = Annotated[tuple[int, ...], _integers(1, 2**20)]
 """positive whole numbers"""
 Stated = Annotated[tuple[int, ...], _integers(0, 2**20)]
 """whole numbers, of which 0 leaves the choice to the trainer"""
-Texts = Annotated[tuple[str, ...], _of_kind((str,), "text", "string")]
+Texts = Annotated[tuple[str, ...], _of_kind(str, "text", "string")]
 """texts, of which the empty one leaves the choice to the trainer"""
-Words = Annotated[tuple[str, ...] | Auto, _of_kind((str,), "text or auto", "string", auto=True)]
-Switches = Annotated[tuple[bool, ...] | Auto, _of_kind((bool,), "true, false or auto", "boolean", auto=True)]
-_SCALARS = ["string", "number", "boolean", "null"]
-_VALUES = _of_kind((str, int, float, bool, type(None)), "text or a number", _SCALARS, ranges=True)
-Values = Annotated[tuple[Scalar, ...], _VALUES]
+Words = Annotated[tuple[str, ...] | Auto, _of_kind(str, "text or auto", "string", auto=True)]
+Switches = Annotated[tuple[bool, ...] | Auto, _of_kind(bool, "true, false or auto", "boolean", auto=True)]
+_SCALAR = {"type": ["string", "number", "boolean", "null"]}
+Values = Annotated[tuple[Scalar, ...], _axis(_no_scalar, _SCALAR, auto=False, ranges=True)]
 
 
 def scalars(value: Any) -> tuple[Scalar, ...]:
     """Values of a parameter: text, numbers, true, false or null. Raises ValueError."""
-    return tuple(_VALUES.read(value))
+    return tuple(_read(value, _no_scalar))

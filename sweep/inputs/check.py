@@ -13,12 +13,13 @@ from sweep.errors import SweepError, nearest
 from sweep.inputs.axes import AUTO, shown
 from sweep.inputs.grid import AXES, COLUMNS, DEFAULTS, Grid, variables_of
 from sweep.inputs.site import Site
-from sweep.inputs.texts import LONGEST_TEXT
 from sweep.inputs.validation import check
 from sweep.inputs.yaml_lines import Path, Problem
 from sweep.physics.catalogue import MODELS
 from sweep.plugins import WORKLOAD
 
+LONGEST_TEXT = 1 << 16
+"""bytes of a parameter's text: every run of the plan and every record has a copy"""
 _ROUTING = re.compile(r"skewed:\d{1,2}(\.\d{1,4})?|(?!skewed$)[^:]*")
 """a skewed routing has an exponent, and the others have none"""
 

@@ -268,7 +268,7 @@ class Grid(BaseModel):
     site: Site | None = None
     """the site, written inline instead of in a file"""
 
-    _source: Document | None = PrivateAttr(default=None)
+    _source: Document = PrivateAttr(default_factory=lambda: Document(None, "grid"))
 
     @field_validator("workload", "strategy")
     @classmethod
@@ -285,11 +285,11 @@ class Grid(BaseModel):
 
     def located(self, problems: Iterable[Problem]) -> list[Mistake]:
         """The problems as mistakes of the file that the grid was read from."""
-        return (self._source or Document(None, "grid")).located(problems)
+        return self._source.located(problems)
 
     def mistake(self, fact: str, path: Path = (), remedy: str | None = None) -> Mistake:
         """A mistake at a path of the file that the grid was read from."""
-        return (self._source or Document(None, "grid")).mistake(fact, path, remedy)
+        return self._source.mistake(fact, path, remedy)
 
     def global_batch_for(self, gpus: int) -> int:
         """Requested tokens per optimizer step for this many GPUs."""
@@ -322,7 +322,7 @@ class Grid(BaseModel):
     @property
     def text(self) -> str:
         """What the user wrote, without overrides; empty where it was not read from a file."""
-        return self._source.text if self._source is not None else ""
+        return self._source.text
 
     def to_yaml(self) -> str:
         """The grid with every default, overrides applied: ``parse_grid`` of it gives an equal grid."""

@@ -1,22 +1,24 @@
-"""Reads what the user names: the grid file, the site, and where to run."""
+"""Reads what the user names: the grid file and the files that it names, the site, and where to run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweep.contract import FILE
 from sweep.errors import Mistake, SweepError, file_mistake, nearest
 from sweep.files import json_of, read_text
-from sweep.inputs.check import problems_of_the_rest
+from sweep.inputs.check import LONGEST_TEXT, problems_of_the_rest
 from sweep.inputs.grid import Grid, read_grid
 from sweep.inputs.models import read_models
 from sweep.inputs.site import Site, parse_measured, parse_site
-from sweep.inputs.texts import LONGEST_TEXT, read_texts
 from sweep.inputs.validation import check_kind
-from sweep.inputs.yaml_lines import Document, dump, load
+from sweep.inputs.yaml_lines import Document, Problem, dump, load
+from sweep.inputs.yaml_lines import Path as KeyPath
+from sweep.plugins import WORKLOAD
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -41,7 +43,7 @@ def parse_grid(text: str, file: str, overrides: Sequence[str] = (), *, opens: bo
     check_kind(document, "grid", Grid.model_fields, ("models", "nodes", "sequence_length"))
     override(document, overrides, Grid)
     wrong = read_models(document, read_config if opens else lambda _path: None)
-    wrong += read_texts(document, read_parameter) if opens else []
+    wrong += read_texts(document) if opens else []
     grid, problems = read_grid(document)
     problems += wrong
     if grid is None or problems or document.mistakes:
@@ -58,12 +60,45 @@ def read_config(path: str) -> Mapping[str, Any] | None:
     return config
 
 
-def read_parameter(path: str) -> str | None:
-    """The text of a file that a parameter names; None where it cannot be read."""
+def read_texts(document: Document) -> list[Problem]:
+    """Replace each ``@FILE`` of the document's parameters by the file's text. Returns what is wrong with them."""
     try:
-        return read_text(Path(path), "parameter", LONGEST_TEXT)
+        names = WORKLOAD.find(document.value["workload"]).texts
+    except (KeyError, TypeError, SweepError):  # reported with the rest of the grid
+        return []
+    problems: list[Problem] = []
+    for path, values in _parameters(document.value):
+        for name in sorted(names & values.keys()):
+            given, many = values[name], isinstance(values[name], list)
+            try:
+                texts = [parameter_text(item) for item in (given if many else [given])]
+                values[name] = texts if many else texts[0]
+            except ValueError as error:
+                problems.append(Problem((*path, name), str(error)))
+    return problems
+
+
+def _parameters(grid: Mapping[str, Any]) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    """Where a grid gives parameters, and what it gives there."""
+    places: list[tuple[KeyPath, Any]] = [(("params",), grid.get("params"))]
+    for key in ("include", "exclude"):
+        points = grid.get(key)
+        places += [((key, i), point) for i, point in enumerate(points if isinstance(points, list) else ())]
+    yield from ((path, values) for path, values in places if isinstance(values, dict))
+
+
+def parameter_text(given: Any) -> Any:
+    """The value, or the text of the file that ``@FILE`` names. Raises ValueError where that is none."""
+    if not isinstance(given, str) or not given.startswith(FILE):
+        return given
+    try:
+        text = read_text(Path(given.removeprefix(FILE)), "parameter", LONGEST_TEXT)
     except (OSError, SweepError, ValueError):  # the last is of a path with a NUL
-        return None
+        text = FILE
+    if text.startswith(FILE):
+        kib = LONGEST_TEXT >> 10
+        raise ValueError(f"{given[:200]} is no readable text file of at most {kib} KiB that does not begin with {FILE}")
+    return text
 
 
 def load_site(grid: Grid | None = None, given: str | None = None, executor: str | None = None) -> Site:

@@ -207,17 +207,14 @@ class _Reader:
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == f"{_TAG}merge":
                 text = "<<" if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
                 fact = f"{text} cannot be a key here"
-                self.document.mistakes.append(Mistake(fact, self.document.file, line, path_text(path) or None))
-                continue
-            key = str(key_node.value)
-            if key in first:
+            elif (key := str(key_node.value)) in first:
                 fact = f"the key {key!r} is given twice, first in line {first[key]}"
-                self.document.mistakes.append(Mistake(fact, self.document.file, line, path_text(path) or None))
+            else:
+                below: Path = (*path, key)
+                first[key] = self.document.lines[below] = line
+                yield key, self.read(value_node, below, depth + 1)
                 continue
-            first[key] = line
-            below: Path = (*path, key)
-            self.document.lines[below] = line
-            yield key, self.read(value_node, below, depth + 1)
+            self.document.mistakes.append(Mistake(fact, self.document.file, line, path_text(path) or None))
 
 
 def _integer(text: str) -> int:

@@ -21,9 +21,8 @@ from sweep.errors import Mistake, SweepError, plural
 from sweep.executors.script import options_of
 from sweep.files import write_whole
 from sweep.inputs.check import parameter_problems
-from sweep.inputs.load import read_parameter
+from sweep.inputs.load import parameter_text
 from sweep.inputs.site import Site
-from sweep.inputs.texts import text_of
 from sweep.inputs.yaml_lines import load
 from sweep.physics.catalogue import MODELS
 from sweep.pilot.leader.network import interface_variables
@@ -90,7 +89,7 @@ def parameters(options: Sequence[str], trainer: str) -> dict[str, Scalar]:
             mistakes.append(Mistake("a parameter is NAME=VALUE", f"--param {option}"))
         elif isinstance(workload.params.get(name), str):
             try:
-                given[name] = text_of(text, read_parameter) if name in workload.texts else text
+                given[name] = parameter_text(text) if name in workload.texts else text
             except ValueError as error:
                 mistakes.append(Mistake(str(error), f"--param {name}"))
         else:

@@ -22,7 +22,7 @@ def nodes(**values):
 
 
 def check(evaluate_, **more):
-    return Check(name="c", tier="node", reader="r", evaluate=evaluate_, remedy="mend it", source="s", **more)
+    return Check(name="c", tier="node", reader="r", evaluate=evaluate_, remedy="mend it", **more)
 
 
 def verdicts(results: list[CheckResult]):

@@ -8,7 +8,6 @@ from sweep.checks.pairs import (
     Exchange,
     best_rates,
     disjoint,
-    every_pair,
     first_round,
     groups_of,
     once_more,
@@ -37,15 +36,6 @@ def test_both_rounds_cover_every_node_and_the_odd_one_has_a_partner(count):
         met = {frozenset(pair) for group in first for pair in itertools.combinations(group, 2)}
         slowest = next(group for group in second if "n0" in group)
         assert not {frozenset(pair) for pair in itertools.combinations(slowest, 2) if "n0" in pair} & met
-
-
-@pytest.mark.parametrize("count", range(2, 12))
-def test_every_pair_meets_once(count):
-    pairs = [frozenset(pair) for groups in every_pair(named(count)) for pair in groups]
-    assert sorted(map(sorted, pairs)) == sorted(map(sorted, map(set, itertools.combinations(named(count), 2))))
-    for groups in every_pair(named(count)):
-        busy = [node for pair in groups for node in pair]
-        assert len(busy) == len(set(busy)), "pairs of a round share no node"
 
 
 @pytest.mark.parametrize(

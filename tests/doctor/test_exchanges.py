@@ -34,7 +34,7 @@ def guilty(tmp_path, reach, domains):
     stated = tuple(f"{domain}[0-3]" for domain in domains)
     answers, network = Answers(tmp_path), Network(reach)
     links = [Link(name, Mute()) for name in names]
-    made = Exchanges(network, answers, spec(executor="slurm", gpu="cpu", domain_nodes=stated), links, every_pair=False)
+    made = Exchanges(network, answers, spec(executor="slurm", gpu="cpu", domain_nodes=stated), links)
     asyncio.run(made.all_nodes())
     found = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     return {node: one["why"] for one in found if one["kind"] == "guilty" for node in one["nodes"]}, network.groups

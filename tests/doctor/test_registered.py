@@ -13,7 +13,7 @@ from sweep.checks.check import Check
 from sweep.checks.rules import at_least
 
 LICENSES = Check(
-    name="licenses", tier="node", reader="licenses_here:free", rule_, remedy="ask", source="contract"
+    name="licenses", tier="node", reader="licenses_here:free", rule_, remedy="ask"
 )
 NUMBER = 3
 

@@ -12,7 +12,7 @@ from tests.support.doctor.answers import exchange
 def result(node, verdict=Verdict.OK, found="fine", check="memlock"):
     finding = Finding(verdict=verdict, found=found, expected="32 GiB")
     remedy = "" if verdict is Verdict.OK else "raise it"
-    return CheckResult(check=check, tier="node", node=node, finding=finding, remedy=remedy, source="RDMA")
+    return CheckResult(check=check, tier="node", node=node, finding=finding, remedy=remedy)
 
 
 def pair(one, two, rate):

@@ -5,10 +5,9 @@ import pytest
 from sweep.errors import SweepError
 from sweep.inputs import yaml_lines
 from sweep.inputs.detect import NodeGroup, cluster_site
-from sweep.inputs.load import parse_grid
+from sweep.inputs.load import parse_grid, read_texts
 from sweep.inputs.models import shape_of_config
 from sweep.inputs.site import parse_site
-from sweep.inputs.texts import read_texts, text_of
 from sweep.inputs.validation import amount, amount_text, fraction, seconds
 from sweep.inputs.yaml_lines import MAX_DEPTH, load
 from tests.support.refusals import mistakes_of
@@ -97,21 +96,15 @@ def test_every_share_takes_a_percentage_and_every_count_a_unit():
         assert "write 4Ki" in str(mistake)
 
 
-def test_a_text_that_begins_with_an_at_sign_is_that_of_its_file():
-    files = {"a.txt": "text", "b.txt": "@c.txt"}
-    assert [text_of(given, files.get) for given in ("plain", 3, "@a.txt")] == ["plain", 3, "text"]
-    for given in ("@b.txt", "@none.txt"):
-        with pytest.raises(ValueError, match="no readable text file"):
-            text_of(given, files.get)
-
-
-def test_texts_are_read_into_the_parameters_and_the_lists_of_points():
+def test_texts_are_read_into_the_parameters_and_the_lists_of_points(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").write_text("text")
     points = "workload: command\nparams: {config: '@a', handle: '@me'}\ninclude: [{config: ['@a', plain, '@none']}]"
     document = load(points.replace(", '@none'", ""), "grid.yaml")
-    assert not read_texts(document, {"a": "text"}.get)
+    assert not read_texts(document)
     found = document.value["params"], document.value["include"]
     assert found == ({"config": "text", "handle": "@me"}, [{"config": ["text", "plain"]}])
-    (problem,) = read_texts(load(points, "grid.yaml"), {"a": "text"}.get)
+    (problem,) = read_texts(load(points, "grid.yaml"))
     assert problem.path == ("include", 0, "config")
 
 

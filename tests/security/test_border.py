@@ -21,8 +21,8 @@ from bench_workloads.trainers.driver.templates import LONGEST, render
 from sweep.archive import is_of_layout
 from sweep.contract import StatedRun
 from sweep.errors import SweepError
+from sweep.inputs.check import LONGEST_TEXT
 from sweep.inputs.load import load_grid, parse_grid
-from sweep.inputs.texts import LONGEST_TEXT
 from sweep.library import trainer_format
 from sweep.library.winners import METRIC, as_text, winners
 from sweep.outcomes import Outcome
