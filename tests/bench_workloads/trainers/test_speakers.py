@@ -1,4 +1,4 @@
-"""From parsed lines to iterations, also by lines that cover several; which source counts for a rank, and its figures."""
+"""From parsed lines to iterations, also by lines that cover several; which source counts for a rank, its figures."""
 
 import json
 import os
