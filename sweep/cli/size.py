@@ -280,9 +280,15 @@ def _document(
     sized: Size, source: str, scaling: Scaling | None, measured: Mapping[int, float], simulated: bool
 ) -> dict[str, Any]:
     """``measured``: GPUs -> tokens per second of the best run."""
+    from sweep.physics.sizing import Scaling
+
     document: dict[str, Any] = asdict(sized) | {"speed": source}
     if scaling is None:
-        return document
+        # Nothing is measured: over one GPU, by the share of the work that more GPUs do not make faster
+        speed_ups = {
+            share: Scaling(share, 1 - share).tokens_per_second(sized.gpus) for share in (1e-4, 1e-3, 0.01, 0.1)
+        }
+        return document | {"amdahl": [{"serial_share": s, "speed_up": up} for s, up in speed_ups.items()]}
     most = None if math.isinf(scaling.most_gpus) else scaling.most_gpus
     curve: list[dict[str, Any]] = [
         {"gpus": n, "tokens_per_second": scaling.tokens_per_second(n)}
@@ -301,8 +307,9 @@ def _lines(sized: Mapping[str, Any]) -> list[str]:
         f"{plural(sized['gpus'], 'GPU')} for {sized['days']:.3g} days = {sized['gpu_hours']:,.0f} GPU-hours, "
         f"{sized['tokens_per_second_per_gpu']:,.0f} tokens/s/GPU",
     ]
-    if "curve" not in sized:
-        return lines
+    if "amdahl" in sized:
+        lines.append(f"Amdahl, speed-up of {plural(sized['gpus'], 'GPU')} over one by the serial share of the work:")
+        return [*lines, *(f"  {100 * row['serial_share']:>6g}%  {row['speed_up']:,.1f}" for row in sized["amdahl"])]
     runs = "simulated" if sized["simulated"] else "measured"
     lines.append(f"Amdahl through the {runs} runs: serial share {100 * sized['serial_share']:.3g}%")
     fewest = min(row["gpus"] for row in sized["curve"] if row["run"])

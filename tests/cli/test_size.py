@@ -29,6 +29,7 @@ def test_379_gpus():
 def test_days_on_a_number_of_gpus():
     found = size.json("--model", "Llama-3-8B", "--tokens", "1T", "--gpus", 256, "--mfu", 0.4)
     assert found["days"] == pytest.approx(6 * 8.03e9 * 1e12 / (256 * 0.4 * 989e12) / 86400, rel=1e-3)
+    assert found["amdahl"][-1] == {"serial_share": 0.1, "speed_up": pytest.approx(1 / (0.1 + 0.9 / 256))}
 
 
 def test_a_mixture_counts_its_active_parameters():
