@@ -76,16 +76,18 @@ def queue_texts(sweep_state: SweepState) -> list[str]:
 def full_text(sweep: Sweep) -> str:
     """That no more fits on the sweep's file system while it is not done: pilots wait, as nothing is to be lost.
 
-    Full is: not one block is left. A quota that the file system does not count as its size is not
+    Full is: not one block or not one inode is left. A quota that the file system does not count as its size is not
     seen, and a read-only one (an image of an ended sweep) has nothing to record.
     """
     counts = sweep.tally.counts(sweep.skipped())
     place = sweep.directory.path
     there = os.statvfs(place)
-    full = there.f_bavail == 0 and not there.f_flag & os.ST_RDONLY
+    no_inode = there.f_files > 0 and there.f_favail == 0
+    full = (there.f_bavail == 0 or no_inode) and not there.f_flag & os.ST_RDONLY
     if not full or not (counts.get("waiting") or counts.get("running")):
         return ""
-    text = f"the file system of {place} is full: nothing more is recorded until space is freed"
+    full_of = "full" if there.f_bavail == 0 else "full (no inode is left)"
+    text = f"the file system of {place} is {full_of}: nothing more is recorded until space is freed"
     from sweep.store import lease
 
     lives = any(pilot.running for pilot in sweep.sweep_state.pilots.values()) or lease.holder(sweep.directory)

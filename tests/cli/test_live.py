@@ -1,5 +1,6 @@
 """The live view: the sums that it shows, the picture in a terminal of 100 columns, and plain lines without one."""
 
+import contextlib
 import dataclasses
 import io
 import os
@@ -295,6 +296,16 @@ def test_a_full_file_system_is_stated_with_what_continues_until_the_sweep_is_don
     assert full_text(sweep) == full + f"`sweep resume {sweep.directory.path}` continues", "neither pilot nor launcher"
     subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
     assert full_text(sweep) == "", "an image of an ended sweep has nothing to record"
+
+
+def test_a_file_system_without_a_free_inode_is_full(full_mount):
+    place = full_mount("1m,nr_inodes=40")
+    sweep = made(place, models=["1B"], nodes=[1])
+    assert full_text(sweep) == ""
+    with contextlib.suppress(OSError):
+        for number in range(40):
+            (place / str(number)).touch()
+    assert "is full (no inode is left): nothing more" in full_text(sweep)
 
 
 def test_a_refused_pilot_says_why_in_the_picture_and_in_plain_lines_until_one_is_accepted(tmp_path):
