@@ -28,6 +28,9 @@ COMMENTED = re.compile(r"# (\w+: .*?)  +# ")
 def test_what_it_writes_here_plans(tmp_path: Path, command: Command) -> None:
     code, out, err = command("init", tmp_path / "new" / "one", "--executor", "local")
     assert (code, out) == (0, "")
+    document = command.json("init", tmp_path / "json", "--executor", "local")
+    assert document["executor"] == "local"
+    assert document["detected"]["gpus_per_node"] == parse_site(Path(document["site"]).read_text(), "s").gpus_per_node
     grid, site = tmp_path / "new" / "one" / "grid.yaml", tmp_path / "new" / "one" / "site.yaml"
     assert f"`sweep plan {grid} --site {site}`" in err
     code, out, err = command("plan", grid, "--site", site, "--json")
@@ -74,14 +77,6 @@ def test_nothing_is_overwritten(tmp_path: Path, command: Command) -> None:
     assert "site.yaml: exists, and is not overwritten" in err
     err = command.refused("init", tmp_path / "site.yaml", "--executor", "local", within=tmp_path)
     assert "is a file, not a directory" in err
-
-
-def test_as_json(tmp_path: Path, command: Command) -> None:
-    code, out, err = command("init", tmp_path, "--executor", "local", "--json")
-    document = json.loads(out)
-    assert (code, err) == (0, "")
-    assert document["executor"] == "local"
-    assert document["detected"]["gpus_per_node"] == parse_site(Path(document["site"]).read_text(), "s").gpus_per_node
 
 
 @pytest.mark.slurm
