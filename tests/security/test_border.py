@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 
 from bench_workloads.trainers.driver.templates import LONGEST, render
-from sweep.archive import pack
 from sweep.contract import StatedRun
 from sweep.errors import SweepError
 from sweep.inputs.load import load_grid, parse_grid
@@ -27,6 +26,7 @@ from sweep.planning.build import build
 from sweep.records.collect import write_results
 from sweep.records.schema import COLUMNS
 from sweep.stated import Stated, shell_word
+from sweep.store.archive import pack
 from sweep.store.directory import SweepDir
 from sweep.store.snapshot import read_state
 from tests.support.made_records import as_json, made_record, made_run
