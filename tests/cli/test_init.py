@@ -28,6 +28,7 @@ COMMENTED = re.compile(r"# (\w+: .*?)  +# ")
 def test_what_it_writes_here_plans(tmp_path: Path, command: Command) -> None:
     code, out, err = command("init", tmp_path / "new" / "one", "--executor", "local")
     assert (code, out) == (0, "")
+    assert json.loads(command.shown("init", "--schema"))["title"] == "Grid"
     document = command.json("init", tmp_path / "json", "--executor", "local")
     assert document["executor"] == "local"
     assert document["detected"]["gpus_per_node"] == parse_site(Path(document["site"]).read_text(), "s").gpus_per_node

@@ -381,10 +381,3 @@ def test_texts_become_commands_files_and_words_in_a_few_places_only():
                         if own and not file.startswith(places or ("nowhere",)):
                             strange.append(f"{file}:{node.lineno}: {called}")
     assert strange == []
-
-
-def test_columns_of_json_are_read_by_one_function():
-    """A record's parameters, variables and shape: what is no JSON of plain values is refused with a message."""
-    pattern = re.compile(r"json\.loads\([^)]*(params_json|env_json|shape_json)")
-    files = [path for package in ("sweep/library", "analysis/report") for path in (REPOSITORY / package).rglob("*.py")]
-    assert not [str(path) for path in files if pattern.search(path.read_text())]
