@@ -123,7 +123,3 @@ def test_a_null_that_a_grid_gives_is_a_value():
 def test_large_whole_numbers_stay_whole_where_some_are_null():
     frame = pd.DataFrame({"bytes": pd.array([2**60 + 1, 2**60, None], dtype="Int64")})
     assert keep(frame, f"bytes == {2**60 + 1}").index.tolist() == [0]
-
-
-def test_names_are_found_once_in_the_order_of_the_tree():
-    assert names_in("zero <= 1 and zero + tp > min(2, pp)") == ("zero", "tp", "pp")

@@ -139,11 +139,6 @@ def test_a_token_that_the_text_names_once_is_removed_everywhere():
     assert PLAIN.clean("DB_PASSWORD=training\ntraining starts\n") == f"DB_PASSWORD={REDACTED}\ntraining starts\n"
 
 
-def test_the_rest_of_a_log_remains():
-    log = f"step 1 loss 3.0\nexport HF_TOKEN={S}\nstep 2 loss 2.9\n"
-    assert PLAIN.clean(log) == log.replace(S, REDACTED)
-
-
 HOSTILE = ["token", "TOKEN=", "auth=", "token=abcdefgh1234567890A", "token " + "\\" * 2000, 'key: \\"' + "\\" * 2000,
            "-----BEGIN PRIVATE KEY-----", "-eyJabcdefghijk", "--a", "curl ", "a://(a:", "key-"]  # fmt: skip
 

@@ -149,7 +149,7 @@ def archive(directory: Path | None, out: Path | None, logs: str, unpack: bool, a
         return _open(directory, out, as_json)
     from rich.filesize import decimal
 
-    from sweep.archive import pack
+    from sweep.store.archive import pack
     from sweep.store.directory import ARCHIVE_SUFFIX
     from sweep.store.snapshot import read_state
 
@@ -170,7 +170,7 @@ def archive(directory: Path | None, out: Path | None, logs: str, unpack: bool, a
 
 
 def _open(archive: Path | None, out: Path | None, as_json: bool) -> int:
-    from sweep.archive import extract
+    from sweep.store.archive import extract
 
     unnamed = Mistake("no archive is named", path="--open", remedy="`sweep archive FILE --open`")
     refuse(["logs"], "with --open", *([unnamed] if archive is None else []))

@@ -81,18 +81,14 @@ def size(
     from sweep.physics import sizing
 
     _check(parameters, model, days, gpus)
-    if results is not None:
-        refuse(["gpu", "peak_tflops", "mfu"], "with --from")
-        ((place, _),) = collected_results([results])
     active = parameters if parameters is not None else _active(str(model))
     measured: dict[int, float] = {}
     scaling, simulated = None, False
     if results is not None:
+        refuse(["gpu", "peak_tflops", "mfu"], "with --from")
+        ((place, _),) = collected_results([results])
         measured, simulated = _best_by_gpus(place, results, model)
-        try:
-            scaling = sizing.fit_scaling(list(measured), list(measured.values()))
-        except ValueError as error:
-            raise SweepError(Mistake(str(error), file=str(results), remedy="measure on more node counts")) from error
+        scaling = _scaling(measured, results)
         gpus = gpus or _gpus_for(scaling, tokens, days, min(measured))
         rate = 6 * active * measured.get(gpus, scaling.tokens_per_second(gpus)) / gpus
         if not 1.0 <= rate * gpus < math.inf:
@@ -215,6 +211,16 @@ def _limit(what: str, by_batch: Callable[[int], tuple[int, Any]], fastest: Faste
     return Mistake(
         f"no layout of {what} is predicted to fit", remedy="another --gpu, a smaller --sequence-length, --mfu"
     )
+
+
+def _scaling(best: dict[int, float], results: Path) -> Scaling:
+    """Amdahl's curve through the best throughput at each number of GPUs."""
+    from sweep.physics.sizing import fit_scaling
+
+    try:
+        return fit_scaling(list(best), list(best.values()))
+    except ValueError as error:
+        raise SweepError(Mistake(str(error), file=str(results), remedy="measure on more node counts")) from error
 
 
 def _best_by_gpus(place: Path, results: Path, model: str | None) -> tuple[dict[int, float], bool]:

@@ -34,7 +34,7 @@ def opened(source: Path | str) -> Path:
 
     Raises SweepError where it cannot be read.
     """
-    from sweep.archive import is_archive, opened
+    from sweep.store.archive import is_archive, opened
 
     path = readable(source)
     return opened(path).path if is_archive(path) else path

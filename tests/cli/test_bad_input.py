@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from sweep.store import lease
 from tests.support.made_sweeps import made, tree
 
 GRID = """\
@@ -80,20 +79,6 @@ def standing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID)
     return made(tmp_path / "s", GRID)
-
-
-def test_a_sweep_that_another_launcher_holds(tmp_path, monkeypatch, command, standing):
-    lease.take(standing.directory)
-    for words in (["resume", "s"], ["launch", "grid.yaml", "--executor", "local", "--dir", "s", "--yes"]):
-        err = command.refused(*words, within=tmp_path)
-        assert "another launcher holds this sweep" in err
-        assert "--takeover" in err
-
-
-def test_another_grid_is_refused(tmp_path, monkeypatch, command, standing):
-    words = ("launch", "grid.yaml", "--dir", "s", "--executor", "local", "-o", "iterations=9")
-    err = command.refused(*words, within=tmp_path)
-    assert "another grid" in err
 
 
 @pytest.mark.parametrize("stated", ["in the grid", "in a file"])

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 
-import pyarrow.parquet as pq
+import pandas as pd
 import pytest
 
 from sweep.cli.best import table
@@ -30,13 +30,8 @@ def results(tmp_path):
 
 def marked(path, tmp_path):
     """The same results, as a simulated workload's."""
-    table = pq.read_table(path)
-    at = table.schema.get_field_index("simulated")
-    import pyarrow as pa
-
-    target = tmp_path / "simulated.parquet"
-    pq.write_table(table.set_column(at, table.schema.field(at), pa.array([True] * table.num_rows)), target)
-    return target
+    pd.read_parquet(path).assign(simulated=True).to_parquet(tmp_path / "simulated.parquet")
+    return tmp_path / "simulated.parquet"
 
 
 def test_the_table_has_a_row_per_cell_and_how_sure_it_is(results, command):

@@ -246,14 +246,11 @@ def test_wide_and_tall_grids_fit_the_terminal(tmp_path):
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (0, 0, "about a minute"),
         (10, 50, "about a minute"),
         (30, 200, "about a minute to 3 min"),
-        (600, 600, "about 10 min"),
         (600, 1500, "about 10 min to 25 min"),
         (3 * 3600 + 600, 3 * 3600 + 600, "about 3 h 10 min"),
         (5400, 4 * 3600, "about 90 min to 4 h 0 min"),
-        (3 * 86400, 3 * 86400, "about 3.0 days"),
         (3 * 86400, 5 * 86400, "about 3.0 days to 5.0 days"),
     ],
 )

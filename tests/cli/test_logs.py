@@ -1,6 +1,5 @@
 """`sweep logs`: the stored output of attempts and pilots, found by parts of names."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -31,6 +30,9 @@ def test_an_attempts_output_by_any_part_of_its_name(sweep: Sweep, command: Comma
         assert (code, out) == (0, "rank 1 waits\n")
         assert f"{first}, attempt 1 (also attempt 2): hang" in err
         assert str(sweep.directory.log(first, 1)) in err
+        document = command.json("logs", path, words)
+        assert (document["run_id"], document["attempt"], document["attempts"]) == (first, 1, [1, 2])
+        assert (document["outcome"], document["text"], document["pilot"]) == ("hang", "rank 1 waits\n", "p0001")
 
 
 def test_the_last_attempt_is_meant_where_none_is_named_and_it_is_still_going(sweep: Sweep, command: Command) -> None:
@@ -44,15 +46,6 @@ def test_an_attempt_without_output_is_reported(sweep: Sweep, command: Command) -
     assert (code, out) == (1, "")
     assert "lost: none of its output was stored" in err
     assert "--pilot p0001" in err
-
-
-def test_as_json(sweep: Sweep, command: Command) -> None:
-    first = sweep.runs[0].run_id
-    code, out, err = command("logs", sweep.directory.path, f"{first}.1", "--json")
-    document = json.loads(out)
-    assert (code, err) == (0, "")
-    assert (document["run_id"], document["attempt"], document["attempts"]) == (first, 1, [1, 2])
-    assert (document["outcome"], document["text"], document["pilot"]) == ("hang", "rank 1 waits\n", "p0001")
 
 
 def test_candidates_are_listed_with_what_became_of_them(sweep: Sweep, command: Command) -> None:

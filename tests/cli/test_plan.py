@@ -101,11 +101,6 @@ def test_runs_are_shown_with_what_is_predicted_of_them(command):
         assert f"peak {gib:.{1 if gib >= 10 else 2}f} GiB" in line
 
 
-def test_the_schema_is_one_document(command):
-    out = command.shown("init", "--schema")
-    assert json.loads(out)["title"] == "Grid"
-
-
 def test_the_plan_shows_what_will_be_searched_and_the_expected_saving(command):
     words = ("plan", ROOT / "examples" / "laptop.yaml", "-o", "budget.runs=8")
     document = command.json(*words)

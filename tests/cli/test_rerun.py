@@ -5,12 +5,8 @@ from pathlib import Path
 import pytest
 
 from sweep.outcomes import Outcome
-from sweep.records.collect import collect
-from sweep.state.events import RerunRequested
-from sweep.state.state import SweepState
 from sweep.state.tally import Tally
 from sweep.store import lease
-from sweep.store.journal import JournalReader
 from sweep.store.sweep import Sweep
 from tests.support.command_line import Command
 from tests.support.driving import state_of
@@ -45,29 +41,6 @@ def test_a_named_run_gets_a_further_attempt_and_keeps_the_first(sweep: Sweep, co
     assert set(before) - set(tree(sweep.directory.path)) <= {entry for entry in before if entry[0] == "journal"}
     counts = Tally(sweep.runs, {}).update(state_of(sweep.directory.path)).counts()
     assert counts == {"waiting": 2, "oom_cuda": 1, "running": 1}
-
-
-def test_the_new_attempt_counts_once_it_is_ok(sweep: Sweep, command: Command) -> None:
-    run_id = sweep.runs[0].run_id
-    command("rerun", sweep.directory.path, run_id)
-    pilot_wrote(sweep, "p0002", (run_id, 2, Outcome.PREEMPTED))
-    assert asked(sweep)[0] == 3  # the scheduler ended it, so that the request is still open
-    pilot_wrote(sweep, "p0003", (run_id, 3, Outcome.OK))
-    state = state_of(sweep.directory.path).run(run_id)
-    assert (state.next_attempt(), state.ok and state.ok.number) == (None, 3)
-    import pyarrow.parquet as pq
-
-    rows = pq.read_table(collect(sweep.directory).path, columns=["run_id", "attempt", "final"]).to_pylist()
-    assert [row["attempt"] for row in rows if row["run_id"] == run_id and row["final"]] == [3]
-
-
-def test_a_wish_counts_after_the_attempt_that_it_names_also_where_clocks_differ(sweep: Sweep, command: Command) -> None:
-    run_id = sweep.runs[1].run_id
-    command("rerun", sweep.directory.path, run_id)
-    events = JournalReader(sweep.directory).new_events()
-    sweep_state = SweepState()
-    sweep_state.apply_all(sorted(events, key=lambda event: not isinstance(event, RerunRequested)))
-    assert sweep_state.run(run_id).next_attempt() == 2
 
 
 @pytest.mark.parametrize(

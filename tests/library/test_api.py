@@ -62,6 +62,7 @@ def test_from_a_grid_to_a_plan(tmp_path: Path):
 
 def test_a_notebook_completes_names_and_draws_by_name(tmp_path: Path):
     assert {"load", "figures", "report", "best_per_cell"} <= set(dir(analysis))
+    assert "read_records" in dir(sweep)
     assert "draw" in dir(analysis.figures)
     directory = made_sweep(tmp_path / "s")
     write_journal(directory, "one", [record_event(made_record(made_run(dp=2)))])
@@ -75,6 +76,9 @@ def test_a_notebook_completes_names_and_draws_by_name(tmp_path: Path):
     ]
     with pytest.raises(sweep.SweepError, match="did you mean scaling"):
         analysis.figures.draw("scalling", records)
+    write_journal(directory, "two", [record_event(made_record(made_run(dp=1, tp=2)))])
+    assert list(sweep.read_records(str(tmp_path / "s"))["outcome"]) == ["ok", "ok"]
+    assert len(sweep.read_records(tmp_path / "s" / "results.parquet")) == 2, "as sweep.best takes one"
 
 
 @pytest.mark.parametrize("package", ["sweep", "analysis", "analysis.figures", "analysis.report"])
@@ -84,17 +88,6 @@ def test_completion_lists_public_names_only(package):
     beyond = {"figures", "report"} if package == "analysis" else set()
     assert set(dir(module)) == set(module.__all__) | beyond
     assert all(getattr(module, name) is not None for name in dir(module))
-
-
-def test_records_of_a_sweep_directory(tmp_path: Path):
-    directory = made_sweep(tmp_path / "s")
-    write_journal(directory, "one", [record_event(made_record(made_run(dp=2)))])
-    records = sweep.read_records(tmp_path / "s")
-    assert "read_records" in dir(sweep)
-    assert list(records["outcome"]) == ["ok"]
-    write_journal(directory, "two", [record_event(made_record(made_run(dp=1, tp=2)))])
-    assert len(sweep.read_records(str(tmp_path / "s"))) == 2
-    assert len(sweep.read_records(tmp_path / "s" / "results.parquet")) == 2, "as sweep.best takes one"
 
 
 SIMULATED = GRID.replace("nodes: [1, 2]", "nodes: [1]") + "workload: simulated\nparams: {step_s: 0.01}\niterations: 1\n"

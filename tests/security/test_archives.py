@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sweep import archive
-from sweep.archive import extract, pack
 from sweep.errors import SweepError
 from sweep.files import read_table
 from sweep.outcomes import Outcome
+from sweep.store import archive
+from sweep.store.archive import extract, pack
 from sweep.store.directory import SweepDir
 from sweep.store.snapshot import read_state
 from tests.support import driving

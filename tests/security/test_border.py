@@ -3,22 +3,18 @@ a command.
 """
 
 import ast
-import io
 import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 
 from bench_workloads.trainers.driver.templates import LONGEST, render
-from sweep.archive import is_of_layout
 from sweep.contract import StatedRun
 from sweep.errors import SweepError
 from sweep.inputs.check import LONGEST_TEXT
@@ -30,7 +26,9 @@ from sweep.planning.build import build
 from sweep.records.collect import write_results
 from sweep.records.schema import COLUMNS
 from sweep.stated import Stated, shell_word
+from sweep.store.archive import pack
 from sweep.store.directory import SweepDir
+from sweep.store.snapshot import read_state
 from tests.support.made_records import as_json, made_record, made_run
 from tests.support.made_sweeps import made, pilot_wrote
 from tests.support.paths import REPOSITORY
@@ -293,8 +291,7 @@ def test_a_directory_of_somebody_else_opens_nothing_of_the_reader(tmp_path):
     (home / "config.json").write_text(json.dumps({"model_type": "llama", "intermediate_size": 4, **shape}))
     (home / "netrc").write_text(SECRET)
     sent = theirs(work / "sent", home=home)
-    with pa.output_stream(str(work / "sent.tar.zst"), compression="zstd") as out:
-        out.write(_as_archive(sent.path))
+    pack(sent, read_state(sent), work / "sent.tar.zst", "none")
     linked = theirs(work / "linked", home=home)
     linked.grid.rename(work / "grid")
     linked.grid.symlink_to(home / "netrc")
@@ -319,19 +316,6 @@ def test_a_directory_of_somebody_else_opens_nothing_of_the_reader(tmp_path):
     assert script.count("# setup that others wrote, left out: ") == 3
     assert named.code == 2
     assert SECRET not in "".join(path.read_text() for path in work.glob("*.html"))
-
-
-def _as_archive(folder):
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as tar:
-        about = json.dumps({"sweep": "0", "time": 1.0, "logs": "none"}).encode()
-        member = tarfile.TarInfo("sent/archive.json")
-        member.size = len(about)
-        tar.addfile(member, io.BytesIO(about))
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            if is_of_layout("sent", str(path.relative_to(folder))):
-                tar.add(path, f"sent/{path.relative_to(folder)}")
-    return data.getvalue()
 
 
 @pytest.mark.parametrize("name", ["../../rc", "/etc/passwd", "..", "", "a\0b"])
@@ -397,10 +381,3 @@ def test_texts_become_commands_files_and_words_in_a_few_places_only():
                         if own and not file.startswith(places or ("nowhere",)):
                             strange.append(f"{file}:{node.lineno}: {called}")
     assert strange == []
-
-
-def test_columns_of_json_are_read_by_one_function():
-    """A record's parameters, variables and shape: what is no JSON of plain values is refused with a message."""
-    pattern = re.compile(r"json\.loads\([^)]*(params_json|env_json|shape_json)")
-    files = [path for package in ("sweep/library", "analysis/report") for path in (REPOSITORY / package).rglob("*.py")]
-    assert not [str(path) for path in files if pattern.search(path.read_text())]

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -189,7 +189,7 @@ def pack(directory: SweepDir, sweep_state: SweepState, out: Path, logs: str) -> 
     return packed
 
 
-def _parsed(directory: SweepDir, path: Path) -> object:
+def _parsed(directory: SweepDir, path: Path) -> Any:
     """A YAML or JSON file of ours. Raises SweepError where it is damaged: then its secrets are not known."""
     try:
         data, _ = read_regular(directory.path, path.name, MAX_TEXT_BYTES)
