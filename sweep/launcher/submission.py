@@ -189,7 +189,7 @@ class Submission:
             node_group=request.node_group,
             gpus_per_node=site.gpus_per_node,
             gpu=site.gpu,
-            measured=site.measured,
+            hardware=site.hardware,
             time_limit_s=request.time_limit_s,
             executor=launcher.sweep.executor,
             scratch=site.scratch,
@@ -209,8 +209,6 @@ class Submission:
             side_by_side=not launcher.local,
             isolate=grid.isolate,
             domain_nodes=site.domain_nodes,
-            fabric=site.hardware.fabric,
-            link_domain=site.hardware.link_domain,
             reject_split=grid.split == "reject",
             preflight=grid.preflight or DEFAULT_PREFLIGHT[launcher.local],
             limits=Limits(

@@ -40,6 +40,13 @@ def of_another(pilot: PilotState, status: JobStatus) -> bool:
     return all(after[:1].isdigit() for after in status.name.split(pilot.token)[1:])
 
 
+def _elsewhere(pilot: PilotState, here: str) -> str:
+    return (
+        f"pilot {pilot.name} is job {pilot.job_id or pilot.token} of {pilot.cluster}, and this host asks {here}: it "
+        "can be watched and cancelled there only (`sweep resume`, `sweep cancel`)"
+    )
+
+
 class Watch:
     """Watches the pilots of a launcher."""
 
@@ -141,9 +148,7 @@ class Watch:
                 mark_attempts_lost(self._launcher, pilot, JobStatus(state=JobState.GONE, word="UNRESPONSIVE"))
             elif here and pilot.name not in self._reported:
                 self._reported.add(pilot.name)
-                job = f"pilot {pilot.name} is job {pilot.job_id or pilot.token} of {pilot.cluster}"
-                only = "it can be watched and cancelled there only (`sweep resume`, `sweep cancel`)"
-                log_error(f"{job}, and this host asks {here}: {only}")
+                log_error(_elsewhere(pilot, here))
         return pilots
 
     def _about(self, pilot: PilotState, job_id: str, statuses: Mapping[str, JobStatus]) -> JobStatus:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from sweep.physics.hardware import GPUS, Gpu
-from sweep.physics.measured import Fabric, MeasuredRates
+from sweep.physics.hardware import Gpu
 from sweep.store.directory import write_once
 
 FILE_NAME = "job.json"
@@ -42,8 +41,8 @@ class JobSpec:
     gpus_per_node: int
     gpu: str | None
     """kind of accelerator, for the records"""
-    measured: MeasuredRates | None = None
-    """rates measured on this cluster: the search's predictions start from them"""
+    hardware: Gpu | None = None
+    """what is known of it and of the nodes' network, for the search's predictions"""
     time_limit_s: int
     executor: str
     """slurm: agents are started by srun; local: as processes, one per simulated node"""
@@ -79,22 +78,11 @@ class JobSpec:
     """a run of several nodes has the fabric to itself: concurrent runs must stay within one node"""
     domain_nodes: tuple[str, ...] = ()
     """the site's NVLink domains: a list of nodes each"""
-    fabric: Fabric | None = None
-    link_domain: int | None = None
-    """of the site's ``hardware``, for the search's predictions"""
     reject_split: bool = False
     """no run whose tp or ep groups the pilot's nodes cannot keep inside one domain"""
     preflight: str = "off"
     """which checks its nodes must pass before their first run: off, quick, node, perf"""
     limits: Limits
-
-    @property
-    def hardware(self) -> Gpu | None:
-        """The known facts about the accelerator, with what was measured here; None if the kind is unknown."""
-        gpu = GPUS.get(self.gpu or "")
-        return gpu and replace(
-            gpu, measured=self.measured, fabric=self.fabric, link_domain=self.link_domain or gpu.link_domain
-        )
 
     def write(self, directory: Path) -> None:
         """Write it to the pilot's directory."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -158,9 +157,7 @@ def this_process() -> Process:
 
 
 def start_of(pid: int) -> str:
-    """When a process started, unaffected by clock changes: on Linux in ticks since this boot. Raises OSError."""
-    if sys.platform == "linux":
-        # The second field of /proc/PID/stat is the name, which may hold blanks, parentheses and any bytes.
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return f"{kernel_boot()[:8]}.{fields[19].decode()}"
-    return f"{psutil.Process(pid).create_time():.2f}"
+    """When a process started, unaffected by clock changes: in ticks since this boot. Raises OSError."""
+    # The second field of /proc/PID/stat is the name, which may hold blanks, parentheses and any bytes.
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return f"{kernel_boot()[:8]}.{fields[19].decode()}"

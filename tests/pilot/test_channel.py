@@ -7,15 +7,7 @@ import struct
 import pytest
 
 from sweep.pilot.channel import Channel, Rendezvous, authenticate, connect
-from sweep.pilot.messages import (
-    MAX_MESSAGE_BYTES,
-    ChannelError,
-    Cleared,
-    Hello,
-    Ping,
-    decode_of_agent,
-    encode,
-)
+from sweep.pilot.messages import MAX_MESSAGE_BYTES, ChannelError, Cleared, Hello, Ping, decode_of_agent, encode
 
 KEY = secrets.token_bytes(32)
 HELLO = Hello(node="n1", index=0, stale_tokens=())

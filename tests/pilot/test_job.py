@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
+from sweep.inputs.site import parse_site
 from sweep.pilot.job import all_cpus
+from sweep.pilot.job_spec import JobSpec
 from tests.support import driving
 from tests.support.clients import made_client
 from tests.support.pilot_parts import spec
@@ -81,3 +83,10 @@ def test_a_pilot_over_nodes_that_differ(tmp_path, slurm_or_skip):
         assert "CPUTot=4" in shown, shown
     records = driving.assert_each_run_measured_once(tmp_path / "s")
     assert {record["outcome"] for record in records} == {"ok"}
+
+
+def test_a_pilot_predicts_by_all_that_the_site_knows_of_its_hardware(tmp_path):
+    text = "gpu: gb200\ngpus_per_node: 4\ngpu_memory_gb: 150\ndomain_nodes: ['n[1-18]']\n"
+    site = parse_site(text, "site.yaml")
+    spec(hardware=site.hardware).write(tmp_path)
+    assert JobSpec.read(tmp_path).hardware == site.hardware

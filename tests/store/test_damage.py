@@ -166,6 +166,17 @@ def test_an_incomplete_last_line_is_reported_once_its_writer_is_unresponsive(swe
     assert capsys.readouterr().err.count(f"{path}: the last line, at byte {place}, is incomplete (10 bytes)") == 1
 
 
+@pytest.mark.parametrize("left", [0, 5, 40])
+def test_a_journal_that_was_cut_before_what_was_read_of_it_is_read_again(sweep, capsys, left):
+    path, reader = sweep.journal("w"), JournalReader(sweep)
+    whole = b"".join(encode(event) + b"\n" for event in (FIRST, NEXT))
+    path.write_bytes(whole)
+    assert reader.new_events() == [FIRST, NEXT]
+    path.write_bytes(whole[:left] + encode(LAST) + b"\n")
+    assert LAST in reader.new_events()
+    assert f"{path}: was changed before byte {len(whole)}" in capsys.readouterr().err
+
+
 # --- claims
 
 

@@ -24,13 +24,7 @@ from pathlib import Path
 
 import psutil
 
-from sweep.pilot.agent.processes import (
-    NODE_MARK,
-    PILOT_MARK,
-    carrying,
-    descendants,
-    describe,
-)
+from sweep.pilot.agent.processes import NODE_MARK, PILOT_MARK, carrying, descendants, describe
 from sweep.pilot.agent.ranks import Rank
 from sweep.store.directory import kernel_boot
 

@@ -291,12 +291,9 @@ def uuids_of(ours: Iterable[str], gpus: str, devices: str) -> frozenset[str]:
             parent = parent if found[1].startswith("MIG-") else found[1]
             parents[found[1]] = parent
     rows = _rows(gpus)
+    known = {uuid for _, uuid in rows} | parents.keys()
     uuids = {uuid for index, uuid in rows if index in ours}
-    for name in ours:
-        whole = name.removeprefix("MIG-").partition("/")[0]  # MIG-GPU-<uuid>/<instance>/<instance>: the older form
-        beginnings = (name, whole) if whole.startswith("GPU-") else (name,)
-        known = {uuid for _, uuid in rows} | parents.keys()
-        uuids |= {uuid for uuid in known if not name.isdigit() and uuid.startswith(beginnings)}
+    uuids |= {uuid for uuid in known for name in ours if not name.isdigit() and uuid.startswith(name)}
     return frozenset(uuids | {parents[uuid] for uuid in uuids if uuid in parents})
 
 

@@ -20,16 +20,7 @@ from sweep.pilot.job_spec import Limits
 from sweep.pilot.leader.hang_suspects import innermost, suspects
 from sweep.pilot.leader.node_fate import Fate
 from sweep.pilot.leader.watchdog import StopReason, Watchdog
-from sweep.pilot.messages import (
-    Busy,
-    Clean,
-    Failed,
-    Heartbeat,
-    Heartbeats,
-    Measured,
-    OfAttempt,
-    RankExited,
-)
+from sweep.pilot.messages import Busy, Clean, Failed, Heartbeat, Heartbeats, Measured, OfAttempt, RankExited
 
 FURTHER_FAILURES_S = 2.0
 """after the first rank failed, how long the others may take to fail by themselves: their errors are evidence"""

@@ -20,13 +20,7 @@ from pathlib import Path
 from bench_workloads.interpreter import module_command
 from bench_workloads.ports import BACKLOG
 from sweep.errors import log_error
-from sweep.pilot.channel import (
-    HANDSHAKE_TIMEOUT_S,
-    Channel,
-    LeaderChannel,
-    Rendezvous,
-    authenticate,
-)
+from sweep.pilot.channel import HANDSHAKE_TIMEOUT_S, Channel, LeaderChannel, Rendezvous, authenticate
 from sweep.pilot.clock import TICK_S, PausingClock
 from sweep.pilot.job import all_cpus
 from sweep.pilot.job_spec import JobSpec

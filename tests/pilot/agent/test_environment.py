@@ -5,10 +5,13 @@ import json
 import os
 
 import pytest
+from msgspec.structs import replace
 
+from sweep.pilot.agent.agent import Agent
 from sweep.pilot.agent.attempt import compile_workers
+from sweep.pilot.messages import RankExited
 from tests.support import driving
-from tests.support.paths import REPOSITORY
+from tests.support.pilot_parts import PREPARE, Image, Scripted, start
 
 SIZES = {"nodes": 2, "global_batch": 1024, "dp": 4, "micro_batch_size": 1, "iterations": 2, "warmup_iterations": 1}
 PROGRAM = """
@@ -19,10 +22,6 @@ for step in range(8):
     print("step", step, flush=True)
     time.sleep(0.1)
 """
-AGENTS = {
-    "SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_STEP_ID": "0", "PMI_RANK": "1",
-    "PMI_SIZE": "2", "PMIX_RANK": "1", "PMI2_X": "1", "SLURM_CPU_BIND": "quiet",
-}  # fmt: skip
 
 
 @pytest.mark.slurm
@@ -38,32 +37,16 @@ def test_ranks_of_a_real_step_see_the_job_and_no_task(tmp_path, slurm_cluster):
     assert {*itertools.chain(*found.values())} <= {"SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME"}
 
 
-PLUG_IN = """
-import json, os, pathlib
-from sweep.contract import Measurement, Workload
-AXES = frozenset({"dp", "dtype", "micro_batch_size", "grad_accum"})
-WORKLOAD = Workload(name="asks_slurm", main="asks_slurm:main", axes=AXES, slurm_variables=True)
-
-def main(run, progress):
-    seen = {name: value for name, value in os.environ.items() if name.startswith(("SLURM_", "PMI"))}
-    pathlib.Path(os.environ["SEEN"], str(run.place.rank)).write_text(json.dumps(seen))
-    progress.measured(Measurement(step_times_s=[0.1, 0.1]))
-"""
-
-
-def test_a_workload_that_asks_for_them_gets_the_variables_of_a_task_per_rank(tmp_path):
+async def test_a_workload_that_asks_for_them_gets_the_variables_of_a_task_per_rank(tmp_path, monkeypatch):
     """Lightning's check with these: SLURM_NTASKS = nodes x devices, and SLURM_NTASKS_PER_NODE = devices."""
-    seen = tmp_path / "seen"
-    seen.mkdir()
-    driving.plug_in(tmp_path / "p", "asks_slurm", "asks_slurm:WORKLOAD", PLUG_IN)
-    env = {**AGENTS, "SEEN": str(seen), "PYTHONPATH": f"{tmp_path / 'p'}:{REPOSITORY}"}
-    driving.launched(tmp_path, driving.simulated(**SIZES, workload="asks_slurm"), env=env)
-    found = {path.name: json.loads(path.read_text()) for path in seen.iterdir()}
-    assert found["3"] == {
-        "SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4",
-        "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "2",
-    }  # fmt: skip
-    assert [found[rank]["SLURM_PROCID"] for rank in "0123"] == list("0123")
+    image = Image()
+    monkeypatch.setattr("sweep.pilot.agent.fork_servers.ForkServer", image)
+    line = Scripted(PREPARE, replace(start(2), slurm_variables=True), until=RankExited)
+    await Agent("n2", 1, tmp_path).serve(line)
+    found = [{name: value for name, value in one.env.items() if name.startswith("SLURM_")} for one in image.requests]
+    same = {"SLURM_NODEID": "1", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4", "SLURM_NTASKS_PER_NODE": "2"}
+    same |= {"SLURM_NNODES": "2"}
+    assert found == [same | {"SLURM_PROCID": f"{2 + local}", "SLURM_LOCALID": f"{local}"} for local in (0, 1)]
 
 
 NAME = "TORCHINDUCTOR_COMPILE_THREADS"

@@ -143,7 +143,6 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-0002)
         ({"GPU-5d5ba0d6-0002"}, {"GPU-5d5ba0d6-0002"}),
         ({"GPU-5d5ba0d6"}, {"GPU-5d5ba0d6-0001", "GPU-5d5ba0d6-0002"}),
         ({"MIG-c6d4f1ef-0002"}, {"MIG-c6d4f1ef-0002", "GPU-5d5ba0d6-0001"}),
-        ({"MIG-GPU-5d5ba0d6-0002/1/0"}, {"GPU-5d5ba0d6-0002"}),
         ({"MIG-gone"}, set()),
     ],
 )
