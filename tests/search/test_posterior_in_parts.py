@@ -44,24 +44,6 @@ def begun(given, first):
     return PosteriorInParts(Parts(OF), given, first, Observed.of(covariance, np.sin(first) - given.mean[first]))
 
 
-@pytest.mark.parametrize("at_first", [0, 1, 4])
-def test_it_is_the_conditional_distribution(at_first):
-    """Rasmussen and Williams 2006, equation 2.19."""
-    given, rows = prior(), np.array([0, 5, 1, 7, 5])
-    posterior = begun(given, rows[:at_first])
-    for row in rows[at_first:].tolist():
-        posterior.observe(row, float(np.sin(row)), NOISE)
-    c = given.covariance
-    gain = c[:, rows] @ np.linalg.inv(c[np.ix_(rows, rows)] + NOISE * np.eye(5))
-    wanted = c - gain @ c[rows]
-    mean, variance = posterior.moments(np.arange(12))
-    assert mean == pytest.approx(given.mean + gain @ (np.sin(rows) - given.mean[rows]))
-    assert variance == pytest.approx(np.diag(wanted))
-    some = np.array([11, 2, 3, 8])
-    assert posterior.covariance(some) == pytest.approx(wanted[np.ix_(some, some)])
-    assert posterior.moments(some)[1] == pytest.approx(np.diag(wanted)[some])
-
-
 def test_a_part_that_is_asked_for_late_is_what_it_had_been_early_and_no_other_is_asked():
     late, early = (begun(prior(), np.array([1, 2])) for _ in range(2))
     for row in (6, 0, 9, 1):
