@@ -75,11 +75,6 @@ class Fitted:
         """Of the log times, and the inverse of their covariance."""
         return self.seen.errors(self.fit)
 
-    @cached_property
-    def slopes(self) -> Floats:
-        """Of these, by everything uncertain that they share with anything, in its spreads."""
-        return linearised(self.seen.layouts, self.fit)[1]
-
 
 class Covariances:
     """Of some candidates with measured ones, by order of the effect. The latest that were asked for are stored."""
@@ -96,18 +91,15 @@ class Covariances:
         if missing and len(self._places) + len(missing) > MOST_STORED:
             self._places, missing = {}, list(dict.fromkeys(asked))
         if missing:
-            self._keep(missing)
+            used, size = len(self._places), len(self._places) + len(missing)
+            self._stored[:, used:size] = self._kernel.columns(np.array(missing, dtype=np.int64), self._rows)
+            self._places.update(zip(missing, range(used, size), strict=True))
         places = [self._places[index] for index in asked]
         first, last = places[0], places[-1]
         if places == list(range(first, last + 1)):
             return self._stored[:, first : last + 1]  # no copy
         found: Floats = self._stored[:, places]
         return found
-
-    def _keep(self, missing: list[int]) -> None:
-        used, size = len(self._places), len(self._places) + len(missing)
-        self._stored[:, used:size] = self._kernel.columns(np.array(missing, dtype=np.int64), self._rows)
-        self._places.update(zip(missing, range(used, size), strict=True))
 
 
 class Parts:
@@ -139,8 +131,9 @@ class PosteriorInParts:
         self._scales = fitted.fit.scales
         # The scale of tested values says little of the others, which keep the prior's.
         self._more = math.sqrt(max(fitted.fit.expected.single**2 - self._scales.single**2, 0.0))
-        mean, linear = linearised(fitted.seen.layouts, fitted.fit)
-        covariance = fitted.seen.covariance(linear, self._scales, fitted.extra)
+        mean, self._shared = linearised(fitted.seen.layouts, fitted.fit)
+        """slopes of the fitted runs, by everything uncertain that they share with anything"""
+        covariance = fitted.seen.covariance(self._shared, self._scales, fitted.extra)
         self._observed = Observed.of(covariance, fitted.seen.log_times - mean)
         self._further: list[tuple[int, Observation]] = []
         self._posteriors: dict[int, GaussianPosterior] = {}
@@ -188,7 +181,7 @@ class PosteriorInParts:
 
     def _between(self, observed: Ints, part: int) -> Floats:
         """(observed, a part's candidates): covariances before any run conditions them."""
-        slopes = self._fitted.slopes if observed is self._fitted.measured else self._slopes(observed)
+        slopes = self._shared if observed is self._fitted.measured else self._slopes(observed)
         linear = self._linearised(part)[1][:, : slopes.shape[1]]  # no measured run has what is untested
         found: Floats = slopes @ linear.T
         orders = self._sides[part][1].of(observed)
