@@ -3,7 +3,7 @@
 The fit looks at measured runs alone. What it says of the candidates of one number of nodes, which are a part, is
 computed when they are asked for, as a search does of one number at a time. What all observations say of one part does
 not depend on the other parts' candidates, only on those that were observed: so a part that is not asked for costs
-nothing, and one that is asked for late is what it had been early, to the last bit.
+nothing, and one that is asked for late is what it had been early, but for rounding.
 """
 
 from __future__ import annotations
@@ -61,11 +61,7 @@ class StepTimes:
 
     def posterior(self, fitted: Fitted) -> PosteriorInParts:
         """Of all candidates, given the measurements that were fitted."""
-        seen, fit = fitted.seen, fitted.fit
-        mean, linear = linearised(seen.layouts, fit)
-        observed = Observed.of(seen.covariance(linear, fit.scales, fitted.extra), seen.log_times - mean)
-        prior = _Prior(self._parts, self._sides, self._kernel, fitted)
-        return PosteriorInParts(self._parts, prior, fitted.measured, observed)
+        return PosteriorInParts(self._parts, self._sides, self._kernel, fitted)
 
     def _to(self, fit: Fit, measured: Ints, log_times: Floats) -> Fitted:
         within = self._kernel.columns(measured, measured)
@@ -88,11 +84,6 @@ class Fitted:
         """Of the log times, and the inverse of their covariance."""
         return self.seen.errors(self.fit)
 
-    @cached_property
-    def slopes(self) -> Floats:
-        """Of these, by everything uncertain that they share with anything, in its spreads."""
-        return linearised(self.seen.layouts, self.fit)[1]
-
 
 class Covariances:
     """Of some candidates with measured ones, by order of the effect. The latest that were asked for are stored."""
@@ -109,70 +100,15 @@ class Covariances:
         if missing and len(self._places) + len(missing) > MOST_STORED:
             self._places, missing = {}, list(dict.fromkeys(asked))
         if missing:
-            self._keep(missing)
+            used, size = len(self._places), len(self._places) + len(missing)
+            self._stored[:, used:size] = self._kernel.columns(np.array(missing, dtype=np.int64), self._rows)
+            self._places.update(zip(missing, range(used, size), strict=True))
         places = [self._places[index] for index in asked]
         first, last = places[0], places[-1]
         if places == list(range(first, last + 1)):
             return self._stored[:, first : last + 1]  # no copy
         found: Floats = self._stored[:, places]
         return found
-
-    def _keep(self, missing: list[int]) -> None:
-        used, size = len(self._places), len(self._places) + len(missing)
-        self._stored[:, used:size] = self._kernel.columns(np.array(missing, dtype=np.int64), self._rows)
-        self._places.update(zip(missing, range(used, size), strict=True))
-
-
-class _Prior:
-    """What a fit's scales and factors say of the candidates before any run conditions it."""
-
-    def __init__(
-        self, parts: Parts, sides: list[tuple[Layouts, Covariances]], kernel: LayoutKernel, to: Fitted
-    ) -> None:
-        self._parts, self._sides, self._kernel, self._to = parts, sides, kernel, to
-        self._scales = to.fit.scales
-        # The scale of tested values says little of the others, which keep the prior's.
-        self._more = math.sqrt(max(to.fit.expected.single**2 - self._scales.single**2, 0.0))
-        self._linear: dict[int, tuple[Floats, Floats]] = {}
-
-    def moments(self, part: int) -> tuple[Floats, Floats]:
-        """Mean and variance of a part's candidates."""
-        mean, linear = self._linearised(part)
-        variance = np.einsum("ij,ij->i", linear, linear)
-        variance += self._scales.residual(self._kernel.variances[:, None], part, part)
-        return mean, variance
-
-    def between(self, observed: Ints, part: int) -> Floats:
-        """(observed, a part's candidates): covariances."""
-        slopes = self._to.slopes if observed is self._to.measured else self._slopes(observed)
-        linear = self._linearised(part)[1][:, : slopes.shape[1]]  # no measured run has what is untested
-        found: Floats = slopes @ linear.T
-        orders = self._sides[part][1].of(observed)
-        found += self._scales.residual(orders, self._parts.of[observed][:, None], part)
-        return found
-
-    def within(self, rows: Ints) -> Floats:
-        """Covariances among some candidates."""
-        sizes, linear = self._parts.of[rows], self._slopes(rows)
-        found: Floats = linear @ linear.T
-        found += self._scales.residual(self._kernel.columns(rows, rows), sizes[:, None], sizes)
-        return found
-
-    def _slopes(self, rows: Ints) -> Floats:
-        """Of some candidates by everything uncertain, in its spreads."""
-        split = self._parts.split(rows)
-        found = np.empty((len(rows), self._linearised(split[0][0])[1].shape[1]))
-        for part, at in split:
-            found[at] = self._linearised(part)[1][self._parts.places[rows[at]]]
-        return found
-
-    def _linearised(self, part: int) -> tuple[Floats, Floats]:
-        """Means of a part's candidates, and their slopes."""
-        if part not in self._linear:
-            mean, linear = linearised(self._sides[part][0], self._to.fit)
-            untested = self._more * self._kernel.untested(self._to.measured, self._parts.rows[part])
-            self._linear[part] = mean, np.concatenate([linear, untested], axis=1)
-        return self._linear[part]
 
 
 class Parts:
@@ -194,15 +130,23 @@ class Parts:
 
 
 class PosteriorInParts:
-    """Mean and covariance of a number per candidate. Mutable: ``observe`` conditions it."""
+    """Mean and covariance of each candidate's logarithm of seconds. Mutable: ``observe`` conditions it."""
 
-    def __init__(self, parts: Parts, prior: _Prior, first: Ints, observed: Observed) -> None:
-        """``first``: the candidates that were ``observed`` at once."""
-        self._parts, self._prior, self._first, self._observed = parts, prior, first, observed
-        self._posteriors: dict[int, GaussianPosterior] = {}
+    def __init__(
+        self, parts: Parts, sides: list[tuple[Layouts, Covariances]], kernel: LayoutKernel, fitted: Fitted
+    ) -> None:
+        """Conditioned on the runs that were ``fitted``."""
+        self._parts, self._sides, self._kernel, self._fitted = parts, sides, kernel, fitted
+        self._scales = fitted.fit.scales
+        # The scale of tested values says little of the others, which keep the prior's.
+        self._more = math.sqrt(max(fitted.fit.expected.single**2 - self._scales.single**2, 0.0))
+        mean, self._shared = linearised(fitted.seen.layouts, fitted.fit)
+        """slopes of the fitted runs, by everything uncertain that they share with anything"""
+        covariance = fitted.seen.covariance(self._shared, self._scales, fitted.extra)
+        self._observed = Observed.of(covariance, fitted.seen.log_times - mean)
         self._further: list[tuple[int, Observation]] = []
-        self._taught: dict[int, int] = {}
-        """how many of these each part's posterior is given"""
+        self._posteriors: dict[int, GaussianPosterior] = {}
+        self._linear: dict[int, tuple[Floats, Floats]] = {}
 
     def moments(self, rows: Ints) -> tuple[Floats, Floats]:
         """Mean and variance of some candidates."""
@@ -214,11 +158,13 @@ class PosteriorInParts:
 
     def covariance(self, rows: Ints) -> Floats:
         """Among some candidates."""
-        explained = np.empty((len(self._first) + len(self._further), len(rows)))
+        explained = np.empty((len(self._fitted.measured) + len(self._further), len(rows)))
         for part, at in self._parts.split(rows):
             explained[:, at] = self._of(part).explained(self._parts.places[rows[at]])
-        found: Floats = self._prior.within(rows) - explained.T @ explained
-        return found
+        sizes, linear = self._parts.of[rows], self._slopes(rows)
+        found: Floats = linear @ linear.T
+        found += self._scales.residual(self._kernel.columns(rows, rows), sizes[:, None], sizes)
+        return np.asarray(found - explained.T @ explained)
 
     def observe(self, index: int, value: float, noise: float) -> None:
         """Condition on candidate ``index`` having ``value``, with Gaussian error of variance ``noise``."""
@@ -226,15 +172,43 @@ class PosteriorInParts:
         self._further.append((index, self._of(part).observation(place, value, noise)))
 
     def _of(self, part: int) -> GaussianPosterior:
+        first = self._fitted.measured
         if part not in self._posteriors:
-            posterior = GaussianPosterior(*self._prior.moments(part), room=len(self._first) + len(self._further) + 1)
-            if len(self._first):
-                posterior.learn_first(self._prior.between(self._first, part), self._observed)
-            self._posteriors[part], self._taught[part] = posterior, 0
-        posterior, further = self._posteriors[part], self._further[self._taught[part] :]
-        if further:
+            mean, linear = self._linearised(part)
+            variance = np.einsum("ij,ij->i", linear, linear)
+            variance += self._scales.residual(self._kernel.variances[:, None], part, part)
+            posterior = GaussianPosterior(mean, variance, room=len(first) + len(self._further) + 1)
+            if len(first):
+                posterior.learn_first(self._between(first, part), self._observed)
+            self._posteriors[part] = posterior
+        posterior = self._posteriors[part]
+        if further := self._further[posterior.observations - len(first) :]:
             indices = np.array([index for index, _ in further], dtype=np.int64)
-            for covariance, (_, seen) in zip(self._prior.between(indices, part), further, strict=True):
+            for covariance, (_, seen) in zip(self._between(indices, part), further, strict=True):
                 posterior.learn(covariance, seen)
-            self._taught[part] = len(self._further)
         return posterior
+
+    def _between(self, observed: Ints, part: int) -> Floats:
+        """(observed, a part's candidates): covariances before any run conditions them."""
+        slopes = self._shared if observed is self._fitted.measured else self._slopes(observed)
+        linear = self._linearised(part)[1][:, : slopes.shape[1]]  # no measured run has what is untested
+        found: Floats = slopes @ linear.T
+        orders = self._sides[part][1].of(observed)
+        found += self._scales.residual(orders, self._parts.of[observed][:, None], part)
+        return found
+
+    def _slopes(self, rows: Ints) -> Floats:
+        """Of some candidates by everything uncertain, in its spreads."""
+        split = self._parts.split(rows)
+        found = np.empty((len(rows), self._linearised(split[0][0])[1].shape[1]))
+        for part, at in split:
+            found[at] = self._linearised(part)[1][self._parts.places[rows[at]]]
+        return found
+
+    def _linearised(self, part: int) -> tuple[Floats, Floats]:
+        """Means of a part's candidates, and their slopes."""
+        if part not in self._linear:
+            mean, linear = linearised(self._sides[part][0], self._fitted.fit)
+            untested = self._more * self._kernel.untested(self._fitted.measured, self._parts.rows[part])
+            self._linear[part] = mean, np.concatenate([linear, untested], axis=1)
+        return self._linear[part]

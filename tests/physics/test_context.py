@@ -52,13 +52,3 @@ def test_a_step_of_a_ring_takes_a_kernel_and_a_step_of_its_links():
     near, far = (float(communication.ring_step_s(columns(gpus_per_node=n), 0.0, "cp", H100)) for n in (8, 1))
     assert near == constants.INSIDE_BASE_S.median + constants.INSIDE_STEP_S.median
     assert near < far == pytest.approx(32e-6, rel=constants.BETWEEN_STEP_S.spread / 2)
-
-
-def test_a_column_names_the_attention_kernel():
-    named = [
-        kernels.attention(columns(attention_kernel=name), H100, PROFILES["megatron"], MEGATRON).forward
-        for name in ("cudnn", "flash-2", "no such kernel")
-    ]
-    assert named[0] == kernels.attention(columns(), H100, PROFILES["megatron"], MEGATRON).forward
-    assert named[1] / named[0] == pytest.approx(0.565 / 0.35)
-    assert named[2] == named[1]

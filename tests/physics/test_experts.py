@@ -96,13 +96,6 @@ def test_a_mixtures_host_work_is_that_of_its_router_in_the_layers_that_are_one()
     assert experts.host_operations(columns(ep=8), MEGATRON) == pytest.approx((30 * 58 / 61, 40 * 58 / 61))
 
 
-def test_few_tokens_of_many_experts_wait_for_the_host():
-    few = columns("Qwen3-30B-A3B", ep=8, dp=8, sequence_length=512, grad_accum=8)
-    assert step_time.predict(few, GPUS["h100"], PROFILES["megatron"])["launch"] > 0
-    many = few | {"sequence_length": 16384}
-    assert step_time.predict(many, GPUS["h100"], PROFILES["megatron"])["launch"] == 0
-
-
 def test_each_experts_product_is_launched_and_cast_by_the_host_and_its_bias_added():
     """16 experts of Qwen3 and of GPT-OSS on a rank: two products forward, four and two hooks in backward, each with a
     cast in 8 bits, of four kernels where it is scaled by its largest value; GPT-OSS has biases. A product takes the

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,43 +27,12 @@ def peak(profile=OURS, **layout):
     return float(memory.peak_bytes(columns(**layout), profile))
 
 
-def test_13b_worked_example():
-    """ML Engineering: 13 B, s = 1024, h = 5120, a = 40, L = 40: 26 + 156 + 26 GB of states, 14.5 GiB of activations."""
-    shape = ModelShape(
-        num_layers=40,
-        hidden_size=5120,
-        num_heads=40,
-        intermediate_size=20480,
-        vocab_size=80000,
-        gated_mlp=False,
-        tied_embeddings=True,
-    )
-    part = memory.breakdown(shape.as_dict() | {"sequence_length": 1024}, PROFILES["paper"])
-    assert part["weights"] / 1e9 == pytest.approx(26, abs=0.5)
-    assert part["gradients"] / 1e9 == pytest.approx(26, abs=0.5)
-    assert (part["master_weights"] + part["optimizer_states"]) / 1e9 == pytest.approx(156, abs=1)
-    assert part["activations"] / memory.GIB == pytest.approx(14.5, abs=0.1)
-
-
 def test_smollm3_needs_74_of_80_gb():
-    """SmolLM3 on 384 H100: dp 192, tp 2, micro-batch 3, ZeRO 0, predicted at 74 GB; its time line rises as drawn."""
+    """SmolLM3 on 384 H100: dp 192, tp 2, micro-batch 3, ZeRO 0, predicted at 74 GB."""
     layout = columns("SmolLM3-3B", dp=192, tp=2, micro_batch_size=3)
     fit = memory.fits(layout, GPUS["h100"], PROFILES["nanotron"])
     assert fit.fits
     assert fit.needed_bytes / 1e9 == pytest.approx(74, abs=4)
-    line = {phase: part["total"] for phase, part in memory.timeline(layout, PROFILES["nanotron"]).items()}
-    assert list(line) == [
-        "model init",
-        "gradient accumulator",
-        "first forward-backward peak",
-        "first optimizer step",
-        "second forward-backward peak",
-        "second optimizer step",
-    ]
-    init, accumulator, first, step, second, last = line.values()
-    assert init < accumulator < step < first < second
-    assert step == last
-    assert second == memory.breakdown(layout, PROFILES["nanotron"])["total"]
 
 
 @pytest.mark.parametrize(("zero", "wanted"), [(0, 16.0), (1, 4 + 12 / 8), (2, 2 + 14 / 8), (3, 16 / 8)])
@@ -155,19 +123,6 @@ def test_the_inputs_of_products_are_stored_in_the_bits_of_the_products():
                 for dtype in ("bf16", "bf16", "mxfp8", "nvfp4")
             )
             assert [bf16 - one for one in narrow] == pytest.approx([4096 * inputs * each for each in saved])
-
-
-def test_unknown_memory_lets_everything_fit():
-    fit = memory.fits(columns("80B", dp=np.array([1, 8])), GPUS["cpu"])
-    assert fit.fits.tolist() == [True, True]
-    assert fit.limit_bytes is None
-
-
-def test_reasons_come_with_their_numbers():
-    fit = memory.fits(columns("80B", dp=np.array([1, 512]), zero=3, recompute="full"), GPUS["h100"])
-    assert fit.fits.tolist() == [False, True]
-    assert fit.over.tolist() == [True, False]
-    assert fit.needed_bytes[0] > fit.limit_bytes > fit.available_bytes
 
 
 @pytest.mark.parametrize(("widths", "groups"), [((1, 1, 1, 1, 1), 0), ((2, 1, 1, 1, 1), 2), ((2, 4, 1, 1, 1), 3),

@@ -96,13 +96,6 @@ def made(parts, spreads):
     return Layouts(np.array(parts), np.array(spreads), plain.factors.copy(), plain.causes)
 
 
-def test_what_scale_adds_is_uncertain_by_doublings_of_the_nodes():
-    base = MODELS["8B"].as_dict() | {"sequence_length": 4096, "gpus_per_node": 8, "dtype": "bf16", "grad_accum": 64}
-    found = describe(base | {"dp": np.array([8, 16, 256])}, GPUS["h100"], PROFILES["megatron"])
-    assert found.factors[:, FACTORS.index("doublings of nodes")].tolist() == [0, 1, 5]
-    assert found.prior_sd[2] > found.prior_sd[1] > found.prior_sd[0]
-
-
 def test_small_runs_say_nothing_of_what_larger_sizes_add():
     """Each doubling of the nodes, each number of nodes that blocking sends wait on, and each model's experts apart."""
     columns_ = one(grad_accum=7, pp=2) | {"dp": np.array([4, 8, 32])}

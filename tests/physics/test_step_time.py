@@ -1,12 +1,10 @@
 """The step-time model: how it ranks published runs, and what must hold whatever its constants."""
 
-from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from sweep.physics import memory
 from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.profiles import PROFILES
@@ -26,40 +24,6 @@ def tokens_per_second_per_gpu(layout, gpu, *profile):
 def columns(model="8B", **layout):
     base = {"sequence_length": 4096, "gpus_per_node": 8, "dtype": "bf16", "grad_accum": 8}
     return MODELS[model].as_dict() | base | layout
-
-
-def runs_needed(found, order_of):
-    """cell -> (runs until one is within 2 % of the cell's best, runs of the cell)."""
-    cells = defaultdict(list)
-    for i, row in enumerate(found):
-        cells[row["model_label"], int(row["nodes"])].append(i)
-    needed = {}
-    for cell, members in cells.items():
-        speeds = {i: float(found[i]["tok_s_gpu"] or 0) for i in members}
-        order = order_of(np.array(members))
-        hits = [place for place, i in enumerate(order, 1) if speeds[i] >= 0.98 * max(speeds.values())]
-        needed[cell] = (hits[0] if hits else len(members), len(members))
-    return needed
-
-
-def test_few_runs_are_needed_in_predicted_order(record_property):
-    """What cannot be or cannot fit is skipped, the rest is ordered by predicted speed; nothing is fitted meanwhile."""
-    found = rows("playbook_runs.csv")
-    layout = playbook(found) | {"dtype": "bf16"}
-    speed = tokens_per_second_per_gpu(layout, H100, NANOTRON)
-    possible = memory.fits(layout, H100, NANOTRON).fits & (layout["grad_accum"] >= layout["pp"] - 1)
-
-    def by_speed(members):
-        left = members[possible[members]]
-        return left[np.argsort(-speed[left], kind="stable")]
-
-    needed = runs_needed(found, by_speed)
-    share = sum(n for n, _ in needed.values()) / len(found)
-    record_property("runs_to_within_2pct_share", float(share))
-    assert share < 0.05
-    for model in ("1B", "8B"):
-        some = [pair for cell, pair in needed.items() if cell[0] == model]
-        assert sum(n for n, _ in some) / sum(total for _, total in some) < 0.06
 
 
 def test_order_within_cells_agrees_with_measurement():

@@ -113,14 +113,6 @@ def test_a_layout_in_columns_is_counted_as_one_alone():
     assert not layouts.factors.any()
 
 
-def test_between_nodes_the_slower_network_counts():
-    slower = replace(H100, network_bytes_per_s=H100.network_bytes_per_s / 10)
-    columns = SHAPE.as_dict() | {"sequence_length": 4096, "gpus_per_node": 8, "dtype": "bf16", "dp": 16, "nodes": 2}
-    columns |= {"recompute": "none"}
-    one, ten = (amounts(columns, Machine(gpu=gpu))[0, NAMES.index("gradients")] for gpu in (H100, slower))
-    assert ten == pytest.approx(10 * one)
-
-
 def test_a_layout_of_no_micro_batch_waits_for_its_pipeline_once():
     """What a plan rejects is still predicted: 1 + (pp - 1) / 1 for the bubble, and no division by zero."""
     with np.errstate(divide="raise", invalid="raise"):

@@ -9,46 +9,9 @@ from collections import defaultdict
 from benchmarks import published_rows
 from sweep.inputs.yaml_lines import dump
 from tests.support.made_plans import plan_of
-from tests.support.published import RECOMMENDED, rows, table
+from tests.support.published import rows, table
 
 LAYOUT = ("dp", "tp", "pp", "zero", "micro_batch_size", "grad_accum")
-
-
-def recommended():
-    return [row for row in rows("nemo_recommended_configs.csv") if (row["model"], row["size"]) in RECOMMENDED]
-
-
-def plan_of_recommended(row):
-    names = ("num_gpus", "seq_len", "tp_size", "pp_size", "cp_size", "ep_size", "mbs", "gbs")
-    number = {name: int(float(row[name] or 1)) for name in names}
-    per_node = 8
-    return plan_of(
-        dump(
-            {
-                "models": {"m": RECOMMENDED[row["model"], row["size"]].as_dict()},
-                "nodes": number["num_gpus"] // per_node,
-                "sequence_length": number["seq_len"],
-                "global_batch": number["gbs"] * number["seq_len"],
-                "tp": number["tp_size"],
-                "pp": number["pp_size"],
-                "cp": number["cp_size"],
-                "ep": number["ep_size"],
-                "micro_batch_size": number["mbs"],
-                "site": {"gpu": "h100", "gpus_per_node": per_node},
-            }
-        )
-    )
-
-
-def test_no_recommended_configuration_is_rejected_but_the_one_that_breaks_the_gpu_equation():
-    found = {}
-    for i, row in enumerate(recommended()):
-        if not plan_of_recommended(row).runs:
-            found[i] = plan_of_recommended(row).table.to_pylist()[0]["reasons"]
-    assert len(recommended()) >= 45
-    (broken,) = found
-    assert [recommended()[broken][k] for k in ("task", "model", "size")] == ["lora", "llama31", "405b"]
-    assert found[broken] == ["gpu_equation: tp*pp*cp = 8*6*1 = 48 does not divide the 32 GPUs"]
 
 
 def cells():

@@ -50,13 +50,6 @@ def test_anothers_claim_and_a_rerun_reach_the_search():
     assert (again.planned, again.attempt) == (runs[2], 2)
 
 
-def test_a_live_prune_skips_runs_that_need_more_than_one_that_ran_out_of_memory():
-    runs = [planned(place, None, mbs=mbs) for place, mbs in enumerate((4, 8, 2))]
-    sweep_state, search = state_of(recorded(runs[0].run_id, "oom_cuda")), Search(runs, GPUS["h100"], "prune")
-    assert next_on(1, runs, sweep_state, search).planned is runs[2]
-    assert search.skipped(sweep_state) == {runs[1].run_id: BY_STRATEGY}
-
-
 def test_a_run_that_never_began_is_no_retry_though_its_rerun_was_asked_for():
     runs = [planned(place, None, mbs=mbs) for place, mbs in enumerate((4, 8))]
     request = RerunRequested(time=1.0, run_id=runs[1].run_id, after=0)

@@ -77,33 +77,6 @@ def test_a_run_that_failed_teaches_no_rate_and_of_all_chosen_only_those_not_fitt
     assert (whole["mape"], whole["bias"], whole["spearman"]) == (cell["mape"], cell["bias"], cell["spearman"])
 
 
-def test_the_most_similar_run_of_the_cell_foretells_each_by_how_much_faster_it_is_expected_to_be():
-    """Micro-batches of 1, 2 and 8 on two nodes: 2 is nearest to both others, 1 to 2. One run alone has no sibling."""
-    c = candidates((1, 2, 4), (1, 2, 8))
-    rates = np.array([900.0, 1000.0, 1100.0, 800.0, 500.0, 1000.0, 700.0, np.nan, np.nan])
-    outcomes = [Outcome.OK] * 7 + [Outcome.UNKNOWN] * 2
-    found = forecast(recorded(c, rates, outcomes), np.arange(9) < 3, np.arange(9) > 2)
-    known = Known(replace(c, by_size=True))
-    for index in range(3):
-        known.end(index, Outcome.OK, rates[index])
-    predicted = np.exp(known.posterior().log_rates(np.arange(9)))
-    ratio = predicted[[3, 4, 5]] / predicted[[4, 3, 4]]
-    wanted = np.abs(rates[[4, 3, 4]] * ratio / rates[[3, 4, 5]] - 1).mean()
-    assert [cell["nodes"] for cell in found["cells"]] == [2, 4]
-    assert found["cells"][0]["sibling_mape"] == pytest.approx(wanted)
-    assert (found["cells"][1]["sibling_mape"], found["cells"][1]["spearman"]) == (None, None)
-    assert found["overall"]["sibling_mape"] == pytest.approx(wanted)
-
-
-def test_a_forecast_without_any_success_has_no_figures():
-    c = candidates((1,))
-    found = forecast(recorded(c, [np.nan] * 4, [Outcome.UNKNOWN] * 4), np.arange(4) < 1, np.arange(4) > 0)
-    assert found["cells"] == []
-    assert found["overall"] == {
-        "runs_fitted": 1, "runs_predicted": 0, "spearman": None, "top_1_regret": None, "top_3_regret": None,
-    }  # fmt: skip
-
-
 def test_expected_rates_are_those_of_the_recorded_runs_and_nine_in_ten_are_in_their_intervals():
     """One in 20 of those that nothing disturbs is over 1.645 spreads faster; one in 20 of all is slower."""
     measured, grid = candidates((1, 2)), candidates((4,), (1, 2, 4, 8, 16, 32))
@@ -126,17 +99,6 @@ def test_expected_rates_are_those_of_the_recorded_runs_and_nine_in_ten_are_in_th
         slow = share * 2 * NormalDist(0, math.hypot(spread, SLOWDOWN)).cdf(-slower)
         assert (1 - share) * NormalDist(0, spread).cdf(-slower) + slow == pytest.approx(0.05, abs=1e-3)
         assert one.works == pytest.approx(works[one.row])
-
-
-@pytest.mark.parametrize(("peaks", "regret"), [([3e10, 7.8e10], 0.6), ([3e9, 6e9], 0.0)])
-def test_what_would_run_out_of_memory_by_the_measured_peaks_is_not_forecast_to_be_the_best(peaks, regret):
-    """Micro-batches of 2 and 4 are measured; 8 is faster, and needs about twice as much as 4."""
-    c = candidates((1,))
-    given = recorded(c, [400.0, 600.0, 900.0, 1000.0], peaks=[np.nan, *peaks, np.nan])
-    measured = np.array([False, True, True, False])
-    (cell,) = forecast(given, measured, ~measured)["cells"]
-    assert cell["top_1_regret"] == pytest.approx(regret)
-    assert cell["top_3_regret"] == 0.0
 
 
 def test_the_best_layouts_of_a_cell_are_its_own():

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from benchmarks.forecast import forecast, selected
-from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.physics.step_time import PARTS
 from sweep.physics.unknown_trainer import NAMES
@@ -32,8 +31,6 @@ def test_small_cells_predict_large_ones():
     assert untaught["bias"] > 3 * abs(found["bias"])
     assert found["spearman"] > 0.95
     assert found["top_3_regret"] <= found["top_1_regret"] <= 0.3
-    with pytest.raises(SweepError, match="no run has nodes > 64"):
-        selected(c, "nodes > 64")
 
 
 def test_measured_runs_predict_a_grid_of_other_node_counts_with_intervals():
@@ -72,15 +69,6 @@ def part(c, rows):
         cell_names=tuple(c.cell_names[cell] for cell in numbers),
         **{name: getattr(c, name)[rows] for name in ("nodes", "repeats", "expected_s")},
     )
-
-
-def test_before_anything_is_measured_one_run_in_twenty_is_slower_than_the_stated_factor():
-    """1.645 standard deviations of the prediction's logarithm hold 95 % on one side."""
-    given = [run(dp=8, mbs=mbs) for mbs in (1, 4)] + [run(dp=2, tp=2, pp=2)]
-    c = made_candidates(given)
-    found = uncertainty(c)
-    assert np.log(found) == pytest.approx(1.645 * c.layouts.prior_sd)
-    assert (found > 1).all()
 
 
 @pytest.mark.parametrize("workload", ["megatron", "somebody"])

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -67,17 +66,3 @@ def test_tensor_parallelism_across_nodes_is_an_axis_where_only_some_runs_have_it
     found = axes_of(columns, [("mine", "", "{}", "{}")] * 3).get("tp across nodes")
     assert (None if found is None else found.tolist()) == wanted
     assert "tp across nodes" not in axes_of({"tp": np.array([2, 4, 8]), "gpus_per_node": 1}, KINDS)
-
-
-def test_columns_are_not_retained():
-    """A sweep asks for one per run that ended: 24 bytes times the square of the candidates."""
-    size = 1000
-    kernel = LayoutKernel({"tp": np.log2(1.0 + np.arange(size) % 8)}, size)
-    tracemalloc.start()
-    try:
-        for index in range(size):
-            kernel.columns(np.array([index]), np.arange(size))
-        retained = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
-    assert retained < 10 * kernel.columns(np.array([0]), np.arange(size)).nbytes

@@ -87,20 +87,6 @@ def test_a_failures_rate_an_infinite_one_and_0_are_none(outcome, rate):
     assert not found.infeasible.any()
 
 
-def test_what_similar_runs_did_is_expected_of_a_run():
-    found = known()
-    before = found.posterior().success(np.arange(8))
-    found.end(1, Outcome.HANG)
-    after = found.posterior().success(np.arange(8))
-    drop = before - after
-    assert drop[1] == max(drop)
-    assert drop[0] > drop[3] > 0, "the nearer the micro-batch, the more"
-    assert drop[0] > drop[4], "another number of nodes is further away"
-    for index in (0, 2):
-        found.end(index, Outcome.OK, 100.0)
-    assert found.posterior().success(np.array([1]))[0] > after[1]
-
-
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 3)), max_size=20))
 def test_runs_are_in_the_order_of_their_ends_and_a_reader_learns_what_changed_before_its_place(steps):
     """Against a sorted list, read as a whole after every step."""
@@ -130,19 +116,6 @@ def test_the_chance_of_a_failure_is_that_of_similar_runs_and_of_the_whole_sweep(
         near = {one: np.exp(-((row - one) ** 2) / (2 * 2.0**2)) for one in (0, 1, 3)}
         fails = (2 * base + near[1] + near[3]) / (2 + sum(near.values()))
         assert found.posterior().success(np.array([row]))[0] == pytest.approx(1 - fails)
-
-
-@pytest.mark.parametrize("number", [1, 2, 3, 5, 8])
-def test_every_measurement_teaches_from_the_first_one_on(number):
-    """Twice as fast as predicted, within what is not believed of single runs."""
-    found = known()
-    rows = np.arange(8)
-    twice = found.posterior().log_rates(rows) + np.log(2)
-    wide = found.posterior().spreads(rows).copy()
-    for row in range(number):
-        found.end(row, Outcome.OK, float(np.exp(twice[row])))
-    assert found.posterior().log_rates(rows)[:number] == pytest.approx(twice[:number], abs=0.05)
-    assert (found.posterior().spreads(rows)[:number] < 0.3 * wide[:number]).all()
 
 
 def test_an_out_of_memory_is_no_failure_of_another_kind_and_an_unknown_end_is_partly_one():

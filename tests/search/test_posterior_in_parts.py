@@ -4,73 +4,23 @@ import numpy as np
 import pytest
 
 from sweep.search import step_times
-from sweep.search.gaussian import Observed
-from sweep.search.step_times import Covariances, Parts, PosteriorInParts
+from sweep.search.step_times import Covariances
 from tests.support.configurations import made_candidates, run
 from tests.support.fitted_times import fitted_to
 
-OF = np.array([2, 0, 0, 1, 2, 1, 0, 2, 1, 0, 2, 2])
-"""number of each candidate's part"""
-NOISE = 0.3
-
-
-class Given:
-    """A prior whose covariance is a given matrix."""
-
-    def __init__(self, mean, covariance):
-        self.mean, self.covariance = mean, covariance
-        self.rows = Parts(OF).rows
-        self.asked = []
-
-    def moments(self, part):
-        self.asked.append(part)
-        return self.mean[self.rows[part]], np.diag(self.covariance)[self.rows[part]]
-
-    def between(self, observed, part):
-        return self.covariance[np.ix_(observed, self.rows[part])]
-
-    def within(self, rows):
-        return self.covariance[np.ix_(rows, rows)]
-
-
-def prior():
-    generator = np.random.default_rng(3)
-    root = generator.normal(size=(12, 12))
-    return Given(generator.normal(size=12), root @ root.T / 12)
-
-
-def begun(given, first):
-    covariance = given.within(first) + NOISE * np.eye(len(first))
-    return PosteriorInParts(Parts(OF), given, first, Observed.of(covariance, np.sin(first) - given.mean[first]))
-
-
-@pytest.mark.parametrize("at_first", [0, 1, 4])
-def test_it_is_the_conditional_distribution(at_first):
-    """Rasmussen and Williams 2006, equation 2.19."""
-    given, rows = prior(), np.array([0, 5, 1, 7, 5])
-    posterior = begun(given, rows[:at_first])
-    for row in rows[at_first:].tolist():
-        posterior.observe(row, float(np.sin(row)), NOISE)
-    c = given.covariance
-    gain = c[:, rows] @ np.linalg.inv(c[np.ix_(rows, rows)] + NOISE * np.eye(5))
-    wanted = c - gain @ c[rows]
-    mean, variance = posterior.moments(np.arange(12))
-    assert mean == pytest.approx(given.mean + gain @ (np.sin(rows) - given.mean[rows]))
-    assert variance == pytest.approx(np.diag(wanted))
-    some = np.array([11, 2, 3, 8])
-    assert posterior.covariance(some) == pytest.approx(wanted[np.ix_(some, some)])
-    assert posterior.moments(some)[1] == pytest.approx(np.diag(wanted)[some])
-
 
 def test_a_part_that_is_asked_for_late_is_what_it_had_been_early_and_no_other_is_asked():
-    late, early = (begun(prior(), np.array([1, 2])) for _ in range(2))
-    for row in (6, 0, 9, 1):
-        late.observe(row, 1.0, NOISE)
-        early.observe(row, 1.0, NOISE)
-        early.moments(np.arange(12))
-    assert set(late._prior.asked) == {0, 2}, "those of which a candidate was observed"
-    for own, other in zip(late.moments(np.arange(12)), early.moments(np.arange(12)), strict=True):
-        assert (own == other).all()
+    given = [{**run(dp=8, mbs=2**at), "nodes": nodes} for nodes in (1, 2, 4) for at in range(4)]
+    c, everyone = made_candidates(given), np.arange(12)
+    times = np.log(c.layouts.parts.sum(axis=1))
+    late, early = (fitted_to(c, np.array([1, 2]), times[1:3])[1] for _ in range(2))
+    for row in (9, 0, 10, 1):
+        late.observe(row, times[row] + 0.1, 0.3)
+        early.observe(row, times[row] + 0.1, 0.3)
+        early.moments(everyone)
+    assert set(late._posteriors) == {0, 2}, "those of which a candidate was observed"
+    for own, other in zip(late.moments(everyone), early.moments(everyone), strict=True):
+        assert own == pytest.approx(other, rel=1e-12)
 
 
 @pytest.fixture(scope="module")

@@ -3,15 +3,11 @@
 Reads the folder that SWEEP_REFERENCE_DATA names; skipped where it is unset.
 """
 
-import json
-
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from benchmarks.forecast import forecast, selected
 from benchmarks.replay import replay, report
-from sweep.cli.main import cli
 from sweep.foreign.files import import_file, read_recorded
 from sweep.search.budget import Budget
 from sweep.search.strategies import strategy_named
@@ -39,24 +35,6 @@ def test_guided_at_six_percent_of_the_runs(results):
     found = overall(results, "guided", 0.06)
     assert found["mean_regret"] <= 0.005
     assert found["worst_regret"] <= 0.04
-
-
-def test_small_node_counts_and_other_models_predict_a_grid(results):
-    grid = str(REPOSITORY / "examples" / "ultrascale.yaml")
-    narrowed = ["-o", "models=[3B]", "-o", "nodes=[8,16]", "-o", "pp=[1,2]"]
-    done = CliRunner().invoke(cli, ["plan", grid, "--from", str(results), *narrowed, "--json"])
-    document = json.loads(done.stdout)["forecast"]
-    assert document["measured_runs"] == 1643
-    assert [(cell["nodes"], cell["best_measured"], len(cell["layouts"])) for cell in document["cells"]] == [
-        (8, None, 3), (16, None, 3)
-    ]  # fmt: skip
-    for cell in document["cells"]:
-        first = cell["layouts"][0]
-        assert first["low"] < first["predicted_tokens_per_second_per_gpu"] < first["high"]
-        # 3B is between 1B and 8B, whose bests there are 30 to 31 and 6 to 6.6 thousand
-        assert 8_000 < first["predicted_tokens_per_second_per_gpu"] < 30_000
-    shown = CliRunner().invoke(cli, ["plan", grid, "--from", str(results), *narrowed]).stdout
-    assert "not measured" in shown
 
 
 def test_one_and_two_nodes_order_the_others(results):

@@ -55,24 +55,6 @@ def test_the_whole_is_the_sum_and_mean_of_the_cells():
     assert reported([2, 0, 4, 6])["overall"]["runs_to_within_2pct_share"] == pytest.approx(4 / 7)
 
 
-def test_successes_that_were_ruled_out_before_they_began_are_counted_and_a_cells_best_by_name():
-    found = reported([0, 4], infeasible=[0, 1, 2, 6])
-    assert found["overall"]["successes_rejected"] == 2, "0 began before, 1 had failed"
-    assert [cell["best_rejected"] for cell in found["cells"]] == [True, True]
-    assert found["overall"]["cell_bests_rejected"] == 2
-    assert reported([0, 4], infeasible=[3])["overall"]["cell_bests_rejected"] == 0
-
-
-def test_a_cell_in_which_nothing_works_has_no_regret():
-    nothing = recorded([NAN, NAN, NAN, NAN, 50.0, NAN, 60.0])
-    found = report(Replayed(nothing, np.array([0, 6]), np.zeros(7, dtype=bool)))
-    assert found["cells"][0]["regret"] is None
-    assert found["cells"][0]["best"] is None
-    assert found["overall"]["worst_regret"] == 0.0
-    empty = reported([])
-    assert [cell["regret"] for cell in empty["cells"]] == [1.0, 1.0]
-
-
 def test_each_step_is_known_only_after_it_was_asked_for():
     known = Known(recorded().candidates)
     asked: list[int] = []
@@ -98,9 +80,3 @@ def test_runs_that_were_ruled_out_take_no_turn_of_their_cell(strategy, last):
         known.begin(pick.index)
         asked.append(pick.index)
     assert asked == [2, 4, 3, 5, 6, *last]
-
-
-@pytest.mark.parametrize(("order", "runs"), [([0, 2, 3], 2), ([0, 3, 2], 2), ([4, 0, 2, 3], 3), ([2], 1), ([0], None)])
-def test_the_first_run_within_two_per_cent_of_its_cells_best_counts(order, runs):
-    """99 and 100 are near: whichever was asked for first; runs of the other cell were asked for all the same."""
-    assert reported(order)["cells"][0]["runs_to_within_2pct"] == runs

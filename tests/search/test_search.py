@@ -8,7 +8,6 @@ import pytest
 
 from sweep.outcomes import Outcome
 from sweep.physics.hardware import GPUS
-from sweep.planning.runs import PlannedRun
 from sweep.plugins import STRATEGY
 from sweep.search.search import BY_BUDGET, Search, choose, waiting
 from sweep.state.events import CancelRequested, RerunRequested
@@ -101,15 +100,6 @@ def test_a_budget_is_respected_and_shared_by_the_cells(limits):
         assert 0.5 - 4 / 60 <= sum(widths) / 60 <= 0.5
     tried = [widths.count(width) for width in (1, 2, 4)]
     assert max(tried) - min(tried) <= 1, "the first pilots are narrow, and leave the wide ones their share"
-
-
-def test_what_one_cell_does_not_need_goes_to_the_others():
-    runs = [planned for planned in runs_of() if planned.nodes != 4] + runs_of((4,))[:2]
-    runs = [PlannedRun(f"run-{i:016x}", p.model, p.nodes, p.predicted_s, p.run_json) for i, p in enumerate(runs)]
-    events, sweep_state, _ = live(runs, "exhaustive", {"runs": 20})
-    per_width = [sum(p.nodes == width for p in runs if p.run_id in sweep_state.runs) for width in (1, 2, 4)]
-    assert per_width == [9, 9, 2]
-    assert len(events) == 20
 
 
 @pytest.mark.parametrize("name", STRATEGY.table)

@@ -34,24 +34,6 @@ def test_guided_finds_the_best_with_a_fifth_of_the_runs_on_clusters_that_physics
     assert guided["mean_regret"] <= by_chance["mean_regret"]
 
 
-def test_guided_stops_every_cell_when_what_is_left_is_not_worth_a_run():
-    recorded, guided = truth(1), Guided()
-    known = Known(recorded.candidates)
-    for _ in steps(known, recorded, guided, Budget()):
-        pass
-    assert known.begun.sum() < len(known.candidates)
-    assert not guided.open(known, ~known.begun).any()
-
-
-def test_a_cell_stays_open_for_an_axis_value_that_nothing_measured():
-    """The best is far ahead of all that was measured; no run with two stages was, in any cell."""
-    given = [run(pp=pp, mbs=mbs, dp=8 // pp, gas=64 // (mbs * 8 // pp)) for pp in (1, 2) for mbs in (1, 2, 4, 8)]
-    known, guided = made_known(given, enumerate((1000.0, 1010.0, 1020.0, 1005.0))), Guided()
-    left = np.arange(4, 8)
-    assert guided.open(known, ~known.begun).any()
-    assert known.posterior().spreads(left).min() > 0.1
-
-
 def test_the_first_of_a_cell_is_the_run_of_most_rate_times_chance_to_work():
     """The larger the micro-batch, the faster, and the likelier out of memory."""
     given = [run(dp=8, mbs=mbs, gas=64, zero=3, recompute="full") for mbs in (1, 2, 4, 8, 16, 32)]
