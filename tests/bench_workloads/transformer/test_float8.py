@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="needs torch")
 
 from bench_workloads.transformer import float8  # noqa: E402
 from bench_workloads.transformer.model import Decoder  # noqa: E402
-from bench_workloads.transformer.model_rules import FP8_RECIPES  # noqa: E402
+from bench_workloads.transformer.rules import FP8_RECIPES  # noqa: E402
 from sweep.contract import Measurement  # noqa: E402
 from sweep.physics.shapes import ModelShape  # noqa: E402
 from sweep.records.validity import mismatches  # noqa: E402
