@@ -205,7 +205,7 @@ class _Iterations:
 
 def reader(run: Run) -> Reader:
     """Iterations, and the table of arguments."""
-    field, ends = r"\s+(\w+) \.+ (.*)", r"^-+ end of arguments -"
+    field, ends = r"^\s+(\w+) \.+ (.*)", r"^-+ end of arguments -"
     return megatron_core.StatedAxes(run, _Iterations(), r"^-+ arguments -+$", field, ends)
 
 

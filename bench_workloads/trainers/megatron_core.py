@@ -163,7 +163,7 @@ class StatedAxes:
         elif self._found is not None and self._ends.search(line):
             found, self._found = self._found, None
             yield ParsedLine(effective=axes(found, self._run))
-        elif self._found is not None and (match := self._field.match(line)):
+        elif self._found is not None and (match := self._field.search(line)):
             self._found[match[1]] = match[2]
 
 

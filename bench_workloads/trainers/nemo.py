@@ -189,7 +189,7 @@ def _text(value: Value) -> str:
 
 def reader(run: Run) -> Reader:
     """Iterations, and the summary of what differs from Core's defaults, after all that Bridge itself changes."""
-    field, ends = r"  (\w+): (.*)  \(Mcore default: ", r"^Other Configuration Values:"
+    field, ends = r"^  (\w+): (.*)  \(Mcore default: ", r"^Other Configuration Values:"
     return megatron_core.StatedAxes(run, iterations(), r"^\[model\] Non-default values", field, ends)
 
 

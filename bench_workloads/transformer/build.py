@@ -72,11 +72,9 @@ class Trainer:
         self.tied = TiedEmbedding(self.parts, self.meshes.pp)
         self.optimizer = Optimizer(
             [p for part in self.parts for p in part.parameters()],
+            settings,
             uncounted=self.tied.last,
             stages=run.layout.pp,
-            learning_rate=settings.learning_rate,
-            clip=settings.clip_grad,
-            fused=settings.fused_optimizer,
         )
 
     def compute_gradients(self, tokens: Tensor, targets: Tensor) -> Tensor | None:
