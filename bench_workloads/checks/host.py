@@ -95,10 +95,7 @@ def adapters() -> list[dict[str, Any]]:
 
 def torch_import() -> float:
     """Seconds of `import torch` in a fresh interpreter."""
-    began = time.monotonic()
-    command = [sys.executable, "-c", f"{INSTALLED_ONLY}; import torch"]
-    output(command, LIMIT_S)
-    return round(time.monotonic() - began, 2)
+    return _seconds([sys.executable, "-c", f"{INSTALLED_ONLY}; import torch"])
 
 
 def file_system(path: Path, mounts: str) -> str:
@@ -158,6 +155,10 @@ def nvidia_smi_nvlink() -> str:
 
 def answer_time() -> float:
     """Seconds until nvidia-smi has listed the GPUs."""
+    return _seconds(["nvidia-smi", "-L"])
+
+
+def _seconds(command: list[str]) -> float:
     began = time.monotonic()
-    output(["nvidia-smi", "-L"], LIMIT_S)
+    output(command, LIMIT_S)
     return round(time.monotonic() - began, 2)

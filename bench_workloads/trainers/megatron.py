@@ -13,10 +13,10 @@ from pathlib import Path
 
 from bench_workloads import decoder
 from bench_workloads.trainers import megatron_core
-from bench_workloads.trainers.adapter import Adapter, CanSave, Launch, ParsedLine, param, saving
+from bench_workloads.trainers.adapter import Adapter, CanSave, Launch, ParsedLine, Reader, param, saving
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
-from bench_workloads.trainers.megatron_rules import RULES, quantized
+from bench_workloads.trainers.megatron_core import RULES, quantized
 from sweep.contract import LAYOUT_FIELDS, Rule, Run, Scalar
 
 STATED: dict[str, tuple[str, Callable[[str], Scalar]]] = {
@@ -178,23 +178,20 @@ def _rest(run: Run, steps: int) -> dict[str, Scalar]:
     }
 
 
-class _Reader:
-    """Iterations, without the values that the line after the first one averages over both.
+class _Iterations:
+    """Those of ``iterations``, without the values that the line after the first one averages over both.
 
     Megatron-LM adds a line after its first iteration without setting its timer back: the next line's length and rate
     are means with the slow first. The time between the two lines is the length.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self) -> None:
         self._lines = iterations()
-        self._arguments = megatron_core.StatedAxes(
-            run, r"^-+ arguments -+$", r"\s+(\w+) \.+ (.*)", r"^-+ end of arguments -"
-        )
         self._last = 0
 
     def read(self, line: str) -> list[ParsedLine]:
         """What was parsed from the line."""
-        return [*map(self._without_mean, self._lines.read(line)), *self._arguments.read(line)]
+        return [self._without_mean(parsed) for parsed in self._lines.read(line)]
 
     def _without_mean(self, parsed: ParsedLine) -> ParsedLine:
         if parsed.iteration is None:
@@ -204,6 +201,12 @@ class _Reader:
             return parsed
         values = {name: value for name, value in parsed.values.items() if name not in ("step_time_s", "tflops_per_gpu")}
         return replace(parsed, values=values)
+
+
+def reader(run: Run) -> Reader:
+    """Iterations, and the table of arguments."""
+    field, ends = r"^\s+(\w+) \.+ (.*)", r"^-+ end of arguments -"
+    return megatron_core.StatedAxes(run, _Iterations(), r"^-+ arguments -+$", field, ends)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,7 +293,7 @@ WORKLOAD = trainer(
 ADAPTER = Adapter(
     workload=WORKLOAD,
     configure=configure,
-    reader=_Reader,
+    reader=reader,
     package="megatron-core",
     convention="matmul-causal",
     hints={

@@ -7,7 +7,6 @@ with `human_format` (three digits). `params.root` is a checkout.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from bench_workloads import decoder
 from bench_workloads.trainers.adapter import Adapter, Launch, Reader, TrainerParameters, param
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.driver.reading import NUMBER, PatternReader
-from sweep.contract import Rule, Run, Scalar
+from sweep.contract import Rule, Run
 
 CONFIG = "nanotron.yaml"
 _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
@@ -98,36 +97,15 @@ _OF_ENGINES = {"OneForwardOneBackward": "1f1b", "AllForwardAllBackward": "gpipe"
 _OF_DTYPES = {theirs: ours for ours, theirs in _DTYPES.items()}
 
 
-def _stated() -> dict[str, tuple[str, Callable[[str], Scalar]]]:
-    """Its configuration, which `pformat` prints a field a line, and the line of sizes before the first iteration.
+def reader(_run: Run) -> Reader:
+    """The line of an iteration, whose global batch has three digits only and is not compared; rank 0's memory.
 
-    What both hold is read from the latter, which reads the process groups; fields of the former by names that only one
+    Its configuration, which `pformat` prints a field a line, and the line of sizes before the first iteration. What
+    both hold is read from the latter, which reads the process groups; fields of the former by names that only one
     dataclass has.
     """
     size = r"\bmbs: (?:(?!mbs: ).)*?\b{}: (\d+) \|"
     field = r"[\s(]{}=(\d+)[,)]"
-    return {
-        "dp": (field.format("dp"), int),
-        "pp": (field.format("pp"), int),
-        "tp": (field.format("tp"), int),
-        "ep": (field.format("expert_parallel_size"), int),
-        "zero": (field.format("zero_stage"), int),
-        "recompute": (r"[\s(]recompute_layer=(\w+)[,)]", lambda text: "full" if text == "True" else "none"),
-        "pp_schedule": (
-            r"[\s(]pp_engine=<(?:(?!pp_engine=).)*\.(\w+)PipelineEngine ",
-            lambda text: _OF_ENGINES.get(text, text),
-        ),
-        "dtype": (r"[\s(]dtype=torch\.(\w+)[,)]", lambda text: _OF_DTYPES.get(text, text)),
-        "micro_batch_size": (r"\bmbs: (\d+) \| grad_accum:", int),
-        "grad_accum": (size.format("grad_accum"), int),
-        "cp": (size.format("cp"), int),
-        "sequence_length": (size.format("sequence_length"), int),
-        "global_batch_sequences": (size.format("global_batch_size"), int),
-    }
-
-
-def reader(_run: Run) -> Reader:
-    """The line of an iteration, whose global batch has three digits only and is not compared; rank 0's memory."""
     return PatternReader(
         r"\biteration: (\d+) / \d+ \|",
         {
@@ -140,7 +118,24 @@ def reader(_run: Run) -> Reader:
             "allocated_mib": rf"Peak allocated:? ({NUMBER})MiB",
             "reserved_mib": rf"Peak reserved: ({NUMBER})MiB",
         },
-        _stated(),
+        {
+            "dp": (field.format("dp"), int),
+            "pp": (field.format("pp"), int),
+            "tp": (field.format("tp"), int),
+            "ep": (field.format("expert_parallel_size"), int),
+            "zero": (field.format("zero_stage"), int),
+            "recompute": (r"[\s(]recompute_layer=(\w+)[,)]", lambda text: "full" if text == "True" else "none"),
+            "pp_schedule": (
+                r"[\s(]pp_engine=<(?:(?!pp_engine=).)*\.(\w+)PipelineEngine ",
+                lambda text: _OF_ENGINES.get(text, text),
+            ),
+            "dtype": (r"[\s(]dtype=torch\.(\w+)[,)]", lambda text: _OF_DTYPES.get(text, text)),
+            "micro_batch_size": (r"\bmbs: (\d+) \| grad_accum:", int),
+            "grad_accum": (size.format("grad_accum"), int),
+            "cp": (size.format("cp"), int),
+            "sequence_length": (size.format("sequence_length"), int),
+            "global_batch_sequences": (size.format("global_batch_size"), int),
+        },
         begun=r"\bStart training\]?\s*$",
     )
 

@@ -16,10 +16,9 @@ from typing import Any
 
 from bench_workloads import decoder
 from bench_workloads.trainers import megatron_core
-from bench_workloads.trainers.adapter import Adapter, CanSave, Launch, ParsedLine, param, saving
+from bench_workloads.trainers.adapter import Adapter, CanSave, Launch, Reader, param, saving
 from bench_workloads.trainers.driver import trainer
 from bench_workloads.trainers.megatron import iterations
-from bench_workloads.trainers.megatron_rules import RULES
 from sweep.contract import LAYOUT_FIELDS, Rule, Run
 
 Value = Any
@@ -188,21 +187,10 @@ def _text(value: Value) -> str:
     return (str(value).lower() if isinstance(value, bool) else str(value)) if plain else f"'{value}'"
 
 
-class _Reader:
+def reader(run: Run) -> Reader:
     """Iterations, and the summary of what differs from Core's defaults, after all that Bridge itself changes."""
-
-    def __init__(self, run: Run) -> None:
-        self._lines = iterations()
-        self._summary = megatron_core.StatedAxes(
-            run,
-            r"^\[model\] Non-default values",
-            r"  (\w+): (.*)  \(Mcore default: ",
-            r"^Other Configuration Values:",
-        )
-
-    def read(self, line: str) -> list[ParsedLine]:
-        """What was parsed from the line."""
-        return [*self._lines.read(line), *self._summary.read(line)]
+    field, ends = r"^  (\w+): (.*)  \(Mcore default: ", r"^Other Configuration Values:"
+    return megatron_core.StatedAxes(run, iterations(), r"^\[model\] Non-default values", field, ends)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,13 +226,13 @@ WORKLOAD = trainer(
         *(_unless_kept(rule) for rule in decoder.PLAIN_LAYERS),
         decoder.VOCABULARY_BY_TP,
         decoder.SEQUENCE_BY_CP,
-        *(_unless_kept(rule) if rule.name == "layers_by_stages" else rule for rule in RULES),
+        *(_unless_kept(rule) if rule.name == "layers_by_stages" else rule for rule in megatron_core.RULES),
     ),
 )
 ADAPTER = Adapter(
     workload=WORKLOAD,
     configure=configure,
-    reader=_Reader,
+    reader=reader,
     package="megatron-bridge",
     convention="megatron-bridge",
     hints={

@@ -127,11 +127,6 @@ class Settings(TrainerParameters):
     """its CPU mode, which computes in fp32"""
 
 
-UNTIED = Rule(
-    "tied_embeddings",
-    lambda c: c["tied_embeddings"] == True,  # noqa: E712
-    "the trainer's output projection has weights of its own: tied embeddings are not those",
-)
 WORKLOAD = trainer(
     Settings,
     axes=frozenset({"dp", "tp", "pp", "cp", "micro_batch_size", "grad_accum", "pp_schedule", "dtype"}),
@@ -141,7 +136,11 @@ WORKLOAD = trainer(
         *decoder.LLAMA,
         decoder.KV_HEADS_BY_TP,
         decoder.VOCABULARY_BY_TP,
-        UNTIED,
+        Rule(
+            "tied_embeddings",
+            lambda c: c["tied_embeddings"] == True,  # noqa: E712
+            "the trainer's output projection has weights of its own: tied embeddings are not those",
+        ),
         Rule(
             "model_name",
             lambda c: c["model_name"] == "",

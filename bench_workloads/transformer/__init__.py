@@ -5,8 +5,7 @@ Formulas of what a layout needs belong to ``sweep.physics``; other trainers to `
 
 from __future__ import annotations
 
-from bench_workloads.transformer.model_rules import FP8_RECIPES
-from bench_workloads.transformer.rules import RULES
+from bench_workloads.transformer.rules import FP8_RECIPES, RULES
 from bench_workloads.transformer.settings import CHOICES, Settings
 from sweep.contract import LAYOUT, ROUTINGS, Workload
 from sweep.physics.schedules import SCHEDULES

@@ -55,6 +55,11 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return (x.float() * cos + turned * sin).to(x.dtype)
 
 
+def by_heads(x: Tensor, width: int) -> Tensor:
+    """(batch, sequence, heads * width) -> (batch, sequence, heads, width)."""
+    return x.view(x.shape[0], x.shape[1], -1, width)
+
+
 class Attention(nn.Module):
     """Grouped-query attention. ``core`` is the kernel, which context parallelism replaces."""
 
@@ -90,7 +95,7 @@ class Attention(nn.Module):
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (batch, sequence, local heads, head_dim)."""
-        made = [self._heads(getattr(self, name)(x)) for name in self.projections]
+        made = [by_heads(getattr(self, name)(x), self.head_dim) for name in self.projections]
         if len(made) == 3:
             return made[0], made[1], made[2]
         keys = made[0].shape[2] // (self.queries_per_key + 2)
@@ -98,9 +103,6 @@ class Attention(nn.Module):
         # Attention stores its inputs: a view of the values would hold the queries and keys before their rotation too,
         # which only their norms need.
         return queries, keys, values if self.has_qk_norm else values.contiguous()
-
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.view(x.shape[0], x.shape[1], -1, self.head_dim)
 
 
 class LatentAttention(nn.Module):
@@ -129,18 +131,15 @@ class LatentAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(batch, sequence, hidden) -> the same. The number of local heads is read from the projections."""
         latent, turning = self.kv_down(x).split((self.kv_norm.normalized_shape[0], self.rope_dim), dim=-1)
-        keys, values = self._heads(self.kv_up(self.kv_norm(latent)), 2 * self.head_dim).chunk(2, dim=-1)
+        keys, values = by_heads(self.kv_up(self.kv_norm(latent)), 2 * self.head_dim).chunk(2, dim=-1)
         narrow = self.q_norm(self.q_down(x)) if self.q_down is not None and self.q_norm is not None else x
-        queries = self._heads(self.q_up(narrow), self.head_dim + self.rope_dim)
+        queries = by_heads(self.q_up(narrow), self.head_dim + self.rope_dim)
         still, turned = queries.split((self.head_dim, self.rope_dim), dim=-1)
         shared = rotate(turning[:, :, None], *self.rope).expand(-1, -1, keys.shape[2], -1)
         queries = torch.cat((still, rotate(turned, *self.rope)), dim=-1)
         keys = torch.cat((keys, shared), dim=-1)
         out = self.core(queries.transpose(1, 2), keys.transpose(1, 2), values.contiguous().transpose(1, 2))
         return self.wo(out.transpose(1, 2).flatten(2))
-
-    def _heads(self, x: Tensor, width: int) -> Tensor:
-        return x.view(x.shape[0], x.shape[1], -1, width)
 
 
 KERNELS = {

@@ -29,10 +29,10 @@ from bench_workloads.transformer.attention import attention_by_head
 from bench_workloads.transformer.data import Batches, FileBatches, Share
 from bench_workloads.transformer.mesh import Meshes, build_meshes, has_own_width
 from bench_workloads.transformer.model import Decoder, mean_loss
-from bench_workloads.transformer.model_rules import FP8_RECIPES, SYNTHETIC
 from bench_workloads.transformer.optimizer import Optimizer
 from bench_workloads.transformer.output import Loss, loss_and_gradient, over_depths
 from bench_workloads.transformer.pipeline import PipelineStep, TiedEmbedding
+from bench_workloads.transformer.rules import FP8_RECIPES, SYNTHETIC
 from sweep.physics.pipeline import output_layers
 from sweep.physics.shapes import ModelShape
 
@@ -72,11 +72,9 @@ class Trainer:
         self.tied = TiedEmbedding(self.parts, self.meshes.pp)
         self.optimizer = Optimizer(
             [p for part in self.parts for p in part.parameters()],
+            settings,
             uncounted=self.tied.last,
             stages=run.layout.pp,
-            learning_rate=settings.learning_rate,
-            clip=settings.clip_grad,
-            fused=settings.fused_optimizer,
         )
 
     def compute_gradients(self, tokens: Tensor, targets: Tensor) -> Tensor | None:

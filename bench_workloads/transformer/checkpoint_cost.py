@@ -15,9 +15,8 @@ import torch
 import torch.distributed as dist
 
 from bench_workloads.transformer import checkpoint
-from bench_workloads.transformer.checkpoint import Checkpoints
+from bench_workloads.transformer.checkpoint import Checkpoints, pieces
 from bench_workloads.transformer.measure import Samples, Stopwatch, synchronise
-from bench_workloads.transformer.shards import pieces
 from sweep.contract import Phase
 
 if TYPE_CHECKING:

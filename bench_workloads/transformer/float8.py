@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from bench_workloads.transformer.mlp import Experts
-from bench_workloads.transformer.model_rules import FP8_RECIPES
+from bench_workloads.transformer.rules import FP8_RECIPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from bench_workloads.transformer.settings import Settings
+
 
 class Optimizer:
     """AdamW on local shards. Built at the first step, when FSDP has fixed the placement of the shards."""
@@ -23,23 +25,21 @@ class Optimizer:
     def __init__(
         self,
         parameters: Sequence[nn.Parameter],
+        settings: Settings,
         *,
         uncounted: nn.Parameter | None,
         stages: int,
-        learning_rate: float,
-        clip: float,
-        fused: bool,
     ) -> None:
         self._parameters = list(parameters)
         shares = [0.0 if p is uncounted else 1.0 / _copies(p, stages) for p in parameters]
         self._shares = torch.tensor(shares, dtype=torch.float64)
-        self._clip = clip
+        self._clip = settings.clip_grad
         self._options = {
-            "lr": learning_rate,
+            "lr": settings.learning_rate,
             "weight_decay": 0.1,
             "betas": (0.9, 0.95),
-            "fused": fused,
-            "foreach": not fused,
+            "fused": settings.fused_optimizer,
+            "foreach": not settings.fused_optimizer,
         }
         self._shards: list[Tensor] = []
         self._inner: torch.optim.Optimizer | None = None

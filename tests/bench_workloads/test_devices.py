@@ -1,10 +1,14 @@
 """Which device a rank takes: the one that the site states, or none at all."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
 from bench_workloads.process import ALLOCATOR_VARIABLES, NoGpuError, WrongGpuError, grow_segments, pick_device
+from sweep.plugins import WORKLOAD
 from tests.support import driving
 from tests.support.simulated import place
 
@@ -97,6 +101,11 @@ def test_a_sweep_for_a_gpu_on_a_machine_without_one_ends_each_run_at_once(no_gpu
         assert record["step_times_s"] is None
 
 
+SETTERS = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
+"""of torch today and of an older one"""
+
+
+@pytest.mark.parametrize("setter", SETTERS)
 @pytest.mark.parametrize(
     ("cuda", "given", "expected"),
     [
@@ -106,30 +115,17 @@ def test_a_sweep_for_a_gpu_on_a_machine_without_one_ends_each_run_at_once(no_gpu
         ("13.0", {"PYTORCH_ALLOC_CONF": ""}, ""),
     ],
 )
-def test_segments_grow_unless_the_user_sets_otherwise(monkeypatch, cuda, given, expected):
-    import os
-
+def test_segments_grow_unless_the_user_sets_otherwise(monkeypatch, cuda, given, expected, setter):
     environment = {k: v for k, v in os.environ.items() if k not in ALLOCATOR_VARIABLES} | given
     monkeypatch.setattr(os, "environ", environment)
     monkeypatch.setattr(torch.version, "cuda", cuda)
     given_to_torch = []
-    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", given_to_torch.append, raising=False)
+    for name in SETTERS:
+        monkeypatch.delattr(torch._C, name, raising=False)
+    monkeypatch.setattr(torch._C, setter, given_to_torch.append, raising=False)
     assert grow_segments() == expected
     assert given_to_torch == ([expected] if not given and cuda else []), "it may have read its variable before"
     assert environment.get("PYTORCH_ALLOC_CONF", given.get("PYTORCH_CUDA_ALLOC_CONF")) == expected
-
-
-def test_an_older_torch_has_a_function_of_its_own(monkeypatch):
-    import os
-
-    given_to_torch = []
-    monkeypatch.setattr(os, "environ", {})
-    monkeypatch.setattr(torch.version, "cuda", "12.8")
-    monkeypatch.delattr(torch._C, "_accelerator_setAllocatorSettings", raising=False)
-    name = "_cuda_cudaCachingAllocator_set_allocator_settings"
-    monkeypatch.setattr(torch._C, name, given_to_torch.append, raising=False)
-    assert grow_segments() == "expandable_segments:True"
-    assert given_to_torch == ["expandable_segments:True"]
 
 
 WATCHED = """
@@ -152,11 +148,6 @@ print("\\n".join(found))
 
 def test_what_a_fork_server_imports_asks_for_no_device():
     """torch refuses CUDA in a fork of a process that has counted the devices (torch/csrc/cuda/Module.cpp)."""
-    import subprocess
-    import sys
-
-    from sweep.plugins import WORKLOAD
-
     modules = WORKLOAD.find("transformer").preload
     assert "torch._dynamo" in modules
     done = subprocess.run([sys.executable, "-c", WATCHED, *modules], capture_output=True, text=True, check=True)

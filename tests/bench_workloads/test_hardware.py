@@ -47,15 +47,17 @@ class Nvml(SimpleNamespace):
 
 
 @pytest.fixture
-def gpu(monkeypatch):
+def nvml(monkeypatch):
+    """That of a GPU which torch sees."""
+    found = Nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", found)
     properties = SimpleNamespace(uuid="GPU-1")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     monkeypatch.setattr(hardware, "PERIOD_S", 0.01)
+    return found
 
 
-def test_clocks_power_and_reasons_are_sampled_during_the_steps(monkeypatch, gpu):
-    nvml = Nvml()
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+def test_clocks_power_and_reasons_are_sampled_during_the_steps(nvml):
     sampler = hardware.Sampler(CUDA)
     with sampler, sampler.step():
         wait_for(lambda: nvml.calls > 4)
@@ -74,22 +76,18 @@ def test_clocks_power_and_reasons_are_sampled_during_the_steps(monkeypatch, gpu)
 
 
 @pytest.mark.parametrize(("answer", "power", "kind"), [(0, 612.5, "instant"), (3, 400.0, "average")])
-def test_the_power_of_the_moment_is_taken_where_the_gpu_has_it(monkeypatch, gpu, answer, power, kind):
+def test_the_power_of_the_moment_is_taken_where_the_gpu_has_it(nvml, answer, power, kind):
     """NVML's usual power is an average over a second from Ampere on (nvml.h)."""
-    nvml = Nvml()
     nvml.NVML_FI_DEV_POWER_INSTANT, nvml.NVML_SUCCESS = 186, 0
     field = SimpleNamespace(nvmlReturn=answer, value=SimpleNamespace(uiVal=612_500))
     nvml.nvmlDeviceGetFieldValues = lambda handle, fields: [field]
     nvml.nvmlDeviceGetPowerUsage = lambda handle: 400_000
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     found = hardware.state(CUDA)
     assert (found["power_w"], found["power_kind"]) == (power, kind)
 
 
-def test_what_lies_between_steps_does_not_count(monkeypatch, gpu):
+def test_what_lies_between_steps_does_not_count(monkeypatch, nvml):
     """The counter of energy rises by 500 J with each reading; two steps of one reading each way have used 1,000 J."""
-    nvml = Nvml()
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.setattr(hardware, "PERIOD_S", 60)
     sampler = hardware.Sampler(CUDA)
     with sampler:
@@ -102,10 +100,8 @@ def test_what_lies_between_steps_does_not_count(monkeypatch, gpu):
     assert found["energy_j"] == 1000
 
 
-def test_bindings_that_lack_a_function_give_the_rest(monkeypatch, gpu):
-    nvml = Nvml()
+def test_bindings_that_lack_a_function_give_the_rest(nvml):
     del nvml.nvmlDeviceGetEnforcedPowerLimit
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     found = hardware.state(CUDA)
     assert "power_limit_w" not in found
     assert found["temperature_c"] == 60
@@ -122,7 +118,7 @@ def test_the_bindings_of_the_extra_have_every_function_that_is_asked():
     assert [name for name in sorted(asked) if not hasattr(nvml, name)] == []
 
 
-def test_without_bindings_a_note_is_recorded(monkeypatch, gpu):
+def test_without_bindings_a_note_is_recorded(monkeypatch, nvml):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     sampler = hardware.Sampler(CUDA)
     with sampler:

@@ -144,7 +144,7 @@ ELSEWHERE = {
     "sweep.executors.slurm_states: re.search(pattern, message, re.IGNORECASE)": "a meaning's",
     "sweep.redaction: re.compile(pattern, re.VERBOSE)": "of its table",
     "sweep.redaction: re.compile('|'.join(map(re.escape, longest_first)))": "known values as they are",
-    "bench_workloads.trainers.driver.driver: re.search(hint.pattern, line)": "a hint's",
+    "bench_workloads.trainers.driver.driver: re.search(pattern, line)": "a hint's",
     "bench_workloads.trainers.driver.reading: re.compile(text)": "a reader's",
     "bench_workloads.trainers.driver.reading: re.compile(begun)": "a reader's",
     "sweep.diagnose.tracebacks: re.compile('^' + _CLOCK.join(map(re.escape, re.split(_CLOCK, prefix))))": "a prefix",

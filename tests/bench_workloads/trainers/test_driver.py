@@ -33,40 +33,32 @@ ON_ONE_NODE = ["stays", "import_error", "mismatch", "segfault", "short", "nan"]
 ON_TWO = {"nodes": 2, "a": ["none", "hang", "oom"]}
 
 
-def grid(faults, **further):
-    return {
-        "name": "trainers",
-        "workload": "command",
-        "models": {
-            "toy": {"num_layers": 2, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "vocab_size": 512}
-        },
-        "nodes": 1,
-        "sequence_length": 64,
-        "global_batch": 2048,
-        "dtype": "fp32",
-        "micro_batch_size": 8,
-        "iterations": 3,
-        "remeasure": 0,
-        "timeouts": {"start": "30s", "first_iteration": "30s", "steady": "4s"},
-        "params": {"command": f"python {FAULT} {{{{ a }}}} {{{{ steps }}}}", "metrics": METRICS, "a": faults},
-        "site": {"gpu": "cpu", "gpus_per_node": 2, "poll_interval_s": 1},
-        **further,
-    }
-
-
-def launch(directory, content):
-    directory.mkdir(parents=True, exist_ok=True)
-    done = driving.launch(directory, yaml.safe_dump(content), "--json", cwd=REPOSITORY)
-    records = driving.records_of(directory / "s")
-    return done, records
+GRID = {
+    "name": "trainers",
+    "workload": "command",
+    "models": {
+        "toy": {"num_layers": 2, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "vocab_size": 512}
+    },
+    "nodes": 1,
+    "sequence_length": 64,
+    "global_batch": 2048,
+    "dtype": "fp32",
+    "micro_batch_size": 8,
+    "iterations": 3,
+    "remeasure": 0,
+    "timeouts": {"start": "30s", "first_iteration": "30s", "steady": "4s"},
+    "params": {"command": f"python {FAULT} {{{{ a }}}} {{{{ steps }}}}", "metrics": METRICS, "a": ON_ONE_NODE},
+    "site": {"gpu": "cpu", "gpus_per_node": 2, "poll_interval_s": 1},
+    "include": [ON_TWO],
+}
 
 
 @pytest.fixture(scope="module")
 def faults(tmp_path_factory):
     """One sweep over all faults: fault -> its last record."""
     root = tmp_path_factory.mktemp("faults")
-    _, records = launch(root, grid(ON_ONE_NODE, include=[ON_TWO]))
-    found = {json.loads(record["params_json"])["a"]: record for record in records}
+    driving.launch(root, yaml.safe_dump(GRID), cwd=REPOSITORY)
+    found = {json.loads(record["params_json"])["a"]: record for record in driving.records_of(root / "s")}
     return found, root / "s"
 
 
@@ -105,15 +97,6 @@ def test_the_figures_are_those_that_the_script_printed(faults):
     assert record["rank_peak_memory_bytes"] == [rank * 2**30 for rank in (1, 2, 3, 4)]
     trainer = json.loads(record["extra_json"])["trainer"]
     assert trainer["printed_every"] == 1
-
-
-def test_one_torchrun_per_node_reads_all_its_ranks_at_once(tmp_path):
-    """Start per node: the ranks' lines come interleaved on one pipe."""
-    content = grid(["none"])
-    content["params"]["start"] = "node"
-    _, (record,) = launch(tmp_path, content)
-    assert record["outcome"] == "ok", record["message"]
-    assert json.loads(record["effective_json"]) == {"global_batch_sequences": 32, "world_size": 2}
 
 
 @pytest.mark.long

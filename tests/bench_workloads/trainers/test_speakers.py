@@ -1,4 +1,4 @@
-"""From parsed lines to iterations, also by lines that cover several; which source counts for a rank, its figures."""
+"""From parsed lines to iterations, of lines that cover several too; which source counts for a rank; its measurement."""
 
 import json
 import os

@@ -23,22 +23,17 @@ def entry(
     return {"record_id": number, "profiling_name": name, "state": state, "retired": duration is not None, **timed}
 
 
-class Recorder:
-    """What torch's recorder holds: each dump is the next of some states, the last one again and again."""
-
-    def __init__(self, *states: list[dict]) -> None:
-        self.states = list(states)
-
-    def dump(self, include_collectives: bool, only_active: bool) -> str:
-        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
-        return json.dumps({"version": "2.10", "entries": state})
-
-
 @pytest.fixture
 def recording(monkeypatch):
+    """What torch's recorder holds: each dump is the next of some states, the last one again and again."""
+
     def install(*states: list[dict]) -> waiting.FlightRecorder:
-        recorder = Recorder([], *states)
-        monkeypatch.setattr(waiting.c10d, "_dump_nccl_trace_json", recorder.dump, raising=False)
+        held = [[], *states]
+
+        def dump(include_collectives: bool, only_active: bool) -> str:
+            return json.dumps({"version": "2.10", "entries": held.pop(0) if len(held) > 1 else held[0]})
+
+        monkeypatch.setattr(waiting.c10d, "_dump_nccl_trace_json", dump, raising=False)
         return waiting.FlightRecorder()
 
     return install

@@ -17,9 +17,7 @@ from bench_workloads.transformer.mlp import by_loop, grouped, product_on  # noqa
 from bench_workloads.transformer.model import Decoder, experts_of, mean_loss  # noqa: E402
 from bench_workloads.transformer.output import MTP_LOSS_FACTOR, over_depths  # noqa: E402
 from sweep.physics.shapes import ModelShape  # noqa: E402
-from tests.support.ranks.harness import FURTHER, LATENT, a_run  # noqa: E402
-from tests.support.transformer.broken import broken_rules  # noqa: E402
-from tests.support.transformer.cases import case  # noqa: E402
+from tests.support.ranks.harness import FURTHER, LATENT  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -173,20 +171,3 @@ def test_further_tokens_are_predicted_from_the_layer_before_and_the_next_embeddi
     targets = torch.stack((sequence[:, 1:7], sequence[:, 2:8]), dim=2)
     first, second = mean_loss(outputs[0], targets[..., 0]), mean_loss(outputs[1], targets[..., 1])
     assert torch.isclose(over_depths(mean_loss)(outputs, targets), first + MTP_LOSS_FACTOR * second)
-
-
-@pytest.mark.parametrize(
-    ("rule", "words", "shape", "params"),
-    [
-        ("prediction_by_pp", "pp=2", FURTHER, {}),
-        ("latent_kernel", "dp=1", LATENT, {"attention": "flash"}),
-        ("latent_kernel", "dp=1", LATENT, {"attention": "fa3"}),
-        ("rope_head_dim", "dp=1", LATENT | {"rope_head_dim": 0}, {}),
-        ("rope_head_dim", "dp=1", LATENT | {"rope_head_dim": 7}, {}),
-        ("latent_extras", "dp=1", LATENT | {"qk_norm": True}, {}),
-        ("latent_extras", "dp=1", LATENT | {"qkv_bias": True}, {}),
-        ("window", "dp=1", LATENT | {"window": 16, "window_layers": 2}, {}),
-    ],
-)
-def test_what_is_not_built_is_rejected(rule, words, shape, params):
-    assert broken_rules(a_run(case(words).layout, shape=shape, params=params)) == [rule]

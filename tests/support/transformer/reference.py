@@ -9,8 +9,8 @@ from torch.func import functional_call
 from bench_workloads.transformer.build import DTYPES
 from bench_workloads.transformer.data import Batches
 from bench_workloads.transformer.model import Decoder, mean_loss
-from bench_workloads.transformer.model_rules import FP8_RECIPES
 from bench_workloads.transformer.output import over_depths
+from bench_workloads.transformer.rules import FP8_RECIPES
 from bench_workloads.transformer.weights import materialise
 from sweep.contract import Layout, Run
 from sweep.physics.shapes import ModelShape

@@ -9,10 +9,9 @@ import torch
 from bench_workloads import process
 from bench_workloads.transformer import checkpoint
 from bench_workloads.transformer.build import Trainer
-from bench_workloads.transformer.checkpoint import Checkpoints
+from bench_workloads.transformer.checkpoint import Checkpoints, pieces
 from bench_workloads.transformer.measure import Samples, Stopwatch
 from bench_workloads.transformer.settings import Settings
-from bench_workloads.transformer.shards import pieces
 from sweep.contract import Measurement, Progress, RankRun
 
 SAVED_AT = 2
