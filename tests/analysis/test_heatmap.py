@@ -210,13 +210,6 @@ def test_missing_columns_and_missing_values_are_tolerated():
 
 
 @pytest.mark.parametrize(
-    "metric", ["mfu", "tokens_per_second", "step_time_median_s", "peak_memory_bytes", "gpu_hours_per_billion_tokens"]
-)
-def test_every_metric_can_rank(metric):
-    sound(draw(made_grid(3, 4), metric=metric))
-
-
-@pytest.mark.parametrize(
     ("level", "models", "nodes", "width_in"),
     [("full", 2, 10, 7), ("brief", 60, 8, 7), ("value", 2, 10, 5), ("none", 2, 10, 4)],
 )
