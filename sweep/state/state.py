@@ -248,8 +248,7 @@ class SweepState:
 
     def has_record(self, run_id: str, number: int) -> bool:
         """Does the attempt have a record?"""
-        state = self.runs.get(run_id)
-        attempt = state.attempts.get(number) if state is not None else None
+        attempt = self.run_state(run_id).attempts.get(number)
         return attempt is not None and attempt.outcome is not None
 
     def attempt(self, run_id: str, number: int, pilot: str) -> Attempt:
