@@ -151,11 +151,6 @@ def test_a_lead_counts_by_the_numbers_of_runs_behind_both():
     assert cell["least_lead"] == pytest.approx(min(wanted))
 
 
-def test_where_ties_were_not_computed_none_is_claimed():
-    (cell,) = analysis.best_per_cell(rows_of((200.0, 200.1), (100.0, 100.1))).to_dict("records")
-    assert verdict({**cell, "ties": float("nan")}, METRIC) == verdict(cell, METRIC)
-
-
 def test_without_the_spread_of_iterations_one_run_leads_by_an_unknown_surety():
     gone = ["step_time_min_s", "step_time_max_s"]
     (cell,) = analysis.best_per_cell(rows_of((200.0,), (100.0,)).drop(columns=gone)).to_dict("records")
