@@ -77,6 +77,7 @@ def _plain(value: Any) -> str:
 def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, around: str) -> dict[str, Any]:
     claim, sentence = verdict(cell, metric)
     memory = cell.get("peak_memory_bytes")
+    low, high = (number(float(cell[end]) * metric.factor) for end in ("low", "high"))
     return {
         "anchor": anchor,
         "model": str(cell["model"]),
@@ -84,7 +85,7 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, 
         "gpus": str(int(cell["gpus"])) if known(cell.get("gpus")) else "–",
         "layout": " · ".join(" ".join(words) for words in layout(cell)) or "–",
         "value": number(float(cell["value"]) * metric.factor),
-        "interval": _interval(cell, metric),
+        "interval": f"{low} to {high}" if float(cell["high"]) > float(cell["low"]) else "",
         "mfu": percent_text(cell.get("mfu") if known(cell.get("mfu")) else cell.get("reported_mfu")),
         "memory": memory_text(float(memory)) if known(memory) else "–",
         "measured": _measured(cell),
@@ -97,13 +98,6 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, 
         "run_id": str(cell.get("run_id")),
         "usage": tuple(usage(cell)),
     }
-
-
-def _interval(cell: Mapping[str, Any], metric: Metric) -> str:
-    low, high = float(cell["low"]), float(cell["high"])
-    if not high > low:
-        return ""
-    return f"{number(low * metric.factor)} to {number(high * metric.factor)}"
 
 
 def _measured(cell: Mapping[str, Any]) -> str:

@@ -98,12 +98,9 @@ def sweep(tmp_path_factory):
     return made_sweeps.measured(tmp_path_factory.mktemp("figures") / "s").directory
 
 
-def test_every_figure_has_a_caption_of_one_line():
+def test_every_figure_has_a_caption_of_one_line_and_is_documented():
     captions = [module.__doc__ for module in figures.FIGURES.values()]
     assert all(caption.endswith(".") and "\n" not in caption for caption in captions)
-
-
-def test_every_figure_is_documented():
     page = (REPOSITORY / "docs" / "figures.md").read_text()
     assert all(f"| `{name}` | " in page for name in figures.FIGURES)
 

@@ -93,15 +93,6 @@ def test_parameters_follow_the_shape():
     assert record.parameters_total == record.parameters_active == matrices + norms + 2 * 64 * 512
 
 
-def test_a_truth_value_is_no_number():
-    """A bool is an int in Python, and not in a column of whole numbers."""
-    record = made_record()
-    assert problems(record) == []
-    assert problems(dataclasses.replace(record, nodes=True)) == ["nodes must be int64, not True"]
-    assert problems(dataclasses.replace(record, mfu=False)) == ["mfu must be double, not False"]
-    assert problems(dataclasses.replace(record, compile=1)) == ["compile must be bool, not 1"]
-
-
 def test_no_secret_of_the_environment_is_in_a_record():
     env = {"HF_TOKEN": "short", "MY_API_KEY": "k-123456", "NCCL_ALGO": "Ring", "PROXY": "http://me:pass1@host:80"}
     params = {"arguments": "--wandb-api-key=abcdef1 --eos-token x", "eos_token": "<end-of-text>", "size": 7}
@@ -123,21 +114,21 @@ def test_no_secret_that_the_ranks_inherit_is_in_a_record():
     assert record.message == "401 for <redacted>"
 
 
-@pytest.mark.parametrize(("number", "fits"), [
-    (2**63 - 1, True), (2**63, False), (2**62, True), (-(2**63) + 1, True), (3**40, False), (2**64, False),
+WHOLE = {2**63 - 1: True, 2**63: False, 2**62: True, -(2**63) + 1: True, 3**40: False, 2**64: False}
+FINITE = {1e300: True, math.inf: False, -math.inf: False, math.nan: False}
+
+
+@pytest.mark.parametrize(("column", "value", "fits"), [
+    *(("peak_memory_bytes", number, fits) for number, fits in WHOLE.items()),
+    *(("rank_peak_memory_bytes", [1, number], fits) for number, fits in WHOLE.items()),
+    *(("total_s", number, fits) for number, fits in FINITE.items()),
+    *(("step_times_s", [1.0, number], fits) for number, fits in FINITE.items()),
+    ("nodes", True, False), ("mfu", False, False), ("compile", 1, False),  # a bool is an int in Python
 ])  # fmt: skip
-def test_a_whole_number_fits_its_column_of_64_bits(number, fits):
-    record = dataclasses.replace(made_record(), peak_memory_bytes=number)
-    assert (problems(record) == []) is fits
-    assert (
-        problems(dataclasses.replace(record, peak_memory_bytes=1, rank_peak_memory_bytes=[1, number])) == []
-    ) is fits
-
-
-@pytest.mark.parametrize(("number", "fits"), [(1e300, True), (math.inf, False), (-math.inf, False), (math.nan, False)])
-def test_a_number_of_a_record_is_finite(number, fits):
-    assert (problems(dataclasses.replace(made_record(), total_s=number)) == []) is fits
-    assert (problems(dataclasses.replace(made_record(), step_times_s=[1.0, number])) == []) is fits
+def test_a_number_fits_64_bits_or_is_finite_and_a_truth_value_is_none(column, value, fits):
+    found = problems(dataclasses.replace(made_record(), **{column: value}))
+    kind = next(one.type for one in COLUMNS if one.name == column)
+    assert found == ([] if fits else [f"{column} must be {kind}, not {value!r}"])
 
 
 @pytest.mark.parametrize(("switches", "stored"), [

@@ -71,6 +71,9 @@ def test_failed_runs_and_records_without_nodes_are_left_out():
     assert placed(records.assign(outcome="hang")).empty
     assert placed(records.assign(node_names=None)).empty
     assert placed(records.drop(columns="node_names")).empty
+    more = runs_of([(1, [name], None, 0.1) for name in ("n1", "n2", "n3")])
+    more.loc[0, "step_time_median_s"] = 0.0
+    assert placed(more)["node_set"].tolist() == ["n2", "n3"]
 
 
 def test_variance_components_are_those_of_sums_over_sets_of_unequal_size():
@@ -117,12 +120,6 @@ def test_a_table_of_placements_has_its_columns_from_0_on_and_the_slowest_set_fir
     assert sets["node_set"].tolist() == ["n3", "n1", "n2"], "of equal ones by name"
     assert sets.index.tolist() == [0, 1, 2]
     assert sets.iloc[0][["low", "ratio", "high"]].tolist() == pytest.approx([0.15 / 0.4, (0.375 + 0.75) / 2, 0.75])
-
-
-def test_a_run_without_a_step_time_is_not_placed():
-    records = runs_of([(1, ["n1"], None, 0.1), (1, ["n2"], None, 0.1), (1, ["n3"], None, 0.1)])
-    records.loc[0, "step_time_median_s"] = 0.0
-    assert placed(records)["node_set"].tolist() == ["n2", "n3"]
 
 
 def test_as_many_of_the_widest_configurations_are_named_as_are_asked_for():
