@@ -33,7 +33,8 @@ def test_where_no_node_is_known_there_is_none(records):
 
 @pytest.mark.parametrize(("changes", "slow"), [
     ({}, [0, 1]), ({"slow_rank": 2}, [0, 1]), ({"slow_rank": 1}, [1, 0]),
-    ({"gpus_per_node": 1, "slow_rank": 1}, [0, 1]), ({"pp": 2}, [0, 0]), ({"ep": 2}, [0, 0]), ({"slow_rank": None}, [0, 0]), ({"slow_rank": 4}, [0, 0]),
+    ({"gpus_per_node": 1, "slow_rank": 1}, [0, 1]), ({"pp": 2}, [0, 0]), ({"ep": 2}, [0, 0]),
+    ({"slow_rank": None}, [0, 0]), ({"slow_rank": 4}, [0, 0]),
     ({"gpus_per_node": 0}, [0, 0]), ({"gpus_per_node": None}, [0, 0]), ({"slow_rank": -1}, [0, 0]),
 ])  # fmt: skip
 def test_a_slow_rank_accuses_its_node_where_all_ranks_have_equal_work(changes, slow):
