@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from analysis.derive.axes import AXES
-from analysis.derive.best import CELL, best_per_cell, completed, counting, measured
+from analysis.derive.best import best_per_cell, completed, counting, measured
 from analysis.metrics import Metric
-from analysis.tables import as_rows
+from analysis.tables import as_rows, known
 from sweep.records.schema import CONFIGURATION_NAMES
 
 FOLLOWING = ("dp", "grad_accum")
@@ -32,14 +32,17 @@ def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric)
     has the last value that the sweep has, though there may be a further one. Empty where neither can be said.
     """
     winners, rows = best_per_cell(records, metric.name), measured(records, metric)
-    near = _one_axis_away(rows[rows["stopped"].isna()], winners)
+    of_cell: dict[tuple[Any, ...], list[Row]] = {}
+    for row in as_rows(rows[rows["stopped"].isna()]):
+        of_cell.setdefault((row["model"], row["nodes"]), []).append(row)
     planned = [plan] if plan is not None and set(STEPPED) <= set(plan.columns) else []
     values = _values([counting(completed(records)), *planned])
     better = 1 if metric.higher_is_better else -1
     found = {}
     for winner in as_rows(winners):
         model, nodes = winner["model"], winner["nodes"]
-        around = [(axis, row) for axis in STEPPED for row in near.get((model, nodes, axis), ())]
+        apart = [(_apart(winner, row), row) for row in of_cell[model, nodes]]
+        around = [(names[0], row) for names, row in apart if len(names) == 1 and names[0] in STEPPED]
         edges = [axis for axis in STEPPED if at_edge(winner, axis, values[axis].get(model, set()))]
         words = [_nearest(winner, around, better)] if around else []
         words += [f"at the edge of the grid in {', '.join(edges)}"] if edges else []
@@ -57,6 +60,16 @@ def _nearest(winner: Row, around: Sequence[tuple[str, Row]], better: int) -> str
     return f"{of} ({axis} {_text(row[axis])}) is {1 - ratios.max():.0%} behind{noise}"
 
 
+def _apart(one: Row, other: Row) -> list[str]:
+    """In what two configurations differ, but for what follows from it."""
+    return [
+        name
+        for name in CONFIGURATION_NAMES
+        if name not in FOLLOWING
+        and (known(one[name]) != known(other[name]) or (known(one[name]) and one[name] != other[name]))
+    ]
+
+
 def _values(tables: Sequence[pd.DataFrame]) -> dict[str, dict[str, set[Any]]]:
     """Axis -> model -> the values that the sweep has of it."""
     found: dict[str, dict[str, set[Any]]] = {axis: {} for axis in STEPPED}
@@ -66,27 +79,6 @@ def _values(tables: Sequence[pd.DataFrame]) -> dict[str, dict[str, set[Any]]]:
             for model, value in zip(pairs["model"], pairs[axis], strict=True):
                 found[axis].setdefault(model, set()).add(value)
     return found
-
-
-def _one_axis_away(table: pd.DataFrame, winners: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:
-    """(model, nodes, axis) -> the rows that differ from the cell's winner by that axis, and by what follows from it."""
-    names = [name for name in CONFIGURATION_NAMES if name in table and name not in (*CELL, *FOLLOWING)]
-    if table.empty:
-        return {}
-    theirs = winners.set_index(CELL)[names].add_prefix("best ")
-    rows = table.join(theirs, on=CELL, how="inner").reset_index(drop=True)
-    differs = pd.DataFrame({name: ~_equal(rows[name], rows[f"best {name}"]) for name in names})
-    one = differs[differs.sum(axis=1) == 1].idxmax(axis=1)
-    found: dict[tuple[Any, ...], list[Row]] = {}
-    for axis, row in zip(one, as_rows(rows.loc[one.index, table.columns]), strict=True):
-        found.setdefault((row["model"], row["nodes"], axis), []).append(row)
-    return found
-
-
-def _equal(left: pd.Series[Any], right: pd.Series[Any]) -> pd.Series[bool]:
-    """Where both have the same value, or neither has one."""
-    same = left.astype(object) == right.astype(object)
-    return same.fillna(False).astype(bool) | (left.isna() & right.isna())
 
 
 def at_edge(winner: Row, axis: str, values: set[Any]) -> bool:
