@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,10 @@ def keep(records: pd.DataFrame, expression: str) -> pd.DataFrame:
     Raises SweepError where it is not an expression, or names an unknown column.
     """
     names = names_in(expression)
-    _check_names(names, records.columns)
+    known = list(records.columns)
+    remedies = {n: nearest(n, known, otherwise="docs/records.md lists the columns") for n in names if n not in known}
+    if remedies:
+        raise SweepError([Mistake(f"no column {n!r}", path="--filter", remedy=r) for n, r in remedies.items()])
     try:
         holds = expressions.holds(expression, {name: _column(records[name]) for name in names})
     except ValueError as error:
@@ -36,13 +38,6 @@ def names_in(expression: str) -> tuple[str, ...]:
         return expressions.names_in(expression)
     except ValueError as error:
         raise _mistake(error) from error
-
-
-def _check_names(names: Iterable[str], columns: Iterable[str]) -> None:
-    known = list(columns)
-    remedies = {n: nearest(n, known, otherwise="docs/records.md lists the columns") for n in names if n not in known}
-    if remedies:
-        raise SweepError([Mistake(f"no column {n!r}", path="--filter", remedy=r) for n, r in remedies.items()])
 
 
 def _column(series: pd.Series[Any]) -> Any:

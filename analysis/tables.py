@@ -35,8 +35,8 @@ def load(source: Source | Iterable[Source], columns: Sequence[str] | None = None
 
     ``source``: a sweep directory, a Parquet file of the schema, or several of them. ``columns``: what is wanted
     (default: every column). A column of the schema that a file lacks is null; unknown columns
-    are kept where a file has them. ``attrs["units"]`` maps a column to its unit, ``attrs["meanings"]`` to its
-    meaning. Whole numbers and booleans are pandas' nullable types, so that missing stays missing.
+    are kept where a file has them. ``attrs["units"]`` maps a column to its unit. Whole numbers and booleans are
+    pandas' nullable types, so that missing stays missing.
 
     Raises SweepError where a file is missing, is not Parquet, or has no model, no node count or nothing measured.
     """
@@ -52,7 +52,6 @@ def load(source: Source | Iterable[Source], columns: Sequence[str] | None = None
         frame = frame[frame["started_at"].isna() | ~frame.duplicated([*ATTEMPT])].reset_index(drop=True)
     known = columns_by_name()
     frame.attrs["units"] = {name: known[name].unit for name in frame.columns if name in known}
-    frame.attrs["meanings"] = {name: known[name].meaning for name in frame.columns if name in known}
     return frame
 
 

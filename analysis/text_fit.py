@@ -1,10 +1,10 @@
-"""How wide text is, how to wrap it, the font size at which every cell's text fits, and the texts around a figure."""
+"""How wide text is, how to wrap it, and the texts around a figure."""
 
 from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -70,39 +70,6 @@ def shortened(text: str, room_pt: float, size: float) -> str:
     lengths = range(1, min(len(text), WIDEST) // 2 + 1)
     fits = bisect.bisect_right(lengths, room_pt, key=lambda n: width_pt(f"{text[:n]}…{text[-n:]}", size))
     return f"{text[:fits]}…{text[len(text) - fits :]}"
-
-
-def _height_pt(cells: Sequence[Sequence[str]], size: float) -> float:
-    """Height of the cell with the most lines, with its margins."""
-    return (max((len(lines) for lines in cells), default=1) * LINE + 0.9) * size
-
-
-def fit(
-    texts: Callable[[float], Sequence[Sequence[str]]],
-    room_pt: float,
-    *,
-    largest: float,
-    smallest: float,
-    tallest_pt: float,
-) -> tuple[float, float] | None:
-    """(font size, height of the fullest cell): the largest size at which every line fits the width of a cell.
-
-    ``tallest_pt``: the height that no cell may exceed.
-    ``texts``: font size -> the lines of each cell, already wrapped; the first line is bold.
-    """
-    size = largest if _holds(texts(smallest), room_pt, smallest, tallest_pt) else 0.0
-    while size >= smallest - 1e-9:
-        cells = texts(size)
-        if _holds(cells, room_pt, size, tallest_pt):
-            return size, _height_pt(cells, size)
-        size -= 0.25
-    return None
-
-
-def _holds(cells: Sequence[Sequence[str]], room_pt: float, size: float, tallest_pt: float) -> bool:
-    if _height_pt(cells, size) > tallest_pt:
-        return False
-    return all(width_pt(line, size, bold=at == 0) <= room_pt for lines in cells for at, line in enumerate(lines))
 
 
 class Frame:

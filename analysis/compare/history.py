@@ -1,8 +1,8 @@
 """One grid measured several times, oldest first: each sweep against the one before, and the last against the first.
 
 The last comparison finds what came in steps too small to be found one by one. Each comparison is ``compare``'s, at
-``level`` divided by how many there are (Bonferroni), so that the chance to report anything where nothing changed stays
-below ``level`` for the whole history.
+``LEVEL`` divided by how many there are (Bonferroni), so that the chance to report anything where nothing changed stays
+below ``LEVEL`` for the whole history.
 """
 
 from __future__ import annotations
@@ -136,13 +136,12 @@ def history(
     names: Sequence[str],
     *,
     metric: str = DEFAULT_METRIC,
-    level: float = LEVEL,
     noise: float | None = None,
     anyway: bool = False,
 ) -> History:
     """Records of two or more sweeps of one grid and their names; the oldest first, where all state when they began.
 
-    ``level``, ``noise``, ``anyway``: as for ``compare``. Raises SweepError where two sweeps in sequence cannot be
+    ``noise``, ``anyway``: as for ``compare``. Raises SweepError where two sweeps in sequence cannot be
     compared, naming them, and for fewer than two.
     """
     if len(tables) < 2:
@@ -157,7 +156,7 @@ def history(
     comparisons, mistakes = [], []
     for a, b in pairs:
         try:
-            each = level / len(pairs)
+            each = LEVEL / len(pairs)
             comparisons.append(compare(tables[a], tables[b], metric=metric, level=each, noise=noise, anyway=anyway))
         except SweepError as error:
             mistakes += [

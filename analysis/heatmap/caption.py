@@ -12,7 +12,6 @@ from analysis.heatmap.cell_text import has_bf16_states, has_interval
 from analysis.metrics import Metric, number
 from analysis.tables import items_of, known, places_text
 from sweep.errors import first_names
-from sweep.physics.flops import MFU_TOLERANCE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,8 +80,6 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
             sentences.append("bf16-states: weights, gradients and both moments in bf16, no fp32 master weights.")
     else:
         sentences.append("Layouts and all other columns: `sweep heatmap --json`.")
-    if shown.name == "reported_mfu":
-        sentences += _counted_otherwise(best)
     if any(items_of(ties) for ties in best.get("ties", ())):
         sentences.append("≈n: n other configurations are within noise of it (their iterations' intervals overlap).")
     if "suspect" in best and truth(best["suspect"]).any():
@@ -94,17 +91,6 @@ def key(best: pd.DataFrame, metric: Metric, shown: Metric, level: str) -> list[s
         if len(values) == 1 and (name != "flops_convention" or shown.name in ("mfu", "hfu", "tflops_per_gpu")):
             sentences.append(phrase.format(values[0]))
     return sentences
-
-
-def _counted_otherwise(best: pd.DataFrame) -> list[str]:
-    """The cells whose source counts FLOPs otherwise than their tokens/s, by how much: said once for the table."""
-    times = (best["reported_mfu"] / best["mfu"]).astype(float).round(2)
-    off = best[(times - 1).abs() > MFU_TOLERANCE].groupby(times)
-    return [
-        f"{places_text(zip(cells['model'], cells['nodes'], strict=True), most=4)}: {factor:.2f} times the MFU of its "
-        "tokens/s, as the source counts FLOPs."
-        for factor, cells in off
-    ]
 
 
 def blank_notes(blanks: pd.DataFrame) -> tuple[dict[tuple[str, int], int], list[str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis.metrics import DEFAULT_METRIC, METRICS, Metric, number, short
-from analysis.text_fit import wrap
+from analysis.text_fit import INK, SMALL, wrap
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ def ink_on(face: Colour) -> str:
     return "white" if 1.05 / (behind + 0.05) > (behind + 0.05) / 0.05 else "black"
 
 
-def draw_bar(figure: Figure, axes: Axes, scale: Scale, *, room_pt: float, size: float, ink: str) -> None:
+def draw_bar(figure: Figure, axes: Axes, scale: Scale, room_pt: float) -> None:
     """Draw the colour bar in ``axes``, with its label next to it in at most ``room_pt``."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -106,9 +106,9 @@ def draw_bar(figure: Figure, axes: Axes, scale: Scale, *, room_pt: float, size: 
     )
     drawn.ax.set_xticklabels([text for _, text in ticks])
     drawn.outline.set_visible(False)
-    drawn.ax.tick_params(labelsize=size, length=2, pad=1, colors=ink)
-    label = "\n".join(wrap(scale.label.split(), room_pt, size + 0.5))
+    drawn.ax.tick_params(labelsize=SMALL, length=2, pad=1, colors=INK)
+    label = "\n".join(wrap(scale.label.split(), room_pt, SMALL + 0.5))
     axes.annotate(
         label, (1, 0.5), xytext=(12, 0), xycoords="axes fraction", textcoords="offset points", va="center",
-        fontsize=size + 0.5, color=ink, annotation_clip=False,
+        fontsize=SMALL + 0.5, color=INK, annotation_clip=False,
     )  # fmt: skip

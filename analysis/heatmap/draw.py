@@ -20,7 +20,7 @@ from analysis.heatmap.colours import Scale, coloured, draw_bar, ink_on
 from analysis.heatmap.page import LABEL, PADDING, Page, plan_page
 from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
 from analysis.tables import as_rows, json_rows
-from analysis.text_fit import FAINT, INK, LINE, MARGIN, SMALL, Frame, Group
+from analysis.text_fit import FAINT, INK, LINE, MARGIN, Frame, Group
 from sweep.errors import Mistake, SweepError
 from sweep.files import write_whole
 
@@ -157,11 +157,11 @@ def _figure(content: _Content, width: float, keep: str | None) -> Figure:
     figure = MatplotlibFigure(figsize=(width / 72, height / 72), facecolor="white")
     frame.write(figure)
     axes = figure.add_axes(_box(page.left, bottom, page.cell_width * len(page.nodes), page.cells_height, width, height))
-    _draw_cells(axes, content, cells, page, scale)
+    _draw_cells(axes, content, cells, page)
     _label_axes(axes, content.rows, page)
     if scale is not None:
         bar = figure.add_axes(_box(page.left, frame.below + 16, 150, 6, width, height))
-        draw_bar(figure, bar, scale, room_pt=width - page.left - 170 - MARGIN, size=SMALL, ink=INK)
+        draw_bar(figure, bar, scale, width - page.left - 170 - MARGIN)
     return figure
 
 
@@ -172,12 +172,10 @@ def _box(
     return left / width, bottom / height, wide / width, high / height
 
 
-def _draw_cells(
-    axes: Axes, content: _Content, cells: Sequence[Mapping[str, Any]], page: Page, scale: Scale | None
-) -> None:
+def _draw_cells(axes: Axes, content: _Content, cells: Sequence[Mapping[str, Any]], page: Page) -> None:
     from matplotlib.collections import PolyCollection
 
-    corners, faces = [], []
+    scale, corners, faces = content.scale, [], []
     for cell in cells:
         x, y = page.nodes.index(int(cell["nodes"])), page.models.index(str(cell["model"]))
         face = scale.colour(float(cell["relative"])) if scale and cell["status"] == "best" else None

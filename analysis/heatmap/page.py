@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analysis.heatmap.cell_text import LEVELS, lines
-from analysis.text_fit import LINE, MARGIN, Group, fit, shortened, width_pt, wrap
+from analysis.text_fit import LINE, MARGIN, Group, shortened, width_pt, wrap
 
 PAGE_HEIGHT = 8.0 * 72
 """Height that the cells may take on one page"""
 LONGEST = 26.0 * 72
 """Height that they may take where one page is too short; beyond it, cells show less"""
-LARGEST, SMALLEST = 8.5, 4.75
-"""Font sizes in cells"""
+SIZES = tuple(8.5 - 0.25 * step for step in range(16))
+"""Font sizes in cells, the largest first"""
 LABEL = 7.5
 """Font size of models and node counts"""
 PADDING = 2.0
@@ -54,7 +54,7 @@ class Page:
     def node_type(self) -> tuple[float, int]:
         """Font size of the node counts, and the step between written ones, so that they do not overlap."""
         widest = max(width_pt(str(n), LABEL) for n in self.nodes)
-        size = max(SMALLEST, min(LABEL, LABEL * (self.cell_width - 3) / widest))
+        size = max(SIZES[-1], min(LABEL, LABEL * (self.cell_width - 3) / widest))
         return size, math.ceil((widest * size / LABEL + 3) / self.cell_width)
 
     def label(self, model: str) -> str:
@@ -88,16 +88,25 @@ def plan_page(models: Sequence[str], nodes: Sequence[int], texts: CellTexts, wid
 
 
 def _fit(texts: Sequence[Sequence[Group]], level: str, room: float, rows: int) -> tuple[float, float] | None:
-    """The type for a level of detail: on one page if it can be, else no taller than needed."""
-
-    def wrapped(size: float) -> list[list[str]]:
-        return [lines(text, room, size) for text in distinct]
-
+    """(font size, height of the fullest cell) for a level of detail: on one page if it can be, else no taller than
+    needed.
+    """
     distinct = list({tuple(map(tuple, text)): text for text in texts}.values())
     growing = [PAGE_HEIGHT * 1.25**step for step in range(5)]
-    limits = (*growing, LONGEST if level in ("full", "brief") else float("inf"))
-    for limit in limits:
-        found = fit(wrapped, room, largest=LARGEST, smallest=SMALLEST, tallest_pt=limit / rows)
-        if found is not None:
-            return found
+    for limit in (*growing, LONGEST if level in ("full", "brief") else float("inf")):
+        if _height(distinct, room, SIZES[-1], limit / rows) is not None:
+            heights = ((size, _height(distinct, room, size, limit / rows)) for size in SIZES)
+            return next((size, height) for size, height in heights if height is not None)
     return None
+
+
+def _height(texts: Sequence[Sequence[Group]], room: float, size: float, tallest: float) -> float | None:
+    """Of the cell with the most lines, with its margins; None where it is too tall, or a line too wide. First lines are
+    bold.
+    """
+    cells = [lines(text, room, size) for text in texts]
+    height = (max((len(cell) for cell in cells), default=1) * LINE + 0.9) * size
+    if height > tallest:
+        return None
+    holds = all(width_pt(line, size, bold=at == 0) <= room for cell in cells for at, line in enumerate(cell))
+    return height if holds else None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.derive.confidence import verdict
-from analysis.derive.neighbours import Row, described, summary
 from analysis.heatmap.cell_text import groups, layout, percent_text
 from analysis.heatmap.colours import Scale, coloured, ink_on
 from analysis.metrics import Metric, memory_text, number
@@ -52,7 +51,7 @@ def heat_of(table: pd.DataFrame, metric: Metric) -> dict[str, Any]:
 
 
 def winners_of(
-    table: pd.DataFrame, metric: Metric, usage: Usage, around: Mapping[tuple[Any, ...], Sequence[Row]]
+    table: pd.DataFrame, metric: Metric, usage: Usage, around: Mapping[tuple[Any, ...], str]
 ) -> list[dict[str, Any]]:
     """The measured cells of ``analysis.derive.best.cells`` as texts, in its order. ``around``: their ``neighbours``."""
     return [
@@ -75,9 +74,10 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _winner(cell: Row, anchor: str, metric: Metric, usage: Usage, around: Sequence[Row]) -> dict[str, Any]:
+def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, around: str) -> dict[str, Any]:
     claim, sentence = verdict(cell, metric)
     memory = cell.get("peak_memory_bytes")
+    low, high = (number(float(cell[end]) * metric.factor) for end in ("low", "high"))
     return {
         "anchor": anchor,
         "model": str(cell["model"]),
@@ -85,7 +85,7 @@ def _winner(cell: Row, anchor: str, metric: Metric, usage: Usage, around: Sequen
         "gpus": str(int(cell["gpus"])) if known(cell.get("gpus")) else "–",
         "layout": " · ".join(" ".join(words) for words in layout(cell)) or "–",
         "value": number(float(cell["value"]) * metric.factor),
-        "interval": _interval(cell, metric),
+        "interval": f"{low} to {high}" if float(cell["high"]) > float(cell["low"]) else "",
         "mfu": percent_text(cell.get("mfu") if known(cell.get("mfu")) else cell.get("reported_mfu")),
         "memory": memory_text(float(memory)) if known(memory) else "–",
         "measured": _measured(cell),
@@ -94,23 +94,10 @@ def _winner(cell: Row, anchor: str, metric: Metric, usage: Usage, around: Sequen
         "suspect": known(cell.get("suspect")) and bool(cell["suspect"]),
         "notes": items_of(cell.get("notes")),
         "ties": items_of(cell.get("ties")),
-        "around": summary(around),
-        "neighbours": tuple(map(_neighbour, around)),
+        "around": around,
         "run_id": str(cell.get("run_id")),
         "usage": tuple(usage(cell)),
     }
-
-
-def _neighbour(row: Mapping[str, Any]) -> tuple[str, str]:
-    further = {-1: "lower", 1: "higher", 0: "other"}[row["step"]]
-    return f"{row['axis']} {row['value'] or further}", described(row)
-
-
-def _interval(cell: Mapping[str, Any], metric: Metric) -> str:
-    low, high = float(cell["low"]), float(cell["high"])
-    if not high > low:
-        return ""
-    return f"{number(low * metric.factor)} to {number(high * metric.factor)}"
 
 
 def _measured(cell: Mapping[str, Any]) -> str:

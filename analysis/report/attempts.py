@@ -165,8 +165,8 @@ def omission_text(table: dict[str, Any]) -> str:
 def metrics_for_axes(table: dict[str, Any]) -> list[dict[str, Any]]:
     """Columns of the table for the scatter plot's y axis; ``better`` is 1 where more of it is better, else -1."""
     names = {column["name"] for column in table["columns"]} - {"peak_memory_bytes"}
-    found = {m.column: m.higher_is_better for m in reversed(METRICS.values()) if m.name == m.column}
-    return [{"name": name, "better": 1 if found[name] else -1} for name in reversed(found) if name in names]
+    own = [metric for metric in METRICS.values() if metric.name == metric.column and metric.name in names]
+    return [{"name": metric.name, "better": 1 if metric.higher_is_better else -1} for metric in own]
 
 
 MOST_KINDS = 6

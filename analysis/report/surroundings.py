@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from analysis.tables import versions_of
+from analysis.tables import items_of, versions_of
 from sweep.errors import first_names
 from sweep.redaction import without_secrets
 from sweep.stated import Stated, shell_word
@@ -67,21 +67,18 @@ def _override(text: str) -> str:
 
 
 def rejections_of(plan: pd.DataFrame | None, most: int = 8) -> str:
-    """Why candidates were not run, most frequent reason first: `memory (80), divides (60); 20 have several reasons and
-    count with each`. Empty where none was rejected.
+    """Why candidates were not run, most frequent reason first: `memory (80), divides (60); counted with each of several
+    reasons: 20`. Empty where none was rejected.
     """
     if plan is None or "reasons" not in plan:
         return ""
-    counts: Counter[str] = Counter()
-    several = 0
-    for reasons in plan.loc[plan["status"] == "rejected", "reasons"]:
-        named = set() if reasons is None else {str(reason).partition(":")[0] for reason in reasons}
-        counts.update(named)
-        several += len(named) > 1
+    rejected = plan.loc[plan["status"] == "rejected", "reasons"]
+    named = [{str(reason).partition(":")[0] for reason in items_of(reasons)} for reasons in rejected]
+    counts = Counter(reason for reasons in named for reason in reasons)
     shown = ", ".join(f"{reason} ({count:,})" for reason, count in counts.most_common(most))
     shown += f" and {len(counts) - most} rarer" if len(counts) > most else ""
-    have = "1 has several reasons and counts" if several == 1 else f"{several:,} have several reasons and count"
-    return f"{shown}; {have} with each" if several else shown
+    several = sum(len(reasons) > 1 for reasons in named)
+    return f"{shown}; counted with each of several reasons: {several:,}" if several else shown
 
 
 def _fact(name: str, counts: Mapping[Any, int], differs: bool) -> Fact:

@@ -1,4 +1,4 @@
-"""A best configuration as text to copy: its layout as JSON, and a grid that measures it again."""
+"""A best configuration as text to copy: shell arguments, and a grid that measures it again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTING = ("sequence_length", "global_batch_tokens", "dtype", "compile")
 
 def usage_of(cell: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """(what it is for, text) of a best configuration's record."""
-    texts = [("flags", as_flags(cell, stated_values(cell, "params_json"))), ("JSON", as_json(cell))]
+    texts = [("flags", as_flags(cell, stated_values(cell, "params_json")))]
     grid = as_grid(cell)
     return texts if grid is None else [*texts, ("grid that measures it again", grid)]
 
@@ -27,12 +27,6 @@ def as_flags(values: Mapping[str, Any], params: Mapping[str, Any]) -> str:
     stated = plain_values(values, (*layout_names(values), *SETTING)) | dict(params)
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in stated.items()}
     return shell_words(f"--{name.replace('_', '-')}={text}" for name, text in texts.items())
-
-
-def as_json(cell: Mapping[str, Any]) -> str:
-    """Model, nodes, layout and batch as one line of JSON; unknown values are left out."""
-    values = plain_values(cell, ("model", "nodes", "gpus_per_node", *layout_names(cell), *SETTING, "run_id"))
-    return json.dumps(values, ensure_ascii=False)
 
 
 def as_grid(cell: Mapping[str, Any]) -> str | None:

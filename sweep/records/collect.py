@@ -94,7 +94,15 @@ def collect(directory: SweepDir) -> Collected:
         table = priced(finished, prices)
         write_derived(directory.results, _parquet(table, progress_now))
     update_skipped(directory)
-    return _summary(directory.results, table, new)
+    rows = table.select(["final", "outcome"]).to_pydict()
+    outcomes = Counter(o for o, final in zip(rows["outcome"], rows["final"], strict=True) if final)
+    return Collected(
+        path=directory.results,
+        attempts=table.num_rows,
+        new=new,
+        runs=sum(outcomes.values()),
+        outcomes=dict(outcomes.most_common()),
+    )
 
 
 def read_records(source: Path | str) -> pd.DataFrame:
@@ -266,18 +274,6 @@ def which_count(rows: pd.DataFrame, rerun_after: Mapping[str, int]) -> pd.DataFr
 def _parquet(table: pa.Table, progress: JournalProgress) -> bytes:
     state = {"schema": SCHEMA_VERSION, "offsets": progress.offsets, "rerun_after": progress.rerun_after}
     return parquet_of(table.replace_schema_metadata({METADATA: json.dumps(state).encode()}))
-
-
-def _summary(path: Path, table: pa.Table, new: int) -> Collected:
-    rows = table.select(["final", "outcome"]).to_pydict()
-    outcomes = Counter(o for o, final in zip(rows["outcome"], rows["final"], strict=True) if final)
-    return Collected(
-        path=path,
-        attempts=table.num_rows,
-        new=new,
-        runs=sum(outcomes.values()),
-        outcomes=dict(outcomes.most_common()),
-    )
 
 
 def _schema() -> pa.Schema:

@@ -70,12 +70,6 @@ class RunState:
         return self.attempts[max(self.attempts)] if self.attempts else None
 
     @property
-    def answered(self) -> Attempt | None:
-        """The first ok attempt after the last requested rerun."""
-        ok = self.ok
-        return ok if ok is not None and ok.number > self.rerun_after else None
-
-    @property
     def ok(self) -> Attempt | None:
         """The attempt that counts, if it is ok."""
         if len(self.attempts) == 1:  # most runs; this is read for each of many thousands
@@ -94,7 +88,7 @@ class RunState:
             return None
         if self.rerun_after >= last.number:
             return last.number + 1
-        if self.answered is not None:
+        if (ok := self.ok) is not None and ok.number > self.rerun_after:
             return None
         if last.number <= self.renewed_after and last.outcome in OUTSIDE:
             return last.number + 1
@@ -248,8 +242,7 @@ class SweepState:
 
     def has_record(self, run_id: str, number: int) -> bool:
         """Does the attempt have a record?"""
-        state = self.runs.get(run_id)
-        attempt = state.attempts.get(number) if state is not None else None
+        attempt = self.run_state(run_id).attempts.get(number)
         return attempt is not None and attempt.outcome is not None
 
     def attempt(self, run_id: str, number: int, pilot: str) -> Attempt:

@@ -172,7 +172,9 @@ def test_tables_without_the_columns_of_messages_and_versions_are_compared():
     assert {run.message for run in compare(*ended("oom_cuda", message=None)).lost} == {""}, "of a failure without one"
 
 
-@pytest.mark.parametrize(("metric", "best"), [("tokens_per_second_per_gpu", "max"), ("step_time_median_s", "min")])
+@pytest.mark.parametrize(
+    ("metric", "best"), [("tokens_per_second_per_gpu", "max"), ("step_time_median_s", "min"), ("mfu", "max")]
+)
 def test_a_cells_value_is_its_best_by_the_metric_and_cells_are_in_order_of_size_and_nodes(metric, best):
     a, b = noisy(1), noisy(2)
     cells = compare(a, b, metric=metric).cells

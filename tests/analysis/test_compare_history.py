@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from analysis.compare.comparison import CellPair, compare
+from analysis.compare.comparison import LEVEL, CellPair, compare
 from analysis.compare.history import history
 from analysis.compare.noise import Change
 from sweep.errors import SweepError
@@ -79,8 +79,8 @@ def test_each_sweep_names_what_it_has_otherwise_than_the_one_before():
 
 def test_the_level_is_divided_by_the_number_of_comparisons_and_two_sweeps_have_one():
     tables = [noisy(at).query("model == '1B'") for at in range(3)]
-    two, three = (history(tables[:count], list("abc"[:count]), level=0.03) for count in (2, 3))
-    assert (two.whole.level, three.whole.level) == (0.03, pytest.approx(0.01))
+    two, three = (history(tables[:count], list("abc"[:count])) for count in (2, 3))
+    assert (two.whole.level, three.whole.level) == (LEVEL, pytest.approx(LEVEL / 3))
     assert two.whole is two.steps[0]
     assert [cell.whole for cell in two.cells()] == [cell.steps[-1] for cell in two.cells()]
     assert [document["whole"] is None for document in (two.document(), three.document())] == [True, False]

@@ -139,9 +139,3 @@ def test_a_cell_of_one_shared_configuration_has_no_typical_change():
     assert (one.pairs, one.typical) == (1, None)
     assert two.pairs == 2
     assert two.typical is not None
-
-
-def test_values_below_one_are_compared_too():
-    found = compare(noisy(1), noisy(2), metric="mfu")
-    assert found.cells[0].value_a == pytest.approx(noisy(1)["mfu"].max(), rel=0.5)
-    assert all(cell.value_a is not None for cell in found.cells)

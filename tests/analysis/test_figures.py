@@ -98,28 +98,21 @@ def sweep(tmp_path_factory):
     return made_sweeps.measured(tmp_path_factory.mktemp("figures") / "s").directory
 
 
-def test_every_figure_has_a_caption_of_one_line():
+def test_every_figure_has_a_caption_of_one_line_and_is_documented():
     captions = [module.__doc__ for module in figures.FIGURES.values()]
     assert all(caption.endswith(".") and "\n" not in caption for caption in captions)
-
-
-def test_every_figure_is_documented():
     page = (REPOSITORY / "docs" / "figures.md").read_text()
     assert all(f"| `{name}` | " in page for name in figures.FIGURES)
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)
-def test_a_sweeps_figures_are_whole(measured, name):
+def test_a_sweeps_figures_are_whole_and_simulated_data_are_marked(measured, name):
     drawn = figures.draw(name, measured)
     assert drawn.lacking is None
     shown = sound(drawn.figure)
     assert "simulated" not in shown.lower()
-    assert drawn.figure.get_size_inches()[0] == style.WIDTH_IN
-
-
-@pytest.mark.parametrize("name", figures.FIGURES)
-def test_simulated_data_are_marked_or_left_out(measured, name):
     assert "simulated" in sound(figures.draw(name, measured.assign(simulated=True)).figure)
+    assert drawn.figure.get_size_inches()[0] == style.WIDTH_IN
 
 
 @pytest.mark.parametrize("name", [name for name in figures.FIGURES if name != "placement"])

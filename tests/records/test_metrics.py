@@ -129,13 +129,9 @@ def test_a_loss_that_is_not_finite_is_named(name, bad):
     json.dumps(as_json(record), allow_nan=False)
 
 
-def test_energy_per_token_is_that_of_all_gpus():
-    joules = [{"energy_j_per_token": value} for value in (0.4, 0.6)]  # each of its own, equal, share of the tokens
-    ranks = [made_measurement(extra=extra) for extra in joules]
-    assert made_record(measurements=ranks).energy_j_per_token == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize("other", [{}, *({"energy_j_per_token": value} for value in (None, math.nan, 0.0))])
-def test_energy_is_unknown_where_one_gpu_does_not_count_its_own(other):
-    ranks = [made_measurement(extra={"energy_j_per_token": 0.4}), made_measurement(extra=other)]
-    assert made_record(measurements=ranks).energy_j_per_token is None
+@pytest.mark.parametrize(("other", "of_both"), [(0.6, 0.5), (..., None), (None, None), (math.nan, None), (0.0, None)])
+def test_energy_per_token_is_that_of_all_gpus_and_unknown_where_one_does_not_count_its_own(other, of_both):
+    """Each of its own, equal, share of the tokens."""
+    extras = [{"energy_j_per_token": 0.4}, {} if other is ... else {"energy_j_per_token": other}]
+    found = made_record(measurements=[made_measurement(extra=extra) for extra in extras]).energy_j_per_token
+    assert found == (of_both and pytest.approx(of_both))

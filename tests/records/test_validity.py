@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from sweep.outcomes import Outcome
-from sweep.records.metrics import efficiency, memory, metrics, rates, slow_rank, training
-from sweep.records.schema import Efficiency, Metrics, Rates, json_text, over_ranks
+from sweep.records.metrics import efficiency, slow_rank
+from sweep.records.schema import Efficiency, Metrics, json_text, over_ranks
 from sweep.records.validity import implausible, mismatches, oddities, of_another_torch, refusal
 from tests.support.made_records import made_measurement, made_record, made_run
 
@@ -48,23 +48,11 @@ def test_a_measurement_faster_than_any_matrix_product_is_suspect():
     assert "best matrix product" in record.notes[0]
 
 
-def test_only_a_valid_measurement_has_rates_efficiency_and_losses():
-    ranks = [made_measurement(losses=[1.0] * 3, parameters=7, peak_allocated_bytes=5), None]
-    failed = metrics(made_run(), ranks, "h100", valid=False)
-    assert failed == Metrics(**vars(memory(ranks)), **vars(training(ranks, valid=False)))
-    assert (failed.losses, failed.rank_parameters, failed.rank_peak_memory_bytes) == (None, [7, None], [5, None])
-    valid = metrics(made_run(), [made_measurement()] * 2, "h100", valid=True)
-    assert valid.tokens_per_second == rates(made_run(), [made_measurement()] * 2).tokens_per_second
-    assert valid.mfu is not None
-    assert metrics(made_run(), [], None, valid=False).simulated is False
-
-
 def test_efficiency_without_a_rate_or_shape_is_null_where_it_needs_one():
     without = efficiency(made_run(), None, "h100")
     assert (without.mfu, without.hfu, without.tflops_per_gpu) == (None, None, None)
     assert without.flops_per_token > 0
     assert efficiency(dataclasses.replace(made_run(), shape={}), 1e6, "h100") == Efficiency()
-    assert Rates() == Rates(tokens_per_second=None)
 
 
 def test_values_of_many_ranks_become_one():
@@ -100,6 +88,11 @@ def test_versions_that_differ_between_ranks_are_named_by_program():
 def test_at_most_eight_ranks_are_named(missing, named):
     ranks = [None] * missing + [made_measurement()]
     assert named in refusal(made_run(), ranks)[1]
+    record = made_record(measurements=[None])
+    assert (record.outcome, "all ranks gave no measurement" in made_record(measurements=[]).message) == (
+        "unknown",
+        True,
+    )
 
 
 @pytest.mark.parametrize(("stated", "devices", "other"), [

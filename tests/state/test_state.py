@@ -107,7 +107,7 @@ def test_of_a_sweep_in_which_nothing_happened_nothing_is_stated():
     fresh = SweepState()
     assert (fresh.session_at, fresh.delayed, fresh.delayed_at, fresh.cancelled) == (0.0, None, 0.0, False)
     state = fresh.run_state(RUN)
-    assert (state.last, state.ok, state.answered, state.rerun_after, state.next_attempt()) == (None, None, None, 0, 1)
+    assert (state.last, state.ok, state.rerun_after, state.next_attempt()) == (None, None, 0, 1)
     assert (fresh.runs, fresh.touched) == ({}, []), "reading changes nothing"
     assert not fresh.has_record(RUN, 1)
 

@@ -42,24 +42,19 @@ A, B, C, D = (planned(name) for name in "abcd")
 
 def test_each_run_is_counted_once_by_the_state_of_the_attempt_that_counts():
     found = tally(
-        [A, B, C, D],
+        [A, B, C, D, *(planned(name) for name in "efg")],
         ended("a", 0, 50),
+        ended("e", 0, 5, outcome=Outcome.NAN_LOSS),
+        ended("f", 0, 5, outcome=Outcome.OOM_CUDA),
         ended("b", 0, 10, outcome=Outcome.OOM_CUDA, message="no room"),
         started("c", 60),
         ended("not in the plan", 0, 5),
     )
-    assert found.counts() == {"ok": 1, "oom_cuda": 1, "running": 1, "waiting": 1}
-    assert found.total == 4
-    assert found.failures == {"oom_cuda": 1}
+    assert found.counts() == {"ok": 1, "oom_cuda": 2, "nan_loss": 1, "running": 1, "waiting": 2}
+    assert found.total == 7
+    assert list(found.failures.items()) == [("oom_cuda", 2), ("nan_loss", 1)], "the most frequent first"
     assert (found.example("oom_cuda"), found.example("hang")) == ("no room", "")
     assert [planned.run_id for planned, _ in found.in_flight()] == ["c"]
-
-
-def test_failures_are_listed_the_most_frequent_first():
-    runs = [planned(name) for name in "abc"]
-    outcomes = (Outcome.NAN_LOSS, Outcome.OOM_CUDA, Outcome.OOM_CUDA)
-    found = tally(runs, *(ended(run.run_id, 0, 5, outcome=o) for run, o in zip(runs, outcomes, strict=True)))
-    assert list(found.failures.items()) == [("oom_cuda", 2), ("nan_loss", 1)]
 
 
 def test_a_run_has_ended_as_something_once_it_is_not_tried_again_and_no_attempt_was_ok():

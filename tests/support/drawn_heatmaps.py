@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from analysis.heatmap.page import SMALLEST
+from analysis.heatmap.page import SIZES
 
 SLACK_PX = 0.75
 
@@ -27,7 +27,7 @@ def sound(heatmap):
     texts, whole, axes = boxes(heatmap.figure), heatmap.figure.bbox, heatmap.figure.axes[0]
     for text, box in texts:
         assert min(box.x0, box.y0, whole.x1 - box.x1, whole.y1 - box.y1) >= -SLACK_PX, text.get_text()
-        assert text.get_fontsize() >= SMALLEST
+        assert text.get_fontsize() >= SIZES[-1]
     in_cells = {id(text) for text in axes.texts if text.get_position()[1] > 0}  # names of kinds of nodes are above
     for text, box in texts:
         if id(text) not in in_cells:

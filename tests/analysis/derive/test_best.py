@@ -355,14 +355,15 @@ def test_an_interval_ends_at_the_value_on_the_side_that_is_not_known(missing, in
     assert pooled[["low", "high"]].to_numpy().tolist() == intervals
 
 
-def test_a_row_that_does_not_state_its_sequence_length_is_other_work_than_a_best_that_does():
-    rows = frame(timed(100, 1, 1), timed(50, 1, 1, tp=2))
-    (best,) = best_per_cell(rows.assign(sequence_length=pd.array([4096, None], dtype="Int64"))).to_dict("records")
-    assert (best["configurations"], best["of_other_work"]) == (1, 1)
-
-
-def test_configurations_under_different_routing_do_other_work():
-    made = [("balanced", 8, 100.0), ("skewed:1", 8, 80.0), ("balanced", 1, 90.0)]
-    rows = [{"routing": routing, "ep": ep, RATE.column: rate} for routing, ep, rate in made]
-    best = best_per_cell(frame(*rows)).iloc[0]
-    assert (best["routing"], best["configurations"], best["of_other_work"]) == ("balanced", 2, 1)
+@pytest.mark.parametrize(("column", "values", "others"), [
+    ("sequence_length", [2048, 8192], 1), ("sequence_length", [4096, None], 1), ("gpu", ["h100", "a100"], 1),
+    ("routing", ["balanced", "skewed:1"], 1), ("routing", ["balanced", "balanced"], 0), ("gpu", [None, None], 0),
+])  # fmt: skip
+def test_only_configurations_of_the_same_work_on_the_same_gpu_are_rivals(column, values, others):
+    """Tokens per second at another sequence length are no rival's; work that no row states is the same."""
+    rows = frame(timed(200, 1, 1), timed(100, 1, 1, tp=2)).assign(**{column: pd.Series(values).convert_dtypes()})
+    (best,) = best_per_cell(rows).to_dict("records")
+    assert (best["configurations"], best["of_other_work"]) == (2 - others, others)
+    assert math.isnan(best["runner_up"]) == bool(others)
+    alone = ("alone", "the only configuration of its sequence length and GPU that was measured here")
+    assert (verdict(best, RATE) == alone) == bool(others)

@@ -28,9 +28,11 @@ def rows_of(*values: tuple[float, ...]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def claim(*values: tuple[float, ...]) -> tuple[str, str]:
-    best = analysis.best_per_cell(rows_of(*values))
-    (cell,) = best.to_dict("records")
+def claim(rows: pd.DataFrame, *oversubscribed: str) -> tuple[str, str]:
+    """The verdict of the one cell, where a host had more work than cores in these runs."""
+    if oversubscribed:
+        rows = rows.assign(notes=[[OVERSUBSCRIBED] if run in oversubscribed else None for run in rows["run_id"]])
+    (cell,) = analysis.best_per_cell(rows).to_dict("records")
     return verdict(cell, METRIC)
 
 
@@ -51,7 +53,7 @@ def claim(*values: tuple[float, ...]) -> tuple[str, str]:
      "100.0% ahead of the second of 3, beyond the spread between runs of 0.6% \\(3 and 2 runs\\)"),
 ])  # fmt: skip
 def test_a_lead_is_clear_only_with_two_runs_on_both_sides_that_agree(values, kind, words):
-    found, text = claim(*values)
+    found, text = claim(rows_of(*values))
     assert found == kind
     assert re.search(words, text)
 
@@ -82,22 +84,15 @@ def test_the_chance_of_a_lead_is_students_over_all_rivals(lead, spread, freedom,
     assert chance_of(lead, spread, freedom, rivals) == pytest.approx(chance, abs=2e-4)
 
 
-def oversubscribed(rows: pd.DataFrame, *runs: str) -> tuple[str, str]:
-    """The claim where a host had more work than cores in these runs."""
-    rows = rows.assign(notes=[[OVERSUBSCRIBED] if run in runs else None for run in rows["run_id"]])
-    (cell,) = analysis.best_per_cell(rows).to_dict("records")
-    return verdict(cell, METRIC)
-
-
 @pytest.mark.parametrize("run", ["r0-0", "r0-1", "r1-1", "r2-0"])
 def test_nothing_is_clear_where_any_run_of_the_cell_met_more_work_than_cores(run: str):
     """Such load comes in spells: two repeats that agree may both have met one, and a slow rival too."""
     rows = rows_of((297.3, 298.0), (100.0, 101.0), (90.0,))
-    assert oversubscribed(rows)[0] == "clear"
-    kind, text = oversubscribed(rows, run)
+    assert claim(rows)[0] == "clear"
+    kind, text = claim(rows, run)
     assert kind == "leads"
     assert text.endswith("(2 and 2 runs); not clear: in 1 run the host had more work than cores")
-    assert "in 2 runs the host" in oversubscribed(rows, run, "r1-0")[1]
+    assert "in 2 runs the host" in claim(rows, run, "r1-0")[1]
 
 
 def test_load_in_one_cell_takes_nothing_from_another():
@@ -156,15 +151,12 @@ def test_a_lead_counts_by_the_numbers_of_runs_behind_both():
     assert cell["least_lead"] == pytest.approx(min(wanted))
 
 
-def test_where_ties_were_not_computed_none_is_claimed():
-    (cell,) = analysis.best_per_cell(rows_of((200.0, 200.1), (100.0, 100.1))).to_dict("records")
-    assert verdict({**cell, "ties": float("nan")}, METRIC) == verdict(cell, METRIC)
-
-
 def test_without_the_spread_of_iterations_one_run_leads_by_an_unknown_surety():
-    rows = rows_of((200.0,), (100.0,)).drop(columns=["step_time_min_s", "step_time_max_s"])
-    (cell,) = analysis.best_per_cell(rows).to_dict("records")
+    gone = ["step_time_min_s", "step_time_max_s"]
+    (cell,) = analysis.best_per_cell(rows_of((200.0,), (100.0,)).drop(columns=gone)).to_dict("records")
     assert verdict(cell, METRIC) == ("unknown", "leads by 100.0%; the spread of its iterations is not known")
+    (cell,) = analysis.best_per_cell(rows_of((200.0, 200.0), (100.0, 110.0)).drop(columns=gone)).to_dict("records")
+    assert "2 and 2 runs" in verdict(cell, METRIC)[1], "two runs that agree to the digit show their spread"
 
 
 def test_of_times_the_shorter_leads():
@@ -172,15 +164,6 @@ def test_of_times_the_shorter_leads():
     (cell,) = analysis.best_per_cell(rows, "step_time_median_s").to_dict("records")
     assert cell["least_lead"] == pytest.approx(math.log(10.0 / cell["value"]) / math.sqrt(1 / 2 + 1))
     assert cell["least_lead"] > 0
-
-
-def test_two_runs_that_agree_to_the_digit_show_their_spread_without_that_of_iterations():
-    rows = rows_of((200.0, 200.0), (100.0, 110.0)).drop(columns=["step_time_min_s", "step_time_max_s"])
-    (cell,) = analysis.best_per_cell(rows).to_dict("records")
-    assert (cell["low"], cell["high"]) == (200.0, 200.0)
-    kind, text = verdict(cell, METRIC)
-    assert kind != "unknown"
-    assert "2 and 2 runs" in text
 
 
 def test_a_chance_of_just_the_level_is_no_claim():
@@ -192,23 +175,3 @@ def test_a_chance_of_just_the_level_is_no_claim():
     assert chance_of(lead * 1.001, 0.01, 1, 1) < LEVEL / 2 < chance_of(lead * 0.999, 0.01, 1, 1)
     assert verdict({**cell, "least_lead": lead * 1.001}, METRIC)[0] == "clear"
     assert verdict({**cell, "least_lead": lead * 0.999}, METRIC)[0] == "leads"
-
-
-def test_no_lead_is_claimed_over_other_work():
-    """Tokens per second at another sequence length, or on another GPU, are no rival's."""
-    rows = rows_of((200.0,), (100.0,), (50.0,)).assign(gpu="h100", sequence_length=[2048, 8192, 2048])
-    rows.loc[2, "gpu"] = "a100"
-    (cell,) = analysis.best_per_cell(rows).to_dict("records")
-    assert verdict(cell, METRIC) == (
-        "alone",
-        "the only configuration of its sequence length and GPU that was measured here",
-    )
-    assert math.isnan(cell["runner_up"])
-    (cell,) = analysis.best_per_cell(rows.assign(sequence_length=2048)).to_dict("records")
-    assert verdict(cell, METRIC)[1].startswith("leads by 100.0%"), "over the second on the same GPU"
-
-
-def test_work_that_no_row_states_is_the_same():
-    rows = rows_of((200.0,), (100.0,)).assign(gpu=None)
-    (cell,) = analysis.best_per_cell(rows).to_dict("records")
-    assert cell["runner_up"] == 100.0

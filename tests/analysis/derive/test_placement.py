@@ -71,6 +71,9 @@ def test_failed_runs_and_records_without_nodes_are_left_out():
     assert placed(records.assign(outcome="hang")).empty
     assert placed(records.assign(node_names=None)).empty
     assert placed(records.drop(columns="node_names")).empty
+    more = runs_of([(1, [name], None, 0.1) for name in ("n1", "n2", "n3")])
+    more.loc[0, "step_time_median_s"] = 0.0
+    assert placed(more)["node_set"].tolist() == ["n2", "n3"]
 
 
 def test_variance_components_are_those_of_sums_over_sets_of_unequal_size():
@@ -99,7 +102,7 @@ def test_variance_components_are_those_of_sums_over_sets_of_unequal_size():
 @pytest.mark.parametrize(("runs", "within", "between", "chance"), [
     ({"a": (1,), "b": (2,)}, None, None, 1),  # no two on the same nodes: nothing is claimed
     ({"a": (1, 1), "b": (2,)}, 0, "more", 0), ({"a": (1, 1), "b": (2, 2)}, 0, "more", 0),
-    ({"a": (1, 1), "b": (1, 1)}, 0, 0, None), ({"a": (0.9, 1.1), "b": (0.9, 1.1)}, "more", 0, 1),
+    ({"a": (1, 1), "b": (1, 1)}, 0, 0, 1), ({"a": (0.9, 1.1), "b": (0.9, 1.1)}, "more", 0, 1),
 ])  # fmt: skip
 def test_what_differs_is_the_nodes_as_far_as_runs_on_the_same_ones_agree(runs, within, between, chance):
     rows = [(0, nodes, ratio) for nodes, ratios in runs.items() for ratio in ratios]
@@ -117,12 +120,6 @@ def test_a_table_of_placements_has_its_columns_from_0_on_and_the_slowest_set_fir
     assert sets["node_set"].tolist() == ["n3", "n1", "n2"], "of equal ones by name"
     assert sets.index.tolist() == [0, 1, 2]
     assert sets.iloc[0][["low", "ratio", "high"]].tolist() == pytest.approx([0.15 / 0.4, (0.375 + 0.75) / 2, 0.75])
-
-
-def test_a_run_without_a_step_time_is_not_placed():
-    records = runs_of([(1, ["n1"], None, 0.1), (1, ["n2"], None, 0.1), (1, ["n3"], None, 0.1)])
-    records.loc[0, "step_time_median_s"] = 0.0
-    assert placed(records)["node_set"].tolist() == ["n2", "n3"]
 
 
 def test_as_many_of_the_widest_configurations_are_named_as_are_asked_for():
