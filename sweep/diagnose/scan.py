@@ -13,10 +13,36 @@ from collections.abc import Iterator
 
 from sweep.diagnose.cuda_allocator import cuda_memory_advice
 from sweep.diagnose.model import Hit, LineRule, Weight
-from sweep.diagnose.rules import RULES
-from sweep.diagnose.rules_program import METRIC
+from sweep.diagnose.rules_gpu import GPU
+from sweep.diagnose.rules_launch import LAUNCH
+from sweep.diagnose.rules_net import NET
+from sweep.diagnose.rules_program import METRIC, PROGRAM
+from sweep.diagnose.rules_site import SITE
 from sweep.diagnose.tracebacks import exceptions, tracebacks
 from sweep.outcomes import Outcome
+
+_FIRST = (
+    "nccl-info-abort",
+    "xid-application",
+    "xid-recoverable",
+    "shm-full",
+    "duplicate-gpu",
+    "ib-memlock",
+    "host-oom",
+    "xid-contained",
+    "gpu-lost",
+    "host-malloc",
+    "oom-cuda",
+    "collective-timeout",
+    "peer-gone",
+    "import-binary",
+    "nan-stop",
+)
+_LAST = ("nccl-warn", "child-failed", "cancelled")
+_BY_NAME = {item.name: item for item in (*GPU, *SITE, *NET, *LAUNCH, *PROGRAM)}
+_BETWEEN = [name for name in _BY_NAME if name not in _FIRST and name not in _LAST]
+RULES: tuple[LineRule, ...] = tuple(_BY_NAME[name] for name in (*_FIRST, *_BETWEEN, *_LAST))
+"""in the order in which they are tried: more specific ones come first"""
 
 _BEFORE, _AFTER = 300, 1200
 _WINDOWS = 8

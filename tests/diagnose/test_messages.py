@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from sweep.diagnose.diagnose import diagnose_text
-from sweep.diagnose.rules import RULES
-from sweep.diagnose.scan import scan
+from sweep.diagnose.scan import RULES, scan
 from sweep.outcomes import NO_FAILURE
 
 CORPUS = yaml.safe_load((Path(__file__).parent / "messages.yaml").read_text())
