@@ -103,8 +103,8 @@ class Check:
     """what is found must be what most nodes have"""
     remark: bool = False
     """with ``majority``: what differs is worth knowing, and excludes no node (as Primus has it for versions)"""
-    median: bool = False
-    """the number must not be below the median of the nodes by more than the tolerance"""
+    median: str = ""
+    """the unit of a number that must not be below the median of the nodes by more than the tolerance"""
 
 
 @dataclass(frozen=True, kw_only=True)
