@@ -1,4 +1,4 @@
-"""Advice and evidence that name the particular: which Xid, which group, what a registry or srun answered."""
+"""Advice and evidence that name the particular: which Xid, what a registry or srun answered."""
 
 import pytest
 
@@ -15,12 +15,6 @@ slurmstepd: error: pyxis:     [ERROR] URL https://registry.example/v2/team/manif
 slurmstepd: error: pyxis: couldn't start container
 slurmstepd: error: spank: required plugin spank_pyxis.so: task_init() failed with rc=-1
 """
-WATCHDOG = (
-    "[rank3]:[E1126 ProcessGroupNCCL.cpp:632] {prefix}Watchdog caught collective operation timeout: WorkNCCL("
-    "SeqNum=812, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600083 milliseconds "
-    "before timing out.\n"
-)
-GROUP = "[PG ID 4 PG GUID 12(mesh_tp) Rank 1] "
 
 
 @pytest.mark.parametrize("answer", ["401 Unauthorized", "404 Not Found"])
@@ -44,16 +38,3 @@ def test_a_step_that_its_job_cannot_hold_is_no_wrong_request_of_a_job(reason):
 def test_only_a_contained_error_leaves_the_node_in_use(xid, drained):
     advice = diagnose_text(f"[1.0] NVRM: Xid (PCI:0000:3b:00): {xid}, pid=42, name=python, Ch 00000008\n").advice
     assert ("have this GPU drained" in advice, "need not be drained" in advice) == (drained, not drained)
-
-
-@pytest.mark.parametrize(
-    "log", [WATCHDOG.format(prefix=GROUP), WATCHDOG.format(prefix="[Rank 3] ") + GROUP + "failure"]
-)
-def test_a_collective_that_timed_out_is_named_with_its_group(log):
-    found = diagnose_text(log)
-    assert found.outcome is Outcome.NCCL_TIMEOUT
-    assert "ALLREDUCE number 812 of the process group mesh_tp (rank 1 of it waited)" in found.advice
-
-
-def test_a_timeout_without_a_group_names_none():
-    assert "process group" not in diagnose_text(WATCHDOG.format(prefix="[Rank 3] ")).advice
