@@ -62,13 +62,11 @@ def gpu_of(kind: str) -> Gpu:
 
 
 def adapters_ceiling(bytes_per_s: float, nodes: int, gpus_per_node: int) -> float:
-    """Bus bandwidth of an all-reduce over nodes whose adapters together carry ``bytes_per_s`` in one direction.
+    """Bus bandwidth of an all-reduce over several nodes whose adapters together carry ``bytes_per_s`` in one direction.
 
     Hierarchical: each node's share leaves and enters it 2 (N - 1) / N times over all its adapters, and the bus
     bandwidth counts 2 (n - 1) / n of the size for n GPUs: B N / (N - 1) (n - 1) / n.
     """
-    if nodes < 2:
-        raise ValueError("a single node uses no network adapter")
     gpus = nodes * gpus_per_node
     return bytes_per_s * nodes / (nodes - 1) * (gpus - 1) / gpus
 
