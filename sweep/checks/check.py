@@ -64,8 +64,6 @@ class Stated:
     asked_at: float | None = None
     """unix seconds of the leader: no reader can have begun before"""
     answered_at: float | None = None
-    network: str = ""
-    """infiniband, roce or efa; empty: not known"""
 
 
 @dataclass(frozen=True, kw_only=True)
