@@ -99,11 +99,11 @@ def against_median(findings: Mapping[str, Finding], unit: str) -> dict[str, Find
     }
 
 
-def slow_nodes(numbers: Mapping[str, float], tolerance: float = TOLERANCE) -> list[str]:
+def slow_nodes(numbers: Mapping[str, float]) -> list[str]:
     """The nodes below the median by more than the tolerance and by more than the nodes' own variation."""
     if len(numbers) < FEWEST:
         return []
-    limit = slowest_healthy(list(numbers.values()), tolerance)
+    limit = slowest_healthy(list(numbers.values()))
     return [node for node, number in numbers.items() if number < limit]
 
 
