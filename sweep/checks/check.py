@@ -64,8 +64,6 @@ class Stated:
     asked_at: float | None = None
     """unix seconds of the leader: no reader can have begun before"""
     answered_at: float | None = None
-    network: str = ""
-    """infiniband, roce or efa; empty: not known"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +101,8 @@ class Check:
     """what is found must be what most nodes have"""
     remark: bool = False
     """with ``majority``: what differs is worth knowing, and excludes no node (as Primus has it for versions)"""
-    median: bool = False
-    """the number must not be below the median of the nodes by more than the tolerance"""
+    median: str = ""
+    """the unit of a number that must not be below the median of the nodes by more than the tolerance"""
 
 
 @dataclass(frozen=True, kw_only=True)

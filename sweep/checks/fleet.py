@@ -49,7 +49,7 @@ def evaluate_all(checks: Sequence[Check], answers: Sequence[NodeReadings], state
         if check.majority:
             findings = against_majority(findings, remark=check.remark)
         if check.median:
-            findings = against_median(findings)
+            findings = against_median(findings, check.median)
         found += [result(check.name, check.tier, node, finding, check.remedy) for node, finding in findings.items()]
     bare = {one.node for one in found if one.check == WHETHER_GPUS and one.finding.verdict.unfit}
     of_gpus = {check.name for check in checks if check.gpu_only} - {WHETHER_GPUS}
@@ -84,30 +84,26 @@ def against_majority(findings: Mapping[str, Finding], *, remark: bool = False) -
     }
 
 
-def against_median(findings: Mapping[str, Finding]) -> dict[str, Finding]:
+def against_median(findings: Mapping[str, Finding], unit: str) -> dict[str, Finding]:
     """Who is slower than the other nodes. Higher numbers are better."""
     numbers = {node: number for node, one in findings.items() if (number := one.number) is not None}
     slow = slow_nodes(numbers)
     if not slow:
         return dict(findings)
-    median = statistics.median(numbers.values())
+    expected = f"the nodes' median, {quantity(statistics.median(numbers.values()), unit)}, less {TOLERANCE:.0%}"
     return {
-        node: replace(
-            one,
-            verdict=Verdict.BELOW_MEDIAN,
-            expected=f"the nodes' median, {_like(one.found, median)}, less {TOLERANCE:.0%}",
-        )
+        node: replace(one, verdict=Verdict.BELOW_MEDIAN, expected=expected)
         if node in slow and one.verdict is Verdict.OK
         else one
         for node, one in findings.items()
     }
 
 
-def slow_nodes(numbers: Mapping[str, float], tolerance: float = TOLERANCE) -> list[str]:
+def slow_nodes(numbers: Mapping[str, float]) -> list[str]:
     """The nodes below the median by more than the tolerance and by more than the nodes' own variation."""
     if len(numbers) < FEWEST:
         return []
-    limit = slowest_healthy(list(numbers.values()), tolerance)
+    limit = slowest_healthy(list(numbers.values()))
     return [node for node, number in numbers.items() if number < limit]
 
 
@@ -133,10 +129,3 @@ def to_exclude(results: Iterable[CheckResult]) -> dict[str, str]:
             )
             why.setdefault(one.node, []).append(text)
     return {node: "; ".join(texts) for node, texts in sorted(why.items())}
-
-
-def _like(found: str, number: float) -> str:
-    """The number in the unit in which the finding is written."""
-    unit = found.rpartition(" ")[2]
-    base = next((base for base in ("FLOP/s", "B/s", "B", "tokens/s") if unit.endswith(base)), "")
-    return quantity(number, base) if base else f"{number:.3g} {unit}"

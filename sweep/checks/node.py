@@ -5,8 +5,9 @@ Most checks are those of Primus' node smoke test and of NVIDIA Health Validation
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from sweep.checks import accelerators as gpu
 from sweep.checks.check import WHETHER_GPUS, Check, Finding, Json, Rule, Stated, Verdict, applicable
@@ -34,7 +35,7 @@ IMPORT_S = 10.0
 
 def memlock(value: Json, stated: Stated) -> Finding:
     """RDMA pins memory: unlimited, or 32 GiB. Without RDMA (cpu) little is needed."""
-    limit = value.get("bytes") if isinstance(value, Mapping) else None
+    limit = values_of(value).get("bytes")
     if limit is None:
         return Finding(verdict=Verdict.OK, found="unlimited", expected="at least 32 GiB")
     bytes_ = number_of(limit)
@@ -48,7 +49,7 @@ def memlock(value: Json, stated: Stated) -> Finding:
 def shared_memory(value: Json, _: Stated) -> Finding:
     """NCCL and data loaders exchange data through a tmpfs with room for it."""
     free, total = number_of(value, "free_bytes"), number_of(value, "total_bytes")
-    kind = value.get("filesystem") if isinstance(value, Mapping) else None
+    kind = values_of(value).get("filesystem")
     enough = min(SHARED_MEMORY_BYTES, 0.5 * total)
     found = f"{quantity(free, 'B')} free of {quantity(total, 'B')}, {kind}"
     verdict = Verdict.OK if free >= enough and kind in MEMORY_FILE_SYSTEMS else Verdict.BELOW_FLOOR
@@ -119,7 +120,7 @@ def variables(value: Json, _: Stated) -> Finding:
     return Finding(verdict=Verdict.OK, found=found or "none")
 
 
-def check(name: str, reader: str, evaluate: Rule, remedy: str, **more: bool) -> Check:
+def check(name: str, reader: str, evaluate: Rule, remedy: str, **more: Any) -> Check:
     """A check of this tier."""
     return Check(name=name, tier="node", reader=reader, evaluate=evaluate, remedy=remedy, **more)
 
@@ -127,7 +128,7 @@ def check(name: str, reader: str, evaluate: Rule, remedy: str, **more: bool) -> 
 quick = partial(check, quick=True)
 
 
-def of_gpus(name: str, evaluate: Rule, remedy: str, reader: str = SMI, **more: bool) -> Check:
+def of_gpus(name: str, evaluate: Rule, remedy: str, reader: str = SMI, **more: Any) -> Check:
     """A check of a node's GPUs."""
     return check(name, reader, evaluate, remedy, gpu_only=True, **more)
 

@@ -11,8 +11,6 @@ UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 def quantity(number: float, unit: str) -> str:
     """4.53e11, B/s: 453 GB/s."""
-    if unit == "tokens/s":
-        return f"{number:,.0f} {unit}"
     if unit in ("B", "B/s", "FLOP/s"):
         for scale, prefix in UNITS:
             if abs(number) >= scale:

@@ -17,7 +17,7 @@ from sweep.physics.measured import bus_bandwidth
 RATES = "bench_workloads.checks.rates"
 
 
-def slowest_rate(unit: str, expected: Callable[[Stated, Json], Expectation]) -> Rule:
+def slowest_rate(expected: Callable[[Stated, Json], Expectation], unit: str = "B/s") -> Rule:
     """The slowest rank's rate against what is expected."""
 
     def evaluate(value: Json, stated: Stated) -> Finding:
@@ -49,31 +49,32 @@ def within_node(value: Json, stated: Stated) -> Finding:
     return against(rate, all_reduce(stated.gpu, 1, ranks, size), "B/s")
 
 
-def _check(name: str, reader: str, evaluate: Rule, remedy: str, *, gpu_only: bool = False) -> Check:
+def _check(name: str, reader: str, evaluate: Rule, remedy: str, *, gpu_only: bool = False, unit: str = "B/s") -> Check:
+    reader = f"{RATES}:{reader}"
     return Check(
-        name=name, tier="perf", reader=f"{RATES}:{reader}", evaluate=evaluate, remedy=remedy, gpu_only=gpu_only,
-        median=True,
-    )  # fmt: skip
+        name=name, tier="perf", reader=reader, evaluate=evaluate, remedy=remedy, gpu_only=gpu_only, median=unit
+    )
 
 
 PERF: tuple[Check, ...] = (
     _check(
         "matmul",
         "matmul",
-        slowest_rate("FLOP/s", lambda stated, row: matmul(stated.gpu, str(dict(row).get("dtype")))),  # type: ignore[arg-type]
+        slowest_rate(lambda stated, row: matmul(stated.gpu, str(dict(row).get("dtype"))), "FLOP/s"),  # type: ignore[arg-type]
         "compare clocks, power cap, temperature and other users' processes with those of a fast node",
+        unit="FLOP/s",
     ),
     _check(
         "memory copy",
         "memory_copy",
-        slowest_rate("B/s", lambda stated, _: memory_copy(stated.gpu)),
+        slowest_rate(lambda stated, _: memory_copy(stated.gpu)),
         "check for other users' processes, ECC errors and, on CPUs, missing memory channels",
     ),
     *(
         _check(
             f"{one} to {other}",
             f"{one}_to_{other}".lower(),
-            slowest_rate("B/s", lambda *_: NOTHING),
+            slowest_rate(lambda *_: NOTHING),
             "check the PCIe generation and width, and the ranks' NUMA affinity",
             gpu_only=True,
         )
@@ -82,7 +83,7 @@ PERF: tuple[Check, ...] = (
     _check(
         "GPU pairs",
         "pairs",
-        slowest_rate("B/s", lambda stated, _: pair_of_gpus(stated.gpu)),
+        slowest_rate(lambda stated, _: pair_of_gpus(stated.gpu)),
         "drain the node: `nvidia-smi nvlink --status`, `nvidia-smi topo -m`",
         gpu_only=True,
     ),

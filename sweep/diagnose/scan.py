@@ -13,10 +13,36 @@ from collections.abc import Iterator
 
 from sweep.diagnose.cuda_allocator import cuda_memory_advice
 from sweep.diagnose.model import Hit, LineRule, Weight
-from sweep.diagnose.rules import RULES
-from sweep.diagnose.rules_program import METRIC
+from sweep.diagnose.rules_gpu import GPU
+from sweep.diagnose.rules_launch import LAUNCH
+from sweep.diagnose.rules_net import NET
+from sweep.diagnose.rules_program import METRIC, PROGRAM
+from sweep.diagnose.rules_site import SITE
 from sweep.diagnose.tracebacks import exceptions, tracebacks
 from sweep.outcomes import Outcome
+
+_FIRST = (
+    "nccl-info-abort",
+    "xid-application",
+    "xid-recoverable",
+    "shm-full",
+    "duplicate-gpu",
+    "ib-memlock",
+    "host-oom",
+    "xid-contained",
+    "gpu-lost",
+    "host-malloc",
+    "oom-cuda",
+    "collective-timeout",
+    "peer-gone",
+    "import-binary",
+    "nan-stop",
+)
+_LAST = ("nccl-warn", "child-failed", "cancelled")
+_BY_NAME = {item.name: item for item in (*GPU, *SITE, *NET, *LAUNCH, *PROGRAM)}
+_BETWEEN = [name for name in _BY_NAME if name not in _FIRST and name not in _LAST]
+RULES: tuple[LineRule, ...] = tuple(_BY_NAME[name] for name in (*_FIRST, *_BETWEEN, *_LAST))
+"""in the order in which they are tried: more specific ones come first"""
 
 _BEFORE, _AFTER = 300, 1200
 _WINDOWS = 8
@@ -129,8 +155,6 @@ def _hit(item: LineRule, window: str, start: int, text: str) -> Hit:
     advice = item.advice
     if item.outcome is Outcome.OOM_CUDA:
         advice = cuda_memory_advice(text[start : start + 2000]) or advice
-    if item.outcome is Outcome.NCCL_TIMEOUT:
-        advice = waited(text[start : start + 4000]) + advice
     return Hit(
         item.outcome,
         item.weight,
@@ -175,21 +199,3 @@ def _went_on_at(text: str, start: int) -> int:
         second = max(second, number) if number < highest else second
         highest = max(highest, number)
     return -1
-
-
-_GROUP = re.compile(r"\[PG ID \w{1,20} PG GUID [^\s(]{1,60}\((?P<group>[\w.:-]{1,60})\) Rank (?P<rank>\d{1,7})\]")
-_WORK = re.compile(r"\bSeqNum=(?P<number>\d{1,12}), OpType=(?P<kind>\w{1,40})")
-
-
-def waited(text: str) -> str:
-    """A sentence on the collective, the group and the rank of the group that waited; empty where none is named.
-
-    ``text``: from the watchdog's first line on; its further messages name the group where the first does not.
-    Source: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp: ``logPrefix()`` and the watchdog's message.
-    """
-    work, group = _WORK.search(text), _GROUP.search(text)
-    if work is None and group is None:
-        return ""
-    what = f"{work['kind']} number {work['number']}" if work else "a collective"
-    where = f" of the process group {group['group']} (rank {group['rank']} of it waited)" if group else ""
-    return f"Some rank did not join {what}{where}. "

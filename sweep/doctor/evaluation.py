@@ -90,7 +90,7 @@ def _expected(operation: str, stated: Stated, exchanges: Sequence[Exchange]) -> 
     if operation == "send":
         return adapter(stated.gpu)
     sizes = [number_of(row, "bytes") for one in exchanges for row in one.rows if row.get("operation") == operation]
-    return all_reduce(stated.gpu, 2, stated.gpus_per_node, max(sizes, default=2.0**30), network=stated.network)
+    return all_reduce(stated.gpu, 2, stated.gpus_per_node, max(sizes, default=2.0**30))
 
 
 def evaluate_all_nodes(exchanges: Sequence[Exchange], named: Mapping[str, str], stated: Stated) -> list[CheckResult]:
@@ -110,7 +110,7 @@ def _of_width(width: int, one: Exchange, row: Mapping[str, Json], stated: Stated
     operation, size = str(row.get("operation")), number_of(row, "bytes")
     rate = rate_of(row)
     if operation == "all_reduce":
-        expected = all_reduce(stated.gpu, width, stated.gpus_per_node, size, network=stated.network)
+        expected = all_reduce(stated.gpu, width, stated.gpus_per_node, size)
         finding = against(rate, expected, "B/s")
     else:
         finding = Finding(verdict=Verdict.OK, found=quantity(rate, "B/s"), number=rate)

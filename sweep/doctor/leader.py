@@ -30,10 +30,8 @@ from sweep.pilot.leader.start import lead_once
 class DoctorLeader:
     """One pilot's run through the tiers."""
 
-    def __init__(self, folder: Path, spec: JobSpec, request: Request) -> None:
-        self._folder = folder
-        self._spec = spec
-        self._request = request
+    def __init__(self, folder: Path, spec: JobSpec) -> None:
+        self._folder, self._spec, self._request = folder, spec, Request.read(folder)
         self._answers = Answers(folder)
         self._gpu = spec.gpu or "cpu"
 
@@ -100,7 +98,7 @@ class DoctorLeader:
 
 async def _lead(folder: Path, spec: JobSpec, _job_id: str) -> None:
     try:
-        await DoctorLeader(folder, spec, Request.read(folder)).lead()
+        await DoctorLeader(folder, spec).lead()
     except asyncio.CancelledError:
         log_error("ended by a signal")
         Answers(folder).write("end", problem="the pilot was ended by a signal")

@@ -28,25 +28,22 @@ def measured_rates(answers: Sequence[Answer], unfit: Iterable[str], at: float) -
     """What the run measured on its fit nodes; None: nothing."""
     left_out = set(unfit)
     nodes = [one for one in all_rates(answers) if not one.problem and one.node not in left_out]
-    values = {one.node: {reader.rpartition(":")[2]: r.value for reader, r in one.readings.items()} for one in nodes}
+    values = [{reader.rpartition(":")[2]: reading.value for reader, reading in one.readings.items()} for one in nodes]
     exchanges = [one for one in exchanges_of(answers) if one.rows and not left_out & set(one.nodes)]
-    matmul = {node: _least(found.get("matmul")) for node, found in values.items()}
-    copies = {node: _least(found.get("memory_copy")) for node, found in values.items()}
-    inside = [rate for found in values.values() if (rate := _least(found.get("pairs"))) is not None]
+    speeds, copies, inside = (_slowest(values, name) for name in ("matmul", "memory_copy", "pairs"))
     levels = {name: _sent([one for one in exchanges if one.level == name]) for name in LEVELS}
-    inside_nodes = [row for found in values.values() for row in rows(found.get("all_reduce"))]
+    inside_nodes = [row for found in values for row in rows(found.get("all_reduce"))]
     between = [(one, row) for one in exchanges for row in one.rows if row.get("operation") in KINDS]
     collectives = [_collective("all_reduce", 1, row) for row in inside_nodes]
     collectives += [_collective(str(row["operation"]), len(one.nodes), row, one.level) for one, row in between]
-    speeds = [rate for rate in matmul.values() if rate is not None]
     if not speeds and not collectives and _sent(exchanges) is None:
         return None
-    dtypes = {str(row.get("dtype")) for found in values.values() for row in rows(found.get("matmul"))}
+    dtypes = {str(row.get("dtype")) for found in values for row in rows(found.get("matmul"))}
     return MeasuredRates(
         date=time.strftime("%Y-%m-%d", time.localtime(at)),
-        nodes=tuple(sorted({*values, *(node for one in exchanges for node in one.nodes)})),
+        nodes=tuple(sorted({one.node for one in nodes} | {node for one in exchanges for node in one.nodes})),
         matmul_flops={dtype: min(speeds) for dtype in dtypes} if speeds else {},
-        memory_bytes_per_s=min((rate for rate in copies.values() if rate is not None), default=None),
+        memory_bytes_per_s=min(copies, default=None),
         inside_bytes_per_s=min(inside, default=None),
         between_bytes_per_s=_sent([one for one in exchanges if one.level != LEVELS[0]]),
         levels_bytes_per_s={name: rate for name, rate in levels.items() if rate is not None},
@@ -63,9 +60,10 @@ def write_measured(rates: MeasuredRates, path: Path) -> None:
     write_whole(path, HEADER + yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=120))
 
 
-def _least(value: Json) -> float | None:
-    found = [number_of(row, "per_second") for row in rows(value) if row.get("per_second") is not None]
-    return min(found, default=None)
+def _slowest(values: Sequence[Mapping[str, Json]], name: str) -> list[float]:
+    """The rate of each node's slowest rank, of the nodes that measured it."""
+    of_nodes = ([row for row in rows(found.get(name)) if row.get("per_second") is not None] for found in values)
+    return [min(number_of(row, "per_second") for row in ranks) for ranks in of_nodes if ranks]
 
 
 def _sent(exchanges: Sequence[Exchange]) -> float | None:

@@ -16,7 +16,7 @@ from sweep.contract import Run
 from sweep.outcomes import Outcome
 from sweep.physics import flops, shapes
 from sweep.physics.hardware import GPUS
-from sweep.records.metrics import TERA, efficiency, executed_flops_per_token
+from sweep.records.metrics import TERA, efficiency, executed_flops_per_token, has_frozen_weights
 from sweep.records.schema import Efficiency
 
 NUMBER = re.compile(r"\s*[-+]?[\d.]+(e[-+]?\d+)?\s*|nan|inf", re.IGNORECASE)
@@ -106,7 +106,7 @@ class Row:
         stated = self.given.get("parameters_total")
         if self.executed:
             return executed_flops_per_token(self.run, self.shape, self.convention, None, stated)
-        frozen = self.run.params.get("frozen_weights") is True
+        frozen = has_frozen_weights(self.run)
         return float(
             flops.model_flops_per_token(
                 self.shape, self.run.sequence_length, self.convention, frozen_weights=frozen, stated=stated
@@ -183,9 +183,8 @@ def _renamed(row: Row, base: Row) -> Row:
     """The row as of another model than the base, named by the size that its figures mean."""
     label, mine, other = row.run.model, row.stated_flops_per_token, base.stated_flops_per_token
     assert mine is not None
-    per_parameter = (4 if row.run.params.get("frozen_weights") is True else 6) + 2 * (
-        row.executed and row.run.layout.recompute == "full"
-    )
+    recomputed = row.executed and row.run.layout.recompute == "full"
+    per_parameter = (4 if has_frozen_weights(row.run) else 6) + 2 * recomputed
     difference = (mine - row.counted_flops_per_token) / per_parameter
     name = f"{label} ({_billions(shapes.total_parameters(row.shape) + difference)})"
     note = (

@@ -87,7 +87,7 @@ def test_the_median_is_shown_with_the_unit_of_the_finding():
     def rate(value, _):
         return bounded(float(value), None, None, "B/s")
 
-    found = evaluate_all([check(rate, median=True)], nodes(a=100e9, b=101e9, c=99e9, d=50e9), CPU)
+    found = evaluate_all([check(rate, median="B/s")], nodes(a=100e9, b=101e9, c=99e9, d=50e9), CPU)
     (slow,) = [one for one in found if one.finding.verdict is Verdict.BELOW_MEDIAN]
     assert slow.node == "d"
     assert slow.finding.expected == "the nodes' median, 99.5 GB/s, less 5%"

@@ -92,10 +92,10 @@ def test_of_equal_evidence_the_earliest_rank_is_the_cause_and_a_killed_one_the_l
 
 
 def test_a_rank_that_was_killed_before_its_peers_lost_it_is_the_cause():
-    killed = rank(0, signal=signal.SIGKILL, ended_at_s=1.0)
-    peer = rank(1, exit_code=1, ended_at_s=2.0, log_tail=LOST_PEER)
+    killed = rank(0, signal=signal.SIGKILL, ended_at_s=0.0)  # in the very first moment
+    peer = rank(1, exit_code=1, ended_at_s=0.5, log_tail=LOST_PEER)
     assert diagnose([peer, killed]).rank == 0
-    by_us = rank(0, signal=signal.SIGKILL, ended_at_s=1.0, killed_by_us=True)
+    by_us = rank(0, signal=signal.SIGKILL, ended_at_s=0.0, killed_by_us=True)
     assert diagnose([peer, by_us]).rank == 1
     later = rank(0, signal=signal.SIGKILL, ended_at_s=3.0)
     assert diagnose([peer, later]).rank == 1
@@ -167,9 +167,3 @@ def test_the_kernels_first_line_about_a_node_is_the_cause_also_before_a_watchers
     found = diagnose([rank(exit_code=1)], kernel=[KERNEL_OOM, KERNEL_XID, late], verdict=Outcome.NODE_FAIL)
     assert found.outcome is Outcome.XID_HARDWARE
     assert "9b:00" in found.evidence
-
-
-def test_a_rank_may_be_killed_in_the_very_first_moment():
-    killed = rank(0, signal=signal.SIGKILL, ended_at_s=0.0)
-    peer = rank(1, exit_code=1, ended_at_s=0.5, log_tail=LOST_PEER)
-    assert diagnose([peer, killed]).rank == 0

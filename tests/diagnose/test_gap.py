@@ -32,38 +32,30 @@ def test_the_predicted_parts_without_what_the_model_itself_needs_at_the_peak():
     assert list(causes) == [ADVICE[name][0] for name in ("bubble", "kernels", "data")], "largest first"
 
 
-def test_recomputation_states_by_which_share_of_the_model_more_is_executed():
-    (loss,) = losses(replace(NOTHING, executed_s=0.4, ideal_s=0.3))
-    assert (loss.cause, loss.seconds, loss.measured) == (RECOMPUTED, pytest.approx(0.1), True)
-    assert loss.evidence == "33% more FLOPs are executed than the model has"
+SLOW = "rank 3 on n2"
+UNSTEADY = "the fastest of 3 iterations takes 80% of the median"
 
 
-def test_a_slow_rank_costs_what_it_takes_longer_and_is_named():
-    (loss,) = losses(replace(NOTHING, own_times_s=(0.5, 0.8), slow="rank 3 on n2"))
-    assert (loss.cause, loss.seconds, loss.measured) == ("a slow rank", pytest.approx(0.3), True)
-    assert "rank 3 on n2 takes 1.60 times" in loss.evidence
-    assert losses(replace(NOTHING, own_times_s=(0.5, 0.8))) == [], "no rank is clearly slower"
+@pytest.mark.parametrize(("facts", "cause", "seconds", "evidence"), [
+    ({"executed_s": 0.4, "ideal_s": 0.3}, RECOMPUTED, 0.1, "33% more FLOPs are executed than the model has"),
+    ({"own_times_s": (0.5, 0.8), "slow": SLOW}, "a slow rank", 0.3, f"{SLOW} takes 1.60 times the others' time"),
+    ({"own_times_s": (0.0, 0.3), "slow": SLOW}, "a slow rank", 0.3, SLOW),  # the others' time is not known
+    ({"clocks_mhz": (1500.0, 2000.0)}, "lowered clocks", 0.25,
+     "median clock 1,500 of 2,000 MHz, lowered by power or heat"),
+    ({"step_times_s": (0.8, 1.0, 3.0)}, "unsteady iterations", 0.2, UNSTEADY),
+    ({"step_times_s": (0.8, 1.0, 3.0), "oversubscribed": True}, "unsteady iterations", 0.2,
+     f"{UNSTEADY}; the host had more work than cores meanwhile"),
+])  # fmt: skip
+def test_a_measured_cause_costs_its_part_of_the_step_and_is_named(facts, cause, seconds, evidence):
+    (loss,) = losses(replace(NOTHING, **facts))
+    assert (loss.cause, loss.seconds, loss.measured) == (cause, pytest.approx(seconds), True)
+    assert loss.evidence == evidence
+    assert ("without other work" in loss.advice) is ("oversubscribed" in facts)
 
 
-def test_lowered_clocks_cost_their_share_of_the_step():
-    (loss,) = losses(replace(NOTHING, clocks_mhz=(1500.0, 2000.0)))
-    assert (loss.cause, loss.seconds, loss.measured) == ("lowered clocks", pytest.approx(0.25), True)
-    assert loss.evidence == "median clock 1,500 of 2,000 MHz, lowered by power or heat"
-
-
-def test_iterations_that_differ_cost_the_median_over_the_fastest():
-    (loss,) = losses(replace(NOTHING, step_times_s=(0.8, 1.0, 3.0)))
-    assert (loss.cause, loss.seconds, loss.measured) == ("unsteady iterations", pytest.approx(0.2), True)
-    assert loss.evidence == "the fastest of 3 iterations takes 80% of the median"
-    assert found(replace(NOTHING, step_times_s=(1.0, 1.0, 1.0))) == {}
-
-
-def test_of_iterations_on_a_host_with_more_work_than_cores_that_is_the_evidence_and_the_advice():
-    (loss,) = losses(replace(NOTHING, step_times_s=(0.8, 1.0, 3.0), oversubscribed=True))
-    assert loss.evidence.endswith("; the host had more work than cores meanwhile")
-    assert "without other work" in loss.advice
-    (quiet,) = losses(replace(NOTHING, step_times_s=(0.8, 1.0, 3.0)))
-    assert "more work" not in quiet.evidence + quiet.advice
+@pytest.mark.parametrize("facts", [{"own_times_s": (0.5, 0.8)}, {"step_times_s": (1.0, 1.0, 1.0)}])
+def test_where_no_rank_is_clearly_slower_and_no_iteration_differs_nothing_is_lost(facts):
+    assert losses(replace(NOTHING, **facts)) == []
 
 
 def test_what_neither_prediction_nor_measurement_explains_is_a_cause_of_its_own():
@@ -118,8 +110,3 @@ def test_of_kernels_that_the_prediction_leaves_out_nothing_is_lost():
     assert found_causes[ADVICE["kernels"][0]] == pytest.approx(0.1)
     only = found(replace(NOTHING, executed_s=0.4, ideal_s=0.4, parts_s={"matmul": 0.3, "data": 0.2}))
     assert ADVICE["kernels"][0] not in only, "faster than the peak: an error of the prediction, and no loss"
-
-
-def test_a_slow_ranks_share_of_a_step_without_any_time_of_the_others_is_not_stated():
-    (loss,) = losses(replace(NOTHING, own_times_s=(0.0, 0.3), slow="rank 3 on n2"))
-    assert (loss.seconds, loss.evidence) == (0.3, "rank 3 on n2")

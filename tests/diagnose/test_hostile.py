@@ -5,7 +5,7 @@ import pytest
 from sweep.diagnose.diagnose import diagnose_text
 from sweep.diagnose.model import LineRule
 from sweep.diagnose.nccl_log import summarize
-from sweep.diagnose.rules import RULES
+from sweep.diagnose.scan import RULES
 from sweep.outcomes import Outcome
 from tests.support.hostile_texts import cpu_s, grows_faster, hostile, text_of
 

@@ -5,8 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sweep.diagnose.model import LineRule, literals
-from sweep.diagnose.rules import RULES
-from sweep.diagnose.scan import plain
+from sweep.diagnose.scan import RULES, plain
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

@@ -72,16 +72,6 @@ def test_fall_back_to_sockets_is_reported_with_its_interface() -> None:
     assert "never completed on rank 1" in text
 
 
-def test_sockets_on_one_node_are_no_finding() -> None:
-    assert findings("Using network Socket", "Channel 00 : 0[0] -> 1[1] via P2P/IPC") == ""
-
-
-def test_a_log_that_ends_before_the_first_channel_has_no_transports_or_rings() -> None:
-    seen = read(["n1:1:1 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>"])
-    assert (seen.transports, seen.gpudirect_rdma) == ({}, None)
-    assert seen.findings == ()
-
-
 @pytest.mark.parametrize("via", ["P2P/IPC", "SHM/direct/direct", "NET/Socket/0"])
 def test_gpudirect_is_unknown_where_no_channel_could_use_it(via: str) -> None:
     seen = read([f"n1:1:1 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via {via}"])
@@ -114,11 +104,6 @@ def test_root_warning_is_the_first_that_is_not_a_lost_peer() -> None:
 
 def test_other_programs_are_ignored() -> None:
     assert summarize(["step 1 loss 2.0", "export NCCL_DEBUG=INFO"]) is None
-
-
-def test_one_communicator_alone_has_no_fewer_channels_than_another() -> None:
-    seen = read(["n1:1:1 [0] NCCL INFO 0 coll channels, 0 collnet channels, 0 nvls channels, 0 p2p channels"])
-    assert (seen.coll_channels, seen.findings) == ((0,), ())
 
 
 MIB = 1 << 20
@@ -157,6 +142,15 @@ def test_a_long_warning_is_truncated() -> None:
     assert seen.root_warning is not None
     assert seen.root_warning.startswith("n1:1:1 [0] misc/socket.cc:49 NCCL WARN word")
     assert len(seen.root_warning) < 3000
+
+
+@pytest.mark.parametrize("lines", [
+    ["Using network Socket", "Channel 00 : 0[0] -> 1[1] via P2P/IPC"],  # sockets on one node
+    ["Bootstrap : Using eth0:10.0.0.1<0>"],  # it ends before the first channel
+    ["0 coll channels, 0 collnet channels, 0 nvls channels, 0 p2p channels"],  # one communicator alone
+])  # fmt: skip
+def test_what_says_nothing_of_speed_is_no_finding(lines: list[str]) -> None:
+    assert of_process(lines).findings == ()
 
 
 def findings(*lines: str) -> str:

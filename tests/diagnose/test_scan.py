@@ -4,8 +4,7 @@ import pytest
 
 from sweep.diagnose.diagnose import diagnose, diagnose_text
 from sweep.diagnose.model import RankEnd
-from sweep.diagnose.rules import RULES
-from sweep.diagnose.scan import scan
+from sweep.diagnose.scan import RULES, scan
 from sweep.outcomes import Outcome
 
 REFUSED = "RuntimeError: NCCL error in: NCCLUtils.hpp, unhandled system error"

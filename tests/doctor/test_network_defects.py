@@ -23,27 +23,19 @@ def shown(report):
     return f"{report['seconds']} {wrong} {times}\n" + "\n".join(map(str, report["pairs"]))
 
 
-def check_defect(tmp_path, network, defect, nodes, executor, env=None):
-    sick = names(executor, nodes)[SICK]
-    made = network(names(executor, nodes), {sick: defect})
-    code, report = examine(
-        tmp_path, "pair", nodes=nodes, network=made, executor=executor, env=env, timeout=PATIENCE_S
-    )  # fmt: skip
-    print(f"{defect} ({LATENCY_S} s, {LOSS:.0%}, {RATE}) on {sick}:", shown(report))
-    assert {node for node, _ in unfit(report)} == {sick}
-    assert (code, list(report["exclude"]), len(report["nodes"])) == (1, [sick], nodes)
-
-
 @pytest.mark.slurm
 @pytest.mark.parametrize("time", range(5))
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_node_with_a_slow_network_is_named_and_no_other(tmp_path, slurm_cluster, network, defect, time):
-    check_defect(tmp_path, network, defect, 7 + time % 2, "slurm", slurm_cluster.env)
-
-
-@pytest.mark.parametrize("defect", DEFECTS)
-def test_without_a_scheduler(tmp_path, network, defect):
-    check_defect(tmp_path, network, defect, 7, "local")
+    nodes = 7 + time % 2
+    sick = names("slurm", nodes)[SICK]
+    made = network(names("slurm", nodes), {sick: defect})
+    code, report = examine(
+        tmp_path, "pair", nodes=nodes, network=made, executor="slurm", env=slurm_cluster.env, timeout=PATIENCE_S
+    )  # fmt: skip
+    print(f"{defect} ({LATENCY_S} s, {LOSS:.0%}, {RATE}) on {sick}:", shown(report))
+    assert {node for node, _ in unfit(report)} == {sick}
+    assert (code, list(report["exclude"]), len(report["nodes"])) == (1, [sick], nodes)
 
 
 @pytest.mark.parametrize("nodes", [7, 8])

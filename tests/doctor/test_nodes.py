@@ -4,14 +4,6 @@ import pytest
 
 from tests.support.doctor.driving import examine, names, needs_cgroup, needs_root, unfit, verdicts
 
-NODE_DEFECTS = (
-    "locked_memory",
-    "full_shared_memory",
-    "other_torch",
-    "wrong_clock",
-    "unreadable_sensor",
-    "never_starts",
-)
 PATIENCE_S = 1200
 """on a machine that others use too; alone it takes less than three minutes"""
 LENIENT_S = 120.0
@@ -24,18 +16,7 @@ FOUND = {
     "never_starts": "answers",
 }
 """defect -> the check that names it; an unreadable sensor makes no node unfit"""
-
-
-def check_node_defects(tmp_path, nodes, executor, env=None):
-    defects = dict(zip(names(executor, nodes)[1:], NODE_DEFECTS, strict=False))
-    code, report = examine(tmp_path, "node", nodes=nodes, defects=defects, executor=executor, env=env)
-    assert unfit(report) == {(node, FOUND[what]) for node, what in defects.items() if what in FOUND}, report["results"]
-    assert code == 1
-    assert set(report["exclude"]) == {node for node, what in defects.items() if what in FOUND}
-    (blind,) = [node for node, what in defects.items() if what == "unreadable_sensor"]
-    assert verdicts(report, "shared memory")[blind] == "unknown"
-    assert report["seconds"]["node"] < LENIENT_S
-    return report
+NODE_DEFECTS = (*FOUND, "unreadable_sensor")
 
 
 TIMES = [pytest.mark.parametrize("time", range(5)), pytest.mark.parametrize("nodes", [8, 7])]
@@ -51,15 +32,16 @@ def each_time(test):
 @needs_root
 @each_time
 def test_six_defects_are_named(tmp_path, slurm_cluster, nodes, time):
-    report = check_node_defects(tmp_path, nodes, "slurm", slurm_cluster.env)
-    assert set(report["nodes"]) == set(names("slurm", nodes))
+    defects = dict(zip(names("slurm", nodes)[1:], NODE_DEFECTS, strict=False))
+    env = slurm_cluster.env
+    code, report = examine(tmp_path, "node", nodes=nodes, defects=defects, executor="slurm", env=env)
+    assert unfit(report) == {(node, FOUND[what]) for node, what in defects.items() if what in FOUND}, report["results"]
+    assert (code, set(report["nodes"])) == (1, set(names("slurm", nodes)))
+    assert set(report["exclude"]) == {node for node, what in defects.items() if what in FOUND}
+    (blind,) = [node for node, what in defects.items() if what == "unreadable_sensor"]
+    assert verdicts(report, "shared memory")[blind] == "unknown"
+    assert report["seconds"]["node"] < LENIENT_S
     slurm_cluster.wait_idle()
-
-
-@needs_root
-@pytest.mark.long
-def test_six_defects_without_a_scheduler(tmp_path):
-    check_node_defects(tmp_path, 7, "local")
 
 
 @each_time

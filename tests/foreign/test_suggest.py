@@ -98,15 +98,6 @@ def test_a_batch_that_no_column_gives_is_named_once(tmp_path):
         assert not done.suspects
 
 
-def test_what_it_writes_imports_the_table_once_completed(tmp_path):
-    suggested(tmp_path, TABLE)
-    given = yaml.safe_load((tmp_path / "map.yaml").read_text())
-    given["constants"]["gpu"], given["models"]["mine"] = "h100", "Llama-3-8B"
-    (tmp_path / "map.yaml").write_text(yaml.safe_dump(given))
-    done = import_file(tmp_path / "mine.csv", tmp_path / "map.yaml", tmp_path / "out.parquet")
-    assert (done.rows, dict(done.outcomes), done.suspects) == (2, {"ok": 1, "oom_cuda": 1}, [])
-
-
 PUBLISHED = """\
 Net\tgpu\tworld_size\tSeq\tParallel Config\tZeRO Stage\tsamples_per_sec\tPeak mem (GiB)\tMFU\tThroughput (K tok/s)
 llama3-8b\th100\t8\t8192\tTP4PP2\tZeRO-1\t2.5\t61.5\t10.66%\t20.48

@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from sweep.cli.plan import plan
 from sweep.inputs.load import load_inputs, load_site
 from sweep.inputs.site import parse_site
-from sweep.physics.hardware import GPUS
 from sweep.physics.measured import MeasuredCollective
 from sweep.planning.build import build
 from tests.support.refusals import mistakes_of
@@ -60,10 +59,6 @@ def test_the_file_next_to_the_sites_is_read(folder):
         MeasuredCollective(kind="all_reduce", nodes=2, ranks=16, bytes=268435456, seconds=0.0015, spread=0.1),
     )
     assert measured.provenance == "measured 2026-11-20 on node-01, node-02"
-
-
-def test_without_it_the_gpu_is_that_of_the_data_sheet(folder):
-    assert load_site(given=str(folder / "site.yaml")).hardware == GPUS["h100"]
 
 
 @pytest.mark.parametrize(("text", "words"), [

@@ -109,6 +109,7 @@ def test_the_sites_domain_is_before_the_fabrics_and_that_before_slurms_block():
 @pytest.mark.parametrize(
     ("text", "fabric", "meets"),
     [
+        ("", None, {("n01", "n02"): ""}),
         (TREE, Fabric(switch_nodes=4, switches=3), {("n01", "n05"): "switch", ("n05", "n06"): "across"}),
         (TREE, Fabric(switch_nodes=4, switches=3), {("n01", "n10"): "", ("n04", "n05"): ""}),
         (
@@ -124,18 +125,14 @@ def test_what_the_controller_states_is_the_fabric_that_predictions_have(text, fa
     assert {nodes: meeting(map(found.get, nodes)) for nodes in meets} == meets
 
 
-def test_without_a_topology_there_is_no_fabric():
-    assert fabric_of(parse_topology("")) is None
-    assert parse_site(SITE, "site.yaml").hardware.fabric is None
-
-
 SITE = "gpu: h100\ngpus_per_node: 8\n"
 
 
 def test_a_site_states_its_domains():
     site = parse_site(f'{SITE}domain_nodes: ["n[1-4]", "n[5-6],n8"]\n', "site.yaml")
     assert site.linked_gpus == 32
-    assert parse_site(SITE, "site.yaml").linked_gpus == 8
+    plain = parse_site(SITE, "site.yaml")
+    assert (plain.linked_gpus, plain.hardware.fabric) == (8, None)
     assert stated_domains(site.domain_nodes)["n8"] == "n[5-6],n8"
 
 

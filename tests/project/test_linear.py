@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bench_workloads.trainers import TRAINERS
-from sweep.diagnose.rules import RULES
+from sweep.diagnose.scan import RULES
 from sweep.executors import slurm_states
 from sweep.plugins import TRAINER
 from tests.support.example_runs import example_run
