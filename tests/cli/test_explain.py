@@ -61,11 +61,13 @@ def test_run_with_all_its_attempts(sweep: Sweep) -> None:
     assert "attempt 2" in text
 
 
-def test_one_attempt_as_json_by_a_part_of_its_name(sweep: Sweep) -> None:
+def test_one_attempt_as_json_by_a_part_of_its_name(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `sweep logs` and `sweep rerun` take it."""
     words = f"{sweep.runs[0].run_id[-10:]}.1"
     documents = explain.json(str(sweep.directory.path), words)
     assert [(d["attempt"], d["outcome"]) for d in documents] == [(1, "node_fail")]
+    monkeypatch.chdir(sweep.directory.path.parent)
+    assert explain.json(words) == documents, "of the newest sweep here"
 
 
 def test_an_attempt_is_shown_by_its_own_record_not_as_lost(sweep: Sweep) -> None:
