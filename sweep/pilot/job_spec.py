@@ -45,7 +45,8 @@ class JobSpec:
     """what is known of it and of the nodes' network, for the search's predictions"""
     time_limit_s: int
     executor: str
-    """slurm: agents are started by srun; local: as processes of this machine, one per simulated node, one run at a time"""
+    """slurm: agents are started by srun; local: as processes of this machine, one per simulated node, and it takes one
+    run at a time"""
     scratch: str
     """node-local directory for logs and temporary files"""
     checkpoint_dir: str | None = None
