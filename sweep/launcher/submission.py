@@ -206,7 +206,6 @@ class Submission:
             budget=grid.limits,
             max_runs=site.max_runs_per_pilot,
             same_nodes=launcher.local or (request.node_group, request.nodes) in launcher.same_nodes,
-            side_by_side=not launcher.local,
             isolate=grid.isolate,
             domain_nodes=site.domain_nodes,
             reject_split=grid.split == "reject",

@@ -45,7 +45,8 @@ class JobSpec:
     """what is known of it and of the nodes' network, for the search's predictions"""
     time_limit_s: int
     executor: str
-    """slurm: agents are started by srun; local: as processes, one per simulated node"""
+    """slurm: agents are started by srun; local: as processes of this machine, one per simulated node, and it takes one
+    run at a time"""
     scratch: str
     """node-local directory for logs and temporary files"""
     checkpoint_dir: str | None = None
@@ -72,8 +73,6 @@ class JobSpec:
     max_runs: int | None = None
     same_nodes: bool = False
     """there are no other nodes: a retry may use the nodes where its run failed"""
-    side_by_side: bool = True
-    """False: one run at a time, since all nodes are one machine"""
     isolate: bool = False
     """a run of several nodes has the fabric to itself: concurrent runs must stay within one node"""
     domain_nodes: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ def widest(spec: JobSpec, free: int, running: Sequence[int]) -> int:
 
     A shared machine takes one run at a time, an isolated fabric one across nodes.
     """
-    if running and not spec.side_by_side:
+    if running and spec.executor == "local":
         return 0
     across = any(nodes > 1 for nodes in running)
     return min(free, 1) if across and spec.isolate else free

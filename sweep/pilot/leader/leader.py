@@ -167,7 +167,7 @@ class Leader:
             tree=self._places.tree,
             reject_split=self._spec.reject_split,
             same_nodes=self._spec.same_nodes,
-            in_turn=not self._spec.side_by_side,
+            in_turn=self._spec.executor == "local",
             search=self._search,
         )
 

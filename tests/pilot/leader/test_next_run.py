@@ -16,14 +16,14 @@ from tests.support.pilot_parts import LIMITS, Mute, spec
     [
         ({}, [], 4),
         ({}, [2, 1], 4),
-        ({"side_by_side": False}, [], 4),
-        ({"side_by_side": False}, [1], 0),
+        ({"executor": "local"}, [], 4),
+        ({"executor": "local"}, [1], 0),
         ({"isolate": True}, [1, 1], 4),
         ({"isolate": True}, [1, 2], 1),
     ],
 )
 def test_a_shared_machine_takes_one_run_and_an_isolated_fabric_one_across_nodes(changes, running, expected):
-    assert widest(spec(**changes), 4, running) == expected
+    assert widest(spec(**{"executor": "slurm", **changes}), 4, running) == expected
 
 
 @pytest.mark.parametrize(("executor", "expected"), [("slurm", ["n1"]), ("local", ["n1", "n4"])])
