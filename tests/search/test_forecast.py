@@ -1,4 +1,4 @@
-"""Forecasts: which runs are chosen, what they teach, and their errors by hand."""
+"""Forecasts: what runs teach of others, and their errors by hand."""
 
 import math
 from dataclasses import replace
