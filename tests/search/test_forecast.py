@@ -1,4 +1,4 @@
-"""Forecasts: which runs are chosen, what they teach, and their errors by hand."""
+"""Forecasts: what runs teach of others, and their errors by hand."""
 
 import math
 from dataclasses import replace
@@ -7,7 +7,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from benchmarks.forecast import forecast, selected
+from benchmarks.forecast import forecast
 from sweep.outcomes import Outcome
 from sweep.physics.constants import NOISE
 from sweep.search.candidates import joined_candidates
@@ -16,7 +16,6 @@ from sweep.search.observations import Known
 from sweep.search.saving import RecordedRun
 from sweep.search.step_time_model import FREEDOM, SLOWDOWN
 from tests.support.configurations import made_candidates, run
-from tests.support.refusals import mistakes_of
 
 
 def candidates(nodes, sizes=(1, 2, 4, 8)):
@@ -36,20 +35,6 @@ def test_a_trainer_or_gpu_of_which_the_results_have_no_run_is_named():
     assert "of {}: what megatron adds to a step".format(*results.candidates.workloads[:1]) in unlearned(results, other)
     elsewhere = replace(results.candidates, gpu=replace(results.candidates.gpu, name="gb300"))
     assert unlearned(results, elsewhere).endswith(": their speeds are taken for those of gb300")
-
-
-def test_runs_are_chosen_by_a_condition_on_their_columns_and_their_cells_model():
-    c = candidates((1, 2, 4))
-    assert selected(c, "nodes <= 2 and micro_batch_size > 4").nonzero()[0].tolist() == [3, 7]
-    assert selected(c, "model == '1B'").all()
-
-
-@pytest.mark.parametrize(("condition", "fact"), [
-    ("nodes +", "'nodes +': "), ("colour == 1", "'colour == 1': "), ("nodes > 99", "no run has nodes > 99"),
-])  # fmt: skip
-def test_a_condition_that_chooses_nothing_or_is_none_is_an_error(condition, fact):
-    (mistake,) = mistakes_of(selected, candidates((1,)), condition)
-    assert mistake.fact.startswith(fact)
 
 
 def test_a_run_that_failed_teaches_no_rate_and_of_all_chosen_only_those_not_fitted_are_predicted():
