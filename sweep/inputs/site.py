@@ -28,11 +28,11 @@ LEAST_PORTS = 8
 """of a port range: for the leader, and the ranks of runs that overlap in time on a node or follow each other at once"""
 
 
-def _matching(pattern: str, otherwise: str) -> AfterValidator:
+def _matching(pattern: re.Pattern[str], otherwise: str) -> AfterValidator:
     """A text that the pattern matches as a whole. Of another one the message says ``otherwise``."""
 
     def checked(text: str) -> str:
-        if not re.fullmatch(pattern, text):
+        if not pattern.fullmatch(text):
             raise ValueError(f"{text[:60]!r} {otherwise}")
         return text
 
@@ -121,8 +121,8 @@ _OWN_SRUN_OPTIONS = frozenset(
 )
 
 _BLANKS = "is not allowed here: use letters, digits and _ . , : @ % + / = -, no blanks"
-Word = Annotated[str, _matching(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+/=-]{0,127}", _BLANKS)]
-SafeName = Annotated[str, _matching(SAFE_NAME, f"is not allowed here: use {SAFE_NAME_WORDS}")]
+Word = Annotated[str, _matching(re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%+/=-]{0,127}"), _BLANKS)]
+SafeName = Annotated[str, _matching(re.compile(SAFE_NAME), f"is not allowed here: use {SAFE_NAME_WORDS}")]
 """safe in file names, job names and scripts"""
 ShellLines = Annotated[tuple[Annotated[str, AfterValidator(_shell_line)], ...], Tuple]
 Environment = Annotated[dict[str, str], BeforeValidator(_environment)]
@@ -159,12 +159,14 @@ Port = Annotated[int, Field(ge=1024, le=65535)]
 SbatchOptions = Annotated[tuple[Annotated[str, AfterValidator(_sbatch_option)], ...], Tuple]
 GpuKind = Annotated[str, AfterValidator(_gpu)]
 _NO_FEATURES = "is not a Slurm feature expression: use names joined by & | * [ ] ( )"
-Constraint = Annotated[str, _matching(r"[A-Za-z0-9_\[(][A-Za-z0-9_.,:@%+/=|&*()\[\]!-]{0,255}", _NO_FEATURES)]
+Constraint = Annotated[
+    str, _matching(re.compile(r"[A-Za-z0-9_\[(][A-Za-z0-9_.,:@%+/=|&*()\[\]!-]{0,255}"), _NO_FEATURES)
+]
 _VERSION = _matching(
-    r"\d+(\.\d+){0,5}([abrc.+-][A-Za-z0-9.+-]*)?", "is not a version: write it in quotes, such as '2.13.0'"
+    re.compile(r"\d+(\.\d+){0,5}([abrc.+-][A-Za-z0-9.+-]*)?"), "is not a version: write it in quotes, such as '2.13.0'"
 )
 _INTERFACE = _matching(
-    r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,14}", "is not the name of a network interface, such as ib0 or eth0"
+    re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,14}"), "is not the name of a network interface, such as ib0 or eth0"
 )
 
 
@@ -249,7 +251,7 @@ class Site(StatedFile):
     """shortest interval between scheduler queries"""
     scratch: Annotated[str, AfterValidator(_one_line)] = "/tmp"  # noqa: S108
     """a directory on each node's local disk"""
-    checkpoint_dir: Annotated[str, _matching(r"/[^\x00-\x1f]*", "is not an absolute path")] | None = None
+    checkpoint_dir: Annotated[str, _matching(re.compile(r"/[^\x00-\x1f]*"), "is not an absolute path")] | None = None
     """a directory that all nodes see, for the checkpoints of runs with `checkpoint`: each is removed after its run"""
     umask: Annotated[str, BeforeValidator(_umask)] = "0077"
     """who else may read a sweep's directory: '0027' the group, '0022' everyone; in quotes. Others may never write.
