@@ -122,6 +122,12 @@ def test_rows_that_cannot_be_read_are_named_by_line(change, fact):
     assert mistake.fact.endswith("also line 5")
 
 
+def test_a_word_for_recomputation_that_the_map_gives_no_meaning_is_named_by_line():
+    stated = mapping(MAP.replace(" recompute: none,", "").replace("  dp: dp", "  dp: dp\n  recompute: ac"))
+    (mistake,) = mistakes_of(records_of_rows, [{**ROW, "ac": "full"}, {**ROW, "ac": "per layer"}], stated, "table.csv")
+    assert (mistake.line, "recompute is none, selective or full" in mistake.fact) == (3, True)
+
+
 def test_all_bad_columns_of_a_table_are_reported_at_once():
     found = mistakes_of(records, ROW, {**ROW, "status": "maybe", "ktok": "fast", "dp": 2.5})
     assert len(found) == 3
