@@ -130,7 +130,9 @@ def _same(rows: pd.DataFrame, field: Field) -> str | None:
 
 def _column(rows: pd.DataFrame, field: Field) -> dict[str, Any]:
     column, values = columns_by_name()[field.name], rows[field.name]
-    head: dict[str, Any] = {"name": field.name, "label": field.label, "title": column.meaning}
+    meaning = column.meaning.partition(";")[0]  # what follows is of the stored value
+    unit = f" ({column.unit})" if column.unit and field.factor == 1 else ""
+    head: dict[str, Any] = {"name": field.name, "label": field.label, "title": meaning + unit}
     if column.type in ("int64", "double"):
         numbers = values.astype(float).to_numpy() * field.factor
         return {**head, "digits": field.shown_digits, "values": [_short(value) for value in numbers.tolist()]}

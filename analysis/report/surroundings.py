@@ -67,8 +67,8 @@ def _override(text: str) -> str:
 
 
 def rejections_of(plan: pd.DataFrame | None, most: int = 8) -> str:
-    """Why candidates were not run, most frequent reason first: `memory (80), divides (60); counted with each of several
-    reasons: 20`. Empty where none was rejected.
+    """Why candidates were not run, most frequent reason first: `memory (80), divides (60); several reasons, each
+    counted: 20`. Empty where none was rejected.
     """
     if plan is None or "reasons" not in plan:
         return ""
@@ -78,7 +78,7 @@ def rejections_of(plan: pd.DataFrame | None, most: int = 8) -> str:
     shown = ", ".join(f"{reason} ({count:,})" for reason, count in counts.most_common(most))
     shown += f" and {len(counts) - most} rarer" if len(counts) > most else ""
     several = sum(len(reasons) > 1 for reasons in named)
-    return f"{shown}; counted with each of several reasons: {several:,}" if several else shown
+    return f"{shown}; several reasons, each counted: {several:,}" if several else shown
 
 
 def _fact(name: str, counts: Mapping[Any, int], differs: bool) -> Fact:

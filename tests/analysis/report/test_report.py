@@ -48,13 +48,13 @@ def planned(statuses, reasons, skipped=None):
 
 def test_candidates_with_several_reasons_are_not_taken_for_more_candidates():
     plan = planned(["rejected"] * 4, [["memory: a", "divides: b"], ["memory: a"], ["divides: c", "memory: d"], None])
-    assert rejections_of(plan) == "memory (3), divides (2); counted with each of several reasons: 2"
+    assert rejections_of(plan) == "memory (3), divides (2); several reasons, each counted: 2"
     assert rejections_of(plan[1:2]) == "memory (1)"
     many = planned(["rejected"] * 10, [[f"rule{at}: a"] for at in range(10)])
     assert rejections_of(many).endswith("rule7 (1) and 2 rarer")
     assert rejections_of(planned(["run"], [[]])) == rejections_of(None) == ""
     page = text_of(build(made_grid(1, 1), plan, ABOUT))
-    assert "4 candidates of the grid cannot work and were not run: memory (3), divides (2); counted with each" in page
+    assert "4 candidates of the grid cannot work and were not run: memory (3), divides (2); several reasons" in page
 
 
 def test_counts_of_the_head_are_of_runs_that_failed_wait_or_were_skipped():
