@@ -163,18 +163,14 @@ def test_what_is_wrong_names_the_model_and_quotes_no_file(tmp_path: Path, text: 
         assert (mistake.line, str(mistake.path)) == (5, where)
 
 
-def test_memory_takes_one(tmp_path: Path, command: Command) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["Llama-3-8B"]))
-    found = [json.loads(command("memory", model, "--dp", 8, "--zero", 1, "--json")[1]) for model in
-             (tmp_path / "config.json", "Llama-3-8B")]  # fmt: skip
-    assert found[0]["stages"] == found[1]["stages"]
-
-
-def test_memory_names_the_file_of_a_mistake(tmp_path: Path, command: Command) -> None:
+def test_memory_takes_one_and_names_the_file_of_a_mistake(tmp_path: Path, command: Command) -> None:
     path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIGS["Llama-3-8B"]))
+    found = [command.json("memory", model, "--dp", 8, "--zero", 1) for model in (path, "Llama-3-8B")]
+    assert found[0]["stages"] == found[1]["stages"]
     path.write_text(json.dumps(CONFIGS["Llama-3-8B"] | {"model_type": "gemma2"}))
-    code, _, err = command("memory", path)
-    assert (code, err.startswith(f"error: {path}: model_type gemma2 is none of llama, ")) == (2, True), err
+    err = command.refused("memory", path)
+    assert err.startswith(f"error: {path}: model_type gemma2 is none of llama, ")
 
 
 def test_sizes_that_fit_no_model_are_refused_with_the_reason() -> None:

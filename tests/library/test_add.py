@@ -51,6 +51,9 @@ def test_new_runs_follow_the_old_ones(sweep: Sweep) -> None:
     assert [planned.nodes for planned in now.runs[len(sweep.runs) :]] == [2, 4, 4]
     assert len(set(ids(now))) == len(now.runs) == 7
     assert [path.name for path in now.plans] == ["plan.parquet", "plan-0002.parquet"]
+    assert sweep.planned(ids(now)[-1]) is None, "a launcher that runs does not know it yet"
+    sweep.refresh_plans()
+    assert sweep.planned(ids(now)[-1]) == now.runs[-1]
     retained = [entry for entry in before if entry[0] != "journal"]
     assert set(retained) <= set(tree(sweep.directory.path))
 

@@ -18,8 +18,6 @@ SITE = "name: s\ngpus_per_node: 2\ngpu: cpu\n"
 
 
 def test_every_name_is_there_and_states_what_it_is():
-    for name in sweep.__all__:
-        assert getattr(sweep, name) is not None
     documented = [getattr(sweep, name) for name in sweep.__all__ if name != "__version__"]
     assert all(thing.__doc__ for thing in documented)
     with pytest.raises(AttributeError, match="no attribute 'lunch'"):
@@ -52,10 +50,7 @@ def test_importing_it_loads_nothing():
     assert done.returncode == 0, done.stderr
 
 
-def test_a_notebook_completes_names_and_draws_by_name(tmp_path: Path):
-    assert {"load", "figures", "report", "best_per_cell"} <= set(dir(analysis))
-    assert "read_records" in dir(sweep)
-    assert "draw" in dir(analysis.figures)
+def test_a_notebook_draws_by_name(tmp_path: Path):
     directory = made_sweep(tmp_path / "s")
     write_journal(directory, "one", [record_event(made_record(made_run(dp=2)))])
     records = sweep.read_records(tmp_path / "s")
