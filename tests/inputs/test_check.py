@@ -61,9 +61,7 @@ def test_a_parameter_that_the_workload_lacks_is_named_with_the_nearest():
     ("env: {A: [x, y]}\nexclude: [{A: x}]", []),
     ("include: [{tp: 2}, {nodes: 5}]", [("include.1.nodes", "5 nodes are more than the site's max_nodes 4")]),
 ])  # fmt: skip
-def test_values_are_choices_of_the_workload_and_points_name_axes_and_models_of_the_grid_and_nodes_of_the_site(
-    further, wanted
-):
+def test_choices_are_the_workloads_and_points_name_axes_models_and_nodes_that_there_are(further, wanted):
     assert found(further) == wanted
 
 
