@@ -433,6 +433,8 @@ def test_an_import_writes_here_and_points_to_the_heatmap_only_where_it_has_a_spe
     assert code == 0, err
     assert "sweep heatmap" not in err
     assert err.splitlines()[-1].startswith("no run has a speed: there is no best to draw; `sweep report bad.results")
+    document = command.json("import", "../bad.csv", "--map", "../map.yaml", "--out", "again.parquet")
+    assert (document["rows"], document["outcomes"]) == (1, {"oom_cuda": 1})
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,8 @@ def test_a_plan_and_a_sweep_are_a_line(tmp_path):
     grid = sweep.load_grid(tmp_path / "grid.yaml", ["nodes=[1]"])
     plan = sweep.plan(grid, sweep.load_site(grid, str(tmp_path / "site.yaml")))
     assert repr(plan) == f"<plan g: 2 runs of {plan.table.num_rows} candidates>"
+    of_grid = sweep.load_grid(tmp_path / "grid.yaml", ["site={gpu: cpu, gpus_per_node: 2}"])
+    assert len(sweep.plan(of_grid).runs) == 4
     found = made(tmp_path / "s")
     assert (
         repr(found)
