@@ -15,6 +15,7 @@ from sweep.foreign.mapping import plain_map, read_map
 from sweep.foreign.plausible import findings
 from sweep.inputs import yaml_lines
 from sweep.library.winners import winners
+from sweep.records.collect import write_results
 from sweep.records.record import problems
 from tests.support.paths import REPOSITORY
 from tests.support.published import table
@@ -373,11 +374,14 @@ def test_a_source_without_a_flops_convention_is_not_checked_by_ours(tmp_path):
     assert not import_of(tmp_path, row, text=MAP.replace("flops: playbook", "")).suspects
 
 
-def test_results_without_a_run_of_the_model_are_refused(tmp_path):
-    from sweep.records.collect import write_results
-
+def test_what_was_imported_is_read_as_runs_of_its_models(tmp_path):
+    sizes = {1: ("OOM", None), 2: ("fine", 12.0), 4: ("broke", None), 8: ("fine", 18.0), 16: ("fine", 26.0)}
+    rows = [{**ROW, "mbs": mbs, "gas": 64 // mbs, "status": s, "ktok": ktok} for mbs, (s, ktok) in sizes.items()]
     out = tmp_path / "out.parquet"
-    write_results(out, records(ROW))
+    write_results(out, records(*rows))
+    found = read_recorded(out, ["small"])
+    worked = dict(zip(found.candidates.columns["micro_batch_size"].tolist(), found.worked.tolist(), strict=True))
+    assert worked == {1: False, 2: True, 4: False, 8: True, 16: True}
     with pytest.raises(SweepError, match="there are no runs of 9B"):
         read_recorded(out, ["9B"])
 
