@@ -112,16 +112,13 @@ def test_a_file_may_say_which_of_its_layers_have_a_window() -> None:
         assert (shape and shape.window, wrong) == (0, []), "its class knows no window"
 
 
-def test_a_grid_takes_one_as_a_path_and_inline(tmp_path: Path) -> None:
+def test_a_grid_takes_one_as_a_path_and_inline_by_a_name(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CONFIGS["Qwen3-8B"]))
     for value in (str(path), json.dumps(CONFIGS["Qwen3-8B"])):
         grid = parse_grid(GRID.replace("{}", f"{{mine: {value}}}"), "grid.yaml")
         assert grid.models == {"mine": MODELS["Qwen3-8B"]}
         assert parse_grid(grid.to_yaml(), "again.yaml") == grid, "the shape is stored"
-
-
-def test_a_file_in_a_list_of_models_needs_a_name() -> None:
     with pytest.raises(SweepError, match=r"a model by its file has a name: \{mine: theirs/config.json\}"):
         parse_grid(GRID.replace("{}", "[theirs/config.json]"), "grid.yaml")
 

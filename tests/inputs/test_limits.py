@@ -264,13 +264,10 @@ def test_measured_rates_are_those_of_the_sites_own_kind_of_gpu():
     assert whole.parts["other"].measured is None
 
 
-def test_text_that_is_no_yaml_is_reported_at_its_line():
+def test_text_that_is_no_yaml_or_that_no_file_can_hold_is_reported_at_its_line():
     for line in ("a: b: c", "a: \0", "a: \x07"):
         (mistake,) = mistakes_of(load, f"name: x\nnodes: [1]\n{line}\n", "grid.yaml")
         assert (mistake.file, mistake.line) == ("grid.yaml", 3)
-
-
-def test_a_text_that_no_file_can_hold_is_reported_at_its_line():
     document = load('a: 1\nb: "x\\ud800"\nc: "x\\0"\nd: "\\U0001F600"\n', "grid.yaml")
     assert [mistake.line for mistake in document.mistakes] == [2, 3]
     assert document.value == {"a": 1, "b": "x", "c": "x", "d": "\U0001f600"}
