@@ -56,7 +56,7 @@ def test_a_bad_grid(tmp_path, monkeypatch, command, kind, name):
         (["launch", "grid.yaml", "--executor", "local", "-o", "max_run_time=9h", "--yes"], ["pilot_time"]),
         (["launch", "grid.yaml", "--executor", "local", "--dir", "full", "--yes"], ["not a sweep directory"]),
         (
-            ["launch", "grid.yaml", "--executor", "slurm", "-o", "nodes=[3,4]", "-o", "site.segment=3", "--dry-run"],
+            ["launch", "grid.yaml", "--executor", "slurm", "-o", "nodes=[3,4]", "-o", "site.segment=3", "--yes"],
             ["4 nodes is not made of whole segments of 3", "site.segment"],
         ),
         (["resume"], ["no sweep under"]),
