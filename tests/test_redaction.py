@@ -71,10 +71,9 @@ def test_a_known_value_is_removed_in_every_spelling(value):
         assert value not in clean
         assert json.dumps(value)[1:-1] not in clean
         assert REDACTED in clean
-
-
-def test_of_two_known_values_the_longer_is_removed_whole():
-    assert Redaction(["abcdef", "abcdef-ghijkl"]).clean("abcdef-ghijkl") == REDACTED
+    assert Redaction([value, f"{value}-longer"]).clean(f"{value}-longer") == REDACTED, (
+        "of two the longer is removed whole"
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,11 +126,6 @@ def test_a_json_document_remains_one(document):
     assert S[4:12] not in clean
     assert "12345678" not in clean
     assert json.loads(clean).keys() == document.keys()
-
-
-def test_the_name_of_a_pilots_job_is_no_secret():
-    line = '{"event":"pilot_intent","token":"a-long-name-of-a-sweep-6034c631-p0001","nodes":2}'
-    assert PLAIN.clean(line) == line
 
 
 def test_a_token_that_the_text_names_once_is_removed_everywhere():

@@ -55,6 +55,10 @@ def test_a_bad_grid(tmp_path, monkeypatch, command, kind, name):
         ),
         (["launch", "grid.yaml", "--executor", "local", "-o", "max_run_time=9h", "--yes"], ["pilot_time"]),
         (["launch", "grid.yaml", "--executor", "local", "--dir", "full", "--yes"], ["not a sweep directory"]),
+        (
+            ["launch", "grid.yaml", "--executor", "slurm", "-o", "nodes=[3,4]", "-o", "site.segment=3", "--yes"],
+            ["4 nodes is not made of whole segments of 3", "site.segment"],
+        ),
         (["resume"], ["no sweep under"]),
         (["best", "t.csv"], ["t.csv: a table of its own format, not results (`sweep import t.csv` converts it)"]),
         (["status", "a", "b"], ["error: unexpected: 'b'"]),
@@ -73,33 +77,13 @@ def test_bad_arguments(tmp_path, monkeypatch, command, arguments, words):
         assert word in err, err
 
 
-@pytest.fixture
-def standing(tmp_path, monkeypatch):
-    """A sweep directory as a launch leaves it before its first pilot."""
+def test_another_site_is_refused(tmp_path, monkeypatch, command):
+    """Its change would have no effect: the user gets an error and a remedy."""
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID)
-    return made(tmp_path / "s", GRID)
-
-
-@pytest.mark.parametrize("stated", ["in the grid", "in a file"])
-def test_another_site_is_refused(tmp_path, monkeypatch, command, standing, stated):
-    """Its change would have no effect: the user gets an error and a remedy."""
-    site = "{gpu: cpu, gpus_per_node: 2, account: right}"
-    if stated == "in the grid":
-        Path("grid.yaml").write_text(GRID.replace("{gpu: cpu, gpus_per_node: 2}", site))
-    else:
-        Path("site.yaml").write_text(site)
-    more = ("--site", "site.yaml") if stated == "in a file" else ()
-    err = command.refused("launch", "grid.yaml", "--dir", "s", "--executor", "local", *more, within=tmp_path)
-    assert "started with another site: account differs" in " ".join(err.split())
-    assert "another grid" not in err
-
-
-def test_node_counts_that_are_not_made_of_segments(tmp_path, monkeypatch, command):
-    monkeypatch.chdir(tmp_path)
-    grid = GRID.replace("nodes: [1]", "nodes: [1, 2, 3]\nglobal_batch_tolerance: 0.5")
-    Path("grid.yaml").write_text(grid.replace("gpu: cpu", "segment: 2, gpu: cpu"))
-    err = command.refused("launch", "grid.yaml", "--executor", "slurm", "--dry-run")
-    assert "3 nodes is not made of whole segments of 2" in err
-    assert "site.segment" in err
-    assert [path.name for path in tmp_path.iterdir()] == ["grid.yaml"]
+    Path("site.yaml").write_text("{gpu: cpu, gpus_per_node: 2, account: right}")
+    made(tmp_path / "s", GRID)
+    for stated in (("-o", "site.account=right"), ("--site", "site.yaml")):
+        err = command.refused("launch", "grid.yaml", "--dir", "s", "--executor", "local", *stated, within=tmp_path)
+        assert "started with another site: account differs" in " ".join(err.split())
+        assert "another grid" not in err

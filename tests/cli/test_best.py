@@ -5,6 +5,7 @@ import json
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from sweep.cli.best import table
 from sweep.library.winners import CONFIGURATION, winners
@@ -74,13 +75,10 @@ def test_times_of_steps_of_different_batches_are_not_compared_in_silence(tmp_pat
 
 def terminal(rows, width):
     """The table as lines of a terminal of that width."""
-    import io
-
-    from rich.console import Console
-
-    stream = io.StringIO()
-    Console(file=stream, width=width, highlight=False).print(table(rows, width=width))
-    return stream.getvalue().splitlines()
+    console = Console(width=width, highlight=False)
+    with console.capture() as shown:
+        console.print(table(rows, width=width))
+    return shown.get().splitlines()
 
 
 def test_a_narrow_terminal_shows_every_figure_whole(results):
@@ -204,7 +202,11 @@ def test_a_prediction_from_runs_without_a_speed_states_that_it_is_of_physics(tmp
 def test_a_plan_predicts_the_best_of_each_cell_and_draws_it(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grid.yaml").write_text(PREDICTABLE)
-    best = command.json("plan", "grid.yaml")["cells"][-1]["predicted_best"]
+    planned = command.json("plan", "grid.yaml", "--heatmap", "p.svg")
+    best = planned["cells"][-1]["predicted_best"]
+    (drawn,) = (cell for cell in planned["heatmap"]["cells"] if cell["nodes"] == planned["cells"][-1]["nodes"])
+    assert (drawn["run_id"], drawn["ties"]) == (best["run_id"], [])
+    assert (drawn["low"], drawn["high"]) == (pytest.approx(best["low"]), pytest.approx(best["high"]))
     shown = command("plan", "grid.yaml")[1]
     assert "Predicted best per cell, not measured" in shown
     assert f"{best['low']:,.0f} to {best['high']:,.0f}" in shown

@@ -52,13 +52,15 @@ def sweep(tmp_path: Path) -> Sweep:
     return sweep
 
 
-def test_run_with_all_its_attempts(sweep: Sweep) -> None:
+def test_run_with_all_its_attempts_each_by_its_own_record(sweep: Sweep) -> None:
     run_id = sweep.runs[0].run_id
     text = explain.shown(str(sweep.directory.path), run_id)
     assert f"{run_id}, attempt 1" in text
     assert "outcome:  node_fail" in text
     assert str(sweep.directory.log(run_id, 1)) in text
     assert "attempt 2" in text
+    documents = explain.json(str(sweep.directory.path), sweep.runs[2].run_id)
+    assert [(d["attempt"], d["outcome"]) for d in documents] == [(1, "ok")], "not as lost"
 
 
 def test_one_attempt_as_json_by_a_part_of_its_name(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,11 +70,6 @@ def test_one_attempt_as_json_by_a_part_of_its_name(sweep: Sweep, monkeypatch: py
     assert [(d["attempt"], d["outcome"]) for d in documents] == [(1, "node_fail")]
     monkeypatch.chdir(sweep.directory.path.parent)
     assert explain.json(words) == documents, "of the newest sweep here"
-
-
-def test_an_attempt_is_shown_by_its_own_record_not_as_lost(sweep: Sweep) -> None:
-    documents = explain.json(str(sweep.directory.path), sweep.runs[2].run_id)
-    assert [(d["attempt"], d["outcome"]) for d in documents] == [(1, "ok")]
 
 
 def test_attempts_that_have_not_ended_are_mistakes(sweep: Sweep) -> None:

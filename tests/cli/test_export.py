@@ -98,13 +98,6 @@ def test_flags_are_shell_arguments_of_the_layout(results):
     assert reported["sequence-length"] == str(row["sequence_length"])
 
 
-def test_missing_values_are_null(tmp_path):
-    made_grid(1, 1, failing=False).drop(columns=["cp", "ep", "peak_memory_bytes"]).to_parquet(tmp_path / "r.parquet")
-    row = json.loads(exported(tmp_path / "r.parquet"))[0]
-    assert (row["cp"], row["ep"], row["peak_memory_bytes"]) == (None, None, None)
-    assert "nan" not in exported(tmp_path / "r.parquet", "--format", "csv").lower()
-
-
 def trainer_results(path, **changes):
     run = made_run(model="llama", shape=LLAMA, gpus_per_node=8, sequence_length=2048, nodes=1, dp=8, **changes)
     write_results(path, [made_record(run)])
@@ -371,9 +364,12 @@ def test_cells_that_a_trainer_cannot_run_are_all_named_and_the_others_exported_w
     assert "--skip: has no effect" in exported(tmp_path / "r.parquet", "--skip", code=2)
 
 
-def test_an_incomplete_record_is_refused_with_all_that_is_missing(tmp_path):
-    frame = made_grid(1, 1, failing=False).drop(columns=["gpus_per_node", "sequence_length"])
-    frame.to_parquet(tmp_path / "r.parquet")
+def test_missing_values_are_null_and_a_trainer_is_refused_a_record_with_all_that_it_lacks(tmp_path):
+    lost = ["cp", "ep", "peak_memory_bytes", "gpus_per_node", "sequence_length"]
+    made_grid(1, 1, failing=False).drop(columns=lost).to_parquet(tmp_path / "r.parquet")
+    row = json.loads(exported(tmp_path / "r.parquet"))[0]
+    assert (row["cp"], row["ep"], row["peak_memory_bytes"]) == (None, None, None)
+    assert "nan" not in exported(tmp_path / "r.parquet", "--format", "csv").lower()
     reported = exported(tmp_path / "r.parquet", "--format", own_trainers()[-1], code=2)
     assert "gpus_per_node" in reported
     assert "sequence_length" in reported

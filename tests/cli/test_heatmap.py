@@ -81,16 +81,6 @@ def test_a_grids_other_cells_are_predicted_from_results_and_marked(tmp_path, com
     assert "the interval of 9 in 10 predictions" in picture
 
 
-def test_predictions_of_physics_alone_have_the_interval_that_plan_states(tmp_path, command):
-    (tmp_path / "grid.yaml").write_text(LARGER)
-    planned = command.json("plan", tmp_path / "grid.yaml", "--heatmap", tmp_path / "h.svg")
-    drawn = {cell["nodes"]: cell for cell in planned["heatmap"]["cells"]}
-    for best in ((cell["nodes"], cell["predicted_best"]) for cell in planned["cells"]):
-        cell = drawn[best[0]]
-        assert (cell["run_id"], cell["ties"]) == (best[1]["run_id"], [])
-        assert (cell["low"], cell["high"]) == pytest.approx((best[1]["low"], best[1]["high"]))
-
-
 def test_results_of_another_trainer_are_pointed_out(tmp_path, command):
     of_one_node(tmp_path, 1)
     (tmp_path / "grid.yaml").write_text(LARGER + "workload: megatron\n")

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import io
-import os
 import random
 import re
 import subprocess
@@ -92,9 +91,6 @@ def rendered(sweep, *, width=100, height=40):
         record=True, width=width, height=height, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
     console.print(live_picture.picture(sweep, NOW, height=height, width=width))
-    if folder := os.environ.get("SWEEP_LIVE_PICTURES"):
-        name = sweep.grid.name
-        console.save_svg(f"{folder}/{name}-{width}x{height}.svg", title="sweep status --watch", clear=False)
     return console.export_text()
 
 

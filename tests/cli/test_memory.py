@@ -14,20 +14,23 @@ def test_table_of_every_stage_and_the_time_line():
         assert word in text
 
 
-def test_what_does_not_fit_is_reported():
-    assert "does NOT fit, and a plan rejects it." in memory.shown("80B")
-    found = memory.json("80B")
-    assert (found["fits"], found["plan_keeps"]) == (False, False)
-    assert found["needed_bytes"] > found["limit_bytes"] > found["available_bytes"]
-
-
-def test_what_is_over_by_less_than_the_models_error_is_accepted_by_a_plan():
-    near = ("8B", "--dp", 8, "--zero", 1, "--sequence-length", 8192)
-    assert memory.shown(*near).endswith(
-        "of 79.6 GiB: over by 3.3%, within the model's error of 10%: a plan accepts it.\n"
-    )
-    found = memory.json(*near)
-    assert (found["fits"], found["plan_keeps"]) == (False, True)
+@pytest.mark.parametrize(
+    ("words", "fits", "kept", "end"),
+    [
+        (("80B",), False, False, ": does NOT fit, and a plan rejects it.\n"),
+        (
+            ("8B", "--dp", 8, "--zero", 1, "--sequence-length", 8192), False, True,
+            "of 79.6 GiB: over by 3.3%, within the model's error of 10%: a plan accepts it.\n",
+        ),
+        (("tiny-1M", "--gpu", "cpu"), None, True, "How much memory cpu has is not known.\n"),
+    ],
+)  # fmt: skip
+def test_whether_it_fits_and_whether_a_plan_keeps_it(words, fits, kept, end):
+    assert memory.shown(*words).endswith(end)
+    found = memory.json(*words)
+    assert (found["fits"], found["plan_keeps"]) == (fits, kept)
+    if not kept:
+        assert found["needed_bytes"] > found["limit_bytes"] > found["available_bytes"]
 
 
 def test_json_adds_up():
@@ -50,24 +53,15 @@ def test_layouts_that_cannot_be():
     found = memory.mistakes("8B", "--tp", 3, "--pp", 64, "--cp", 3, "--ep", 2)
     assert [m.split(":")[0] for m in found] == ["--tp", "--tp", "--pp", "--cp", "--ep"]
     assert "tp=3 and the 32 kv heads: neither divides the other" in found[1]
+    (text,) = memory.mistakes("3B", "--pp", 32)
+    assert "pp=32 stages for 28 layers" in text
+    nanotron = memory.json("3B", "--pp", 32, "--profile", "nanotron")
+    assert nanotron["stages"]["last"]["activations"] == 0, "its layers are all in earlier stages"
 
 
 def test_a_shape_that_cannot_be():
     (found,) = memory.mistakes("{num_layers: 0, hidden_size: 64, num_heads: 4, intermediate_size: 8, vocab_size: 9}")
     assert "num_layers must be positive" in found
-
-
-def test_unknown_memory():
-    found = memory.json("tiny-1M", "--gpu", "cpu")
-    assert (found["fits"], found["plan_keeps"]) == (None, True)
-    assert "not known" in memory.shown("tiny-1M", "--gpu", "cpu")
-
-
-def test_nanotrons_pipeline_may_have_more_stages_than_layers():
-    found = memory.json("3B", "--pp", 32, "--profile", "nanotron")
-    assert found["stages"]["last"]["activations"] == 0, "its layers are all in earlier stages"
-    (text,) = memory.mistakes("3B", "--pp", 32)
-    assert "pp=32 stages for 28 layers" in text
 
 
 def test_frozen_weights_have_no_gradients_master_copies_or_moments():

@@ -101,7 +101,6 @@ def test_bad_input(sweep: Sweep, command: Command, arguments: list[str], words: 
         assert word in err
 
 
-def test_a_run_that_has_not_begun_and_a_directory_that_is_none(tmp_path: Path, command: Command) -> None:
+def test_a_run_that_has_not_begun_is_refused(tmp_path: Path, command: Command) -> None:
     sweep = made(tmp_path / "s")
     assert "has not begun" in command.refused("rerun", sweep.directory.path, sweep.runs[0].run_id)
-    assert "no such directory" in command.refused("rerun", "./none", "--failed")

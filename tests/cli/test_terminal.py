@@ -138,9 +138,6 @@ def test_no_text_of_a_csv_file_begins_as_a_formula_and_import_reads_the_same_bac
     command.shown("import", tmp_path / "own.csv", "--out", tmp_path / "own.parquet")
     table = pq.read_table(tmp_path / "own.parquet", columns=["shift", "source"]).to_pydict()
     assert dict(zip(*table.values(), strict=True)) == {-at: cell for at, cell in enumerate(CELLS)}
-
-
-def test_a_csv_file_holds_no_nul():
     assert csv_of([{"a": "=\0", "b": "x\0"}]) == "a,b\n'=\\u0000,x\\u0000\n"
 
 

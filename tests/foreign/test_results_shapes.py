@@ -52,12 +52,7 @@ def test_what_is_no_shape_is_one_clear_error(tmp_path, table, command, shape, fa
     assert fact in err
 
 
-@pytest.mark.parametrize("value", [0, -1])
-def test_a_row_with_a_size_below_one_measures_no_configuration(tmp_path, table, value):
-    write(table, tmp_path / "t.parquet", "dp", [value, *table["dp"].to_pylist()[1:]])
-    assert len(read_recorded(tmp_path / "t.parquet").candidates) == table.num_rows - 1
-
-
-def test_a_row_without_a_name_is_left_out(tmp_path, table):
-    write(table, tmp_path / "t.parquet", "run_id", [None, *table["run_id"].to_pylist()[1:]])
+@pytest.mark.parametrize(("column", "value"), [("dp", 0), ("dp", -1), ("run_id", None)])
+def test_a_row_with_a_size_below_one_or_without_a_name_is_left_out(tmp_path, table, column, value):
+    write(table, tmp_path / "t.parquet", column, [value, *table[column].to_pylist()[1:]])
     assert len(read_recorded(tmp_path / "t.parquet").candidates) == table.num_rows - 1

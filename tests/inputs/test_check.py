@@ -1,11 +1,11 @@
-"""What a grid asks for that its workload or its site cannot do."""
+"""What a grid asks for that its workload or its site cannot do; the lists and ranges that a key may state."""
 
 from dataclasses import replace
 
 import pytest
 
 from sweep.contract import Workload
-from sweep.inputs.axes import shown
+from sweep.inputs.axes import MAX_VALUES, listed, scalars, shown
 from sweep.inputs.check import problems_of, problems_of_the_rest
 from sweep.inputs.load import parse_grid
 from sweep.inputs.site import parse_site
@@ -53,20 +53,15 @@ def test_a_parameter_that_the_workload_lacks_is_named_with_the_nearest():
     ("params: {kind: c}", [("params.kind", "the workload w has no kind 'c'")]),
     ("include: [{dtype: fp8}, {dtype: bf16, kind: c}]", [("include.0.dtype", "the workload w has no dtype 'fp8'"),
                                                          ("include.1.kind", "the workload w has no kind 'c'")]),
-])  # fmt: skip
-def test_values_are_among_the_choices_that_the_workload_states(further, wanted):
-    assert found(further) == wanted
-
-
-@pytest.mark.parametrize(("further", "wanted"), [
     ("include: [{model: 8B, nodes: 2, tp: 2, width: 4}]", []), ("exclude: [{tp: 2, gpus: 8, model: 8B}]", []),
     ("include: [{gpus: 8}]", [("include.0.gpus", "'gpus' is not an axis")]),
     ("exclude: [{tp: 2}, {colour: 1}]", [("exclude.1.colour", "'colour' is not an axis")]),
     ("include: [{model: [8B, 1B]}]", [("include.0.model", "'1B' is not among the grid's models")]),
     ("exclude: [{model: 1B}]", [("exclude.0.model", "'1B' is not among the grid's models")]),
     ("env: {A: [x, y]}\nexclude: [{A: x}]", []),
+    ("include: [{tp: 2}, {nodes: 5}]", [("include.1.nodes", "5 nodes are more than the site's max_nodes 4")]),
 ])  # fmt: skip
-def test_points_name_axes_and_models_of_the_grid(further, wanted):
+def test_choices_are_the_workloads_and_points_name_axes_models_and_nodes_that_there_are(further, wanted):
     assert found(further) == wanted
 
 
@@ -102,12 +97,6 @@ def test_nodes_are_no_more_than_the_largest_part_of_the_site_has(site, nodes, wa
     assert [fact for _, fact in found(site=site, nodes=nodes)] == wanted
 
 
-def test_the_nodes_of_an_include_are_limited_too():
-    assert found("include: [{tp: 2}, {nodes: 5}]") == [
-        ("include.1.nodes", "5 nodes are more than the site's max_nodes 4")
-    ]
-
-
 def test_one_name_means_one_column():
     assert found("env: {tp: x, width: y, FREE: z}") == [
         ("env.tp", "the variable 'tp' is also the name of an axis or parameter"),
@@ -134,3 +123,46 @@ def test_the_rest_of_a_wrong_grid_is_checked_against_its_workload():
 ])  # fmt: skip
 def test_a_message_shows_short_values_and_names_the_kind_of_others(value, text):
     assert shown(value) == text
+
+
+@pytest.mark.parametrize(("given", "values"), [
+    (4, [4]), ([1, 2], [1, 2]), ((1, True, 1.0), [1, True, 1.0]), ("text", ["text"]), (None, [None]),
+    ({"from": 3, "to": 3}, [3]), ({"from": 1, "to": 4}, [1, 2, 3, 4]), ({"from": 0, "to": 5, "step": 2}, [0, 2, 4]),
+    ({"from": -1, "to": 1}, [-1, 0, 1]), ({"from": 1, "to": 9, "times": 2}, [1, 2, 4, 8]),
+    ({"from": 1, "to": 8, "times": 2}, [1, 2, 4, 8]), ({"from": 5, "to": 5, "times": 3}, [5]),
+])  # fmt: skip
+def test_a_key_states_one_value_a_list_or_a_range(given, values):
+    found = listed(given)
+    assert [(type(one), one) for one in found] == [(type(one), one) for one in values]
+
+
+@pytest.mark.parametrize(("given", "fact"), [
+    ([], "the list is empty"), ([1, 2, 3, 2], "twice: as item 2 and 4"), (["a", "a"], "twice: as item 1 and 2"),
+    ({"from": 2, "to": 1}, "from <= to"), ({"from": 1, "to": 4, "step": 0}, "a step of at least 1"),
+    ({"from": 1, "to": 4, "times": 1}, "times of at least 2"), ({"from": 0, "to": 4, "times": 2}, "from <= to"),
+    ({"from": 1, "to": 4, "step": 1, "times": 2}, "nothing else"), ({"from": 1}, "nothing else"),
+    ({"to": 1}, "nothing else"), ({"from": 1, "to": 2, "by": 1}, "nothing else"), ({"from": 1, "to": 2.0}, "whole"),
+    ({"from": True, "to": 2}, "whole numbers"),
+])  # fmt: skip
+def test_what_is_no_list_or_range_is_refused(given, fact):
+    with pytest.raises(ValueError, match=fact):
+        listed(given)
+
+
+def test_a_key_has_ten_thousand_values_at_most():
+    assert MAX_VALUES == 10_000
+    assert len(listed(list(range(MAX_VALUES)))) == len(listed({"from": 1, "to": MAX_VALUES})) == MAX_VALUES
+    assert len(listed({"from": 0, "to": 3 * MAX_VALUES - 1, "step": 3})) == MAX_VALUES
+    for given in (
+        list(range(MAX_VALUES + 1)),
+        {"from": 0, "to": MAX_VALUES},
+        {"from": 0, "to": 3 * MAX_VALUES, "step": 3},
+    ):
+        with pytest.raises(ValueError, match=r"10,000"):
+            listed(given)
+
+
+def test_every_wrong_value_is_named_once():
+    with pytest.raises(ValueError, match="expected text or a number, found a mapping; expected text"):
+        scalars([{}, {"a": 1}, [1], "right"])
+    assert scalars(["a", 1, 1.5, True, None]) == ("a", 1, 1.5, True, None)

@@ -112,16 +112,13 @@ def test_a_file_may_say_which_of_its_layers_have_a_window() -> None:
         assert (shape and shape.window, wrong) == (0, []), "its class knows no window"
 
 
-def test_a_grid_takes_one_as_a_path_and_inline(tmp_path: Path) -> None:
+def test_a_grid_takes_one_as_a_path_and_inline_by_a_name(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CONFIGS["Qwen3-8B"]))
     for value in (str(path), json.dumps(CONFIGS["Qwen3-8B"])):
         grid = parse_grid(GRID.replace("{}", f"{{mine: {value}}}"), "grid.yaml")
         assert grid.models == {"mine": MODELS["Qwen3-8B"]}
         assert parse_grid(grid.to_yaml(), "again.yaml") == grid, "the shape is stored"
-
-
-def test_a_file_in_a_list_of_models_needs_a_name() -> None:
     with pytest.raises(SweepError, match=r"a model by its file has a name: \{mine: theirs/config.json\}"):
         parse_grid(GRID.replace("{}", "[theirs/config.json]"), "grid.yaml")
 
@@ -163,18 +160,14 @@ def test_what_is_wrong_names_the_model_and_quotes_no_file(tmp_path: Path, text: 
         assert (mistake.line, str(mistake.path)) == (5, where)
 
 
-def test_memory_takes_one(tmp_path: Path, command: Command) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["Llama-3-8B"]))
-    found = [json.loads(command("memory", model, "--dp", 8, "--zero", 1, "--json")[1]) for model in
-             (tmp_path / "config.json", "Llama-3-8B")]  # fmt: skip
-    assert found[0]["stages"] == found[1]["stages"]
-
-
-def test_memory_names_the_file_of_a_mistake(tmp_path: Path, command: Command) -> None:
+def test_memory_takes_one_and_names_the_file_of_a_mistake(tmp_path: Path, command: Command) -> None:
     path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIGS["Llama-3-8B"]))
+    found = [command.json("memory", model, "--dp", 8, "--zero", 1) for model in (path, "Llama-3-8B")]
+    assert found[0]["stages"] == found[1]["stages"]
     path.write_text(json.dumps(CONFIGS["Llama-3-8B"] | {"model_type": "gemma2"}))
-    code, _, err = command("memory", path)
-    assert (code, err.startswith(f"error: {path}: model_type gemma2 is none of llama, ")) == (2, True), err
+    err = command.refused("memory", path)
+    assert err.startswith(f"error: {path}: model_type gemma2 is none of llama, ")
 
 
 def test_sizes_that_fit_no_model_are_refused_with_the_reason() -> None:

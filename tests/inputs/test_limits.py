@@ -1,4 +1,4 @@
-"""The least and the greatest value of each key, what is beyond them, and what an omitted key has."""
+"""The least and the greatest value of each key, what is beyond them, what an omitted key has, and the YAML of both."""
 
 import pytest
 
@@ -170,14 +170,11 @@ def test_what_is_no_count_is_refused(value):
         amount(value)
 
 
-@pytest.mark.parametrize(("depth", "fits"), [(MAX_DEPTH, True), (MAX_DEPTH + 1, False)])
-def test_a_document_is_nested_so_deep_and_no_deeper(depth, fits):
-    text = "[" * depth + "1" + "]" * depth
-    if fits:
-        assert load(text, "f").value
-        return
+def test_a_document_is_nested_so_deep_and_no_deeper():
+    texts = ["[" * depth + "1" + "]" * depth for depth in (MAX_DEPTH, MAX_DEPTH + 1)]
+    assert load(texts[0], "f").value
     with pytest.raises(SweepError, match=f"nested more than {MAX_DEPTH} deep"):
-        load(text, "f")
+        load(texts[1], "f")
 
 
 def test_aliases_nest_no_deeper_than_the_text_may():
@@ -265,3 +262,20 @@ def test_measured_rates_are_those_of_the_sites_own_kind_of_gpu():
     whole = site(node_groups=groups).model_copy(update={"measured": measured})
     assert whole.parts["same"].measured is measured
     assert whole.parts["other"].measured is None
+
+
+def test_text_that_is_no_yaml_or_that_no_file_can_hold_is_reported_at_its_line():
+    for line in ("a: b: c", "a: \0", "a: \x07"):
+        (mistake,) = mistakes_of(load, f"name: x\nnodes: [1]\n{line}\n", "grid.yaml")
+        assert (mistake.file, mistake.line) == ("grid.yaml", 3)
+    document = load('a: 1\nb: "x\\ud800"\nc: "x\\0"\nd: "\\U0001F600"\n', "grid.yaml")
+    assert [mistake.line for mistake in document.mistakes] == [2, 3]
+    assert document.value == {"a": 1, "b": "x", "c": "x", "d": "\U0001f600"}
+
+
+@pytest.mark.parametrize("twice", ["a: 1\na: 2", "? [a]\n: 1"])
+def test_after_a_key_that_is_refused_the_others_are_read(twice):
+    document = load(f"{twice}\nb: 3\nb: 4\nc: 5\n", "grid.yaml")
+    assert len(document.mistakes) == 2
+    assert "'b'" in str(document.mistakes[1])
+    assert (document.value["b"], document.value["c"]) == (3, 5)

@@ -41,6 +41,8 @@ def test_a_given_site_counts_before_the_grids_and_that_before_what_is_detected(h
 
 
 def test_a_site_is_named_as_a_file_or_by_its_name_among_the_users(home):
+    with pytest.raises(SweepError, match=r"name a file; .* holds no site"):
+        load_site(given="big")
     sites_directory().mkdir(parents=True)
     (sites_directory() / "big.yaml").write_text(SITE)
     (home / "plain").write_text(SITE.replace("8", "2"))
@@ -51,11 +53,6 @@ def test_a_site_is_named_as_a_file_or_by_its_name_among_the_users(home):
     for path in ("bog.yaml", "./bog"):
         with pytest.raises(SweepError, match="no such site file"):
             load_site(given=path)
-
-
-def test_without_any_named_site_the_remedy_is_a_file():
-    with pytest.raises(SweepError, match=r"name a file; .* holds no site"):
-        load_site(given="big")
 
 
 def test_the_executor_is_the_one_asked_for_else_slurm_where_it_answers(monkeypatch):

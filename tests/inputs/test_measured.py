@@ -1,17 +1,14 @@
 """Measured rates of a cluster: the file next to the site's, and what it changes in a plan."""
 
-import json
-
 import msgspec
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from sweep.cli.plan import plan
 from sweep.inputs.load import load_inputs, load_site
 from sweep.inputs.site import parse_site
 from sweep.physics.measured import MeasuredCollective
 from sweep.planning.build import build
+from tests.support.command_line import Called
 from tests.support.refusals import mistakes_of
 
 SITE = "gpus_per_node: 8\ngpu: h100\n"
@@ -112,11 +109,9 @@ def test_a_slow_network_changes_the_order_in_favour_of_what_sends_least(folder):
 
 def test_the_plan_shows_where_each_rate_is_from(folder):
     (folder / "site.measured.yaml").write_text(MEASURED)
-    argv = [str(folder / "grid.yaml"), "--site", str(folder / "site.yaml"), "--show", "model"]
-    options = {"catch_exceptions": False, "standalone_mode": False}
-    text = CliRunner().invoke(plan, argv, **options).stdout
+    plan, words = Called("sweep.cli.plan:plan"), (folder / "grid.yaml", "--site", folder / "site.yaml")
+    text = plan.shown(*words, "--show", "model")
     assert "network per GPU: 46 GB/s ± 5%  (measured 2026-11-20 on node-01, node-02)" in text
-    found = json.loads(CliRunner().invoke(plan, [*argv, "--json"], **options).stdout)
-    sources = {row["rate"]: row["source"] for row in found["rates"]}
+    sources = {row["rate"]: row["source"] for row in plan.json(*words, "--show", "model")["rates"]}
     assert sources["memory"].startswith("measured 2026-11-20")
     assert "ML Engineering" in sources["matrix products, fp8"]

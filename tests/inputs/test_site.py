@@ -81,17 +81,14 @@ def test_all_mistakes_at_once():
     assert "gpus_per_node is missing" in str(found)
 
 
-def test_the_users_own_shell_is_passed_on_unchanged():
+def test_real_slurm_values_are_allowed_and_the_users_own_shell_is_passed_on_unchanged():
     setup = ["module load cuda/12.4", 'export X="{{ not a template }}"', "source ~/venv/bin/activate; echo $HOME"]
-    assert parse_site(GOOD + yaml.safe_dump({"setup": setup}), "s").setup == tuple(setup)
-
-
-def test_real_slurm_values_are_allowed():
     text = GOOD + (
         "partition: gpu-h100,debug\naccount: proj_123\nqos: high.prio\nreservation: maint_2026-11\n"
         "constraint: '[rack1|rack2]&nvme'\nsbatch: ['--exclude=n[1-3]', '--mail-user a@b.c', --contiguous]\n"
     )
-    site = parse_site(text, "s")
+    site = parse_site(text + yaml.safe_dump({"setup": setup}), "s")
+    assert site.setup == tuple(setup)
     assert site.constraint == "[rack1|rack2]&nvme"
     assert site.sbatch == ("--exclude=n[1-3]", "--mail-user a@b.c", "--contiguous")
     assert site.hardware.peak_flops("bf16") == 989e12

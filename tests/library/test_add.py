@@ -1,7 +1,6 @@
 """A grid that is added to a sweep: its runs become a further plan, and existing plans do not change."""
 
 import json
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -9,17 +8,12 @@ import pytest
 
 import analysis
 from sweep.errors import SweepError
-from sweep.executors.executor import JobState
 from sweep.inputs.load import load_stated, parse_grid
-from sweep.launcher.launcher import Launcher
-from sweep.launcher.loop import Loop
 from sweep.library.launch import Launched, launch
 from sweep.outcomes import Outcome
-from sweep.state.events import AttemptStarted
 from sweep.store import extend, lease
 from sweep.store.sweep import Sweep, open_sweep
 from tests.support.command_line import Command
-from tests.support.launchers import Scheduler, written
 from tests.support.made_sweeps import GRID, made, pilot_wrote, tree
 
 WIDER = GRID.replace("nodes: [1, 2]", "nodes: [2, 4]").replace("size: [1, 2]", "size: [2, 4]")
@@ -57,6 +51,9 @@ def test_new_runs_follow_the_old_ones(sweep: Sweep) -> None:
     assert [planned.nodes for planned in now.runs[len(sweep.runs) :]] == [2, 4, 4]
     assert len(set(ids(now))) == len(now.runs) == 7
     assert [path.name for path in now.plans] == ["plan.parquet", "plan-0002.parquet"]
+    assert sweep.planned(ids(now)[-1]) is None, "a launcher that runs does not know it yet"
+    sweep.refresh_plans()
+    assert sweep.planned(ids(now)[-1]) == now.runs[-1]
     retained = [entry for entry in before if entry[0] != "journal"]
     assert set(retained) <= set(tree(sweep.directory.path))
 
@@ -200,28 +197,3 @@ def test_a_torn_plan_is_reported(sweep: Sweep, command: Command) -> None:
     assert "plan-0002.parquet" in command("status", "s")[2]
     with pytest.raises(SweepError, match=r"plan-0002\.parquet"):
         add("grid.yaml")
-
-
-def test_a_running_launcher_measures_the_new_runs(sweep: Sweep, command: Command) -> None:
-    """It also sets straight what a pilot of its own left of a run that was added after the launcher began."""
-    executor = Scheduler(JobState.RUNNING)
-    launcher = Launcher(sweep, executor=executor, takeover=True)
-    loop = Loop(launcher)
-    loop.step()
-    old = executor.submitted[-1]
-    add("wider.yaml")
-    new = open_sweep(sweep.directory.path).runs[-1]
-    began = AttemptStarted(time=time.time(), pilot=old.name, run_id=new.run_id, attempt=1, nodes=("n1",))
-    written(sweep.directory, f"pilot-{old.name}", began).close()  # it sends no further heartbeat
-    executor.state = JobState.GONE
-    deadline = time.monotonic() + 30
-    while not launcher.sweep.sweep_state.has_record(new.run_id, 1) and time.monotonic() < deadline:
-        loop.step()
-        time.sleep(0.1)
-    assert launcher.sweep.sweep_state.runs[new.run_id].attempts[1].outcome is Outcome.LOST
-    while max(request.nodes for request in executor.submitted) < 4 and time.monotonic() < deadline:
-        loop.step()
-        time.sleep(0.1)
-    assert not launcher.done
-    assert max(request.nodes for request in executor.submitted) == 4
-    launcher.close()

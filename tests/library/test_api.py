@@ -18,8 +18,6 @@ SITE = "name: s\ngpus_per_node: 2\ngpu: cpu\n"
 
 
 def test_every_name_is_there_and_states_what_it_is():
-    for name in sweep.__all__:
-        assert getattr(sweep, name) is not None
     documented = [getattr(sweep, name) for name in sweep.__all__ if name != "__version__"]
     assert all(thing.__doc__ for thing in documented)
     with pytest.raises(AttributeError, match="no attribute 'lunch'"):
@@ -34,9 +32,13 @@ def test_every_name_is_on_the_page_of_the_interface():
 
 
 def test_a_plan_and_a_sweep_are_a_line(tmp_path):
-    (tmp_path / "grid.yaml").write_text(GRID + "site: {gpu: cpu, gpus_per_node: 2}\n")
-    plan = sweep.plan(sweep.load_grid(tmp_path / "grid.yaml"))
-    assert repr(plan) == f"<plan g: 4 runs of {plan.table.num_rows} candidates>"
+    (tmp_path / "grid.yaml").write_text(GRID)
+    (tmp_path / "site.yaml").write_text(SITE)
+    grid = sweep.load_grid(tmp_path / "grid.yaml", ["nodes=[1]"])
+    plan = sweep.plan(grid, sweep.load_site(grid, str(tmp_path / "site.yaml")))
+    assert repr(plan) == f"<plan g: 2 runs of {plan.table.num_rows} candidates>"
+    of_grid = sweep.load_grid(tmp_path / "grid.yaml", ["site={gpu: cpu, gpus_per_node: 2}"])
+    assert len(sweep.plan(of_grid).runs) == 4
     found = made(tmp_path / "s")
     assert (
         repr(found)
@@ -50,20 +52,7 @@ def test_importing_it_loads_nothing():
     assert done.returncode == 0, done.stderr
 
 
-def test_from_a_grid_to_a_plan(tmp_path: Path):
-    (tmp_path / "grid.yaml").write_text(GRID)
-    (tmp_path / "site.yaml").write_text(SITE)
-    grid = sweep.load_grid(tmp_path / "grid.yaml", ["nodes=[1]"])
-    plan = sweep.plan(grid, sweep.load_site(grid, str(tmp_path / "site.yaml")))
-    assert {(run.model, run.nodes) for run in plan.runs} == {("tiny-1M", 1)}
-    with pytest.raises(sweep.SweepError, match="nodez"):
-        sweep.load_grid(tmp_path / "grid.yaml", ["nodez=[1]"])
-
-
-def test_a_notebook_completes_names_and_draws_by_name(tmp_path: Path):
-    assert {"load", "figures", "report", "best_per_cell"} <= set(dir(analysis))
-    assert "read_records" in dir(sweep)
-    assert "draw" in dir(analysis.figures)
+def test_a_notebook_draws_by_name(tmp_path: Path):
     directory = made_sweep(tmp_path / "s")
     write_journal(directory, "one", [record_event(made_record(made_run(dp=2)))])
     records = sweep.read_records(tmp_path / "s")
