@@ -27,6 +27,7 @@ from sweep.records.record import configuration
 from tests.support import driving
 from tests.support.made_records import made_record, made_run
 from tests.support.paths import REPOSITORY
+from tests.support.trainers.external import STUBS, answered, python_of
 from tests.support.trainers.layouts import GOLDEN, LAYOUTS, launches, run_of
 
 STEPS = 8
@@ -40,30 +41,6 @@ def exported(trainer: str, number: int, directory: Path, **params: str) -> tuple
     words = ("--format", trainer, "--iterations", STEPS, "--out", directory / "out")
     driving.succeeds("best", directory / "r.parquet", *words)
     return run, directory / "out" / "small-1-nodes"
-
-
-STUBS = REPOSITORY / "tests/support/trainers/without_cuda"
-
-
-def named(variable):
-    """The path in a variable of the environment; the test is skipped without."""
-    value = os.environ.get(variable)
-    if not value:
-        pytest.skip(f"{variable} is not set")
-    return value
-
-
-def asked(python, code, *arguments, env=None):
-    done = subprocess.run(
-        [python, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, **(env or {})},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 @pytest.mark.parametrize("trainer", sorted(TRAINERS))
@@ -118,11 +95,11 @@ print(json.dumps([c.train_batch_size, c.gradient_accumulation_steps, c.zero_opti
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(6))
 def test_deepspeed_takes_its_configuration(number, tmp_path):
-    python = named("SWEEP_DEEPSPEED_PYTHON")
+    python = python_of("SWEEP_DEEPSPEED_PYTHON")
     run, folder = exported("deepspeed", number, tmp_path)
     text = (folder / "deepspeed.json").read_text()
     expected = [run.global_batch_sequences // run.gpus, run.layout.grad_accum, run.layout.zero]
-    assert asked(python, DEEPSPEED, text, run.gpus, env={"DS_ACCELERATOR": "cpu"}) == expected
+    assert answered(python, "-c", DEEPSPEED, text, run.gpus, env={"DS_ACCELERATOR": "cpu"}) == expected
 
 
 NANOTRON = """
@@ -140,10 +117,10 @@ print(json.dumps([c.model.model_config.num_hidden_layers, c.parallelism.tp, c.op
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(6))
 def test_nanotron_takes_its_configuration(number, tmp_path):
-    python, root = (named(f"SWEEP_NANOTRON_{name}") for name in ("PYTHON", "ROOT"))
+    python, root = (python_of(f"SWEEP_NANOTRON_{name}") for name in ("PYTHON", "ROOT"))
     run, folder = exported("nanotron", number, tmp_path, root=root)
     paths = folder / "nanotron.yaml", STUBS, Path(root, "src")
-    assert asked(python, NANOTRON, *paths) == [run.shape["num_layers"], run.layout.tp, run.layout.zero]
+    assert answered(python, "-c", NANOTRON, *paths) == [run.shape["num_layers"], run.layout.tp, run.layout.zero]
 
 
 def test_values_become_one_word_each_whatever_they_hold():

@@ -212,9 +212,9 @@ def test_megatron(trainer):
     assert memory == pytest.approx({"allocated_bytes": 30720.5 * 2**20, "reserved_bytes": 32768 * 2**20})
 
 
-def gathered_from(trainer, *lines):
+def gathered_from(trainer, *lines, warmup=1, iterations=1):
     """The parsed output of one process of the trainer, gathered: an iteration a second."""
-    gathered = Gathered(warmup=1, iterations=1)
+    gathered = Gathered(warmup, iterations)
     for one in parsed(trainer, *lines):
         gathered.add(one, float(len(gathered.entries)))
     return gathered
@@ -274,9 +274,7 @@ def test_megatrons_second_line_is_a_mean_with_the_first_and_not_one_iteration():
 def test_timed_iterations_whose_step_was_skipped_are_noted(trainer):
     run = dataclasses.replace(run_of(trainer, dtype="fp16"), warmup_iterations=2, iterations=3)
     lines = [LINE.format(number, 1000.0, number < 5) for number in range(1, 7)]
-    gathered = Gathered(run.warmup_iterations, run.iterations)
-    for one in parsed(trainer, *lines):
-        gathered.add(one, float(len(gathered.entries)))
+    gathered = gathered_from(trainer, *lines, warmup=2, iterations=3)
     notes = gathering.notes(gathering.compare(run, gathered, ""), gathered)
     assert any(note.startswith("2 of 3 timed iterations skipped the optimizer's step") for note in notes)
     only_warmup = gathered_from(trainer, LINE.format(1, 9.0, 1), LINE.format(2, 9.0, 0), LINE.format(3, 9.0, 0))
