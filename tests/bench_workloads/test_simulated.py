@@ -1,5 +1,6 @@
-"""The simulated workload: its ranks sleep as reported, and injected faults really happen."""
+"""The simulated workload: its ranks sleep as reported, and injected faults really happen; all workloads' settings."""
 
+import importlib
 import os
 import re
 import signal
@@ -9,7 +10,7 @@ import pytest
 
 from bench_workloads.simulated import FAULTS, WORKLOAD, Settings, faults, formula
 from bench_workloads.simulated.faults import HARMLESS, fault_of
-from sweep.contract import Layout
+from sweep.contract import Layout, Run
 from tests.support.driving import wait_for
 from tests.support.ranks.harness import ForkServer, Rank, a_run
 from tests.support.simulated import big, placed
@@ -126,3 +127,18 @@ def test_the_formula_has_the_right_trends():
     assert memory(dp=8) > memory(dp=8, zero=1) > memory(dp=8, zero=2) > memory(dp=8, zero=3)
     assert memory(tp=2) < memory() > memory(pp=2)
     assert memory(recompute="full") < memory(recompute="selective") < memory()
+
+
+RUN = {"model": "m", "shape": {}, "nodes": 1, "gpus_per_node": 1, "sequence_length": 8, "layout": Layout()}
+
+
+@pytest.mark.parametrize("workload", ["transformer", "simulated"])
+def test_a_run_gives_parameters_and_defaults_the_rest(workload):
+    package = importlib.import_module(f"bench_workloads.{workload}")
+    declared, settings = package.WORKLOAD, package.Settings
+    assert settings.of(Run(workload=workload, **RUN)) == settings()
+    assert settings.defaults() == declared.params == vars(settings())
+    name, value = next(iter(settings.defaults().items()))
+    assert settings.of(Run(workload=workload, params={name: value}, **RUN)) == settings()
+    with pytest.raises(ValueError, match=f"{workload} has no parameter colour, size"):
+        settings.of(Run(workload=workload, params={"size": 1, "colour": 2}, **RUN))

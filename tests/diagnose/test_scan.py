@@ -49,14 +49,10 @@ def test_a_watchers_verdict_counts_before_a_line_of_a_rank_whose_end_has_no_time
 
 @pytest.mark.parametrize("before", ["", "\n", "\n\n", "starting\n"])
 @pytest.mark.parametrize("after", ["", "\n", "\nall is well\n"])
-def test_a_hit_is_at_the_start_of_its_line(before, after):
-    (hit,) = scan(before + REFUSED + after)
-    assert (hit.position, hit.evidence) == (len(before), REFUSED)
-
-
-def test_an_error_that_is_only_logged_is_at_the_start_of_its_line():
-    line = "2026-01-01 10:00:00 ERROR trainer stopped: OddError: no such shape"
-    assert [hit.position for hit in scan(f"\n{line}\n")] == [1]
+@pytest.mark.parametrize("line", [REFUSED, "2026-01-01 10:00:00 ERROR trainer stopped: OddError: no such shape"])
+def test_a_hit_is_at_the_start_of_its_line(before, after, line):
+    (hit,) = scan(before + line + after)
+    assert (hit.position, hit.evidence) == (len(before), line)
 
 
 def test_no_line_is_split_where_the_end_of_a_long_log_begins():

@@ -69,3 +69,9 @@ def test_a_trainers_process_has_its_place_in_the_leaders_order(tmp_path, monkeyp
         "MASTER_PORT": str(exchange.port),
     }
     assert {name: found.get(name) for name in wanted} == wanted
+
+
+def test_of_several_ranks_in_a_process_torchruns_variables_name_none():
+    one, several = (place(5, 8, ranks_in_process=ranks).torchrun_variables() for ranks in (1, 2))
+    assert several == {name: one[name] for name in one if name not in ("RANK", "LOCAL_RANK")}
+    assert len(several) == len(one) - 2

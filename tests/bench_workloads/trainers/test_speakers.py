@@ -21,34 +21,25 @@ def gathered_from(*entries, warmup=2, iterations=3):
     return gathered
 
 
-def test_times_by_the_clock_where_the_trainer_reports_none():
-    gathered = gathered_from(*((i, 10.0 + i * 0.5, {}) for i in range(1, 6)))
+@pytest.mark.parametrize(("entries", "warmup", "iterations", "timed_s", "every"), [
+    ([(i, 10.0 + i * 0.5, {}) for i in range(1, 6)], 2, 3, [0.5] * 3, 1),  # by the clock where it reports none
+    ([(i, float(i), {"step_time_s": i / 10}) for i in range(1, 6)], 2, 3, [0.3, 0.4, 0.5], 1),  # else as it reports
+    ([(i, i * 0.1, {}) for i in (10, 20, 30)], 2, 15, [0.1] * 15, 10),  # a line every ten iterations covers ten
+    ([(i, i * 0.5, {}) for i in range(1, 4)], 0, 2, [0.5, 0.5], 1),  # the first, of no known length, is not timed
+    ([(1, 1.0, {}), (2, 2.0, {}), (3, 4.0, {}), (4, 4.0, {}), (5, 5.0, {})], 2, 3, [1.0] * 3, 2),  # at once
+])  # fmt: skip
+def test_iterations_are_timed_by_their_lines(entries, warmup, iterations, timed_s, every):
+    gathered = gathered_from(*entries, warmup=warmup, iterations=iterations)
     assert gathered.done
-    assert gathered.timed_s() == pytest.approx([0.5] * 3)
-    assert gathered.warmup_s() == pytest.approx([0.5])
+    assert gathered.timed_s() == pytest.approx(timed_s)
+    assert gathered.count() == entries[-1][0]
+    assert gathered.printed_every == every
 
 
-def test_the_trainers_own_times_come_first():
-    gathered = gathered_from(*((i, float(i), {"step_time_s": i / 10}) for i in range(1, 6)))
-    assert gathered.timed_s() == pytest.approx([0.3, 0.4, 0.5])
-    assert gathered.wall_s() == pytest.approx(1.0)
-
-
-def test_a_line_every_ten_iterations_covers_ten():
-    gathered = gathered_from(*((i, i * 0.1, {}) for i in (10, 20, 30)), warmup=2, iterations=15)
-    assert gathered.printed_every == 10
-    assert gathered.timed_s() == pytest.approx([0.1] * 15)
-    assert gathered.count() == 30
-
-
-def test_without_warm_up_the_first_unknown_one_is_not_timed():
-    gathered = gathered_from(*((i, i * 0.5, {}) for i in range(1, 4)), warmup=0, iterations=2)
-    assert gathered.timed_s() == pytest.approx([0.5, 0.5])
-
-
-def test_lines_that_come_at_once_share_their_time():
-    gathered = gathered_from((1, 1.0, {}), (2, 2.0, {}), (3, 4.0, {}), (4, 4.0, {}), (5, 5.0, {}), warmup=2)
-    assert gathered.timed_s() == pytest.approx([1.0, 1.0, 1.0])
+def test_the_clock_is_known_beside_the_trainers_own_times():
+    gathered = gathered_from(*((i, i * i, {"step_time_s": i / 10}) for i in range(1, 6)))
+    assert gathered.wall_s() == pytest.approx((25 - 4) / 3)
+    assert gathered_from(*((i, i * 0.5, {}) for i in range(1, 6))).warmup_s() == pytest.approx([0.5])
 
 
 def test_counts_from_zero_and_repeats_of_other_ranks():

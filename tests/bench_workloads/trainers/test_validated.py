@@ -11,8 +11,6 @@ The packages that these lack are stubs: `tests/support/trainers/without_cuda/cud
 """
 
 import json
-import os
-import subprocess
 from dataclasses import replace
 
 import pytest
@@ -20,25 +18,19 @@ import pytest
 from sweep.physics import shapes
 from sweep.physics.catalogue import MODELS
 from sweep.plugins import TRAINER
-from tests.support.paths import REPOSITORY
 from tests.support.trainers.drawn import drawn, saving, unvaried
+from tests.support.trainers.external import STUBS, answered, python_of
 from tests.support.trainers.layouts import run_of
 
 EXPERTS = "qwen3_30b_a3b_pretrain_config"
-CHECKS = REPOSITORY / "tests/support/trainers/without_cuda"
 COUNT, SEED, STEPS = 30, 41, 15  # of a run that saves after 8
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def checked(tmp_path, script, variable, values, *before):
-    if not os.environ.get(variable):
-        pytest.skip(f"{variable} is not set")
     path = tmp_path / "asked.json"
     path.write_text(json.dumps(values))
-    command = [os.environ[variable], CHECKS / script, *before, path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return answered(python_of(variable), STUBS / script, *before, path)
 
 
 def launches(trainer, runs):
@@ -51,7 +43,7 @@ def failures(runs, answers):
 
 
 def test_megatron_validates_its_arguments_and_the_configuration_of_its_layers(tmp_path):
-    root = os.environ.get("SWEEP_MEGATRON_ROOT") or pytest.skip("SWEEP_MEGATRON_ROOT is not set")
+    root = python_of("SWEEP_MEGATRON_ROOT")
     runs = saving(drawn("megatron", COUNT, SEED))
     assert unvaried("megatron", runs) == []
     answers = checked(tmp_path, "megatron_checks.py", "SWEEP_BRIDGE_PYTHON", launches("megatron", runs), root)
@@ -77,7 +69,7 @@ PERF = {True: "qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config", False: "llama3_8b
     "recipes", [PERF, {True: "qwen3_30b_a3b_pretrain_config", False: "llama32_1b_pretrain_config"}]
 )
 def test_bridges_main_takes_its_recipes_and_those_for_performance_with_our_overrides(tmp_path, recipes):
-    roots = [os.environ.get(f"SWEEP_{name}_ROOT") or pytest.skip("no checkouts") for name in ("BRIDGE", "MEGATRON")]
+    roots = [python_of(f"SWEEP_{name}_ROOT") for name in ("BRIDGE", "MEGATRON")]
     runs = saving(drawn("nemo", COUNT, SEED))
     runs = [replace(r, params={**r.params, "recipe": recipes[bool(r.shape["num_experts"])]}) for r in runs]
     answers = checked(tmp_path, "bridge_checks.py", "SWEEP_BRIDGE_MAIN_PYTHON", launches("nemo", runs), *roots)

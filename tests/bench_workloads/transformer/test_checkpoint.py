@@ -12,9 +12,9 @@ from sweep.outcomes import Outcome
 from tests.support.mounts import mounted
 from tests.support.ranks.harness import ForkServer
 from tests.support.transformer.cases import Case, case
-from tests.support.transformer.comparison import FP32, furthest
 from tests.support.transformer.reference import truth
 from tests.support.transformer.saving import SAVED_AT
+from tests.support.transformer.truths import FP32, furthest
 
 pytestmark = pytest.mark.parallel
 

@@ -10,8 +10,7 @@ from sweep.physics import memory
 from sweep.physics.profiles import profile_of
 from tests.support.ranks.harness import LARGER as SHAPE
 from tests.support.ranks.harness import ForkServer, a_run
-from tests.support.transformer.broken import columns
-from tests.support.transformer.cases import case
+from tests.support.transformer.cases import case, columns
 
 pytestmark = [
     pytest.mark.parallel,
@@ -72,16 +71,6 @@ def test_a_trace_is_what_a_real_run_counts(fork_server: ForkServer, words):
     assert all(rank.measurement["memory_kind"].startswith("tensors alive") for rank in tries[0])
 
 
-@pytest.mark.long
-def test_under_tp_a_rank_has_the_gradient_of_its_own_rows_of_the_embedding(fork_server: ForkServer):
-    """A gradient of the whole vocabulary, which torch's own embedding makes, would be 7 % more here."""
-    shape = SHAPE | {"vocab_size": 16384, "num_layers": 2}
-    run = run_of("tp=2 micro_batch_size=1 grad_accum=2", shape=shape, dtype="bf16")
-    real = max(rank.measurement["peak_allocated_bytes"] for rank in fork_server.attempt(run))
-    assert traced(run) == pytest.approx(real, rel=0.01)
-    assert formulas(run) == pytest.approx(real, rel=0.02)
-
-
 def test_a_pipeline_holds_a_buffer_for_each_micro_batch_of_a_step(fork_server: ForkServer):
     """Of the first and of the last stage: hidden states that come, or gradients that come back."""
     few, many = (run_of(f"pp=2 micro_batch_size=1 grad_accum={n}") for n in (4, 16))
@@ -101,6 +90,7 @@ def test_a_pipeline_holds_a_buffer_for_each_micro_batch_of_a_step(fork_server: F
     pytest.param("dp=8 zero=2", 0.01, marks=LONG),
     ("dp=8 zero=3", 0.02),
     pytest.param("dp=8 zero=3 recompute=full", 0.02, marks=LONG),
+    # A gradient of the whole vocabulary, which torch's own embedding makes under tp, would add 8 %
     ("dp=2 tp=2 pp=3 zero=1", 0.02),
     # Of one micro-batch: no gradient is there at the loss, and at the backward's end no activation
     ("dp=1 micro_batch_size=4 grad_accum=1", 0.001),

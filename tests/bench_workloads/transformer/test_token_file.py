@@ -29,12 +29,12 @@ def path(tmp_path):
     return path
 
 
-def share(mine: slice = slice(0, 4), positions: list[int] | None = None) -> Share:
-    return Share(7, VOCABULARY, LENGTH, 4, mine, torch.tensor(range(LENGTH) if positions is None else positions))
+def share(vocabulary: int = VOCABULARY) -> Share:
+    return Share(7, vocabulary, LENGTH, 4, slice(0, 4), torch.arange(LENGTH))
 
 
-def batches(path, part: Share, workers: int = 0) -> FileBatches:
-    return FileBatches(Settings(data=str(path), data_dtype="uint16", data_workers=workers), part)
+def batches(path, part: Share) -> FileBatches:
+    return FileBatches(Settings(data=str(path), data_dtype="uint16"), part)
 
 
 def test_targets_are_the_tokens_that_follow_in_the_file(path):
@@ -47,13 +47,6 @@ def test_targets_are_the_tokens_that_follow_in_the_file(path):
         assert np.array([*row.tolist(), last], dtype=np.uint16).tobytes() in text
 
 
-def test_replicas_and_slices_of_a_sequence_are_parts_of_one_global_batch(path):
-    whole = batches(path, share())(3)
-    part = batches(path, share(slice(2, 4), [5, 6, 60]))(3)
-    for everything, mine in zip(whole, part, strict=True):
-        assert torch.equal(everything[2:4, [5, 6, 60]], mine)
-
-
 def test_each_iteration_has_its_own_batch_and_any_can_be_read_again(path):
     source = batches(path, share())
     first = [source(number)[0] for number in range(3)]
@@ -63,15 +56,9 @@ def test_each_iteration_has_its_own_batch_and_any_can_be_read_again(path):
     assert torch.equal(source(2)[0], first[2])
 
 
-def test_workers_read_the_same(path):
-    alone, helped = batches(path, share()), batches(path, share(), workers=1)
-    for number in range(4):
-        assert torch.equal(alone(number)[0], helped(number)[0])
-
-
 def test_a_file_that_cannot_feed_the_model_is_named(path, tmp_path):
     with pytest.raises(TokenFileError, match=r"tokens.bin: token \d+, but the model's vocabulary has 16"):
-        batches(path, Share(7, 16, LENGTH, 4, slice(0, 4), torch.arange(LENGTH)))(0)
+        batches(path, share(vocabulary=16))(0)
     short = tmp_path / "short.bin"
     short.write_bytes(b"\0" * 2 * LENGTH)
     with pytest.raises(TokenFileError, match=r"short.bin: 128 bytes are no 65 or more tokens of uint16"):

@@ -4,7 +4,6 @@ Ranks are real torch processes; the records are those that a sweep stores.
 """
 
 import json
-import statistics
 from importlib.metadata import version
 
 import pytest
@@ -48,20 +47,22 @@ def with_straggler(fork_server: ForkServer, words: str, rank: int, late_s: float
         "dp=2 zero=0",
         "dp=2 zero=3",
         "pp=2",
+        "tp=2",
         *(pytest.param(words, marks=pytest.mark.long) for words in ("cp=2", "dp=2 ep=2", "dp=4 zero=2")),
     ],
 )
 def test_the_record_names_the_rank_that_is_20_ms_late_in_each_step(fork_server: ForkServer, words):
     """Whichever rank it is: all ranks' steps take as long as its own, and only that rank never waits.
 
-    Where a busy machine stretches a step far beyond 20 ms, the rank is late by half a step, to be identifiable.
+    Where a busy machine stretches a step far beyond 20 ms, the rank is late by a step, to be identifiable. A step of
+    tensor parallelism is long by itself on CPU.
     """
     for rank in (0, case(words).layout.gpus - 1):
-        record = with_straggler(fork_server, words, rank)
-        named = [record["slow_rank"]]
-        while named[-1] != rank and len(named) < TRIES:
-            record = with_straggler(fork_server, words, rank, max(LATE_S, record["step_time_median_s"] / 2))
+        late_s, named = 0.3 if "tp" in words else LATE_S, []
+        while rank not in named and len(named) < TRIES:
+            record = with_straggler(fork_server, words, rank, late_s)
             named.append(record["slow_rank"])
+            late_s = max(late_s, record["step_time_median_s"])
         assert named[-1] == rank, f"rank {rank} sleeps, named were {named}"
 
 
@@ -73,34 +74,14 @@ def test_no_rank_is_named_where_none_is_late(fork_server: ForkServer):
     assert None in named or len(set(named)) > 1, f"always {named[0]}"
 
 
-def test_a_straggler_in_a_tensor_parallel_pair_is_named(fork_server: ForkServer):
-    """On CPU a step of tensor parallelism is long by itself, on a busy one longer: it takes more to be a tenth late."""
-    late_s, named = 0.3, []
-    while 1 not in named and len(named) < TRIES:
-        params = {"straggler_rank": 1, "straggler_s": late_s}
-        run = a_run(case("tp=2").layout, shape=DENSE | {"num_layers": 1}, iterations=5, params=params)
-        record = record_of(fork_server, run)
-        named.append(record["slow_rank"])
-        late_s = max(late_s, record["step_time_median_s"])
-    assert named[-1] == 1, f"named were {named}"
-
-
-def test_one_disturbed_iteration_changes_neither_median_nor_rate(fork_server: ForkServer):
-    """One step of nine takes a second longer. Median and rate stay between those of the other steps."""
+def test_a_rank_that_is_late_once_is_not_slow(fork_server: ForkServer):
+    """One step of nine takes a second longer: neither the median nor the rank's own time does."""
     params = {"straggler_rank": 1, "straggler_s": 1.0, "straggler_iteration": 4}
-    run = a_run(Layout(dp=2), shape=DENSE | FEW_LAYERS, iterations=9, params=params)
-    record = record_of(fork_server, run)
+    record = record_of(fork_server, a_run(Layout(dp=2), shape=DENSE | FEW_LAYERS, iterations=9, params=params))
     times = record["step_times_s"]
-    disturbed = times.index(max(times))
-    assert disturbed == 3, "one iteration of warm-up comes first"
-    others = sorted(times[:disturbed] + times[disturbed + 1 :])
-    assert times[disturbed] > 1.0 > others[-1]
-    assert others[3] <= record["step_time_median_s"] <= others[4]
-    assert record["tokens_per_second"] == pytest.approx(run.global_batch_tokens / record["step_time_median_s"])
-    moved_s = statistics.mean(times) - record["step_time_median_s"]
-    assert moved_s > 0.5 * params["straggler_s"] / len(times), "a mean would have been moved"
-    further = json.loads(record["extra_json"])
-    assert further["own_time_median_s"]["max"] < 0.5, "late once is not slow"
+    assert times.index(max(times)) == 3, "one iteration of warm-up comes first"
+    assert max(times) > 1.0 > record["step_time_median_s"]
+    assert json.loads(record["extra_json"])["own_time_median_s"]["max"] < 0.5
 
 
 def test_a_whole_sweep_names_the_straggler_and_reports_that_the_nodes_have_another_torch(tmp_path):

@@ -4,10 +4,9 @@ import pytest
 
 from bench_workloads.transformer import WORKLOAD
 from tests.support.ranks.harness import ForkServer, Rank
-from tests.support.transformer.broken import broken_rules, columns
-from tests.support.transformer.cases import CHOSEN, COMPILED, IMPOSSIBLE, TABLE, Case, case
-from tests.support.transformer.comparison import BF16, FP32, furthest
+from tests.support.transformer.cases import CHOSEN, COMPILED, IMPOSSIBLE, TABLE, Case, broken_rules, case, columns
 from tests.support.transformer.reference import truth
+from tests.support.transformer.truths import BF16, FP32, furthest
 
 pytestmark = pytest.mark.parallel
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,25 @@ from tests.support.paths import REPOSITORY
 
 SCRIPTS = Path(__file__).parent
 """scripts that trainers run: no part of sweep, and no tests"""
+STUBS = SCRIPTS / "without_cuda"
 
 
 def python_of(variable):
-    """The interpreter that a variable of the environment names; the test is skipped without."""
+    """The interpreter or checkout that a variable of the environment names; the test is skipped without."""
     python = os.environ.get(variable)
     if not python:
         pytest.skip(f"{variable} is not set")
     return python
+
+
+def answered(*command, env=None):
+    """The JSON on the last line that a command prints."""
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, timeout=800, env={**os.environ, **(env or {})},
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def measured(directory, example, variable, *overrides, cluster=None):

@@ -1,11 +1,14 @@
 """The truth table, cases.yaml: layouts whose training must equal the single process, those that torch cannot do."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import yaml
+from packaging.specifiers import SpecifierSet
 
+from bench_workloads.transformer import WORKLOAD
 from sweep.contract import Layout, Run
+from sweep.physics.shapes import ModelShape
 from tests.support.ranks.harness import SHAPES, a_run
 
 
@@ -67,3 +70,14 @@ CHOSEN = (
 )
 """the lines checked in every test run"""
 assert {*CHOSEN} <= {one.name for one in TABLE}
+
+
+def columns(run: Run) -> dict:
+    """The run as a row of a plan."""
+    facts = {name: getattr(run, name) for name in ("nodes", "gpus_per_node", "sequence_length", "dtype", "compile")}
+    return {**ModelShape(**run.shape).as_dict(), **asdict(run.layout), **facts, **WORKLOAD.params, **run.params}
+
+
+def broken_rules(run: Run) -> list[str]:
+    """The rules of the workload that it breaks, under torch 2.13."""
+    return [r.name for r in WORKLOAD.rules if "2.13.0" in SpecifierSet(r.torch) and bool(r.broken(columns(run)))]
