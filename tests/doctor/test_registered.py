@@ -26,7 +26,7 @@ def test_a_registered_check_is_part_of_its_tier_and_its_rule_counts_and_what_is_
         monkeypatch.syspath_prepend(str(folder))
 
     install("NUMBER")
-    with pytest.raises(SweepError, match="'licenses' is a int, not a sweep.checks"):
+    with pytest.raises(SweepError, match=r"'licenses' is a int, not a sweep\.checks"):
         CHECK.every()
     install("LICENSES")
     (check,) = CHECK.every()

@@ -7,7 +7,6 @@ import time
 import msgspec
 import pytest
 
-from sweep.cli.live import live_view
 from sweep.outcomes import Outcome
 from sweep.search.search import Search
 from sweep.state.events import PilotEnded, PilotIntended, RerunRequested, SessionBegan
@@ -87,21 +86,16 @@ def test_a_stored_answer_that_is_out_of_date_is_not_used(tmp_path, command, monk
 
 
 @pytest.mark.usefixtures("small")
-def test_the_answer_is_not_stored_while_a_pilot_is_open(tmp_path, command):
-    existing, _ = out_of_memory(tmp_path / "s")
-    intent = PilotIntended(time=9.0, pilot="p0002", token="t-p0002", nodes=1, time_limit_s=60)
-    Journal(existing.directory.journal("launcher-0009")).append(intent)
-    counts(command, existing.directory.path)
-    assert not existing.directory.snapshot.exists()
-
-
-@pytest.mark.usefixtures("small")
-def test_while_a_pilot_is_open_the_launchers_answer_of_a_minute_ago_is_used(tmp_path, command, monkeypatch):
+def test_while_a_pilot_is_open_no_answer_is_stored_and_the_launchers_of_a_minute_ago_is_used(
+    tmp_path, command, monkeypatch
+):
     existing, first = out_of_memory(tmp_path / "s")
     directory = existing.directory
     intent = PilotIntended(time=9.0, pilot="p0002", token="t-p0002", nodes=1, time_limit_s=60)
     launcher = Journal(directory.journal("launcher-0009"))
     launcher.append(intent)
+    counts(command, directory.path)
+    assert not directory.snapshot.exists()
     launchers = read(existing)
     launchers.store()
     skipped = launchers.skipped()
@@ -131,16 +125,3 @@ def test_a_sweep_whose_pilot_ended_is_at_rest_unless_a_launcher_may_go_on(tmp_pa
     assert not read(sweep).at_rest
     launcher.release()
     assert read(sweep).at_rest
-
-
-def test_the_last_line_of_a_watch_without_a_terminal_is_the_state_at_its_end(tmp_path, capsys):
-    sweep = made(tmp_path / "s")
-    watched = read(sweep)
-    with live_view() as show:
-        show(watched)
-        pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
-        watched.refresh()
-        show(watched)
-    first, last = capsys.readouterr().err.splitlines()
-    assert first.startswith("4 runs: 4 waiting")
-    assert last.startswith("4 runs: 4 ok")
