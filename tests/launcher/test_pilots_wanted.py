@@ -1,19 +1,13 @@
 """What a pilot runs next, and which pilots are submitted: tables over pure functions."""
 
 import dataclasses
-import json
 
 import pytest
 
 from sweep.launcher.pilots_wanted import PATIENCE_S, SHARE_S, Capacity, pilots_wanted, unproductive_widths
 from sweep.outcomes import Outcome
-from sweep.planning.runs import PlannedRun
 from sweep.state.state import Attempt, PilotState, SweepState
-from tests.support.configurations import run as a_run
-
-
-def planned(name, nodes=1):
-    return PlannedRun(name, "1B", nodes, None, json.dumps({**a_run(), "nodes": nodes}))
+from tests.support.made_events import planned
 
 
 def ended(sweep_state, name, *outcomes, pilot="p0001"):
@@ -34,11 +28,12 @@ def ended_pilots(count, gone="FAILED"):
     return [pilot(f"p{i}", gone=gone, at=float(i)) for i in range(count)]
 
 
-RUNS = [planned("a"), planned("b", 2), planned("c"), planned("d", 2)]
+RUNS = [planned(number, nodes=nodes) for number, nodes in enumerate((1, 2, 1, 2))]
+FIRST = RUNS[0].run_id
 
 
 def many(count, nodes=1):
-    return [planned(f"r{nodes}-{i}", nodes) for i in range(count)]
+    return [planned(1000 * nodes + i, nodes=nodes) for i in range(count)]
 
 
 CAPACITY = Capacity(max_pilots=4, pilot_time_s=600, run_s=60)
@@ -123,7 +118,7 @@ def test_a_pilot_that_never_was_a_job_gives_no_width_up():
 
 def test_pilots_whose_runs_a_wider_one_took_give_no_width_up():
     sweep_state = state(*(pilot(f"p{i}", gone="ENDED") for i in range(3)), pilot("wide", 4))
-    sweep_state.run("a").attempts[1] = Attempt(1, "wide", nodes=("n1",), outcome=Outcome.HANG, ended_at=50.0)
+    sweep_state.run(FIRST).attempts[1] = Attempt(1, "wide", nodes=("n1",), outcome=Outcome.HANG, ended_at=50.0)
     assert unproductive_widths(sweep_state) == frozenset()
 
 
@@ -135,7 +130,7 @@ def test_a_pilot_that_lost_nodes_counts_for_what_it_can_take():
 def test_pilots_that_came_too_late_for_work_do_not_give_up_a_width():
     """The first of four pilots measures the last run, which hangs and waits again; the others found nothing."""
     sweep_state = state(*(pilot(f"p{i}", gone="ENDED") for i in range(1, 5)))
-    sweep_state.run("a").attempts[1] = Attempt(1, "p1", outcome=Outcome.HANG, ended_at=50.0)
+    sweep_state.run(FIRST).attempts[1] = Attempt(1, "p1", outcome=Outcome.HANG, ended_at=50.0)
     assert unproductive_widths(sweep_state) == frozenset()
     for i in range(5, 8):
         sweep_state.pilots[f"p{i}"] = pilot(f"p{i}", 1, gone="FAILED", at=60.0 + i)
@@ -176,6 +171,6 @@ def test_a_width_is_given_up_per_node_group():
     sweep_state = state(*of_group("old", "p1", "p2", "p3", gone="COMPLETED"), *of_group("fast", "p4"))
     assert unproductive_widths(sweep_state, "old") == {2}
     assert unproductive_widths(sweep_state, "fast") == frozenset()
-    ended(sweep_state, "a", Outcome.OK, pilot="p4")
-    sweep_state.runs["a"].attempts[1].ended_at = 5.0
+    ended(sweep_state, FIRST, Outcome.OK, pilot="p4")
+    sweep_state.runs[FIRST].attempts[1].ended_at = 5.0
     assert unproductive_widths(sweep_state, "old") == {2}, "another group's run says nothing of this one's pilots"
