@@ -7,6 +7,7 @@ import time
 import msgspec
 import pytest
 
+from sweep.cli.live import live_view
 from sweep.outcomes import Outcome
 from sweep.search.search import Search
 from sweep.state.events import PilotEnded, PilotIntended, RerunRequested, SessionBegan
@@ -125,3 +126,16 @@ def test_a_sweep_whose_pilot_ended_is_at_rest_unless_a_launcher_may_go_on(tmp_pa
     assert not read(sweep).at_rest
     launcher.release()
     assert read(sweep).at_rest
+
+
+def test_the_last_line_of_a_watch_without_a_terminal_is_the_state_at_its_end(tmp_path, capsys):
+    sweep = made(tmp_path / "s")
+    watched = read(sweep)
+    with live_view() as show:
+        show(watched)
+        pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
+        watched.refresh()
+        show(watched)
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("4 runs: 4 waiting")
+    assert last.startswith("4 runs: 4 ok")
