@@ -56,11 +56,7 @@ def test_a_node_of_a_domain_stays_a_node_and_groups_are_of_one_domain_first(tmp_
     assert halves(("a0", "b0", "a1", "c0"), {}) == (("a0", "b0"), ("a1", "c0")), "not known"
 
 
-def test_of_two_domains_that_do_not_reach_each_other_neither_is_named(tmp_path):
-    found, _ = guilty(tmp_path, lambda a, b: a[0] == b[0], "ab")
-    assert found == {}
-
-
-def test_domains_none_of_which_reaches_another_are_a_defect_of_the_network(tmp_path):
-    found, _ = guilty(tmp_path, lambda a, b: a[0] == b[0], "abcd")
+@pytest.mark.parametrize("domains", ["ab", "abcd"])
+def test_domains_none_of_which_reaches_another_are_a_defect_of_the_network_and_none_is_named(tmp_path, domains):
+    found, _ = guilty(tmp_path, lambda a, b: a[0] == b[0], domains)
     assert found == {}

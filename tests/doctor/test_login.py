@@ -41,10 +41,6 @@ def test_the_table_and_the_summary(tmp_path):
     assert "site: fit" in done.stderr
 
 
-def error_of(function):
-    return read_all(["reader"], find=lambda _: function)["reader"]["error"]
-
-
 def test_what_hangs_and_what_raises_is_unreadable():
     ended = threading.Event()
 
@@ -64,23 +60,20 @@ def test_what_hangs_and_what_raises_is_unreadable():
         ("exit 3", "sacctmgr: exit 3"),
         ("echo 'sacctmgr: error: slurm_persist_conn_open' >&2; exit 1", "sacctmgr: error: slurm_persist_conn_open"),
         ("sleep 5", "sacctmgr did not answer within 0.3 s"),
+        ("", "sacctmgr cannot be run: Exec format error"),  # as a broken installation leaves
         (None, "sacctmgr is not installed here"),
     ],
 )
 def test_a_command_that_fails_hangs_or_is_missing_is_reported_without_our_exception(
     tmp_path, monkeypatch, script, words
 ):
-    if script is not None:
+    if script:
         made_client(tmp_path / "sacctmgr", script)
+    elif script is not None:
+        (tmp_path / "sacctmgr").touch(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))
-    assert error_of(lambda: output(["sacctmgr", "show", "qos"], 0.3)) == words
-
-
-def test_a_command_that_cannot_be_run_is_named(tmp_path):
-    """An empty file with the bit of a program, as a broken installation leaves."""
-    (tmp_path / "sacctmgr").touch(0o755)
-    found = error_of(lambda: output([str(tmp_path / "sacctmgr")]))
-    assert found == f"{tmp_path / 'sacctmgr'} cannot be run: Exec format error"
+    found = read_all(["reader"], find=lambda _: lambda: output(["sacctmgr", "show", "qos"], 0.3))
+    assert found["reader"]["error"] == words
 
 
 @pytest.mark.slurm

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from sweep.doctor.measured import measured_rates
+from sweep.doctor.measured import measured_rates, write_measured
 from sweep.inputs.load import load_site
 from sweep.inputs.site import parse_measured
 from tests.support.doctor.answers import exchange
@@ -23,12 +23,8 @@ def test_the_rates_of_the_nodes_are_written_next_to_the_site(tmp_path):
 
 def rates_answer(node, speed):
     row = {"dtype": "bf16", "per_second": speed, "spread": 0.01}
-    return {
-        "kind": "rates",
-        "node": node,
-        "ranks": [{"matmul": row, "memory_copy": {"per_second": 2e12}}],
-        "problem": "",
-    }
+    ranks = [{"matmul": row, "memory_copy": {"per_second": 2e12}}]
+    return {"kind": "rates", "node": node, "ranks": ranks, "problem": ""}
 
 
 def test_only_fit_nodes_count_and_the_slowest_of_them_is_the_rate():
@@ -58,8 +54,6 @@ def test_nothing_measured_writes_nothing():
 
 
 def test_the_file_is_what_the_site_reads(tmp_path):
-    from sweep.doctor.measured import write_measured
-
     found = measured_rates([rates_answer("a", 7e14), exchange(["a", "b"], 0.004)], [], 0.0)
     write_measured(found, tmp_path / "m.yaml")
     text = (tmp_path / "m.yaml").read_text()

@@ -88,6 +88,7 @@ def test_a_node_that_is_slower_than_the_others_is_named_by_the_best_of_its_times
     once = [rated(node, 1e9 * rate) for node, rate in (("a", 1000), ("b", 1010), ("c", 990), ("d", 600), ("sick", 700))]
     once += [rated("e", None, "hang: no heartbeat")]
     assert set(accused_by_speed(once, Stated())) == {"d", "sick", "e"}
+    assert accused_by_speed([*once, rated("e", 1e12)], Stated()) == ["d", "sick"], "a later answer counts"
     answers = [*once, rated("d", 995e9), rated("sick", 720e9)]
     assert set(accused_by_speed(answers, Stated())) == {"sick", "e"}
     unfit = {
@@ -109,11 +110,3 @@ def test_a_rate_above_the_adapters_is_impossible():
 
 def report_stated():
     return Stated(gpu="h100", gpus_per_node=8)
-
-
-def test_a_node_without_an_answer_is_asked_again_and_a_later_answer_counts():
-    row = {"matmul": {"dtype": "fp32", "per_second": 1e11}, "memory_copy": {"per_second": 1e10}}
-    answers = [{"kind": "rates", "node": node, "ranks": [row], "problem": ""} for node in "abc"]
-    answers.append({"kind": "rates", "node": "d", "ranks": [], "problem": "hang: no progress for 30 s"})
-    assert accused_by_speed(answers, Stated()) == ["d"]
-    assert accused_by_speed([*answers, {**answers[0], "node": "d"}], Stated()) == []

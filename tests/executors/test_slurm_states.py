@@ -29,13 +29,9 @@ def test_only_a_rejection_that_is_known_to_be_permanent_is_one(rejection):
     assert rejection.get("means", "") in meaning(rejection["message"])
 
 
-def status(state):
-    return JobStatus(state=state)
-
-
 def test_of_several_jobs_of_one_name_the_oldest_that_lives_counts():
     """A submission whose reply was lost may have been repeated: the first of them has priority in the queue."""
-    running, pending, gone = (status(state) for state in (JobState.RUNNING, JobState.PENDING, JobState.GONE))
+    running, pending, gone = (JobStatus(state=state) for state in (JobState.RUNNING, JobState.PENDING, JobState.GONE))
     assert first_live([("12", pending), ("9", pending), ("101", pending)]) == ("9", pending)
     assert first_live([("7", gone), ("12", pending), ("101", running)]) == ("101", running)
     assert first_live([("8", gone), ("7", gone)]) == ("7", gone)

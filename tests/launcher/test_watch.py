@@ -156,36 +156,30 @@ def test_the_time_for_which_a_job_runs_begins_anew_when_it_is_requeued_suspended
     assert not queue_texts(launcher.sweep.sweep_state)
 
 
-def test_a_slow_scheduler_is_asked_less_often(existing, monkeypatch):
+def test_a_slow_scheduler_is_asked_less_often(watched):
     """It takes 12 s to answer: at most a tenth of the time is spent so."""
-    written(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
-    launcher, clock = Launcher(existing), Clock(monkeypatch, "sweep.launcher.watch")
+    launcher, watch, clock = watched
     launcher.executor = Scheduler(JobState.PENDING, lambda: setattr(clock, "now", clock.now + 12.0))
-    watch, began = Watch(launcher), clock.now
+    began = clock.now
     while clock.now < began + 600:
         watch.check()
         clock.now += 0.5
     assert launcher.executor.polls <= 600 / (12 / 0.1) + 1
-    launcher.close()
 
 
-def test_a_launcher_shows_that_it_lives_before_it_waits_for_the_scheduler(existing, monkeypatch):
-    written(existing.directory, "launcher-earlier", INTENT, SUBMITTED)
-    launcher = Launcher(existing)
-    launcher.executor, launcher.heartbeat_at = Scheduler(JobState.PENDING), 0.0
-    seen = []
-    launcher.executor.wait = lambda: seen.extend(driving.events_of(existing.directory.path, SessionAlive))
-    Watch(launcher).check()
+def test_a_launcher_shows_that_it_lives_before_it_waits_for_the_scheduler(watched):
+    launcher, watch, _ = watched
+    launcher.heartbeat_at, seen = 0.0, []
+    path = launcher.directory.path
+    launcher.executor = Scheduler(JobState.PENDING, lambda: seen.extend(driving.events_of(path, SessionAlive)))
+    watch.check()
     assert len(seen) == 1
-    launcher.close()
 
 
-def test_lost_is_written_under_a_checked_lease_only(existing):
+def test_lost_is_written_under_a_checked_lease_only(existing, watched):
     """Another launcher took over while this one waited for the scheduler's answer."""
-    directory, run_id = existing.directory, existing.runs[0].run_id
-    written(directory, "launcher-earlier", INTENT, SUBMITTED)
+    (launcher, *_), directory, run_id = watched, existing.directory, existing.runs[0].run_id
     written(directory, "pilot-p0001", AttemptStarted(time=3.0, pilot="p0001", run_id=run_id, attempt=1, nodes=("n1",)))
-    launcher = Launcher(existing)
     launcher.refresh()
     lease.take(directory, takeover=True)
     with pytest.raises(LeaseLostError):
@@ -194,17 +188,15 @@ def test_lost_is_written_under_a_checked_lease_only(existing):
     assert driving.events_of(directory.path, PilotGone) == []
 
 
-def test_a_job_that_was_requeued_after_its_pilot_ended_is_cancelled_with_the_sweep(existing):
-    gone = PilotGone(time=3.0, pilot="p0001", word="ENDED")
-    written(existing.directory, "launcher-earlier", INTENT, SUBMITTED, gone)
-    launcher = Launcher(existing, executor=Scheduler(JobState.PENDING))
-    watch = Watch(launcher)
+@pytest.mark.parametrize(("state", "cancelled"), [(JobState.PENDING, ["7"]), (JobState.RUNNING, [])])
+def test_a_job_that_was_requeued_after_its_pilot_ended_is_cancelled_with_the_sweep(watched, state, cancelled):
+    """One that runs ends by itself within seconds."""
+    launcher, watch, _ = watched
+    written(launcher.directory, "launcher-later", PilotGone(time=3.0, pilot="p0001", word="ENDED"))
+    launcher.refresh()
+    launcher.executor = Scheduler(state)
     watch.cancel_requeued()
-    assert launcher.executor.cancelled == ["7"]
-    launcher.executor = running = Scheduler(JobState.RUNNING)
-    watch.cancel_requeued()
-    assert running.cancelled == [], "it ends by itself within seconds"
-    launcher.close()
+    assert launcher.executor.cancelled == cancelled
 
 
 @pytest.mark.parametrize("submitted", [True, False])

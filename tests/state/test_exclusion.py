@@ -1,7 +1,6 @@
 """Which nodes are excluded, and where a retry may go: tables over the state from events."""
 
 import itertools
-import json
 import math
 import random
 
@@ -9,13 +8,11 @@ import pytest
 
 from sweep.launcher.pilots_wanted import nodes_to_avoid
 from sweep.outcomes import Outcome
-from sweep.planning.runs import PlannedRun
 from sweep.search.search import Search, choose
 from sweep.state.events import NodeBad, NodeFit, NodeReleased
 from sweep.state.exclusion import SLOW_IN_RUNS, by_chance
 from sweep.state.retries import OUTSIDE, SAME_EVERYWHERE, config_fault, may_retry
-from tests.support.configurations import run as a_run
-from tests.support.made_events import recorded, state_of
+from tests.support.made_events import planned, recorded, state_of
 
 A, B, AB = frozenset({"a1", "a2"}), frozenset({"b1", "b2"}), frozenset({"a2", "b1"})
 
@@ -165,20 +162,16 @@ def test_the_order_of_records_does_not_matter():
         assert sorted(state_of(*events).excluded_nodes) == expected
 
 
-def planned(name, nodes=2):
-    return PlannedRun(name, "1B", nodes, None, json.dumps({**a_run(), "nodes": nodes}))
-
-
 def test_a_retry_avoids_the_nodes_of_its_failure():
-    sweep_state = state_of(record("r", 1, Outcome.HANG, ("a1", "a2"), 1.0))
-    runs = [planned("r")]
+    runs = [planned(1, nodes=2)]
+    sweep_state = state_of(record(runs[0].run_id, 1, Outcome.HANG, ("a1", "a2"), 1.0))
     search = Search(runs)
     assert choose(runs, sweep_state, 2, 1000, 10, search=search, names=["a1", "a2"]) is None
     assert choose(runs, sweep_state, 2, 1000, 10, search=search, names=["a2", "b1"]) is None
     assert choose(runs, sweep_state, 2, 1000, 10, search=search, names=["b1", "b2"]).nodes == ("b1", "b2")
     assert choose(runs, sweep_state, 2, 1000, 10, search=search, names=["a1", "a2"], same_nodes=True).attempt == 2
     assert nodes_to_avoid(runs, sweep_state, 2) == {"a1", "a2"}
-    assert nodes_to_avoid([planned("fresh"), *runs], sweep_state, 2) == frozenset(), "such a pilot has work anywhere"
+    assert nodes_to_avoid([planned(2, nodes=2), *runs], sweep_state, 2) == frozenset(), "such a pilot has work anywhere"
 
 
 def test_only_a_nodes_own_runs_since_it_was_cleared_make_it_slow():

@@ -87,21 +87,16 @@ def test_a_stored_answer_that_is_out_of_date_is_not_used(tmp_path, command, monk
 
 
 @pytest.mark.usefixtures("small")
-def test_the_answer_is_not_stored_while_a_pilot_is_open(tmp_path, command):
-    existing, _ = out_of_memory(tmp_path / "s")
-    intent = PilotIntended(time=9.0, pilot="p0002", token="t-p0002", nodes=1, time_limit_s=60)
-    Journal(existing.directory.journal("launcher-0009")).append(intent)
-    counts(command, existing.directory.path)
-    assert not existing.directory.snapshot.exists()
-
-
-@pytest.mark.usefixtures("small")
-def test_while_a_pilot_is_open_the_launchers_answer_of_a_minute_ago_is_used(tmp_path, command, monkeypatch):
+def test_while_a_pilot_is_open_no_answer_is_stored_and_the_launchers_of_a_minute_ago_is_used(
+    tmp_path, command, monkeypatch
+):
     existing, first = out_of_memory(tmp_path / "s")
     directory = existing.directory
     intent = PilotIntended(time=9.0, pilot="p0002", token="t-p0002", nodes=1, time_limit_s=60)
     launcher = Journal(directory.journal("launcher-0009"))
     launcher.append(intent)
+    counts(command, directory.path)
+    assert not directory.snapshot.exists()
     launchers = read(existing)
     launchers.store()
     skipped = launchers.skipped()

@@ -62,12 +62,10 @@ def _image_kind(process: psutil.Process) -> str:
     return "daemon"
 
 
-LEAKS = {"fault": "leak_child", "fault_iteration": 1, "fault_rank": -1, "fault_s": 900}
-
-
 def leaking(batches, step_s):
     """A grid whose ranks each leak a daemon."""
-    keys = {"iterations": 4, "warmup_iterations": 2, "params": {"step_s": step_s, **LEAKS}}
+    leaks = {"fault": "leak_child", "fault_iteration": 1, "fault_rank": -1, "fault_s": 900}
+    keys = {"iterations": 4, "warmup_iterations": 2, "params": {"step_s": step_s, **leaks}}
     return driving.simulated({"poll_interval_s": 1, "max_pilots": 1}, nodes=2, micro_batch_size=batches, **keys)
 
 

@@ -12,7 +12,7 @@ from sweep.outcomes import Outcome
 from sweep.pilot.agent.agent import Agent
 from sweep.pilot.agent.fork_servers import ForkServerError
 from sweep.pilot.leader.link import Link
-from sweep.pilot.messages import NotPrepared, RankExited
+from sweep.pilot.messages import NotPrepared
 from sweep.state.retries import may_retry
 from tests.support.mounts import full_mount
 from tests.support.pilot_parts import PREPARE, Image, Mute, Scripted, played, runner_on, start
@@ -40,17 +40,3 @@ async def test_a_run_that_its_node_could_not_start_did_not_fail_itself(existing,
     result = await played(runner_on(existing, link), link, line.sent[-1])
     assert (result.diagnosis.outcome, result.message) == (Outcome.UNKNOWN, f"n1: {error}")
     assert may_retry([Outcome.UNKNOWN])
-
-
-async def test_ranks_get_this_nodes_temporary_directory_whatever_tmpdir_is_and_the_users_other_settings(
-    tmp_path, monkeypatch
-):
-    """The user's TMPDIR is the login node's, and would not be emptied after the attempt."""
-    image = Image()
-    monkeypatch.setattr("sweep.pilot.agent.fork_servers.ForkServer", image)
-    monkeypatch.setenv("TMPDIR", "/home/user/tmp")
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/home/user/kernels")
-    await Agent("n1", 0, tmp_path).serve(Scripted(PREPARE, start(), until=RankExited))
-    (request,) = image.requests
-    assert request.env["TMPDIR"] != "/home/user/tmp"
-    assert request.env["TORCHINDUCTOR_CACHE_DIR"] == "/home/user/kernels"

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
@@ -46,14 +45,10 @@ while True:
 """
 
 
-def test_a_dump_is_waited_for_as_long_as_torch_takes_to_look_for_the_request(tmp_path):
+def test_a_dump_is_waited_for_as_long_as_torch_takes_to_look_for_the_request(running, tmp_path):
     """Once a second by default, the thread that polls the pipe being another one than the rank's main thread."""
-    process = subprocess.Popen([sys.executable, "-c", LISTENER], cwd=tmp_path)
-    try:
-        while not (tmp_path / "stacks.0").exists():
-            assert process.poll() is None
-        (found,) = asyncio.run(evidence.gather([Rank(0, Path(), process.pid)], tmp_path)).values()
-    finally:
-        process.kill()
-        process.wait()
+    process = running(sys.executable, "-c", LISTENER, cwd=tmp_path)
+    while not (tmp_path / "stacks.0").exists():
+        assert process.poll() is None
+    (found,) = asyncio.run(evidence.gather([Rank(0, Path(), process.pid)], tmp_path)).values()
     assert "all_gather number 7 is started" in found

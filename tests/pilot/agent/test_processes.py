@@ -15,21 +15,15 @@ from tests.support.clients import made_client
 
 
 @pytest.fixture
-def sleeper():
-    """Starts a process with these marks in its environment; ended with the test."""
-    started = []
+def sleeper(running):
+    """Starts a process with these marks in its environment."""
 
     def start(token, node):
         environment = {k: v for k, v in os.environ.items() if k not in (PILOT_MARK, NODE_MARK)}
         marks = {name: value for name, value in ((PILOT_MARK, token), (NODE_MARK, node)) if value is not None}
-        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env={**environment, **marks})
-        started.append(process)
-        return process.pid
+        return running(sys.executable, "-c", "import time; time.sleep(60)", env={**environment, **marks}).pid
 
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
+    return start
 
 
 def pids(found):
@@ -69,19 +63,15 @@ os.execve("/bin/sleep", ["sleep", "60"], {})
 """
 
 
-def test_an_empty_environment_hides_no_descendant():
+def test_an_empty_environment_hides_no_descendant(running):
     token = f"test{os.getpid()}-bare"
-    process = subprocess.Popen([sys.executable, "-c", BARE, token, "n1"])
-    try:
-        while psutil.Process(process.pid).name() != "sleep":
-            time.sleep(0.01)
-        assert psutil.Process(process.pid).environ() == {}
-        assert pids(processes.carrying([token], "n1")) == {process.pid}
-        assert pids(processes.carrying(["another", token])) == {process.pid}
-        assert processes.carrying([token], "n2") == processes.carrying(["another"]) == []
-    finally:
-        process.kill()
-        process.wait()
+    process = psutil.Process(running(sys.executable, "-c", BARE, token, "n1").pid)
+    while process.name() != "sleep":
+        time.sleep(0.01)
+    assert process.environ() == {}
+    assert pids(processes.carrying([token], "n1")) == {process.pid}
+    assert pids(processes.carrying(["another", token])) == {process.pid}
+    assert processes.carrying([token], "n2") == processes.carrying(["another"]) == []
 
 
 def test_a_name_that_only_ends_with_the_mark_is_no_mark(sleeper, monkeypatch):
@@ -105,25 +95,19 @@ def test_only_allocated_gpus_are_checked():
     assert allocated({"SLURM_JOB_GPUS": "2,3"}) == {"2", "3"}
 
 
-def test_work_is_seen_and_sleep_is_not(monkeypatch):
+def test_work_is_seen_and_sleep_is_not(running, monkeypatch):
     monkeypatch.setattr(processes, "ACTIVITY_SHARE", 0.01)  # of a busy machine a process may get no more
-    burn = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    rest = subprocess.Popen(["sleep", "600"])
-    try:
-        activity = Activity()
-        assert not activity.busy(burn.pid), "nothing to compare with"
-        activity.busy(rest.pid)
-        deadline = time.monotonic() + 60
-        worked = False
-        while not worked and time.monotonic() < deadline:
-            time.sleep(2.5)
-            worked = activity.busy(burn.pid)
-            assert not activity.busy(rest.pid)
-        assert worked
-    finally:
-        for process in (burn, rest):
-            process.kill()
-            process.wait()
+    burn, rest = running(sys.executable, "-c", "while True: pass").pid, running("sleep", "600").pid
+    activity = Activity()
+    assert not activity.busy(burn), "nothing to compare with"
+    activity.busy(rest)
+    deadline = time.monotonic() + 60
+    worked = False
+    while not worked and time.monotonic() < deadline:
+        time.sleep(2.5)
+        worked = activity.busy(burn)
+        assert not activity.busy(rest)
+    assert worked
 
 
 GPUS_LISTED = "0, GPU-5d5ba0d6-0001\n1, GPU-5d5ba0d6-0002\n"
@@ -196,16 +180,11 @@ def test_memory_that_nobody_listed_holds_is_what_the_attempt_left(monkeypatch, n
     assert processes.left_on_gpus(0.0, time.time()) == [], "where processes are listed, they count"
 
 
-def test_the_server_of_the_sharing_service_is_not_left_by_an_attempt(tmp_path, nvidia_smi):
+def test_the_server_of_the_sharing_service_is_not_left_by_an_attempt(running, tmp_path, nvidia_smi):
     server = tmp_path / "nvidia-cuda-mps-server"
     server.symlink_to("/bin/sleep")
-    process = subprocess.Popen([server, "60"])
-    try:
-        nvidia_smi(f"{process.pid}, MIG-c6d4f1ef-0001")
-        assert processes.left_on_gpus(0.0, time.time() - 10) == []
-    finally:
-        process.kill()
-        process.wait()
+    nvidia_smi(f"{running(server, '60').pid}, MIG-c6d4f1ef-0001")
+    assert processes.left_on_gpus(0.0, time.time() - 10) == []
 
 
 AGENT = """

@@ -4,7 +4,6 @@ import fcntl
 import json
 import math
 import os
-import subprocess
 import sys
 import time
 
@@ -59,45 +58,35 @@ def test_the_longest_message_can_be_forwarded_whatever_it_is_written_as(tmp_path
     assert encode(Measured(attempt="r.1", rank=0, measurement=measurement))
 
 
-def test_a_rank_that_sends_heartbeats_without_pause_does_not_block_its_agent(tmp_path):
+def test_a_rank_that_sends_heartbeats_without_pause_does_not_block_its_agent(running, tmp_path):
     """Its agent reads no faster than it writes: the other ranks and the leader wait meanwhile."""
     read_fd, write_fd = os.pipe()
     os.set_blocking(read_fd, False)
     heartbeat = b'{"kind": "beat", "phase": "steady", "iteration": 1}\n' * 1000
-    writer = subprocess.Popen(
-        [sys.executable, "-c", f"import os\nwhile True: os.write({write_fd}, {heartbeat!r})"], pass_fds=[write_fd]
-    )
-    pipe = ProgressPipe(read_fd)
-    try:
-        deadline = time.monotonic() + 20
-        while not pipe.read():
-            assert time.monotonic() < deadline
-        assert len(pipe.read()) < 100_000
-    finally:
-        writer.kill()
-        writer.wait()
-        os.close(write_fd)
-        os.close(read_fd)
+    running(sys.executable, "-c", f"import os\nwhile True: os.write({write_fd}, {heartbeat!r})", pass_fds=[write_fd])
+    pipe, deadline = ProgressPipe(read_fd), time.monotonic() + 20
+    while not pipe.read():
+        assert time.monotonic() < deadline
+    assert len(pipe.read()) < 100_000
+    os.close(write_fd)
+    os.close(read_fd)
 
 
-def test_a_heartbeat_is_read_whatever_comes_with_it():
-    line = b'{"kind": "beat", "phase": "steady", "iteration": 7.0, "due_s": 2, "of a later version": 1}'
-    assert report_in(line) == RankHeartbeat(phase=Phase.STEADY, iteration=7, due_s=2.0)
-
-
-ODD_HEARTBEATS = [
-    '"phase": "nonsense"',
-    '"phase": "steady", "iteration": "7"',
-    '"phase": "steady", "iteration": 1' + "0" * 400,
-    '"phase": "steady", "due_s": 1' + "0" * 400,
-    f'"phase": "{"s" * 2**20}"',
-    '"iteration": 7',
+READ = RankHeartbeat(phase=Phase.STEADY, iteration=7, due_s=2.0)
+HEARTBEATS = [
+    ('"phase": "steady", "iteration": 7.0, "due_s": 2, "of a later version": 1', READ),
+    ('"phase": "nonsense"', None),
+    ('"phase": "steady", "iteration": "7"', None),
+    ('"phase": "steady", "iteration": 1' + "0" * 400, None),
+    ('"phase": "steady", "due_s": 1' + "0" * 400, None),
+    (f'"phase": "{"s" * 2**20}"', None),
+    ('"iteration": 7', None),
 ]
 
 
-@pytest.mark.parametrize("odd", ODD_HEARTBEATS, ids=range(len(ODD_HEARTBEATS)))
-def test_an_invalid_heartbeat_is_skipped(odd):
-    assert report_in(b'{"kind": "beat", %s}' % odd.encode()) is None
+@pytest.mark.parametrize(("fields", "read"), HEARTBEATS, ids=range(len(HEARTBEATS)))
+def test_a_heartbeat_is_read_whatever_comes_with_it_and_an_invalid_one_is_skipped(fields, read):
+    assert report_in(b'{"kind": "beat", %s}' % fields.encode()) == read
 
 
 def test_what_progress_writes_is_read_back():

@@ -8,14 +8,13 @@ import pytest
 from sweep.contract import Layout, Run
 from sweep.files import end_of
 from sweep.pilot.agent import evidence
-from sweep.pilot.agent.agent import Agent
 from sweep.pilot.agent.fork_messages import ForkRequest
 from sweep.pilot.agent.fork_servers import ForkServer
 from sweep.pilot.agent.ranks import KEPT_BYTES, LOG_BYTES, Rank, one_per_process, start_ranks
-from sweep.pilot.messages import RankExited, RankFailure
+from sweep.pilot.messages import RankFailure
 from tests.support.mounts import mounted
 from tests.support.paths import REPOSITORY
-from tests.support.pilot_parts import PREPARE, Image, Scripted, start
+from tests.support.pilot_parts import Image
 from tests.support.simulated import place
 
 
@@ -146,22 +145,3 @@ def test_a_hang_is_shown_by_one_dump_of_all_threads_and_ended_at_once(tmp_path):
     assert sorted(reports.ends) == [(rank, None, int(signal.SIGTERM)) for rank in range(RANKS)]
     assert list(stacks) == [0]
     assert stacks[0].count(" in act\n") == RANKS
-
-
-COMMON = {
-    "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1", "MASTER_ADDR": "n1", "MASTER_PORT": "5",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("one_process", "own"),
-    [(False, [{"RANK": "2", "LOCAL_RANK": "0"}, {"RANK": "3", "LOCAL_RANK": "1"}]), (True, [{}])],
-)
-def test_a_process_of_several_ranks_has_no_rank_in_its_environment(tmp_path, monkeypatch, one_process, own):
-    image = Image()
-    monkeypatch.setattr("sweep.pilot.agent.fork_servers.ForkServer", image)
-    line = Scripted(PREPARE, start(2, one_process=one_process), until=RankExited)
-    asyncio.run(Agent("n2", 1, tmp_path).serve(line))
-    names = {"RANK", "LOCAL_RANK", *COMMON}
-    given = [{name: request.env[name] for name in names & set(request.env)} for request in image.requests]
-    assert given == [COMMON | one for one in own]

@@ -219,22 +219,17 @@ WAITING = dump(("all_reduce", "distributed_c10d.py", 3000), ("step", "train.py",
 ASLEEP = dump(("sleep_for_ever", "train.py", 12), ("step", "train.py", 38))
 
 
-def test_the_rank_outside_the_majority_is_named_also_without_a_stack():
-    found = "sleep_for_ever (train.py:12) from step (train.py:38)"
-    assert suspects({0: WAITING, 1: WAITING, 2: ASLEEP, 3: WAITING}) == {2: found}
-    assert suspects({0: WAITING, 1: WAITING, 2: ""}) == {2: "no stack"}
+BACKWARD = dump(("_engine_run_backward", "graph.py", 979), ("backward", "_tensor.py", 630))
+LOADING = dump(("load", "data.py", 3))
+ASLEEP_AT = "sleep_for_ever (train.py:12) from step (train.py:38)"
+
+
+@pytest.mark.parametrize(("stacks", "suspected"), [
+    ([WAITING, WAITING, ASLEEP, WAITING], {2: ASLEEP_AT}), ([WAITING, WAITING, ""], {2: "no stack"}),
+    ([ASLEEP, LOADING], {}), ([WAITING, WAITING], {}), ([], {}),  # without a majority none is named
+    ([BACKWARD, ASLEEP], {1: ASLEEP_AT}),  # of two the one outside the collective
+    ([WAITING, BACKWARD], {}),  # both wait, each in a collective of its own
+])  # fmt: skip
+def test_the_rank_outside_the_majority_or_the_collective_is_the_suspect(stacks, suspected):
+    assert suspects(dict(enumerate(stacks))) == suspected
     assert innermost(WAITING) == "all_reduce (distributed_c10d.py:3000) from step (train.py:40)"
-
-
-def test_without_a_majority_no_rank_is_named():
-    assert suspects({0: ASLEEP, 1: dump(("load", "data.py", 3))}) == {}
-    assert suspects({0: WAITING, 1: WAITING}) == {}
-    assert suspects({}) == {}
-
-
-def test_of_two_ranks_the_one_outside_the_collective_is_the_suspect():
-    backward = dump(("_engine_run_backward", "graph.py", 979), ("backward", "_tensor.py", 630))
-    assert suspects({0: backward, 1: ASLEEP}) == {1: "sleep_for_ever (train.py:12) from step (train.py:38)"}
-    assert suspects({0: WAITING, 1: backward}) == {}, "both wait, each in a collective of its own"
-    other = dump(("load", "data.py", 3))
-    assert suspects({0: ASLEEP, 1: other}) == {}, "no rank waits: none is named"

@@ -6,8 +6,6 @@ import signal
 import time
 from types import SimpleNamespace
 
-import pytest
-
 from sweep.pilot.leader import preflight as module
 from sweep.pilot.leader.attempts import Attempts
 from sweep.pilot.leader.files import Files
@@ -34,29 +32,13 @@ sys.meta_path.insert(0, Slow())
 """
 
 
-@pytest.fixture
-def importing(tmp_path):
-    """A sweep whose first leader is held in its imports: (the directory, its launcher, the file that lets it go on)."""
-    seen, going_on, path = tmp_path / "seen", tmp_path / "going-on", tmp_path / "path"
+def test_while_the_leader_imports_its_agents_start_and_a_signal_ends_the_pilot_in_order(tmp_path):
+    seen, going_on, path, directory = (tmp_path / name for name in ("seen", "going-on", "path", "s"))
     path.mkdir()
     (path / "sitecustomize.py").write_text(SLOW_IMPORT.format(seen=str(seen), going_on=str(going_on)))
     launcher = driving.launching(tmp_path, GRID, env={"PYTHONPATH": os.pathsep.join(map(str, (path, REPOSITORY)))})
     driving.wait_for(seen.exists)
-    yield tmp_path / "s", launcher, going_on
-    going_on.touch()
-    launcher.wait(120)
-
-
-def test_agents_start_while_the_leader_imports(importing):
-    directory, launcher, going_on = importing
     driving.wait_for(lambda: any("sweep.pilot.agent" in line for line in driving.marked_processes(directory)))
-    going_on.touch()
-    assert launcher.wait(120) == 0
-    driving.assert_each_run_measured_once(directory)
-
-
-def test_a_signal_while_the_leader_imports_ends_the_pilot_in_order(importing):
-    directory, launcher, going_on = importing
     (pid,) = driving.leader_pids(directory)
     os.kill(pid, signal.SIGTERM)
     going_on.touch()

@@ -68,26 +68,23 @@ def test_a_node_that_does_not_come_back_is_reported_unless_most_are_lost():
     assert unreachable([lost("n1", 5.0, gone=True), *links[2:]], now) == [], "its failure was reported as such"
 
 
-@pytest.mark.parametrize(("end", "left_s"), [("", 900.0), ("600", 500.0), ("5000", 900.0), ("unknown", 900.0)])
-def test_slurm_states_when_the_job_ends_and_else_the_limit_does(end, left_s):
-    job = PilotTime(spec(time_limit_s=1000), {"SLURM_JOB_END_TIME": end}, 0.0)
-    assert job.left_s(100.0) == left_s - MARGIN_S
+@pytest.mark.parametrize(
+    ("limit_s", "end", "left_s"),
+    [(1000, "", 900.0), (1000, "600", 500.0), (1000, "5000", 900.0), (1000, "unknown", 900.0), (200, "", 100.0)],
+)
+def test_slurm_states_when_the_job_ends_and_else_the_limit_does_less_a_margin(limit_s, end, left_s):
+    job = PilotTime(spec(time_limit_s=limit_s), {"SLURM_JOB_END_TIME": end}, 0.0)
+    assert job.left_s(100.0) == left_s - min(MARGIN_S, limit_s / 10)
 
 
-def test_the_margin_of_a_short_job_is_a_tenth():
-    assert PilotTime(spec(time_limit_s=100), {}, 0.0).left_s(0.0) == 90.0
-
-
-def test_the_next_run_takes_somewhat_more_than_the_longest_lately():
+def test_the_next_run_takes_somewhat_more_than_the_longest_lately_and_an_unknown_one_no_more_than_it_may():
+    for limits, job_s, expected in (
+        (LIMITS, 1000, UNKNOWN_RUN * ASSUMED_RUN_S), (replace(LIMITS, attempt_s=60.0), 1000, 60.0), (LIMITS, 100, 50.0)
+    ):  # fmt: skip
+        assert PilotTime(spec(limits=limits, time_limit_s=job_s), {}, 0.0).next_run_s() == expected
     job = PilotTime(spec(), {}, 0.0)
-    assert job.next_run_s() == UNKNOWN_RUN * ASSUMED_RUN_S
     for seconds in [100.0] + [10.0] * (LATELY - 1):
         job.took(seconds)
     assert job.next_run_s() == 150.0
     job.took(10.0)
     assert job.next_run_s() == 15.0
-
-
-def test_what_an_unknown_run_may_take_is_bounded_by_its_limit_and_the_job():
-    assert PilotTime(spec(limits=replace(LIMITS, attempt_s=60.0)), {}, 0.0).next_run_s() == 60.0
-    assert PilotTime(spec(time_limit_s=100), {}, 0.0).next_run_s() == 50.0

@@ -48,30 +48,30 @@ def test_nodes_whose_daemon_says_nothing_are_where_the_controller_says_or_not_kn
     assert known({"n1": Spot(), "n2": Spot()}).of(("n1", "n2"))[2] == (), "known to have none"
 
 
-def test_a_domain_that_explains_the_failures_is_left_out_until_the_user_releases_it():
-    state, places = SweepState(), known(RACKS)
+def life(outcome_on):
+    """The state after 40 attempts, each on two neighbours, that ended as the function says of their nodes."""
+    state = SweepState()
     for number in range(40):
-        pair = (f"n{number % 11}", f"n{number % 11 + 1}")
-        bad = {"n4", "n5", "n6", "n7"} & set(pair)
-        outcome, at = Outcome.HANG if bad else Outcome.OK, 100.0 + number
-        state.apply_all([recorded(f"r{number}", outcome, at, node_names=pair, ended_at=at)])
+        pair, at = (f"n{number % 11}", f"n{number % 11 + 1}"), 100.0 + number
+        state.apply_all([recorded(f"r{number}", outcome_on({*pair}), at, node_names=pair, ended_at=at)])
+    return state
+
+
+def test_a_domain_that_explains_the_failures_is_left_out_until_the_user_releases_it():
+    places, bad = known(RACKS), ["n4", "n5", "n6", "n7"]
+    state = life(lambda pair: Outcome.HANG if pair & {*bad} else Outcome.OK)
     unfit = places.unfit(state, NO_RUNS, Outcome.HANG)
-    assert [node for node, _ in unfit] == ["n4", "n5", "n6", "n7"]
+    assert [node for node, _ in unfit] == bad
     (why,) = {why for _, why in unfit}
     assert why.startswith("19 of 19 attempts on domain rack1 failed, 0 of 21 elsewhere; by chance in 1 of 131,282,408,")
-    for node in ("n4", "n5", "n6", "n7"):
-        state.apply_all([NodeReleased(time=200.0, node=node)])
+    state.apply_all([NodeReleased(time=200.0, node=node) for node in bad])
     assert places.unfit(state, NO_RUNS, Outcome.HANG) == []
     assert known(dict.fromkeys(RACKS, Spot())).unfit(state, NO_RUNS, Outcome.HANG) == [], "no units"
 
 
 def test_failures_of_the_configuration_or_of_one_node_accuse_no_domain():
-    state, places = SweepState(), known(RACKS)
-    for number in range(40):
-        pair = (f"n{number % 11}", f"n{number % 11 + 1}")
-        outcome = Outcome.HANG if "n5" in pair else Outcome.OOM_CUDA if "n9" in pair else Outcome.OK
-        state.apply_all([recorded(f"r{number}", outcome, 100.0 + number, node_names=pair, ended_at=100.0 + number)])
-    assert places.unfit(state, NO_RUNS, Outcome.HANG) == []
+    state = life(lambda pair: Outcome.HANG if "n5" in pair else Outcome.OOM_CUDA if "n9" in pair else Outcome.OK)
+    assert known(RACKS).unfit(state, NO_RUNS, Outcome.HANG) == []
 
 
 def test_a_domain_whose_runs_are_slow_is_left_out_until_the_user_releases_it():
@@ -89,6 +89,5 @@ def test_a_domain_whose_runs_are_slow_is_left_out_until_the_user_releases_it():
     (why,) = {why for _, why in found}
     assert re.match(r"\d+ of \d+ runs were on domain rack1 and took 1\.\d\d times as long as those elsewhere let", why)
     assert known(RACKS).unfit(state, search, Outcome.OK), "a pilot that begins later finds it at once"
-    for node in ("n4", "n5", "n6", "n7"):
-        state.apply_all([NodeReleased(time=1000.0, node=node)])
+    state.apply_all([NodeReleased(time=1000.0, node=node) for node, _ in found])
     assert known(RACKS).unfit(state, search, Outcome.OK) == []
