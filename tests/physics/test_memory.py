@@ -207,13 +207,6 @@ def test_a_prediction_of_just_what_is_accepted_fits_and_of_just_what_there_is_is
     assert (unknown.fits, unknown.over) == (True, False)
 
 
-def test_eight_ranks_need_a_gib_outside_of_torch_and_an_h100_gives_a_process_79_6_gib():
-    """0.6 GiB of context on H100 with lazy loading; 0.2 GiB for each of two communicators. 81,559 MiB by nvidia-smi."""
-    assert memory.outside_torch_bytes({"dp": 8}) / memory.GIB == pytest.approx(0.6 + 2 * 0.2)
-    assert memory.usable_bytes(GPUS["h100"]) / 2**20 == pytest.approx(81559, rel=0.001)
-    assert memory.usable_bytes(GPUS["cpu"]) is None
-
-
 def test_phases_of_a_step_hold_what_exists_by_then():
     """Bytes by kind; states of the optimizer from the first update on, and what the allocator wastes on top of each."""
     layout, profile = columns(dp=2, zero=1, grad_accum=2), PROFILES["nanotron"]
