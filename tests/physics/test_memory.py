@@ -203,7 +203,7 @@ def test_a_prediction_of_just_what_is_accepted_fits_and_of_just_what_there_is_is
     ):
         fit = memory.MemoryUse(needed, 100.0, 110.0)
         assert (fit.fits, fit.over) == (fits, over)
-    unknown = memory.MemoryUse(1e18, None, None)
+    unknown = memory.MemoryUse(1e18, memory.usable_bytes(GPUS["cpu"]), None)
     assert (unknown.fits, unknown.over) == (True, False)
 
 
