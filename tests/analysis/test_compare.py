@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 from analysis.compare.comparison import LEVEL, compare
-from analysis.compare.noise import Change
 from sweep.errors import SweepError
 from sweep.records.schema import OVERSUBSCRIBED
 from tests.support.compared import noisy
@@ -230,9 +229,3 @@ def test_a_change_on_a_host_with_more_work_than_cores_is_not_clear_as_in_best():
     assert (cell.verdict, cell.changed, "*" in cell.text(LEVEL)) == ("unclear", False, False)
     assert "not clear" in cell.text(LEVEL)
     assert [one.verdict for one in compare(a, b).cells if (one.model, one.nodes) == ("4B", 4)] == ["worse"]
-
-
-def test_a_change_is_written_with_its_interval_in_per_cent():
-    change = Change(change=-0.051, low=-0.512, high=0.498, p=0.01)
-    assert change.text() == change.text(0.001) == "-5.1% (-51.2 to +49.8)"
-    assert change.text(0.01) == "-5.1% (-51.2 to +49.8) *"

@@ -177,13 +177,6 @@ def test_full_recomputation_is_equation_3_of_2104_04473():
     assert printed == pytest.approx(selective, rel=1e-12)
 
 
-def test_causal_attention_counts_half():
-    shape = MODELS["8B"]
-    full = model_flops_per_token(shape, 4096, CONVENTIONS["matmul"])
-    causal = model_flops_per_token(shape, 4096, CONVENTIONS["matmul-causal"])
-    assert full - causal == 6 * shape.num_layers * shape.hidden_size * 4096
-
-
 def test_every_gpu_names_its_source_and_has_sane_figures():
     for gpu in GPUS.values():
         assert gpu.source
@@ -226,18 +219,6 @@ def test_peaks_of_one_gpu_keep_the_ratios_of_tensor_cores():
         if "bf16" in peak:
             assert peak["bf16"] == peak["fp16"], gpu.name
             assert peak["bf16"] == pytest.approx(2 * peak.get("tf32", peak["bf16"] / 2), rel=0.02), gpu.name
-
-
-def test_frozen_weights_need_no_weight_gradients():
-    """LoRA: of 6 N the 2 N of the weights' gradients are not computed; recomputation repeats the forward as before."""
-    shape, convention = MODELS["Llama-2-7B"], CONVENTIONS["matmul"]
-    trained = model_flops_per_token(shape, 4096, convention)
-    frozen = model_flops_per_token(shape, 4096, convention, frozen_weights=True)
-    assert trained - frozen == 2 * matmul_parameters(shape)
-    again = [
-        hardware_flops_per_token(shape, 4096, "full", convention, frozen_weights=is_frozen) for is_frozen in (0, 1)
-    ]
-    assert again[0] - trained == again[1] - frozen
 
 
 def test_v100_tables_count_eight_flops_per_parameter_and_token():
@@ -375,11 +356,6 @@ def test_a_layer_of_multi_token_prediction_is_a_layer_its_projection_and_the_out
     layer = (matmul_parameters(shape) - output) / shape.num_layers
     further = matmul_parameters(replace(shape, mtp_layers=1)) - matmul_parameters(shape)
     assert further == layer + 2 * shape.hidden_size**2 + output
-
-
-def test_a_share_of_a_peak_is_that_of_the_flops_of_its_tokens_and_none_where_one_is_unknown():
-    assert utilisation(1e4, 4.945e10, 989e12) == pytest.approx(0.5)
-    assert utilisation(1e4, 4.945e10, None) is utilisation(None, 4.945e10, 989e12) is None
 
 
 def test_a_mixture_of_one_expert_is_the_dense_model_of_its_width_with_a_router():

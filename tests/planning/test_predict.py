@@ -200,6 +200,7 @@ def test_every_combination_of_what_changes_memory_is_predicted_by_its_own_profil
         assert row["predicted_peak_bytes"] == int(memory.peak_bytes(columns_of(row), profile))
         seen.setdefault((chunk, row["compile"]), row["predicted_peak_bytes"])
     assert len(seen) == 6
+    assert seen[0, False] > 1.2 * seen[1024, False], "logits are not whole"
 
 
 def test_the_kernel_of_attention_that_a_grid_chooses_is_the_one_predicted():

@@ -18,22 +18,6 @@ def test_summary_counts_every_candidate_once_per_cell():
     assert found["predicted_node_hours"] == pytest.approx(spent, rel=0.05)
 
 
-def test_a_grid_without_any_run_is_a_plan_all_the_same():
-    plan = plan_of(BASE + "constraints: ['tp > 1']\n")
-    assert plan.runs == ()
-    assert summary(plan)["cells"] == [
-        {
-            "model": "small",
-            "nodes": 1,
-            "gpus": 6,
-            "runs": 0,
-            "rejected": 1,
-            "predicted_node_hours": 0.0,
-            "predicted_best": None,
-        }
-    ]
-
-
 def test_at_most_ten_reasons_of_a_rule_are_shown():
     plan = plan_of(BASE + "tp: 1\nmicro_batch_size: {from: 1, to: 40, step: 1}\n")
     (batches,) = [entry for entry in summary(plan)["rejected_by_rule"] if entry["rule"] == "batch_equation"]
@@ -70,7 +54,9 @@ def test_where_nothing_predicts_a_runs_time_it_is_assumed_and_the_summary_states
     assert unknown["predicted_node_hours"] == pytest.approx((4 * 1 + 4 * 2) * 60 / 3600)
     assert {cell["predicted_best"] for cell in unknown["cells"]} == {None}
     nothing = summary(plan_of(BASE + "constraints: ['tp > 1']\n"))
-    assert nothing["prediction"] == "60 s per run assumed"
+    assert nothing["prediction"] == "60 s per run assumed", "a grid without any run is a plan all the same"
+    (cell,) = nothing["cells"]
+    assert [cell[name] for name in ("runs", "rejected", "predicted_node_hours", "predicted_best")] == [0, 1, 0.0, None]
 
 
 def test_a_candidate_counts_once_for_each_rule_that_rejects_it_the_commonest_rule_first():

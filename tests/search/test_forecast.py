@@ -7,7 +7,6 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from benchmarks.forecast import forecast
 from sweep.outcomes import Outcome
 from sweep.physics.constants import NOISE
 from sweep.search.candidates import joined_candidates
@@ -35,31 +34,6 @@ def test_a_trainer_or_gpu_of_which_the_results_have_no_run_is_named():
     assert "of {}: what megatron adds to a step".format(*results.candidates.workloads[:1]) in unlearned(results, other)
     elsewhere = replace(results.candidates, gpu=replace(results.candidates.gpu, name="gb300"))
     assert unlearned(results, elsewhere).endswith(": their speeds are taken for those of gb300")
-
-
-def test_a_run_that_failed_teaches_no_rate_and_of_all_chosen_only_those_not_fitted_are_predicted():
-    c = candidates((1, 2))
-    rates = [1000.0, 0.0, 900.0, 800.0, 700.0, 650.0, 600.0, np.nan]
-    outcomes = [Outcome.OK, Outcome.HANG, *[Outcome.OK] * 5, Outcome.OOM_CUDA]
-    given = recorded(c, rates, outcomes, [6e10, 0.0, *[np.nan] * 6])
-    fit = np.arange(8) < 4
-    found = forecast(given, fit, np.arange(8) > 2)
-    known = Known(replace(c, by_size=True))
-    for index, rate, peak in ((0, 1000.0, 6e10), (2, 900.0, None), (3, 800.0, None)):
-        known.end(index, Outcome.OK, rate, peak, when=float(index))
-    known.end(1, Outcome.HANG, when=1.0)
-    predicted = np.exp(known.posterior().log_rates(np.array([4, 5, 6])))
-    (cell,) = found["cells"]
-    errors = predicted / np.array(rates[4:7]) - 1
-    assert (cell["nodes"], cell["runs"]) == (2, 3)
-    assert cell["mape"] == pytest.approx(np.abs(errors).mean())
-    assert cell["bias"] == pytest.approx(errors.mean())
-    assert cell["median_error"] == pytest.approx(np.median(np.abs(errors)))
-    places = [np.argsort(np.argsort(values)) for values in (predicted, rates[4:7])]
-    assert cell["spearman"] == pytest.approx(np.corrcoef(*places)[0, 1]), "three runs have an order"
-    whole = found["overall"]
-    assert (whole["runs_fitted"], whole["runs_predicted"]) == (4, 3)
-    assert (whole["mape"], whole["bias"], whole["spearman"]) == (cell["mape"], cell["bias"], cell["spearman"])
 
 
 def test_expected_rates_are_those_of_the_recorded_runs_and_nine_in_ten_are_in_their_intervals():

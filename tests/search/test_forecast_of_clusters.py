@@ -5,32 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.forecast import forecast, selected
 from sweep.outcomes import Outcome
-from sweep.physics.step_time import PARTS
-from sweep.physics.unknown_trainer import NAMES
 from sweep.search.forecast import expected_best, uncertainty
 from sweep.search.saving import RecordedRun
 from tests.support.configurations import made_candidates, run
 from tests.support.synthetic_cluster import truth
-
-
-def test_small_cells_predict_large_ones():
-    """On GPUs a third as fast as thought: one node says so of four."""
-    recorded = truth(2)
-    c = recorded.candidates
-    parts = c.layouts.parts
-    seconds = parts @ np.where(np.arange(parts.shape[1]) == len(PARTS) + NAMES.index("work"), 3.0, 1.0)
-    rates = np.where(recorded.worked, np.exp(c.log_tokens_per_gpu) / seconds, np.nan)
-    slow = replace(recorded, tokens_per_second_per_gpu=rates)
-    small = selected(c, "nodes == 1")
-    found = forecast(slow, small, ~small)["overall"]
-    untaught = forecast(slow, np.zeros(len(c), dtype=bool), ~small)["overall"]
-    assert (found["runs_fitted"], found["runs_predicted"]) == (small.sum(), (recorded.worked & ~small).sum())
-    assert found["mape"] < 0.3 * untaught["mape"]
-    assert untaught["bias"] > 3 * abs(found["bias"])
-    assert found["spearman"] > 0.95
-    assert found["top_3_regret"] <= found["top_1_regret"] <= 0.3
 
 
 def test_measured_runs_predict_a_grid_of_other_node_counts_with_intervals():

@@ -11,8 +11,8 @@ from sweep.search.budget import Budget
 from sweep.search.candidates import from_plan
 from sweep.search.observations import Known
 from sweep.search.posterior import OTHER_FAILURES
-from sweep.search.saving import drawn_results, replays, steps
-from sweep.search.strategies import strategy_named
+from sweep.search.saving import RecordedRun, drawn_results, replays, steps
+from sweep.search.strategies import Exhaustive, Prune, strategy_named
 from tests.support.configurations import made_candidates, run
 from tests.support.made_events import planned
 
@@ -117,3 +117,42 @@ def test_every_strategy_sees_the_same_drawn_results(candidates):
         assert one.outcomes == other.outcomes
         np.testing.assert_array_equal(one.tokens_per_second_per_gpu, other.tokens_per_second_per_gpu)
     assert first[0].outcomes != first[1].outcomes
+
+
+NAN = float("nan")
+RATES = [90.0, NAN, 100.0, 99.0, 50.0, NAN, 60.0]
+
+
+def recorded(seconds=None):
+    """Four runs on one node and three on two."""
+    found = made_candidates([{**run(mbs=2**i), "nodes": 1 + (i > 3)} for i in range(7)])
+    ends = tuple(Outcome.UNKNOWN if np.isnan(rate) else Outcome.OK for rate in RATES)
+    return RecordedRun(found, ends, np.array(RATES), np.full(7, NAN), seconds)
+
+
+def test_each_step_is_known_only_after_it_was_asked_for():
+    known = Known(recorded().candidates)
+    asked: list[int] = []
+    for pick in steps(known, recorded(), Exhaustive(), Budget()):
+        assert np.flatnonzero(known.begun).tolist() == sorted(asked)
+        asked.append(pick.index)
+    assert asked == [0, 4, 1, 5, 2, 6, 3], "cells in turn"
+    assert np.allclose(np.exp(known.log_rates), RATES, equal_nan=True)
+
+
+def test_recorded_durations_are_spent_and_a_run_without_one_takes_a_minute():
+    slow = np.array([100.0, 70.0, 20.0, 10.0, 20.0, 20.0, 20.0])
+    for given, wanted in ((recorded(), [0, 4, 1]), (recorded(slow), [0, 4, 2, 5, 3])):
+        found = steps(Known(given.candidates), given, Exhaustive(), Budget(wall_s=180.0))
+        assert [pick.index for pick in found] == wanted
+
+
+@pytest.mark.parametrize(("strategy", "last"), [(Prune(), []), (Exhaustive(), [0, 1])])
+def test_runs_that_were_ruled_out_take_no_turn_of_their_cell(strategy, last):
+    known = Known(recorded().candidates)
+    known.ruled_out[:2] = True
+    asked = []
+    while (pick := strategy.pick(known, ~known.begun)) is not None:
+        known.begin(pick.index)
+        asked.append(pick.index)
+    assert asked == [2, 4, 3, 5, 6, *last]

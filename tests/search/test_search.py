@@ -154,13 +154,6 @@ def test_the_plan_decides_on_a_pipeline_of_few_micro_batches():
     assert len(events) == 1
 
 
-def test_runs_never_tried_come_before_retries():
-    first, second, third = runs_of(nodes=(1,))[:3]
-    state = state_of(ended(first, 60.0, truth=(Outcome.LOST, None)))
-    order = [(choice.planned.run_id, choice.attempt) for choice in waiting([first, second, third], state)]
-    assert order == [(second.run_id, 1), (third.run_id, 1), (first.run_id, 2)]
-
-
 def test_another_sweep_state_is_read_from_its_beginning():
     runs = runs_of((1,))
     first, second = (state_of(*(ended(planned, 60.0) for planned in some)) for some in (runs[:3], runs[5:6]))

@@ -54,10 +54,12 @@ def test_the_bound_is_the_fastest_of_the_cell_for_as_many_tokens():
     assert stopping.bound(other, again=True) is None, "a person asks for it"
 
 
-@pytest.mark.parametrize("wrong", [{"suspect": True}, {"stopped": "slow"}, {"outcome": Outcome.HANG}])
-def test_what_is_not_to_be_trusted_sets_no_bound(wrong):
+@pytest.mark.parametrize(("how", "wrong"), [
+    ("auto", {"suspect": True}), ("auto", {"stopped": "slow"}), ("auto", {"outcome": Outcome.HANG}), ("off", {}),
+])  # fmt: skip
+def test_what_is_not_to_be_trusted_sets_no_bound_and_off_sets_none(how, wrong):
     one, other = planned(mbs=1), planned(mbs=2)
-    stopping = Stopping([one, other], "auto")
+    stopping = Stopping([one, other], how)
     stopping.apply_all([ended(one, 1.0, **wrong)])
     assert stopping.bound(other, again=False) is None
 
@@ -71,13 +73,6 @@ def test_repeats_are_measured_in_full_unless_their_first_run_was_stopped():
     assert stopping.bound(again, again=False) is None
     stopping.apply_all([ended(loser, 2.0, stopped="slow")])
     assert stopping.bound(again, again=False) is not None
-
-
-def test_off_gives_no_bound():
-    one, other = planned(mbs=1), planned(mbs=2)
-    stopping = Stopping([one, other], "off")
-    stopping.apply_all([ended(one, 1.0)])
-    assert stopping.bound(other, again=False) is None
 
 
 @pytest.mark.parametrize(("between", "within"), [(0.02, 0.02), (0.005, 0.02), (0.05, 0.02)])

@@ -6,22 +6,13 @@ import numpy as np
 import pytest
 
 from benchmarks.replay import InRandomOrder, replay, report
-from sweep.errors import SweepError
 from sweep.search.budget import Budget
 from sweep.search.gaussian import expected_improvement
 from sweep.search.guided import Guided
 from sweep.search.observations import Known
 from sweep.search.saving import steps
-from sweep.search.strategies import strategy_named
 from tests.support.configurations import made_known, run
 from tests.support.synthetic_cluster import truth
-
-
-def test_an_unknown_strategy_is_named_with_the_choices():
-    with pytest.raises(SweepError, match=r"guidedd.*did you mean guided"):
-        strategy_named("guidedd")
-    with pytest.raises(SweepError, match="choose from: exhaustive, guided, playbook, prune"):
-        strategy_named("xyz")
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -128,11 +128,3 @@ def test_it_runs_in_a_sweep_to_records_and_its_best_is_exported_in_its_own_forma
     assert [record["run_id"] for record in records] == planned[::-1], "its strategy takes the last of the plan first"
     done = driving.succeeds("best", "s", "--format", "their-trainer", cwd=tmp_path, env=on_path(folder))
     assert '"dp": 2' in done.stdout
-
-
-def test_without_the_package_its_names_are_unknown(tmp_path: Path) -> None:
-    (tmp_path / "grid.yaml").write_text(GRID)
-    done = driving.run("plan", "grid.yaml", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "unknown workload 'their-trainer'" in done.stderr
-    assert "unknown strategy 'their-strategy'" in done.stderr

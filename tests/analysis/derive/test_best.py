@@ -19,7 +19,7 @@ from analysis.derive.best import (
 )
 from analysis.derive.confidence import verdict
 from analysis.metrics import METRICS
-from sweep.errors import SweepError, natural
+from sweep.errors import SweepError
 from tests.support import published
 from tests.support.made_records import made_grid, playbook_records
 
@@ -295,14 +295,6 @@ def test_models_of_unknown_size_are_ordered_by_what_their_name_states(name, want
 def test_models_are_ordered_by_their_parameters_where_records_state_them():
     made = pd.DataFrame({"model": ["1B", "80B", "mine"], "parameters_total": [9e9, 2e9, 5e9]})
     assert model_order(made, ["1B", "80B", "mine"]) == ["80B", "mine", "1B"]
-
-
-@pytest.mark.parametrize(("names", "ordered"), [
-    (["m10", "m2", "m"], ["m", "m2", "m10"]), (["a-10-2", "a-9-10", "a-9-9"], ["a-9-9", "a-9-10", "a-10-2"]),
-    (["b1", "a2", "1a"], ["1a", "a2", "b1"]),
-])  # fmt: skip
-def test_names_are_ordered_by_the_numbers_in_them(names, ordered):
-    assert sorted(names, key=natural) == ordered
 
 
 def test_memory_has_no_ties_since_iterations_do_not_show_its_spread():
