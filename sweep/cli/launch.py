@@ -224,7 +224,8 @@ def _dry_run(
         return 0
     note(f"{plural(would['runs'], 'run')}; nothing was written or submitted")
     for width, script in would["scripts"].items():
-        click.echo(f"# pilot of {plural(int(width), 'node')}\n{script}")
+        nodes, at, group = width.partition("@")
+        click.echo(f"# pilot of {plural(int(nodes), 'node')}{at}{group}\n{script}")
     return 0
 
 

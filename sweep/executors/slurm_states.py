@@ -102,7 +102,7 @@ def status_of(word: str, ended: str, name: str, reason: str = "") -> JobStatus:
     )
 
 
-_SHOWN = ("JobId=", " JobName=", " UserId=", " JobState=", " Reason=", " Dependency=", " EndTime=")
+_SHOWN = ("JobId=", " JobName=", " UserId=", " JobState=", " Reason=", " Dependency=", " EndTime=", " NodeList=")
 """keys in the order of ``scontrol show job``"""
 
 
@@ -114,10 +114,10 @@ def shown(text: str, job_id: str) -> JobStatus:
     for key in _SHOWN:
         value, _, rest = rest.partition(key)
         before.append(value)
-    start, job, name, _, word, reason, _ = before
+    start, job, name, _, word, reason, _, ended = before
     if start or job != job_id or " " not in rest:
         return JobStatus(state=JobState.UNKNOWN, reason="scontrol's answer is not whole")
-    return status_of(word, rest.partition(" ")[0], name, reason)
+    return status_of(word, ended.partition(" ")[0], name, reason)
 
 
 def job_id_of(text: str) -> str | None:

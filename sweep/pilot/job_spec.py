@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
-from sweep.physics.hardware import Gpu
+from sweep.physics.hardware import GPUS, Gpu
 from sweep.store.directory import write_once
 
 FILE_NAME = "job.json"
@@ -89,5 +89,6 @@ class JobSpec:
 
     @classmethod
     def read(cls, directory: Path) -> JobSpec:
-        """Read that of a pilot's directory."""
-        return msgspec.json.decode((directory / FILE_NAME).read_bytes(), type=cls)
+        """Read that of a pilot's directory; of one without ``hardware``, it is what is known of its kind of GPU."""
+        spec = msgspec.json.decode((directory / FILE_NAME).read_bytes(), type=cls)
+        return replace(spec, hardware=spec.hardware or GPUS.get(spec.gpu or ""))

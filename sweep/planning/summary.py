@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow.compute as pc
 
 from sweep.contract import LAYOUT
@@ -83,12 +84,15 @@ def _cells(
 
     ``runs``: the cell's runs, and their predicted node-hours.
     """
-    names = ["model", "nodes", "gpus"]
-    counted = table.select(names).unify_dictionaries().group_by(names).aggregate([([], "count_all")])
+    if not table.num_rows:
+        return []
+    table = table.select(["model", "nodes", "gpus"]).unify_dictionaries().combine_chunks()
+    models, node_counts = (table.column(name).chunk(0) for name in ("model", "nodes"))
+    places = models.indices.to_numpy().astype(np.int64) * (pc.max(node_counts).as_py() + 1) + node_counts.to_numpy()
+    _, first, counts = np.unique(places, return_index=True, return_counts=True)  # group_by would import pandas
     cells = []
-    for model, nodes, gpus, count in zip(*(column.to_pylist() for column in counted.columns), strict=True):
-        found, hours = runs.get((model, nodes), (0, 0.0))
-        cell = {"model": model, "nodes": nodes, "gpus": gpus, "runs": found, "rejected": count - found}
-        predicted = {"predicted_node_hours": round(hours, 3), "predicted_best": best.get((model, nodes))}
-        cells.append(cell | predicted)
+    for row, count in zip(table.take(first).to_pylist(), counts.tolist(), strict=True):
+        found, hours = runs.get((row["model"], row["nodes"]), (0, 0.0))
+        predicted = {"predicted_node_hours": round(hours, 3), "predicted_best": best.get((row["model"], row["nodes"]))}
+        cells.append({**row, "runs": found, "rejected": count - found, **predicted})
     return sorted(cells, key=lambda cell: (natural(cell["model"]), cell["nodes"]))

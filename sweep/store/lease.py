@@ -138,7 +138,7 @@ def living(pid: int, start: str) -> psutil.Process | None:
     """The process of that number, if it lives and started then (empty: whenever). A zombie does not live: it has ended
     and only waits to be reaped.
     """
-    with contextlib.suppress(psutil.Error, OSError):
+    with contextlib.suppress(psutil.Error, OSError, ValueError):  # a lease may state any number
         process = psutil.Process(pid)
         if start in ("", start_of(pid)) and process.status() != psutil.STATUS_ZOMBIE:
             return process

@@ -1,5 +1,6 @@
 """The pilot's own job: its CPUs and its end."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 
 from sweep.inputs.site import parse_site
+from sweep.physics.hardware import GPUS
 from sweep.pilot.job import all_cpus
 from sweep.pilot.job_spec import JobSpec
 from tests.support import driving
@@ -88,5 +90,8 @@ def test_a_pilot_over_nodes_that_differ(tmp_path, slurm_or_skip):
 def test_a_pilot_predicts_by_all_that_the_site_knows_of_its_hardware(tmp_path):
     text = "gpu: gb200\ngpus_per_node: 4\ngpu_memory_gb: 150\ndomain_nodes: ['n[1-18]']\n"
     site = parse_site(text, "site.yaml")
-    spec(hardware=site.hardware).write(tmp_path)
+    spec(hardware=site.hardware, gpu=site.gpu).write(tmp_path)
     assert JobSpec.read(tmp_path).hardware == site.hardware
+    written = json.loads((tmp_path / "job.json").read_text()) | {"hardware": None}
+    (tmp_path / "job.json").write_text(json.dumps(written))
+    assert JobSpec.read(tmp_path).hardware == GPUS[site.gpu], "a spec without: what is known of its kind"

@@ -45,7 +45,7 @@ def test_takeover_raises_the_epoch_and_the_first_finds_out(sweep):
         first.check()
 
 
-@pytest.mark.parametrize("changes", [{"pid": 2**22 + 1}, {"start": "another"}, {"boot_id": "another"}])
+@pytest.mark.parametrize("changes", [{"pid": 2**22 + 1}, {"pid": -5}, {"start": "another"}, {"boot_id": "another"}])
 def test_a_dead_process_a_reused_pid_and_an_earlier_boot_hold_nothing(sweep, changes):
     holder(sweep, 1, **changes)
     assert lease.take(sweep).epoch == 2

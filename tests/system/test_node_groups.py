@@ -29,6 +29,7 @@ def test_each_kind_is_measured_on_its_own_nodes(tmp_path, slurm_or_skip):
         words = driving.launch_words(tmp_path, GRID, executor="slurm")
         shown = driving.succeeds(*words, "--dry-run", "--json", env=cluster.env)
         scripts = json.loads(shown.stdout)["scripts"]
+        assert "# pilot of 2 nodes@fast\n" in driving.succeeds(*words, "--dry-run", env=cluster.env).stdout
         assert set(scripts) == {"2@fast", "1@old"}
         assert "#SBATCH --partition=old\n#SBATCH --gres=gpu:1\n" in scripts["1@old"]
         assert "#SBATCH --switches=2\n" in scripts["2@fast"], "segments of one node, on topology/tree"
