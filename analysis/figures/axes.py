@@ -76,7 +76,9 @@ def _comparable(rows: pd.DataFrame, metric: Metric) -> pd.Series[float]:
 
 def _groups(values: pd.Series[float], degree: pd.Series[Any], columns: int) -> dict[str, pd.Series[float]]:
     """Label -> the values of a box, in order of the degree: as many as their labels allow."""
-    found = {f"{_text(key)}\n{len(part)}": part for key, part in values.groupby(degree, sort=True) if len(part)}
+    parts = values.groupby(degree, sort=True)
+    named = ((f"{key:g}" if isinstance(key, float) else key, part) for key, part in parts if len(part))
+    found = {f"{name}\n{len(part)}": part for name, part in named}
     room = (style.WIDTH_IN * 72 - 40) / columns - 8
     while len(found) > 1:
         widest = max(width_pt(line, LABEL) for label in found for line in label.split("\n"))
@@ -105,7 +107,3 @@ def _draw_axis(axes: Axes, groups: Mapping[str, pd.Series[float]], title: str) -
     axes.set_ylim(bottom=0)
     style.ruled(axes)
     style.panel_title(axes, title)
-
-
-def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

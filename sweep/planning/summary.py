@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow.compute as pc
 
 from sweep.contract import LAYOUT
@@ -87,12 +88,21 @@ def _cells(
     if not table.num_rows:
         return []
     table = table.select(["model", "nodes", "gpus"]).unify_dictionaries().combine_chunks()
-    models, node_counts = (table.column(name).chunk(0) for name in ("model", "nodes"))
-    places = models.indices.to_numpy().astype(np.int64) * (pc.max(node_counts).as_py() + 1) + node_counts.to_numpy()
-    _, first, counts = np.unique(places, return_index=True, return_counts=True)  # group_by would import pandas
+    names, nodes, gpus = (column.chunk(0) for column in table.columns)
+    codes, node_counts, gpu_counts = (_numbers(array) for array in (names.indices, nodes, gpus))
+    combined = codes * (int(node_counts.max()) + 1) + node_counts.astype(np.int64)
+    _, first, counts = np.unique(combined, return_index=True, return_counts=True)
     cells = []
-    for row, count in zip(table.take(first).to_pylist(), counts.tolist(), strict=True):
-        found, hours = runs.get((row["model"], row["nodes"]), (0, 0.0))
-        predicted = {"predicted_node_hours": round(hours, 3), "predicted_best": best.get((row["model"], row["nodes"]))}
-        cells.append({**row, "runs": found, "rejected": count - found, **predicted})
+    for row, count in zip(first.tolist(), counts.tolist(), strict=True):
+        model, nodes, gpus = names.dictionary[int(codes[row])].as_py(), int(node_counts[row]), int(gpu_counts[row])
+        found, hours = runs.get((model, nodes), (0, 0.0))
+        cell = {"model": model, "nodes": nodes, "gpus": gpus, "runs": found, "rejected": count - found}
+        predicted = {"predicted_node_hours": round(hours, 3), "predicted_best": best.get((model, nodes))}
+        cells.append(cell | predicted)
     return sorted(cells, key=lambda cell: (natural(cell["model"]), cell["nodes"]))
+
+
+def _numbers(array: Any) -> npt.NDArray[Any]:
+    """Those of an array without nulls. ``to_numpy`` would import pandas."""
+    numbers = np.frombuffer(array.buffers()[1], dtype=array.type.to_pandas_dtype())
+    return numbers[array.offset : array.offset + len(array)]
