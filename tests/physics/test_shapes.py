@@ -395,6 +395,10 @@ def test_latent_attention_counts_deepseeks_parameters_and_windows_and_prediction
     """
     deepseek = MODELS["DeepSeek-V3"]
     assert shapes.total_parameters(deepseek) == 671_026_404_352
+    sizes = {"num_layers": 27, "hidden_size": 2048, "num_heads": 16, "num_kv_heads": 16, "vocab_size": 102400}
+    sizes |= {"intermediate_size": 10944, "moe_intermediate_size": 1408, "dense_layers": 1, "shared_experts": 2}
+    lite = replace(deepseek, **sizes, num_experts=64, experts_per_token=6, q_rank=0)  # queries without a latent
+    assert total_parameters(lite) == pytest.approx(15.7e9, rel=0.001), "deepseek-ai/DeepSeek-V2-Lite's card"
     with_mtp = replace(deepseek, mtp_layers=1)  # 11.5 billion of its own, by README_WEIGHTS.md there
     assert total_parameters(with_mtp) - total_parameters(deepseek) == pytest.approx(11.5e9, rel=0.01)
     assert model_flops_per_token(with_mtp, 4096) == pytest.approx(1276e12 / 4912, rel=0.005)

@@ -182,6 +182,7 @@ def test_a_run_that_ended_early_by_its_bound_is_ok_and_marked():
     assert (record.outcome, record.stopped, len(record.step_times_s)) == (Outcome.OK, "slow", 2)
     about = json.loads(record.extra_json)["stopped"]
     assert about == {"iterations_timed": 2, "bound_s": pytest.approx(0.12), "factor": 1.2, "set_by": "best.1"}
+    assert "it had lost to best.1, by more than 20%" in record.notes[0]
     in_warmup = made_record(measurements=ranks_that_timed(0, 0), bound=BOUND)
     assert (in_warmup.stopped, json.loads(in_warmup.extra_json)["stopped"]["iterations_timed"]) == ("slow", 0)
 

@@ -22,6 +22,7 @@ def swept_of(**columns):
 
 @pytest.mark.parametrize(("columns", "words"), [
     ({"dtype": ["bf16", "bf16"], "compile": [True, True]}, []),  # one value throughout
+    ({"dtype": [None, "fp8"]}, ["fp8"]),  # the other does not state it
     ({"pp": [2, 1], "pp_schedule": ["1f1b", "gpipe"]}, []),  # one stage has no schedule
     ({"dispatcher": ["alltoall", "deepep"], "ep": [2, 2]}, ["deepep"]),
     ({"dispatcher": ["alltoall", "deepep"], "ep": [2, 1]}, []),  # it dispatches nothing
