@@ -56,7 +56,7 @@ def _nearest(winner: Row, around: Sequence[tuple[str, Row]], better: int) -> str
         ratios = (np.array([row["value"] for _, row in around], float) / winner["value"]) ** better
     axis, row = around[int(np.argmax(ratios))]
     noise = ", within noise" if str(row["run_id"]) in winner["ties"] else ""
-    of = f"of {len(around)} measured one axis away the best" if len(around) > 1 else "the one measured one axis away"
+    of = f"of {len(around)} runs one axis away, the best" if len(around) > 1 else "the one run one axis away"
     return f"{of} ({axis} {_text(row[axis])}) is {1 - ratios.max():.0%} behind{noise}"
 
 

@@ -47,9 +47,9 @@ def said(records, plan=None, metric=RATE):
 
 
 @pytest.mark.parametrize(("others", "words"), [
-    ([({"tp": 2}, 80.0)], "the one measured one axis away (tp 2) is 20% behind"),
-    ([({"tp": 2}, 80.0), ({"zero": 3}, 95.0)], "of 2 measured one axis away the best (zero 3) is 5% behind"),
-    ([({"tp": 2}, 80.0), ({"tp": 2}, 90.0)], "of 2 measured one axis away the best (tp 2) is 10% behind"),
+    ([({"tp": 2}, 80.0)], "the one run one axis away (tp 2) is 20% behind"),
+    ([({"tp": 2}, 80.0), ({"zero": 3}, 95.0)], "of 2 runs one axis away, the best (zero 3) is 5% behind"),
+    ([({"tp": 2}, 80.0), ({"tp": 2}, 90.0)], "of 2 runs one axis away, the best (tp 2) is 10% behind"),
     ([({"tp": 2, "zero": 1}, 80.0)], ""),  # they differ on two axes
     ([({"micro_batch_size": 2}, None)], ""), ([], ""),
 ])  # fmt: skip
@@ -59,19 +59,19 @@ def test_the_nearest_of_those_that_differ_on_one_axis_is_named(others, words):
 
 def test_a_switch_is_on_or_off():
     rows = table(({}, 100.0), ({}, 50.0)).assign(compile=[False, True])
-    assert said(rows) == "the one measured one axis away (compile on) is 50% behind"
+    assert said(rows) == "the one run one axis away (compile on) is 50% behind"
 
 
 def test_a_lower_step_time_is_better():
     rows = table(({}, 1.0), ({"zero": 3}, 1.0)).assign(step_time_median_s=[2.0, 4.0])
-    assert said(rows, metric=METRICS["step_time_median_s"]) == "the one measured one axis away (zero 3) is 50% behind"
+    assert said(rows, metric=METRICS["step_time_median_s"]) == "the one run one axis away (zero 3) is 50% behind"
 
 
 def test_a_neighbour_with_the_same_rate_is_within_noise_and_one_that_was_stopped_is_none():
     rows = table(({}, 100.0), ({"zero": 3}, 99.0)).assign(
         step_time_median_s=1.0, step_time_min_s=0.95, step_time_max_s=1.05
     )
-    assert said(rows) == "the one measured one axis away (zero 3) is 1% behind, within noise"
+    assert said(rows) == "the one run one axis away (zero 3) is 1% behind, within noise"
     assert said(rows.assign(stopped=[None, "slow"])) == ""
 
 
