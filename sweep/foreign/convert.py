@@ -258,7 +258,7 @@ def _complete(given: dict[str, Any]) -> tuple[str, ...]:
         given.setdefault(axis, 1)
     if min(given["tp"], given["pp"], given["cp"]) < 1:
         raise ValueError("tp, pp or cp is less than 1")
-    if given.get("recompute", "none") not in ("none", "selective", "full"):
+    if given.get("recompute") not in (None, "none", "selective", "full"):
         raise ValueError("recompute is none, selective or full: `values` of the map state which its words mean")
     given.setdefault("dp", max(1, gpus // (given["tp"] * given["pp"] * given["cp"])))
     for name in ("model", "sequence_length"):
