@@ -48,7 +48,7 @@ NEAR_BATCH = 0.1
 DRAWS = 15
 """simulated sweeps: results drawn from the time and memory models with their uncertainty"""
 MOST_RUNS, MOST_IN_PARTS = 1000, 6000
-"""runs whose joint prior takes a few seconds; and of a plan of which each model is simulated by itself"""
+"""runs that are simulated together in a few seconds; and of a plan that is simulated in parts"""
 
 
 def plan(grid: Grid, site: Site | None = None) -> Plan:
@@ -84,13 +84,12 @@ def fabric_notes(stated: Site, site: Site, nodes: Iterable[int]) -> list[str]:
 def expected_saving(plan: Plan, grid: Grid, site: Site) -> Mapping[str, Replay]:
     """The grid's strategy, and `guided` -> the median of its simulated sweeps. Empty where the plan is too large.
 
-    Of a large plan each model is simulated by itself: a search learns from the others too, and may spend less.
+    A large plan is simulated in parts of a model's cells: a search learns from the others too, and may spend less.
     """
     limits, large = grid.budget.model_dump(exclude_none=True), len(plan.runs) > MOST_RUNS
     groups = [(runs_on(plan.runs, group), part.hardware) for group, part in site.parts.items()]
     if large:
-        models = dict.fromkeys(run.model for run in plan.runs)
-        groups = [([run for run in runs if run.model == model], gpu) for runs, gpu in groups for model in models]
+        groups = [(part, gpu) for runs, gpu in groups for part in _parts(runs)]
     sets = [from_plan(runs, gpu) for runs, gpu in groups if runs]
     if not sets or (large and (limits or len(plan.runs) > MOST_IN_PARTS)):
         return {}
@@ -109,6 +108,15 @@ def expected_saving(plan: Plan, grid: Grid, site: Site) -> Mapping[str, Replay]:
         runs, hours, regret = map(statistics.median, zip(*sums, strict=True))
         saving[name] = Replay(round(runs), hours, regret)
     return saving
+
+
+def _parts(runs: Iterable[PlannedRun]) -> Iterable[list[PlannedRun]]:
+    """Of each model, whole cells of about ``MOST_RUNS`` runs together."""
+    first, parts = dict[tuple[str, int], int](), dict[tuple[str, int], list[PlannedRun]]()
+    for i, run in enumerate(sorted(runs, key=lambda run: run[1:3])):
+        part = first.setdefault(run[1:3], i) // MOST_RUNS
+        parts.setdefault((run.model, part), []).append(run)
+    return parts.values()
 
 
 def plan_summary(plan: Plan, site: Site) -> dict[str, Any]:

@@ -117,13 +117,12 @@ def drawn_results(candidates: Candidates, draws: int, seed: int = 0) -> Iterator
     """Results of all candidates, drawn from the posterior of them."""
     posterior, rows = Posterior(candidates), np.arange(len(candidates))
     mean, works = posterior.log_rates(rows), posterior.success(rows)
-    values, vectors = np.linalg.eigh(posterior.covariance(rows))
-    factor = vectors * np.sqrt(np.maximum(values, 0.0))
+    noise = posterior.fit.scales.noise**2 * np.eye(len(rows))
+    factor = np.linalg.cholesky(posterior.covariance(rows) + noise)
     start = np.minimum(candidates.expected_s, ASSUMED_START_S)
     random = np.random.default_rng(seed)
     for _ in range(draws):
         rates = mean + factor @ random.standard_normal(len(rows))
-        rates += posterior.fit.scales.noise * random.standard_normal(len(rows))
         over = works / (1 - OTHER_FAILURES) < random.random(len(candidates.cell_names))[candidates.cells]
         failed = random.random(len(rows)) < OTHER_FAILURES
         outcomes = np.where(over, Outcome.OOM_CUDA, np.where(failed, Outcome.PYTHON_EXCEPTION, Outcome.OK))
