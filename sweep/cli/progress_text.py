@@ -158,7 +158,7 @@ def span_text(seconds: float) -> str:
 def range_text(low_s: float, high_s: float) -> str:
     """About 10 min to 2 h 10 min; one span where both ends read the same."""
     low, high = span_text(low_s), span_text(high_s)
-    return low if low == high else f"{low} to {high.removeprefix('about ')}"
+    return low if low == high else f"{low.replace(' a minute', ' 1')} to {high.removeprefix('about ')}"
 
 
 def saved(sweep: Sweep) -> tuple[float, float | None]:

@@ -243,7 +243,7 @@ def test_wide_and_tall_grids_fit_the_terminal(tmp_path):
     ("low", "high", "words"),
     [
         (10, 50, "about a minute"),
-        (30, 200, "about a minute to 3 min"),
+        (30, 200, "about 1 to 3 min"),
         (600, 1500, "about 10 min to 25 min"),
         (3 * 3600 + 600, 3 * 3600 + 600, "about 3 h 10 min"),
         (5400, 4 * 3600, "about 90 min to 4 h 0 min"),
