@@ -100,12 +100,14 @@ def _of_tables() -> Iterator[Used]:
 
 
 def _within(value: Any) -> Iterator[re.Pattern[str]]:
-    """The patterns in a value, at any depth of dicts, lists and tuples."""
+    """The patterns in a value, at any depth of dicts, lists, tuples and the readers of trainers."""
     if isinstance(value, re.Pattern):
         yield value
     elif isinstance(value, dict | list | tuple):
         for each in [*value, *value.values()] if isinstance(value, dict) else value:
             yield from _within(each)
+    elif type(value).__module__.startswith("bench_workloads.trainers") and hasattr(value, "__dict__"):
+        yield from _within(vars(value))
 
 
 def _uses_of_names(tree: ast.AST) -> dict[str, set[str]]:
