@@ -7,7 +7,9 @@ from functools import cache
 import pytest
 
 from sweep.inputs.load import parse_grid
+from sweep.library import plan as library
 from sweep.planning.build import build
+from sweep.search.candidates import from_plan
 from tests.support.paths import REPOSITORY
 
 ROOT = REPOSITORY
@@ -94,6 +96,20 @@ def test_runs_are_shown_with_what_is_predicted_of_them(command):
         assert f"about {row['predicted_s']:.0f} s, " in line
         gib = row["predicted_peak_bytes"] / 2**30
         assert f"peak {gib:.{1 if gib >= 10 else 2}f} GiB" in line
+
+
+@pytest.mark.parametrize("together", [6, 15])
+def test_a_large_plan_is_simulated_in_parts_of_whole_cells(together, command, monkeypatch):
+    whole = command.json("plan", ROOT / "examples" / "laptop.yaml")
+    parts = []
+    monkeypatch.setattr(library, "MOST_RUNS", together)
+    monkeypatch.setattr(library, "from_plan", lambda runs, gpu: parts.append(runs) or from_plan(runs, gpu))
+    expected = command.json("plan", ROOT / "examples" / "laptop.yaml")["expected"]["guided"]
+    cells = [{(run.model, run.nodes) for run in part} for part in parts]
+    assert sum(map(len, cells)) == len(set.union(*cells)) == len(whole["cells"]), "each cell in one part"
+    assert [len({model for model, _ in part}) for part in cells] == [1] * len(parts)
+    assert 1 < len(parts) < len(whole["cells"])
+    assert sum(map(len, parts)) == whole["runs"] >= expected["runs"] > len(parts)
 
 
 def test_the_plan_shows_what_will_be_searched_and_the_saving_expected_of_guided(command):
