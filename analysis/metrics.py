@@ -38,7 +38,8 @@ class Metric:
     """unit as printed after a value in a cell"""
     factor: float = 1.0
     """printed value = factor * value"""
-    higher_is_better: bool = True
+    better: int = 1
+    """-1: where a lower value is better"""
     absolute: bool = False
     """comparable between models, so that one colour scale suits them all"""
     time_like: int = 1
@@ -88,13 +89,13 @@ METRICS: dict[str, Metric] = {
         Metric(name="hfu", label="HFU (%)", suffix="%", factor=100, absolute=True),
         Metric(name="reported_mfu", label="MFU as reported by the source (%)", suffix="%", factor=100, absolute=True),
         Metric(name="tflops_per_gpu", label="TFLOP/s/GPU", suffix=" TF", absolute=True),
-        Metric(name="step_time_median_s", label="step time (s)", suffix=" s", higher_is_better=False, time_like=-1),
+        Metric(name="step_time_median_s", label="step time (s)", suffix=" s", better=-1, time_like=-1),
         Metric(
             name="peak_memory_bytes",
             label="peak memory per GPU (GiB)",
             suffix=" GiB",
             factor=1 / GIB,
-            higher_is_better=False,
+            better=-1,
             absolute=True,
             time_like=0,
         ),
@@ -103,7 +104,7 @@ METRICS: dict[str, Metric] = {
             label="GPU-hours per 1e9 tokens",
             source="tokens_per_second_per_gpu",
             suffix=" GPUh",
-            higher_is_better=False,
+            better=-1,
             time_like=-1,
         ),
         Metric(
@@ -111,7 +112,7 @@ METRICS: dict[str, Metric] = {
             label="$ per 1e6 tokens",
             source="tokens_per_second_per_gpu",
             suffix=" $/Mtok",
-            higher_is_better=False,
+            better=-1,
             time_like=-1,
             needs="dollars_per_gpu_hour",
         ),
@@ -119,7 +120,7 @@ METRICS: dict[str, Metric] = {
             name="energy_j_per_token",
             label="energy of the GPUs (J/token)",
             suffix=" J/tok",
-            higher_is_better=False,
+            better=-1,
             time_like=0,
         ),
         Metric(
@@ -127,7 +128,7 @@ METRICS: dict[str, Metric] = {
             label="CO2 of the GPUs (g per 1e6 tokens)",
             source="energy_j_per_token",
             suffix=" g/Mtok",
-            higher_is_better=False,
+            better=-1,
             time_like=0,
             needs="co2_g_per_kwh",
         ),

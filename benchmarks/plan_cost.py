@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from sweep.inputs.grid import max_run_s
-from sweep.inputs.load import load_inputs
+from sweep.inputs.load import load_inputs, load_site
 from sweep.library.plan import expected_saving, plan, plan_summary
 from sweep.search.budget import Budget
 from sweep.search.candidates import from_plan
@@ -38,7 +38,8 @@ def main(argv: Sequence[str]) -> int:
     print("| grid | runs | node-hours of all in full | announced | replayed: median (5 %, 95 %) | factor |")
     print("|---" * 6 + "|")
     for title, (name, overrides) in GRIDS.items():
-        grid, site = load_inputs(EXAMPLES / name, overrides, None, None)
+        grid, stated = load_inputs(EXAMPLES / name, overrides, None)
+        site = stated or load_site()
         planned = plan(grid, site)
         whole = plan_summary(planned, site)["predicted_node_hours"]
         announced = expected_saving(planned, grid, site).get(grid.strategy)

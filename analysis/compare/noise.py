@@ -52,7 +52,7 @@ class Side:
         self.all_rows = best.counting(records).dropna(subset=best.CELL)
         measured = best.measured(records, metric)
         measured = measured[(measured["value"] > 0) & measured["stopped"].isna()].sort_values(
-            "value", ascending=not metric.higher_is_better
+            "value", ascending=metric.better == -1
         )
         self.rows = as_rows(measured)
         self.of_cell: dict[Cell, list[Row]] = {}
@@ -150,8 +150,7 @@ class Change:
 def gain(pair: Pair, metric: Metric) -> float:
     """Logarithm of the ratio B to A, positive where B is better."""
     a, b = pair
-    ratio = math.log(float(b["value"]) / float(a["value"]))
-    return ratio if metric.higher_is_better else -ratio
+    return metric.better * math.log(float(b["value"]) / float(a["value"]))
 
 
 def noise_of(pairs: Sequence[Pair], metric: Metric, given: float | None = None) -> Noise:

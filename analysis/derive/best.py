@@ -161,8 +161,7 @@ def best_per_cell(records: pd.DataFrame, metric: str = DEFAULT_METRIC) -> pd.Dat
     """
     chosen = metric_named(metric)
     rows = measured(records, chosen)
-    sign = -1.0 if chosen.higher_is_better else 1.0
-    order = rows.assign(order=sign * rows["value"], memory=rows["peak_memory_bytes"].astype(float))
+    order = rows.assign(order=-chosen.better * rows["value"], memory=rows["peak_memory_bytes"].astype(float))
     order = order.sort_values(["order", "memory", "run_id"], kind="stable").drop(columns=["order", "memory"])
     stopped, order = order[order["stopped"].notna()], order[order["stopped"].isna()]
     best = order.drop_duplicates(CELL).set_index(CELL)
@@ -267,7 +266,7 @@ def _all_notes(rows: pd.DataFrame, key: pd.Series[int]) -> pd.Series[Any]:
 
 def _ties(rest: pd.DataFrame, best: pd.DataFrame, metric: Metric) -> pd.Series[Any]:
     """For each cell the run_ids whose interval overlaps the best's. ``rest``: all but the best, sorted best first."""
-    if metric.higher_is_better:
+    if metric.better == 1:
         tied = rest["high"] >= best["low"].reindex(rest.index)
     else:
         tied = rest["low"] <= best["high"].reindex(rest.index)

@@ -42,10 +42,9 @@ def run_spread(rows: pd.DataFrame, key: pd.Series[int]) -> tuple[float, int]:
 def least_lead(best: pd.DataFrame, rest: pd.DataFrame, metric: Metric, cell: list[str]) -> pd.Series[float]:
     """The best's smallest lead over a rival of its cell, as a logarithm, in units of one run's spread."""
     own = best.loc[rest.set_index(cell).index]
-    sign = 1.0 if metric.higher_is_better else -1.0
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = own["value"].to_numpy(float) / rest["value"].to_numpy(float)
-        lead = sign * np.log(ratio) / np.sqrt(1 / own["repeats"].to_numpy(float) + 1 / rest["repeats"].to_numpy(float))
+        gain = metric.better * np.log(own["value"].to_numpy(float) / rest["value"].to_numpy(float))
+        lead = gain / np.sqrt(1 / own["repeats"].to_numpy(float) + 1 / rest["repeats"].to_numpy(float))
     return rest[cell].assign(lead=lead).groupby(cell)["lead"].min()
 
 
@@ -96,5 +95,5 @@ def lead_of(cell: Mapping[str, Any], metric: Metric) -> float | None:
     best, second = float(cell["value"]), cell.get("runner_up")
     if second is None or not float(second) > 0 or not best > 0:
         return None
-    ratio = best / float(second) if metric.higher_is_better else float(second) / best
+    ratio = best / float(second) if metric.better == 1 else float(second) / best
     return max(0.0, ratio - 1)

@@ -37,23 +37,22 @@ def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric)
         of_cell.setdefault((row["model"], row["nodes"]), []).append(row)
     planned = [plan] if plan is not None and set(STEPPED) <= set(plan.columns) else []
     values = _values([counting(completed(records)), *planned])
-    better = 1 if metric.higher_is_better else -1
     found = {}
     for winner in as_rows(winners):
         model, nodes = winner["model"], winner["nodes"]
         apart = [(_apart(winner, row), row) for row in of_cell[model, nodes]]
         around = [(names[0], row) for names, row in apart if len(names) == 1 and names[0] in STEPPED]
         edges = [axis for axis in STEPPED if at_edge(winner, axis, values[axis].get(model, set()))]
-        words = [_nearest(winner, around, better)] if around else []
+        words = [_nearest(winner, around, metric)] if around else []
         words += [f"at the edge of the grid in {', '.join(edges)}"] if edges else []
         found[model, nodes] = "; ".join(words)
     return found
 
 
-def _nearest(winner: Row, around: Sequence[tuple[str, Row]], better: int) -> str:
-    """``around``: (axis, row). ``better``: -1 where a lower value is."""
+def _nearest(winner: Row, around: Sequence[tuple[str, Row]], metric: Metric) -> str:
+    """``around``: (axis, row)."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = (np.array([row["value"] for _, row in around], float) / winner["value"]) ** better
+        ratios = (np.array([row["value"] for _, row in around], float) / winner["value"]) ** metric.better
     axis, row = around[int(np.argmax(ratios))]
     noise = ", within noise" if str(row["run_id"]) in winner["ties"] else ""
     of = f"of {len(around)} runs one axis away, the best" if len(around) > 1 else "the one run one axis away"

@@ -15,13 +15,15 @@ LEVELS = ("full", "brief", "value", "none")
 
 
 def groups(cell: Mapping[str, Any], metric: Metric, shown: Metric, level: str) -> list[Group]:
-    """The text of one measured cell. The first group is the headline.
+    """The text of one cell: of a blank one its label, of a measured one first the headline.
 
     ``metric``: what cells are ranked by, its value in ``value``. ``shown``: what the headline shows, its value in
     ``shown``.
     """
     if level == "none":
         return []
+    if cell["status"] != "best":
+        return [str(cell["label"]).split()]
     found: list[Group] = [headline(cell, shown)]
     if level == "value":
         return found

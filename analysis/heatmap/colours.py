@@ -72,7 +72,7 @@ def coloured(table: pd.DataFrame, metric: Metric) -> tuple[pd.DataFrame, Metric,
     values = table["shown"].astype(float)
     if not shown.absolute:
         by_model = values.groupby([str(model).partition("@")[0] for model in table["model"]])  # of all node groups
-        fractions = values / by_model.transform("max") if shown.higher_is_better else by_model.transform("min") / values
+        fractions = values / by_model.transform("max") if shown.better == 1 else by_model.transform("min") / values
         values = fractions.astype(float)
     table = table.assign(relative=values)
     if not best.any():

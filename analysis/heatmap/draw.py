@@ -18,7 +18,7 @@ from analysis.heatmap import caption
 from analysis.heatmap.cell_text import groups, lines
 from analysis.heatmap.colours import Scale, coloured, draw_bar, ink_on
 from analysis.heatmap.page import LABEL, PADDING, Page, plan_page
-from analysis.metrics import DEFAULT_METRIC, Metric, metric_named
+from analysis.metrics import DEFAULT_METRIC, metric_named
 from analysis.tables import as_rows, json_rows
 from analysis.text_fit import FAINT, INK, LINE, MARGIN, Frame, Group
 from sweep.errors import Mistake, SweepError
@@ -38,8 +38,6 @@ BAR = 26.0
 EMPTY = "#f0f0f0"
 FORMATS = (".png", ".svg", ".pdf")
 
-NoteNumbers = Mapping[tuple[str, int], int]
-
 
 @dataclass(frozen=True)
 class Heatmap:
@@ -52,33 +50,6 @@ class Heatmap:
     def rows(self) -> list[dict[str, Any]]:
         """The table as JSON values, a row per cell; missing is null."""
         return json_rows(self.cells)
-
-
-@dataclass(frozen=True)
-class _Content:
-    """What is to be drawn."""
-
-    title: str
-    table: pd.DataFrame
-    rows: pd.DataFrame
-    """the measured records; the title lists what they share"""
-    metric: Metric
-    """ranks the configurations"""
-    shown: Metric
-    """gives the colour and the headline of the cells"""
-    numbers: NoteNumbers
-    notes: list[str]
-    scale: Scale | None
-
-    def text(self, cell: Mapping[str, Any], level: str) -> Sequence[Group]:
-        """Groups of words of all cells, measured or blank."""
-        if cell["status"] == "best":
-            return groups(cell, self.metric, self.shown, level)
-        if level == "none":
-            return []
-        note = self.numbers.get((str(cell["model"]), int(cell["nodes"])))
-        label = str(cell["label"]).split()
-        return [[*label, f"[{note}]"] if note else label]
 
 
 def draw(
@@ -110,10 +81,21 @@ def draw(
     marks = caption.marks_of(rows)
     if "some predicted" in marks:
         table = table.assign(marked=truth(table["predicted"]))
-    notes = [caption.MARKS[mark] for mark in reversed(marks)] + notes
+    cells, best = as_rows(table), table[table["status"] == "best"]
+
+    def texts(level: str) -> list[Sequence[Group]]:
+        return [groups(cell, chosen, shown, level) for cell in cells]
+
+    for cell in cells:
+        if note := numbers.get((str(cell["model"]), int(cell["nodes"]))):
+            cell["label"] = f"{cell['label']} [{note}]"
+    models = list(dict.fromkeys(str(cell["model"]) for cell in cells))
+    page = plan_page(models, sorted({int(cell["nodes"]) for cell in cells}), texts, width_in * 72)
+    about = " ".join(caption.key(best, chosen, shown, page.level)) if len(best) else ""
+    held = [*caption.held_fixed(rows, best, chosen), *([f"only {keep}"] if keep else [])]
     title = "Best configuration per model and node count" + "".join(f" ({mark})" for mark in marks)
-    content = _Content(title, table, rows, chosen, shown, numbers, notes, scale)
-    return Heatmap(_figure(content, width_in * 72, keep), table)
+    frame = Frame(width_in * 72, title, held, (about, *(caption.MARKS[mark] for mark in reversed(marks)), *notes))
+    return Heatmap(_figure(frame, page, cells, texts(page.level), scale, rows), table)
 
 
 def save_figure(figure: Figure, path: Path) -> None:
@@ -141,24 +123,24 @@ def check_format(path: Path) -> None:
         )
 
 
-def _figure(content: _Content, width: float, keep: str | None) -> Figure:
+def _figure(
+    frame: Frame,
+    page: Page,
+    cells: Sequence[Mapping[str, Any]],
+    texts: Sequence[Sequence[Group]],
+    scale: Scale | None,
+    rows: pd.DataFrame,
+) -> Figure:
+    """``texts``: of the cells. ``rows``: the measured records."""
     from matplotlib.figure import Figure as MatplotlibFigure
 
-    scale, cells = content.scale, as_rows(content.table)
-    models = list(dict.fromkeys(str(cell["model"]) for cell in cells))
-    nodes = sorted({int(cell["nodes"]) for cell in cells})
-    page = plan_page(models, nodes, lambda level: [content.text(c, level) for c in cells], width)
-    best = content.table[content.table["status"] == "best"]
-    about = " ".join(caption.key(best, content.metric, content.shown, page.level)) if len(best) else ""
-    held = [*caption.held_fixed(content.rows, best, content.metric), *([f"only {keep}"] if keep else [])]
-    frame = Frame(width, content.title, held, (about, *content.notes))
     bottom = frame.below + AXIS + (BAR if scale else 0.0)
-    height = frame.above + (LABEL * LINE + 3) * page.tall + page.cells_height + bottom
+    width, height = frame.width, frame.above + (LABEL * LINE + 3) * page.tall + page.cells_height + bottom
     figure = MatplotlibFigure(figsize=(width / 72, height / 72), facecolor="white")
     frame.write(figure)
     axes = figure.add_axes(_box(page.left, bottom, page.cell_width * len(page.nodes), page.cells_height, width, height))
-    _draw_cells(axes, content, cells, page)
-    _label_axes(axes, content.rows, page)
+    _draw_cells(axes, page, cells, texts, scale)
+    _label_axes(axes, rows, page)
     if scale is not None:
         bar = figure.add_axes(_box(page.left, frame.below + 16, 150, 6, width, height))
         draw_bar(figure, bar, scale, width - page.left - 170 - MARGIN)
@@ -172,16 +154,18 @@ def _box(
     return left / width, bottom / height, wide / width, high / height
 
 
-def _draw_cells(axes: Axes, content: _Content, cells: Sequence[Mapping[str, Any]], page: Page) -> None:
+def _draw_cells(
+    axes: Axes, page: Page, cells: Sequence[Mapping[str, Any]], texts: Sequence[Sequence[Group]], scale: Scale | None
+) -> None:
     from matplotlib.collections import PolyCollection
 
-    scale, corners, faces = content.scale, [], []
-    for cell in cells:
+    corners, faces = [], []
+    for cell, words in zip(cells, texts, strict=True):
         x, y = page.nodes.index(int(cell["nodes"])), page.models.index(str(cell["model"]))
         face = scale.colour(float(cell["relative"])) if scale and cell["status"] == "best" else None
         corners.append([(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)])
         faces.append(face or EMPTY)
-        text = lines(content.text(cell, page.level), page.cell_width - 2 * PADDING, page.type_size)
+        text = lines(words, page.cell_width - 2 * PADDING, page.type_size)
         step = page.type_size * LINE / page.cell_height
         first = y + 0.5 - step * (len(text) - 1) / 2
         for at, line in enumerate(text):

@@ -12,6 +12,7 @@ from analysis.heatmap.cell_text import groups, layout, percent_text
 from analysis.heatmap.colours import Scale, coloured, ink_on
 from analysis.metrics import Metric, memory_text, number
 from analysis.tables import as_rows, items_of, known, layout_names
+from sweep.errors import plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,10 +102,8 @@ def _winner(cell: Mapping[str, Any], anchor: str, metric: Metric, usage: Usage, 
 
 
 def _measured(cell: Mapping[str, Any]) -> str:
-    runs = int(cell["repeats"])
-    times = cell.get("step_times_s")
-    iterations = int(np.size(times)) if times is not None and np.ndim(times) == 1 else 0
+    iterations = len(items_of(cell.get("step_times_s")))
     if not iterations and known(cell.get("iterations")):
         iterations = int(cell["iterations"])
-    text = f"{runs} run{'s' * (runs != 1)}"
-    return f"{text} × {iterations} iteration{'s' * (iterations != 1)}" if iterations else text
+    text = plural(int(cell["repeats"]), "run")
+    return f"{text} × {plural(iterations, 'iteration')}" if iterations else text

@@ -102,8 +102,7 @@ def _fields(metric: Metric) -> list[Field]:
 
 def _chosen(records: pd.DataFrame, metric: Metric, most: int) -> pd.DataFrame:
     """All rows in display order, or where they are too many, the first of each cell and of each failure."""
-    sign = -1.0 if metric.higher_is_better else 1.0
-    rows = records.assign(_value=sign * metric.of(records), _ok=succeeded(records))
+    rows = records.assign(_value=-metric.better * metric.of(records), _ok=succeeded(records))
     rows = rows.sort_values(["_ok", "_value"], ascending=[False, True], kind="stable")
     if len(rows) > most:
         kind = [rows["_ok"], *(rows[name] for name in CELL), rows["outcome"]]
@@ -168,7 +167,7 @@ def metrics_for_axes(table: dict[str, Any]) -> list[dict[str, Any]]:
     """Columns of the table for the scatter plot's y axis; ``better`` is 1 where more of it is better, else -1."""
     names = {column["name"] for column in table["columns"]} - {"peak_memory_bytes"}
     own = [metric for metric in METRICS.values() if metric.name == metric.column and metric.name in names]
-    return [{"name": metric.name, "better": 1 if metric.higher_is_better else -1} for metric in own]
+    return [{"name": metric.name, "better": metric.better} for metric in own]
 
 
 MOST_KINDS = 6

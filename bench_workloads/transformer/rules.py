@@ -15,6 +15,11 @@ from bench_workloads.transformer.stages import ZERO_BUBBLE
 from sweep.contract import Rule
 from sweep.physics.schedules import LOOPED, V_SCHEDULES, looped_stages
 
+SYNTHETIC = "synthetic"
+"""the value of ``data`` for tokens made on the device"""
+FP8_RECIPES = ("fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_with_gw_hp")
+"""the ``dtype`` that torchao's float8 training has, under its own names after fp8_"""
+
 
 def _with_experts(c: Columns) -> Any:
     """Where the model is a mixture of experts."""
@@ -64,7 +69,87 @@ def _sequence_parallel(c: Columns) -> Any:
     return c.get("sequence_parallel", True) == True  # noqa: E712
 
 
-MODEL_RULES = (
+def _in_8_bits(c: Columns) -> Any:
+    return any_of(c["dtype"], FP8_RECIPES)
+
+
+def _uneven_parts(c: Columns) -> Any:
+    unit = 16 * c["tp"]
+    heads = (c["num_heads"] * c["head_dim"] % unit != 0) | (c["num_kv_heads"] * c["head_dim"] % unit != 0)
+    return heads | (_dense_somewhere(c) & (c["intermediate_size"] % unit != 0))
+
+
+ARITHMETIC_RULES: tuple[Rule, ...] = (
+    decoder.KV_HEADS_BY_TP,
+    decoder.VOCABULARY_BY_TP,
+    Rule(
+        "mlp_by_tp",
+        lambda c: _dense_somewhere(c) & (c["intermediate_size"] % c["tp"] != 0),
+        "an MLP of width {intermediate_size} cannot be split evenly over tp={tp}",
+    ),
+    Rule(
+        "expert_by_tp",
+        lambda c: _with_experts(c) & (c["moe_intermediate_size"] % _expert_width(c) != 0),
+        "experts of width {moe_intermediate_size} cannot be split evenly over etp={etp}, where 0 is tp={tp}",
+    ),
+    Rule(
+        "sequence_by_tp",
+        lambda c: _sequence_parallel(c) & (c["sequence_length"] // c["cp"] % c["tp"] != 0),
+        "sequence parallelism cannot split {sequence_length} / cp={cp} positions evenly over tp={tp}",
+    ),
+    Rule(
+        "layers_by_stages",
+        lambda c: _stages(c) > c["num_layers"],
+        "{num_layers} layers are fewer than the pipeline's stages (pp={pp}, {pp_schedule})",
+    ),
+    Rule(
+        "micro_batches",
+        lambda c: _piped(c, ("1f1b",)) & (c["grad_accum"] < c["pp"]),
+        "{pp_schedule} over pp={pp} needs {pp} micro-batches at least, not {grad_accum}",
+    ),
+    Rule(
+        "micro_batches_dualpipev",
+        lambda c: _piped(c, ("dualpipev",)) & (c["grad_accum"] < 2 * c["pp"]),
+        "dualpipev over pp={pp} needs a micro-batch per stage (2 * pp) at least, not {grad_accum}",
+    ),
+    Rule(
+        "micro_batch_rounds",
+        _uneven_rounds,
+        "{pp_schedule} over pp={pp} cannot deal {grad_accum} micro-batches out in equal rounds",
+    ),
+    decoder.SEQUENCE_BY_CP,
+    Rule(
+        "ep_by_replicas",
+        lambda c: (_own_width(c) == False) & (c["dp"] * c["cp"] % c["ep"] != 0),  # noqa: E712
+        "ep={ep} must divide dp * cp = {dp} * {cp}, out of which it is taken",
+    ),
+    Rule(
+        "etp_by_sequence",
+        lambda c: _own_width(c) & (c["tp"] > 1) & (_sequence_parallel(c) == False),  # noqa: E712
+        "etp={etp} apart from tp={tp} needs sequence_parallel: each rank then routes its own tokens",
+    ),
+    Rule(
+        "nothing_to_shard",
+        lambda c: (c["zero"] > 0) & (c["dp"] * c["cp"] == 1),
+        "zero={zero} shards over dp * cp ranks, and there is one: the same as zero=0",
+    ),
+    Rule(
+        "shard_size",
+        lambda c: (
+            (c.get("shard_size", 0) > 0)
+            & (
+                (c["dp"] * c["cp"] % _positive(c.get("shard_size", 0)) != 0)
+                | (c["zero"] == 0)
+                | (c["ep"] > 1)
+                | _own_width(c)
+            )
+        ),
+        "shard_size={shard_size} must divide dp * cp = {dp} * {cp}, and needs zero > 0, ep=1 and no etp",
+    ),
+)
+"""rules for any trainer with the same parallelism, independent of its torch"""
+
+RULES: tuple[Rule, ...] = (
     Rule("norm", lambda c: c["norm"] != "rmsnorm", "the model is built with rmsnorm, not {norm}"),
     Rule("learned_positions", lambda c: c["learned_positions"] > 0, "the model has rotary positions, no learned ones"),
     Rule(
@@ -101,14 +186,6 @@ MODEL_RULES = (
         "attention={attention} has one width of queries, keys and values, latent attention two: use auto, efficient, "
         "cudnn or math",
     ),
-)
-
-
-SYNTHETIC = "synthetic"
-"""the value of ``data`` for tokens made on the device"""
-
-
-DATA_RULES = (
     Rule(
         "data_path",
         where("data", lambda text: text != SYNTHETIC and not text.startswith("/")),
@@ -120,24 +197,6 @@ DATA_RULES = (
         lambda c: (c["data"] == SYNTHETIC) & (c["data_workers"] > 0),
         "synthetic tokens are made on the device: data_workers need data: a file",
     ),
-)
-
-
-FP8_RECIPES = ("fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_with_gw_hp")
-"""the ``dtype`` that torchao's float8 training has, under its own names after fp8_"""
-
-
-def _in_8_bits(c: Columns) -> Any:
-    return any_of(c["dtype"], FP8_RECIPES)
-
-
-def _uneven_parts(c: Columns) -> Any:
-    unit = 16 * c["tp"]
-    heads = (c["num_heads"] * c["head_dim"] % unit != 0) | (c["num_kv_heads"] * c["head_dim"] % unit != 0)
-    return heads | (_dense_somewhere(c) & (c["intermediate_size"] % unit != 0))
-
-
-DTYPE_RULES = (
     Rule(
         "fp8",
         lambda c: any_of(c["dtype"], ("fp8", "mxfp8")),
@@ -167,88 +226,6 @@ DTYPE_RULES = (
         "weights are gathered in 8 bits (fp8_params) with one scale per tensor and by ZeRO only, not in {dtype} with "
         "zero={zero}",
     ),
-)
-
-
-TENSOR_RULES = (
-    decoder.KV_HEADS_BY_TP,
-    decoder.VOCABULARY_BY_TP,
-    Rule(
-        "mlp_by_tp",
-        lambda c: _dense_somewhere(c) & (c["intermediate_size"] % c["tp"] != 0),
-        "an MLP of width {intermediate_size} cannot be split evenly over tp={tp}",
-    ),
-    Rule(
-        "expert_by_tp",
-        lambda c: _with_experts(c) & (c["moe_intermediate_size"] % _expert_width(c) != 0),
-        "experts of width {moe_intermediate_size} cannot be split evenly over etp={etp}, where 0 is tp={tp}",
-    ),
-    Rule(
-        "sequence_by_tp",
-        lambda c: _sequence_parallel(c) & (c["sequence_length"] // c["cp"] % c["tp"] != 0),
-        "sequence parallelism cannot split {sequence_length} / cp={cp} positions evenly over tp={tp}",
-    ),
-)
-
-
-PIPELINE_RULES = (
-    Rule(
-        "layers_by_stages",
-        lambda c: _stages(c) > c["num_layers"],
-        "{num_layers} layers are fewer than the pipeline's stages (pp={pp}, {pp_schedule})",
-    ),
-    Rule(
-        "micro_batches",
-        lambda c: _piped(c, ("1f1b",)) & (c["grad_accum"] < c["pp"]),
-        "{pp_schedule} over pp={pp} needs {pp} micro-batches at least, not {grad_accum}",
-    ),
-    Rule(
-        "micro_batches_dualpipev",
-        lambda c: _piped(c, ("dualpipev",)) & (c["grad_accum"] < 2 * c["pp"]),
-        "dualpipev over pp={pp} needs a micro-batch per stage (2 * pp) at least, not {grad_accum}",
-    ),
-    Rule(
-        "micro_batch_rounds",
-        _uneven_rounds,
-        "{pp_schedule} over pp={pp} cannot deal {grad_accum} micro-batches out in equal rounds",
-    ),
-)
-
-EXPERT_RULES = (
-    Rule(
-        "ep_by_replicas",
-        lambda c: (_own_width(c) == False) & (c["dp"] * c["cp"] % c["ep"] != 0),  # noqa: E712
-        "ep={ep} must divide dp * cp = {dp} * {cp}, out of which it is taken",
-    ),
-    Rule(
-        "etp_by_sequence",
-        lambda c: _own_width(c) & (c["tp"] > 1) & (_sequence_parallel(c) == False),  # noqa: E712
-        "etp={etp} apart from tp={tp} needs sequence_parallel: each rank then routes its own tokens",
-    ),
-)
-
-SHARDING_RULES = (
-    Rule(
-        "nothing_to_shard",
-        lambda c: (c["zero"] > 0) & (c["dp"] * c["cp"] == 1),
-        "zero={zero} shards over dp * cp ranks, and there is one: the same as zero=0",
-    ),
-    Rule(
-        "shard_size",
-        lambda c: (
-            (c.get("shard_size", 0) > 0)
-            & (
-                (c["dp"] * c["cp"] % _positive(c.get("shard_size", 0)) != 0)
-                | (c["zero"] == 0)
-                | (c["ep"] > 1)
-                | _own_width(c)
-            )
-        ),
-        "shard_size={shard_size} must divide dp * cp = {dp} * {cp}, and needs zero > 0, ep=1 and no etp",
-    ),
-)
-
-KERNEL_RULES = (
     Rule(
         "cudnn_by_cp",
         lambda c: (c["cp"] > 1) & ((c["attention"] == "cudnn") | (c["attention"] == "efficient")),
@@ -262,9 +239,7 @@ KERNEL_RULES = (
         ),
         "async_tp needs tp > 1, compile and sequence_parallel",
     ),
-)
-
-TORCH_RULES = (
+    *ARITHMETIC_RULES,
     Rule("torch", lambda c: c["dp"] > 0, "the workload needs torch 2.11 or newer", torch="<2.11"),
     Rule(
         "zero3_by_zero_bubble",
@@ -290,22 +265,4 @@ TORCH_RULES = (
         "torch cannot compile fully recomputed layers under tp with zero=3: set compile to false",
         torch=">=2.11",
     ),
-)
-
-ARITHMETIC_RULES: tuple[Rule, ...] = (
-    *TENSOR_RULES,
-    *PIPELINE_RULES,
-    decoder.SEQUENCE_BY_CP,
-    *EXPERT_RULES,
-    *SHARDING_RULES,
-)
-"""rules for any trainer with the same parallelism, independent of its torch"""
-
-RULES: tuple[Rule, ...] = (
-    *MODEL_RULES,
-    *DATA_RULES,
-    *DTYPE_RULES,
-    *KERNEL_RULES,
-    *ARITHMETIC_RULES,
-    *TORCH_RULES,
 )

@@ -131,7 +131,7 @@ def _explain_run(given: Path | None, run: str, as_json: bool) -> int:
         click.echo(f"{document['run_id']}, attempt {document['attempt']}")
         _print(document)
         if record.outcome == Outcome.OK:
-            click.echo("\n".join(measured_lines(directory, record)))
+            click.echo("\n".join(measured_lines(document["measured"], record)))
         click.echo("")
     return 0
 

@@ -50,6 +50,7 @@ def measured(directory: SweepDir, record: Record) -> dict[str, Any]:
     rates = sorted(cell.medians(), reverse=True) if cell is not None else []
     own, repeats = (cell.median_with(record.run_id) if cell is not None else None) or (None, 0)
     rank = None if own is None else 1 + sum(rate > own for rate in rates)
+    times = numbers_of(json.loads(record.extra_json or "{}").get("forward_backward_times_s"))
     return {
         **{name: getattr(record, name) for name in MEASURED},
         "median_tokens_per_second_per_gpu": own,
@@ -58,13 +59,12 @@ def measured(directory: SweepDir, record: Record) -> dict[str, Any]:
         "ranked_in_cell": len(rates),
         "of_best": None if own is None else own / rates[0],
         "predicted": _predicted(sweep, record),
-        "forward_backward_s": _median(json.loads(record.extra_json or "{}").get("forward_backward_times_s")),
+        "forward_backward_s": statistics.median(times) if times else None,
     }
 
 
-def measured_lines(directory: SweepDir, record: Record) -> list[str]:
+def measured_lines(figures: Mapping[str, Any], record: Record) -> list[str]:
     """The same as text."""
-    figures = measured(directory, record)
     predicted = figures["predicted"]
     rate, mfu = figures["tokens_per_second_per_gpu"], figures["mfu"]
     from analysis.metrics import memory_text
@@ -150,10 +150,6 @@ def _against(predicted: float | None, value: float | None, text: Any) -> str:
 def seconds_text(value: float) -> str:
     """310 ms, 2.4 s."""
     return f"{1000 * value:.3g} ms" if value < 1 else f"{value:.3g} s"
-
-
-def _median(values: Any) -> float | None:
-    return statistics.median(numbers) if (numbers := numbers_of(values)) else None
 
 
 def gap_of(sweep: Sweep | None, record: Record, nodes: NodesKnown) -> dict[str, Any]:

@@ -78,9 +78,9 @@ def launch(
       sweep launch grid.yaml --dry-run
       sweep launch wider.yaml --dir sweeps/first --add
     """
-    from sweep.inputs.load import load_stated
+    from sweep.inputs.load import load_inputs
 
-    grid, site = load_stated(grid_file, overrides, site_given)
+    grid, site = load_inputs(grid_file, overrides, site_given)
     if dry_run:
         return _dry_run(grid, site, directory, executor, add=add, as_json=as_json)
     from sweep.library.launch import launch as launch_sweep

@@ -76,14 +76,15 @@ def plan(
       sweep plan large.yaml --from sweeps/small --heatmap predicted.png
       sweep plan grid.yaml --json | jq .cells
     """
-    from sweep.inputs.load import load_inputs
+    from sweep.inputs.load import load_inputs, load_site
     from sweep.library import plan as library
     from sweep.planning.build import nothing_to_run
 
     if show is not None:
         refuse(["results", "picture"], "with --show")
-    grid, site = load_inputs(grid_file, overrides, site_given, None)
-    stated, site = site, library.with_fabric(site)
+    grid, site = load_inputs(grid_file, overrides, site_given)
+    stated = site or load_site()
+    site = library.with_fabric(stated)
     if show == "model":
         _show_model(grid, site, as_json)
         return 0

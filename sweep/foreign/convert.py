@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sweep.contract import LAYOUT, LAYOUT_FIELDS, Layout, Run
 from sweep.errors import Mistake, SweepError, nearest
 from sweep.foreign.mapping import BY_NAME, ImportMap, Reading, cell_text, factor
-from sweep.foreign.row import Number, Row, differing, nearest_size, numbers, separated_sizes, size_names
+from sweep.foreign.row import Number, Row, grouping_texts, nearest_size, numbers, separated_sizes, size_names
 from sweep.outcomes import Outcome
 from sweep.physics import flops, shapes
 from sweep.physics.catalogue import MODELS, catalogued
@@ -65,10 +66,14 @@ def doubtful_repeats(records: Sequence[Record], rows: Sequence[Mapping[str, Any]
     """The records, with a note where those of one configuration differ in what the map does not distinguish."""
     read = {reading.source for name, reading in mapping.columns.items() if name in MEASURED}
     places = [at for at, record in enumerate(records) if record.outcome is Outcome.OK and record.attempt == 1]
-    keys = [tuple(getattr(records[at], name) for name in CONFIGURATION_NAMES) for at in places]
-    found = list(records)
-    for at, note in zip(places, differing(keys, [rows[at] for at in places], read), strict=True):
-        if note is not None:
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for at in places:
+        groups[tuple(getattr(records[at], name) for name in CONFIGURATION_NAMES)].append(at)
+    names, found = grouping_texts([rows[at] for at in places], read) if places else [], list(records)
+    for same in groups.values():
+        several = [name for name in names if len({rows[at].get(name) for at in same}) > 1]
+        note = f"{len(same)} rows of the source have this configuration, but differ in {', '.join(several)}"
+        for at in same if several else ():
             found[at] = replace(found[at], notes=[*(found[at].notes or ()), note])
     return found
 
@@ -139,7 +144,8 @@ def _row(row: Mapping[str, Any], mapping: ImportMap, line: int) -> Row:
             line=line,
             cells=row,
             given=given | {"model": name},
-            run=_run(given | {"model": name}, shape, params),
+            run=_run(given | {"model": name}, shape.as_dict(), params),
+            shape=shape,
             convention=convention,
             executed=executed,
             notes=notes,
@@ -274,7 +280,7 @@ def _complete(given: dict[str, Any]) -> tuple[str, ...]:
     return ("neither micro_batch_size nor grad_accum is stated: a micro-batch is taken for one sequence",) * assumed
 
 
-def _shapes(given: Mapping[str, Any], mapping: ImportMap) -> list[dict[str, Any]]:
+def _shapes(given: Mapping[str, Any], mapping: ImportMap) -> list[shapes.ModelShape]:
     """The shapes that the row's model may have: one, unless the map lists several of that name."""
     name = str(given["model"])
     found = mapping.models.get(name, ())
@@ -287,7 +293,7 @@ def _shapes(given: Mapping[str, Any], mapping: ImportMap) -> list[dict[str, Any]
         {key: given[item] if isinstance(item, str) and item in given else item for key, item in shape.items()}
         for shape in found
     ]
-    return [shapes.ModelShape(**values).as_dict() for values in plain]
+    return [shapes.ModelShape(**values) for values in plain]
 
 
 def _run(given: Mapping[str, Any], shape: Mapping[str, Any], params: Mapping[str, Any]) -> Run:

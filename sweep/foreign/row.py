@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -35,17 +35,14 @@ class Row:
     given: Mapping[str, Any]
     """the record's columns that row and map state"""
     run: Run
+    shape: shapes.ModelShape
+    """the model's, by the map"""
     convention: flops.FlopsConvention
     executed: bool
     """the source's TFLOPS and MFU count what is recomputed"""
     notes: tuple[str, ...] = ()
     other_size: bool = False
     """the map's shape is not this row's: nothing can be derived from it"""
-
-    @cached_property
-    def shape(self) -> shapes.ModelShape:
-        """The model's shape by the map."""
-        return shapes.ModelShape(**self.run.shape)  # type: ignore[arg-type]
 
     @property
     def tflops(self) -> float | None:
@@ -124,10 +121,9 @@ class Row:
         return self.tflops * TERA / rate if self.tflops else None
 
 
-def size_names(label: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
+def size_names(label: str, found: Sequence[shapes.ModelShape]) -> list[str]:
     """A name for each shape that a label stands for: the first has the label itself."""
-    sizes = [int(shapes.total_parameters(shapes.ModelShape(**shape))) for shape in found]
-    return [label, *(f"{label} ({_billions(size)})" for size in sizes[1:])]
+    return [label, *(f"{label} ({_billions(shapes.total_parameters(shape))})" for shape in found[1:])]
 
 
 def nearest_size(rows: Sequence[Row]) -> Row:
@@ -228,31 +224,10 @@ def _equal(row: Row, other: Row) -> bool:
     return len(memory) < 2 and all(row.given.get(name) == other.given.get(name) for name in ("outcome", "gpu"))
 
 
-def differing(
-    keys: Sequence[Hashable], rows: Sequence[Mapping[str, Any]], measured: Collection[str]
-) -> list[str | None]:
-    """For each row a note where those of equal ``keys`` differ in a column of texts: maybe they are no repeats.
-
-    ``measured``: columns of the source that the map reads as measurements.
-    """
-    groups: dict[Hashable, list[int]] = defaultdict(list)
-    for place, key in enumerate(keys):
-        groups[key].append(place)
-    names = _texts(rows, measured)
-    found: list[str | None] = [None] * len(rows)
-    for places in groups.values():
-        several = [name for name in names if len({rows[place].get(name) for place in places}) > 1]
-        for place in places if several else ():
-            found[place] = (
-                f"{len(places)} rows of the source have this configuration, but differ in {', '.join(several)}"
-            )
-    return found
-
-
-def _texts(rows: Sequence[Mapping[str, Any]], measured: Collection[str]) -> list[str]:
+def grouping_texts(rows: Sequence[Mapping[str, Any]], measured: Collection[str]) -> list[str]:
     """Columns with texts that group the rows: some are equal, and they are not numbers."""
     found = []
-    for name in rows[0] if rows else ():
+    for name in rows[0]:
         values = [row.get(name) for row in rows]
         texts = [value for value in values if isinstance(value, str) and value]
         if name not in measured and texts and len(set(texts)) < len(texts) and not all(map(NUMBER.fullmatch, texts)):

@@ -125,15 +125,7 @@ def load_site(grid: Grid | None = None, given: str | None = None, executor: str 
     return parse_site(dump(dict(detect_site(executor or choose_executor(None)))), "the detected site")
 
 
-def load_inputs(path: Path, overrides: Sequence[str], site: str | None, executor: str | None) -> tuple[Grid, Site]:
-    """Grid and site. ``executor``: None if it is detected, should a site have to be. Raises SweepError with every
-    mistake of both.
-    """
-    grid, stated = load_stated(path, overrides, site)
-    return grid, stated or load_site(None, None, executor)
-
-
-def load_stated(path: Path, overrides: Sequence[str], site: str | None) -> tuple[Grid, Site | None]:
+def load_inputs(path: Path, overrides: Sequence[str], site: str | None) -> tuple[Grid, Site | None]:
     """Grid and site; None where the user states no site. Raises SweepError with every mistake of both."""
     mistakes: list[Mistake] = []
     grid = stated = None

@@ -266,9 +266,7 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, on_step: OnStep, note:
             note(f"error: {error}")
         launcher.close()
         jobs = tuple(pilot.job_id for pilot in launcher.open_pilots if pilot.job_id is not None)
-        return Launched(
-            directory=launcher.directory.path, runs=len(launcher.sweep.runs), ended=launcher.done, jobs=jobs
-        )
+        return Launched(directory=directory, runs=len(launcher.sweep.runs), ended=launcher.done, jobs=jobs)
     try:
         Loop(launcher, on_step).run()
     except StuckError:
@@ -276,13 +274,12 @@ def _go_on(sweep: Sweep, *, takeover: bool, detach: bool, on_step: OnStep, note:
         raise
     except (KeyboardInterrupt, BrokenPipeError):
         # Ctrl-C, or a closed output: on this machine it means stop; on a cluster the pilots run without the launcher.
-        path = launcher.directory.path
         if launcher.local:
             note("stopping the ranks …")
             Loop(launcher).cancel(60.0)
-            note(f"stopped; `sweep resume {path}` continues")
+            note(f"stopped; `sweep resume {directory}` continues")
         else:
-            note(f"pilots run on; `sweep resume {path}` watches them, `sweep cancel {path}` stops them")
+            note(f"pilots run on; `sweep resume {directory}` watches them, `sweep cancel {directory}` stops them")
         launcher.close()
         raise
     sweep, tally = launcher.sweep, launcher.sweep.tally

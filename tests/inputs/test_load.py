@@ -73,12 +73,12 @@ def test_mistakes_of_both_files_are_reported_and_a_grid_that_is_wrong_has_no_sit
     (home / "grid.yaml").write_text(GRID + "tpp: 1\n")
     (home / "site.yaml").write_text(SITE + "gpuu: 1\n")
     for site, wrong in ((str(home / "site.yaml"), ["tpp", "gpuu"]), (None, ["tpp"])):
-        assert [mistake.path for mistake in mistakes_of(load_inputs, home / "grid.yaml", [], site, None)] == wrong
+        assert [mistake.path for mistake in mistakes_of(load_inputs, home / "grid.yaml", [], site)] == wrong
     (home / "grid.yaml").write_text(GRID)
-    (mistake,) = mistakes_of(load_inputs, home / "grid.yaml", [], str(home / "site.yaml"), None)
+    (mistake,) = mistakes_of(load_inputs, home / "grid.yaml", [], str(home / "site.yaml"))
     assert mistake.path == "gpuu"
-    grid, site = load_inputs(home / "grid.yaml", ["nodes=[2]"], None, "local")
-    assert (grid.nodes, site.gpu) == ((2,), "cpu")
+    grid, site = load_inputs(home / "grid.yaml", ["nodes=[2]"], None)
+    assert (grid.nodes, site, load_site(executor="local").gpu) == ((2,), None, "cpu")
 
 
 @pytest.mark.parametrize(("text", "grid"), [

@@ -87,7 +87,7 @@ def test_a_sweeps_copy_of_its_site_keeps_them(folder):
 
 
 def order_of(folder):
-    grid, site = load_inputs(folder / "grid.yaml", [], str(folder / "site.yaml"), None)
+    grid, site = load_inputs(folder / "grid.yaml", [], str(folder / "site.yaml"))
     rows = [row for row in build(grid, site).table.to_pylist() if row["status"] == "run"]
     names = ("tp", "pp", "micro_batch_size")
     return {tuple(row[n] for n in names): (place, row["predicted_step_s"]) for place, row in enumerate(rows)}

@@ -8,7 +8,7 @@ import pytest
 
 import analysis
 from sweep.errors import SweepError
-from sweep.inputs.load import load_stated, parse_grid
+from sweep.inputs.load import load_inputs, parse_grid
 from sweep.library.launch import Launched, launch
 from sweep.outcomes import Outcome
 from sweep.store import extend, lease
@@ -33,7 +33,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
 
 def add(grid: str, *overrides: str, site: str | None = None, directory: str = "s") -> Launched:
     """What launching the grid with --add comes to; this process holds the sweep, so that it only adds."""
-    return launch(*load_stated(Path(grid), overrides, site), directory=directory, add=True)
+    return launch(*load_inputs(Path(grid), overrides, site), directory=directory, add=True)
 
 
 def ids(sweep: Sweep) -> list[str]:

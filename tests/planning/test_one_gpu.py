@@ -19,7 +19,7 @@ MODELS = {"Llama-3.2-1B", "Llama-3.2-3B", "Llama-3-8B"}
 
 
 def runs_on(gpu: str) -> list[Run]:
-    grid, site = load_inputs(EXAMPLE, [f"site.gpu={gpu}"], None, "local")
+    grid, site = load_inputs(EXAMPLE, [f"site.gpu={gpu}"], None)
     return [planned.run() for planned in build(grid, site).runs]
 
 

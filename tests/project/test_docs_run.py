@@ -253,7 +253,7 @@ def test_five_minutes_are_one_site_one_grid_one_command(tmp_path):
     page = DOCS / "five-minutes.md"
     for file, text in zip((site, grid), blocks(page, "yaml"), strict=True):
         file.write_text(text)
-    given = load_inputs(grid, (), str(site), None)
+    given = load_inputs(grid, (), str(site))
     assert expected_saving(build(*given), *given)["guided"].node_hours < 0.5 * sum(given[0].nodes)
     site.write_text(yaml.safe_dump({"gpu": "cpu", "gpus_per_node": 2}))
     grid.write_text(yaml.safe_dump({**SMALLER, "name": yaml.safe_load(grid.read_text())["name"], "nodes": [1]}))
@@ -268,4 +268,4 @@ def test_five_minutes_are_one_site_one_grid_one_command(tmp_path):
 def test_the_page_of_sites_names_a_template(tmp_path):
     (command,) = sweep_commands(DOCS / "sites.md")
     run(command, tmp_path)
-    assert build(*load_inputs(tmp_path / "first/grid.yaml", (), str(tmp_path / "first/site.yaml"), None)).runs
+    assert build(*load_inputs(tmp_path / "first/grid.yaml", (), str(tmp_path / "first/site.yaml"))).runs
