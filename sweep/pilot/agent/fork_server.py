@@ -164,7 +164,7 @@ def run_ranks(request: ForkRequest, fds: list[int], imports_s: float) -> None:
 
 
 def _run_rank(main: str, run: RankRun, progress: Progress) -> None:
-    """One that fails ends the whole process."""
+    """Run one rank; where it fails, the whole process ends."""
     code = 0
     try:
         load_object(main)(run, progress)
