@@ -32,8 +32,7 @@ def verdicts(results: list[CheckResult]):
 
 
 def test_a_number_against_floor_and_bound():
-    expected = Expectation(bound=20.0, expected=10.0)
-    found = [against(number, expected, "B").verdict for number in (8.5, 8.4, 20.0)]
+    found = [against(rate, Expectation(bound=20.0, expected=10.0), "B").verdict for rate in (8.5, 8.4, 20.0)]
     assert found == [Verdict.OK, Verdict.BELOW_FLOOR, Verdict.IMPOSSIBLE]
     assert against(4.5e11, NOTHING, "B/s").found == "450 GB/s"
 
