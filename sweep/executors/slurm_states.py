@@ -160,8 +160,11 @@ def meaning(message: str) -> str:
 
 def setting(config: str, name: str) -> str:
     """A value in what ``scontrol show config`` prints; empty where it has none, or no whole one."""
-    found = re.search(rf"^[ \t]*{name}[ \t]*=(.*)\n", config, re.MULTILINE)
-    return found[1].strip() if found else ""
+    for line in config.splitlines(keepends=True):
+        key, _, value = line.partition("=")
+        if key.strip() == name and line.endswith("\n"):
+            return value.strip()
+    return ""
 
 
 _LIMITS = "`sacctmgr show qos,assoc` lists limits"
