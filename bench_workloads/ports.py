@@ -1,4 +1,4 @@
-"""A free port of this host, for the ranks' rendezvous: of the site's `port_range`, where it has one."""
+"""A free port of this host, for the leader or the ranks' rendezvous: of the site's `port_range`, where it has one."""
 
 from __future__ import annotations
 

@@ -91,12 +91,8 @@ def against_median(findings: Mapping[str, Finding], unit: str) -> dict[str, Find
     if not slow:
         return dict(findings)
     expected = f"the nodes' median, {quantity(statistics.median(numbers.values()), unit)}, less {TOLERANCE:.0%}"
-    return {
-        node: replace(one, verdict=Verdict.BELOW_MEDIAN, expected=expected)
-        if node in slow and one.verdict is Verdict.OK
-        else one
-        for node, one in findings.items()
-    }
+    slower = {node: replace(findings[node], verdict=Verdict.BELOW_MEDIAN, expected=expected) for node in slow}
+    return {node: slower.get(node, one) if one.verdict is Verdict.OK else one for node, one in findings.items()}
 
 
 def slow_nodes(numbers: Mapping[str, float]) -> list[str]:

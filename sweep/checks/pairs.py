@@ -40,10 +40,7 @@ class Exchange:
     def bytes_per_s(self, operation: str) -> float:
         """Bus bandwidth of the largest size, as nccl-tests counts it; 0 where it failed."""
         mine = [row for row in self.rows if row.get("operation") == operation]
-        if not mine:
-            return 0.0
-        largest = max(mine, key=lambda row: number_of(row, "bytes"))
-        return rate_of(largest)
+        return rate_of(max(mine, key=lambda row: number_of(row, "bytes"))) if mine else 0.0
 
 
 def rate_of(row: Mapping[str, Json]) -> float:
@@ -125,10 +122,8 @@ def widths(nodes: int) -> list[int]:
 
 def groups_of(nodes: Sequence[str], width: int) -> list[Group]:
     """Groups of this width that cover every node: the last one borrows from the others."""
-    groups = [tuple(nodes[at : at + width]) for at in range(0, len(nodes), width)]
-    if len(groups[-1]) < width:
-        groups[-1] = tuple(nodes[-width:])
-    return groups
+    starts = (min(at, len(nodes) - width) for at in range(0, len(nodes), width))
+    return [tuple(nodes[at : at + width]) for at in starts]
 
 
 def halves(nodes: Group, domains: Mapping[str, str]) -> tuple[Group, Group]:

@@ -51,7 +51,8 @@ def at_least(floor: float, unit: str, key: str = "") -> Rule:
     """The number must be at least this."""
 
     def rule(value: Json, _: Stated) -> Finding:
-        return bounded(number_of(value, key), floor, None, unit)
+        number = number_of(value, key)
+        return judged(number >= floor, quantity(number, unit), f"at least {quantity(floor, unit)}", number=number)
 
     return rule
 
@@ -65,19 +66,6 @@ def at_most(ceiling: float, unit: str, *, verdict: Verdict = Verdict.BELOW_FLOOR
         return judged(number <= ceiling, quantity(number, unit), expected, otherwise=verdict, number=number)
 
     return rule
-
-
-def bounded(number: float, floor: float | None, bound: float | None, unit: str) -> Finding:
-    """At or above the bound: impossible. Below the floor: unfit. What is None is not known."""
-    parts = [f"at least {quantity(floor, unit)}"] if floor is not None else []
-    parts += [f"under {quantity(bound, unit)}"] if bound is not None else []
-    if bound is not None and number >= bound:
-        verdict = Verdict.IMPOSSIBLE
-    elif floor is not None and number < floor:
-        verdict = Verdict.BELOW_FLOOR
-    else:
-        verdict = Verdict.OK
-    return Finding(verdict=verdict, found=quantity(number, unit), expected=", ".join(parts), number=number)
 
 
 def each_row(wrong: Mapping[str, str], total: int, expected: str, *, verdict: Verdict = Verdict.BELOW_FLOOR) -> Finding:

@@ -11,7 +11,7 @@ from typing import Any
 from sweep.checks.check import Check, CheckResult, Finding, Json, NodeReadings, Reading, Rule, Stated, Verdict
 from sweep.checks.expectation import NOTHING, Expectation, all_reduce, matmul, memory_copy, pair_of_gpus
 from sweep.checks.fleet import evaluate_all
-from sweep.checks.rules import bounded, number_of, quantity, rows_of
+from sweep.checks.rules import number_of, quantity, rows_of
 from sweep.physics.measured import bus_bandwidth
 
 RATES = "bench_workloads.checks.rates"
@@ -31,11 +31,19 @@ def slowest_rate(expected: Callable[[Stated, Json], Expectation], unit: str = "B
 
 
 def against(number: float, expected: Expectation, unit: str) -> Finding:
-    """The number with its floor and bound, both shown, and what they are computed from."""
-    found = bounded(number, expected.floor, expected.bound, unit)
-    basis = f" ({expected.basis})" if expected.basis else ""
-    wanted = f"{quantity(expected.expected, unit)}{basis}, {found.expected}" if expected.expected else ""
-    return Finding(verdict=found.verdict, found=found.found, expected=wanted, number=number)
+    """The number with its floor, below which it is unfit, and its bound, which none can reach: both are shown, and what
+    they are computed from.
+    """
+    floor, bound, verdict, wanted = expected.floor, expected.bound, Verdict.OK, ""
+    if bound is not None and number >= bound:
+        verdict = Verdict.IMPOSSIBLE
+    elif floor is not None and number < floor:
+        verdict = Verdict.BELOW_FLOOR
+    if expected.expected and floor and bound:
+        basis = f" ({expected.basis})" if expected.basis else ""
+        limits = f"at least {quantity(floor, unit)}, under {quantity(bound, unit)}"
+        wanted = f"{quantity(expected.expected, unit)}{basis}, {limits}"
+    return Finding(verdict=verdict, found=quantity(number, unit), expected=wanted, number=number)
 
 
 def within_node(value: Json, stated: Stated) -> Finding:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from enum import IntEnum, auto
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 from sweep.contract import Measurement
@@ -159,8 +159,9 @@ def _part(operation: Any, value: Any) -> tuple[_Texts, _Texts]:
         return _of(value[3])
     if operation is codes.BRANCH:
         parts = [_of(alternative) for alternative in value[1]]
-        exact = frozenset[str]() if not all(texts for texts, _ in parts) else _union(texts for texts, _ in parts)
-        return exact, _union(needed for _, needed in parts) if all(needed for _, needed in parts) else frozenset()
+        # Of alternatives of which one has none, nothing is known
+        exact, needed = (frozenset[str]().union(*of) if all(of) else frozenset() for of in zip(*parts, strict=True))
+        return exact, needed
     if operation in (codes.MAX_REPEAT, codes.MIN_REPEAT):
         least, most, repeated = value
         texts, needed = _of(repeated)
@@ -168,10 +169,6 @@ def _part(operation: Any, value: Any) -> tuple[_Texts, _Texts]:
             return (texts | {""} if texts else texts), frozenset()
         return frozenset(), needed if least else frozenset()
     return frozenset(), frozenset()
-
-
-def _union(many: Iterable[_Texts]) -> _Texts:
-    return reduce(frozenset.union, many, frozenset())
 
 
 def _worth(texts: _Texts) -> tuple[int, int]:

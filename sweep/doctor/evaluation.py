@@ -8,7 +8,7 @@ from dataclasses import replace
 from sweep.checks.check import Check, CheckResult, Finding, Json, NodeReadings, Reading, Stated, Verdict, result
 from sweep.checks.expectation import NOTHING, Expectation, adapter, all_reduce
 from sweep.checks.fleet import evaluate_all, no_answer
-from sweep.checks.pairs import MESSAGE_BYTES, TOLERANCES, Exchange, best_rates, rate_of, slow_in_pairs
+from sweep.checks.pairs import MESSAGE_BYTES, TOLERANCES, Exchange, Group, best_rates, rate_of, slow_in_pairs
 from sweep.checks.rules import number_of, quantity
 from sweep.checks.speeds import Answer, against, evaluate_speeds
 
@@ -99,27 +99,22 @@ def evaluate_all_nodes(exchanges: Sequence[Exchange], named: Mapping[str, str], 
     for node, why in named.items():
         finding = Finding(verdict=Verdict.NO_ANSWER, found=why, expected="an exchange with every node")
         results.append(result("exchange", "all-nodes", node, finding, ALL_NODES_REMEDY))
-    for width in sorted({len(one.nodes) for one in exchanges}):
-        fine = [one for one in exchanges if len(one.nodes) == width and not one.problem]
-        for one in fine:
-            results += [_of_width(width, one, row, stated) for row in one.rows]
+    for one in sorted(exchanges, key=lambda one: len(one.nodes)):
+        results += [_of_nodes(one.nodes, row, stated) for row in one.rows if not one.problem]
     return results
 
 
-def _of_width(width: int, one: Exchange, row: Mapping[str, Json], stated: Stated) -> CheckResult:
+def _of_nodes(nodes: Group, row: Mapping[str, Json], stated: Stated) -> CheckResult:
     operation, size = str(row.get("operation")), number_of(row, "bytes")
-    rate = rate_of(row)
-    if operation == "all_reduce":
-        expected = all_reduce(stated.gpu, width, stated.gpus_per_node, size)
-        finding = against(rate, expected, "B/s")
-    else:
-        finding = Finding(verdict=Verdict.OK, found=quantity(rate, "B/s"), number=rate)
+    reduced = operation == "all_reduce"
+    expected = all_reduce(stated.gpu, len(nodes), stated.gpus_per_node, size) if reduced else NOTHING
+    finding = against(rate_of(row), expected, "B/s")
     # A slow group accuses no node: pairs do that
     if finding.verdict is Verdict.BELOW_FLOOR:
         finding = replace(finding, verdict=Verdict.WARNING)
-    name = f"{operation} of {quantity(size, 'B')} on {width} nodes"
+    name = f"{operation} of {quantity(size, 'B')} on {len(nodes)} nodes"
     remedy = "compare with the pairs; see the topology of these nodes"
-    return result(name, "all-nodes", ", ".join(one.nodes), finding, remedy)
+    return result(name, "all-nodes", ", ".join(nodes), finding, remedy)
 
 
 def pair_rows(answers: Iterable[Answer]) -> list[dict[str, Json]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -58,11 +59,8 @@ class LocalJob:
     @classmethod
     def parse(cls, job_id: str) -> LocalJob | None:
         """The inverse of job_id; None for another executor's id."""
-        head, _, host = job_id.partition("@")
-        parts = head.split("-", 2)
-        if len(parts) != 3 or parts[0] != "local" or not parts[1].isdigit() or not parts[2] or not host:
-            return None
-        return cls(int(parts[1]), parts[2], host)
+        found = re.fullmatch(r"local-(\d+)-([^@]+)@(.+)", job_id)
+        return cls(int(found[1]), found[2], found[3]) if found else None
 
 
 class LocalExecutor:

@@ -28,10 +28,9 @@ class Launcher:
 
         Raises SweepError where a living launcher holds it, unless ``takeover``.
         """
-        lease = take(sweep.directory, takeover=takeover)
+        self.lease = lease = take(sweep.directory, takeover=takeover)
         self.sweep = sweep
         self.directory = sweep.directory
-        self.lease = lease
         self.executor: Executor = executor or EXECUTOR.find(sweep.executor)(sweep.site, sweep.directory.path)
         self.local = sweep.executor == "local"
         self.same_nodes: set[Width] = set()

@@ -7,7 +7,6 @@ Both sides belong to one pilot, so to one version: no older form is read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
@@ -17,6 +16,7 @@ import msgspec
 from sweep.contract import Measurement, Phase, Place
 from sweep.inputs.topology import Spot
 from sweep.outcomes import Outcome
+from sweep.state import events
 
 MAX_MESSAGE_BYTES = 64 << 20
 
@@ -263,22 +263,12 @@ _encoder = msgspec.msgpack.Encoder()
 def encode(message: Message) -> bytes:
     """The message as bytes. Raises ChannelError where it is too large or holds what MessagePack cannot encode."""
     try:
-        data = _encode(message)
+        data = events.encode(message, _encoder.encode)
     except (OverflowError, RecursionError, TypeError) as error:  # an integer of over 64 bits; too deep; no value
         raise ChannelError(f"{type(message).__name__} cannot be sent: {error}") from error
     if len(data) > MAX_MESSAGE_BYTES:
         raise ChannelError(f"{type(message).__name__} of {len(data)} bytes is above the limit of {MAX_MESSAGE_BYTES}")
     return data
-
-
-def _encode(message: Message) -> bytes:
-    try:
-        return _encoder.encode(message)
-    except UnicodeEncodeError:
-        # A lone surrogate: Python strings may hold one, as may names of files and processes, and JSON may escape one.
-        # No file or table can: it becomes a question mark.
-        text = json.dumps(msgspec.to_builtins(message), ensure_ascii=False)
-        return _encoder.encode(json.loads(text.encode("utf-8", "replace")))
 
 
 Incoming = TypeVar("Incoming")

@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Callable
 from functools import reduce
-from typing import Annotated, Generic, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -266,13 +266,15 @@ LAST_LINES = (SessionEnded, PilotEnded)
 _encoder = msgspec.json.Encoder()
 
 
-def encode(event: Event) -> bytes:
-    """The event as a line of a journal, without its line end."""
+def encode(value: msgspec.Struct, encoded: Callable[[Any], bytes] = _encoder.encode) -> bytes:
+    """An event as a line of a journal, without its line end; or another value, by the encoder of its form."""
     try:
-        return _encoder.encode(event)
-    except UnicodeEncodeError:  # a file name that is not UTF-8 holds lone surrogates, which no decoder takes
-        text = json.dumps(msgspec.to_builtins(event), ensure_ascii=False).encode(errors="replace")
-        return _encoder.encode(json.loads(text))
+        return encoded(value)
+    except UnicodeEncodeError:
+        # A lone surrogate: Python strings may hold one, as may names of files and processes, and JSON may escape one.
+        # No decoder, file or table takes it: it becomes a question mark.
+        text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False).encode(errors="replace")
+        return encoded(json.loads(text))
 
 
 def decoder(record_type: type) -> Callable[[bytes], Event]:

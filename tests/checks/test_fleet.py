@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from sweep.checks.check import Check, CheckResult, NodeReadings, Reading, Stated, Verdict, evaluate
+from sweep.checks.expectation import NOTHING, Expectation
 from sweep.checks.fleet import evaluate_all, slow_nodes, to_exclude
 from sweep.checks.node import NODE
-from sweep.checks.rules import at_least, bounded, shown
+from sweep.checks.rules import at_least, shown
+from sweep.checks.speeds import against
 
 CPU = Stated()
 
@@ -30,10 +32,9 @@ def verdicts(results: list[CheckResult]):
 
 
 def test_a_number_against_floor_and_bound():
-    assert bounded(10.0, 5.0, 20.0, "B").verdict is Verdict.OK
-    assert bounded(4.0, 5.0, 20.0, "B").verdict is Verdict.BELOW_FLOOR
-    assert bounded(20.0, 5.0, 20.0, "B").verdict is Verdict.IMPOSSIBLE
-    assert bounded(4.5e11, 3e11, None, "B/s").found == "450 GB/s"
+    found = [against(rate, Expectation(bound=20.0, expected=10.0), "B").verdict for rate in (8.5, 8.4, 20.0)]
+    assert found == [Verdict.OK, Verdict.BELOW_FLOOR, Verdict.IMPOSSIBLE]
+    assert against(4.5e11, NOTHING, "B/s").found == "450 GB/s"
 
 
 def test_what_was_not_read_or_is_no_number_is_unknown():
@@ -85,7 +86,7 @@ def test_a_slow_node_is_below_the_tolerance_and_below_the_others_variation(numbe
 
 def test_the_median_is_shown_with_the_unit_of_the_finding():
     def rate(value, _):
-        return bounded(float(value), None, None, "B/s")
+        return against(float(value), NOTHING, "B/s")
 
     found = evaluate_all([check(rate, median="B/s")], nodes(a=100e9, b=101e9, c=99e9, d=50e9), CPU)
     (slow,) = [one for one in found if one.finding.verdict is Verdict.BELOW_MEDIAN]

@@ -25,7 +25,7 @@ class Network:
         fine = all(self._reach(a, b) for a in nodes for b in nodes)
         row = {"operation": "all_reduce", "bytes": 1024, "least_s": 1.0, "ranks": len(nodes)}
         ranks = {node: [{"exchange": [row]}] for node in nodes}
-        return Answer(nodes=nodes, ranks=ranks if fine else {}, problem="" if fine else "hang")
+        return Answer(ranks=ranks if fine else {}, problem="" if fine else "hang")
 
 
 def guilty(tmp_path, reach, domains):

@@ -80,10 +80,9 @@ async def kill(find: Callable[[], list[psutil.Process]], reap: Callable[[], None
 
 def remove_shared_memory(since: float, directory: Path = SHARED_MEMORY) -> list[str]:
     """Remove files leaked since `since` (unix seconds); returns their names. Skips files in use."""
-    try:
+    candidates: list[Path] = []
+    with contextlib.suppress(OSError):
         candidates = [path for path in directory.iterdir() if _LEAKED.match(path.name) and _created_by_us(path, since)]
-    except OSError:
-        candidates = []
     if not candidates:
         return []
     held = _held(directory)

@@ -103,7 +103,8 @@ def _answer(control: socket.socket, imports_s: float, *, again: bool) -> bool:
             die_with_parent(parent)
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
-            code = run_ranks(ForkRequest.decode(data), fds, imports_s)
+            run_ranks(ForkRequest.decode(data), fds, imports_s)
+            code = 0
         finally:
             _leave(code)
     for fd in fds:
@@ -133,10 +134,9 @@ class _Pipe(Progress):
         super().measured(dataclasses.replace(measurement, phases_s=phases_s))
 
 
-def run_ranks(request: ForkRequest, fds: list[int], imports_s: float) -> int:
-    """Run the ranks of one process: take descriptors and environment, call the workload, report. Returns the exit code.
-
-    The first rank has the main thread. A rank that fails ends the whole process.
+def run_ranks(request: ForkRequest, fds: list[int], imports_s: float) -> None:
+    """Run the ranks of one process, the first in the main thread: take descriptors and environment, call the workload,
+    report.
     """
     log, *further = fds
     os.dup2(log, 1)
@@ -155,33 +155,27 @@ def run_ranks(request: ForkRequest, fds: list[int], imports_s: float) -> int:
     run = Run.from_json(request.run)
     pipes = (_Pipe(fd, imports_s) for fd in further)
     ranks = [(request.main, RankRun.of(run, place), pipe) for place, pipe in zip(places, pipes, strict=False)]
-    others = [threading.Thread(target=_run_further_rank, args=rank) for rank in ranks[1:]]
+    others = [threading.Thread(target=_run_rank, args=rank) for rank in ranks[1:]]
     for thread in others:
         thread.start()
-    if code := _run_rank(*ranks[0]):
-        return code
+    _run_rank(*ranks[0])
     for thread in others:
         thread.join()
-    return 0
 
 
-def _run_further_rank(main: str, run: RankRun, progress: Progress) -> None:
-    """A further rank of the process, in its own thread."""
-    code = _run_rank(main, run, progress)
-    if code:
-        _leave(code)
-
-
-def _run_rank(main: str, run: RankRun, progress: Progress) -> int:
+def _run_rank(main: str, run: RankRun, progress: Progress) -> None:
+    """Run one rank; where it fails, the whole process ends."""
+    code = 0
     try:
         load_object(main)(run, progress)
     except SystemExit as error:
-        return error.code if isinstance(error.code, int) else int(error.code is not None)
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException as error:  # whatever a workload raises is the attempt's failure
         progress.failed(error)
         sys.excepthook(type(error), error, error.__traceback__)
-        return 1
-    return 0
+        code = 1
+    if code:
+        _leave(code)
 
 
 def _report_ends(control: socket.socket) -> bool:

@@ -33,8 +33,8 @@ class Rank:
 
     number: int
     log: Path
-    """pid of its process: ranks of one process share it"""
     pid: int | None = None
+    """of its process: ranks of one process share it"""
     status: int | None = None
     """wait status, once it ended"""
     pipe: ProgressPipe | None = None
@@ -56,9 +56,8 @@ class Rank:
         """How it ended, as (exit code, None) or (None, signal)."""
         if self.status is None:
             return None, None
-        if os.WIFSIGNALED(self.status):
-            return None, os.WTERMSIG(self.status)
-        return os.WEXITSTATUS(self.status), None
+        code = os.waitstatus_to_exitcode(self.status)
+        return (code, None) if code >= 0 else (None, -code)
 
     def close_progress(self) -> None:
         """Stop reading its progress."""

@@ -146,8 +146,8 @@ class AttemptRunner:
         finally:
             for link in self._links:
                 link.inbox = None
-        state.stopped_s, now = self._clock.paused_s - self._paused_s, self._clock.now()
-        return AttemptResult.of(state, now, await diagnosed(state, self._short))
+        state.stopped_s, times_s = self._clock.paused_s - self._paused_s, state.moments.durations_s(self._clock.now())
+        return AttemptResult(state, await diagnosed(state, self._short), times_s)
 
     async def _run_ranks(self) -> None:
         """From clean nodes to the end of the ranks, or a verdict to end them."""
@@ -248,9 +248,9 @@ class AttemptRunner:
         late = await self._wait_for_clean({link.node for link in living}, self._clock.now() + patience_s)
         # While the pilot is being ended, slow and dirty look equal. Where no rank started, an agent may still import.
         if self._began and not self._short.is_set():
-            self._state.remains.not_ended |= dict.fromkeys(late, ("its agent timed out",))
+            self._state.not_ended |= dict.fromkeys(late, ("its agent timed out",))
         for link in living:
-            link.clean = link.clean and link.node not in self._state.remains.not_ended
+            link.clean = link.clean and link.node not in self._state.not_ended
 
     async def _wait_for_clean(self, waiting: set[str], deadline: float) -> set[str]:
         """Wait until all of these nodes are clean or lost, or the deadline; returns those that are neither."""

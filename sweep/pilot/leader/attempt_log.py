@@ -18,18 +18,17 @@ def attempt_log(record: Record, ranks: Sequence[RankEnd]) -> str:
     head = f"# {record.run_id}.{record.attempt}: {record.outcome}"
     parts = [head + (f": {record.message}" if record.message else "")]
     if record.outcome is Outcome.OK:
-        return "\n".join([*parts, _section(0, ranks[0], "output"), ranks[0].log_tail])
-    for number, rank in enumerate(ranks):
-        parts.append(_section(number, rank, "output"))
-        parts.append(rank.log_tail)
+        return "\n".join([*parts, _section(ranks[0], "output"), ranks[0].log_tail])
+    for rank in ranks:
+        parts += [_section(rank, "output"), rank.log_tail]
         if rank.failure is not None and rank.failure["traceback"] not in rank.log_tail:
-            parts += [_section(number, rank, "exception"), rank.failure["traceback"]]
+            parts += [_section(rank, "exception"), rank.failure["traceback"]]
         if rank.stacks:
-            parts += [_section(number, rank, "stacks before the kill"), rank.stacks]
+            parts += [_section(rank, "stacks before the kill"), rank.stacks]
     return "\n".join(parts) + "\n"
 
 
-def _section(number: int, rank: RankEnd, what: str) -> str:
+def _section(rank: RankEnd, what: str) -> str:
     if rank.killed_by_us:
         end = "ended by the pilot"
     elif rank.signal is not None:
@@ -39,7 +38,7 @@ def _section(number: int, rank: RankEnd, what: str) -> str:
     else:
         end = "end unknown"
     progress = f"; {rank.progress}" if rank.progress else ""
-    return f"## rank {number} on {rank.node} ({end}{progress}): {what}"
+    return f"## rank {rank.rank} on {rank.node} ({end}{progress}): {what}"
 
 
 async def store_log(path: Path, record: Record, ranks: Sequence[RankEnd]) -> None:

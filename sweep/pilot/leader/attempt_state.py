@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -61,16 +61,6 @@ class Moments:
         return times
 
 
-@dataclass
-class NodeRemains:
-    """What nodes reported after cleanup, by node."""
-
-    kernel: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    removed: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    not_ended: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-
 class AttemptState:
     """Follows the ranks of one attempt, from before they start until their nodes are clean."""
 
@@ -80,15 +70,17 @@ class AttemptState:
         self.verdict: StopReason | None = None
         """why it must be ended before its ranks end by themselves"""
         self.moments = Moments(now)
-        self.remains = NodeRemains()
+        self.clean: dict[str, Clean] = {}
+        """node -> what it reported after its clean-up"""
+        self.not_ended: dict[str, tuple[str, ...]] = {}
+        """node that is not clean -> what is left there"""
         self.lost_nodes: list[str] = []
         """nodes that failed"""
         self.stopped_s = 0.0
         """for how long the pilot was stopped meanwhile"""
         self.connection_lost = False
         """whether a lost connection ended it"""
-        self._places = {rank: report.node for rank, report in enumerate(self.ranks)}
-        self._watchdog = Watchdog(run.gpus, limits, now)
+        self._watchdog = Watchdog([rank.node for rank in self.ranks], limits, now)
         self._failed_at: float | None = None
 
     @property
@@ -140,7 +132,7 @@ class AttemptState:
     def check(self, now: float) -> None:
         """Set a verdict if a deadline has passed."""
         if self._failed_at is None and self.verdict is None:
-            self.verdict = self._watchdog.verdict(now, self._places)
+            self.verdict = self._watchdog.verdict(now)
 
     def receive(self, message: OfAttempt, now: float) -> None:
         """Process an agent's message; ignore one of another attempt."""
@@ -194,11 +186,9 @@ class AttemptState:
             report = self.ranks[remains.rank]
             report.log_tail, report.stacks = remains.tail, remains.stacks
             report.killed_by_us = report.killed_by_us or remains.killed
-        self.remains.kernel[node], self.remains.sources[node] = message.kernel, message.sources
-        if message.removed:
-            self.remains.removed[node] = message.removed
+        self.clean[node] = message
         if message.not_ended:
-            self.remains.not_ended[node] = message.not_ended
+            self.not_ended[node] = message.not_ended
 
     def name_suspects(self) -> None:
         """A hang whose ranks all stopped in the same iteration: find those not waiting with the others."""
@@ -207,7 +197,7 @@ class AttemptState:
         stacks = {number: rank.stacks for number, rank in enumerate(self.ranks) if rank.stacks}
         found = suspects(stacks)
         if found:
-            named = ", ".join(f"rank {r} on {self._places[r]} in {frame}" for r, frame in sorted(found.items())[:4])
+            named = ", ".join(f"rank {r} on {self.ranks[r].node} in {frame}" for r, frame in sorted(found.items())[:4])
             waiting = next(innermost(text) for rank, text in stacks.items() if rank not in found)
             text = f"{named}; the other {len(stacks) - len(found)} wait in {waiting}. {self.verdict.text}"
             self.verdict = StopReason(Outcome.HANG, text, tuple(sorted(found)))
@@ -220,11 +210,6 @@ class AttemptResult:
     state: AttemptState
     diagnosis: Diagnosis
     times_s: dict[str, float]
-
-    @classmethod
-    def of(cls, state: AttemptState, now: float, found: Diagnosis | None = None) -> AttemptResult:
-        """The result of an attempt whose nodes are cleared. ``found``: its diagnosis, where it is known already."""
-        return cls(state, found or diagnosis_of(state), state.moments.durations_s(now))
 
     @property
     def message(self) -> str | None:
@@ -250,8 +235,8 @@ class AttemptResult:
         if outcome is Outcome.NODE_FAIL:
             named = set(state.lost_nodes) or diagnosed
         elif outcome is Outcome.XID_HARDWARE:
-            kernel = state.remains.kernel.items()
-            found = [(hit.weight, n) for n, lines in kernel for hit in scan("\n".join(lines)) if hit.outcome is outcome]
+            kernel = [(node, scan("\n".join(clean.kernel))) for node, clean in state.clean.items()]
+            found = [(hit.weight, node) for node, hits in kernel for hit in hits if hit.outcome is outcome]
             # An Xid that a program, or a GPU elsewhere, causes accuses no node beside one whose GPU failed.
             named = diagnosed or {node for weight, node in found if weight == max(found)[0]}
         elif outcome is Outcome.HANG and verdict is not None and len(verdict.ranks) < len(state.ranks):
@@ -275,7 +260,7 @@ def diagnosis_of(state: AttemptState) -> Diagnosis:
     verdict = state.verdict
     return diagnose(
         state.ranks,
-        kernel=[line for lines in state.remains.kernel.values() for line in lines],
+        kernel=[line for clean in state.clean.values() for line in clean.kernel],
         verdict=verdict.outcome if verdict is not None else None,
         verdict_text=verdict.text if verdict is not None else "",
     )

@@ -12,7 +12,7 @@ from sweep.errors import SweepError
 from sweep.outcomes import Outcome
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.attempt import AttemptRunner
-from sweep.pilot.leader.attempt_state import AttemptResult, AttemptState
+from sweep.pilot.leader.attempt_state import AttemptResult, AttemptState, diagnosis_of
 from sweep.pilot.leader.link import Link
 from sweep.pilot.leader.watchdog import StopReason
 from sweep.plugins import WORKLOAD
@@ -62,7 +62,7 @@ class Attempts:
             unmeasured.end(StopReason(Outcome.UNKNOWN, "the pilot failed: " + traceback.format_exc(limit=-3)))
         finally:
             del self._concurrent[name]
-        return AttemptResult.of(unmeasured, clock.now())
+        return AttemptResult(unmeasured, diagnosis_of(unmeasured), unmeasured.moments.durations_s(clock.now()))
 
     async def follow(self, name: str, runner: AttemptRunner) -> AttemptResult:
         """The result of an attempt that is stopped with the others."""

@@ -49,7 +49,6 @@ EXCHANGE = workload("exchange", torch=True)
 class Answer:
     """The result of one attempt."""
 
-    nodes: tuple[str, ...]
     ranks: Mapping[str, Sequence[Mapping[str, Json]]] = field(default_factory=dict)
     """node -> the further values of each of its ranks' measurements; complete or empty"""
     problem: str = ""
@@ -90,21 +89,20 @@ class CheckAttempts:
         )
         step_s = step_s or self._step_s
         self._number += 1
-        nodes = tuple(link.node for link in links)
         limits = Limits(start_s=START_S, first_iteration_s=step_s, steady_s=step_s, attempt_s=ATTEMPT_S)
         async with self._turn:
             asked_at = time.time()
             lost = [link.node for link in links if not link.alive or not link.clean]
             if lost:
                 text = f"the connection to {', '.join(lost)} is lost, or the node could not be cleared"
-                return Answer(nodes=nodes, problem=text, accused=tuple(lost))
+                return Answer(problem=text, accused=tuple(lost))
             name = f"check.{self._number}"
             runner = AttemptRunner(name, run, program, links, limits, 0, self._gpu)
             result = await (self._attempts.follow(name, runner) if self._attempts else runner.conduct())
-        return _answer(nodes, result, asked_at)
+        return _answer(result, asked_at)
 
 
-def _answer(nodes: tuple[str, ...], result: AttemptResult, asked_at: float) -> Answer:
+def _answer(result: AttemptResult, asked_at: float) -> Answer:
     ranks: dict[str, list[Mapping[str, Json]]] = {}
     for rank in result.state.ranks:
         if rank.measurement is not None:
@@ -112,7 +110,6 @@ def _answer(nodes: tuple[str, ...], result: AttemptResult, asked_at: float) -> A
     fine = result.diagnosis.outcome is Outcome.OK
     problem = "" if fine else f"{result.diagnosis.outcome}: {(result.message or '').strip()}"[:400]
     return Answer(
-        nodes=nodes,
         ranks=ranks if fine else {},
         problem=problem,
         accused=() if fine else result.accused,

@@ -208,7 +208,7 @@ class Leader:
         # A task of its own: neither the record nor the next attempt waits for it.
         self._logs.add(storing := asyncio.ensure_future(store_log(path, recorded.record, result.state.ranks)))
         storing.add_done_callback(self._logs.discard)
-        for node, left in result.state.remains.not_ended.items():
+        for node, left in result.state.not_ended.items():
             reason = "not clean after an attempt: " + "; ".join(left)
             await self._write(NodeBad(time=time.time(), pilot=self._spec.name, node=node, reason=reason))
         for node, why in self._places.unfit(self._sweep_state, self._search, Outcome(recorded.record.outcome)):

@@ -1,4 +1,4 @@
-"""The leader's addresses and port, and the network settings of its agents and their ranks."""
+"""The leader's addresses, and the network settings of its agents and their ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 
 import psutil
 
-from bench_workloads.ports import BACKLOG, VARIABLE, listen_on_free_port
+from bench_workloads.ports import VARIABLE
 from sweep.errors import SweepError
 from sweep.pilot.job_spec import JobSpec
 
@@ -18,13 +18,6 @@ _NO_NETWORK = re.compile(
     r"docker|podman|virbr|vnet|veth|br-|lxc|lxd|cni|flannel|cali|tun|tap|ifb|dummy|idrac|bmc|usb", re.IGNORECASE
 )
 """interfaces of containers, virtual machines, tunnels and management controllers: each node has the same there"""
-
-
-def listener(spec: JobSpec) -> socket.socket:
-    """The leader's listening socket; its agents prove the pilot's key."""
-    if spec.port_range is not None:
-        return listen_on_free_port()
-    return socket.create_server(("", 0), backlog=BACKLOG)
 
 
 def set_variables(spec: JobSpec, environment: MutableMapping[str, str]) -> None:

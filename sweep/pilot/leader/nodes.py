@@ -18,14 +18,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench_workloads.interpreter import module_command
-from bench_workloads.ports import BACKLOG
+from bench_workloads.ports import BACKLOG, listen_on_free_port
 from sweep.errors import log_error
 from sweep.pilot.channel import HANDSHAKE_TIMEOUT_S, Channel, LeaderChannel, Rendezvous, authenticate
 from sweep.pilot.clock import TICK_S, PausingClock
 from sweep.pilot.job import all_cpus
 from sweep.pilot.job_spec import JobSpec
 from sweep.pilot.leader.link import Link
-from sweep.pilot.leader.network import host_addresses, listener
+from sweep.pilot.leader.network import host_addresses
 from sweep.pilot.messages import ChannelError, Hello, Leave, Ping, decode_of_agent
 from sweep.pilot.timeouts import ARRIVAL_S, HEARTBEAT_S, STRAGGLER_S
 
@@ -218,7 +218,7 @@ async def agents(spec: JobSpec, directory: Path, clock: PausingClock) -> AsyncIt
     """Start the agents; yield the nodes, which are still to arrive; on exit end the agents and wait."""
     nodes, key = Nodes(spec.nodes, clock), secrets.token_bytes(32)
     admission = Admission(key, nodes.join)
-    server = await asyncio.start_server(admission.accept, sock=listener(spec), backlog=BACKLOG)
+    server = await asyncio.start_server(admission.accept, sock=listen_on_free_port(), backlog=BACKLOG)
     rendezvous = directory / "rendezvous"
     port = server.sockets[0].getsockname()[1]
     node = os.environ.get("SLURMD_NODENAME", "") if spec.executor == "slurm" else ""

@@ -63,8 +63,6 @@ class Places:
         """The leaf switch and the domain of each, and what a record notes of them."""
         spots = [self._topology.get(node) for node in nodes]
         unknown = self._spec.executor == "slurm" and len(nodes) > 1 and None in spots
-        leaves, domains = (
-            [spot.leaf if spot else None for spot in spots],
-            [spot.domain if spot else None for spot in spots],
-        )
+        leaves = [spot.leaf if spot else None for spot in spots]
+        domains = [spot.domain if spot else None for spot in spots]
         return leaves, domains, (UNKNOWN,) * unknown

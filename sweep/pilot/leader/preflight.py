@@ -40,6 +40,7 @@ class Preflight:
 
     def __init__(self, spec: JobSpec, attempts: Attempts) -> None:
         self._spec = spec
+        self._stated = Stated(gpu=spec.gpu or "cpu", gpus_per_node=spec.gpus_per_node)
         self._attempts = attempts
         self._asked: list[Link] = []
         self._asked_at = self._due_at = 0.0
@@ -85,12 +86,11 @@ class Preflight:
         self.domains = {
             node: domain for node, text in texts.items() if isinstance(text, str) and (domain := fabric(text))
         }
-        stated = Stated(gpu=self._spec.gpu or "cpu", gpus_per_node=self._spec.gpus_per_node)
-        found = [one for one in evaluate_all(self._checks, answers, stated) if one.finding.verdict.unfit]
+        found = [one for one in evaluate_all(self._checks, answers, self._stated) if one.finding.verdict.unfit]
         reasons = reasons_to_exclude(found, [check.name for check in self._checks if check.of_site], len(answers))
         if self._spec.preflight == "perf":
             fit = [link for link in links if link.alive and link.clean and link.node not in reasons]
-            reasons |= await too_slow(fit, stated, self._attempts)
+            reasons |= await too_slow(fit, self._stated, self._attempts)
         return [
             NodeBad(time=time.time(), pilot=self._spec.name, node=node, reason=f"preflight: {reason}")
             for node, reason in reasons.items()
@@ -110,8 +110,7 @@ class Preflight:
     async def confirm(self, node: str, why: str, links: Sequence[Link]) -> list[NodeBad | NodeFit]:
         """Check the node, one of these, which was slow in runs; empty: that was not possible."""
         self._suspected.add(node)
-        stated = Stated(gpu=self._spec.gpu or "cpu", gpus_per_node=self._spec.gpus_per_node)
-        reasons = await too_slow(links, stated, self._attempts)
+        reasons = await too_slow(links, self._stated, self._attempts)
         if self._attempts.stopping is not None or not all(link.alive for link in links):
             return []
         self._suspected.discard(node)

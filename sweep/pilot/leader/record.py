@@ -80,9 +80,9 @@ def _outcome(
 def _record(attempt: EndedAttempt, result: AttemptResult, measurements: Sequence[Measurement | None]) -> Record:
     state, extras = result.state, [{} if m is None else m.extra for m in measurements]
     facts, notes, suspect = findings_of([rank.log_tail for rank in state.ranks], extras)
-    if state.remains.removed:
-        facts["left_in_dev_shm"] = state.remains.removed
-    if attempt.outcome is not Outcome.OK and (read := list(state.remains.sources.values())):
+    if removed := {node: clean.removed for node, clean in state.clean.items() if clean.removed}:
+        facts["left_in_dev_shm"] = removed
+    if attempt.outcome is not Outcome.OK and (read := [clean.sources for clean in state.clean.values()]):
         facts["kernel_sources"] = [name for name in read[0] if all(name in of_node for of_node in read)]
     if state.stopped_s:
         facts["stopped_s"] = round(state.stopped_s, 1)

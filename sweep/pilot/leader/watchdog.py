@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sweep.contract import Phase
@@ -41,11 +41,11 @@ class StopReason:
 
 
 class Watchdog:
-    """The deadlines of one attempt: of ranks 0 … world_size - 1, all of them starting now."""
+    """The deadlines of one attempt: of the ranks on these nodes, rank by rank, all of them starting now."""
 
-    def __init__(self, world_size: int, limits: Limits, now: float) -> None:
-        self.limits, self.started_at = limits, now
-        self.ranks = {rank: RankProgress(Phase.START, None, now, None) for rank in range(world_size)}
+    def __init__(self, nodes: Sequence[str], limits: Limits, now: float) -> None:
+        self.nodes, self.limits, self.started_at = nodes, limits, now
+        self.ranks = {rank: RankProgress(Phase.START, None, now, None) for rank in range(len(nodes))}
         self.known_since = float("-inf")
         """since when it is known without a gap what the ranks do, and none writes much: before that, none was late"""
         self._iteration_s: list[float] = []
@@ -98,11 +98,11 @@ class Watchdog:
         deadlines = [self.deadline(p) for p in self.ranks.values() if not p.ended]
         return min([self.started_at + self.limits.attempt_s, *deadlines])
 
-    def verdict(self, now: float, places: Mapping[int, str]) -> StopReason | None:
-        """Why the attempt must be stopped now, or None. `places`: rank -> node, for the text."""
+    def verdict(self, now: float) -> StopReason | None:
+        """Why the attempt must be stopped now, or None."""
         timed_out = [rank for rank, p in self.ranks.items() if not p.ended and now >= self.deadline(p)]
         if timed_out:
-            return self._hang(now, timed_out, places)
+            return self._hang(now, timed_out)
         if now < self.started_at + self.limits.attempt_s:
             return None
         living = [p for p in self.ranks.values() if not p.ended]
@@ -110,13 +110,13 @@ class Watchdog:
         text = f"not done after {self.limits.attempt_s:.0f} s, the limit of one attempt; {where}"
         return StopReason(Outcome.TIME_LIMIT, text)
 
-    def _hang(self, now: float, timed_out: Sequence[int], places: Mapping[int, str]) -> StopReason:
+    def _hang(self, now: float, timed_out: Sequence[int]) -> StopReason:
         """The culprits are the ranks with the least progress: the others wait for them in a collective."""
         living = {rank: p for rank, p in self.ranks.items() if not p.ended}
         slowest = min(_progress_key(p) for p in living.values())
         culprits = tuple(rank for rank, p in living.items() if _progress_key(p) == slowest)
         first = living[culprits[0]]
-        named = first_names([f"rank {rank} on {places.get(rank, '?')}" for rank in culprits], 4)
+        named = first_names([f"rank {rank} on {self.nodes[rank]}" for rank in culprits], 4)
         others = len(living) - len(culprits)
         if not others and len(living) > 1:
             named = f"all {len(living)} ranks"

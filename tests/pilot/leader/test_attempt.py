@@ -176,7 +176,7 @@ async def test_an_unexpected_error_fails_the_attempt_and_its_nodes_are_cleared(e
     result = await played(runner_on(existing, link), link)
     assert result.diagnosis.outcome is Outcome.UNKNOWN
     assert "ZeroDivisionError" in result.message
-    assert not result.state.remains.not_ended
+    assert not result.state.not_ended
 
 
 async def test_no_rank_began_where_an_agent_still_imports(existing, monkeypatch):
@@ -187,7 +187,7 @@ async def test_no_rank_began_where_an_agent_still_imports(existing, monkeypatch)
     result = await runner_on(existing, dead("n1"), late).conduct()
     assert result.diagnosis.outcome is Outcome.NODE_FAIL
     assert late.clean
-    assert not result.state.remains.not_ended
+    assert not result.state.not_ended
 
 
 async def test_a_leader_that_was_stopped_while_a_node_is_cleaned_does_not_take_it_for_late(existing, monkeypatch):
@@ -209,7 +209,7 @@ async def test_a_leader_that_was_stopped_while_a_node_is_cleaned_does_not_take_i
     receive(link, CLEAN)
     result = await asyncio.wait_for(ending, 30)
     assert link.clean
-    assert not result.state.remains.not_ended
+    assert not result.state.not_ended
 
 
 def state_of(existing, log_tail, verdict=None):

@@ -6,7 +6,7 @@ import pytest
 
 from sweep.contract import Layout, Measurement, Phase, Run
 from sweep.outcomes import Outcome
-from sweep.pilot.leader.attempt_state import FURTHER_FAILURES_S, AttemptResult, AttemptState
+from sweep.pilot.leader.attempt_state import FURTHER_FAILURES_S, AttemptResult, AttemptState, diagnosis_of
 from sweep.pilot.leader.hang_suspects import innermost, suspects
 from sweep.pilot.leader.node_fate import Fate
 from sweep.pilot.leader.watchdog import StopReason
@@ -70,7 +70,7 @@ def test_an_attempt_whose_ranks_all_measured_is_ok_however_they_end():
     )
     assert attempt.over(now)
     attempt.end_ranks(now)
-    result = AttemptResult.of(attempt, 10.0)
+    result = AttemptResult(attempt, diagnosis_of(attempt), attempt.moments.durations_s(10.0))
     assert (result.diagnosis.outcome, result.message) == (Outcome.OK, None)
     assert result.times_s == {
         "total_s": 10.0, "start_s": 1.0, "first_iteration_s": 1.0, "measure_s": 2.0, "teardown_s": 6.0
@@ -134,7 +134,7 @@ def test_a_lost_connection_accuses_the_nodes_that_are_dead_and_no_other(fates, o
     assert attempt.over(0.0)
     attempt.agents_ended(fates)
     attempt.end_ranks(1.0)
-    result = AttemptResult.of(attempt, 1.0)
+    result = AttemptResult(attempt, diagnosis_of(attempt), {})
     assert (result.diagnosis.outcome, result.accused) == (outcome, accused)
     assert "n2" in result.message
 
@@ -145,10 +145,10 @@ def test_a_failure_is_diagnosed_from_what_is_left_of_it():
     attempt.end_ranks(now)
     attempt.cleared("n1", clean(0, ranks=(RankRemains(rank=0, killed=True, tail=""),), removed=("nccl-1",)))
     attempt.cleared("n2", clean(1, not_ended=("pid 7",)))
-    result = AttemptResult.of(attempt, now)
+    result = AttemptResult(attempt, diagnosis_of(attempt), {})
     assert result.diagnosis.outcome is Outcome.PYTHON_EXCEPTION
     assert (attempt.ranks[0].killed_by_us, attempt.ranks[1].log_tail) == (True, "output of 1")
-    assert (attempt.remains.removed, attempt.remains.not_ended) == ({"n1": ("nccl-1",)}, {"n2": ("pid 7",)})
+    assert (attempt.clean["n1"].removed, attempt.not_ended) == (("nccl-1",), {"n2": ("pid 7",)})
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -160,7 +160,7 @@ def test_the_kernels_kill_explains_the_silence_that_follows_it(killed):
     attempt.end_ranks(now)
     attempt.cleared("n1", clean(0))
     attempt.cleared("n2", clean(1, kernel=(line,) * killed))
-    result = AttemptResult.of(attempt, now)
+    result = AttemptResult(attempt, diagnosis_of(attempt), {})
     if killed:
         assert (result.diagnosis.outcome, result.message, result.accused) == (Outcome.OOM_HOST, line, ())
     else:
@@ -176,7 +176,7 @@ def test_an_xid_names_the_node_that_reported_it(lines):
     lost = "NVRM: Xid (PCI:0000:1b:00): 45, pid=7, name=python, Ch 00000008"
     attempt.cleared("n1", clean(0, kernel=(lost,) * len(lines)))
     attempt.cleared("n2", clean(1, kernel=lines))
-    result = AttemptResult.of(attempt, now)
+    result = AttemptResult(attempt, diagnosis_of(attempt), {})
     assert (result.diagnosis.outcome is Outcome.XID_HARDWARE, result.accused == ("n2",)) == (bool(lines), bool(lines))
 
 
@@ -194,7 +194,7 @@ def test_a_hang_names_the_rank_that_is_not_where_the_others_wait():
     attempt.name_suspects()
     assert "rank 2 on n3 in load" in attempt.verdict.text
     attempt.end_ranks(100.0)
-    assert AttemptResult.of(attempt, 100.0).accused == ("n3",)
+    assert AttemptResult(attempt, diagnosis_of(attempt), {}).accused == ("n3",)
 
 
 def test_while_a_rank_writes_much_neither_it_nor_those_that_wait_for_it_are_late():

@@ -13,7 +13,7 @@ from bench_workloads.ports import PORTS, allowed, listen_on_free_port
 from sweep.errors import SweepError
 from sweep.pilot.clock import PausingClock
 from sweep.pilot.leader.link import one_machine
-from sweep.pilot.leader.network import host_addresses, listener, ordered, set_variables
+from sweep.pilot.leader.network import host_addresses, ordered, set_variables
 from sweep.pilot.leader.nodes import Nodes
 from sweep.pilot.messages import Hello
 from tests.support.pilot_parts import Mute, spec
@@ -82,8 +82,7 @@ def test_leader_and_ranks_listen_within_the_port_range(monkeypatch):
     set_variables(spec(port_range=ports), environment)
     monkeypatch.setenv("SWEEP_PORT_RANGE", environment["SWEEP_PORT_RANGE"])
     with contextlib.ExitStack() as stack:
-        listen = [lambda: listener(spec(port_range=ports)), *[listen_on_free_port] * 7]
-        sockets = [stack.enter_context(each()) for each in listen]
+        sockets = [stack.enter_context(listen_on_free_port()) for _ in range(8)]
         assert sorted(each.getsockname()[1] for each in sockets) == list(range(first, last + 1))
         with pytest.raises(OSError, match=f"none of 8 ports in {first}-{last}"):
             listen_on_free_port()
