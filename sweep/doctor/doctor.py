@@ -172,14 +172,21 @@ def _prepare(options: DoctorOptions, folder: Path, more: Sequence[Check]) -> Pil
     make_directory(folder, 0o700)
     time_limit_s = min(START_S + sum(TIER_S[tier] for tier in options.node_tiers), site.pilot_time)
     token = f"doctor{uuid.uuid4().hex[:12]}-{PILOT}"
-    JobSpec.on(
-        site,
+    JobSpec(
         name=PILOT,
         token=token,
         sweep_name="doctor",
         nodes=options.nodes,
+        gpus_per_node=site.gpus_per_node,
+        gpu=site.gpu,
         time_limit_s=int(time_limit_s),
         executor=options.executor,
+        scratch=site.scratch,
+        container_prefix=site.container_prefix,
+        interface=site.interface,
+        port_range=site.port_range,
+        srun=site.srun,
+        domain_nodes=site.domain_nodes,
         limits=Limits(start_s=120.0, first_iteration_s=60.0, steady_s=60.0, attempt_s=300.0),
     ).write(directory)
     Request(tiers=options.node_tiers, readers=readers(node_checks(more, site.gpu))).write(folder)

@@ -181,16 +181,25 @@ class Submission:
     def _spec(self, request: PilotRequest) -> JobSpec:
         launcher, grid = self._launcher, self._launcher.sweep.grid
         site, timeouts = launcher.sweep.site.part(request.node_group), grid.timeouts
-        return JobSpec.on(
-            site,
+        return JobSpec(
             name=request.name,
             token=request.token,
             sweep_name=grid.name,
             nodes=request.nodes,
             node_group=request.node_group,
+            gpus_per_node=site.gpus_per_node,
+            gpu=site.gpu,
+            hardware=site.hardware,
             time_limit_s=request.time_limit_s,
             executor=launcher.sweep.executor,
+            scratch=site.scratch,
+            checkpoint_dir=site.checkpoint_dir,
             compiled_dir=str(launcher.directory.path / "compiled"),
+            container_prefix=site.container_prefix,
+            srun=site.srun,
+            interface=site.interface,
+            port_range=site.port_range,
+            torch_version=site.torch_version,
             seed=grid.seed,
             strategy=grid.strategy,
             stop_slow=grid.stops_slow,
@@ -198,6 +207,7 @@ class Submission:
             max_runs=site.max_runs_per_pilot,
             same_nodes=launcher.local or (request.node_group, request.nodes) in launcher.same_nodes,
             isolate=grid.isolate,
+            domain_nodes=site.domain_nodes,
             reject_split=grid.split == "reject",
             preflight=grid.preflight or DEFAULT_PREFLIGHT[launcher.local],
             limits=Limits(

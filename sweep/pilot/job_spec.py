@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from sweep.physics.hardware import GPUS, Gpu
 from sweep.store.directory import write_once
-
-if TYPE_CHECKING:
-    from sweep.inputs.site import Site
 
 FILE_NAME = "job.json"
 
@@ -86,12 +82,6 @@ class JobSpec:
     preflight: str = "off"
     """which checks its nodes must pass before their first run: off, quick, node, perf"""
     limits: Limits
-
-    @classmethod
-    def on(cls, site: Site, **more: Any) -> JobSpec:
-        """That of a pilot on a site, or on a node group of it: all that the site states by the same name, and more."""
-        stated = {one.name: getattr(site, one.name) for one in fields(cls) if hasattr(site, one.name)}
-        return cls(**{**stated, **more})
 
     def write(self, directory: Path) -> None:
         """Write it to the pilot's directory."""
