@@ -58,7 +58,7 @@ class JobSpec:
     interface: str | None = None
     """the network interface for the leader and the ranks; None: by the host's name"""
     port_range: tuple[int, int] | None = None
-    """first and last port for the leader and the ranks; None: any"""
+    """first and last port for the leader and the ranks; None: 20000 and 32767"""
     srun: tuple[str, ...] = ()
     """further options of the sruns that start agents and that clean up after them"""
     torch_version: str | None = None
