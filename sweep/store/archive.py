@@ -311,7 +311,7 @@ def _target(folder: str, inside: str, archive: Path, into: Path | None) -> Path:
         raise _no_archive(archive)
     target = into or Path(folder)
     if target.exists():
-        raise SweepError(Mistake("exists already", file=str(target), remedy="name another directory with --dir"))
+        raise SweepError(Mistake("exists already", file=str(target), remedy="name another directory with --out"))
     return target
 
 
