@@ -86,8 +86,9 @@ def test_without_any_flops_of_the_model_recomputation_is_no_cause():
 
 
 def test_a_loss_of_just_the_error_of_arithmetic_is_none():
-    for seconds, claimed in ((1e-9, False), (1.01e-9, True)):
-        assert bool(losses(replace(NOTHING, own_times_s=(0.0, seconds), slow="rank 3 on n2"))) is claimed
+    for step_s, seconds, claimed in ((1.0, 1e-9, False), (1.0, 1.01e-9, True), (9.0, 8e-9, False)):
+        facts = replace(NOTHING, step_s=step_s, own_times_s=(0.0, seconds), slow="rank 3 on n2")
+        assert bool(losses(facts)) is claimed
 
 
 def test_of_predicted_parts_each_states_its_share_of_the_step_and_that_it_is_no_measurement():

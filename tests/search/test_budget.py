@@ -60,6 +60,7 @@ def shares(budget, found, open_, seconds=HOUR_S):
     ({"runs": 5}, [0, 1], range(6), [1, 2]),
     ({"runs": 3}, [], range(6), [2, 1]),  # what is too little for all goes to the first
     ({"runs": 3}, [0], range(6), [1, 1]),
+    ({"runs": 4}, [0, 1, 2], range(6), [0, 1]),  # a cell that has more than its part gives nothing back
     ({"runs": 9}, [], range(6), [3, 3]),
     ({"runs": 2}, [0, 3], range(6), [0, 0]),
     ({"runs": 4}, [], [0, 3, 4, 5], [1, 3]),  # few open runs leave the rest to others

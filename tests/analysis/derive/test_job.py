@@ -3,7 +3,9 @@
 import pandas as pd
 import pytest
 
-from analysis.derive.job import day_of
+from analysis.derive.job import day_of, with_failure_rate, with_starts
+from analysis.metrics import START
+from sweep.contract import LAYOUT
 
 JOB = {
     "checkpoint_stall_s": 5.0, "checkpoint_slowdown": 0.25, "checkpoint_durable_s": 55.0, "imports_s": 10.0,
@@ -19,3 +21,18 @@ def test_its_parts_are_all_of_it_and_each_is_as_long_as_what_it_is_of():
     assert day["steps slowed by writing"] == pytest.approx(2 * day["checkpoint stalls"])
     assert day["waiting for the restart"] == pytest.approx(2 * day["restore"])
     assert day["cold start"] == pytest.approx(1.5 * day["restore"])
+
+
+def test_simulated_attempts_neither_fail_nor_spend_days():
+    real = {"sweep_name": "s", "total_s": 86_400.0, "gpus": 8, "outcome": "node_fail", "failures_per_gpu_day": None}
+    rows = pd.DataFrame([*[real | {"simulated": False}] * 50, real | {"simulated": True}])
+    alone = with_failure_rate(rows[:50]).to_dict("records")
+    assert with_failure_rate(rows).to_dict("records")[:50] == alone
+
+
+def test_a_cached_start_is_the_shortest_of_the_layout_whatever_no_run_states():
+    run = {"model": "8B", "nodes": 1, **dict.fromkeys(LAYOUT), **dict.fromkeys(START, 1.0), "step_time_median_s": 1.0}
+    rows = pd.DataFrame([run | {"graphs_compiled": 0}, run | {"graphs_compiled": 5, "imports_s": 9.0}])
+    started = with_starts(rows, pd.Series([0, 0]))
+    assert started["cached_start_s"].tolist() == [len(START)] * 2
+    assert started["imports_s"].tolist() == [9.0] * 2
