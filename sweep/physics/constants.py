@@ -105,7 +105,11 @@ SLOWEST_GPU = Constant(
     0.97, 0.03, "ML Engineering: 5 % between the matmul rates of the GPUs of a node; all wait for the slowest"
 )
 TILE = Constant(
-    128.0 * 128.0, 0.5, "cuBLAS and CUTLASS: outputs of 128 x 128 per thread block; half a wave is idle on average"
+    128.0 * 128.0,
+    0.5,
+    "cuBLAS and CUTLASS: outputs of 128 x 128 per thread block; half a wave is idle on average. With DEPTH, and the "
+    "level free, within 1.9 % (rms) of cuBLAS's times on H100 and 4.7 % on B200, of 34 products of 60 GFLOP and more "
+    "in bf16 (openxla/xla, default_matmul_perf_table.txtpb)",
 )
 DEPTH = Constant(
     192.0, 0.5, "three to four stages of 64 in the inner loop are filled before a block computes (CUTLASS)"
