@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from sweep.physics import communication, constants, step_time
 from sweep.physics.catalogue import MODELS
-from sweep.physics.hardware import GPUS
+from sweep.physics.hardware import GPUS, best_matmul_share
 from sweep.physics.machine import Machine
 from sweep.physics.measured import MeasuredCollective, MeasuredRates, bus_bandwidth
 from sweep.physics.prediction import describe
@@ -22,6 +22,13 @@ COLLECTIVE = {"kind": "all_gather", "nodes": 2, "ranks": 16, "bytes": 1 << 20, "
 def machine(gpu="h100", **measured):
     known = MeasuredRates(**measured) if measured else None
     return Machine(gpu=replace(GPUS[gpu], measured=known))
+
+
+def test_no_mfu_exceeds_the_share_of_the_best_product_of_its_chip():
+    best = constants.MATMUL["h100", "bf16"]
+    assert best_matmul_share("H200", "bf16") == best.median * (1 + best.spread) > best.median
+    for gpu, dtype in (("h20", "bf16"), ("h100", "fp8"), ("h100-nvl", "bf16"), (None, None)):
+        assert best_matmul_share(gpu, dtype) == 0.95, "of a chip with other peaks, or another format"
 
 
 def test_data_sheets_count_by_the_share_that_is_reached():

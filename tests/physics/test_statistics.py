@@ -67,6 +67,7 @@ def test_the_variance_of_a_median_is_that_of_many_medians():
     stated = np.mean([log_median_variance(sample)[0] for sample in samples[:500]])
     assert stated == pytest.approx(true, rel=0.15)
     assert log_median_variance([0.1, 0.1]) == (0, 0)
+    assert log_median_variance([1.0, 0.0, 2.0, 1.5]) == log_median_variance([1.0, 2.0, 1.5]), "no time took none"
     assert log_median_variance([1.0, 1.0, 1.0, 2.0])[0] > 0, "most are equal"
     assert pooled_variance([[1.0, 3.0], [5.0]]) == (2.0, 1)
 
