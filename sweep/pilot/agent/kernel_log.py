@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
+import importlib.util
 import os
 import re
 import threading
@@ -22,6 +22,8 @@ _XID = re.compile(r"NVRM: Xid \([^)]{0,60}\): \d{1,6}")
 _OF_PROCESS = re.compile(r"(?:Killed process|pid[=: ]|\[)\s{0,8}(\d{1,10})")
 _DEATH = re.compile(r"oom-kill:|Out of memory|Killed process|out of memory: Kill|segfault at|trap invalid opcode")
 CGROUPS = Path("/sys/fs/cgroup")
+# Imported before any run: that takes a free file descriptor
+_NVML: Any = importlib.import_module("pynvml") if importlib.util.find_spec("pynvml") else None
 MAX_LINES = 20
 
 
@@ -148,8 +150,8 @@ class XidEvents:
         """as the kernel's log words them, only appended to"""
         self.followed = False
         """NVML reports them for at least one GPU"""
-        with contextlib.suppress(ImportError):
-            self._nvml = nvml or importlib.import_module("pynvml")
+        self._nvml = nvml or _NVML
+        if self._nvml is not None:
             threading.Thread(target=self._follow, daemon=True).start()
 
     def _follow(self) -> None:
