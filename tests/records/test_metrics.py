@@ -129,6 +129,12 @@ def test_a_loss_that_is_not_finite_is_named(name, bad):
     json.dumps(as_json(record), allow_nan=False)
 
 
+def test_what_a_job_costs_is_as_the_first_rank_states_it():
+    stating = made_measurement(0.1, 0.1, 0.1, extra={"checkpoint_stall_s": 5.0, "checkpoint_restore_s": math.inf})
+    record = made_record(measurements=[stating, made_measurement(0.1, 0.1, 0.1)])
+    assert (record.checkpoint_stall_s, record.checkpoint_restore_s) == (5.0, None), "no number is none"
+
+
 @pytest.mark.parametrize(("other", "of_both"), [(0.6, 0.5), (..., None), (None, None), (math.nan, None), (0.0, None)])
 def test_energy_per_token_is_that_of_all_gpus_and_unknown_where_one_does_not_count_its_own(other, of_both):
     """Each of its own, equal, share of the tokens."""
