@@ -13,7 +13,7 @@ from tests.support.made_records import made_sweep, write_journal
 
 GRID = """\
 models: [1B, 8B]
-nodes: [1, 2, 4]
+nodes: [4, 1, 2]
 sequence_length: 4096
 global_batch: 1Mi
 tp: auto

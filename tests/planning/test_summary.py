@@ -73,6 +73,7 @@ def test_of_a_rules_reasons_the_commonest_are_shown_first():
         BASE + "tp: [5, 7]\nzero: [0, 1, 2]\nexclude: [{tp: 5, zero: 2}]\nconstraints: ['tp != 5 or zero < 1']\n"
     )
     found = {entry["rule"]: entry for entry in summary(plan)["rejected_by_rule"]}
+    assert list(found)[-3:] == ["tp_within_node", "constraints[0]", "exclude[0]"], "3, 2 and 1 of them"
     assert found["heads_by_tp"]["such_as"] == [f"tp={tp} does not divide the 12 attention heads" for tp in (5, 7)]
     more = summary(plan_of(BASE + "tp: [5, 7]\ninclude: [{tp: 7, zero: [1, 2]}]\n"))["rejected_by_rule"]
     heads = next(entry for entry in more if entry["rule"] == "heads_by_tp")

@@ -39,7 +39,7 @@ def test_values_that_no_measured_run_has_are_untested():
     assert LayoutKernel(AXES, 4).untested(np.arange(4), np.arange(4)).shape == (4, 0)
 
 
-KINDS = [("mine", "", '{"a": 1}', "{}"), ("mine", "", '{"a": 2}', '{"X": "1"}'), ("mine", "", "{}", '{"X": "1"}')]
+KINDS = [("mine", "1B", '{"a": 1}', "{}"), ("mine", "", '{"a": 2}', '{"X": "1"}'), ("mine", "", "{}", '{"X": "1"}')]
 
 
 def test_axes_are_what_varies_in_doublings_or_as_categories():

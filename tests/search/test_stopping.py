@@ -44,7 +44,7 @@ def test_the_bound_is_the_fastest_of_the_cell_for_as_many_tokens():
     best, other, elsewhere = planned(mbs=1), planned(mbs=2), planned(mbs=2, model="8B")
     stopping = Stopping([best, other, elsewhere], 1.3)
     assert stopping.bound(other, again=False) is None, "nothing was measured"
-    stopping.apply_all([ended(best, 2.0)])
+    stopping.apply_all([ended(other, 1.0, outcome=Outcome.HANG), ended(best, 2.0)])
     bound = stopping.bound(other, again=False)
     tokens = other.run().global_batch_tokens / best.run().global_batch_tokens
     assert bound.step_s == pytest.approx(2.0 * tokens)
