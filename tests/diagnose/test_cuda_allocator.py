@@ -3,6 +3,7 @@
 import pytest
 
 from sweep.diagnose.cuda_allocator import AllocatorVerdict, cuda_memory_advice, verdict_of
+from sweep.diagnose.diagnose import diagnose_text
 
 GIB = 2**30
 COUNTERS = {"num_alloc_retries": 0, "num_ooms": 0, "num_device_alloc": 0, "num_device_free": 0}
@@ -132,6 +133,7 @@ def test_sizes_are_read_in_every_unit(text, gib):
 
 def test_a_message_without_figures_has_no_advice_of_its_own():
     assert cuda_memory_advice("CUDA out of memory.") is None
+    assert diagnose_text("CUDA out of memory.\nTried to allocate 1.00 GiB").advice.startswith("1.00 GiB were requested")
     assert cuda_memory_advice("Tried to allocate 1.00 GiB").startswith("1.00 GiB were requested. ")
 
 

@@ -38,6 +38,8 @@ def test_a_line_that_a_rule_matches_holds_a_text_by_which_it_is_found(rule: Line
         ("abc|xbc|b", ("b",)),
         (r"Error\d+host", ("host",)),
         ("[abcd][abcd][abcd] end", ("a end", "b end", "c end", "d end")),
+        ("[abcdefghijkl] end", tuple(f"{letter} end" for letter in "abcdefghijkl")),  # twelve
+        ("[abcdefghijklm] end", (" end",)),
     ],
 )
 def test_texts_of_a_pattern(pattern: str, texts: tuple[str, ...]) -> None:

@@ -70,6 +70,8 @@ def test_fall_back_to_sockets_is_reported_with_its_interface() -> None:
     assert "TCP sockets on ens3" in text
     assert "10 times slower" in text
     assert "never completed on rank 1" in text
+    for line in ("Using network Socket", "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"):
+        assert "TCP sockets" in findings("comm 0xaa rank 0 nRanks 16 nNodes 2 localRanks 8", line)
 
 
 def test_a_host_with_fewer_adapters_than_the_others_is_named() -> None:

@@ -70,7 +70,7 @@ def test_at_most_two_hundred_tracebacks_are_read():
 
 @pytest.mark.parametrize("line", [
     "OddError: no such shape", "[rank3]: OddError: no such shape", "4: a.b.OddError: no such shape",
-    "(worker pid=7) OddError: no such shape",
+    "(worker pid=7) OddError: no such shape", f"OddError: no such shape\n{HEAD}",
 ])  # fmt: skip
 def test_the_last_line_of_a_traceback_alone_is_the_exception(line):
     assert diagnose_text(f"step 1\n{line}\n").outcome is EXCEPTION

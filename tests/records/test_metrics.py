@@ -135,7 +135,7 @@ def test_what_a_job_costs_is_as_the_first_rank_states_it():
     assert (record.checkpoint_stall_s, record.checkpoint_restore_s) == (5.0, None), "no number is none"
 
 
-@pytest.mark.parametrize(("other", "of_both"), [(0.6, 0.5), (..., None), (None, None), (math.nan, None), (0.0, None)])
+@pytest.mark.parametrize(("other", "of_both"), [(0.6, 0.5), (..., None), (None, None), (math.inf, None), (0.0, None)])
 def test_energy_per_token_is_that_of_all_gpus_and_unknown_where_one_does_not_count_its_own(other, of_both):
     """Each of its own, equal, share of the tokens."""
     extras = [{"energy_j_per_token": 0.4}, {} if other is ... else {"energy_j_per_token": other}]
