@@ -201,7 +201,8 @@ def disagreements(
     found: dict[int, str] = {}
     for indices in members.values():
         if len(indices) > 1:
-            found |= _of_group({index: losses[index] or () for index in indices}, tolerances[indices[0]])
+            widest = max(tolerances[index] for index in indices)
+            found |= _of_group({index: losses[index] or () for index in indices}, widest)
     return found
 
 

@@ -21,7 +21,6 @@ from sweep.inputs.detect import (
     widest_group,
 )
 from sweep.inputs.site import parse_site
-from sweep.physics.hardware import gpu_kind
 from tests.support.slurm.cluster import Cluster
 
 CAPTURED = Path(__file__).parent / "captured"
@@ -48,11 +47,6 @@ def test_sinfo() -> None:
 def test_of_several_groups_the_default_partition_counts_and_most_gpus(lines: str, nodes: int | None) -> None:
     found = widest_group(parse_sinfo(lines))
     assert (found and found.nodes) == nodes
-
-
-def test_gpu_kind() -> None:
-    names = yaml.safe_load((CAPTURED / "gpu-names.yaml").read_text())
-    assert {name: gpu_kind([name]) for name in names} == names
 
 
 def test_config() -> None:

@@ -1,14 +1,16 @@
 """The rates of a machine: of data sheets and constants, or as measured on the cluster."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from pydantic import TypeAdapter
 
 from sweep.physics import communication, constants, step_time
 from sweep.physics.catalogue import MODELS
-from sweep.physics.hardware import GPUS, best_matmul_share
+from sweep.physics.hardware import GPUS, best_matmul_share, gpu_kind
 from sweep.physics.machine import Machine
 from sweep.physics.measured import MeasuredCollective, MeasuredRates, bus_bandwidth
 from sweep.physics.prediction import describe
@@ -232,3 +234,8 @@ def test_the_links_of_a_rack_join_more_gpus_than_a_node_has():
 )
 def test_bus_bandwidth_is_that_of_nccl_tests(operation, factor):
     assert bus_bandwidth(operation, 8e9, 2.0, 8) == pytest.approx(4e9 * factor)
+
+
+def test_a_kind_is_read_from_the_names_that_drivers_and_schedulers_give_it():
+    names = yaml.safe_load((Path(__file__).parent / "gpu_names.yaml").read_text())
+    assert {name: gpu_kind([name]) for name in names} == names
