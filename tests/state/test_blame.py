@@ -8,7 +8,7 @@ import pytest
 from sweep.outcomes import Outcome
 from sweep.state.blame import MOST_BY_CHANCE, Trial, blamed, nodes_of, tail, trials_of
 from sweep.state.events import NodeReleased
-from tests.support.made_events import recorded, state_of
+from tests.support.made_events import recorded, started, state_of
 
 NODES = [f"n{i:02}" for i in range(36)]
 UNITS = {
@@ -85,7 +85,7 @@ def test_what_speaks_of_places_is_what_a_place_may_cause_and_success_and_nothing
     everywhere = [of("c", Outcome.HANG, 3.0 + at, f"n{at}", attempt=at) for at in (1, 2)]
     events = [of("a", Outcome.OK, 1.0, "n1"), of("b", Outcome.HANG, 2.0, "n2"), of("d", Outcome.OOM_CUDA, 3.0, "n3")]
     n1, n2 = frozenset(["n1"]), frozenset(["n2"])
-    made = state_of(*everywhere, *events)
+    made = state_of(*everywhere, started("c", 6.0, 3), *events)
     assert trials_of(made) == [Trial(n1, failed=False), Trial(n2, failed=True)]
     assert nodes_of(made, ["a", "b", "unknown"]) == [n1, frozenset(), frozenset()]
     released = state_of(*events, NodeReleased(time=1.0, node="n1"), NodeReleased(time=1.5, node="n2"))

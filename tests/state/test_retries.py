@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from sweep.outcomes import Outcome
-from sweep.state.retries import ELSEWHERE, ENDLESS, RULES, attempt_that_counts, may_retry, supersedes
+from sweep.state.retries import ELSEWHERE, ENDLESS, OUTSIDE, RULES, attempt_that_counts, may_retry, supersedes
 from tests.support.paths import REPOSITORY
 
 
@@ -29,6 +29,8 @@ def test_each_outcome_is_retried_as_often_and_where_as_the_documentation_states(
     assert stated | {Outcome.OK: 0} == {outcome: rule.retries for outcome, rule in RULES.items()}
     assert elsewhere == ELSEWHERE
     assert set(RULES) == set(Outcome)
+    again = page.partition("`sweep resume` for ")[2].partition(":")[0].replace(" and ", ",").replace("\n", "")
+    assert {Outcome(name.strip()) for name in again.split(",")} == OUTSIDE
 
 
 OK, HANG, OOM, LOST = Outcome.OK, Outcome.HANG, Outcome.OOM_CUDA, Outcome.LOST

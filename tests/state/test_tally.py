@@ -185,6 +185,7 @@ def test_the_first_ranges_hold_what_runs_of_one_duration_take(took, known):
         assert left <= high * (1 + 1e-9)
     else:
         assert (low, high) == pytest.approx((12 * 2.0, 12 * 64.0)), "without the assumed start, and twice"
+    assert tally([planned("short", predicted_s=10.0)]).range_left(0.0)[0] == 0.0, "shorter than the assumed start"
 
 
 def test_without_a_prediction_nothing_is_known_until_an_attempt_has_ended():
