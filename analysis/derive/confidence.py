@@ -57,8 +57,8 @@ def verdict(cell: Mapping[str, Any], metric: Metric) -> tuple[str, str]:
     if rivals == 0:
         same_work = " of its sequence length and GPU" if cell.get("of_other_work") else ""
         return "alone", f"the only configuration{same_work} that was measured here"
-    if rivals == (stopped := int(cell.get("stopped_rivals") or 0)):
-        return "leads", f"the others, {stopped}, had lost and were stopped: how far they are behind is not known"
+    if rivals == cell.get("stopped_rivals"):
+        return "leads", f"the others, {rivals}, had lost and were stopped: how far they are behind is not known"
     if tied:
         others = "one other configuration" if tied == 1 else f"{tied} other configurations"
         return "tie", f"within noise of {others}; {ahead} ahead of the second"

@@ -41,7 +41,7 @@ def neighbours(records: pd.DataFrame, plan: pd.DataFrame | None, metric: Metric)
     for winner in as_rows(winners):
         model, nodes = winner["model"], winner["nodes"]
         apart = [(_apart(winner, row), row) for row in of_cell[model, nodes]]
-        around = [(names[0], row) for names, row in apart if len(names) == 1 and names[0] in STEPPED]
+        around = [(name, row) for names, row in apart for name in names if len(names) == 1 and name in STEPPED]
         edges = [axis for axis in STEPPED if at_edge(winner, axis, values[axis].get(model, set()))]
         words = [_nearest(winner, around, metric)] if around else []
         words += [f"at the edge of the grid in {', '.join(edges)}"] if edges else []

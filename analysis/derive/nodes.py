@@ -18,8 +18,7 @@ def health(records: pd.DataFrame) -> pd.DataFrame:
     rows = completed(records, "node_names", "slow_rank")
     rows = rows[rows["node_names"].notna()]
     like = (rows["pp"].fillna(1) == 1) & (rows["ep"].fillna(1) == 1)  # else its ranks do not have equal work
-    per_node = rows["gpus_per_node"].where(rows["gpus_per_node"] > 0).astype(float)
-    at = rows["slow_rank"].where(like).astype(float) // per_node
+    at = rows["slow_rank"].where(like).astype(float) // rows["gpus_per_node"].astype(float)
     slow = [
         str(names[int(place)]) if 0 <= place < len(names) else None
         for place, names in zip(at, rows["node_names"], strict=True)

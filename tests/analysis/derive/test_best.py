@@ -15,6 +15,7 @@ from analysis.derive.best import (
     in_order,
     measured,
     model_order,
+    on_cpu,
     trimmed,
 )
 from analysis.derive.confidence import verdict
@@ -359,3 +360,9 @@ def test_only_configurations_of_the_same_work_on_the_same_gpu_are_rivals(column,
     assert math.isnan(best["runner_up"]) == bool(others)
     alone = ("alone", "the only configuration of its sequence length and GPU that was measured here")
     assert (verdict(best, RATE) == alone) == bool(others)
+
+
+@pytest.mark.parametrize(("gpus", "cpus"), [(["cpu", None], True), (["cpu", "h100"], False), ([None], False)])
+def test_a_table_is_of_cpus_where_no_row_names_another_device(gpus, cpus):
+    assert on_cpu(pd.DataFrame({"gpu": gpus})) is cpus
+    assert not on_cpu(pd.DataFrame({"run_id": gpus}))

@@ -75,7 +75,7 @@ def test_equal_configurations_are_rarely_called_clear(runs: int):
 
 
 @pytest.mark.parametrize(("lead", "spread", "freedom", "rivals", "chance"), [
-    (0.0, 1.0, 4, 1, 1.0), (-1.0, 1.0, 4, 1, 1.0), (math.nan, 1.0, 4, 1, 1.0), (1.0, 0.0, 4, 1, 0.0),
+    (0.0, 1.0, 4, 1, 1.0), (-0.5, 1.0, 4, 1, 1.0), (math.nan, 1.0, 4, 1, 1.0), (1.0, 0.0, 4, 1, 0.0),
     # Any table of Student's t: 2.132 is exceeded by 5 % on one side at 4 degrees of freedom, 6.314 at 1
     (2.132, 1.0, 4, 1, 0.1), (4.264, 2.0, 4, 1, 0.1), (6.314, 1.0, 1, 1, 0.1), (2.132, 1.0, 4, 3, 0.2),
     (2.132, 1.0, 4, 40, 1.0),
