@@ -21,6 +21,8 @@ def test_its_parts_are_all_of_it_and_each_is_as_long_as_what_it_is_of():
     assert day["steps slowed by writing"] == pytest.approx(2 * day["checkpoint stalls"])
     assert day["waiting for the restart"] == pytest.approx(2 * day["restore"])
     assert day["cold start"] == pytest.approx(1.5 * day["restore"])
+    at_once = JOB | dict.fromkeys((*START, "restart_time", "checkpoint_restore_s"), 0.0)
+    assert day_of(pd.DataFrame([at_once])).sum(axis=1)[0] == pytest.approx(1)
 
 
 def test_simulated_attempts_neither_fail_nor_spend_days():
