@@ -167,8 +167,8 @@ def noise_of(pairs: Sequence[Pair], metric: Metric, given: float | None = None) 
     if given is not None:
         return Noise(deviation=given, freedom=ASSUMED_FREEDOM, estimated=False, iterations=usual)
     by_cell: dict[Cell, list[Pair]] = {}
-    for pair in pairs:
-        by_cell.setdefault(cell_of(pair[0]), []).append(pair)
+    for a, b in pairs:
+        by_cell.setdefault(cell_of(a), []).append((a, b))
     spread, freedom = robust_spread([_of_single_runs(several, metric) for several in by_cell.values()])
     if freedom < MIN_FREEDOM:
         # One run per cell: the cells themselves serve as repeats, as long as most of them did not change.

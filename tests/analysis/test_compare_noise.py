@@ -139,3 +139,11 @@ def test_a_cell_of_one_shared_configuration_has_no_typical_change():
     assert (one.pairs, one.typical) == (1, None)
     assert two.pairs == 2
     assert two.typical is not None
+
+
+@pytest.mark.parametrize(
+    ("runs", "p", "mark"), [(0, 0.05, " *"), (0, 0.06, ""), (1, 0.05, " not clear"), (1, 0.06, "")]
+)
+def test_a_change_is_marked_up_to_the_level_and_as_not_clear_where_a_host_was_oversubscribed(runs, p, mark):
+    change = n.Change(change=-0.051, low=-0.06, high=-0.042, p=p, oversubscribed_runs=runs)
+    assert change.text(0.05) == f"-5.1% (-6.0 to -4.2){mark}"
