@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import random
 import socket
@@ -86,6 +87,9 @@ def test_leader_and_ranks_listen_within_the_port_range(monkeypatch):
         assert sorted(each.getsockname()[1] for each in sockets) == list(range(first, last + 1))
         with pytest.raises(OSError, match=f"none of 8 ports in {first}-{last}"):
             listen_on_free_port()
+    with pytest.raises(OSError, match="assign requested address") as refused:
+        listen_on_free_port("192.0.2.1")
+    assert refused.value.errno == errno.EADDRNOTAVAIL, "of no interface here: no other port helps"
 
 
 class End(Mute):
