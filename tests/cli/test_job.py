@@ -44,7 +44,9 @@ def test_a_job_is_ranked_by_what_counts_of_its_gpus_time(results, command):
     job, tokens = expected(row, step_s=1.05, restart_s=105.0)
     assert row["job_tokens_per_gpu_day"] == tokens
     notes = " ".join(row["notes"])
-    assert f"a checkpoint each {float(job.interval_s) / 1.05:,.0f} steps" in notes
+    interval_s = float(job.interval_s)
+    assert f"a checkpoint each {interval_s / 1.05:,.0f} steps ({interval_s / 60:.3g} min); " in notes
+    assert "in the cache" not in notes
     assert "the fastest step is that of" in notes
     assert command.json("best", results, "--objective", "step")[0]["zero"] == 3
 
