@@ -13,7 +13,7 @@ from sweep.outcomes import Outcome
 from sweep.physics.catalogue import MODELS
 from sweep.records.collect import write_results
 from tests.support.made_records import made_record, made_run
-from tests.support.made_sweeps import GRID, made, pilot_wrote
+from tests.support.made_sweeps import GRID, made, measured, pilot_wrote
 
 PREDICTABLE = GRID.replace("tiny-1M", "1B").replace("gpu: cpu", "gpu: h100").replace("fp32", "bf16")
 
@@ -176,8 +176,8 @@ def test_status_and_predictions_mark_runs_as_simulated(results, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     simulated = made(tmp_path / "s")
     pilot_wrote(simulated, "p0001", (simulated.runs[0].run_id, 1, Outcome.OK))
-    measured = made(tmp_path / "m", GRID.replace("workload: simulated", "workload: transformer"))
-    for directory, expected in ((simulated, True), (measured, False)):
+    trained = made(tmp_path / "m", GRID.replace("workload: simulated", "workload: transformer"))
+    for directory, expected in ((simulated, True), (trained, False)):
         path = directory.directory.path
         assert command.json("status", path)["simulated"] is expected
         assert ("simulated: no model was trained" in command("status", path)[1]) is expected
@@ -217,8 +217,7 @@ def test_a_plan_predicts_the_best_of_each_cell_and_draws_it(tmp_path, monkeypatc
 
 
 def test_cancel_of_a_finished_sweep_changes_nothing(tmp_path, command):
-    sweep = made(tmp_path / "s")
-    pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
+    sweep = measured(tmp_path / "s")
     before = sorted(sweep.directory.journals())
     code, _, err = command("cancel", tmp_path / "s")
     assert (code, "nothing to cancel: every run of the sweep has ended" in err) == (0, True)

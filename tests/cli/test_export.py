@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 import analysis
 from analysis.metrics import memory_text
@@ -163,31 +164,13 @@ def test_every_adapter_writes_its_own_configuration(tmp_path, name):
     assert (f"cd {Path(wanted.workdir).absolute()} && " in script) == bool(wanted.workdir)
 
 
-FOREIGN = {
-    "a GPT-2": ({"gated_mlp": False, "norm": "layernorm", "learned_positions": 1024}, {}, {"megatron", "deepspeed"}),
-    "experts": (
-        {"num_experts": 8, "experts_per_token": 2, "moe_intermediate_size": 512},
-        {},
-        {"megatron", "deepspeed", "nemo", "torchtitan"},
-    ),
-    "biases of queries, keys and values": ({"qkv_bias": True}, {}, {"megatron", "deepspeed"}),
-    "wide heads": ({"head_dim": 128}, {}, {"megatron", "deepspeed", "nemo"}),
-    "tp beyond the key-value heads": ({"num_kv_heads": 4}, {"dp": 1, "tp": 8}, {"megatron", "nemo"}),
-    "stages of unequal length": (
-        {},
-        {"dp": 1, "pp": 3, "nodes": 3, "gpus_per_node": 1},
-        {"nanotron", "picotron", "torchtitan"},
-    ),
-    "ZeRO 3": ({}, {"zero": 3}, {"deepspeed", "nemo", "torchtitan"}),
-    "fp16": ({}, {"dtype": "fp16"}, {"megatron", "deepspeed", "nemo"}),
-}
-"""a run of another workload: what its model and layout are, and the trainers that can run it"""
+FOREIGN = yaml.safe_load(Path(__file__).with_name("foreign_runs.yaml").read_text())
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_another_workloads_run_is_exported_only_to_trainers_that_can_run_it(tmp_path, kind):
     """A model or layout that the trainer does not have must not silently become one that it has."""
-    shape, changes, able = FOREIGN[kind]
+    shape, changes = (FOREIGN[kind].get(part, {}) for part in ("shape", "run"))
     whole = ModelShape(**{**LLAMA, **({} if "head_dim" in shape else {"head_dim": 0}), **shape}).stated()
     run = made_run(
         **{"model": "m", "shape": whole, "gpus_per_node": 8, "nodes": 1, "dp": 8, "dtype": "bf16", **changes}
@@ -201,7 +184,7 @@ def test_another_workloads_run_is_exported_only_to_trainers_that_can_run_it(tmp_
         except SweepError as error:
             mistakes[name] = error.mistakes
     assert all(name in str(one) for name, of_trainer in mistakes.items() for one in of_trainer)
-    assert exported_to == able
+    assert exported_to == set(FOREIGN[kind]["able"])
 
 
 def test_parameters_that_are_wrong_are_refused_together(tmp_path):
@@ -268,33 +251,7 @@ def test_a_secret_is_in_no_export_and_a_command_asks_for_it(tmp_path, form, node
         assert ("HF_TOKEN: is a secret, set it first" in done.stderr) == (code == 2), done.stderr
 
 
-ON_A_SITE = """\
-name: anybodys
-workload: command
-models: [tiny-1M]
-nodes: [1, 2]
-sequence_length: 64
-global_batch: 1024
-dtype: fp32
-micro_batch_size: 4
-iterations: 3
-constraints: ["tp == 1 and pp == 1 and zero == 0"]
-env: {NCCL_ALGO: Ring}
-params: {command: python train.py --seed 7, metrics: "iteration: ^step (\\\\d+)"}
-site:
-  gpu: h100
-  gpus_per_node: 2
-  partition: gpu
-  account: llm
-  interface: ib0
-  port_range: [31000, 31100]
-  env: {NCCL_ALGO: Tree, HF_TOKEN: hunter2x, CACHE: /local/a b}
-  setup: [module load cuda, export HF_TOKEN=hunter2x]
-  container_prefix: [apptainer, exec, --nv, image.sif]
-  srun: [--network=a b]
-  python: /shared/venv/bin/python
-  sbatch: [--exclude=n7, --mem=10G]
-"""
+ON_A_SITE = Path(__file__).with_name("on_a_site.yaml").read_text()
 SBATCH = """\
 #SBATCH --nodes=2
 #SBATCH --exclusive

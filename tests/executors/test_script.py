@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 import pytest
+import yaml
 
 from sweep.errors import SweepError
 from sweep.executors.executor import PilotRequest
@@ -20,76 +21,12 @@ from sweep.stated import shell_word
 from tests.support.refusals import mistakes_of
 
 GOLDEN = Path(__file__).parent / "golden"
-SEGMENTS = [
-    # segment, nodes, TopologyPlugin, SLURM_VERSION, option or what the refusal says
-    (None, 7, "topology/none", "22.05.8", []),
-    (16, 32, "topology/block", "25.11.4", ["--segment=16"]),
-    (16, 16, "topology/block", "24.05.0", ["--segment=16"]),
-    (16, 4, "topology/block", "24.11.1", ["--segment=4"]),  # in one block
-    (16, 32, "topology/ring", "26.05.0", ["--segment=16"]),
-    (16, 40, "topology/block", "25.11.4", "40 nodes is not made of whole segments of 16"),
-    (16, 32, "topology/block", "23.11.10", "Slurm 23.11.10 has no --segment"),
-    (9, 36, "topology/tree", "22.05.8", ["--switches=4"]),
-    (9, 20, "topology/tree", "25.11.4", ["--switches=3"]),
-    (9, 4, "topology/tree", "22.05.8", ["--switches=1"]),
-    (9, 18, "topology/none", "24.05.8", "topology/none knows neither segments nor switches"),
-    (9, 18, "topology/flat", "25.11.4", "topology/flat knows neither segments nor switches"),
-    (9, 18, "topology/3d_torus", "22.05.8", "topology/3d_torus knows neither"),
-    (9, 18, "", "", ["--segment=9"]),  # no answer: sbatch will say
-]
-HOSTILE = [
-    '"; rm -rf ~"',
-    "'; rm -rf ~ #",
-    "$(touch pwned)",
-    "`touch pwned`",
-    "{{ 7 * 7 }} {% raw %}",
-    "back\\slash \\\\ \\'",
-    "a  b\t*?[x]~",
-    "$HOME ${PATH} !! &|;<>()",
-    "naïve ☃",
-    "",
-]
-
-SITES: dict[str, tuple[Site, PilotRequest]] = {
-    "cpu-least": (
-        Site(gpus_per_node=4, gpu="cpu"),
-        PilotRequest(token="sweep-tiny-0001", name="p0001", nodes=1, time_limit_s=240),
-    ),
-    "gpu-full": (
-        Site(
-            name="big",
-            gpus_per_node=8,
-            gpu="h100",
-            partition="hopper-prod,hopper-low",
-            account="research@gpu",
-            qos="high",
-            reservation="bench_week",
-            constraint="(h100&ib)|h200",
-            nice=100,
-            setup=("module purge", "module load cuda/12.8", 'source "$HOME/venvs/torch/bin/activate"'),
-            env={"NCCL_SOCKET_IFNAME": "eth0", "HF_HOME": "/scratch/my models"},
-            sbatch=("--exclude=bad[1-3]", "--switches=1@5", "--mail-user=me@example.org"),
-            python="/opt/python/bin/python3",
-        ),
-        PilotRequest(
-            token="sweep-ultrascale-0007", name="p0007", nodes=64, time_limit_s=100_000, exclude=("n9", "n12")
-        ),
-    ),
-    "own-gres": (
-        Site(gpus_per_node=4, gpu="a100", sbatch=("--gres=gpu:a100:4",)),
-        PilotRequest(token="t", name="p", nodes=2, time_limit_s=3600),
-    ),
-    "hostile": (
-        Site(
-            gpus_per_node=1,
-            gpu="cpu",
-            reservation=None,
-            setup=("echo '{{ site }}' {% if %}", "printf '%s' \"$(date)\""),
-            env={f"H{number}": text for number, text in enumerate(HOSTILE)},
-        ),
-        PilotRequest(token='"; rm -rf ~" $(x) {{ }} \\', name="p", nodes=1, time_limit_s=60),
-    ),
+SEGMENTS = yaml.safe_load(Path(__file__).with_name("segments.yaml").read_text())
+SITES = {
+    name: (Site(**given["site"]), PilotRequest(**given["request"]))
+    for name, given in yaml.safe_load((GOLDEN / "sites.yaml").read_text()).items()
 }
+HOSTILE = SITES["hostile"][0].env.values()
 
 
 def rendered(site: Site, request: PilotRequest, **changes: Any) -> str:
@@ -98,13 +35,14 @@ def rendered(site: Site, request: PilotRequest, **changes: Any) -> str:
     return render_pilot(site, request, **{**values, **changes})
 
 
-@pytest.mark.parametrize(("segment", "nodes", "plugin", "version", "expected"), SEGMENTS)
-def test_segments_are_asked_for_as_the_topology_plug_in_takes_them(segment, nodes, plugin, version, expected):
-    if isinstance(expected, list):
-        assert segment_option(segment, nodes, plugin, version) == expected
+@pytest.mark.parametrize("asked", SEGMENTS, ids=str)
+def test_segments_are_asked_for_as_the_topology_plug_in_takes_them(asked: dict[str, Any]) -> None:
+    words = [asked[name] for name in ("segment", "nodes", "plugin", "version")]
+    if "options" in asked:
+        assert segment_option(*words) == asked["options"]
     else:
-        with pytest.raises(SweepError, match=expected) as error:
-            segment_option(segment, nodes, plugin, version)
+        with pytest.raises(SweepError, match=asked["refused"]) as error:
+            segment_option(*words)
         assert "site.segment" in str(error.value)
 
 

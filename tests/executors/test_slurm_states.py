@@ -19,6 +19,8 @@ from sweep.executors.slurm_states import (
     wait,
 )
 
+ANSWERS = yaml.safe_load((Path(__file__).parent / "answers.yaml").read_text())
+SQUEUE, SACCT, SHOWN = (ANSWERS[client] for client in ("squeue", "sacct", "scontrol"))
 REJECTIONS = yaml.safe_load((Path(__file__).parent / "rejections.yaml").read_text())
 
 
@@ -38,47 +40,12 @@ def test_of_several_jobs_of_one_name_the_oldest_that_lives_counts():
     assert first_live([]) is None
 
 
-WORDS = {
-    JobState.RUNNING: "RUNNING COMPLETING RESIZING SIGNALING STAGE_OUT",  # holds nodes
-    JobState.SUSPENDED: "STOPPED SUSPENDED",  # holds nodes; its processes are stopped
-    JobState.PENDING: "PENDING CONFIGURING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT",
-    JobState.UNKNOWN: "REVOKED",  # of a federation: a sibling cluster has the job
-    JobState.GONE: "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED LAUNCH_FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED "
-    "RECONFIG_FAIL TIMEOUT",
-}
-"""man squeue 22.05, "JOB STATE CODES", and LAUNCH_FAILED and RECONFIG_FAIL of later versions"""
-
-
-ODD_WORDS = [
-    (JobState.GONE, "CANCELLED by 1000"),  # sacct
-    (JobState.RUNNING, "RUNNING+"),  # cut by a narrow column
-    (JobState.UNKNOWN, "A_STATE_OF_2030"),
-    (JobState.UNKNOWN, ""),
-]
-
-
 @pytest.mark.parametrize(
-    ("state", "word"), [*((state, word) for state, words in WORDS.items() for word in words.split()), *ODD_WORDS]
+    ("state", "word"), [(JobState[state], word) for state, words in ANSWERS["states"].items() for word in words]
 )
 def test_a_state_is_gone_only_where_no_process_of_the_job_can_live_or_start(state, word):
     """With an addition it is the same; an unknown one is neither success nor failure."""
     assert job_state(word) is state
-
-
-SQUEUE = """\
-JOBID|STATE|END_TIME|NAME|REASON|.
-101|PENDING|N/A|s-p0001|Resources|.
-102|PENDING|N/A|s-p0001|ReqNodeNotAvail, UnavailableNodes:d[001-032],f[001-024]|.
-103|PENDING|N/A|s-p0001|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions|.
-104|RUNNING|N/A|s-p0001|None|.
-105|COMPLETING|N/A|s-p0001|NonZeroExitCode|.
-106|PENDING|N/A|s-p0001|a site's | own reason|.
-107_[1-3]|PENDING|N/A|s-p0001|Priority|.
-108+1|RUNNING|N/A|of|two
-lines|None|.
-"""
-"""Reasons as people reported them between 2019 and 2024, an array, a heterogeneous job, and a name with
-a bar and a line end"""
 
 
 def test_squeue_is_read_line_by_line_and_what_is_no_pilots_job_is_left_out():
@@ -87,18 +54,6 @@ def test_squeue_is_read_line_by_line_and_what_is_no_pilots_job_is_left_out():
     assert found["102"].reason == "ReqNodeNotAvail, UnavailableNodes:d[001-032],f[001-024]"
     assert found["104"] == JobStatus(state=JobState.RUNNING, word="RUNNING", name="s-p0001")
     assert (found["105"].state, found["106"].reason) == (JobState.RUNNING, "a site's | own reason")
-
-
-SACCT = """\
-JobIDRaw|State|End|JobName|
-201|COMPLETED|Unknown|s-p0001|
-202|RUNNING|Unknown|s-p0001|
-202|COMPLETED|Unknown|s-p0001|
-203|CANCELLED by 0|1795352400|s-p0001|
-204.batch|RUNNING|Unknown|s-p0001|
-205|RUNNING|Unknown|another's | job|
-"""
-"""sacct -X -p: a job that lost a node has a row for each size, the last one is the present one"""
 
 
 def test_of_sacct_the_last_row_of_a_job_counts_and_steps_do_not():
@@ -126,13 +81,6 @@ def test_an_answer_counts_only_as_a_whole(text, form):
     assert parse(text.replace("105|", "\ufffd5|").replace("205|", "\ufffd5|"), form) is None
 
 
-SHOWN = (
-    "JobId=7 JobName=s-p0001 UserId=u(1) GroupId=g(1) MCS_label=N/A JobState={} Reason={} Dependency=(null) Requeue=0 "
-    "StartTime=1795352000 EndTime=1795352400 Deadline=N/A ReqNodeList=(null) ExcNodeList=n9 NodeList=n[1-2] "
-    "BatchHost=n1 NumNodes=2 \n"
-)
-
-
 def test_what_the_controller_shows_of_one_job():
     failed = shown(SHOWN.format("FAILED", "NonZeroExitCode"), "7")
     assert (failed.state, failed.name, failed.ended_at) == (JobState.GONE, "s-p0001", 1795352400.0)
@@ -142,20 +90,9 @@ def test_what_the_controller_shows_of_one_job():
         assert shown(text, job).state is JobState.UNKNOWN
 
 
-@pytest.mark.parametrize(
-    ("printed", "job_id"),
-    [
-        ("4711\n", "4711"),
-        ("4711;cluster2\n", "4711"),  # sbatch --parsable in a federation
-        ("Submitted batch job 4711\n", "4711"),  # a wrapper that drops --parsable
-        ("4711\nThank you for using the cluster.\n", "4711"),
-        ("Project balance: 12 hours\n4711\n", "4711"),
-        ("sbatch: error: nothing was submitted\n", None),
-        ("", None),
-    ],
-)
-def test_the_job_id_is_found_in_what_a_sites_sbatch_prints(printed, job_id):
-    assert job_id_of(printed) == job_id
+@pytest.mark.parametrize("answer", ANSWERS["sbatch"], ids=str)
+def test_the_job_id_is_found_in_what_a_sites_sbatch_prints(answer):
+    assert job_id_of(answer["printed"]) == answer["job_id"]
 
 
 def test_a_setting_of_the_cluster_is_read_where_its_line_is_whole():
@@ -163,40 +100,13 @@ def test_a_setting_of_the_cluster_is_read_where_its_line_is_whole():
     assert (setting(text, "ClusterName"), setting(text, "X"), setting(text, "Y")) == ("alps", "", "")
 
 
-NEVER = """JobHeldUser JobHeldAdmin JobHoldMaxRequeue launch_failed_requeued_held DependencyNeverSatisfied
-BadConstraints PartitionNodeLimit PartitionTimeLimit PartitionConfig InvalidAccount InvalidQOS AccountNotAllowed
-QOSNotAllowed ReservationDeleted ReservationInvalid QOSMaxNodePerJobLimit QOSMaxWallDurationPerJobLimit
-QOSMinCpuNotSatisfied QOSMaxGRESPerJob QOSMaxMemoryPerNode AssocMaxNodePerJobLimit AssocMaxWallDurationPerJobLimit
-AssocMaxGRESPerNode AssocMaxCpuMinutesPerJobLimit MaxMemPerLimit QOSMinGRES"""
-LATER = {
-    "Priority": "for its turn",
-    "Resources": "free nodes",
-    "Licenses": "Licenses",
-    "PartitionDown": "partition is closed",
-    "PartitionInactive": "partition is closed",
-    "ReqNodeNotAvail, UnavailableNodes:d[001-032]": "down, drained or reserved",
-    "ReqNodeNotAvail,_Reserved_for_maintenance": "down, drained or reserved",
-    "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions": "down, drained",
-    "AssocGrpNodeLimit": "your group's share",
-    "QOSGrpGRES": "your group's share",
-    "MaxNodePerAccount": "your group's share",
-    "AssocGrpCPUMinutesLimit": "hours are used up",
-    "QOSGrpGRESRunMinutes": "hours are used up",
-    "QOSMaxNodePerUserLimit": "your own share",
-    "QOSMaxJobsPerUserLimit": "your own share",
-    "AssocMaxJobsLimit": "your own share",
-    "": "for its turn",
-    "a site's | own reason": "a site's | own reason",
-}
-
-
-@pytest.mark.parametrize("reason", NEVER.split())
+@pytest.mark.parametrize("reason", ANSWERS["never"])
 def test_what_does_not_start_by_itself_says_so_and_what_its_user_can_do(reason):
     found = wait(reason)
     assert (found.never, bool(found.remedy), found.text != reason) == (True, True, True)
 
 
-@pytest.mark.parametrize(("reason", "text"), LATER.items())
+@pytest.mark.parametrize(("reason", "text"), ANSWERS["later"].items())
 def test_what_starts_later_says_on_what_it_waits(reason, text):
     assert text in wait(reason).text
     assert not wait(reason).never

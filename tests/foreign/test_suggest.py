@@ -1,6 +1,7 @@
 """A first map of a table is written from its columns' names, and imports it once it is completed."""
 
 import json
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +12,9 @@ from sweep.inputs.yaml_lines import load
 from tests.support import driving
 from tests.support.refusals import mistakes_of
 
+SUGGESTED, NAMES = (
+    yaml.safe_load((Path(__file__).parent / name).read_text()) for name in ("suggested.yaml", "column_names.yaml")
+)
 TABLE = """\
 Model Name,#GPUs,Seq Len,TP Size,PP,MBS,GBS,Precision,Iter Time (ms),Tokens/s/GPU,Peak Mem (GB),MFU (%),Status,Who\x1b
 llama3-8B,16,8192,2,1,1,128,BF16,"6,553.6",10000,61.2,43.1,success,ann
@@ -26,55 +30,15 @@ def suggested(folder, table, name="mine"):
 
 def test_odd_names_units_and_values_are_recognised(tmp_path):
     text = suggested(tmp_path, TABLE)
-    assert yaml.safe_load(text) == {
-        "name": "mine",
-        "columns": {
-            "model": "Model Name",
-            "gpus": "#GPUs",
-            "sequence_length": "Seq Len",
-            "tp": "TP Size",
-            "pp": "PP",
-            "micro_batch_size": "MBS",
-            "global_batch_tokens": {"from": "GBS", "unit": "sequences"},
-            "dtype": {"from": "Precision", "values": {"BF16": "bf16", "FP8_rowwise": "fp8_rowwise"}},
-            "tokens_per_second_per_gpu": "Tokens/s/GPU",
-            "step_time_median_s": {"from": "Iter Time (ms)", "unit": "ms"},
-            "reported_mfu": {"from": "MFU (%)", "unit": "%"},
-            "peak_memory_bytes": {"from": "Peak Mem (GB)", "unit": "GB"},
-            "outcome": {"from": "Status", "values": {"success": "ok", "CUDA OOM": "oom_cuda"}},
-        },
-        "constants": {"workload": "mine"},
-        "models": {"llama3-8B": "Llama-3-8B"},
-    }
+    assert yaml.safe_load(text) == SUGGESTED
     remarks = [line for line in text.splitlines() if line.startswith("#")]
     assert [line.partition(":")[0] for line in remarks] == ["# missing", "# models", "# flops", "# not recognised"]
     assert json.loads(remarks[-1].partition(": ")[2]) == "Who\x1b"
     assert "\x1b" not in text
 
 
-@pytest.mark.parametrize("names", [
-    {
-        "Model Size": "model", "# of GPUs": "gpus", "Number of nodes": "nodes", "config.tp": "tp", "params.pp": "pp",
-        "throughput/device/tokens_per_sec": "tokens_per_second_per_gpu", "metrics.step_time": "step_time_median_s",
-        "config.json": None, "throughput/device/mfu": None, "Number of parameters": "parameters_total",
-    },
-    {
-        "Experiment": None, "Net": "model", "#GPU": "gpus", "tensor-par": "tp", "pipe-par": "pp", "data-par": "dp",
-        "mbs": "micro_batch_size", "GBS (seqs)": "global_batch_tokens", "ctx": "sequence_length",
-        "tok/s": "tokens_per_second", "HBM peak (GB)": "peak_memory_bytes", "OK?": "outcome",
-    },
-    {
-        "model_label": "model", "system": "gpu", "num_gpus": "gpus", "precision": "dtype", "vp": "virtual_stages",
-        "ep": "ep", "dp": "dp", "zero_stage": "zero", "activation_checkpointing": "recompute", "status": "outcome",
-        "global_batch_sequences": "global_batch_tokens", "iteration_ms": "step_time_median_s",
-        "throughput_tok_per_s": "tokens_per_second", "tok_s_gpu": "tokens_per_second_per_gpu",
-        "mfu_pct": "reported_mfu", "hfu_pct": "reported_hfu", "peak_mem_gib": "peak_memory_bytes",
-    },
-    {"Model": "model", "pipe": "pp", "mbsz": "micro_batch_size", "seq": "sequence_length", "GPUs": "gpus"},
-    {"Seq Len": "sequence_length", "Micro BS": "micro_batch_size", "tok/s/gpu": "tokens_per_second_per_gpu"},
-])  # fmt: skip
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
 def test_usual_names_of_columns_are_recognised(tmp_path, names):
-    """Of torchtitan, of trackers, of published tables, and shortened."""
     text = suggested(tmp_path, ",".join(names) + "\n" + ",".join("1" * len(names)) + "\n")
     found = {reading if isinstance(reading, str) else reading["from"]: name for name, reading in load(
         text, "map.yaml").value["columns"].items()}  # fmt: skip

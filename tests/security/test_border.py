@@ -21,7 +21,6 @@ from sweep.inputs.check import LONGEST_TEXT
 from sweep.inputs.load import load_grid, parse_grid
 from sweep.library import trainer_format
 from sweep.library.winners import METRIC, as_text, winners
-from sweep.outcomes import Outcome
 from sweep.planning.build import build
 from sweep.records.collect import write_results
 from sweep.records.schema import COLUMNS
@@ -30,7 +29,7 @@ from sweep.store.archive import pack
 from sweep.store.directory import SweepDir
 from sweep.store.snapshot import read_state
 from tests.support.made_records import as_json, made_record, made_run
-from tests.support.made_sweeps import made, pilot_wrote
+from tests.support.made_sweeps import measured
 from tests.support.paths import REPOSITORY
 from tests.support.watched import watched
 
@@ -276,8 +275,7 @@ def test_a_reader_gives_a_file_for_a_parameter_of_an_export(tmp_path):
 
 def theirs(folder, *, home):
     """A sweep as somebody else sends it: its files state paths of the reader."""
-    sweep = made(folder, GRID)
-    pilot_wrote(sweep, "p0001", *((planned.run_id, 1, Outcome.OK) for planned in sweep.runs))
+    sweep = measured(folder, GRID)
     about = json.loads(sweep.directory.provenance.read_text())
     sweep.directory.provenance.write_text(json.dumps({**about, "directory": str(home), "grid": None}))
     return sweep.directory

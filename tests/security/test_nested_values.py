@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sweep.outcomes import Outcome
 from tests.support.command_line import Command
-from tests.support.made_sweeps import GRID, made, pilot_wrote
+from tests.support.made_sweeps import GRID, measured
 
 DEEP = "[" * 100_000 + "]" * 100_000
 NESTED = f'{{"a": {DEEP}}}'
@@ -66,8 +65,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> P
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grid.yaml").write_text(GRID)
     (tmp_path / "table.csv").write_text("model,sequence_length,nodes,tokens_per_second_per_gpu\n1B,64,1,100\n")
-    sweep = made(tmp_path / "s")
-    pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
+    measured(tmp_path / "s")
     assert command("collect", "s")[0] == 0
     return tmp_path
 

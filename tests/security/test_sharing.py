@@ -12,12 +12,11 @@ import pytest
 
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
-from sweep.outcomes import Outcome
 from sweep.store.create import keep_private
 from sweep.store.directory import SweepDir
 from sweep.store.place import check_own
 from tests.support import driving
-from tests.support.made_sweeps import GRID, made, pilot_wrote, tree
+from tests.support.made_sweeps import GRID, made, measured, tree
 from tests.support.paths import REPOSITORY
 
 as_root = pytest.mark.skipif(
@@ -46,9 +45,7 @@ def folder():
 
 def shared(directory, keys="umask: '0022'"):
     """A sweep of two runs that have ended, with that in its site."""
-    sweep = made(directory, GRID.replace("nodes: [1, 2]", "nodes: [1]").replace(SITE, f"{SITE}, {keys}"))
-    pilot_wrote(sweep, "p0001", *((run.run_id, 1, Outcome.OK) for run in sweep.runs))
-    return sweep
+    return measured(directory, GRID.replace("nodes: [1, 2]", "nodes: [1]").replace(SITE, f"{SITE}, {keys}"))
 
 
 def give(path, user):

@@ -9,7 +9,7 @@ import yaml
 from tests.support import driving
 from tests.support.markdown import DOCS, blocks
 from tests.support.paths import REPOSITORY
-from tests.support.trainers.external import SCRIPTS
+from tests.support.trainers.external import SCRIPTS, of_command
 
 FAULT = SCRIPTS / "fault.py"
 METRICS = r"""
@@ -31,26 +31,9 @@ GUIDES = {
 """example -> its guide, which shows it or parts of it, in this order"""
 ON_ONE_NODE = ["stays", "import_error", "mismatch", "segfault", "short", "nan"]
 ON_TWO = {"nodes": 2, "a": ["none", "hang", "oom"]}
-
-
-GRID = {
-    "name": "trainers",
-    "workload": "command",
-    "models": {
-        "toy": {"num_layers": 2, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "vocab_size": 512}
-    },
-    "nodes": 1,
-    "sequence_length": 64,
-    "global_batch": 2048,
-    "dtype": "fp32",
-    "micro_batch_size": 8,
-    "iterations": 3,
-    "remeasure": 0,
-    "timeouts": {"start": "30s", "first_iteration": "30s", "steady": "4s"},
-    "params": {"command": f"python {FAULT} {{{{ a }}}} {{{{ steps }}}}", "metrics": METRICS, "a": ON_ONE_NODE},
-    "site": {"gpu": "cpu", "gpus_per_node": 2, "poll_interval_s": 1},
-    "include": [ON_TWO],
-}
+PARAMS = {"command": f"python {FAULT} {{{{ a }}}} {{{{ steps }}}}", "metrics": METRICS, "a": ON_ONE_NODE}
+TIMEOUTS = {"start": "30s", "first_iteration": "30s", "steady": "4s"}
+GRID = of_command(PARAMS, name="trainers", iterations=3, timeouts=TIMEOUTS, include=[ON_TWO])
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,10 @@ the adapter's module prints of the experts once torchtitan has changed its model
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 
 from sweep.contract import FURTHER, Measurement
 from sweep.plugins import TRAINER
@@ -17,43 +19,9 @@ from tests.support.paths import REPOSITORY
 from tests.support.trainers.layouts import EXPERTS, run_of
 
 STATED = REPOSITORY / "tests/support/trainers/stated"
-CORE = {
-    "dp": 4,
-    "tp": 2,
-    "pp": 2,
-    "ep": 4,
-    "zero": 1,
-    "grad_accum": 4,
-    "pp_schedule": "interleaved_1f1b",
-    "recompute": "selective",
-    "dtype": "mxfp8",
-    "fp8_params": True,
-    "etp": 1,
-    "virtual_stages": 2,
-    "recompute_modules": "moe_act,layernorm",
-    "dispatcher": "hybridep",
-    "tp_overlap": True,
-    "ep_overlap": True,
-    "cuda_graphs": "attn,moe_router",
-    "routing": "balanced",
-}
-TITAN = {"dp": 2, "pp": 2, "ep": 2, "zero": 3, "grad_accum": 4, "pp_schedule": "interleaved_1f1b", "virtual_stages": 2}
-TITAN |= {"dtype": "fp8_rowwise"}
-OTHER = {
-    "dtype": "bf16",
-    "fp8_params": False,
-    "etp": 2,
-    "virtual_stages": 4,
-    "recompute_modules": "mlp",
-    "dispatcher": "alltoall",
-    "tp_overlap": False,
-    "ep_overlap": False,
-    "cuda_graphs": "none",
-    "routing": "natural",
-}
-"""axis -> what was requested where the trainer runs what its lines state"""
-OF_TITAN = {"dtype": "bf16", "virtual_stages": 4, "ep": 1, "cuda_graphs": "full_iteration"}
-OF_TITAN |= {"dispatcher": "deepep", "routing": "balanced"}
+REQUESTED = yaml.safe_load(Path(__file__).with_name("requested.yaml").read_text())
+(CORE, OTHER), (TITAN, OF_TITAN) = (REQUESTED[name].values() for name in ("core", "torchtitan"))
+"""what was requested where the trainer stated its lines, and axis -> another request"""
 
 
 def columns(run):

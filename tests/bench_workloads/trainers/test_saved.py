@@ -1,14 +1,12 @@
-"""A trainer's own checkpoint: its lines, what it cost, and when a rank's measurement is complete.
-
-Lines by the formats of Megatron-LM d98e8a6 (`training/checkpointing.py`, `core/timers.py`), Megatron-Bridge 067f987
-(`training/checkpointing.py`) and torchtitan 0.3.0 (`components/checkpointer/dcp.py`).
-"""
+"""A trainer's own checkpoint: its lines, what it cost, and when a rank's measurement is complete."""
 
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 
 from bench_workloads.trainers.driver.saved import Saved
 from bench_workloads.trainers.driver.speakers import Speakers
@@ -19,33 +17,13 @@ from tests.support.made_records import made_measurement
 from tests.support.simulated import big, placed
 from tests.support.trainers.layouts import run_of
 
-STEP = (
-    " [2026-11-27 00:00:00.000000] iteration {:8d}/      15 | elapsed time per iteration (ms): 100.0 | lm loss: 1.0 |"
-)
-TITAN_STEP = "[titan] 2026-11-27 00:00:00,000 - root - INFO - step: {:2}  loss:  6.81793  grad_norm:  0.5283  tps: 125"
-TIMER = "    save-checkpoint ................................: ({}, {})"
-MEGATRON = [
-    (10.0, STEP.format(8)),
-    (10.1, "[2026-11-27 00:00:00.000000] saving checkpoint at iteration       8 to /c in torch_dist format"),
-    (10.5, "  [2026-11-27 00:00:00.000000] scheduled an async checkpoint save at iteration       8 to /c"),
-    (10.6, "(min, max) time across ranks (ms):"),
-    (10.6, TIMER.format("380.00", "400.00")),
-    (11.1, "(after save_checkpoint for iteration 8) max allocated: 9.0 GB"),
-    (11.7, STEP.format(9)),
-    (12.9, STEP.format(10)),
-    (
-        13.1,
-        "  [2026-11-27 00:00:00.000000] successfully saved checkpoint from iteration       8 to /c [ t 1/1, p 1/1 ]",
-    ),
-    (14.0, STEP.format(11)),
-    (15.0, TIMER.format("5000.00", "6000.00")),
-]
-TITAN = [
-    (1.0, TITAN_STEP.format(8)),
-    (1.1, "[titan] 2026-11-27 00:00:00,000 - root - INFO - Saving the checkpoint."),
-    (3.1, "[titan] 2026-11-27 00:00:00,000 - root - INFO - Finished saving the checkpoint in 1.98 seconds."),
-    (4.0, TITAN_STEP.format(9)),
-]
+LINES = yaml.safe_load(Path(__file__).with_name("saved.yaml").read_text())
+MEGATRON, TITAN = LINES["megatron"], LINES["torchtitan"]
+
+
+def titan_step(number):
+    """The line of another step."""
+    return TITAN[0][1].replace("step:  8", f"step: {number:2}")
 
 
 def costs(trainer, lines, step_s):
@@ -96,9 +74,9 @@ def test_a_rank_waits_until_the_checkpoint_is_whole(tmp_path):
             speakers.receive(0, parsed, float(len(line)))
 
     for number in range(1, 5):
-        speakers.receive(0, reader.read(TITAN_STEP.format(number))[0], float(number))
+        speakers.receive(0, reader.read(titan_step(number))[0], float(number))
     receive(TITAN[1][1])
-    receive(TITAN_STEP.format(5) + " memory: 70.0GiB(90%)")
+    receive(titan_step(5) + " memory: 70.0GiB(90%)")
     assert speakers.unsaved
     assert speakers.chosen(own_is_over=False) is None
     assert json.loads(os.read(reading, 1 << 16).splitlines()[-1])["due_s"] == 60.0

@@ -1,11 +1,14 @@
 """One file per trainer: no other module names one, and the plan rejects what a trainer cannot do."""
 
 import ast
+from pathlib import Path
 
 import pytest
+import yaml
 
 from bench_workloads.trainers import TRAINERS
 from bench_workloads.trainers.adapter import Adapter, from_here
+from sweep.inputs.yaml_lines import dump
 from sweep.physics.catalogue import MODELS
 from sweep.physics.profiles import PROFILES, profile_of
 from sweep.planning.rules import broken_by_run
@@ -52,80 +55,40 @@ def test_each_is_a_workload_of_the_same_name(name):
     assert name in {*WORKLOAD.names()} & {*TRAINER.names()}
 
 
-GRID = """
-workload: {trainer}
-models: {{m: {{num_layers: 6, hidden_size: 512, num_heads: 8, num_kv_heads: 4, intermediate_size: 1024,
-  vocab_size: 4096{shape}}}}}
-nodes: 1
-sequence_length: 1024
-global_batch: 32Ki
-{axes}
-site: {{gpu: h100, gpus_per_node: 8}}
-"""
+SIZES = {"num_layers": 6, "hidden_size": 512, "num_heads": 8, "num_kv_heads": 4, "intermediate_size": 1024}
+REJECTED = yaml.safe_load(Path(__file__).with_name("rejected.yaml").read_text())
 
 
-def reasons(trainer, axes="", shape=""):
-    rows = rows_of(GRID.format(trainer=trainer, axes=axes, shape=shape))
-    return [row for row in rows if row["run_id"] is not None], "; ".join(
-        r for row in rows for r in row["reasons"] or ()
-    )
+def planned(trainer, axes=None, shape=None):
+    """(the runs, the reasons of what is rejected) of a grid with these keys, and with these of its model."""
+    grid = {"workload": trainer, "models": {"m": {**SIZES, "vocab_size": 4096, **(shape or {})}}, "nodes": 1}
+    grid |= {"sequence_length": 1024, "global_batch": "32Ki", "site": {"gpu": "h100", "gpus_per_node": 8}}
+    rows = rows_of(dump({**grid, **(axes or {})}))
+    return [row for row in rows if row["run_id"] is not None], [r for row in rows for r in row["reasons"] or ()]
 
 
-@pytest.mark.parametrize(
-    ("trainer", "axes", "shape", "reason"),
-    [
-        ("torchtitan", "tp: 8", "", "4 key-value heads cannot be split over tp=8"),
-        ("torchtitan", "", ", norm: layernorm", "the trainer's Llama has rmsnorm"),
-        ("torchtitan", "pp: 2", ", tied_embeddings: true", "tied embeddings cannot be cut"),
-        ("megatron", "pp: 4", "", "6 layers cannot be split evenly"),
-        ("nanotron", "ep: 2", ", num_experts: 8, experts_per_token: 2", "the adapter writes dense models only"),
-        ("nanotron", "cp: 2", "", "initializes no weights with cp=2"),
-        ("megatron", "", ", learned_positions: 1023", "learned positions for 1023 of 1024 tokens"),
-        ("picotron", "zero: 1\nparams: {model_name: x}", "", "cannot vary zero"),
-        ("picotron", "", "", "params.model_name names no model"),
-        ("picotron", "params: {model_name: x}", ", tied_embeddings: true", "tied embeddings are not those"),
-        ("deepspeed", "tp: 2\nparams: {script: x}", "", "cannot vary tp"),
-        ("deepspeed", "", "", "params.script names no script"),
-        ("nemo", "pp: 4", "", "6 layers cannot be split evenly"),
-        ("command", "params: {metrics: 'iteration: (\\d+)'}", "", "params.command names no command line"),
-        ("command", "params: {command: 'x {{ tp', metrics: 'iteration: (\\d+)'}", "", "no jinja2 template"),
-        (
-            "command",
-            "params: {command: 'x {{ tp }} {{ mbs }}', metrics: 'iteration: (\\d+)'}",
-            "",
-            "no jinja2 template",
-        ),
-        (
-            "command",
-            "params: {command: x, config: '{{ mbs }}', metrics: 'iteration: (\\d+)'}",
-            "",
-            "params.config is no",
-        ),
-        ("command", "params: {command: x, metrics: 'loss: (\\d+)'}", "", "cannot be read"),
-    ],
-)
-def test_the_plan_rejects_what_it_cannot_run(trainer, axes, shape, reason):
-    runs, rejected = reasons(trainer, axes, shape)
+@pytest.mark.parametrize("asked", REJECTED, ids=lambda asked: f"{asked['trainer']}: {asked['reason']}")
+def test_the_plan_rejects_what_it_cannot_run(asked):
+    runs, reasons = planned(asked["trainer"], asked.get("axes"), asked.get("shape"))
     assert runs == []
-    assert reason in rejected
+    assert any(asked["reason"] in reason for reason in reasons)
 
 
 def test_learned_positions_may_be_as_many_as_the_tokens_of_a_sequence():
-    assert reasons("megatron", "", ", learned_positions: 1024")[0]
+    assert planned("megatron", shape={"learned_positions": 1024})[0]
 
 
 @pytest.mark.parametrize(
     ("trainer", "axes", "retained"),
-    [("nanotron", "", [3, 4]), ("picotron", "params: {model_name: x}", [3, 4]), ("torchtitan", "", [4])],
+    [("nanotron", {}, [3, 4]), ("picotron", {"params": {"model_name": "x"}}, [3, 4]), ("torchtitan", {}, [4])],
 )
 def test_one_micro_batch_less_than_stages_is_rejected_where_the_trainer_refuses_it(trainer, axes, retained):
     """nanotron asserts at least pp-1 (engine.py), picotron accepts any number; torch's 1F1B needs pp."""
-    text = GRID.replace("num_layers: 6", "num_layers: 8").replace("global_batch: 32Ki", "global_batch: {batch}")
     found = []
     for micro_batches in (2, 3, 4):
-        batch = f"{2 * micro_batches}Ki"
-        rows = rows_of(text.format(trainer=trainer, axes="pp: 4\n" + axes, shape="", batch=batch))
-        found += [row["grad_accum"] for row in rows if row["run_id"] is not None and row["micro_batch_size"] == 1]
+        keys = {"pp": 4, "global_batch": f"{2 * micro_batches}Ki", **axes}
+        runs, _ = planned(trainer, keys, {"num_layers": 8})
+        found += [run["grad_accum"] for run in runs if run["micro_batch_size"] == 1]
     assert found == retained
 
 

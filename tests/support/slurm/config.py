@@ -1,4 +1,4 @@
-"""The texts of a one-machine cluster's configuration files. Pure: values in, text out.
+"""The texts of a one-machine cluster's configuration files, by the templates beside this file.
 
 Written for Slurm 22.05 to 25.11 as Debian and Ubuntu build it (several slurmd on one host).
 """
@@ -65,48 +65,23 @@ class Ports:
 
 def slurm_conf(shape: Shape, ports: Ports, state: Path, host: str) -> str:
     """slurm.conf. Its folder also holds gres.conf, cgroup.conf and slurmdbd.conf: Slurm searches its folder."""
-    settings = {
-        "ClusterName": f"sweep{ports.first}",
-        "SlurmctldHost": f"{host}(127.0.0.1)",
-        "SlurmctldPort": str(ports.slurmctld),
-        "SlurmUser": "root",
-        "SlurmdUser": "root",
-        "AuthType": "auth/munge",
-        "StateSaveLocation": f"{state}/ctld",
-        "SlurmdSpoolDir": f"{state}/spool/%n",
-        "SlurmctldPidFile": f"{state}/run/slurmctld.pid",
-        "SlurmdPidFile": f"{state}/run/slurmd.%n.pid",
-        "SlurmctldLogFile": f"{state}/log/slurmctld.log",
-        "SlurmdLogFile": f"{state}/log/slurmd.%n.log",
-        "ProctrackType": "proctrack/linuxproc",
-        "TaskPlugin": "task/none",
-        "JobAcctGatherType": "jobacct_gather/none",
-        "SwitchType": "switch/none",
-        "MpiDefault": "none",
-        "MailProg": "/bin/true",
-        "SelectType": "select/cons_tres",
-        "SelectTypeParameters": "CR_Core_Memory",
-        "SlurmdParameters": "config_overrides",
-        "SchedulerParameters": "sched_interval=1,bf_interval=1,batch_sched_delay=0,defer_batch",
-        "ReturnToService": "2",
-        "SlurmdTimeout": "20",
-        "KillWait": "5",
-        "MinJobAge": "60",
-        "MaxArraySize": "10001",
-        "AccountingStorageType": "accounting_storage/none",
-    }
+    lines = _template("slurm.conf").format(ports=ports, state=state, host=host).splitlines()
     if shape.gpus_per_node:
-        settings["GresTypes"] = "gpu"
+        lines.append("GresTypes=gpu")
     if shape.topology:
-        settings["TopologyPlugin"] = f"topology/{'block' if 'BlockName' in shape.topology else 'tree'}"
+        lines.append(f"TopologyPlugin=topology/{'block' if 'BlockName' in shape.topology else 'tree'}")
+    lines.append(f"AccountingStorageType=accounting_storage/{'slurmdbd' if shape.accounting else 'none'}")
     if shape.accounting:
-        settings["AccountingStorageType"] = "accounting_storage/slurmdbd"
-        settings["AccountingStorageHost"] = "127.0.0.1"
-        settings["AccountingStoragePort"] = str(ports.slurmdbd)
+        lines += ["AccountingStorageHost=127.0.0.1", f"AccountingStoragePort={ports.slurmdbd}"]
     replaced = {key.lower() for key in re.findall(r"^\s*(\w+)\s*=", shape.extra, re.MULTILINE)}
-    lines = [f"{key}={value}" for key, value in settings.items() if key.lower() not in replaced]
+    lines = [line for line in lines if line.partition("=")[0].lower() not in replaced]
     lines += [*_node_lines(shape, ports, host), _partition_line(shape), shape.extra.strip()]
     return "\n".join(lines) + "\n"
+
+
+def _template(name: str) -> str:
+    """What all clusters have in common of a file, with places for what is a cluster's own."""
+    return Path(__file__).with_name(name).read_text()
 
 
 def _node_lines(shape: Shape, ports: Ports, host: str) -> list[str]:
@@ -140,19 +115,4 @@ def cgroup_conf(version: tuple[int, int]) -> str:
 
 def slurmdbd_conf(shape: Shape, ports: Ports, state: Path, host: str) -> str:
     """slurmdbd.conf; slurmdbd refuses it unless its mode is 600."""
-    settings = {
-        "AuthType": "auth/munge",
-        "DbdHost": host,
-        "DbdAddr": "127.0.0.1",
-        "DbdPort": ports.slurmdbd,
-        "SlurmUser": "root",
-        "LogFile": f"{state}/log/slurmdbd.log",
-        "PidFile": f"{state}/run/slurmdbd.pid",
-        "StorageType": "accounting_storage/mysql",
-        "StorageHost": "127.0.0.1",
-        "StoragePort": ports.mariadb,
-        "StorageUser": "slurm",
-        "StoragePass": "slurm",
-        "StorageLoc": "slurm_acct",
-    }
-    return "".join(f"{key}={value}\n" for key, value in settings.items()) + shape.extra_slurmdbd
+    return _template("slurmdbd.conf").format(ports=ports, state=state, host=host) + shape.extra_slurmdbd

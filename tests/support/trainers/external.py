@@ -58,15 +58,20 @@ PACED = SCRIPTS / "paced.py"
 SHAPE = {"num_layers": 2, "hidden_size": 64, "num_heads": 4, "intermediate_size": 128, "vocab_size": 512}
 
 
+def of_command(params, **further):
+    """A grid of a foreign trainer that is a script of this folder."""
+    return {
+        "workload": "command", "models": {"toy": SHAPE}, "nodes": 1, "sequence_length": 64, "global_batch": 2048,
+        "dtype": "fp32", "micro_batch_size": 8, "params": params, "remeasure": 0,
+        "site": {"gpu": "cpu", "gpus_per_node": 2, "poll_interval_s": 1}, **further,
+    }  # fmt: skip
+
+
 def paced(paces, prints="last", **further):
-    """A sweep of a foreign trainer with these step times, in their order."""
+    """A sweep of one with these step times, in their order."""
     params = {
         "command": f"python {PACED} {{{{ a }}}} {{{{ steps }}}} {prints}",
         "metrics": "iteration: step (\\d+)\nstep_time_s: time {number}\n",
         "a": [str(pace) for pace in paces],
     }
-    return {
-        "name": "paced", "workload": "command", "models": {"toy": SHAPE}, "nodes": 2, "sequence_length": 64,
-        "global_batch": 2048, "dtype": "fp32", "micro_batch_size": 8, "params": params, "remeasure": 0,
-        "stop_slow": 1.2, "site": {"gpu": "cpu", "gpus_per_node": 2, "poll_interval_s": 1}, **further,
-    }  # fmt: skip
+    return of_command(params, **{"name": "paced", "nodes": 2, "stop_slow": 1.2, **further})
