@@ -86,7 +86,7 @@ def _expanded(grid: Grid, site: Site, workload: Workload) -> list[tuple[Site, li
             if candidates > MAX_CANDIDATES:
                 longest = sorted(last.axes.items(), key=lambda axis: -len(axis[1]))[:12]
                 axes = " * ".join(f"{len(values)} {name}" for name, values in longest if len(values) > 1)
-                size = f"{last.size:,}" if last.size < 10**15 else "over 10^15"
+                size = f"{last.size:,}" if last.size <= 10**15 else "over 10^15"
                 cell = (
                     f"{last.row} on {last.nodes} node{'s' * (last.nodes != 1)} has {size}{f': {axes}' if axes else ''}"
                 )

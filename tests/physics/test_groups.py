@@ -58,6 +58,8 @@ def test_groups_are_those_of_the_workloads_mesh(layout, order):
         (made(dp=8, tp=4, ep=16, workload="torchtitan"), 4, 1),
         (made(dp=8, tp=4, ep=8), 8, 1),
         (made(tp=6, dp=2), 3, 3),
+        (made(dp=4, tp=4, ep=2), 2, 1),
+        (made(dp=8, etp=8), 1, 1),
         (made(dp=2, pp=8), 1, 1),
         (made(dp=2, cp=8), 1, 1),
     ],

@@ -30,6 +30,8 @@ def test_the_interval_is_dalys(hours, minutes):
     )  # fmt: skip
     assert float(job.interval_s) / MINUTE == pytest.approx(minutes, rel=0.01)
     assert replace(job, step_s=1e6).interval_s == 1e6, "a step at least"
+    assert replace(job, durable_s=1e4, slowdown=-0.1).checkpoint_s == job.stall_s, "faster steps are no gain of it"
+    assert replace(job, durable_s=0.0, slowdown=0.1).checkpoint_s == job.stall_s, "it is whole before its stall's end"
 
 
 def test_shares_add_up_and_whoever_fails_never_only_trains():
@@ -54,9 +56,10 @@ def test_of_a_job_without_end_only_the_rate_of_its_failures_is_uncertain():
         assert known - end == pytest.approx(known - float(replace(job, failures_per_gpu_day=rate).shares[0]), rel=0.1)
 
 
-@pytest.mark.parametrize(("count", "low", "high"), [(0, 0.0, 2.996), (1, 0.051, 4.744), (25, 17.38, 34.92)])
+@pytest.mark.parametrize(("count", "low", "high"), [(0, 0.0, 2.996), (1, 0.051, 4.744), (25, 17.38, 34.92),
+                                                  (419, 385.909, 454.268)])  # fmt: skip
 def test_the_interval_of_a_count_is_the_exact_one(count, low, high):
-    """Published: epitools' pois.daly for 0, GraphPad's example for 25."""
+    """Published: epitools' pois.daly for 0, GraphPad's example for 25; scipy's chi2.ppf for 419."""
     assert count_interval(count) == pytest.approx((low, high), abs=0.006)
 
 

@@ -83,13 +83,31 @@ def test_a_larger_micro_batch_always_needs_more(profile, tp, pp, recompute, micr
     assert smaller < larger
 
 
-@pytest.mark.parametrize(("dp", "per_weight"), [(1, 2), (8, 6)])
-def test_a_loss_in_chunks_has_the_gradient_of_its_weight_and_where_that_is_reduced_a_copy_of_four_bytes(dp, per_weight):
+@pytest.mark.parametrize(("layout", "per_weight"), [
+    ({}, 2), ({"dp": 8}, 6), ({"cp": 2}, 6), ({"dp": 8, "mtp_layers": 1}, 8), ({"dp": 8, "dtype": "fp32"}, 8),
+])  # fmt: skip
+def test_a_loss_in_chunks_has_the_gradient_of_its_weight_and_where_that_is_reduced_a_copy_of_four_bytes(
+    layout, per_weight
+):
     """And the logits of a chunk, which are fewer here than the copy, and the gradients of all inputs."""
     profile, shape = dataclasses.replace(OURS, loss_chunk_tokens=64), MODELS["8B"]
-    logits = (dp == 1) * 64 * shape.vocab_size * profile.chunk_logit_bytes
-    wanted = per_weight * shape.vocab_size * shape.hidden_size + logits + 2 * shape.hidden_size * 4096
-    assert memory.logit_bytes(columns(dp=dp), profile, "first") == pytest.approx(wanted)
+    logits = (layout == {}) * 64 * shape.vocab_size * profile.chunk_logit_bytes
+    inputs = (per_weight - 4 * (layout != {})) * shape.hidden_size * 4096 / layout.get("cp", 1)
+    wanted = per_weight * shape.vocab_size * shape.hidden_size + logits + inputs
+    assert memory.logit_bytes(columns() | layout, profile, "first") == pytest.approx(wanted)
+
+
+def test_a_loss_is_in_chunks_where_there_are_several_and_the_whole_model_is_on_the_rank():
+    """Not in those of tensor parallelism, nor of a pipeline whose losses wait for their backward."""
+    pipelined = {"pp": 2, "grad_accum": 4}
+    for chunk, layout, chunked in (
+        (4095, {}, True), (4096, {}, False), (64, {"tp": 2}, False), (64, pipelined, True),
+        (64, pipelined | {"pp_schedule": "gpipe"}, False), (64, {"pp_schedule": "gpipe"}, True),
+    ):  # fmt: skip
+        profiles = [dataclasses.replace(OURS, loss_chunk_tokens=tokens) for tokens in (chunk, 0)]
+        found, whole = (memory.logit_bytes(columns(**layout), profile, "last") for profile in profiles)
+        assert (found != whole) == chunked, (chunk, layout)
+        assert not memory.logit_bytes(columns(**pipelined), profiles[0], "first")
 
 
 def test_modules_that_are_made_again_are_not_stored():

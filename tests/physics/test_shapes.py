@@ -124,6 +124,8 @@ def test_shape_derives_omitted_fields_and_round_trips():
         *(({"num_experts": 4, "experts_per_token": n}, "experts_per_token must be 1 to num_experts") for n in (0, 5)),
         *(({name: 1}, "need num_experts") for name in ("experts_per_token", "shared_experts", "dense_layers")),
         ({"dense_layers": 2, "num_experts": 4, "experts_per_token": 1}, "under num_layers"),
+        *(({name: 1}, "need kv_rank") for name in ("q_rank", "rope_head_dim")),
+        *(({"window": w, "window_layers": n}, "belong together") for w, n in ((1, 0), (0, 1), (1, 3))),
     ],
 )
 def test_impossible_shapes_are_refused(change, message):
@@ -385,8 +387,18 @@ def test_a_shape_of_a_file_has_whole_numbers_and_only_known_names(wrong):
     """A text or a fraction where a number of layers is meant is a mistake to show, not to convert."""
     given = MODELS["tiny-1M"].as_dict()
     assert TypeAdapter(ModelShape).validate_json(json.dumps(given)) == MODELS["tiny-1M"]
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        TypeAdapter(ModelShape).validate_json(json.dumps(given | wrong))
+    assert ModelShape.of(given) == MODELS["tiny-1M"]
+    for read in (ModelShape.of, lambda values: TypeAdapter(ModelShape).validate_json(json.dumps(values))):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            read(given | wrong)
+
+
+def test_a_shape_of_a_record_has_all_of_its_sizes_in_63_bits():
+    sizes = {"num_layers": 1, "hidden_size": 1, "num_heads": 1, "intermediate_size": 1, "vocab_size": 2**63 - 1}
+    assert ModelShape.of(sizes).vocab_size == 2**63 - 1
+    for wrong, message in ((sizes | {"vocab_size": 2**63}, "vocab"), ({"num_layers": 1}, "hidden"), ([1], "fields")):
+        with pytest.raises(ValueError, match=message):
+            ModelShape.of(wrong)
 
 
 def test_latent_attention_counts_deepseeks_parameters_and_windows_and_prediction_layers_nvidias_flops():

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from sweep.contract import FURTHER, Layout, Run, Workload
+from sweep.planning.effects import GENERAL
 from sweep.plugins import WORKLOAD
 from tests.support.made_plans import plan_of
 
@@ -72,6 +73,10 @@ def test_the_ids_of_a_plan_are_those_of_its_runs():
             ],
         ),
         (
+            DENSE + "pp: [1, 2]\nvirtual_stages: 4\npp_schedule: interleaved_1f1b",
+            [{"tp": 1, "pp": 1, "ep": 1}, {"tp": 1, "pp": 2, "ep": 1, "virtual_stages": 4}],
+        ),
+        (
             DENSE + "recompute: [none, full]\nrecompute_layers: [2, 0]",
             [
                 {"tp": 1, "pp": 1, "ep": 1},
@@ -83,6 +88,23 @@ def test_the_ids_of_a_plan_are_those_of_its_runs():
 )
 def test_what_differs_by_an_axis_without_effect_is_one_run(text, found):
     assert layouts(text) == sorted(found, key=str)
+
+
+def test_where_an_axis_has_an_effect():
+    plain = {"pp": 1, "ep": 1, "tp": 1, "num_experts": 0, "recompute": "none", "dtype": "bf16"}
+    places = {
+        "pp_schedule": [{"pp": 2}], "virtual_stages": [{"pp": 2}], "pipeline_layout": [{"pp": 2}],
+        "recompute_modules": [{"recompute": "selective"}],
+        "recompute_layers": [{"recompute": "selective"}, {"recompute": "full"}],
+        "etp": [{"num_experts": 1}], "routing": [{"num_experts": 1}],
+        "dispatcher": [{"ep": 2}], "ep_overlap": [{"ep": 2}], "tp_overlap": [{"tp": 2}],
+        "fp8_params": [{"dtype": "fp8"}, {"dtype": "fp4"}, {"dtype": "mxfp8"}],
+    }  # fmt: skip
+    assert places.keys() == GENERAL.keys()
+    for name, condition in GENERAL.items():
+        others = [place for other in places.values() for place in other if place not in places[name]]
+        assert all(condition(plain | place) for place in places[name]), name
+        assert not any(condition(plain | place) for place in [{}, *others]), name
 
 
 def test_an_included_point_that_differs_by_an_axis_without_effect_is_no_further_run():

@@ -42,16 +42,23 @@ def test_runs_predicted_beyond_their_time_limit_are_left_out_and_said_so():
     assert {run.run_id for run in plan.runs} < {run.run_id for run in longer.runs}
 
 
-def test_guided_leaves_out_what_has_no_chance_and_keeps_the_fastest():
-    every, plan = planned(SMALL, "strategy: exhaustive"), planned(SMALL)
-    kept = {run.run_id for run in plan.runs}
+def test_guided_leaves_out_what_has_no_chance_by_its_time_per_token_and_keeps_the_fastest():
+    text = SMALL.replace("4, 8]", "4, 12]") + "global_batch_tolerance: 0.5\n"
+    every, plan = planned(text, "strategy: exhaustive"), planned(text)
+    names = ("tp", "pp", "zero", "micro_batch_size")
+    rows = [row for row in every.table.to_pylist() if row["status"] == "run"]
+    assert len({row["global_batch_tokens"] for row in rows}) > 1
+    costs = {tuple(row[name] for name in names): row["predicted_step_s"] / row["global_batch_tokens"] for row in rows}
+    fourth = sorted(costs.values())[3]
     assert left_out(every) == {}
-    assert left_out(plan) == {"no_chance": len(every.runs) - len(kept)}
-    assert len(kept) < 0.8 * len(every.runs)
-    steps = {run.run_id: run.predicted_s - 30 for run in every.runs}
-    fourth = sorted(steps.values())[3]
+    assert left_out(plan) == {"no_chance": len(every.runs) - len(plan.runs)}
+    assert len(plan.runs) < 0.9 * len(every.runs)
     assert every.runs[:4] == plan.runs[:4]
-    assert min(seconds for run_id, seconds in steps.items() if run_id not in kept) > 1.3 * fourth
+    for row in plan.table.to_pylist():
+        if [reason.partition(":")[0] for reason in row["reasons"]] == ["no_chance"]:
+            slower = float(re.search(r"predicted ([\d.]+) times slower", row["reasons"][0])[1])
+            assert slower == pytest.approx(costs[tuple(row[name] for name in names)] / fourth, rel=0.05)
+            assert slower > 1.3
 
 
 def test_no_cell_is_left_without_a_run_by_its_predicted_time():

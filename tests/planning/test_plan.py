@@ -165,7 +165,8 @@ def test_an_extension_has_the_runs_and_the_rejected_that_no_earlier_plan_has():
 
 
 @pytest.mark.parametrize(("lines", "said"), [
-    ("".join(f"  A{i:02}: {{from: 1, to: 10}}\n" for i in range(12)), "1,000,000,000,000: 10 A00 * 10 A01 * 10 A02"),
+    ("".join(f"  A{i:02}: {{from: 1, to: 10}}\n" for i in range(15)), "1,000,000,000,000,000: 10 A00 * 10 A01 * 10"),
+    ("".join(f"  A{i:02}: {{from: 1, to: 10}}\n" for i in range(15)) + "  B: [1, 2]\n", "over 10^15: 10 A00 * 10"),
     ("".join(f"  A{i}: {{from: 1, to: 9999}}\n" for i in range(2)), "by cell 1 of it: at most 10,000,000 candidates"),
     ("".join(f"  A{i}: {{from: 1, to: 9999}}\n" for i in range(2)) + "  B: [1, 2]\n", ": 9999 A0 * 9999 A1 * 2 B"),
     ("".join(f"  A{i:02}: {{from: 1, to: 9999}}\n" for i in range(30)), "over 10^15: 9999 A00 * 9999 A01 * 9999 A02"),

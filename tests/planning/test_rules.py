@@ -56,9 +56,18 @@ def broken(name, **columns):
     ("etp_by_replicas", {"etp": 0, "ep": 2, "dp": 3}, False), ("etp_by_replicas", {"etp": 2, "ep": 2, "dp": 6}, True),
     ("etp_by_replicas", {"etp": 2, "ep": 2, "dp": 2, "cp": 2}, False),
     ("etp_by_replicas", {"etp": 1, "ep": 2, "dp": 3}, True),
+    ("etp_by_replicas", {"etp": 4, "ep": 2, "tp": 4, "dp": 2}, False),
+    ("experts_by_etp", {"etp": 0, "moe_intermediate_size": 6}, False),
+    ("experts_by_etp", {"etp": 3, "moe_intermediate_size": 6}, False),
+    ("experts_by_etp", {"etp": 4, "moe_intermediate_size": 6}, True),
+    ("virtual_stages_by_schedule", {"virtual_stages": 1, "pp_schedule": "1f1b"}, False),
+    ("virtual_stages_by_schedule", {"virtual_stages": 2, "pp_schedule": "1f1b"}, True),
+    ("virtual_stages_by_schedule", {"virtual_stages": 2, "pp_schedule": "interleaved_1f1b"}, False),
     ("recompute_layers_by_stages", {"recompute_layers": 0, "pp": 2}, False),
     ("recompute_layers_by_stages", {"recompute_layers": 6, "pp": 2}, False),
     ("recompute_layers_by_stages", {"recompute_layers": 7, "pp": 2}, True),
+    ("recompute_layers_by_stages", {"recompute_layers": 11}, False),
+    ("recompute_layers_by_stages", {"recompute_layers": 12}, True),
 ])  # fmt: skip
 def test_the_first_size_that_a_rule_rejects(rule, columns, rejected):
     assert broken(rule, **columns) is rejected
@@ -80,5 +89,6 @@ def test_a_run_that_was_measured_elsewhere_is_checked_by_the_rules_of_a_plan(run
 @pytest.mark.parametrize(("pp", "reasons"), [(1, []), (2, ["gpipe does not work here"])])
 def test_a_schedule_without_a_pipeline_breaks_no_rule_of_schedules(pp, reasons):
     rule = Rule("no_gpipe", lambda c: np.asarray(c["pp_schedule"]) == "gpipe", "{pp_schedule} does not work here")
-    run = made_run(dp=1, pp=pp, gpus_per_node=pp, pp_schedule="gpipe", shape=MODELS["tiny-1M"].as_dict())
-    assert broken_by_run(run, replace(ANY, rules=(rule,))) == reasons
+    rules = (rule, Rule("no_window", lambda c: c["window"] != 0, "a window of {window}"))
+    run = made_run(dp=1, pp=pp, gpus_per_node=pp, pp_schedule="gpipe", shape=MODELS["tiny-1M"].stated())
+    assert broken_by_run(run, replace(ANY, rules=rules)) == reasons
