@@ -29,7 +29,7 @@ def placed(columns: Mapping[str, Any], fabric: Fabric) -> dict[str, Any]:
     portion = np.minimum(unit // groups * groups if known else unit, nodes)
     for split in (groups, tensor) if known else ():
         broken = unit // split * split * np.maximum(count, np.ceil(nodes / unit)) < nodes
-        portion = np.where(broken & (split > 1), np.minimum(unit, np.ceil(split / 2)), portion)
+        portion = np.where(broken, np.minimum(unit, np.ceil(split / 2)), portion)
     asked = read(columns, PLACEMENT)
     for placement in words_in(asked):
         least = np.maximum(groups, int(placement.rpartition("-")[2]) if "-" in placement else 1) // groups * groups

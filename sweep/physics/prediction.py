@@ -130,7 +130,7 @@ def by_size(layouts: Layouts, columns: Mapping[str, Any], models: Any, blocking:
     ``models``: number of each candidate's model; ``blocking``: whether its trainer's sends block.
     """
     gpus = read(columns, "dp") * read(columns, "tp") * read(columns, "pp") * read(columns, "cp")
-    doublings = np.log2(np.maximum(gpus / read(columns, "gpus_per_node"), 1))[:, None] - np.arange(len(DOUBLINGS))
+    doublings = np.log2(gpus / read(columns, "gpus_per_node"))[:, None] - np.arange(len(DOUBLINGS))
     mine = np.asarray(models)[:, None] == np.unique(models)
     scale, experts = FACTORS.index("doublings of nodes"), FACTORS.index("experts")
     factors, spreads = layouts.factors.copy(), layouts.spreads.copy()

@@ -76,6 +76,16 @@ def test_a_send_between_nodes_is_as_slow_as_gathers_between_two_nodes_were_measu
     assert float(c.send_s(inside, measured(slow))) == float(c.send_s(inside, H100))
 
 
+@pytest.mark.parametrize(("layout", "across"), [({"cp": 8}, False), ({"cp": 2, "tp": 8}, True), ({"cp": 9}, True)])
+def test_a_step_of_a_ring_takes_its_latency_and_the_links_rate_where_its_groups_are(layout, across):
+    layout, step = columns(**layout), constants.BETWEEN_STEP_S if across else constants.INSIDE_STEP_S
+    empty, full = (float(c.ring_step_s(layout, size, "cp", H100)) for size in (0.0, 1e9))
+    inside = H100.inside_group_bytes_per_s(2) * constants.INSIDE_GATHER.median
+    between = H100.between_bytes_per_s(layout, "cp") * H100.between_share.median
+    assert empty == pytest.approx(constants.INSIDE_BASE_S.median + step.median)
+    assert full - empty == pytest.approx(1e9 / (between if across else inside))
+
+
 def test_a_measured_collective_within_a_node_is_predicted_as_measured_large_and_small_ones_apart():
     found = measured(
         MeasuredCollective(kind="all_gather", nodes=1, ranks=8, bytes=1 << 30, seconds=0.02),

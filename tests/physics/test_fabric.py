@@ -56,15 +56,19 @@ def chosen(topology, made):
     return tree.choose(names, names, made.nodes, together, Counter(), reject_split=False, placement=placement)
 
 
-def test_of_a_group_that_no_domain_holds_half_is_in_each_of_two_and_others_are_whole():
-    for layout in ({"tp": 16}, {"tp": 4, "ep": 2, "dp": 4}):
-        columns = {name: np.array([float(size)]) for name, size in {"gpus_per_node": 4, **layout}.items()}
-        found = placed(columns, Fabric(domain_nodes=3, domains=2))
-        assert found["domain_gpus"] == found["switch_gpus"] == 8
+@pytest.mark.parametrize(("layout", "domains", "together"), [
+    ({"tp": 16}, 2, 2), ({"tp": 4, "ep": 2, "dp": 4}, 2, 2),
+    ({"tp": 8, "dp": 2}, 2, 2), ({"tp": 8, "dp": 3}, 2, 1), ({"tp": 8, "dp": 3}, 3, 2),
+])  # fmt: skip
+def test_of_a_group_that_no_domain_holds_half_is_in_each_of_two_and_others_are_whole(layout, domains, together):
+    """Domains of three nodes; groups of two nodes are whole where there are enough domains for all of them."""
+    columns = {name: np.array([float(size)]) for name, size in {"gpus_per_node": EACH, **layout}.items()}
+    found = placed(columns, Fabric(domain_nodes=3, domains=domains))
+    assert found["domain_gpus"] == found["switch_gpus"] == EACH * together
 
 
 def test_groups_meet_where_the_nodes_of_a_pilot_would_let_them_meet():
-    """All but where nodes are spread unevenly, which is predicted as evenly: 1 in 40 groups."""
+    """All but where nodes are spread unevenly, which is predicted as evenly: 1 in 60 groups."""
     draw, right, groups = random.Random(0), 0, 0
     for _ in range(400):
         topology, made = drawn(draw)
@@ -81,7 +85,7 @@ def test_groups_meet_where_the_nodes_of_a_pilot_would_let_them_meet():
                 groups += 1
                 right += level(columns, axis).item() == max(met)
     print(f"{right} of {groups}")
-    assert right > 0.97 * groups
+    assert right > 0.98 * groups
 
 
 SWITCHES = Fabric(switch_nodes=8, switches=4)

@@ -258,6 +258,14 @@ def test_a_rank_alone_holds_no_second_copy_of_weights_that_it_computes_with():
         assert part["master_weights"] == pytest.approx(copies * held, rel=1e-3), layout
 
 
+@pytest.mark.parametrize(("layout", "dense", "experts"), [
+    ({"dp": 8, "cp": 2}, 16, 16), ({"dp": 8, "cp": 2, "tp": 2}, 16, 16), ({"dp": 8, "cp": 2, "tp": 2, "ep": 4}, 16, 4),
+    ({"dp": 8, "tp": 2, "ep": 4, "etp": 1}, 8, 4), ({"dp": 2, "ep": 8}, 2, 1),
+])  # fmt: skip
+def test_zero_shards_over_the_copies_of_a_weight(layout, dense, experts):
+    assert states.shards(layout) == (dense, experts)
+
+
 def test_layers_pass_whole_with_their_gradients_where_zero_shards_both():
     each = OURS.gathered_layers * 2 + OURS.gathered_gradient_bytes
     for zero, wanted in ((0, 0), (3, each * layer_parameters(MODELS["8B"]) / 2)):

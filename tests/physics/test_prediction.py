@@ -8,7 +8,7 @@ from sweep.physics.catalogue import MODELS
 from sweep.physics.hardware import GPUS
 from sweep.physics.prediction import CAUSES, DOUBLINGS, FACTORS, Layouts, by_size, corrected, describe
 from sweep.physics.profiles import PROFILES
-from sweep.physics.step_time import step_time_s
+from sweep.physics.step_time import PARTS, step_time_s
 
 H100, MEGATRON = GPUS["h100"], PROFILES["megatron"]
 WIDTHS = [(tp, pp, mbs, nodes) for nodes in (1, 2, 4) for tp in (1, 2, 4, 8) for pp in (1, 2, 4) for mbs in (1, 2, 4)]
@@ -61,7 +61,7 @@ def one(**layout):
 
 
 @pytest.mark.parametrize(("layout", "used"), [
-    ({}, set()),
+    ({}, set()), ({"dp": 4}, set()),
     ({"pp": 2, "dp": 4}, {"pipeline"}),
     ({"pp": 2, "dp": 4, "pp_schedule": "interleaved_1f1b", "virtual_stages": 2}, {"pipeline"}),
     ({"pp_schedule": "interleaved_1f1b", "virtual_stages": 2}, set()),
@@ -105,6 +105,7 @@ def test_small_runs_say_nothing_of_what_larger_sizes_add():
     assert [np.flatnonzero(row).tolist() for row in sends] == [[], [0], [2]]
     assert doublings[:, :4].tolist() == [[0] * 4, [0.05, 0, 0, 0], [0.05, 0.05, 0.05, 0]]
     assert not experts.any()
+    assert not found.spreads[:, PARTS.index("blocked")].any()
     assert not found.factors[:, FACTORS.index("doublings of nodes")].any()
     assert found.prior_sd[2] > found.prior_sd[1] > found.prior_sd[0]
 

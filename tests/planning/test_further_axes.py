@@ -66,10 +66,10 @@ def test_the_ids_of_a_plan_are_those_of_its_runs():
             ],
         ),
         (
-            DENSE + "pp: [1, 2]\nvirtual_stages: [2, 4]\npp_schedule: interleaved_1f1b",
+            DENSE + "pp: [1, 2]\nvirtual_stages: [2, 4, 8]\npp_schedule: interleaved_1f1b",
             [
                 {"tp": 1, "pp": 1, "ep": 1},
-                *({"tp": 1, "pp": 2, "ep": 1, "virtual_stages": v} for v in (2, 4)),
+                *({"tp": 1, "pp": 2, "ep": 1, "virtual_stages": v} for v in (2, 4, 8)),
             ],
         ),
         (
@@ -150,7 +150,9 @@ def test_what_cannot_run_is_rejected_with_the_reason(text, reason):
     assert any(found.startswith(reason) for found in why(text)), why(text)
 
 
-@pytest.mark.parametrize(("ep", "split", "rejected"), [(2, "reject", True), (2, "mark", False), (1, "reject", False)])
+@pytest.mark.parametrize(("ep", "split", "rejected"), [
+    (2, "reject", True), (2, "mark", False), (1, "reject", False), ("1\netp: 16", "reject", False),
+])  # fmt: skip
 def test_a_group_wider_than_a_domain_is_rejected_where_the_grid_says_so(ep, split, rejected):
     text = EXPERTS.replace("8}", "4, domain_nodes: ['a[1-2]', 'b[1-2]']}").replace("nodes: 1", "nodes: 4")
     found = {reason for reason in why(text + f"tp: 8\nep: {ep}\nsplit: {split}") if reason.startswith("split")}

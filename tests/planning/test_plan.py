@@ -10,7 +10,7 @@ import pytest
 from sweep.contract import LAYOUT, Layout
 from sweep.errors import SweepError
 from sweep.inputs.load import parse_grid
-from sweep.planning import table
+from sweep.planning import build, table
 from sweep.planning.build import Builder
 from sweep.planning.expand import chunks, products
 from sweep.planning.rules import rules_for
@@ -33,6 +33,8 @@ def test_a_run_equals_its_json():
         assert run.canonical_json() == planned.run_json
         assert list(json.loads(planned.run_json)) == sorted(json.loads(planned.run_json))
         assert run.run_id == planned.run_id
+        assert {**json.loads(planned.configuration), "repeat": run.repeat} == json.loads(planned.run_json)
+        assert "repeat" not in json.loads(planned.configuration)
         assert set(run.params) == {"optimizer"}, "no parameter that the grid does not state"
         assert run.gpus == run.layout.gpus
         assert run.global_batch_tokens == row["global_batch_tokens"] == 3072
@@ -164,13 +166,22 @@ def test_an_extension_has_the_runs_and_the_rejected_that_no_earlier_plan_has():
     assert table.further(second, [second.slice(0, 0)]).column("position").to_pylist() == [0, 1, None, None]
 
 
+def test_a_plan_may_have_as_many_runs_as_a_plan_may_have(monkeypatch):
+    monkeypatch.setattr(build, "MAX_RUNS", 4)
+    text = BASE.replace("nodes: [1]", "nodes: [1, 2]")
+    assert len(plan_of(text + "repeats: 2\n").runs) == 4
+    with pytest.raises(SweepError, match="at most 4 runs; it has 6 or more"):
+        plan_of(text + "repeats: 3\n")
+
+
 @pytest.mark.parametrize(("lines", "said"), [
-    ("".join(f"  A{i:02}: {{from: 1, to: 10}}\n" for i in range(15)), "1,000,000,000,000,000: 10 A00 * 10 A01 * 10"),
+    ("".join(f"  A{i:02}: {{from: 1, to: 10}}\n" for i in range(15)), "on 1 node has 1,000,000,000,000,000: 10 A00 *"),
     ("".join(f"  A{i:02}: {{from: 1, to: 10}}\n" for i in range(15)) + "  B: [1, 2]\n", "over 10^15: 10 A00 * 10"),
     ("".join(f"  A{i}: {{from: 1, to: 9999}}\n" for i in range(2)), "by cell 1 of it: at most 10,000,000 candidates"),
     ("".join(f"  A{i}: {{from: 1, to: 9999}}\n" for i in range(2)) + "  B: [1, 2]\n", ": 9999 A0 * 9999 A1 * 2 B"),
     ("".join(f"  A{i:02}: {{from: 1, to: 9999}}\n" for i in range(30)), "over 10^15: 9999 A00 * 9999 A01 * 9999 A02"),
-    ("  A: 1\nnodes: {from: 1, to: 9999}\ninclude:\n- nodes: {from: 1, to: 9999}\n", "by cell 10,001 of it"),
+    ("  A: 1\nnodes: {from: 1, to: 9999}\ninclude:\n- nodes: {from: 1, to: 9999}\n",
+     "by cell 10,001 of it: at most 10,000,000 candidates, each cell counted as 1,000 or more; small on 2 nodes has 1"),
     ("  A: {from: 1, to: 2000}\nrepeats: 1000\n", "at most 500,000 runs; it has 2,000,000 or more"),
 ])  # fmt: skip
 def test_a_plan_that_no_memory_holds_is_one_error_at_once(lines, said):
