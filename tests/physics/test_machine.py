@@ -100,6 +100,24 @@ def test_what_was_measured_is_less_uncertain():
     )
 
 
+@pytest.mark.parametrize(("levels", "rates", "known"), [
+    ({}, [2, 2, 2, 2], [True, True, True, False]), ({"domain": 9e10}, [2, 9, 2, 2], [True, True, False, False]),
+    ({"switch": 3e10}, [2, 2, 3, 3], [True, False, True, False]),
+    ({"across": 1e10}, [2, 2, 1, 1], [True, False, False, True]),
+])  # fmt: skip
+def test_where_nodes_meet_at_a_level_that_was_not_measured_the_next_ones_rate_counts_with_no_less_doubt(
+    levels, rates, known
+):
+    """Of the whole network 20 GB/s; in a domain no other level's rate is one's own."""
+    found = machine(between_bytes_per_s=2e10, levels_bytes_per_s=levels, spread=0.08)
+    names = ("", "domain", "switch", "across")
+    assert [found.level_bytes_per_s(name) / 1e10 for name in names] == rates
+    assert [found.collective_spread(level=name) < 0.2 for name in names] == known
+    near = MeasuredCollective(**COLLECTIVE, spread=0.1, level="switch")
+    several = machine(between_bytes_per_s=2e10, collectives=(near,), spread=0.08)
+    assert [several.collective_spread(level=name) for name in names] == pytest.approx([0.1, 0.17, 0.1, 0.25])
+
+
 @pytest.mark.parametrize(("rates", "layout", "part"), [
     ({"inside_bytes_per_s": 4e11}, {"tp": 8}, "tensor"), ({"between_bytes_per_s": 4e10}, {"tp": 16}, "tensor"),
     ({"between_bytes_per_s": 4e10}, {"dp": 64}, "data"), ({"memory_bytes_per_s": 2e12}, {}, "memory"),

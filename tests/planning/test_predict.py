@@ -168,7 +168,7 @@ def test_what_needs_more_than_the_gpu_has_comes_late_and_more_than_the_models_er
         assert (over, broken) == (late, rejected), times
 
 
-@pytest.mark.parametrize(("share", "rejected"), [(0.49, True), (0.51, False)])
+@pytest.mark.parametrize(("share", "rejected"), [(0.49, True), (0.5, False), (0.51, False)])
 def test_a_grid_can_allow_less_than_the_gpus_memory(share, rejected):
     """max_memory_share replaces the model's error: of a GPU with twice the need, half is enough."""
     over, broken, columns, _ = sized(share, times=2.0)
