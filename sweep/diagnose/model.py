@@ -6,10 +6,8 @@ Parts of the rules' patterns cost no more than a line's length, however often th
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from enum import IntEnum, auto
@@ -110,8 +108,8 @@ class Hit:
     node: str | None = None
 
 
-codes: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
-"""the standard library's parser of patterns, which has no public name"""
+codes: Any = vars(re).get("_parser") or vars(re)["sre_parse"]
+"""the standard library's parser of patterns, which has no public name; the second one before Python 3.11"""
 
 _MOST = 12
 """exact texts of a part of a pattern that are followed together"""
