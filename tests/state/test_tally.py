@@ -166,6 +166,10 @@ def test_the_estimate_is_off_by_two_standard_errors_and_towards_the_ended_by_the
     assert found.range_left(400.0) == pytest.approx(
         (left_s * math.exp(-2 * error), left_s * math.exp(2 * error + changed))
     )
+    again = [RerunRequested(time=1e3, run_id="c", after=1), *ended("c", 2e3, 400, number=2)]
+    twice = tally(runs, *(ended(run.run_id, 0, s) for run, s in zip(runs, took, strict=False)), again)
+    error = math.log(2) * math.sqrt((1 / 4 + 1 / 1) * 4 / 3 * ((1 + 4 + 4) / 4 - ((1 + 2 + 2) / 4) ** 2))  # 1, 2, 4, 4
+    assert twice.range_left(400.0)[0] == pytest.approx(twice.seconds_left(400.0) * math.exp(-2 * error))
     few = tally(runs, ended("a", 0, 100), ended("b", 0, 400))
     assert few.range_left(400.0) == pytest.approx((few.seconds_left(400.0) / 2, few.seconds_left(400.0) * 2))
     assert tally(runs).range_left(0.0) == (400 / 2, 400 * 2)
