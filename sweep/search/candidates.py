@@ -143,9 +143,9 @@ class Candidates:
         """The repeats that not every configuration of the cell has: those of top configurations, planned once nothing
         else was left.
         """
-        most = np.zeros(self.duplicates.max(initial=0) + 1, dtype=np.int64)
+        most = np.zeros(len(self), dtype=np.int64)
         np.maximum.at(most, self.duplicates, self.repeats)
-        of_all = np.full(len(self.cell_names), most.max(initial=0))
+        of_all = np.full(len(self.cell_names), np.inf)
         np.minimum.at(of_all, self.cells, most[self.duplicates])
         found: Bools = self.repeats > of_all[self.cells]
         return found

@@ -58,7 +58,7 @@ def to_repeat(known: Known, share: float) -> list[tuple[bool, int]]:
     """
     c = known.candidates
     measured = np.flatnonzero(~np.isnan(known.log_rates) & ~known.stopped)
-    sizes = np.bincount(c.duplicates, minlength=1)
+    sizes = np.bincount(c.duplicates)
     chosen: list[tuple[bool, int]] = []
     room: dict[int, int] = {}
     seen: Counter[int] = Counter()

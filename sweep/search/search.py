@@ -280,10 +280,10 @@ def choose(
         return None
     placed = bool(tree.domains)
     for place, attempt in search.choices(sweep_state, free_nodes, taken, in_turn=in_turn, placed=placed):
-        planned, used = runs[place], search.nodes_of_repeats(sweep_state, place) if attempt == 1 else Counter[str]()
+        planned = runs[place]
         avoid = sweep_state.run_state(planned.run_id).avoid()
+        used = search.nodes_of_repeats(sweep_state, place) if attempt == 1 else Counter(avoid)
         free, later = (_fit(some, avoid, planned.nodes, same_nodes) for some in (names, [*names, *busy]))
-        used.update(dict.fromkeys(avoid, 1 + used.total()))
         together, placement = search.wanted(place) if tree.levels else ((1,), PACKED)
         together = together if placed or placement != PACKED else (1,)
         nodes = tree.choose(free, later, planned.nodes, together, used, reject_split=reject_split, placement=placement)

@@ -13,6 +13,7 @@ from sweep.physics.profiles import PROFILES
 from sweep.physics.step_time import PARTS
 from sweep.search.candidates import UNKNOWN_GPU, Candidates, joined_candidates
 from sweep.search.memory_model import KNOWN_TRAINER, UNKNOWN_TRAINER
+from sweep.search.scales import Scales
 from tests.support.configurations import made_candidates, run
 
 H100 = GPUS["h100"]
@@ -114,6 +115,15 @@ def test_where_small_runs_are_to_predict_large_ones_what_each_doubling_adds_is_u
     causes = [replace(found, by_size=of_size).layouts.causes for of_size in (False, True)]
     added = causes[1][:, causes[0].shape[1] :]
     assert (np.count_nonzero(added[0]), np.count_nonzero(added[1]) > 0) == (0, True)
+
+
+@pytest.mark.parametrize(("workloads", "of_size", "narrow"), [
+    (("megatron", "nanotron"), True, True), (("megatron", "nanotron"), False, False),
+    (("megatron", "somebody"), True, False),
+])  # fmt: skip
+def test_spreads_are_narrower_where_small_runs_of_known_trainers_alone_predict_large_ones(workloads, of_size, narrow):
+    found = replace(candidates(*(run(dp=8, workload=name) for name in workloads)), by_size=of_size)
+    assert found.scales == (Scales.small(found.kernel.variances) if narrow else Scales())
 
 
 def test_joined_candidates_are_the_first_then_the_second():

@@ -6,9 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sweep.inputs.topology import Spot
 from sweep.physics.hardware import GPUS
 from sweep.planning.runs import PlannedRun
 from sweep.plugins import STRATEGY
+from sweep.search.placing import FLAT, Tree
 from sweep.search.search import BY_STRATEGY, Search, choose, waiting
 from sweep.state.events import RerunRequested
 from sweep.state.state import SweepState
@@ -48,6 +50,22 @@ def test_anothers_claim_and_a_rerun_reach_the_search():
     sweep_state.apply_all([RerunRequested(time=1.0, run_id=runs[2].run_id, after=1)])
     again = next_on(1, runs, sweep_state, search)
     assert (again.planned, again.attempt) == (runs[2], 2)
+
+
+PAIR = Tree({node: Spot(domain) for node, domain in (("a", "d"), ("z", "d"), ("b", None), ("c", None))})
+
+
+@pytest.mark.parametrize(("names", "same_nodes", "tree", "on"), [
+    ("zbc", False, FLAT, "bc"), ("zab", False, FLAT, None), ("zab", True, FLAT, "zb"), ("zab", True, PAIR, "za"),
+    ("azbc", True, PAIR, "bc"),
+])  # fmt: skip
+def test_a_retry_takes_nodes_where_it_failed_only_if_there_are_too_few_others_and_never_will_be(
+    names, same_nodes, tree, on
+):
+    runs = [planned(0, None, nodes=2)]
+    state, search = state_of(recorded(runs[0].run_id, "node_fail", node_names=("a", "z"))), Search(runs)
+    found = choose(runs, state, 4, 100, 10, search=search, names=list(names), same_nodes=same_nodes, tree=tree)
+    assert (found and (found.attempt, "".join(found.nodes))) == (on and (2, on))
 
 
 def test_a_run_that_never_began_is_no_retry_though_its_rerun_was_asked_for():

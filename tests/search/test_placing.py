@@ -208,12 +208,14 @@ def test_a_placement_says_over_how_many_domains_a_run_spreads():
     assert taken("packed", 3, names=one) == [3]
 
 
-def test_an_axis_of_placements_is_measured_as_asked():
-    topology, runs = racks(6, 6), []
-    for number, placement in enumerate(("packed", "spread", "segment-2") * 4):
-        made = planned(number, 4, 1).run()
-        asked = dataclasses.replace(made, env={PLACEMENT: placement})
-        runs.append(PlannedRun(asked.run_id, asked.model, 4, 60.0, asked.canonical_json()))
-    started, _ = measured(runs, Tree(topology), list(topology))
-    found = {(one.run().env[PLACEMENT], *sorted(Counter(parts(topology, on)).values())) for one, on in started}
+@pytest.mark.parametrize("domains", [True, False], ids=["domains", "switches alone"])
+def test_an_axis_of_placements_is_measured_as_asked(domains):
+    """Groups of two nodes stay whole."""
+    topology, found = racks(6, 6, 6), set()
+    known = topology if domains else {node: Spot(None, spot.switches) for node, spot in topology.items()}
+    for placement in ("packed", "spread", "segment-2"):
+        asked = dataclasses.replace(planned(1, 4, 8).run(), env={PLACEMENT: placement})
+        one = PlannedRun(asked.run_id, asked.model, 4, 60.0, asked.canonical_json())
+        (((_, on),), _) = measured([one], Tree(known), list(topology))
+        found.add((placement, *sorted(Counter(parts(topology, on)).values())))
     assert found == {("packed", 4), ("spread", 2, 2), ("segment-2", 2, 2)}

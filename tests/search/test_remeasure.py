@@ -69,11 +69,16 @@ def test_the_best_two_are_repeated_until_their_order_is_decided() -> None:
     assert undecided(apart) == []
     assert undecided(known_of([400.0, 300.0, 100.0, 408.0, 306.0], (0, 1))) == []
     assert undecided(known_of([400.0, 300.0, 100.0, 412.0, 309.0], (0, 1))) == [3, 4], "of twice the spread"
+    thrice = [[400.0, 390.0, 100.0, 400 + off, 390 + off, 400 - off, 390 - off] for off in (1.4, 1.5)]
+    assert [undecided(known_of(rates, (0, 1, 0, 1))) for rates in thrice] == [[], [3, 4]], "by a hair, at two looks"
     near = known_of([400.0, 399.0, 100.0, 398.0, 401.0], (0, 1))
     assert undecided(near) == [4, 3], "the last run of each"
     assert rows_to_repeat(near, 0.1) == [4, 3]
     assert undecided(known_of([400.0, 399.0, 100.0, 398.0, None], (0, 1))) == [], "one has no result yet"
     assert undecided(known_of([400.0, 399.0, 100.0])) == [], "their first repeats come first"
+    assert undecided(known_of([400.0, 400.0, 100.0, 400.0, 400.0], (0, 1))) == [3, 4], "no lead, and no noise"
+    assert undecided(known_of([400.0, 300.0, 100.0, 400.0, 300.0], (0, 1))) == [], "a lead without any noise"
+    assert undecided(known_of([400.0, 399.0, 398.0, 398.0, 401.0, 399.0], (0, 1, 2))) == [4, 3], "no third is"
 
 
 def ended(one, rate, at, nodes=("a",)):

@@ -143,8 +143,10 @@ def test_each_step_is_known_only_after_it_was_asked_for():
 
 def test_recorded_durations_are_spent_and_a_run_without_one_takes_a_minute():
     slow = np.array([100.0, 70.0, 20.0, 10.0, 20.0, 20.0, 20.0])
-    for given, wanted in ((recorded(), [0, 4, 1]), (recorded(slow), [0, 4, 2, 5, 3])):
-        found = steps(Known(given.candidates), given, Exhaustive(), Budget(wall_s=180.0))
+    for given, wall_s, wanted in (
+        (recorded(), 180.0, [0, 4, 1]), (recorded(), 179.0, [0, 4]), (recorded(slow), 180.0, [0, 4, 2, 5, 3]),
+    ):  # fmt: skip
+        found = steps(Known(given.candidates), given, Exhaustive(), Budget(wall_s=wall_s))
         assert [pick.index for pick in found] == wanted
 
 

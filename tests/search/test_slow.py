@@ -90,9 +90,13 @@ def test_a_disturbed_run_elsewhere_hides_no_slow_domain():
     late = np.array([math.log(FACTOR) if "n0" in some or "n2" in some else 0.0 for some in on])
     late += 0.02 * np.sin(np.arange(len(on)))
     late[-1] = math.log(20)
-    errors = Errors(1, range(len(on)), late, np.eye(len(on)) / 0.05**2)
-    found = slowed(errors, on, units_of(nodes))
+    alone = [frozenset(["n0"])] * 8  # which use no link
+    errors = Errors(1, range(80), np.append(late, np.zeros(8)), np.eye(80) / 0.05**2)
+    found = slowed(errors, on + alone, units_of(nodes))
     assert (found.unit, found.factor) == ("domain 0", pytest.approx(FACTOR, rel=0.05))
+    assert (found.nodes, found.there, found.runs) == (frozenset(nodes[:4]), 36, 80)
+    assert f"36 of 80 runs were on domain 0 and took {found.factor:.2f} times as long" in str(found)
+    assert slowed(errors._replace(late=np.zeros(80)), on + alone, units_of(nodes)) is None
 
 
 def test_a_factor_as_large_as_what_counts_as_far_is_named_early():
