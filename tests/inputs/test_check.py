@@ -48,6 +48,8 @@ def test_a_parameter_that_the_workload_lacks_is_named_with_the_nearest():
     ("dtype: [bf16, fp32]", []), ("dtype: auto", []), ("params: {kind: [a, b]}", []), ("params: {word: c}", []),
     ("dtype: [bf16, fp8, fp64]", [("dtype", "the workload w has no dtype 'fp8'"),
                                   ("dtype", "the workload w has no dtype 'fp64'")]),
+    ("dtype: ['bf16:x']", [("dtype", "the workload w has no dtype 'bf16:x'")]),
+    ("dtype: ['bf16,fp32']", [("dtype", "the workload w has no dtype 'bf16,fp32'")]),
     ("routing: ['skewed:1.2', balanced]", []),
     *((f"routing: '{value}'", [("routing", f"'{value}' is no routing")]) for value in ("skewed", "skewed:x", "even:2")),
     ("params: {kind: c}", [("params.kind", "the workload w has no kind 'c'")]),

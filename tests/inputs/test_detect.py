@@ -115,10 +115,10 @@ def test_a_machine_has_the_gpus_that_it_lists_and_else_its_cores(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, names: str | None, stated: str | None, kind: str, ranks: int | None
 ) -> None:
     commands(monkeypatch, tmp_path, **{"nvidia-smi": names})
-    cpus = os.cpu_count()
+    monkeypatch.setattr(os, "cpu_count", lambda: None if stated else 2 * CPU_RANKS)
     wanted: dict[str, object] = {"name": "local", "gpu": kind}
     if ranks is None:
-        wanted |= {"gpus_per_node": min(cpus or 1, CPU_RANKS)}
+        wanted |= {"gpus_per_node": 1 if stated else CPU_RANKS}
     else:
         wanted |= {"gpus_per_node": ranks, "max_nodes": 1, "max_local_ranks": ranks}
     assert detect_site("local", stated) == wanted

@@ -38,6 +38,8 @@ def with_line(key, value):
 
 BAD = {
     "no model": ("models", "[]", "no model is given (such as models: [8B])"),
+    "a list for a name": ("models", "[[8B]]", "expected a model's name, or name: shape"),
+    "no name": ("models", "[{}]", "expected a model's name, or name: shape"),
     "no shape": ("models", "{}", "no model is given (such as models: [8B])"),
     "part of a known name": ("models", "[405B]", "did you mean Llama-3.1-405B?"),
     "unknown key": ("micro_batch_sise", "[1]", "did you mean micro_batch_size?"),
@@ -222,8 +224,8 @@ def test_a_bad_override_is_reported(option, words):
 
 def test_a_grid_goes_around_through_yaml():
     text = GOOD + (
-        "params: {a: [1, x, 0.5, null, true], b: 'no'}\nenv: {A: ['1', '010']}\nconstraints: [tp < 3]\n"
-        "include: [{tp: 4}]\nexclude: [{tp: 1, nodes: [2]}]\nmax_run_time: 10m\n"
+        "params: {a: [1, x, 0.5, null, true], b: 'no'}\nenv: {A: ['1', '010']}\n"
+        "constraints: [tp < 3, fused_optimizer]\ninclude: [{tp: 4}]\nexclude: [{tp: 1, nodes: [2]}]\nmax_run_time: 10m\n"
         "site: {gpu: h100, gpus_per_node: 8, setup: ['echo \"{{ x }}\"', 'a\n\n b'], partition: p}\npp: auto\n"
         "strategy: guided\nbudget: {share: 0.1, wall_time: 2h}\n"
     )

@@ -192,6 +192,8 @@ def test_what_transformers_would_add_by_default_must_be_stated(name: str, lost: 
 def test_without_the_key_a_llama_has_as_many_key_value_heads_as_heads() -> None:
     stated = config("llama", 2, 64, 4, 4, 128, 1000)
     assert shape_of_config({k: v for k, v in stated.items() if k != "num_key_value_heads"}) == shape_of_config(stated)
+    gpt_oss = {k: v for k, v in CONFIGS["GPT-OSS-20B"].items() if k != "attention_bias"}
+    assert shape_of_config(gpt_oss) == (MODELS["GPT-OSS-20B"], []), "nor need it state the biases of its class"
     null = config("mistral", 2, 64, 4, 4, 128, 1000, num_key_value_heads=None, sliding_window=None)
     assert shape_of_config(null) == shape_of_config(stated), "null is as many, too"
 

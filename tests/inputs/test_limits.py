@@ -279,3 +279,5 @@ def test_after_a_key_that_is_refused_the_others_are_read(twice):
     assert len(document.mistakes) == 2
     assert "'b'" in str(document.mistakes[1])
     assert (document.value["b"], document.value["c"]) == (3, 5)
+    (below,) = load("p: {a: 1, a: 2}", "f").mistakes
+    assert [mistake.path for mistake in (*document.mistakes, below)] == [None, None, "p"]
