@@ -53,3 +53,5 @@ def test_a_note_states_a_jobs_interval_its_time_and_its_start():
     ((note,),) = with_job_notes(best, best)["notes"]
     assert ": a checkpoint each 388 steps (6.47 min); 89.6% of the time trains, " in note
     assert "a cold start takes 35 s (imports 0, ranks and model 20, first step 15), 7 s where all compiled code" in note
+    ((note,),) = with_job_notes(best.assign(cached_start_s=None), best)["notes"]
+    assert note.endswith("first step 15)"), "nothing is known of a cached one"
