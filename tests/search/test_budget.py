@@ -112,6 +112,7 @@ def test_where_each_cell_is_certain_of_a_share_it_has_one_whichever_runs_are_ope
             budget = Budget(**limits)
             free = budget.affordable(found, seconds)
             if not budget.enough_for_all(found, seconds, free):
+                assert not budget.shares(found, seconds, free)[cells[free]].all(), "with all of them open"
                 continue
             certain += 1
             for share in (0.05, 0.3, 0.9):

@@ -73,12 +73,13 @@ def test_the_best_two_are_repeated_until_their_order_is_decided() -> None:
     thrice = [[400.0, 390.0, 100.0, None, 400 + off, 390 + off, 400 - off, 390 - off] for off in (1.4, 1.5)]
     assert [undecided(known_of(rates, (0, 1, 0, 1))) for rates in thrice] == [[], [4, 5]], "by a hair, at two looks"
     values = [run(mbs=m, repeat=again) | {"nodes": nodes} for again in (0, 1) for nodes in (1, 2) for m in (1, 2)]
-    cells = made_known(values, enumerate([400.0, 300.0, 400.0, 399.0, 400.4, 300.3, 398.0, 401.0]))
-    assert undecided(cells) == [7, 6], "of the second cell alone"
+    cells = made_known(values, enumerate([400.0, 300.0, 400.0, 399.0, 400.4, None, 398.0, 401.0]))
+    assert undecided(cells) == [7, 6], "of the second cell; one of the first has no result"
     near = known_of([400.0, 399.0, 100.0, 398.0, 401.0], (0, 1))
     assert undecided(near) == [4, 3], "the last run of each"
-    assert rows_to_repeat(near, 0.1) == [4, 3]
+    assert to_repeat(near, 0.1) == [(True, 4), (True, 3)], "after all first repeats"
     assert undecided(known_of([400.0, 399.0, 100.0, 398.0, None], (0, 1))) == [], "one has no result yet"
+    assert undecided(known_of([400.0, 401.0], (0,))) == [], "no rival"
     assert undecided(known_of([400.0, 400.0, 100.0])) == [], "their first repeats come first"
     assert undecided(known_of([400.0, 400.0, 100.0, 400.0, 400.0], (0, 1))) == [3, 4], "no lead, and no noise"
     assert undecided(known_of([400.0, 300.0, 100.0, 400.0, 300.0], (0, 1))) == [], "a lead without any noise"
