@@ -106,15 +106,16 @@ def test_spreads_that_are_known_by_less_than_eight_degrees_of_freedom_are_at_lea
 
 
 def test_the_bound_is_by_the_best_configurations_median_and_its_last_warm_ups_where_the_work_is_the_same():
-    runs = [planned(mbs=1), planned(mbs=1, repeat=1), planned(mbs=2, gas=4), planned(mbs=4, gas=2)]
+    longer = planned_as(run(mbs=2, gas=4) | {"warmup_iterations": 4})
+    runs = [planned(mbs=1), planned(mbs=1, repeat=1), longer, planned(mbs=4, gas=2)]
     other = planned(mbs=4, gas=2, workload="megatron")
     stopping = Stopping([*runs, other], "auto")
-    stopping.apply_all([ended(runs[2], 1.5, warmup_times_s=(9.0, 8.0, 7.0)), ended(runs[0], 1.0), ended(runs[1], 3.0)])
+    stopping.apply_all([ended(longer, 1.5, warmup_times_s=(9.0, 8.0, 7.0)), ended(runs[0], 1.0), ended(runs[1], 3.0)])
     bound = stopping.bound(runs[3], again=False)
-    assert (bound.step_s, bound.warmup_s, bound.set_by) == (1.5, (8.0, 7.0), f"{runs[2].run_id}.1")
+    assert (bound.step_s, bound.warmup_s, bound.set_by) == (1.5, (8.0, 7.0), f"{longer.run_id}.1")
     assert stopping.bound(other, again=False).warmup_s == (math.inf, math.inf)
-    stopping.apply_all([ended(runs[3], 1.0, warmup_times_s=(7.0,))])
-    assert stopping.bound(runs[2], again=False).warmup_s == (math.inf, 7.0)
+    stopping.apply_all([ended(runs[3], 1.0, warmup_times_s=(7.0, 6.0, 5.0))])
+    assert stopping.bound(longer, again=False).warmup_s == (math.inf, 7.0, 6.0, 5.0)
 
 
 def test_auto_is_never_under_its_least():
