@@ -43,7 +43,7 @@ class Budget:
         """Whether cells share one limit, so that one could spend what another needs."""
         return self.runs is not None or self.node_hours is not None
 
-    def affordable(self, known: Known, seconds: Floats, elapsed_s: float = 0.0) -> Bools:
+    def affordable(self, known: Known, seconds: Floats, elapsed_s: float) -> Bools:
         """Which runs still fit the budget. ``seconds``: each run's measured or expected duration."""
         c = known.candidates
         hours = c.nodes * seconds / 3600

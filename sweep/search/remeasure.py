@@ -45,8 +45,8 @@ def room(share: float, runs: int, repeated: int = 0) -> int:
     none where that is less than a pair, or the share is 0. ``runs``: without such repeats; ``repeated``: how
     many of those the plan has.
     """
-    most = max(int(share * runs), min(SMALL, runs // 2)) if share > 0 else 0
-    return max(0, most - repeated) if most >= LEAST else 0
+    most = max(int(share * runs), min(SMALL, runs // 2))
+    return max(0, most - repeated) if share > 0 and most >= LEAST else 0
 
 
 def to_repeat(known: Known, share: float) -> list[tuple[bool, int]]:

@@ -66,7 +66,7 @@ class Stopping:
         attempt, full = next(iter(cell[min(usual, key=lambda name: usual[name])].items()))
         like = full.program == (run.workload, run.compile)  # only then is the warm-up of both the same work
         warmup = [time_s * run.global_batch_tokens for time_s in full.warmup_token_s] if like else []
-        unknown = [math.inf] * max(run.warmup_iterations - len(warmup), 0)
+        unknown = [math.inf] * (run.warmup_iterations - len(warmup))
         return SlowBound(
             step_s=min(usual.values()) * run.global_batch_tokens,
             warmup_s=(*unknown, *warmup[len(warmup) - run.warmup_iterations + len(unknown) :]),

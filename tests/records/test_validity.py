@@ -88,6 +88,8 @@ def test_versions_that_differ_between_ranks_are_named_by_program():
 def test_at_most_eight_ranks_are_named(missing, named):
     ranks = [None] * missing + [made_measurement()]
     assert named in refusal(made_run(), ranks)[1]
+    impossible = [made_measurement(0.1, 0.0, 0.1)] * missing
+    assert f"step times from {named}".removesuffix(" gave") in refusal(made_run(), impossible)[1]
     record = made_record(measurements=[None])
     assert (record.outcome, "all ranks gave no measurement" in made_record(measurements=[]).message) == (
         "unknown",

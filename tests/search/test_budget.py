@@ -79,6 +79,12 @@ def shares(budget, found, open_, seconds=HOUR_S):
     ({"node_hours": 5}, [0, 3], range(6), [1, 0]),  # what is spent is no longer there
     ({"node_hours": 6}, [0, 3], range(6), [1, 1]),
     ({"node_hours_per_cell": 4}, [0, 3], range(6), [2, 1]),
+    ({"node_hours_per_cell": 1}, [], [3], [0, 0]),  # none of one node is open, and one of two costs two
+    ({"runs_per_cell": 1}, [0, 1, 3], range(6), [0, 0]),  # more than the limit began
+    ({"node_hours_per_cell": 1}, [0, 1, 3], range(6), [0, 0]),
+    ({"runs": 1}, [], range(6), [1, 0]),
+    ({"runs": 1}, [0, 3], range(6), [0, 0]),
+    ({"node_hours": 1}, [0, 3], range(6), [0, 0]),
 ])  # fmt: skip
 def test_how_many_runs_each_cell_may_start(limits, begun, open_, wanted):
     assert shares(Budget(**limits), known(begun=begun), open_) == wanted
@@ -110,8 +116,9 @@ def test_where_each_cell_is_certain_of_a_share_it_has_one_whichever_runs_are_ope
     for runs in range(int(found.tries.sum()) + 1, 45):
         for limits in ({"runs": runs}, {"runs": runs, "runs_per_cell": 9}):
             budget = Budget(**limits)
-            free = budget.affordable(found, seconds)
+            free = budget.affordable(found, seconds, 0.0)
             if not budget.enough_for_all(found, seconds, free):
+                assert not budget.shares(found, seconds, free)[cells[free]].all(), "with all of them open"
                 continue
             certain += 1
             for share in (0.05, 0.3, 0.9):
@@ -137,7 +144,7 @@ def with_repeats(begun=()):
 ])  # fmt: skip
 def test_top_configurations_measured_again_are_beyond_a_number_of_runs(limits, begun, left):
     found, seconds = with_repeats(begun), np.full(8, HOUR_S)
-    free = Budget(**limits).affordable(found, seconds)
+    free = Budget(**limits).affordable(found, seconds, 0.0)
     assert np.flatnonzero(free).tolist() == left
     room = Budget(**limits).shares(found, seconds, free)
     if "runs" in limits and left:

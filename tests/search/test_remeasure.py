@@ -52,6 +52,7 @@ def test_the_best_two_at_least_and_no_more_than_the_share(
 def test_what_has_a_repeat_gets_no_other_one_and_counts_for_the_share() -> None:
     assert rows_to_repeat(known_of([400.0, 300.0, 200.0, 399.0, 301.0], (0, 1)), 0.1) == []
     assert rows_to_repeat(known_of([400.0, 300.0, 200.0, 390.0, None], (0, 1)), 0.1) == [], "planned, not measured yet"
+    assert rows_to_repeat(known_of([400.0, 399.0, 398.0, 400.0, 399.0], (0, 1)), 0.1) == [], "the share is used up"
     dethroned = known_of([400.0, 300.0, 200.0, 100.0, 310.0], (0, 1))
     assert top_configurations(dethroned).tolist() == [1, 0]
     assert rows_to_repeat(dethroned, 0.1) == [4, 3], "their order is not decided"
@@ -69,13 +70,17 @@ def test_the_best_two_are_repeated_until_their_order_is_decided() -> None:
     assert undecided(apart) == []
     assert undecided(known_of([400.0, 300.0, 100.0, 408.0, 306.0], (0, 1))) == []
     assert undecided(known_of([400.0, 300.0, 100.0, 412.0, 309.0], (0, 1))) == [3, 4], "of twice the spread"
-    thrice = [[400.0, 390.0, 100.0, 400 + off, 390 + off, 400 - off, 390 - off] for off in (1.4, 1.5)]
-    assert [undecided(known_of(rates, (0, 1, 0, 1))) for rates in thrice] == [[], [3, 4]], "by a hair, at two looks"
+    thrice = [[400.0, 390.0, 100.0, None, 400 + off, 390 + off, 400 - off, 390 - off] for off in (1.4, 1.5)]
+    assert [undecided(known_of(rates, (0, 1, 0, 1))) for rates in thrice] == [[], [4, 5]], "by a hair, at two looks"
+    values = [run(mbs=m, repeat=again) | {"nodes": nodes} for again in (0, 1) for nodes in (1, 2) for m in (1, 2)]
+    cells = made_known(values, enumerate([400.0, 300.0, 400.0, 399.0, 400.4, None, 398.0, 401.0]))
+    assert undecided(cells) == [7, 6], "of the second cell; one of the first has no result"
     near = known_of([400.0, 399.0, 100.0, 398.0, 401.0], (0, 1))
     assert undecided(near) == [4, 3], "the last run of each"
-    assert rows_to_repeat(near, 0.1) == [4, 3]
+    assert to_repeat(near, 0.1) == [(True, 4), (True, 3)], "after all first repeats"
     assert undecided(known_of([400.0, 399.0, 100.0, 398.0, None], (0, 1))) == [], "one has no result yet"
-    assert undecided(known_of([400.0, 399.0, 100.0])) == [], "their first repeats come first"
+    assert undecided(known_of([400.0, 401.0], (0,))) == [], "no rival"
+    assert undecided(known_of([400.0, 400.0, 100.0])) == [], "their first repeats come first"
     assert undecided(known_of([400.0, 400.0, 100.0, 400.0, 400.0], (0, 1))) == [3, 4], "no lead, and no noise"
     assert undecided(known_of([400.0, 300.0, 100.0, 400.0, 300.0], (0, 1))) == [], "a lead without any noise"
     assert undecided(known_of([400.0, 399.0, 398.0, 398.0, 401.0, 399.0], (0, 1, 2))) == [4, 3], "no third is"
@@ -131,7 +136,7 @@ def test_the_best_two_of_each_cell_come_before_any_cells_third(
 @pytest.mark.parametrize(
     ("share", "runs", "repeated", "left"),
     [
-        *((0.1, 400, 0, 40), (0.1, 400, 40, 0), (0.1, 400, 38, 2), (0.5, 40, 0, 20)),
+        *((0.1, 400, 0, 40), (0.1, 400, 40, 0), (0.1, 400, 38, 2), (0.1, 400, 42, 0), (0.5, 40, 0, 20)),
         *((0.1, 79, 0, 8), (0.1, 16, 0, 8), (0.1, 16, 8, 0), (0.1, 6, 0, 3), (0.1, 4, 0, 2)),  # of a small sweep
         *((0.1, 3, 0, 0), (0.1, 2, 0, 0), (0.1, 1, 0, 0)),  # not a pair within half of the runs
         *((0.0, 400, 0, 0), (0.0, 16, 0, 0)),

@@ -7,6 +7,7 @@ import pytest
 
 from sweep.contract import SlowBound
 from sweep.outcomes import Outcome
+from sweep.physics.statistics import student_quantile
 from sweep.search.stopping import Stopping, factor
 from tests.support.configurations import run
 from tests.support.made_events import planned_as, recorded
@@ -89,6 +90,32 @@ def test_the_fastest_is_hardly_ever_stopped_by_auto(between, within):
         both = ahead[:, None] + within * random.standard_normal((size, 2))
         stopped += int((both > limit).all(axis=1).sum())
     assert stopped <= 20, "twice one in 10,000 of them, which docs/search.md states"
+
+
+@pytest.mark.parametrize(("between", "within"), [(0.1, 0.02), (0.02, 0.1), (0.02, 0.02)])
+@pytest.mark.parametrize(("repeated", "timed"), [(7, 7), (7, 8), (8, 7), (8, 8)])
+def test_spreads_that_are_known_by_less_than_eight_degrees_of_freedom_are_at_least_the_usual(
+    between, within, repeated, timed
+):
+    """Two runs vary, by twice the variance between runs, and the faster of two iterations by half of that within."""
+    least, inside, freedom = 0.02**2, within**2 / 2, max(repeated, 8)
+    inside = inside if timed == 8 else max(inside, least)
+    outside = between**2 / 2 if repeated == 8 else max(between**2 / 2, inside, least)
+    wanted = math.exp(student_quantile(0.9998, freedom) * math.sqrt(2 * outside + inside / 2))
+    assert factor([[0.0, between]] * repeated, [[0.0, within]] * timed) == pytest.approx(wanted)
+
+
+def test_the_bound_is_by_the_best_configurations_median_and_its_last_warm_ups_where_the_work_is_the_same():
+    longer = planned_as(run(mbs=2, gas=4) | {"warmup_iterations": 4})
+    runs = [planned(mbs=1), planned(mbs=1, repeat=1), longer, planned(mbs=4, gas=2)]
+    other = planned(mbs=4, gas=2, workload="megatron")
+    stopping = Stopping([*runs, other], "auto")
+    stopping.apply_all([ended(longer, 1.5, warmup_times_s=(9.0, 8.0, 7.0)), ended(runs[0], 1.0), ended(runs[1], 3.0)])
+    bound = stopping.bound(runs[3], again=False)
+    assert (bound.step_s, bound.warmup_s, bound.set_by) == (1.5, (8.0, 7.0), f"{longer.run_id}.1")
+    assert stopping.bound(other, again=False).warmup_s == (math.inf, math.inf)
+    stopping.apply_all([ended(runs[3], 1.0, warmup_times_s=(7.0, 6.0, 5.0))])
+    assert stopping.bound(longer, again=False).warmup_s == (math.inf, 7.0, 6.0, 5.0)
 
 
 def test_auto_is_never_under_its_least():
