@@ -222,6 +222,7 @@ def test_a_bad_override_is_reported(option, words):
     assert words in found
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_grid_goes_around_through_yaml():
     text = GOOD + (
         "params: {a: [1, x, 0.5, null, true], b: 'no'}\nenv: {A: ['1', '010']}\n"
