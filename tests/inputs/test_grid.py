@@ -222,10 +222,12 @@ def test_a_bad_override_is_reported(option, words):
     assert words in found
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_grid_goes_around_through_yaml():
     text = GOOD + (
         "params: {a: [1, x, 0.5, null, true], b: 'no'}\nenv: {A: ['1', '010']}\n"
-        "constraints: [tp < 3, fused_optimizer]\ninclude: [{tp: 4}]\nexclude: [{tp: 1, nodes: [2]}]\nmax_run_time: 10m\n"
+        "constraints: [tp < 3, fused_optimizer]\ninclude: [{tp: 4}]\nexclude: [{tp: 1, nodes: [2]}]\n"
+        "max_run_time: 10m\nstop_slow: 2\n"
         "site: {gpu: h100, gpus_per_node: 8, setup: ['echo \"{{ x }}\"', 'a\n\n b'], partition: p}\npp: auto\n"
         "strategy: guided\nbudget: {share: 0.1, wall_time: 2h}\n"
     )

@@ -16,6 +16,7 @@ from sweep.physics.job import (
     Job,
     count_interval,
     known_rate,
+    saves,
 )
 
 MINUTE = 60.0
@@ -70,6 +71,10 @@ def test_ones_own_failures_count_where_they_say_more_than_the_published_ones(fai
     """The same rate, by fewer; another cluster's; one that is better known; none; no time; far fewer."""
     published = (FAILURES_PER_GPU_DAY, SEEN_FAILURES)
     assert known_rate(failures, gpu_days) == ((failures / gpu_days, failures) if own else published)
+
+
+def test_a_run_saves_where_its_parameters_name_a_way_to():
+    assert [saves(params) for params in ({}, {"checkpoint": "none"}, {"checkpoint": "sync"})] == [False, False, True]
 
 
 class Simulated:
