@@ -63,7 +63,7 @@ def trials_of(sweep_state: SweepState) -> list[Trial]:
 def released_since(sweep_state: SweepState, attempt: Attempt) -> bool:
     """Whether the user has released one of its nodes since it ended: it no longer says anything of places."""
     cleared = sweep_state.nodes.cleared_at
-    return any(cleared.get(node, 0.0) >= (attempt.ended_at or 0.0) for node in attempt.nodes)
+    return any(cleared.get(node, -math.inf) >= (attempt.ended_at or 0.0) for node in attempt.nodes)
 
 
 def nodes_of(sweep_state: SweepState, run_ids: Iterable[str]) -> list[frozenset[str]]:

@@ -88,6 +88,8 @@ def test_what_speaks_of_places_is_what_a_place_may_cause_and_success_and_nothing
     made = state_of(*everywhere, started("c", 6.0, 3), *events)
     assert trials_of(made) == [Trial(n1, failed=False), Trial(n2, failed=True)]
     assert nodes_of(made, ["a", "b", "unknown"]) == [n1, frozenset(), frozenset()]
+    timeless = state_of(recorded("a", Outcome.OK, 1.0, node_names=("n1",), ended_at=None))
+    assert trials_of(timeless) == [Trial(n1, failed=False)], "its end has no time, and nobody released its node"
     released = state_of(*events, NodeReleased(time=1.0, node="n1"), NodeReleased(time=1.5, node="n2"))
     assert trials_of(released) == [Trial(n2, failed=True)]
     assert nodes_of(released, ["a"]) == [frozenset()]
