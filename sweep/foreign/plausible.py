@@ -12,10 +12,11 @@ import numpy as np
 
 from sweep.contract import LAYOUT_NUMBERS
 from sweep.outcomes import Outcome
-from sweep.physics.flops import MFU_TOLERANCE
 from sweep.records.schema import Record
 from sweep.records.validity import implausible
 
+MFU_TOLERANCE = 0.05
+"""allowed difference of a source's MFU from that of its own tokens/s by the stated convention"""
 TFLOPS_TOLERANCE = 0.05
 RATE_TOLERANCE = 0.01
 MANY, MANY_SHARE = 20, 0.1

@@ -10,9 +10,6 @@ from typing import Any
 
 from sweep.physics import shapes
 
-MFU_TOLERANCE = 0.05
-"""allowed difference of a source's MFU from that of its own tokens/s by the stated convention"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class FlopsConvention:

@@ -88,7 +88,7 @@ def _between_gpus(columns: Mapping[str, Any], machine: Machine) -> dict[str, Any
     inside, between = machine.inside_bytes_per_s, machine.between_bytes_per_s(columns)
     volume = 16 * rows * layers * shape.hidden_size * ((tp - 1) / tp + (cp - 1) / cp)
     link = np.where(read(columns, "nodes") > 1, between, inside)
-    piped = (pp > 1) * 1.0
+    piped = pp > 1
     return {
         "tp_inside": np.where(wide, 0.0, volume / inside),
         "tp_across": np.where(wide, volume / between, 0.0),

@@ -73,6 +73,18 @@ def test_ones_own_failures_count_where_they_say_more_than_the_published_ones(fai
     assert known_rate(failures, gpu_days) == ((failures / gpu_days, failures) if own else published)
 
 
+def test_in_a_job_that_ends_when_its_failures_come_is_uncertain_too():
+    """Each loses the restart and, of the time since a checkpoint, any part: a compound Poisson process."""
+    job, days = Job(step_s=10.0, failures_per_gpu_day=FAILURES_PER_GPU_DAY, **JOBS["slow writes"]), 20 * SECONDS_PER_DAY
+    known, lost = float(job.shares[0]), job.shares[2] + job.shares[3]
+    part = (np.arange(1000) + 0.5) / 1000 * (job.interval_s + job.checkpoint_s)
+    variance = np.mean((job.restart_s + job.lag_s + part) ** 2) / (job.between_failures_s * days)
+    low, high = job.likely(known, known, known, wall_s=days, seen=math.inf)
+    wanted = known * LIKELY * variance**0.5 / (1 - lost)
+    assert [known - low, high - known] == pytest.approx([wanted, wanted])
+    assert [float(end) for end in job.likely(known, known, known, wall_s=1.0)] == [0.0, known / (1 - lost)]
+
+
 def test_a_run_saves_where_its_parameters_name_a_way_to():
     assert [saves(params) for params in ({}, {"checkpoint": "none"}, {"checkpoint": "sync"})] == [False, False, True]
 

@@ -242,6 +242,10 @@ def test_the_links_of_a_rack_join_more_gpus_than_a_node_has():
         slow = replace(gpu, measured=MeasuredRates(date="2026-01-01", nodes=("a", "b"), between_bytes_per_s=4e10))
         measured = predict(layout | {"gpus_per_node": 4}, slow, PROFILES["megatron"])
         assert measured["tensor"] > 3 * trays["tensor"]
+    for nodes, each in ((1, 72), (2, 4)):
+        one = MeasuredCollective(**COLLECTIVE | {"nodes": nodes})
+        known = Machine(gpu=replace(GPUS["gb200"], measured=MeasuredRates(collectives=(one,))))
+        assert known.within_links({"gpus_per_node": 4})["gpus_per_node"] == each
     trays, boxes = (predict(layout | {"gpus_per_node": n}, GPUS["b200"], PROFILES["megatron"]) for n in (4, 72))
     assert trays["tensor"] > 3 * boxes["tensor"]
 

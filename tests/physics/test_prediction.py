@@ -104,6 +104,8 @@ def test_small_runs_say_nothing_of_what_larger_sizes_add():
     sends, doublings, experts = np.split(found.causes[:, len(CAUSES) :], [len(DOUBLINGS), 2 * len(DOUBLINGS)], axis=1)
     assert [np.flatnonzero(row).tolist() for row in sends] == [[], [0], [2]]
     assert doublings[:, :4].tolist() == [[0] * 4, [0.05, 0, 0, 0], [0.05, 0.05, 0.05, 0]]
+    shared = found.loadings[:, len(CAUSES) : len(CAUSES) + len(DOUBLINGS)]
+    assert [np.unique(row).tolist() for row in shared] == [[1.0 * (name == "blocked")] for name in PARTS]
     assert not experts.any()
     assert not found.spreads[:, PARTS.index("blocked")].any()
     assert not found.factors[:, FACTORS.index("doublings of nodes")].any()

@@ -12,6 +12,7 @@ from sweep.physics import shapes
 from sweep.physics.catalogue import MODELS
 from sweep.physics.flops import (
     CONVENTIONS,
+    attention_forward_flops_per_token,
     counted_parameters,
     hardware_flops_per_token,
     model_flops_per_token,
@@ -358,6 +359,9 @@ def test_a_layer_of_multi_token_prediction_is_a_layer_its_projection_and_the_out
     layer = (matmul_parameters(shape) - output) / shape.num_layers
     further = matmul_parameters(replace(shape, mtp_layers=1)) - matmul_parameters(shape)
     assert further == layer + 2 * shape.hidden_size**2 + output
+    pairs = [attention_forward_flops_per_token(replace(shape, **{name: getattr(shape, name) + 1}), 4096, "full")
+             for name in ("num_layers", "mtp_layers")]  # fmt: skip
+    assert pairs[0] == pairs[1]
 
 
 def test_a_mixture_of_one_expert_is_the_dense_model_of_its_width_with_a_router():
