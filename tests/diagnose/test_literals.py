@@ -32,6 +32,7 @@ def test_a_line_that_a_rule_matches_holds_a_text_by_which_it_is_found(rule: Line
         (r"^(?!.*never).*(?:the )?end$", ("end",)),
         ("x[ _-]y", ("x y", "x-y", "x_y")),
         ("(?:again )+", ("again ",)),
+        ("peers? lost", ("peer lost", "peers lost")),
         ("(?:again )*", ()),
         (r"free\(\)|\w", ()),
         ("ab|a.b", ("a",)),

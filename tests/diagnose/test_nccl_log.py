@@ -212,6 +212,12 @@ def test_gpudirect_is_off_only_where_no_connection_between_nodes_has_it() -> Non
         assert of_process([f"Channel 00 : 0[0] -> 1[1] via {via}"]).gpudirect_rdma is None, "no channel could use it"
 
 
+def test_processes_of_a_host_whose_communicators_are_at_one_address_are_told_apart() -> None:
+    begun = "n1:{}:7 [0] NCCL INFO ncclCommInitRank comm 0xaa rank {} nranks 2 cudaDev 0 busId 1 commId 0x1 - Init {}"
+    seen = read(begun.format(*of) for of in ((10, 0, "START"), (11, 1, "START"), (10, 0, "COMPLETE")))
+    assert seen.init_missing == (1,)
+
+
 def test_at_most_sixteen_ranks_without_a_communicator_are_named() -> None:
     lines = [f"ncclCommInitRank comm 0x{n:02x} rank {n} nranks 32 cudaDev 0 - Init START" for n in range(20)]
     assert "never completed on rank 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15:" in findings(*lines)

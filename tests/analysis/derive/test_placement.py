@@ -101,6 +101,7 @@ def test_variance_components_are_those_of_sums_over_sets_of_unequal_size():
 
 @pytest.mark.parametrize(("runs", "within", "between", "chance"), [
     ({"a": (1,), "b": (2,)}, None, None, 1),  # no two on the same nodes: nothing is claimed
+    ({"a": (0.9, 1.1)}, None, None, 1),  # nor of one set of nodes
     ({"a": (1, 1), "b": (2,)}, 0, "more", 0), ({"a": (1, 1), "b": (2, 2)}, 0, "more", 0),
     ({"a": (1, 1), "b": (1, 1)}, 0, 0, 1), ({"a": (0.9, 1.1), "b": (0.9, 1.1)}, "more", 0, 1),
 ])  # fmt: skip

@@ -27,6 +27,7 @@ def swept_of(**columns):
     ({"dispatcher": ["alltoall", "deepep"], "ep": [2, 2]}, ["deepep"]),
     ({"dispatcher": ["alltoall", "deepep"], "ep": [2, 1]}, []),  # it dispatches nothing
     ({"pp": [2, 2], "virtual_stages": [1, 2]}, ["VP2"]), ({"pp": [2, 2], "virtual_stages": [2, 1]}, []),
+    ({"recompute": ["full", "full"], "recompute_layers": [2, 0]}, []),
     ({"sequence_length": [4096, 8192], "gpu": ["a100", "h100"]}, ["h100", "seq8192"]),  # a table that mixes them
     ({"params_json": ['{"fused": false, "depth": 2}', '{"fused": true, "depth": 2}'],
       "env_json": ["{}", '{"NCCL_ALGO": "Tree"}']}, ["fused=true", "NCCL_ALGO=Tree"]),
