@@ -49,7 +49,7 @@ def _split(pilot: PilotState, attempts: list[Attempt], now: float) -> dict[str, 
     parts["running" if pilot.running else "failed"] += float((widths * without) @ (ends - starts))
     lost = np.clip([*pilot.lost_at.values()], ready, sound)
     times = np.concatenate([lost, starts, ends, [ready, sound]])
-    more_busy = np.concatenate([0 * lost, widths, -widths, [0, 0]])
+    more_busy = np.concatenate([np.zeros(len(lost)), widths, -widths, [0, 0]])
     more_free = -more_busy
     more_free[: len(lost)], more_free[-2] = -1, len(pilot.node_names) - nodes  # those that never came
     order = np.argsort(times, kind="stable")

@@ -126,7 +126,7 @@ class Tally:
     ``serial``: one run at a time, as on one machine, instead of as many as there are nodes for.
     """
 
-    def __init__(self, runs: Sequence[PlannedRun], gpus_per_node: Mapping[str, int], *, serial: bool = False) -> None:
+    def __init__(self, runs: Sequence[PlannedRun], gpus_per_node: Mapping[str, int], *, serial: bool) -> None:
         """``gpus_per_node``: of each node group; "" -> of a site without groups."""
         self._serial = serial
         self._runs = {planned.run_id: planned for planned in runs}
@@ -343,6 +343,5 @@ def elapsed_s(sweep_state: SweepState, now: float) -> float | None:
     pilots = [pilot for pilot in sweep_state.pilots.values() if pilot.intended_at]
     if not pilots:
         return None
-    ended = [pilot.ended_at or now for pilot in pilots]
-    until = now if any(pilot.open and pilot.ended is None for pilot in pilots) else max(ended)
+    until = max(pilot.ended_at or now for pilot in pilots)
     return max(0.0, until - min(pilot.intended_at for pilot in pilots))

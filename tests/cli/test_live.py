@@ -110,7 +110,7 @@ def test_everything_is_shown_within_100_columns(tmp_path):
     sweep_state, text = middle.sweep_state, rendered(middle)
     lines = text.splitlines()
     assert max(map(len, lines)) <= 100
-    found = Tally(sweep.runs, {}).update(sweep_state).counts(middle.skipped())
+    found = Tally(sweep.runs, {}, serial=False).update(sweep_state).counts(middle.skipped())
     for word, number in found.items():
         reason = word.removeprefix("not_run_")
         assert f"{number} {word if reason == word else f'skipped ({reason})'}" in text

@@ -39,7 +39,7 @@ def test_a_named_run_gets_a_further_attempt_and_keeps_the_first(sweep: Sweep, co
     added = {entry[0] for entry in set(tree(sweep.directory.path)) - set(before)}
     assert {name.split("-")[0] for name in added} == {"journal", "journal/rerun"}
     assert set(before) - set(tree(sweep.directory.path)) <= {entry for entry in before if entry[0] == "journal"}
-    counts = Tally(sweep.runs, {}).update(state_of(sweep.directory.path)).counts()
+    counts = Tally(sweep.runs, {}, serial=False).update(state_of(sweep.directory.path)).counts()
     assert counts == {"waiting": 2, "oom_cuda": 1, "running": 1}
 
 

@@ -80,7 +80,7 @@ def test_a_sweep_ends_exactly_when_its_pilots_find_nothing(name, limits):
     begun = {event.record.run_id for event in events}
     assert begun | set(out) == {planned.run_id for planned in runs}
     assert not begun & set(out)
-    found = Tally(runs, {}).update(sweep_state).counts(out)
+    found = Tally(runs, {}, serial=False).update(sweep_state).counts(out)
     assert sum(found.values()) == len(runs)
     assert "waiting" not in found
     if limits:

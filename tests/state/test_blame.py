@@ -6,7 +6,7 @@ import random
 import pytest
 
 from sweep.outcomes import Outcome
-from sweep.state.blame import MOST_BY_CHANCE, Trial, blamed, nodes_of, tail, trials_of
+from sweep.state.blame import MOST_BY_CHANCE, Trial, blamed, level, nodes_of, tail, trials_of
 from sweep.state.events import NodeReleased
 from tests.support.made_events import recorded, started, state_of
 
@@ -101,4 +101,7 @@ def test_the_numbers_are_fishers():
     assert math.isclose(tail(0, 4, 0, 4), 1.0)
     found, _ = lived(random.Random(1), UNITS["domain A"], fails=1.0, base=0.0)
     assert (found.failed, found.failed_elsewhere) == (found.touching, 0)
-    assert str(found).startswith(f"{found.failed} of {found.touching} attempts on domain A failed, 0 of ")
+    by_chance = f"0 of {found.elsewhere} elsewhere; by chance in 1 of {1 / found.chance:,.0f}"
+    assert str(found) == f"{found.failed} of {found.touching} attempts on domain A failed, {by_chance}"
+    limits = [level(dict.fromkeys("ab", frozenset()), look) for look in (0, 1, 2, 3)]
+    assert limits == pytest.approx([MOST_BY_CHANCE / 2, MOST_BY_CHANCE / 4, MOST_BY_CHANCE / 12, MOST_BY_CHANCE / 24])

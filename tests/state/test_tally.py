@@ -73,7 +73,7 @@ def test_what_must_not_start_is_counted_by_its_reason_unless_it_has_begun():
 
 def test_a_run_that_is_to_be_measured_again_waits_then_runs_then_is_done():
     state = SweepState()
-    found = Tally([A], {"": 8})
+    found = Tally([A], {"": 8}, serial=False)
     for events, word in [
         (ended("a", 0, 50), "ok"),
         ([RerunRequested(time=60, run_id="a", after=1)], "waiting"),
@@ -213,13 +213,15 @@ def test_gpu_hours_are_those_that_pilots_held_and_those_that_attempts_used():
 def test_gpus_of_a_node_are_those_of_its_group():
     fast, plain = planned("f", model="1B@fast"), planned("p", model="1B@plain")
     state = state_of(*ended("f", 0, 3600), *ended("p", 0, 3600), *pilot(0, until=3610, group="fast"))
-    assert Tally([fast, plain], {"fast": 8, "plain": 4}).update(state).gpu_hours(9000.0) == (8.0, 12.0)
-    assert Tally([fast], {"other": 8}).update(state).gpu_hours(9000.0) == (0.0, 0.0), "of an unknown group none counts"
+    assert Tally([fast, plain], {"fast": 8, "plain": 4}, serial=False).update(state).gpu_hours(9000.0) == (8.0, 12.0)
+    assert Tally([fast], {"other": 8}, serial=False).update(state).gpu_hours(9000.0) == (0.0, 0.0), (
+        "of an unknown group none counts"
+    )
 
 
 def test_another_state_is_counted_from_its_beginning_and_one_of_which_nothing_was_read_stays():
     first, second = state_of(*ended("a", 0, 50)), state_of(*ended("b", 0, 50, outcome=Outcome.OOM_CUDA))
-    found = Tally([A, B], {"": 8})
+    found = Tally([A, B], {"": 8}, serial=False)
     assert found.update(first).counts() == {"ok": 1, "waiting": 1}
     assert found.update(second).counts() == {"oom_cuda": 1, "waiting": 1}
     assert found.update(second).typical_run_s == 50.0, "read once"
@@ -245,7 +247,7 @@ def test_attempts_of_a_run_that_is_measured_twice_count_once_each():
 def test_sums_that_follow_a_state_are_those_counted_from_its_beginning():
     """After every event: a rerun, a retry, and a lost attempt whose own record comes after the next one's."""
     state, runs = SweepState(), [A, B, C]
-    followed = Tally(runs, {"": 8})
+    followed = Tally(runs, {"": 8}, serial=False)
     late = ended("b", 0, 50, rate=9.0)[1]
     for event in (
         *ended("a", 0, 200, rate=5.0), RerunRequested(time=250, run_id="a", after=1), *ended("a", 300, 300, number=2),
@@ -253,7 +255,7 @@ def test_sums_that_follow_a_state_are_those_counted_from_its_beginning():
         *ended("c", 0, 10, outcome=Outcome.NODE_FAIL), *ended("c", 20, 30, number=2, rate=6.0),
     ):  # fmt: skip
         state.apply_all([event])
-        one, other = followed.update(state), Tally(runs, {"": 8}).update(state)
+        one, other = followed.update(state), Tally(runs, {"": 8}, serial=False).update(state)
         assert (one.counts(), one.cells, one.in_flight()) == (other.counts(), other.cells, other.in_flight())
         for sums in (Tally.seconds_left, Tally.range_left, Tally.gpu_hours):
             assert sums(one, 600.0) == pytest.approx(sums(other, 600.0))
