@@ -209,6 +209,8 @@ def test_one_run_at_a_time_takes_the_cell_with_the_fewest_runs_and_retries_last(
 
     assert chosen() == [(2, 1), (1, 1), (1, 2)], "the widest first"
     assert chosen(in_turn=True) == [(1, 1), (2, 1), (1, 2)]
+    first = Search(runs, GPU).choices(SweepState(), 2, frozenset(), in_turn=True)
+    assert [place for place, _ in first] == [0, 1], "the plan's order where cells have as many"
     state.apply_all([ended(narrow[2], 60.0)])
     state.apply_all([ended(narrow[3], 60.0)])
     assert chosen(in_turn=True) == [(2, 1), (1, 1), (1, 2)]
