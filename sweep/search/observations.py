@@ -46,7 +46,7 @@ class Known:
         self._ended = InOrder()
         self._peaks = InOrder()
         self._posterior: Posterior | None = None
-        self._taught = 0
+        self._taught: int
         self._over: Bools = np.zeros(size, dtype=bool)
         self._peaks_read = 0
 

@@ -156,6 +156,7 @@ def test_when_all_cells_have_stopped_the_top_configuration_with_the_fewest_repea
 def test_a_prediction_is_trusted_less_than_the_posterior_says_and_least_in_a_cell_with_few_runs():
     few, many = known({0: 1000.0, 8: 1000.0}), known(dict.fromkeys([*range(7), 8], 1000.0))
     row = np.array([7])
+    assert wider(known({8: 1000.0}), row) == wider(few, row), "none counts as one"
     assert wider(few, row) == pytest.approx(1.3 * 6**0.5)
     assert 1.3 < wider(many, row)[0] < wider(few, row)[0]
 

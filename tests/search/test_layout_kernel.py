@@ -65,4 +65,5 @@ def test_tensor_parallelism_across_nodes_is_an_axis_where_only_some_runs_have_it
     columns = {"tp": np.array([1, 2, 8]), "gpus_per_node": gpus_per_node}
     found = axes_of(columns, [("mine", "", "{}", "{}")] * 3).get("tp across nodes")
     assert (None if found is None else found.tolist()) == wanted
-    assert "tp across nodes" not in axes_of({"tp": np.array([2, 4, 8]), "gpus_per_node": 1}, KINDS)
+    for others in ({"tp": np.array([2, 4, 8]), "gpus_per_node": 1}, {"tp": np.array([1, 2, 8])}, {"gpus_per_node": 4}):
+        assert "tp across nodes" not in axes_of(others, KINDS)

@@ -83,7 +83,7 @@ def test_a_variance_that_rounding_made_negative_is_none():
     found = candidates()
     peaks = Peaks(found.peaks, found.kernel)
     peaks._posterior.variance[0] = -1e-12
-    assert peaks.spread(0) == 0.0
+    assert peaks.spread(0) == peaks._peak(0)[1] == 0.0
     assert np.isfinite(peaks.fits(np.arange(6))).all()
 
 
@@ -134,6 +134,16 @@ def test_the_limit_moves_by_its_part_of_what_an_end_says():
     moved = mean - float(peaks._posterior.mean[5])
     assert peaks._limit - STATED == pytest.approx(moved * STATED_ERROR**2 / variance)
     assert 0 < peaks._limit_variance < STATED_ERROR**2
+
+
+@pytest.mark.parametrize("peak", [-0.1, STATED, 0.0, STATED + 0.12])
+def test_a_measured_peak_moves_the_limit_as_a_truncated_normal_does(peak):
+    """A run worked with it: the limit is above, but for the error of measuring. None of these refutes it."""
+    found = candidates()
+    peaks, spread = Peaks(found.peaks, found.kernel), math.hypot(STATED_ERROR, PEAK_NOISE)
+    peaks.measured(0, peak)
+    slope = NormalDist().pdf((STATED - peak) / spread) / NormalDist().cdf((STATED - peak) / spread)
+    assert peaks._limit - STATED == pytest.approx(STATED_ERROR**2 / spread * slope, abs=1e-4)
 
 
 def test_the_stated_memory_counts_until_a_measured_peak_refutes_it():

@@ -1,5 +1,7 @@
 """What is known of the runs that ended; the order of their arrival: tests.support.conforming_strategies."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_info
 
 from sweep.outcomes import Outcome
-from sweep.search.memory_model import Peaks
+from sweep.search.memory_model import KNOWN_TRAINER, Peaks
 from sweep.search.observations import InOrder
 from sweep.search.step_time_model import disturbance_variance
 from tests.support.configurations import made_known, run
@@ -63,6 +65,27 @@ def test_measured_peaks_change_nothing_for_a_run_whose_memory_cannot_be_predicte
     assert not found.infeasible[4:].any()
 
 
+@pytest.mark.parametrize(("first", "factors", "read"), [
+    (0, (2.0, 2.2, 2.4), 3), (0, (2.0, 2.2, 2.4, 2.2, 9.0), 4), (16, (1.9, 1.8, 1.9, 2.0, 1.9, 1.8), 6),
+])  # fmt: skip
+def test_measured_peaks_correct_their_models_predictions_and_rule_out_what_is_surely_over(first, factors, read):
+    """By their mean error, with three of none, less two spreads of them. Above the memory, the largest is the limit."""
+    sizes = [(model, mbs) for model in ("1B", "8B") for mbs in range(1, 120)]
+    given = [run(dp=8, workload="nanotron", model=model, mbs=mbs) | {"sequence_length": 256} for model, mbs in sizes]
+    found = made_known(given)
+    c, use = found.candidates, found.candidates.memory_use
+    peaks = use[first : first + len(factors)] * factors
+    found.end(len(given) - 1, Outcome.OK, 100.0)  # without a peak
+    for place, peak in enumerate(peaks):
+        found.end(first + place, Outcome.OK, 100.0, peak * c.memory_limit_bytes)
+    errors = np.log(factors[:read])
+    spread = math.sqrt((np.square(errors - errors.mean()).sum() + 3 * KNOWN_TRAINER**2) / (read + 3))
+    needs = np.log(use) + errors.sum() / (read + 3) - 2 * spread
+    over = (needs > max(0, np.log(peaks[:read]).max())) & (c.models == 0)
+    assert (over & ~c.impossible).sum() > 5
+    assert (found.infeasible == (over | c.impossible)).all()
+
+
 def test_measured_peaks_far_below_the_memory_rule_out_nothing_that_fits_it():
     """They are as predicted: a run that needs more than any of them and less than the memory stays."""
     given = [run(mbs=mbs, dp=8, tp=2, workload="nanotron") for mbs in (1, 2, 3, 4, 6, 8)]
@@ -85,6 +108,9 @@ def test_a_failures_rate_an_infinite_one_and_0_are_none(outcome, rate):
     assert np.isnan(found.log_rates[0])
     assert found.best[0] == -np.inf
     assert not found.infeasible.any()
+    assert np.isfinite(found.posterior().success(np.arange(8))).all()
+    found.end(0, Outcome.OK, 0.5)
+    assert found.log_rates[0] == np.log(0.5)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 3)), max_size=20))

@@ -122,6 +122,12 @@ def test_the_same_state_gives_the_same_decisions_in_any_order_of_events(name, se
     assert reported[0] == reported[1]
 
 
+def test_each_cell_is_asked_for_as_many_runs_as_are_left_of_its_own_share():
+    runs = runs_of((1, 2))
+    sweep_state, search = state_of(ended(runs[0], 60.0)), Search(runs, GPU, limits={"runs_per_cell": 3})
+    assert asked_for(search, runs, sweep_state) == runs[:6], "one began: two of its cell, and three of the other"
+
+
 def test_a_rerun_takes_back_what_its_failure_taught():
     runs = runs_of()
     victim = next(p for p in runs if outcome_of(p)[0] is Outcome.OOM_CUDA)
@@ -209,6 +215,8 @@ def test_one_run_at_a_time_takes_the_cell_with_the_fewest_runs_and_retries_last(
 
     assert chosen() == [(2, 1), (1, 1), (1, 2)], "the widest first"
     assert chosen(in_turn=True) == [(1, 1), (2, 1), (1, 2)]
+    first = Search(runs, GPU).choices(SweepState(), 2, frozenset(), in_turn=True)
+    assert [place for place, _ in first] == [0, 1], "the plan's order where cells have as many"
     state.apply_all([ended(narrow[2], 60.0)])
     state.apply_all([ended(narrow[3], 60.0)])
     assert chosen(in_turn=True) == [(2, 1), (1, 1), (1, 2)]

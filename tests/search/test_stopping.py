@@ -118,6 +118,13 @@ def test_the_bound_is_by_the_best_configurations_median_and_its_last_warm_ups_wh
     assert stopping.bound(longer, again=False).warmup_s == (math.inf, 7.0, 6.0, 5.0)
 
 
+def test_auto_knows_how_much_the_iterations_of_a_run_differ():
+    one = planned(mbs=1)
+    stopping = Stopping([one], "auto")
+    stopping.apply_all([ended(one, 1.0, step_times_s=(1.0, 2.0) * 5)])
+    assert stopping.factor() == factor([], [[0.0, math.log(2.0)] * 5]) > 2
+
+
 def test_auto_is_never_under_its_least():
     quiet = [[0.0, 1e-4]] * 50
     assert factor(quiet, quiet) == 1.1
