@@ -158,7 +158,7 @@ def shape_of_config(config: Mapping[str, Any]) -> tuple[ModelShape | None, list[
     every_layer = all(config.get(key) in (None, 1) for key in ("decoder_sparse_step", "moe_layer_freq"))
     if not every_layer or config.get("mlp_only_layers"):
         wrong.append("decoder_sparse_step, moe_layer_freq or mlp_only_layers: a shape has experts in all later layers")
-    if latent and config.get("qk_nope_head_dim") != sizes.get("head_dim", 0):
+    if latent and ("head_dim" not in sizes or config.get("qk_nope_head_dim") != sizes["head_dim"]):
         wrong.append("qk_nope_head_dim and v_head_dim must be stated and equal: a shape has one width of both")
     fields = {**usual, **sizes}
     if config.get("tie_word_embeddings") is not None:

@@ -66,8 +66,7 @@ def routed_elements(columns: Columns) -> Any:
 
 def copies(columns: Columns, places: Any) -> Any:
     """Of as many places (ranks, nodes), how many a token is sent to: those with at least one of its experts."""
-    per_token = np.maximum(shape_columns(columns).experts_per_token, 1)
-    return places * (1 - (1 - 1 / np.maximum(places, 1)) ** per_token)
+    return places * (1 - (1 - 1 / places) ** shape_columns(columns).experts_per_token)
 
 
 def exchange_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:
@@ -80,7 +79,7 @@ def exchange_s(columns: Columns, machine: Machine, behaviour: Behaviour) -> Any:
     shape, ep = shape_columns(columns), read(columns, "ep")
     nodes = np.maximum(np.ceil(ep / read(columns, "gpus_per_node")), 1)
     once, all_of_them = equals(columns, "dispatcher", "deepep", "hybridep"), equals(columns, "dispatcher", "allgather")
-    per_token = np.where(all_of_them, ep, np.maximum(shape.experts_per_token, 1))
+    per_token = np.where(all_of_them, ep, shape.experts_per_token)
     parts = read(columns, "tp") if behaviour.splits_routed_tokens else 1.0
     tokens = local_tokens(columns) / parts * element_bytes(columns) * read(columns, "hidden_size")
     to_ranks, to_nodes = (np.where(once, copies(columns, n), per_token) for n in (ep, nodes))

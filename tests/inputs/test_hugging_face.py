@@ -64,7 +64,7 @@ def test_mixtures_have_the_published_number_of_parameters() -> None:
     normed, _ = shape_of_config(air | {"use_qk_norm": True, "first_k_dense_replace": 0})
     assert normed is not None
     assert (normed.qk_norm, normed.dense_layers) == (True, 0)
-    for differing in ({"v_head_dim": 192}, {"v_head_dim": None, "qk_nope_head_dim": None}):
+    for differing in ({"v_head_dim": 192}, *({"v_head_dim": None, "qk_nope_head_dim": one} for one in (None, 0, 128))):
         assert "must be stated and equal" in shape_of_config(lite | differing)[1][0]
 
 

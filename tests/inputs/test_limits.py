@@ -53,7 +53,7 @@ def test_a_grid_takes_values_within_their_limits_and_no_others(key, inside, outs
     ("nice", [-(2**31), 2**31 - 1], [-(2**31) - 1, 2**31]), ("max_runs_per_pilot", [1], [0]),
     ("max_local_ranks", [1, 65536], [0, 65537]), ("port_range", ["[1024, 1031]", "[65528, 65535]"],
      ["[1023, 2000]", "[1024, 1030]", "[65000, 65536]", "[2000, 1500]"]),
-    ("umask", ["'0077'", "'077'", "'0022'"], ["'0777'", "'0088'", "'00077'", "'0000'", "'0057'", "'0075'"]),
+    ("umask", ["'0077'", "'077'", "'0022'"], ["'0777'", "'0088'", "'00077'", "'0000'", "'0057'", "'057'", "'0075'"]),
     ("node_groups", ["{a: {gpus_per_node: 1, max_nodes: 1, max_pilots: 1}}",
                      "{a: {gpus_per_node: 1024, max_nodes: 100000, max_pilots: 10000}}"],
      ["{a: {gpus_per_node: 0}}", "{a: {gpus_per_node: 1025}}", "{a: {max_nodes: 0}}", "{a: {max_nodes: 100001}}",

@@ -53,6 +53,7 @@ def test_groups_are_those_of_the_workloads_mesh(layout, order):
     ("run", "together", "of_tp"),
     [
         (made(dp=4, tp=8), 2, 2),
+        (made(dp=4, tp=8, params={"mesh_order": "pp,dp,cp,tp,unknown"}), 2, 2),
         (made(dp=8, tp=2, ep=8), 4, 1),
         (made(dp=8, tp=4, ep=16, etp=1), 4, 1),
         (made(dp=8, tp=4, ep=16, workload="torchtitan"), 4, 1),
