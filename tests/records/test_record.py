@@ -106,6 +106,12 @@ def test_no_secret_of_the_environment_is_in_a_record():
     assert (record.outcome, record.advice) == (Outcome.PYTHON_EXCEPTION, "rotate")
 
 
+@pytest.mark.parametrize(("size", "digested"), [(64, []), (65, ["config"])])
+def test_a_text_that_is_longer_than_its_digest_is_known_by_it_too(size, digested):
+    record = made_record(made_run(params={"config": "x" * size, "zero": 1}))
+    assert list(json.loads(record.extra_json or "{}").get("params_sha256", {})) == digested
+
+
 def test_no_secret_that_the_ranks_inherit_is_in_a_record():
     """The environment of the site, of its setup lines and of the user, which a program prints when it fails."""
     texts = {"message": "401 for s1te-w1de", "evidence": "auth('s1te-w1de')", "advice": None}
