@@ -56,8 +56,9 @@ def test_efficiency_without_a_rate_or_shape_is_null_where_it_needs_one():
 
 
 def test_values_of_many_ranks_become_one():
-    merged = over_ranks([{"a": 1, "b": "x", "c": True}, {"a": 3, "b": "y", "c": False, "d": None}])
-    assert merged == {"a": {"min": 1, "median": 2, "max": 3, "max_rank": 1}, "b": "x", "c": True, "d": None}
+    merged = over_ranks([{"a": 1, "b": "x", "c": True, "e": 4}, {"a": 3, "b": "y", "c": False, "d": None, "e": 4}])
+    assert merged.pop("a") == {"min": 1, "median": 2, "max": 3, "max_rank": 1}
+    assert merged == {"b": "x", "c": True, "d": None, "e": 4}
     text = json_text({"b": [float("nan"), 1], "a": {"x": float("inf")}})
     assert text == '{"a":{"x":null},"b":[null,1]}'
 
