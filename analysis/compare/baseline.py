@@ -142,7 +142,7 @@ def _checked(
         verdict = PASS
     elif change.high < -within and not change.oversubscribed_runs:
         verdict = FAIL
-    first = repeats[0]
+    first, *_ = repeats
     return Workload(
         model=str(first["model"]),
         nodes=int(first["nodes"]),

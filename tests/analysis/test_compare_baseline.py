@@ -59,7 +59,7 @@ def test_each_workload_has_its_values_and_they_are_in_order():
 
 
 @pytest.mark.parametrize(("outcomes", "verdict", "reason"), [
-    (["ok", "hang"], FAIL, "1 of 2 failed: hang why"), (["hang", "hang"], FAIL, "2 of 2 failed: hang why"),
+    (["ok", "hang"], FAIL, "1 of 2 failed: hang why"), (["hang", "oom_cuda"], FAIL, "2 of 2 failed: hang why"),
     (["ok", None], UNDECIDED, "1 of 2 not measured"), ([None, None], UNDECIDED, "not measured"),
     (["ok", "cancelled"], UNDECIDED, "1 of 2 not measured"), (["ok", "ok"], PASS, ""),
 ])  # fmt: skip

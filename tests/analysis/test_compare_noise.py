@@ -109,6 +109,11 @@ def test_the_noise_between_runs_is_what_is_left_of_the_spread_without_both_runs_
     assert found.iterations == pytest.approx(math.sqrt((one + one / 2) / 2))
 
 
+def test_what_all_runs_gained_is_no_noise_however_often_each_was_repeated():
+    found = n.noise_of([gained(0.3, times=[1.0] * 5, nodes=at % 2, repeats=1 + at % 5) for at in range(40)], RATE)
+    assert (found.estimated, found.deviation) == (True, n.MIN_NOISE)
+
+
 @pytest.mark.parametrize("count", range(3, 12))
 def test_the_noise_is_estimated_from_two_and_a_half_degrees_of_freedom_on(count):
     gains = [0.01 * at for at in range(count)]
