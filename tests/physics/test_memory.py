@@ -108,6 +108,8 @@ def test_a_loss_is_in_chunks_where_there_are_several_and_the_whole_model_is_on_t
         found, whole = (memory.logit_bytes(columns(**layout), profile, "last") for profile in profiles)
         assert (found != whole) == chunked, (chunk, layout)
         assert not memory.logit_bytes(columns(**pipelined), profiles[0], "first")
+    one, two = (memory.logit_bytes(columns() | {"mtp_layers": layers}, profiles[1], "last") for layers in (0, 1))
+    assert two == 2 * one, "multi-token prediction has logits of its own"
 
 
 def test_modules_that_are_made_again_are_not_stored():

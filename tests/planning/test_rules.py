@@ -55,7 +55,7 @@ def broken(name, **columns):
     ("ep_by_replicas", {"ep": 8, "dp": 4}, True), ("ep_by_replicas", {"ep": 4, "dp": 8}, False),
     ("etp_by_replicas", {"etp": 0, "ep": 2, "dp": 3}, False), ("etp_by_replicas", {"etp": 2, "ep": 2, "dp": 6}, True),
     ("etp_by_replicas", {"etp": 2, "ep": 2, "dp": 2, "cp": 2}, False),
-    ("etp_by_replicas", {"etp": 1, "ep": 2, "dp": 3}, True),
+    ("etp_by_replicas", {"etp": 1, "ep": 2, "dp": 3}, True), ("etp_by_replicas", {"etp": 1, "ep": 2, "dp": 2}, False),
     ("etp_by_replicas", {"etp": 4, "ep": 2, "tp": 4, "dp": 2}, False),
     ("experts_by_etp", {"etp": 0, "moe_intermediate_size": 6}, False),
     ("experts_by_etp", {"etp": 3, "moe_intermediate_size": 6}, False),
