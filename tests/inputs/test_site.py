@@ -44,6 +44,12 @@ def test_hostile_values_of_options_are_refused(key, value):
     assert found.line == 3
 
 
+@pytest.mark.parametrize("key", ["max_nodes", "max_pilots", "max_runs_per_pilot", "max_local_ranks", "segment"])
+def test_counts_begin_at_one(key):
+    assert "expected at least 1, found 0" in str(mistakes(GOOD + f"{key}: 0\n")[0])
+    assert getattr(parse_site(GOOD + f"{key}: 1\n", "site.yaml"), key) == 1
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -77,6 +77,8 @@ def test_memory_rules_out_runs_of_trainers_with_a_profile_and_of_known_gpus():
     columns = {name: value[1] for name, value in found.columns.items()}
     fit = memory.fits(columns, H100, PROFILES["megatron"])
     assert found.memory_use[1] == pytest.approx(float(fit.needed_bytes) / fit.limit_bytes)
+    whole, adapters = candidates(small, {**small, "params": {"frozen_weights": True}}).memory_use
+    assert adapters < whole == found.memory_use[1]
     assert not candidates(large, gpu=UNKNOWN_GPU).impossible.any()
     assert candidates(large, gpu=UNKNOWN_GPU).memory_limit_bytes == math.inf
     assert found.memory_limit_bytes == memory.usable_bytes(H100)
