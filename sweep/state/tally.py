@@ -343,5 +343,6 @@ def elapsed_s(sweep_state: SweepState, now: float) -> float | None:
     pilots = [pilot for pilot in sweep_state.pilots.values() if pilot.intended_at]
     if not pilots:
         return None
-    until = max(pilot.ended_at or now for pilot in pilots)
+    ended = [pilot.ended_at or now for pilot in pilots]
+    until = now if any(pilot.open and pilot.ended is None for pilot in pilots) else max(ended)
     return max(0.0, until - min(pilot.intended_at for pilot in pilots))

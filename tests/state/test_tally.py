@@ -131,6 +131,11 @@ def test_time_passes_from_the_first_submission_and_stops_when_no_pilot_is_open(u
     assert elapsed_s(state, now) == expected_s
 
 
+def test_time_passes_for_a_pilot_that_was_given_up_and_started_after_all():
+    late = PilotStarted(time=300.0, pilot="p1", job_id="1", nodes=("n0",))
+    assert elapsed_s(state_of(*pilot(100, until=200.0), late), 500.0) == 400.0
+
+
 def test_a_typical_run_takes_the_mean_of_the_attempts_that_ended_and_lost_ones_show_nothing():
     lost = ended("c", 0, 900, outcome=Outcome.LOST)
     events = [*ended("a", 0, 40), *ended("b", 0, 80), *lost]
